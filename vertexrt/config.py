@@ -1,0 +1,123 @@
+"""The environment flags of vertexrt: read once, validated, at most eight.
+
+An option that changes results is an argument of a function, never a flag.
+
+VERTEXRT_CHECK    0 or 1 (default 0): verify the IR after every pass.
+VERTEXRT_CACHE    folder for compiled kernels and downloaded data (default: `vertexrt` inside
+                  $XDG_CACHE_HOME, or ~/.cache/vertexrt). It is made when first written to.
+VERTEXRT_THREADS  processors that the CPU backend may use, at least 1 (default: all there are).
+"""
+
+import os
+from collections.abc import Mapping
+from dataclasses import dataclass
+from functools import cache
+from pathlib import Path
+
+from vertexrt.errors import UsageError, message, nearest
+
+PREFIX = "VERTEXRT_"
+FLAGS = ("VERTEXRT_CHECK", "VERTEXRT_CACHE", "VERTEXRT_THREADS")
+
+
+@dataclass(frozen=True, slots=True)
+class Config:
+    """Hold the validated flags.
+
+    Attributes:
+        check: verify the IR after every pass.
+        cache_dir: folder for compiled kernels and downloaded data; may not exist yet.
+        threads: processors that the CPU backend may use, at least 1.
+    """
+
+    check: bool
+    cache_dir: Path
+    threads: int
+
+
+@cache
+def config() -> Config:
+    """Return the flags of this process, read from the environment at the first call.
+
+    Raises: UsageError, as `read` does. Tests call `config.cache_clear()` to read again.
+    """
+    return read(os.environ)
+
+
+def read(environ: Mapping[str, str]) -> Config:
+    """Validate the flags in `environ`; an empty value counts as not given.
+
+    Raises: UsageError, when a value is not allowed or a VERTEXRT_ name is not a flag.
+    """
+    for name in sorted(environ):
+        if name.startswith(PREFIX) and name not in FLAGS:
+            raise UsageError(
+                message(
+                    "config",
+                    f"environment variable {name} is set",
+                    f"the flags are {', '.join(FLAGS)}",
+                    "unset it or correct the name." + nearest(name, FLAGS),
+                )
+            )
+    return Config(
+        check=_switch(environ, "VERTEXRT_CHECK"),
+        cache_dir=_cache_dir(environ),
+        threads=_threads(environ),
+    )
+
+
+def _switch(environ: Mapping[str, str], name: str) -> bool:
+    value = environ.get(name, "")
+    if value not in ("", "0", "1"):
+        raise UsageError(
+            message(
+                "config", f"{name}={value}", "allowed are 0 and 1", "set one of them or unset it"
+            )
+        )
+    return value == "1"
+
+
+def _cache_dir(environ: Mapping[str, str]) -> Path:
+    given = environ.get("VERTEXRT_CACHE", "")
+    if given:
+        folder = _expand(given, "VERTEXRT_CACHE")
+    else:
+        home = environ.get("XDG_CACHE_HOME", "") or "~/.cache"
+        folder = _expand(home, "XDG_CACHE_HOME") / "vertexrt"
+    if folder.exists() and not folder.is_dir():
+        raise UsageError(
+            message(
+                "config",
+                f"the cache folder {folder} is a file",
+                "a folder, or a path where one can be made",
+                "set VERTEXRT_CACHE to another path",
+            )
+        )
+    return folder
+
+
+def _expand(text: str, name: str) -> Path:
+    try:
+        return Path(text).expanduser().absolute()
+    except RuntimeError as error:  # pathlib's answer when the home folder is not known
+        raise UsageError(
+            message(
+                "config", f"{name}={text}", "a path whose home folder is known", "give a full path"
+            )
+        ) from error
+
+
+def _threads(environ: Mapping[str, str]) -> int:
+    value = environ.get("VERTEXRT_THREADS", "")
+    if not value:
+        return os.cpu_count() or 1
+    if not (value.isascii() and value.isdecimal() and int(value) >= 1):
+        raise UsageError(
+            message(
+                "config",
+                f"VERTEXRT_THREADS={value}",
+                "a whole number of at least 1",
+                "set one, or unset it to use every processor",
+            )
+        )
+    return int(value)

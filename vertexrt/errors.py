@@ -1,0 +1,78 @@
+"""The errors that vertexrt raises for mistakes a user can repair, and the form of their text.
+
+Every message reads `[where] what was got; what was expected; what to do`. The tests compare texts,
+so a message is written with `message` and a list of near names with `nearest`.
+"""
+
+import difflib
+from collections.abc import Iterable
+
+
+class VertexrtError(Exception):
+    """Stand above every error that vertexrt raises on purpose."""
+
+
+class GraphError(VertexrtError):
+    """Report an input graph that cannot be evaluated: a cycle, a child out of range."""
+
+
+class TraceError(VertexrtError):
+    """Report a fault in the declaration of a vertex function."""
+
+
+class PullError(VertexrtError):
+    """Report a pulled array that is missing or has the wrong shape, dtype or values."""
+
+
+class DataError(VertexrtError):
+    """Report a data set that cannot be read: malformed text, no examples, a wrong checksum."""
+
+
+class UsageError(VertexrtError):
+    """Report an option, a flag or a name that vertexrt does not know."""
+
+
+class CheckpointError(VertexrtError):
+    """Report parameters or a checkpoint that do not belong to this network, or a damaged file."""
+
+
+class PlanError(VertexrtError):
+    """Report a program, schedule or memory plan that breaks one of its own invariants."""
+
+
+class NumericError(VertexrtError):
+    """Report a loss that is not finite."""
+
+
+class DeviceError(VertexrtError):
+    """Report a device or backend that is not available on this machine."""
+
+
+def message(where: str, got: str, expected: str, action: str) -> str:
+    """Return the text of an error in the one form that vertexrt uses.
+
+    Args:
+        where: op, function or file that found the mistake; put in square brackets.
+        got: what was found.
+        expected: what would have been right.
+        action: what the user can do; a closing full stop is added where it is missing.
+    """
+    end = "" if action.endswith((".", "?", "!")) else "."
+    return f"[{where}] {got}; {expected}; {action}{end}"
+
+
+def nearest(name: str, known: Iterable[str], *, count: int = 3) -> str:
+    """Return the known names closest to `name` as ` Nearest: 'a', 'b'`, or "" when none is close.
+
+    Args:
+        name: the unknown name.
+        known: names that would have been accepted.
+        count: the most names to offer.
+    """
+    spelling: dict[str, str] = {}
+    for candidate in known:
+        spelling.setdefault(candidate.lower(), candidate)
+    found = difflib.get_close_matches(name.lower(), list(spelling), n=count, cutoff=0.5)
+    if not found:
+        return ""
+    return " Nearest: " + ", ".join(f"'{spelling[candidate]}'" for candidate in found)
