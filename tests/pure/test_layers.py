@@ -1,0 +1,199 @@
+"""Data moves one way: an import inside vertexrt that the layer table does not allow fails the test.
+
+Imports are read with `ast`, so those inside functions, under TYPE_CHECKING and by
+`importlib.import_module("...")` count as well. Nothing is imported to find them.
+"""
+
+import ast
+import subprocess
+import sys
+from collections.abc import Collection, Iterator
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).resolve().parents[2]
+PACKAGE = "vertexrt"
+OUTSIDE = ("tests", "benchmarks")  # never imported by the package
+BASE = ("errors", "config")  # may be imported by every layer
+
+# Who may import what. A name is a module or a folder of the package; the longest one that fits a
+# module is its layer, so `script.isa` is a layer of its own. "" is vertexrt/__init__.py.
+LAYERS: dict[str, tuple[str, ...]] = {
+    "errors": (),
+    "config": ("errors",),
+    "graph": BASE,
+    "ir": BASE,
+    "scheduler": (*BASE, "graph"),
+    "memory": (*BASE, "ir", "scheduler", "graph"),
+    "script.isa": BASE,
+    "script": (*BASE, "ir", "scheduler", "memory", "script.isa"),
+    "kernels": (*BASE, "ir", "script.isa"),
+    "engine": (*BASE, "graph", "ir", "scheduler", "memory", "script", "script.isa", "kernels"),
+    "api": (*BASE, "ir", "graph", "engine"),
+    "": ("api", "graph", "errors"),
+    "models": (*BASE, "api", ""),
+    "data": (*BASE, "graph"),
+    "cli": (
+        *BASE,
+        *("graph", "ir", "scheduler", "memory", "script", "script.isa", "kernels", "engine"),
+        *("api", "", "models", "data"),
+    ),
+    "__main__": ("cli",),
+}
+
+# What `import vertexrt` must leave alone: it stays quick, and works without a GPU.
+HEAVY = ("numba", "scipy", "networkx", "cupy", "matplotlib", "torch")
+
+
+def module_name(path: Path) -> str:
+    """Name the module in a file: vertexrt/ir/ops.py is vertexrt.ir.ops."""
+    parts = path.relative_to(ROOT).with_suffix("").parts
+    return ".".join(parts[:-1] if parts[-1] == "__init__" else parts)
+
+
+FILES = sorted((ROOT / PACKAGE).rglob("*.py"))
+MODULES = frozenset(module_name(path) for path in FILES)
+
+
+def layer_of(module: str) -> str | None:
+    """Return the layer of a module of the package; None when the table has no row for it."""
+    inside = module.removeprefix(PACKAGE).removeprefix(".")
+    while inside and inside not in LAYERS:
+        inside = inside.rpartition(".")[0]
+    return inside if inside or module == PACKAGE else None
+
+
+def absolute(node: ast.ImportFrom, module: str, is_package: bool) -> str:
+    """Return the absolute name of what stands between `from` and `import`."""
+    if node.level == 0:
+        return node.module or ""
+    parts = module.split(".")
+    drop = node.level - 1 if is_package else node.level
+    if drop >= len(parts):
+        raise ImportError(f"{module}:{node.lineno} imports from above the package")
+    base = parts[: len(parts) - drop]
+    return ".".join([*base, node.module] if node.module else base)
+
+
+def imports(
+    source: str, module: str, is_package: bool, modules: Collection[str]
+) -> Iterator[tuple[int, str]]:
+    """Yield (line, absolute module) for every import in a source text.
+
+    `from a import b` means the module a.b where there is one (`modules`), else a.
+    """
+    for node in ast.walk(ast.parse(source)):
+        if isinstance(node, ast.Import):
+            for alias in node.names:
+                yield node.lineno, alias.name
+        elif isinstance(node, ast.ImportFrom):
+            origin = absolute(node, module, is_package)
+            for alias in node.names:
+                member = f"{origin}.{alias.name}"
+                yield node.lineno, member if member in modules else origin
+        elif isinstance(node, ast.Call) and node.args and isinstance(node.args[0], ast.Constant):
+            called = ast.unparse(node.func).rpartition(".")[2]
+            if called in ("import_module", "__import__") and isinstance(node.args[0].value, str):
+                yield node.lineno, node.args[0].value
+
+
+def forbidden(
+    source: str, module: str, is_package: bool = False, modules: Collection[str] = MODULES
+) -> list[str]:
+    """Return one line of text for every import that the table does not allow."""
+    own = layer_of(module)
+    if own is None:
+        return [f"{module} has no row in LAYERS"]
+    found = []
+    for line, target in imports(source, module, is_package, modules):
+        top = target.partition(".")[0]
+        if top in OUTSIDE:
+            found.append(f"{module}:{line} imports {target}; nothing in the package may")
+        if top != PACKAGE:
+            continue
+        layer = layer_of(target)
+        if layer is None:
+            found.append(f"{module}:{line} imports {target}; it has no row in LAYERS")
+        elif layer != own and layer not in LAYERS[own]:
+            allowed = ", ".join(name or PACKAGE for name in LAYERS[own]) or "nothing"
+            found.append(f"{module}:{line} imports {target}; {own or PACKAGE} may import {allowed}")
+    return found
+
+
+@pytest.mark.parametrize("path", FILES, ids=module_name)
+def test_imports_follow_the_table(path: Path) -> None:
+    source = path.read_text(encoding="utf-8")
+    assert forbidden(source, module_name(path), path.name == "__init__.py") == []
+
+
+def test_table_has_no_cycle() -> None:
+    placed: set[str] = set()
+    for layer, allowed in LAYERS.items():
+        assert placed.issuperset(allowed), f"'{layer}' may import a layer that stands below it"
+        placed.add(layer)
+
+
+def test_import_vertexrt_is_light() -> None:
+    code = f"""
+import sys
+import vertexrt
+print(sorted(set({HEAVY!r}) & set(sys.modules)))
+"""
+    run = subprocess.run(
+        [sys.executable, "-c", code], cwd=ROOT, capture_output=True, text=True, check=True
+    )
+    assert run.stdout.strip() == "[]"
+
+
+TREE = frozenset(
+    f"{PACKAGE}{name}"
+    for name in ("", ".errors", ".graph", ".ir", ".ir.ops", ".engine", ".kernels", ".script")
+) | {f"{PACKAGE}.script.isa", f"{PACKAGE}.script.assembler", f"{PACKAGE}.cli"}
+
+
+@pytest.mark.parametrize(
+    ("module", "source"),
+    [
+        ("vertexrt.ir.ops", "from vertexrt.engine import run"),
+        ("vertexrt.ir.ops", "import vertexrt.engine.compile as c"),
+        ("vertexrt.ir.ops", "from ..engine import run"),
+        ("vertexrt.ir.ops", "from .. import engine"),
+        ("vertexrt.ir.ops", "from vertexrt import engine"),
+        ("vertexrt.ir.ops", "import vertexrt"),
+        ("vertexrt.ir.ops", "def f():\n    from vertexrt.api import Parameter"),
+        ("vertexrt.ir.ops", "if TYPE_CHECKING:\n    from ..graph import GraphBatch"),
+        ("vertexrt.ir.ops", "import importlib\nimportlib.import_module('vertexrt.cli')"),
+        ("vertexrt.ir.ops", "from vertexrt.unheard import x"),
+        ("vertexrt.unheard", "x = 1"),
+        ("vertexrt.kernels.cpu", "from vertexrt.script import assembler"),
+        ("vertexrt.script.isa", "from .assembler import x"),
+        ("vertexrt.errors", "from vertexrt.config import config"),
+        ("vertexrt.cli.main", "import benchmarks.tree_lstm"),
+        ("vertexrt.cli.main", "from tests.strategies import trees"),
+    ],
+)
+def test_a_wrong_arrow_is_found(module: str, source: str) -> None:
+    assert len(forbidden(source, module, modules=TREE)) == 1
+
+
+@pytest.mark.parametrize(
+    ("module", "source"),
+    [
+        ("vertexrt.ir.passes", "from vertexrt.ir.ops import Op\nfrom ..errors import PlanError"),
+        ("vertexrt.kernels.cpu", "from vertexrt.script import isa\nfrom ..ir import ops"),
+        ("vertexrt.script.assembler", "from . import isa\nfrom .isa import Opcode"),
+        ("vertexrt.engine.compile", "from vertexrt.kernels.cpu import renderer"),
+        ("vertexrt.models.tree_lstm", "import vertexrt as vrt\nfrom vertexrt import Parameter"),
+        ("vertexrt.graph", "import numpy as np\nfrom vertexrt_like import x"),
+    ],
+)
+def test_a_right_arrow_passes(module: str, source: str) -> None:
+    assert forbidden(source, module, modules=TREE) == []
+
+
+def test_relative_imports_of_a_package_start_at_itself() -> None:
+    assert forbidden("from .ops import Op", "vertexrt.ir", True, TREE) == []
+    assert len(forbidden("from ..engine import run", "vertexrt.ir", True, TREE)) == 1
+    with pytest.raises(ImportError, match="above the package"):
+        forbidden("from ... import x", "vertexrt.ir", True, TREE)
