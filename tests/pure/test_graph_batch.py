@@ -1,0 +1,180 @@
+"""Graph batches: joining, taking and splitting keep every graph whole."""
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from tests.strategies import ChildLists, graph_batches, input_graphs
+from vertexrt.errors import GraphError, PullError
+from vertexrt.graph import GraphBatch, InputGraph, Pulled, PullValue
+
+
+def graph_at(batch: GraphBatch, number: int) -> tuple[ChildLists, dict[str, object]]:
+    """Return child lists and pulled values of one graph, numbered from 0, the slow way."""
+    first, end = batch.graph_ptr[number : number + 2].tolist()
+    lists = [
+        [int(c) - first if c >= 0 else -1 for c in batch.child[slice(*batch.child_ptr[v : v + 2])]]
+        for v in range(first, end)
+    ]
+    return lists, {name: _rows(pull, first, end) for name, pull in batch.pulls.items()}
+
+
+def _rows(pull: PullValue, first: int, end: int) -> list[object]:
+    if not isinstance(pull, Pulled):
+        return list(pull[first:end].tolist())
+    index = np.arange(first, end) if pull.index is None else pull.index[first:end]
+    return [pull.values[row].tolist() if row >= 0 else None for row in index]
+
+
+def same_type(a: GraphBatch, b: GraphBatch) -> bool:
+    arrays = ("graph_ptr", "child_ptr", "child")
+    return all(getattr(a, n).dtype == getattr(b, n).dtype == np.int32 for n in arrays)
+
+
+@given(st.lists(input_graphs(), min_size=1, max_size=4))
+def test_from_graphs_keeps_every_graph(graphs: list[InputGraph]) -> None:
+    batch = GraphBatch.from_graphs(graphs)
+    assert batch.num_graphs == len(graphs)
+    for number, graph in enumerate(graphs):
+        lists, pulls = graph_at(batch, number)
+        assert lists == [graph.children(v) for v in range(graph.num_vertices)]
+        assert pulls == {n: np.asarray(p).tolist() for n, p in graph.pulls.items()}
+    again = GraphBatch.from_arrays(batch.graph_ptr, batch.child_ptr, batch.child, batch.pulls)
+    assert again.num_vertices == batch.num_vertices
+    assert again.num_edges == batch.num_edges == len(batch.child)
+
+
+@given(graph_batches(), st.data())
+def test_take_equals_one_graph_at_a_time(batch: GraphBatch, data: st.DataObject) -> None:
+    ids = data.draw(
+        st.lists(st.integers(0, batch.num_graphs - 1), min_size=1, max_size=2 * batch.num_graphs)
+    )
+    taken = batch.take(ids)
+    assert taken.num_graphs == len(ids)
+    assert same_type(taken, batch)
+    for to, number in enumerate(ids):
+        assert graph_at(taken, to) == graph_at(batch, number)
+    GraphBatch.from_arrays(taken.graph_ptr, taken.child_ptr, taken.child, taken.pulls)
+
+
+@given(graph_batches(), st.integers(1, 6))
+def test_split_keeps_every_graph_in_order(batch: GraphBatch, parts: int) -> None:
+    pieces = batch.split(parts)
+    assert len(pieces) == min(parts, batch.num_graphs)
+    graphs = [graph_at(piece, number) for piece in pieces for number in range(piece.num_graphs)]
+    assert graphs == [graph_at(batch, number) for number in range(batch.num_graphs)]
+
+
+@given(graph_batches())
+def test_roots_and_graph_of(batch: GraphBatch) -> None:
+    assert batch.roots.tolist() == sorted(
+        set(range(batch.num_vertices)) - set(batch.child.tolist())
+    )
+    for vertex, number in enumerate(batch.graph_of.tolist()):
+        assert batch.graph_ptr[number] <= vertex < batch.graph_ptr[number + 1]
+    assert batch.sizes().sum() == batch.num_vertices
+
+
+def test_split_is_balanced() -> None:
+    sizes = np.random.default_rng(0).integers(5, 100, 200)
+    batch = GraphBatch.from_graphs([InputGraph.chain(int(n)) for n in sizes])
+    ideal = batch.num_vertices / 7
+    assert all(abs(part.num_vertices - ideal) <= 100 for part in batch.split(7))
+    one_large = GraphBatch.from_graphs([InputGraph.chain(n) for n in (1000, 1, 1, 1)])
+    assert [part.num_graphs for part in one_large.split(3)] == [1, 1, 2]
+    with pytest.raises(GraphError, match=r"^\[graph batch\] a split in 0 parts; expected 1 or"):
+        batch.split(0)
+
+
+def test_take_pulls_of_every_form() -> None:
+    table = np.arange(6.0).reshape(3, 2)
+    graphs = [
+        InputGraph.chain(
+            n,
+            {
+                "whole": np.arange(n),
+                "vector": np.full((n, 2, 3), n, np.float32),
+                "scalar": np.full(n, 0.5 + n),
+                "table": Pulled(table, np.full(n, n % 3, np.int32)),
+                "rows": Pulled(np.full((n, 2), n, np.float64)),
+                "own": Pulled(np.full((1, 1), n, np.float32), np.array([0] + [-1] * (n - 1))),
+                "empty": np.zeros((n, 0)),
+            },
+        )
+        for n in (3, 1, 4)
+    ]
+    batch = GraphBatch.from_graphs(graphs)
+    own, shared = batch.pulls["own"], batch.pulls["table"]
+    assert isinstance(own, Pulled)
+    assert isinstance(shared, Pulled)
+    assert own.index is not None
+    assert own.index.tolist() == [0, -1, -1, 1, 2, -1, -1, -1]
+    assert own.values.tolist() == [[3.0], [1.0], [4.0]]
+    assert shared.values is table
+    taken = batch.take(np.array([2, 0]))
+    assert graph_at(taken, 0) == graph_at(batch, 2)
+    assert graph_at(taken, 1) == graph_at(batch, 0)
+    vector = taken.pulls["vector"]
+    assert isinstance(vector, np.ndarray)
+    assert vector.shape == (7, 2, 3)
+    assert vector.dtype == np.float32
+    taken_table = taken.pulls["table"]
+    assert isinstance(taken_table, Pulled)
+    assert taken_table.values is table
+
+
+@pytest.mark.parametrize(
+    ("ids", "text"),
+    [
+        ([], "[take] no graph; the batch has the graphs 0..1; give a row of their numbers."),
+        ([0, 2], "[take] graph 2; the batch has the graphs 0..1; give a row of their numbers."),
+        ([-1], "[take] graph -1; the batch has the graphs 0..1; give a row of their numbers."),
+        ([[0]], "[take] graph numbers with 2 axes; the batch has the graphs 0..1; give a row of"),
+    ],
+)
+def test_take_refuses(ids: list[int], text: str) -> None:
+    batch = GraphBatch.from_graphs([InputGraph.chain(2), InputGraph.chain(3)])
+    with pytest.raises(GraphError) as caught:
+        batch.take(ids)
+    assert str(caught.value).startswith(text)
+
+
+def test_from_graphs_refuses() -> None:
+    with pytest.raises(GraphError, match=r"^\[graph batch\] no graph; expected at least one;"):
+        GraphBatch.from_graphs([])
+    a = InputGraph.chain(2, {"word": [0, 1], "label": [1, 1]})
+    b = InputGraph.chain(2, {"word": [0, 1]})
+    with pytest.raises(PullError) as caught:
+        GraphBatch.from_graphs([a, b])
+    assert str(caught.value) == (
+        "[graph 1] no pull 'label'; graph 0 has it; give every graph the same pulls."
+    )
+    with pytest.raises(PullError, match=r"^\[graph 1\] a pull 'label'; graph 0 has none;"):
+        GraphBatch.from_graphs([b, a])
+    c = InputGraph.chain(2, {"word": Pulled(np.zeros((1, 3)), np.array([0, -1], np.int32))})
+    with pytest.raises(PullError) as caught:
+        GraphBatch.from_graphs([b, b, c])
+    assert str(caught.value) == (
+        "[graph 2] pull 'word' is float64 [N, 3] with an index; in graph 0 it is int32 [V];"
+        " give every graph the same form, shape and dtype."
+    )
+
+
+def test_from_arrays_names_the_graph() -> None:
+    graph_ptr, child_ptr = [0, 2, 5], [0, 0, 1, 2, 3, 4]
+    GraphBatch.from_arrays(graph_ptr, child_ptr, [0, 4, 2, -1])
+    with pytest.raises(GraphError) as caught:
+        GraphBatch.from_arrays(graph_ptr, child_ptr, [0, 4, 2, 3])
+    assert str(caught.value).startswith("[graph 1] the vertices 2 -> 4 -> 3 -> 2 form a cycle of 3")
+    with pytest.raises(GraphError) as caught:
+        GraphBatch.from_arrays(graph_ptr, child_ptr, [0, 1, 2, -1])
+    assert str(caught.value).startswith(
+        "[graph 1] vertex 2 has the child 1; its graph has the vertices 2..4, and -1"
+    )
+    with pytest.raises(GraphError, match=r"^\[graph batch\] graph 1 is empty; expected at least"):
+        GraphBatch.from_arrays([0, 2, 2, 5], child_ptr, [0, -1, 2, 3])
+    with pytest.raises(GraphError, match=r"graph_ptr holds 0 \.\.\. 4; expected offsets that rise"):
+        GraphBatch.from_arrays([0, 2, 4], child_ptr, [0, -1, 2, 3])
+    with pytest.raises(PullError, match=r"^\[graph batch\] pull 'x' has \[4\]; expected \[5, "):
+        GraphBatch.from_arrays(graph_ptr, child_ptr, [0, -1, 2, 3], {"x": np.zeros(4)})

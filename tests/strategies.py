@@ -1,0 +1,144 @@
+"""Hypothesis strategies for the shapes of input: child lists, input graphs and graph batches.
+
+Child lists are the plain form: `lists[v]` names the child in each slot of vertex v, -1 an empty
+slot. Vertices are numbered in any order unless `ordered` asks for children before parents.
+"""
+
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+import numpy as np
+from hypothesis import settings
+from hypothesis import strategies as st
+
+from vertexrt.graph import GraphBatch, InputGraph
+
+ChildLists = list[list[int]]
+Draw = Callable[[st.SearchStrategy[Any]], Any]
+
+# A first call may compile, which takes longer than any deadline worth having.
+settings.register_profile("vertexrt", deadline=None)
+settings.load_profile("vertexrt")
+
+WORDS = 7  # "word" pulls lie in 0..WORDS-1
+CLASSES = 3  # "label" pulls lie in 0..CLASSES-1
+
+
+def renumbered(lists: ChildLists, order: Sequence[int]) -> ChildLists:
+    """Give vertex v the number order[v]."""
+    moved: ChildLists = [[] for _ in lists]
+    for vertex, children in enumerate(lists):
+        moved[order[vertex]] = [order[child] if child >= 0 else -1 for child in children]
+    return moved
+
+
+def _placed(draw: Draw, lists: ChildLists, ordered: bool) -> ChildLists:
+    if ordered:
+        return lists
+    return renumbered(lists, draw(st.permutations(range(len(lists)))))
+
+
+@st.composite
+def chains(draw: Draw, max_vertices: int = 12, ordered: bool = False) -> ChildLists:
+    """Draw a chain: every vertex but the first has the one before it as its child."""
+    length = draw(st.integers(1, max_vertices))
+    return _placed(draw, [[v - 1] if v else [] for v in range(length)], ordered)
+
+
+@st.composite
+def forests(
+    draw: Draw,
+    max_vertices: int = 12,
+    arity: int = 3,
+    ordered: bool = False,
+    empty_slots: bool = True,
+) -> ChildLists:
+    """Draw trees side by side: every vertex has at most one parent, with room left in its slots."""
+    size = draw(st.integers(1, max_vertices))
+    lists: ChildLists = [[] for _ in range(size)]
+    for vertex in range(size - 1):
+        room = [p for p in range(vertex + 1, size) if len(lists[p]) < arity]
+        parent = draw(st.sampled_from([-1, *room]))
+        if parent >= 0:
+            lists[parent].append(vertex)
+    if empty_slots:
+        _leave_slots_empty(draw, lists, arity)
+    return _placed(draw, lists, ordered)
+
+
+@st.composite
+def trees(
+    draw: Draw,
+    max_vertices: int = 13,
+    arity: int = 2,
+    ordered: bool = False,
+    empty_slots: bool = True,
+) -> ChildLists:
+    """Draw one tree: every vertex but the root has exactly one parent."""
+    size = draw(st.integers(1, max_vertices))
+    lists: ChildLists = [[] for _ in range(size)]
+    for vertex in reversed(range(size - 1)):
+        room = [p for p in range(vertex + 1, size) if len(lists[p]) < arity]
+        lists[draw(st.sampled_from(room))].append(vertex)
+    if empty_slots:
+        _leave_slots_empty(draw, lists, arity)
+    return _placed(draw, lists, ordered)
+
+
+@st.composite
+def dags(draw: Draw, max_vertices: int = 10, arity: int = 3, ordered: bool = False) -> ChildLists:
+    """Draw a graph without cycles: many parents, a child twice in one vertex, empty slots."""
+    size = draw(st.integers(1, max_vertices))
+    lists = [draw(st.lists(st.integers(-1, vertex - 1), max_size=arity)) for vertex in range(size)]
+    return _placed(draw, lists, ordered)
+
+
+def _leave_slots_empty(draw: Draw, lists: ChildLists, arity: int) -> None:
+    for children in lists:
+        room = arity - len(children)
+        if room > 0 and draw(st.booleans()):
+            children.insert(draw(st.integers(0, len(children))), -1)
+
+
+def child_lists(max_vertices: int = 10, arity: int = 3) -> st.SearchStrategy[ChildLists]:
+    """Draw a graph of any shape whose vertices have at most `arity` slots."""
+    return st.one_of(
+        chains(max_vertices),
+        forests(max_vertices, arity),
+        trees(max_vertices, arity),
+        dags(max_vertices, arity),
+    )
+
+
+@st.composite
+def input_graphs(
+    draw: Draw,
+    shapes: st.SearchStrategy[ChildLists] | None = None,
+    pulls: Mapping[str, int] | None = None,
+) -> InputGraph:
+    """Draw an input graph; each pull in `pulls` is whole numbers under its bound, or absent (-1).
+
+    Without `pulls` these are "word" (under WORDS) and "label" (under CLASSES).
+    """
+    lists = draw(child_lists() if shapes is None else shapes)
+    bounds = {"word": WORDS, "label": CLASSES} if pulls is None else pulls
+    values = {
+        name: np.array(
+            draw(st.lists(st.integers(-1, bound - 1), min_size=len(lists), max_size=len(lists))),
+            np.int32,
+        )
+        for name, bound in bounds.items()
+    }
+    return InputGraph.from_children(lists, values)
+
+
+@st.composite
+def graph_batches(
+    draw: Draw,
+    shapes: st.SearchStrategy[ChildLists] | None = None,
+    max_graphs: int = 4,
+    pulls: Mapping[str, int] | None = None,
+) -> GraphBatch:
+    """Draw 1 to `max_graphs` input graphs side by side."""
+    graphs = draw(st.lists(input_graphs(shapes, pulls), min_size=1, max_size=max_graphs))
+    return GraphBatch.from_graphs(graphs)

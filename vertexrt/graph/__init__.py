@@ -1,0 +1,16 @@
+"""Input graphs and graph batches: CSR arrays of children, with pulled values by name."""
+
+from vertexrt.graph.batch import GraphBatch
+from vertexrt.graph.brackets import BracketForest, parse_brackets
+from vertexrt.graph.input_graph import BracketTree, InputGraph
+from vertexrt.graph.pulls import Pulled, PullValue
+
+__all__ = [
+    "BracketForest",
+    "BracketTree",
+    "GraphBatch",
+    "InputGraph",
+    "PullValue",
+    "Pulled",
+    "parse_brackets",
+]

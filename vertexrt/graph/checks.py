@@ -1,0 +1,136 @@
+"""Refuse structure that cannot be evaluated: bad offsets, children out of range, cycles."""
+
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from vertexrt.errors import GraphError, message
+
+IntArray = npt.NDArray[np.int32]
+
+_INT32 = np.iinfo(np.int32)
+_CYCLE_SHOWN = 8  # vertices of a cycle that an error names
+
+
+def check_structure(
+    graph_ptr: IntArray, child_ptr: IntArray, child: IntArray, where: str = "graph batch"
+) -> None:
+    """Check that every child lies in its parent's graph and that no vertex depends on itself.
+
+    Args:
+        graph_ptr: int32 [K+1], first vertex of each graph.
+        child_ptr: int32 [V+1], first slot of each vertex.
+        child: int32 [E], -1 in an empty slot.
+        where: name for error messages; for K > 1 the number of the graph stands in its place.
+    Raises: GraphError; vertices are named by the numbers that `child` uses.
+    """
+    _check_offsets("graph_ptr", graph_ptr, len(child_ptr) - 1, "vertices", where)
+    _check_offsets("child_ptr", child_ptr, len(child), "slots", where)
+    sizes = np.diff(graph_ptr)
+    if not sizes.size or not sizes.all():
+        empty = f"graph {int(np.argmin(sizes))} is empty" if sizes.size > 1 else "no vertices"
+        raise GraphError(message(where, empty, "expected at least one vertex", "leave it out"))
+    parent = np.repeat(np.arange(len(child_ptr) - 1, dtype=np.int32), np.diff(child_ptr))
+    first = np.repeat(graph_ptr[:-1], sizes)[parent]
+    end = np.repeat(graph_ptr[1:], sizes)[parent]
+    wrong = (child >= end) | ((child < first) & (child != -1))
+    if wrong.any():
+        slot = int(np.argmax(wrong))
+        vertex = int(parent[slot])
+        raise GraphError(
+            message(
+                _name(graph_ptr, vertex, where),
+                f"vertex {vertex} has the child {int(child[slot])}",
+                f"its graph has the vertices {int(first[slot])}..{int(end[slot]) - 1},"
+                " and -1 is an empty slot",
+                "correct the child",
+            )
+        )
+    _check_acyclic(graph_ptr, child_ptr, child, parent, where)
+
+
+def _check_acyclic(
+    graph_ptr: IntArray, child_ptr: IntArray, child: IntArray, parent: IntArray, where: str
+) -> None:
+    # Most graphs number children before parents (or all after): then there can be no cycle.
+    if (child < parent).all() or ((child > parent) | (child == -1)).all():
+        return
+    from vertexrt.graph.compiled import peel
+
+    left = peel(child_ptr, child)
+    if left.all():
+        return
+    cycle = _cycle(child_ptr, child, left)
+    names = [str(vertex) for vertex in cycle]
+    if len(names) == 1:
+        got = f"the vertex {names[0]} is its own child"
+    else:
+        shown = names if len(names) <= _CYCLE_SHOWN else [*names[:_CYCLE_SHOWN], "..."]
+        got = (
+            f"the vertices {' -> '.join([*shown, names[0]])} form a cycle of {len(names)},"
+            " each with the next as its child"
+        )
+    raise GraphError(
+        message(
+            _name(graph_ptr, cycle[0], where),
+            got,
+            "children are evaluated before their parents",
+            "remove an edge of the cycle",
+        )
+    )
+
+
+def _cycle(child_ptr: IntArray, child: IntArray, left: npt.NDArray[np.bool_]) -> list[int]:
+    """Walk from a vertex that stayed to children that stayed, until one comes again."""
+    vertex = int(np.argmin(left))
+    seen: dict[int, int] = {}
+    path: list[int] = []
+    while vertex not in seen:
+        seen[vertex] = len(path)
+        path.append(vertex)
+        children = child[child_ptr[vertex] : child_ptr[vertex + 1]].tolist()
+        vertex = next(c for c in children if c >= 0 and not left[c])
+    cycle = path[seen[vertex] :]
+    lowest = cycle.index(min(cycle))
+    return cycle[lowest:] + cycle[:lowest]
+
+
+def _check_offsets(name: str, offsets: IntArray, total: int, what: str, where: str) -> None:
+    if offsets.size and offsets[0] == 0 and offsets[-1] == total and (np.diff(offsets) >= 0).all():
+        return
+    ends = f"{offsets[0]} ... {offsets[-1]}" if offsets.size else "nothing"
+    raise GraphError(
+        message(
+            where,
+            f"{name} holds {ends}",
+            f"expected offsets that rise from 0 to the {total} {what}",
+            "correct the offsets",
+        )
+    )
+
+
+def _name(graph_ptr: IntArray, vertex: int, where: str) -> str:
+    if len(graph_ptr) == 2:
+        return where
+    return f"graph {int(np.searchsorted(graph_ptr, vertex, side='right')) - 1}"
+
+
+def int32_array(values: Any, what: str, where: str) -> IntArray:
+    """Return whole numbers as a contiguous, writable int32 array of one axis.
+
+    Raises: GraphError, when they are not whole numbers in one row, or beyond 32 bits.
+    """
+    array = np.asarray(values)
+    if array.size == 0:
+        array = array.astype(np.int32)
+    if array.ndim != 1 or array.dtype.kind not in "iu":
+        shape = ", ".join(map(str, array.shape))
+        raise GraphError(
+            message(where, f"{what} is {array.dtype} [{shape}]", "expected int32 [n]", "convert it")
+        )
+    if array.size and not (_INT32.min <= array.min() and array.max() <= _INT32.max):
+        raise GraphError(
+            message(where, f"{what} goes beyond 32 bits", "expected int32 [n]", "split the batch")
+        )
+    return np.require(array, np.int32, ["C", "A", "W"])

@@ -1,0 +1,104 @@
+"""Compiled loops over vertices, imported by the first call that needs one: numba loads slowly.
+
+Compiled code is kept beside this file, or in the user's cache folder where this one is read-only.
+"""
+
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+from numba import njit
+
+IntArray = npt.NDArray[np.int32]
+
+
+@njit(cache=True, nogil=True)
+def take_structure(
+    graph_ptr: IntArray, child_ptr: IntArray, child: IntArray, graphs: IntArray
+) -> tuple[IntArray, IntArray, IntArray]:
+    """Copy the graphs named in `graphs`, one after another, and renumber their children."""
+    out_graph_ptr = np.empty(graphs.size + 1, np.int32)
+    vertices = 0
+    slots = 0
+    for k in range(graphs.size):
+        first, end = graph_ptr[graphs[k]], graph_ptr[graphs[k] + 1]
+        out_graph_ptr[k] = vertices
+        vertices += end - first
+        slots += child_ptr[end] - child_ptr[first]
+    out_graph_ptr[graphs.size] = vertices
+    out_child_ptr = np.empty(vertices + 1, np.int32)
+    out_child = np.empty(slots, np.int32)
+    slots = 0
+    for k in range(graphs.size):
+        first, end = graph_ptr[graphs[k]], graph_ptr[graphs[k] + 1]
+        to = out_graph_ptr[k]
+        begin, stop = child_ptr[first], child_ptr[end]
+        for i in range(end - first):
+            out_child_ptr[to + i] = child_ptr[first + i] - begin + slots
+        for i in range(stop - begin):
+            c = child[begin + i]
+            out_child[slots + i] = c - first + to if c >= 0 else np.int32(-1)
+        slots += stop - begin
+    out_child_ptr[vertices] = slots
+    return out_graph_ptr, out_child_ptr, out_child
+
+
+@njit(cache=True, nogil=True)
+def take_rows(
+    values: npt.NDArray[Any],
+    width: int,
+    graph_ptr: IntArray,
+    graphs: IntArray,
+    out_graph_ptr: IntArray,
+) -> npt.NDArray[Any]:
+    """Copy the rows of the vertices of `graphs`; `values` is flat, `width` elements a vertex."""
+    out = np.empty(out_graph_ptr[-1] * width, values.dtype)
+    for k in range(graphs.size):
+        first = graph_ptr[graphs[k]] * width
+        to = out_graph_ptr[k] * width
+        for i in range((out_graph_ptr[k + 1] - out_graph_ptr[k]) * width):
+            out[to + i] = values[first + i]
+    return out
+
+
+@njit(cache=True, nogil=True)
+def peel(child_ptr: IntArray, child: IntArray) -> npt.NDArray[np.bool_]:
+    """Return, for every vertex, whether it can be evaluated: no cycle at or below it.
+
+    Kahn's algorithm: vertices leave once their children have left.
+    """
+    num_vertices = child_ptr.size - 1
+    waiting = np.zeros(num_vertices, np.int32)  # children that have not left
+    parent_ptr = np.zeros(num_vertices + 1, np.int32)
+    for c in child:
+        if c >= 0:
+            parent_ptr[c + 1] += 1
+    for v in range(num_vertices):
+        parent_ptr[v + 1] += parent_ptr[v]
+    parent = np.empty(parent_ptr[num_vertices], np.int32)
+    fill = parent_ptr[:-1].copy()
+    ready = np.empty(num_vertices, np.int32)
+    count = 0
+    for v in range(num_vertices):
+        for e in range(child_ptr[v], child_ptr[v + 1]):
+            c = child[e]
+            if c >= 0:
+                waiting[v] += 1
+                parent[fill[c]] = v
+                fill[c] += 1
+        if waiting[v] == 0:
+            ready[count] = v
+            count += 1
+    left = np.zeros(num_vertices, np.bool_)
+    done = 0
+    while done < count:
+        v = ready[done]
+        left[v] = True
+        done += 1
+        for e in range(parent_ptr[v], parent_ptr[v + 1]):
+            p = parent[e]
+            waiting[p] -= 1
+            if waiting[p] == 0:
+                ready[count] = p
+                count += 1
+    return left

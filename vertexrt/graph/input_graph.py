@@ -1,0 +1,208 @@
+"""One input graph: which vertices read the state of which, and what they pull from outside."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import numpy.typing as npt
+
+from vertexrt.errors import DataError, GraphError, message
+from vertexrt.graph.brackets import parse_brackets
+from vertexrt.graph.checks import check_structure, int32_array
+from vertexrt.graph.pulls import PullValue, check_pulls
+
+if TYPE_CHECKING:
+    import networkx
+
+IntArray = npt.NDArray[np.int32]
+
+_WHERE = "input graph"
+
+
+@dataclass(frozen=True, slots=True)
+class InputGraph:
+    """Hold one graph as CSR arrays; vertices keep the user's order.
+
+    The state of a child flows to its parents; a vertex may have many parents. A slot is a position
+    in a vertex's child list. Construction checks everything and converts arrays to their dtypes.
+
+    Attributes:
+        child_ptr: int32 [V+1], first slot of each vertex in `child`.
+        child: int32 [E], the child in each slot, -1 in an empty one.
+        pulls: by name, int32 [V] (-1: absent), floats [V, *shape], or `Pulled`.
+    Raises: GraphError, on a child out of range, a cycle (its vertices are named), bad offsets, or
+        no vertex at all; PullError, on a pulled array that does not fit.
+    """
+
+    child_ptr: IntArray
+    child: IntArray
+    pulls: Mapping[str, PullValue] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        child_ptr = int32_array(self.child_ptr, "child_ptr", _WHERE)
+        child = int32_array(self.child, "child", _WHERE)
+        graph_ptr = np.array([0, max(len(child_ptr) - 1, 0)], np.int32)
+        check_structure(graph_ptr, child_ptr, child, _WHERE)
+        object.__setattr__(self, "child_ptr", child_ptr)
+        object.__setattr__(self, "child", child)
+        object.__setattr__(self, "pulls", check_pulls(self.pulls, len(child_ptr) - 1, _WHERE))
+
+    @property
+    def num_vertices(self) -> int:
+        """Return V."""
+        return len(self.child_ptr) - 1
+
+    @property
+    def num_edges(self) -> int:
+        """Return E, the number of slots, empty ones included."""
+        return len(self.child)
+
+    def children(self, vertex: int) -> list[int]:
+        """Return the child in each slot of a vertex, -1 in an empty slot."""
+        children: list[int] = self.child[
+            self.child_ptr[vertex] : self.child_ptr[vertex + 1]
+        ].tolist()
+        return children
+
+    @classmethod
+    def from_children(
+        cls, lists: Sequence[Sequence[int]], pulls: Mapping[str, Any] | None = None
+    ) -> InputGraph:
+        """Build a graph from the child list of each vertex, -1 in an empty slot.
+
+        Raises: GraphError and PullError, as the class does.
+        """
+        child_ptr = np.cumsum([0, *map(len, lists)])
+        child = [child for slots in lists for child in slots]
+        return cls(child_ptr, int32_array(child, "child", _WHERE), pulls or {})
+
+    @classmethod
+    def from_edges(
+        cls,
+        num_vertices: int,
+        edges: Iterable[tuple[int, int]],
+        pulls: Mapping[str, Any] | None = None,
+    ) -> InputGraph:
+        """Build a graph from (child, parent) pairs; a parent's slots fill in the order given.
+
+        Raises: GraphError, also when a parent is out of range; PullError, as the class does.
+        """
+        pairs = list(edges)
+        lists: list[list[int]] = [[] for _ in range(num_vertices)]
+        for number, (child, parent) in enumerate(pairs):
+            if not 0 <= parent < num_vertices:
+                raise GraphError(
+                    message(
+                        _WHERE,
+                        f"edge {number} goes from {child} to the parent {parent}",
+                        f"the graph has the vertices 0..{num_vertices - 1}",
+                        "correct the edge",
+                    )
+                )
+            lists[parent].append(child)
+        return cls.from_children(lists, pulls)
+
+    @classmethod
+    def chain(cls, length: int, pulls: Mapping[str, Any] | None = None) -> InputGraph:
+        """Build a chain: vertex i has the child i-1, vertex 0 has none.
+
+        Raises: GraphError, when `length` is under 1; PullError, as the class does.
+        """
+        child_ptr = np.maximum(np.arange(-1, max(length, 0), dtype=np.int32), 0)
+        return cls(child_ptr, np.arange(length - 1, dtype=np.int32), pulls or {})
+
+    @classmethod
+    def complete_tree(
+        cls, leaves: int, arity: int = 2, pulls: Mapping[str, Any] | None = None
+    ) -> InputGraph:
+        """Build a complete tree: leaves first, from left to right, then level on level.
+
+        Args:
+            leaves: how many; a power of `arity`.
+            arity: children of every inner vertex, at least 2.
+            pulls: by name; V = (leaves * arity - 1) / (arity - 1).
+        Raises: GraphError, when there is no such tree; PullError, as the class does.
+        """
+        size = 1
+        while arity > 1 and size < leaves:
+            size *= arity
+        if size != leaves or arity < 2:
+            raise GraphError(
+                message(
+                    _WHERE,
+                    f"a complete tree of {leaves} leaves and arity {arity}",
+                    "the leaves are a power of the arity, which is at least 2",
+                    f"take {size // arity} or {size} leaves" if size > 1 else "correct them",
+                )
+            )
+        inner = (leaves - 1) // (arity - 1)
+        slots = np.concatenate([np.zeros(leaves, np.int32), np.full(inner, arity, np.int32)])
+        child_ptr = np.concatenate([[0], np.cumsum(slots)])
+        return cls(child_ptr, np.arange(inner * arity, dtype=np.int32), pulls or {})
+
+    @staticmethod
+    def from_brackets(text: str, *, file: str = "brackets", line: int = 1) -> BracketTree:
+        """Read one tree such as `(3 (2 a) (4 (3 good) (2 film)))`; see `parse_brackets`.
+
+        Args:
+            text: one tree on one line.
+            file: name for error messages.
+            line: number of its line, for error messages.
+        Returns: the graph (post-order, pulls "label") and its words.
+        Raises: DataError with file, line and column, when the text is not one tree.
+        """
+        forest = parse_brackets(text, file=file, line=line)
+        trees = len(forest.graph_ptr) - 1
+        if trees != 1:
+            raise DataError(
+                message(
+                    f"{file}, line {line}",
+                    f"{trees} trees",
+                    "expected one",
+                    "give one tree, or read a whole text with parse_brackets",
+                )
+            )
+        leaves = np.flatnonzero(forest.word >= 0).astype(np.int32)
+        graph = InputGraph(forest.child_ptr, forest.child, {"label": forest.label})
+        return BracketTree(graph, leaves, tuple(forest.words[i] for i in forest.word[leaves]))
+
+    @classmethod
+    def from_networkx(cls, dag: networkx.DiGraph[Any], pulls: Iterable[str] = ()) -> InputGraph:
+        """Build a graph from a networkx graph whose edges go from child to parent.
+
+        Vertices keep the order of `dag.nodes`. An edge may name its slot in the attribute `slot`;
+        the others follow in the order in which they were added.
+
+        Args:
+            dag: a DiGraph or MultiDiGraph.
+            pulls: names of node attributes; a node without one pulls nothing.
+        Raises: GraphError, on a graph that is not directed, two edges in one slot, or a cycle;
+            PullError, when no node has an attribute, or its values do not fit each other.
+        """
+        from vertexrt.graph.networks import read_networkx
+
+        return cls(*read_networkx(dag, tuple(pulls)))
+
+    def to_networkx(self) -> networkx.MultiDiGraph[int]:
+        """Return a MultiDiGraph: edges from child to parent with their `slot`, pulls on nodes."""
+        from vertexrt.graph.networks import write_networkx
+
+        return write_networkx(self.child_ptr, self.child, self.pulls)
+
+
+@dataclass(frozen=True, slots=True)
+class BracketTree:
+    """Hold a tree that was read from brackets.
+
+    Attributes:
+        graph: vertices in post-order, with the pull "label" at each.
+        leaves: int32 [L], the leaf vertices from left to right.
+        words: the word of each leaf.
+    """
+
+    graph: InputGraph
+    leaves: IntArray
+    words: tuple[str, ...]

@@ -1,0 +1,129 @@
+"""Exchange graphs with networkx, which is imported by whoever hands a graph over."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import numpy.typing as npt
+
+from vertexrt.errors import GraphError, PullError, message
+from vertexrt.graph.pulls import Pulled, PullValue
+
+if TYPE_CHECKING:
+    import networkx
+
+IntArray = npt.NDArray[np.int32]
+
+_WHERE = "from_networkx"
+
+
+def read_networkx(
+    dag: networkx.DiGraph[Any], pulls: Sequence[str]
+) -> tuple[IntArray, IntArray, dict[str, PullValue]]:
+    """Return child_ptr, child and pulls of a networkx graph with edges from child to parent.
+
+    Raises: GraphError and PullError, as `InputGraph.from_networkx` says.
+    """
+    if not dag.is_directed():
+        raise GraphError(
+            message(
+                _WHERE,
+                "a graph without directions",
+                "expected a DiGraph with edges from child to parent",
+                "convert it",
+            )
+        )
+    number = {node: i for i, node in enumerate(dag.nodes)}
+    lists: list[list[int]] = []
+    for node in dag.nodes:
+        slots: dict[int, int] = {}
+        slot: Any
+        loose: list[int] = []
+        for child, _, slot in dag.in_edges(node, data="slot"):
+            if slot is None:
+                loose.append(number[child])
+            elif slot in slots or not isinstance(slot, int) or slot < 0:
+                raise GraphError(
+                    message(
+                        _WHERE,
+                        f"the edge {child!r} -> {node!r} has the slot {slot!r}",
+                        "expected whole numbers from 0, each once a parent",
+                        "correct the attribute or leave it out",
+                    )
+                )
+            else:
+                slots[slot] = number[child]
+        filled = [slots.get(slot, -1) for slot in range(max(slots, default=-1) + 1)]
+        lists.append(filled + loose)
+    child_ptr = np.cumsum([0, *map(len, lists)], dtype=np.int32)
+    child = np.array([c for slot_list in lists for c in slot_list], np.int32)
+    return child_ptr, child, {name: _attribute(dag, name) for name in pulls}
+
+
+def _attribute(dag: networkx.DiGraph[Any], name: str) -> PullValue:
+    given = [value for _, value in dag.nodes(data=name)]
+    present = [value for value in given if value is not None]
+    if not present:
+        raise PullError(
+            message(
+                _WHERE,
+                f"no node has the attribute '{name}'",
+                "a pull has a value at one node at least",
+                "set it or leave it out of `pulls`",
+            )
+        )
+    try:
+        values = np.array(present)
+    except ValueError as error:
+        raise PullError(
+            message(
+                _WHERE,
+                f"the attribute '{name}' has values of different shapes",
+                "expected one shape",
+                "correct the attribute",
+            )
+        ) from error
+    has = np.array([value is not None for value in given])
+    if values.ndim == 1 and values.dtype.kind in "iu":
+        whole = np.full(len(given), -1, values.dtype if values.dtype.kind == "i" else np.int64)
+        whole[has] = values
+        return whole
+    if has.all():
+        return values
+    return Pulled(values, np.where(has, np.cumsum(has) - 1, -1).astype(np.int32))
+
+
+def write_networkx(
+    child_ptr: IntArray, child: IntArray, pulls: Mapping[str, PullValue]
+) -> networkx.MultiDiGraph[int]:
+    """Return a MultiDiGraph with an edge for every filled slot; absent pulls leave no attribute."""
+    import networkx
+
+    graph: networkx.MultiDiGraph[int] = networkx.MultiDiGraph()
+    graph.add_nodes_from(range(len(child_ptr) - 1))
+    parent = np.repeat(np.arange(len(child_ptr) - 1), np.diff(child_ptr))
+    slot = np.arange(len(child)) - child_ptr[parent]
+    for c, p, s in zip(child.tolist(), parent.tolist(), slot.tolist(), strict=True):
+        if c >= 0:
+            graph.add_edge(c, p, slot=s)
+    for name, pull in pulls.items():
+        for vertex in graph.nodes:
+            value = _value_at(pull, vertex)
+            if value is not None:
+                graph.nodes[vertex][name] = value
+    return graph
+
+
+def _value_at(pull: PullValue, vertex: int) -> Any:
+    if isinstance(pull, Pulled):
+        row = vertex if pull.index is None else int(pull.index[vertex])
+        return None if row < 0 else _plain(pull.values[row])
+    if pull.dtype == np.int32 and pull[vertex] == -1:
+        return None
+    return _plain(pull[vertex])
+
+
+def _plain(value: Any) -> Any:
+    return value.item() if np.ndim(value) == 0 else value
