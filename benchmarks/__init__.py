@@ -1,0 +1,1 @@
+"""Comparisons and ablations; each module is run with `python -m benchmarks.NAME`."""
