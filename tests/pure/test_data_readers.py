@@ -1,0 +1,234 @@
+"""Readers of sentiment trees and language-model text, by path and by name."""
+
+import gzip
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from vertexrt.data import Vocabulary, catalogue, load
+from vertexrt.errors import DataError, UsageError
+
+TREES = {
+    "train": "(4 (2 A) (3 (2 8\u00a01) (3 Film)))\n(2 (2 a) (0 bad))\n(1 (2 a) (1 film))\n",
+    "dev": "(3 (2 unheard) (3 film))\n(2 (2 a) (2 film))\n",
+    "test": "(0 bad)\n",
+}
+TEXT = {"train": " a b a \n\n c \n", "valid": " b d \n", "test": "a\r\nc c\r\n"}
+
+
+@pytest.fixture
+def trees(tmp_path: Path) -> Path:
+    for split, text in TREES.items():
+        (tmp_path / f"{split}.txt").write_text(text, encoding="utf-8")
+    return tmp_path
+
+
+@pytest.fixture
+def text(tmp_path: Path) -> Path:
+    for split, lines in TEXT.items():
+        (tmp_path / f"ptb.{split}.txt").write_bytes(lines.encode())
+    return tmp_path
+
+
+def test_sentiment_pulls(trees: Path) -> None:
+    data = load(trees, task="sentiment")
+    assert data.vocabulary.words == ("<unk>", "a", "film", "8\u00a01", "bad")
+    train = data.splits["train"]
+    assert train.num_graphs == 3
+    assert np.asarray(train.pulls["word"]).tolist() == [1, 3, 2, -1, -1, 1, 4, -1, 1, 2, -1]
+    assert np.asarray(train.pulls["label"]).tolist() == [2, 2, 3, 3, 4, 2, 0, 2, 2, 1, 1]
+    assert np.asarray(data.splits["dev"].pulls["word"]).tolist() == [0, 2, -1, 1, 2, -1]
+    assert (data.classes, data.task) == (5, "sentiment")
+
+
+def test_sentiment_options(trees: Path) -> None:
+    cased = load(str(trees), task="sentiment", lower=False)
+    assert cased.vocabulary.words == ("<unk>", "a", "A", "8\u00a01", "Film", "bad", "film")
+    frequent = load(str(trees), task="sentiment", min_count=2)
+    assert frequent.vocabulary.words == ("<unk>", "a", "film")
+    binary = load(str(trees), task="sentiment", binary=True)
+    train = binary.splits["train"]
+    assert binary.classes == 2
+    assert train.num_graphs == 2  # the tree with a neutral root is left out
+    assert np.asarray(train.pulls["label"]).tolist() == [-1, -1, 1, 1, 1, -1, 0, 0]
+    assert binary.splits["dev"].num_graphs == 1
+
+
+def test_a_folder_of_trees_is_found(trees: Path) -> None:
+    (trees / "trees").mkdir()
+    for split in TREES:
+        (trees / f"{split}.txt").rename(trees / "trees" / f"{split}.txt")
+    assert load(trees, task="sentiment").splits["test"].num_vertices == 1
+
+
+def test_sentences(text: Path) -> None:
+    data = load(text, task="language-model")
+    assert data.vocabulary.words == ("<unk>", "<eos>", "a", "b", "c")
+    train, dev, test = (data.splits[split] for split in ("train", "dev", "test"))
+    assert train.graph_ptr.tolist() == [0, 4, 6]
+    assert train.child_ptr.tolist() == [0, 0, 1, 2, 3, 3, 4]
+    assert train.child.tolist() == [0, 1, 2, 4]
+    assert np.asarray(train.pulls["word"]).tolist() == [1, 2, 3, 2, 1, 4]
+    assert np.asarray(train.pulls["label"]).tolist() == [2, 3, 2, 1, 4, 1]
+    assert np.asarray(dev.pulls["label"]).tolist() == [3, 0, 1]
+    assert np.asarray(test.pulls["label"]).tolist() == [2, 1, 4, 4, 1]
+    assert data.classes == len(data.vocabulary)
+
+
+def test_pieces(text: Path) -> None:
+    train = load(text, task="language-model", pieces=4).splits["train"]
+    assert train.graph_ptr.tolist() == [0, 4, 6]
+    train = load(text, task="language-model", pieces=5).splits["train"]
+    assert train.graph_ptr.tolist() == [0, 5, 6]
+    assert np.asarray(train.pulls["word"]).tolist() == [1, 2, 3, 2, 1, 4]
+    assert train.child.tolist() == [0, 1, 2, 3]
+    with pytest.raises(UsageError, match=r"^\[data\] pieces of 0 words; expected 1 or more;"):
+        load(text, task="language-model", pieces=0)
+
+
+def test_compressed_text(text: Path) -> None:
+    train = text / "ptb.train.txt"
+    (text / "ptb.train.txt.gz").write_bytes(gzip.compress(train.read_bytes()))
+    train.unlink()
+    assert load(text, task="language-model").splits["train"].num_vertices == 6
+    (text / "ptb.train.txt.gz").write_bytes(b"\x1f\x8b\x08 cut")
+    with pytest.raises(DataError, match=r"ptb\.train\.txt\.gz\] cannot be read: .*check the file"):
+        load(text, task="language-model")
+
+
+def test_malformed_trees_name_the_place(trees: Path) -> None:
+    (trees / "dev.txt").write_text("(3 (2 a) (2 b))\n(3 (2 a) (5 b))\n")
+    with pytest.raises(DataError) as caught:
+        load(trees, task="sentiment")
+    assert str(caught.value) == (
+        f"[{trees / 'dev.txt'}, line 2, column 11] label 5; expected 0..4; correct the label."
+    )
+
+
+def test_empty_data_are_refused(trees: Path) -> None:
+    (trees / "dev.txt").write_text("(2 (3 a) (2 b))\n")
+    with pytest.raises(DataError, match=r"dev\.txt\] neutral trees only; expected at least one"):
+        load(trees, task="sentiment", binary=True)
+    (trees / "dev.txt").write_text("\n \n")
+    with pytest.raises(DataError, match=r"dev\.txt\] no tree; expected at least one tree to learn"):
+        load(trees, task="sentiment")
+    with pytest.raises(DataError, match=r"dev\.txt\] no word; expected at least one sentence; add"):
+        load(trees, task="language-model")
+
+
+def test_missing_and_unreadable_files(trees: Path) -> None:
+    (trees / "test.txt").unlink()
+    with pytest.raises(DataError) as caught:
+        load(trees, task="sentiment")
+    assert str(caught.value) == (
+        f"[{trees}] no file for the split 'test' (the folder holds dev.txt, train.txt); expected"
+        " test.txt; add it or give another folder."
+    )
+    (trees / "test.txt").write_bytes(b"(1 a)\n(1 caf\xe9)\n")
+    with pytest.raises(DataError, match=r"test\.txt, line 2, byte 7\] the byte 0xe9; expected UTF"):
+        load(trees, task="sentiment")
+
+
+@pytest.mark.parametrize(
+    ("data", "task", "text"),
+    [
+        (
+            "generatd",
+            "sentiment",
+            "[data] 'generatd' is neither a data set nor a folder; for sentiment there is"
+            " generated, sst; give one of them or the path of a folder. Nearest: 'generated'.",
+        ),
+        (
+            "sst",
+            "language-model",
+            "[data] 'sst' is made for the task sentiment; for language-model there is generated,"
+            " ptb; give that or the path of a folder.",
+        ),
+        ("trees", "tree-fc", "[data] 'trees'; for tree-fc there is generated; give that."),
+        (
+            "generated",
+            "sentimental",
+            "[data] no task 'sentimental'; the tasks are sentiment, language-model, tree-fc; give"
+            " one of them. Nearest: 'sentiment'.",
+        ),
+    ],
+)
+def test_wrong_names(data: str, task: str, text: str) -> None:
+    with pytest.raises(UsageError) as caught:
+        load(data, task=task)
+    assert str(caught.value) == text
+
+
+def test_wrong_paths(tmp_path: Path) -> None:
+    for missing in (tmp_path / "none", str(tmp_path / "none")):
+        with pytest.raises(DataError, match=r"^\[data\] no folder .*none; expected a folder with"):
+            load(missing, task="sentiment")
+    with pytest.raises(DataError, match=r"^\[data\] no folder sst; expected a folder with"):
+        load(Path("sst"), task="sentiment")  # a path is no name
+    (tmp_path / "file").write_text("(1 a)")
+    with pytest.raises(DataError, match=r"file is a file; expected a folder; give the folder it"):
+        load(tmp_path / "file", task="sentiment")
+
+
+def test_options_of_another_task_are_refused() -> None:
+    with pytest.raises(UsageError) as caught:
+        load("generated", task="language-model", binary=True)
+    assert str(caught.value) == (
+        "[data] 'binary' for the task language-model; it belongs to the task sentiment;"
+        " leave it out."
+    )
+    with pytest.raises(UsageError, match="'pieces' for the task sentiment"):
+        load("generated", task="sentiment", pieces=64)
+    with pytest.raises(UsageError, match="'leaves' for the task sentiment"):
+        load("generated", task="sentiment", leaves=64)
+
+
+def test_vocabulary() -> None:
+    words = Vocabulary.build({"b": 1, "a": 2, "<unk>": 9, "c": 2}, first=("<unk>", "<eos>"))
+    assert words.words == ("<unk>", "<eos>", "a", "c", "b")
+    assert words.encode(["c", "d", "<eos>"]).tolist() == [3, 0, 1]
+    assert words.encode([]).dtype == np.int32
+    assert (words.index("b"), words.index("d"), len(words)) == (4, 0, 5)
+    assert Vocabulary.from_json(words.to_json()) == words
+
+
+@pytest.mark.parametrize(
+    ("text", "got"),
+    [
+        ('["<unk>", "a", "a"]', r"3 words, 2 of them different, '<unk>' first; expected different"),
+        ('["a"]', r"1 words, 1 of them different, 'a' first; expected different words, '<unk>'"),
+        ("[]", r"0 words, 0 of them different, nothing first"),
+        ("{}", r"JSON that is no list of words; expected a JSON list of words; write it anew"),
+        ("[1]", r"JSON that is no list of words"),
+        ('["a"', r"Expecting ',' delimiter.*; expected a JSON list of words"),
+    ],
+)
+def test_vocabulary_refusals(text: str, got: str) -> None:
+    with pytest.raises(DataError, match=rf"^\[vocabulary\] {got}"):
+        Vocabulary.from_json(text)
+
+
+CACHED = {entry.name for entry in catalogue() if entry.source and entry.cached}
+
+
+@pytest.mark.skipif("sst" not in CACHED, reason="sst was not downloaded (vertexrt data fetch sst)")
+def test_stanford_treebank_has_its_published_size() -> None:
+    data = load("sst", task="sentiment")
+    assert {name: split.num_graphs for name, split in data.splits.items()} == {
+        "train": 8544,
+        "dev": 1101,
+        "test": 2210,
+    }
+    assert data.splits["train"].num_vertices == 318_582
+    assert len(data.vocabulary) == 16_581 + 1
+    binary = load("sst", task="sentiment", binary=True)
+    assert [split.num_graphs for split in binary.splits.values()] == [6920, 872, 1821]
+
+
+@pytest.mark.skipif("ptb" not in CACHED, reason="ptb was not downloaded (vertexrt data fetch ptb)")
+def test_penn_treebank_text_has_its_published_size() -> None:
+    data = load("ptb", task="language-model")
+    assert [split.num_vertices for split in data.splits.values()] == [929_589, 73_760, 82_430]
+    assert [split.num_graphs for split in data.splits.values()] == [42_068, 3_370, 3_761]
+    assert len(data.vocabulary) == 10_000

@@ -1,0 +1,157 @@
+"""The data sets that have a name: where they live, and what may be done with them."""
+
+from dataclasses import dataclass
+from pathlib import Path
+
+from vertexrt.config import config
+from vertexrt.data.dataset import Task
+
+
+@dataclass(frozen=True, slots=True)
+class SourceFile:
+    """Name a file inside an archive and what it must be.
+
+    Attributes:
+        member: path inside the archive.
+        name: file name in the cache folder.
+        sha256: of the file itself.
+    """
+
+    member: str
+    name: str
+    sha256: str
+
+
+@dataclass(frozen=True, slots=True)
+class Source:
+    """Say where an archive is downloaded from.
+
+    Attributes:
+        url: of a .zip or .tgz archive.
+        sha256: of the archive; None when its home states none: then its files vouch for it.
+        files: what is taken from it.
+    """
+
+    url: str
+    sha256: str | None
+    files: tuple[SourceFile, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Entry:
+    """Describe a data set that has a name.
+
+    Attributes:
+        name: for `load` and `--data`.
+        task: what it teaches.
+        description: one line.
+        home: where it comes from.
+        licence: in a few words; the cards in `datasets/` say more.
+        source: where it is downloaded from; None when it is generated.
+    """
+
+    name: str
+    task: Task
+    description: str
+    home: str
+    licence: str
+    source: Source | None = None
+
+    @property
+    def folder(self) -> Path:
+        """Return the folder that the downloaded files are kept in."""
+        return config().cache_dir / "data" / self.name
+
+    @property
+    def cached(self) -> bool:
+        """Tell whether loading it needs no download."""
+        files = self.source.files if self.source else ()
+        return all((self.folder / file.name).is_file() for file in files)
+
+
+_OURS = "Apache-2.0 (made by vertexrt)"
+
+_ENTRIES = (
+    Entry(
+        name="generated",
+        task="sentiment",
+        description="4,000 / 500 / 500 trees of a small grammar, labels 0..4 by composition",
+        home="vertexrt",
+        licence=_OURS,
+    ),
+    Entry(
+        name="sst",
+        task="sentiment",
+        description="Stanford Sentiment Treebank, 8,544 / 1,101 / 2,210 trees, labels 0..4",
+        home="https://nlp.stanford.edu/sentiment",
+        licence="none stated; made public for research",
+        source=Source(
+            url="https://nlp.stanford.edu/sentiment/trainDevTestTrees_PTB.zip",
+            sha256="5c613a4f673fc74097d523a2c83f38e0cc462984d847b82c7aaf36b01cbbbfcc",
+            files=(
+                SourceFile(
+                    "trees/train.txt",
+                    "train.txt",
+                    "e2f3f41b0b1e6d4dddc0effe3bfc2d27ed8928079aa9a03d652311614fc5feb7",
+                ),
+                SourceFile(
+                    "trees/dev.txt",
+                    "dev.txt",
+                    "0e9336aed6e4730e19f58d00a77b3f0297efdb755f7b5e598c98a05e3f97ea40",
+                ),
+                SourceFile(
+                    "trees/test.txt",
+                    "test.txt",
+                    "6e54806dee95cf80cd918e7dfb3f6770f6df24bf826f289a4d1f709e1c8f6761",
+                ),
+            ),
+        ),
+    ),
+    Entry(
+        name="generated",
+        task="language-model",
+        description="6,000 / 600 / 600 sentences of a small grammar with agreement",
+        home="vertexrt",
+        licence=_OURS,
+    ),
+    Entry(
+        name="ptb",
+        task="language-model",
+        description="Penn Treebank text (Mikolov's version), 42,068 / 3,370 / 3,761 sentences",
+        home="http://www.fit.vutbr.cz/~imikolov/rnnlm",
+        licence="LDC User Agreement; passed around for research, not open",
+        source=Source(
+            url="http://www.fit.vutbr.cz/~imikolov/rnnlm/simple-examples.tgz",
+            sha256=None,
+            files=(
+                SourceFile(
+                    "simple-examples/data/ptb.train.txt",
+                    "ptb.train.txt",
+                    "fcea919f6cf83f35d4d00c6cbf08040d13d4155226340912e2fef9c9c4102cbf",
+                ),
+                SourceFile(
+                    "simple-examples/data/ptb.valid.txt",
+                    "ptb.valid.txt",
+                    "c9fe6985fe0d4ccb578183407d7668fc6066c20700cb4cf87d8ff1cc34df1bf2",
+                ),
+                SourceFile(
+                    "simple-examples/data/ptb.test.txt",
+                    "ptb.test.txt",
+                    "dd65dff31e70846b2a6030a87482edcd5d199130cdcfa1f3dccbb033728deee0",
+                ),
+            ),
+        ),
+    ),
+    Entry(
+        name="generated",
+        task="tree-fc",
+        description="complete binary trees, words at the leaves and a target at the root",
+        home="vertexrt",
+        licence=_OURS,
+    ),
+)
+
+
+def catalogue(task: str | None = None) -> list[Entry]:
+    """Return the data sets that have a name, those of one task only when `task` is given."""
+    return [entry for entry in _ENTRIES if task in (None, entry.task)]

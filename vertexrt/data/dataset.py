@@ -1,0 +1,116 @@
+"""What every reader returns: splits of graphs, and the words that their pulls count."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Literal
+
+import numpy as np
+import numpy.typing as npt
+
+from vertexrt.errors import DataError, message
+from vertexrt.graph import GraphBatch
+
+IntArray = npt.NDArray[np.int32]
+
+Task = Literal["sentiment", "language-model", "tree-fc"]
+
+UNKNOWN = "<unk>"
+
+
+@dataclass(frozen=True, slots=True)
+class Vocabulary:
+    """Number words; 0 is `<unk>`, which every word that is not known counts as.
+
+    Attributes:
+        words: the word of each number; the first is `<unk>`, none stands twice.
+    Raises: DataError, when the words are not so.
+    """
+
+    words: tuple[str, ...]
+    _numbers: dict[str, int] = field(init=False, repr=False, compare=False)
+
+    def __post_init__(self) -> None:
+        numbers = {word: number for number, word in enumerate(self.words)}
+        if not self.words or self.words[0] != UNKNOWN or len(numbers) != len(self.words):
+            first = repr(self.words[0]) if self.words else "nothing"
+            raise DataError(
+                message(
+                    "vocabulary",
+                    f"{len(self.words)} words, {len(numbers)} of them different, {first} first",
+                    f"expected different words, '{UNKNOWN}' first",
+                    "correct the list",
+                )
+            )
+        object.__setattr__(self, "_numbers", numbers)
+
+    @classmethod
+    def build(
+        cls, counts: Mapping[str, int], *, min_count: int = 1, first: Sequence[str] = (UNKNOWN,)
+    ) -> Vocabulary:
+        """Build one of the words that occur often enough, frequent ones first.
+
+        Args:
+            counts: how often each word occurs; words that occur equally often keep their order.
+            min_count: rarer words are left out.
+            first: words to number before all others, whatever their count.
+        """
+        kept = [word for word, n in counts.items() if n >= min_count and word not in first]
+        kept.sort(key=lambda word: -counts[word])
+        return cls((*first, *kept))
+
+    def __len__(self) -> int:
+        return len(self.words)
+
+    def index(self, word: str) -> int:
+        """Return the number of a word, 0 when it is not known."""
+        return self._numbers.get(word, 0)
+
+    def encode(self, words: Iterable[str]) -> IntArray:
+        """Return the number of each word, int32."""
+        get = self._numbers.get
+        return np.array([get(word, 0) for word in words], np.int32)
+
+    def to_json(self) -> str:
+        """Return the words as a JSON list."""
+        return json.dumps(self.words)
+
+    @classmethod
+    def from_json(cls, text: str) -> Vocabulary:
+        """Return the vocabulary that `to_json` wrote.
+
+        Raises: DataError, when the text is not a JSON list of different words, `<unk>` first.
+        """
+        try:
+            words = json.loads(text)
+        except json.JSONDecodeError as error:
+            words = str(error)
+        if not (isinstance(words, list) and all(isinstance(word, str) for word in words)):
+            got = words if isinstance(words, str) else "JSON that is no list of words"
+            raise DataError(
+                message("vocabulary", got, "expected a JSON list of words", "write it anew")
+            )
+        return cls(tuple(words))
+
+
+@dataclass(frozen=True, slots=True)
+class Dataset:
+    """Hold a data set: each split is one graph batch, from which minibatches are taken.
+
+    Attributes:
+        name: as `load` was asked for it.
+        task: "sentiment", "language-model" or "tree-fc".
+        splits: "train", "dev" and "test".
+        vocabulary: what the pull "word" counts.
+        classes: labels of the pull "label"; 0 when the task has none.
+        description: one line on what it is, for people.
+    """
+
+    name: str
+    task: Task
+    splits: dict[str, GraphBatch]
+    vocabulary: Vocabulary
+    classes: int
+    description: str

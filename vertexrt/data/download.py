@@ -1,0 +1,156 @@
+"""Download a data set once, check it, and keep it in the cache folder."""
+
+import hashlib
+import http.client
+import os
+import shutil
+import tarfile
+import tempfile
+import urllib.error
+import urllib.request
+import zipfile
+import zlib
+from pathlib import Path
+
+from vertexrt.data.catalogue import Entry, Source, catalogue
+from vertexrt.errors import DataError, UsageError, message, nearest
+
+_TIMEOUT_SECONDS = 60
+_CHUNK_BYTES = 1 << 20
+
+_DAMAGED = (tarfile.TarError, zipfile.BadZipFile, EOFError, zlib.error, OSError)
+
+
+def fetch(name: str) -> Path:
+    """Return the folder of a named data set, downloading it when it is not there.
+
+    The archive and its files are checked against their sha256 and written under a temporary name;
+    the folder appears when all is well.
+
+    Args:
+        name: of an entry of the catalogue that has a source.
+    Raises: UsageError, when there is no such entry; DataError, when there is no network, the
+        checksum is wrong, or the cache folder cannot be written; the text says what to do.
+    """
+    entries = [entry for entry in catalogue() if entry.source]
+    for entry in entries:
+        if entry.name == name:
+            return entry.folder if entry.cached else _download(entry)
+    names = [entry.name for entry in entries]
+    raise UsageError(
+        message(
+            "data fetch",
+            f"'{name}'",
+            f"these can be downloaded: {', '.join(names)}",
+            "give one of them." + nearest(name, names),
+        )
+    )
+
+
+def _download(entry: Entry) -> Path:
+    source = entry.source
+    assert source is not None
+    folder = entry.folder
+    try:
+        folder.parent.mkdir(parents=True, exist_ok=True)
+        scratch = tempfile.TemporaryDirectory(prefix=f".{entry.name}-", dir=folder.parent)
+    except OSError as error:
+        raise DataError(
+            message(
+                f"data {entry.name}",
+                f"cannot write {folder.parent}: {error.strerror}",
+                "expected a cache folder that may be written",
+                "set VERTEXRT_CACHE to another folder",
+            )
+        ) from error
+    with scratch:
+        archive = Path(scratch.name) / "archive"
+        found = _receive(entry.name, source, archive)
+        if source.sha256 not in (None, found):
+            raise _wrong_checksum(entry.name, source.url, found, str(source.sha256))
+        ready = Path(scratch.name) / "ready"
+        ready.mkdir()
+        _unpack(entry.name, source, archive, ready)
+        for file in source.files:
+            found = hashlib.sha256((ready / file.name).read_bytes()).hexdigest()
+            if found != file.sha256:
+                raise _wrong_checksum(entry.name, file.member, found, file.sha256)
+        if folder.exists():  # left incomplete, or made by another process in the meantime
+            shutil.rmtree(folder)
+        os.rename(ready, folder)
+    return folder
+
+
+def _receive(name: str, source: Source, to: Path) -> str:
+    """Write what the address answers to a file; return its sha256."""
+    digest = hashlib.sha256()
+    request = urllib.request.Request(source.url, headers={"User-Agent": "vertexrt"})
+    try:
+        with (
+            urllib.request.urlopen(request, timeout=_TIMEOUT_SECONDS) as answer,
+            to.open("wb") as file,
+        ):
+            while chunk := answer.read(_CHUNK_BYTES):
+                digest.update(chunk)
+                file.write(chunk)
+    except (OSError, http.client.HTTPException) as error:
+        reason = error.reason if isinstance(error, urllib.error.URLError) else error
+        raise DataError(
+            message(
+                f"data {name}",
+                f"cannot download {source.url}: {reason}",
+                "expected a network and an answer from there",
+                f"try again, or get {_file_names(source)} by other means and give the path of"
+                " their folder in place of the name",
+            )
+        ) from error
+    return digest.hexdigest()
+
+
+def _unpack(name: str, source: Source, archive: Path, to: Path) -> None:
+    """Write the source's files, and no others, under their own names."""
+    wanted = {file.member: to / file.name for file in source.files}
+    try:
+        if source.url.endswith(".zip"):
+            with zipfile.ZipFile(archive) as unzipped:
+                for member in unzipped.namelist():
+                    if target := wanted.pop(member.removeprefix("./"), None):
+                        target.write_bytes(unzipped.read(member))
+        else:
+            with tarfile.open(archive) as unpacked:
+                for info in unpacked:
+                    stream = unpacked.extractfile(info) if info.isfile() else None
+                    if stream is None:
+                        continue
+                    if target := wanted.pop(info.name.removeprefix("./"), None):
+                        target.write_bytes(stream.read())
+    except _DAMAGED as error:
+        raise _not_the_archive(name, source, f"no archive that can be read ({error})") from error
+    if wanted:
+        raise _not_the_archive(name, source, f"an archive without {', '.join(wanted)}")
+
+
+def _not_the_archive(name: str, source: Source, got: str) -> DataError:
+    return DataError(
+        message(
+            f"data {name}",
+            f"{source.url} gave {got}",
+            f"expected an archive with {_file_names(source)}",
+            "try again, or give the path of a folder that holds these files",
+        )
+    )
+
+
+def _wrong_checksum(name: str, what: str, found: str, expected: str) -> DataError:
+    return DataError(
+        message(
+            f"data {name}",
+            f"{what} has the sha256 {found}",
+            f"expected {expected}",
+            "nothing was kept; try again, or give the path of a folder that you trust",
+        )
+    )
+
+
+def _file_names(source: Source) -> str:
+    return ", ".join(file.name for file in source.files)

@@ -1,0 +1,90 @@
+"""Read a sentiment treebank: trees in brackets with a label 0..4 at every vertex."""
+
+from collections import Counter
+from pathlib import Path
+
+import numpy as np
+import numpy.typing as npt
+
+from vertexrt.data.dataset import Dataset, Vocabulary
+from vertexrt.data.files import Texts, read_splits
+from vertexrt.errors import DataError, message
+from vertexrt.graph import BracketForest, GraphBatch, parse_brackets
+
+IntArray = npt.NDArray[np.int32]
+
+LABELS = 5
+SPLITS = {split: (f"{split}.txt",) for split in ("train", "dev", "test")}
+
+# The binary task: negative, (neutral: absent), positive.
+_BINARY = np.array([0, 0, -1, 1, 1], np.int32)
+
+
+def read_treebank(folder: Path) -> Texts:
+    """Read train.txt, dev.txt and test.txt from a folder, or from the folder `trees` in it.
+
+    Raises: DataError, when a file is missing or cannot be read.
+    """
+    return read_splits(
+        folder / "trees" if (folder / "trees").is_dir() else folder, SPLITS, "sentiment trees"
+    )
+
+
+def treebank_dataset(
+    source: Texts, *, name: str, binary: bool = False, lower: bool = True, min_count: int = 1
+) -> Dataset:
+    """Make a data set of trees in brackets.
+
+    Args:
+        source: one tree a line.
+        name: of the data set.
+        binary: two classes: labels 0 and 1 become 0, labels 3 and 4 become 1, neutral vertices
+            have no label, and trees with a neutral root are left out.
+        lower: lower-case the words.
+        min_count: words of train that are rarer count as `<unk>`; so do words not in train.
+    Returns: pulls "word" (leaves only) and "label" (every vertex), int32, -1 where absent.
+    Raises: DataError, on malformed brackets (file, line, column) or a split without trees.
+    """
+    forests = {
+        split: parse_brackets(text, file=source.files[split], labels=LABELS)
+        for split, text in source.texts.items()
+    }
+    words = {split: _words(forest, lower) for split, forest in forests.items()}
+    vocabulary = Vocabulary.build(_counts(forests["train"], words["train"]), min_count=min_count)
+    splits = {}
+    for split, forest in forests.items():
+        if len(forest.graph_ptr) == 1:
+            raise _empty(source.files[split], "no tree", "add trees or give another folder")
+        numbers = vocabulary.encode(words[split])
+        pulls = {
+            "word": np.where(forest.word >= 0, numbers[forest.word], -1),
+            "label": _BINARY[forest.label] if binary else forest.label,
+        }
+        batch = GraphBatch.from_arrays(forest.graph_ptr, forest.child_ptr, forest.child, pulls)
+        if binary:
+            kept = np.flatnonzero(_BINARY[forest.label[forest.graph_ptr[1:] - 1]] >= 0)
+            if not kept.size:
+                raise _empty(
+                    source.files[split], "neutral trees only", "use all five classes or add trees"
+                )
+            batch = batch.take(kept)
+        splits[split] = batch
+    return Dataset(
+        name, "sentiment", splits, vocabulary, 2 if binary else LABELS, source.description
+    )
+
+
+def _words(forest: BracketForest, lower: bool) -> list[str]:
+    return [word.lower() for word in forest.words] if lower else list(forest.words)
+
+
+def _counts(forest: BracketForest, words: list[str]) -> Counter[str]:
+    leaves = forest.word[forest.word >= 0]
+    counts: Counter[str] = Counter()
+    for word, count in zip(words, np.bincount(leaves, minlength=len(words)).tolist(), strict=True):
+        counts[word] += count
+    return counts
+
+
+def _empty(file: str, got: str, action: str) -> DataError:
+    return DataError(message(file, got, "expected at least one tree to learn from", action))

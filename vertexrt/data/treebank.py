@@ -1,0 +1,236 @@
+"""Generate a sentiment treebank: a small grammar whose labels follow by composition.
+
+Every vertex of a tree has a label 0..4 that is a function of its children's labels and of the
+operator that one of them is or begins with:
+
+| left | right | label of the vertex |
+| --- | --- | --- |
+| "not", "lacks", "does not" ... | phrase | opposite: 0, 1 -> 3; 2 -> 2; 3, 4 -> 1 |
+| "very" ... | phrase | to the end of the scale: 0, 1 -> 0; 2 -> 2; 3, 4 -> 4 |
+| "slightly" ... | phrase | to the middle: 0, 1 -> 1; 2 -> 2; 3, 4 -> 3 |
+| "but" | phrase | the phrase's; it will override what stands to its left |
+| phrase | "but" phrase | that of the right child |
+| "although" | phrase | the phrase's; it will give way to what stands to its right |
+| "although" phrase | phrase | that of the right child |
+| auxiliary | "not" | 2; the pair is an operator like "not" |
+| phrase | phrase | both added, counted from 2, and kept within 0..4 |
+
+So the label of a sentence depends on its shape and cannot be had from its words alone. No sentence
+occurs twice in the three splits. The same seed gives the same text everywhere: of the random
+generator only `random()` is used, whose values Python keeps from version to version.
+"""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from enum import Enum
+from pathlib import Path
+from random import Random
+
+from vertexrt.data import lexicon
+from vertexrt.errors import DataError, message
+
+SPLITS = {"train": 4000, "dev": 500, "test": 500}
+LABELS = 5
+NEUTRAL = 2
+
+
+class Role(Enum):
+    """Say what a phrase does to the phrase beside it."""
+
+    PLAIN = "adds its label"
+    NEGATE = "turns the label round"
+    INTENSIFY = "moves the label to the end of the scale"
+    DIMINISH = "moves the label towards the middle"
+    CONTRAST = "is 'but' alone"
+    OVERRIDE = "is 'but' with its phrase"
+    CONCEDE = "is 'although' alone"
+    YIELD = "is 'although' with its phrase"
+
+
+_MAPPED = {
+    Role.NEGATE: (3, 3, 2, 1, 1),
+    Role.INTENSIFY: (0, 0, 2, 4, 4),
+    Role.DIMINISH: (1, 1, 2, 3, 3),
+}
+_OPENS = {Role.CONTRAST: Role.OVERRIDE, Role.CONCEDE: Role.YIELD}
+
+
+@dataclass(frozen=True, slots=True)
+class Phrase:
+    """Hold a subtree: its label, what it does to its sibling, and its bracket text."""
+
+    label: int
+    role: Role
+    text: str
+
+
+def compose(left: Phrase, right: Phrase) -> Phrase:
+    """Return the vertex above two phrases; the table above says what its label is.
+
+    Raises: ValueError, when the table has no row for the two roles.
+    """
+    role = Role.PLAIN
+    if left.role in _MAPPED and right.role is Role.PLAIN:
+        label = _MAPPED[left.role][right.label]
+    elif left.role in _OPENS and right.role is Role.PLAIN:
+        label, role = right.label, _OPENS[left.role]
+    elif (left.role, right.role) in ((Role.PLAIN, Role.OVERRIDE), (Role.YIELD, Role.PLAIN)):
+        label = right.label
+    elif left.role is Role.PLAIN and right.role is Role.NEGATE:
+        label, role = NEUTRAL, Role.NEGATE
+    elif left.role is right.role is Role.PLAIN:
+        label = min(max(left.label + right.label - NEUTRAL, 0), LABELS - 1)
+    else:
+        raise ValueError(f"no rule for {left.role.name} beside {right.role.name}")
+    return Phrase(label, role, f"({label} {left.text} {right.text})")
+
+
+def word(text: str, label: int = NEUTRAL, role: Role = Role.PLAIN) -> Phrase:
+    """Return a leaf."""
+    return Phrase(label, role, f"({label} {text})")
+
+
+class _Writer:
+    """Draw phrases; one method per symbol of the grammar."""
+
+    def __init__(self, seed: int) -> None:
+        self.random = Random(seed).random
+        self.adjectives = _by_label(lexicon.ADJECTIVES)
+        self.nouns = _by_label(lexicon.NOUNS)
+        self.verbs = _by_label(lexicon.VERBS)
+        self.adverbs = _by_label(lexicon.ADVERBS)
+
+    def pick(self, words: Sequence[str]) -> str:
+        return words[int(self.random() * len(words))]
+
+    def operator(self, words: Sequence[str], role: Role) -> Phrase:
+        return word(self.pick(words), role=role)
+
+    def label(self, neutral: float) -> int:
+        """Draw a label: neutral in that share of cases, else one of the other four."""
+        return NEUTRAL if self.random() < neutral else (0, 1, 1, 3, 3, 4)[int(self.random() * 6)]
+
+    def coloured(self, words: Mapping[int, Sequence[str]], neutral: float) -> Phrase:
+        label = self.label(neutral)
+        return word(self.pick(words[label]), label)
+
+    def sentence(self) -> Phrase:
+        draw = self.random()
+        if draw < 0.45:
+            body = self.clause()
+        elif draw < 0.65:
+            right = compose(self.operator(lexicon.CONTRASTS, Role.CONTRAST), self.clause())
+            body = compose(compose(self.clause(), word(",")), right)
+        elif draw < 0.85:
+            left = compose(self.clause(), word(","))
+            left = compose(self.operator(lexicon.CONCESSIONS, Role.CONCEDE), left)
+            body = compose(left, self.clause())
+        else:
+            body = compose(self.clause(), compose(word("and"), self.clause()))
+        return compose(body, word("." if self.random() < 0.9 else "!"))
+
+    def clause(self) -> Phrase:
+        return compose(self.noun_phrase(neutral=0.85), self.verb_phrase())
+
+    def noun_phrase(self, neutral: float) -> Phrase:
+        draw = self.random()
+        if draw < 0.15 and neutral > 0.5:
+            return word(self.pick(lexicon.PRONOUNS))
+        noun = self.coloured(self.nouns, neutral=0.8)
+        if draw < 0.55:
+            noun = compose(self.adjective_phrase(neutral), noun)
+        phrase = compose(word(self.pick(lexicon.DETERMINERS)), noun)
+        if draw > 0.9:
+            inner = compose(word(self.pick(lexicon.DETERMINERS)), self.coloured(self.nouns, 0.9))
+            phrase = compose(phrase, compose(word(self.pick(lexicon.PREPOSITIONS)), inner))
+        return phrase
+
+    def adjective_phrase(self, neutral: float) -> Phrase:
+        draw = self.random()
+        phrase = self.coloured(self.adjectives, neutral)
+        if draw < 0.2:
+            phrase = compose(self.operator(lexicon.INTENSIFIERS, Role.INTENSIFY), phrase)
+        elif draw < 0.35:
+            phrase = compose(self.operator(lexicon.DIMINISHERS, Role.DIMINISH), phrase)
+        elif draw < 0.45:
+            right = compose(
+                self.operator(lexicon.CONTRASTS, Role.CONTRAST), self.coloured(self.adjectives, 0)
+            )
+            return compose(phrase, right)
+        elif draw < 0.55:
+            right = compose(word("and"), self.coloured(self.adjectives, neutral))
+            return compose(phrase, right)
+        if self.random() < 0.2:
+            phrase = compose(self.operator(lexicon.NEGATORS, Role.NEGATE), phrase)
+        return phrase
+
+    def verb_phrase(self) -> Phrase:
+        draw = self.random()
+        if draw < 0.4:
+            verb = word(self.pick(lexicon.COPULAS))
+            if self.random() < 0.3:
+                verb = compose(verb, self.operator(lexicon.NEGATORS_OF_VERBS, Role.NEGATE))
+            phrase = compose(verb, self.adjective_phrase(neutral=0.1))
+        elif draw < 0.55:
+            verb = self.operator(lexicon.NEGATING_VERBS, Role.NEGATE)
+            phrase = compose(verb, self.noun_phrase(neutral=0.1))
+        else:
+            negated = self.random() < 0.4
+            label = self.label(neutral=0.6)
+            finite, base = self.pick(self.verbs[label]).split(":")
+            verb = word(base if negated else finite, label)
+            phrase = compose(verb, self.noun_phrase(neutral=0.3))
+            if negated:
+                negator = self.operator(lexicon.NEGATORS_OF_VERBS, Role.NEGATE)
+                phrase = compose(compose(word(self.pick(lexicon.AUXILIARIES)), negator), phrase)
+        if self.random() < 0.25:
+            phrase = compose(phrase, self.coloured(self.adverbs, neutral=0.5))
+        return phrase
+
+
+def _by_label(words: Mapping[int, str]) -> dict[int, list[str]]:
+    return {label: text.split(" ") for label, text in words.items()}
+
+
+def generate_treebank(seed: int = 0) -> dict[str, str]:
+    """Return the text of train, dev and test: one tree a line in bracket notation.
+
+    Args:
+        seed: the same seed gives the same text.
+    Source: the notation of the Stanford Sentiment Treebank (Socher et al., EMNLP 2013); grammar,
+        words and rules are ours.
+    """
+    writer = _Writer(seed)
+    seen: set[str] = set()
+    texts = {}
+    for split, count in SPLITS.items():
+        lines: list[str] = []
+        while len(lines) < count:
+            line = writer.sentence().text
+            if line not in seen:
+                seen.add(line)
+                lines.append(line + "\n")
+        texts[split] = "".join(lines)
+    return texts
+
+
+def write_treebank(folder: str | Path, seed: int = 0) -> Path:
+    """Write train.txt, dev.txt and test.txt into a folder, which is made if need be.
+
+    Raises: DataError, when the folder cannot be written.
+    """
+    folder = Path(folder)
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        for split, text in generate_treebank(seed).items():
+            (folder / f"{split}.txt").write_text(text, encoding="utf-8", newline="\n")
+    except OSError as error:
+        raise DataError(
+            message(
+                "generated treebank",
+                f"cannot write {folder}: {error.strerror}",
+                "expected a folder that may be written",
+                "give another",
+            )
+        ) from error
+    return folder
