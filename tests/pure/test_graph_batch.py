@@ -1,5 +1,7 @@
 """Graph batches: joining, taking and splitting keep every graph whole."""
 
+from typing import Any
+
 import numpy as np
 import pytest
 from hypothesis import given
@@ -130,10 +132,12 @@ def test_take_pulls_of_every_form() -> None:
         ([], "[take] no graph; the batch has the graphs 0..1; give a row of their numbers."),
         ([0, 2], "[take] graph 2; the batch has the graphs 0..1; give a row of their numbers."),
         ([-1], "[take] graph -1; the batch has the graphs 0..1; give a row of their numbers."),
+        ([2**32], "[take] graph 4294967296; the batch has the graphs 0..1; give a row of their"),
+        ([0.5], "[take] graph numbers of dtype float64; the batch has the graphs 0..1; give a"),
         ([[0]], "[take] graph numbers with 2 axes; the batch has the graphs 0..1; give a row of"),
     ],
 )
-def test_take_refuses(ids: list[int], text: str) -> None:
+def test_take_refuses(ids: Any, text: str) -> None:
     batch = GraphBatch.from_graphs([InputGraph.chain(2), InputGraph.chain(3)])
     with pytest.raises(GraphError) as caught:
         batch.take(ids)

@@ -95,7 +95,7 @@ class Vocabulary:
         return cls(tuple(words))
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, eq=False)
 class Dataset:
     """Hold a data set: each split is one graph batch, from which minibatches are taken.
 

@@ -21,7 +21,7 @@ IntArray = npt.NDArray[np.int32]
 _WHERE = "graph batch"
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, eq=False)
 class GraphBatch:
     """Hold K graphs as one set of CSR arrays; a graph's vertices lie side by side.
 
@@ -125,9 +125,16 @@ class GraphBatch:
         """
         from vertexrt.graph.compiled import take_rows, take_structure
 
-        ids = np.ascontiguousarray(graphs, np.int32)
-        if not ids.size or ids.ndim != 1 or ids.min() < 0 or ids.max() >= self.num_graphs:
-            raise _wrong_graphs(ids, self.num_graphs)
+        given = np.asarray(graphs)
+        if (
+            not given.size
+            or given.ndim != 1
+            or given.dtype.kind not in "iu"
+            or given.min() < 0
+            or given.max() >= self.num_graphs
+        ):
+            raise _wrong_graphs(given, self.num_graphs)
+        ids = np.ascontiguousarray(given, np.int32)
         graph_ptr, child_ptr, child = take_structure(
             self.graph_ptr, self.child_ptr, self.child, ids
         )
@@ -173,11 +180,13 @@ class GraphBatch:
         return [self.take(np.arange(start, end, dtype=np.int32)) for start, end in pairwise(bounds)]
 
 
-def _wrong_graphs(ids: IntArray, num_graphs: int) -> GraphError:
+def _wrong_graphs(ids: npt.NDArray[Any], num_graphs: int) -> GraphError:
     if not ids.size:
         got = "no graph"
     elif ids.ndim != 1:
         got = f"graph numbers with {ids.ndim} axes"
+    elif ids.dtype.kind not in "iu":
+        got = f"graph numbers of dtype {ids.dtype}"
     else:
         got = f"graph {ids[(ids < 0) | (ids >= num_graphs)][0]}"
     expected = f"the batch has the graphs 0..{num_graphs - 1}"

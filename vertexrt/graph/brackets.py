@@ -22,7 +22,7 @@ _PART = re.compile(r" *(?:\(([0-9]{1,9}) +([^() ]+) *\)|\(([0-9]{1,9})(?= *\()|(
 _LEAF, _OPEN, _CLOSE = 2, 3, 4
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, eq=False)
 class BracketForest:
     """Hold the trees of one text; vertices in post-order, children before their parents.
 

@@ -22,7 +22,7 @@ IntArray = npt.NDArray[np.int32]
 _WHERE = "input graph"
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, eq=False)
 class InputGraph:
     """Hold one graph as CSR arrays; vertices keep the user's order.
 
@@ -193,7 +193,7 @@ class InputGraph:
         return write_networkx(self.child_ptr, self.child, self.pulls)
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, eq=False)
 class BracketTree:
     """Hold a tree that was read from brackets.
 

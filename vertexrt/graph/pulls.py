@@ -19,7 +19,7 @@ FloatArray = npt.NDArray[np.floating[Any]]
 _INT32 = np.iinfo(np.int32)
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, eq=False)
 class Pulled:
     """Give vertices rows of a table through an index map.
 
