@@ -1,0 +1,199 @@
+"""All parameters of a network in one flat array, and all their gradients in another.
+
+The dense parameters come first, so that an optimizer updates them in one pass over one range. The
+sparse ones (embedding tables) follow: a step reads and writes only the rows that have a gradient.
+Every parameter starts at a multiple of 16 elements, which is a cache line in float32; the padding
+between two parameters is zero in both arrays and stays zero. Parameters of one stack are the
+exception: their rows lie directly behind one another, so that a stacked product reads them as one
+matrix.
+"""
+
+import itertools
+import math
+from collections.abc import Collection, Mapping, Sequence
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from vertexrt.errors import UsageError, message, nearest
+
+FloatArray = npt.NDArray[np.floating[Any]]
+RowArray = npt.NDArray[np.int64]
+
+ALIGNMENT = 16  # elements: 64 bytes in float32
+CACHE_LINE_BYTES = 64
+
+
+class ParameterStore:
+    """Hold the values and gradients of a network's parameters.
+
+    Attributes:
+        values: float [total]; `values[:dense_size]` are the dense parameters and their padding.
+        gradients: float [total], the same layout. The rows of sparse parameters are zero between
+            steps.
+        names: in the order of declaration.
+        shapes: shape of each parameter.
+        offsets: first element of each parameter in `values` and in `gradients`.
+        sparse: names of the sparse parameters, in the order of declaration.
+        dense_size: elements of the dense part, padding included.
+        touched: for each sparse parameter that has a gradient in this step, the rows that have
+            one: int64, sorted, unique. The engine sets it.
+    """
+
+    def __init__(
+        self,
+        shapes: Mapping[str, tuple[int, ...]],
+        dtype: npt.DTypeLike = "float32",
+        sparse: Collection[str] = (),
+        stacks: Sequence[Sequence[str]] = (),
+    ) -> None:
+        """Lay out the parameters; values and gradients start at zero.
+
+        Args:
+            shapes: name and shape of every parameter; each extent at least 1.
+            dtype: float32 or float64.
+            sparse: names of parameters with rows that a step may leave untouched.
+            stacks: names of dense parameters whose rows must lie directly behind one another; they
+                agree in every extent but the first.
+        Raises: UsageError, when a name is unknown or in two stacks, a shape is empty, the dtype is
+            not a float type of 4 or 8 bytes, or the members of a stack do not fit together.
+        """
+        self.dtype = np.dtype(dtype)
+        if self.dtype not in (np.float32, np.float64):
+            raise _refusal(f"dtype {self.dtype}", "float32 or float64", "choose one of them")
+        self.shapes = {name: tuple(int(extent) for extent in shapes[name]) for name in shapes}
+        self.names = tuple(self.shapes)
+        for name, shape in self.shapes.items():
+            if min(shape, default=1) < 1:
+                raise _refusal(
+                    f"parameter '{name}' has the shape {shape}",
+                    "every extent is at least 1",
+                    "correct its declaration",
+                )
+        for name in sparse:
+            self._check_name(name)
+            if not self.shapes[name]:
+                raise _refusal(
+                    f"sparse parameter '{name}' has the shape ()", "rows", "declare it dense"
+                )
+        self.sparse = tuple(name for name in self.names if name in sparse)
+        self._stack_of = self._check_stacks(stacks)
+        self.offsets, self.dense_size, total = self._layout()
+        self.values = _aligned_zeros(total, self.dtype)
+        self.gradients = _aligned_zeros(total, self.dtype)
+        self.touched: dict[str, RowArray] = {}
+        self._values = self.views(self.values)
+        self._gradients = self.views(self.gradients)
+
+    def value(self, name: str) -> FloatArray:
+        """Return the live view of a parameter's values, in its shape."""
+        self._check_name(name)
+        return self._values[name]
+
+    def gradient(self, name: str) -> FloatArray:
+        """Return the live view of a parameter's gradient, in its shape."""
+        self._check_name(name)
+        return self._gradients[name]
+
+    def stacked(self, names: Sequence[str]) -> int:
+        """Return the offset of the first of `names`, whose rows lie behind one another.
+
+        Raises: UsageError, when they do not; the store was built without that stack.
+        """
+        for name in names:
+            self._check_name(name)
+        for first, second in itertools.pairwise(names):
+            if self.offsets[first] + math.prod(self.shapes[first]) != self.offsets[second]:
+                raise _refusal(
+                    f"parameters '{first}' and '{second}' do not lie behind one another",
+                    f"the stacks are {sorted(set(self._stack_of.values()))}",
+                    "name the stack when the store is built",
+                )
+        return self.offsets[names[0]]
+
+    def views(self, flat: FloatArray) -> dict[str, FloatArray]:
+        """Return views of a flat array of this store's layout: each parameter's part, shaped.
+
+        Args:
+            flat: [total], contiguous.
+        """
+        found = {}
+        for name, shape in self.shapes.items():
+            start = self.offsets[name]
+            found[name] = flat[start : start + math.prod(shape)].reshape(shape)
+        return found
+
+    def zero_gradients(self) -> None:
+        """Clear the gradients of the dense part and of the touched rows; nothing stays touched."""
+        self.gradients[: self.dense_size] = 0.0
+        self.zero_touched()
+
+    def zero_touched(self) -> None:
+        """Clear the gradients of the touched rows; enough where backward overwrites the others."""
+        for name, rows in self.touched.items():
+            self._gradients[name][rows] = 0.0
+        self.touched.clear()
+
+    def _check_name(self, name: str) -> None:
+        if name not in self.shapes:
+            raise _refusal(
+                f"no parameter is called '{name}'",
+                f"the parameters are {', '.join(self.names)}",
+                "correct the name." + nearest(name, self.names),
+            )
+
+    def _check_stacks(self, stacks: Sequence[Sequence[str]]) -> dict[str, tuple[str, ...]]:
+        """Return the stack of every stacked parameter."""
+        stack_of: dict[str, tuple[str, ...]] = {}
+        for stack in stacks:
+            for name in stack:
+                self._check_name(name)
+                shape, first = self.shapes[name], self.shapes[stack[0]]
+                if name in stack_of or name in self.sparse or not shape:
+                    raise _refusal(
+                        f"parameter '{name}' cannot join the stack {tuple(stack)}",
+                        "a dense parameter with rows, in one stack only",
+                        "take it out of the stack",
+                    )
+                if shape[1:] != first[1:]:
+                    raise _refusal(
+                        f"'{stack[0]}' and '{name}' of one stack have the shapes {first}, {shape}",
+                        "shapes that agree in every extent but the first",
+                        "take one out of the stack",
+                    )
+                stack_of[name] = tuple(stack)
+        return stack_of
+
+    def _layout(self) -> tuple[dict[str, int], int, int]:
+        """Return offsets, the size of the dense part and the size of everything."""
+        offsets: dict[str, int] = {}
+        end = 0
+        for name in (name for name in self.names if name not in self.sparse):
+            if name in offsets:
+                continue
+            for member in self._stack_of.get(name, (name,)):
+                offsets[member] = end
+                end += math.prod(self.shapes[member])
+            end = _align(end)
+        dense_size = end
+        for name in self.sparse:
+            offsets[name] = end
+            end = _align(end + math.prod(self.shapes[name]))
+        return {name: offsets[name] for name in self.names}, dense_size, end
+
+
+def _align(size: int) -> int:
+    return -(-size // ALIGNMENT) * ALIGNMENT
+
+
+def _aligned_zeros(size: int, dtype: np.dtype[Any]) -> FloatArray:
+    """Return zeros whose first element starts a cache line; NumPy promises 16 bytes only."""
+    spare = CACHE_LINE_BYTES // dtype.itemsize
+    whole = np.zeros(size + spare, dtype)
+    skip = -whole.ctypes.data % CACHE_LINE_BYTES // dtype.itemsize
+    return whole[skip : skip + size]
+
+
+def _refusal(got: str, expected: str, action: str) -> UsageError:
+    return UsageError(message("parameters", got, expected, action))
