@@ -1,0 +1,143 @@
+"""Initializers of parameters: functions of a shape and a random generator.
+
+An initializer returns float64 whatever the dtype of the network, so that a float32 and a float64
+network with one seed start from the same numbers. Every parameter draws from a generator of its
+own, keyed by the seed and its name: adding a parameter does not change the others.
+"""
+
+import math
+import zlib
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from vertexrt.errors import UsageError, message
+
+Array = npt.NDArray[np.float64]
+Shape = tuple[int, ...]
+Initializer = Callable[[Shape, np.random.Generator], Array]
+
+
+def zeros(shape: Shape, rng: np.random.Generator) -> Array:
+    """Return zeros: the default of parameters with fewer than two axes."""
+    return np.zeros(shape)
+
+
+def ones(shape: Shape, rng: np.random.Generator) -> Array:
+    """Return ones."""
+    return np.ones(shape)
+
+
+def constant(value: float) -> Initializer:
+    """Make an initializer that sets every element to `value`."""
+    _check("constant", "value", value, math.isfinite(value), "a finite number")
+
+    def fill(shape: Shape, rng: np.random.Generator) -> Array:
+        return np.full(shape, float(value))
+
+    return fill
+
+
+def normal(std: float) -> Initializer:
+    """Make an initializer that draws from N(0, std^2).
+
+    Raises: UsageError, when std is negative or not finite.
+    """
+    _check("normal", "std", std, math.isfinite(std) and std >= 0.0, "a finite number >= 0")
+
+    def sample(shape: Shape, rng: np.random.Generator) -> Array:
+        return std * rng.standard_normal(shape)
+
+    return sample
+
+
+def uniform(a: float) -> Initializer:
+    """Make an initializer that draws evenly from [-a, a).
+
+    Raises: UsageError, when a is negative or not finite.
+    """
+    _check("uniform", "a", a, math.isfinite(a) and a >= 0.0, "a finite number >= 0")
+
+    def sample(shape: Shape, rng: np.random.Generator) -> Array:
+        return a * (2.0 * rng.random(shape) - 1.0)
+
+    return sample
+
+
+def xavier_uniform(shape: Shape, rng: np.random.Generator) -> Array:
+    """Draw evenly from [-a, a), a = sqrt(6 / (fan_in + fan_out)): the default for 2-D parameters.
+
+    fan_in is the last axis, fan_out the product of the others (1 when there are none). A stack of
+    several gates counts as one matrix; draw the gates as parameters of their own to avoid that.
+
+    Raises: UsageError, when the shape has no axis.
+    Source: Glorot and Bengio, AISTATS 2010, equation 16.
+    """
+    _check("xavier_uniform", "shape", shape, len(shape) >= 1, "of at least one axis")
+    fan_in, fan_out = shape[-1], math.prod(shape[:-1])
+    return uniform(math.sqrt(6.0 / (fan_in + fan_out)))(shape, rng)
+
+
+def orthogonal(shape: Shape, rng: np.random.Generator) -> Array:
+    """Draw a matrix with orthonormal rows, or columns when there are more rows than columns.
+
+    The matrix is evenly distributed over all such matrices: Q of a normal matrix, its columns
+    signed by the diagonal of R.
+
+    Raises: UsageError, when the shape is not 2-D.
+    Source: Saxe et al., ICLR 2014; Mezzadri, Notices of the AMS 54 (2007), for the signs.
+    """
+    _check("orthogonal", "shape", shape, len(shape) == 2, "of two axes")
+    tall = (max(shape), min(shape))
+    q, r = np.linalg.qr(rng.standard_normal(tall))
+    diagonal = np.diagonal(r)
+    q = q * np.where(diagonal < 0.0, -1.0, 1.0)
+    return np.ascontiguousarray(q if shape == tall else q.T)
+
+
+def default(shape: Shape) -> Initializer:
+    """Return what a parameter without `init` gets: xavier_uniform from two axes on, else zeros."""
+    return xavier_uniform if len(shape) >= 2 else zeros
+
+
+def generator(seed: int, name: str) -> np.random.Generator:
+    """Return the generator that the parameter `name` draws from.
+
+    Raises: UsageError, when the seed is negative.
+    """
+    _check("init", "seed", seed, seed >= 0, "a whole number >= 0")
+    return np.random.default_rng([seed, zlib.crc32(name.encode())])
+
+
+def draw(name: str, shape: Shape, init: Initializer | None, seed: int) -> Array:
+    """Return the initial values of a parameter, float64 [*shape].
+
+    Args:
+        name: of the parameter; with the seed it fixes the random numbers.
+        shape: of the parameter.
+        init: what draws them; None for the default of the shape.
+        seed: at least 0.
+    Raises: UsageError, when `init` returns another shape or numbers that are not finite.
+    """
+    values = np.asarray((init or default(shape))(shape, generator(seed, name)), np.float64)
+    fits = values.shape == shape and bool(np.isfinite(values).all())
+    if not fits:
+        got = f"shape {values.shape}" if values.shape != shape else "numbers that are not finite"
+        raise UsageError(
+            message(
+                "init",
+                f"the initializer of '{name}' returned {got}",
+                f"finite numbers of shape {shape}",
+                "correct the initializer",
+            )
+        )
+    return values
+
+
+def _check(where: str, option: str, value: Any, fits: bool, expected: str) -> None:
+    if not fits:
+        raise UsageError(
+            message(where, f"{option}={value}", f"{option} must be {expected}", "correct it")
+        )
