@@ -1,0 +1,199 @@
+"""Every optimizer against its published rule, written plainly in NumPy float64.
+
+The compiled updates serve all backends, so that there is one case for each rule, not one for each
+backend.
+"""
+
+import math
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import pytest
+
+from tests.optimizers import OPTIMIZERS, STEPS, make_store, run, set_gradients
+from vertexrt.api.optim import SGD
+from vertexrt.engine.parameters import ParameterStore
+from vertexrt.engine.update import gradient_norm
+from vertexrt.errors import NumericError, PlanError
+
+Array = npt.NDArray[Any]
+
+# Relative to the largest value: rounding of a few operations, over five steps.
+TOLERANCE = {"float32": 2e-6, "float64": 1e-14}
+
+every_optimizer = pytest.mark.parametrize("name", OPTIMIZERS)
+every_dtype = pytest.mark.parametrize("dtype", TOLERANCE)
+
+
+class Reference:
+    """The published rules, one parameter row at a time, in float64."""
+
+    def __init__(self, name: str, values: dict[str, Array], decay: float, clip: float | None):
+        self.name, self.decay, self.clip, self.steps = name, decay, clip, 0
+        self.values = {key: value.astype(np.float64) for key, value in values.items()}
+        self.first = {key: np.zeros_like(value) for key, value in self.values.items()}
+        self.second = {key: np.zeros_like(value) for key, value in self.values.items()}
+
+    def update(self, gradients: dict[str, Array], touched: dict[str, Array]) -> None:
+        self.steps += 1
+        factor = 1.0
+        if self.clip is not None:
+            norm = math.sqrt(
+                sum(float((g.astype(np.float64) ** 2).sum()) for g in gradients.values())
+            )
+            factor = min(1.0, self.clip / norm)
+        for key, gradient in gradients.items():
+            rows = touched.get(key, np.arange(len(gradient)))
+            for row in rows:
+                self.values[key][row] = self.moved(
+                    key, row, factor * gradient[row].astype(np.float64)
+                )
+
+    def moved(self, key: str, row: int, g: Array) -> Array:
+        value, first, second = (a[key] for a in (self.values, self.first, self.second))
+        if self.name == "adamw":
+            value[row] = value[row] - 0.02 * self.decay * value[row]
+        else:
+            g = g + self.decay * value[row]
+        if self.name == "sgd":
+            return value[row] - 0.1 * g
+        if self.name == "momentum":
+            first[row] = 0.9 * first[row] + g
+            return value[row] - 0.1 * first[row]
+        if self.name == "adagrad":
+            first[row] = first[row] + g**2
+            return value[row] - 0.1 * g / (np.sqrt(first[row]) + 1e-10)
+        first[row] = 0.8 * first[row] + (1 - 0.8) * g
+        second[row] = 0.97 * second[row] + (1 - 0.97) * g**2
+        mean = first[row] / (1 - 0.8**self.steps)
+        square = second[row] / (1 - 0.97**self.steps)
+        return value[row] - 0.02 * mean / (np.sqrt(square) + 1e-6)
+
+
+@every_dtype
+@every_optimizer
+@pytest.mark.parametrize("decay", [0.0, 0.3])
+@pytest.mark.parametrize("clip", [None, 1.5, 1e3])
+def test_rule(name: str, dtype: str, decay: float, clip: float | None) -> None:
+    store = make_store(dtype)
+    optimizer = OPTIMIZERS[name](weight_decay=decay, clip_norm=clip)
+    reference = Reference(name, {key: store.value(key) for key in store.names}, decay, clip)
+    start = store.values.copy()
+    for step in range(STEPS):
+        set_gradients(store, step)
+        optimizer.update(store)
+        gradients = {key: store.gradient(key) for key in store.names}
+        reference.update(gradients, {key: store.touched[key] for key in store.sparse})
+        for key in store.names:
+            error = np.abs(store.value(key) - reference.values[key]).max()
+            assert error <= TOLERANCE[dtype] * np.abs(reference.values[key]).max(), (key, step)
+    assert optimizer.steps == STEPS
+    assert store.values.dtype == dtype
+    assert (store.value("w") != store.views(start)["w"]).all()
+
+
+@every_optimizer
+def test_only_touched_rows_move(name: str) -> None:
+    store = make_store("float64")
+    optimizer = OPTIMIZERS[name](weight_decay=0.1)
+    run(optimizer, store, 0, 1)
+    before, state = store.value("table").copy(), {k: a.copy() for k, a in optimizer.state.items()}
+    run(optimizer, store, 1, 2)
+    rest = np.setdiff1d(np.arange(11), store.touched["table"])
+    np.testing.assert_array_equal(store.value("table")[rest], before[rest])
+    assert (store.value("table")[store.touched["table"]] != before[store.touched["table"]]).all()
+    for key, array in optimizer.state.items():
+        if key.endswith("/table"):
+            np.testing.assert_array_equal(array[rest], state[key][rest])
+
+
+@every_dtype
+@every_optimizer
+def test_padding_stays_zero(name: str, dtype: str) -> None:
+    store = make_store(dtype)
+    run(OPTIMIZERS[name](weight_decay=0.1, clip_norm=1.0), store)
+    for view in store.views(store.values).values():
+        view[...] = 0.0
+    assert not store.values.any()
+
+
+@pytest.mark.parametrize("width", [1, 63, 64, 65, 130, 1000])
+@every_dtype
+def test_gradient_norm(width: int, dtype: str) -> None:
+    store = ParameterStore({"w": (width,), "t": (9, width)}, dtype, sparse=["t"])
+    rng = np.random.default_rng(width)
+    store.gradient("w")[...] = rng.standard_normal(width)
+    store.touched["t"] = np.array([0, 3, 8])
+    store.gradient("t")[store.touched["t"]] = rng.standard_normal((3, width))
+    expected = math.sqrt(math.fsum(float(g) ** 2 for g in store.gradients))
+    assert gradient_norm(store) == pytest.approx(expected, rel=1e-14)
+    assert gradient_norm(store) == gradient_norm(store)
+    store.gradient("t")[1] = 1e30  # not touched: not part of the step
+    assert gradient_norm(store) == pytest.approx(expected, rel=1e-14)
+
+
+def test_norm_of_large_float32_gradients_does_not_overflow() -> None:
+    store = ParameterStore({"w": (100,)})
+    store.gradients[:100] = 1e30
+    assert gradient_norm(store) == pytest.approx(1e31, rel=1e-6)
+
+
+@every_optimizer
+def test_gradients_that_are_not_finite_change_nothing(name: str) -> None:
+    store, optimizer = make_store("float32"), OPTIMIZERS[name](clip_norm=1.0)
+    run(optimizer, store, 0, 2)
+    before = {key: array.copy() for key, array in optimizer.state.items()}
+    values = store.values.copy()
+    store.gradient("b")[2] = np.nan
+    with pytest.raises(NumericError) as caught:
+        optimizer.update(store)
+    assert str(caught.value) == (
+        f"[{type(optimizer).__name__}.update] the gradients of step 3 have the norm nan; a finite "
+        "norm; no parameter was changed; lower the learning rate, or look for a division or log "
+        "of zero in F."
+    )
+    np.testing.assert_array_equal(store.values, values)
+    for key, array in optimizer.state.items():
+        np.testing.assert_array_equal(array, before[key])
+
+
+def test_touched_rows_outside_are_refused() -> None:
+    store, optimizer = make_store("float32"), SGD(0.1)
+    before = store.values.copy()
+    store.touched["table"] = np.array([2, 11])
+    with pytest.raises(PlanError) as caught:
+        optimizer.update(store)
+    assert str(caught.value) == (
+        "[update] rows 2 to 11 of 'table' are touched; rows 0 to 10; check the pulled indices."
+    )
+    np.testing.assert_array_equal(store.values, before)
+
+
+def test_learning_rate_may_change_between_steps() -> None:
+    store, optimizer = make_store("float64"), OPTIMIZERS["sgd"]()
+    before = store.value("w").copy()
+    set_gradients(store, 0)
+    optimizer.lr = 0.25
+    optimizer.update(store)
+    expected = before - 0.25 * store.gradient("w")
+    np.testing.assert_allclose(store.value("w"), expected, rtol=0, atol=1e-15)
+
+
+@every_optimizer
+@pytest.mark.parametrize("shapes", [{"w": (3, 2)}, {"table": (4, 2)}, {}])
+def test_stores_without_dense_or_sparse_part(name: str, shapes: dict[str, tuple[int, ...]]) -> None:
+    store = make_store("float32", shapes)
+    before = store.values.copy()
+    optimizer = OPTIMIZERS[name](clip_norm=1.0)
+    run(optimizer, store)
+    assert optimizer.steps == STEPS
+    assert (store.values != before).any() == bool(shapes)
+
+
+@every_optimizer
+def test_gradients_of_zero_move_nothing(name: str) -> None:
+    store, optimizer = make_store("float32"), OPTIMIZERS[name](weight_decay=0.0, clip_norm=1.0)
+    before = store.values.copy()
+    optimizer.update(store)
+    np.testing.assert_array_equal(store.values, before)
