@@ -1,0 +1,208 @@
+"""Checkpoints: what comes back, what is refused and how, and that a failed save loses nothing."""
+
+import errno
+import json
+import os
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import pytest
+import safetensors.numpy
+
+from vertexrt.api.checkpoint import (
+    check_parameters,
+    load_checkpoint,
+    parameter_differences,
+    save_checkpoint,
+)
+from vertexrt.api.optim import SGD
+from vertexrt.errors import CheckpointError, UsageError
+
+Arrays = dict[str, npt.NDArray[Any]]
+
+
+def parameters() -> Arrays:
+    rng = np.random.default_rng(2)
+    return {
+        "w": rng.standard_normal((4, 3)).astype(np.float32),
+        "gain": np.array(2.5),
+        "turned": rng.standard_normal((3, 2)).T,
+    }
+
+
+@dataclass
+class Net:
+    parameters: Arrays = field(default_factory=parameters)
+
+
+META = {"epoch": 3, "random": {"seed": 1, "step": 70}, "best": 0.1 + 0.2, "note": "caf\u00e9"}
+
+
+@pytest.fixture
+def saved(tmp_path: Path) -> Path:
+    path = tmp_path / "last.safetensors"
+    save_checkpoint(path, Net(), SGD(0.5, clip_norm=5.0), META)
+    return path
+
+
+def failure(path: Path) -> str:
+    with pytest.raises(CheckpointError) as caught:
+        load_checkpoint(path)
+    return str(caught.value).replace(str(path), "PATH")
+
+
+def test_everything_comes_back(saved: Path) -> None:
+    found = load_checkpoint(str(saved))
+    assert found.parameters.keys() == parameters().keys()
+    for name, array in parameters().items():
+        np.testing.assert_array_equal(found.parameters[name], array)
+        assert found.parameters[name].dtype == array.dtype
+        assert found.parameters[name].shape == array.shape
+    assert found.meta == META
+    assert found.optimizer == SGD(0.5, clip_norm=5.0).describe()
+    assert found.optimizer_state == {"steps": 0}
+
+
+def test_without_optimizer_and_meta(tmp_path: Path) -> None:
+    save_checkpoint(tmp_path / "net", Net())
+    found = load_checkpoint(tmp_path / "net")
+    assert (found.optimizer, found.optimizer_state, found.meta) == ({}, {}, {})
+
+
+def test_a_save_replaces_and_leaves_one_file(saved: Path) -> None:
+    save_checkpoint(saved, Net(), meta={"epoch": 4})
+    assert load_checkpoint(saved).meta == {"epoch": 4}
+    assert os.listdir(saved.parent) == [saved.name]
+
+
+@pytest.mark.parametrize("call", ["fsync", "replace"])
+@pytest.mark.parametrize("error", [OSError(errno.ENOSPC, "No space left"), KeyboardInterrupt()])
+def test_a_failed_save_keeps_the_previous_one(
+    saved: Path, monkeypatch: pytest.MonkeyPatch, call: str, error: BaseException
+) -> None:
+    def fail(*arguments: object) -> None:
+        raise error
+
+    monkeypatch.setattr(os, call, fail)
+    expected = CheckpointError if isinstance(error, OSError) else KeyboardInterrupt
+    with pytest.raises(expected) as caught:
+        save_checkpoint(saved, Net(), meta={"epoch": 4})
+    if expected is CheckpointError:
+        assert str(caught.value) == (
+            f"[save_checkpoint] cannot write {saved} (No space left); a folder that exists, can "
+            "be written to and has room; choose another path or free some space."
+        )
+    assert load_checkpoint(saved).meta == META
+    assert os.listdir(saved.parent) == [saved.name]
+
+
+def test_save_into_no_folder(tmp_path: Path) -> None:
+    with pytest.raises(CheckpointError, match=r"cannot write .*No such file or directory"):
+        save_checkpoint(tmp_path / "none" / "last", Net())
+    (tmp_path / "file").touch()
+    with pytest.raises(CheckpointError, match=r"cannot write .*Not a directory"):
+        save_checkpoint(tmp_path / "file" / "last", Net())
+
+
+def test_meta_that_is_not_json(tmp_path: Path) -> None:
+    with pytest.raises(UsageError) as caught:
+        save_checkpoint(tmp_path / "last", Net(), meta={"loss": np.float32(1.0)})
+    assert str(caught.value) == (
+        "[save_checkpoint] meta cannot be written as JSON (Object of type float32 is not JSON "
+        "serializable); text, numbers, lists and dicts with text keys; convert the values, NumPy "
+        "numbers with `.item()`."
+    )
+    assert os.listdir(tmp_path) == []
+
+
+def test_missing(tmp_path: Path) -> None:
+    assert failure(tmp_path / "none") == (
+        "[load_checkpoint] cannot read PATH (No such file or directory); a checkpoint file; check "
+        "the path."
+    )
+    assert "cannot read PATH (Is a directory)" in failure(tmp_path)
+
+
+def test_truncated_anywhere(saved: Path) -> None:
+    content = saved.read_bytes()
+    header = 8 + int.from_bytes(content[:8], "little")
+    for size in (header, header + 1, len(content) - 1):
+        saved.write_bytes(content[:size])
+        text = failure(saved)
+        assert text.startswith(f"[load_checkpoint] PATH is damaged or truncated ({size} bytes; ")
+        assert text.endswith("); a whole checkpoint; use an earlier checkpoint or a fresh copy.")
+    for size in (0, 5, 8, 100, header - 8):
+        saved.write_bytes(content[:size])
+        assert failure(saved) == (
+            f"[load_checkpoint] PATH is not a safetensors file, or only the start of one ({size} "
+            "bytes); a file that save_checkpoint wrote; check the path, or use an earlier "
+            "checkpoint."
+        )
+
+
+@pytest.mark.parametrize("content", [b"not a checkpoint" * 99, b"\x02" + b"\0" * 7 + b"[]"])
+def test_no_safetensors(tmp_path: Path, content: bytes) -> None:
+    (tmp_path / "x").write_bytes(content)
+    assert "PATH is not a safetensors file" in failure(tmp_path / "x")
+
+
+@pytest.mark.parametrize("metadata", [None, {"format": "pt"}])
+def test_foreign(tmp_path: Path, metadata: dict[str, str] | None) -> None:
+    content = safetensors.numpy.save({"w": np.zeros(3)}, metadata)
+    (tmp_path / "x").write_bytes(content)
+    assert failure(tmp_path / "x") == (
+        "[load_checkpoint] PATH holds tensors that vertexrt did not write; a file that "
+        "save_checkpoint wrote; read it with safetensors and hand the arrays to "
+        "net.set_parameters."
+    )
+
+
+def rewrite(path: Path, **changes: str) -> None:
+    content = path.read_bytes()
+    size = int.from_bytes(content[:8], "little")
+    metadata = json.loads(content[8 : 8 + size])["__metadata__"]
+    path.write_bytes(safetensors.numpy.save({"w": np.zeros(3)}, {**metadata, **changes}))
+
+
+def test_version_and_damaged_metadata(saved: Path) -> None:
+    rewrite(saved, version="9")
+    assert failure(saved) == (
+        "[load_checkpoint] PATH has the format version 9; version 1; use the version of vertexrt "
+        "that wrote it."
+    )
+    rewrite(saved, version="1", meta="{")
+    assert "PATH is damaged or truncated" in failure(saved)
+
+
+def test_differences_are_named() -> None:
+    expected = {"w": np.zeros((4, 3)), "embedding": np.zeros((9, 3)), "b": np.zeros(4)}
+    assert parameter_differences(dict(expected), expected) == []
+    check_parameters(dict(expected), expected)
+    found = {
+        "w": np.zeros((4, 3)),
+        "embeding": np.zeros((9, 3)),
+        "b": np.zeros(5),
+        "zz": np.ones(1),
+    }
+    assert parameter_differences(found, expected) == [
+        "'embedding' (9, 3) is missing",
+        "'b' has the shape (5,), not (4,)",
+        "'embeding' is not a parameter of it (Nearest: 'embedding')",
+        "'zz' is not a parameter of it",
+    ]
+    with pytest.raises(CheckpointError) as caught:
+        check_parameters({"w": np.zeros(2)}, {"w": np.zeros(3)}, "set_parameters")
+    assert str(caught.value) == (
+        "[set_parameters] the parameters do not fit this network: 'w' has the shape (2,), not "
+        "(3,); the same names and shapes; build the network with the options that the parameters "
+        "were saved with."
+    )
+
+
+def test_many_differences_are_counted() -> None:
+    expected = {f"p{i}": np.zeros(1) for i in range(11)}
+    with pytest.raises(CheckpointError, match=r"'p7' \(1,\) is missing and 3 more; "):
+        check_parameters({}, expected)
