@@ -10,11 +10,10 @@ of a store is one row; touched rows of an embedding table are many. So a rule is
     weight_decay                 adds weight_decay * value to the gradient
 
 Scalars are float64 and are rounded once to the dtype of `values`: a float64 scalar would make the
-whole loop run in float64. Each loop is one pass over memory with all results of the rule stored in
-it. On one core of a Xeon with AVX-512 (numba 0.68, 1 M float32, everything in L3) Adam moves
-43 GB/s so, and 34 GB/s when it is cut into one loop a result over blocks of 1,024: with at most
-three results the run-time alias checks stay few enough for LLVM to vectorise. Slices taken before
-the loop matter: an index that might be negative keeps it scalar.
+whole loop run in float64. A rule is one loop that stores all its results, so that memory is passed
+once. Measured on one core of a Xeon with AVX-512, numba 0.68, 1 M float32 in L3, Adam: 48 GB/s; in
+one loop a result over blocks of 1,024, 34 GB/s. Slicing before the loop is what lets it vectorise:
+with `values[begin + i]` in place of `p[i]` the same loop takes three times as long.
 """
 
 from typing import Any
