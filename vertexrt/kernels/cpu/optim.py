@@ -11,7 +11,7 @@ of a store is one row; touched rows of an embedding table are many. So a rule is
 
 Scalars are float64 and are rounded once to the dtype of `values`: a float64 scalar would make the
 whole loop run in float64. A rule is one loop that stores all its results, so that memory is passed
-once. Measured on one core of a Xeon with AVX-512, numba 0.68, 1 M float32 in L3, Adam: 48 GB/s; in
+once. Measured on one core of a Xeon with AVX-512, numba 0.68, 1 M float32 in L3, Adam: 43 GB/s; in
 one loop a result over blocks of 1,024, 34 GB/s. Slicing before the loop is what lets it vectorise:
 with `values[begin + i]` in place of `p[i]` the same loop takes three times as long.
 """
