@@ -1,0 +1,85 @@
+"""`vrt.compile`: from a vertex function to a network."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from vertexrt.api.init import draw
+from vertexrt.api.vertex_function import VertexFunction
+from vertexrt.config import config
+from vertexrt.errors import UsageError, message, nearest
+
+if TYPE_CHECKING:
+    from vertexrt.api.network import Network
+    from vertexrt.engine.variant import Passes
+
+ENGINES = ("auto", "batched")
+DTYPES = ("float32", "float64")
+
+
+def compile(
+    function: VertexFunction,
+    *,
+    device: str = "auto",
+    engine: str = "auto",
+    dtype: Any = "float32",
+    policy: str = "frontier",
+    seed: int = 0,
+    threads: int | None = None,
+    reduction: str = "graph",
+    passes: Passes | None = None,
+) -> Network:
+    """Compile a vertex function.
+
+    Args:
+        function: F; its `forward` is traced once.
+        device: `cpu`, `reference` (plain NumPy, the oracle), or `auto`.
+        engine: `batched` or `auto`.
+        dtype: float32 or float64.
+        policy: how vertices are batched: frontier, depth, agenda or serial. Results are equal.
+        seed: of the initial parameters and of dropout.
+        threads: workers that share a batch; by default VERTEXRT_THREADS or the number of cores.
+            A run repeats bit for bit with the same number.
+        reduction: the loss is the sum over vertices of push `loss`, divided by the number of
+            graphs (`graph`), by the number of vertices that have a loss (`vertex`), or not (`sum`).
+        passes: which optimisations run; all by default.
+    Raises: TraceError for a mistake in F, UsageError for an unknown option.
+    """
+    from vertexrt.api.network import Network  # these load numba: only who compiles pays for it
+    from vertexrt.engine.model import REDUCTIONS, CompiledModel, backend_named
+    from vertexrt.engine.variant import Passes
+    from vertexrt.scheduler import POLICIES
+
+    for name, value, known in (
+        ("engine", engine, ENGINES),
+        ("dtype", np.dtype(dtype).name, DTYPES),
+        ("policy", policy, POLICIES),
+        ("reduction", reduction, REDUCTIONS),
+    ):
+        if value not in known:
+            raise UsageError(
+                message(
+                    "compile",
+                    f"{name} is {value!r}",
+                    "one of " + ", ".join(known),
+                    f"choose one of these.{nearest(value, known)}",
+                )
+            )
+    if threads is not None and threads < 1:
+        raise UsageError(
+            message("compile", f"threads is {threads}", "1 or more", "leave it out for all cores")
+        )
+    parameters = function.parameters()
+    model = CompiledModel(
+        function.trace(),
+        backend_named(device),
+        np.dtype(dtype),
+        policy,
+        passes or Passes(),
+        threads or config().threads,
+    )
+    for name, parameter in parameters.items():
+        model.store.value(name)[...] = draw(name, parameter.shape, parameter.init, seed)
+    return Network(model, seed, reduction)

@@ -1,0 +1,293 @@
+"""What `vrt.compile` returns: a vertex function ready to train and to run."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Collection, Mapping
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from vertexrt.engine.diagnose import find_not_finite
+from vertexrt.engine.model import (
+    CompiledModel,
+    loss_scale,
+    outputs_of,
+    push_shape,
+    step_seed,
+    total_loss,
+)
+from vertexrt.engine.variant import Use
+from vertexrt.errors import CheckpointError, NumericError, PullError, UsageError, message, nearest
+from vertexrt.graph import GraphBatch, Pulled
+from vertexrt.ir.program import Program
+
+if TYPE_CHECKING:
+    from vertexrt.api.optimizer import Optimizer
+
+Array = np.ndarray[Any, Any]
+
+
+@dataclass(frozen=True, slots=True)
+class Gradients:
+    """What `Network.backward` returns: gradients of parameters and of real pulled values, by name."""
+
+    parameters: dict[str, Array]
+    pulled: dict[str, Array]
+
+
+class Network:
+    """A compiled vertex function. Made by `vrt.compile`.
+
+    Attributes:
+        parameters: live arrays by name; writing to them changes the network.
+        outputs: pushes of the last `step`, as it was asked, in the user's vertex order.
+    """
+
+    def __init__(self, model: CompiledModel, seed: int, reduction: str) -> None:
+        self._model = model
+        self._seed = seed
+        self._step = 0
+        self._reduction = reduction
+        self._pending: tuple[GraphBatch, list[Any], list[Array], Use] | None = None
+        self.outputs: dict[str, Array] = {}
+
+    @property
+    def program(self) -> Program:
+        """F as traced, with stacked products."""
+        return self._model.function
+
+    @property
+    def device(self) -> str:
+        """Name of the backend that runs it."""
+        return self._model.backend.name
+
+    @property
+    def pushes(self) -> tuple[str, ...]:
+        """Names of what F pushes."""
+        return tuple(n["name"] for n in self.program.nodes if n.op == "push")
+
+    @property
+    def parameters(self) -> dict[str, Array]:
+        """Live arrays by name."""
+        return {name: self._model.store.value(name) for name in self._model.store.names}
+
+    def set_parameters(self, values: Mapping[str, Array]) -> None:
+        """Copy values into the parameters.
+
+        Raises: CheckpointError, when names or shapes differ; nothing is changed then.
+        """
+        store = self._model.store
+        if set(values) != set(store.names):
+            missing = sorted(set(store.names) - set(values))
+            extra = sorted(set(values) - set(store.names))
+            raise CheckpointError(
+                message(
+                    "parameters",
+                    f"missing {missing}, unknown {extra}",
+                    f"the parameters of {self.program.name}: {sorted(store.names)}",
+                    "load a checkpoint of the same model",
+                )
+            )
+        for name, value in values.items():
+            if np.shape(value) != store.shapes[name]:
+                raise CheckpointError(
+                    message(
+                        "parameters",
+                        f"{name!r} has shape {list(np.shape(value))}",
+                        f"{list(store.shapes[name])}",
+                        "load a checkpoint of the same sizes",
+                    )
+                )
+        for name, value in values.items():
+            store.value(name)[...] = value
+
+    def step(self, batch: GraphBatch, optimizer: Optimizer, outputs: Collection[str] = ()) -> float:
+        """Train on a batch: forward, backward, update.
+
+        Args:
+            batch: graphs with the pulled values that F reads.
+            optimizer: updates the parameters.
+            outputs: pushes to keep in `self.outputs`.
+        Returns: the loss, reduced as `vrt.compile` was told.
+        Raises: NumericError, when the loss is not finite: it names the first op and vertex that
+            made it, and no parameter has changed. PullError, when pulled values do not fit.
+        """
+        self._check_names(outputs)
+        if "loss" not in self.pushes:
+            raise UsageError(
+                message(
+                    "step",
+                    f"{self.program.name} pushes {', '.join(self.pushes)}",
+                    "a push named 'loss'",
+                    "push a loss, or use forward and backward",
+                )
+            )
+        self._pending = None  # the arena is written anew
+        model = self._model
+        use = Use(frozenset(outputs) | {"loss"}, loss=True)
+        runs = model.prepare(use, batch)
+        scale = loss_scale(self._reduction, batch, runs)
+        model.begin_gradients()
+        seed = self._next_seed()
+        arenas = model.execute(runs, [slice(None)] * len(runs), loss_scale=scale, random_seed=seed)
+        model.collect_gradients(runs)
+        loss = total_loss(runs, arenas) * scale
+        if not math.isfinite(loss):
+            raise NumericError(find_not_finite(model, use, batch, loss, scale, seed))
+        self.outputs = {name: outputs_of(runs, arenas, name) for name in outputs}
+        optimizer.update(model.store)
+        return loss
+
+    def forward(
+        self, batch: GraphBatch, train: bool = False, outputs: Collection[str] | None = None
+    ) -> dict[str, Array]:
+        """Evaluate F on a batch.
+
+        Args:
+            train: keep what `backward` needs, and let dropout drop.
+            outputs: names of pushes; all by default. With `train`, these can get gradients.
+        Returns: name -> [V, *shape], in the user's vertex order.
+        """
+        self._pending = None  # the arena is written anew
+        names = tuple(self.pushes if outputs is None else outputs)
+        self._check_names(names)
+        use = Use(frozenset(names))
+        if train:
+            reals = frozenset(p.name for p in self.program.pulls if p.dtype == "float")
+            use = Use(frozenset(names), seeds=frozenset(names), pulls=reals)
+        model = self._model
+        runs = model.prepare(use, batch)
+        parts = [slice(0, run.forward_launches) for run in runs]
+        zero = self._zero_seeds(use, runs)
+        seed = self._next_seed() if train else 0
+        arenas = model.execute(runs, parts, random_seed=seed, seeds=zero)
+        if train:
+            self._pending = (batch, runs, arenas, use)
+        return {name: outputs_of(runs, arenas, name) for name in names}
+
+    def backward(self, d_outputs: Mapping[str, Array]) -> Gradients:
+        """Return gradients of the last `forward(batch, train=True)`.
+
+        Args:
+            d_outputs: gradients of pushes by name, [V, *shape] in the user's vertex order; pushes
+                left out have none.
+        Returns: gradients of parameters, and of real pulled values in the shape of their arrays.
+        Raises: UsageError, when there was no such forward; PullError, when a shape is wrong.
+        """
+        if self._pending is None:
+            raise UsageError(
+                message(
+                    "backward",
+                    "no forward pass to go back through",
+                    "forward(batch, train=True) just before",
+                    "call it once for each backward",
+                )
+            )
+        batch, runs, _, use = self._pending
+        self._pending = None
+        model = self._model
+        dtype = model.store.dtype
+        whole: dict[str, Array] = {}
+        for name in sorted(use.seeds):
+            shape = (batch.num_vertices, *push_shape(runs[0].variant.program, name))
+            given = d_outputs.get(name)
+            if given is not None and np.shape(given) != shape:
+                raise PullError(
+                    message(
+                        "backward",
+                        f"the gradient of {name!r} has shape {list(np.shape(given))}",
+                        f"{list(shape)}, one row a vertex",
+                        "pass the gradient of what forward returned",
+                    )
+                )
+            whole[name] = np.zeros(shape, dtype) if given is None else np.asarray(given, dtype)
+        unknown = set(d_outputs) - set(use.seeds)
+        if unknown:
+            self._check_names(unknown)
+            raise UsageError(
+                message(
+                    "backward",
+                    f"a gradient of {sorted(unknown)}",
+                    f"forward was asked for {sorted(use.seeds)}",
+                    "name it in forward(outputs=...)",
+                )
+            )
+        bounds = np.cumsum([0] + [run.batch.num_vertices for run in runs])
+
+        def seeds(k: int) -> tuple[Array, ...]:
+            part = slice(bounds[k], bounds[k + 1])
+            return tuple(np.ascontiguousarray(whole[n][part]).reshape(-1) for n in whole)
+
+        model.begin_gradients()
+        parts = [slice(run.forward_launches, None) for run in runs]
+        seed = self._last_seed
+        arenas = model.execute(runs, parts, random_seed=seed, seeds=seeds)
+        model.collect_gradients(runs)
+        parameters = {n: model.store.gradient(n).copy() for n in model.store.names}
+        pulled = {n: _pulled_gradient(batch, runs, arenas, n) for n in sorted(use.pulls)}
+        return Gradients(parameters, pulled)
+
+    def random_state(self) -> dict[str, int]:
+        """Return what continues the random draws: the seed and the number of draws so far."""
+        return {"seed": self._seed, "step": self._step}
+
+    def set_random_state(self, state: Mapping[str, int]) -> None:
+        """Continue from a state that `random_state` returned."""
+        self._seed, self._step = int(state["seed"]), int(state["step"])
+
+    def explain(self) -> str:
+        """Print F and dF, the kinds met so far, placement and fused groups."""
+        from vertexrt.engine.explain import explain_function
+
+        return explain_function(self._model)
+
+    def explain_batch(self, batch: GraphBatch) -> str:
+        """Print what a batch costs: levels, rows per task, FLOPs, peak bytes, kernel calls."""
+        from vertexrt.engine.explain import explain_batch
+
+        return explain_batch(self._model, batch)
+
+    def _check_names(self, names: Collection[str]) -> None:
+        for name in names:
+            if name not in self.pushes:
+                raise UsageError(
+                    message(
+                        "outputs",
+                        f"{name!r}",
+                        f"{self.program.name} pushes {', '.join(self.pushes)}",
+                        f"ask for one of these.{nearest(name, self.pushes)}",
+                    )
+                )
+
+    def _next_seed(self) -> Any:
+        step, seed = self._step, self._seed
+        self._step += 1
+        self._last_seed = lambda share: step_seed(seed, step, share)
+        return self._last_seed
+
+    def _zero_seeds(self, use: Use, runs: list[Any]) -> tuple[Array, ...]:
+        return tuple(np.zeros(1, self._model.store.dtype) for _ in use.seeds)
+
+
+def _pulled_gradient(batch: GraphBatch, runs: list[Any], arenas: list[Array], name: str) -> Array:
+    """Add up the gradients of pulled values over the vertices that pulled them."""
+    from vertexrt.engine.batched import in_user_order, read_rows
+
+    value = batch.pulls[name]
+    table = value.values if isinstance(value, Pulled) else value
+    out = np.zeros(table.shape, arenas[0].dtype)
+    if ("pull_grad", name) not in runs[0].variant.table.numbers:
+        return out
+    rows = np.concatenate(
+        [
+            in_user_order(run, read_rows(run, data, ("pull_grad", name)))
+            for run, data in zip(runs, arenas, strict=True)
+        ]
+    ).reshape(batch.num_vertices, *table.shape[1:])
+    if not isinstance(value, Pulled) or value.index is None:
+        return np.asarray(rows)
+    has = value.index >= 0
+    np.add.at(out, value.index[has], rows[has])
+    return out

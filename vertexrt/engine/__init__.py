@@ -1,0 +1,1 @@
+"""The engines: compile a vertex function once, run it on every batch."""

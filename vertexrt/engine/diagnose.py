@@ -1,0 +1,97 @@
+"""Find where a loss that is not finite comes from: run the batch again, node by node."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+
+from vertexrt.engine.batched import Worker, execute, prepare
+from vertexrt.engine.model import CompiledModel
+from vertexrt.engine.variant import Use, make_variant
+from vertexrt.errors import message
+from vertexrt.graph import GraphBatch
+from vertexrt.ir.program import Node
+
+Array = np.ndarray[Any, Any]
+
+
+class _Found(Exception):
+    """Ends the run at the first value that is not finite."""
+
+
+def find_not_finite(
+    model: CompiledModel,
+    use: Use,
+    batch: GraphBatch,
+    loss: float,
+    scale: float,
+    seed: Callable[[int], int],
+) -> str:
+    """Return the error text for a loss that is not finite.
+
+    The batch runs again on the `reference` backend with the parameters of the step (they have not
+    changed); the text names the first op, in execution order, whose value is not finite while its
+    vertex's inputs were, and that vertex.
+    """
+    from vertexrt.kernels.reference.backend import ReferenceBackend, ReferenceExecutable
+
+    for name in model.store.names:
+        bad = np.argwhere(~np.isfinite(model.store.value(name)))
+        if len(bad):
+            return message(
+                "loss",
+                f"the loss is {loss}: parameter {name!r} is not finite at {bad[0].tolist()}",
+                "finite parameters",
+                "go back to the last good checkpoint and lower the learning rate",
+            )
+    parts = min(len(model.workers), batch.num_graphs)
+    shares = batch.split(parts) if parts > 1 else [batch]
+    variant = make_variant(model.function, use, ReferenceBackend(), model.param_names, model.passes)
+    vertex_base = 0
+    for k, share in enumerate(shares):
+        run = prepare(variant, share, model.policy, model.store.dtype)
+        found: list[str] = []
+
+        def watch(node: Node, value: Array, vertices: Array, base: int = vertex_base) -> None:
+            bad = np.flatnonzero(~np.isfinite(value).all(axis=1))
+            if not len(bad):
+                return
+            where = f", at {node.where}" if node.where else ""
+            if len(value) == len(vertices):
+                v = int(vertices[bad[0]]) + base
+                graph = int(np.searchsorted(batch.graph_ptr, v, side="right")) - 1
+                who = f"vertex {v - int(batch.graph_ptr[graph])} of graph {graph}"
+            else:
+                who = "a value of all vertices"
+            found.append(f"{node.op} of {who}{where}")
+            raise _Found
+
+        executable = variant.executable
+        assert isinstance(executable, ReferenceExecutable)
+        executable.watch = watch
+        worker = Worker(np.zeros_like(model.store.gradients))
+        try:
+            execute(
+                run,
+                model.store,
+                worker,
+                model.param_at,
+                loss_scale=scale,
+                random_seed=seed(k),
+            )
+        except _Found:
+            return message(
+                "loss",
+                f"the loss is {loss}: the first value that is not finite is made by {found[0]}",
+                "a finite loss; no parameter was changed",
+                "lower the learning rate, clip the gradient norm, or guard that expression",
+            )
+        vertex_base += share.num_vertices
+    return message(
+        "loss",
+        f"the loss is {loss}, though every value is finite in {model.store.dtype} on `reference`",
+        "a finite sum",
+        "use dtype='float64' or a smaller loss",
+    )

@@ -1,0 +1,210 @@
+"""A compiled vertex function: its parameters, its variants and the workers that run them."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from concurrent.futures import ThreadPoolExecutor
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from vertexrt.engine.batched import Run, Worker, execute, in_user_order, prepare, read_rows
+from vertexrt.engine.parameters import ParameterStore
+from vertexrt.engine.variant import Passes, Use, Variant, make_variant
+from vertexrt.errors import DeviceError, message, nearest
+from vertexrt.graph import GraphBatch
+from vertexrt.ir.passes.place import place
+from vertexrt.ir.passes.stack import stack_parameters
+from vertexrt.ir.program import Program
+from vertexrt.kernels.layout import Backend
+
+Array = np.ndarray[Any, Any]
+REDUCTIONS = ("graph", "vertex", "sum")
+
+
+def backend_named(device: str) -> Backend:
+    """Return the backend of a device.
+
+    Raises: DeviceError for a device that is unknown or not there.
+    """
+    if device in ("auto", "cpu"):
+        from vertexrt.kernels.cpu.backend import CpuBackend
+
+        return CpuBackend()
+    if device == "reference":
+        from vertexrt.kernels.reference.backend import ReferenceBackend
+
+        return ReferenceBackend()
+    known = ("auto", "cpu", "reference")
+    raise DeviceError(
+        message(
+            "device",
+            f"device is {device!r}",
+            "one of " + ", ".join(known),
+            f"choose one of these.{nearest(device, known)}",
+        )
+    )
+
+
+def sparse_parameters(program: Program) -> list[str]:
+    """Name the parameters that are only looked up in: their gradients touch few rows."""
+    tables: dict[str, bool] = {}
+    for node in program.nodes:
+        for position, i in enumerate(node.inputs):
+            source = program.nodes[i]
+            if source.op == "param":
+                looked_up = node.op == "embed" and position == 0
+                tables[source["name"]] = tables.get(source["name"], True) and looked_up
+    return [name for name, only in tables.items() if only]
+
+
+class CompiledModel:
+    """F, its parameter store, and one variant for each way in which it has been run.
+
+    Args:
+        traced: the program of F.
+        backend: what runs it.
+        dtype: float32 or float64.
+        policy: of the scheduler.
+        threads: workers; a batch is split between them by vertices.
+    """
+
+    def __init__(
+        self,
+        traced: Program,
+        backend: Backend,
+        dtype: npt.DTypeLike,
+        policy: str,
+        passes: Passes,
+        threads: int,
+    ) -> None:
+        self.function = stack_parameters(place(traced)) if passes.stack else traced
+        self.backend = backend
+        self.policy = policy
+        self.passes = passes
+        self.sparse = sparse_parameters(traced)
+        self.store = ParameterStore(traced.params, dtype, self.sparse, self.function.stacks)
+        stacks = {"+".join(names): self.store.stacked(names) for names in self.function.stacks}
+        self.param_names = [*self.store.names, *stacks]
+        offsets = [self.store.offsets[n] for n in self.store.names] + list(stacks.values())
+        self.param_at = np.array(offsets, np.int64)
+        self.variants: dict[Use, Variant] = {}
+        self.workers = [Worker(self.store.gradients)]
+        self.workers += [Worker(np.zeros_like(self.store.gradients)) for _ in range(threads - 1)]
+        self._pool = ThreadPoolExecutor(threads - 1) if threads > 1 else None
+        self._marks = {n: np.zeros(self.store.shapes[n][0], np.bool_) for n in self.sparse}
+
+    def variant(self, use: Use) -> Variant:
+        """Return F compiled for one use."""
+        if use not in self.variants:
+            self.variants[use] = make_variant(
+                self.function, use, self.backend, self.param_names, self.passes
+            )
+        return self.variants[use]
+
+    def prepare(self, use: Use, batch: GraphBatch) -> list[Run]:
+        """Schedule a batch, one run for each worker that gets a share of it."""
+        variant = self.variant(use)
+        parts = min(len(self.workers), batch.num_graphs)
+        shares = batch.split(parts) if parts > 1 else [batch]
+        dtype = self.store.dtype
+        return [prepare(variant, share, self.policy, dtype) for share in shares]
+
+    def execute(self, runs: Sequence[Run], parts: Sequence[slice], **options: Any) -> list[Array]:
+        """Run one part of each run's launches, each in its worker.
+
+        Args:
+            options: of `execute`, or functions of the share's number that give them.
+        """
+
+        def one(k: int) -> Array:
+            own = {n: v(k) if callable(v) else v for n, v in options.items()}
+            return execute(
+                runs[k], self.store, self.workers[k], self.param_at, part=parts[k], **own
+            )
+
+        if len(runs) == 1 or self._pool is None:
+            return [one(k) for k in range(len(runs))]
+        waiting = [self._pool.submit(one, k) for k in range(1, len(runs))]
+        return [one(0), *(w.result() for w in waiting)]
+
+    def begin_gradients(self) -> None:
+        """Clear the gradients of the last step."""
+        self.store.zero_gradients()
+
+    def collect_gradients(self, runs: Sequence[Run]) -> None:
+        """Mark the touched rows of sparse parameters and add up the workers' gradients in order."""
+        dense = self.store.dense_size
+        touched = [self._touched(run) for run in runs]
+        for worker, rows_of in zip(self.workers[1 : len(runs)], touched[1:], strict=True):
+            self.store.gradients[:dense] += worker.gradients[:dense]
+            worker.gradients[:dense] = 0.0
+            views = self.store.views(worker.gradients)
+            for name, rows in rows_of.items():
+                self.store.gradient(name)[rows] += views[name][rows]
+                views[name][rows] = 0.0
+        for name, marks in self._marks.items():
+            for rows_of in touched:
+                marks[rows_of[name]] = True
+            rows = np.flatnonzero(marks)
+            marks[rows] = False
+            self.store.touched[name] = rows
+
+    def _touched(self, run: Run) -> dict[str, Array]:
+        """List for each sparse parameter the rows that a run looked up."""
+        program = run.variant.program
+        names = [p.name for p in program.pulls if p.dtype == "int"]
+        found: dict[str, Array] = {}
+        for name, marks in self._marks.items():
+            for node in program.nodes:
+                if node.op == "embed" and program.nodes[node.inputs[0]]["name"] == name:
+                    index = run.inputs.ints[names.index(program.nodes[node.inputs[1]]["name"])]
+                    marks[index[index >= 0]] = True
+            found[name] = np.flatnonzero(marks)
+            marks[found[name]] = False
+        return found
+
+
+def outputs_of(runs: Sequence[Run], arenas: Sequence[Array], name: str) -> Array:
+    """Return a push of all shares in the user's vertex order: [V, *shape], a copy."""
+    parts = [
+        in_user_order(run, read_rows(run, data, ("push", name)))
+        for run, data in zip(runs, arenas, strict=True)
+    ]
+    whole = parts[0] if len(parts) == 1 else np.concatenate(parts)
+    return whole.reshape(len(whole), *push_shape(runs[0].variant.program, name))
+
+
+def push_shape(program: Program, name: str) -> tuple[int, ...]:
+    """Return the shape per vertex of a push."""
+    for node in program.nodes:
+        if node.op == "push" and node["name"] == name:
+            return tuple(node["shape"])
+    raise AssertionError(f"no push {name!r}")
+
+
+def total_loss(runs: Sequence[Run], arenas: Sequence[Array]) -> float:
+    """Sum the push `loss` over all vertices, in float64 and in execution order."""
+    return math.fsum(
+        float(read_rows(run, data, ("push", "loss")).sum(dtype=np.float64))
+        for run, data in zip(runs, arenas, strict=True)
+    )
+
+
+def loss_scale(reduction: str, batch: GraphBatch, runs: Sequence[Run]) -> float:
+    """Return the factor on the summed loss: see `vrt.compile`."""
+    if reduction == "graph":
+        return 1.0 / batch.num_graphs
+    if reduction == "vertex":
+        return 1.0 / max(1, sum(run.lazy_rows for run in runs))
+    return 1.0
+
+
+def step_seed(seed: int, step: int, share: int) -> int:
+    """Mix seed, step and share into 32 random bits (splitmix64's finaliser)."""
+    z = (seed * 0x9E3779B97F4A7C15 + step * 0xBF58476D1CE4E5B9 + share) % 2**64
+    z = (z ^ (z >> 30)) * 0xBF58476D1CE4E5B9 % 2**64
+    z = (z ^ (z >> 27)) * 0x94D049BB133111EB % 2**64
+    return (z ^ (z >> 31)) % 2**32

@@ -1,0 +1,221 @@
+"""Compile F once for each way of running it, and once more for each new kind of vertex.
+
+A variant is F (or F and dF) for one use: training on the loss, inference of some pushes, or
+backward from given gradients. Kinds appear with the data; each new one is specialised, cut into
+task programs and handed to the backend, which has most of them in its cache.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection
+from dataclasses import dataclass, field
+
+import numpy as np
+import numpy.typing as npt
+
+from vertexrt.config import config
+from vertexrt.errors import PlanError, message
+from vertexrt.ir.autodiff import differentiate
+from vertexrt.ir.passes.fuse import TaskProgram, cut, keep_across_stages
+from vertexrt.ir.passes.place import place
+from vertexrt.ir.passes.simplify import simplify, without_dropout
+from vertexrt.ir.passes.specialise import Atoms, find_atoms, specialise, without_effects
+from vertexrt.ir.passes.stack import stack_rows
+from vertexrt.ir.program import Program, Stage
+from vertexrt.ir.verify import verify
+from vertexrt.kernels.layout import Backend, Binding, Executable, fingerprint, tensor_uses
+from vertexrt.memory.plan import Sharing, share
+from vertexrt.memory.tensors import TensorTable
+
+PATH_STAGES = (Stage.EAGER, Stage.PATH, Stage.PATH_BACKWARD, Stage.FINAL)
+LAZY_STAGES = (Stage.LAZY, Stage.LAZY_BACKWARD)
+
+
+@dataclass(frozen=True, slots=True)
+class Passes:
+    """Which optimisations run; all of them, unless an ablation turns one off."""
+
+    specialise: bool = True
+    eager: bool = True
+    lazy: bool = True
+    stack: bool = True
+    fuse: bool = True
+
+
+@dataclass(frozen=True, slots=True)
+class Use:
+    """What a variant is for.
+
+    Attributes:
+        outputs: pushes wanted in memory.
+        loss: the gradient of the push `loss` is wanted, scaled by the step.
+        seeds: pushes whose gradient the user gives.
+        pulls: real pulls whose gradient is wanted.
+    """
+
+    outputs: frozenset[str]
+    loss: bool = False
+    seeds: frozenset[str] = frozenset()
+    pulls: frozenset[str] = frozenset()
+
+    @property
+    def backward(self) -> bool:
+        """Tell whether dF is part of it."""
+        return self.loss or bool(self.seeds)
+
+
+@dataclass(slots=True)
+class Kind:
+    """Task programs of one kind by stage: numbers among the variant's programs, -1 for none."""
+
+    bits: int
+    programs: dict[Stage, int]
+    has_loss: bool = True
+
+
+@dataclass(slots=True)
+class Variant:
+    """F compiled for one use."""
+
+    program: Program  # placed F, or F and dF
+    use: Use
+    atoms: Atoms
+    backend: Backend
+    binding: Binding
+    passes: Passes
+    table: TensorTable = field(default_factory=TensorTable)
+    tasks: list[TaskProgram] = field(default_factory=list)
+    path_kinds: dict[int, Kind] = field(default_factory=dict)
+    lazy_kinds: dict[int, Kind] = field(default_factory=dict)
+    _numbers: dict[str, int] = field(default_factory=dict)
+    _origins: dict[object, int] = field(default_factory=dict)
+    _written: set[object] = field(default_factory=set)
+    _extent: dict[int, tuple[list[int], list[int]]] = field(default_factory=dict)
+    executable: Executable | None = None
+    sharing: Sharing | None = None
+
+    def add_path_kind(self, bits: int) -> Kind:
+        """Compile what vertices of a path kind do before, on and after the path."""
+        program = specialise(self.program, self.atoms.facts(bits, self.atoms.path))
+        if self.passes.stack:
+            program = stack_rows(program, PATH_STAGES, self._origin)
+        program = _checked(keep_across_stages(program), "path kind")
+        kind = Kind(bits, {s: self._add(program, s) for s in PATH_STAGES})
+        self.path_kinds[bits] = kind
+        return kind
+
+    def add_lazy_kind(self, bits: int) -> Kind:
+        """Compile what vertices of a kind do between forward and backward."""
+        path = specialise(self.program, self.atoms.facts(bits, self.atoms.path))
+        if self.passes.stack:
+            path = stack_rows(path, PATH_STAGES, self._origin)
+        kept = {
+            n["origin"]
+            for n in keep_across_stages(path).nodes
+            if n.op == "keep" and n.stage in LAZY_STAGES
+        }
+        facts = self.atoms.facts(bits, self.atoms.lazy)
+        program = specialise(self.program, facts, kept)
+        if self.passes.stack:
+            program = stack_rows(program, LAZY_STAGES, self._origin)
+        program = _checked(keep_across_stages(program), "lazy kind")
+        loss = [n for n in program.nodes if n.op == "push" and n["name"] == "loss"]
+        has_loss = any(program.nodes[n.inputs[0]].op != "const" for n in loss)
+        kind = Kind(bits, {s: self._add(program, s) for s in LAZY_STAGES}, has_loss)
+        self.lazy_kinds[bits] = kind
+        return kind
+
+    def load(self) -> None:
+        """Hand all task programs to the backend and share the buffers anew."""
+        for task in self.tasks:
+            for i, key in task.reads.items():
+                if key not in self._written:
+                    raise PlanError(
+                        message(
+                            "variant",
+                            f"stage {task.stage.name} reads %{i} from {key}, which nothing writes",
+                            "every value that crosses stages is kept",
+                            "report this as a bug",
+                        )
+                    )
+        self.sharing = share(self.table)
+        self.executable = self.backend.load(self.tasks, self.binding)
+
+    def _origin(self, key: object) -> int:
+        return self._origins.setdefault(key, len(self.program.nodes) + len(self._origins))
+
+    def _add(self, program: Program, stage: Stage) -> int:
+        task = cut(program, stage, self.passes.fuse)
+        if task is None:
+            return -1
+        for key, size, edges, written in tensor_uses(task):
+            self.table.use(key, max(size, 1), edges, stage)
+            if written:
+                self._written.add(key)
+        for key in self.table.numbers:
+            if key[0] == "push":
+                self.table.use(
+                    key, self.table.specs[self.table.numbers[key]].size, False, Stage.FINAL
+                )
+        text = fingerprint(task)
+        if text not in self._numbers:
+            self._numbers[text] = len(self.tasks)
+            self.tasks.append(task)
+        return self._numbers[text]
+
+    def written_by(self, program: int) -> tuple[list[int], list[int]]:
+        """List the tensors that a task program writes: those of rows, those of edges."""
+        if program not in self._extent:
+            found = [u for u in tensor_uses(self.tasks[program]) if u[3]]
+            numbers = self.table.numbers
+            self._extent[program] = (
+                [numbers[key] for key, _, edges, _ in found if not edges],
+                [numbers[key] for key, _, edges, _ in found if edges],
+            )
+        return self._extent[program]
+
+    @property
+    def sizes(self) -> npt.NDArray[np.int64]:
+        """Return the elements a row of every tensor."""
+        return np.array([spec.size for spec in self.table], np.int64)
+
+
+def _checked(program: Program, where: str, placed: bool = True) -> Program:
+    return verify(program, where, placed) if config().check else program
+
+
+def make_variant(
+    function: Program,
+    use: Use,
+    backend: Backend,
+    params: Collection[str],
+    passes: Passes,
+) -> Variant:
+    """Differentiate and place F for one use; kinds are compiled as they appear.
+
+    Args:
+        function: traced, simplified F with stacked parameters.
+        params: names of parameters and stacks, in the order of `Buffers.param_at`.
+    """
+    wanted = set(use.outputs) | set(use.seeds) | ({"loss"} if use.loss else set())
+    program = without_effects(function, lambda n: n.op == "push" and n["name"] not in wanted)
+    if not use.backward:
+        program = without_dropout(program)
+    if use.backward:
+        seeds = set(use.seeds) | ({"loss"} if use.loss else set())
+        program = differentiate(program, seeds, use.pulls, scaled_loss=use.loss)
+    program = simplify(_checked(program, "autodiff", placed=False))
+    program = place(program, eager=passes.eager, lazy=passes.lazy)
+    _checked(program, "place")
+    ints = [p.name for p in program.pulls if p.dtype == "int"]
+    floats = [p.name for p in program.pulls if p.dtype == "float"]
+    table = TensorTable()
+    binding = Binding(
+        tensors=table.numbers,
+        params={name: k for k, name in enumerate(params)},
+        ints={name: k for k, name in enumerate(ints)},
+        floats={name: k for k, name in enumerate(floats)},
+        seeds={name: k for k, name in enumerate(sorted(use.seeds))},
+    )
+    atoms = find_atoms(program, passes.specialise)
+    return Variant(program, use, atoms, backend, binding, passes, table)

@@ -1,0 +1,146 @@
+"""Reverse-mode differentiation: append dF to F, in the same IR.
+
+Gather and scatter are each other's adjoints, and so are pull and push (Cavs section 3.2): the
+gradient of a scattered value is gathered from the parents; the gradient of a gathered value is
+scattered to that child. Every vjp is a rule of the op table. Parameter gradients are effects that
+add up, one for each use of a parameter.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection
+
+from vertexrt.ir.builder import Builder, Value
+from vertexrt.ir.ops import OPS, Site
+from vertexrt.ir.program import Node, Program
+
+
+def differentiate(
+    program: Program,
+    seeds: Collection[str],
+    pulls: Collection[str] = (),
+    scaled_loss: bool = True,
+) -> Program:
+    """Append the backward pass to a forward program.
+
+    Args:
+        program: F.
+        seeds: names of pushes whose gradient is given, by the array passed to `backward`.
+        scaled_loss: the gradient of the push `loss` is the loss scale of the step instead.
+        pulls: names of real pulled values whose gradient is wanted.
+
+    Returns: F and dF in one program. Gradients leave by the effects `param_grad`, `pull_grad`,
+        `scatter_child` (slot by slot) and `scatter_children` (from `gather_all`).
+    """
+    return _Backward(program, frozenset(seeds), frozenset(pulls), scaled_loss).run()
+
+
+class _Backward:
+    def __init__(
+        self, program: Program, seeds: frozenset[str], pulls: frozenset[str], scaled_loss: bool
+    ) -> None:
+        self.program = program
+        self.scaled_loss = scaled_loss
+        self.seeds = seeds
+        self.pulls = pulls
+        self.b = Builder(program.nodes)
+        self.gradients: dict[int, list[Value]] = {}
+        self.written: set[tuple[str, int]] = set()  # (field, slot) with a gradient; slot -1: all
+        self.gathers = {(n["field"], n["slot"]) for n in program.nodes if n.op == "gather"}
+        self.gather_alls = {n["field"] for n in program.nodes if n.op == "gather_all"}
+        self.depends = self._differentiable()
+
+    def run(self) -> Program:
+        for index in range(len(self.program.nodes) - 1, -1, -1):
+            node = self.program.nodes[index]
+            self.b.where = node.where
+            if OPS[node.op].role == "effect":
+                self._seed(node)
+            elif index in self.gradients:
+                parts = self.gradients.pop(index)
+                d = parts[0]
+                for more in parts[1:]:
+                    d = d + more
+                self._propagate(index, node, d)
+        self._fill_unwritten()
+        return self.program.with_nodes(self.b.nodes)
+
+    def _differentiable(self) -> list[bool]:
+        found: list[bool] = []
+        for node in self.program.nodes:
+            here = node.op in ("param", "gather", "gather_all") or (
+                node.op == "pull" and node["name"] in self.pulls and node.type.dtype == "float"
+            )
+            found.append(here or any(found[i] for i in node.inputs))
+        return found
+
+    def _seed(self, node: Node) -> None:
+        """Start from what a push or a scatter hands to the outside."""
+        (source,) = node.inputs
+        if not self.depends[source]:
+            return
+        if node.op == "push" and node["name"] in self.seeds:
+            if node["name"] == "loss" and self.scaled_loss:
+                self._add(source, self.b.emit("loss_scale"))
+            else:
+                self._add(source, self.b.emit("seed", name=node["name"], shape=node["shape"]))
+        elif node.op == "scatter":
+            field = node["field"]
+            slots = any(f == field for f, _ in self.gathers)
+            every = field in self.gather_alls
+            if slots or every:
+                d = self.b.emit(
+                    "gather_parents", field=field, shape=node["shape"], slots=slots, every=every
+                )
+                self._add(source, d)
+
+    def _add(self, index: int, d: Value) -> None:
+        """Add a contribution to the gradient of a node, summed to the node's shape."""
+        node = self.program.nodes[index]
+        if not self.depends[index]:
+            return
+        if d.shape != node.type.shape and not node.type.shape:
+            d = self.b.emit("reduce_sum", d)
+        if node.op == "param":
+            summed = d.node.op in ("outer", "embed_grad")
+            total = d if summed else self.b.emit("sum_rows", d)
+            self.b.emit("param_grad", total, name=node["name"])
+        else:
+            self.gradients.setdefault(index, []).append(d)
+
+    def _propagate(self, index: int, node: Node, d: Value) -> None:
+        if node.op == "gather":
+            self.written.add((node["field"], node["slot"]))
+            self.b.emit("scatter_child", d, field=node["field"], slot=node["slot"], shape=d.shape)
+        elif node.op == "gather_all":
+            self.written.add((node["field"], -1))
+            self.b.emit(
+                "scatter_children", d, field=node["field"], slot=node["slot"], shape=d.shape
+            )
+        elif node.op == "pull":
+            self.b.emit("pull_grad", d, name=node["name"], shape=d.shape)
+        elif self.depends[index]:
+            rule = OPS[node.op].vjp
+            if rule is None:
+                return  # piecewise constant: greater_equal, equal
+            x = tuple(self.b.value(i) for i in node.inputs)
+            given = rule(Site(self.b, node, x, self.b.value(index)), d)
+            for source, part in zip(node.inputs, given, strict=True):
+                if part is not None:
+                    self._add(source, part)
+
+    def _fill_unwritten(self) -> None:
+        """Give the children a zero gradient through slots and fields that no gradient reached.
+
+        `gather_parents` sums over all edges of a child, so each edge must have been written.
+        """
+        fields = {n["field"]: n for n in self.b.nodes if n.op == "gather_parents"}
+        for field, node in fields.items():
+            zero = self.b.const(0.0, node.type.shape)
+            for slot in range(self.program.arity or 0):
+                if node["slots"] and (field, slot) not in self.written:
+                    self.b.emit("scatter_child", zero, field=field, slot=slot, shape=zero.shape)
+            if node["every"] and (field, -1) not in self.written:
+                edges = self.b.emit("to_edges", zero)
+                slot = self.program.arity or 0
+                self.b.emit("scatter_children", edges, field=field, slot=slot, shape=zero.shape)

@@ -1,0 +1,263 @@
+"""The op table: every operation of the IR is one row here, and nothing about it stands elsewhere.
+
+A row gives the shape rule, the vjp (which emits IR, so that backward is scheduled, fused and
+compiled like forward) and the code: one scalar expression that NumPy, numba and CUDA render, or
+the name of one template that each backend implements. `role` is what the passes need to know:
+
+- `leaf`: reads an input; free to repeat.
+- `scalar`: elementwise, has `scalar`.
+- `row`: works along one row (a softmax, a sum over its elements); fuses with elementwise ops.
+- `view`: rearranges a row (slice, concat); fuses too.
+- `product`: a GEMM over all rows; ends a fused group.
+- `segment`: reduces the edges of each vertex; ends a fused group.
+- `effect`: writes to the outside of the program.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from vertexrt.ir import shapes
+from vertexrt.ir.builder import Builder, Value
+from vertexrt.ir.program import Domain, Node, Type
+
+ShapeRule = Callable[[Sequence[Type], dict[str, Any]], Type]
+Vjp = Callable[["Site", Value], Sequence[Value | None]]
+
+
+@dataclass(frozen=True, slots=True)
+class Site:
+    """Where a vjp rule is applied: the node, its operands and its output as values."""
+
+    b: Builder
+    node: Node
+    x: tuple[Value, ...]
+    out: Value
+
+
+@dataclass(frozen=True, slots=True)
+class Op:
+    """One row of the table."""
+
+    name: str
+    arity: int  # -1: any number
+    role: str
+    shape: ShapeRule
+    scalar: str | None = None
+    template: str | None = None
+    vjp: Vjp | None = None
+
+
+def _step(s: Site, d: Value, a: Value, b: Value) -> Value:
+    """Return d where a >= b, else 0."""
+    return d * s.b.emit("greater_equal", a, b)
+
+
+def _slice_vjp(s: Site, d: Value) -> Sequence[Value]:
+    whole, start = s.x[0].type, s.node["start"]
+    after = whole.size - start - d.type.size
+    parts = [s.b.const(0.0, (start,)), d, s.b.const(0.0, (after,))]
+    return [s.b.emit("concat", *(p for p in parts if p.type.size), shape=whole.shape)]
+
+
+def _concat_vjp(s: Site, d: Value) -> Sequence[Value]:
+    parts, start = [], 0
+    for x in s.x:
+        parts.append(s.b.emit("slice", d, start=start, shape=x.shape))
+        start += x.type.size
+    return parts
+
+
+def _max_vjp(s: Site, d: Value) -> Sequence[Value]:
+    hit = s.b.emit("equal", s.x[0], s.out)
+    return [hit * (d / s.b.emit("reduce_sum", hit))]  # ties share the gradient
+
+
+def _segment_max_vjp(s: Site, d: Value) -> Sequence[Value]:
+    hit = s.b.emit("equal", s.x[0], s.out)
+    return [hit * (d / s.b.emit("segment_sum", hit))]
+
+
+def _matmul_vjp(s: Site, d: Value) -> Sequence[Value]:
+    w, x = s.x
+    assert not s.node["transpose"], (
+        "the vjp of a transposed product is not needed: dF is not derived"
+    )
+    return [s.b.emit("outer", d, x), s.b.emit("matmul", w, d, transpose=True)]
+
+
+def _dropout_vjp(s: Site, d: Value) -> Sequence[Value]:
+    return [s.b.emit("dropout", d, p=s.node["p"], key=s.node["key"])]
+
+
+ROWS = [
+    # Inputs.
+    Op("const", 0, "leaf", shapes.constant),
+    Op("param", 0, "leaf", shapes.declared_param),
+    Op("pull", 0, "leaf", shapes.declared, template="pull_rows"),
+    Op("gather", 0, "leaf", shapes.declared, template="gather_rows"),
+    Op("gather_all", 0, "leaf", shapes.declared_edge, template="gather_edges"),
+    Op("present", 0, "leaf", shapes.scalar_vertex, template="slot_present"),
+    Op("has_pull", 0, "leaf", shapes.scalar_vertex, template="has_pull"),
+    Op("degree", 0, "leaf", shapes.scalar_vertex, template="degree"),
+    Op("loss_scale", 0, "leaf", shapes.scalar_param, template="loss_scale"),
+    Op("seed", 0, "leaf", shapes.declared, template="seed_rows"),
+    Op("gather_parents", 0, "leaf", shapes.declared, template="gather_parents"),
+    # Elementwise arithmetic.
+    Op("add", 2, "scalar", shapes.elementwise, "x0 + x1", vjp=lambda s, d: [d, d]),
+    Op("sub", 2, "scalar", shapes.elementwise, "x0 - x1", vjp=lambda s, d: [d, -d]),
+    Op(
+        "mul", 2, "scalar", shapes.elementwise, "x0 * x1", vjp=lambda s, d: [d * s.x[1], d * s.x[0]]
+    ),
+    Op(
+        "div",
+        2,
+        "scalar",
+        shapes.elementwise,
+        "x0 / x1",
+        vjp=lambda s, d: [d / s.x[1], -(d * s.out / s.x[1])],
+    ),
+    Op("neg", 1, "scalar", shapes.elementwise, "-x0", vjp=lambda s, d: [-d]),
+    Op(
+        "maximum",
+        2,
+        "scalar",
+        shapes.elementwise,
+        "x0 if x0 >= x1 else x1",
+        vjp=lambda s, d: [_step(s, d, *s.x), d - _step(s, d, *s.x)],
+    ),
+    Op(
+        "minimum",
+        2,
+        "scalar",
+        shapes.elementwise,
+        "x1 if x0 >= x1 else x0",
+        vjp=lambda s, d: [d - _step(s, d, *s.x), _step(s, d, *s.x)],
+    ),
+    Op("greater_equal", 2, "scalar", shapes.elementwise, "1.0 if x0 >= x1 else 0.0"),
+    Op("equal", 2, "scalar", shapes.elementwise, "1.0 if x0 == x1 else 0.0"),
+    Op(
+        "where",
+        3,
+        "scalar",
+        shapes.elementwise,
+        "x1 if x0 != 0.0 else x2",
+        vjp=lambda s, d: [
+            None,
+            s.b.emit("where", s.x[0], d, 0.0),
+            s.b.emit("where", s.x[0], 0.0, d),
+        ],
+    ),
+    # Elementwise functions.
+    Op(
+        "sigmoid",
+        1,
+        "scalar",
+        shapes.elementwise,
+        "sigmoid(x0)",
+        vjp=lambda s, d: [d * (s.out * (1.0 - s.out))],
+    ),
+    Op(
+        "tanh",
+        1,
+        "scalar",
+        shapes.elementwise,
+        "tanh(x0)",
+        vjp=lambda s, d: [d * (1.0 - s.out * s.out)],
+    ),
+    Op(
+        "relu",
+        1,
+        "scalar",
+        shapes.elementwise,
+        "x0 if x0 > 0.0 else 0.0",
+        vjp=lambda s, d: [s.b.emit("where", s.out, d, 0.0)],
+    ),
+    Op("exp", 1, "scalar", shapes.elementwise, "exp(x0)", vjp=lambda s, d: [d * s.out]),
+    Op("log", 1, "scalar", shapes.elementwise, "log(x0)", vjp=lambda s, d: [d / s.x[0]]),
+    Op("sqrt", 1, "scalar", shapes.elementwise, "sqrt(x0)", vjp=lambda s, d: [0.5 * d / s.out]),
+    # A mask of ones and zeros over `1 - p`, drawn from (seed, step, key, vertex, element).
+    Op("dropout", 1, "scalar", shapes.elementwise, "x0 * keep", vjp=_dropout_vjp),
+    # Rearrangements of a row, which is stored flat.
+    Op("slice", 1, "view", shapes.to_shape, template="slice", vjp=_slice_vjp),
+    Op("concat", -1, "view", shapes.concat, template="concat", vjp=_concat_vjp),
+    Op(
+        "to_edges",
+        1,
+        "view",
+        shapes.to_edges,
+        template="to_edges",
+        vjp=lambda s, d: [s.b.emit("segment_sum", d)],
+    ),
+    # Along one row.
+    Op(
+        "reduce_sum",
+        1,
+        "row",
+        shapes.row_scalar,
+        template="reduce_sum",
+        vjp=lambda s, d: [s.b.emit("spread", d, shape=s.x[0].shape)],
+    ),
+    Op("reduce_max", 1, "row", shapes.row_scalar, template="reduce_max", vjp=_max_vjp),
+    Op("spread", 1, "view", shapes.to_shape, template="spread"),
+    Op(
+        "logsumexp",
+        1,
+        "row",
+        shapes.row_scalar,
+        template="logsumexp",
+        vjp=lambda s, d: [d * s.b.emit("exp", s.x[0] - s.out)],
+    ),
+    # Negative log-likelihood: operands logits, label (absent: -1 gives 0), log of the partition sum.
+    Op(
+        "nll",
+        3,
+        "row",
+        shapes.nll,
+        template="nll",
+        vjp=lambda s, d: [s.b.emit("nll_grad", *s.x, d), None, None],
+    ),
+    # d/dlogits through the label and through the partition sum: d (softmax - onehot).
+    Op("nll_grad", 4, "row", shapes.like_first, template="nll_grad"),
+    # Over the children of a vertex.
+    Op(
+        "segment_sum",
+        1,
+        "segment",
+        shapes.to_vertex,
+        template="segment_sum",
+        vjp=lambda s, d: [s.b.emit("to_edges", d)],
+    ),
+    Op("segment_max", 1, "segment", shapes.to_vertex, template="segment_max", vjp=_segment_max_vjp),
+    # Lookup and products with parameters; `outer` and `sum_rows` add up over all rows.
+    Op(
+        "embed",
+        2,
+        "row",
+        shapes.embed,
+        template="embed",
+        vjp=lambda s, d: [s.b.emit("embed_grad", s.x[1], d, shape=s.x[0].shape), None],
+    ),
+    Op("embed_grad", 2, "row", shapes.to_param, template="embed_grad"),
+    Op("matmul", 2, "product", shapes.matmul, template="matmul", vjp=_matmul_vjp),
+    Op("outer", 2, "product", shapes.outer, template="outer"),
+    Op("sum_rows", 1, "row", shapes.sum_rows, template="sum_rows"),
+    # Effects.
+    Op("scatter", 1, "effect", shapes.nothing, template="scatter_rows"),
+    Op("push", 1, "effect", shapes.nothing, template="push_rows"),
+    Op("scatter_child", 1, "effect", shapes.nothing, template="scatter_child"),
+    Op("scatter_children", 1, "effect", shapes.nothing, template="scatter_children"),
+    Op("param_grad", 1, "effect", shapes.nothing, template="param_grad"),
+    # The value of `origin` must be in memory for another stage, whatever it was simplified to.
+    Op("keep", 1, "effect", shapes.nothing, template="keep_rows"),
+    Op("pull_grad", 1, "effect", shapes.nothing, template="pull_grad"),
+]
+
+OPS: dict[str, Op] = {row.name: row for row in ROWS}
+
+
+def is_edge(node: Node) -> bool:
+    """Tell whether a node has one row per edge."""
+    return node.type.domain == Domain.EDGE

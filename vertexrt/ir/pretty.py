@@ -1,0 +1,49 @@
+"""Print programs: one node a line, with its stage, type and user line."""
+
+from __future__ import annotations
+
+from vertexrt.ir.program import Node, Program, Stage
+
+STAGE_WORD = {
+    Stage.EAGER: "eager",
+    Stage.PATH: "path",
+    Stage.LAZY: "lazy",
+    Stage.LAZY_BACKWARD: "lazy'",
+    Stage.PATH_BACKWARD: "path'",
+    Stage.FINAL: "final",
+}
+
+
+def format_node(index: int, node: Node, stage: bool = False) -> str:
+    """Format one node: `%3 = matmul(%0, %2) transpose=False : float[4]`."""
+    operands = ", ".join(f"%{i}" for i in node.inputs)
+    attrs = "".join(
+        f" {key}={_plain(value)}"
+        for key, value in node.attrs
+        if key not in ("shape", "dtype") or node.op == "const"
+    )
+    mark = f"{STAGE_WORD[node.stage]:5} " if stage else ""
+    if node.type.dtype == "none":
+        return f"{mark}{node.op}({operands}){attrs}"
+    return f"{mark}%{index} = {node.op}({operands}){attrs} : {node.type}"
+
+
+def _plain(value: object) -> str:
+    if isinstance(value, tuple):
+        return "[" + ",".join(_plain(v) for v in value) + "]"
+    return f"{value:g}" if isinstance(value, float) else str(value)
+
+
+def format_program(program: Program, stages: bool = False) -> str:
+    """Print a whole program under its name, parameters and state."""
+    params = ", ".join(f"{n}{list(s)}" for n, s in program.params.items())
+    state = ", ".join(f"{n}[{s}]" for n, s in program.state.items())
+    arity = "any number of" if program.arity is None else program.arity
+    lines = [
+        f"{program.name}: {arity} children, state {state or 'none'}, parameters {params or 'none'}"
+    ]
+    for names in program.stacks:
+        lines.append(f"  stacked: {' + '.join(names)}")
+    for k, node in enumerate(program.nodes):
+        lines.append("  " + format_node(k, node, stages))
+    return "\n".join(lines)

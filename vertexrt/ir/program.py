@@ -1,0 +1,123 @@
+"""The records of the IR: types, nodes, programs.
+
+A program is flat, typed, single-assignment and immutable: node k may read only nodes 0..k-1. All
+shapes are per vertex (or per edge); the batch axis never appears. Values live in one of three
+domains: `param` (one value for the whole batch), `vertex` (one a vertex), `edge` (one for each
+child of a vertex, read by `gather_all`).
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
+from enum import IntEnum
+from typing import Any
+
+
+class Domain(IntEnum):
+    """What a value is indexed by; elementwise ops take the largest of their inputs' domains."""
+
+    PARAM = 0
+    VERTEX = 1
+    EDGE = 2
+
+
+class Stage(IntEnum):
+    """When a node runs: Cavs section 3.4, with the backward pass split in the same way."""
+
+    EAGER = 1  # before the schedule: depends on no gather, feeds the path
+    PATH = 2  # inside each batching task of the forward pass
+    LAZY = 3  # once after the forward schedule: feeds no scatter
+    LAZY_BACKWARD = 4  # the same for what waits for gradients that the user gives
+    PATH_BACKWARD = 5  # inside each batching task of the backward pass, tasks reversed
+    FINAL = 6  # once after the backward schedule: parameter gradients, gradients of eager values
+
+
+@dataclass(frozen=True, slots=True)
+class Type:
+    """Shape per vertex (or edge), element kind (`float` or `int`) and domain of a value."""
+
+    shape: tuple[int, ...]
+    dtype: str = "float"
+    domain: Domain = Domain.VERTEX
+
+    @property
+    def size(self) -> int:
+        """Elements per row."""
+        return math.prod(self.shape)
+
+    def __str__(self) -> str:
+        axes = ",".join(str(n) for n in self.shape)
+        mark = {Domain.PARAM: "param ", Domain.VERTEX: "", Domain.EDGE: "edge "}[self.domain]
+        return f"{mark}{self.dtype}[{axes}]"
+
+
+@dataclass(frozen=True, slots=True)
+class Node:
+    """One operation: `op` names a row of the op table, `inputs` are positions in the program."""
+
+    op: str
+    inputs: tuple[int, ...]
+    type: Type
+    attrs: tuple[tuple[str, Any], ...] = ()
+    where: str = ""  # the user's file and line
+    stage: Stage = Stage.PATH
+    origin: int = -1  # position in the program that was specialised: names the node's tensor
+
+    def __getitem__(self, name: str) -> Any:
+        for key, value in self.attrs:
+            if key == name:
+                return value
+        raise KeyError(f"node {self.op} has no attribute {name!r}: {self.attrs}")
+
+    def has(self, name: str) -> bool:
+        """Tell whether an attribute is set."""
+        return any(key == name for key, _ in self.attrs)
+
+    def moved(self, inputs: tuple[int, ...]) -> Node:
+        """Return the same operation on other inputs."""
+        return self if inputs == self.inputs else replace(self, inputs=inputs)
+
+
+@dataclass(frozen=True, slots=True)
+class Pull:
+    """An external input: name, shape per vertex, element kind."""
+
+    name: str
+    shape: tuple[int, ...]
+    dtype: str
+
+
+@dataclass(frozen=True, slots=True)
+class Program:
+    """F, or F and dF: nodes in an order in which they may run, and what the outside sees."""
+
+    name: str
+    nodes: tuple[Node, ...]
+    params: Mapping[str, tuple[int, ...]] = field(default_factory=dict)
+    state: Mapping[str, int] = field(default_factory=dict)
+    arity: int | None = None
+    pulls: tuple[Pull, ...] = ()
+    stacks: tuple[tuple[str, ...], ...] = ()  # parameters stored as one matrix, rows in this order
+
+    def consumers(self) -> list[list[int]]:
+        """List, for each node, the positions of the nodes that read it."""
+        found: list[list[int]] = [[] for _ in self.nodes]
+        for k, node in enumerate(self.nodes):
+            for source in dict.fromkeys(node.inputs):
+                found[source].append(k)
+        return found
+
+    def find(self, op: str) -> list[int]:
+        """List the positions of all nodes with this op."""
+        return [k for k, node in enumerate(self.nodes) if node.op == op]
+
+    def with_nodes(self, nodes: list[Node] | tuple[Node, ...]) -> Program:
+        """Return the same program around other nodes."""
+        return replace(self, nodes=tuple(nodes))
+
+
+def attributes(values: Mapping[str, Any]) -> tuple[tuple[str, Any], ...]:
+    """Freeze attributes into the sorted pairs that a node holds."""
+    return tuple(sorted(values.items()))

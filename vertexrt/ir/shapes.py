@@ -1,0 +1,144 @@
+"""Shape rules of the op table: operand types and attributes in, the type of the output out.
+
+Each raises ShapeError saying what it expected; the builder adds what it got and the user's line.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from typing import Any
+
+from vertexrt.ir.builder import ShapeError
+from vertexrt.ir.program import Domain, Type
+
+Types = Sequence[Type]
+Attrs = dict[str, Any]
+
+
+def constant(types: Types, attrs: Attrs) -> Type:
+    return Type(tuple(attrs["shape"]), "float", Domain.PARAM)
+
+
+def declared(types: Types, attrs: Attrs) -> Type:
+    return Type(tuple(attrs["shape"]), attrs.get("dtype", "float"))
+
+
+def declared_param(types: Types, attrs: Attrs) -> Type:
+    return Type(tuple(attrs["shape"]), "float", Domain.PARAM)
+
+
+def declared_edge(types: Types, attrs: Attrs) -> Type:
+    return Type(tuple(attrs["shape"]), "float", Domain.EDGE)
+
+
+def scalar_vertex(types: Types, attrs: Attrs) -> Type:
+    return Type(())
+
+
+def scalar_param(types: Types, attrs: Attrs) -> Type:
+    return Type((), "float", Domain.PARAM)
+
+
+def nothing(types: Types, attrs: Attrs) -> Type:
+    return Type((), "none", types[0].domain)
+
+
+def _floats(types: Types) -> None:
+    for t in types:
+        if t.dtype != "float":
+            raise ShapeError("real operands; an integer is only an index of embed or a label")
+
+
+def elementwise(types: Types, attrs: Attrs) -> Type:
+    """Equal shapes, or a scalar against any shape."""
+    _floats(types)
+    shape: tuple[int, ...] = ()
+    for t in types:
+        if t.shape and shape and t.shape != shape:
+            raise ShapeError("equal shapes, or a scalar with any shape")
+        shape = t.shape or shape
+    domain = max(t.domain for t in types)
+    return Type(shape, "float", max(domain, Domain.VERTEX))
+
+
+def to_shape(types: Types, attrs: Attrs) -> Type:
+    """A view of a row: `start`, where given, counts elements of the flat row."""
+    _floats(types)
+    shape = tuple(attrs["shape"])
+    source, size = types[0], math.prod(shape)
+    start = attrs.get("start")
+    if start is not None and not 0 <= start <= start + min(size, source.size) <= max(
+        size, source.size
+    ):
+        raise ShapeError(f"elements {start}..{start + size - 1} inside the operand")
+    return Type(shape, "float", max(source.domain, Domain.VERTEX))
+
+
+def concat(types: Types, attrs: Attrs) -> Type:
+    _floats(types)
+    shape = tuple(attrs["shape"])
+    if not types or math.prod(shape) != sum(t.size for t in types):
+        raise ShapeError("at least one operand, of sizes that add up to the shape")
+    return Type(shape, "float", max(Domain.VERTEX, *(t.domain for t in types)))
+
+
+def to_edges(types: Types, attrs: Attrs) -> Type:
+    return Type(types[0].shape, "float", Domain.EDGE)
+
+
+def to_vertex(types: Types, attrs: Attrs) -> Type:
+    if types[0].domain != Domain.EDGE:
+        raise ShapeError("a value per child, from gather_all")
+    return Type(types[0].shape)
+
+
+def row_scalar(types: Types, attrs: Attrs) -> Type:
+    _floats(types)
+    if not types[0].shape:
+        raise ShapeError("a vector")
+    return Type((), "float", max(types[0].domain, Domain.VERTEX))
+
+
+def like_first(types: Types, attrs: Attrs) -> Type:
+    return types[0]
+
+
+def nll(types: Types, attrs: Attrs) -> Type:
+    logits, label, _ = types
+    if len(logits.shape) != 1 or logits.dtype != "float":
+        raise ShapeError("logits of shape [C]")
+    if label.dtype != "int" or label.shape:
+        raise ShapeError("an integer label per vertex")
+    return Type((), "float", logits.domain)
+
+
+def embed(types: Types, attrs: Attrs) -> Type:
+    table, index = types
+    if table.domain != Domain.PARAM or len(table.shape) != 2:
+        raise ShapeError("a parameter of shape [N, E] to look up in")
+    if index.dtype != "int" or index.shape:
+        raise ShapeError("an integer pull as the index")
+    return Type(table.shape[1:])
+
+
+def matmul(types: Types, attrs: Attrs) -> Type:
+    w, x = types
+    if w.domain != Domain.PARAM or len(w.shape) != 2 or x.dtype != "float":
+        raise ShapeError("a parameter of shape [M, N] times a vector of shape [N]")
+    out, inner = (w.shape[1], w.shape[0]) if attrs["transpose"] else w.shape
+    if not x.shape or x.shape[-1] != inner or len(x.shape) > 2:
+        raise ShapeError(f"a right operand of shape [{inner}], to fit {list(w.shape)}")
+    return Type((*x.shape[:-1], out), "float", max(x.domain, Domain.VERTEX))
+
+
+def outer(types: Types, attrs: Attrs) -> Type:
+    return Type((types[0].shape[-1], types[1].shape[-1]), "float", Domain.PARAM)
+
+
+def sum_rows(types: Types, attrs: Attrs) -> Type:
+    return Type(types[0].shape, "float", Domain.PARAM)
+
+
+def to_param(types: Types, attrs: Attrs) -> Type:
+    return Type(tuple(attrs["shape"]), "float", Domain.PARAM)

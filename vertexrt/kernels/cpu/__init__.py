@@ -1,0 +1,1 @@
+"""The `cpu` backend: numba code generated from the op table, and BLAS."""

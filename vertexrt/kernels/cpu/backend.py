@@ -1,0 +1,126 @@
+"""The `cpu` backend: generated numba code and BLAS, the whole launch table in one compiled call.
+
+Each task program becomes a file named by the hash of its source in the cache folder, so that numba
+can cache its machine code beside it and models share what is equal. The driver, which loops over
+the launch table and calls them, is generated the same way.
+"""
+
+from __future__ import annotations
+
+import functools
+import hashlib
+import importlib.util
+import os
+import sys
+import tempfile
+from pathlib import Path
+from types import ModuleType
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import scipy.linalg.cython_blas  # noqa: F401  the products call it through numba
+
+from vertexrt.config import config
+from vertexrt.ir.passes.fuse import TaskProgram
+from vertexrt.kernels.cpu import runtime
+from vertexrt.kernels.cpu.emit import ARGUMENTS, emit
+from vertexrt.kernels.layout import Binding, Buffers
+
+
+@functools.cache
+def _runtime_hash() -> str:
+    source = Path(runtime.__file__).read_bytes()
+    return hashlib.sha256(source).hexdigest()
+
+
+@functools.cache
+def load_source(source: str) -> ModuleType:
+    """Import a generated module from the cache folder, writing it there first if it is new."""
+    digest = hashlib.sha256((source + _runtime_hash()).encode()).hexdigest()[:24]
+    name = f"vertexrt_generated_{digest}"
+    if name in sys.modules:
+        return sys.modules[name]
+    folder = config().cache_dir / "cpu"
+    folder.mkdir(parents=True, exist_ok=True)
+    path = folder / f"{name}.py"
+    if not path.exists():
+        handle, temporary = tempfile.mkstemp(dir=folder, suffix=".tmp")
+        with os.fdopen(handle, "w") as file:
+            file.write(source)
+        os.replace(temporary, path)
+    spec = importlib.util.spec_from_file_location(name, path)
+    assert spec is not None and spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    sys.modules[name] = module
+    spec.loader.exec_module(module)
+    return module
+
+
+def driver_source(names: list[str]) -> str:
+    """Write the loop over the launch table that calls the task programs by number."""
+    lines = ["from numba import njit"]
+    lines += [f"from {name} import task as task{k}" for k, name in enumerate(names)]
+    lines += ["", "", "@njit(cache=True, nogil=True)"]
+    arguments = ARGUMENTS.partition("elo, ")[2]
+    lines += [f"def run(table, {arguments}):"]
+    lines += ["    for t in range(len(table)):"]
+    lines += ["        number, n, lo, at, m, elo = table[t]"]
+    for k in range(len(names)):
+        lines.append(f"        {'el' if k else ''}if number == {k}:")
+        lines.append(f"            task{k}(n, lo, at, m, elo, {arguments})")
+    return "\n".join(lines) + "\n"
+
+
+class CpuExecutable:
+    """Compiled task programs and the driver that calls them."""
+
+    def __init__(self, programs: list[TaskProgram], binding: Binding) -> None:
+        emitted = [emit(program, binding) for program in programs]
+        self.sources = [source for source, *_ in emitted]
+        self.scratch = [tuple(sizes) for _, *sizes in emitted]
+        modules = [load_source(source) for source in self.sources]
+        driver = driver_source([module.__name__ for module in modules])
+        self.driver: Any = load_source(driver).run
+
+    def run(self, table: npt.NDArray[np.int64], buffers: Buffers) -> None:
+        """Run the launches of a table in one compiled call."""
+        b = buffers
+        self.driver(
+            table,
+            b.rows,
+            b.arena,
+            b.base,
+            b.temporary,
+            b.params,
+            b.gradients,
+            b.param_at,
+            b.order,
+            b.edge_ptr,
+            b.child_row,
+            b.edge_row,
+            b.parent_ptr,
+            b.parent_edge,
+            b.user_edge,
+            b.ints,
+            b.floats,
+            b.float_index,
+            b.seeds,
+            b.params.dtype.type(b.loss_scale),
+            np.uint32(b.random_seed),
+        )
+
+    def temporary_elements(self, program: int, rows: int, edges: int) -> int:
+        """Return how many elements of scratch a launch of one program needs."""
+        per_row, per_edge, once = self.scratch[program]
+        return per_row * -(-rows // 16) * 16 + per_edge * -(-edges // 16) * 16 + once
+
+
+class CpuBackend:
+    """Generated numba kernels."""
+
+    name = "cpu"
+
+    def load(self, programs: list[TaskProgram], binding: Binding) -> CpuExecutable:
+        """Generate, compile or find in the cache."""
+        return CpuExecutable(programs, binding)

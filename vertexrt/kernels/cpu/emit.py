@@ -1,0 +1,418 @@
+"""Write the numba source of one task program.
+
+A group becomes one loop over rows; inside it, every value that must exist in memory (a tensor, a
+temporary, or a scratch row that stays in the first-level cache) becomes one inner loop with one
+output, since LLVM vectorises that and not loops with several. Values used once are inlined.
+A product becomes one BLAS call.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+
+from vertexrt.ir.ops import OPS
+from vertexrt.ir.passes.fuse import TENSOR_OF_EFFECT, Group, Product, TaskProgram, is_free
+from vertexrt.ir.program import Domain, Node
+from vertexrt.kernels.cpu.text import Location, Text
+from vertexrt.kernels.layout import (
+    Binding,
+    by_rows,
+    edge_key,
+    gradients_of,
+    stored_size,
+)
+from vertexrt.kernels.render import NUMBA, render
+
+ARGUMENTS = (
+    "n, lo, at, m, elo, rows, ar, off, tmp, pv, pg, po, order, edge_ptr, child_row, edge_row, "
+    "parent_ptr, parent_edge, user_edge, ints, floats, findex, seeds, scale, seed"
+)
+
+
+REDUCTIONS = {
+    "reduce_sum": "row_sum",
+    "reduce_max": "row_max",
+    "logsumexp": "row_logsumexp",
+    "nll": "",
+}
+SUMS_OVER_EDGES = ("gather_parents", "segment_sum", "segment_max")
+
+
+class Emitter:
+    """The source of one task program, built up line by line."""
+
+    def __init__(self, task: TaskProgram, binding: Binding) -> None:
+        self.task = task
+        self.nodes = task.program.nodes
+        self.binding = binding
+        self.text = Text()
+        self.place: dict[int, Location] = {}
+        self.variable: dict[int, str] = {}
+        self.listed = by_rows(task.stage)
+
+    def source(self) -> str:
+        """Return the module: imports and one function `task`."""
+        t = self.text
+        for i, key in self.task.reads.items():
+            self.place[i] = self._tensor(i, key)
+        for i in sorted(self.task.local):
+            edges = self.nodes[i].type.domain == Domain.EDGE
+            self.place[i] = t.temporary(self.nodes[i].type.size, edges)
+        for step in self.task.steps:
+            if isinstance(step, Group):
+                self._group(step)
+            else:
+                self._product(step)
+        return t.module(ARGUMENTS)
+
+    def _tensor(self, i: int, key: tuple[object, ...]) -> Location:
+        size = self.nodes[i].type.size
+        edges = self.nodes[i].type.domain == Domain.EDGE
+        return Location(f"off[{self.binding.tensors[key]}]", size, "edge" if edges else "row")
+
+    # Groups.
+
+    def _group(self, group: Group) -> None:
+        members = list(group.nodes)
+        inside = set(members)
+        uses = Counter(i for k in members for i in self.nodes[k].inputs)
+        self.variable = {}
+        for k in members:
+            if k in self.task.homes:
+                self.place[k] = self._tensor(k, self.task.homes[k])
+        self._alias_concat_parts(members, inside)
+        for k in members:
+            if k not in self.place and self._needs_scratch(k, members, uses):
+                self.place[k] = self.text.scratch(self.nodes[k].type.size)
+        self.text.begin_rows(group.domain == Domain.EDGE, self.listed)
+        ready: set[int] = set()
+        for k in members:
+            self._emit(k, inside, ready)
+            ready.add(k)
+        self.text.end_rows()
+
+    def _alias_concat_parts(self, members: list[int], inside: set[int]) -> None:
+        """Let the parts of a stored concat be made where they end up."""
+        for k in members:
+            if self.nodes[k].op != "concat" or k not in self.place:
+                continue
+            start = 0
+            for i in self.nodes[k].inputs:
+                part = self.nodes[i]
+                movable = i in inside and i not in self.place and not is_free(part)
+                if movable and part.type.size > 1 and OPS[part.op].role in ("scalar", "row"):
+                    self.place[i] = self.place[k].part(start, part.type.size)
+                start += part.type.size
+
+    def _needs_scratch(self, k: int, members: list[int], uses: Counter[int]) -> bool:
+        node = self.nodes[k]
+        role = OPS[node.op].role
+        if any(self.nodes[r].op in REDUCTIONS and self.nodes[r].inputs[0] == k for r in members):
+            return True
+        if node.op in SUMS_OVER_EDGES:
+            return True
+        if node.type.shape == () or is_free(node) or node.type.domain == Domain.PARAM:
+            return False
+        return node.op in ("nll_grad", "concat") or (uses[k] > 1 and role == "scalar")
+
+    def _emit(self, k: int, inside: set[int], ready: set[int]) -> None:
+        node, role = self.nodes[k], OPS[self.nodes[k].op].role
+        if role == "effect":
+            self._effect(node)
+        elif node.op in ("sum_rows", "embed_grad"):
+            self._accumulate(k, node)
+        elif is_free(node) or (role == "view" and k not in self.place):
+            if k in self.place:
+                self._fill(self.place.pop(k), k)
+        elif node.op == "concat":
+            self._concat(k, node)
+        elif node.op in SUMS_OVER_EDGES:
+            self._sum_over_edges(k, node)
+        elif node.op == "nll_grad":
+            self._nll_grad(k, node)
+        elif node.type.shape == ():
+            self._scalar(k, node)
+        elif k in self.place:
+            self._fill(self.place.pop(k), k)
+
+    def _fill(self, to: Location, k: int) -> None:
+        """Write a value, element by element, and read it from there from now on."""
+        size = max(to.size, 1)
+        with self.text.loop(size):
+            self.text.line(f"store(ar, {self._at(to, 'j')}, {self._element(k, 'j', size)})")
+        self.place[k] = to
+
+    def _scalar(self, k: int, node: Node) -> None:
+        name = f"v{k}"
+        self.text.line(f"{name} = {self._scalar_value(k, node)}")
+        self.variable[k] = name
+        if k in self.place:
+            self.text.line(f"store(ar, {self._at(self.place[k])}, {name})")
+
+    def _scalar_value(self, k: int, node: Node) -> str:
+        if OPS[node.op].role == "scalar":
+            return self._expression(node, "0")
+        if node.op in ("slice", "spread", "to_edges"):
+            return self._element(k, "0")
+        if node.op == "nll":
+            logits, label, total = node.inputs
+            index = self._index(label)
+            picked = f"load(ar, {self._at(self.place[logits])} + max({index}, 0))"
+            return f"({self._element(total, '0')} - {picked} if {index} >= 0 else F(0.0))"
+        (i,) = node.inputs
+        return f"{REDUCTIONS[node.op]}(ar, {self._at(self.place[i])}, {self.nodes[i].type.size})"
+
+    def _concat(self, k: int, node: Node) -> None:
+        whole, start = self.place[k], 0
+        for i in node.inputs:
+            size = self.nodes[i].type.size
+            part = whole.part(start, size)
+            if self.place.get(i) != part:
+                with self.text.loop(size):
+                    value = self._element(i, "j", size)
+                    self.text.line(f"store(ar, {self._at(part, 'j')}, {value})")
+            start += size
+
+    def _nll_grad(self, k: int, node: Node) -> None:
+        logits, label, total, d = node.inputs
+        to, index = self.place[k], self._index(label)
+        size = node.type.size
+        scale = f"d{k}"
+        self.text.line(f"{scale} = {self._element(d, '0')} if {index} >= 0 else F(0.0)")
+        with self.text.loop(size):
+            value = f"exp({self._element(logits, 'j', size)} - {self._element(total, '0')})"
+            self.text.line(f"store(ar, {self._at(to, 'j')}, {scale} * {value})")
+        picked = f"{self._at(to)} + {index}"
+        self.text.line(f"if {index} >= 0:")
+        self.text.line(f"    store(ar, {picked}, load(ar, {picked}) - {scale})")
+
+    def _sum_over_edges(self, k: int, node: Node) -> None:
+        """Add up (or take the largest of) rows of edges, in the order of the edges."""
+        to, size = self.place[k], max(node.type.size, 1)
+        largest = node.op == "segment_max"
+        self.text.line("first = True")
+        for source, open_loop in self._edge_sources(k, node):
+            with open_loop:
+                for test, combine in (("first", False), ("else", True)):
+                    self.text.line(f"if {test}:" if not combine else "else:")
+                    with self.text.indent(), self.text.loop(size):
+                        old = f"load(ar, {self._at(to, 'j')})"
+                        new = source()
+                        if combine:
+                            new = f"max({old}, {new})" if largest else f"{old} + {new}"
+                        self.text.line(f"store(ar, {self._at(to, 'j')}, {new})")
+                self.text.line("first = False")
+        self.text.line("if first:")
+        with self.text.indent(), self.text.loop(size):
+            self.text.line(f"store(ar, {self._at(to, 'j')}, F(0.0))")
+        if node.type.shape == ():
+            self.variable[k] = f"v{k}"
+            self.text.line(f"v{k} = load(ar, {self._at(to)})")
+
+    def _edge_sources(self, k: int, node: Node):  # type: ignore[no-untyped-def]
+        size = max(node.type.size, 1)
+        if node.op == "gather_parents":
+            for every in (False, True):
+                if node["every" if every else "slots"]:
+                    tensor = self.binding.tensors[edge_key(node["field"], every)]
+                    base = f"off[{tensor}] + parent_edge[p] * {size}"
+                    yield (lambda: "load(ar, pb + j)"), self.text.parent_loop(base)
+        else:
+            (i,) = node.inputs
+            yield (lambda: self._element(i, "j", size)), self.text.edge_loop()
+
+    def _accumulate(self, k: int, node: Node) -> None:
+        for name in gradients_of(self.task, k):
+            base = f"po[{self.binding.params[name]}]"
+            if node.op == "sum_rows":
+                size = max(node.type.size, 1)
+                with self.text.loop(size):
+                    value = self._element(node.inputs[0], "j", size)
+                    self.text.line(f"store(pg, {base} + j, load(pg, {base} + j) + {value})")
+                continue
+            index, d = node.inputs
+            word, size = self._index(index), node.type.shape[1]
+            row = self.text.row_value(f"g{k}", f"{base} + {word} * {size}")
+            self.text.line(f"if {word} >= 0:")
+            with self.text.indent(), self.text.loop(size):
+                value = self._element(d, "j", size)
+                self.text.line(f"store(pg, {row} + j, load(pg, {row} + j) + {value})")
+
+    def _effect(self, node: Node) -> None:
+        (i,) = node.inputs
+        size = max(stored_size(node, self.nodes[i]), 1)
+        if node.op in TENSOR_OF_EFFECT:
+            tensor = self.binding.tensors[TENSOR_OF_EFFECT[node.op](node)]
+            edges = self.nodes[i].type.domain == Domain.EDGE
+            to = Location(f"off[{tensor}]", size, "edge" if edges else "row")
+        else:
+            every = node.op == "scatter_children"
+            tensor = self.binding.tensors[edge_key(node["field"], every)]
+            row = "edge" if every else f"slot{node['slot']}"
+            to = Location(f"off[{tensor}]", size, row)
+        if self.place.get(i) != to:
+            with self.text.loop(size):
+                value = self._element(i, "j", size)
+                self.text.line(f"store(ar, {self._at(to, 'j')}, {value})")
+
+    # Expressions.
+
+    def _at(self, place: Location, j: str = "") -> str:
+        base = self.text.base(place)
+        return f"{base} + {j}" if j else base
+
+    def _index(self, k: int) -> str:
+        """Return the variable that holds an integer pull of this row (-1: absent)."""
+        node = self.nodes[k]
+        number = self.binding.ints[node["name"]]
+        return self.text.row_value(f"i{number}", f"ints[{number}][{self.text.user_vertex()}]")
+
+    def _element(self, k: int, j: str, size: int = 0) -> str:
+        """Return the text of element j of a value; scalars stand for each of their elements."""
+        node = self.nodes[k]
+        if k in self.variable:
+            return self.variable[k]
+        if k in self.place:
+            bare = node.type.shape == ()
+            return f"load(ar, {self._at(self.place[k], '' if bare else j)})"
+        if OPS[node.op].role == "scalar":
+            return self._expression(node, j)
+        return self._leaf_or_view(k, node, j)
+
+    def _leaf_or_view(self, k: int, node: Node, j: str) -> str:
+        t, bare = self.text, node.type.shape == ()
+        if node.op == "slice":
+            start = node["start"]
+            return self._element(node.inputs[0], f"({j} + {start})" if start else j)
+        if node.op in ("spread", "to_edges"):
+            return self._element(node.inputs[0], j)
+        if node.op == "const":
+            return f"F({node['value']!r})"
+        if node.op == "loss_scale":
+            return "scale"
+        if node.op == "param":
+            base = t.row_value(f"p{k}", f"po[{self.binding.params[node['name']]}]")
+            return f"load(pv, {base})" if bare else f"load(pv, {base} + {j})"
+        if node.op in ("gather", "gather_all"):
+            tensor = self.binding.tensors["state", node["field"]]
+            child = t.child(node["slot"] if node.op == "gather" else None)
+            size = node.type.size
+            base = t.row_value(
+                f"c{k}",
+                f"off[{tensor}] + {child} * {size} if {child} >= 0 else 0",
+                node.op != "gather",
+            )
+            return f"load(ar, {base} + {j})"
+        if node.op == "present":
+            return f"(F(1.0) if {t.child(node['slot'])} >= 0 else F(0.0))"
+        if node.op == "has_pull":
+            name = node["name"]
+            source = "ints" if name in self.binding.ints else "findex"
+            number = self.binding.ints.get(name, self.binding.floats.get(name))
+            return f"(F(1.0) if {source}[{number}][{t.user_vertex()}] >= 0 else F(0.0))"
+        if node.op == "degree":
+            return t.row_value("degree", "F(max(1, count_children(child_row, edge_ptr, row)))")
+        if node.op == "pull":
+            number = self.binding.floats[node["name"]]
+            at = t.row_value(f"x{number}", f"findex[{number}][{t.user_vertex()}]")
+            size = max(node.type.size, 1)
+            element = "" if bare else f" + {j}"
+            return (
+                f"(load(floats[{number}], max({at}, 0) * {size}{element}) if {at} >= 0 else F(0.0))"
+            )
+        if node.op == "seed":
+            number, size = self.binding.seeds[node["name"]], max(node.type.size, 1)
+            base = t.row_value(f"s{number}", f"{t.user_vertex()} * {size}")
+            return f"load(seeds[{number}], {base}" + ("" if bare else f" + {j}") + ")"
+        if node.op == "embed":
+            table, index = node.inputs
+            name, width = self.nodes[table]["name"], node.type.size
+            word = self._index(index)
+            base = t.row_value(
+                f"e{k}", f"po[{self.binding.params[name]}] + max({word}, 0) * {width}"
+            )
+            return f"(load(pv, {base} + {j}) if {word} >= 0 else F(0.0))"
+        raise AssertionError(f"{node.op} (%{k}) has no expression")
+
+    def _expression(self, node: Node, j: str) -> str:
+        expression = OPS[node.op].scalar
+        assert expression is not None
+        operands = [self._element(i, j) for i in node.inputs]
+        keep = ""
+        if node.op == "dropout":
+            counter = self.text.counter(node.type.domain == Domain.EDGE)
+            threshold = min(int(node["p"] * 2**32), 2**32 - 1)
+            factor = 1.0 / (1.0 - node["p"])
+            draw = f"uniform(seed, {node['key']}, {counter}, {j})"
+            keep = f"(F({factor!r}) if {draw} >= np.uint32({threshold}) else F(0.0))"
+        return render(expression, operands, NUMBA, keep)
+
+    # Products.
+
+    def _product(self, step: Product) -> None:
+        k = step.node
+        node = self.nodes[k]
+        if k in self.task.homes:
+            self.place[k] = self._tensor(k, self.task.homes[k])
+        if node.op == "outer":
+            d, x = node.inputs
+            shape = self.nodes[d].type
+            count = self._rows_of(shape.domain, shape.shape)
+            at_d, at_x = self._operand(d), self._operand(x)
+            for name in gradients_of(self.task, k):
+                target = f"pg, po[{self.binding.params[name]}]"
+                m, n = node.type.shape
+                self.text.line(
+                    f"product_outer({target}, ar, {at_d}, ar, {at_x}, {count}, {m}, {n})"
+                )
+            return
+        weight, x = node.inputs
+        m, n = self.nodes[weight].type.shape
+        call = "product_transposed" if node["transpose"] else "product"
+        count = self._rows_of(node.type.domain, node.type.shape)
+        target = f"pv, po[{self.binding.params[self.nodes[weight]['name']]}]"
+        at_x = self._operand(x)
+        out, after = self._result(k)
+        self.text.line(f"{call}({target}, ar, {at_x}, ar, {out}, {count}, {m}, {n})")
+        if after:
+            self.text.line(after)
+
+    def _rows_of(self, domain: Domain, shape: tuple[int, ...]) -> str:
+        rows = "m" if domain == Domain.EDGE else "n"
+        return f"{rows} * {shape[0]}" if len(shape) == 2 else rows
+
+    def _operand(self, k: int) -> str:
+        """Return where the rows of an operand start, packing those that are not contiguous."""
+        place = self.place[k]
+        start = self.text.first_row(place)
+        if place.row != "row" or not self.listed:
+            return start
+        packed = self.text.temporary(place.size, False)
+        name = f"a{k}"
+        self.text.line(f"{name} = {start} if lo >= 0 else {packed.base}")
+        self.text.line("if lo < 0:")
+        self.text.line(f"    pack(ar, {place.base}, {place.size}, rows, at, n, {packed.base})")
+        return name
+
+    def _result(self, k: int) -> tuple[str, str]:
+        place = self.place[k]
+        start = self.text.first_row(place)
+        if place.row != "row" or not self.listed:
+            return start, ""
+        packed = self.text.temporary(place.size, False)
+        name = f"y{k}"
+        self.text.line(f"{name} = {start} if lo >= 0 else {packed.base}")
+        spread = f"unpack(ar, {place.base}, {place.size}, rows, at, n, {packed.base})"
+        return name, f"if lo < 0:\n        {spread}"
+
+
+def emit(task: TaskProgram, binding: Binding) -> tuple[str, int, int, int]:
+    """Write a task program as numba source.
+
+    Returns: the source, and the elements of scratch that it needs: for each row, for each edge, and
+        once.
+    """
+    emitter = Emitter(task, binding)
+    source = emitter.source()
+    text = emitter.text
+    return source, text.row_elements, text.edge_elements, text.fixed_elements

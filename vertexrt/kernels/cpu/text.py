@@ -1,0 +1,222 @@
+"""The lines of a generated function: loops, temporaries, and values defined once a row."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+
+PAD = 16  # rows of a temporary are rounded up, so that each starts on 64 bytes
+
+
+@dataclass(frozen=True, slots=True)
+class Location:
+    """Where a value lies in the arena: `base + row * stride + start`.
+
+    `row` says what counts the rows: execution rows (`row`), edges (`edge`), the slot of the row's
+    edges (`slot0`, ...), rows or edges of the task (`local`, `local_edge`), or nothing (`scratch`).
+    """
+
+    base: str
+    size: int
+    row: str
+    start: int = 0
+    stride: int = 0
+
+    def part(self, start: int, size: int) -> Location:
+        """Return some elements of each row."""
+        return Location(
+            self.base, size, self.row, self.start + start, self.stride or max(self.size, 1)
+        )
+
+    @property
+    def step(self) -> int:
+        """Elements from one row to the next."""
+        return self.stride or max(self.size, 1)
+
+
+class Text:
+    """Source under construction; `row_value` definitions float to the top of their row loop."""
+
+    def __init__(self) -> None:
+        self.row_elements = 0
+        self.edge_elements = 0
+        self.fixed_elements = 0
+        self._head: list[str] = []
+        self._body: list[str] = []
+        self._depth = 1
+        self._defined: dict[str, str] = {}
+        self._insert: list[int] = []  # where row values go, one level for each open row loop
+        self._temporaries = 0
+        self._in_edges = False
+
+    def module(self, arguments: str) -> str:
+        """Return the finished module."""
+        lines = [
+            "import numpy as np",
+            "from numba import njit",
+            "from vertexrt.kernels.cpu.runtime import *",
+            "",
+            "",
+            "@njit(cache=True, error_model='numpy', nogil=True)",
+            f"def task({arguments}):",
+            "    F = ar.dtype.type",
+            f"    n_pad = (n + {PAD - 1}) // {PAD} * {PAD}",
+            f"    m_pad = (m + {PAD - 1}) // {PAD} * {PAD}",
+            *self._head,
+            *self._body,
+            "    return",
+        ]
+        return "\n".join(lines) + "\n"
+
+    def line(self, text: str) -> None:
+        """Append a statement at the current depth."""
+        self._body.append("    " * self._depth + text)
+
+    @contextmanager
+    def indent(self) -> Iterator[None]:
+        """Write a block."""
+        self._depth += 1
+        yield
+        self._depth -= 1
+
+    @contextmanager
+    def loop(self, size: int) -> Iterator[None]:
+        """Write a loop over the elements j of a row."""
+        self.line(f"for j in range({size}):")
+        with self.indent():
+            yield
+
+    def temporary(self, size: int, edges: bool) -> Location:
+        """Set aside elements for each row (or edge) of the task."""
+        name = f"t{self._temporaries}"
+        self._temporaries += 1
+        size = max(size, 1)
+        place = f"n_pad * {self.row_elements} + m_pad * {self.edge_elements}"
+        if edges:
+            self.edge_elements += size
+        else:
+            self.row_elements += size
+        self._head.append(f"    {name} = tmp + {place} + {self.fixed_elements}")
+        return Location(name, size, "local_edge" if edges else "local")
+
+    def scratch(self, size: int) -> Location:
+        """Set aside one row that every row of the loop uses again."""
+        name = f"t{self._temporaries}"
+        self._temporaries += 1
+        place = f"n_pad * {self.row_elements} + m_pad * {self.edge_elements}"
+        self._head.append(f"    {name} = tmp + {place} + {self.fixed_elements}")
+        self.fixed_elements += -(-max(size, 1) // PAD) * PAD
+        return Location(name, max(size, 1), "scratch")
+
+    # Loops over rows.
+
+    def begin_rows(self, edges: bool, listed: bool) -> None:
+        """Open the loop over the rows, or the edges, of the task."""
+        self._defined = {}
+        self._in_edges = edges
+        if edges:
+            self.line("for e in range(elo, elo + m):")
+            self._depth += 1
+            self.line("row = edge_row[e]")
+            self.line("i = row - lo")
+        else:
+            self.line("for i in range(n):")
+            self._depth += 1
+            self.line("row = lo + i if lo >= 0 else rows[at + i]" if listed else "row = lo + i")
+        self._insert = [len(self._body)]
+
+    def end_rows(self) -> None:
+        """Close the loop over the rows."""
+        self._depth -= 1
+        self._insert = []
+
+    def row_value(self, name: str, value: str, in_edge: bool = False) -> str:
+        """Define a variable once a row (or once an edge of the row) and return its name."""
+        depth = 2 + (1 if in_edge and len(self._insert) > 1 else 0)
+        if name not in self._defined:
+            self._defined[name] = value
+            level = len(self._insert) - 1 if in_edge else 0
+            self._body.insert(self._insert[level], "    " * depth + f"{name} = {value}")
+            for k in range(level, len(self._insert)):
+                self._insert[k] += 1
+        return name
+
+    @contextmanager
+    def edge_loop(self) -> Iterator[None]:
+        """Loop over the children of the row."""
+        with self._inner_loop("for e in range(edge_ptr[row], edge_ptr[row + 1]):"):
+            self.line("if child_row[e] < 0:")
+            self.line("    continue")
+            self._insert[-1] = len(self._body)
+            yield
+
+    @contextmanager
+    def parent_loop(self, base: str) -> Iterator[None]:
+        """Loop over the edges in which the row is the child; `pb` is where an edge's row starts."""
+        with self._inner_loop("for p in range(parent_ptr[row], parent_ptr[row + 1]):"):
+            self.line(f"pb = {base}")
+            yield
+
+    @contextmanager
+    def _inner_loop(self, header: str) -> Iterator[None]:
+        known = dict(self._defined)
+        self.line(header)
+        with self.indent():
+            self._insert.append(len(self._body))
+            yield
+            self._insert.pop()
+        inner = [n for n, v in self._defined.items() if n not in known and "child_row[e]" in v]
+        for name in inner:
+            del self._defined[name]
+
+    # Values that belong to a row.
+
+    def base(self, place: Location) -> str:
+        """Return the variable that holds where a row of a location starts."""
+        start = f" + {place.start}" if place.start else ""
+        step = place.step
+        if place.row == "scratch":
+            return f"{place.base}{start}"
+        counter = {
+            "row": "row",
+            "local": "i",
+            "edge": "e",
+            "local_edge": "(e - elo)",
+        }.get(place.row)
+        if counter is None:
+            counter = f"(edge_ptr[row] + {place.row.removeprefix('slot')})"
+        code = place.base.replace("[", "_").replace("]", "")
+        name = f"b_{code}_{place.row}_{place.start}"
+        in_edge = place.row in ("edge", "local_edge")
+        value = f"{place.base} + {counter} * {step}{start}"
+        if in_edge and not self._in_edges:
+            return f"({value})"  # inside a loop over the row's edges: e changes
+        return self.row_value(name, value)
+
+    def first_row(self, place: Location) -> str:
+        """Return where the first row of a task lies."""
+        if place.row == "row":
+            return f"{place.base} + lo * {place.step}"
+        if place.row == "edge":
+            return f"{place.base} + elo * {place.step}"
+        return place.base
+
+    def user_vertex(self) -> str:
+        """Return the variable that holds the user's number of the vertex."""
+        return self.row_value("u", "order[row]")
+
+    def child(self, slot: int | None) -> str:
+        """Return the row of the child in a slot, or of the edge's child; -1 where there is none."""
+        if slot is None:
+            return "child_row[e]"
+        return self.row_value(
+            f"child{slot}",
+            f"child_row[edge_ptr[row] + {slot}] "
+            f"if edge_ptr[row] + {slot} < edge_ptr[row + 1] else -1",
+        )
+
+    def counter(self, edges: bool) -> str:
+        """Return what numbers the random draws: the user's vertex, or the user's edge."""
+        u = self.user_vertex()
+        return f"user_edge[{u}] + e - edge_ptr[row]" if edges else u

@@ -1,0 +1,191 @@
+"""What every backend shares: how a task program reads its inputs, and the arguments of a run.
+
+`Binding` numbers the tensors, parameters and pulled arrays of one compiled function; `Buffers` are
+the arrays of one minibatch; a launch table lists the task programs to run, one row each.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any, Protocol
+
+import numpy as np
+import numpy.typing as npt
+
+from vertexrt.ir.passes.fuse import TENSOR_OF_EFFECT, Key, TaskProgram
+from vertexrt.ir.program import Domain, Node, Stage
+
+Array = np.ndarray[Any, Any]
+
+# Columns of the launch table.
+PROGRAM, ROWS, FIRST, LIST, EDGES, FIRST_EDGE = range(6)
+COLUMNS = 6
+
+
+@dataclass(frozen=True, slots=True)
+class Binding:
+    """Numbers of everything that task programs name.
+
+    Attributes:
+        tensors: key -> number of the dynamic tensor.
+        params: name of a parameter or stack -> position in `Buffers.param_at`.
+        ints, floats: name of a pull -> position among the integer and the real pulls.
+        seeds: name of a push with a given gradient -> position.
+    """
+
+    tensors: Mapping[Key, int]
+    params: Mapping[str, int]
+    ints: Mapping[str, int]
+    floats: Mapping[str, int]
+    seeds: Mapping[str, int]
+
+
+@dataclass(slots=True)
+class Buffers:
+    """The arrays that one run reads and writes. Real ones share a dtype; indices are int32.
+
+    Attributes:
+        arena: [elements], the memory plan's.
+        base: [tensors] int64, element of row 0 of each tensor.
+        temporary: element at which the running task's temporaries start.
+        params, gradients: flat parameter store; param_at: [names] int64 offsets.
+        rows: [*] execution rows of launches that are not contiguous.
+        order, edge_ptr, child_row, edge_row, parent_ptr, parent_edge: the schedule's.
+        user_edge: [V + 1] first edge of each of the user's vertices (dropout counts by it).
+        ints: one [V] array a pull, in the user's order; floats: flat values, with float_index: [V].
+        seeds: flat gradients of pushes, in the user's order.
+        loss_scale: factor on the loss; random_seed: of this step, 32 bits.
+    """
+
+    arena: Array
+    base: Array
+    temporary: int
+    params: Array
+    gradients: Array
+    param_at: Array
+    rows: Array
+    order: Array
+    edge_ptr: Array
+    child_row: Array
+    edge_row: Array
+    parent_ptr: Array
+    parent_edge: Array
+    user_edge: Array
+    ints: tuple[Array, ...]
+    floats: tuple[Array, ...]
+    float_index: tuple[Array, ...]
+    seeds: tuple[Array, ...]
+    loss_scale: float
+    random_seed: int
+
+
+class Executable(Protocol):
+    """Task programs made ready to run by a backend."""
+
+    def run(self, table: npt.NDArray[np.int64], buffers: Buffers) -> None:
+        """Run the launches of a table in order."""
+
+    def temporary_elements(self, program: int, rows: int, edges: int) -> int:
+        """Return how many elements of scratch a launch of one program needs."""
+
+
+class Backend(Protocol):
+    """A device that runs task programs."""
+
+    name: str
+
+    def load(self, programs: list[TaskProgram], binding: Binding) -> Executable:
+        """Make task programs ready; may compile, and may reuse what is in the disk cache."""
+
+
+def gradients_of(program: TaskProgram, position: int) -> list[str]:
+    """Name the parameters whose gradient a summed value adds to."""
+    nodes = program.program.nodes
+    return [n["name"] for n in nodes if n.op == "param_grad" and n.inputs[0] == position]
+
+
+def edge_key(field: str, every: bool) -> Key:
+    """Name the tensor of gradients that parents leave on their edges."""
+    return ("edge", field, "every" if every else "slot")
+
+
+def tensor_uses(program: TaskProgram) -> list[tuple[Key, int, bool, bool]]:
+    """List the tensors that a task program touches: key, elements a row, rows are edges, written."""
+    nodes = program.program.nodes
+    found: list[tuple[Key, int, bool, bool]] = []
+
+    def row(node: Node) -> tuple[int, bool]:
+        return node.type.size, node.type.domain == Domain.EDGE
+
+    for position, key in program.reads.items():
+        found.append((key, *row(nodes[position]), False))
+    for position, key in program.homes.items():
+        found.append((key, *row(nodes[position]), True))
+    for k in task_nodes(program):
+        node = nodes[k]
+        if node.op in TENSOR_OF_EFFECT:
+            source = nodes[node.inputs[0]]
+            edges = source.type.domain == Domain.EDGE
+            found.append((TENSOR_OF_EFFECT[node.op](node), stored_size(node, source), edges, True))
+        elif node.op in ("gather", "gather_all"):
+            found.append((("state", node["field"]), node.type.size, False, False))
+        elif node.op in ("scatter_child", "scatter_children"):
+            every = node.op == "scatter_children"
+            found.append(
+                (
+                    edge_key(node["field"], every),
+                    stored_size(node, nodes[node.inputs[0]]),
+                    True,
+                    True,
+                )
+            )
+        elif node.op == "gather_parents":
+            for every in (False, True):
+                if node["every" if every else "slots"]:
+                    found.append((edge_key(node["field"], every), node.type.size, True, False))
+    return found
+
+
+def stored_size(effect: Node, source: Node) -> int:
+    """Return the elements a row of what an effect writes (a constant may be a bare scalar)."""
+    if effect.has("shape"):
+        size = 1
+        for n in effect["shape"]:
+            size *= n
+        return size
+    return source.type.size
+
+
+def task_nodes(program: TaskProgram) -> list[int]:
+    """List the positions that a task program computes or reads as leaves, in order."""
+    found: list[int] = []
+    for step in program.steps:
+        found.extend(step.nodes if hasattr(step, "nodes") else (step.node,))
+    return found
+
+
+def by_rows(stage: Stage) -> bool:
+    """Tell whether a stage runs over lists of rows, not over slices that are tasks."""
+    return stage not in (Stage.PATH, Stage.PATH_BACKWARD)
+
+
+def fingerprint(program: TaskProgram) -> str:
+    """Return a text that is equal for task programs that do the same work on the same tensors."""
+    nodes = program.program.nodes
+    order = task_nodes(program)
+    number = {k: i for i, k in enumerate(order)}
+
+    def name(i: int) -> str:
+        return f"%{number[i]}" if i in number else f"@{program.reads.get(i, nodes[i].attrs)}"
+
+    lines = [program.stage.name]
+    for step in program.steps:
+        lines.append("product" if hasattr(step, "node") else f"group {step.domain.name}")
+        for k in step.nodes if hasattr(step, "nodes") else (step.node,):
+            node = nodes[k]
+            place = program.homes.get(k, "local" if k in program.local else "")
+            grads = gradients_of(program, k)
+            inputs = [name(i) for i in node.inputs]
+            lines.append(f"{node.op} {inputs} {node.attrs} {node.type} {place} {grads}")
+    return "\n".join(lines)

@@ -1,0 +1,110 @@
+"""The `reference` backend: every node of a task program in turn, in NumPy, with no fusion.
+
+It reads and writes the same tensors as the other backends, so any of them can be compared to it
+launch by launch. `watch` sees every value; that is how the origin of a NaN is found.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import numpy as np
+import numpy.typing as npt
+
+from vertexrt.ir.ops import OPS
+from vertexrt.ir.passes.fuse import TENSOR_OF_EFFECT, Key, TaskProgram
+from vertexrt.ir.program import Domain, Node
+from vertexrt.kernels.layout import (
+    Array,
+    Binding,
+    Buffers,
+    edge_key,
+    gradients_of,
+    stored_size,
+    task_nodes,
+)
+from vertexrt.kernels.reference.ops import FUNCTIONS, Frame
+
+Watch = Callable[[Node, Array, Array], None]  # node, its value, the user's vertices
+
+
+class ReferenceExecutable:
+    """Task programs under interpretation."""
+
+    def __init__(self, programs: list[TaskProgram], binding: Binding) -> None:
+        self.programs = programs
+        self.binding = binding
+        self.watch: Watch | None = None
+
+    def run(self, table: npt.NDArray[np.int64], buffers: Buffers) -> None:
+        """Run the launches of a table in order."""
+        for number, n, lo, at, m, elo in table.tolist():
+            rows = np.arange(lo, lo + n) if lo >= 0 else buffers.rows[at : at + n]
+            del m, elo  # the rows say which edges
+            first, end = buffers.edge_ptr[rows], buffers.edge_ptr[rows + 1]
+            owner = np.repeat(np.arange(n), end - first)
+            starts = np.cumsum(end - first) - (end - first)
+            edges = np.arange(len(owner)) - np.repeat(starts - first, end - first)
+            frame = Frame(self.binding, buffers, rows, edges, owner)
+            self._launch(self.programs[number], frame)
+
+    def temporary_elements(self, program: int, rows: int, edges: int) -> int:
+        """Return 0: values live in NumPy arrays."""
+        return 0
+
+    def _launch(self, task: TaskProgram, frame: Frame) -> None:
+        nodes = task.program.nodes
+        values: dict[int, Array] = {}
+        dtype = frame.buffers.arena.dtype
+
+        def tensor(key: Key) -> int:
+            return self.binding.tensors[key]
+
+        for i, key in task.reads.items():
+            edges = nodes[i].type.domain == Domain.EDGE
+            where = frame.edges if edges else frame.rows
+            values[i] = frame.read(tensor(key), max(nodes[i].type.size, 1), where)
+        for k in task_nodes(task):
+            node = nodes[k]
+            if OPS[node.op].role == "effect":
+                self._effect(node, nodes[node.inputs[0]], values[node.inputs[0]], frame)
+                continue
+            operands = [
+                frame.weight(nodes[i]["name"], nodes[i].type.shape)
+                if node.op in ("matmul", "embed") and p == 0
+                else values[i]
+                for p, i in enumerate(node.inputs)
+            ]
+            value = FUNCTIONS[node.op](frame, node, operands)
+            values[k] = value if node.type.dtype == "int" else value.astype(dtype, copy=False)
+            if self.watch:
+                self.watch(node, values[k], frame.vertices)
+            if k in task.homes:
+                edges = node.type.domain == Domain.EDGE
+                where = frame.edges if edges else frame.rows
+                frame.write(tensor(task.homes[k]), max(node.type.size, 1), where, values[k])
+            for name in gradients_of(task, k):
+                target = frame.gradient(name, node.type.shape)
+                target += values[k].reshape(node.type.shape)
+
+    def _effect(self, node: Node, source: Node, value: Array, frame: Frame) -> None:
+        size = max(stored_size(node, source), 1)
+        if node.op in TENSOR_OF_EFFECT:
+            where = frame.edges if source.type.domain == Domain.EDGE else frame.rows
+            key = TENSOR_OF_EFFECT[node.op](node)
+        elif node.op == "scatter_children":
+            where, key = frame.edges, edge_key(node["field"], True)
+        else:
+            where = frame.buffers.edge_ptr[frame.rows] + node["slot"]
+            key = edge_key(node["field"], False)
+        frame.write(self.binding.tensors[key], size, where, value)
+
+
+class ReferenceBackend:
+    """NumPy, node by node."""
+
+    name = "reference"
+
+    def load(self, programs: list[TaskProgram], binding: Binding) -> ReferenceExecutable:
+        """Take the task programs as they are."""
+        return ReferenceExecutable(programs, binding)

@@ -1,0 +1,326 @@
+"""One NumPy function for each op of the table: rows in, rows out.
+
+Values are [n, size], one row a vertex (or edge), each vertex's own shape laid flat. A `Frame` holds
+what the leaves of one launch read.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from vertexrt.ir.ops import OPS
+from vertexrt.ir.program import Domain, Node
+from vertexrt.kernels.layout import Array, Binding, Buffers, edge_key
+from vertexrt.kernels.render import NUMPY, render
+
+
+@dataclass(slots=True)
+class Frame:
+    """One launch: its rows and edges, and the arrays of the run.
+
+    Attributes:
+        rows: [n] execution rows.
+        edges: [m] their edges; owner: [m] position in `rows` of each edge's parent.
+        tensor: number of a tensor and its row size -> the whole tensor as seen from row 0.
+    """
+
+    binding: Binding
+    buffers: Buffers
+    rows: Array
+    edges: Array
+    owner: Array
+
+    def read(self, tensor: int, size: int, rows: Array) -> Array:
+        """Return rows of a tensor, [len(rows), size]."""
+        at = self.buffers.base[tensor] + rows.astype(np.int64) * size
+        return np.asarray(self.buffers.arena[at[:, None] + np.arange(size)])
+
+    def write(self, tensor: int, size: int, rows: Array, value: Array) -> None:
+        """Set rows of a tensor."""
+        at = self.buffers.base[tensor] + rows.astype(np.int64) * size
+        self.buffers.arena[at[:, None] + np.arange(size)] = value
+
+    def weight(self, name: str, shape: tuple[int, ...]) -> Array:
+        """Return a parameter, or a stack of them, in a shape."""
+        at = self.buffers.param_at[self.binding.params[name]]
+        return self.buffers.params[at : at + int(np.prod(shape))].reshape(shape)
+
+    def gradient(self, name: str, shape: tuple[int, ...]) -> Array:
+        """Return the live gradient of a parameter."""
+        at = self.buffers.param_at[self.binding.params[name]]
+        return self.buffers.gradients[at : at + int(np.prod(shape))].reshape(shape)
+
+    @property
+    def vertices(self) -> Array:
+        """Return the user's numbers of the rows."""
+        return np.asarray(self.buffers.order[self.rows])
+
+
+def sigmoid(x: Array) -> Array:
+    """Return 1 / (1 + e**-x) without overflow."""
+    e = np.exp(-np.abs(x))
+    return np.where(x >= 0, 1.0, e) / (1.0 + e)
+
+
+def uniform(seed: int, key: int, counter: Array, size: int) -> Array:
+    """Hash (seed, key, counter, element) to 32 bits, as the compiled kernels do: [n, size]."""
+    one = np.uint32
+    with np.errstate(over="ignore"):
+        h = one(seed) ^ (counter.astype(one)[:, None] * one(0x9E3779B1))
+        h = (h ^ (h >> one(16))) * one(0x85EBCA6B)
+        h = h + one(key) * one(0xC2B2AE35) + np.arange(size, dtype=one) * one(0x27D4EB2F)
+        h = (h ^ (h >> one(16))) * one(0x85EBCA6B)
+        h = (h ^ (h >> one(13))) * one(0xC2B2AE35)
+        return np.asarray(h ^ (h >> one(16)))
+
+
+def _dropout_factor(frame: Frame, node: Node) -> Array:
+    counter = frame.vertices
+    if node.type.domain == Domain.EDGE:
+        first = frame.buffers.edge_ptr[frame.rows]
+        counter = frame.buffers.user_edge[counter[frame.owner]] + frame.edges - first[frame.owner]
+    draw = uniform(frame.buffers.random_seed, node["key"], counter, max(node.type.size, 1))
+    threshold = np.uint32(min(int(node["p"] * 2**32), 2**32 - 1))
+    return np.where(draw >= threshold, 1.0 / (1.0 - node["p"]), 0.0)
+
+
+def scalar(frame: Frame, node: Node, x: Sequence[Array]) -> Array:
+    """Evaluate an elementwise op by its expression in the table."""
+    expression = OPS[node.op].scalar
+    assert expression is not None
+    names: dict[str, Any] = {f"x{k}": value for k, value in enumerate(x)}
+    if "keep" in expression:
+        names["keep"] = _dropout_factor(frame, node).astype(x[0].dtype)
+    code = render(expression, [f"x{k}" for k in range(len(x))], NUMPY, "keep")
+    with np.errstate(all="ignore"):
+        return np.asarray(eval(code, {"np": np, "sigmoid": sigmoid}, names))
+
+
+# Leaves.
+
+
+def _count(frame: Frame, node: Node) -> int:
+    return len(frame.edges) if node.type.domain == Domain.EDGE else len(frame.rows)
+
+
+def _child(frame: Frame, slot: int) -> Array:
+    first = frame.buffers.edge_ptr[frame.rows]
+    end = frame.buffers.edge_ptr[frame.rows + 1]
+    has = first + slot < end
+    return (
+        np.where(has, frame.buffers.child_row[np.where(has, first + slot, 0)], -1)
+        if len(frame.buffers.child_row)
+        else np.full(len(frame.rows), -1)
+    )
+
+
+def _state_rows(frame: Frame, node: Node, child: Array) -> Array:
+    tensor = frame.binding.tensors["state", node["field"]]
+    value = (
+        frame.read(tensor, node.type.size, np.maximum(child, 0))
+        if child.max(initial=-1) >= 0
+        else np.zeros((len(child), node.type.size))
+    )
+    return np.where(child[:, None] >= 0, value, 0.0)
+
+
+def const(frame: Frame, node: Node, x: Sequence[Array]) -> Array:
+    return np.full((1, max(node.type.size, 1)), node["value"])
+
+
+def param(frame: Frame, node: Node, x: Sequence[Array]) -> Array:
+    return frame.weight(node["name"], (1, max(node.type.size, 1)))
+
+
+def pull(frame: Frame, node: Node, x: Sequence[Array]) -> Array:
+    name = node["name"]
+    if node.type.dtype == "int":
+        return frame.buffers.ints[frame.binding.ints[name]][frame.vertices][:, None]
+    number = frame.binding.floats[name]
+    index = frame.buffers.float_index[number][frame.vertices]
+    table = frame.buffers.floats[number].reshape(-1, max(node.type.size, 1))
+    return np.where(index[:, None] >= 0, table[np.maximum(index, 0)], 0.0)
+
+
+def gather(frame: Frame, node: Node, x: Sequence[Array]) -> Array:
+    return _state_rows(frame, node, _child(frame, node["slot"]))
+
+
+def gather_all(frame: Frame, node: Node, x: Sequence[Array]) -> Array:
+    return _state_rows(frame, node, frame.buffers.child_row[frame.edges])
+
+
+def present(frame: Frame, node: Node, x: Sequence[Array]) -> Array:
+    return (_child(frame, node["slot"]) >= 0).astype(float)[:, None]
+
+
+def has_pull(frame: Frame, node: Node, x: Sequence[Array]) -> Array:
+    name, b = node["name"], frame.buffers
+    if name in frame.binding.ints:
+        index = b.ints[frame.binding.ints[name]]
+    else:
+        index = b.float_index[frame.binding.floats[name]]
+    return (index[frame.vertices] >= 0).astype(float)[:, None]
+
+
+def degree(frame: Frame, node: Node, x: Sequence[Array]) -> Array:
+    has = frame.buffers.child_row[frame.edges] >= 0
+    return np.maximum(np.bincount(frame.owner, has, len(frame.rows)), 1.0)[:, None]
+
+
+def loss_scale(frame: Frame, node: Node, x: Sequence[Array]) -> Array:
+    return np.full((1, 1), frame.buffers.loss_scale)
+
+
+def seed(frame: Frame, node: Node, x: Sequence[Array]) -> Array:
+    table = frame.buffers.seeds[frame.binding.seeds[node["name"]]]
+    return table.reshape(-1, max(node.type.size, 1))[frame.vertices]
+
+
+def gather_parents(frame: Frame, node: Node, x: Sequence[Array]) -> Array:
+    b, size = frame.buffers, node.type.size
+    first, end = b.parent_ptr[frame.rows], b.parent_ptr[frame.rows + 1]
+    owner = np.repeat(np.arange(len(frame.rows)), end - first)
+    edges = np.concatenate(
+        [b.parent_edge[lo:hi] for lo, hi in zip(first, end, strict=True)] or [first[:0]]
+    )
+    total = np.zeros((len(frame.rows), size), b.arena.dtype)
+    for every in (False, True):
+        if node["every" if every else "slots"]:
+            tensor = frame.binding.tensors[edge_key(node["field"], every)]
+            np.add.at(total, owner, frame.read(tensor, size, edges))
+    return total
+
+
+# Views and reductions of rows.
+
+
+def slice_(frame: Frame, node: Node, x: Sequence[Array]) -> Array:
+    return x[0][:, node["start"] : node["start"] + max(node.type.size, 1)]
+
+
+def concat(frame: Frame, node: Node, x: Sequence[Array]) -> Array:
+    n = _count(frame, node)
+    return np.concatenate([np.broadcast_to(part, (n, part.shape[1])) for part in x], axis=1)
+
+
+def spread(frame: Frame, node: Node, x: Sequence[Array]) -> Array:
+    return np.broadcast_to(x[0], (len(x[0]), max(node.type.size, 1)))
+
+
+def to_edges(frame: Frame, node: Node, x: Sequence[Array]) -> Array:
+    return x[0] if len(x[0]) == 1 != len(frame.rows) else x[0][frame.owner % len(x[0])]
+
+
+def reduce_sum(frame: Frame, node: Node, x: Sequence[Array]) -> Array:
+    return x[0].sum(axis=1, keepdims=True)
+
+
+def reduce_max(frame: Frame, node: Node, x: Sequence[Array]) -> Array:
+    return x[0].max(axis=1, keepdims=True)
+
+
+def logsumexp(frame: Frame, node: Node, x: Sequence[Array]) -> Array:
+    top = x[0].max(axis=1, keepdims=True)
+    return top + np.log(np.exp(x[0] - top).sum(axis=1, keepdims=True))
+
+
+def nll(frame: Frame, node: Node, x: Sequence[Array]) -> Array:
+    logits, label, total = x
+    picked = np.take_along_axis(logits, np.maximum(label, 0).astype(np.int64), axis=1)
+    return np.where(label >= 0, total - picked, 0.0)
+
+
+def nll_grad(frame: Frame, node: Node, x: Sequence[Array]) -> Array:
+    logits, label, total, d = x
+    softmax = np.exp(logits - total)
+    hot = np.arange(logits.shape[1]) == label
+    return np.where(label >= 0, d * (softmax - hot), 0.0)
+
+
+def segment_sum(frame: Frame, node: Node, x: Sequence[Array]) -> Array:
+    keep = frame.buffers.child_row[frame.edges] >= 0
+    out = np.zeros((len(frame.rows), max(node.type.size, 1)), x[0].dtype)
+    value = np.broadcast_to(x[0], (len(frame.edges), x[0].shape[1]))
+    np.add.at(out, frame.owner[keep], value[keep])
+    return out
+
+
+def segment_max(frame: Frame, node: Node, x: Sequence[Array]) -> Array:
+    keep = frame.buffers.child_row[frame.edges] >= 0
+    out = np.full((len(frame.rows), max(node.type.size, 1)), -np.inf, x[0].dtype)
+    np.maximum.at(out, frame.owner[keep], x[0][keep])
+    return np.where(np.isinf(out), 0.0, out)
+
+
+# Lookup, products, sums over all rows.
+
+
+def embed(frame: Frame, node: Node, x: Sequence[Array]) -> Array:
+    table, index = x
+    rows = table.reshape(-1, node.type.size)
+    return np.where(index >= 0, rows[np.maximum(index[:, 0], 0)], 0.0)
+
+
+def embed_grad(frame: Frame, node: Node, x: Sequence[Array]) -> Array:
+    index, d = x
+    out = np.zeros(node.type.shape, d.dtype)
+    has = index[:, 0] >= 0
+    np.add.at(out, index[has, 0], np.broadcast_to(d, (len(index), d.shape[1]))[has])
+    return out
+
+
+def matmul(frame: Frame, node: Node, x: Sequence[Array]) -> Array:
+    w = x[0]
+    n = _count(frame, node)
+    rows = np.broadcast_to(x[1], (n, x[1].shape[1])).reshape(
+        -1, w.shape[0 if node["transpose"] else 1]
+    )
+    out = rows @ w if node["transpose"] else rows @ w.T
+    return out.reshape(n, node.type.size)
+
+
+def outer(frame: Frame, node: Node, x: Sequence[Array]) -> Array:
+    m, k = node.type.shape
+    n = max(len(x[0]), len(x[1]))
+    d, y = (np.broadcast_to(v, (n, v.shape[1])) for v in x)
+    return d.reshape(-1, m).T @ y.reshape(-1, k)
+
+
+def sum_rows(frame: Frame, node: Node, x: Sequence[Array]) -> Array:
+    return x[0].sum(axis=0, keepdims=True)
+
+
+FUNCTIONS: dict[str, Callable[[Frame, Node, Sequence[Array]], Array]] = {
+    "const": const,
+    "param": param,
+    "pull": pull,
+    "gather": gather,
+    "gather_all": gather_all,
+    "present": present,
+    "has_pull": has_pull,
+    "degree": degree,
+    "loss_scale": loss_scale,
+    "seed": seed,
+    "gather_parents": gather_parents,
+    "slice": slice_,
+    "concat": concat,
+    "spread": spread,
+    "to_edges": to_edges,
+    "reduce_sum": reduce_sum,
+    "reduce_max": reduce_max,
+    "logsumexp": logsumexp,
+    "nll": nll,
+    "nll_grad": nll_grad,
+    "segment_sum": segment_sum,
+    "segment_max": segment_max,
+    "embed": embed,
+    "embed_grad": embed_grad,
+    "matmul": matmul,
+    "outer": outer,
+    "sum_rows": sum_rows,
+} | {name: scalar for name, row in OPS.items() if row.scalar is not None}

@@ -1,0 +1,100 @@
+"""Plan the arena: give every dynamic tensor of a minibatch an offset, before anything runs.
+
+Two steps. Once per compiled function `share` puts tensors whose lives do not overlap into common
+buffers (that depends on stages only). For each minibatch `plan_memory` multiplies by rows and adds
+up, which is array code over some dozens of buffers. Reuse by lifetime is ours; Cavs only appends.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from vertexrt.memory.tensors import TensorTable
+
+ALIGN = 16  # elements: 64 bytes in float32
+
+Int64 = npt.NDArray[np.int64]
+
+
+@dataclass(frozen=True, slots=True)
+class Sharing:
+    """Which buffer each tensor lies in, and each buffer's elements a row."""
+
+    buffer: Int64  # [tensors]
+    width: Int64  # [buffers]
+    edges: npt.NDArray[np.bool_]  # [buffers]
+
+
+@dataclass(frozen=True, slots=True)
+class MemoryPlan:
+    """Where everything lies in one arena of `total` elements.
+
+    Attributes:
+        base: [tensors] element at which row 0 of each tensor would lie: row r of tensor t is at
+            `base[t] + r * size[t]`. Negative where the first rows do not exist.
+        temporary: where the temporaries of the running task start.
+        total: elements of the arena: the peak.
+    """
+
+    base: Int64
+    temporary: int
+    total: int
+
+    def arena_bytes(self, dtype: Any) -> int:
+        """Return the peak in bytes."""
+        return self.total * np.dtype(dtype).itemsize
+
+
+def share(table: TensorTable) -> Sharing:
+    """Put tensors into common buffers where their lives do not overlap, widest first."""
+    buffers: list[list[int]] = []
+    for t in sorted(range(len(table)), key=lambda t: (-table.specs[t].size, t)):
+        spec = table.specs[t]
+        for members in buffers:
+            others = [table.specs[o] for o in members]
+            if others[0].edges == spec.edges and not any(spec.overlaps(o) for o in others):
+                members.append(t)
+                break
+        else:
+            buffers.append([t])
+    buffer = np.zeros(len(table), np.int64)
+    for b, members in enumerate(buffers):
+        buffer[members] = b
+    width = [max(table.specs[t].size for t in members) for members in buffers]
+    edges = [table.specs[members[0]].edges for members in buffers]
+    return Sharing(buffer, np.array(width, np.int64), np.array(edges, np.bool_))
+
+
+def plan_memory(
+    sharing: Sharing,
+    sizes: Int64,
+    first_row: Int64,
+    end_row: Int64,
+    zero_elements: int,
+    temporary_elements: int,
+) -> MemoryPlan:
+    """Place the tensors of one minibatch.
+
+    Args:
+        sharing: buffers of the compiled function.
+        sizes: [tensors] elements a row.
+        first_row, end_row: [tensors] the rows that any task writes; other rows take no memory.
+        zero_elements: a row of zeros at the start of the arena (what an absent child reads).
+        temporary_elements: the most that one task needs besides.
+    Returns: offsets; the peak is known here, before the first kernel.
+    """
+    starts = np.full(len(sharing.width), np.iinfo(np.int64).max, np.int64)
+    ends = np.zeros(len(sharing.width), np.int64)
+    np.minimum.at(starts, sharing.buffer, first_row)
+    np.maximum.at(ends, sharing.buffer, end_row)
+    rows = np.maximum(ends - np.minimum(starts, ends), 0)
+    space = -(-rows * sharing.width // ALIGN) * ALIGN
+    offsets = -(-zero_elements // ALIGN) * ALIGN + np.concatenate([[0], np.cumsum(space)])
+    own_start = np.minimum(starts, ends)[sharing.buffer]
+    base = offsets[:-1][sharing.buffer] - own_start * sizes
+    temporary = int(offsets[-1])
+    return MemoryPlan(base, temporary, temporary + temporary_elements)

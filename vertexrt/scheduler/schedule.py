@@ -1,0 +1,98 @@
+"""Make the schedule of a graph batch: which vertices run together, and in which rows.
+
+Source: Cavs (Xu et al., ATC 2018), section 3.3: a task V_t is a slice of the frontier; backward pops
+what forward pushed. Rows are numbered in execution order, so that a scatter is a contiguous write.
+Policies:
+
+- `frontier`: everything ready, one task a kind (breadth first; Cavs).
+- `depth`: by distance from the roots, the farthest first (as late as possible).
+- `agenda`: all ready vertices of the kind that has most of them (Neubig et al. 2017, on-the-fly
+  operation batching, without its averages).
+- `serial`: one vertex a task, the baseline.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+import numpy.typing as npt
+
+from vertexrt.errors import UsageError, message, nearest
+from vertexrt.graph import GraphBatch
+from vertexrt.scheduler import compiled
+
+POLICIES = ("frontier", "depth", "agenda", "serial")
+
+Int32 = npt.NDArray[np.int32]
+
+
+@dataclass(frozen=True, slots=True)
+class Schedule:
+    """Batching tasks of one batch, and its graphs renumbered by row.
+
+    Attributes:
+        order: [V] the user's vertex in each row.
+        task_lo: [T + 1] first row of each task.
+        task_kind: [T] kind of each task's vertices.
+        edge_ptr: [V + 1] first edge of each row; edge `edge_ptr[row] + slot` is that slot's.
+        child_row: [E] row of the child, -1 for an empty slot.
+        edge_row: [E] row of the parent.
+        parent_ptr, parent_edge: for each row the edges in which it is the child, ascending.
+    """
+
+    order: Int32
+    task_lo: Int32
+    task_kind: Int32
+    edge_ptr: Int32
+    child_row: Int32
+    edge_row: Int32
+    parent_ptr: Int32
+    parent_edge: Int32
+
+    @property
+    def num_tasks(self) -> int:
+        """Count the batching tasks."""
+        return len(self.task_kind)
+
+    def describe(self, limit: int = 12) -> str:
+        """Print the tasks: rows and kind of each, the middle left out beyond `limit`."""
+        sizes = np.diff(self.task_lo)
+        lines = [f"{self.num_tasks} tasks over {len(self.order)} vertices"]
+        for t in range(self.num_tasks):
+            if self.num_tasks > limit and limit // 2 <= t < self.num_tasks - limit // 2:
+                if t == limit // 2:
+                    lines.append(f"  ... {self.num_tasks - 2 * (limit // 2)} more tasks ...")
+                continue
+            lines.append(f"  V_{t}: {sizes[t]} rows of kind {self.task_kind[t]}")
+        return "\n".join(lines)
+
+
+def make_schedule(
+    batch: GraphBatch, kinds: Int32, num_kinds: int, policy: str = "frontier"
+) -> Schedule:
+    """Batch the vertices of all graphs into tasks.
+
+    Args:
+        batch: acyclic graphs.
+        kinds: [V] kind of each vertex, 0 <= kind < num_kinds.
+        policy: one of POLICIES.
+    Returns: a schedule in which each vertex is in exactly one task, after its children.
+    Raises: UsageError for an unknown policy.
+    """
+    if policy not in POLICIES:
+        raise UsageError(
+            message(
+                "schedule",
+                f"policy is {policy!r}",
+                "one of " + ", ".join(POLICIES),
+                f"choose one of these.{nearest(policy, POLICIES)}",
+            )
+        )
+    order, task_lo, task_kind = compiled.order_tasks(
+        batch.child_ptr, batch.child, kinds, num_kinds, POLICIES.index(policy)
+    )
+    assert len(order) == batch.num_vertices, "a cycle got past the graph's validation"
+    return Schedule(
+        order, task_lo, task_kind, *compiled.renumber(batch.child_ptr, batch.child, order)
+    )
