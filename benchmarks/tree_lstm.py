@@ -53,7 +53,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     peers = load_peers(net, options.threads) if options.peer == "torch" else {}
 
     checked = check(net, vrt.compile(function, device="reference", dtype="float64"), peers, train)
-    print(checked)
+    print(f"checked: {checked}")
 
     optimizer = vrt.SGD(lr=LR)
     contenders: dict[str, Callable[[GraphBatch], Any]] = {
@@ -143,7 +143,7 @@ def check(net: "Network", oracle: "Network", peers: dict[str, Any], train: "Grap
         )
     for what, value in found.items():
         assert value <= TOLERANCE, f"{what}: relative difference {value:.2e}, allowed {TOLERANCE}"
-    return "checked: " + ", ".join(f"{what} {value:.1e}" for what, value in found.items())
+    return ", ".join(f"{what} {value:.1e}" for what, value in found.items())
 
 
 def evaluate(net: "Network", batch: "GraphBatch") -> tuple[float, dict[str, "np.ndarray"]]:
