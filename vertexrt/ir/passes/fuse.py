@@ -72,10 +72,11 @@ def is_free(node: Node) -> bool:
 
 def key_of(program: Program, position: int) -> Key:
     """Name the tensor in which a value lies that other stages read."""
+    made = program.nodes[position]
     for node in program.nodes:
-        if node.op == "scatter" and node.inputs[0] == position:
+        if node.op == "scatter" and node.inputs[0] == position and node.stage == made.stage:
             return TENSOR_OF_EFFECT["scatter"](node)
-    return ("value", program.nodes[position].origin)
+    return ("value", made.origin)
 
 
 def keep_across_stages(program: Program) -> Program:

@@ -337,7 +337,12 @@ class Emitter:
     def _expression(self, node: Node, j: str) -> str:
         expression = OPS[node.op].scalar
         assert expression is not None
-        operands = [self._element(i, j) for i in node.inputs]
+        operands = []
+        for position, i in enumerate(node.inputs):
+            operand = self._element(i, j)
+            if expression.count(f"x{position}") > 1 and "(" in operand:
+                operand = self.text.bind(operand)
+            operands.append(operand)
         keep = ""
         if node.op == "dropout":
             counter = self.text.counter(node.type.domain == Domain.EDGE)

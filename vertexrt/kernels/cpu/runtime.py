@@ -140,12 +140,13 @@ def uniform(seed: Any, key: Any, vertex: Any, element: Any) -> Any:
 
     The finaliser is that of MurmurHash3; two rounds, so that neighbouring counters decorrelate.
     """
-    h = np.uint32(seed) ^ (np.uint32(vertex) * np.uint32(0x9E3779B1))
-    h = (h ^ (h >> np.uint32(16))) * np.uint32(0x85EBCA6B)
-    h = h + np.uint32(key) * np.uint32(0xC2B2AE35) + np.uint32(element) * np.uint32(0x27D4EB2F)
-    h = (h ^ (h >> np.uint32(16))) * np.uint32(0x85EBCA6B)
-    h = (h ^ (h >> np.uint32(13))) * np.uint32(0xC2B2AE35)
-    return h ^ (h >> np.uint32(16))
+    u = np.uint32  # numba widens products of uint32, so each is cut back
+    h = u(u(seed) ^ u(u(vertex) * u(0x9E3779B1)))
+    h = u(u(h ^ (h >> u(16))) * u(0x85EBCA6B))
+    h = u(h + u(u(key) * u(0xC2B2AE35)) + u(u(element) * u(0x27D4EB2F)))
+    h = u(u(h ^ (h >> u(16))) * u(0x85EBCA6B))
+    h = u(u(h ^ (h >> u(13))) * u(0xC2B2AE35))
+    return u(h ^ (h >> u(16)))
 
 
 SUMS = {"reassoc", "nsz", "contract"}  # lets a sum run in vector lanes; the order stays fixed

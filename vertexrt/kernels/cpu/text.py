@@ -48,6 +48,7 @@ class Text:
         self._defined: dict[str, str] = {}
         self._insert: list[int] = []  # where row values go, one level for each open row loop
         self._temporaries = 0
+        self._bound = 0
         self._in_edges = False
 
     def module(self, arguments: str) -> str:
@@ -72,6 +73,13 @@ class Text:
     def line(self, text: str) -> None:
         """Append a statement at the current depth."""
         self._body.append("    " * self._depth + text)
+
+    def bind(self, value: str) -> str:
+        """Give a value used more than once in the next statement a name."""
+        name = f"w{self._bound}"
+        self._bound += 1
+        self.line(f"{name} = {value}")
+        return name
 
     @contextmanager
     def indent(self) -> Iterator[None]:
