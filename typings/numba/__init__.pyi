@@ -1,6 +1,6 @@
 """Types for the part of numba that vertexrt uses, so that a compiled function keeps its signature.
 
-numba ships no types. Without this file every `@njit` function would be untyped to mypy.
+numba leaves its decorators without types; without this file every `@njit` function would have none.
 """
 
 from collections.abc import Callable
@@ -14,6 +14,7 @@ def njit(function: _F, /) -> _F: ...
 def njit(*signatures: Any, **options: Any) -> Callable[[_F], _F]: ...
 
 prange = range
+types: Any
 
 def set_num_threads(n: int) -> None: ...
 def get_num_threads() -> int: ...

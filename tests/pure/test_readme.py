@@ -1,0 +1,48 @@
+"""What the README tells a reader to type is true: commands, links, and the vertex function."""
+
+import re
+import shlex
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from vertexrt.cli.parser import parse
+from vertexrt.graph import GraphBatch, InputGraph
+
+ROOT = Path(__file__).resolve().parents[2]
+README = (ROOT / "README.md").read_text(encoding="utf-8")
+TEST_COMMAND = 'pip install -e ".[dev]" && pytest'
+
+
+def test_ci_runs_the_test_command_of_the_readme() -> None:
+    assert f"\n    {TEST_COMMAND}\n" in README
+    assert f"\n    {TEST_COMMAND}\n" in (ROOT / "CONTRIBUTING.md").read_text(encoding="utf-8")
+    assert TEST_COMMAND in (ROOT / ".ci" / "run").read_text(encoding="utf-8")
+
+
+@pytest.mark.parametrize("target", sorted(set(re.findall(r"\]\((?!https?:)([^)#]+)", README))))
+def test_links_lead_to_files(target: str) -> None:
+    assert (ROOT / target).is_file()
+
+
+@pytest.mark.parametrize("line", re.findall(r"^    vertexrt (.+)$", README, flags=re.MULTILINE))
+def test_commands_are_understood(line: str) -> None:
+    parse(shlex.split(line))
+
+
+def test_the_vertex_function_compiles(tmp_path: Path) -> None:
+    declaration, use = re.findall(r"```python\n(.+?)```", README, flags=re.DOTALL)
+    path = tmp_path / "tree_lstm.py"  # a file, so that messages can show its lines
+    path.write_text(declaration, encoding="utf-8")
+    names: dict[str, object] = {}
+    exec(compile(declaration, str(path), "exec"), names)
+    word, label = np.array([2, 3, -1], np.int32), np.array([2, 1, 3], np.int32)
+    tree = InputGraph.from_children([[], [], [0, 1]], pulls={"word": word, "label": label})
+    names["batches"] = [GraphBatch.from_graphs([tree])]
+    small = re.sub(r"vocab=[\d_]+, embed=\d+, hidden=\d+", "vocab=4, embed=3, hidden=5", use)
+    assert small != use
+    exec(small, names)
+    logits = names["logits"]
+    assert isinstance(logits, np.ndarray)
+    assert logits.shape == (3, 5)
