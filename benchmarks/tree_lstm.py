@@ -15,6 +15,7 @@ by hand as well). See `benchmarks/peers_torch.py`.
 """
 
 import argparse
+import importlib.util
 import json
 import os
 import sys
@@ -41,6 +42,27 @@ def main(arguments: Sequence[str] | None = None) -> int:
     for name in THREAD_VARIABLES:
         os.environ[name] = str(options.threads)  # before NumPy loads its BLAS
 
+    from vertexrt.errors import UsageError, VertexrtError, message
+
+    try:
+        if options.peer == "torch" and importlib.util.find_spec("torch") is None:
+            raise UsageError(
+                message(
+                    "tree_lstm",
+                    "PyTorch is not installed",
+                    "--peer torch compares with it",
+                    'install the extra with `pip install -e ".[torch]"`, or give --peer none',
+                )
+            )
+        run(options)
+    except VertexrtError as error:
+        print(error, file=sys.stderr)
+        return 2
+    return 0
+
+
+def run(options: argparse.Namespace) -> None:
+    """Check, time, print the table and write the JSON file."""
     import vertexrt as vrt
     from vertexrt import data, models
 
@@ -61,6 +83,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
     }
     for name, peer in peers.items():
         contenders[name] = lambda batch, peer=peer: peer.step(trees_of(batch), LR)
+    if options.json is not None:
+        options.json.touch()  # an unwritable path is found before any timing
     results = []
     for batch_size in options.batch_sizes:
         result = measure(contenders, train, batch_size, options.rounds, options.seconds)
@@ -79,7 +103,6 @@ def main(arguments: Sequence[str] | None = None) -> int:
             "results": results,
         }
         options.json.write_text(json.dumps(record, indent=1) + "\n", encoding="utf-8")
-    return 0
 
 
 def parse(arguments: Sequence[str] | None) -> argparse.Namespace:
@@ -184,7 +207,7 @@ def measure(
     available = train.num_graphs // batch_size
     at = 0
 
-    def run(step: Callable[["GraphBatch"], Any], first: int, count: int) -> float:
+    def take_turn(step: Callable[["GraphBatch"], Any], first: int, count: int) -> float:
         begin = time.perf_counter()
         for k in range(first, first + count):
             ids = np.arange(batch_size) + (k % available) * batch_size
@@ -193,13 +216,13 @@ def measure(
 
     slowest = 0.0
     for step in contenders.values():
-        run(step, 0, 2)  # compiles, and grows buffers
-        slowest = max(slowest, run(step, 0, 2) / 2)
+        take_turn(step, 0, 2)  # compiles, and grows buffers
+        slowest = max(slowest, take_turn(step, 0, 2) / 2)
     count = max(1, round(seconds / slowest))
     samples: dict[str, list[float]] = {name: [] for name in contenders}
     for _ in range(rounds):
         for name, step in contenders.items():
-            samples[name].append(count * batch_size / run(step, at, count))
+            samples[name].append(count * batch_size / take_turn(step, at, count))
         at += count
     summary = {}
     for name, values in samples.items():
