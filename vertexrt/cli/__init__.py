@@ -1,0 +1,1 @@
+"""The command line `vertexrt`; `vertexrt.cli.main.main` is its entry point."""

@@ -1,0 +1,60 @@
+"""Draw the learning curves of a run."""
+
+from __future__ import annotations
+
+import importlib.util
+from typing import Any
+
+from vertexrt.cli.run_folder import RunFolder
+
+HINT = "no curve.png: matplotlib is not installed; get it with: pip install 'vertexrt[plot]'"
+SPLITS = ("train", "dev")
+TITLES = {
+    "loss": "loss of a graph",
+    "root_accuracy": "root accuracy",
+    "vertex_accuracy": "vertex accuracy",
+    "perplexity": "perplexity",
+}
+PANEL_INCHES = (4.4, 3.4)
+
+
+def draw(folder: RunFolder) -> str | None:
+    """Write `curve.png`, one panel a value, from the metrics of a run.
+
+    Returns: None, or one line that says why there is no picture.
+    """
+    if importlib.util.find_spec("matplotlib") is None:
+        return HINT
+    records = folder.records()
+    names = [name for name in TITLES if any(name in record for record in records)]
+    if not names:
+        return "no curve.png: no epoch has ended yet"
+    # The figure is made without pyplot: no window system, no global state.
+    from matplotlib.backends.backend_agg import FigureCanvasAgg
+    from matplotlib.figure import Figure
+    from matplotlib.ticker import MaxNLocator
+
+    width, height = PANEL_INCHES
+    figure = Figure(figsize=(width * len(names), height), layout="constrained")
+    FigureCanvasAgg(figure)
+    for axes, name in zip(figure.subplots(1, len(names), squeeze=False)[0], names, strict=True):
+        for split in SPLITS:
+            epochs, values = series(records, split, name)
+            axes.plot(epochs, values, marker="o", markersize=3, label=split)
+        axes.set_title(TITLES[name])
+        axes.set_xlabel("epoch")
+        axes.xaxis.set_major_locator(MaxNLocator(integer=True))
+        axes.grid(alpha=0.3)
+        axes.legend()
+    partial = folder.curve.with_suffix(".new.png")
+    figure.savefig(partial, dpi=120)
+    partial.replace(folder.curve)
+    return None
+
+
+def series(records: list[dict[str, Any]], split: str, name: str) -> tuple[list[int], list[float]]:
+    """Return epochs and values of one split; epochs whose value is missing are left out."""
+    chosen = [
+        record for record in records if record["split"] == split and record.get(name) is not None
+    ]
+    return [record["epoch"] for record in chosen], [record[name] for record in chosen]

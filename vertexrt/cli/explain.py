@@ -1,0 +1,29 @@
+"""Show what the compiler makes of a model: `vertexrt explain MODEL`."""
+
+from __future__ import annotations
+
+import argparse
+
+from vertexrt import models
+from vertexrt.cli.loop import training_batches
+from vertexrt.cli.options import resolve
+from vertexrt.cli.session import open_session
+
+
+def explain(given: argparse.Namespace) -> int:
+    """Run `vertexrt explain`: F, dF and their parts, then what one minibatch costs; return 0.
+
+    The minibatch is the first one that a run with the same options would train on.
+
+    Raises: UsageError, for an unknown name; DataError, when the data cannot be read.
+    """
+    options = resolve(given, models.get(given.model))
+    session = open_session(options)
+    graphs = session.dataset.splits["train"]
+    first = training_batches(graphs, options, epoch=0)[0]
+    cost = session.net.explain_batch(graphs.take(first))  # before: the kinds of vertices are known
+    print(session.net.explain())
+    print()
+    print(f"{len(first)} graphs of {session.dataset.name} ({session.dataset.description})")
+    print(cost)
+    return 0

@@ -1,0 +1,168 @@
+"""Train a network epoch by epoch, so that a run can stop after any minibatch and go on exactly."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+from time import perf_counter
+
+import numpy as np
+
+from vertexrt.api.optimizer import Optimizer
+from vertexrt.cli import run_state
+from vertexrt.cli.interrupt import Interrupt
+from vertexrt.cli.metrics import PUSHES, Criterion, Totals, criterion
+from vertexrt.cli.options import RunOptions
+from vertexrt.cli.progress import Reporter
+from vertexrt.cli.run_folder import RunFolder
+from vertexrt.cli.run_state import RunState
+from vertexrt.cli.session import Session
+from vertexrt.data import minibatches
+from vertexrt.graph import GraphBatch
+
+EVALUATION_BATCH = 64  # graphs; more than most runs train with: no gradients are kept
+EVALUATION_WINDOW = 16  # minibatches over which graphs are sorted by size: fuller levels
+
+
+@dataclass(slots=True)
+class Training:
+    """Hold a run while it trains.
+
+    Attributes:
+        state: where it stands; changes with every minibatch.
+    """
+
+    session: Session
+    optimizer: Optimizer
+    folder: RunFolder
+    reporter: Reporter
+    interrupt: Interrupt
+    state: RunState
+
+    @property
+    def criterion(self) -> Criterion:
+        """Return the value that decides over the best checkpoint."""
+        return criterion(self.session.spec.task)
+
+    def run(self) -> bool:
+        """Train until the last epoch, or until the dev value no longer improves.
+
+        Returns: whether the run is complete; False after an interrupt. Either way
+            `last.safetensors` holds the position.
+        Raises: NumericError, when a loss or a parameter is not finite; `last.safetensors` is then
+            the last one that was good.
+        """
+        if not self.folder.last.exists():
+            self._save_last()
+        while not self.done():
+            if not self._train_epoch() or not self._end_epoch():
+                self._save_last()
+                return False
+        return True
+
+    def done(self) -> bool:
+        """Tell whether the last epoch, or the patience, is reached."""
+        return self.state.epoch >= self.session.options.epochs or self.out_of_patience()
+
+    def out_of_patience(self) -> bool:
+        """Tell whether the dev value has not improved for `patience` epochs."""
+        patience = self.session.options.patience
+        return patience > 0 and self.state.stale >= patience
+
+    def _train_epoch(self) -> bool:
+        """Train on the minibatches that are left of this epoch; False when interrupted."""
+        options, state = self.session.options, self.state
+        graphs = self.session.dataset.splits["train"]
+        batches = training_batches(graphs, options, state.epoch)
+        title = f"epoch {state.epoch + 1}/{options.epochs}"
+        with self.reporter.bar(title, graphs.num_graphs, state.totals.graphs) as bar:
+            while state.batch < len(batches):
+                if self.interrupt.number:
+                    return False
+                self._train_minibatch(graphs, batches[state.batch])
+                bar.advance(len(batches[state.batch]), state.totals)
+                state.batch += 1
+        return True
+
+    def _train_minibatch(self, graphs: GraphBatch, chosen: np.ndarray) -> None:
+        start = perf_counter()
+        net, wanted = self.session.net, PUSHES[self.session.spec.task]
+        batch = graphs.take(chosen)
+        pushes = tuple(name for name in wanted if name != "loss")
+        loss = net.step(batch, self.optimizer, outputs=pushes)
+        pushed = net.outputs if pushes else {}
+        self.state.totals.add(batch, pushed, loss * batch.num_graphs, perf_counter() - start)
+
+    def _end_epoch(self) -> bool:
+        """Judge the epoch on dev and write it down; False when interrupted."""
+        state, task = self.state, self.session.spec.task
+        dev = evaluate(self.session, "dev", self.interrupt)
+        if dev is None:
+            return False
+        dev.require_finite("dev")
+        train, epoch = state.totals, state.epoch + 1
+        value = self.criterion.value(dev, task)
+        improved = self.criterion.better(value, state.best)
+        if improved:
+            state.best, state.best_epoch, state.stale = value, epoch, 0
+        else:
+            state.stale += 1
+        state.next_epoch()
+        # In this order a crash in between loses nothing: a resumed run drops lines of epochs that
+        # its checkpoint does not know, and writes the same best checkpoint again.
+        self.folder.append([train.record(task, epoch, "train"), dev.record(task, epoch, "dev")])
+        if improved:
+            self._save(self.folder.best)
+        self._save_last()
+        self.reporter.line(
+            f"epoch {epoch}/{self.session.options.epochs}  train: {train.text(task)}"
+            f"  dev: {dev.text(task)}{' (best)' if improved else ''}"
+            f"  {train.graphs_per_s():.0f} graphs/s, {train.seconds:.1f} s"
+        )
+        return True
+
+    def _save_last(self) -> None:
+        self._save(self.folder.last)
+
+    def _save(self, path: Path) -> None:
+        run_state.save(path, self.session, self.optimizer, self.state)
+
+
+def training_batches(graphs: GraphBatch, options: RunOptions, epoch: int) -> list[np.ndarray]:
+    """Return the graphs of each minibatch of an epoch; the same for the same options."""
+    return minibatches(
+        graphs.sizes(),
+        options.batch_size,
+        seed=options.seed,
+        epoch=epoch,
+        window=options.window,
+    )
+
+
+def evaluate(
+    session: Session, split: str, interrupt: Interrupt | None = None, batch_size: int | None = None
+) -> Totals | None:
+    """Evaluate a split without dropout.
+
+    Args:
+        split: a split of the session's data set that holds graphs.
+        interrupt: when a signal is noted there, evaluation stops.
+        batch_size: graphs at a time.
+    Returns: the totals; None after an interrupt.
+    """
+    graphs = session.dataset.splits[split]
+    wanted = PUSHES[session.spec.task]
+    size = batch_size or max(session.options.batch_size, EVALUATION_BATCH)
+    totals = Totals()
+    batches = minibatches(
+        graphs.sizes(), size, seed=0, epoch=0, shuffle=False, window=EVALUATION_WINDOW
+    )
+    for chosen in batches:
+        if interrupt is not None and interrupt.number:
+            return None
+        start = perf_counter()
+        batch = graphs.take(chosen)
+        pushed = session.net.forward(batch, train=False, outputs=wanted)
+        loss = float(np.sum(pushed["loss"], dtype=np.float64))
+        totals.add(batch, pushed, loss, perf_counter() - start)
+    return totals

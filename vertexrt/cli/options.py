@@ -1,0 +1,202 @@
+"""Settle the options of a run: what was given, what the model's own defaults say, what is kept."""
+
+from __future__ import annotations
+
+import argparse
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass, fields, replace
+from pathlib import Path
+from typing import Any, NoReturn, Self
+
+from vertexrt.config import config
+from vertexrt.data import catalogue
+from vertexrt.errors import CheckpointError, UsageError, message
+from vertexrt.models import ModelSpec
+
+# Options that --resume may change. With other threads the result is equal to rounding only.
+CHANGEABLE = ("epochs", "patience", "threads")
+# Words of the command line that are not options of the run itself.
+COMMAND_WORDS = ("command", "version", "resume", "quiet", "out", "model")
+SHAPE = ("hidden", "embed", "dropout")
+# What holds where neither the command line nor the model says anything.
+NEUTRAL: dict[str, Any] = {
+    "task": "",
+    "window": 1,
+    "seed": 0,
+    "patience": 0,
+    "momentum": 0.0,
+    "weight_decay": 0.0,
+    "clip_norm": 0.0,
+    "policy": "frontier",
+    "dtype": "float32",
+    "device": "auto",
+    "engine": "auto",
+}
+# Learning rates for an optimizer that is not the model's own.
+LEARNING_RATES = {"sgd": 0.05, "adagrad": 0.05, "adam": 1e-3, "adamw": 1e-3}
+
+
+@dataclass(frozen=True, slots=True)
+class RunOptions:
+    """Hold everything that a run's result depends on; kept in each of its checkpoints.
+
+    Attributes:
+        model, data, task: names; `data` is a full path where it is one; `task` is fine or binary
+            for sentiment, else "".
+        pieces: words in a piece of a text; None for sentences.
+        shape: options of the model by name (hidden, embed, dropout).
+        epochs, patience: when to stop; patience 0 never stops early.
+        batch_size, window, seed, policy, dtype, device, engine, threads: as on the command line.
+        optimizer, lr, momentum, weight_decay, clip_norm: the update; clip_norm 0 does not clip.
+    """
+
+    model: str
+    data: str
+    task: str
+    pieces: int | None
+    shape: dict[str, float]
+    epochs: int
+    patience: int
+    batch_size: int
+    window: int
+    seed: int
+    optimizer: str
+    lr: float
+    momentum: float
+    weight_decay: float
+    clip_norm: float
+    policy: str
+    dtype: str
+    device: str
+    engine: str
+    threads: int
+
+    def to_json(self) -> dict[str, Any]:
+        """Return the options for the meta data of a checkpoint."""
+        return asdict(self)
+
+    @classmethod
+    def from_json(cls, stored: Mapping[str, Any], where: str) -> Self:
+        """Read the options back.
+
+        Raises: CheckpointError, when one is missing.
+        """
+        names = [field.name for field in fields(cls)]
+        missing = [name for name in names if name not in stored]
+        if missing:
+            raise CheckpointError(
+                message(
+                    where,
+                    f"the options {', '.join(missing)} are missing",
+                    "expected a checkpoint written by `vertexrt train`",
+                    "Give a run folder of this version",
+                )
+            )
+        return cls(**{name: stored[name] for name in names})
+
+
+def resolve(given: argparse.Namespace, spec: ModelSpec) -> RunOptions:
+    """Fill what was not given from the model's defaults for this data set.
+
+    Args:
+        given: options of the command line, None where not given.
+        spec: the model.
+    Raises: UsageError, when an option does not belong to the model or the optimizer.
+    """
+    _require_fitting(given, spec)
+    data = data_name(given.data or spec.train["data"])
+    defaults = {**NEUTRAL, **spec.train}
+    if getattr(given, "optimizer", None) not in (None, defaults["optimizer"]):
+        defaults["lr"] = LEARNING_RATES[given.optimizer]
+    chosen: dict[str, Any] = {}
+    for name in (field.name for field in fields(RunOptions)):
+        value = getattr(given, name, None)
+        chosen[name] = defaults.get(name) if value is None else value
+    shape = dict(spec.options)
+    for name in SHAPE:
+        value = getattr(given, name, None)
+        if value is not None:
+            shape[name] = value
+    chosen["threads"] = given.threads or config().threads  # a run repeats with the same number
+    chosen |= {"model": spec.name, "data": data, "shape": shape}
+    if spec.task == "sentiment":
+        chosen["task"] = chosen["task"] or "fine"
+    return RunOptions(**chosen)
+
+
+def resume(given: argparse.Namespace, stored: RunOptions, run: str) -> RunOptions:
+    """Return the options of a run to continue, with the few changes that are allowed.
+
+    Args:
+        given: options of the command line, None where not given.
+        stored: options in the run's checkpoint.
+        run: its folder.
+    Raises: CheckpointError, when another model is named; UsageError, when an option that decides
+        over the result is given another value.
+    """
+    if given.model not in (None, stored.model):
+        raise CheckpointError(
+            message(
+                "--resume",
+                f"{run} is a run of {stored.model}",
+                f"expected one of {given.model}, the model that was named",
+                f"Name {stored.model}, or start a new run with --out",
+            )
+        )
+    if given.out is not None and Path(given.out).resolve() != Path(run).resolve():
+        raise UsageError(
+            message(
+                "--out",
+                f"got {given.out} with --resume {run}",
+                "a run goes on in its own folder",
+                "Leave --out out",
+            )
+        )
+    changed: dict[str, Any] = {}
+    for name, value in vars(given).items():
+        if value is None or name in COMMAND_WORDS:
+            continue
+        if name in CHANGEABLE:
+            changed[name] = value
+            continue
+        value = data_name(value) if name == "data" else value
+        before = stored.shape.get(name) if name in SHAPE else getattr(stored, name)
+        if value != before:
+            flag = "--" + name.replace("_", "-")
+            raise UsageError(
+                message(
+                    "--resume",
+                    f"got {flag} {value}, the run {run} has {before}",
+                    "only --epochs, --patience and --threads may change",
+                    f"Leave {flag} out, or start a new run with --out",
+                )
+            )
+    return replace(stored, **changed)
+
+
+def data_name(given: str) -> str:
+    """Return a data set's name as it is and a path in full: a run may go on from elsewhere."""
+    if any(entry.name == given for entry in catalogue()):
+        return given
+    path = Path(given).expanduser()
+    return str(path.resolve()) if path.exists() else given
+
+
+def _require_fitting(given: argparse.Namespace, spec: ModelSpec) -> None:
+    """Refuse options that the model, its task or the optimizer would ignore."""
+    for name in SHAPE:
+        if getattr(given, name, None) is not None and name not in spec.options:
+            _refuse(name, spec.name, "its options are " + ", ".join(spec.options))
+    if given.task is not None and spec.task != "sentiment":
+        _refuse("task", spec.name, "only models of sentiment have one")
+    if given.pieces is not None and spec.task != "language-model":
+        _refuse("pieces", spec.name, "only language models read text in pieces")
+    optimizer = getattr(given, "optimizer", None) or spec.train["optimizer"]
+    if getattr(given, "momentum", None) and optimizer != "sgd":
+        _refuse("momentum", optimizer, "only sgd has a momentum")
+
+
+def _refuse(name: str, owner: str, expected: str) -> NoReturn:
+    raise UsageError(
+        message(owner, f"got --{name}, which {owner} does not have", expected, "Leave it out")
+    )

@@ -1,0 +1,276 @@
+"""Declare the commands and their options; values are checked here, names of models and data later.
+
+Nothing heavy is imported, so that `--help` and a mistyped flag answer at once.
+"""
+
+from __future__ import annotations
+
+import argparse
+import math
+from collections.abc import Callable, Sequence
+from typing import NoReturn
+
+from vertexrt.errors import UsageError, message, nearest
+
+DTYPES = ("float32", "float64")
+TASKS = ("fine", "binary")
+SPLITS = ("dev", "test", "train")
+OPTIMIZERS = ("sgd", "adagrad", "adam", "adamw")
+
+
+class Parser(argparse.ArgumentParser):
+    """An argument parser that raises UsageError instead of leaving the process."""
+
+    def error(self, text: str) -> NoReturn:
+        """Raise a UsageError that carries argparse's text."""
+        raise UsageError(
+            message(self.prog, text, "the form that the help shows", f"Run `{self.prog} --help`")
+        )
+
+    def options(self) -> list[str]:
+        """Return every long option of this command."""
+        return [name for action in self._actions for name in action.option_strings]
+
+
+def _whole(flag: str, least: int) -> Callable[[str], int]:
+    def read(text: str) -> int:
+        try:
+            value = int(text)
+        except ValueError:
+            value = least - 1
+        if value < least:
+            raise UsageError(
+                message(
+                    flag, f"got '{text}'", f"expected a whole number, {least} or more", "Change it"
+                )
+            )
+        return value
+
+    return read
+
+
+def _real(flag: str, *, least: float = 0.0, below: float = math.inf) -> Callable[[str], float]:
+    limit = "" if below == math.inf else f" and less than {below:g}"
+
+    def read(text: str) -> float:
+        try:
+            value = float(text)
+        except ValueError:
+            value = math.nan
+        if not (least <= value < below):
+            raise UsageError(
+                message(
+                    flag,
+                    f"got '{text}'",
+                    f"expected a number, {least:g} or more{limit}",
+                    "Change it",
+                )
+            )
+        return value
+
+    return read
+
+
+def one_of(flag: str, known: Sequence[str]) -> Callable[[str], str]:
+    """Return a reader that accepts one of the `known` words only."""
+
+    def read(text: str) -> str:
+        if text not in known:
+            raise UsageError(
+                message(
+                    flag,
+                    f"got '{text}'",
+                    "expected one of " + ", ".join(known),
+                    "Change it." + nearest(text, known),
+                )
+            )
+        return text
+
+    return read
+
+
+def _add_data(parser: Parser) -> None:
+    parser.add_argument("--data", metavar="NAME|PATH", help="data set, or a folder that holds one")
+    parser.add_argument(
+        "--task", metavar="TASK", type=one_of("--task", TASKS), help="fine or binary (sentiment)"
+    )
+    parser.add_argument(
+        "--pieces",
+        metavar="N",
+        type=_whole("--pieces", 1),
+        help="cut a text into pieces of N words (language models)",
+    )
+
+
+def _add_shape(parser: Parser) -> None:
+    whole = (("hidden", "width of the state"), ("embed", "width of the word embedding"))
+    for name, text in whole:
+        parser.add_argument(f"--{name}", metavar="N", type=_whole(f"--{name}", 1), help=text)
+    parser.add_argument(
+        "--dropout", metavar="P", type=_real("--dropout", below=1.0), help="probability, 0 to 1"
+    )
+
+
+def _add_machine(parser: Parser) -> None:
+    parser.add_argument("--policy", metavar="P", help="frontier, depth, agenda or serial")
+    parser.add_argument(
+        "--dtype", metavar="T", type=one_of("--dtype", DTYPES), help="float32 or float64"
+    )
+    parser.add_argument("--device", metavar="D", help="auto, or the name of a backend")
+    parser.add_argument("--engine", metavar="E", help="auto, or the name of an engine")
+    _add_threads(parser)
+
+
+def _add_threads(parser: Parser) -> None:
+    parser.add_argument(
+        "--threads", metavar="N", type=_whole("--threads", 1), help="CPU threads, BLAS included"
+    )
+
+
+def _add_batch_size(parser: Parser) -> None:
+    parser.add_argument(
+        "--batch-size", metavar="N", type=_whole("--batch-size", 1), help="graphs in a minibatch"
+    )
+
+
+def _add_window(parser: Parser) -> None:
+    parser.add_argument(
+        "--window",
+        metavar="N",
+        type=_whole("--window", 1),
+        help="sort graphs by size within N minibatches, so that like sizes come together",
+    )
+
+
+def _add_train(parser: Parser) -> None:
+    parser.add_argument("model", metavar="MODEL", nargs="?", help="tree-lstm, tree-fc or lstm-lm")
+    _add_data(parser)
+    parser.add_argument("--epochs", metavar="N", type=_whole("--epochs", 1), help="epochs")
+    _add_batch_size(parser)
+    _add_window(parser)
+    parser.add_argument(
+        "--seed", metavar="N", type=_whole("--seed", 0), help="of weights, dropout and order"
+    )
+    parser.add_argument("--out", metavar="DIR", help="run folder (default runs/MODEL-DATE-TIME)")
+    _add_shape(parser)
+    parser.add_argument("--lr", metavar="X", type=_real("--lr"), help="learning rate")
+    parser.add_argument(
+        "--optimizer",
+        metavar="NAME",
+        type=one_of("--optimizer", OPTIMIZERS),
+        help=", ".join(OPTIMIZERS),
+    )
+    parser.add_argument("--momentum", metavar="X", type=_real("--momentum", below=1.0), help="sgd")
+    parser.add_argument(
+        "--weight-decay", metavar="X", type=_real("--weight-decay"), help="L2 penalty"
+    )
+    parser.add_argument(
+        "--clip-norm", metavar="X", type=_real("--clip-norm"), help="largest global norm; 0: none"
+    )
+    _add_machine(parser)
+    parser.add_argument(
+        "--patience",
+        metavar="N",
+        type=_whole("--patience", 0),
+        help="stop after N epochs without a better dev value; 0: never",
+    )
+    parser.add_argument("--resume", metavar="RUN", help="continue the run in this folder")
+    parser.add_argument("--quiet", action="store_true", help="print the result only")
+
+
+def _add_eval(parser: Parser) -> None:
+    parser.add_argument("run", metavar="RUN", help="run folder, or one checkpoint of it")
+    parser.add_argument(
+        "--split", metavar="SPLIT", type=one_of("--split", SPLITS), default="dev", help="dev, test"
+    )
+    parser.add_argument("--data", metavar="NAME|PATH", help="another data set of the same task")
+    _add_batch_size(parser)
+    parser.add_argument("--device", metavar="D", help="auto, or the name of a backend")
+    _add_threads(parser)
+
+
+def _add_explain(parser: Parser) -> None:
+    parser.add_argument("model", metavar="MODEL", help="tree-lstm, tree-fc or lstm-lm")
+    _add_data(parser)
+    _add_batch_size(parser)
+    _add_window(parser)
+    _add_shape(parser)
+    _add_machine(parser)
+
+
+def _add_data_commands(parser: Parser) -> None:
+    commands = parser.add_subparsers(dest="action", metavar="list|fetch", required=True)
+    commands.add_parser("list", help="show the data sets that can be named")
+    fetch = commands.add_parser("fetch", help="download one into the cache folder")
+    fetch.add_argument("name", metavar="NAME", help="a name of `vertexrt data list`")
+
+
+COMMANDS: dict[str, tuple[str, Callable[[Parser], None]]] = {
+    "train": ("train a model, or continue a run", _add_train),
+    "eval": ("evaluate a trained run", _add_eval),
+    "explain": ("show what the compiler makes of a model", _add_explain),
+    "data": ("list or download data sets", _add_data_commands),
+}
+DATA_ACTIONS = ("list", "fetch")
+
+
+def build() -> tuple[Parser, dict[str, Parser]]:
+    """Return the parser of the command line and the parser of each command."""
+    parser = Parser(
+        prog="vertexrt",
+        description="Train dynamic neural networks: one vertex function, a graph per example.",
+        allow_abbrev=False,
+    )
+    parser.add_argument("--version", action="store_true", help="show the version")
+    groups = parser.add_subparsers(dest="command", metavar="COMMAND", parser_class=Parser)
+    parsers: dict[str, Parser] = {}
+    for name, (text, fill) in COMMANDS.items():
+        parsers[name] = groups.add_parser(
+            name, help=text, description=text[0].upper() + text[1:] + ".", allow_abbrev=False
+        )
+        fill(parsers[name])
+    return parser, parsers
+
+
+def parse(argv: Sequence[str]) -> argparse.Namespace:
+    """Read the words of a command line.
+
+    Args:
+        argv: the words after the program's name.
+    Returns: the options by name; an option that was not given is None.
+    Raises: UsageError, for an unknown command or option (the nearest ones are offered) or a value
+        that the option does not take; SystemExit, after the help was printed.
+    """
+    parser, parsers = build()
+    words = [word for word in argv if not word.startswith("-")]
+    if argv and not argv[0].startswith("-"):
+        _require(argv[0], tuple(COMMANDS), "vertexrt")
+        if argv[0] == "data" and len(words) > 1:
+            _require(words[1], DATA_ACTIONS, "vertexrt data")
+    options, unknown = parser.parse_known_args(list(argv))
+    if unknown:
+        command = parsers.get(options.command, parser)
+        flag = unknown[0].split("=")[0]
+        known = command.options()
+        what = "option" if flag.startswith("-") else "argument"
+        raise UsageError(
+            message(
+                command.prog,
+                f"unknown {what} '{flag}'",
+                "expected an option of this command",
+                f"See `{command.prog} --help`." + nearest(flag, known),
+            )
+        )
+    return options
+
+
+def _require(word: str, known: Sequence[str], where: str) -> None:
+    if word not in known:
+        raise UsageError(
+            message(
+                where,
+                f"unknown command '{word}'",
+                "expected one of " + ", ".join(known),
+                f"See `{where} --help`." + nearest(word, known),
+            )
+        )

@@ -1,0 +1,78 @@
+"""Show how far training is: a bar on a terminal, one line per epoch anywhere else."""
+
+from __future__ import annotations
+
+import sys
+from types import TracebackType
+from typing import Any, Self
+
+from vertexrt.cli.metrics import Totals
+
+BAR = "{desc} {percentage:3.0f}%|{bar:24}| {n_fmt}/{total_fmt} [{elapsed}<{remaining}{postfix}]"
+
+
+class Reporter:
+    """Print the lines of a run.
+
+    Args:
+        quiet: print neither bars nor lines per epoch.
+    """
+
+    def __init__(self, *, quiet: bool) -> None:
+        self.quiet = quiet
+        self.bars = not quiet and sys.stderr.isatty()
+
+    def line(self, text: str) -> None:
+        """Print a line about the run's course."""
+        if not self.quiet:
+            print(text, flush=True)
+
+    def result(self, text: str) -> None:
+        """Print a line that is shown even when quiet."""
+        print(text, flush=True)
+
+    def warn(self, text: str) -> None:
+        """Print a line on stderr, shown even when quiet."""
+        print(f"vertexrt: {text}", file=sys.stderr, flush=True)
+
+    def bar(self, title: str, graphs: int, done: int) -> Bar:
+        """Return a progress bar over the graphs of an epoch, of which `done` are done already."""
+        return Bar(title, graphs, done, shown=self.bars)
+
+
+class Bar:
+    """Show a minibatch's loss and graphs/s while an epoch runs; nothing when not `shown`."""
+
+    def __init__(self, title: str, graphs: int, done: int, *, shown: bool) -> None:
+        self._tqdm: Any = None
+        if shown:
+            from tqdm import tqdm
+
+            self._tqdm = tqdm(
+                total=graphs,
+                initial=done,
+                desc=title,
+                file=sys.stderr,
+                bar_format=BAR,
+                leave=False,
+                dynamic_ncols=True,
+            )
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        if self._tqdm is not None:
+            self._tqdm.close()
+
+    def advance(self, graphs: int, totals: Totals) -> None:
+        """Move by `graphs` and show the epoch's mean loss and speed so far."""
+        if self._tqdm is not None:
+            text = f"loss {totals.mean_loss():.4f}, {totals.graphs_per_s():.0f} graphs/s"
+            self._tqdm.set_postfix_str(text, refresh=False)
+            self._tqdm.update(graphs)

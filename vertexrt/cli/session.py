@@ -1,0 +1,123 @@
+"""Build what a run works with: its data set, its model, its network and its optimizer."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+import vertexrt as vrt
+from vertexrt import models
+from vertexrt.api.optimizer import Optimizer
+from vertexrt.cli.options import RunOptions
+from vertexrt.data import Dataset, load
+from vertexrt.errors import CheckpointError, DataError, message
+from vertexrt.models import ModelSpec
+
+if TYPE_CHECKING:
+    from vertexrt.api.network import Network
+
+OPTIMIZERS: dict[str, type[Optimizer]] = {
+    "sgd": vrt.SGD,
+    "adagrad": vrt.Adagrad,
+    "adam": vrt.Adam,
+    "adamw": vrt.AdamW,
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Session:
+    """Hold a compiled model beside the data that it is trained on or evaluated with."""
+
+    options: RunOptions
+    spec: ModelSpec
+    dataset: Dataset
+    net: Network
+
+
+def open_session(options: RunOptions) -> Session:
+    """Load the data and compile the model.
+
+    Raises: UsageError, for an unknown name; DataError, when the data cannot be read or a split that
+        training needs is empty.
+    """
+    spec = models.get(options.model)
+    dataset = load_data(options, spec)
+    return Session(options, spec, dataset, compile_model(options, spec, dataset))
+
+
+def load_data(options: RunOptions, spec: ModelSpec) -> Dataset:
+    """Load the data set of a run; its train and dev splits hold graphs.
+
+    Raises: DataError, as `open_session` does.
+    """
+    dataset = load(
+        options.data, task=spec.task, binary=options.task == "binary", pieces=options.pieces
+    )
+    for split in ("train", "dev"):
+        require_graphs(dataset, split)
+    return dataset
+
+
+def require_graphs(dataset: Dataset, split: str) -> None:
+    """Raise DataError when a split is missing or has no graphs."""
+    if split not in dataset.splits or dataset.splits[split].num_graphs == 0:
+        raise DataError(
+            message(
+                "data",
+                f"the {split} split of '{dataset.name}' has no graphs",
+                "expected one graph or more",
+                "Give another data set with --data",
+            )
+        )
+
+
+def compile_model(options: RunOptions, spec: ModelSpec, dataset: Dataset) -> Network:
+    """Build the vertex function for a data set and compile it."""
+    return vrt.compile(
+        spec.build(dataset, **options.shape),
+        device=options.device,
+        engine=options.engine,
+        dtype=options.dtype,
+        policy=options.policy,
+        seed=options.seed,
+        threads=options.threads,
+    )
+
+
+def make_optimizer(options: RunOptions) -> Optimizer:
+    """Build the optimizer that the options name."""
+    hyper: dict[str, Any] = {
+        "weight_decay": options.weight_decay,
+        "clip_norm": options.clip_norm or None,
+    }
+    if options.optimizer == "sgd":
+        hyper["momentum"] = options.momentum
+    return OPTIMIZERS[options.optimizer](options.lr, **hyper)
+
+
+def fingerprint(dataset: Dataset) -> dict[str, Any]:
+    """Return what tells two data sets apart: words, classes, and the size of every split."""
+    return {
+        "words": hashlib.sha256("\n".join(dataset.vocabulary.words).encode()).hexdigest(),
+        "classes": dataset.classes,
+        "splits": {
+            name: [split.num_graphs, split.num_vertices] for name, split in dataset.splits.items()
+        },
+    }
+
+
+def require_same_data(dataset: Dataset, stored: Mapping[str, Any], run: str) -> None:
+    """Raise CheckpointError when the data set is not the one that a run was trained on."""
+    found = fingerprint(dataset)
+    different = [name for name in found if found[name] != stored.get(name)]
+    if different:
+        raise CheckpointError(
+            message(
+                "--resume",
+                f"the {' and '.join(different)} of '{dataset.name}' are not those of {run}",
+                "expected the data that the run was started with",
+                "Put it back, or start a new run with --out",
+            )
+        )

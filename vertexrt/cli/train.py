@@ -1,0 +1,134 @@
+"""Train a model from the command line: `vertexrt train MODEL` and `vertexrt train --resume RUN`."""
+
+from __future__ import annotations
+
+import argparse
+import shlex
+import sys
+
+from vertexrt import models
+from vertexrt.cli import run_folder, run_state
+from vertexrt.cli.curve import draw
+from vertexrt.cli.interrupt import Interrupt, Interrupted
+from vertexrt.cli.loop import Training, evaluate
+from vertexrt.cli.metrics import shown
+from vertexrt.cli.options import resolve, resume
+from vertexrt.cli.progress import Reporter
+from vertexrt.cli.run_folder import RunFolder
+from vertexrt.cli.run_state import RunState
+from vertexrt.cli.session import make_optimizer, open_session, require_same_data
+from vertexrt.errors import NumericError, UsageError, message
+
+
+def train(given: argparse.Namespace) -> int:
+    """Run `vertexrt train`; return the exit code: 0, or 130 / 143 after Ctrl-C / SIGTERM.
+
+    Raises: VertexrtError of every kind; nothing is written before options, names and the run folder
+        are known to be good.
+    """
+    with Interrupt() as interrupt:
+        try:
+            if given.resume is not None:
+                return _continue(given, interrupt)
+            return _start(given, interrupt)
+        except Interrupted as stop:
+            print(
+                "vertexrt: interrupted before the end; the last checkpoint stays", file=sys.stderr
+            )
+            return 128 + stop.number
+
+
+def _start(given: argparse.Namespace, interrupt: Interrupt) -> int:
+    if given.model is None:
+        raise UsageError(
+            message(
+                "vertexrt train",
+                "no model was named",
+                "expected one of " + ", ".join(models.names()),
+                "Name one, or continue a run with --resume RUN",
+            )
+        )
+    options = resolve(given, models.get(given.model))
+    folder = run_folder.fresh(given.out, options.model)
+    try:
+        session = open_session(options)
+        training = Training(
+            session,
+            make_optimizer(options),
+            folder,
+            Reporter(quiet=given.quiet),
+            interrupt,
+            RunState(),
+        )
+        return _train(training)
+    finally:
+        folder.discard_if_empty()
+
+
+def _continue(given: argparse.Namespace, interrupt: Interrupt) -> int:
+    folder = run_folder.existing(given.resume)
+    checkpoint, stored = run_state.load(folder.last)
+    options = resume(given, stored, given.resume)
+    session = open_session(options)
+    require_same_data(session.dataset, checkpoint.meta["data"], given.resume)
+    optimizer = make_optimizer(options)
+    state = run_state.restore(checkpoint, session, optimizer)
+    reporter = Reporter(quiet=given.quiet)
+    folder.keep(lambda line: line["split"] != "test" and line["epoch"] <= state.epoch)
+    reporter.line(
+        f"continuing {folder.path} after {state.epoch} epochs and {state.batch} minibatches"
+    )
+    return _train(Training(session, optimizer, folder, reporter, interrupt, state))
+
+
+def _train(training: Training) -> int:
+    """Train to the end and say how it went."""
+    interrupt, reporter, folder = training.interrupt, training.reporter, training.folder
+    interrupt.defer()
+    try:
+        complete = training.run()
+    except NumericError as error:
+        _draw(training)
+        kept = f"The last good checkpoint is {folder.last}." if folder.last.exists() else ""
+        raise NumericError(f"{error} {kept}".rstrip()) from error
+    _draw(training)
+    if complete and _report(training):
+        return 0
+    where = f"epoch {training.state.epoch + 1}, minibatch {training.state.batch}"
+    reporter.warn(f"{interrupt.name} came; stopped at {where}; checkpoint {folder.last} written")
+    reporter.warn(f"continue it: vertexrt train --resume {_quoted(folder)}")
+    return interrupt.exit_code
+
+
+def _draw(training: Training) -> None:
+    why_not = draw(training.folder)
+    if why_not is not None:
+        training.reporter.line(why_not)
+
+
+def _report(training: Training) -> bool:
+    """Print the last lines of a complete run; False when interrupted."""
+    session, state, folder = training.session, training.state, training.folder
+    task, result = session.spec.task, training.reporter.result
+    if training.out_of_patience():
+        result(f"stopped early: no better dev value for {state.stale} epochs")
+    if folder.best.exists():
+        checkpoint, _ = run_state.load(folder.best)
+        session.net.set_parameters(checkpoint.parameters)
+        best = shown(training.criterion.name, state.best or 0.0)
+        result(f"best dev {best} (epoch {state.best_epoch} of {state.epoch})")
+    if "test" in session.dataset.splits and session.dataset.splits["test"].num_graphs:
+        test = evaluate(session, "test", training.interrupt)
+        if test is None:
+            return False
+        folder.append([test.record(task, state.best_epoch or state.epoch, "test")])
+        result(f"test of that checkpoint: {test.text(task)}")
+    result(f"run: {folder.path}")
+    result(f"evaluate it: vertexrt eval {_quoted(folder)} --split test")
+    more = session.options.epochs * 2
+    result(f"train it further: vertexrt train --resume {_quoted(folder)} --epochs {more}")
+    return True
+
+
+def _quoted(folder: RunFolder) -> str:
+    return shlex.quote(str(folder.path))
