@@ -1,0 +1,225 @@
+"""The command line says what is wrong with its words, in one line and with the nearest names."""
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+from time import perf_counter
+
+import pytest
+
+from tests.train.cli_runs import COMMAND, ROOT, SMALL, train, write_trees
+from vertexrt.cli.main import main
+from vertexrt.cli.parser import COMMANDS, parse
+
+HELP_SECONDS = 0.4
+
+
+def complaint(words: list[str], code: int, capsys: pytest.CaptureFixture[str]) -> str:
+    """Run the command line, check its exit code and return its one line on stderr."""
+    assert main(words) == code
+    shown = capsys.readouterr().err
+    assert shown.count("\n") == 1, shown
+    assert shown.startswith("vertexrt: [")
+    return shown
+
+
+@pytest.mark.parametrize(
+    ("words", "text"),
+    [
+        (
+            "trian tree-lstm",
+            "[vertexrt] unknown command 'trian'; expected one of train, eval, explain, data; "
+            "See `vertexrt --help`. Nearest: 'train'",
+        ),
+        (
+            "data lst",
+            "[vertexrt data] unknown command 'lst'; expected one of list, fetch; "
+            "See `vertexrt data --help`. Nearest: 'list'",
+        ),
+        (
+            "train tree-lstm --hiden 3",
+            "[vertexrt train] unknown option '--hiden'; expected an option of this command; "
+            "See `vertexrt train --help`. Nearest: '--hidden'",
+        ),
+        ("train tree-lstm --batchsize=3", "Nearest: '--batch-size'"),
+        ("train tree-lstm again", "unknown argument 'again'"),
+        ("eval run --splt dev", "Nearest: '--split'"),
+        (
+            "eval run --split dve",
+            "[--split] got 'dve'; expected one of dev, test, train; Change it. Nearest: 'dev'",
+        ),
+        ("train tree-lstm --optimizer adamm", "Nearest: 'adam', 'adamw'"),
+        ("train tree-lstm --dtype float33", "Nearest: 'float32'"),
+        ("train tree-lstm --task binry", "expected one of fine, binary; Change it. Nearest"),
+        (
+            "train tree-lstm --epochs 0",
+            "[--epochs] got '0'; expected a whole number, 1 or more; Change it.",
+        ),
+        ("train tree-lstm --epochs ten", "[--epochs] got 'ten'; expected a whole number"),
+        ("train tree-lstm --lr fast", "[--lr] got 'fast'; expected a number, 0 or more; Change"),
+        ("train tree-lstm --dropout 1", "expected a number, 0 or more and less than 1;"),
+        ("train tree-lstm --lr", "[vertexrt train] argument --lr: expected one argument;"),
+        ("eval", "[vertexrt eval] the following arguments are required: RUN;"),
+    ],
+)
+def test_wrong_words(words: str, text: str, capsys: pytest.CaptureFixture[str]) -> None:
+    assert text in complaint(words.split(), 2, capsys)
+
+
+def test_unknown_model(capsys: pytest.CaptureFixture[str]) -> None:
+    shown = complaint(["train", "tree-lst"], 2, capsys)
+    assert "'tree-lst'" in shown
+    assert "Nearest: 'tree-lstm'" in shown
+
+
+def test_no_model(capsys: pytest.CaptureFixture[str]) -> None:
+    shown = complaint(["train"], 2, capsys)
+    assert "[vertexrt train] no model was named; expected one of " in shown
+    assert "tree-lstm" in shown
+
+
+def test_unknown_data_set(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
+    out = tmp_path / "run"
+    shown = complaint(["train", "tree-lstm", "--data", "genrated", "--out", str(out)], 2, capsys)
+    assert "'genrated' is neither a data set nor a folder" in shown
+    assert "Nearest: 'generated'" in shown
+    assert not out.exists()
+
+
+def test_unknown_policy_and_device(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
+    data = write_trees(tmp_path / "data")
+    common = ["explain", "tree-lstm", "--data", str(data)]
+    assert "Nearest: 'frontier'" in complaint([*common, "--policy", "fronteer"], 2, capsys)
+    assert main([*common, "--device", "cpuu"]) in (1, 2)
+    assert "Nearest: 'cpu'" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    ("words", "text"),
+    [
+        ("train tree-fc --dropout 0.5", "[tree-fc] got --dropout, which tree-fc does not have;"),
+        ("train lstm-lm --task fine", "[lstm-lm] got --task, which lstm-lm does not have;"),
+        ("train tree-lstm --pieces 64", "[tree-lstm] got --pieces, which tree-lstm does not"),
+        (
+            "train tree-lstm --optimizer adam --momentum 0.9",
+            "[adam] got --momentum, which adam does not have; only sgd has a momentum; Leave it",
+        ),
+    ],
+)
+def test_options_that_would_be_ignored(
+    words: str, text: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert text in complaint(words.split(), 2, capsys)
+
+
+def test_a_run_folder_is_not_overwritten(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    out = tmp_path / "run"
+    out.mkdir()
+    (out / "note.txt").write_text("keep me")
+    shown = complaint(["train", "tree-lstm", "--out", str(out)], 2, capsys)
+    assert f"[--out] the folder {out} is not empty; expected a new or empty folder" in shown
+    assert f"continue that run with --resume {out}" in shown
+
+
+def test_a_run_folder_that_cannot_be_made(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    file = tmp_path / "file"
+    file.write_text("")
+    shown = complaint(["train", "tree-lstm", "--out", str(file / "run")], 2, capsys)
+    assert f"[--out] the run folder {file / 'run'} cannot be written (Not a directory)" in shown
+
+
+@pytest.mark.skipif(os.geteuid() == 0, reason="the superuser may write everywhere")
+def test_a_run_folder_that_may_not_be_written(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    locked = tmp_path / "locked"
+    locked.mkdir(mode=0o500)
+    shown = complaint(["train", "tree-lstm", "--out", str(locked)], 2, capsys)
+    assert "cannot be written (Permission denied)" in shown
+
+
+def test_data_are_read_before_a_folder_is_left_behind(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    data = write_trees(tmp_path / "data")
+    (data / "dev.txt").write_text("(3 (2 a) (2 b)\n")
+    assert train(data, tmp_path / "run") == 1
+    assert "dev.txt" in capsys.readouterr().err
+    assert not (tmp_path / "run").exists()
+
+
+def test_an_empty_data_set(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    data = write_trees(tmp_path / "data", train=0)
+    assert train(data, tmp_path / "run") == 1
+    shown = capsys.readouterr().err
+    assert "train.txt" in shown
+    assert "expected at least one tree" in shown
+
+
+def test_no_such_run(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    gone = tmp_path / "gone"
+    shown = complaint(["eval", str(gone)], 2, capsys)
+    assert f"[eval] there is no run {gone}; expected a run folder or a checkpoint file" in shown
+    shown = complaint(["train", "--resume", str(gone)], 2, capsys)
+    assert f"[--resume] there is no folder {gone}" in shown
+    gone.mkdir()
+    shown = complaint(["eval", str(gone)], 1, capsys)
+    assert "holds neither best.safetensors nor last.safetensors" in shown
+    shown = complaint(["train", "--resume", str(gone)], 1, capsys)
+    assert "holds no last.safetensors; expected the folder of a run that wrote a chec" in shown
+
+
+def test_help_of_every_command(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["--help"]) == 0
+    shown = capsys.readouterr().out
+    for command in COMMANDS:
+        assert f"\n    {command} " in shown
+        assert main([command, "--help"]) == 0
+        assert f"usage: vertexrt {command}" in capsys.readouterr().out
+    assert main([]) == 0
+    assert main(["--version"]) == 0
+    assert capsys.readouterr().out.endswith("vertexrt 0.1.0\n")
+
+
+def test_help_answers_at_once() -> None:
+    code = "import sys; from vertexrt.cli.main import main; main(['--help']); print(sys.modules)"
+    run = subprocess.run(
+        [sys.executable, "-c", code], cwd=ROOT, capture_output=True, text=True, check=True
+    )
+    for heavy in ("numba", "scipy", "networkx", "matplotlib", "tqdm"):
+        assert f"'{heavy}'" not in run.stdout
+    times = []
+    for _ in range(5):  # the best of five: other work on the machine is not our slowness
+        start = perf_counter()
+        subprocess.run([*COMMAND, "--help"], cwd=ROOT, capture_output=True, check=True)
+        times.append(perf_counter() - start)
+    assert min(times) < HELP_SECONDS
+
+
+def test_threads_reach_the_libraries(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.setenv("OPENBLAS_NUM_THREADS", "")
+    monkeypatch.setenv("OMP_NUM_THREADS", "")
+    assert main(["eval", str(tmp_path / "gone"), "--threads", "3"]) == 2
+    assert os.environ["OPENBLAS_NUM_THREADS"] == os.environ["OMP_NUM_THREADS"] == "3"
+
+
+def test_options_are_read() -> None:
+    options = parse(["train", "tree-lstm", "--clip-norm", "5", *SMALL])
+    assert (options.clip_norm, options.hidden, options.batch_size) == (5.0, 6, 8)
+    assert options.epochs is None  # not given: the model's default holds
+
+
+def test_a_reader_that_leaves_is_no_error() -> None:
+    pipe = subprocess.run(
+        f"{' '.join(COMMAND)} data list | true",
+        shell=True,
+        cwd=ROOT,
+        capture_output=True,
+        text=True,
+    )
+    assert pipe.stderr == ""
