@@ -79,6 +79,7 @@ def test_a_loss_that_is_not_finite_is_refused() -> None:
 def test_values_for_people() -> None:
     assert shown("root_accuracy", 0.456) == "root accuracy 45.60 %"
     assert shown("perplexity", 123.456) == "perplexity 123.46"
+    assert shown("loss", 2.5e30) == "loss 2.500e+30"
     assert Totals(loss=3.0, graphs=2).text("tree-fc") == "loss 1.5000"
 
 

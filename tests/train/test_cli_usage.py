@@ -148,9 +148,12 @@ def test_data_are_read_before_a_folder_is_left_behind(
 ) -> None:
     data = write_trees(tmp_path / "data")
     (data / "dev.txt").write_text("(3 (2 a) (2 b)\n")
-    assert train(data, tmp_path / "run") == 1
+    assert train(data, tmp_path / "runs" / "run") == 1
     assert "dev.txt" in capsys.readouterr().err
-    assert not (tmp_path / "run").exists()
+    assert not (tmp_path / "runs").exists()
+    (tmp_path / "own").mkdir()
+    assert train(data, tmp_path / "own") == 1
+    assert (tmp_path / "own").is_dir()  # it was not ours to remove
 
 
 def test_an_empty_data_set(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

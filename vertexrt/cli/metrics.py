@@ -19,6 +19,7 @@ PUSHES: dict[str, tuple[str, ...]] = {
     "tree-fc": ("loss",),
 }
 PERPLEXITY_CEILING = 700.0  # math.exp overflows above 709
+LONG = 1e6  # larger values are shown with an exponent
 
 
 @dataclass(slots=True)
@@ -145,6 +146,8 @@ def shown(name: str, value: float) -> str:
     """Return a value of metrics.jsonl in a form for people: `root accuracy 45.60 %`."""
     if name.endswith("accuracy"):
         return f"{name.replace('_', ' ')} {100 * value:.2f} %"
+    if abs(value) >= LONG:
+        return f"{name} {value:.3e}"
     return f"{name} {value:.2f}" if name == "perplexity" else f"{name} {value:.4f}"
 
 

@@ -29,9 +29,11 @@ class RunFolder:
 
     Attributes:
         path: the folder; it exists.
+        made: folders that did not exist before, the innermost first.
     """
 
     path: Path
+    made: tuple[Path, ...] = ()
 
     @property
     def last(self) -> Path:
@@ -73,9 +75,10 @@ class RunFolder:
         fresh.replace(self.metrics)
 
     def discard_if_empty(self) -> None:
-        """Remove the folder when the run ended before it wrote anything."""
-        if self.path.is_dir() and not any(self.path.iterdir()):
-            self.path.rmdir()
+        """Remove the folders that were made, when the run ended before it wrote anything."""
+        for folder in self.made:
+            if folder.is_dir() and not any(folder.iterdir()):
+                folder.rmdir()
 
 
 def fresh(out: str | None, model: str) -> RunFolder:
@@ -96,8 +99,9 @@ def fresh(out: str | None, model: str) -> RunFolder:
                 f"Give another one, or continue that run with --resume {path}",
             )
         )
+    made = tuple(folder for folder in (path, *path.parents) if not folder.exists())
     require_writable(path)
-    return RunFolder(path)
+    return RunFolder(path, made)
 
 
 def require_writable(path: Path) -> None:
