@@ -59,7 +59,7 @@ def test_eval_of_a_checkpoint_from_elsewhere(
 ) -> None:
     checkpoint = vrt.load_checkpoint(run / "best.safetensors")
     net = SimpleNamespace(parameters=checkpoint.parameters)
-    vrt.save_checkpoint(tmp_path / "own.safetensors", net, meta={"mine": 1})
+    vrt.save_checkpoint(tmp_path / "own.safetensors", net, meta={"format": 1})
     assert main(["eval", str(tmp_path / "own.safetensors")]) == 1
     shown = capsys.readouterr().err
     assert "it does not say how it was trained; expected a checkpoint written by `vert" in shown

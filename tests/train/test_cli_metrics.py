@@ -12,7 +12,7 @@ from vertexrt.cli import curve
 from vertexrt.cli.metrics import Totals, criterion, shown
 from vertexrt.cli.run_folder import RunFolder
 from vertexrt.cli.run_state import RunState
-from vertexrt.errors import NumericError
+from vertexrt.errors import CheckpointError, NumericError
 from vertexrt.graph import GraphBatch, InputGraph
 
 C = 3
@@ -113,6 +113,19 @@ def test_a_line_that_was_cut_off_is_left_out(tmp_path: Path) -> None:
     assert [record["epoch"] for record in folder.records()] == [1, 2]
     folder.keep(lambda record: record["epoch"] < 2)
     assert folder.metrics.read_text() == '{"epoch": 1, "split": "train"}\n'
+
+
+def test_metrics_that_cannot_be_read_or_written(tmp_path: Path) -> None:
+    folder = RunFolder(tmp_path)
+    folder.metrics.write_text('{"epoch": 1}\nnonsense\n')
+    with pytest.raises(CheckpointError, match=r"metrics.jsonl:2\] the line is not JSON"):
+        folder.records()
+    gone = RunFolder(tmp_path / "gone")
+    text = r"metrics.jsonl\] the metrics cannot be written \(No such file or directory\)"
+    with pytest.raises(CheckpointError, match=text):
+        gone.append([{"epoch": 1}])
+    with pytest.raises(CheckpointError, match=text):
+        gone.keep(lambda record: True)
 
 
 def test_the_curve(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

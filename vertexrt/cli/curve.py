@@ -47,8 +47,11 @@ def draw(folder: RunFolder) -> str | None:
         axes.grid(alpha=0.3)
         axes.legend()
     partial = folder.curve.with_suffix(".new.png")
-    figure.savefig(partial, dpi=120)
-    partial.replace(folder.curve)
+    try:
+        figure.savefig(partial, dpi=120)
+        partial.replace(folder.curve)
+    except OSError as error:
+        return f"no curve.png: it cannot be written ({error.strerror})"
     return None
 
 

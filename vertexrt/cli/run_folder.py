@@ -56,29 +56,67 @@ class RunFolder:
         return self.path / "curve.png"
 
     def append(self, records: Iterable[dict[str, Any]]) -> None:
-        """Add lines to the metrics."""
-        with self.metrics.open("a", encoding="utf-8") as file:
-            file.writelines(json.dumps(record) + "\n" for record in records)
+        """Add lines to the metrics.
+
+        Raises: CheckpointError, when they cannot be written.
+        """
+        try:
+            with self.metrics.open("a", encoding="utf-8") as file:
+                file.writelines(json.dumps(record) + "\n" for record in records)
+        except OSError as error:
+            raise self._unwritable(error) from error
 
     def records(self) -> list[dict[str, Any]]:
-        """Return the metrics written so far; a last line that was cut off is left out."""
+        """Return the metrics written so far; a last line that was cut off is left out.
+
+        Raises: CheckpointError, when a line is not JSON.
+        """
         if not self.metrics.exists():
             return []
-        lines = self.metrics.read_text(encoding="utf-8").splitlines(keepends=True)
-        return [json.loads(line) for line in lines if line.endswith("\n")]
+        found = []
+        lines = self.metrics.read_text(encoding="utf-8").split("\n")[:-1]
+        for number, line in enumerate(lines, 1):
+            try:
+                found.append(json.loads(line))
+            except json.JSONDecodeError as error:
+                raise CheckpointError(
+                    message(
+                        f"{self.metrics}:{number}",
+                        f"the line is not JSON ({error})",
+                        "expected the metrics of a run, unchanged",
+                        "Correct or remove the line",
+                    )
+                ) from error
+        return found
 
     def keep(self, wanted: Callable[[dict[str, Any]], bool]) -> None:
-        """Drop the lines that are not `wanted`, in one rename."""
+        """Drop the lines that are not `wanted`, in one rename.
+
+        Raises: CheckpointError, when the metrics cannot be read or written.
+        """
         text = "".join(json.dumps(record) + "\n" for record in self.records() if wanted(record))
         fresh = self.metrics.with_suffix(".jsonl.new")
-        fresh.write_text(text, encoding="utf-8")
-        fresh.replace(self.metrics)
+        try:
+            fresh.write_text(text, encoding="utf-8")
+            fresh.replace(self.metrics)
+        except OSError as error:
+            raise self._unwritable(error) from error
 
     def discard_if_empty(self) -> None:
         """Remove the folders that were made, when the run ended before it wrote anything."""
         for folder in self.made:
             if folder.is_dir() and not any(folder.iterdir()):
                 folder.rmdir()
+
+    def _unwritable(self, error: OSError) -> CheckpointError:
+        return CheckpointError(
+            message(
+                str(self.metrics),
+                f"the metrics cannot be written ({error.strerror})",
+                "expected a folder with room",
+                "Make room and continue with --resume",
+            )
+        )
 
 
 def fresh(out: str | None, model: str) -> RunFolder:

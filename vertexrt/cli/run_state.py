@@ -16,7 +16,7 @@ from vertexrt.cli.options import RunOptions
 from vertexrt.cli.session import Session, fingerprint
 from vertexrt.errors import CheckpointError, NumericError, message
 
-FORMAT = 1
+FORMAT = "vertexrt-train-1"  # tells these checkpoints from those of other programs
 
 
 @dataclass(slots=True)
