@@ -48,9 +48,8 @@ def compile(
     Raises: TraceError for a mistake in F, UsageError for an unknown option.
     """
     from vertexrt.api.network import Network  # these load numba: only who compiles pays for it
-    from vertexrt.engine.model import REDUCTIONS, CompiledModel, backend_named
+    from vertexrt.engine.model import POLICIES, REDUCTIONS, CompiledModel, backend_named
     from vertexrt.engine.variant import Passes
-    from vertexrt.scheduler import POLICIES
 
     for name, value, known in (
         ("engine", engine, ENGINES),

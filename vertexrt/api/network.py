@@ -31,7 +31,7 @@ Array = np.ndarray[Any, Any]
 
 @dataclass(frozen=True, slots=True)
 class Gradients:
-    """What `Network.backward` returns: gradients of parameters and of real pulled values, by name."""
+    """What `Network.backward` returns: gradients of parameters and real pulled values, by name."""
 
     parameters: dict[str, Array]
     pulled: dict[str, Array]

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from vertexrt.api.init import Initializer
+from vertexrt.api.trace import current_builder
 from vertexrt.errors import TraceError, message
 from vertexrt.ir.builder import Builder, Value
 
@@ -56,29 +57,27 @@ class Parameter:
     def __matmul__(self, x: Value) -> Value:
         return x.builder.emit("matmul", self, x, transpose=False)
 
-    def _lifted(self) -> Value:
-        from vertexrt.api.trace import current_builder
-
-        return self.as_value(current_builder())
-
     def __add__(self, other: Any) -> Value:
-        return self._lifted() + other
+        return current_builder().emit("add", self, other)
 
     __radd__ = __add__
 
     def __sub__(self, other: Any) -> Value:
-        return self._lifted() - other
+        return current_builder().emit("sub", self, other)
 
     def __rsub__(self, other: Any) -> Value:
-        return other - self._lifted()
+        return current_builder().emit("sub", other, self)
 
     def __mul__(self, other: Any) -> Value:
-        return self._lifted() * other
+        return current_builder().emit("mul", self, other)
 
     __rmul__ = __mul__
 
     def __truediv__(self, other: Any) -> Value:
-        return self._lifted() / other
+        return current_builder().emit("div", self, other)
+
+    def __rtruediv__(self, other: Any) -> Value:
+        return current_builder().emit("div", other, self)
 
     def __neg__(self) -> Value:
-        return -self._lifted()
+        return current_builder().emit("neg", self)

@@ -73,7 +73,7 @@ class Trace:
         self, params: dict[str, tuple[int, ...]], state: dict[str, int], arity: int | None
     ) -> Program:
         """Return the traced program with its declarations."""
-        pulls = []
+        pulls: list[Pull] = []
         nodes: list[Node] = []
         for node in self.builder.nodes:
             if node.op == "pull":

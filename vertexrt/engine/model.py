@@ -19,6 +19,7 @@ from vertexrt.ir.passes.place import place
 from vertexrt.ir.passes.stack import stack_parameters
 from vertexrt.ir.program import Program
 from vertexrt.kernels.layout import Backend
+from vertexrt.scheduler import POLICIES as POLICIES  # for the front end
 
 Array = np.ndarray[Any, Any]
 REDUCTIONS = ("graph", "vertex", "sum")

@@ -210,7 +210,7 @@ ROWS = [
         template="logsumexp",
         vjp=lambda s, d: [d * s.b.emit("exp", s.x[0] - s.out)],
     ),
-    # Negative log-likelihood: operands logits, label (absent: -1 gives 0), log of the partition sum.
+    # Negative log-likelihood of logits, label (absent: -1 gives 0) and log of the partition sum.
     Op(
         "nll",
         3,

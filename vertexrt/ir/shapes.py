@@ -17,30 +17,37 @@ Attrs = dict[str, Any]
 
 
 def constant(types: Types, attrs: Attrs) -> Type:
+    """Give a constant its declared shape; it is the same for every vertex."""
     return Type(tuple(attrs["shape"]), "float", Domain.PARAM)
 
 
 def declared(types: Types, attrs: Attrs) -> Type:
+    """Give a value per vertex its declared shape and element kind."""
     return Type(tuple(attrs["shape"]), attrs.get("dtype", "float"))
 
 
 def declared_param(types: Types, attrs: Attrs) -> Type:
+    """Give a parameter its declared shape."""
     return Type(tuple(attrs["shape"]), "float", Domain.PARAM)
 
 
 def declared_edge(types: Types, attrs: Attrs) -> Type:
+    """Give a value per child its declared shape."""
     return Type(tuple(attrs["shape"]), "float", Domain.EDGE)
 
 
 def scalar_vertex(types: Types, attrs: Attrs) -> Type:
+    """Give one real number per vertex."""
     return Type(())
 
 
 def scalar_param(types: Types, attrs: Attrs) -> Type:
+    """Give one real number for the whole batch."""
     return Type((), "float", Domain.PARAM)
 
 
 def nothing(types: Types, attrs: Attrs) -> Type:
+    """Give an effect no value; it runs in the domain of what it writes."""
     return Type((), "none", types[0].domain)
 
 
@@ -51,7 +58,7 @@ def _floats(types: Types) -> None:
 
 
 def elementwise(types: Types, attrs: Attrs) -> Type:
-    """Equal shapes, or a scalar against any shape."""
+    """Take equal shapes, or a scalar against any shape."""
     _floats(types)
     shape: tuple[int, ...] = ()
     for t in types:
@@ -63,7 +70,7 @@ def elementwise(types: Types, attrs: Attrs) -> Type:
 
 
 def to_shape(types: Types, attrs: Attrs) -> Type:
-    """A view of a row: `start`, where given, counts elements of the flat row."""
+    """Rearrange a row: `start`, where given, counts elements of the flat row."""
     _floats(types)
     shape = tuple(attrs["shape"])
     source, size = types[0], math.prod(shape)
@@ -76,6 +83,7 @@ def to_shape(types: Types, attrs: Attrs) -> Type:
 
 
 def concat(types: Types, attrs: Attrs) -> Type:
+    """Join values laid flat: the sizes add up to the declared shape."""
     _floats(types)
     shape = tuple(attrs["shape"])
     if not types or math.prod(shape) != sum(t.size for t in types):
@@ -84,16 +92,19 @@ def concat(types: Types, attrs: Attrs) -> Type:
 
 
 def to_edges(types: Types, attrs: Attrs) -> Type:
+    """Repeat a vertex's value for each of its children."""
     return Type(types[0].shape, "float", Domain.EDGE)
 
 
 def to_vertex(types: Types, attrs: Attrs) -> Type:
+    """Reduce a value per child to one per vertex."""
     if types[0].domain != Domain.EDGE:
         raise ShapeError("a value per child, from gather_all")
     return Type(types[0].shape)
 
 
 def row_scalar(types: Types, attrs: Attrs) -> Type:
+    """Reduce a vector to a number."""
     _floats(types)
     if not types[0].shape:
         raise ShapeError("a vector")
@@ -101,10 +112,12 @@ def row_scalar(types: Types, attrs: Attrs) -> Type:
 
 
 def like_first(types: Types, attrs: Attrs) -> Type:
+    """Give the type of the first operand."""
     return types[0]
 
 
 def nll(types: Types, attrs: Attrs) -> Type:
+    """Take logits [C], an integer label and the log of the partition sum: one number."""
     logits, label, _ = types
     if len(logits.shape) != 1 or logits.dtype != "float":
         raise ShapeError("logits of shape [C]")
@@ -114,6 +127,7 @@ def nll(types: Types, attrs: Attrs) -> Type:
 
 
 def embed(types: Types, attrs: Attrs) -> Type:
+    """Look up a row of a parameter [N, E]: [E]."""
     table, index = types
     if table.domain != Domain.PARAM or len(table.shape) != 2:
         raise ShapeError("a parameter of shape [N, E] to look up in")
@@ -123,6 +137,7 @@ def embed(types: Types, attrs: Attrs) -> Type:
 
 
 def matmul(types: Types, attrs: Attrs) -> Type:
+    """Multiply a parameter [M, N] and a vector [N], or each of several rows [K, N]: [M]."""
     w, x = types
     if w.domain != Domain.PARAM or len(w.shape) != 2 or x.dtype != "float":
         raise ShapeError("a parameter of shape [M, N] times a vector of shape [N]")
@@ -133,12 +148,15 @@ def matmul(types: Types, attrs: Attrs) -> Type:
 
 
 def outer(types: Types, attrs: Attrs) -> Type:
+    """Add up outer products over all rows: [M] and [N] give the parameter [M, N]."""
     return Type((types[0].shape[-1], types[1].shape[-1]), "float", Domain.PARAM)
 
 
 def sum_rows(types: Types, attrs: Attrs) -> Type:
+    """Add up over all rows: the result belongs to the batch."""
     return Type(types[0].shape, "float", Domain.PARAM)
 
 
 def to_param(types: Types, attrs: Attrs) -> Type:
+    """Give a sum over all rows its declared shape."""
     return Type(tuple(attrs["shape"]), "float", Domain.PARAM)

@@ -6,7 +6,7 @@ from vertexrt.errors import PlanError, message
 from vertexrt.ir.builder import ShapeError
 from vertexrt.ir.ops import OPS
 from vertexrt.ir.pretty import format_node
-from vertexrt.ir.program import Domain, Program, Type
+from vertexrt.ir.program import Program
 
 
 def verify(program: Program, where: str = "verify", placed: bool = False) -> Program:
@@ -56,14 +56,9 @@ def _fault(program: Program, k: int, placed: bool) -> str | None:
     if node.op == "const" and node.type.dtype == "int":
         return None  # an absent index, made by specialise
     try:
-        expected = row.shape([_settled(s.type) for s in sources], dict(node.attrs))
+        expected = row.shape([s.type for s in sources], dict(node.attrs))
     except ShapeError as error:
         return f"operands {[str(s.type) for s in sources]}; expected {error}"
     if (expected.shape, expected.dtype) != (node.type.shape, node.type.dtype):
         return f"has type {node.type}, its shape rule gives {expected}"
     return None
-
-
-def _settled(type_: Type) -> Type:
-    """Read a constant as a vertex value where a rule asks for one."""
-    return type_ if type_.domain != Domain.PARAM else type_

@@ -1,7 +1,7 @@
 """Render the scalar expressions of the op table in the language of a backend.
 
-The table writes an expression once, in Python syntax over x0, x1, ...; a dialect says how constants,
-choices and functions look in NumPy, numba or CUDA.
+The table writes an expression once, in Python syntax over x0, x1, ...; a dialect says how
+constants, choices and functions look in NumPy, numba or CUDA.
 """
 
 from __future__ import annotations

@@ -6,7 +6,7 @@ import vertexrt as vrt
 
 
 class LSTMLanguageModel(vrt.VertexFunction):
-    """Predict the next word (Hochreiter and Schmidhuber 1997, with forget gates; Zaremba et al. 2014).
+    """Predict the next word (Hochreiter and Schmidhuber 1997; Zaremba et al. 2014).
 
     The child in slot 0 is the word before. Pulls `word` and `label` (the next word); pushes
     `logits` and `loss`, so that exp of the mean loss is the perplexity.

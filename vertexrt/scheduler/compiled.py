@@ -39,7 +39,7 @@ def add_presence(bits: Array, index: Array, bit: int) -> None:
 
 @njit(cache=True, nogil=True)
 def classify(bits: Array, mask: int, known: Array, number: Array, out: Array) -> int:
-    """Number the kinds of vertices.
+    """Write the number of the kind of each vertex.
 
     Args:
         bits: [V] kinds as bits.
@@ -59,7 +59,7 @@ def classify(bits: Array, mask: int, known: Array, number: Array, out: Array) ->
                     last = k
                     break
             if last < 0:
-                return kind
+                return int(kind)
             value = number[last]
         out[v] = value
     return -1

@@ -2,8 +2,8 @@
 
 What ends a group is a product (it needs all rows of its operand) or a change between vertices and
 edges. Groups are numbered by how many of these lie on the longest path from the inputs, which
-makes every group convex: a path that leaves a group only reaches higher numbers. A node sits as late
-as its first reader allows, so that loads are not held over a product.
+makes every group convex: a path that leaves a group only reaches higher numbers. A node sits as
+late as its first reader allows, so that loads are not held over a product.
 
 Source: Cavs section 3.5 (fusion of elementwise operators); row reductions, gather and scatter join
 the groups here, since a group works row by row.
@@ -18,7 +18,18 @@ from vertexrt.ir.ops import OPS
 from vertexrt.ir.passes.specialise import keep_effect
 from vertexrt.ir.program import Domain, Node, Program, Stage
 
+LAZY_STAGES = (Stage.LAZY, Stage.LAZY_BACKWARD)
+
 Key = tuple[object, ...]  # names a tensor: ("state", "h"), ("value", 17), ("push", "loss"), ...
+
+
+@dataclass(frozen=True, slots=True)
+class Read:
+    """Where a value of an earlier stage lies: some elements of each row of a tensor."""
+
+    key: Key
+    start: int
+    width: int  # of the tensor's rows
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,7 +53,7 @@ class TaskProgram:
 
     Attributes:
         program: the program of the kind; positions below refer to it.
-        reads: position of a value of an earlier stage -> the tensor it lies in.
+        reads: position of a value of an earlier stage -> where it lies.
         homes: position -> the tensor of execution rows that it is written to.
         local: positions kept in a temporary with the rows of one task.
         steps: groups and products in order.
@@ -50,7 +61,7 @@ class TaskProgram:
 
     stage: Stage
     program: Program
-    reads: dict[int, Key]
+    reads: dict[int, Read]
     homes: dict[int, Key]
     local: frozenset[int]
     steps: tuple[Group | Product, ...]
@@ -70,23 +81,68 @@ def is_free(node: Node) -> bool:
     return OPS[node.op].role == "leaf" and node.op != "gather_parents"
 
 
-def key_of(program: Program, position: int) -> Key:
-    """Name the tensor in which a value lies that other stages read."""
+def own_tensor(program: Program, position: int) -> Read:
+    """Name the tensor in which a value lies: its state, or one of its own."""
     made = program.nodes[position]
+    size = max(made.type.size, 1)
     for node in program.nodes:
         if node.op == "scatter" and node.inputs[0] == position and node.stage == made.stage:
-            return TENSOR_OF_EFFECT["scatter"](node)
-    return ("value", made.origin)
+            return Read(TENSOR_OF_EFFECT["scatter"](node), 0, size)
+    return Read(("value", made.origin), 0, size)
+
+
+def read_from(program: Program, position: int, reader: Stage) -> Read:
+    """Say where a later stage reads a value.
+
+    A value that is a part of a stored concat (the gradient of one gate among those of all gates) is
+    read from there, and not stored twice, unless a product wants its rows alone. Lazy stages know
+    other facts and see other concats, so they always read the value's own tensor.
+    """
+    if reader not in LAZY_STAGES and not _read_alone(program, position):
+        for whole in _concats_with(program, position):
+            start = 0
+            for i in program.nodes[whole].inputs:
+                if i == position:
+                    own = own_tensor(program, whole)
+                    return Read(own.key, start, own.width)
+                start += program.nodes[i].type.size
+    return own_tensor(program, position)
+
+
+def _read_alone(program: Program, position: int) -> bool:
+    stage = program.nodes[position].stage
+    return any(
+        position in n.inputs and n.stage > stage and OPS[n.op].role in ("product", "effect")
+        for n in program.nodes
+    )
+
+
+def _concats_with(program: Program, position: int) -> list[int]:
+    """List the concats of a value that later path stages find in memory."""
+    made = program.nodes[position]
+    return [
+        k
+        for k, n in enumerate(program.nodes)
+        if n.op == "concat"
+        and n.stage == made.stage
+        and position in n.inputs
+        and any(
+            k in r.inputs and r.stage > n.stage and r.stage not in LAZY_STAGES
+            for r in program.nodes
+        )
+    ]
 
 
 def keep_across_stages(program: Program) -> Program:
-    """Add an effect `keep` for every value that a later stage reads and that is not a state."""
+    """Add an effect `keep` for every value that a later stage reads from a tensor of its own."""
     kept = {n["origin"] for n in program.nodes if n.op == "keep"}
     nodes = list(program.nodes)
     for position, node in enumerate(program.nodes):
-        if is_free(node) or key_of(program, position)[0] == "state" or node.origin in kept:
+        own = own_tensor(program, position)
+        if is_free(node) or own.key[0] == "state" or node.origin in kept:
             continue
-        if any(r.stage > node.stage and position in r.inputs for r in program.nodes):
+        stages = {r.stage for r in program.nodes if r.stage > node.stage and position in r.inputs}
+        if any(read_from(program, position, stage) == own for stage in stages):
             nodes.append(keep_effect(position, node, node.origin))
     return program.with_nodes(nodes)
 
@@ -116,7 +172,7 @@ def cut(program: Program, stage: Stage, fuse: bool = True) -> TaskProgram | None
             silent.add(k)  # what it reads adds into the gradient as it sums over the rows
     live = _live(program, stage, effects)
     reads = {
-        i: key_of(program, i)
+        i: read_from(program, i, stage)
         for k in live
         for i in nodes[k].inputs
         if i not in live and not is_free(nodes[i])
@@ -144,7 +200,7 @@ def _live(program: Program, stage: Stage, effects: list[int]) -> set[int]:
 
 
 def _times(program: Program, live: set[int], fuse: bool) -> dict[int, int]:
-    """Number the group of each node; a product of time t runs after group t."""
+    """Return the number of the group of each node; a product of time t runs after group t."""
     order = sorted(live)
     time: dict[int, int] = {}
     readers: dict[int, list[int]] = {k: [] for k in order}

@@ -38,8 +38,8 @@ def place(program: Program, eager: bool = True, lazy: bool = True) -> Program:
             Stage.PATH_BACKWARD if moved.get(s) and (behind[k] or backward[k]) else moved.get(s, s)
             for k, s in enumerate(stages)
         ]
-    nodes = [replace(n, stage=s, origin=k) for k, (n, s) in enumerate(zip(program.nodes, stages))]
-    return program.with_nodes(nodes)
+    placed = zip(program.nodes, stages, strict=True)
+    return program.with_nodes([replace(n, stage=s, origin=k) for k, (n, s) in enumerate(placed)])
 
 
 def _after(program: Program, *ops: str) -> list[bool]:

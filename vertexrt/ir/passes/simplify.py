@@ -31,7 +31,7 @@ ZERO_IF_ZERO = {
 
 
 def simplify(program: Program) -> Program:
-    """Return an equal program with fewer nodes: constants folded, equal nodes merged, dead ones gone."""
+    """Return an equal program with fewer nodes: constants folded, equal nodes merged."""
     return rewrite(program, simplified)
 
 

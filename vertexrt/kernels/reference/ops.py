@@ -129,14 +129,17 @@ def _state_rows(frame: Frame, node: Node, child: Array) -> Array:
 
 
 def const(frame: Frame, node: Node, x: Sequence[Array]) -> Array:
+    """Return one row with the constant in every element."""
     return np.full((1, max(node.type.size, 1)), node["value"])
 
 
 def param(frame: Frame, node: Node, x: Sequence[Array]) -> Array:
+    """Return a parameter as one row."""
     return frame.weight(node["name"], (1, max(node.type.size, 1)))
 
 
 def pull(frame: Frame, node: Node, x: Sequence[Array]) -> Array:
+    """Return the vertices' rows of a pulled array, zeros where absent; integers as they are."""
     name = node["name"]
     if node.type.dtype == "int":
         return frame.buffers.ints[frame.binding.ints[name]][frame.vertices][:, None]
@@ -147,18 +150,22 @@ def pull(frame: Frame, node: Node, x: Sequence[Array]) -> Array:
 
 
 def gather(frame: Frame, node: Node, x: Sequence[Array]) -> Array:
+    """Return the state of the child in a slot, zeros where it is absent."""
     return _state_rows(frame, node, _child(frame, node["slot"]))
 
 
 def gather_all(frame: Frame, node: Node, x: Sequence[Array]) -> Array:
+    """Return the state of the child of every edge, zeros for an empty slot."""
     return _state_rows(frame, node, frame.buffers.child_row[frame.edges])
 
 
 def present(frame: Frame, node: Node, x: Sequence[Array]) -> Array:
+    """Return 1 where the slot holds a child, else 0."""
     return (_child(frame, node["slot"]) >= 0).astype(float)[:, None]
 
 
 def has_pull(frame: Frame, node: Node, x: Sequence[Array]) -> Array:
+    """Return 1 where the vertex pulls a value, else 0."""
     name, b = node["name"], frame.buffers
     if name in frame.binding.ints:
         index = b.ints[frame.binding.ints[name]]
@@ -168,20 +175,24 @@ def has_pull(frame: Frame, node: Node, x: Sequence[Array]) -> Array:
 
 
 def degree(frame: Frame, node: Node, x: Sequence[Array]) -> Array:
+    """Return the number of children, at least 1."""
     has = frame.buffers.child_row[frame.edges] >= 0
     return np.maximum(np.bincount(frame.owner, has, len(frame.rows)), 1.0)[:, None]
 
 
 def loss_scale(frame: Frame, node: Node, x: Sequence[Array]) -> Array:
+    """Return the factor on the loss."""
     return np.full((1, 1), frame.buffers.loss_scale)
 
 
 def seed(frame: Frame, node: Node, x: Sequence[Array]) -> Array:
+    """Return the gradient that the user gave for a push."""
     table = frame.buffers.seeds[frame.binding.seeds[node["name"]]]
     return table.reshape(-1, max(node.type.size, 1))[frame.vertices]
 
 
 def gather_parents(frame: Frame, node: Node, x: Sequence[Array]) -> Array:
+    """Sum what the parents left on the edges that lead to each vertex, edges ascending."""
     b, size = frame.buffers, node.type.size
     first, end = b.parent_ptr[frame.rows], b.parent_ptr[frame.rows + 1]
     owner = np.repeat(np.arange(len(frame.rows)), end - first)
@@ -200,42 +211,51 @@ def gather_parents(frame: Frame, node: Node, x: Sequence[Array]) -> Array:
 
 
 def slice_(frame: Frame, node: Node, x: Sequence[Array]) -> Array:
+    """Return some elements of each row."""
     return x[0][:, node["start"] : node["start"] + max(node.type.size, 1)]
 
 
 def concat(frame: Frame, node: Node, x: Sequence[Array]) -> Array:
+    """Join the operands, row by row."""
     n = _count(frame, node)
     return np.concatenate([np.broadcast_to(part, (n, part.shape[1])) for part in x], axis=1)
 
 
 def spread(frame: Frame, node: Node, x: Sequence[Array]) -> Array:
+    """Repeat a number in every element of a row."""
     return np.broadcast_to(x[0], (len(x[0]), max(node.type.size, 1)))
 
 
 def to_edges(frame: Frame, node: Node, x: Sequence[Array]) -> Array:
+    """Repeat a vertex's row for each of its edges."""
     return x[0] if len(x[0]) == 1 != len(frame.rows) else x[0][frame.owner % len(x[0])]
 
 
 def reduce_sum(frame: Frame, node: Node, x: Sequence[Array]) -> Array:
-    return x[0].sum(axis=1, keepdims=True)
+    """Sum each row."""
+    return np.asarray(x[0].sum(axis=1, keepdims=True))
 
 
 def reduce_max(frame: Frame, node: Node, x: Sequence[Array]) -> Array:
-    return x[0].max(axis=1, keepdims=True)
+    """Return the largest element of each row."""
+    return np.asarray(x[0].max(axis=1, keepdims=True))
 
 
 def logsumexp(frame: Frame, node: Node, x: Sequence[Array]) -> Array:
+    """Return log(sum(exp(row))) without overflow."""
     top = x[0].max(axis=1, keepdims=True)
-    return top + np.log(np.exp(x[0] - top).sum(axis=1, keepdims=True))
+    return np.asarray(top + np.log(np.exp(x[0] - top).sum(axis=1, keepdims=True)))
 
 
 def nll(frame: Frame, node: Node, x: Sequence[Array]) -> Array:
+    """Return total - logits[label], 0 where the label is absent."""
     logits, label, total = x
     picked = np.take_along_axis(logits, np.maximum(label, 0).astype(np.int64), axis=1)
     return np.where(label >= 0, total - picked, 0.0)
 
 
 def nll_grad(frame: Frame, node: Node, x: Sequence[Array]) -> Array:
+    """Return d (softmax - onehot(label)), zeros where the label is absent."""
     logits, label, total, d = x
     softmax = np.exp(logits - total)
     hot = np.arange(logits.shape[1]) == label
@@ -243,6 +263,7 @@ def nll_grad(frame: Frame, node: Node, x: Sequence[Array]) -> Array:
 
 
 def segment_sum(frame: Frame, node: Node, x: Sequence[Array]) -> Array:
+    """Sum the rows of the edges of each vertex; empty slots do not count."""
     keep = frame.buffers.child_row[frame.edges] >= 0
     out = np.zeros((len(frame.rows), max(node.type.size, 1)), x[0].dtype)
     value = np.broadcast_to(x[0], (len(frame.edges), x[0].shape[1]))
@@ -251,6 +272,7 @@ def segment_sum(frame: Frame, node: Node, x: Sequence[Array]) -> Array:
 
 
 def segment_max(frame: Frame, node: Node, x: Sequence[Array]) -> Array:
+    """Return the largest over the edges of each vertex, zeros without children."""
     keep = frame.buffers.child_row[frame.edges] >= 0
     out = np.full((len(frame.rows), max(node.type.size, 1)), -np.inf, x[0].dtype)
     np.maximum.at(out, frame.owner[keep], x[0][keep])
@@ -261,12 +283,14 @@ def segment_max(frame: Frame, node: Node, x: Sequence[Array]) -> Array:
 
 
 def embed(frame: Frame, node: Node, x: Sequence[Array]) -> Array:
+    """Look up rows of a table, zeros where the index is absent."""
     table, index = x
     rows = table.reshape(-1, node.type.size)
     return np.where(index >= 0, rows[np.maximum(index[:, 0], 0)], 0.0)
 
 
 def embed_grad(frame: Frame, node: Node, x: Sequence[Array]) -> Array:
+    """Add each row to the row of the table that was looked up."""
     index, d = x
     out = np.zeros(node.type.shape, d.dtype)
     has = index[:, 0] >= 0
@@ -275,6 +299,7 @@ def embed_grad(frame: Frame, node: Node, x: Sequence[Array]) -> Array:
 
 
 def matmul(frame: Frame, node: Node, x: Sequence[Array]) -> Array:
+    """Multiply each row by a matrix, or by its transpose."""
     w = x[0]
     n = _count(frame, node)
     rows = np.broadcast_to(x[1], (n, x[1].shape[1])).reshape(
@@ -285,17 +310,21 @@ def matmul(frame: Frame, node: Node, x: Sequence[Array]) -> Array:
 
 
 def outer(frame: Frame, node: Node, x: Sequence[Array]) -> Array:
+    """Sum outer products over all rows."""
     m, k = node.type.shape
     n = max(len(x[0]), len(x[1]))
     d, y = (np.broadcast_to(v, (n, v.shape[1])) for v in x)
-    return d.reshape(-1, m).T @ y.reshape(-1, k)
+    return np.asarray(d.reshape(-1, m).T @ y.reshape(-1, k))
 
 
 def sum_rows(frame: Frame, node: Node, x: Sequence[Array]) -> Array:
-    return x[0].sum(axis=0, keepdims=True)
+    """Sum over all rows."""
+    return np.asarray(x[0].sum(axis=0, keepdims=True))
 
 
-FUNCTIONS: dict[str, Callable[[Frame, Node, Sequence[Array]], Array]] = {
+Function = Callable[[Frame, Node, Sequence[Array]], Array]
+
+FUNCTIONS: dict[str, Function] = {
     "const": const,
     "param": param,
     "pull": pull,
@@ -323,4 +352,5 @@ FUNCTIONS: dict[str, Callable[[Frame, Node, Sequence[Array]], Array]] = {
     "matmul": matmul,
     "outer": outer,
     "sum_rows": sum_rows,
-} | {name: scalar for name, row in OPS.items() if row.scalar is not None}
+    **{name: scalar for name, row in OPS.items() if row.scalar is not None},
+}
