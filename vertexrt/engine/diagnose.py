@@ -68,7 +68,7 @@ def find_not_finite(
             found.append(f"{node.op} of {who}{where}")
             raise _Found
 
-        executable = variant.executable
+        executable = variant.ready().executable
         assert isinstance(executable, ReferenceExecutable)
         executable.watch = watch
         worker = Worker(np.zeros_like(model.store.gradients))

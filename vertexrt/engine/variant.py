@@ -16,19 +16,27 @@ import numpy.typing as npt
 from vertexrt.config import config
 from vertexrt.errors import PlanError, message
 from vertexrt.ir.autodiff import differentiate
-from vertexrt.ir.passes.fuse import TaskProgram, cut, keep_across_stages
+from vertexrt.ir.passes.fuse import LAZY_STAGES, TaskProgram, cut, keep_across_stages
 from vertexrt.ir.passes.place import place
 from vertexrt.ir.passes.simplify import simplify, without_dropout
 from vertexrt.ir.passes.specialise import Atoms, find_atoms, specialise, without_effects
 from vertexrt.ir.passes.stack import stack_rows
 from vertexrt.ir.program import Program, Stage
 from vertexrt.ir.verify import verify
-from vertexrt.kernels.layout import Backend, Binding, Executable, fingerprint, tensor_uses
+from vertexrt.kernels.layout import (
+    Backend,
+    Binding,
+    Executable,
+    fingerprint,
+    tensor_uses,
+    uses_edges,
+)
 from vertexrt.memory.plan import Sharing, share
 from vertexrt.memory.tensors import TensorTable
 
+Int64 = npt.NDArray[np.int64]
+
 PATH_STAGES = (Stage.EAGER, Stage.PATH, Stage.PATH_BACKWARD, Stage.FINAL)
-LAZY_STAGES = (Stage.LAZY, Stage.LAZY_BACKWARD)
 
 
 @dataclass(frozen=True, slots=True)
@@ -90,9 +98,7 @@ class Variant:
     _numbers: dict[str, int] = field(default_factory=dict)
     _origins: dict[object, int] = field(default_factory=dict)
     _written: set[object] = field(default_factory=set)
-    _extent: dict[int, tuple[list[int], list[int]]] = field(default_factory=dict)
-    executable: Executable | None = None
-    sharing: Sharing | None = None
+    _ready: Ready | None = None
 
     def add_path_kind(self, bits: int) -> Kind:
         """Compile what vertices of a path kind do before, on and after the path."""
@@ -102,6 +108,7 @@ class Variant:
         program = _checked(keep_across_stages(program), "path kind")
         kind = Kind(bits, {s: self._add(program, s) for s in PATH_STAGES})
         self.path_kinds[bits] = kind
+        self._ready = None
         return kind
 
     def add_lazy_kind(self, bits: int) -> Kind:
@@ -123,23 +130,28 @@ class Variant:
         has_loss = any(program.nodes[n.inputs[0]].op != "const" for n in loss)
         kind = Kind(bits, {s: self._add(program, s) for s in LAZY_STAGES}, has_loss)
         self.lazy_kinds[bits] = kind
+        self._ready = None
         return kind
 
-    def load(self) -> None:
-        """Hand all task programs to the backend and share the buffers anew."""
+    def ready(self) -> Ready:
+        """Return what runs need of all kinds so far; made anew after a new kind."""
+        if self._ready is None:
+            self._check_reads()
+            self._ready = _make_ready(self)
+        return self._ready
+
+    def _check_reads(self) -> None:
         for task in self.tasks:
-            for i, key in task.reads.items():
-                if key not in self._written:
+            for i, read in task.reads.items():
+                if read.key not in self._written:
                     raise PlanError(
                         message(
                             "variant",
-                            f"stage {task.stage.name} reads %{i} from {key}, which nothing writes",
+                            f"stage {task.stage.name} reads %{i} from {read.key}, which nothing writes",
                             "every value that crosses stages is kept",
                             "report this as a bug",
                         )
                     )
-        self.sharing = share(self.table)
-        self.executable = self.backend.load(self.tasks, self.binding)
 
     def _origin(self, key: object) -> int:
         return self._origins.setdefault(key, len(self.program.nodes) + len(self._origins))
@@ -157,27 +169,54 @@ class Variant:
                 self.table.use(
                     key, self.table.specs[self.table.numbers[key]].size, False, Stage.FINAL
                 )
+        self._ready = None
         text = fingerprint(task)
         if text not in self._numbers:
             self._numbers[text] = len(self.tasks)
             self.tasks.append(task)
         return self._numbers[text]
 
-    def written_by(self, program: int) -> tuple[list[int], list[int]]:
-        """List the tensors that a task program writes: those of rows, those of edges."""
-        if program not in self._extent:
-            found = [u for u in tensor_uses(self.tasks[program]) if u[3]]
-            numbers = self.table.numbers
-            self._extent[program] = (
-                [numbers[key] for key, _, edges, _ in found if not edges],
-                [numbers[key] for key, _, edges, _ in found if edges],
-            )
-        return self._extent[program]
 
-    @property
-    def sizes(self) -> npt.NDArray[np.int64]:
-        """Return the elements a row of every tensor."""
-        return np.array([spec.size for spec in self.table], np.int64)
+@dataclass(frozen=True, slots=True)
+class Ready:
+    """A variant as the per-batch code wants it: an executable and flat arrays over its programs.
+
+    Arrays as in `launches.build_table`; `sizes`: elements a row of each tensor.
+    """
+
+    executable: Executable
+    sharing: Sharing
+    sizes: Int64
+    zero_elements: int
+    path_programs: Int64
+    lazy_programs: Int64
+    has_loss: npt.NDArray[np.bool_]
+    by_ranges: npt.NDArray[np.bool_]
+    scratch: Int64
+    writes_ptr: Int64
+    writes: Int64
+    edges: npt.NDArray[np.bool_]
+
+
+def _make_ready(variant: Variant) -> Ready:
+    tasks, table = variant.tasks, variant.table
+    executable = variant.backend.load(tasks, variant.binding)
+    written = [[table.numbers[u[0]] for u in tensor_uses(task) if u[3]] for task in tasks]
+    path, lazy = variant.path_kinds.values(), variant.lazy_kinds.values()
+    return Ready(
+        executable=executable,
+        sharing=share(table),
+        sizes=np.array([spec.size for spec in table], np.int64),
+        zero_elements=max((spec.size for spec in table), default=1),
+        path_programs=np.array([[k.programs[s] for k in path] for s in PATH_STAGES], np.int64),
+        lazy_programs=np.array([[k.programs[s] for k in lazy] for s in LAZY_STAGES], np.int64),
+        has_loss=np.array([k.has_loss for k in lazy], np.bool_),
+        by_ranges=np.array([uses_edges(task) for task in tasks], np.bool_),
+        scratch=np.array(executable.scratch, np.int64).reshape(-1, 3),
+        writes_ptr=np.cumsum([0] + [len(w) for w in written]).astype(np.int64),
+        writes=np.array([t for w in written for t in w], np.int64),
+        edges=np.array([spec.edges for spec in table], np.bool_),
+    )
 
 
 def _checked(program: Program, where: str, placed: bool = True) -> Program:

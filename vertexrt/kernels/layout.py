@@ -81,13 +81,17 @@ class Buffers:
 
 
 class Executable(Protocol):
-    """Task programs made ready to run by a backend."""
+    """Task programs made ready to run by a backend.
+
+    Attributes:
+        scratch: for each program the elements of temporary memory that a launch needs: for each
+            row, for each edge (both rounded up to 16), and once.
+    """
+
+    scratch: list[tuple[int, int, int]]
 
     def run(self, table: npt.NDArray[np.int64], buffers: Buffers) -> None:
         """Run the launches of a table in order."""
-
-    def temporary_elements(self, program: int, rows: int, edges: int) -> int:
-        """Return how many elements of scratch a launch of one program needs."""
 
 
 class Backend(Protocol):
@@ -118,8 +122,8 @@ def tensor_uses(program: TaskProgram) -> list[tuple[Key, int, bool, bool]]:
     def row(node: Node) -> tuple[int, bool]:
         return node.type.size, node.type.domain == Domain.EDGE
 
-    for position, key in program.reads.items():
-        found.append((key, *row(nodes[position]), False))
+    for position, read in program.reads.items():
+        found.append((read.key, read.width, row(nodes[position])[1], False))
     for position, key in program.homes.items():
         found.append((key, *row(nodes[position]), True))
     for k in task_nodes(program):
@@ -163,6 +167,11 @@ def task_nodes(program: TaskProgram) -> list[int]:
     for step in program.steps:
         found.extend(step.nodes if hasattr(step, "nodes") else (step.node,))
     return found
+
+
+def uses_edges(program: TaskProgram) -> bool:
+    """Tell whether a task program has values per edge, so that its rows must be contiguous."""
+    return any(program.program.nodes[k].type.domain == Domain.EDGE for k in task_nodes(program))
 
 
 def by_rows(stage: Stage) -> bool:

@@ -13,6 +13,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from vertexrt.memory.compiled import place_tensors
 from vertexrt.memory.tensors import TensorTable
 
 ALIGN = 16  # elements: 64 bytes in float32
@@ -87,14 +88,7 @@ def plan_memory(
         temporary_elements: the most that one task needs besides.
     Returns: offsets; the peak is known here, before the first kernel.
     """
-    starts = np.full(len(sharing.width), np.iinfo(np.int64).max, np.int64)
-    ends = np.zeros(len(sharing.width), np.int64)
-    np.minimum.at(starts, sharing.buffer, first_row)
-    np.maximum.at(ends, sharing.buffer, end_row)
-    rows = np.maximum(ends - np.minimum(starts, ends), 0)
-    space = -(-rows * sharing.width // ALIGN) * ALIGN
-    offsets = -(-zero_elements // ALIGN) * ALIGN + np.concatenate([[0], np.cumsum(space)])
-    own_start = np.minimum(starts, ends)[sharing.buffer]
-    base = offsets[:-1][sharing.buffer] - own_start * sizes
-    temporary = int(offsets[-1])
-    return MemoryPlan(base, temporary, temporary + temporary_elements)
+    base, end = place_tensors(
+        sharing.buffer, sharing.width, sizes, first_row, end_row, zero_elements, ALIGN
+    )
+    return MemoryPlan(base, end, end + temporary_elements)

@@ -88,6 +88,11 @@ def stack_rows(
 
 
 def _same_weight(program: Program, stages: Sequence[Stage]) -> list[list[int]]:
+    """Group independent products of one parameter.
+
+    Autodiff goes backwards, so the products of dF come in the reverse order of those of F; turned
+    round, their operands make the same rows, and rows that F has stacked need not be stacked again.
+    """
     groups: dict[Hashable, list[int]] = defaultdict(list)
     for k, node in enumerate(program.nodes):
         if node.op == "matmul" and node.stage in stages and len(node.type.shape) == 1:
@@ -96,7 +101,11 @@ def _same_weight(program: Program, stages: Sequence[Stage]) -> list[list[int]]:
             level = _products_below(program, k)
             key = (node.inputs[0], node["transpose"], node.stage, node.type.domain, level)
             groups[key].append(k)
-    return [members for members in groups.values() if len(members) > 1]
+    return [
+        members[::-1] if program.nodes[members[0]]["transpose"] else members
+        for members in groups.values()
+        if len(members) > 1
+    ]
 
 
 def _same_gradient(program: Program, stages: Sequence[Stage]) -> list[list[int]]:
@@ -110,7 +119,7 @@ def _same_gradient(program: Program, stages: Sequence[Stage]) -> list[list[int]]
             d, x = (program.nodes[i] for i in made.inputs)
             if len(d.type.shape) == len(x.type.shape) == 1 and d.type.domain == x.type.domain:
                 groups[node["name"], made.stage, d.type.domain].append(k)
-    return [members for members in groups.values() if len(members) > 1]
+    return [members[::-1] for members in groups.values() if len(members) > 1]
 
 
 def _products_below(program: Program, index: int) -> int:

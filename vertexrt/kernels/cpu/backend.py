@@ -78,7 +78,7 @@ class CpuExecutable:
     def __init__(self, programs: list[TaskProgram], binding: Binding) -> None:
         emitted = [emit(program, binding) for program in programs]
         self.sources = [source for source, *_ in emitted]
-        self.scratch = [tuple(sizes) for _, *sizes in emitted]
+        self.scratch = [(rows, edges, once) for _, rows, edges, once in emitted]
         modules = [load_source(source) for source in self.sources]
         driver = driver_source([module.__name__ for module in modules])
         self.driver: Any = load_source(driver).run
@@ -109,11 +109,6 @@ class CpuExecutable:
             b.params.dtype.type(b.loss_scale),
             np.uint32(b.random_seed),
         )
-
-    def temporary_elements(self, program: int, rows: int, edges: int) -> int:
-        """Return how many elements of scratch a launch of one program needs."""
-        per_row, per_edge, once = self.scratch[program]
-        return per_row * -(-rows // 16) * 16 + per_edge * -(-edges // 16) * 16 + once
 
 
 class CpuBackend:

@@ -9,6 +9,7 @@ A product becomes one BLAS call.
 from __future__ import annotations
 
 from collections import Counter
+from dataclasses import replace
 
 from vertexrt.ir.ops import OPS
 from vertexrt.ir.passes.fuse import TENSOR_OF_EFFECT, Group, Product, TaskProgram, is_free
@@ -53,8 +54,12 @@ class Emitter:
     def source(self) -> str:
         """Return the module: imports and one function `task`."""
         t = self.text
-        for i, key in self.task.reads.items():
-            self.place[i] = self._tensor(i, key)
+        for i, read in self.task.reads.items():
+            whole = self._tensor(i, read.key)
+            size = max(whole.size, 1)
+            self.place[i] = whole if read.width == size else replace(
+                whole, start=read.start, stride=read.width
+            )
         for i in sorted(self.task.local):
             edges = self.nodes[i].type.domain == Domain.EDGE
             self.place[i] = t.temporary(self.nodes[i].type.size, edges)
@@ -189,6 +194,34 @@ class Emitter:
     def _sum_over_edges(self, k: int, node: Node) -> None:
         """Add up (or take the largest of) rows of edges, in the order of the edges."""
         to, size = self.place[k], max(node.type.size, 1)
+        if node.op == "gather_parents" and to.row == "scratch" and not (
+            node["every"] and node["slots"]
+        ):
+            self._one_parent(k, node, to)
+            return
+        self._sum_rows_of_edges(k, node, to, size)
+
+    def _one_parent(self, k: int, node: Node, to: Location) -> None:
+        """Read the gradient where the one parent left it; add up only if there are several.
+
+        A root reads the row of zeros at the start of the arena.
+        """
+        size = node.type.size
+        tensor = self.binding.tensors[edge_key(node["field"], node["every"])]
+        t, name = self.text, f"q{k}"
+        t.line("p0 = parent_ptr[row]")
+        t.line("parents = parent_ptr[row + 1] - p0")
+        t.line(f"{name} = {to.base}")
+        t.line("if parents == 0:")
+        t.line(f"    {name} = 0")
+        t.line("elif parents == 1:")
+        t.line(f"    {name} = off[{tensor}] + parent_edge[p0] * {size}")
+        t.line("else:")
+        with t.indent():
+            self._sum_rows_of_edges(k, node, to, size)
+        self.place[k] = Location(name, size, "scratch")
+
+    def _sum_rows_of_edges(self, k: int, node: Node, to: Location, size: int) -> None:
         largest = node.op == "segment_max"
         self.text.line("first = True")
         for source, open_loop in self._edge_sources(k, node):

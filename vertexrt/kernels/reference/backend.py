@@ -34,6 +34,7 @@ class ReferenceExecutable:
     def __init__(self, programs: list[TaskProgram], binding: Binding) -> None:
         self.programs = programs
         self.binding = binding
+        self.scratch = [(0, 0, 0)] * len(programs)  # values live in NumPy arrays
         self.watch: Watch | None = None
 
     def run(self, table: npt.NDArray[np.int64], buffers: Buffers) -> None:
@@ -48,10 +49,6 @@ class ReferenceExecutable:
             frame = Frame(self.binding, buffers, rows, edges, owner)
             self._launch(self.programs[number], frame)
 
-    def temporary_elements(self, program: int, rows: int, edges: int) -> int:
-        """Return 0: values live in NumPy arrays."""
-        return 0
-
     def _launch(self, task: TaskProgram, frame: Frame) -> None:
         nodes = task.program.nodes
         values: dict[int, Array] = {}
@@ -60,10 +57,11 @@ class ReferenceExecutable:
         def tensor(key: Key) -> int:
             return self.binding.tensors[key]
 
-        for i, key in task.reads.items():
+        for i, read in task.reads.items():
             edges = nodes[i].type.domain == Domain.EDGE
             where = frame.edges if edges else frame.rows
-            values[i] = frame.read(tensor(key), max(nodes[i].type.size, 1), where)
+            whole = frame.read(tensor(read.key), read.width, where)
+            values[i] = whole[:, read.start : read.start + max(nodes[i].type.size, 1)]
         for k in task_nodes(task):
             node = nodes[k]
             if OPS[node.op].role == "effect":

@@ -1,0 +1,161 @@
+"""The compiled loop that turns a schedule into the launch table of a step.
+
+It runs for every minibatch: at batch 1 a step takes a millisecond, so Python objects per task would
+cost more than the arithmetic.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+from numba import njit
+
+from vertexrt.kernels.layout import COLUMNS
+
+Array = np.ndarray[Any, Any]
+
+
+
+@njit(cache=True, nogil=True)
+def build_table(
+    task_lo: Array,
+    task_kind: Array,
+    edge_ptr: Array,
+    order: Array,
+    lazy_kinds: Array,
+    path_programs: Array,
+    lazy_programs: Array,
+    has_loss: Array,
+    by_ranges: Array,
+    scratch: Array,
+    writes_ptr: Array,
+    writes: Array,
+    writes_edges: Array,
+) -> tuple[Array, int, Array, Array, Array, int, int]:
+    """List the launches of a step in order, and what they need.
+
+    Args:
+        task_lo, task_kind, edge_ptr, order: of the schedule.
+        lazy_kinds: [V] in the user's order.
+        path_programs: [4, path kinds] program of the eager, path, backward path and final stage, -1
+            for none.
+        lazy_programs: [2, lazy kinds] the same for the two lazy stages.
+        has_loss: [lazy kinds].
+        by_ranges: [programs] True where a program cannot take a list of rows (it uses edges).
+        scratch: [programs, 3] elements for each row, for each edge, and once.
+        writes_ptr, writes: CSR of the tensors that each program writes; writes_edges: [tensors].
+    Returns: the table; how many launches are forward; the rows of launches that take a list; the
+        first and end row of each tensor; the most scratch of one launch; rows that have a loss.
+    """
+    tasks, vertices, edges = len(task_kind), len(order), edge_ptr[-1]
+    kinds, lazy_count = path_programs.shape[1], lazy_programs.shape[1]
+    programs = len(scratch)
+    ranges = 0
+    for p in range(programs):
+        ranges += vertices if by_ranges[p] else 1
+    table = np.empty((2 * tasks + ranges + 1, COLUMNS), np.int64)
+    listed = np.empty(4 * vertices, np.int32)
+    count, used, forward, counted = 0, 0, 0, 0
+    program_of = np.empty(vertices, np.int32)
+    starts = np.empty(vertices, np.int32)
+    ends = np.empty(vertices, np.int32)
+
+    for phase in range(6):
+        if phase == 1 or phase == 4:  # tasks, one launch each
+            side = 1 if phase == 1 else 2
+            for t in range(tasks):
+                u = t if phase == 1 else tasks - 1 - t
+                p = path_programs[side, task_kind[u]]
+                if p >= 0:
+                    count = _launch(table, count, p, task_lo[u], task_lo[u + 1], edge_ptr)
+            continue
+        if phase == 3:
+            forward = count
+        # One launch a program over all its rows: mark the rows, then collect them.
+        if phase == 0 or phase == 5:
+            for t in range(tasks):
+                p = path_programs[0 if phase == 0 else 3, task_kind[t]]
+                for r in range(task_lo[t], task_lo[t + 1]):
+                    program_of[r] = p
+            first, last = _extent(path_programs[0 if phase == 0 else 3])
+        else:
+            for r in range(vertices):
+                kind = lazy_kinds[order[r]]
+                program_of[r] = lazy_programs[phase - 2, kind]
+                if phase == 2 and has_loss[kind]:
+                    counted += 1
+            first, last = _extent(lazy_programs[phase - 2])
+        for p in range(first, last + 1):
+            found, rows, inside = 0, 0, False
+            for r in range(vertices):
+                mine = program_of[r] == p
+                if mine and not inside:
+                    starts[found] = r
+                    found += 1
+                if mine:
+                    ends[found - 1] = r + 1
+                    rows += 1
+                inside = mine
+            if found == 0:
+                continue
+            if found == 1 or by_ranges[p]:
+                for k in range(found):
+                    count = _launch(table, count, p, starts[k], ends[k], edge_ptr)
+            else:
+                table[count] = 0
+                table[count, 0] = p
+                table[count, 1] = rows
+                table[count, 2] = -1
+                table[count, 3] = used
+                count += 1
+                for k in range(found):
+                    for r in range(starts[k], ends[k]):
+                        listed[used] = r
+                        used += 1
+
+    first_row = np.full(len(writes_edges), np.int64(2) ** 62, np.int64)
+    end_row = np.zeros(len(writes_edges), np.int64)
+    most = 0
+    for c in range(count):
+        p, n, lo, m = table[c, 0], table[c, 1], table[c, 2], table[c, 4]
+        need = (
+            scratch[p, 0] * ((n + 15) // 16 * 16)
+            + scratch[p, 1] * ((m + 15) // 16 * 16)
+            + scratch[p, 2]
+        )
+        most = max(most, need)
+        for w in range(writes_ptr[p], writes_ptr[p + 1]):
+            x = writes[w]
+            if writes_edges[x]:
+                first_row[x] = 0
+                end_row[x] = edges
+            elif lo < 0:
+                first_row[x] = 0
+                end_row[x] = vertices
+            else:
+                first_row[x] = min(first_row[x], lo)
+                end_row[x] = max(end_row[x], lo + n)
+    return table[:count], forward, listed[:used], first_row, end_row, most, counted
+
+
+@njit(cache=True, nogil=True)
+def _launch(table: Array, count: int, program: int, lo: int, hi: int, edge_ptr: Array) -> int:
+    table[count, 0] = program
+    table[count, 1] = hi - lo
+    table[count, 2] = lo
+    table[count, 3] = 0
+    table[count, 4] = edge_ptr[hi] - edge_ptr[lo]
+    table[count, 5] = edge_ptr[lo]
+    return count + 1
+
+
+@njit(cache=True, nogil=True)
+def _extent(programs: Array) -> tuple[int, int]:
+    """Return the smallest and the largest program of a stage, -1 aside."""
+    first, last = np.int64(2) ** 31, np.int64(-1)
+    for p in programs:
+        if p >= 0:
+            first = min(first, np.int64(p))
+            last = max(last, np.int64(p))
+    return first, last
