@@ -21,7 +21,8 @@ from vertexrt.graph import GraphBatch
 from vertexrt.kernels.layout import Buffers
 from vertexrt.memory.plan import MemoryPlan, plan_memory
 from vertexrt.scheduler import Schedule, make_schedule
-from vertexrt.scheduler.compiled import add_presence, classify, slot_bits
+from vertexrt.scheduler.compiled import add_presence, classify, inverse, slot_bits
+from vertexrt.scheduler.merge import Merged, merge_vertices
 
 Array = np.ndarray[Any, Any]
 Int64 = npt.NDArray[np.int64]
@@ -56,7 +57,9 @@ class Run:
 
     Attributes:
         table: launches; forward launches are the first `forward_launches` rows.
-        lazy_rows: rows whose loss counts.
+        user: [rows] the user's vertex of each row, the first of those that it stands for.
+        row_of: [V] the row of each of the user's vertices; weight: [rows] see `Buffers`.
+        with_loss: vertices whose loss counts.
     """
 
     variant: Variant
@@ -68,7 +71,10 @@ class Run:
     rows: Array
     plan: MemoryPlan
     zero_elements: int
-    lazy_rows: int
+    user: Array
+    row_of: Array
+    weight: Array
+    with_loss: int
 
 
 def prepare(variant: Variant, batch: GraphBatch, policy: str, dtype: npt.DTypeLike) -> Run:
@@ -84,16 +90,23 @@ def prepare(variant: Variant, batch: GraphBatch, policy: str, dtype: npt.DTypeLi
     path_kinds = _number(variant, bits, atoms.path, variant.path_kinds, variant.add_path_kind)
     lazy_kinds = _number(variant, bits, atoms.lazy, variant.lazy_kinds, variant.add_lazy_kind)
     ready = variant.ready()
-    schedule = make_schedule(batch, path_kinds, len(variant.path_kinds), policy)
-    table, forward, rows, first_row, end_row, scratch, counted = build_table(
+    graph: Merged | GraphBatch = batch
+    first = slice(None)
+    if variant.merges:
+        fields = inputs.ints + inputs.float_index
+        graph = merge_vertices(batch.child_ptr, batch.child, bits, fields)
+        first = graph.first
+    schedule = make_schedule(
+        graph.child_ptr, graph.child, path_kinds[first], len(variant.path_kinds), policy
+    )
+    table, forward, rows, first_row, end_row, scratch = build_table(
         schedule.task_lo,
         schedule.task_kind,
         schedule.edge_ptr,
         schedule.order,
-        lazy_kinds,
+        lazy_kinds[first],
         ready.path_programs,
         ready.lazy_programs,
-        ready.has_loss,
         ready.by_ranges,
         ready.scratch,
         ready.writes_ptr,
@@ -103,8 +116,25 @@ def prepare(variant: Variant, batch: GraphBatch, policy: str, dtype: npt.DTypeLi
     plan = plan_memory(
         ready.sharing, ready.sizes, first_row, end_row, ready.zero_elements, scratch
     )
+    user, row_of, weight = schedule.order, inverse(schedule.order), NO_ROWS.astype(dtype)
+    if isinstance(graph, Merged):
+        user = graph.first[user]
+        row_of = row_of[graph.of_vertex]
+        weight = graph.weight[schedule.order].astype(dtype)
     return Run(
-        variant, batch, inputs, schedule, table, forward, rows, plan, ready.zero_elements, counted
+        variant,
+        batch,
+        inputs,
+        schedule,
+        table,
+        forward,
+        rows,
+        plan,
+        ready.zero_elements,
+        user,
+        row_of,
+        weight,
+        int(np.count_nonzero(ready.has_loss[lazy_kinds])),
     )
 
 
@@ -143,8 +173,9 @@ def execute(
         params=store.values,
         gradients=worker.gradients,
         param_at=param_at,
+        weight=run.weight,
         rows=run.rows,
-        order=s.order,
+        order=run.user,
         edge_ptr=s.edge_ptr,
         child_row=s.child_row,
         edge_row=s.edge_row,
@@ -172,6 +203,4 @@ def read_rows(run: Run, data: Array, key: tuple[object, ...]) -> Array:
 
 def in_user_order(run: Run, rows: Array) -> Array:
     """Copy rows into the user's vertex order."""
-    out = np.empty_like(rows)
-    out[run.schedule.order] = rows
-    return out
+    return np.asarray(rows[run.row_of])

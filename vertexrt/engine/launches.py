@@ -26,13 +26,12 @@ def build_table(
     lazy_kinds: Array,
     path_programs: Array,
     lazy_programs: Array,
-    has_loss: Array,
     by_ranges: Array,
     scratch: Array,
     writes_ptr: Array,
     writes: Array,
     writes_edges: Array,
-) -> tuple[Array, int, Array, Array, Array, int, int]:
+) -> tuple[Array, int, Array, Array, Array, int]:
     """List the launches of a step in order, and what they need.
 
     Args:
@@ -41,12 +40,11 @@ def build_table(
         path_programs: [4, path kinds] program of the eager, path, backward path and final stage, -1
             for none.
         lazy_programs: [2, lazy kinds] the same for the two lazy stages.
-        has_loss: [lazy kinds].
         by_ranges: [programs] True where a program cannot take a list of rows (it uses edges).
         scratch: [programs, 3] elements for each row, for each edge, and once.
         writes_ptr, writes: CSR of the tensors that each program writes; writes_edges: [tensors].
     Returns: the table; how many launches are forward; the rows of launches that take a list; the
-        first and end row of each tensor; the most scratch of one launch; rows that have a loss.
+        first and end row of each tensor; the most scratch of one launch.
     """
     tasks, vertices, edges = len(task_kind), len(order), edge_ptr[-1]
     kinds, lazy_count = path_programs.shape[1], lazy_programs.shape[1]
@@ -56,7 +54,7 @@ def build_table(
         ranges += vertices if by_ranges[p] else 1
     table = np.empty((2 * tasks + ranges + 1, COLUMNS), np.int64)
     listed = np.empty(4 * vertices, np.int32)
-    count, used, forward, counted = 0, 0, 0, 0
+    count, used, forward = 0, 0, 0
     program_of = np.empty(vertices, np.int32)
     starts = np.empty(vertices, np.int32)
     ends = np.empty(vertices, np.int32)
@@ -81,10 +79,7 @@ def build_table(
             first, last = _extent(path_programs[0 if phase == 0 else 3])
         else:
             for r in range(vertices):
-                kind = lazy_kinds[order[r]]
-                program_of[r] = lazy_programs[phase - 2, kind]
-                if phase == 2 and has_loss[kind]:
-                    counted += 1
+                program_of[r] = lazy_programs[phase - 2, lazy_kinds[order[r]]]
             first, last = _extent(lazy_programs[phase - 2])
         for p in range(first, last + 1):
             found, rows, inside = 0, 0, False
@@ -136,7 +131,7 @@ def build_table(
             else:
                 first_row[x] = min(first_row[x], lo)
                 end_row[x] = max(end_row[x], lo + n)
-    return table[:count], forward, listed[:used], first_row, end_row, most, counted
+    return table[:count], forward, listed[:used], first_row, end_row, most
 
 
 @njit(cache=True, nogil=True)

@@ -188,10 +188,11 @@ def push_shape(program: Program, name: str) -> tuple[int, ...]:
 
 def total_loss(runs: Sequence[Run], arenas: Sequence[Array]) -> float:
     """Sum the push `loss` over all vertices, in float64 and in execution order."""
-    return math.fsum(
-        float(read_rows(run, data, ("push", "loss")).sum(dtype=np.float64))
-        for run, data in zip(runs, arenas, strict=True)
-    )
+    total = []
+    for run, data in zip(runs, arenas, strict=True):
+        rows = read_rows(run, data, ("push", "loss"))[:, 0].astype(np.float64)
+        total.append(float(rows @ run.weight) if len(run.weight) else float(rows.sum()))
+    return math.fsum(total)
 
 
 def loss_scale(reduction: str, batch: GraphBatch, runs: Sequence[Run]) -> float:
@@ -199,7 +200,7 @@ def loss_scale(reduction: str, batch: GraphBatch, runs: Sequence[Run]) -> float:
     if reduction == "graph":
         return 1.0 / batch.num_graphs
     if reduction == "vertex":
-        return 1.0 / max(1, sum(run.lazy_rows for run in runs))
+        return 1.0 / max(1, sum(run.with_loss for run in runs))
     return 1.0
 
 

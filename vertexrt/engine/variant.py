@@ -48,6 +48,7 @@ class Passes:
     lazy: bool = True
     stack: bool = True
     fuse: bool = True
+    merge: bool = True
 
 
 @dataclass(frozen=True, slots=True)
@@ -91,6 +92,7 @@ class Variant:
     backend: Backend
     binding: Binding
     passes: Passes
+    merges: bool  # identical vertices are computed once
     table: TensorTable = field(default_factory=TensorTable)
     tasks: list[TaskProgram] = field(default_factory=list)
     path_kinds: dict[int, Kind] = field(default_factory=dict)
@@ -240,9 +242,10 @@ def make_variant(
     program = without_effects(function, lambda n: n.op == "push" and n["name"] not in wanted)
     if not use.backward:
         program = without_dropout(program)
+    merges = passes.merge and not use.seeds and not program.find("dropout")
     if use.backward:
         seeds = set(use.seeds) | ({"loss"} if use.loss else set())
-        program = differentiate(program, seeds, use.pulls, scaled_loss=use.loss)
+        program = differentiate(program, seeds, use.pulls, use.loss, weighted=merges)
     program = simplify(_checked(program, "autodiff", placed=False))
     program = place(program, eager=passes.eager, lazy=passes.lazy)
     _checked(program, "place")
@@ -257,4 +260,4 @@ def make_variant(
         seeds={name: k for k, name in enumerate(sorted(use.seeds))},
     )
     atoms = find_atoms(program, passes.specialise)
-    return Variant(program, use, atoms, backend, binding, passes, table)
+    return Variant(program, use, atoms, backend, binding, passes, merges, table)

@@ -20,6 +20,7 @@ def differentiate(
     seeds: Collection[str],
     pulls: Collection[str] = (),
     scaled_loss: bool = True,
+    weighted: bool = False,
 ) -> Program:
     """Append the backward pass to a forward program.
 
@@ -27,20 +28,27 @@ def differentiate(
         program: F.
         seeds: names of pushes whose gradient is given, by the array passed to `backward`.
         scaled_loss: the gradient of the push `loss` is the loss scale of the step instead.
+        weighted: a vertex may stand for several, so that its loss counts `weight` times.
         pulls: names of real pulled values whose gradient is wanted.
 
     Returns: F and dF in one program. Gradients leave by the effects `param_grad`, `pull_grad`,
         `scatter_child` (slot by slot) and `scatter_children` (from `gather_all`).
     """
-    return _Backward(program, frozenset(seeds), frozenset(pulls), scaled_loss).run()
+    return _Backward(program, frozenset(seeds), frozenset(pulls), scaled_loss, weighted).run()
 
 
 class _Backward:
     def __init__(
-        self, program: Program, seeds: frozenset[str], pulls: frozenset[str], scaled_loss: bool
+        self,
+        program: Program,
+        seeds: frozenset[str],
+        pulls: frozenset[str],
+        scaled_loss: bool,
+        weighted: bool,
     ) -> None:
         self.program = program
         self.scaled_loss = scaled_loss
+        self.weighted = weighted
         self.seeds = seeds
         self.pulls = pulls
         self.b = Builder(program.nodes)
@@ -81,7 +89,8 @@ class _Backward:
             return
         if node.op == "push" and node["name"] in self.seeds:
             if node["name"] == "loss" and self.scaled_loss:
-                self._add(source, self.b.emit("loss_scale"))
+                d = self.b.emit("loss_scale")
+                self._add(source, d * self.b.emit("weight") if self.weighted else d)
             else:
                 self._add(source, self.b.emit("seed", name=node["name"], shape=node["shape"]))
         elif node.op == "scatter":

@@ -103,6 +103,8 @@ ROWS = [
     Op("has_pull", 0, "leaf", shapes.scalar_vertex, template="has_pull"),
     Op("degree", 0, "leaf", shapes.scalar_vertex, template="degree"),
     Op("loss_scale", 0, "leaf", shapes.scalar_param, template="loss_scale"),
+    # How many identical vertices of the batch a merged one stands for.
+    Op("weight", 0, "leaf", shapes.scalar_vertex, template="weight"),
     Op("seed", 0, "leaf", shapes.declared, template="seed_rows"),
     Op("gather_parents", 0, "leaf", shapes.declared, template="gather_parents"),
     # Elementwise arithmetic.

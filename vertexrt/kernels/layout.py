@@ -50,6 +50,7 @@ class Buffers:
         base: [tensors] int64, element of row 0 of each tensor.
         temporary: element at which the running task's temporaries start.
         params, gradients: flat parameter store; param_at: [names] int64 offsets.
+        weight: [rows] how many of the user's vertices each row stands for, as reals.
         rows: [*] execution rows of launches that are not contiguous.
         order, edge_ptr, child_row, edge_row, parent_ptr, parent_edge: the schedule's.
         user_edge: [V + 1] first edge of each of the user's vertices (dropout counts by it).
@@ -64,6 +65,7 @@ class Buffers:
     params: Array
     gradients: Array
     param_at: Array
+    weight: Array
     rows: Array
     order: Array
     edge_ptr: Array

@@ -192,6 +192,15 @@ def _by_depth(
 
 
 @njit(cache=True, nogil=True)
+def inverse(order: Array) -> Array:
+    """Return the inverse of a permutation."""
+    out = np.empty(len(order), np.int32)
+    for r in range(len(order)):
+        out[order[r]] = r
+    return out
+
+
+@njit(cache=True, nogil=True)
 def renumber(
     child_ptr: Array, child: Array, order: Array
 ) -> tuple[Array, Array, Array, Array, Array]:

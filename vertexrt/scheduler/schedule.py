@@ -20,7 +20,6 @@ import numpy as np
 import numpy.typing as npt
 
 from vertexrt.errors import UsageError, message, nearest
-from vertexrt.graph import GraphBatch
 from vertexrt.scheduler import compiled
 
 POLICIES = ("frontier", "depth", "agenda", "serial")
@@ -33,7 +32,7 @@ class Schedule:
     """Batching tasks of one batch, and its graphs renumbered by row.
 
     Attributes:
-        order: [V] the user's vertex in each row.
+        order: [V] the vertex in each row.
         task_lo: [T + 1] first row of each task.
         task_kind: [T] kind of each task's vertices.
         edge_ptr: [V + 1] first edge of each row; edge `edge_ptr[row] + slot` is that slot's.
@@ -70,12 +69,12 @@ class Schedule:
 
 
 def make_schedule(
-    batch: GraphBatch, kinds: Int32, num_kinds: int, policy: str = "frontier"
+    child_ptr: Int32, child: Int32, kinds: Int32, num_kinds: int, policy: str = "frontier"
 ) -> Schedule:
     """Batch the vertices of all graphs into tasks.
 
     Args:
-        batch: acyclic graphs.
+        child_ptr, child: CSR of the children, without cycles.
         kinds: [V] kind of each vertex, 0 <= kind < num_kinds.
         policy: one of POLICIES.
     Returns: a schedule in which each vertex is in exactly one task, after its children.
@@ -91,9 +90,9 @@ def make_schedule(
             )
         )
     order, task_lo, task_kind = compiled.order_tasks(
-        batch.child_ptr, batch.child, kinds, num_kinds, POLICIES.index(policy)
+        child_ptr, child, kinds, num_kinds, POLICIES.index(policy)
     )
-    assert len(order) == batch.num_vertices, "a cycle got past the graph's validation"
+    assert len(order) == len(child_ptr) - 1, "a cycle got past the graph's validation"
     return Schedule(
-        order, task_lo, task_kind, *compiled.renumber(batch.child_ptr, batch.child, order)
+        order, task_lo, task_kind, *compiled.renumber(child_ptr, child, order)
     )

@@ -95,6 +95,7 @@ class CpuExecutable:
             b.params,
             b.gradients,
             b.param_at,
+            b.weight,
             b.order,
             b.edge_ptr,
             b.child_row,

@@ -25,7 +25,7 @@ from vertexrt.kernels.layout import (
 from vertexrt.kernels.render import NUMBA, render
 
 ARGUMENTS = (
-    "n, lo, at, m, elo, rows, ar, off, tmp, pv, pg, po, order, edge_ptr, child_row, edge_row, "
+    "n, lo, at, m, elo, rows, ar, off, tmp, pv, pg, po, weight, order, edge_ptr, child_row, edge_row, "
     "parent_ptr, parent_edge, user_edge, ints, floats, findex, seeds, scale, seed"
 )
 
@@ -323,6 +323,8 @@ class Emitter:
             return f"F({node['value']!r})"
         if node.op == "loss_scale":
             return "scale"
+        if node.op == "weight":
+            return "load(weight, row)"
         if node.op == "param":
             base = t.row_value(f"p{k}", f"po[{self.binding.params[node['name']]}]")
             return f"load(pv, {base})" if bare else f"load(pv, {base} + {j})"

@@ -185,6 +185,11 @@ def loss_scale(frame: Frame, node: Node, x: Sequence[Array]) -> Array:
     return np.full((1, 1), frame.buffers.loss_scale)
 
 
+def weight(frame: Frame, node: Node, x: Sequence[Array]) -> Array:
+    """How many of the user's vertices each row stands for."""
+    return np.asarray(frame.buffers.weight[frame.rows][:, None])
+
+
 def seed(frame: Frame, node: Node, x: Sequence[Array]) -> Array:
     """Return the gradient that the user gave for a push."""
     table = frame.buffers.seeds[frame.binding.seeds[node["name"]]]
@@ -334,6 +339,7 @@ FUNCTIONS: dict[str, Function] = {
     "has_pull": has_pull,
     "degree": degree,
     "loss_scale": loss_scale,
+    "weight": weight,
     "seed": seed,
     "gather_parents": gather_parents,
     "slice": slice_,
