@@ -126,10 +126,11 @@ class CompiledModel:
                 runs[k], self.store, self.workers[k], self.param_at, part=parts[k], **own
             )
 
-        if len(runs) == 1 or self._pool is None:
-            return [one(k) for k in range(len(runs))]
-        waiting = [self._pool.submit(one, k) for k in range(1, len(runs))]
-        return [one(0), *(w.result() for w in waiting)]
+        with self.backend.alone():
+            if len(runs) == 1 or self._pool is None:
+                return [one(k) for k in range(len(runs))]
+            waiting = [self._pool.submit(one, k) for k in range(1, len(runs))]
+            return [one(0), *(w.result() for w in waiting)]
 
     def begin_gradients(self) -> None:
         """Clear the gradients of the last step."""

@@ -7,6 +7,7 @@ the arrays of one minibatch; a launch table lists the task programs to run, one 
 from __future__ import annotations
 
 from collections.abc import Mapping
+from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from typing import Any, Protocol
 
@@ -100,6 +101,9 @@ class Backend(Protocol):
     """A device that runs task programs."""
 
     name: str
+
+    def alone(self) -> AbstractContextManager[object]:
+        """Return what holds while workers run side by side: one thread of BLAS each, for one."""
 
     def load(self, programs: list[TaskProgram], binding: Binding) -> Executable:
         """Make task programs ready; may compile, and may reuse what is in the disk cache."""

@@ -7,6 +7,7 @@ launch by launch. `watch` sees every value; that is how the origin of a NaN is f
 from __future__ import annotations
 
 from collections.abc import Callable
+from contextlib import AbstractContextManager, nullcontext
 
 import numpy as np
 import numpy.typing as npt
@@ -102,6 +103,10 @@ class ReferenceBackend:
     """NumPy, node by node."""
 
     name = "reference"
+
+    def alone(self) -> AbstractContextManager[object]:
+        """Change nothing: the reference may use all threads of BLAS."""
+        return nullcontext()
 
     def load(self, programs: list[TaskProgram], binding: Binding) -> ReferenceExecutable:
         """Take the task programs as they are."""
