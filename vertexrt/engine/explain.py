@@ -1,0 +1,168 @@
+"""Explain what became of a vertex function, and what a batch of it costs."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+
+from vertexrt.engine.batched import Run
+from vertexrt.engine.model import CompiledModel
+from vertexrt.engine.variant import LAZY_STAGES, PATH_STAGES, Kind, Use, Variant
+from vertexrt.graph import GraphBatch
+from vertexrt.ir.ops import OPS
+from vertexrt.ir.passes.fuse import Group, TaskProgram
+from vertexrt.ir.pretty import STAGE_WORD, format_node, format_program
+from vertexrt.ir.program import Domain, Program, Stage
+from vertexrt.kernels.layout import EDGES, PROGRAM, ROWS
+
+
+def training_use(model: CompiledModel) -> Use:
+    """Return training on the loss, or inference where F has none."""
+    pushes = frozenset(n["name"] for n in model.function.nodes if n.op == "push")
+    if "loss" in pushes:
+        return Use(frozenset({"loss"}), loss=True)
+    return Use(pushes)
+
+
+def explain_function(model: CompiledModel) -> str:
+    """Print F, dF with the stage of every node, and the kernels of the kinds met so far."""
+    variant = model.variant(training_use(model))
+    lines = ["F", format_program(model.function), ""]
+    lines += ["F and dF, each node with the stage in which it runs", _stages(variant.program)]
+    if variant.path_kinds:
+        lines += ["", "Kinds of vertices, and the kernels of each stage"]
+        for kind in variant.path_kinds.values():
+            name = variant.atoms.describe(kind.bits, variant.atoms.path)
+            lines += _kind(variant, f"path kind {name}", kind, PATH_STAGES)
+        for kind in variant.lazy_kinds.values():
+            name = variant.atoms.describe(kind.bits, variant.atoms.lazy)
+            lines += _kind(variant, f"lazy kind {name}", kind, LAZY_STAGES)
+        lines += ["", "Dynamic tensors: elements a row of each vertex (V) or edge (E), and life"]
+        lines += [f"  {spec.describe()}" for spec in variant.table]
+    else:
+        lines += ["", "No batch yet, so no kind of vertex is known."]
+    return "\n".join(lines)
+
+
+def _stages(program: Program) -> str:
+    lines = []
+    for stage in Stage:
+        mine = [k for k, n in enumerate(program.nodes) if n.stage == stage]
+        if mine:
+            products = sum(OPS[program.nodes[k].op].role == "product" for k in mine)
+            lines.append(f"  {STAGE_WORD[stage]}: {len(mine)} nodes, {products} products")
+            lines += ["    " + format_node(k, program.nodes[k]) for k in mine]
+    return "\n".join(lines)
+
+
+def _kind(variant: Variant, title: str, kind: Kind, stages: Sequence[Stage]) -> list[str]:
+    lines = [f"  {title}"]
+    for stage in stages:
+        number = kind.programs[stage]
+        if number < 0:
+            continue
+        task = variant.tasks[number]
+        lines.append(f"    {STAGE_WORD[stage]} (task program {number})")
+        for step in task.steps:
+            lines.append("      " + _step(task, step))
+    return lines
+
+
+def _step(task: TaskProgram, step: object) -> str:
+    nodes = task.program.nodes
+    if isinstance(step, Group):
+        names = [nodes[k].op for k in step.nodes]
+        what = "edges" if step.domain == Domain.EDGE else "rows"
+        return f"fused over {what}: {' '.join(names)}"
+    node = nodes[step.node]  # type: ignore[attr-defined]
+    shapes = " ".join(str(nodes[i].type) for i in node.inputs)
+    return f"product: {node.op} {shapes} -> {node.type}"
+
+
+def explain_batch(model: CompiledModel, batch: GraphBatch) -> str:
+    """Print what training on a batch costs: tasks, FLOPs, peak bytes, kernel calls."""
+    use = training_use(model)
+    runs = model.prepare(use, batch)
+    lines = [
+        f"{batch.num_graphs} graphs, {batch.num_vertices} vertices, {batch.num_edges} edges, "
+        f"policy {model.policy}, {len(runs)} worker{'s' if len(runs) > 1 else ''}"
+    ]
+    for number, run in enumerate(runs):
+        if len(runs) > 1:
+            lines.append(f"worker {number}")
+        lines += ["  " + line for line in _run(model, run)]
+    return "\n".join(lines)
+
+
+def _run(model: CompiledModel, run: Run) -> list[str]:
+    s = run.schedule
+    rows = np.diff(s.task_lo)
+    quartiles = np.percentile(rows, [0, 25, 50, 75, 100]).astype(int).tolist()
+    groups, products = kernel_calls(run)
+    names = [
+        run.variant.atoms.describe(k.bits, run.variant.atoms.path)
+        for k in run.variant.path_kinds.values()
+    ]
+    lines = [
+        f"levels: {count_levels(run)}",
+        f"rows: {len(s.order)} of {run.batch.num_vertices} vertices, identical ones once"
+        if run.variant.merges
+        else f"rows: {len(s.order)}, one a vertex",
+        f"batching tasks: {s.num_tasks}; rows a task (min, quartiles, max): {quartiles}",
+    ]
+    for k, name in enumerate(names):
+        mine = rows[s.task_kind == k]
+        if len(mine):
+            lines.append(f"  kind {name}: {len(mine)} tasks, {int(mine.sum())} rows")
+    forward = flops(run, forward=True)
+    lines += [
+        f"FLOPs of products: {forward + flops(run, forward=False):.3e} (forward {forward:.3e})",
+        f"peak of the arena: {run.plan.arena_bytes(model.store.dtype):,} bytes; "
+        f"parameters and gradients: {2 * model.store.values.nbytes:,} bytes",
+        f"launches: {len(run.table)}; kernel calls: {groups} fused groups, {products} products",
+    ]
+    return lines
+
+
+def count_levels(run: Run) -> int:
+    """Count the levels of the graphs: vertices on the longest path to a leaf."""
+    s = run.schedule
+    level = np.ones(len(s.order), np.int64)
+    for t in range(s.num_tasks):  # children lie in earlier tasks
+        lo, hi = s.task_lo[t], s.task_lo[t + 1]
+        edges = slice(s.edge_ptr[lo], s.edge_ptr[hi])
+        has = s.child_row[edges] >= 0
+        below = level[s.child_row[edges][has]] + 1
+        np.maximum.at(level, s.edge_row[edges][has], below)
+    return int(level.max(initial=0))
+
+
+def kernel_calls(run: Run) -> tuple[int, int]:
+    """Count the kernels that a step runs: fused groups, and products."""
+    tasks = run.variant.tasks
+    groups = products = 0
+    for program in run.table[:, PROGRAM].tolist():
+        mine = sum(isinstance(step, Group) for step in tasks[program].steps)
+        groups += mine
+        products += len(tasks[program].steps) - mine
+    return groups, products
+
+
+def flops(run: Run, forward: bool) -> float:
+    """Count multiplications and additions of all products of a step, forward or after."""
+    part = run.table[: run.forward_launches] if forward else run.table[run.forward_launches :]
+    total = 0.0
+    for launch in part:
+        task = run.variant.tasks[int(launch[PROGRAM])]
+        nodes = task.program.nodes
+        for step in task.steps:
+            if isinstance(step, Group):
+                continue
+            node = nodes[step.node]
+            matrix = node if node.op == "outer" else nodes[node.inputs[0]]
+            operand = nodes[node.inputs[0]] if node.op == "outer" else node
+            count = launch[EDGES] if operand.type.domain == Domain.EDGE else launch[ROWS]
+            several = operand.type.shape[0] if len(operand.type.shape) == 2 else 1
+            total += 2.0 * float(count) * several * matrix.type.size
+    return total
