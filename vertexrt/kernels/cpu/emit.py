@@ -25,8 +25,8 @@ from vertexrt.kernels.layout import (
 from vertexrt.kernels.render import NUMBA, render
 
 ARGUMENTS = (
-    "n, lo, at, m, elo, rows, ar, off, tmp, pv, pg, po, weight, order, edge_ptr, child_row, edge_row, "
-    "parent_ptr, parent_edge, user_edge, ints, floats, findex, seeds, scale, seed"
+    "n, lo, at, m, elo, rows, ar, off, tmp, pv, pg, po, weight, order, edge_ptr, child_row, "
+    "edge_row, parent_ptr, parent_edge, user_edge, ints, floats, findex, seeds, scale, seed"
 )
 
 
@@ -57,8 +57,8 @@ class Emitter:
         for i, read in self.task.reads.items():
             whole = self._tensor(i, read.key)
             size = max(whole.size, 1)
-            self.place[i] = whole if read.width == size else replace(
-                whole, start=read.start, stride=read.width
+            self.place[i] = (
+                whole if read.width == size else replace(whole, start=read.start, stride=read.width)
             )
         for i in sorted(self.task.local):
             edges = self.nodes[i].type.domain == Domain.EDGE
@@ -194,8 +194,10 @@ class Emitter:
     def _sum_over_edges(self, k: int, node: Node) -> None:
         """Add up (or take the largest of) rows of edges, in the order of the edges."""
         to, size = self.place[k], max(node.type.size, 1)
-        if node.op == "gather_parents" and to.row == "scratch" and not (
-            node["every"] and node["slots"]
+        if (
+            node.op == "gather_parents"
+            and to.row == "scratch"
+            and not (node["every"] and node["slots"])
         ):
             self._one_parent(k, node, to)
             return
@@ -283,6 +285,12 @@ class Emitter:
             tensor = self.binding.tensors[edge_key(node["field"], every)]
             row = "edge" if every else f"slot{node['slot']}"
             to = Location(f"off[{tensor}]", size, row)
+            if not every:  # a vertex may have fewer slots than F
+                self.text.line(f"if {self.text.child(node['slot'])} >= 0:")
+                with self.text.indent(), self.text.loop(size):
+                    value = self._element(i, "j", size)
+                    self.text.line(f"store(ar, {self._at(to, 'j')}, {value})")
+                return
         if self.place.get(i) != to:
             with self.text.loop(size):
                 value = self._element(i, "j", size)

@@ -24,7 +24,7 @@ from vertexrt.kernels.layout import (
     stored_size,
     task_nodes,
 )
-from vertexrt.kernels.reference.ops import FUNCTIONS, Frame
+from vertexrt.kernels.reference.ops import FUNCTIONS, Frame, child_rows
 
 Watch = Callable[[Node, Array, Array], None]  # node, its value, the user's vertices
 
@@ -93,8 +93,10 @@ class ReferenceExecutable:
             key = TENSOR_OF_EFFECT[node.op](node)
         elif node.op == "scatter_children":
             where, key = frame.edges, edge_key(node["field"], True)
-        else:
-            where = frame.buffers.edge_ptr[frame.rows] + node["slot"]
+        else:  # a vertex may have fewer slots than F: only where there is a child
+            has = child_rows(frame, node["slot"]) >= 0
+            where = (frame.buffers.edge_ptr[frame.rows] + node["slot"])[has]
+            value = np.broadcast_to(value, (len(has), value.shape[1]))[has]
             key = edge_key(node["field"], False)
         frame.write(self.binding.tensors[key], size, where, value)
 

@@ -107,7 +107,8 @@ def _count(frame: Frame, node: Node) -> int:
     return len(frame.edges) if node.type.domain == Domain.EDGE else len(frame.rows)
 
 
-def _child(frame: Frame, slot: int) -> Array:
+def child_rows(frame: Frame, slot: int) -> Array:
+    """Return the row of the child in a slot, -1 where there is none."""
     first = frame.buffers.edge_ptr[frame.rows]
     end = frame.buffers.edge_ptr[frame.rows + 1]
     has = first + slot < end
@@ -151,7 +152,7 @@ def pull(frame: Frame, node: Node, x: Sequence[Array]) -> Array:
 
 def gather(frame: Frame, node: Node, x: Sequence[Array]) -> Array:
     """Return the state of the child in a slot, zeros where it is absent."""
-    return _state_rows(frame, node, _child(frame, node["slot"]))
+    return _state_rows(frame, node, child_rows(frame, node["slot"]))
 
 
 def gather_all(frame: Frame, node: Node, x: Sequence[Array]) -> Array:
@@ -161,7 +162,7 @@ def gather_all(frame: Frame, node: Node, x: Sequence[Array]) -> Array:
 
 def present(frame: Frame, node: Node, x: Sequence[Array]) -> Array:
     """Return 1 where the slot holds a child, else 0."""
-    return (_child(frame, node["slot"]) >= 0).astype(float)[:, None]
+    return (child_rows(frame, node["slot"]) >= 0).astype(float)[:, None]
 
 
 def has_pull(frame: Frame, node: Node, x: Sequence[Array]) -> Array:
