@@ -91,20 +91,21 @@ def prepare(variant: Variant, batch: GraphBatch, policy: str, dtype: npt.DTypeLi
     lazy_kinds = _number(variant, bits, atoms.lazy, variant.lazy_kinds, variant.add_lazy_kind)
     ready = variant.ready()
     graph: Merged | GraphBatch = batch
-    first = slice(None)
     if variant.merges:
         fields = inputs.ints + inputs.float_index
         graph = merge_vertices(batch.child_ptr, batch.child, bits, fields)
-        first = graph.first
+        path_kinds, lazy_of = path_kinds[graph.first], lazy_kinds[graph.first]
+    else:
+        lazy_of = lazy_kinds
     schedule = make_schedule(
-        graph.child_ptr, graph.child, path_kinds[first], len(variant.path_kinds), policy
+        graph.child_ptr, graph.child, path_kinds, len(variant.path_kinds), policy
     )
     table, forward, rows, first_row, end_row, scratch = build_table(
         schedule.task_lo,
         schedule.task_kind,
         schedule.edge_ptr,
         schedule.order,
-        lazy_kinds[first],
+        lazy_of,
         ready.path_programs,
         ready.lazy_programs,
         ready.by_ranges,
@@ -113,9 +114,7 @@ def prepare(variant: Variant, batch: GraphBatch, policy: str, dtype: npt.DTypeLi
         ready.writes,
         ready.edges,
     )
-    plan = plan_memory(
-        ready.sharing, ready.sizes, first_row, end_row, ready.zero_elements, scratch
-    )
+    plan = plan_memory(ready.sharing, ready.sizes, first_row, end_row, ready.zero_elements, scratch)
     user, row_of, weight = schedule.order, inverse(schedule.order), NO_ROWS.astype(dtype)
     if isinstance(graph, Merged):
         user = graph.first[user]
@@ -139,7 +138,7 @@ def prepare(variant: Variant, batch: GraphBatch, policy: str, dtype: npt.DTypeLi
 
 
 def _number(variant: Variant, bits: Int64, mask: int, known: dict[int, Kind], add: Any) -> Array:
-    """Number the kind of each vertex, compiling kinds not seen before."""
+    """Return the number of each vertex's kind, compiling kinds not seen before."""
     out = np.zeros(len(bits), np.int32)
     while True:
         found = np.fromiter(known, np.int64, len(known))

@@ -54,7 +54,13 @@ def find_not_finite(
         run = prepare(variant, share, model.policy, model.store.dtype)
         found: list[str] = []
 
-        def watch(node: Node, value: Array, vertices: Array, base: int = vertex_base) -> None:
+        def watch(
+            node: Node,
+            value: Array,
+            vertices: Array,
+            base: int = vertex_base,
+            found: list[str] = found,
+        ) -> None:
             bad = np.flatnonzero(~np.isfinite(value).all(axis=1))
             if not len(bad):
                 return

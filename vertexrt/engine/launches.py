@@ -16,7 +16,6 @@ from vertexrt.kernels.layout import COLUMNS
 Array = np.ndarray[Any, Any]
 
 
-
 @njit(cache=True, nogil=True)
 def build_table(
     task_lo: Array,
@@ -47,11 +46,10 @@ def build_table(
         first and end row of each tensor; the most scratch of one launch.
     """
     tasks, vertices, edges = len(task_kind), len(order), edge_ptr[-1]
-    kinds, lazy_count = path_programs.shape[1], lazy_programs.shape[1]
     programs = len(scratch)
     ranges = 0
     for p in range(programs):
-        ranges += vertices if by_ranges[p] else 1
+        ranges += vertices if by_ranges[p] else 1  # a program runs in one stage
     table = np.empty((2 * tasks + ranges + 1, COLUMNS), np.int64)
     listed = np.empty(4 * vertices, np.int32)
     count, used, forward = 0, 0, 0
@@ -146,7 +144,7 @@ def _launch(table: Array, count: int, program: int, lo: int, hi: int, edge_ptr: 
 
 
 @njit(cache=True, nogil=True)
-def _extent(programs: Array) -> tuple[int, int]:
+def _extent(programs: Array) -> tuple[np.int64, np.int64]:
     """Return the smallest and the largest program of a stage, -1 aside."""
     first, last = np.int64(2) ** 31, np.int64(-1)
     for p in programs:

@@ -149,7 +149,8 @@ class Variant:
                     raise PlanError(
                         message(
                             "variant",
-                            f"stage {task.stage.name} reads %{i} from {read.key}, which nothing writes",
+                            f"stage {task.stage.name} reads %{i} from {read.key}, "
+                            "which nothing writes",
                             "every value that crosses stages is kept",
                             "report this as a bug",
                         )

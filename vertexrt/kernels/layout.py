@@ -121,7 +121,7 @@ def edge_key(field: str, every: bool) -> Key:
 
 
 def tensor_uses(program: TaskProgram) -> list[tuple[Key, int, bool, bool]]:
-    """List the tensors that a task program touches: key, elements a row, rows are edges, written."""
+    """List the tensors a task program touches: key, elements a row, rows are edges, written."""
     nodes = program.program.nodes
     found: list[tuple[Key, int, bool, bool]] = []
 

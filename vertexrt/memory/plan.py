@@ -47,7 +47,7 @@ class MemoryPlan:
 
     def arena_bytes(self, dtype: Any) -> int:
         """Return the peak in bytes."""
-        return self.total * np.dtype(dtype).itemsize
+        return int(self.total * np.dtype(dtype).itemsize)
 
 
 def share(table: TensorTable) -> Sharing:

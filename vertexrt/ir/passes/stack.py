@@ -29,7 +29,7 @@ def stack_parameters(program: Program) -> Program:
     stacked: set[str] = set()
     stacks = list(program.stacks)
     for members in groups.values():
-        weights = {}
+        weights: dict[str, int] = {}
         for k in members:
             name = program.nodes[program.nodes[k].inputs[0]]["name"]
             if name not in stacked:

@@ -58,7 +58,8 @@ def load_source(source: str) -> ModuleType:
             file.write(source)
         os.replace(temporary, path)
     spec = importlib.util.spec_from_file_location(name, path)
-    assert spec is not None and spec.loader is not None
+    assert spec is not None, path
+    assert spec.loader is not None, path
     module = importlib.util.module_from_spec(spec)
     sys.modules[name] = module
     spec.loader.exec_module(module)

@@ -98,17 +98,17 @@ def sigmoid64(x: Any) -> Any:
     return (1.0 if x >= 0 else e) / (1.0 + e)
 
 
-def exp(x):  # type: ignore[no-untyped-def]
+def exp(x: Any) -> Any:
     """Return e**x in the type of x."""
     raise NotImplementedError
 
 
-def tanh(x):  # type: ignore[no-untyped-def]
+def tanh(x: Any) -> Any:
     """Return tanh x in the type of x."""
     raise NotImplementedError
 
 
-def sigmoid(x):  # type: ignore[no-untyped-def]
+def sigmoid(x: Any) -> Any:
     """Return 1 / (1 + e**-x) in the type of x."""
     raise NotImplementedError
 
@@ -116,10 +116,10 @@ def sigmoid(x):  # type: ignore[no-untyped-def]
 def _provide(function: Any, single: Any, double: Any) -> None:
     """Compile a function as its float32 or its float64 form, by the type of its operand."""
 
-    def choose(x):  # type: ignore[no-untyped-def]
+    def choose(x: Any) -> Any:
         chosen = single if x == types.float32 else double
 
-        def code(x):  # type: ignore[no-untyped-def]
+        def code(x: Any) -> Any:
             return chosen(x)
 
         return code
@@ -193,7 +193,7 @@ def count_children(child_row: Any, edge_ptr: Any, row: int) -> int:
 _NO, _YES = ord("N"), ord("T")
 
 
-@intrinsic  # type: ignore[untyped-decorator]
+@intrinsic
 def _gemm(typing, ta, tb, m, n, k, a, ao, lda, b, bo, ldb, beta, c, co, ldc):  # type: ignore[no-untyped-def]
     """Call BLAS gemm (column-major): c = op(a) op(b) + beta c, matrices as (array, offset, ld)."""
     i64 = types.int64
