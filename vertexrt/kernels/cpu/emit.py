@@ -15,6 +15,7 @@ from vertexrt.ir.ops import OPS
 from vertexrt.ir.passes.fuse import TENSOR_OF_EFFECT, Group, Product, TaskProgram, is_free
 from vertexrt.ir.program import Domain, Node
 from vertexrt.kernels.cpu.text import Location, Text
+from vertexrt.kernels.cpu.values import Values
 from vertexrt.kernels.layout import (
     Binding,
     by_rows,
@@ -22,7 +23,6 @@ from vertexrt.kernels.layout import (
     gradients_of,
     stored_size,
 )
-from vertexrt.kernels.render import NUMBA, render
 
 ARGUMENTS = (
     "n, lo, at, m, elo, rows, ar, off, tmp, pv, pg, po, weight, order, edge_ptr, child_row, "
@@ -47,8 +47,7 @@ class Emitter:
         self.nodes = task.program.nodes
         self.binding = binding
         self.text = Text()
-        self.place: dict[int, Location] = {}
-        self.variable: dict[int, str] = {}
+        self.values = Values(self.nodes, binding, self.text)
         self.listed = by_rows(task.stage)
 
     def source(self) -> str:
@@ -57,12 +56,12 @@ class Emitter:
         for i, read in self.task.reads.items():
             whole = self._tensor(i, read.key)
             size = max(whole.size, 1)
-            self.place[i] = (
+            self.values.place[i] = (
                 whole if read.width == size else replace(whole, start=read.start, stride=read.width)
             )
         for i in sorted(self.task.local):
             edges = self.nodes[i].type.domain == Domain.EDGE
-            self.place[i] = t.temporary(self.nodes[i].type.size, edges)
+            self.values.place[i] = t.temporary(self.nodes[i].type.size, edges)
         for step in self.task.steps:
             if isinstance(step, Group):
                 self._group(step)
@@ -81,14 +80,14 @@ class Emitter:
         members = list(group.nodes)
         inside = set(members)
         uses = Counter(i for k in members for i in self.nodes[k].inputs)
-        self.variable = {}
+        self.values.variable = {}
         for k in members:
             if k in self.task.homes:
-                self.place[k] = self._tensor(k, self.task.homes[k])
+                self.values.place[k] = self._tensor(k, self.task.homes[k])
         self._alias_concat_parts(members, inside)
         for k in members:
-            if k not in self.place and self._needs_scratch(k, members, uses):
-                self.place[k] = self.text.scratch(self.nodes[k].type.size)
+            if k not in self.values.place and self._needs_scratch(k, members, uses):
+                self.values.place[k] = self.text.scratch(self.nodes[k].type.size)
         self.text.begin_rows(group.domain == Domain.EDGE, self.listed)
         ready: set[int] = set()
         for k in members:
@@ -99,14 +98,14 @@ class Emitter:
     def _alias_concat_parts(self, members: list[int], inside: set[int]) -> None:
         """Let the parts of a stored concat be made where they end up."""
         for k in members:
-            if self.nodes[k].op != "concat" or k not in self.place:
+            if self.nodes[k].op != "concat" or k not in self.values.place:
                 continue
             start = 0
             for i in self.nodes[k].inputs:
                 part = self.nodes[i]
-                movable = i in inside and i not in self.place and not is_free(part)
+                movable = i in inside and i not in self.values.place and not is_free(part)
                 if movable and part.type.size > 1 and OPS[part.op].role in ("scalar", "row"):
-                    self.place[i] = self.place[k].part(start, part.type.size)
+                    self.values.place[i] = self.values.place[k].part(start, part.type.size)
                 start += part.type.size
 
     def _needs_scratch(self, k: int, members: list[int], uses: Counter[int]) -> bool:
@@ -126,9 +125,9 @@ class Emitter:
             self._effect(node)
         elif node.op in ("sum_rows", "embed_grad"):
             self._accumulate(k, node)
-        elif is_free(node) or (role == "view" and k not in self.place):
-            if k in self.place:
-                self._fill(self.place.pop(k), k)
+        elif is_free(node) or (role == "view" and k not in self.values.place):
+            if k in self.values.place:
+                self._fill(self.values.place.pop(k), k)
         elif node.op == "concat":
             self._concat(k, node)
         elif node.op in SUMS_OVER_EDGES:
@@ -137,63 +136,68 @@ class Emitter:
             self._nll_grad(k, node)
         elif node.type.shape == ():
             self._scalar(k, node)
-        elif k in self.place:
-            self._fill(self.place.pop(k), k)
+        elif k in self.values.place:
+            self._fill(self.values.place.pop(k), k)
 
     def _fill(self, to: Location, k: int) -> None:
         """Write a value, element by element, and read it from there from now on."""
         size = max(to.size, 1)
         with self.text.loop(size):
-            self.text.line(f"store(ar, {self._at(to, 'j')}, {self._element(k, 'j', size)})")
-        self.place[k] = to
+            self.text.line(
+                f"store(ar, {self.values.at(to, 'j')}, {self.values.element(k, 'j', size)})"
+            )
+        self.values.place[k] = to
 
     def _scalar(self, k: int, node: Node) -> None:
         name = f"v{k}"
         self.text.line(f"{name} = {self._scalar_value(k, node)}")
-        self.variable[k] = name
-        if k in self.place:
-            self.text.line(f"store(ar, {self._at(self.place[k])}, {name})")
+        self.values.variable[k] = name
+        if k in self.values.place:
+            self.text.line(f"store(ar, {self.values.at(self.values.place[k])}, {name})")
 
     def _scalar_value(self, k: int, node: Node) -> str:
         if OPS[node.op].role == "scalar":
-            return self._expression(node, "0")
+            return self.values.expression(node, "0")
         if node.op in ("slice", "spread", "to_edges"):
-            return self._element(k, "0")
+            return self.values.element(k, "0")
         if node.op == "nll":
             logits, label, total = node.inputs
-            index = self._index(label)
-            picked = f"load(ar, {self._at(self.place[logits])} + max({index}, 0))"
-            return f"({self._element(total, '0')} - {picked} if {index} >= 0 else F(0.0))"
+            index = self.values.index(label)
+            picked = f"load(ar, {self.values.at(self.values.place[logits])} + max({index}, 0))"
+            return f"({self.values.element(total, '0')} - {picked} if {index} >= 0 else F(0.0))"
         (i,) = node.inputs
-        return f"{REDUCTIONS[node.op]}(ar, {self._at(self.place[i])}, {self.nodes[i].type.size})"
+        at = self.values.at(self.values.place[i])
+        return f"{REDUCTIONS[node.op]}(ar, {at}, {self.nodes[i].type.size})"
 
     def _concat(self, k: int, node: Node) -> None:
-        whole, start = self.place[k], 0
+        whole, start = self.values.place[k], 0
         for i in node.inputs:
             size = self.nodes[i].type.size
             part = whole.part(start, size)
-            if self.place.get(i) != part:
+            if self.values.place.get(i) != part:
                 with self.text.loop(size):
-                    value = self._element(i, "j", size)
-                    self.text.line(f"store(ar, {self._at(part, 'j')}, {value})")
+                    value = self.values.element(i, "j", size)
+                    self.text.line(f"store(ar, {self.values.at(part, 'j')}, {value})")
             start += size
 
     def _nll_grad(self, k: int, node: Node) -> None:
         logits, label, total, d = node.inputs
-        to, index = self.place[k], self._index(label)
+        to, index = self.values.place[k], self.values.index(label)
         size = node.type.size
         scale = f"d{k}"
-        self.text.line(f"{scale} = {self._element(d, '0')} if {index} >= 0 else F(0.0)")
+        self.text.line(f"{scale} = {self.values.element(d, '0')} if {index} >= 0 else F(0.0)")
         with self.text.loop(size):
-            value = f"exp({self._element(logits, 'j', size)} - {self._element(total, '0')})"
-            self.text.line(f"store(ar, {self._at(to, 'j')}, {scale} * {value})")
-        picked = f"{self._at(to)} + {index}"
+            value = (
+                f"exp({self.values.element(logits, 'j', size)} - {self.values.element(total, '0')})"
+            )
+            self.text.line(f"store(ar, {self.values.at(to, 'j')}, {scale} * {value})")
+        picked = f"{self.values.at(to)} + {index}"
         self.text.line(f"if {index} >= 0:")
         self.text.line(f"    store(ar, {picked}, load(ar, {picked}) - {scale})")
 
     def _sum_over_edges(self, k: int, node: Node) -> None:
         """Add up (or take the largest of) rows of edges, in the order of the edges."""
-        to, size = self.place[k], max(node.type.size, 1)
+        to, size = self.values.place[k], max(node.type.size, 1)
         if (
             node.op == "gather_parents"
             and to.row == "scratch"
@@ -221,7 +225,7 @@ class Emitter:
         t.line("else:")
         with t.indent():
             self._sum_rows_of_edges(k, node, to, size)
-        self.place[k] = Location(name, size, "scratch")
+        self.values.place[k] = Location(name, size, "scratch")
 
     def _sum_rows_of_edges(self, k: int, node: Node, to: Location, size: int) -> None:
         largest = node.op == "segment_max"
@@ -231,18 +235,18 @@ class Emitter:
                 for test, combine in (("first", False), ("else", True)):
                     self.text.line(f"if {test}:" if not combine else "else:")
                     with self.text.indent(), self.text.loop(size):
-                        old = f"load(ar, {self._at(to, 'j')})"
+                        old = f"load(ar, {self.values.at(to, 'j')})"
                         new = source()
                         if combine:
                             new = f"max({old}, {new})" if largest else f"{old} + {new}"
-                        self.text.line(f"store(ar, {self._at(to, 'j')}, {new})")
+                        self.text.line(f"store(ar, {self.values.at(to, 'j')}, {new})")
                 self.text.line("first = False")
         self.text.line("if first:")
         with self.text.indent(), self.text.loop(size):
-            self.text.line(f"store(ar, {self._at(to, 'j')}, F(0.0))")
+            self.text.line(f"store(ar, {self.values.at(to, 'j')}, F(0.0))")
         if node.type.shape == ():
-            self.variable[k] = f"v{k}"
-            self.text.line(f"v{k} = load(ar, {self._at(to)})")
+            self.values.variable[k] = f"v{k}"
+            self.text.line(f"v{k} = load(ar, {self.values.at(to)})")
 
     def _edge_sources(self, k: int, node: Node):  # type: ignore[no-untyped-def]
         size = max(node.type.size, 1)
@@ -254,7 +258,7 @@ class Emitter:
                     yield (lambda: "load(ar, pb + j)"), self.text.parent_loop(base)
         else:
             (i,) = node.inputs
-            yield (lambda: self._element(i, "j", size)), self.text.edge_loop()
+            yield (lambda: self.values.element(i, "j", size)), self.text.edge_loop()
 
     def _accumulate(self, k: int, node: Node) -> None:
         for name in gradients_of(self.task, k):
@@ -262,15 +266,15 @@ class Emitter:
             if node.op == "sum_rows":
                 size = max(node.type.size, 1)
                 with self.text.loop(size):
-                    value = self._element(node.inputs[0], "j", size)
+                    value = self.values.element(node.inputs[0], "j", size)
                     self.text.line(f"store(pg, {base} + j, load(pg, {base} + j) + {value})")
                 continue
             index, d = node.inputs
-            word, size = self._index(index), node.type.shape[1]
+            word, size = self.values.index(index), node.type.shape[1]
             row = self.text.row_value(f"g{k}", f"{base} + {word} * {size}")
             self.text.line(f"if {word} >= 0:")
             with self.text.indent(), self.text.loop(size):
-                value = self._element(d, "j", size)
+                value = self.values.element(d, "j", size)
                 self.text.line(f"store(pg, {row} + j, load(pg, {row} + j) + {value})")
 
     def _effect(self, node: Node) -> None:
@@ -288,112 +292,13 @@ class Emitter:
             if not every:  # a vertex may have fewer slots than F
                 self.text.line(f"if {self.text.child(node['slot'])} >= 0:")
                 with self.text.indent(), self.text.loop(size):
-                    value = self._element(i, "j", size)
-                    self.text.line(f"store(ar, {self._at(to, 'j')}, {value})")
+                    value = self.values.element(i, "j", size)
+                    self.text.line(f"store(ar, {self.values.at(to, 'j')}, {value})")
                 return
-        if self.place.get(i) != to:
+        if self.values.place.get(i) != to:
             with self.text.loop(size):
-                value = self._element(i, "j", size)
-                self.text.line(f"store(ar, {self._at(to, 'j')}, {value})")
-
-    # Expressions.
-
-    def _at(self, place: Location, j: str = "") -> str:
-        base = self.text.base(place)
-        return f"{base} + {j}" if j else base
-
-    def _index(self, k: int) -> str:
-        """Return the variable that holds an integer pull of this row (-1: absent)."""
-        node = self.nodes[k]
-        number = self.binding.ints[node["name"]]
-        return self.text.row_value(f"i{number}", f"ints[{number}][{self.text.user_vertex()}]")
-
-    def _element(self, k: int, j: str, size: int = 0) -> str:
-        """Return the text of element j of a value; scalars stand for each of their elements."""
-        node = self.nodes[k]
-        if k in self.variable:
-            return self.variable[k]
-        if k in self.place:
-            bare = node.type.shape == ()
-            return f"load(ar, {self._at(self.place[k], '' if bare else j)})"
-        if OPS[node.op].role == "scalar":
-            return self._expression(node, j)
-        return self._leaf_or_view(k, node, j)
-
-    def _leaf_or_view(self, k: int, node: Node, j: str) -> str:
-        t, bare = self.text, node.type.shape == ()
-        if node.op == "slice":
-            start = node["start"]
-            return self._element(node.inputs[0], f"({j} + {start})" if start else j)
-        if node.op in ("spread", "to_edges"):
-            return self._element(node.inputs[0], j)
-        if node.op == "const":
-            return f"F({node['value']!r})"
-        if node.op == "loss_scale":
-            return "scale"
-        if node.op == "weight":
-            return "load(weight, row)"
-        if node.op == "param":
-            base = t.row_value(f"p{k}", f"po[{self.binding.params[node['name']]}]")
-            return f"load(pv, {base})" if bare else f"load(pv, {base} + {j})"
-        if node.op in ("gather", "gather_all"):
-            tensor = self.binding.tensors["state", node["field"]]
-            child = t.child(node["slot"] if node.op == "gather" else None)
-            size = node.type.size
-            base = t.row_value(
-                f"c{k}",
-                f"off[{tensor}] + {child} * {size} if {child} >= 0 else 0",
-                node.op != "gather",
-            )
-            return f"load(ar, {base} + {j})"
-        if node.op == "present":
-            return f"(F(1.0) if {t.child(node['slot'])} >= 0 else F(0.0))"
-        if node.op == "has_pull":
-            name = node["name"]
-            source = "ints" if name in self.binding.ints else "findex"
-            number = self.binding.ints.get(name, self.binding.floats.get(name))
-            return f"(F(1.0) if {source}[{number}][{t.user_vertex()}] >= 0 else F(0.0))"
-        if node.op == "degree":
-            return t.row_value("degree", "F(max(1, count_children(child_row, edge_ptr, row)))")
-        if node.op == "pull":
-            number = self.binding.floats[node["name"]]
-            at = t.row_value(f"x{number}", f"findex[{number}][{t.user_vertex()}]")
-            size = max(node.type.size, 1)
-            element = "" if bare else f" + {j}"
-            return (
-                f"(load(floats[{number}], max({at}, 0) * {size}{element}) if {at} >= 0 else F(0.0))"
-            )
-        if node.op == "seed":
-            number, size = self.binding.seeds[node["name"]], max(node.type.size, 1)
-            base = t.row_value(f"s{number}", f"{t.user_vertex()} * {size}")
-            return f"load(seeds[{number}], {base}" + ("" if bare else f" + {j}") + ")"
-        if node.op == "embed":
-            table, index = node.inputs
-            name, width = self.nodes[table]["name"], node.type.size
-            word = self._index(index)
-            base = t.row_value(
-                f"e{k}", f"po[{self.binding.params[name]}] + max({word}, 0) * {width}"
-            )
-            return f"(load(pv, {base} + {j}) if {word} >= 0 else F(0.0))"
-        raise AssertionError(f"{node.op} (%{k}) has no expression")
-
-    def _expression(self, node: Node, j: str) -> str:
-        expression = OPS[node.op].scalar
-        assert expression is not None
-        operands = []
-        for position, i in enumerate(node.inputs):
-            operand = self._element(i, j)
-            if expression.count(f"x{position}") > 1 and "(" in operand:
-                operand = self.text.bind(operand)
-            operands.append(operand)
-        keep = ""
-        if node.op == "dropout":
-            counter = self.text.counter(node.type.domain == Domain.EDGE)
-            threshold = min(int(node["p"] * 2**32), 2**32 - 1)
-            factor = 1.0 / (1.0 - node["p"])
-            draw = f"uniform(seed, {node['key']}, {counter}, {j})"
-            keep = f"(F({factor!r}) if {draw} >= np.uint32({threshold}) else F(0.0))"
-        return render(expression, operands, NUMBA, keep)
+                value = self.values.element(i, "j", size)
+                self.text.line(f"store(ar, {self.values.at(to, 'j')}, {value})")
 
     # Products.
 
@@ -401,7 +306,7 @@ class Emitter:
         k = step.node
         node = self.nodes[k]
         if k in self.task.homes:
-            self.place[k] = self._tensor(k, self.task.homes[k])
+            self.values.place[k] = self._tensor(k, self.task.homes[k])
         if node.op == "outer":
             d, x = node.inputs
             shape = self.nodes[d].type
@@ -431,7 +336,7 @@ class Emitter:
 
     def _operand(self, k: int) -> str:
         """Return where the rows of an operand start, packing those that are not contiguous."""
-        place = self.place[k]
+        place = self.values.place[k]
         start = self.text.first_row(place)
         if place.row != "row" or not self.listed:
             return start
@@ -443,7 +348,7 @@ class Emitter:
         return name
 
     def _result(self, k: int) -> tuple[str, str]:
-        place = self.place[k]
+        place = self.values.place[k]
         start = self.text.first_row(place)
         if place.row != "row" or not self.listed:
             return start, ""
