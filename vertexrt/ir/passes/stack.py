@@ -9,7 +9,7 @@ become rows of one operand, and the two gradients of such products become one.
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Callable, Hashable, Sequence
+from collections.abc import Callable, Collection, Hashable, Sequence
 from dataclasses import dataclass, replace
 
 from vertexrt.ir.passes.rewrite import drop_dead
@@ -21,26 +21,27 @@ def stack_parameters(program: Program) -> Program:
 
     A parameter joins one stack at most, and none if it is looked up in (its gradient is sparse).
     """
-    groups: dict[Hashable, list[int]] = defaultdict(list)
-    tables = {n.inputs[0] for n in program.nodes if n.op == "embed"}
-    for k, node in enumerate(program.nodes):
-        if node.op == "matmul" and not node["transpose"] and node.inputs[0] not in tables:
-            groups[node.inputs[1], node.stage].append(k)
     stacked: set[str] = set()
-    stacks = list(program.stacks)
-    for members in groups.values():
-        weights: dict[str, int] = {}
-        for k in members:
-            name = program.nodes[program.nodes[k].inputs[0]]["name"]
-            if name not in stacked:
-                weights.setdefault(name, k)
-        if len(weights) < 2:
-            continue
-        stacked.update(weights)
-        stacks.append(tuple(weights))
-        program = _join_parameters(program, list(weights.values()), tuple(weights))
+    while found := _shared_operand(program, stacked):
+        stacked.update(found)
+        program = _join_parameters(program, list(found.values()), tuple(found))
+        program = replace(program, stacks=(*program.stacks, tuple(found)))
     nodes = [replace(n, stage=Stage.PATH) for n in program.nodes]  # to be placed anew with dF
-    return replace(program, nodes=tuple(nodes), stacks=tuple(stacks))
+    return program.with_nodes(nodes)
+
+
+def _shared_operand(program: Program, stacked: Collection[str]) -> dict[str, int]:
+    """Find parameters, not stacked yet, that multiply one vector: name -> the product."""
+    nodes = program.nodes
+    tables = {nodes[n.inputs[0]]["name"] for n in nodes if n.op == "embed"}
+    groups: dict[Hashable, dict[str, int]] = defaultdict(dict)
+    for k, node in enumerate(nodes):
+        # With an operand of several rows, gates and rows would interleave.
+        if node.op == "matmul" and not node["transpose"] and len(node.type.shape) == 1:
+            name = nodes[node.inputs[0]]["name"]
+            if name not in stacked and name not in tables:
+                groups[node.inputs[1], node.stage].setdefault(name, k)
+    return next((weights for weights in groups.values() if len(weights) > 1), {})
 
 
 def _join_parameters(program: Program, members: list[int], names: tuple[str, ...]) -> Program:
@@ -55,13 +56,10 @@ def _join_parameters(program: Program, members: list[int], names: tuple[str, ...
         type=Type(shape, "float", Domain.PARAM),
         attrs=attributes({"name": "+".join(names), "shape": shape}),
     )
-    inner = nodes[operand].type.shape[:-1]
-    if inner:
-        return program  # operands of several rows interleave gates and rows
-    product = replace(first, inputs=(-1, operand), type=replace(first.type, shape=(shape[0],)))
     draft = _Draft(list(nodes))
     at = draft.add(weight)
-    whole = draft.add(replace(product, inputs=(at, operand)))
+    type_ = replace(first.type, shape=(shape[0],))
+    whole = draft.add(replace(first, inputs=(at, operand), type=type_))
     start = 0
     for k, n in zip(members, rows, strict=True):
         node = nodes[k]
