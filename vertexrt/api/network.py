@@ -273,21 +273,23 @@ class Network:
 
 def _pulled_gradient(batch: GraphBatch, runs: list[Any], arenas: list[Array], name: str) -> Array:
     """Add up the gradients of pulled values over the vertices that pulled them."""
-    from vertexrt.engine.batched import in_user_order, read_rows
+    from vertexrt.engine.batched import rows_of_vertices
 
     value = batch.pulls[name]
     table = value.values if isinstance(value, Pulled) else value
+    index = value.index if isinstance(value, Pulled) else None
     out = np.zeros(table.shape, arenas[0].dtype)
     if ("pull_grad", name) not in runs[0].variant.table.numbers:
         return out
-    rows = np.concatenate(
-        [
-            in_user_order(run, read_rows(run, data, ("pull_grad", name)))
-            for run, data in zip(runs, arenas, strict=True)
-        ]
-    ).reshape(batch.num_vertices, *table.shape[1:])
-    if not isinstance(value, Pulled) or value.index is None:
-        return np.asarray(rows)
-    has = value.index >= 0
-    np.add.at(out, value.index[has], rows[has])
+    first = 0
+    for run, data in zip(runs, arenas, strict=True):
+        end = first + run.batch.num_vertices
+        rows = np.arange(first, end) if index is None else index[first:end]
+        has = np.flatnonzero(rows >= 0)
+        given = rows_of_vertices(run, data, ("pull_grad", name), has).reshape(-1, *table.shape[1:])
+        if index is None:
+            out[first:end] = given
+        else:
+            np.add.at(out, rows[has], given)
+        first = end
     return out

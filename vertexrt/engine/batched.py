@@ -200,6 +200,14 @@ def read_rows(run: Run, data: Array, key: tuple[object, ...]) -> Array:
     return data[base : base + len(run.schedule.order) * size].reshape(-1, size)
 
 
+def rows_of_vertices(run: Run, data: Array, key: tuple[object, ...], vertices: Array) -> Array:
+    """Copy the rows of some of the user's vertices, [n, size]; only these need have been written."""
+    number = run.variant.table.numbers[key]
+    size = run.variant.table.specs[number].size
+    at = run.plan.base[number] + run.row_of[vertices].astype(np.int64) * size
+    return np.asarray(data[at[:, None] + np.arange(size)])
+
+
 def in_user_order(run: Run, rows: Array) -> Array:
     """Copy rows into the user's vertex order."""
     return np.asarray(rows[run.row_of])

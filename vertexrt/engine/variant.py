@@ -168,7 +168,7 @@ class Variant:
             if written:
                 self._written.add(key)
         for key in self.table.numbers:
-            if key[0] == "push":
+            if key[0] in ("push", "pull_grad"):  # read when the run is over
                 self.table.use(
                     key, self.table.specs[self.table.numbers[key]].size, False, Stage.FINAL
                 )
