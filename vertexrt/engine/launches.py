@@ -15,6 +15,11 @@ from vertexrt.kernels.layout import COLUMNS
 
 Array = np.ndarray[Any, Any]
 
+# A launch over all rows of a kind is cut where its temporaries would take more than this: a softmax
+# over 10,000 words needs two such rows a vertex. Cuts cost nothing that GEMM would notice.
+SCRATCH_ELEMENTS = 8 << 20
+FEWEST_ROWS = 256
+
 
 @njit(cache=True, nogil=True)
 def build_table(
@@ -47,9 +52,11 @@ def build_table(
     """
     tasks, vertices, edges = len(task_kind), len(order), edge_ptr[-1]
     programs = len(scratch)
+    chunk = np.empty(programs, np.int64)
     ranges = 0
     for p in range(programs):
-        ranges += vertices if by_ranges[p] else 1  # a program runs in one stage
+        chunk[p] = max(FEWEST_ROWS, SCRATCH_ELEMENTS // max(1, scratch[p, 0]))
+        ranges += vertices if by_ranges[p] else 1 + vertices // chunk[p]
     table = np.empty((2 * tasks + ranges + 1, COLUMNS), np.int64)
     listed = np.empty(4 * vertices, np.int32)
     count, used, forward = 0, 0, 0
@@ -92,16 +99,21 @@ def build_table(
                 inside = mine
             if found == 0:
                 continue
-            if found == 1 or by_ranges[p]:
+            if by_ranges[p]:
                 for k in range(found):
                     count = _launch(table, count, p, starts[k], ends[k], edge_ptr)
+            elif found == 1:
+                for lo in range(starts[0], ends[0], chunk[p]):
+                    hi = min(lo + chunk[p], ends[0])
+                    count = _launch(table, count, p, lo, hi, edge_ptr)
             else:
-                table[count] = 0
-                table[count, 0] = p
-                table[count, 1] = rows
-                table[count, 2] = -1
-                table[count, 3] = used
-                count += 1
+                for lo in range(0, rows, chunk[p]):
+                    table[count] = 0
+                    table[count, 0] = p
+                    table[count, 1] = min(chunk[p], rows - lo)
+                    table[count, 2] = -1
+                    table[count, 3] = used + lo
+                    count += 1
                 for k in range(found):
                     for r in range(starts[k], ends[k]):
                         listed[used] = r

@@ -24,6 +24,7 @@ import scipy.linalg.cython_blas  # noqa: F401  the products call it through numb
 from threadpoolctl import ThreadpoolController
 
 from vertexrt.config import config
+from vertexrt.errors import DeviceError, message
 from vertexrt.ir.passes.fuse import TaskProgram
 from vertexrt.kernels.cpu import runtime
 from vertexrt.kernels.cpu.emit import ARGUMENTS, emit
@@ -50,13 +51,23 @@ def load_source(source: str) -> ModuleType:
     if name in sys.modules:
         return sys.modules[name]
     folder = config().cache_dir / "cpu"
-    folder.mkdir(parents=True, exist_ok=True)
     path = folder / f"{name}.py"
-    if not path.exists():
-        handle, temporary = tempfile.mkstemp(dir=folder, suffix=".tmp")
-        with os.fdopen(handle, "w") as file:
-            file.write(source)
-        os.replace(temporary, path)
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        if not path.exists():
+            handle, temporary = tempfile.mkstemp(dir=folder, suffix=".tmp")
+            with os.fdopen(handle, "w") as file:
+                file.write(source)
+            os.replace(temporary, path)
+    except OSError as error:
+        raise DeviceError(
+            message(
+                "cache",
+                f"{folder} cannot be written: {error.strerror}",
+                "a folder for generated kernels",
+                "set VERTEXRT_CACHE to a folder of yours",
+            )
+        ) from None
     spec = importlib.util.spec_from_file_location(name, path)
     assert spec is not None, path
     assert spec.loader is not None, path
