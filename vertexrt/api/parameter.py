@@ -57,6 +57,9 @@ class Parameter:
     def __matmul__(self, x: Value) -> Value:
         return x.builder.emit("matmul", self, x, transpose=False)
 
+    def __getitem__(self, key: slice | int) -> Value:
+        return self.as_value(current_builder())[key]
+
     def __add__(self, other: Any) -> Value:
         return current_builder().emit("add", self, other)
 

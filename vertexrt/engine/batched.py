@@ -201,7 +201,7 @@ def read_rows(run: Run, data: Array, key: tuple[object, ...]) -> Array:
 
 
 def rows_of_vertices(run: Run, data: Array, key: tuple[object, ...], vertices: Array) -> Array:
-    """Copy the rows of some of the user's vertices, [n, size]; only these need have been written."""
+    """Copy the rows of some of the user's vertices, [n, size]; only these need be in memory."""
     number = run.variant.table.numbers[key]
     size = run.variant.table.specs[number].size
     at = run.plan.base[number] + run.row_of[vertices].astype(np.int64) * size

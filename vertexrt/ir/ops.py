@@ -75,9 +75,15 @@ def _max_vjp(s: Site, d: Value) -> Sequence[Value]:
     return [hit * (d / s.b.emit("reduce_sum", hit))]  # ties share the gradient
 
 
+def _on_children(s: Site, d: Value) -> Value:
+    """Return d on the edges that hold a child, 0 in empty slots: these are in no sum."""
+    return s.b.emit("where", s.b.emit("has_child"), d, 0.0)
+
+
 def _segment_max_vjp(s: Site, d: Value) -> Sequence[Value]:
-    hit = s.b.emit("equal", s.x[0], s.out)
-    return [hit * (d / s.b.emit("segment_sum", hit))]
+    hit = _on_children(s, s.b.emit("equal", s.x[0], s.out))
+    ties = s.b.emit("maximum", s.b.emit("segment_sum", hit), 1.0)  # none without children
+    return [hit * (d / ties)]
 
 
 def _matmul_vjp(s: Site, d: Value) -> Sequence[Value]:
@@ -102,6 +108,7 @@ ROWS = [
     Op("present", 0, "leaf", shapes.scalar_vertex, template="slot_present"),
     Op("has_pull", 0, "leaf", shapes.scalar_vertex, template="has_pull"),
     Op("degree", 0, "leaf", shapes.scalar_vertex, template="degree"),
+    Op("has_child", 0, "leaf", shapes.scalar_edge, template="has_child"),
     Op("loss_scale", 0, "leaf", shapes.scalar_param, template="loss_scale"),
     # How many identical vertices of the batch a merged one stands for.
     Op("weight", 0, "leaf", shapes.scalar_vertex, template="weight"),
@@ -230,7 +237,7 @@ ROWS = [
         "segment",
         shapes.to_vertex,
         template="segment_sum",
-        vjp=lambda s, d: [s.b.emit("to_edges", d)],
+        vjp=lambda s, d: [_on_children(s, s.b.emit("to_edges", d))],
     ),
     Op("segment_max", 1, "segment", shapes.to_vertex, template="segment_max", vjp=_segment_max_vjp),
     # Lookup and products with parameters; `outer` and `sum_rows` add up over all rows.

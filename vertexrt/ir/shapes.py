@@ -41,6 +41,11 @@ def scalar_vertex(types: Types, attrs: Attrs) -> Type:
     return Type(())
 
 
+def scalar_edge(types: Types, attrs: Attrs) -> Type:
+    """Give one real number per child."""
+    return Type((), "float", Domain.EDGE)
+
+
 def scalar_param(types: Types, attrs: Attrs) -> Type:
     """Give one real number for the whole batch."""
     return Type((), "float", Domain.PARAM)
@@ -98,7 +103,7 @@ def to_edges(types: Types, attrs: Attrs) -> Type:
 
 def to_vertex(types: Types, attrs: Attrs) -> Type:
     """Reduce a value per child to one per vertex."""
-    if types[0].domain != Domain.EDGE:
+    if types[0].domain == Domain.VERTEX:  # a constant may have been a value per child
         raise ShapeError("a value per child, from gather_all")
     return Type(types[0].shape)
 

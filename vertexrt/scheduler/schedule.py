@@ -93,6 +93,4 @@ def make_schedule(
         child_ptr, child, kinds, num_kinds, POLICIES.index(policy)
     )
     assert len(order) == len(child_ptr) - 1, "a cycle got past the graph's validation"
-    return Schedule(
-        order, task_lo, task_kind, *compiled.renumber(child_ptr, child, order)
-    )
+    return Schedule(order, task_lo, task_kind, *compiled.renumber(child_ptr, child, order))

@@ -242,11 +242,18 @@ def _steps(
     for t in range(max(time.values(), default=-1) + 1):
         members = [k for k in sorted(live) if time[k] == t and k not in products]
         for domain in (Domain.VERTEX, Domain.EDGE):
-            nodes = tuple(k for k in members if _domain(program, k) == domain)
+            nodes = {k for k in members if _domain(program, k) == domain}
             if any(k in operands or not is_free(program.nodes[k]) for k in nodes):
-                steps.append(Group(domain, nodes))
+                nodes |= _leaves(program, nodes, operands)
+                steps.append(Group(domain, tuple(sorted(nodes))))
         steps.extend(Product(k) for k in sorted(products) if time[k] == t)
     return tuple(steps)
+
+
+def _leaves(program: Program, nodes: set[int], operands: set[int]) -> set[int]:
+    """List the leaves that nodes read where they stand, whatever the leaves' own domain."""
+    read = {i for k in nodes for i in program.nodes[k].inputs}
+    return {i for i in read - operands if is_free(program.nodes[i])}
 
 
 def _domain(program: Program, k: int) -> Domain:

@@ -99,7 +99,11 @@ def specialise(program: Program, facts: Facts, keep_origins: Collection[int] = (
     Source: Cavs leaves this to the user; the zero propagation is ours (DESIGN section 4).
     """
 
+    childless = facts.slots.get(program.arity or 0) is False
+
     def rule(out: Rewriter, node: Node) -> int | None:
+        if childless and node.type.domain == Domain.EDGE and node.type.dtype == "float":
+            return out.const(node, 0.0)  # there are no edges
         if node.op in ("gather", "present", "gather_all"):
             known = facts.slots.get(node["slot"])
             if known is False:

@@ -77,6 +77,8 @@ class Values:
             return f"load(ar, {base} + {j})"
         if node.op == "present":
             return f"(F(1.0) if {t.child(node['slot'])} >= 0 else F(0.0))"
+        if node.op == "has_child":
+            return "(F(1.0) if child_row[e] >= 0 else F(0.0))"
         if node.op == "has_pull":
             name = node["name"]
             source = "ints" if name in self.binding.ints else "findex"

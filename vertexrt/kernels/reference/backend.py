@@ -74,8 +74,13 @@ class ReferenceExecutable:
                 else values[i]
                 for p, i in enumerate(node.inputs)
             ]
+            if node.op in ("sum_rows", "outer"):  # a row that stands for all counts as often
+                domain = max(Domain.VERTEX, *(nodes[i].type.domain for i in node.inputs))
+                operands = [frame.all_rows(x, domain) for x in operands]
             value = FUNCTIONS[node.op](frame, node, operands)
-            values[k] = value if node.type.dtype == "int" else value.astype(dtype, copy=False)
+            if node.type.dtype != "int":
+                value = frame.all_rows(value.astype(dtype, copy=False), node.type.domain)
+            values[k] = value
             if self.watch:
                 self.watch(node, values[k], frame.vertices)
             if k in task.homes:

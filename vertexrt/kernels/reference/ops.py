@@ -44,6 +44,13 @@ class Frame:
         at = self.buffers.base[tensor] + rows.astype(np.int64) * size
         self.buffers.arena[at[:, None] + np.arange(size)] = value
 
+    def all_rows(self, value: Array, domain: Domain) -> Array:
+        """Repeat what is equal for all rows (or edges) of the launch in each of them."""
+        if domain == Domain.PARAM:
+            return value
+        count = len(self.edges) if domain == Domain.EDGE else len(self.rows)
+        return np.broadcast_to(value, (count, value.shape[1])) if len(value) == 1 else value
+
     def weight(self, name: str, shape: tuple[int, ...]) -> Array:
         """Return a parameter, or a stack of them, in a shape."""
         at = self.buffers.param_at[self.binding.params[name]]
@@ -179,6 +186,11 @@ def degree(frame: Frame, node: Node, x: Sequence[Array]) -> Array:
     """Return the number of children, at least 1."""
     has = frame.buffers.child_row[frame.edges] >= 0
     return np.maximum(np.bincount(frame.owner, has, len(frame.rows)), 1.0)[:, None]
+
+
+def has_child(frame: Frame, node: Node, x: Sequence[Array]) -> Array:
+    """Return 1 where the slot of an edge holds a child, else 0."""
+    return (frame.buffers.child_row[frame.edges] >= 0).astype(float)[:, None]
 
 
 def loss_scale(frame: Frame, node: Node, x: Sequence[Array]) -> Array:
@@ -339,6 +351,7 @@ FUNCTIONS: dict[str, Function] = {
     "present": present,
     "has_pull": has_pull,
     "degree": degree,
+    "has_child": has_child,
     "loss_scale": loss_scale,
     "weight": weight,
     "seed": seed,
