@@ -54,8 +54,8 @@ class Parameter:
     def __repr__(self) -> str:
         return f"Parameter({self.name!r}, {self.shape})"
 
-    def __matmul__(self, x: Value) -> Value:
-        return x.builder.emit("matmul", self, x, transpose=False)
+    def __matmul__(self, x: Any) -> Value:
+        return current_builder().emit("matmul", self, x, transpose=False)
 
     def __getitem__(self, key: slice | int) -> Value:
         return self.as_value(current_builder())[key]

@@ -68,7 +68,7 @@ class Builder:
         row = OPS[op]
         where = self.where if self.where is not None else user_line()
         values = [self.lift(x) for x in operands]
-        if row.scalar is not None:
+        if row.scalar is not None or op == "concat":
             values = self.to_common_domain(values)
         if row.arity >= 0 and len(values) != row.arity:
             raise AssertionError(f"{op} takes {row.arity} operands, got {len(values)}")

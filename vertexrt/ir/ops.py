@@ -190,7 +190,7 @@ ROWS = [
     # A mask of ones and zeros over `1 - p`, drawn from (seed, step, key, vertex, element).
     Op("dropout", 1, "scalar", shapes.elementwise, "x0 * keep", vjp=_dropout_vjp),
     # Rearrangements of a row, which is stored flat.
-    Op("slice", 1, "view", shapes.to_shape, template="slice", vjp=_slice_vjp),
+    Op("slice", 1, "view", shapes.part, template="slice", vjp=_slice_vjp),
     Op("concat", -1, "view", shapes.concat, template="concat", vjp=_concat_vjp),
     Op(
         "to_edges",
@@ -210,7 +210,7 @@ ROWS = [
         vjp=lambda s, d: [s.b.emit("spread", d, shape=s.x[0].shape)],
     ),
     Op("reduce_max", 1, "row", shapes.row_scalar, template="reduce_max", vjp=_max_vjp),
-    Op("spread", 1, "view", shapes.to_shape, template="spread"),
+    Op("spread", 1, "view", shapes.spread, template="spread"),
     Op(
         "logsumexp",
         1,

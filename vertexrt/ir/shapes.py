@@ -74,17 +74,24 @@ def elementwise(types: Types, attrs: Attrs) -> Type:
     return Type(shape, "float", max(domain, Domain.VERTEX))
 
 
-def to_shape(types: Types, attrs: Attrs) -> Type:
-    """Rearrange a row: `start`, where given, counts elements of the flat row."""
+def part(types: Types, attrs: Attrs) -> Type:
+    """Take some elements of a row, counted from `start` as it lies flat."""
     _floats(types)
-    shape = tuple(attrs["shape"])
-    source, size = types[0], math.prod(shape)
-    start = attrs.get("start")
-    if start is not None and not 0 <= start <= start + min(size, source.size) <= max(
-        size, source.size
-    ):
+    shape, start = tuple(attrs["shape"]), attrs["start"]
+    size = math.prod(shape)
+    if min(shape, default=1) < 1:
+        raise ShapeError("at least one element")
+    if not 0 <= start <= types[0].size - size:
         raise ShapeError(f"elements {start}..{start + size - 1} inside the operand")
-    return Type(shape, "float", max(source.domain, Domain.VERTEX))
+    return Type(shape, "float", max(types[0].domain, Domain.VERTEX))
+
+
+def spread(types: Types, attrs: Attrs) -> Type:
+    """Repeat a number in every element of a shape."""
+    _floats(types)
+    if types[0].shape:
+        raise ShapeError("a number to repeat")
+    return Type(tuple(attrs["shape"]), "float", max(types[0].domain, Domain.VERTEX))
 
 
 def concat(types: Types, attrs: Attrs) -> Type:
@@ -98,11 +105,15 @@ def concat(types: Types, attrs: Attrs) -> Type:
 
 def to_edges(types: Types, attrs: Attrs) -> Type:
     """Repeat a vertex's value for each of its children."""
+    _floats(types)
+    if types[0].domain == Domain.EDGE:
+        raise ShapeError("a value per vertex")
     return Type(types[0].shape, "float", Domain.EDGE)
 
 
 def to_vertex(types: Types, attrs: Attrs) -> Type:
     """Reduce a value per child to one per vertex."""
+    _floats(types)
     if types[0].domain == Domain.VERTEX:  # a constant may have been a value per child
         raise ShapeError("a value per child, from gather_all")
     return Type(types[0].shape)
@@ -123,12 +134,14 @@ def like_first(types: Types, attrs: Attrs) -> Type:
 
 def nll(types: Types, attrs: Attrs) -> Type:
     """Take logits [C], an integer label and the log of the partition sum: one number."""
-    logits, label, _ = types
-    if len(logits.shape) != 1 or logits.dtype != "float":
-        raise ShapeError("logits of shape [C]")
+    logits, label, total = types
+    if len(logits.shape) != 1 or logits.dtype != "float" or total.shape:
+        raise ShapeError("logits of shape [C] and one number")
     if label.dtype != "int" or label.shape:
         raise ShapeError("an integer label per vertex")
-    return Type((), "float", logits.domain)
+    if logits.domain == Domain.EDGE:
+        raise ShapeError("logits per vertex, as the label is")
+    return Type(())
 
 
 def embed(types: Types, attrs: Attrs) -> Type:
@@ -154,11 +167,16 @@ def matmul(types: Types, attrs: Attrs) -> Type:
 
 def outer(types: Types, attrs: Attrs) -> Type:
     """Add up outer products over all rows: [M] and [N] give the parameter [M, N]."""
-    return Type((types[0].shape[-1], types[1].shape[-1]), "float", Domain.PARAM)
+    _floats(types)
+    d, x = (t.shape for t in types)
+    if not d or not x or d[:-1] != x[:-1]:
+        raise ShapeError("two vectors, or two stacks of as many rows")
+    return Type((d[-1], x[-1]), "float", Domain.PARAM)
 
 
 def sum_rows(types: Types, attrs: Attrs) -> Type:
     """Add up over all rows: the result belongs to the batch."""
+    _floats(types)
     return Type(types[0].shape, "float", Domain.PARAM)
 
 

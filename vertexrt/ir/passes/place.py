@@ -79,7 +79,7 @@ def _by_dependence(program: Program) -> list[Stage]:
         else:
             stages.append(Stage.LAZY_BACKWARD if seeded[k] else Stage.LAZY)
     if not any(node.op in ("gather", "gather_all") for node in program.nodes):
-        return [Stage.LAZY if s == Stage.EAGER else s for s in stages]
+        return [Stage.LAZY if s in (Stage.EAGER, Stage.PATH) else s for s in stages]
     return _sink(program, stages)
 
 
