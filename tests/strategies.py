@@ -11,7 +11,7 @@ import numpy as np
 from hypothesis import settings
 from hypothesis import strategies as st
 
-from vertexrt.graph import GraphBatch, InputGraph
+from vertexrt.graph import GraphBatch, InputGraph, Pulled
 
 ChildLists = list[list[int]]
 Draw = Callable[[st.SearchStrategy[Any]], Any]
@@ -22,6 +22,7 @@ settings.load_profile("vertexrt")
 
 WORDS = 7  # "word" pulls lie in 0..WORDS-1
 CLASSES = 3  # "label" pulls lie in 0..CLASSES-1
+MARK = 2  # elements of the real pull "mark"
 
 
 def renumbered(lists: ChildLists, order: Sequence[int]) -> ChildLists:
@@ -142,3 +143,37 @@ def graph_batches(
     """Draw 1 to `max_graphs` input graphs side by side."""
     graphs = draw(st.lists(input_graphs(shapes, pulls), min_size=1, max_size=max_graphs))
     return GraphBatch.from_graphs(graphs)
+
+
+def pulls_for(size: int, seed: int) -> dict[str, Any]:
+    """Draw every pull that the vertex functions of tests/functions.py know, some of it absent.
+
+    `word` and `label` are whole numbers, `mark` [2] and `target` [1] rows of a table through an
+    index map, `gain` one number a vertex.
+    """
+    rng = np.random.default_rng(seed)
+
+    def some(bound: int) -> np.ndarray:
+        return np.where(rng.random(size) < 0.6, rng.integers(bound, size=size), -1).astype(np.int32)
+
+    return {
+        "word": some(WORDS),
+        "label": some(CLASSES),
+        "mark": Pulled(rng.standard_normal((4, MARK)), some(4)),
+        "target": Pulled(rng.standard_normal((3, 1)), some(3)),
+        "gain": rng.standard_normal(size),
+    }
+
+
+@st.composite
+def full_batches(draw: Draw, arity: int, max_vertices: int = 9, max_graphs: int = 3) -> GraphBatch:
+    """Draw graphs whose vertices have at most `arity` slots, with every pull of `pulls_for`."""
+    shapes = child_lists(max_vertices, arity) if arity > 1 else chains(max_vertices)
+    several = draw(st.lists(shapes, min_size=1, max_size=max_graphs))
+    seed = draw(st.integers(0, 999))
+    return GraphBatch.from_graphs(
+        [
+            InputGraph.from_children(lists, pulls_for(len(lists), seed + k))
+            for k, lists in enumerate(several)
+        ]
+    )

@@ -1,0 +1,326 @@
+"""Vertex functions that the backend tests run: small ones, each with something of its own to break.
+
+Sizes are primes or near, so that a transposed product or a wrong stride cannot pass by chance.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import vertexrt as vrt
+from tests.strategies import CLASSES, MARK, WORDS
+from vertexrt.models.lstm_lm import LSTMLanguageModel
+from vertexrt.models.tree_fc import TreeFC
+from vertexrt.models.tree_lstm import TreeLSTM
+
+E, H = 3, 5  # embedding and hidden elements
+
+
+def table() -> vrt.Parameter:
+    return vrt.Parameter((WORDS, E), init=vrt.init.normal(0.7))
+
+
+def vector(size: int) -> vrt.Parameter:
+    return vrt.Parameter((size,), init=vrt.init.normal(0.5))
+
+
+class GRU(vrt.VertexFunction):
+    """A GRU over the sum of two children, every matrix declared apart; no bias on one gate."""
+
+    def __init__(self) -> None:
+        super().__init__(arity=2, state={"h": H})
+        self.embedding = table()
+        self.w_r = vrt.Parameter((H, E))
+        self.w_z = vrt.Parameter((H, E))
+        self.w_n = vrt.Parameter((H, E))
+        self.u_r = vrt.Parameter((H, H))
+        self.u_z = vrt.Parameter((H, H))
+        self.u_n = vrt.Parameter((H, H))
+        self.b_z = vector(H)
+        self.v = vrt.Parameter((CLASSES, H))
+
+    def forward(self) -> None:
+        h = self.gather(0).h + self.gather(1).h
+        x = vrt.embed(self.embedding, self.pull("word"))
+        r = vrt.sigmoid(self.w_r @ x + self.u_r @ h)
+        z = vrt.sigmoid(self.w_z @ x + self.u_z @ h + self.b_z)
+        n = vrt.tanh(self.w_n @ x + r * (self.u_n @ h))
+        h = (1.0 - z) * n + z * h
+        self.scatter(h=h)
+        logits = self.push("logits", self.v @ h)
+        self.push("loss", vrt.cross_entropy(logits, self.pull("label")))
+
+
+class ForgetAll(vrt.VertexFunction):
+    """Child-sum Tree-LSTM over any number of children, with a forget gate for each."""
+
+    def __init__(self) -> None:
+        super().__init__(state={"c": H, "h": H})
+        self.embedding = table()
+        self.w = vrt.Parameter((4 * H, E))
+        self.u_iou = vrt.Parameter((3 * H, H))
+        self.u_f = vrt.Parameter((H, H))
+        self.b = vector(4 * H)
+        self.v = vrt.Parameter((CLASSES, H))
+
+    def forward(self) -> None:
+        kids = self.gather_all()
+        x = vrt.embed(self.embedding, self.pull("word"))
+        x_i, x_f, x_o, x_u = vrt.split(self.w @ x + self.b, 4)
+        i, o, u = vrt.split(self.u_iou @ vrt.sum(kids.h), 3)
+        c = vrt.sigmoid(x_i + i) * vrt.tanh(x_u + u)
+        c = c + vrt.sum(vrt.sigmoid(x_f + self.u_f @ kids.h) * kids.c)
+        h = vrt.sigmoid(x_o + o) * vrt.tanh(c)
+        self.scatter(c=c, h=h)
+        logits = self.push("logits", self.v @ h)
+        self.push("loss", vrt.cross_entropy(logits, self.pull("label")))
+
+
+class Attention(vrt.VertexFunction):
+    """Softmax attention of a vertex over its children, by max, exp and sum."""
+
+    def __init__(self) -> None:
+        super().__init__(state={"h": H})
+        self.embedding = table()
+        self.w = vrt.Parameter((H, E))
+        self.key = vrt.Parameter((4, H))
+        self.query = vrt.Parameter((4, H))
+        self.value = vrt.Parameter((H, H))
+
+    def forward(self) -> None:
+        kids = self.gather_all()
+        x = vrt.tanh(self.w @ vrt.embed(self.embedding, self.pull("word")))
+        query = self.query @ x
+        products = (self.key @ kids.h) * query
+        score = products[0] + products[1] + products[2] + products[3]
+        weight = vrt.exp(score - vrt.max(score))
+        total = vrt.maximum(vrt.sum(weight), 1e-3)
+        h = vrt.tanh(x + vrt.sum((weight / total) * (self.value @ kids.h)))
+        self.scatter(h=h)
+        self.push("h", h)
+        self.push("loss", vrt.squared_error(h, 0.3))
+
+
+class MaxMean(vrt.VertexFunction):
+    """The largest and the mean over the children, and the degree in between."""
+
+    def __init__(self) -> None:
+        super().__init__(state={"h": H})
+        self.embedding = table()
+        self.w = vrt.Parameter((H, E))
+        self.u = vrt.Parameter((H, 2 * H))
+        self.b = vector(H)
+
+    def forward(self) -> None:
+        kids = self.gather_all()
+        x = self.w @ vrt.embed(self.embedding, self.pull("word"))
+        joined = vrt.concat(vrt.max(vrt.tanh(kids.h + self.b)), vrt.mean(kids.h * x))
+        h = vrt.tanh(x + self.u @ joined + self.b)
+        self.scatter(h=h)
+        self.push("h", h)
+        self.push("loss", vrt.sum(h * h))
+
+
+class Initial(vrt.VertexFunction):
+    """An absent child reads declared parameters, one for each field."""
+
+    def __init__(self) -> None:
+        self.c0 = vector(H)
+        self.h0 = vector(H)
+        super().__init__(arity=2, state={"c": H, "h": H}, initial={"c": self.c0, "h": self.h0})
+        self.u = vrt.Parameter((2 * H, H))
+        self.b = vector(2 * H)
+
+    def forward(self) -> None:
+        left, right = self.gather(0), self.gather(1)
+        i, u = vrt.split(self.u @ (left.h + 0.5 * right.h) + self.b, 2)
+        c = vrt.sigmoid(i) * vrt.tanh(u) + left.c - 0.3 * right.c
+        h = vrt.tanh(c)
+        self.scatter(c=c, h=h)
+        self.push("h", h)
+        self.push("loss", vrt.sum(h))
+
+
+class Tied(vrt.VertexFunction):
+    """The embedding is also the matrix of the softmax, so its gradient is dense and summed."""
+
+    def __init__(self) -> None:
+        super().__init__(arity=1, state={"h": E})
+        self.embedding = table()
+        self.u = vrt.Parameter((E, E))
+
+    def forward(self) -> None:
+        x = vrt.embed(self.embedding, self.pull("word"))
+        h = vrt.tanh(x + self.u @ self.gather(0).h)
+        self.scatter(h=h)
+        logits = self.push("logits", self.embedding @ h)
+        self.push("loss", vrt.cross_entropy(logits, self.pull("label")))
+
+
+class Dropout(vrt.VertexFunction):
+    """Dropout before, on and after the path, for each child too."""
+
+    def __init__(self) -> None:
+        super().__init__(state={"h": H})
+        self.embedding = table()
+        self.w = vrt.Parameter((H, E))
+        self.u = vrt.Parameter((H, H))
+        self.v = vrt.Parameter((CLASSES, H))
+
+    def forward(self) -> None:
+        kids = self.gather_all()
+        x = vrt.dropout(vrt.embed(self.embedding, self.pull("word")), 0.3)
+        each = vrt.sum(vrt.dropout(kids.h, 0.4))
+        h = vrt.tanh(vrt.dropout(self.w @ x + self.u @ each, 0.2))
+        self.scatter(h=h)
+        logits = self.push("logits", self.v @ vrt.dropout(h, 0.5))
+        self.push("loss", vrt.cross_entropy(logits, self.pull("label")))
+
+
+class NoGather(vrt.VertexFunction):
+    """A classifier of words: no state, no gather, nothing on the path."""
+
+    def __init__(self) -> None:
+        super().__init__(state={})
+        self.embedding = table()
+        self.v = vrt.Parameter((CLASSES, E))
+        self.b = vector(CLASSES)
+
+    def forward(self) -> None:
+        x = vrt.embed(self.embedding, self.pull("word"))
+        logits = self.push("logits", self.v @ vrt.tanh(x) + self.b)
+        self.push("loss", vrt.cross_entropy(logits, self.pull("label")))
+
+
+class PassOn(vrt.VertexFunction):
+    """States scattered straight from an embedding, a gather, a parameter and a pull."""
+
+    def __init__(self) -> None:
+        super().__init__(arity=2, state={"word": E, "left": E, "bias": E, "mark": MARK})
+        self.embedding = table()
+        self.b = vector(E)
+        self.u = vrt.Parameter((E, 3 * E + MARK))
+
+    def forward(self) -> None:
+        left, right = self.gather(0), self.gather(1)
+        mark = self.pull("mark", shape=(MARK,))
+        self.scatter(
+            word=vrt.embed(self.embedding, self.pull("word")),
+            left=left.word,
+            bias=self.b,
+            mark=mark,
+        )
+        kids = vrt.concat(right.word, left.left, right.bias, left.mark)
+        out = self.push("out", vrt.tanh(self.u @ kids))
+        self.push("loss", vrt.sum(out * left.bias))
+
+
+class Marks(vrt.VertexFunction):
+    """Real pulls of several shapes, through index maps, before, on and after the path."""
+
+    def __init__(self) -> None:
+        super().__init__(arity=2, state={"h": H})
+        self.w = vrt.Parameter((H, MARK))
+        self.u = vrt.Parameter((H, H))
+        self.b = vector(H)
+
+    def forward(self) -> None:
+        mark = self.pull("mark", shape=(MARK,))
+        gain = self.pull("gain", dtype="float")
+        x = self.w @ mark + self.present("mark") * self.b
+        h = vrt.tanh(x + gain * (self.u @ (self.gather(0).h - self.gather(1).h)))
+        self.scatter(h=h)
+        out = self.push("out", h * gain)
+        self.push("mark", mark)
+        error = vrt.squared_error(out[:MARK], mark)
+        self.push("loss", self.present("gain") * error)
+
+
+class Oddments(vrt.VertexFunction):
+    """Pushes of leaves and constants, one value pushed twice, a field that nobody reads."""
+
+    def __init__(self) -> None:
+        super().__init__(arity=2, state={"h": H, "unread": 1, "s": 1})
+        self.u = vrt.Parameter((H, H))
+        self.b = vector(H)
+        self.scale = vrt.Parameter((), init=vrt.init.normal(1.0))
+        self.lonely = vector(2)  # in no expression that reaches a loss
+
+    def forward(self) -> None:
+        left, right = self.gather(0), self.gather(1)
+        h = vrt.tanh(self.u @ left.h + self.scale * self.b + right.h)
+        s = vrt.sum(h) + right.s[0] - self.present(1)
+        self.scatter(h=h, unread=s * self.b[:1], s=s * self.b[1:2])
+        self.push("child", left.h)
+        self.push("bias", self.b)
+        self.push("one", vrt.exp(0.0 * self.scale))
+        self.push("h", h)
+        self.push("again", h)
+        self.push("s", s)
+        self.push("lonely", self.lonely)
+        self.push("loss", self.scale * s)
+
+
+class Both(vrt.VertexFunction):
+    """Slots and gather_all of the same field together; two products in a row on the path."""
+
+    def __init__(self) -> None:
+        super().__init__(arity=2, state={"h": H})
+        self.embedding = table()
+        self.u = vrt.Parameter((4, H))
+        self.v = vrt.Parameter((H, 4))
+        self.w = vrt.Parameter((H, E))
+
+    def forward(self) -> None:
+        kids, first = self.gather_all(), self.gather(0)
+        x = self.w @ vrt.embed(self.embedding, self.pull("word"))
+        inner = vrt.relu(self.u @ first.h + 0.1)
+        each = vrt.sum(vrt.tanh(self.v @ (self.u @ kids.h)))
+        h = vrt.tanh(x + self.v @ inner + each)
+        self.scatter(h=h)
+        self.push("h", h)
+        self.push("loss", vrt.logsumexp(h))
+
+
+class Elementwise(vrt.VertexFunction):
+    """The elementwise ops and row reductions that the cells leave out."""
+
+    def __init__(self) -> None:
+        super().__init__(arity=2, state={"h": H})
+        self.b = vector(H)
+        self.u = vrt.Parameter((H, H))
+
+    def forward(self) -> None:
+        left, right = self.gather(0).h, self.gather(1).h
+        x = self.u @ (left - right) + self.b
+        p = vrt.softmax(x)
+        y = vrt.maximum(p, 0.15) + vrt.minimum(x, 0.2) * vrt.sqrt(vrt.exp(x) + 1.0)
+        z = vrt.where(self.present(0), vrt.log(1.5 + vrt.sigmoid(y)), y / (2.0 + x * x))
+        h = vrt.tanh(z) - 0.1 * vrt.max(x)
+        self.scatter(h=h)
+        self.push("p", p)
+        self.push("loss", vrt.sum(vrt.log_softmax(h)[1:4]) + vrt.mean(z))
+
+
+Make = Callable[[], vrt.VertexFunction]
+
+# name -> (makes the function, arity of the graphs that it takes)
+FUNCTIONS: dict[str, tuple[Make, int]] = {
+    "tree-lstm": (lambda: TreeLSTM(WORDS, E, H, CLASSES), 2),
+    "tree-lstm-3": (lambda: TreeLSTM(WORDS, E, H, CLASSES, arity=3), 3),
+    "tree-fc": (lambda: TreeFC(WORDS, H), 2),
+    "lstm-lm": (lambda: LSTMLanguageModel(WORDS, E, H), 1),
+    "gru": (GRU, 2),
+    "forget-all": (ForgetAll, 5),
+    "attention": (Attention, 5),
+    "max-mean": (MaxMean, 4),
+    "initial": (Initial, 2),
+    "tied": (Tied, 1),
+    "dropout": (Dropout, 3),
+    "no-gather": (NoGather, 3),
+    "pass-on": (PassOn, 2),
+    "marks": (Marks, 2),
+    "oddments": (Oddments, 2),
+    "both": (Both, 2),
+    "elementwise": (Elementwise, 2),
+}

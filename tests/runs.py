@@ -1,0 +1,177 @@
+"""Run a vertex function in one way or another, so that two ways can be compared.
+
+A `Result` holds what a run gives to the outside: pushes, gradients of parameters and of pulled
+values. Gradients come back through both doors: from arrays that the user gives for every push
+(`evaluate`), and from the push `loss` inside `step` (`train`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+import vertexrt as vrt
+from vertexrt.engine.variant import Passes
+
+Arrays = dict[str, np.ndarray]
+
+# Relative to the largest element of each array. Sums run in another order, nothing else differs.
+TOLERANCE = {"float32": 1e-5, "float64": 1e-11}
+
+
+@dataclass(frozen=True, slots=True)
+class Result:
+    """What a run gives to the outside."""
+
+    outputs: Arrays
+    parameters: Arrays
+    pulled: Arrays
+    loss: float = 0.0
+
+
+ALL = Passes()
+
+
+@dataclass(frozen=True, slots=True)
+class Way:
+    """One way of running: everything that may not change a result."""
+
+    device: str = "reference"
+    dtype: str = "float64"
+    policy: str = "frontier"
+    threads: int = 1
+    passes: Passes = ALL
+
+    def compile(self, function: vrt.VertexFunction, seed: int = 3) -> vrt.Network:
+        net = vrt.compile(
+            function,
+            device=self.device,
+            dtype=self.dtype,
+            policy=self.policy,
+            threads=self.threads,
+            passes=self.passes,
+            seed=seed,
+        )
+        # No parameter may be zero: half of the derivatives would be.
+        drawn = cotangents({name: value.shape for name, value in net.parameters.items()}, seed)
+        net.set_parameters({name: 0.5 * value for name, value in drawn.items()})
+        return net
+
+
+OFF = Passes(specialise=False, eager=False, lazy=False, stack=False, fuse=False, merge=False)
+DRAWS = {"seed": 11, "step": 4}  # where the random draws of a run start
+PLAIN = Way(policy="serial", passes=OFF)
+
+
+def cotangents(shapes: dict[str, tuple[int, ...]], seed: int = 5) -> Arrays:
+    """Draw a gradient for each push; the same for the same name and shape."""
+    return {
+        name: np.random.default_rng([seed, *name.encode()]).standard_normal(shape)
+        for name, shape in shapes.items()
+    }
+
+
+def evaluate(net: vrt.Network, batch: vrt.GraphBatch) -> Result:
+    """Go forward and back with drawn gradients of all pushes."""
+    net.set_random_state(DRAWS)
+    outputs = net.forward(batch, train=True)
+    d_outputs = cotangents({name: value.shape for name, value in outputs.items()})
+    gradients = net.backward(d_outputs)
+    return Result(outputs, gradients.parameters, gradients.pulled)
+
+
+class Capture:
+    """An optimizer that keeps the gradients of a step and changes nothing."""
+
+    def __init__(self) -> None:
+        self.gradients: Arrays = {}
+
+    def update(self, store: Any) -> None:
+        self.gradients = {name: store.gradient(name).copy() for name in store.names}
+
+
+def train(net: vrt.Network, batch: vrt.GraphBatch) -> Result:
+    """Take a step whose update is left out."""
+    net.set_random_state(DRAWS)
+    capture = Capture()
+    loss = net.step(batch, capture, outputs=net.pushes)  # type: ignore[arg-type]
+    return Result(dict(net.outputs), capture.gradients, {}, loss)
+
+
+def assert_close(got: np.ndarray, want: np.ndarray, rtol: float, what: str) -> None:
+    """Compare relative to the largest element wanted; not-a-number never passes."""
+    assert got.shape == want.shape, f"{what}: shape {got.shape}, not {want.shape}"
+    if got.size:
+        error = np.abs(got.astype(np.float64) - want).max()
+        scale = max(float(np.abs(want).max()), 1e-3)
+        assert error <= rtol * scale, f"{what}: off by {error:.3g} at scale {scale:.3g}"
+
+
+def assert_same(got: Result, want: Result, rtol: float) -> None:
+    """Compare everything that two runs gave to the outside."""
+    for part in ("outputs", "parameters", "pulled"):
+        mine, theirs = getattr(got, part), getattr(want, part)
+        assert mine.keys() == theirs.keys()
+        for name, value in theirs.items():
+            assert_close(mine[name], value, rtol, f"{part} {name}")
+    assert abs(got.loss - want.loss) <= rtol * max(abs(want.loss), 1e-3)
+
+
+STEP = 1e-6  # of central differences in float64: rounding and curvature are both near 1e-10
+
+
+def assert_output_gradients(net: vrt.Network, batch: vrt.GraphBatch) -> None:
+    """Check the gradients of `backward`, of parameters and pulls, against central differences."""
+    got = evaluate(net, batch)
+    d_outputs = cotangents({name: value.shape for name, value in got.outputs.items()})
+
+    def value(here: vrt.GraphBatch) -> float:
+        net.set_random_state(DRAWS)
+        out = net.forward(here, train=True)
+        return sum(float((out[name] * d_outputs[name]).sum()) for name in out)
+
+    for moved in [[name] for name in got.parameters] + [list(got.parameters)]:
+        _assert_along(net, got.parameters, moved, lambda: value(batch))
+    for name, gradient in got.pulled.items():
+        d = cotangents({name: gradient.shape}, seed=7)[name]
+        plus = value(_with_pull(batch, name, STEP * d))
+        minus = value(_with_pull(batch, name, -STEP * d))
+        _compare(float((gradient * d).sum()), (plus - minus) / (2 * STEP), f"pull {name}")
+
+
+def assert_loss_gradients(net: vrt.Network, batch: vrt.GraphBatch) -> None:
+    """Check the gradients of `step` against central differences of the loss that it returns."""
+    got = train(net, batch)
+    _assert_along(net, got.parameters, list(got.parameters), lambda: train(net, batch).loss)
+
+
+def _assert_along(
+    net: vrt.Network, gradients: Arrays, moved: list[str], value: Callable[[], float]
+) -> None:
+    """Move some parameters in a random direction and back."""
+    start = {name: given.copy() for name, given in net.parameters.items()}
+    directions = cotangents({name: given.shape for name, given in start.items()}, seed=6)
+    ends = []
+    for sign in (1, -1):
+        net.set_parameters(
+            {n: p + sign * STEP * directions[n] * (n in moved) for n, p in start.items()}
+        )
+        ends.append(value())
+    net.set_parameters(start)
+    along = sum(float((gradients[n] * directions[n]).sum()) for n in moved)
+    _compare(along, (ends[0] - ends[1]) / (2 * STEP), f"parameters {', '.join(moved)}")
+
+
+def _with_pull(batch: vrt.GraphBatch, name: str, by: np.ndarray) -> vrt.GraphBatch:
+    pull = batch.pulls[name]
+    moved = vrt.Pulled(pull.values + by, pull.index) if isinstance(pull, vrt.Pulled) else pull + by
+    return vrt.GraphBatch(
+        batch.graph_ptr, batch.child_ptr, batch.child, {**batch.pulls, name: moved}
+    )
+
+
+def _compare(got: float, want: float, what: str) -> None:
+    assert abs(got - want) <= 1e-7 * max(1.0, abs(want)), f"{what}: {got}, by differences {want}"
