@@ -7,7 +7,9 @@ call.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -23,6 +25,7 @@ from vertexrt.memory.plan import MemoryPlan, plan_memory
 from vertexrt.scheduler import Schedule, make_schedule
 from vertexrt.scheduler.compiled import add_presence, classify, inverse, slot_bits
 from vertexrt.scheduler.merge import Merged, merge_vertices
+from vertexrt.script.assemble import assemble
 
 Array = np.ndarray[Any, Any]
 Int64 = npt.NDArray[np.int64]
@@ -148,7 +151,22 @@ def _number(variant: Variant, bits: Int64, mask: int, known: dict[int, Kind], ad
         add(int(new))
 
 
-def execute(
+@dataclass(frozen=True, slots=True)
+class Jobs:
+    """What has to be called, at once where there are several, to run launches of a minibatch.
+
+    Attributes:
+        arena: whose tensors stay valid until the next run in it.
+        calls: one for each processor.
+        check: called when all have returned.
+    """
+
+    arena: Array
+    calls: tuple[Callable[[], None], ...]
+    check: Callable[[], None]
+
+
+def make_jobs(
     run: Run,
     store: ParameterStore,
     worker: Worker,
@@ -158,13 +176,17 @@ def execute(
     random_seed: int = 0,
     seeds: tuple[Array, ...] = (),
     part: slice = slice(None),
-) -> Array:
-    """Run launches of a prepared minibatch; gradients add to the worker's.
+    processors: int = 1,
+) -> Jobs:
+    """Bind launches of a prepared minibatch to memory; gradients add to the worker's.
 
-    Returns: the arena, whose tensors stay valid until the next run in it.
+    Args:
+        part: which rows of the launch table.
+        processors: how many share the run, where the variant is persistent.
     """
-    s, variant = run.schedule, run.variant
-    data = worker.take(run.plan.total, run.zero_elements)
+    s, ready = run.schedule, run.variant.ready()
+    scratch = -(-(run.plan.total - run.plan.temporary) // 16) * 16
+    data = worker.take(run.plan.total + processors * scratch, run.zero_elements)
     buffers = Buffers(
         arena=data,
         base=run.plan.base,
@@ -188,8 +210,27 @@ def execute(
         loss_scale=loss_scale,
         random_seed=random_seed,
     )
-    variant.ready().executable.run(run.table[part], buffers)
-    return data
+    table = run.table[part]
+    group = ready.processors
+    if group is None:
+        assert ready.executable is not None
+        return Jobs(data, (partial(ready.executable.run, table, buffers),), lambda: None)
+    assert ready.shape is not None
+    scripts = assemble(ready.shape, table, s.edge_ptr, s.child_row, processors)
+    counters = group.new_counters(scripts.counters)
+    calls = tuple(
+        partial(
+            group.run,
+            scripts.words[r],
+            counters,
+            r,
+            processors,
+            run.plan.temporary + r * scratch,
+            buffers,
+        )
+        for r in range(processors)
+    )
+    return Jobs(data, calls, partial(group.check, counters))
 
 
 def read_rows(run: Run, data: Array, key: tuple[object, ...]) -> Array:

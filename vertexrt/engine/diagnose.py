@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from vertexrt.engine.batched import Worker, execute, prepare
+from vertexrt.engine.batched import Worker, make_jobs, prepare
 from vertexrt.engine.model import CompiledModel
 from vertexrt.engine.variant import Use, make_variant
 from vertexrt.errors import message
@@ -79,14 +79,15 @@ def find_not_finite(
         executable.watch = watch
         worker = Worker(np.zeros_like(model.store.gradients))
         try:
-            execute(
+            (call,) = make_jobs(
                 run,
                 model.store,
                 worker,
                 model.param_at,
                 loss_scale=scale,
                 random_seed=seed(k),
-            )
+            ).calls
+            call()
         except _Found:
             return message(
                 "loss",

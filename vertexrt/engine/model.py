@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from vertexrt.engine.batched import Run, Worker, execute, in_user_order, prepare, read_rows
+from vertexrt.engine.batched import Run, Worker, in_user_order, make_jobs, prepare, read_rows
 from vertexrt.engine.parameters import ParameterStore
 from vertexrt.engine.variant import Passes, Use, Variant, make_variant
 from vertexrt.errors import DeviceError, message, nearest
@@ -69,7 +69,9 @@ class CompiledModel:
         backend: what runs it.
         dtype: float32 or float64.
         policy: of the scheduler.
-        threads: workers; a batch is split between them by vertices.
+        threads: how many run at once.
+        processors: persistent engine with this many processors a group; 0 is the batched engine. A
+            batch is split by vertices between threads / processors groups, or threads workers.
     """
 
     def __init__(
@@ -80,6 +82,7 @@ class CompiledModel:
         policy: str,
         passes: Passes,
         threads: int,
+        processors: int = 0,
     ) -> None:
         self.function = stack_parameters(place(traced)) if passes.stack else traced
         self.backend = backend
@@ -92,16 +95,25 @@ class CompiledModel:
         offsets = [self.store.offsets[n] for n in self.store.names] + list(stacks.values())
         self.param_at = np.array(offsets, np.int64)
         self.variants: dict[Use, Variant] = {}
+        self.persistent = processors > 0
+        self.processors = max(processors, 1)
+        groups = max(threads // self.processors, 1)
         self.workers = [Worker(self.store.gradients)]
-        self.workers += [Worker(np.zeros_like(self.store.gradients)) for _ in range(threads - 1)]
-        self._pool = ThreadPoolExecutor(threads - 1) if threads > 1 else None
+        self.workers += [Worker(np.zeros_like(self.store.gradients)) for _ in range(groups - 1)]
+        helpers = groups * self.processors - 1
+        self._pool = ThreadPoolExecutor(helpers) if helpers else None
         self._marks = {n: np.zeros(self.store.shapes[n][0], np.bool_) for n in self.sparse}
 
     def variant(self, use: Use) -> Variant:
         """Return F compiled for one use."""
         if use not in self.variants:
             self.variants[use] = make_variant(
-                self.function, use, self.backend, self.param_names, self.passes
+                self.function,
+                use,
+                self.backend,
+                self.param_names,
+                self.passes,
+                self.persistent,
             )
         return self.variants[use]
 
@@ -120,17 +132,29 @@ class CompiledModel:
             options: of `execute`, or functions of the share's number that give them.
         """
 
-        def one(k: int) -> Array:
+        jobs = []
+        for k, run in enumerate(runs):
             own = {n: v(k) if callable(v) else v for n, v in options.items()}
-            return execute(
-                runs[k], self.store, self.workers[k], self.param_at, part=parts[k], **own
+            jobs.append(
+                make_jobs(
+                    run,
+                    self.store,
+                    self.workers[k],
+                    self.param_at,
+                    part=parts[k],
+                    processors=self.processors,
+                    **own,
+                )
             )
-
+        first, *rest = [call for job in jobs for call in job.calls]
         with self.backend.alone():
-            if len(runs) == 1 or self._pool is None:
-                return [one(k) for k in range(len(runs))]
-            waiting = [self._pool.submit(one, k) for k in range(1, len(runs))]
-            return [one(0), *(w.result() for w in waiting)]
+            waiting = [self._pool.submit(call) for call in rest] if self._pool else []
+            first()
+            for other in waiting:
+                other.result()
+        for job in jobs:
+            job.check()
+        return [job.arena for job in jobs]
 
     def begin_gradients(self) -> None:
         """Clear the gradients of the last step."""

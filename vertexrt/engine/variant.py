@@ -18,6 +18,7 @@ from vertexrt.errors import PlanError, message
 from vertexrt.ir.autodiff import differentiate
 from vertexrt.ir.passes.fuse import LAZY_STAGES, TaskProgram, cut, keep_across_stages
 from vertexrt.ir.passes.place import place
+from vertexrt.ir.passes.segment import segment_tasks
 from vertexrt.ir.passes.simplify import simplify, without_dropout
 from vertexrt.ir.passes.specialise import Atoms, find_atoms, specialise, without_effects
 from vertexrt.ir.passes.stack import stack_rows
@@ -27,12 +28,14 @@ from vertexrt.kernels.layout import (
     Backend,
     Binding,
     Executable,
+    Processors,
     fingerprint,
     tensor_uses,
     uses_edges,
 )
 from vertexrt.memory.plan import Sharing, share
 from vertexrt.memory.tensors import TensorTable
+from vertexrt.script.assemble import Shape, shape_of
 
 Int64 = npt.NDArray[np.int64]
 
@@ -92,6 +95,7 @@ class Variant:
     backend: Backend
     binding: Binding
     passes: Passes
+    persistent: bool  # segments for processors, not task programs for one
     merges: bool  # identical vertices are computed once
     table: TensorTable = field(default_factory=TensorTable)
     tasks: list[TaskProgram] = field(default_factory=list)
@@ -187,7 +191,9 @@ class Ready:
     Arrays as in `launches.build_table`; `sizes`: elements a row of each tensor.
     """
 
-    executable: Executable
+    executable: Executable | None
+    processors: Processors | None
+    shape: Shape | None
     sharing: Sharing
     sizes: Int64
     zero_elements: int
@@ -203,11 +209,27 @@ class Ready:
 
 def _make_ready(variant: Variant) -> Ready:
     tasks, table = variant.tasks, variant.table
-    executable = variant.backend.load(tasks, variant.binding)
+    executable, processors, shape = None, None, None
+    if variant.persistent:
+        segmented = segment_tasks(tasks)
+        tasks = [s.task for s in segmented]
+        for task in tasks:
+            for key, size, edges, _ in tensor_uses(task):
+                table.use(key, max(size, 1), edges, task.stage)
+        processors, shape = (
+            variant.backend.load_segments(segmented, variant.binding),
+            shape_of(segmented),
+        )
+        scratch = processors.scratch
+    else:
+        executable = variant.backend.load(tasks, variant.binding)
+        scratch = executable.scratch
     written = [[table.numbers[u[0]] for u in tensor_uses(task) if u[3]] for task in tasks]
     path, lazy = variant.path_kinds.values(), variant.lazy_kinds.values()
     return Ready(
         executable=executable,
+        processors=processors,
+        shape=shape,
         sharing=share(table),
         sizes=np.array([spec.size for spec in table], np.int64),
         zero_elements=max((spec.size for spec in table), default=1),
@@ -215,7 +237,7 @@ def _make_ready(variant: Variant) -> Ready:
         lazy_programs=np.array([[k.programs[s] for k in lazy] for s in LAZY_STAGES], np.int64),
         has_loss=np.array([k.has_loss for k in lazy], np.bool_),
         by_ranges=np.array([uses_edges(task) for task in tasks], np.bool_),
-        scratch=np.array(executable.scratch, np.int64).reshape(-1, 3),
+        scratch=np.array(scratch, np.int64).reshape(-1, 3),
         writes_ptr=np.cumsum([0] + [len(w) for w in written]).astype(np.int64),
         writes=np.array([t for w in written for t in w], np.int64),
         edges=np.array([spec.edges for spec in table], np.bool_),
@@ -232,6 +254,7 @@ def make_variant(
     backend: Backend,
     params: Collection[str],
     passes: Passes,
+    persistent: bool = False,
 ) -> Variant:
     """Differentiate and place F for one use; kinds are compiled as they appear.
 
@@ -261,4 +284,4 @@ def make_variant(
         seeds={name: k for k, name in enumerate(sorted(use.seeds))},
     )
     atoms = find_atoms(program, passes.specialise)
-    return Variant(program, use, atoms, backend, binding, passes, merges, table)
+    return Variant(program, use, atoms, backend, binding, passes, persistent, merges, table)

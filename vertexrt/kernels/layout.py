@@ -15,6 +15,7 @@ import numpy as np
 import numpy.typing as npt
 
 from vertexrt.ir.passes.fuse import TENSOR_OF_EFFECT, Key, TaskProgram
+from vertexrt.ir.passes.segment import SegmentedTask
 from vertexrt.ir.program import Domain, Node, Stage
 
 Array = np.ndarray[Any, Any]
@@ -97,6 +98,34 @@ class Executable(Protocol):
         """Run the launches of a table in order."""
 
 
+class Processors(Protocol):
+    """Segments made ready to run by the processors of a group."""
+
+    scratch: list[tuple[int, int, int]]
+
+    def run(
+        self,
+        script: Array,
+        counters: Array,
+        part: int,
+        parts: int,
+        temporary: int,
+        buffers: Buffers,
+    ) -> None:
+        """Run the script of one processor; called for all parts at once, each in its thread.
+
+        Args:
+            counters: of `new_counters`, the same array for all parts.
+            temporary: element at which this processor's temporaries start.
+        """
+
+    def new_counters(self, count: int) -> Array:
+        """Return counters at zero."""
+
+    def check(self, counters: Array) -> None:
+        """Raise DeviceError, when a processor gave up waiting."""
+
+
 class Backend(Protocol):
     """A device that runs task programs."""
 
@@ -107,6 +136,12 @@ class Backend(Protocol):
 
     def load(self, programs: list[TaskProgram], binding: Binding) -> Executable:
         """Make task programs ready; may compile, and may reuse what is in the disk cache."""
+
+    def load_segments(self, tasks: list[SegmentedTask], binding: Binding) -> Processors:
+        """Make segments ready for processors.
+
+        Raises: DeviceError where the device has no persistent engine.
+        """
 
 
 def gradients_of(program: TaskProgram, position: int) -> list[str]:

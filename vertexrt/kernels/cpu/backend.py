@@ -26,9 +26,10 @@ from threadpoolctl import ThreadpoolController
 from vertexrt.config import config
 from vertexrt.errors import DeviceError, message
 from vertexrt.ir.passes.fuse import TaskProgram
+from vertexrt.ir.passes.segment import SegmentedTask
 from vertexrt.kernels.cpu import runtime
 from vertexrt.kernels.cpu.emit import ARGUMENTS, emit
-from vertexrt.kernels.layout import Binding, Buffers
+from vertexrt.kernels.layout import Binding, Buffers, Processors
 
 
 @functools.cache
@@ -144,3 +145,9 @@ class CpuBackend:
     def load(self, programs: list[TaskProgram], binding: Binding) -> CpuExecutable:
         """Generate, compile or find in the cache."""
         return CpuExecutable(programs, binding)
+
+    def load_segments(self, tasks: list[SegmentedTask], binding: Binding) -> Processors:
+        """Generate segments for processors that are threads."""
+        from vertexrt.kernels.cpu.processors import CpuProcessors
+
+        return CpuProcessors(tasks, binding)

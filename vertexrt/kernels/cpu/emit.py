@@ -9,12 +9,15 @@ A product becomes one BLAS call.
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Sequence
 from dataclasses import replace
+from itertools import pairwise
 
 from vertexrt.ir.ops import OPS
 from vertexrt.ir.passes.fuse import TENSOR_OF_EFFECT, Group, Product, TaskProgram, is_free
+from vertexrt.ir.passes.segment import SegmentedTask, Split
 from vertexrt.ir.program import Domain, Node
-from vertexrt.kernels.cpu.text import Location, Text
+from vertexrt.kernels.cpu.text import Location, Spans, Text
 from vertexrt.kernels.cpu.values import Values
 from vertexrt.kernels.layout import (
     Binding,
@@ -24,11 +27,15 @@ from vertexrt.kernels.layout import (
     stored_size,
 )
 
+SEGMENT_ARGUMENTS = "segment, part, parts, "  # before the others, where processors share a task
+
 ARGUMENTS = (
     "n, lo, at, m, elo, rows, ar, off, tmp, pv, pg, po, weight, order, edge_ptr, child_row, "
     "edge_row, parent_ptr, parent_edge, user_edge, ints, floats, findex, seeds, scale, seed"
 )
 
+
+SEGMENT_ARGUMENTS += ARGUMENTS
 
 REDUCTIONS = {
     "reduce_sum": "row_sum",
@@ -40,10 +47,19 @@ SUMS_OVER_EDGES = ("gather_parents", "segment_sum", "segment_max")
 
 
 class Emitter:
-    """The source of one task program, built up line by line."""
+    """The source of one task program, built up line by line.
 
-    def __init__(self, task: TaskProgram, binding: Binding) -> None:
+    Args:
+        task: the program.
+        plan: how processors share it; None, when one runs all of it.
+    """
+
+    def __init__(
+        self, task: TaskProgram, binding: Binding, plan: SegmentedTask | None = None
+    ) -> None:
         self.task = task
+        self.plan = plan
+        self.split: Split | None = None  # of the segment that is being written
         self.nodes = task.program.nodes
         self.binding = binding
         self.text = Text()
@@ -62,17 +78,61 @@ class Emitter:
         for i in sorted(self.task.local):
             edges = self.nodes[i].type.domain == Domain.EDGE
             self.values.place[i] = t.temporary(self.nodes[i].type.size, edges)
-        for step in self.task.steps:
+        if self.plan is None:
+            self._steps(self.task.steps)
+            return t.module(ARGUMENTS)
+        for number, segment in enumerate(self.plan.segments):
+            self.split = segment.split
+            t.line(f"if segment == {number}:")
+            with t.indent():
+                self._steps(segment.steps)
+        return t.module(SEGMENT_ARGUMENTS)
+
+    def _steps(self, steps: Sequence[Group | Product]) -> None:
+        for step in steps:
             if isinstance(step, Group):
                 self._group(step)
             else:
                 self._product(step)
-        return t.module(ARGUMENTS)
+
+    def _spans(self, k: int, start: int = 0, size: int | None = None) -> Spans:
+        """Return the elements of a value that this processor makes; None for all.
+
+        Args:
+            start, size: only these elements, counted from `start`.
+        """
+        if self.plan is None or self.split == Split.ROWS or k in self.plan.whole:
+            return None
+        whole = max(self.nodes[k].type.size, 1)
+        cuts = self.plan.cuts.get(k, (0, whole)) if self.split == Split.UNITS else (0, whole)
+        end = cuts[-1] if size is None else start + size
+        pieces = [(a - start, b - a) for a, b in pairwise(cuts) if start <= a and b <= end]
+        assert sum(n for _, n in pieces) == end - start, f"%{k}: cuts {cuts} do not meet {start}"
+        return [self.text.share(a, n) for a, n in pieces]
 
     def _tensor(self, i: int, key: tuple[object, ...]) -> Location:
         size = self.nodes[i].type.size
         edges = self.nodes[i].type.domain == Domain.EDGE
         return Location(f"off[{self.binding.tensors[key]}]", size, "edge" if edges else "row")
+
+    def _home(self, k: int) -> Location:
+        """Return where a value is made: its tensor, or, if all processors make it, a temporary."""
+        if self.split == Split.UNITS and self.plan is not None and k in self.plan.whole:
+            node = self.nodes[k]
+            return self.text.temporary(node.type.size, node.type.domain == Domain.EDGE)
+        return self._tensor(k, self.task.homes[k])
+
+    def _publish(self, k: int) -> None:
+        """Copy the processor's share of a value that all processors make to its tensor."""
+        place = self.values.place[k]
+        to = self._tensor(k, self.task.homes[k])
+        if place.row in ("local", "local_edge") and to.row in ("row", "edge"):
+            size = max(self.nodes[k].type.size, 1)
+            assert self.plan is not None
+            spans = [self.text.share(a, b - a) for a, b in pairwise(self.plan.cuts[k])]
+            with self.text.loop(size, spans):
+                value = f"load(ar, {self.values.at(place, 'j')})"
+                self.text.line(f"store(ar, {self.values.at(to, 'j')}, {value})")
 
     # Groups.
 
@@ -83,16 +143,16 @@ class Emitter:
         self.values.variable = {}
         for k in members:
             if k in self.task.homes:
-                self.values.place[k] = self._tensor(k, self.task.homes[k])
+                self.values.place[k] = self._home(k)
         self._alias_concat_parts(members, inside)
         for k in members:
             if k not in self.values.place and self._needs_scratch(k, members, uses):
                 self.values.place[k] = self.text.scratch(self.nodes[k].type.size)
         self.text.begin_rows(group.domain == Domain.EDGE, self.listed)
-        ready: set[int] = set()
         for k in members:
-            self._emit(k, inside, ready)
-            ready.add(k)
+            self._emit(k)
+            if k in self.task.homes:
+                self._publish(k)
         self.text.end_rows()
 
     def _alias_concat_parts(self, members: list[int], inside: set[int]) -> None:
@@ -119,10 +179,10 @@ class Emitter:
             return False
         return node.op in ("nll_grad", "concat") or (uses[k] > 1 and role == "scalar")
 
-    def _emit(self, k: int, inside: set[int], ready: set[int]) -> None:
+    def _emit(self, k: int) -> None:
         node, role = self.nodes[k], OPS[self.nodes[k].op].role
         if role == "effect":
-            self._effect(node)
+            self._effect(k, node)
         elif node.op in ("sum_rows", "embed_grad"):
             self._accumulate(k, node)
         elif is_free(node) or (role == "view" and k not in self.values.place):
@@ -142,7 +202,7 @@ class Emitter:
     def _fill(self, to: Location, k: int) -> None:
         """Write a value, element by element, and read it from there from now on."""
         size = max(to.size, 1)
-        with self.text.loop(size):
+        with self.text.loop(size, self._spans(k)):
             self.text.line(
                 f"store(ar, {self.values.at(to, 'j')}, {self.values.element(k, 'j', size)})"
             )
@@ -153,7 +213,13 @@ class Emitter:
         self.text.line(f"{name} = {self._scalar_value(k, node)}")
         self.values.variable[k] = name
         if k in self.values.place:
-            self.text.line(f"store(ar, {self.values.at(self.values.place[k])}, {name})")
+            place = self.values.place[k]
+            if self.split == Split.UNITS and place.row in ("row", "edge"):
+                first, end = self.text.share(0, 1)  # all processors have it, one writes it
+                self.text.line(f"if {first} < {end}:")
+                self.text.line(f"    store(ar, {self.values.at(place)}, {name})")
+            else:
+                self.text.line(f"store(ar, {self.values.at(place)}, {name})")
 
     def _scalar_value(self, k: int, node: Node) -> str:
         if OPS[node.op].role == "scalar":
@@ -175,7 +241,7 @@ class Emitter:
             size = self.nodes[i].type.size
             part = whole.part(start, size)
             if self.values.place.get(i) != part:
-                with self.text.loop(size):
+                with self.text.loop(size, self._spans(k, start, size)):
                     value = self.values.element(i, "j", size)
                     self.text.line(f"store(ar, {self.values.at(part, 'j')}, {value})")
             start += size
@@ -234,7 +300,7 @@ class Emitter:
             with open_loop:
                 for test, combine in (("first", False), ("else", True)):
                     self.text.line(f"if {test}:" if not combine else "else:")
-                    with self.text.indent(), self.text.loop(size):
+                    with self.text.indent(), self.text.loop(size, self._spans(k)):
                         old = f"load(ar, {self.values.at(to, 'j')})"
                         new = source()
                         if combine:
@@ -242,7 +308,7 @@ class Emitter:
                         self.text.line(f"store(ar, {self.values.at(to, 'j')}, {new})")
                 self.text.line("first = False")
         self.text.line("if first:")
-        with self.text.indent(), self.text.loop(size):
+        with self.text.indent(), self.text.loop(size, self._spans(k)):
             self.text.line(f"store(ar, {self.values.at(to, 'j')}, F(0.0))")
         if node.type.shape == ():
             self.values.variable[k] = f"v{k}"
@@ -265,7 +331,7 @@ class Emitter:
             base = f"po[{self.binding.params[name]}]"
             if node.op == "sum_rows":
                 size = max(node.type.size, 1)
-                with self.text.loop(size):
+                with self.text.loop(size, self._spans(k)):
                     value = self.values.element(node.inputs[0], "j", size)
                     self.text.line(f"store(pg, {base} + j, load(pg, {base} + j) + {value})")
                 continue
@@ -273,11 +339,12 @@ class Emitter:
             word, size = self.values.index(index), node.type.shape[1]
             row = self.text.row_value(f"g{k}", f"{base} + {word} * {size}")
             self.text.line(f"if {word} >= 0:")
-            with self.text.indent(), self.text.loop(size):
+            spans = None if self.split is None else [self.text.share(0, size)]
+            with self.text.indent(), self.text.loop(size, spans):
                 value = self.values.element(d, "j", size)
                 self.text.line(f"store(pg, {row} + j, load(pg, {row} + j) + {value})")
 
-    def _effect(self, node: Node) -> None:
+    def _effect(self, k: int, node: Node) -> None:
         (i,) = node.inputs
         size = max(stored_size(node, self.nodes[i]), 1)
         if node.op in TENSOR_OF_EFFECT:
@@ -291,12 +358,12 @@ class Emitter:
             to = Location(f"off[{tensor}]", size, row)
             if not every:  # a vertex may have fewer slots than F
                 self.text.line(f"if {self.text.child(node['slot'])} >= 0:")
-                with self.text.indent(), self.text.loop(size):
+                with self.text.indent(), self.text.loop(size, self._spans(k)):
                     value = self.values.element(i, "j", size)
                     self.text.line(f"store(ar, {self.values.at(to, 'j')}, {value})")
                 return
         if self.values.place.get(i) != to:
-            with self.text.loop(size):
+            with self.text.loop(size, self._spans(k)):
                 value = self.values.element(i, "j", size)
                 self.text.line(f"store(ar, {self.values.at(to, 'j')}, {value})")
 
@@ -307,28 +374,37 @@ class Emitter:
         node = self.nodes[k]
         if k in self.task.homes:
             self.values.place[k] = self._tensor(k, self.task.homes[k])
+        m, n = self.nodes[node.inputs[0]].type.shape if node.op == "matmul" else node.type.shape
         if node.op == "outer":
             d, x = node.inputs
             shape = self.nodes[d].type
             count = self._rows_of(shape.domain, shape.shape)
             at_d, at_x = self._operand(d), self._operand(x)
             for name in gradients_of(self.task, k):
-                target = f"pg, po[{self.binding.params[name]}]"
-                m, n = node.type.shape
-                self.text.line(
-                    f"product_outer({target}, ar, {at_d}, ar, {at_x}, {count}, {m}, {n})"
-                )
+                target = f"pg, po[{self.binding.params[name]}], ar, {at_d}, ar, {at_x}"
+                for lo, hi in self._outputs(k, m):
+                    self.text.line(f"product_outer({target}, {count}, {m}, {n}, {lo}, {hi})")
             return
         weight, x = node.inputs
-        m, n = self.nodes[weight].type.shape
         call = "product_transposed" if node["transpose"] else "product"
         count = self._rows_of(node.type.domain, node.type.shape)
         target = f"pv, po[{self.binding.params[self.nodes[weight]['name']]}]"
         at_x = self._operand(x)
         out, after = self._result(k)
-        self.text.line(f"{call}({target}, ar, {at_x}, ar, {out}, {count}, {m}, {n})")
+        for lo, hi in self._outputs(k, n if node["transpose"] else m):
+            self.text.line(
+                f"{call}({target}, ar, {at_x}, ar, {out}, {count}, {m}, {n}, {lo}, {hi})"
+            )
         if after:
-            self.text.line(after)
+            self.text.line("if lo < 0:")
+            self.text.line(f"    {after}")
+
+    def _outputs(self, k: int, size: int) -> Sequence[tuple[str, str]]:
+        """List which outputs of a product this processor makes."""
+        if self.plan is None or self.split == Split.ROWS:
+            return [("0", str(size))]
+        cuts = self.plan.cuts.get(k, (0, size)) if self.split == Split.UNITS else (0, size)
+        return [self.text.share(a, b - a) for a, b in pairwise(cuts) if b <= size]
 
     def _rows_of(self, domain: Domain, shape: tuple[int, ...]) -> str:
         rows = "m" if domain == Domain.EDGE else "n"
@@ -356,16 +432,18 @@ class Emitter:
         name = f"y{k}"
         self.text.line(f"{name} = {start} if lo >= 0 else {packed.base}")
         spread = f"unpack(ar, {place.base}, {place.size}, rows, at, n, {packed.base})"
-        return name, f"if lo < 0:\n        {spread}"
+        return name, spread
 
 
-def emit(task: TaskProgram, binding: Binding) -> tuple[str, int, int, int]:
-    """Write a task program as numba source.
+def emit(
+    task: TaskProgram, binding: Binding, plan: SegmentedTask | None = None
+) -> tuple[str, int, int, int]:
+    """Write a task program as numba source; with a plan, as what one of several processors does.
 
     Returns: the source, and the elements of scratch that it needs: for each row, for each edge, and
         once.
     """
-    emitter = Emitter(task, binding)
+    emitter = Emitter(task, binding, plan)
     source = emitter.source()
     text = emitter.text
     return source, text.row_elements, text.edge_elements, text.fixed_elements

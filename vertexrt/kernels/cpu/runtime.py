@@ -262,34 +262,41 @@ def _chunk(rows: int, outputs: int, inner: int, small: int) -> int:
 
 
 @njit(cache=True, error_model="numpy", nogil=True)
-def product(w: Any, wo: int, x: Any, xo: int, y: Any, yo: int, rows: int, m: int, k: int) -> None:
-    """Y[rows, m] = X[rows, k] W[m, k]^T."""
+def product(
+    w: Any, wo: int, x: Any, xo: int, y: Any, yo: int, rows: int, m: int, k: int, lo: int, hi: int
+) -> None:
+    """Y[rows, lo:hi] = X[rows, k] W[lo:hi, k]^T, where Y has m columns."""
+    if rows == 0 or hi <= lo:
+        return
     zero = y.dtype.type(0.0)
-    step = _chunk(rows, m, k, SMALL_TRANSPOSED)
-    for c in range(0, m if rows else 0, step):
-        width = min(step, m - c)
+    step = _chunk(rows, hi - lo, k, SMALL_TRANSPOSED)
+    for c in range(lo, hi, step):
+        width = min(step, hi - c)
         _gemm(_YES, _NO, width, rows, k, w, wo + c * k, k, x, xo, k, zero, y, yo + c, m)
 
 
 @njit(cache=True, error_model="numpy", nogil=True)
 def product_transposed(
-    w: Any, wo: int, d: Any, do: int, y: Any, yo: int, rows: int, m: int, k: int
+    w: Any, wo: int, d: Any, do: int, y: Any, yo: int, rows: int, m: int, k: int, lo: int, hi: int
 ) -> None:
-    """Y[rows, k] = D[rows, m] W[m, k]."""
+    """Y[rows, lo:hi] = D[rows, m] W[m, lo:hi], where W and Y have k columns."""
+    if rows == 0 or hi <= lo:
+        return
     zero = y.dtype.type(0.0)
-    step = _chunk(rows, k, m, SMALL_PLAIN)
-    for c in range(0, k if rows else 0, step):
-        width = min(step, k - c)
+    step = _chunk(rows, hi - lo, m, SMALL_PLAIN)
+    for c in range(lo, hi, step):
+        width = min(step, hi - c)
         _gemm(_NO, _NO, width, rows, m, w, wo + c, k, d, do, m, zero, y, yo + c, k)
 
 
 @njit(cache=True, error_model="numpy", nogil=True)
 def product_outer(
-    g: Any, go: int, d: Any, do: int, x: Any, xo: int, rows: int, m: int, k: int
+    g: Any, go: int, d: Any, do: int, x: Any, xo: int, rows: int, m: int, k: int, lo: int, hi: int
 ) -> None:
-    """G[m, k] += D[rows, m]^T X[rows, k]."""
-    if rows:
-        _gemm(_NO, _YES, k, m, rows, x, xo, k, d, do, m, g.dtype.type(1.0), g, go, k)
+    """G[lo:hi, k] += D[rows, lo:hi]^T X[rows, k], where D has m columns."""
+    if rows and hi > lo:
+        one = g.dtype.type(1.0)
+        _gemm(_NO, _YES, k, hi - lo, rows, x, xo, k, d, do + lo, m, one, g, go + lo * k, k)
 
 
 @njit(cache=True, nogil=True)

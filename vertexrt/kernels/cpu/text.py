@@ -6,6 +6,8 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 
+Spans = list[tuple[str, str]] | None  # first and end element of each; None: the whole row
+
 PAD = 16  # rows of a temporary are rounded up, so that each starts on 64 bytes
 
 
@@ -49,6 +51,9 @@ class Text:
         self._insert: list[int] = []  # where row values go, one level for each open row loop
         self._temporaries = 0
         self._bound = 0
+        self._inserted = 0
+        self._row_depth = 2
+        self._shares: set[int] = set()
         self._in_edges = False
 
     def module(self, arguments: str) -> str:
@@ -89,11 +94,29 @@ class Text:
         self._depth -= 1
 
     @contextmanager
-    def loop(self, size: int) -> Iterator[None]:
-        """Write a loop over the elements j of a row."""
-        self.line(f"for j in range({size}):")
+    def loop(self, size: int, spans: Spans = None) -> Iterator[None]:
+        """Write a loop over the elements j of a row, or one for each of several spans of it."""
+        inserted = self._inserted
+        start = len(self._body)
         with self.indent():
             yield
+        start += self._inserted - inserted
+        body = self._body[start:]
+        del self._body[start:]
+        for first, end in [("0", str(size))] if spans is None else spans:
+            self.line(
+                f"for j in range({first}, {end}):" if first != "0" else f"for j in range({end}):"
+            )
+            self._body += body
+
+    def share(self, start: int, size: int) -> tuple[str, str]:
+        """Return the first and end element of the processor's share of a piece."""
+        if size not in self._shares:
+            self._shares.add(size)
+            self._head.append(f"    lo{size} = {size} * part // parts")
+            self._head.append(f"    hi{size} = {size} * (part + 1) // parts")
+        plus = f"{start} + " if start else ""
+        return f"{plus}lo{size}", f"{plus}hi{size}"
 
     def temporary(self, size: int, edges: bool) -> Location:
         """Set aside elements for each row (or edge) of the task."""
@@ -133,6 +156,7 @@ class Text:
             self._depth += 1
             self.line("row = lo + i if lo >= 0 else rows[at + i]" if listed else "row = lo + i")
         self._insert = [len(self._body)]
+        self._row_depth = self._depth
 
     def end_rows(self) -> None:
         """Close the loop over the rows."""
@@ -141,11 +165,12 @@ class Text:
 
     def row_value(self, name: str, value: str, in_edge: bool = False) -> str:
         """Define a variable once a row (or once an edge of the row) and return its name."""
-        depth = 2 + (1 if in_edge and len(self._insert) > 1 else 0)
+        depth = self._row_depth + (1 if in_edge and len(self._insert) > 1 else 0)
         if name not in self._defined:
             self._defined[name] = value
             level = len(self._insert) - 1 if in_edge else 0
             self._body.insert(self._insert[level], "    " * depth + f"{name} = {value}")
+            self._inserted += 1
             for k in range(level, len(self._insert)):
                 self._insert[k] += 1
         return name

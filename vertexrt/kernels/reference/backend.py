@@ -12,13 +12,16 @@ from contextlib import AbstractContextManager, nullcontext
 import numpy as np
 import numpy.typing as npt
 
+from vertexrt.errors import DeviceError, message
 from vertexrt.ir.ops import OPS
 from vertexrt.ir.passes.fuse import TENSOR_OF_EFFECT, Key, TaskProgram
+from vertexrt.ir.passes.segment import SegmentedTask
 from vertexrt.ir.program import Domain, Node
 from vertexrt.kernels.layout import (
     Array,
     Binding,
     Buffers,
+    Processors,
     edge_key,
     gradients_of,
     stored_size,
@@ -118,3 +121,14 @@ class ReferenceBackend:
     def load(self, programs: list[TaskProgram], binding: Binding) -> ReferenceExecutable:
         """Take the task programs as they are."""
         return ReferenceExecutable(programs, binding)
+
+    def load_segments(self, tasks: list[SegmentedTask], binding: Binding) -> Processors:
+        """Refuse: the reference has no processors."""
+        raise DeviceError(
+            message(
+                "reference",
+                "engine is 'persistent'",
+                "'batched', which is all the reference has",
+                "use device='cpu'",
+            )
+        )

@@ -1,0 +1,218 @@
+"""Cut task programs into segments: what the processors of a group do between two exchanges.
+
+The processors of a group share every task. On the path they split it by *units*: processor r of P
+owns the same range of every gate, computes those rows of each product and the elementwise work on
+them. A product needs its whole operand, so the path is cut where an operand has been made in parts;
+between two cuts nobody waits. What stems from gathered states alone is made by every processor for
+itself, which costs less than an exchange. Before and after the path, processors split the rows;
+sums over all rows (parameter gradients) are split by the rows of the parameter.
+
+Source: VPPS (MICRO 2018) splits weights by rows and exchanges after each operation; one exchange a
+level, and units aligned over gates, are ours (DESIGN section 8), as is GRNN's fused step for LSTM.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from enum import IntEnum
+
+from vertexrt.ir.ops import OPS
+from vertexrt.ir.passes.fuse import Group, Key, Product, TaskProgram, is_free
+from vertexrt.ir.passes.units import Cuts, find_cuts
+from vertexrt.ir.program import Domain, Node, Stage
+
+PATH = (Stage.PATH, Stage.PATH_BACKWARD)
+SUMS = ("outer", "sum_rows", "embed_grad")
+WHOLE_ROW = ("reduce_sum", "reduce_max", "logsumexp", "nll", "nll_grad")  # need all of operand 0
+
+
+class Split(IntEnum):
+    """How the processors of a group share a segment."""
+
+    UNITS = 0  # all rows of the tile, own units
+    ROWS = 1  # own rows, all units
+    SUMS = 2  # all rows, own rows of each parameter
+
+
+@dataclass(frozen=True, slots=True)
+class Segment:
+    """Straight-line code between two exchanges."""
+
+    split: Split
+    steps: tuple[Group | Product, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class SegmentedTask:
+    """A task program cut into segments.
+
+    Attributes:
+        task: the program; values that are exchanged have a home.
+        segments: in order; a group exchanges between any two of them.
+        whole: positions that every processor computes for itself, in full.
+        cuts: where the elements of each value are cut into ranges that are shared out one by one.
+        gathers: reads the state of children, so it waits for the tiles that made them.
+    """
+
+    task: TaskProgram
+    segments: tuple[Segment, ...]
+    whole: frozenset[int]
+    cuts: Cuts
+    gathers: bool
+
+
+def segment_tasks(tasks: Sequence[TaskProgram]) -> list[SegmentedTask]:
+    """Cut task programs into segments, with one partition of every tensor for all of them."""
+    shared = {
+        key for task in tasks if task.stage not in PATH for key in task.homes.values()
+    }  # made by rows: whole for everybody after the exchange
+    drafts = [_draft(task, shared) if task.stage in PATH else _by_rows(task) for task in tasks]
+    cuts = find_cuts([task for task, _, _ in drafts])
+    return [
+        SegmentedTask(task, segments, whole, cuts[k], _gathers(task))
+        for k, (task, segments, whole) in enumerate(drafts)
+    ]
+
+
+def _gathers(task: TaskProgram) -> bool:
+    members = (k for s in task.steps for k in (s.nodes if isinstance(s, Group) else (s.node,)))
+    return any(task.program.nodes[k].op in ("gather", "gather_all") for k in members)
+
+
+Draft = tuple[TaskProgram, tuple[Segment, ...], frozenset[int]]
+
+
+def _by_rows(task: TaskProgram) -> Draft:
+    """Split a task over all rows: first by rows, then the sums over them."""
+    nodes = task.program.nodes
+    rows: list[Group | Product] = []
+    sums: list[Group | Product] = []
+    needed: set[int] = set()
+    for step in task.steps:
+        if isinstance(step, Product):
+            if nodes[step.node].op == "outer":
+                sums.append(step)
+                needed |= set(nodes[step.node].inputs)
+            else:
+                rows.append(step)
+            continue
+        own = tuple(k for k in step.nodes if nodes[k].op in SUMS)
+        needed |= {i for k in own for i in nodes[k].inputs}
+        rest = tuple(k for k in step.nodes if k not in own)
+        if any(k in task.local or not is_free(nodes[k]) for k in rest):
+            rows.append(Group(step.domain, rest))
+        if own:
+            leaves = {i for k in own for i in nodes[k].inputs if is_free(nodes[i])}
+            sums.append(Group(step.domain, tuple(sorted({*own, *leaves}))))
+    task = _with_homes(task, needed)
+    parts = [Segment(Split.ROWS, tuple(rows)), Segment(Split.SUMS, tuple(sums))]
+    return task, tuple(p for p in parts if p.steps), frozenset()
+
+
+def _with_homes(task: TaskProgram, positions: set[int]) -> TaskProgram:
+    """Give values that other processors read a tensor of their own."""
+    nodes = task.program.nodes
+    computed = {k for s in task.steps for k in (s.nodes if isinstance(s, Group) else (s.node,))}
+    homes = dict(task.homes)
+    operands = {i for s in task.steps if isinstance(s, Product) for i in nodes[s.node].inputs}
+    for i in positions:
+        if i in homes or i not in computed or nodes[i].type.dtype != "float":
+            continue
+        if is_free(nodes[i]) and i not in operands:
+            continue  # read again where it is used
+        if nodes[i].type.domain == Domain.PARAM and not is_free(nodes[i]):
+            continue
+        homes[i] = _exchange_key(task, i)
+    return replace(task, homes=homes, local=task.local - set(homes))
+
+
+def _exchange_key(task: TaskProgram, position: int) -> Key:
+    node = task.program.nodes[position]
+    return ("exchange", task.stage.name, node.origin, node.op, node.attrs, node.type.shape)
+
+
+def _draft(task: TaskProgram, shared: set[Key]) -> Draft:
+    """Split a task of the path by units, cutting it where an operand is made in parts."""
+    nodes = task.program.nodes
+    order = [k for s in task.steps for k in (s.nodes if isinstance(s, Group) else (s.node,))]
+    whole: dict[int, bool] = {}  # what a processor can have in full without an exchange
+    number: dict[int, int] = {}
+    exchanged: set[int] = set()
+    for i, read in task.reads.items():
+        whole[i] = read.key in shared
+        number[i] = 0
+    for k in order:
+        node = nodes[k]
+        number[k] = max((number.get(i, 0) for i in node.inputs), default=0)
+        for position, i in enumerate(node.inputs):
+            if _needs_all(node, position) and not whole.get(i, True):
+                exchanged.add(i)
+                number[k] = max(number[k], number[i] + 1)
+        whole[k] = _can_be_whole(node, [whole.get(i, True) or i in exchanged for i in node.inputs])
+    wanted = _wanted_whole(nodes, order, whole, exchanged)
+    task = _with_homes(task, exchanged)
+    # A value that a later segment reads and that nobody else needs stays with its processor.
+    segments = []
+    for s in range(max(number.values(), default=0) + 1):
+        steps: list[Group | Product] = []
+        for step in task.steps:
+            if isinstance(step, Product):
+                if number[step.node] == s:
+                    steps.append(step)
+                continue
+            mine = [k for k in step.nodes if number[k] == s]
+            leaves = {i for k in mine for i in nodes[k].inputs if is_free(nodes[i])}
+            members = tuple(sorted({*mine, *(leaves & set(order))}))
+            if any(k in task.local or not is_free(nodes[k]) for k in members):
+                steps.append(Group(step.domain, members))
+        if steps:
+            segments.append(Segment(Split.UNITS, tuple(steps)))
+    return _keep_private(task, segments), tuple(segments), frozenset(wanted)
+
+
+def _keep_private(task: TaskProgram, segments: list[Segment]) -> TaskProgram:
+    """Give a temporary to values that cross from one segment of a task to the next."""
+    nodes = task.program.nodes
+    made: dict[int, int] = {}
+    crossing: set[int] = set()
+    for s, segment in enumerate(segments):
+        for step in segment.steps:
+            for k in step.nodes if isinstance(step, Group) else (step.node,):
+                made.setdefault(k, s)
+                for i in nodes[k].inputs:
+                    if made.get(i, s) != s and not is_free(nodes[i]) and i not in task.homes:
+                        crossing.add(i)
+    return replace(task, local=task.local | crossing)
+
+
+def _needs_all(node: Node, position: int) -> bool:
+    """Tell whether an operation reads every element of an operand for each element it makes."""
+    if node.op == "matmul":
+        return position == 1
+    return node.op in WHOLE_ROW and position == 0
+
+
+def _can_be_whole(node: Node, inputs: list[bool]) -> bool:
+    if node.op in ("matmul", "gather_parents"):
+        return False  # made, or left by the parents, in parts
+    return all(inputs)
+
+
+def _wanted_whole(
+    nodes: Sequence[Node], order: list[int], whole: dict[int, bool], exchanged: set[int]
+) -> set[int]:
+    """Find what every processor computes in full: scalars, and what products and row ops need."""
+    wanted: set[int] = set()
+    for k in reversed(order):
+        node = nodes[k]
+        if OPS[node.op].role == "effect" or not whole[k]:
+            continue
+        if node.type.shape == ():
+            wanted.add(k)
+    for k in reversed(order):
+        for position, i in enumerate(nodes[k].inputs):
+            needs = _needs_all(nodes[k], position) or k in wanted
+            if needs and i not in exchanged and whole.get(i, False):
+                wanted.add(i)
+    return wanted & set(order)

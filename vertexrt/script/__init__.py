@@ -1,0 +1,1 @@
+"""Scripts: what each processor of a group executes, built from the schedule of a minibatch."""
