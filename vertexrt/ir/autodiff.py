@@ -74,13 +74,20 @@ class _Backward:
         return self.program.with_nodes(self.b.nodes)
 
     def _differentiable(self) -> list[bool]:
-        found: list[bool] = []
-        for node in self.program.nodes:
-            here = node.op in ("param", "gather", "gather_all") or (
-                node.op == "pull" and node["name"] in self.pulls and node.type.dtype == "float"
-            )
-            found.append(here or any(found[i] for i in node.inputs))
-        return found
+        """Mark what depends on a parameter or a wanted pull, also through children's states."""
+        carried: set[str] = set()  # fields that do
+        while True:
+            found: list[bool] = []
+            for node in self.program.nodes:
+                here = node.op == "param"
+                here |= node.op in ("gather", "gather_all") and node["field"] in carried
+                here |= node.op == "pull" and node["name"] in self.pulls
+                found.append(here or any(found[i] for i in node.inputs))
+            scattered = [n for n in self.program.nodes if n.op == "scatter"]
+            now = {n["field"] for n in scattered if found[n.inputs[0]]}
+            if now == carried:
+                return found
+            carried = now
 
     def _seed(self, node: Node) -> None:
         """Start from what a push or a scatter hands to the outside."""

@@ -180,7 +180,7 @@ def cut(program: Program, stage: Stage, fuse: bool = True) -> TaskProgram | None
     live -= silent
     time = _times(program, live, fuse)
     operands = _operands(program, live)
-    steps = _steps(program, live, time, operands)
+    steps = _steps(program, live, time, operands, fuse)
     local = (_crossing(program, live, steps) | operands) - set(homes)
     return TaskProgram(stage, program, reads, homes, frozenset(local), steps)
 
@@ -235,7 +235,7 @@ def _operands(program: Program, live: set[int]) -> set[int]:
 
 
 def _steps(
-    program: Program, live: set[int], time: dict[int, int], operands: set[int]
+    program: Program, live: set[int], time: dict[int, int], operands: set[int], fuse: bool
 ) -> tuple[Group | Product, ...]:
     steps: list[Group | Product] = []
     products = {k for k in live if OPS[program.nodes[k].op].role == "product"}
@@ -243,9 +243,10 @@ def _steps(
         members = [k for k in sorted(live) if time[k] == t and k not in products]
         for domain in (Domain.VERTEX, Domain.EDGE):
             nodes = {k for k in members if _domain(program, k) == domain}
-            if any(k in operands or not is_free(program.nodes[k]) for k in nodes):
-                nodes |= _leaves(program, nodes, operands)
-                steps.append(Group(domain, tuple(sorted(nodes))))
+            work = [k for k in sorted(nodes) if k in operands or not is_free(program.nodes[k])]
+            for together in [set(work)] if fuse and work else [{k} for k in work]:
+                together |= _leaves(program, together, operands)
+                steps.append(Group(domain, tuple(sorted(together))))
         steps.extend(Product(k) for k in sorted(products) if time[k] == t)
     return tuple(steps)
 
