@@ -1,0 +1,216 @@
+"""Autodiff, the printers (golden texts) and the verifier."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+
+import vertexrt as vrt
+from tests.functions import FUNCTIONS
+from vertexrt.errors import PlanError
+from vertexrt.ir.autodiff import differentiate
+from vertexrt.ir.passes.place import place
+from vertexrt.ir.passes.simplify import simplify
+from vertexrt.ir.pretty import format_node, format_program
+from vertexrt.ir.program import Domain, Node, Program, Stage, Type, attributes
+from vertexrt.ir.verify import verify
+
+
+class Tiny(vrt.VertexFunction):
+    """One product, one child."""
+
+    def __init__(self) -> None:
+        super().__init__(arity=1, state={"h": 2})
+        self.table = vrt.Parameter((7, 2))
+        self.w = vrt.Parameter((2, 2))
+
+    def forward(self) -> None:
+        x = vrt.embed(self.table, self.pull("word"))
+        h = vrt.tanh(self.w @ self.gather(0).h + x)
+        self.scatter(h=h)
+        self.push("loss", vrt.cross_entropy(h, self.pull("label")))
+
+
+FORWARD = """\
+Tiny: 1 children, state h[2], parameters table[7, 2], w[2, 2]
+  %0 = pull() name=word : int[]
+  %1 = param() name=table : param float[7,2]
+  %2 = embed(%1, %0) : float[2]
+  %3 = gather() field=h slot=0 : float[2]
+  %4 = param() name=w : param float[2,2]
+  %5 = matmul(%4, %3) transpose=False : float[2]
+  %6 = add(%5, %2) : float[2]
+  %7 = tanh(%6) : float[2]
+  scatter(%7) field=h
+  %9 = pull() name=label : int[]
+  %10 = logsumexp(%7) : float[]
+  %11 = nll(%7, %9, %10) : float[]
+  push(%11) name=loss"""
+
+WITH_GRADIENT = """\
+Tiny: 1 children, state h[2], parameters table[7, 2], w[2, 2]
+  eager %0 = pull() name=word : int[]
+  eager %1 = param() name=table : param float[7,2]
+  eager %2 = embed(%1, %0) : float[2]
+  path  %3 = gather() field=h slot=0 : float[2]
+  path  %4 = param() name=w : param float[2,2]
+  path  %5 = matmul(%4, %3) transpose=False : float[2]
+  path  %6 = add(%5, %2) : float[2]
+  path  %7 = tanh(%6) : float[2]
+  path  scatter(%7) field=h
+  lazy  %9 = pull() name=label : int[]
+  lazy  %10 = logsumexp(%7) : float[]
+  lazy  %11 = nll(%7, %9, %10) : float[]
+  lazy  push(%11) name=loss
+  lazy  %13 = loss_scale() : param float[]
+  lazy  %14 = nll_grad(%7, %9, %10, %13) : float[2]
+  path' %15 = gather_parents() every=False field=h slots=True : float[2]
+  path' %16 = add(%14, %15) : float[2]
+  path' %17 = mul(%7, %7) : float[2]
+  path' %18 = const() shape=[] value=1 : param float[]
+  path' %19 = sub(%18, %17) : float[2]
+  path' %20 = mul(%16, %19) : float[2]
+  final %21 = outer(%20, %3) : param float[2,2]
+  path' %22 = matmul(%4, %20) transpose=True : float[2]
+  final param_grad(%21) name=w
+  path' scatter_child(%22) field=h slot=0
+  final %25 = embed_grad(%0, %20) : param float[7,2]
+  final param_grad(%25) name=table"""
+
+
+def test_golden_text_of_f() -> None:
+    assert format_program(Tiny().trace()) == FORWARD
+
+
+def test_golden_text_of_f_and_df_placed() -> None:
+    placed = place(simplify(differentiate(Tiny().trace(), {"loss"})))
+    assert format_program(placed, stages=True) == WITH_GRADIENT
+
+
+def test_printer_names_stacks_and_any_arity() -> None:
+    program = replace(Tiny().trace(), arity=None, stacks=(("a", "b"),), state={}, nodes=())
+    assert format_program(program) == (
+        "Tiny: any number of children, state none, parameters table[7, 2], w[2, 2]\n"
+        "  stacked: a + b"
+    )
+
+
+# Autodiff.
+
+
+def gradient_of(name: str, seeds: set[str], **options: object) -> Program:
+    program = FUNCTIONS[name][0]().trace()
+    return simplify(differentiate(program, seeds, **options))  # type: ignore[arg-type]
+
+
+def effects(program: Program, op: str, key: str) -> list[str]:
+    return [n[key] for n in program.nodes if n.op == op]
+
+
+def test_only_given_pushes_and_asked_pulls_have_gradients() -> None:
+    assert not gradient_of("no-gather", {"logits"}).find("loss_scale")
+    assert not effects(gradient_of("marks", {"loss"}), "pull_grad", "name")
+    wanted = gradient_of("marks", {"loss"}, pulls=["mark"])
+    assert effects(wanted, "pull_grad", "name") == ["mark"]
+
+
+def test_a_field_that_nobody_gathers_has_no_gradient() -> None:
+    program = gradient_of("oddments", {"loss", "h"})
+    assert sorted(effects(program, "gather_parents", "field")) == ["h", "s"]
+
+
+def test_every_slot_of_a_gathered_field_is_written() -> None:
+    """`gather_parents` sums over all edges, so slots that no gradient reaches get zeros."""
+    program = gradient_of("pass-on", {"loss"})
+    fields = set(effects(program, "gather_parents", "field"))
+    written = {(n["field"], n["slot"]) for n in program.nodes if n.op == "scatter_child"}
+    assert fields == {"word", "left", "bias"}  # "mark" is a pull whose gradient nobody wants
+    assert written == {(field, slot) for field in fields for slot in (0, 1)}
+    both = gradient_of("both", {"loss"})
+    assert effects(both, "scatter_children", "field") == ["h"]
+    assert {n["slot"] for n in both.nodes if n.op == "scatter_child"} == {0, 1}
+
+
+def test_a_parameter_used_twice_has_two_gradients_that_add() -> None:
+    assert sorted(effects(gradient_of("tied", {"loss"}), "param_grad", "name")) == [
+        "embedding",
+        "embedding",
+        "u",
+    ]
+
+
+def test_a_merged_vertex_weighs_in_the_loss_only() -> None:
+    program = gradient_of("tree-lstm", {"loss"}, weighted=True)
+    assert len(program.find("weight")) == 1
+    assert not gradient_of("tree-lstm", {"loss"}).find("weight")
+
+
+# The verifier.
+
+
+def broken(k: int, **changes: object) -> Program:
+    """Return Tiny with something changed at node %k."""
+    program = Tiny().trace()
+    nodes = list(program.nodes)
+    nodes[k] = replace(nodes[k], **changes)  # type: ignore[arg-type]
+    return program.with_nodes(nodes)
+
+
+FLOAT = Type((3,))
+
+
+@pytest.mark.parametrize(
+    ("program", "text"),
+    [
+        (broken(7, op="tanhh"), "node %7: unknown op 'tanhh'"),
+        (broken(6, inputs=(5,)), "node %6: 1 operands, the op takes 2"),
+        (broken(6, inputs=(5, 7)), r"node %6: reads \(5, 7\), defined later or nowhere"),
+        (broken(6, inputs=(5, -1)), r"node %6: reads \(5, -1\), defined later or nowhere"),
+        (broken(10, inputs=(8,)), "node %10: reads an effect"),
+        (
+            broken(5, inputs=(1, 3)),
+            r"node %5: has type float\[2\], its shape rule gives float\[7\]",
+        ),
+        (broken(5, inputs=(0, 3)), r"node %5: operands .*; expected a parameter of shape \[M, N\]"),
+        (broken(7, type=FLOAT), r"node %7: has type float\[3\], its shape rule gives float\[2\]"),
+        (broken(7, type=Type((2,), "int")), "node %7: has type int"),
+        (broken(12, op="scatter", attrs=(("field", "h"),)), "node %12: a second scatter of 'h'"),
+        (broken(8, op="push", attrs=(("name", "loss"),)), "node %12: a second push of 'loss'"),
+    ],
+)
+def test_a_broken_program_is_refused(program: Program, text: str) -> None:
+    with pytest.raises(PlanError, match=text) as error:
+        verify(program, "test")
+    assert str(error.value).startswith("[test] node %")
+    assert "\n> " in str(error.value)
+
+
+def test_a_stage_may_not_read_a_later_one() -> None:
+    program = place(Tiny().trace())
+    nodes = list(program.nodes)
+    nodes[2] = replace(nodes[2], stage=Stage.LAZY)
+    late = program.with_nodes(nodes)
+    verify(late, "test")
+    with pytest.raises(PlanError, match="node %6: runs in stage PATH and reads a later one"):
+        verify(late, "test", placed=True)
+
+
+def test_the_error_shows_the_neighbours() -> None:
+    with pytest.raises(PlanError) as error:
+        verify(broken(6, inputs=(5,)), "test")
+    lines = str(error.value).splitlines()[1:]
+    assert [line[:2] for line in lines] == ["  ", "  ", "> ", "  ", "  "]
+    assert lines[2] == "> %6 = add(%5) : float[2]"
+
+
+def test_nodes_print_their_attributes() -> None:
+    node = Node("const", (), Type((2,), "float", Domain.PARAM), attributes({"value": 0.5}))
+    assert format_node(3, node) == "%3 = const() value=0.5 : param float[2]"
+    with pytest.raises(KeyError, match="node const has no attribute 'slot'"):
+        node["slot"]
+
+
+def test_every_test_function_is_valid() -> None:
+    for make, _ in FUNCTIONS.values():
+        verify(make().trace(), "trace")
