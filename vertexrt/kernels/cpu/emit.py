@@ -210,10 +210,11 @@ class Emitter:
 
     def _scalar(self, k: int, node: Node) -> None:
         name = f"v{k}"
+        place = self.values.place.pop(k, None)  # a view would read itself there
         self.text.line(f"{name} = {self._scalar_value(k, node)}")
         self.values.variable[k] = name
-        if k in self.values.place:
-            place = self.values.place[k]
+        if place is not None:
+            self.values.place[k] = place
             if self.split == Split.UNITS and place.row in ("row", "edge"):
                 first, end = self.text.share(0, 1)  # all processors have it, one writes it
                 self.text.line(f"if {first} < {end}:")
