@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from vertexrt.api.network import Network
     from vertexrt.engine.variant import Passes
 
-ENGINES = ("auto", "batched")
+ENGINES = ("auto", "batched", "persistent")
 DTYPES = ("float32", "float64")
 
 
@@ -23,11 +23,12 @@ def compile(
     function: VertexFunction,
     *,
     device: str = "auto",
-    engine: str = "auto",
+    engine: str = "batched",
     dtype: Any = "float32",
     policy: str = "frontier",
     seed: int = 0,
     threads: int | None = None,
+    processors: int | None = None,
     reduction: str = "graph",
     passes: Passes | None = None,
 ) -> Network:
@@ -36,12 +37,17 @@ def compile(
     Args:
         function: F; its `forward` is traced once.
         device: `cpu`, `reference` (plain NumPy, the oracle), or `auto`.
-        engine: `batched` or `auto`.
+        engine: `batched`; `persistent` (one call a step, driven by scripts, whose processors share
+            each task); or `auto`, which times both on the first minibatches of each size and keeps
+            the faster. Since that depends on timings, name an engine where runs must repeat bit
+            for bit.
         dtype: float32 or float64.
         policy: how vertices are batched: frontier, depth, agenda or serial. Results are equal.
         seed: of the initial parameters and of dropout.
-        threads: workers that share a batch; by default VERTEXRT_THREADS or the number of cores.
+        threads: how many share a batch; by default VERTEXRT_THREADS or the number of cores.
             A run repeats bit for bit with the same number.
+        processors: of a group of the persistent engine; threads / processors groups share a batch.
+            By default all threads are one group.
         reduction: the loss is the sum over vertices of push `loss`, divided by the number of
             graphs (`graph`), by the number of vertices that have a loss (`vertex`), or not (`sum`).
         passes: which optimisations run; all by default.
@@ -66,10 +72,11 @@ def compile(
                     f"choose one of these.{nearest(value, known)}",
                 )
             )
-    if threads is not None and threads < 1:
-        raise UsageError(
-            message("compile", f"threads is {threads}", "1 or more", "leave it out for all cores")
-        )
+    for name, number in (("threads", threads), ("processors", processors)):
+        if number is not None and number < 1:
+            raise UsageError(
+                message("compile", f"{name} is {number}", "1 or more", f"leave {name} out")
+            )
     parameters = function.parameters()
     model = CompiledModel(
         function.trace(),
@@ -77,7 +84,9 @@ def compile(
         np.dtype(dtype),
         policy,
         passes or Passes(),
-        threads or config().threads,
+        threads or processors or config().threads,
+        engine,
+        processors,
     )
     for name, parameter in parameters.items():
         model.store.value(name)[...] = draw(name, parameter.shape, parameter.init, seed)

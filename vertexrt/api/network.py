@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import time
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
@@ -127,15 +128,17 @@ class Network:
         self._pending = None  # the arena is written anew
         model = self._model
         use = Use(frozenset(outputs) | {"loss"}, loss=True)
+        start = time.perf_counter()
         runs = model.prepare(use, batch)
         scale = loss_scale(self._reduction, batch, runs)
         model.begin_gradients()
         seed = self._next_seed()
         arenas = model.execute(runs, [slice(None)] * len(runs), loss_scale=scale, random_seed=seed)
         model.collect_gradients(runs)
+        model.observe(use, batch, runs, time.perf_counter() - start)
         loss = total_loss(runs, arenas) * scale
         if not math.isfinite(loss):
-            raise NumericError(find_not_finite(model, use, batch, loss, scale, seed))
+            raise NumericError(find_not_finite(model, use, batch, loss, scale, seed, len(runs)))
         self.outputs = {name: outputs_of(runs, arenas, name) for name in outputs}
         optimizer.update(model.store)
         return loss
@@ -158,11 +161,14 @@ class Network:
             reals = frozenset(p.name for p in self.program.pulls if p.dtype == "float")
             use = Use(frozenset(names), seeds=frozenset(names), pulls=reals)
         model = self._model
+        start = time.perf_counter()
         runs = model.prepare(use, batch)
         parts = [slice(0, run.forward_launches) for run in runs]
         zero = self._zero_seeds(use, runs)
         seed = self._next_seed() if train else 0
         arenas = model.execute(runs, parts, random_seed=seed, seeds=zero)
+        if not train:
+            model.observe(use, batch, runs, time.perf_counter() - start)
         if train:
             self._pending = (batch, runs, arenas, use)
         return {name: outputs_of(runs, arenas, name) for name in names}

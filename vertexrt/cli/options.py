@@ -30,7 +30,7 @@ NEUTRAL: dict[str, Any] = {
     "policy": "frontier",
     "dtype": "float32",
     "device": "auto",
-    "engine": "auto",
+    "engine": "batched",
 }
 # Learning rates for an optimizer that is not the model's own.
 LEARNING_RATES = {"sgd": 0.05, "adagrad": 0.05, "adam": 1e-3, "adamw": 1e-3}

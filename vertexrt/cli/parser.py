@@ -117,7 +117,7 @@ def _add_machine(parser: Parser) -> None:
         "--dtype", metavar="T", type=one_of("--dtype", DTYPES), help="float32 or float64"
     )
     parser.add_argument("--device", metavar="D", help="auto, or the name of a backend")
-    parser.add_argument("--engine", metavar="E", help="auto, or the name of an engine")
+    parser.add_argument("--engine", metavar="E", help="batched (default), persistent or auto")
     _add_threads(parser)
 
 

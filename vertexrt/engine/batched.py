@@ -15,6 +15,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from vertexrt.engine.choose import Configuration
 from vertexrt.engine.inputs import Inputs, read_inputs
 from vertexrt.engine.launches import build_table
 from vertexrt.engine.parameters import ParameterStore
@@ -30,6 +31,7 @@ from vertexrt.script.assemble import assemble
 Array = np.ndarray[Any, Any]
 Int64 = npt.NDArray[np.int64]
 NO_ROWS = np.zeros(0, np.int32)
+BATCHED = Configuration(False, 1)
 
 
 class Worker:
@@ -78,9 +80,16 @@ class Run:
     row_of: Array
     weight: Array
     with_loss: int
+    configuration: Configuration
 
 
-def prepare(variant: Variant, batch: GraphBatch, policy: str, dtype: npt.DTypeLike) -> Run:
+def prepare(
+    variant: Variant,
+    batch: GraphBatch,
+    policy: str,
+    dtype: npt.DTypeLike,
+    configuration: Configuration = BATCHED,
+) -> Run:
     """Schedule a batch and plan its memory.
 
     Raises: PullError, when pulled values do not fit.
@@ -137,6 +146,7 @@ def prepare(variant: Variant, batch: GraphBatch, policy: str, dtype: npt.DTypeLi
         row_of,
         weight,
         int(np.count_nonzero(ready.has_loss[lazy_kinds])),
+        configuration,
     )
 
 
@@ -176,15 +186,14 @@ def make_jobs(
     random_seed: int = 0,
     seeds: tuple[Array, ...] = (),
     part: slice = slice(None),
-    processors: int = 1,
 ) -> Jobs:
     """Bind launches of a prepared minibatch to memory; gradients add to the worker's.
 
     Args:
         part: which rows of the launch table.
-        processors: how many share the run, where the variant is persistent.
     """
     s, ready = run.schedule, run.variant.ready()
+    processors = run.configuration.processors
     scratch = -(-(run.plan.total - run.plan.temporary) // 16) * 16
     data = worker.take(run.plan.total + processors * scratch, run.zero_elements)
     buffers = Buffers(

@@ -28,12 +28,13 @@ def find_not_finite(
     loss: float,
     scale: float,
     seed: Callable[[int], int],
+    parts: int,
 ) -> str:
     """Return the error text for a loss that is not finite.
 
     The batch runs again on the `reference` backend with the parameters of the step (they have not
-    changed); the text names the first op, in execution order, whose value is not finite while its
-    vertex's inputs were, and that vertex.
+    changed), in as many shares; the text names the first op, in execution order, whose value is not
+    finite while its vertex's inputs were, and that vertex.
     """
     from vertexrt.kernels.reference.backend import ReferenceBackend, ReferenceExecutable
 
@@ -46,7 +47,6 @@ def find_not_finite(
                 "finite parameters",
                 "go back to the last good checkpoint and lower the learning rate",
             )
-    parts = min(len(model.workers), batch.num_graphs)
     shares = batch.split(parts) if parts > 1 else [batch]
     variant = make_variant(model.function, use, ReferenceBackend(), model.param_names, model.passes)
     vertex_base = 0

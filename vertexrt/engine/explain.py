@@ -27,7 +27,8 @@ def training_use(model: CompiledModel) -> Use:
 
 def explain_function(model: CompiledModel) -> str:
     """Print F, dF with the stage of every node, and the kernels of the kinds met so far."""
-    variant = model.variant(training_use(model))
+    persistent = model.configuration.persistent
+    variant = model.variant(training_use(model), persistent)
     lines = ["F", format_program(model.function), ""]
     lines += ["F and dF, each node with the stage in which it runs", _stages(variant.program)]
     if variant.path_kinds:

@@ -11,12 +11,14 @@ import numpy as np
 import numpy.typing as npt
 
 from vertexrt.engine.batched import Run, Worker, in_user_order, make_jobs, prepare, read_rows
+from vertexrt.engine.choose import Chooser, Configuration
 from vertexrt.engine.parameters import ParameterStore
 from vertexrt.engine.variant import Passes, Use, Variant, make_variant
 from vertexrt.errors import DeviceError, message, nearest
 from vertexrt.graph import GraphBatch
 from vertexrt.ir.passes.place import place
 from vertexrt.ir.passes.stack import stack_parameters
+from vertexrt.ir.pretty import format_program
 from vertexrt.ir.program import Program
 from vertexrt.kernels.layout import Backend
 from vertexrt.scheduler import POLICIES as POLICIES  # for the front end
@@ -70,8 +72,8 @@ class CompiledModel:
         dtype: float32 or float64.
         policy: of the scheduler.
         threads: how many run at once.
-        processors: persistent engine with this many processors a group; 0 is the batched engine. A
-            batch is split by vertices between threads / processors groups, or threads workers.
+        engine: `batched`, `persistent`, or `auto`, which times them.
+        processors: of a group of the persistent engine; by default all threads are one group.
     """
 
     def __init__(
@@ -82,7 +84,8 @@ class CompiledModel:
         policy: str,
         passes: Passes,
         threads: int,
-        processors: int = 0,
+        engine: str = "batched",
+        processors: int | None = None,
     ) -> None:
         self.function = stack_parameters(place(traced)) if passes.stack else traced
         self.backend = backend
@@ -94,58 +97,57 @@ class CompiledModel:
         self.param_names = [*self.store.names, *stacks]
         offsets = [self.store.offsets[n] for n in self.store.names] + list(stacks.values())
         self.param_at = np.array(offsets, np.int64)
-        self.variants: dict[Use, Variant] = {}
-        self.persistent = processors > 0
-        self.processors = max(processors, 1)
-        groups = max(threads // self.processors, 1)
+        self.variants: dict[tuple[Use, bool], Variant] = {}
         self.workers = [Worker(self.store.gradients)]
-        self.workers += [Worker(np.zeros_like(self.store.gradients)) for _ in range(groups - 1)]
-        helpers = groups * self.processors - 1
-        self._pool = ThreadPoolExecutor(helpers) if helpers else None
+        self.chooser: Chooser | None = None
+        self.configuration = Configuration(False, threads)
+        if engine == "persistent":
+            each = processors or threads
+            self.configuration = Configuration(True, max(threads // each, 1), each)
+        elif engine == "auto":
+            key = f"{format_program(self.function)} {self.store.dtype} {policy} {passes} {threads}"
+            self.chooser = Chooser(key, threads, multiplications(self.function))
+        most = max(threads, self.configuration.threads)
+        self._pool = ThreadPoolExecutor(most - 1) if most > 1 else None
         self._marks = {n: np.zeros(self.store.shapes[n][0], np.bool_) for n in self.sparse}
 
-    def variant(self, use: Use) -> Variant:
-        """Return F compiled for one use."""
-        if use not in self.variants:
-            self.variants[use] = make_variant(
-                self.function,
-                use,
-                self.backend,
-                self.param_names,
-                self.passes,
-                self.persistent,
+    def variant(self, use: Use, persistent: bool = False) -> Variant:
+        """Return F compiled for one use and engine."""
+        if (use, persistent) not in self.variants:
+            self.variants[use, persistent] = make_variant(
+                self.function, use, self.backend, self.param_names, self.passes, persistent
             )
-        return self.variants[use]
+        return self.variants[use, persistent]
 
     def prepare(self, use: Use, batch: GraphBatch) -> list[Run]:
-        """Schedule a batch, one run for each worker that gets a share of it."""
-        variant = self.variant(use)
-        parts = min(len(self.workers), batch.num_graphs)
+        """Schedule a batch, one run for each worker or group that gets a share of it."""
+        chosen = self.configuration
+        if self.chooser is not None:
+            chosen = self.chooser.pick(purpose(use), batch)
+        variant = self.variant(use, chosen.persistent)
+        parts = min(chosen.groups, batch.num_graphs)
+        while len(self.workers) < parts:
+            self.workers.append(Worker(np.zeros_like(self.store.gradients)))
         shares = batch.split(parts) if parts > 1 else [batch]
         dtype = self.store.dtype
-        return [prepare(variant, share, self.policy, dtype) for share in shares]
+        return [prepare(variant, share, self.policy, dtype, chosen) for share in shares]
+
+    def observe(self, use: Use, batch: GraphBatch, runs: Sequence[Run], seconds: float) -> None:
+        """Tell the automatic choice what a step took."""
+        if self.chooser is not None:
+            self.chooser.observe(purpose(use), batch, runs[0].configuration, seconds)
 
     def execute(self, runs: Sequence[Run], parts: Sequence[slice], **options: Any) -> list[Array]:
-        """Run one part of each run's launches, each in its worker.
+        """Run one part of each run's launches, each in its worker or group.
 
         Args:
-            options: of `execute`, or functions of the share's number that give them.
+            options: of `make_jobs`, or functions of the share's number that give them.
         """
-
         jobs = []
         for k, run in enumerate(runs):
             own = {n: v(k) if callable(v) else v for n, v in options.items()}
-            jobs.append(
-                make_jobs(
-                    run,
-                    self.store,
-                    self.workers[k],
-                    self.param_at,
-                    part=parts[k],
-                    processors=self.processors,
-                    **own,
-                )
-            )
+            job = make_jobs(run, self.store, self.workers[k], self.param_at, part=parts[k], **own)
+            jobs.append(job)
         first, *rest = [call for job in jobs for call in job.calls]
         with self.backend.alone():
             waiting = [self._pool.submit(call) for call in rest] if self._pool else []
@@ -191,6 +193,17 @@ class CompiledModel:
             found[name] = np.flatnonzero(marks)
             marks[found[name]] = False
         return found
+
+
+def purpose(use: Use) -> str:
+    """Name what is timed together."""
+    return "training" if use.backward else "inference"
+
+
+def multiplications(program: Program) -> float:
+    """Count the multiplications that a vertex with all its children takes to train."""
+    products = [n for n in program.nodes if n.op == "matmul"]
+    return 3.0 * sum(program.nodes[n.inputs[0]].type.size for n in products)
 
 
 def outputs_of(runs: Sequence[Run], arenas: Sequence[Array], name: str) -> Array:

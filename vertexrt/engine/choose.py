@@ -1,0 +1,172 @@
+"""Choose how a minibatch runs: batched or persistent, in how many groups of how many processors.
+
+An analytic model ranks the configurations (GRNN, EuroSys 2019, section 7, does so for GPUs); the
+best few are timed on the first minibatches of their size (VPPS, MICRO 2018, section III-A); the
+winner is kept on disk by function, sizes, dtype and threads, so that the next run starts with it.
+Sizes are classes of the number of vertices, a factor of two wide.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+import statistics
+import tempfile
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass, field
+from pathlib import Path
+
+from vertexrt.config import config
+from vertexrt.graph import GraphBatch
+
+TIMED = 3  # configurations that are timed
+SAMPLES = 5  # minibatches for each; the first of them warms up
+
+# Seconds, for ranking only: what a step costs once, what handing a share to a thread costs, and
+# what an exchange between processors costs. Measured on a 2-core Xeon; only their order matters.
+STEP = 150e-6
+SHARE = 60e-6
+EXCHANGE = 1.5e-6
+PER_MULTIPLY_ADD = 1.3e-11
+
+
+@dataclass(frozen=True, slots=True)
+class Configuration:
+    """A way to run a minibatch.
+
+    Attributes:
+        persistent: scripts for processors, instead of the batched engine.
+        groups: shares of the batch, each with its own memory.
+        processors: of a group, which share each task.
+    """
+
+    persistent: bool
+    groups: int
+    processors: int = 1
+
+    @property
+    def threads(self) -> int:
+        """Count the threads it needs."""
+        return self.groups * self.processors
+
+    def __str__(self) -> str:
+        if not self.persistent:
+            return f"batched, {self.groups} worker{'s' if self.groups > 1 else ''}"
+        return f"persistent, {self.groups} x {self.processors} processors"
+
+
+def configurations(threads: int) -> list[Configuration]:
+    """List the ways to use some threads: all of them, or one."""
+    found = [Configuration(False, threads)]
+    for processors in range(1, threads + 1):
+        if threads % processors == 0:
+            found.append(Configuration(True, threads // processors, processors))
+    if threads > 1:
+        found.append(Configuration(False, 1))
+    return found
+
+
+def predict(option: Configuration, graphs: int, vertices: int, levels: int, work: float) -> float:
+    """Predict the seconds of a training step; only the order of predictions matters.
+
+    Args:
+        graphs, vertices: of the batch; levels: of its deepest graph, or a guess.
+        work: multiplications a vertex.
+    """
+    groups = min(option.groups, graphs)
+    arithmetic = vertices * work * PER_MULTIPLY_ADD / (groups * option.processors)
+    exchanges = 3.0 * levels * EXCHANGE * option.processors if option.processors > 1 else 0.0
+    shares = SHARE * (groups * option.processors - 1)
+    return STEP * (1 + 0.3 * (groups - 1)) + arithmetic + exchanges + shares
+
+
+@dataclass(slots=True)
+class Chooser:
+    """Remembers what was measured and picks the next configuration.
+
+    Attributes:
+        key: names the function, its sizes, the dtype and the threads.
+        work: multiplications a vertex, for the ranking.
+    """
+
+    key: str
+    threads: int
+    work: float
+    samples: dict[str, dict[Configuration, list[float]]] = field(default_factory=dict)
+    chosen: dict[str, Configuration] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        self._load()
+
+    def pick(self, purpose: str, batch: GraphBatch) -> Configuration:
+        """Return the configuration for a batch: the winner of its size, or the next to time."""
+        name = size_class(purpose, batch)
+        if name in self.chosen:
+            return self.chosen[name]
+        if name not in self.samples:
+            self.samples[name] = {option: [] for option in self._best(batch)}
+        return min(self.samples[name], key=lambda option: len(self.samples[name][option]))
+
+    def observe(
+        self, purpose: str, batch: GraphBatch, option: Configuration, seconds: float
+    ) -> None:
+        """Note what a minibatch took; decide, when all candidates have been timed."""
+        name = size_class(purpose, batch)
+        times = self.samples.get(name, {})
+        if name in self.chosen or option not in times:
+            return
+        times[option].append(seconds / batch.num_vertices)
+        if all(len(t) >= SAMPLES for t in times.values()):
+            self.chosen[name] = min(times, key=lambda o: statistics.median(times[o][1:]))
+            self._save()
+
+    def describe(self) -> str:
+        """Print what was measured and chosen, a size class a line."""
+        lines = [f"configurations for {self.threads} threads, by purpose and vertices a batch"]
+        for name in sorted({*self.samples, *self.chosen}):
+            lines.append(f"  {name}: {self.chosen.get(name, 'being timed')}")
+            for option, times in self.samples.get(name, {}).items():
+                if len(times) > 1:
+                    each = statistics.median(times[1:]) * 1e6
+                    lines.append(f"    {option}: {each:.2f} us a vertex")
+        return "\n".join(lines)
+
+    def _best(self, batch: GraphBatch) -> Sequence[Configuration]:
+        deepest = max(1, round(batch.num_vertices / batch.num_graphs) // 3)
+
+        def cost(option: Configuration) -> float:
+            return predict(option, batch.num_graphs, batch.num_vertices, deepest, self.work)
+
+        ranked = sorted(configurations(self.threads), key=cost)
+        return ranked[:TIMED]
+
+    def _path(self) -> Path:
+        digest = hashlib.sha256(self.key.encode()).hexdigest()[:24]
+        return config().cache_dir / "choices" / f"{digest}.json"
+
+    def _load(self) -> None:
+        try:
+            stored = json.loads(self._path().read_text())
+            self.chosen = {n: Configuration(**c) for n, c in stored["chosen"].items()}
+        except (OSError, ValueError, TypeError, KeyError):
+            self.chosen = {}  # nothing there, or of another version: measured anew
+
+    def _save(self) -> None:
+        path = self._path()
+        content = {"key": self.key, "chosen": {n: asdict(c) for n, c in self.chosen.items()}}
+        try:
+            path.parent.mkdir(parents=True, exist_ok=True)
+            handle, temporary = tempfile.mkstemp(dir=path.parent, suffix=".tmp")
+            with os.fdopen(handle, "w") as file:
+                json.dump(content, file, indent=1)
+            os.replace(temporary, path)
+        except OSError:
+            return  # the choice holds for this run
+
+
+def size_class(purpose: str, batch: GraphBatch) -> str:
+    """Name the class of a batch: the purpose, and the vertices between two powers of two."""
+    low = 1 << (batch.num_vertices.bit_length() - 1)
+    few = f", {batch.num_graphs} graphs" if batch.num_graphs < 4 else ""
+    return f"{purpose} {low}-{2 * low - 1} vertices{few}"
