@@ -60,14 +60,6 @@ def test_take_equals_one_graph_at_a_time(batch: GraphBatch, data: st.DataObject)
     GraphBatch.from_arrays(taken.graph_ptr, taken.child_ptr, taken.child, taken.pulls)
 
 
-@given(graph_batches(), st.integers(1, 6))
-def test_split_keeps_every_graph_in_order(batch: GraphBatch, parts: int) -> None:
-    pieces = batch.split(parts)
-    assert len(pieces) == min(parts, batch.num_graphs)
-    graphs = [graph_at(piece, number) for piece in pieces for number in range(piece.num_graphs)]
-    assert graphs == [graph_at(batch, number) for number in range(batch.num_graphs)]
-
-
 @given(graph_batches())
 def test_roots_and_graph_of(batch: GraphBatch) -> None:
     assert batch.roots.tolist() == sorted(
@@ -76,17 +68,6 @@ def test_roots_and_graph_of(batch: GraphBatch) -> None:
     for vertex, number in enumerate(batch.graph_of.tolist()):
         assert batch.graph_ptr[number] <= vertex < batch.graph_ptr[number + 1]
     assert batch.sizes().sum() == batch.num_vertices
-
-
-def test_split_is_balanced() -> None:
-    sizes = np.random.default_rng(0).integers(5, 100, 200)
-    batch = GraphBatch.from_graphs([InputGraph.chain(int(n)) for n in sizes])
-    ideal = batch.num_vertices / 7
-    assert all(abs(part.num_vertices - ideal) <= 100 for part in batch.split(7))
-    one_large = GraphBatch.from_graphs([InputGraph.chain(n) for n in (1000, 1, 1, 1)])
-    assert [part.num_graphs for part in one_large.split(3)] == [1, 1, 2]
-    with pytest.raises(GraphError, match=r"^\[graph batch\] a split in 0 parts; expected 1 or"):
-        batch.split(0)
 
 
 def test_take_pulls_of_every_form() -> None:

@@ -220,10 +220,9 @@ class Network:
                     "name it in forward(outputs=...)",
                 )
             )
-        bounds = np.cumsum([0] + [run.batch.num_vertices for run in runs])
 
         def seeds(k: int) -> tuple[Array, ...]:
-            part = slice(bounds[k], bounds[k + 1])
+            part = runs[k].share.vertices
             return tuple(np.ascontiguousarray(whole[n][part]).reshape(-1) for n in whole)
 
         model.begin_gradients()
@@ -287,15 +286,10 @@ def _pulled_gradient(batch: GraphBatch, runs: list[Any], arenas: list[Array], na
     out = np.zeros(table.shape, arenas[0].dtype)
     if ("pull_grad", name) not in runs[0].variant.table.numbers:
         return out
-    first = 0
     for run, data in zip(runs, arenas, strict=True):
-        end = first + run.batch.num_vertices
-        rows = np.arange(first, end) if index is None else index[first:end]
+        mine = run.share.vertices
+        rows = mine if index is None else index[mine]
         has = np.flatnonzero(rows >= 0)
         given = rows_of_vertices(run, data, ("pull_grad", name), has).reshape(-1, *table.shape[1:])
-        if index is None:
-            out[first:end] = given
-        else:
-            np.add.at(out, rows[has], given)
-        first = end
+        np.add.at(out, rows[has], given)
     return out

@@ -24,6 +24,7 @@ from vertexrt.graph import GraphBatch
 from vertexrt.kernels.layout import Buffers
 from vertexrt.memory.plan import MemoryPlan, plan_memory
 from vertexrt.scheduler import Schedule, make_schedule
+from vertexrt.scheduler.balance import Share
 from vertexrt.scheduler.compiled import add_presence, classify, inverse, slot_bits
 from vertexrt.scheduler.merge import Merged, merge_vertices
 from vertexrt.script.assemble import assemble
@@ -68,7 +69,7 @@ class Run:
     """
 
     variant: Variant
-    batch: GraphBatch
+    share: Share
     inputs: Inputs
     schedule: Schedule
     table: Int64
@@ -85,15 +86,16 @@ class Run:
 
 def prepare(
     variant: Variant,
-    batch: GraphBatch,
+    share: Share,
     policy: str,
     dtype: npt.DTypeLike,
     configuration: Configuration = BATCHED,
 ) -> Run:
-    """Schedule a batch and plan its memory.
+    """Schedule a share of a batch and plan its memory.
 
     Raises: PullError, when pulled values do not fit.
     """
+    batch = share.batch
     inputs = read_inputs(variant.program, batch, dtype)
     atoms = variant.atoms
     bits = slot_bits(batch.child_ptr, batch.child, atoms.slots - 1)
@@ -134,7 +136,7 @@ def prepare(
         weight = graph.weight[schedule.order].astype(dtype)
     return Run(
         variant,
-        batch,
+        share,
         inputs,
         schedule,
         table,
@@ -211,7 +213,7 @@ def make_jobs(
         edge_row=s.edge_row,
         parent_ptr=s.parent_ptr,
         parent_edge=s.parent_edge,
-        user_edge=run.batch.child_ptr,
+        user_edge=run.share.batch.child_ptr,
         ints=run.inputs.ints or (NO_ROWS,),
         floats=run.inputs.floats or (data[:0],),
         float_index=run.inputs.float_index or (NO_ROWS,),

@@ -13,6 +13,7 @@ from vertexrt.engine.variant import Use, make_variant
 from vertexrt.errors import message
 from vertexrt.graph import GraphBatch
 from vertexrt.ir.program import Node
+from vertexrt.scheduler.balance import share_out
 
 Array = np.ndarray[Any, Any]
 
@@ -47,10 +48,8 @@ def find_not_finite(
                 "finite parameters",
                 "go back to the last good checkpoint and lower the learning rate",
             )
-    shares = batch.split(parts) if parts > 1 else [batch]
     variant = make_variant(model.function, use, ReferenceBackend(), model.param_names, model.passes)
-    vertex_base = 0
-    for k, share in enumerate(shares):
+    for k, share in enumerate(share_out(batch, parts)):
         run = prepare(variant, share, model.policy, model.store.dtype)
         found: list[str] = []
 
@@ -58,7 +57,7 @@ def find_not_finite(
             node: Node,
             value: Array,
             vertices: Array,
-            base: int = vertex_base,
+            whole: Array = share.vertices,
             found: list[str] = found,
         ) -> None:
             bad = np.flatnonzero(~np.isfinite(value).all(axis=1))
@@ -66,7 +65,7 @@ def find_not_finite(
                 return
             where = f", at {node.where}" if node.where else ""
             if len(value) == len(vertices):
-                v = int(vertices[bad[0]]) + base
+                v = int(whole[vertices[bad[0]]])
                 graph = int(np.searchsorted(batch.graph_ptr, v, side="right")) - 1
                 who = f"vertex {v - int(batch.graph_ptr[graph])} of graph {graph}"
             else:
@@ -95,7 +94,6 @@ def find_not_finite(
                 "a finite loss; no parameter was changed",
                 "lower the learning rate, clip the gradient norm, or guard that expression",
             )
-        vertex_base += share.num_vertices
     return message(
         "loss",
         f"the loss is {loss}, though every value is finite in {model.store.dtype} on `reference`",

@@ -107,7 +107,7 @@ def _run(model: CompiledModel, run: Run) -> list[str]:
     ]
     lines = [
         f"levels: {count_levels(run)}",
-        f"rows: {len(s.order)} of {run.batch.num_vertices} vertices, identical ones once"
+        f"rows: {len(s.order)} of {run.share.batch.num_vertices} vertices, identical ones once"
         if run.variant.merges
         else f"rows: {len(s.order)}, one a vertex",
         f"batching tasks: {s.num_tasks}; rows a task (min, quartiles, max): {quartiles}",

@@ -22,6 +22,7 @@ from vertexrt.ir.pretty import format_program
 from vertexrt.ir.program import Program
 from vertexrt.kernels.layout import Backend
 from vertexrt.scheduler import POLICIES as POLICIES  # for the front end
+from vertexrt.scheduler.balance import share_out
 
 Array = np.ndarray[Any, Any]
 REDUCTIONS = ("graph", "vertex", "sum")
@@ -128,9 +129,10 @@ class CompiledModel:
         parts = min(chosen.groups, batch.num_graphs)
         while len(self.workers) < parts:
             self.workers.append(Worker(np.zeros_like(self.store.gradients)))
-        shares = batch.split(parts) if parts > 1 else [batch]
         dtype = self.store.dtype
-        return [prepare(variant, share, self.policy, dtype, chosen) for share in shares]
+        return [
+            prepare(variant, share, self.policy, dtype, chosen) for share in share_out(batch, parts)
+        ]
 
     def observe(self, use: Use, batch: GraphBatch, runs: Sequence[Run], seconds: float) -> None:
         """Tell the automatic choice what a step took."""
@@ -208,12 +210,22 @@ def multiplications(program: Program) -> float:
 
 def outputs_of(runs: Sequence[Run], arenas: Sequence[Array], name: str) -> Array:
     """Return a push of all shares in the user's vertex order: [V, *shape], a copy."""
+    whole = rows_of_batch(runs, arenas, ("push", name))
+    return whole.reshape(len(whole), *push_shape(runs[0].variant.program, name))
+
+
+def rows_of_batch(runs: Sequence[Run], arenas: Sequence[Array], key: tuple[object, ...]) -> Array:
+    """Return a tensor of all shares in the user's vertex order, [V, size], a copy."""
     parts = [
-        in_user_order(run, read_rows(run, data, ("push", name)))
+        in_user_order(run, read_rows(run, data, key))
         for run, data in zip(runs, arenas, strict=True)
     ]
-    whole = parts[0] if len(parts) == 1 else np.concatenate(parts)
-    return whole.reshape(len(whole), *push_shape(runs[0].variant.program, name))
+    if len(parts) == 1:
+        return parts[0]
+    whole = np.empty((sum(len(p) for p in parts), parts[0].shape[1]), parts[0].dtype)
+    for run, part in zip(runs, parts, strict=True):
+        whole[run.share.vertices] = part
+    return whole
 
 
 def push_shape(program: Program, name: str) -> tuple[int, ...]:

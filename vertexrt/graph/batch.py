@@ -5,7 +5,6 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from itertools import pairwise
 from typing import Any
 
 import numpy as np
@@ -156,28 +155,6 @@ class GraphBatch:
             else:
                 pulls[name] = Pulled(pull.values, rows(pull.index))
         return GraphBatch(graph_ptr, child_ptr, child, pulls)
-
-    def split(self, parts: int) -> list[GraphBatch]:
-        """Cut the batch into runs of whole graphs with about as many vertices each.
-
-        Args:
-            parts: how many, at least 1; there are never more than graphs.
-        Raises: GraphError, when `parts` is under 1.
-        """
-        if parts < 1:
-            raise GraphError(
-                message(_WHERE, f"a split in {parts} parts", "expected 1 or more", "correct it")
-            )
-        parts = min(parts, self.num_graphs)
-        targets = self.num_vertices * np.arange(1, parts) / parts
-        after = np.clip(np.searchsorted(self.graph_ptr, targets), 1, self.num_graphs)
-        before_is_nearer = targets - self.graph_ptr[after - 1] < self.graph_ptr[after] - targets
-        number = np.arange(1, parts)
-        cuts = after - before_is_nearer
-        cuts = np.maximum.accumulate(np.maximum(cuts, number) - number) + number
-        cuts = np.minimum(cuts, self.num_graphs - parts + number)
-        bounds = [0, *cuts.tolist(), self.num_graphs]
-        return [self.take(np.arange(start, end, dtype=np.int32)) for start, end in pairwise(bounds)]
 
 
 def _wrong_graphs(ids: npt.NDArray[Any], num_graphs: int) -> GraphError:

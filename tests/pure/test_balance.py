@@ -1,0 +1,50 @@
+"""Graphs are shared out whole, each once, and evenly."""
+
+import numpy as np
+from hypothesis import given
+from hypothesis import strategies as st
+
+from tests.strategies import graph_batches
+from vertexrt.graph import GraphBatch, InputGraph
+from vertexrt.scheduler.balance import LEVEL, graph_costs, share_out
+
+
+@given(graph_batches(), st.integers(1, 6))
+def test_every_vertex_is_in_one_share(batch: GraphBatch, parts: int) -> None:
+    shares = share_out(batch, parts)
+    assert len(shares) == min(parts, batch.num_graphs)
+    vertices = np.concatenate([share.vertices for share in shares])
+    assert sorted(vertices.tolist()) == list(range(batch.num_vertices))
+    for share in shares:
+        assert share.batch.num_vertices == len(share.vertices)
+        degrees = np.diff(batch.child_ptr)[share.vertices]
+        np.testing.assert_array_equal(np.diff(share.batch.child_ptr), degrees)
+        below = share.batch.child[share.batch.child >= 0]
+        slots = np.concatenate(
+            [np.arange(batch.child_ptr[v], batch.child_ptr[v + 1]) for v in share.vertices]
+        )
+        expected = batch.child[slots]
+        np.testing.assert_array_equal(share.vertices[below], expected[expected >= 0])
+
+
+def test_shares_cost_about_the_same() -> None:
+    sizes = np.random.default_rng(0).integers(5, 100, 200)
+    batch = GraphBatch.from_graphs([InputGraph.chain(int(n)) for n in sizes])
+    loads = [
+        graph_costs(s.batch.graph_ptr, s.batch.child_ptr, s.batch.child).sum()
+        for s in share_out(batch, 7)
+    ]
+    assert max(loads) - min(loads) <= 0.02 * np.mean(loads)
+
+
+def test_a_deep_graph_costs_more_than_a_flat_one() -> None:
+    chain, tree = InputGraph.chain(63), InputGraph.complete_tree(32)
+    batch = GraphBatch.from_graphs([chain, tree])
+    assert batch.sizes().tolist() == [63, 63]
+    costs = graph_costs(batch.graph_ptr, batch.child_ptr, batch.child)
+    assert costs.tolist() == [63 + 63 * LEVEL, 63 + 6 * LEVEL]
+
+
+def test_the_largest_graph_stands_alone() -> None:
+    batch = GraphBatch.from_graphs([InputGraph.chain(n) for n in (1000, 1, 1, 1)])
+    assert sorted(s.batch.num_graphs for s in share_out(batch, 2)) == [1, 3]

@@ -1,0 +1,92 @@
+"""Share the graphs of a batch out to workers or groups: longest processing time first.
+
+What a graph costs is its vertices, and its levels, since a level takes at least one launch however
+narrow it is. The graphs go, the costliest first, to whoever has least so far (Graham 1969).
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+from numba import njit
+
+from vertexrt.graph import GraphBatch
+
+Array = np.ndarray[Any, Any]
+
+LEVEL = 4.0  # vertices that a level of its own is worth
+
+
+@dataclass(frozen=True, slots=True)
+class Share:
+    """Some graphs of a batch.
+
+    Attributes:
+        batch: these graphs alone, in the order that they have in the whole batch.
+        vertices: int64, their vertices in the whole batch.
+    """
+
+    batch: GraphBatch
+    vertices: npt.NDArray[np.int64]
+
+
+def share_out(batch: GraphBatch, parts: int) -> list[Share]:
+    """Divide the graphs of a batch.
+
+    Args:
+        parts: how many shares, at most one a graph.
+    Returns: shares that together have every graph once.
+    """
+    parts = min(parts, batch.num_graphs)
+    if parts == 1:
+        return [Share(batch, np.arange(batch.num_vertices))]
+    costs = graph_costs(batch.graph_ptr, batch.child_ptr, batch.child)
+    owner = _assign(costs, np.argsort(-costs, kind="stable"), parts)
+    shares = []
+    for part in range(parts):
+        graphs = np.flatnonzero(owner == part).astype(np.int32)
+        first, end = batch.graph_ptr[graphs].astype(np.int64), batch.graph_ptr[graphs + 1]
+        sizes = end - first
+        starts = np.cumsum(sizes) - sizes
+        vertices = np.arange(sizes.sum()) + np.repeat(first - starts, sizes)
+        shares.append(Share(batch.take(graphs), vertices))
+    return shares
+
+
+@njit(cache=True, nogil=True)
+def graph_costs(graph_ptr: Array, child_ptr: Array, child: Array) -> Array:
+    """Return the cost of each graph: vertices + LEVEL * levels.
+
+    Levels are exact where children have smaller numbers than their parents, as all readers of this
+    package order them; otherwise they may come out too low.
+    """
+    graphs = len(graph_ptr) - 1
+    costs = np.zeros(graphs, np.float64)
+    level = np.zeros(len(child_ptr) - 1, np.int32)
+    for g in range(graphs):
+        deepest = 0
+        for v in range(graph_ptr[g], graph_ptr[g + 1]):
+            level[v] = 1
+            for e in range(child_ptr[v], child_ptr[v + 1]):
+                if child[e] >= 0:
+                    level[v] = max(level[v], level[child[e]] + 1)
+            deepest = max(deepest, level[v])
+        costs[g] = graph_ptr[g + 1] - graph_ptr[g] + LEVEL * deepest
+    return costs
+
+
+@njit(cache=True, nogil=True)
+def _assign(costs: Array, order: Array, parts: int) -> Array:
+    load = np.zeros(parts, np.float64)
+    owner = np.empty(len(costs), np.int32)
+    for g in order:
+        best = 0
+        for p in range(1, parts):
+            if load[p] < load[best]:
+                best = p
+        owner[g] = best
+        load[best] += costs[g]
+    return owner
