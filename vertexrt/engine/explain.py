@@ -27,8 +27,7 @@ def training_use(model: CompiledModel) -> Use:
 
 def explain_function(model: CompiledModel) -> str:
     """Print F, dF with the stage of every node, and the kernels of the kinds met so far."""
-    persistent = model.configuration.persistent
-    variant = model.variant(training_use(model), persistent)
+    variant = model.variant(training_use(model))
     lines = ["F", format_program(model.function), ""]
     lines += ["F and dF, each node with the stage in which it runs", _stages(variant.program)]
     if variant.path_kinds:

@@ -98,7 +98,7 @@ class CompiledModel:
         self.param_names = [*self.store.names, *stacks]
         offsets = [self.store.offsets[n] for n in self.store.names] + list(stacks.values())
         self.param_at = np.array(offsets, np.int64)
-        self.variants: dict[tuple[Use, bool], Variant] = {}
+        self.variants: dict[tuple[Use, int], Variant] = {}
         self.workers = [Worker(self.store.gradients)]
         self.chooser: Chooser | None = None
         self.configuration = Configuration(False, threads)
@@ -112,20 +112,22 @@ class CompiledModel:
         self._pool = ThreadPoolExecutor(most - 1) if most > 1 else None
         self._marks = {n: np.zeros(self.store.shapes[n][0], np.bool_) for n in self.sparse}
 
-    def variant(self, use: Use, persistent: bool = False) -> Variant:
-        """Return F compiled for one use and engine."""
-        if (use, persistent) not in self.variants:
-            self.variants[use, persistent] = make_variant(
-                self.function, use, self.backend, self.param_names, self.passes, persistent
+    def variant(self, use: Use, configuration: Configuration | None = None) -> Variant:
+        """Return F compiled for one use and, of a configuration, its engine."""
+        chosen = configuration or self.configuration
+        processors = min(chosen.processors, 2) if chosen.persistent else 0
+        if (use, processors) not in self.variants:
+            self.variants[use, processors] = make_variant(
+                self.function, use, self.backend, self.param_names, self.passes, processors
             )
-        return self.variants[use, persistent]
+        return self.variants[use, processors]
 
     def prepare(self, use: Use, batch: GraphBatch) -> list[Run]:
         """Schedule a batch, one run for each worker or group that gets a share of it."""
         chosen = self.configuration
         if self.chooser is not None:
             chosen = self.chooser.pick(purpose(use), batch)
-        variant = self.variant(use, chosen.persistent)
+        variant = self.variant(use, chosen)
         parts = min(chosen.groups, batch.num_graphs)
         while len(self.workers) < parts:
             self.workers.append(Worker(np.zeros_like(self.store.gradients)))

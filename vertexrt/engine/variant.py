@@ -95,7 +95,7 @@ class Variant:
     backend: Backend
     binding: Binding
     passes: Passes
-    persistent: bool  # segments for processors, not task programs for one
+    processors: int  # 0: batched engine; 1: scripts for groups of one; 2: of several
     merges: bool  # identical vertices are computed once
     table: TensorTable = field(default_factory=TensorTable)
     tasks: list[TaskProgram] = field(default_factory=list)
@@ -210,8 +210,8 @@ class Ready:
 def _make_ready(variant: Variant) -> Ready:
     tasks, table = variant.tasks, variant.table
     executable, processors, shape = None, None, None
-    if variant.persistent:
-        segmented = segment_tasks(tasks)
+    if variant.processors:
+        segmented = segment_tasks(tasks, alone=variant.processors == 1)
         tasks = [s.task for s in segmented]
         for task in tasks:
             for key, size, edges, _ in tensor_uses(task):
@@ -254,13 +254,14 @@ def make_variant(
     backend: Backend,
     params: Collection[str],
     passes: Passes,
-    persistent: bool = False,
+    processors: int = 0,
 ) -> Variant:
     """Differentiate and place F for one use; kinds are compiled as they appear.
 
     Args:
         function: traced, simplified F with stacked parameters.
         params: names of parameters and stacks, in the order of `Buffers.param_at`.
+        processors: of a group, at most 2 (several); 0 for the batched engine.
     """
     wanted = set(use.outputs) | set(use.seeds) | ({"loss"} if use.loss else set())
     program = without_effects(function, lambda n: n.op == "push" and n["name"] not in wanted)
@@ -284,4 +285,4 @@ def make_variant(
         seeds={name: k for k, name in enumerate(sorted(use.seeds))},
     )
     atoms = find_atoms(program, passes.specialise)
-    return Variant(program, use, atoms, backend, binding, passes, persistent, merges, table)
+    return Variant(program, use, atoms, backend, binding, passes, processors, merges, table)

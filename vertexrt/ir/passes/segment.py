@@ -62,8 +62,17 @@ class SegmentedTask:
     gathers: bool
 
 
-def segment_tasks(tasks: Sequence[TaskProgram]) -> list[SegmentedTask]:
-    """Cut task programs into segments, with one partition of every tensor for all of them."""
+def segment_tasks(tasks: Sequence[TaskProgram], alone: bool = False) -> list[SegmentedTask]:
+    """Cut task programs into segments, with one partition of every tensor for all of them.
+
+    Args:
+        alone: groups have one processor, which exchanges with nobody: one segment a task.
+    """
+    if alone:
+        return [
+            SegmentedTask(t, (Segment(Split.ROWS, t.steps),), frozenset(), {}, _gathers(t))
+            for t in tasks
+        ]
     shared = {
         key for task in tasks if task.stage not in PATH for key in task.homes.values()
     }  # made by rows: whole for everybody after the exchange
