@@ -1,0 +1,113 @@
+"""The automatic choice: candidates, ranking, timing, and what stays on disk."""
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from vertexrt.engine import choose
+from vertexrt.engine.choose import (
+    SAMPLES,
+    Chooser,
+    Configuration,
+    configurations,
+    predict,
+    size_class,
+)
+from vertexrt.graph import GraphBatch, InputGraph
+
+BATCHED = Configuration(False, 2)
+PAIR = Configuration(True, 1, 2)
+
+
+@pytest.fixture(autouse=True)
+def cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    monkeypatch.setattr(choose, "config", lambda: type("C", (), {"cache_dir": tmp_path}))
+    return tmp_path
+
+
+def batch(graphs: int) -> GraphBatch:
+    return GraphBatch.from_graphs([InputGraph.chain(5)] * graphs)
+
+
+def time_all(chooser: Chooser, seconds: dict[Configuration, float], graphs: int) -> None:
+    for _ in range(SAMPLES * len(configurations(chooser.threads))):
+        option = chooser.pick("training", batch(graphs))
+        chooser.observe("training", batch(graphs), option, seconds.get(option, 9.0))
+
+
+def test_configurations_use_all_threads_or_one_worker() -> None:
+    for threads in (1, 2, 3, 4, 6):
+        for option in configurations(threads):
+            assert option.threads in (threads, 1)
+    assert Configuration(True, 2, 3) in configurations(6)
+    assert Configuration(True, 4, 1) in configurations(4)
+
+
+def test_the_model_prefers_groups_for_many_graphs_and_one_worker_for_tiny_work() -> None:
+    many = {o: predict(o, 256, 10_000, 12, 8e5) for o in configurations(4)}
+    assert min(many, key=lambda o: many[o]).groups == 4
+    tiny = {o: predict(o, 1, 3, 2, 100.0) for o in configurations(4)}
+    assert min(tiny, key=lambda o: tiny[o]).processors == 1  # one graph is one share
+
+
+@pytest.mark.parametrize("winner", [BATCHED, PAIR])
+def test_the_fastest_is_chosen(winner: Configuration) -> None:
+    chooser = Chooser("f", 2, 1e6)
+    time_all(chooser, {winner: 1.0}, graphs=8)
+    if winner in chooser.samples[size_class("training", batch(8))]:
+        assert chooser.pick("training", batch(8)) == winner
+    assert len(chooser.chosen) == 1
+
+
+def test_a_slow_first_sample_does_not_count() -> None:
+    chooser = Chooser("g", 2, 1e6)
+    seen: set[Configuration] = set()
+    for _ in range(SAMPLES * 4):
+        option = chooser.pick("training", batch(8))
+        slow = option not in seen
+        seen.add(option)
+        fast = option == BATCHED
+        chooser.observe("training", batch(8), option, 100.0 if slow else (1.0 if fast else 2.0))
+    assert chooser.pick("training", batch(8)) == BATCHED
+
+
+def test_the_choice_is_kept_on_disk_for_the_same_function(cache: Path) -> None:
+    time_all(Chooser("h", 2, 1e6), {BATCHED: 1.0}, graphs=8)
+    again = Chooser("h", 2, 1e6)
+    assert again.pick("training", batch(8)) == BATCHED
+    assert again.chosen
+    assert not Chooser("another", 2, 1e6).chosen
+
+
+def test_a_damaged_file_is_measured_anew(cache: Path) -> None:
+    chooser = Chooser("i", 2, 1e6)
+    time_all(chooser, {BATCHED: 1.0}, graphs=8)
+    (path,) = (cache / "choices").iterdir()
+    path.write_text(path.read_text()[:20])
+    assert not Chooser("i", 2, 1e6).chosen
+
+
+def test_sizes_are_apart() -> None:
+    assert size_class("training", batch(8)) != size_class("training", batch(64))
+    assert size_class("training", batch(8)) != size_class("inference", batch(8))
+    assert size_class("training", batch(8)) == size_class("training", batch(9))
+
+
+def test_auto_trains_as_batched_does() -> None:
+    import vertexrt as vrt
+    from vertexrt import data, models
+
+    spec = models.get("tree-fc")
+    dataset = data.load("generated", task=spec.task)
+    share = dataset.splits["train"].take(np.arange(4))
+    losses = []
+    for engine in ("batched", "auto"):
+        net = vrt.compile(
+            spec.build(dataset, hidden=6), engine=engine, threads=2, dtype="float64", seed=3
+        )
+        optimizer = vrt.SGD(0.05)
+        losses.append([net.step(share, optimizer) for _ in range(3 * SAMPLES + 2)])
+    np.testing.assert_allclose(losses[1], losses[0], rtol=1e-10)
+    assert net._model.chooser is not None
+    assert len(net._model.chooser.chosen) == 1
