@@ -4,7 +4,8 @@ A value is cut into pieces, and each piece is split evenly over the processors. 
 meet in an elementwise op their cuts must agree, and a slice hands its cuts to what it slices; so
 the output [4 H] of the stacked gates is cut at H, 2 H and 3 H, and processor r owns the same units
 of each gate. The cuts are the least fixed point of these rules over all task programs, since a
-tensor that one task writes and another reads must have one partition.
+tensor that one task writes and another reads must have one partition, and so must the rows of a
+weight that several task programs multiply by.
 """
 
 from __future__ import annotations
@@ -111,8 +112,16 @@ def _collect(
             for i in node.inputs:
                 if max(nodes[i].type.size, 1) == size:
                     links.append(_Link(name(i), 0, value, 0, size))
-        elif node.op == "matmul" and len(node.type.shape) == 2:
-            periods.append((value, node.type.shape[1]))
+        elif node.op == "matmul":
+            if len(node.type.shape) == 2:
+                periods.append((value, node.type.shape[1]))
+            start = 0
+            for weight in nodes[node.inputs[0]]["name"].split("+"):  # a stack, or one parameter
+                rows, columns = task.program.params[weight]
+                outputs = columns if node["transpose"] else rows
+                whole = tensor(("weight", weight, node["transpose"]), outputs)
+                links.append(_Link(value, start, whole, 0, outputs))
+                start += 0 if node["transpose"] else rows
 
 
 def _tensors(node: Node) -> list[Hashable]:
