@@ -47,7 +47,7 @@ def compile(
         threads: how many share a batch; by default VERTEXRT_THREADS or the number of cores.
             A run repeats bit for bit with the same number.
         processors: of a group of the persistent engine; threads / processors groups share a batch.
-            By default all threads are one group.
+            By default a cost model picks the number for each batch.
         reduction: the loss is the sum over vertices of push `loss`, divided by the number of
             graphs (`graph`), by the number of vertices that have a loss (`vertex`), or not (`sum`).
         passes: which optimisations run; all by default.

@@ -81,6 +81,18 @@ def predict(option: Configuration, graphs: int, vertices: int, levels: int, work
     return STEP * (1 + 0.3 * (groups - 1)) + arithmetic + exchanges + shares
 
 
+def predicted_best(
+    options: Sequence[Configuration], batch: GraphBatch, work: float
+) -> list[Configuration]:
+    """Rank configurations for a batch by the model alone, the best first."""
+    levels = max(1, batch.num_vertices // batch.num_graphs // 3)  # of trees, about
+
+    def cost(option: Configuration) -> float:
+        return predict(option, batch.num_graphs, batch.num_vertices, levels, work)
+
+    return sorted(options, key=cost)
+
+
 @dataclass(slots=True)
 class Chooser:
     """Remembers what was measured and picks the next configuration.
@@ -105,7 +117,8 @@ class Chooser:
         if name in self.chosen:
             return self.chosen[name]
         if name not in self.samples:
-            self.samples[name] = {option: [] for option in self._best(batch)}
+            ranked = predicted_best(configurations(self.threads), batch, self.work)
+            self.samples[name] = {option: [] for option in ranked[:TIMED]}
         return min(self.samples[name], key=lambda option: len(self.samples[name][option]))
 
     def observe(
@@ -131,15 +144,6 @@ class Chooser:
                     each = statistics.median(times[1:]) * 1e6
                     lines.append(f"    {option}: {each:.2f} us a vertex")
         return "\n".join(lines)
-
-    def _best(self, batch: GraphBatch) -> Sequence[Configuration]:
-        deepest = max(1, round(batch.num_vertices / batch.num_graphs) // 3)
-
-        def cost(option: Configuration) -> float:
-            return predict(option, batch.num_graphs, batch.num_vertices, deepest, self.work)
-
-        ranked = sorted(configurations(self.threads), key=cost)
-        return ranked[:TIMED]
 
     def _path(self) -> Path:
         digest = hashlib.sha256(self.key.encode()).hexdigest()[:24]

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from vertexrt.engine.batched import Run
+from vertexrt.engine.batched import BATCHED, Run
 from vertexrt.engine.model import CompiledModel
 from vertexrt.engine.variant import PATH_STAGES, Kind, Use, Variant
 from vertexrt.graph import GraphBatch
@@ -27,7 +27,7 @@ def training_use(model: CompiledModel) -> Use:
 
 def explain_function(model: CompiledModel) -> str:
     """Print F, dF with the stage of every node, and the kernels of the kinds met so far."""
-    variant = model.variant(training_use(model))
+    variant = _training_variant(model)
     lines = ["F", format_program(model.function), ""]
     lines += ["F and dF, each node with the stage in which it runs", _stages(variant.program)]
     if variant.path_kinds:
@@ -43,6 +43,13 @@ def explain_function(model: CompiledModel) -> str:
     else:
         lines += ["", "No batch yet, so no kind of vertex is known."]
     return "\n".join(lines)
+
+
+def _training_variant(model: CompiledModel) -> Variant:
+    """Return training as it has been compiled so far, or for the batched engine."""
+    use = training_use(model)
+    met = [variant for (known, _), variant in model.variants.items() if known == use]
+    return met[-1] if met else model.variant(use, BATCHED)
 
 
 def _stages(program: Program) -> str:

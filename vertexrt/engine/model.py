@@ -11,7 +11,7 @@ import numpy as np
 import numpy.typing as npt
 
 from vertexrt.engine.batched import Run, Worker, in_user_order, make_jobs, prepare, read_rows
-from vertexrt.engine.choose import Chooser, Configuration
+from vertexrt.engine.choose import Chooser, Configuration, configurations, predicted_best
 from vertexrt.engine.parameters import ParameterStore
 from vertexrt.engine.variant import Passes, Use, Variant, make_variant
 from vertexrt.errors import DeviceError, message, nearest
@@ -74,7 +74,8 @@ class CompiledModel:
         policy: of the scheduler.
         threads: how many run at once.
         engine: `batched`, `persistent`, or `auto`, which times them.
-        processors: of a group of the persistent engine; by default all threads are one group.
+        processors: of a group of the persistent engine; by default the model of `choose` picks the
+            number for each batch, without timing, so that runs repeat.
     """
 
     def __init__(
@@ -101,20 +102,31 @@ class CompiledModel:
         self.variants: dict[tuple[Use, int], Variant] = {}
         self.workers = [Worker(self.store.gradients)]
         self.chooser: Chooser | None = None
-        self.configuration = Configuration(False, threads)
-        if engine == "persistent":
-            each = processors or threads
-            self.configuration = Configuration(True, max(threads // each, 1), each)
+        self.threads = threads
+        self.work = multiplications(self.function)
+        self.configuration: Configuration | None = None  # None: another one for each batch
+        if engine == "batched":
+            self.configuration = Configuration(False, threads)
         elif engine == "auto":
             key = f"{format_program(self.function)} {self.store.dtype} {policy} {passes} {threads}"
-            self.chooser = Chooser(key, threads, multiplications(self.function))
-        most = max(threads, self.configuration.threads)
+            self.chooser = Chooser(key, threads, self.work)
+        elif processors is not None:
+            self.configuration = Configuration(True, max(threads // processors, 1), processors)
+        most = max(threads, processors or 1)
         self._pool = ThreadPoolExecutor(most - 1) if most > 1 else None
         self._marks = {n: np.zeros(self.store.shapes[n][0], np.bool_) for n in self.sparse}
 
-    def variant(self, use: Use, configuration: Configuration | None = None) -> Variant:
-        """Return F compiled for one use and, of a configuration, its engine."""
-        chosen = configuration or self.configuration
+    def choose(self, use: Use, batch: GraphBatch) -> Configuration:
+        """Return how a batch is to run."""
+        if self.configuration is not None:
+            return self.configuration
+        if self.chooser is not None:
+            return self.chooser.pick(purpose(use), batch)
+        options = [option for option in configurations(self.threads) if option.persistent]
+        return predicted_best(options, batch, self.work)[0]
+
+    def variant(self, use: Use, chosen: Configuration) -> Variant:
+        """Return F compiled for one use and engine."""
         processors = min(chosen.processors, 2) if chosen.persistent else 0
         if (use, processors) not in self.variants:
             self.variants[use, processors] = make_variant(
@@ -124,9 +136,7 @@ class CompiledModel:
 
     def prepare(self, use: Use, batch: GraphBatch) -> list[Run]:
         """Schedule a batch, one run for each worker or group that gets a share of it."""
-        chosen = self.configuration
-        if self.chooser is not None:
-            chosen = self.chooser.pick(purpose(use), batch)
+        chosen = self.choose(use, batch)
         variant = self.variant(use, chosen)
         parts = min(chosen.groups, batch.num_graphs)
         while len(self.workers) < parts:
