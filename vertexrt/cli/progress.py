@@ -68,6 +68,7 @@ class Bar:
         trace: TracebackType | None,
     ) -> None:
         if self._tqdm is not None:
+            self._tqdm.refresh()  # the last minibatches may have come too fast to be shown
             self._tqdm.close()
 
     def advance(self, graphs: int, totals: Totals) -> None:
