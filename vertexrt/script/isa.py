@@ -62,23 +62,29 @@ def decode(script: Script) -> list[Instruction]:
     return [Instruction(*row) for row in script.tolist()]
 
 
+def describe(i: Instruction, names: list[str] | None = None) -> str:
+    """Print one instruction.
+
+    Args:
+        names: of the task programs.
+    """
+    known = names is not None and 0 <= i.program < len(names)
+    name = names[i.program] if names is not None and known else f"program {i.program}"
+    rows = f"rows {i.first}..{i.first + i.rows - 1}" if i.first >= 0 else f"{i.rows} listed rows"
+    rows = rows if i.rows else "no rows"
+    edges = f" edges {i.first_edge}..{i.first_edge + i.edges - 1}" if i.edges else ""
+    wait = f" wait c{i.wait} >= {i.threshold}" if i.wait != NONE else ""
+    signal = f" signal c{i.signal}" if i.signal != NONE else ""
+    return f"{name}.{i.segment} {rows}{edges}{wait}{signal}"
+
+
 def disassemble(script: Script, names: list[str] | None = None) -> str:
     """Print a script, one instruction a line.
 
     Args:
         names: of the task programs.
     """
-    lines = []
-    for k, i in enumerate(decode(script)):
-        name = names[i.program] if names else f"program {i.program}"
-        rows = (
-            f"rows {i.first}..{i.first + i.rows - 1}" if i.first >= 0 else f"{i.rows} listed rows"
-        )
-        rows = rows if i.rows else "no rows"
-        edges = f" edges {i.first_edge}..{i.first_edge + i.edges - 1}" if i.edges else ""
-        wait = f" wait c{i.wait} >= {i.threshold}" if i.wait != NONE else ""
-        signal = f" signal c{i.signal}" if i.signal != NONE else ""
-        lines.append(f"{k:5} {name}.{i.segment} {rows}{edges}{wait}{signal}")
+    lines = [f"{k:5} {describe(i, names)}" for k, i in enumerate(decode(script))]
     return "\n".join(lines)
 
 

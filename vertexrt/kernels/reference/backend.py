@@ -12,7 +12,6 @@ from contextlib import AbstractContextManager, nullcontext
 import numpy as np
 import numpy.typing as npt
 
-from vertexrt.errors import DeviceError, message
 from vertexrt.ir.ops import OPS
 from vertexrt.ir.passes.fuse import TENSOR_OF_EFFECT, Key, TaskProgram
 from vertexrt.ir.passes.segment import SegmentedTask
@@ -28,6 +27,7 @@ from vertexrt.kernels.layout import (
     task_nodes,
 )
 from vertexrt.kernels.reference.ops import FUNCTIONS, Frame, child_rows
+from vertexrt.kernels.reference.processors import ReferenceProcessors
 
 Watch = Callable[[Node, Array, Array], None]  # node, its value, the user's vertices
 
@@ -110,9 +110,16 @@ class ReferenceExecutable:
 
 
 class ReferenceBackend:
-    """NumPy, node by node."""
+    """NumPy, node by node.
+
+    Args:
+        turns: seed of the order in which the interpreter runs processors; None takes them in turn.
+    """
 
     name = "reference"
+
+    def __init__(self, turns: int | None = None) -> None:
+        self.turns = turns
 
     def alone(self) -> AbstractContextManager[object]:
         """Change nothing: the reference may use all threads of BLAS."""
@@ -123,12 +130,5 @@ class ReferenceBackend:
         return ReferenceExecutable(programs, binding)
 
     def load_segments(self, tasks: list[SegmentedTask], binding: Binding) -> Processors:
-        """Refuse: the reference has no processors."""
-        raise DeviceError(
-            message(
-                "reference",
-                "engine is 'persistent'",
-                "'batched', which is all the reference has",
-                "use device='cpu'",
-            )
-        )
+        """Take the segments as they are: an interpreter runs the scripts."""
+        return ReferenceProcessors(tasks, binding, self.turns)

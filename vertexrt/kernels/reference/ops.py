@@ -127,13 +127,11 @@ def child_rows(frame: Frame, slot: int) -> Array:
 
 
 def _state_rows(frame: Frame, node: Node, child: Array) -> Array:
+    value = np.zeros((len(child), node.type.size), frame.buffers.arena.dtype)
+    has = child >= 0
     tensor = frame.binding.tensors["state", node["field"]]
-    value = (
-        frame.read(tensor, node.type.size, np.maximum(child, 0))
-        if child.max(initial=-1) >= 0
-        else np.zeros((len(child), node.type.size))
-    )
-    return np.where(child[:, None] >= 0, value, 0.0)
+    value[has] = frame.read(tensor, node.type.size, child[has])
+    return value
 
 
 def const(frame: Frame, node: Node, x: Sequence[Array]) -> Array:
