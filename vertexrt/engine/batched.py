@@ -19,6 +19,7 @@ from vertexrt.engine.choose import Configuration
 from vertexrt.engine.inputs import Inputs, read_inputs
 from vertexrt.engine.launches import build_table
 from vertexrt.engine.parameters import ParameterStore
+from vertexrt.engine.trace import Timeline
 from vertexrt.engine.variant import Kind, Variant
 from vertexrt.graph import GraphBatch
 from vertexrt.kernels.layout import Buffers
@@ -53,7 +54,7 @@ class Worker:
             self._zeros = 0
         if self._zeros < zero_elements:
             self.arena[:zero_elements] = 0.0
-            self._zeros = zero_elements
+        self._zeros = zero_elements  # what lies behind them is written by this run
         return self.arena
 
 
@@ -188,11 +189,13 @@ def make_jobs(
     random_seed: int = 0,
     seeds: tuple[Array, ...] = (),
     part: slice = slice(None),
+    timeline: Timeline | None = None,
 ) -> Jobs:
     """Bind launches of a prepared minibatch to memory; gradients add to the worker's.
 
     Args:
         part: which rows of the launch table.
+        timeline: gets the times of all instructions, where there are processors.
     """
     s, ready = run.schedule, run.variant.ready()
     processors = run.configuration.processors
@@ -229,6 +232,7 @@ def make_jobs(
     assert ready.shape is not None
     scripts = assemble(ready.shape, table, s.edge_ptr, s.child_row, processors)
     counters = group.new_counters(scripts.counters)
+    times = None if timeline is None else timeline.add(group, ready.shape.stage, scripts.words)
     calls = tuple(
         partial(
             group.run,
@@ -238,6 +242,7 @@ def make_jobs(
             processors,
             run.plan.temporary + r * scratch,
             buffers,
+            None if times is None else times[r],
         )
         for r in range(processors)
     )
