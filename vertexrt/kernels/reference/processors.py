@@ -291,11 +291,15 @@ class ReferenceProcessors:
         self.scratch = [(0, 0, 0)] * len(tasks)
         self.names = [f"{t.task.stage.name.lower()}.{k}" for k, t in enumerate(tasks)]
         self._lock = threading.Lock()
-        self._arrived: dict[int, dict[int, Array]] = {}
+        self._arrived: dict[int, dict[int, tuple[Array, Array | None]]] = {}
 
     def new_counters(self, count: int) -> Array:
         """Return counters at zero."""
         return np.zeros(count, np.int64)
+
+    def cycles_per_second(self) -> float:
+        """Return the rate of the clock in `times`: an instruction a microsecond."""
+        return 1e6
 
     def check(self, counters: Array) -> None:
         """Do nothing: `run` has raised what there was to raise."""
@@ -308,25 +312,29 @@ class ReferenceProcessors:
         parts: int,
         temporary: int,
         buffers: Buffers,
+        times: Array | None = None,
     ) -> None:
         """Run the scripts of all processors, once all of them are known.
 
+        Args:
+            times: see `Processors`; the clock counts instructions of the whole group.
         Raises: DeviceError, when no processor can go on, and for accesses in no order.
         """
         del temporary  # values live in NumPy arrays
         with self._lock:
             group = self._arrived.setdefault(id(counters), {})
-            group[part] = script
+            group[part] = script, times
             if len(group) < parts:
                 return
             del self._arrived[id(counters)]
         processors = [
-            Processor(r, decode(group[r]), self.names, np.zeros(parts, np.int64))
+            Processor(r, decode(group[r][0]), self.names, np.zeros(parts, np.int64))
             for r in range(parts)
         ]
         arena = Memory(buffers.arena, parts)
         gradients = Memory(buffers.gradients, parts)
         clocks = np.zeros((len(counters), parts), np.int64)
+        clock = 0
         while True:
             moved = False
             for who in self._turn(processors):
@@ -339,6 +347,10 @@ class ReferenceProcessors:
                     np.maximum(who.clock, clocks[step.wait], out=who.clock)
                 self._execute(who, step, arena, gradients, buffers, parts)
                 moved = True
+                noted = group[who.number][1]
+                if noted is not None:
+                    noted[who.instruction] = clock, clock, clock + 1
+                clock += 1
                 who.clock[who.number] = who.instruction + 1
                 if step.signal != NONE:
                     counters[step.signal] += 1
