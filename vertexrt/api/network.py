@@ -5,12 +5,14 @@ from __future__ import annotations
 import math
 import time
 from collections.abc import Collection, Mapping
+from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from vertexrt.engine.diagnose import find_not_finite
+from vertexrt.engine.explain import explain_batch, explain_function
 from vertexrt.engine.model import (
     CompiledModel,
     loss_scale,
@@ -19,6 +21,7 @@ from vertexrt.engine.model import (
     step_seed,
     total_loss,
 )
+from vertexrt.engine.trace import Timeline, recording
 from vertexrt.engine.variant import Use
 from vertexrt.errors import CheckpointError, NumericError, PullError, UsageError, message, nearest
 from vertexrt.graph import GraphBatch, Pulled
@@ -244,15 +247,15 @@ class Network:
 
     def explain(self) -> str:
         """Print F and dF, the kinds met so far, placement and fused groups."""
-        from vertexrt.engine.explain import explain_function
-
         return explain_function(self._model)
 
     def explain_batch(self, batch: GraphBatch) -> str:
         """Print what a batch costs: levels, rows per task, FLOPs, peak bytes, kernel calls."""
-        from vertexrt.engine.explain import explain_batch
-
         return explain_batch(self._model, batch)
+
+    def trace(self) -> AbstractContextManager[Timeline]:
+        """Record processors inside a `with`; UsageError, if the engine is not `persistent`."""
+        return recording(self._model)
 
     def _check_names(self, names: Collection[str]) -> None:
         for name in names:

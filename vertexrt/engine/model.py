@@ -13,6 +13,7 @@ import numpy.typing as npt
 from vertexrt.engine.batched import Run, Worker, in_user_order, make_jobs, prepare, read_rows
 from vertexrt.engine.choose import Chooser, Configuration, configurations, predicted_best
 from vertexrt.engine.parameters import ParameterStore
+from vertexrt.engine.trace import Timeline
 from vertexrt.engine.variant import Passes, Use, Variant, make_variant
 from vertexrt.errors import DeviceError, message, nearest
 from vertexrt.graph import GraphBatch
@@ -102,6 +103,7 @@ class CompiledModel:
         self.variants: dict[tuple[Use, int], Variant] = {}
         self.workers = [Worker(self.store.gradients)]
         self.chooser: Chooser | None = None
+        self.timeline: Timeline | None = None  # while runs are recorded
         self.threads = threads
         self.work = multiplications(self.function)
         self.configuration: Configuration | None = None  # None: another one for each batch
@@ -124,6 +126,13 @@ class CompiledModel:
             return self.chooser.pick(purpose(use), batch)
         options = [option for option in configurations(self.threads) if option.persistent]
         return predicted_best(options, batch, self.work)[0]
+
+    @property
+    def persistent(self) -> bool:
+        """Tell whether every batch runs on processors."""
+        return self.chooser is None and (
+            self.configuration is None or self.configuration.persistent
+        )
 
     def variant(self, use: Use, chosen: Configuration) -> Variant:
         """Return F compiled for one use and engine."""
@@ -158,6 +167,9 @@ class CompiledModel:
             options: of `make_jobs`, or functions of the share's number that give them.
         """
         jobs = []
+        if self.timeline is not None:
+            self.timeline.begin()
+            options["timeline"] = self.timeline
         for k, run in enumerate(runs):
             own = {n: v(k) if callable(v) else v for n, v in options.items()}
             job = make_jobs(run, self.store, self.workers[k], self.param_at, part=parts[k], **own)

@@ -111,13 +111,19 @@ class Processors(Protocol):
         parts: int,
         temporary: int,
         buffers: Buffers,
+        times: Array | None = None,
     ) -> None:
         """Run the script of one processor; called for all parts at once, each in its thread.
 
         Args:
             counters: of `new_counters`, the same array for all parts.
             temporary: element at which this processor's temporaries start.
+            times: [instructions, 3] int64, gets the clock at the start of each instruction, at the
+                end of its wait and at its end.
         """
+
+    def cycles_per_second(self) -> float:
+        """Return the rate of the clock in `times`."""
 
     def new_counters(self, count: int) -> Array:
         """Return counters at zero."""

@@ -111,23 +111,32 @@ def cycles_per_second() -> float:
     return float((_cycles() - first) / (time.perf_counter() - start))
 
 
-def driver_source(names: list[str]) -> str:
-    """Write the loop over a script."""
+def driver_source(names: list[str], timed: bool = False) -> str:
+    """Write the loop over a script.
+
+    Args:
+        timed: it also notes the cycles at the start, the end of the wait and the end of each
+            instruction; a loop of its own, so that the other one pays nothing.
+    """
     lines = ["from numba import njit"]
-    lines += ["from vertexrt.kernels.cpu.processors import fail, signal, wait_for"]
+    lines += ["from vertexrt.kernels.cpu.processors import cycles, fail, signal, wait_for"]
     lines += [f"from {name} import task as task{k}" for k, name in enumerate(names)]
     lines += ["", "", "@njit(cache=True, nogil=True)"]
     arguments = ARGUMENTS.partition("elo, ")[2]
-    lines += [f"def run(script, counters, part, parts, limit, {arguments}):"]
+    times = "times, " if timed else ""
+    lines += [f"def run(script, counters, part, parts, limit, {times}{arguments}):"]
     lines += ["    for t in range(len(script)):"]
     lines += ["        number, segment, n, lo, at, m, elo, wait, threshold, done = script[t]"]
+    lines += ["        times[t, 0] = cycles()"] if timed else []
     lines += ["        if wait >= 0 and not wait_for(counters, wait, threshold, limit):"]
     lines += ["            fail(counters, part, t, wait)"]
     lines += ["            return"]
+    lines += ["        times[t, 1] = cycles()"] if timed else []
     for k in range(len(names)):
         lines.append(f"        {'el' if k else ''}if number == {k}:")
         call = f"task{k}(segment, part, parts, n, lo, at, m, elo, {arguments})"
         lines.append(f"            {call}")
+    lines += ["        times[t, 2] = cycles()"] if timed else []
     lines += ["        if done >= 0:", "            signal(counters, done)"]
     return "\n".join(lines) + "\n"
 
@@ -140,7 +149,9 @@ class CpuProcessors:
         self.sources = [source for source, *_ in emitted]
         self.scratch = [(rows, edges, once) for _, rows, edges, once in emitted]
         modules = [load_source(source) for source in self.sources]
-        self.driver: Any = load_source(driver_source([m.__name__ for m in modules])).run
+        self._names = [m.__name__ for m in modules]
+        self.driver: Any = load_source(driver_source(self._names)).run
+        self._timed_driver: Any = None
 
     def run(
         self,
@@ -150,20 +161,25 @@ class CpuProcessors:
         parts: int,
         temporary: int,
         buffers: Buffers,
+        times: Array | None = None,
     ) -> None:
         """Run the script of one processor; call it in as many threads as there are parts.
 
         Args:
             counters: int32 zeros, of `new_counters`; the same array for all parts.
             temporary: element at which this processor's temporaries start.
+            times: see `Processors`.
         """
         b = buffers
-        self.driver(
+        driver = self.driver if times is None else self._timed()
+        noted = () if times is None else (times,)
+        driver(
             script,
             counters,
             part,
             parts,
             int(SECONDS * cycles_per_second()) if parts > 1 else 0,
+            *noted,
             b.rows,
             b.arena,
             b.base,
@@ -186,6 +202,16 @@ class CpuProcessors:
             b.params.dtype.type(b.loss_scale),
             np.uint32(b.random_seed),
         )
+
+    def _timed(self) -> Any:
+        if self._timed_driver is None:
+            self._timed_driver = load_source(driver_source(self._names, timed=True)).run
+        return self._timed_driver
+
+    def cycles_per_second(self) -> float:
+        """Return the rate of the clock in `times`."""
+        self._timed()  # before several processors ask for it at once
+        return cycles_per_second()
 
     def new_counters(self, count: int) -> Array:
         """Return counters at zero, and the error record before them."""

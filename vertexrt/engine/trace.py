@@ -1,0 +1,162 @@
+"""Record what every processor does and when, and write it as a timeline.
+
+The timeline has the Chrome trace format, which Perfetto (https://ui.perfetto.dev) opens: one row a
+processor, one slice an instruction, and one for each wait that the instruction began with.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, Protocol
+
+import numpy as np
+
+from vertexrt.errors import UsageError, message
+from vertexrt.ir.pretty import STAGE_WORD
+from vertexrt.ir.program import Stage
+from vertexrt.kernels.layout import Processors
+from vertexrt.script.isa import NONE, decode
+
+Array = np.ndarray[Any, Any]
+Event = dict[str, Any]
+MICROSECONDS = 1e6  # in a second: the unit of the format
+
+
+class Traced(Protocol):
+    """What is recorded: a compiled model."""
+
+    timeline: Timeline | None
+
+    @property
+    def persistent(self) -> bool: ...
+
+
+@dataclass(frozen=True, slots=True)
+class Record:
+    """What the processors of one group did in one run.
+
+    Attributes:
+        run, group: numbers; stages: [programs].
+        words: scripts, [processors, instructions, WORDS].
+        times: [processors, instructions, 3] cycles at the start, the end of the wait, the end.
+    """
+
+    run: int
+    group: int
+    stages: Array
+    words: Array
+    times: Array
+    cycles_per_second: float
+
+
+@dataclass(slots=True)
+class Timeline:
+    """Records of the runs made while it was on, in order."""
+
+    records: list[Record] = field(default_factory=list)
+    runs: int = 0
+    _group: int = 0
+
+    def begin(self) -> None:
+        """Count a run: the next records are those of its groups."""
+        self.runs += 1
+        self._group = 0
+
+    def add(self, processors: Processors, stages: Array, words: Array) -> Array:
+        """Set aside the times of the next group of this run; return them."""
+        times = np.zeros((*words.shape[:2], 3), np.int64)
+        rate = processors.cycles_per_second()
+        self.records.append(Record(self.runs - 1, self._group, stages, words, times, rate))
+        self._group += 1
+        return times
+
+    def clear(self) -> None:
+        """Forget all runs so far."""
+        self.records.clear()
+        self.runs = 0
+
+    def events(self) -> list[Event]:
+        """Return the slices and the names of the rows, as dictionaries of the Chrome format.
+
+        A slice has its start `ts` and length `dur` in microseconds from the first of all; `tid` is
+        the row. Its `args` say run, instruction, program, rows, first row and what it waited for.
+        """
+        if not self.records:
+            return []
+        origin = min(int(r.times[:, :1, 0].min(initial=2**62)) for r in self.records)
+        rows: set[int] = set()
+        found: list[Event] = []
+        for record in self.records:
+            processors = len(record.words)
+            for r in range(processors):
+                row = record.group * processors + r
+                rows.add(row)
+                found += _slices(record, r, row, origin)
+        names = [
+            {
+                "name": "thread_name",
+                "ph": "M",
+                "pid": 0,
+                "tid": row,
+                "args": {"name": f"processor {row}"},
+            }
+            for row in sorted(rows)
+        ]
+        return names + found
+
+    def write(self, path: str | os.PathLike[str]) -> None:
+        """Write the timeline to a file."""
+        whole = {"traceEvents": self.events(), "displayTimeUnit": "ns"}
+        Path(path).write_text(json.dumps(whole), encoding="utf-8")
+
+
+def _slices(record: Record, processor: int, row: int, origin: int) -> list[Event]:
+    at = np.round((record.times[processor] - origin) / record.cycles_per_second * MICROSECONDS, 3)
+    found: list[Event] = []
+    for k, i in enumerate(decode(record.words[processor])):
+        start, ready, end = at[k].tolist()
+        stage = STAGE_WORD[Stage(int(record.stages[i.program]))]
+        args: Event = {"run": record.run, "group": record.group, "instruction": k}
+        args |= {"program": i.program, "rows": i.rows}
+        args["first"] = i.first if i.first != NONE else "listed"
+        common = {"ph": "X", "pid": 0, "tid": row}
+        if i.wait != NONE:
+            args |= {"wait": i.wait, "threshold": i.threshold}
+            length = round(ready - start, 3)
+            found.append(
+                {"name": "wait", "cat": "wait", "ts": start, "dur": length, "args": args} | common
+            )
+        name = f"{stage}.{i.segment}"
+        length = round(end - ready, 3)
+        found.append(
+            {"name": name, "cat": stage, "ts": ready, "dur": length, "args": args} | common
+        )
+    return found
+
+
+@contextmanager
+def recording(model: Traced) -> Iterator[Timeline]:
+    """Record all runs of a model inside a `with`.
+
+    Raises: UsageError, where the engine has no processors.
+    """
+    if not model.persistent:
+        raise UsageError(
+            message(
+                "trace",
+                "the engine is batched or auto, which may run without processors",
+                "a network compiled with engine='persistent'",
+                "choose that engine (--engine persistent)",
+            )
+        )
+    timeline = Timeline()
+    model.timeline = timeline
+    try:
+        yield timeline
+    finally:
+        model.timeline = None
