@@ -282,13 +282,13 @@ class Emitter:
         size = node.type.size
         tensor = self.binding.tensors[edge_key(node["field"], node["every"])]
         t, name = self.text, f"q{k}"
-        t.line("p0 = parent_ptr[row]")
-        t.line("parents = parent_ptr[row + 1] - p0")
+        t.line("start = parent_ptr[row]")
+        t.line("parents = parent_ptr[row + 1] - start")
         t.line(f"{name} = {to.base}")
         t.line("if parents == 0:")
         t.line(f"    {name} = 0")
         t.line("elif parents == 1:")
-        t.line(f"    {name} = off[{tensor}] + parent_edge[p0] * {size}")
+        t.line(f"    {name} = off[{tensor}] + parent_edge[start] * {size}")
         t.line("else:")
         with t.indent():
             self._sum_rows_of_edges(k, node, to, size)
