@@ -217,8 +217,10 @@ def task_nodes(program: TaskProgram) -> list[int]:
 
 
 def uses_edges(program: TaskProgram) -> bool:
-    """Tell whether a task program has values per edge, so that its rows must be contiguous."""
-    return any(program.program.nodes[k].type.domain == Domain.EDGE for k in task_nodes(program))
+    """Tell whether a task program makes or reads values per edge: its rows must be contiguous."""
+    nodes = program.program.nodes
+    seen = {i for k in task_nodes(program) for i in (k, *nodes[k].inputs)}
+    return any(nodes[i].type.domain == Domain.EDGE for i in seen)
 
 
 def by_rows(stage: Stage) -> bool:
