@@ -253,9 +253,9 @@ class Network:
         """Print what a batch costs: levels, rows per task, FLOPs, peak bytes, kernel calls."""
         return explain_batch(self._model, batch)
 
-    def trace(self) -> AbstractContextManager[Timeline]:
+    def trace(self, timeline: Timeline | None = None) -> AbstractContextManager[Timeline]:
         """Record processors inside a `with`; UsageError, if the engine is not `persistent`."""
-        return recording(self._model)
+        return recording(self._model, timeline)
 
     def _check_names(self, names: Collection[str]) -> None:
         for name in names:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from contextlib import nullcontext
 from dataclasses import dataclass
 from pathlib import Path
 from time import perf_counter
@@ -17,6 +18,7 @@ from vertexrt.cli.progress import Reporter
 from vertexrt.cli.run_folder import RunFolder
 from vertexrt.cli.run_state import RunState
 from vertexrt.cli.session import Session
+from vertexrt.cli.trace import TraceFile
 from vertexrt.data import minibatches
 from vertexrt.graph import GraphBatch
 
@@ -38,6 +40,7 @@ class Training:
     reporter: Reporter
     interrupt: Interrupt
     state: RunState
+    trace: TraceFile | None = None
 
     @property
     def criterion(self) -> Criterion:
@@ -89,7 +92,8 @@ class Training:
         net, wanted = self.session.net, PUSHES[self.session.spec.task]
         batch = graphs.take(chosen)
         pushes = tuple(name for name in wanted if name != "loss")
-        loss = net.step(batch, self.optimizer, outputs=pushes)
+        with self.trace.minibatch(net) if self.trace else nullcontext():
+            loss = net.step(batch, self.optimizer, outputs=pushes)
         pushed = net.outputs if pushes else {}
         self.state.totals.add(batch, pushed, loss * batch.num_graphs, perf_counter() - start)
 

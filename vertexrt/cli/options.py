@@ -16,7 +16,7 @@ from vertexrt.models import ModelSpec
 # Options that --resume may change. With other threads the result is equal to rounding only.
 CHANGEABLE = ("epochs", "patience", "threads")
 # Words of the command line that are not options of the run itself.
-COMMAND_WORDS = ("command", "version", "resume", "quiet", "out", "model")
+COMMAND_WORDS = ("command", "version", "resume", "quiet", "out", "model", "trace")
 SHAPE = ("hidden", "embed", "dropout")
 # What holds where neither the command line nor the model says anything.
 NEUTRAL: dict[str, Any] = {

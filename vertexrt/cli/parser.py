@@ -175,6 +175,7 @@ def _add_train(parser: Parser) -> None:
         help="stop after N epochs without a better dev value; 0: never",
     )
     parser.add_argument("--resume", metavar="RUN", help="continue the run in this folder")
+    parser.add_argument("--trace", metavar="FILE", help="timeline of minibatches (persistent)")
     parser.add_argument("--quiet", action="store_true", help="print the result only")
 
 

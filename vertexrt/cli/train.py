@@ -17,6 +17,7 @@ from vertexrt.cli.progress import Reporter
 from vertexrt.cli.run_folder import RunFolder
 from vertexrt.cli.run_state import RunState
 from vertexrt.cli.session import make_optimizer, open_session, require_same_data
+from vertexrt.cli.trace import trace_file
 from vertexrt.errors import NumericError, UsageError, message
 
 
@@ -49,6 +50,7 @@ def _start(given: argparse.Namespace, interrupt: Interrupt) -> int:
             )
         )
     options = resolve(given, models.get(given.model))
+    trace = trace_file(given.trace, options)
     folder = run_folder.fresh(given.out, options.model)
     try:
         session = open_session(options)
@@ -59,6 +61,7 @@ def _start(given: argparse.Namespace, interrupt: Interrupt) -> int:
             Reporter(quiet=given.quiet),
             interrupt,
             RunState(),
+            trace,
         )
         return _train(training)
     finally:
@@ -69,6 +72,7 @@ def _continue(given: argparse.Namespace, interrupt: Interrupt) -> int:
     folder = run_folder.existing(given.resume)
     checkpoint, stored = run_state.load(folder.last)
     options = resume(given, stored, given.resume)
+    trace = trace_file(given.trace, options)
     session = open_session(options)
     require_same_data(session.dataset, checkpoint.meta["data"], given.resume)
     optimizer = make_optimizer(options)
@@ -78,7 +82,7 @@ def _continue(given: argparse.Namespace, interrupt: Interrupt) -> int:
     reporter.line(
         f"continuing {folder.path} after {state.epoch} epochs and {state.batch} minibatches"
     )
-    return _train(Training(session, optimizer, folder, reporter, interrupt, state))
+    return _train(Training(session, optimizer, folder, reporter, interrupt, state, trace))
 
 
 def _train(training: Training) -> int:
@@ -92,6 +96,8 @@ def _train(training: Training) -> int:
         kept = f"The last good checkpoint is {folder.last}." if folder.last.exists() else ""
         raise NumericError(f"{error} {kept}".rstrip()) from error
     _draw(training)
+    if training.trace is not None:
+        reporter.line(training.trace.report())
     if complete and _report(training):
         return 0
     where = f"epoch {training.state.epoch + 1}, minibatch {training.state.batch}"

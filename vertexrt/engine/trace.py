@@ -140,9 +140,11 @@ def _slices(record: Record, processor: int, row: int, origin: int) -> list[Event
 
 
 @contextmanager
-def recording(model: Traced) -> Iterator[Timeline]:
+def recording(model: Traced, timeline: Timeline | None = None) -> Iterator[Timeline]:
     """Record all runs of a model inside a `with`.
 
+    Args:
+        timeline: to go on with; by default a new one.
     Raises: UsageError, where the engine has no processors.
     """
     if not model.persistent:
@@ -154,7 +156,7 @@ def recording(model: Traced) -> Iterator[Timeline]:
                 "choose that engine (--engine persistent)",
             )
         )
-    timeline = Timeline()
+    timeline = timeline or Timeline()
     model.timeline = timeline
     try:
         yield timeline
