@@ -155,7 +155,7 @@ def _draft(task: TaskProgram, shared: set[Key]) -> Draft:
         node = nodes[k]
         number[k] = max((number.get(i, 0) for i in node.inputs), default=0)
         for position, i in enumerate(node.inputs):
-            if _needs_all(node, position) and not whole.get(i, True):
+            if _needs_all(nodes, node, position) and not whole.get(i, True):
                 exchanged.add(i)
                 number[k] = max(number[k], number[i] + 1)
         whole[k] = _can_be_whole(node, [whole.get(i, True) or i in exchanged for i in node.inputs])
@@ -195,15 +195,22 @@ def _keep_private(task: TaskProgram, segments: list[Segment]) -> TaskProgram:
     return replace(task, local=task.local | crossing)
 
 
-def _needs_all(node: Node, position: int) -> bool:
-    """Tell whether an operation reads every element of an operand for each element it makes."""
+def _needs_all(nodes: Sequence[Node], node: Node, position: int) -> bool:
+    """Tell whether an operation reads every element of an operand for each element it makes.
+
+    Numbers are made, and read, by all processors: they stand for every element of a row.
+    """
     if node.op == "matmul":
         return position == 1
+    if OPS[node.op].role == "effect" or node.op in SUMS:
+        return False
+    if node.type.shape == () or nodes[node.inputs[position]].type.shape == ():
+        return True
     return node.op in WHOLE_ROW and position == 0
 
 
 def _can_be_whole(node: Node, inputs: list[bool]) -> bool:
-    if node.op in ("matmul", "gather_parents"):
+    if node.op in ("matmul", "gather_parents", *SUMS):
         return False  # made, or left by the parents, in parts
     return all(inputs)
 
@@ -221,7 +228,7 @@ def _wanted_whole(
             wanted.add(k)
     for k in reversed(order):
         for position, i in enumerate(nodes[k].inputs):
-            needs = _needs_all(nodes[k], position) or k in wanted
+            needs = _needs_all(nodes, nodes[k], position) or k in wanted
             if needs and i not in exchanged and whole.get(i, False):
                 wanted.add(i)
     return wanted & set(order)

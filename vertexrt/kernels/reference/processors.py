@@ -114,11 +114,15 @@ class View(Frame):
 
     arena: Memory
     who: Processor
+    only: Array | None = None  # the elements of a row that are read; None for all
 
     def read(self, tensor: int, size: int, rows: Array) -> Array:
         """Return rows of a tensor, [len(rows), size]; NaN where not received."""
+        elements = np.arange(size) if self.only is None else np.flatnonzero(self.only)
         at = self.buffers.base[tensor] + rows.astype(np.int64) * size
-        return self.arena.load(at[:, None] + np.arange(size), self.who)
+        out = np.full((len(rows), size), np.nan, self.buffers.arena.dtype)
+        out[:, elements] = self.arena.load(at[:, None] + elements, self.who)
+        return out
 
     def write_part(
         self, tensor: int, size: int, rows: Array, value: Array, own: Array | None
@@ -203,8 +207,11 @@ class Evaluator:
         if node.op in ("sum_rows", "outer"):  # a row that stands for all counts as often
             domain = max(Domain.VERTEX, *(self.nodes[i].type.domain for i in node.inputs))
             operands = [view.all_rows(x, domain) for x in operands]
+        if node.op == "gather_parents":  # the parents left own units; others are not looked at
+            view.only = self._own(k, max(node.type.size, 1))
         with np.errstate(invalid="ignore"):
             value = FUNCTIONS[node.op](view, node, operands)
+        view.only = None
         if node.type.dtype != "int":
             value = value.astype(view.buffers.arena.dtype, copy=False)
             value = view.all_rows(value, node.type.domain)
