@@ -1,0 +1,191 @@
+"""Memory plans: live tensors never overlap, and the peak is known before the run."""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Callable, Iterable
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from tests.functions import FUNCTIONS
+from tests.runs import ALL, OFF, Way, evaluate, train
+from tests.strategies import full_batches
+from vertexrt.api.network import Network
+from vertexrt.engine.batched import Run, Worker
+from vertexrt.engine.variant import Use
+from vertexrt.graph import GraphBatch, InputGraph
+from vertexrt.ir.program import Stage
+from vertexrt.memory import MemoryPlan, TensorTable, plan_memory
+from vertexrt.memory.plan import ALIGN, Sharing, share
+
+STAGES = list(Stage)
+
+
+@st.composite
+def tables(draw: Any) -> TensorTable:
+    """Draw tensors with the stages that use them."""
+    table = TensorTable()
+    for number in range(draw(st.integers(1, 12))):
+        size, edges = draw(st.integers(1, 40)), draw(st.booleans())
+        for stage in draw(st.lists(st.sampled_from(STAGES), min_size=1, max_size=3)):
+            table.use(("value", number), size, edges, stage)
+    return table
+
+
+@given(tables())
+def test_tensors_of_one_buffer_do_not_live_together(table: TensorTable) -> None:
+    sharing = share(table)
+    for a, spec in enumerate(table):
+        b = sharing.buffer[a]
+        assert spec.size <= sharing.width[b]
+        assert spec.edges == sharing.edges[b]
+        for other in range(a):
+            if sharing.buffer[other] == b:
+                assert not spec.overlaps(table.specs[other])
+
+
+@given(tables(), st.data())
+def test_no_two_live_tensors_overlap(table: TensorTable, data: st.DataObject) -> None:
+    """Lay out random extents of rows and compare every two tensors that are alive in one stage."""
+    vertices, edges = data.draw(st.integers(0, 30)), data.draw(st.integers(0, 40))
+    first_row, end_row = [], []
+    for spec in table:
+        first = 0 if spec.edges else data.draw(st.integers(0, vertices))
+        end = edges if spec.edges else data.draw(st.integers(first, vertices))
+        written = first < end
+        first_row.append(first if written else 2**62)  # nothing of it in this minibatch
+        end_row.append(end if written else 0)
+    sizes = np.array([spec.size for spec in table], np.int64)
+    zero, temporary = max(spec.size for spec in table), data.draw(st.integers(0, 100))
+    plan = plan_memory(
+        share(table),
+        sizes,
+        np.array(first_row, np.int64),
+        np.array(end_row, np.int64),
+        zero,
+        temporary,
+    )
+    assert plan.temporary % ALIGN == 0
+    assert plan.total == plan.temporary + temporary
+    spans = [
+        (plan.base[t] + first_row[t] * sizes[t], plan.base[t] + end_row[t] * sizes[t])
+        if end_row[t]
+        else (0, 0)
+        for t in range(len(table))
+    ]
+    for t, (start, end) in enumerate(spans):
+        if end == 0:
+            continue
+        assert zero <= start <= end <= plan.temporary
+        for other in range(t):
+            alive = table.specs[t].overlaps(table.specs[other])
+            first, last = spans[other]
+            assert not alive or end <= first or last <= start or last == 0
+
+
+UNWRITTEN = 7e77
+
+
+class Guarded(Worker):
+    """A worker whose arena is marked before each run, with some elements behind it."""
+
+    def take(self, elements: int, zero_elements: int) -> np.ndarray:
+        self.zero_elements = zero_elements
+        self.arena = np.full(elements + 64, UNWRITTEN, self.arena.dtype)
+        self.arena[:zero_elements] = 0.0
+        return self.arena
+
+    def check(self, total: int) -> None:
+        assert (self.arena[total:] == UNWRITTEN).all(), "something was written behind the peak"
+        assert (self.arena[: self.zero_elements] == 0.0).all(), "the zeros were written to"
+
+
+@functools.cache
+def guarded(name: str, specialised: bool) -> Network:
+    """Compile once; the nets meet new batches again and again, as in training."""
+    net = Way(passes=ALL if specialised else OFF).compile(FUNCTIONS[name][0]())
+    net._model.workers[0] = Guarded(net._model.store.gradients)
+    return net
+
+
+@pytest.mark.parametrize("specialised", [True, False])
+@pytest.mark.parametrize("name", ["tree-fc", "max-mean", "pass-on", "marks", "oddments"])
+@settings(max_examples=8)
+@given(data=st.data())
+def test_the_peak_is_known_before_the_run(
+    name: str, specialised: bool, data: st.DataObject
+) -> None:
+    """Nothing is written outside of the plan, and nothing is read that was not written."""
+    batch = data.draw(full_batches(FUNCTIONS[name][1], max_vertices=6, max_graphs=2))
+    net = guarded(name, specialised)
+    worker = net._model.workers[0]
+    assert isinstance(worker, Guarded)
+    for run in (net.forward, lambda b: train(net, b).outputs):
+        plans = _plans(net, lambda run=run: run(batch).values())
+        (plan,) = plans
+        assert plan.arena_bytes("float64") == 8 * plan.total
+        worker.check(plan.total)
+
+
+def _plans(net: Network, run: Callable[[], Iterable[np.ndarray]]) -> list[MemoryPlan]:
+    """Return the plans of a run, whose values must all have been written."""
+    found = []
+    prepare = net._model.prepare
+
+    def watched(use: Use, batch: GraphBatch) -> list[Run]:
+        runs = prepare(use, batch)
+        found.extend(run.plan for run in runs)
+        return runs
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(net._model, "prepare", watched)
+        for value in run():
+            assert (np.abs(value) < UNWRITTEN / 1e9).all()
+    return found
+
+
+def test_arenas_grow_and_keep_their_zeros() -> None:
+    worker = Worker(np.zeros(4, np.float32))
+    first = worker.take(100, 10)
+    assert len(first) >= 100
+    assert (first[:10] == 0).all()
+    first[10:] = 1.0
+    assert worker.take(90, 20) is first
+    assert (first[:20] == 0).all()
+    assert len(worker.take(10_000, 5)) >= 10_000
+    assert (worker.arena[:5] == 0).all()
+
+
+def test_inference_takes_less_than_training() -> None:
+    """What only backward would read is freed."""
+    make, _ = FUNCTIONS["tree-lstm"]
+    tree = InputGraph.complete_tree(64)
+    size = tree.num_vertices
+    pulls = {n: np.zeros(size, np.int32) for n in ("word", "label")}
+    batch = GraphBatch.from_graphs([InputGraph(tree.child_ptr, tree.child, pulls)])
+    net = Way(passes=OFF).compile(make())  # off, so that equal vertices are not merged
+    (inference,) = _plans(net, lambda: net.forward(batch).values())
+    (training,) = _plans(net, lambda: evaluate(net, batch).outputs.values())
+    assert inference.total < training.total
+
+
+def test_golden_text_of_a_tensor() -> None:
+    table = TensorTable()
+    table.use(("state", "h"), 5, False, Stage.PATH)
+    table.use(("state", "h"), 5, False, Stage.FINAL)
+    table.use(("edge", "h", "slot"), 5, True, Stage.PATH_BACKWARD)
+    assert [spec.describe() for spec in table] == [
+        "state h                  [V, 5] PATH .. FINAL",
+        "edge h slot              [E, 5] PATH_BACKWARD .. PATH_BACKWARD",
+    ]
+
+
+def test_an_empty_plan() -> None:
+    none = np.zeros(0, np.int64)
+    plan = plan_memory(Sharing(none, none, none.astype(np.bool_)), none, none, none, 3, 0)
+    assert isinstance(plan, MemoryPlan)
+    assert plan.total == ALIGN
