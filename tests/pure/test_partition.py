@@ -20,7 +20,7 @@ from vertexrt.script.partition import Partition, make_partition
 from vertexrt.script.partition_text import format_partition
 
 GOLDEN = """\
-partition of the path weights over 8 processors, each: SM with 227.0 KiB of shared memory and \
+Partition of the path weights over 8 processors, each: SM with 227.0 KiB of shared memory and \
 65536 registers, 256 threads, 64 registers of each for code
   u_iou [768,256]              98,304 bytes each, in registers
   u_f [256,256]                32,768 bytes each, in registers

@@ -197,6 +197,12 @@ def _add_explain(parser: Parser) -> None:
     _add_window(parser)
     _add_shape(parser)
     _add_machine(parser)
+    parser.add_argument(
+        "--processors",
+        metavar="N",
+        type=_whole("--processors", 1),
+        help="of a group (persistent)",
+    )
 
 
 def _add_data_commands(parser: Parser) -> None:

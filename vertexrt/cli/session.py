@@ -36,15 +36,17 @@ class Session:
     net: Network
 
 
-def open_session(options: RunOptions) -> Session:
+def open_session(options: RunOptions, processors: int | None = None) -> Session:
     """Load the data and compile the model.
 
+    Args:
+        processors: of a group of the persistent engine; by default chosen for each minibatch.
     Raises: UsageError, for an unknown name; DataError, when the data cannot be read or a split that
         training needs is empty.
     """
     spec = models.get(options.model)
     dataset = load_data(options, spec)
-    return Session(options, spec, dataset, compile_model(options, spec, dataset))
+    return Session(options, spec, dataset, compile_model(options, spec, dataset, processors))
 
 
 def load_data(options: RunOptions, spec: ModelSpec) -> Dataset:
@@ -73,7 +75,9 @@ def require_graphs(dataset: Dataset, split: str) -> None:
         )
 
 
-def compile_model(options: RunOptions, spec: ModelSpec, dataset: Dataset) -> Network:
+def compile_model(
+    options: RunOptions, spec: ModelSpec, dataset: Dataset, processors: int | None = None
+) -> Network:
     """Build the vertex function for a data set and compile it."""
     return vrt.compile(
         spec.build(dataset, **options.shape),
@@ -83,6 +87,7 @@ def compile_model(options: RunOptions, spec: ModelSpec, dataset: Dataset) -> Net
         policy=options.policy,
         seed=options.seed,
         threads=options.threads,
+        processors=processors,
     )
 
 

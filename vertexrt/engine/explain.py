@@ -7,6 +7,7 @@ from collections.abc import Sequence
 import numpy as np
 
 from vertexrt.engine.batched import BATCHED, Run
+from vertexrt.engine.explain_scripts import explain_scripts
 from vertexrt.engine.model import CompiledModel
 from vertexrt.engine.variant import PATH_STAGES, Kind, Use, Variant
 from vertexrt.graph import GraphBatch
@@ -88,7 +89,7 @@ def _step(task: TaskProgram, step: object) -> str:
 
 
 def explain_batch(model: CompiledModel, batch: GraphBatch) -> str:
-    """Print what training on a batch costs: tasks, FLOPs, peak bytes, kernel calls."""
+    """Print what training on a batch costs, and how processors share it, where there are any."""
     use = training_use(model)
     runs = model.prepare(use, batch)
     lines = [
@@ -99,6 +100,8 @@ def explain_batch(model: CompiledModel, batch: GraphBatch) -> str:
         if len(runs) > 1:
             lines.append(f"worker {number}")
         lines += ["  " + line for line in _run(model, run)]
+    if runs[0].configuration.persistent:
+        lines += ["", explain_scripts(runs[0], model.store.dtype.itemsize)]
     return "\n".join(lines)
 
 

@@ -11,7 +11,7 @@ def format_partition(partition: Partition) -> str:
     """Format a partition over several lines."""
     p, budget = partition, partition.budget
     many = f"{p.processors} processor{'s' if p.processors > 1 else ''}"
-    lines = [f"partition of the path weights over {many}, each: {budget.describe()}"]
+    lines = [f"Partition of the path weights over {many}, each: {budget.describe()}"]
     if not p.shares:
         return lines[0] + "\n  no product on the path: nothing is kept"
     width = max(len(_title(s)) for s in p.shares)

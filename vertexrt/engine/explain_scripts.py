@@ -1,0 +1,156 @@
+"""Explain how the persistent engine runs a batch: segments, partition, scripts."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from vertexrt.engine.batched import Run
+from vertexrt.ir.passes.fuse import Group, is_free
+from vertexrt.ir.passes.segment import WHOLE_ROW, Segment, SegmentedTask, Split, segment_tasks
+from vertexrt.ir.pretty import STAGE_WORD
+from vertexrt.ir.program import Node, Stage
+from vertexrt.script.assemble import assemble
+from vertexrt.script.budget import core
+from vertexrt.script.isa import NONE, PROGRAM, ROWS, SEGMENT, WAIT, disassemble
+from vertexrt.script.partition import make_partition
+from vertexrt.script.partition_text import format_partition
+
+Array = np.ndarray[Any, Any]
+
+HEAD = 16  # instructions that are shown
+CACHE = Path("/sys/devices/system/cpu/cpu0/cache/index2/size")
+USUAL_CACHE_BYTES = 1 << 20  # where the machine does not tell
+SPLIT_WORD = {Split.UNITS: "own units of all rows", Split.ROWS: "own rows", Split.SUMS: "own sums"}
+
+
+def explain_scripts(run: Run, itemsize: int) -> str:
+    """Print segments, partition, statistics and the head of a script of one group.
+
+    Args:
+        run: of a persistent variant.
+        itemsize: bytes of an element.
+    """
+    variant, processors = run.variant, run.configuration.processors
+    shape = variant.ready().shape
+    assert shape is not None, f"{run.configuration} has no scripts"
+    tasks = segment_tasks(variant.tasks, alone=variant.processors == 1)
+    s = run.schedule
+    words = assemble(shape, run.table, s.edge_ptr, s.child_row, processors).words
+    names = [f"{STAGE_WORD[t.task.stage]}[{k}]" for k, t in enumerate(tasks)]
+    lines = [f"Segments of the task programs, {run.configuration}"]
+    for name, task in zip(names, tasks, strict=True):
+        lines += ["  " + line for line in _task(name, task)]
+    partition = make_partition(tasks, processors, core(cache_bytes()), itemsize)
+    lines += ["", format_partition(partition)]
+    lines.append(
+        "  (this engine keeps to the rows of the weights; gradients it makes after the path)"
+    )
+    lines += ["", "Scripts of a group: what one processor does"]
+    lines += ["  " + line for line in _statistics(tasks, words)]
+    count = words.shape[1]
+    lines += ["", f"Script of processor 0, the first {min(HEAD, count)} of {count} instructions"]
+    lines.append(disassemble(words[0, :HEAD], names))
+    return "\n".join(lines)
+
+
+def cache_bytes() -> int:
+    """Return the size of the cache that belongs to one core."""
+    try:
+        text = CACHE.read_text(encoding="ascii").strip()
+    except OSError:
+        return USUAL_CACHE_BYTES
+    unit = {"K": 1 << 10, "M": 1 << 20}.get(text[-1:], 1)
+    digits = text.rstrip("KM")
+    return int(digits) * unit if digits.isdecimal() else USUAL_CACHE_BYTES
+
+
+# Segments.
+
+
+def _task(name: str, task: SegmentedTask) -> list[str]:
+    count = len(task.segments)
+    from_children = task.gathers and task.task.stage == Stage.PATH
+    waits = "; waits for the tiles of the children" if from_children else ""
+    lines = [f"{name}: {count} segment{'s' if count > 1 else ''}{waits}"]
+    nodes = task.task.program.nodes
+    made: dict[int, int] = {}
+    for number, segment in enumerate(task.segments):
+        lines.append(f"  {name}.{number} {SPLIT_WORD[segment.split]}: {_work(nodes, segment)}")
+        members = list(_members(segment))
+        received = [i for i in _read_in_full(nodes, members, segment.split) if i in made]
+        if received:
+            lines.append(f"    exchanged before it: {_values(nodes, received)}")
+        own = [k for k in members if k in task.whole and not is_free(nodes[k])]
+        if own:
+            lines.append(f"    every processor makes for itself: {_values(nodes, own)}")
+        gathered = [k for k in members if nodes[k].op == "gather" and k in task.whole]
+        fields = dict.fromkeys(nodes[k]["field"] for k in gathered)
+        if fields:
+            lines.append(f"    read in full from other processors: {', '.join(fields)}")
+        made |= {k: number for k in members if not is_free(nodes[k])}
+    return lines
+
+
+def _members(segment: Segment) -> Iterator[int]:
+    for step in segment.steps:
+        yield from step.nodes if isinstance(step, Group) else (step.node,)
+
+
+def _work(nodes: Sequence[Node], segment: Segment) -> str:
+    found = []
+    for step in segment.steps:
+        if isinstance(step, Group):
+            count = sum(not is_free(nodes[k]) for k in step.nodes)
+            found.append(f"fused {count} ops")
+        else:
+            node = nodes[step.node]
+            weight = nodes[node.inputs[0]]
+            turned = "'" if node.op == "matmul" and node["transpose"] else ""
+            what = weight["name"] + turned if node.op == "matmul" else "outer"
+            found.append(f"product {what} {node.type}")
+    return ", ".join(found)
+
+
+def _read_in_full(nodes: Sequence[Node], members: list[int], split: Split) -> list[int]:
+    """List what a segment reads of which each processor has made a part."""
+    found: dict[int, None] = {}
+    for k in members:
+        for position, i in enumerate(nodes[k].inputs):
+            product = nodes[k].op == "matmul" and position == 1
+            row = nodes[k].op in WHOLE_ROW and position == 0
+            if split != Split.UNITS or product or row:
+                found[i] = None
+    own = set(members)
+    return [i for i in found if i not in own]
+
+
+def _values(nodes: Sequence[Node], positions: list[int]) -> str:
+    return ", ".join(f"%{k} {nodes[k].op} {nodes[k].type}" for k in positions)
+
+
+# Scripts.
+
+
+def _statistics(tasks: list[SegmentedTask], words: Array) -> list[str]:
+    mine = words[0]
+    total, waits = len(mine), int((mine[:, WAIT] != NONE).sum())
+    lines = [f"instructions: {total}; waits: {waits}"]
+    stage_of = np.array([int(t.task.stage) for t in tasks])[mine[:, PROGRAM]]
+    for stage in Stage:
+        chosen = stage_of == stage
+        if not chosen.any():
+            continue
+        part = mine[chosen]
+        starts = int((part[:, SEGMENT] == 0).sum())
+        waited = int((part[:, WAIT] != NONE).sum())
+        rows = words[:, chosen, ROWS]
+        quartiles = np.percentile(rows, [0, 50, 100]).astype(int).tolist()
+        lines.append(
+            f"  {STAGE_WORD[stage]}: {starts} tasks, {len(part)} instructions, "
+            f"{waited / starts:.2f} exchanges a task; rows a tile (min, median, max): {quartiles}"
+        )
+    return lines
