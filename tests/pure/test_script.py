@@ -1,0 +1,139 @@
+"""The instruction set's texts, and scripts assembled for drawn schedules."""
+
+from __future__ import annotations
+
+from itertools import pairwise
+
+import numpy as np
+from hypothesis import given
+from hypothesis import strategies as st
+
+from tests.strategies import graph_batches
+from vertexrt.graph import GraphBatch
+from vertexrt.ir.passes.segment import Split
+from vertexrt.ir.program import Stage
+from vertexrt.scheduler import make_schedule
+from vertexrt.script.assemble import Scripts, Shape, assemble
+from vertexrt.script.isa import (
+    FIELDS,
+    NONE,
+    WORDS,
+    Instruction,
+    c_header,
+    decode,
+    disassemble,
+    encode,
+)
+from vertexrt.script.verify import verify_scripts
+
+SCRIPT = [
+    Instruction(0, 0, 4, 0, 0, 0, 0, NONE, 0, 0),
+    Instruction(1, 1, 2, 4, 0, 3, 5, 0, 2, 1),
+    Instruction(2, 0, 3, NONE, 7, 0, 0, 1, 2, NONE),
+    Instruction(2, 1, 0, 6, 0, 0, 0, NONE, 0, 2),
+]
+
+GOLDEN = """\
+    0 eager.0 rows 0..3 signal c0
+    1 path.1 rows 4..5 edges 5..7 wait c0 >= 2 signal c1
+    2 program 2.0 3 listed rows wait c1 >= 2
+    3 program 2.1 no rows signal c2"""
+
+HEADER = """\
+// Generated from vertexrt/script/isa.py.
+#pragma once
+#include <stdint.h>
+
+typedef struct {
+    int64_t program;
+    int64_t segment;
+    int64_t rows;
+    int64_t first;
+    int64_t listed;
+    int64_t edges;
+    int64_t first_edge;
+    int64_t wait;
+    int64_t threshold;
+    int64_t signal;
+} vrt_instruction;
+
+#define VRT_WORDS 10
+#define VRT_NONE (-1)
+"""
+
+
+def test_disassembly() -> None:
+    assert disassemble(encode(SCRIPT), ["eager", "path"]) == GOLDEN
+
+
+def test_c_header() -> None:
+    assert c_header() == HEADER
+    assert len(FIELDS) == WORDS
+
+
+@given(st.lists(st.lists(st.integers(-(2**40), 2**40), min_size=WORDS, max_size=WORDS)))
+def test_decode_undoes_encode(rows: list[list[int]]) -> None:
+    script = [Instruction(*row) for row in rows]
+    assert decode(encode(script)) == script
+    assert encode(script).shape == (len(rows), WORDS)
+
+
+# Programs: 0 eager by rows, 1 path by units in three segments, 2 lazy by rows and sums over a list,
+# 3 backward in two segments.
+SHAPE = Shape(
+    stage=np.array([Stage.EAGER, Stage.PATH, Stage.LAZY, Stage.PATH_BACKWARD], np.int64),
+    segment_ptr=np.array([0, 1, 4, 6, 8], np.int64),
+    split=np.array(
+        [Split.ROWS, *[Split.UNITS] * 3, Split.ROWS, Split.SUMS, *[Split.UNITS] * 2], np.int64
+    ),
+    gathers=np.array([False, True, False, True]),
+)
+
+
+def assembled(
+    batch: GraphBatch, policy: str, processors: int
+) -> tuple[Scripts, tuple[np.ndarray, ...]]:
+    """Assemble scripts for a batch whose vertices are all of one kind."""
+    size = batch.num_vertices
+    kinds = np.zeros(size, np.int32)
+    schedule = make_schedule(batch.child_ptr, batch.child, kinds, 1, policy)
+    ptr, lo = schedule.edge_ptr, schedule.task_lo.tolist()
+    tasks = list(pairwise(lo))
+    rows = np.arange(size, dtype=np.int32)[::2]
+    table = [[0, size, 0, 0, ptr[size], 0]]
+    table += [[1, b - a, a, 0, ptr[b] - ptr[a], ptr[a]] for a, b in tasks]
+    table += [[2, len(rows), NONE, 0, 0, 0]]
+    table += [[3, b - a, a, 0, ptr[b] - ptr[a], ptr[a]] for a, b in reversed(tasks)]
+    launches = np.array(table, np.int64)
+    given_to = (launches, ptr, schedule.child_row)
+    return assemble(SHAPE, *given_to, processors), (*given_to, rows)
+
+
+POLICIES = st.sampled_from(["frontier", "depth", "agenda", "serial"])
+
+
+@given(graph_batches(), POLICIES, st.sampled_from([1, 2, 3, 5]))
+def test_assembled_scripts_verify(batch: GraphBatch, policy: str, processors: int) -> None:
+    scripts, rest = assembled(batch, policy, processors)
+    verify_scripts(scripts, SHAPE, *rest)
+
+
+@given(graph_batches(), st.sampled_from([2, 5]))
+def test_no_wait_is_implied_by_an_earlier_one(batch: GraphBatch, processors: int) -> None:
+    scripts, _ = assembled(batch, "frontier", processors)
+    for script in scripts.words:
+        waits = [i.wait for i in decode(script) if i.wait != NONE]
+        assert waits == sorted(set(waits))
+        assert len({i.signal for i in decode(script)}) == len(script) == scripts.counters
+
+
+@given(graph_batches())
+def test_one_processor_waits_for_nobody(batch: GraphBatch) -> None:
+    scripts, _ = assembled(batch, "frontier", 1)
+    assert all(i.wait == NONE and i.signal == NONE for i in decode(scripts.words[0]))
+
+
+@given(graph_batches(), POLICIES)
+def test_the_same_batch_gives_the_same_script(batch: GraphBatch, policy: str) -> None:
+    one, two = assembled(batch, policy, 3)[0], assembled(batch, policy, 3)[0]
+    assert np.array_equal(one.words, two.words)
