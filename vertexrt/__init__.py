@@ -6,23 +6,15 @@ input graph. See README.md for a first model and docs/architecture.md for how it
 
 from typing import TYPE_CHECKING, Any
 
-from vertexrt.api import (
-    SGD,
-    Adagrad,
-    Adam,
-    AdamW,
-    Checkpoint,
-    Optimizer,
-    Parameter,
-    VertexFunction,
-    compile,
+from vertexrt.api import init
+from vertexrt.api.checkpoint import Checkpoint, load_checkpoint, save_checkpoint
+from vertexrt.api.compile import compile
+from vertexrt.api.functional import (
     concat,
     cross_entropy,
     dropout,
     embed,
     exp,
-    init,
-    load_checkpoint,
     log,
     log_softmax,
     logsumexp,
@@ -31,7 +23,6 @@ from vertexrt.api import (
     mean,
     minimum,
     relu,
-    save_checkpoint,
     sigmoid,
     softmax,
     split,
@@ -41,6 +32,10 @@ from vertexrt.api import (
     tanh,
     where,
 )
+from vertexrt.api.optim import SGD, Adagrad, Adam, AdamW
+from vertexrt.api.optimizer import Optimizer
+from vertexrt.api.parameter import Parameter
+from vertexrt.api.vertex_function import VertexFunction
 from vertexrt.errors import VertexrtError
 from vertexrt.graph import GraphBatch, InputGraph, Pulled
 

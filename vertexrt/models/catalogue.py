@@ -6,7 +6,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from vertexrt.api import VertexFunction
+from vertexrt.api.vertex_function import VertexFunction
 from vertexrt.errors import UsageError, message, nearest
 from vertexrt.models.lstm_lm import LSTMLanguageModel
 from vertexrt.models.tree_fc import TreeFC

@@ -93,6 +93,37 @@ def driver_source(names: list[str]) -> str:
     return "\n".join(lines) + "\n"
 
 
+def arguments(b: Buffers, temporary: int) -> tuple[Any, ...]:
+    """Return what drivers take after their own arguments, in the order of ARGUMENTS.
+
+    Args:
+        temporary: element at which the temporaries of the caller start.
+    """
+    return (
+        b.rows,
+        b.arena,
+        b.base,
+        temporary,
+        b.params,
+        b.gradients,
+        b.param_at,
+        b.weight,
+        b.order,
+        b.edge_ptr,
+        b.child_row,
+        b.edge_row,
+        b.parent_ptr,
+        b.parent_edge,
+        b.user_edge,
+        b.ints,
+        b.floats,
+        b.float_index,
+        b.seeds,
+        b.params.dtype.type(b.loss_scale),
+        np.uint32(b.random_seed),
+    )
+
+
 class CpuExecutable:
     """Compiled task programs and the driver that calls them."""
 
@@ -106,31 +137,7 @@ class CpuExecutable:
 
     def run(self, table: npt.NDArray[np.int64], buffers: Buffers) -> None:
         """Run the launches of a table in one compiled call."""
-        b = buffers
-        self.driver(
-            table,
-            b.rows,
-            b.arena,
-            b.base,
-            b.temporary,
-            b.params,
-            b.gradients,
-            b.param_at,
-            b.weight,
-            b.order,
-            b.edge_ptr,
-            b.child_row,
-            b.edge_row,
-            b.parent_ptr,
-            b.parent_edge,
-            b.user_edge,
-            b.ints,
-            b.floats,
-            b.float_index,
-            b.seeds,
-            b.params.dtype.type(b.loss_scale),
-            np.uint32(b.random_seed),
-        )
+        self.driver(table, *arguments(buffers, buffers.temporary))
 
 
 class CpuBackend:

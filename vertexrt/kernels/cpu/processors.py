@@ -18,7 +18,7 @@ from numba.extending import intrinsic
 
 from vertexrt.errors import DeviceError, message
 from vertexrt.ir.passes.segment import SegmentedTask
-from vertexrt.kernels.cpu.backend import load_source
+from vertexrt.kernels.cpu.backend import arguments, load_source
 from vertexrt.kernels.cpu.emit import ARGUMENTS, emit
 from vertexrt.kernels.layout import Array, Binding, Buffers
 
@@ -122,9 +122,9 @@ def driver_source(names: list[str], timed: bool = False) -> str:
     lines += ["from vertexrt.kernels.cpu.processors import cycles, fail, signal, wait_for"]
     lines += [f"from {name} import task as task{k}" for k, name in enumerate(names)]
     lines += ["", "", "@njit(cache=True, nogil=True)"]
-    arguments = ARGUMENTS.partition("elo, ")[2]
+    shared = ARGUMENTS.partition("elo, ")[2]
     times = "times, " if timed else ""
-    lines += [f"def run(script, counters, part, parts, limit, {times}{arguments}):"]
+    lines += [f"def run(script, counters, part, parts, limit, {times}{shared}):"]
     lines += ["    for t in range(len(script)):"]
     lines += ["        number, segment, n, lo, at, m, elo, wait, threshold, done = script[t]"]
     lines += ["        times[t, 0] = cycles()"] if timed else []
@@ -134,7 +134,7 @@ def driver_source(names: list[str], timed: bool = False) -> str:
     lines += ["        times[t, 1] = cycles()"] if timed else []
     for k in range(len(names)):
         lines.append(f"        {'el' if k else ''}if number == {k}:")
-        call = f"task{k}(segment, part, parts, n, lo, at, m, elo, {arguments})"
+        call = f"task{k}(segment, part, parts, n, lo, at, m, elo, {shared})"
         lines.append(f"            {call}")
     lines += ["        times[t, 2] = cycles()"] if timed else []
     lines += ["        if done >= 0:", "            signal(counters, done)"]
@@ -170,7 +170,6 @@ class CpuProcessors:
             temporary: element at which this processor's temporaries start.
             times: see `Processors`.
         """
-        b = buffers
         driver = self.driver if times is None else self._timed()
         noted = () if times is None else (times,)
         driver(
@@ -180,27 +179,7 @@ class CpuProcessors:
             parts,
             int(SECONDS * cycles_per_second()) if parts > 1 else 0,
             *noted,
-            b.rows,
-            b.arena,
-            b.base,
-            temporary,
-            b.params,
-            b.gradients,
-            b.param_at,
-            b.weight,
-            b.order,
-            b.edge_ptr,
-            b.child_row,
-            b.edge_row,
-            b.parent_ptr,
-            b.parent_edge,
-            b.user_edge,
-            b.ints,
-            b.floats,
-            b.float_index,
-            b.seeds,
-            b.params.dtype.type(b.loss_scale),
-            np.uint32(b.random_seed),
+            *arguments(buffers, temporary),
         )
 
     def _timed(self) -> Any:
