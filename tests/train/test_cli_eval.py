@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 import vertexrt as vrt
-from tests.train.cli_runs import DEV, TEST, records, train, write_trees
+from tests.train.cli_runs import DEV, SMALL, TEST, records, train, write_trees
 from vertexrt.cli.evaluate import renumbered
 from vertexrt.cli.main import main
 from vertexrt.data import Vocabulary, load
@@ -110,6 +110,16 @@ def test_eval_of_data_with_other_classes(
     assert vrt.load_checkpoint(out / "last.safetensors").parameters["v"].shape[0] == 2
     assert main(["eval", str(out), "--split", "test"]) == 0
     assert "root accuracy" in capsys.readouterr().out
+
+
+def test_explain(data: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["explain", "tree-lstm", "--data", str(data), *SMALL]) == 0
+    shown = capsys.readouterr().out
+    assert f"8 graphs of {data}" in shown
+    for word in ("gather", "scatter", "eager", "path", "lazy", "kind"):
+        assert word in shown
+    for word in ("levels", "peak", "FLOP"):
+        assert word in shown
 
 
 def test_explain_of_an_unknown_model(capsys: pytest.CaptureFixture[str]) -> None:
