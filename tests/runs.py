@@ -44,6 +44,8 @@ class Way:
     policy: str = "frontier"
     threads: int = 1
     passes: Passes = ALL
+    engine: str = "batched"
+    processors: int | None = None
 
     def compile(self, function: vrt.VertexFunction, seed: int = 3) -> vrt.Network:
         net = vrt.compile(
@@ -53,6 +55,8 @@ class Way:
             policy=self.policy,
             threads=self.threads,
             passes=self.passes,
+            engine=self.engine,
+            processors=self.processors,
             seed=seed,
         )
         # No parameter may be zero: half of the derivatives would be.
