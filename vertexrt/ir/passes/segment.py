@@ -24,6 +24,7 @@ from vertexrt.ir.program import Domain, Node, Stage
 
 PATH = (Stage.PATH, Stage.PATH_BACKWARD)
 SUMS = ("outer", "sum_rows", "embed_grad")
+LAST = 1 << 30  # the segment of sums over rows, where a task of the path has some
 WHOLE_ROW = ("reduce_sum", "reduce_max", "logsumexp", "nll", "nll_grad")  # need all of operand 0
 
 
@@ -158,12 +159,14 @@ def _draft(task: TaskProgram, shared: set[Key]) -> Draft:
             if _needs_all(nodes, node, position) and not whole.get(i, True):
                 exchanged.add(i)
                 number[k] = max(number[k], number[i] + 1)
+        if node.op in SUMS:
+            number[k] = LAST
         whole[k] = _can_be_whole(node, [whole.get(i, True) or i in exchanged for i in node.inputs])
     wanted = _wanted_whole(nodes, order, whole, exchanged)
     task = _with_homes(task, exchanged)
     # A value that a later segment reads and that nobody else needs stays with its processor.
     segments = []
-    for s in range(max(number.values(), default=0) + 1):
+    for s in sorted(set(number.values())):
         steps: list[Group | Product] = []
         for step in task.steps:
             if isinstance(step, Product):
@@ -176,7 +179,8 @@ def _draft(task: TaskProgram, shared: set[Key]) -> Draft:
             if any(k in task.local or not is_free(nodes[k]) for k in members):
                 steps.append(Group(step.domain, members))
         if steps:
-            segments.append(Segment(Split.UNITS, tuple(steps)))
+            split = Split.SUMS if s == LAST else Split.UNITS
+            segments.append(Segment(split, tuple(steps)))
     return _keep_private(task, segments), tuple(segments), frozenset(wanted)
 
 
@@ -202,7 +206,9 @@ def _needs_all(nodes: Sequence[Node], node: Node, position: int) -> bool:
     """
     if node.op == "matmul":
         return position == 1
-    if OPS[node.op].role == "effect" or node.op in SUMS:
+    if node.op in SUMS:
+        return True  # over all rows, by who owns the parameter's rows, whoever made the values
+    if OPS[node.op].role == "effect":
         return False
     if node.type.shape == () or nodes[node.inputs[position]].type.shape == ():
         return True
