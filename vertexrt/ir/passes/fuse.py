@@ -137,12 +137,15 @@ def keep_across_stages(program: Program) -> Program:
     """Add an effect `keep` for every value that a later stage reads from a tensor of its own."""
     kept = {n["origin"] for n in program.nodes if n.op == "keep"}
     nodes = list(program.nodes)
+    readers = program.consumers()
     for position, node in enumerate(program.nodes):
-        own = own_tensor(program, position)
-        if is_free(node) or own.key[0] == "state" or node.origin in kept:
+        stages = {nodes[r].stage for r in readers[position]} - {node.stage}
+        if not stages or is_free(node) or node.origin in kept:
             continue
-        stages = {r.stage for r in program.nodes if r.stage > node.stage and position in r.inputs}
-        if any(read_from(program, position, stage) == own for stage in stages):
+        own = own_tensor(program, position)
+        if own.key[0] != "state" and any(
+            read_from(program, position, stage) == own for stage in stages
+        ):
             nodes.append(keep_effect(position, node, node.origin))
     return program.with_nodes(nodes)
 

@@ -8,7 +8,6 @@ dropped.
 from __future__ import annotations
 
 from collections.abc import Callable, Hashable
-from dataclasses import replace
 from typing import Any
 
 from vertexrt.ir.ops import OPS
@@ -86,10 +85,12 @@ def drop_dead(program: Program) -> Program:
 
 def keep(program: Program, wanted: list[bool]) -> Program:
     """Keep the nodes marked in `wanted`, renumbering their inputs."""
+    if all(wanted):
+        return program
     new: dict[int, int] = {}
     nodes: list[Node] = []
     for k, node in enumerate(program.nodes):
         if wanted[k]:
             new[k] = len(nodes)
-            nodes.append(replace(node, inputs=tuple(new[i] for i in node.inputs)))
+            nodes.append(node.moved(tuple(new[i] for i in node.inputs)))
     return program.with_nodes(nodes)

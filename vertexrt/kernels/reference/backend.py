@@ -90,7 +90,7 @@ class ReferenceExecutable:
                 edges = node.type.domain == Domain.EDGE
                 where = frame.edges if edges else frame.rows
                 frame.write(tensor(task.homes[k]), max(node.type.size, 1), where, values[k])
-            for name in gradients_of(task, k):
+            for name in gradients_of(task, k) if node.type.domain == Domain.PARAM else ():
                 target = frame.gradient(name, node.type.shape)
                 target += values[k].reshape(node.type.shape)
 
