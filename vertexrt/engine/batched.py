@@ -15,6 +15,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from vertexrt.config import config
 from vertexrt.engine.choose import Configuration
 from vertexrt.engine.inputs import Inputs, read_inputs
 from vertexrt.engine.launches import build_table
@@ -29,6 +30,7 @@ from vertexrt.scheduler.balance import Share
 from vertexrt.scheduler.compiled import add_presence, classify, inverse, slot_bits
 from vertexrt.scheduler.merge import Merged, merge_vertices
 from vertexrt.script.assemble import assemble
+from vertexrt.script.verify import verify_scripts
 
 Array = np.ndarray[Any, Any]
 Int64 = npt.NDArray[np.int64]
@@ -231,6 +233,8 @@ def make_jobs(
         return Jobs(data, (partial(ready.executable.run, table, buffers),), lambda: None)
     assert ready.shape is not None
     scripts = assemble(ready.shape, table, s.edge_ptr, s.child_row, processors)
+    if config().check:
+        verify_scripts(scripts, ready.shape, table, s.edge_ptr, s.child_row, run.rows)
     counters = group.new_counters(scripts.counters)
     times = None if timeline is None else timeline.add(group, ready.shape.stage, scripts.words)
     calls = tuple(

@@ -36,6 +36,7 @@ from vertexrt.kernels.layout import (
 from vertexrt.memory.plan import Sharing, share
 from vertexrt.memory.tensors import TensorTable
 from vertexrt.script.assemble import Shape, shape_of
+from vertexrt.script.verify import verify_sums
 
 Int64 = npt.NDArray[np.int64]
 
@@ -212,6 +213,7 @@ def _make_ready(variant: Variant) -> Ready:
     executable, processors, shape = None, None, None
     if variant.processors:
         segmented = segment_tasks(tasks, alone=variant.processors == 1)
+        verify_sums(segmented)
         tasks = [s.task for s in segmented]
         for task in tasks:
             for key, size, edges, _ in tensor_uses(task):
