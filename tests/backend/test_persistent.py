@@ -209,6 +209,7 @@ def after_a_wait_that_is_never_met(monkeypatch: pytest.MonkeyPatch) -> tuple[Res
 
     with monkeypatch.context() as patch:
         patch.setattr(batched, "assemble", broken)
+        patch.setattr(batched, "verify_scripts", lambda *_: None)  # which would find it
         begin = time.perf_counter()
         with pytest.raises(vrt.errors.DeviceError, match=r"\[persistent\] processor 1 gave up"):
             net.step(batch, vrt.SGD(0.1))
@@ -225,7 +226,6 @@ def test_a_wait_that_is_never_met_ends_and_training_goes_on(
     assert np.isfinite(got.loss)
 
 
-@pytest.mark.xfail(reason="gradients of looked-up rows survive a step that failed", strict=True)
 def test_a_failed_step_leaves_nothing_behind(monkeypatch: pytest.MonkeyPatch) -> None:
     got, want = after_a_wait_that_is_never_met(monkeypatch)
     assert_same(got, want, 0.0)

@@ -175,13 +175,20 @@ class CompiledModel:
             job = make_jobs(run, self.store, self.workers[k], self.param_at, part=parts[k], **own)
             jobs.append(job)
         first, *rest = [call for job in jobs for call in job.calls]
-        with self.backend.alone():
-            waiting = [self._pool.submit(call) for call in rest] if self._pool else []
-            first()
-            for other in waiting:
-                other.result()
-        for job in jobs:
-            job.check()
+        done = False
+        try:
+            with self.backend.alone():
+                waiting = [self._pool.submit(call) for call in rest] if self._pool else []
+                first()
+                for other in waiting:
+                    other.result()
+            for job in jobs:
+                job.check()
+            done = True
+        finally:
+            if not done:  # which rows have a gradient is not known
+                for worker in self.workers:
+                    worker.gradients[:] = 0.0
         return [job.arena for job in jobs]
 
     def begin_gradients(self) -> None:
