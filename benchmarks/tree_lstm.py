@@ -1,7 +1,7 @@
 """Time Tree-LSTM training: vertexrt against PyTorch, on the trees of SST in file order.
 
     python -m benchmarks.tree_lstm --threads 1 --json FILE [--data PATH] [--batch-sizes 1,16,64,256]
-        [--hidden 256] [--dtype float32] [--peer torch|none]
+        [--hidden 256] [--dtype float32] [--engines batched,persistent,auto] [--peer torch|none]
 
 One sample is forward, backward and SGD over as many minibatches as take about `--seconds`;
 assembling the minibatch from the data set and building its schedule count for every contender. The
@@ -10,8 +10,9 @@ speed meets all of them. Before any timing, the loss and all gradients of vertex
 its `reference` backend in float64, and those of the peers with vertexrt's; a difference ends the
 run.
 
-Contenders: `vertexrt`; `torch` (level-batched by hand, autograd); `torch-manual` (the backward pass
-by hand as well). See `benchmarks/peers_torch.py`.
+Contenders: `vertexrt` (which computes identical vertices of a batch once, as it does by default);
+each further engine as `vrt-ENGINE`; `torch` (level-batched by hand, autograd); `torch-manual` (the
+backward pass by hand as well). See `benchmarks/peers_torch.py`.
 """
 
 import argparse
@@ -71,16 +72,23 @@ def run(options: argparse.Namespace) -> None:
     function = models.get("tree-lstm").build(
         dataset, hidden=options.hidden, embed=options.hidden, dropout=0.0
     )
-    net = vrt.compile(function, device="cpu", dtype=options.dtype, threads=options.threads)
+    nets = {
+        engine: vrt.compile(
+            function, device="cpu", engine=engine, dtype=options.dtype, threads=options.threads
+        )
+        for engine in options.engines
+    }
+    net = next(iter(nets.values()))
     peers = load_peers(net, options.threads) if options.peer == "torch" else {}
 
     checked = check(net, vrt.compile(function, device="reference", dtype="float64"), peers, train)
     print(f"checked: {checked}")
 
-    optimizer = vrt.SGD(lr=LR)
-    contenders: dict[str, Callable[[GraphBatch], Any]] = {
-        "vertexrt": lambda batch: net.step(batch, optimizer)
-    }
+    contenders: dict[str, Callable[[GraphBatch], Any]] = {}
+    for engine, other in nets.items():
+        name = f"vrt-{engine}" if contenders else "vertexrt"
+        optimizer = vrt.SGD(lr=LR)
+        contenders[name] = lambda batch, net=other, optimizer=optimizer: net.step(batch, optimizer)
     for name, peer in peers.items():
         contenders[name] = lambda batch, peer=peer: peer.step(trees_of(batch), LR)
     if options.json is not None:
@@ -122,6 +130,13 @@ def parse(arguments: Sequence[str] | None) -> argparse.Namespace:
     )
     parser.add_argument("--hidden", type=int, default=256, help="hidden and embedding size")
     parser.add_argument("--dtype", choices=("float32", "float64"), default="float32")
+    parser.add_argument(
+        "--engines",
+        type=lambda text: text.split(","),
+        default=["batched"],
+        metavar="E,E,...",
+        help="engines of vertexrt; the first is the contender `vertexrt`",
+    )
     parser.add_argument("--peer", choices=("torch", "none"), default="torch")
     parser.add_argument("--rounds", type=int, default=9, help="samples of each contender")
     parser.add_argument("--seconds", type=float, default=0.7, help="length of a sample")
@@ -170,14 +185,19 @@ def check(net: "Network", oracle: "Network", peers: dict[str, Any], train: "Grap
 
 
 def evaluate(net: "Network", batch: "GraphBatch") -> tuple[float, dict[str, "np.ndarray"]]:
-    """Return the loss of a batch, divided by its graphs, and the gradients by name."""
-    import numpy as np
+    """Return the loss of a batch, divided by its graphs, and the gradients by name.
 
-    losses = net.forward(batch, train=True)["loss"]
-    d_losses = np.full(losses.shape, 1.0 / batch.num_graphs, losses.dtype)
-    gradients = net.backward({"loss": d_losses}).parameters
-    loss = float(losses.sum(dtype=np.float64)) / batch.num_graphs
-    return loss, {name: value.copy() for name, value in gradients.items()}
+    They are taken from a step, which is what is timed: the gradient is how far a step of plain SGD
+    goes, divided by its learning rate (large, so that little is lost to rounding).
+    """
+    import vertexrt as vrt
+
+    lr = 1024.0
+    before = {name: value.copy() for name, value in net.parameters.items()}
+    loss = net.step(batch, vrt.SGD(lr=lr))
+    gradients = {name: (before[name] - value) / lr for name, value in net.parameters.items()}
+    net.set_parameters(before)
+    return loss, gradients
 
 
 def difference(
