@@ -75,7 +75,9 @@ def _scalar(out: Rewriter, node: Node) -> int | None:
         if known[0] == 0.0:
             if node.op == "add":
                 return _as(out, node, node.inputs[1])
-            return _as(out, node, out.derived(node, "neg", (node.inputs[1],), node.type))
+            if out.nodes[node.inputs[1]].type.shape == node.type.shape:
+                return out.derived(node, "neg", (node.inputs[1],), node.type)
+            return None
         return _disjoint_sum(out, node) if node.op == "add" else None
     if node.op == "mul":
         for side in (0, 1):

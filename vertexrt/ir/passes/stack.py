@@ -108,10 +108,13 @@ def _same_weight(program: Program, stages: Sequence[Stage]) -> list[list[int]]:
 
 def _same_gradient(program: Program, stages: Sequence[Stage]) -> list[list[int]]:
     groups: dict[Hashable, list[int]] = defaultdict(list)
+    readers = program.consumers()
     for node in program.nodes:
         if node.op != "param_grad" or node.stage not in stages:
             continue
         k = node.inputs[0]
+        if len(readers[k]) > 1:
+            continue  # equal gradients of two uses, merged: this one counts twice
         made = program.nodes[k]
         if made.op == "outer":
             d, x = (program.nodes[i] for i in made.inputs)
