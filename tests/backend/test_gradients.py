@@ -1,0 +1,197 @@
+"""Gradients against central differences in float64: functions, pulled values, compositions."""
+
+from __future__ import annotations
+
+import functools
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+import vertexrt as vrt
+from tests.functions import FUNCTIONS, MARK, E, H, table, vector
+from tests.runs import (
+    TOLERANCE,
+    Way,
+    assert_close,
+    assert_loss_gradients,
+    assert_output_gradients,
+    evaluate,
+    train,
+)
+from tests.strategies import full_batches, pulls_for
+from vertexrt.api.network import Network
+
+EPSILON = 1e-6
+
+
+@functools.cache
+def net(name: str) -> Network:
+    return Way().compile(FUNCTIONS[name][0]())
+
+
+@pytest.mark.parametrize("name", FUNCTIONS)
+@settings(max_examples=3)
+@given(data=st.data())
+def test_gradients_of_parameters_and_pulls(name: str, data: st.DataObject) -> None:
+    """On chains, trees, forests and DAGs with empty slots and absent pulls of every kind."""
+    batch = data.draw(full_batches(FUNCTIONS[name][1], max_vertices=7, max_graphs=2))
+    assert_output_gradients(net(name), batch)
+    assert_loss_gradients(net(name), batch)
+
+
+@pytest.mark.parametrize("name", ["tree-lstm", "marks", "attention"])
+def test_given_and_scaled_losses_have_the_same_gradient(name: str) -> None:
+    """`step` on the loss is `backward` from 1 / graphs at every vertex."""
+    lists = [[], [], [0, 1], [2, -1], [1]]
+    graphs = [vrt.InputGraph.from_children(lists, pulls_for(5, seed)) for seed in (1, 2)]
+    batch = vrt.GraphBatch.from_graphs(graphs)
+    stepped = train(net(name), batch)
+    out = net(name).forward(batch, train=True)
+    given_ = net(name).backward({"loss": np.full(10, 0.5)}).parameters
+    assert stepped.loss == pytest.approx(out["loss"].sum() / 2, rel=1e-12)
+    for key, value in stepped.parameters.items():
+        assert_close(given_[key], value, TOLERANCE["float64"], key)
+
+
+def test_reductions_of_the_loss() -> None:
+    """`graph` divides by the graphs, `vertex` by the vertices with a loss, `sum` not at all."""
+    pulls = {"word": [0, 1, -1], "label": [-1, 2, 0]}
+    graph = vrt.InputGraph.from_children([[], [], [0, 1]], pulls)
+    batch = vrt.GraphBatch.from_graphs([graph] * 3)
+    losses, gradients = {}, {}
+    for reduction in ("sum", "graph", "vertex"):
+        made = vrt.compile(
+            FUNCTIONS["tree-lstm"][0](), device="reference", dtype="float64", reduction=reduction
+        )
+        result = train(made, batch)
+        losses[reduction], gradients[reduction] = result.loss, result.parameters["u_f"]
+    assert losses["graph"] == pytest.approx(losses["sum"] / 3)
+    assert losses["vertex"] == pytest.approx(losses["sum"] / 6)
+    np.testing.assert_allclose(gradients["vertex"], gradients["sum"] / 6, rtol=1e-12)
+
+
+# Composition: one function pulls what another pushed.
+
+
+class Lower(vrt.VertexFunction):
+    """A recurrent net over characters: pushes its state."""
+
+    def __init__(self) -> None:
+        super().__init__(arity=1, state={"h": MARK})
+        self.embedding = table()
+        self.w = vrt.Parameter((MARK, E))
+        self.u = vrt.Parameter((MARK, MARK))
+
+    def forward(self) -> None:
+        x = vrt.embed(self.embedding, self.pull("word"))
+        h = vrt.tanh(self.w @ x + self.u @ self.gather(0).h)
+        self.scatter(h=h)
+        self.push("h", h)
+
+
+class Upper(vrt.VertexFunction):
+    """A tree over words: each word pulls the state of its last character."""
+
+    def __init__(self) -> None:
+        super().__init__(state={"h": H})
+        self.w = vrt.Parameter((H, MARK))
+        self.u = vrt.Parameter((H, H))
+        self.b = vector(H)
+
+    def forward(self) -> None:
+        mark = self.pull("mark", shape=(MARK,))
+        h = vrt.tanh(self.w @ mark + self.u @ vrt.sum(self.gather_all().h) + self.b)
+        self.scatter(h=h)
+        self.push("loss", vrt.squared_error(h, 0.2))
+
+
+def characters() -> vrt.GraphBatch:
+    graphs = [vrt.InputGraph.chain(n, {"word": np.arange(n) % 7}) for n in (3, 1, 4)]
+    return vrt.GraphBatch.from_graphs(graphs)
+
+
+LAST = np.array([2, 3, 7, 2, -1, -1], np.int32)  # of each word: two share one, two have none
+
+
+def words(values: np.ndarray) -> vrt.GraphBatch:
+    pulls = {"mark": vrt.Pulled(values, LAST)}
+    graph = vrt.InputGraph.from_children([[], [], [], [0, 1], [2, 3], [4, 4]], pulls)
+    return vrt.GraphBatch.from_graphs([graph])
+
+
+@pytest.mark.parametrize("threads", [1, 2])
+def test_gradients_flow_through_two_functions(threads: int) -> None:
+    lower, upper = Way(threads=threads).compile(Lower()), Way(threads=threads).compile(Upper())
+    batch = characters()
+
+    def loss() -> float:
+        h = lower.forward(batch)["h"]
+        return float(upper.forward(words(h))["loss"].sum())
+
+    h = lower.forward(batch, train=True)["h"]
+    out = upper.forward(words(h), train=True)
+    above = upper.backward({"loss": np.ones_like(out["loss"])})
+    d_h = above.pulled["mark"]
+    assert d_h.shape == h.shape
+    assert (d_h[[0, 1, 4, 5, 6]] == 0).all()  # no word ends there
+    below = lower.backward({"h": d_h})
+    rng = np.random.default_rng(2)
+    for net_, gradients in ((lower, below.parameters), (upper, above.parameters)):
+        for name, gradient in gradients.items():
+            start = net_.parameters[name].copy()
+            d = rng.standard_normal(start.shape)
+            ends = []
+            for sign in (1, -1):
+                net_.parameters[name][...] = start + sign * EPSILON * d
+                ends.append(loss())
+            net_.parameters[name][...] = start
+            want = (ends[0] - ends[1]) / (2 * EPSILON)
+            assert (gradient * d).sum() == pytest.approx(want, rel=1e-7, abs=1e-8), name
+
+
+def test_a_network_runs_forward_for_another_while_its_own_gradient_waits() -> None:
+    """Two forward passes of one network between which nothing goes back: the last one counts."""
+    lower = Way().compile(Lower())
+    one, two = characters(), vrt.GraphBatch.from_graphs([vrt.InputGraph.chain(2, {"word": [1, 1]})])
+    lower.forward(one, train=True)
+    lower.forward(two, train=True)
+    d_h = np.ones((2, MARK))
+    got = lower.backward({"h": d_h})
+    lower.forward(two, train=True)
+    want = lower.backward({"h": d_h})
+    for name, value in want.parameters.items():
+        np.testing.assert_array_equal(got.parameters[name], value)
+
+
+def test_a_pulled_array_without_an_index_has_a_gradient_a_vertex() -> None:
+    """Absent rows have none, shared rows add up, and each form of a pull gets its shape back."""
+    forms = {
+        "plain": np.arange(6.0).reshape(3, 2),
+        "table": vrt.Pulled(np.arange(6.0).reshape(3, 2)),
+        "index": vrt.Pulled(np.arange(8.0).reshape(4, 2), np.array([3, -1, 3], np.int32)),
+    }
+    found = {}
+    for name, mark in forms.items():
+        pulls = {"mark": mark, "gain": np.ones(3)}
+        graph = vrt.InputGraph.from_children([[], [0], [1]], pulls)
+        result = evaluate(net("marks"), vrt.GraphBatch.from_graphs([graph]))
+        found[name] = result.pulled["mark"]
+    np.testing.assert_array_equal(found["plain"], found["table"])
+    assert found["plain"].shape == (3, 2)
+    assert found["index"].shape == (4, 2)
+    assert (found["index"][:3] == 0).all()
+    assert (found["index"][3] != 0).all()
+
+
+def test_unused_pulls_and_parameters_have_zero_gradients() -> None:
+    graph = vrt.InputGraph.from_children([[], [0]], pulls_for(2, 1))
+    batch = vrt.GraphBatch.from_graphs([graph])
+    oddments = net("oddments")
+    oddments.forward(batch, train=True)
+    gradients = oddments.backward({"loss": np.ones(2)})
+    assert (gradients.parameters["lonely"] == 0).all()
+    oddments.forward(batch, train=True)
+    gradients = oddments.backward({})
+    assert all((value == 0).all() for value in gradients.parameters.values())
