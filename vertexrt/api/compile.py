@@ -59,7 +59,7 @@ def compile(
 
     for name, value, known in (
         ("engine", engine, ENGINES),
-        ("dtype", np.dtype(dtype).name, DTYPES),
+        ("dtype", _dtype_name(dtype), DTYPES),
         ("policy", policy, POLICIES),
         ("reduction", reduction, REDUCTIONS),
     ):
@@ -69,7 +69,7 @@ def compile(
                     "compile",
                     f"{name} is {value!r}",
                     "one of " + ", ".join(known),
-                    f"choose one of these.{nearest(value, known)}",
+                    f"choose one of these.{nearest(str(value), known)}",
                 )
             )
     for name, number in (("threads", threads), ("processors", processors)):
@@ -91,3 +91,10 @@ def compile(
     for name, parameter in parameters.items():
         model.store.value(name)[...] = draw(name, parameter.shape, parameter.init, seed)
     return Network(model, seed, reduction)
+
+
+def _dtype_name(dtype: Any) -> str:
+    try:
+        return str(np.dtype(dtype).name)
+    except TypeError:  # NumPy does not know it either
+        return str(dtype)

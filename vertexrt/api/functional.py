@@ -72,7 +72,7 @@ def embed(table: Parameter, index: Value) -> Value:
 
     Only the rows that a batch looks up are updated by the optimizer.
     """
-    return _emit("embed", table, as_index(index))
+    return _emit("embed", table, as_index(_value(index)))
 
 
 def split(x: Operand, parts: int) -> list[Value]:
@@ -162,7 +162,11 @@ def dropout(x: Operand, p: float) -> Value:
     Raises: TraceError, when p is not in [0, 1).
     """
     if not 0.0 <= p < 1.0:
-        raise TraceError(message("dropout", f"p is {p}", "0 <= p < 1", "pass the share of zeros"))
+        raise TraceError(
+            message(
+                "dropout", f"p is {p} at {user_line()}", "0 <= p < 1", "pass the share of zeros"
+            )
+        )
     value = _value(x)
     if p == 0.0:
         return value
@@ -195,7 +199,7 @@ def cross_entropy(logits: Operand, label: Value) -> Value:
         label: a pull, 0 to C - 1.
     """
     value = _value(logits)
-    return _emit("nll", value, as_index(label), logsumexp(value))
+    return _emit("nll", value, as_index(_value(label)), logsumexp(value))
 
 
 def squared_error(x: Operand, y: Operand) -> Value:

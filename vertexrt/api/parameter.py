@@ -7,7 +7,7 @@ from typing import Any
 from vertexrt.api.init import Initializer
 from vertexrt.api.trace import current_builder
 from vertexrt.errors import TraceError, message
-from vertexrt.ir.builder import Builder, Value
+from vertexrt.ir.builder import Builder, Value, user_line
 
 
 class Parameter:
@@ -44,7 +44,7 @@ class Parameter:
             raise TraceError(
                 message(
                     "trace",
-                    f"a parameter of shape {self.shape} has no name",
+                    f"a parameter of shape {self.shape} has no name at {user_line()}",
                     "parameters are attributes of the vertex function, set in __init__",
                     "write self.name = vrt.Parameter(...)",
                 )
@@ -55,7 +55,19 @@ class Parameter:
         return f"Parameter({self.name!r}, {self.shape})"
 
     def __matmul__(self, x: Any) -> Value:
-        return current_builder().emit("matmul", self, x, transpose=False)
+        vector = current_builder().lift(x)
+        if (
+            len(vector.shape) > 1
+        ):  # the IR takes several rows at once; for people that is no product
+            raise TraceError(
+                message(
+                    "matmul",
+                    f"a right operand of shape {list(vector.shape)} at {user_line()}",
+                    f"a right operand of shape [{self.shape[-1]}]",
+                    "multiply vectors only",
+                )
+            )
+        return vector.builder.emit("matmul", self, vector, transpose=False)
 
     def __getitem__(self, key: slice | int) -> Value:
         return self.as_value(current_builder())[key]

@@ -6,7 +6,7 @@ import threading
 from dataclasses import replace
 
 from vertexrt.errors import TraceError, message
-from vertexrt.ir.builder import Builder, Value
+from vertexrt.ir.builder import Builder, Value, user_line
 from vertexrt.ir.program import Node, Program, Pull, attributes
 
 _active = threading.local()
@@ -45,7 +45,7 @@ def as_index(x: Value) -> Value:
             raise TraceError(
                 message(
                     "pull",
-                    f"{node['name']!r} is used as a number and as an index",
+                    f"{node['name']!r} is used as a number and as an index, at {user_line()}",
                     "one of the two",
                     "pull two arrays, or declare pull(name, dtype='int')",
                 )

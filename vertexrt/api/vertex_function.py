@@ -8,10 +8,13 @@ from typing import Any
 
 from vertexrt.api.parameter import Parameter
 from vertexrt.api.trace import Trace, current_builder
-from vertexrt.errors import TraceError, message, nearest
+from vertexrt.errors import TraceError, message
 from vertexrt.ir.builder import Value, user_line
 from vertexrt.ir.passes.simplify import simplify
 from vertexrt.ir.program import Program
+
+MOST_SLOTS = 32  # a kind is 63 bits: the slots, and the pulls
+MOST_PULLS = 30
 
 
 class VertexFunction:
@@ -38,6 +41,13 @@ class VertexFunction:
         self._trace: Trace | None = None
         self._scattered = False
         self._pushed: set[str] = set()
+        if arity is not None and not 1 <= arity <= MOST_SLOTS:
+            raise self._error(
+                "arity",
+                f"arity is {arity}",
+                f"1 to {MOST_SLOTS}, or None where only gather_all is used",
+                "read many children by gather_all",
+            )
         for name, size in self.state.items():
             if not isinstance(size, int) or size < 1:
                 raise self._error("state", f"field {name!r} has {size!r} elements", "1 or more")
@@ -124,22 +134,43 @@ class VertexFunction:
             self._no_edges("scatter", name, value)
             b.emit("scatter", value, field=name, shape=value.shape)
 
-    def pull(self, name: str, shape: tuple[int, ...] = (), dtype: str | None = None) -> Value:
+    def pull(
+        self, name: str, shape: tuple[int, ...] | None = None, dtype: str | None = None
+    ) -> Value:
         """Read an external value of this vertex; zero where the vertex has none.
 
         Args:
             name: of the array in the graph batch.
-            shape: per vertex.
+            shape: per vertex; a number by default.
             dtype: `int` or `float`; by default an integer if it is used as an index or a label.
+        Raises: TraceError, when it was pulled before in another shape, or too many are pulled.
         """
-        assert self._trace is not None, "pull outside of forward()"
-        if name not in self._trace.pulled:
-            if dtype not in (None, "int", "float"):
-                raise self._error("pull", f"dtype {dtype!r} of {name!r}", "'int' or 'float'")
-            self._trace.pulled[name] = current_builder().emit(
-                "pull", name=name, shape=tuple(shape), dtype=dtype or "float", auto=dtype is None
+        b = current_builder()
+        assert self._trace is not None
+        if dtype not in (None, "int", "float"):
+            raise self._error(
+                "pull", f"dtype {dtype!r} of {name!r} at {user_line()}", "'int' or 'float'"
             )
-        return self._trace.pulled[name]
+        if name not in self._trace.pulled:
+            if len(self._trace.pulled) == MOST_PULLS:
+                raise self._error(
+                    "pull",
+                    f"{name!r} at {user_line()}, after {MOST_PULLS} others",
+                    f"at most {MOST_PULLS} names",
+                    "pull vectors instead of many numbers",
+                )
+            self._trace.pulled[name] = b.emit(
+                "pull", name=name, shape=tuple(shape or ()), dtype=dtype or "float", auto=not dtype
+            )
+        found = self._trace.pulled[name]
+        if shape is not None and tuple(shape) != found.shape:
+            raise self._error(
+                "pull",
+                f"{name!r} of shape {list(shape)} at {user_line()}",
+                f"it was pulled before with shape {list(found.shape)}",
+                "pull it once, or use two names",
+            )
+        return found
 
     def present(self, what: int | str) -> Value:
         """Return 1.0 where the vertex has a child in a slot, or a pulled value; else 0.0.
@@ -200,7 +231,14 @@ class VertexFunction:
         def visit(name: str, value: object) -> None:
             if isinstance(value, Parameter):
                 value.name = value.name or name
-                found.setdefault(value.name, value)
+                if found.setdefault(value.name, value) is not value:
+                    raise self._error(
+                        "parameters",
+                        f"two parameters are called {value.name!r}: {name!r} got its name before, "
+                        "in another vertex function",
+                        "names that differ",
+                        "share parameters under one attribute name",
+                    )
             elif isinstance(value, (list, tuple)):
                 for k, item in enumerate(value):
                     visit(f"{name}.{k}", item)
@@ -243,6 +281,4 @@ class VertexFunction:
             )
 
     def _error(self, where: str, got: str, expected: str, action: str = "") -> TraceError:
-        known = nearest(got, list(self.state)) if where == "field" else ""
-        advice = action or f"correct {type(self).__name__}"
-        return TraceError(message(where, got, expected, advice + known))
+        return TraceError(message(where, got, expected, action or f"correct {type(self).__name__}"))

@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 
 from vertexrt.engine.batched import Worker, make_jobs, prepare
+from vertexrt.engine.inputs import vertex_name
 from vertexrt.engine.model import CompiledModel
 from vertexrt.engine.variant import Use, make_variant
 from vertexrt.errors import message
@@ -65,9 +66,7 @@ def find_not_finite(
                 return
             where = f", at {node.where}" if node.where else ""
             if len(value) == len(vertices):
-                v = int(whole[vertices[bad[0]]])
-                graph = int(np.searchsorted(batch.graph_ptr, v, side="right")) - 1
-                who = f"vertex {v - int(batch.graph_ptr[graph])} of graph {graph}"
+                who = vertex_name(batch, int(whole[vertices[bad[0]]]))
             else:
                 who = "a value of all vertices"
             found.append(f"{node.op} of {who}{where}")

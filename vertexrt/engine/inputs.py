@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from vertexrt.errors import PullError, message, nearest
+from vertexrt.errors import GraphError, PullError, message, nearest
 from vertexrt.graph import GraphBatch, Pulled
 from vertexrt.ir.program import Program, Pull
 
@@ -39,8 +39,10 @@ def read_inputs(program: Program, batch: GraphBatch, dtype: npt.DTypeLike) -> In
         program: with declared pulls; integers that index a table or a label have a bound.
         batch: values by name: int [V] (-1: absent), real [V, *shape], or `Pulled`.
         dtype: of real values.
-    Raises: PullError, when one is missing, misshapen, of the wrong kind, or out of range.
+    Raises: PullError, when one is missing, misshapen, of the wrong kind, or out of range;
+        GraphError, when a vertex has more children than the function has slots.
     """
+    _check_arity(program, batch)
     bounds = index_bounds(program)
     ints: list[Array] = []
     floats: list[Array] = []
@@ -78,6 +80,36 @@ def read_inputs(program: Program, batch: GraphBatch, dtype: npt.DTypeLike) -> In
     return Inputs(tuple(ints), tuple(floats), tuple(index), tuple(presence))
 
 
+def _check_arity(program: Program, batch: GraphBatch) -> None:
+    """Refuse a vertex with a child beyond the last slot; empty slots there do no harm."""
+    if program.arity is None or len(batch.child) == 0:
+        return
+    slots = np.diff(batch.child_ptr)
+    if int(slots.max()) <= program.arity:
+        return
+    slot_of = np.arange(len(batch.child)) - np.repeat(batch.child_ptr[:-1], slots)
+    beyond = np.flatnonzero((slot_of >= program.arity) & (batch.child >= 0))
+    if len(beyond):
+        v = int(np.searchsorted(batch.child_ptr, beyond[0], side="right")) - 1
+        children = batch.child[batch.child_ptr[v] : batch.child_ptr[v + 1]]
+        count = int(np.flatnonzero(children >= 0)[-1]) + 1
+        declared = f"slots 0..{program.arity - 1}" if program.arity else "no slots"
+        raise GraphError(
+            message(
+                "gather",
+                f"{vertex_name(batch, v)} has {count} children",
+                f"{program.name} declares {declared}",
+                f"binarise the graph, declare arity={count}, or read them by gather_all",
+            )
+        )
+
+
+def vertex_name(batch: GraphBatch, v: int) -> str:
+    """Name a vertex of a batch as the user knows it: by its graph."""
+    graph = int(np.searchsorted(batch.graph_ptr, v, side="right")) - 1
+    return f"vertex {v - int(batch.graph_ptr[graph])} of graph {graph}"
+
+
 def index_bounds(program: Program) -> Mapping[str, tuple[int, str]]:
     """Find for each integer pull how many values it may take, and what sets that bound."""
     bounds: dict[str, tuple[int, str]] = {}
@@ -112,12 +144,10 @@ def _integers(
     out = np.ascontiguousarray(value, np.int32)
     if bound is not None and len(out) and (out.max() >= bound[0] or out.min() < -1):
         v = int(np.flatnonzero((out >= bound[0]) | (out < -1))[0])
-        graph = int(np.searchsorted(batch.graph_ptr, v, side="right")) - 1
         raise PullError(
             message(
                 "pull",
-                f"{pull.name!r} of vertex {v - int(batch.graph_ptr[graph])} of graph {graph} "
-                f"is {out[v]}",
+                f"{pull.name!r} of {vertex_name(batch, v)} is {out[v]}",
                 f"0 to {bound[0] - 1}, the {bound[1]}, or -1 for none",
                 "correct the data or declare more",
             )
@@ -130,14 +160,18 @@ def _reals(
 ) -> tuple[Array, Array]:
     table = value.values if isinstance(value, Pulled) else value
     rows = value.index if isinstance(value, Pulled) else None
-    if table.shape[1:] != pull.shape or (rows is None and len(table) != batch.num_vertices):
+    if (
+        table.dtype.kind != "f"
+        or table.shape[1:] != pull.shape
+        or (rows is None and len(table) != batch.num_vertices)
+    ):
         raise PullError(
             message(
                 "pull",
-                f"{pull.name!r} has shape {list(table.shape)}",
-                f"{program.name} reads {list(pull.shape)} per vertex: "
-                f"[{batch.num_vertices}, {', '.join(map(str, pull.shape))}]",
-                "reshape the array, or declare pull(name, shape=...)",
+                f"{pull.name!r} is {table.dtype} of shape {list(table.shape)}",
+                f"{program.name} reads real numbers of shape {list(pull.shape)} per vertex: "
+                f"{[batch.num_vertices, *pull.shape]}",
+                "convert or reshape the array, or declare pull(name, shape=..., dtype=...)",
             )
         )
     if rows is None:

@@ -12,10 +12,11 @@ import numpy.typing as npt
 
 from vertexrt.engine.batched import Run, Worker, in_user_order, make_jobs, prepare, read_rows
 from vertexrt.engine.choose import Chooser, Configuration, configurations, predicted_best
+from vertexrt.engine.inputs import read_inputs
 from vertexrt.engine.parameters import ParameterStore
 from vertexrt.engine.trace import Timeline
 from vertexrt.engine.variant import Passes, Use, Variant, make_variant
-from vertexrt.errors import DeviceError, message, nearest
+from vertexrt.errors import DeviceError, GraphError, PullError, message, nearest
 from vertexrt.graph import GraphBatch
 from vertexrt.ir.passes.place import place
 from vertexrt.ir.passes.stack import stack_parameters
@@ -151,9 +152,12 @@ class CompiledModel:
         while len(self.workers) < parts:
             self.workers.append(Worker(np.zeros_like(self.store.gradients)))
         dtype = self.store.dtype
-        return [
-            prepare(variant, share, self.policy, dtype, chosen) for share in share_out(batch, parts)
-        ]
+        shares = share_out(batch, parts)
+        try:
+            return [prepare(variant, share, self.policy, dtype, chosen) for share in shares]
+        except (GraphError, PullError):
+            read_inputs(variant.program, batch, dtype)  # names the vertex as the user knows it
+            raise
 
     def observe(self, use: Use, batch: GraphBatch, runs: Sequence[Run], seconds: float) -> None:
         """Tell the automatic choice what a step took."""

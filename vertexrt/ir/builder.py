@@ -104,7 +104,7 @@ class Builder:
         raise TraceError(
             message(
                 "trace",
-                f"an operand is a {type(x).__name__}",
+                f"an operand is a {type(x).__name__} at {user_line()}",
                 "a traced value, a vrt.Parameter or a number",
                 "pull arrays by name; wrap constants in vrt.Parameter",
             )
@@ -195,7 +195,12 @@ class Value:
         if exponent == 2:
             return self.builder.emit("mul", self, self)
         raise TraceError(
-            message("pow", f"exponent is {exponent!r}", "2", "write vrt.exp(k * vrt.log(x))")
+            message(
+                "pow",
+                f"exponent is {exponent!r} at {user_line()}",
+                "2",
+                "write vrt.exp(k * vrt.log(x))",
+            )
         )
 
     def __getitem__(self, key: slice | int) -> Value:

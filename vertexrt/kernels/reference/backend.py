@@ -84,8 +84,11 @@ class ReferenceExecutable:
             if node.type.dtype != "int":
                 value = frame.all_rows(value.astype(dtype, copy=False), node.type.domain)
             values[k] = value
-            if self.watch:
-                self.watch(node, values[k], frame.vertices)
+            if self.watch and node.type.domain == Domain.EDGE:
+                child = frame.buffers.child_row[frame.edges] >= 0  # empty slots read anything
+                self.watch(node, value[child], frame.vertices[frame.owner[child]])
+            elif self.watch:
+                self.watch(node, value, frame.vertices)
             if k in task.homes:
                 edges = node.type.domain == Domain.EDGE
                 where = frame.edges if edges else frame.rows
