@@ -141,6 +141,9 @@ class Emitter:
         inside = set(members)
         uses = Counter(i for k in members for i in self.nodes[k].inputs)
         self.values.variable = {}
+        # A scratch row holds what the last row of its own loop left.
+        stays = {k: p for k, p in self.values.place.items() if p.row != "scratch"}
+        self.values.place = stays
         for k in members:
             if k in self.task.homes:
                 self.values.place[k] = self._home(k)
