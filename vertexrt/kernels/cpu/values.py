@@ -53,6 +53,8 @@ class Values:
         t, bare = self.text, node.type.shape == ()
         if node.op == "slice":
             start = node["start"]
+            if bare:
+                return self.element(node.inputs[0], str(start))
             return self.element(node.inputs[0], f"({j} + {start})" if start else j)
         if node.op in ("spread", "to_edges"):
             return self.element(node.inputs[0], j)
