@@ -177,7 +177,7 @@ def tensor_uses(program: TaskProgram) -> list[tuple[Key, int, bool, bool]]:
         node = nodes[k]
         if node.op in TENSOR_OF_EFFECT:
             source = nodes[node.inputs[0]]
-            edges = source.type.domain == Domain.EDGE
+            edges = per_edge(node, source)
             found.append((TENSOR_OF_EFFECT[node.op](node), stored_size(node, source), edges, True))
         elif node.op in ("gather", "gather_all"):
             found.append((("state", node["field"]), node.type.size, False, False))
@@ -196,6 +196,11 @@ def tensor_uses(program: TaskProgram) -> list[tuple[Key, int, bool, bool]]:
                 if node["every" if every else "slots"]:
                     found.append((edge_key(node["field"], every), node.type.size, True, False))
     return found
+
+
+def per_edge(effect: Node, source: Node) -> bool:
+    """Tell whether an effect writes a row per edge (its value may have become a constant)."""
+    return Domain.EDGE in (effect.type.domain, source.type.domain)
 
 
 def stored_size(effect: Node, source: Node) -> int:

@@ -140,11 +140,13 @@ def keep_effect(position: int, like: Node, origin: int) -> Node:
 
 
 def _drop_absent(program: Program, facts: Facts) -> Program:
-    """Drop gradients to children, and of pulled values, that these vertices do not have."""
+    """Drop what these vertices do not have: children to write for, gradients of absent pulls."""
+    childless = facts.slots.get(program.arity or 0) is False
     kept = []
     for node in program.nodes:
         gone = node.op in GRADIENTS_TO_CHILDREN and facts.slots.get(node["slot"]) is False
         gone |= node.op == "pull_grad" and facts.pulls.get(node["name"]) is False
+        gone |= node.op == "keep" and node.type.domain == Domain.EDGE and childless
         kept.append(not gone)
     return drop_dead(keep(program, kept))
 

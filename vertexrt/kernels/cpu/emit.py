@@ -24,6 +24,7 @@ from vertexrt.kernels.layout import (
     by_rows,
     edge_key,
     gradients_of,
+    per_edge,
     stored_size,
 )
 
@@ -353,7 +354,7 @@ class Emitter:
         size = max(stored_size(node, self.nodes[i]), 1)
         if node.op in TENSOR_OF_EFFECT:
             tensor = self.binding.tensors[TENSOR_OF_EFFECT[node.op](node)]
-            edges = self.nodes[i].type.domain == Domain.EDGE
+            edges = per_edge(node, self.nodes[i])
             to = Location(f"off[{tensor}]", size, "edge" if edges else "row")
         else:
             every = node.op == "scatter_children"

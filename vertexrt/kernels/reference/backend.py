@@ -23,6 +23,7 @@ from vertexrt.kernels.layout import (
     Processors,
     edge_key,
     gradients_of,
+    per_edge,
     stored_size,
     task_nodes,
 )
@@ -100,7 +101,7 @@ class ReferenceExecutable:
     def _effect(self, node: Node, source: Node, value: Array, frame: Frame) -> None:
         size = max(stored_size(node, source), 1)
         if node.op in TENSOR_OF_EFFECT:
-            where = frame.edges if source.type.domain == Domain.EDGE else frame.rows
+            where = frame.edges if per_edge(node, source) else frame.rows
             key = TENSOR_OF_EFFECT[node.op](node)
         elif node.op == "scatter_children":
             where, key = frame.edges, edge_key(node["field"], True)
