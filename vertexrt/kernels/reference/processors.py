@@ -25,7 +25,15 @@ from vertexrt.ir.ops import OPS
 from vertexrt.ir.passes.fuse import TENSOR_OF_EFFECT, Group, Key
 from vertexrt.ir.passes.segment import Segment, SegmentedTask, Split
 from vertexrt.ir.program import Domain, Node
-from vertexrt.kernels.layout import Array, Binding, Buffers, edge_key, gradients_of, stored_size
+from vertexrt.kernels.layout import (
+    Array,
+    Binding,
+    Buffers,
+    edge_key,
+    gradients_of,
+    per_edge,
+    stored_size,
+)
 from vertexrt.kernels.reference.ops import FUNCTIONS, Frame, child_rows
 from vertexrt.script.isa import NONE, Instruction, decode, describe
 
@@ -270,7 +278,8 @@ class Evaluator:
         size = max(stored_size(node, source), 1)
         key: Key
         if node.op in TENSOR_OF_EFFECT:
-            where, key = self._rows(source), TENSOR_OF_EFFECT[node.op](node)
+            where = self.view.edges if per_edge(node, source) else self.view.rows
+            key = TENSOR_OF_EFFECT[node.op](node)
         elif node.op == "scatter_children":
             where, key = self.view.edges, edge_key(node["field"], True)
         else:  # a vertex may have fewer slots than F: only where there is a child
