@@ -302,6 +302,40 @@ class Elementwise(vrt.VertexFunction):
         self.push("loss", vrt.sum(vrt.log_softmax(h)[1:4]) + vrt.mean(z))
 
 
+class Looked(vrt.VertexFunction):
+    """A table that is looked up in and, if asked for, multiplied in the same stage."""
+
+    def __init__(self, multiplied: bool = True) -> None:
+        super().__init__(arity=1, state={"h": E})
+        self.multiplied = multiplied
+        self.embedding = table()
+        self.u = vrt.Parameter((WORDS, E))
+
+    def forward(self) -> None:
+        y = (self.embedding if self.multiplied else self.u) @ self.gather(0).h
+        x = vrt.embed(self.embedding, self.pull("word"))
+        h = vrt.tanh(x + y[:E] * y[E : 2 * E])
+        self.scatter(h=h)
+        self.push("loss", vrt.sum(self.push("h", h)))
+
+
+class StackedAndAlone(vrt.VertexFunction):
+    """`u` is stacked under `w`, and also multiplies a vector alone."""
+
+    def __init__(self) -> None:
+        super().__init__(arity=2, state={"h": E})
+        self.b = vector(E)
+        self.w = vrt.Parameter((2 * E, E))
+        self.u = vrt.Parameter((E, E))
+
+    def forward(self) -> None:
+        left, right = self.gather(0).h, self.gather(1).h
+        gate = vrt.sigmoid(self.u @ vrt.tanh(right))
+        h = vrt.tanh((self.w @ left)[E:] + (self.u @ left) * gate + self.b)
+        self.scatter(h=h)
+        self.push("loss", vrt.sum(self.push("h", h)))
+
+
 Make = Callable[[], vrt.VertexFunction]
 
 # name -> (makes the function, arity of the graphs that it takes)

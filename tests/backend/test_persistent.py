@@ -14,7 +14,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 import vertexrt as vrt
-from tests.functions import FUNCTIONS, E, H, table
+from tests.functions import FUNCTIONS, E, H, Looked, StackedAndAlone, table
 from tests.runs import ALL, Result, Way, assert_same, evaluate, train
 from tests.strategies import CLASSES, WORDS, full_batches
 from vertexrt.api.network import Network
@@ -71,7 +71,13 @@ class TwoExchanges(vrt.VertexFunction):
         self.push("loss", vrt.cross_entropy(logits, self.pull("label")))
 
 
-ALL_FUNCTIONS = {**FUNCTIONS, "untied": (Untied, 2), "two-exchanges": (TwoExchanges, 1)}
+ALL_FUNCTIONS = {
+    **FUNCTIONS,
+    "untied": (Untied, 2),
+    "two-exchanges": (TwoExchanges, 1),
+    "looked": (Looked, 1),
+    "stacked-and-alone": (StackedAndAlone, 2),
+}
 
 # name -> shape of the graphs on which compiled processors run it
 COMPILED = {
@@ -156,6 +162,28 @@ def test_interpreter_equals_reference(name: str, data: st.DataObject) -> None:
     net = interpreted(make(), processors, turns)
     assert_same(evaluate(net, batch), evaluate(reference, batch), TOLERANCE["float64"])
     assert_same(train(net, batch), train(reference, batch), TOLERANCE["float64"])
+
+
+@pytest.mark.parametrize("name", ["attention", "elementwise", "looked", "stacked-and-alone"])
+def test_sums_over_rows_inside_tasks_of_the_path(name: str) -> None:
+    """In "elementwise" a value made before an exchange depends on one that is exchanged."""
+    make, arity = ALL_FUNCTIONS[name]
+    batch = generated("chain" if arity == 1 else "dag" if arity > 2 else "tree", 3)
+    want = two_steps(Way("reference").compile(make()), batch)
+    for processors in (2, 5):
+        net = interpreted(make(), processors, processors, Passes(lazy=False))
+        assert_same(two_steps(net, batch), want, TOLERANCE["float64"])
+
+
+@pytest.mark.parametrize("name", ["looked", "stacked-and-alone"])
+def test_one_owner_where_two_ops_add_to_a_parameter(name: str) -> None:
+    make, arity = ALL_FUNCTIONS[name]
+    batch = generated("chain" if arity == 1 else "tree", 3)
+    want = two_steps(Way("reference").compile(make()), batch)
+    for processors in PROCESSORS:
+        assert_same(
+            two_steps(interpreted(make(), processors, 1), batch), want, TOLERANCE["float64"]
+        )
 
 
 @pytest.mark.parametrize("graphs", [1, 2, 16])

@@ -14,7 +14,7 @@ import numpy as np
 import numpy.typing as npt
 
 from vertexrt.config import config
-from vertexrt.errors import PlanError, UsageError, message
+from vertexrt.errors import PlanError, message
 from vertexrt.ir.autodiff import differentiate
 from vertexrt.ir.passes.fuse import LAZY_STAGES, TaskProgram, cut, keep_across_stages
 from vertexrt.ir.passes.place import place
@@ -213,7 +213,8 @@ def _make_ready(variant: Variant) -> Ready:
     executable, processors, shape = None, None, None
     if variant.processors:
         segmented = segment_tasks(tasks, alone=variant.processors == 1)
-        verify_sums(segmented)
+        if variant.processors > 1:
+            verify_sums(segmented)
         tasks = [s.task for s in segmented]
         for task in tasks:
             for key, size, edges, _ in tensor_uses(task):
@@ -265,15 +266,6 @@ def make_variant(
         params: names of parameters and stacks, in the order of `Buffers.param_at`.
         processors: of a group, at most 2 (several); 0 for the batched engine.
     """
-    if processors > 1 and not passes.lazy:
-        raise UsageError(
-            message(
-                "compile",
-                "Passes(lazy=False) with several processors a group",
-                "sums over rows stand after the schedule, where each has one owner",
-                "leave lazy on, or take processors=1",
-            )
-        )
     wanted = set(use.outputs) | set(use.seeds) | ({"loss"} if use.loss else set())
     program = without_effects(function, lambda n: n.op == "push" and n["name"] not in wanted)
     if not use.backward:

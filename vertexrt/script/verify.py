@@ -69,33 +69,35 @@ def verify_scripts(
 
 
 def verify_sums(tasks: Sequence[SegmentedTask]) -> None:
-    """Check that one processor adds to each element of a gradient in a stage, whatever the op.
+    """Check that one of several processors adds to each element of a gradient in a stage.
 
-    Products add own rows, lookups own columns and sums own elements, so only one of these may
-    add to a parameter between two exchanges.
+    A processor owns rows of a parameter, or of the stack of which it is a part, or else columns.
+    Within a stage nobody waits between two sums, so all that add to a parameter must agree.
 
     Raises: PlanError, which names the parameter.
     """
-    found: dict[tuple[Stage, str], str] = {}
+    found: dict[tuple[Stage, str], tuple[str, str]] = {}
     for plan in tasks:
         nodes = plan.task.program.nodes
         for segment in plan.segments:
-            if segment.split == Split.ROWS:
-                continue
             members = {
                 k for s in segment.steps for k in (s.nodes if isinstance(s, Group) else (s.node,))
             }
             for node in nodes:
                 if node.op != "param_grad" or node.inputs[0] not in members:
                     continue
-                op = nodes[node.inputs[0]].op
-                other = found.setdefault((plan.task.stage, node["name"]), op)
-                if other != op:
+                op, name = nodes[node.inputs[0]].op, node["name"]
+                by_columns = op == "embed_grad" and name in plan.by_columns
+                owned = "columns" if by_columns else "rows"
+                if segment.split != Split.SUMS:
+                    owned = "rows of the task"
+                first = found.setdefault((plan.task.stage, name), (op, owned))
+                if first[1] != owned or segment.split != Split.SUMS:
                     raise PlanError(
                         message(
                             "script",
-                            f"stage {plan.task.stage.name} adds to the gradient of "
-                            f"{node['name']!r} by {other} and by {op}",
+                            f"stage {plan.task.stage.name} adds to the gradient of {name!r} by "
+                            f"{first[0]} (processors own {first[1]}) and by {op} ({owned})",
                             "one owner for each element",
                             "report this as a bug; engine='batched' goes on",
                         )

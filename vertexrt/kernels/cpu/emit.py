@@ -15,7 +15,7 @@ from itertools import pairwise
 
 from vertexrt.ir.ops import OPS
 from vertexrt.ir.passes.fuse import TENSOR_OF_EFFECT, Group, Product, TaskProgram, is_free
-from vertexrt.ir.passes.segment import SegmentedTask, Split
+from vertexrt.ir.passes.segment import SegmentedTask, Split, rows_in_storage
 from vertexrt.ir.program import Domain, Node
 from vertexrt.kernels.cpu.text import Location, Spans, Text
 from vertexrt.kernels.cpu.values import Values
@@ -336,18 +336,35 @@ class Emitter:
             base = f"po[{self.binding.params[name]}]"
             if node.op == "sum_rows":
                 size = max(node.type.size, 1)
-                with self.text.loop(size, self._spans(k)):
+                rows = node.type.shape[0] if node.type.shape else 1
+                first, end = self._own_rows(name, rows)
+                each = f" * {size // rows}" if size > rows else ""
+                with self.text.loop(size, [(first + each, end + each)]):
                     value = self.values.element(node.inputs[0], "j", size)
                     self.text.line(f"store(pg, {base} + j, load(pg, {base} + j) + {value})")
                 continue
             index, d = node.inputs
-            word, size = self.values.index(index), node.type.shape[1]
+            word, (rows, size) = self.values.index(index), node.type.shape
             row = self.text.row_value(f"g{k}", f"{base} + {word} * {size}")
-            self.text.line(f"if {word} >= 0:")
-            spans = None if self.split is None else [self.text.share(0, size)]
+            spans: Spans = None
+            test = f"{word} >= 0"
+            if self.split == Split.SUMS and self.plan is not None:
+                if name in self.plan.by_columns:
+                    spans = [self.text.share(0, size)]
+                else:
+                    first, end = self._own_rows(name, rows)
+                    test = f"{first} <= {word} < {end}"
+            self.text.line(f"if {test}:")
             with self.text.indent(), self.text.loop(size, spans):
                 value = self.values.element(d, "j", size)
                 self.text.line(f"store(pg, {row} + j, load(pg, {row} + j) + {value})")
+
+    def _own_rows(self, name: str, rows: int) -> tuple[str, str]:
+        """Return the first and the end row of a gradient that this processor adds to."""
+        if self.split != Split.SUMS:
+            return "0", str(rows)
+        start, whole = rows_in_storage(self.task.program, name)
+        return self.text.share_of_part(start, rows, whole)
 
     def _effect(self, k: int, node: Node) -> None:
         (i,) = node.inputs
@@ -387,8 +404,8 @@ class Emitter:
             at_d, at_x = self._operand(d), self._operand(x)
             for name in gradients_of(self.task, k):
                 target = f"pg, po[{self.binding.params[name]}], ar, {at_d}, ar, {at_x}"
-                for lo, hi in self._outputs(k, m):
-                    self.text.line(f"product_outer({target}, {count}, {m}, {n}, {lo}, {hi})")
+                lo, hi = self._own_rows(name, m)
+                self.text.line(f"product_outer({target}, {count}, {m}, {n}, {lo}, {hi})")
             return
         weight, x = node.inputs
         call = "product_transposed" if node["transpose"] else "product"

@@ -118,6 +118,22 @@ class Text:
         plus = f"{start} + " if start else ""
         return f"{plus}lo{size}", f"{plus}hi{size}"
 
+    def share_of_part(self, start: int, size: int, whole: int) -> tuple[str, str]:
+        """Return the first and end element of a part that lie in the processor's share of a whole.
+
+        Args:
+            start: where the part starts in the whole; the result counts from there.
+        """
+        first, end = self.share(0, whole)
+        if size == whole:
+            return first, end
+        code = f"{whole}_{start}_{size}"
+        for name, value in ((f"lo{code}", first), (f"hi{code}", end)):
+            line = f"    {name} = min(max({value} - {start}, 0), {size})"
+            if line not in self._head:
+                self._head.append(line)
+        return f"lo{code}", f"hi{code}"
+
     def temporary(self, size: int, edges: bool) -> Location:
         """Set aside elements for each row (or edge) of the task."""
         name = f"t{self._temporaries}"

@@ -12,6 +12,7 @@ detector (Fidge 1988, Mattern 1989).
 
 from __future__ import annotations
 
+import math
 import threading
 from collections.abc import Iterator
 from dataclasses import dataclass, field
@@ -23,7 +24,7 @@ import numpy as np
 from vertexrt.errors import DeviceError, message
 from vertexrt.ir.ops import OPS
 from vertexrt.ir.passes.fuse import TENSOR_OF_EFFECT, Group, Key
-from vertexrt.ir.passes.segment import Segment, SegmentedTask, Split
+from vertexrt.ir.passes.segment import Segment, SegmentedTask, Split, rows_in_storage
 from vertexrt.ir.program import Domain, Node
 from vertexrt.kernels.layout import (
     Array,
@@ -244,33 +245,34 @@ class Evaluator:
             self.view.write_part(tensor, size, self._rows(node), self.made[k], self._own(k, size))
 
     def _add_gradient(self, k: int, node: Node, names: list[str]) -> None:
-        """Add own rows of a sum over all rows; of the gradient of a table, own columns."""
-        shape = node.type.shape
+        """Add own rows (or own columns) of a sum over all rows."""
         size = max(node.type.size, 1)
         value = np.broadcast_to(self.made[k].reshape(-1), size)
-        if node.op == "sum_rows":
-            own = self._own(k, size)
-        else:
-            m, n = shape
-            rows = self._own(k, m) if node.op == "outer" else None
-            own = np.ones((m, n), np.bool_)
-            if rows is not None:
-                own &= rows[:, None]
-            if node.op == "embed_grad":
-                first, end = (n * p // self.parts for p in self._share())
-                own[:, :first] = False
-                own[:, end:] = False
-                touched = self._value(node.inputs[0])[:, 0]
-                own &= np.isin(np.arange(m), touched)[:, None]
-            own = own.reshape(-1)
-        elements = np.arange(size) if own is None else np.flatnonzero(own)
         for name in names:
+            own = self._owned(name, node.type.shape)
+            if node.op == "embed_grad":
+                touched = self._value(node.inputs[0])[:, 0]
+                own &= np.isin(np.arange(len(own)), touched)[:, None]
+            elements = np.flatnonzero(own)
             at = int(self.view.buffers.param_at[self.view.binding.params[name]]) + elements
             old = self.gradients.load(at, self.view.who)
             self.gradients.store(at, old + value[elements], self.view.who)
 
-    def _share(self) -> tuple[int, int]:
-        return self.view.who.number, self.view.who.number + 1
+    def _owned(self, name: str, shape: tuple[int, ...]) -> Array:
+        """Return which elements of a gradient this processor adds to: [rows, elements of a row]."""
+        rows = shape[0] if shape else 1
+        own = np.ones((rows, max(math.prod(shape), 1) // rows), np.bool_)
+        if self.segment.split == Split.ROWS:
+            return own
+        start, whole = rows_in_storage(self.plan.task.program, name)
+        by_columns = name in self.plan.by_columns
+        part, total = self.view.who.number, own.shape[1] if by_columns else whole
+        first, end = total * part // self.parts, total * (part + 1) // self.parts
+        if by_columns:
+            mine = np.arange(total)
+            return own & ((first <= mine) & (mine < end))
+        mine = np.arange(start, start + rows)
+        return own & ((first <= mine) & (mine < end))[:, None]
 
     def _effect(self, k: int, node: Node) -> None:
         (i,) = node.inputs
