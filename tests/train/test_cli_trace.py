@@ -5,6 +5,7 @@ from pathlib import Path
 
 import pytest
 
+import vertexrt as vrt
 from tests.train.cli_runs import records, train, write_trees
 from vertexrt.cli.main import main
 from vertexrt.cli.trace import KEPT, WARM_UP
@@ -37,6 +38,44 @@ def test_a_run_too_short_for_a_timeline_says_so(
     expected = f"no timeline: it starts after {WARM_UP} minibatches, and there were 2"
     assert expected in capsys.readouterr().out
     assert not file.exists()
+
+
+def test_processors_are_kept_with_the_run(tmp_path: Path) -> None:
+    trees = write_trees(tmp_path / "trees")
+    # Dropout draws anew for each group.
+    persistent = ("--engine", "persistent", "--epochs", "1", "--dropout", "0")
+    for name, more in (("two", ("--processors", "2")), ("one", ("--processors", "1"))):
+        assert train(trees, tmp_path / name, *persistent, "--threads", "2", *more) == 0
+    options = vrt.load_checkpoint(tmp_path / "two" / "last.safetensors").meta["options"]
+    assert (options["processors"], options["threads"]) == (2, 2)
+    two, one = records(tmp_path / "two"), records(tmp_path / "one")
+    assert [r["loss"] for r in two] == pytest.approx([r["loss"] for r in one], rel=1e-5)
+    run = str(tmp_path / "two")
+    assert main(["train", "--resume", run, "--epochs", "2"]) == 0
+    more = ["--epochs", "3", "--threads", "3", "--processors", "3"]
+    assert main(["train", "--resume", run, *more]) == 0
+    assert main(["eval", run, "--threads", "1"]) == 0
+
+
+def test_without_threads_there_are_whole_groups(tmp_path: Path) -> None:
+    trees = write_trees(tmp_path / "trees", train=8)
+    five = ("--engine", "persistent", "--epochs", "1", "--processors", "5")
+    assert train(trees, tmp_path / "run", *five) == 0
+    options = vrt.load_checkpoint(tmp_path / "run" / "last.safetensors").meta["options"]
+    assert options["threads"] % 5 == 0
+
+
+def test_processors_that_do_not_divide_the_threads_are_refused(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    words = ["train", "tree-lstm", "--out", str(tmp_path / "run"), "--processors", "3"]
+    assert main([*words, "--engine", "persistent", "--threads", "4"]) == 2
+    shown = capsys.readouterr().err
+    assert "[--processors] groups of 3 processors with 4 threads" in shown
+    assert "Give --threads 6, or a divisor of 4" in shown
+    assert main([*words, "--engine", "auto"]) == 2
+    assert "[--processors] the engine is auto" in capsys.readouterr().err
+    assert not (tmp_path / "run").exists()
 
 
 @pytest.mark.parametrize("engine", ["batched", "auto"])

@@ -51,6 +51,8 @@ def _changed(options: RunOptions, given: argparse.Namespace) -> RunOptions:
     for name in ("device", "threads"):
         if getattr(given, name) is not None:
             changes[name] = getattr(given, name)
+    if given.threads is not None:
+        changes["processors"] = None  # which may not divide them
     if given.data is not None:
         changes["data"] = data_name(given.data)
     return replace(options, **changes)

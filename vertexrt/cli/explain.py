@@ -8,7 +8,6 @@ from vertexrt import models
 from vertexrt.cli.loop import training_batches
 from vertexrt.cli.options import resolve
 from vertexrt.cli.session import open_session
-from vertexrt.errors import UsageError, message
 
 
 def explain(given: argparse.Namespace) -> int:
@@ -19,16 +18,7 @@ def explain(given: argparse.Namespace) -> int:
     Raises: UsageError, for an unknown name; DataError, when the data cannot be read.
     """
     options = resolve(given, models.get(given.model))
-    if given.processors is not None and options.engine != "persistent":
-        raise UsageError(
-            message(
-                "--processors",
-                f"the engine is {options.engine}",
-                "expected the persistent engine",
-                "Add --engine persistent",
-            )
-        )
-    session = open_session(options, given.processors)
+    session = open_session(options)
     graphs = session.dataset.splits["train"]
     first = training_batches(graphs, options, epoch=0)[0]
     cost = session.net.explain_batch(graphs.take(first))  # before: the kinds of vertices are known

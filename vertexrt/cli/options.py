@@ -13,8 +13,8 @@ from vertexrt.data import catalogue
 from vertexrt.errors import CheckpointError, UsageError, message
 from vertexrt.models import ModelSpec
 
-# Options that --resume may change. With other threads the result is equal to rounding only.
-CHANGEABLE = ("epochs", "patience", "threads")
+# Options that --resume may change. With other threads or groups the result is equal to rounding.
+CHANGEABLE = ("epochs", "patience", "threads", "processors")
 # Words of the command line that are not options of the run itself.
 COMMAND_WORDS = ("command", "version", "resume", "quiet", "out", "model", "trace")
 SHAPE = ("hidden", "embed", "dropout")
@@ -47,6 +47,7 @@ class RunOptions:
         shape: options of the model by name (hidden, embed, dropout).
         epochs, patience: when to stop; patience 0 never stops early.
         batch_size, window, seed, policy, dtype, device, engine, threads: as on the command line.
+        processors: of a group of the persistent engine; None where it chooses for each minibatch.
         optimizer, lr, momentum, weight_decay, clip_norm: the update; clip_norm 0 does not clip.
     """
 
@@ -70,6 +71,7 @@ class RunOptions:
     device: str
     engine: str
     threads: int
+    processors: int | None
 
     def to_json(self) -> dict[str, Any]:
         """Return the options for the meta data of a checkpoint."""
@@ -101,7 +103,7 @@ def resolve(given: argparse.Namespace, spec: ModelSpec) -> RunOptions:
     Args:
         given: options of the command line, None where not given.
         spec: the model.
-    Raises: UsageError, when an option does not belong to the model or the optimizer.
+    Raises: UsageError, when an option does not belong to the model, the optimizer or the engine.
     """
     _require_fitting(given, spec)
     data = data_name(given.data or spec.train["data"])
@@ -117,11 +119,13 @@ def resolve(given: argparse.Namespace, spec: ModelSpec) -> RunOptions:
         value = getattr(given, name, None)
         if value is not None:
             shape[name] = value
-    chosen["threads"] = given.threads or config().threads  # a run repeats with the same number
+    # Kept, since a run repeats with the same number: as many whole groups as there is room for.
+    processors = given.processors or 1
+    chosen["threads"] = given.threads or max(config().threads // processors, 1) * processors
     chosen |= {"model": spec.name, "data": data, "shape": shape}
     if spec.task == "sentiment":
         chosen["task"] = chosen["task"] or "fine"
-    return RunOptions(**chosen)
+    return _with_whole_groups(RunOptions(**chosen))
 
 
 def resume(given: argparse.Namespace, stored: RunOptions, run: str) -> RunOptions:
@@ -167,11 +171,41 @@ def resume(given: argparse.Namespace, stored: RunOptions, run: str) -> RunOption
                 message(
                     "--resume",
                     f"got {flag} {value}, the run {run} has {before}",
-                    "only --epochs, --patience and --threads may change",
+                    "only --epochs, --patience, --threads and --processors may change",
                     f"Leave {flag} out, or start a new run with --out",
                 )
             )
-    return replace(stored, **changed)
+    return _with_whole_groups(replace(stored, **changed))
+
+
+def _with_whole_groups(options: RunOptions) -> RunOptions:
+    """Return options whose processors fit their engine and threads.
+
+    Raises: UsageError, when they do not.
+    """
+    processors, threads = options.processors, options.threads
+    if processors is None:
+        return options
+    if options.engine != "persistent":
+        raise UsageError(
+            message(
+                "--processors",
+                f"the engine is {options.engine}",
+                "expected the persistent engine",
+                "Add --engine persistent",
+            )
+        )
+    if threads % processors:
+        whole = -(-threads // processors) * processors
+        raise UsageError(
+            message(
+                "--processors",
+                f"groups of {processors} processors with {threads} threads",
+                "a processor is a thread, so the threads are a multiple of the processors",
+                f"Give --threads {whole}, or a divisor of {threads}",
+            )
+        )
+    return options
 
 
 def data_name(given: str) -> str:

@@ -118,6 +118,12 @@ def _add_machine(parser: Parser) -> None:
     )
     parser.add_argument("--device", metavar="D", help="auto, or the name of a backend")
     parser.add_argument("--engine", metavar="E", help="batched (default), persistent or auto")
+    parser.add_argument(
+        "--processors",
+        metavar="N",
+        type=_whole("--processors", 1),
+        help="threads that share each task (persistent); by default chosen for each minibatch",
+    )
     _add_threads(parser)
 
 
@@ -197,12 +203,6 @@ def _add_explain(parser: Parser) -> None:
     _add_window(parser)
     _add_shape(parser)
     _add_machine(parser)
-    parser.add_argument(
-        "--processors",
-        metavar="N",
-        type=_whole("--processors", 1),
-        help="of a group (persistent)",
-    )
 
 
 def _add_data_commands(parser: Parser) -> None:

@@ -36,17 +36,15 @@ class Session:
     net: Network
 
 
-def open_session(options: RunOptions, processors: int | None = None) -> Session:
+def open_session(options: RunOptions) -> Session:
     """Load the data and compile the model.
 
-    Args:
-        processors: of a group of the persistent engine; by default chosen for each minibatch.
     Raises: UsageError, for an unknown name; DataError, when the data cannot be read or a split that
         training needs is empty.
     """
     spec = models.get(options.model)
     dataset = load_data(options, spec)
-    return Session(options, spec, dataset, compile_model(options, spec, dataset, processors))
+    return Session(options, spec, dataset, compile_model(options, spec, dataset))
 
 
 def load_data(options: RunOptions, spec: ModelSpec) -> Dataset:
@@ -75,9 +73,7 @@ def require_graphs(dataset: Dataset, split: str) -> None:
         )
 
 
-def compile_model(
-    options: RunOptions, spec: ModelSpec, dataset: Dataset, processors: int | None = None
-) -> Network:
+def compile_model(options: RunOptions, spec: ModelSpec, dataset: Dataset) -> Network:
     """Build the vertex function for a data set and compile it."""
     return vrt.compile(
         spec.build(dataset, **options.shape),
@@ -87,7 +83,7 @@ def compile_model(
         policy=options.policy,
         seed=options.seed,
         threads=options.threads,
-        processors=processors,
+        processors=options.processors,
     )
 
 
