@@ -189,7 +189,7 @@ def test_resume_drops_lines_that_its_checkpoint_does_not_know(
     ("words", "code", "text"),
     [
         ("tree-fc", 1, "is a run of tree-lstm; expected one of tree-fc, the model that was named"),
-        ("--hidden 7", 2, "got --hidden 7, the run {run} has 6; only --epochs, --patience, --threads"),
+        ("--hidden 7", 2, "got --hidden 7, the run {run} has 6; only --epochs, --patience,"),
         ("--batch-size 9", 2, "got --batch-size 9, the run {run} has 8"),
         ("--out elsewhere", 2, "[--out] got elsewhere with --resume"),
     ],
