@@ -84,6 +84,44 @@ class Buffers:
     random_seed: int
 
 
+RULES = ("sgd", "momentum", "adagrad", "adam")  # update rules, by their number in `Ending`
+
+
+@dataclass(frozen=True, slots=True)
+class Ending:
+    """The update that ends a step, inside the same call; one for the processors of all groups.
+
+    Attributes:
+        gate: of `Processors.new_gate`.
+        rule: number in RULES; scalars: what the rule takes after the factor of the gradients.
+        loss_scale: factor on the summed loss.
+        clip_norm: largest norm of the gradients, or 0 for any.
+        loss_at: [groups] element of each group's arena where the losses of its rows start.
+        values: flat parameter store; moments: [*, total], in the order of the rule.
+        copies: [groups or more, total], the gradients of each group.
+        pieces, spans, listed: how the store is cut, see `kernels.cpu.update`.
+        losses: [groups], squares: [pieces], float64, made on the way.
+        found: [2] float64, the loss before the factor, and the norm where it is bounded. When the
+            scripts are done and both are finite, the parameters have changed, else they have not.
+    """
+
+    gate: Array
+    rule: int
+    scalars: Array
+    loss_scale: float
+    clip_norm: float
+    loss_at: Array
+    values: Array
+    moments: Array
+    copies: Array
+    pieces: Array
+    spans: Array
+    listed: Array
+    losses: Array
+    squares: Array
+    found: Array
+
+
 class Executable(Protocol):
     """Task programs made ready to run by a backend.
 
@@ -112,6 +150,8 @@ class Processors(Protocol):
         temporary: int,
         buffers: Buffers,
         times: Array | None = None,
+        ending: Ending | None = None,
+        group: int = 0,
     ) -> None:
         """Run the script of one processor; called for all parts at once, each in its thread.
 
@@ -119,8 +159,13 @@ class Processors(Protocol):
             counters: of `new_counters`, the same array for all parts.
             temporary: element at which this processor's temporaries start.
             times: [instructions, 3] int64, gets the clock at the start of each instruction, at the
-                end of its wait and at its end.
+                end of its wait and at its end; with an ending there is one more row for it.
+            ending: what to do when all scripts of all groups are done; they run at once.
+            group: number of the group, for the ending.
         """
+
+    def new_gate(self, groups: int, processors: int) -> Array | None:
+        """Return where all processors meet before an update; None, if it cannot run in the call."""
 
     def cycles_per_second(self) -> float:
         """Return the rate of the clock in `times`."""
@@ -133,9 +178,14 @@ class Processors(Protocol):
 
 
 class Backend(Protocol):
-    """A device that runs task programs."""
+    """A device that runs task programs.
+
+    Attributes:
+        apart: ops that it runs over all rows of a task at once, as it does products.
+    """
 
     name: str
+    apart: frozenset[str]
 
     def alone(self) -> AbstractContextManager[object]:
         """Return what holds while workers run side by side: one thread of BLAS each, for one."""

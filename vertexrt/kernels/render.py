@@ -43,6 +43,12 @@ NUMBA = Dialect(
     {f: f for f in ("exp", "log", "sqrt", "tanh", "sigmoid")},
 )
 
+CUDA = Dialect(
+    "real({value})",
+    "({test} ? {yes} : {no})",
+    {f: f"vrt_{f}" for f in ("exp", "log", "sqrt", "tanh", "sigmoid")},
+)
+
 
 @cache
 def _parse(expression: str) -> ast.expr:

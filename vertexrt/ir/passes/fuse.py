@@ -42,7 +42,7 @@ class Group:
 
 @dataclass(frozen=True, slots=True)
 class Product:
-    """One GEMM over all rows of the task."""
+    """One GEMM over all rows of the task, or another sum over rows that a backend does alone."""
 
     node: int
 
@@ -150,12 +150,15 @@ def keep_across_stages(program: Program) -> Program:
     return program.with_nodes(nodes)
 
 
-def cut(program: Program, stage: Stage, fuse: bool = True) -> TaskProgram | None:
+def cut(
+    program: Program, stage: Stage, fuse: bool = True, apart: frozenset[str] = frozenset()
+) -> TaskProgram | None:
     """Extract one stage of a kind's program and cut it into kernels.
 
     Args:
         program: of one kind, with `keep` effects.
         fuse: False makes a group of every node (the ablation's baseline).
+        apart: ops besides products that the backend runs over all rows at once.
     Returns: None, when the kind has nothing to do in this stage.
     """
     nodes = program.nodes
@@ -181,9 +184,10 @@ def cut(program: Program, stage: Stage, fuse: bool = True) -> TaskProgram | None
         if i not in live and not is_free(nodes[i])
     }
     live -= silent
-    time = _times(program, live, fuse)
-    operands = _operands(program, live)
-    steps = _steps(program, live, time, operands, fuse)
+    alone = {k for k in live if is_apart(nodes[k], apart)}
+    time = _times(program, live, alone, fuse)
+    operands = _operands(program, live, alone)
+    steps = _steps(program, live, time, alone, operands, fuse)
     local = (_crossing(program, live, steps) | operands) - set(homes)
     return TaskProgram(stage, program, reads, homes, frozenset(local), steps)
 
@@ -202,7 +206,12 @@ def _live(program: Program, stage: Stage, effects: list[int]) -> set[int]:
     return live
 
 
-def _times(program: Program, live: set[int], fuse: bool) -> dict[int, int]:
+def is_apart(node: Node, apart: frozenset[str] = frozenset()) -> bool:
+    """Tell whether a node is a step of its own: it needs all rows of its operands."""
+    return OPS[node.op].role == "product" or node.op in apart
+
+
+def _times(program: Program, live: set[int], apart: set[int], fuse: bool) -> dict[int, int]:
     """Return the number of the group of each node; a product of time t runs after group t."""
     order = sorted(live)
     time: dict[int, int] = {}
@@ -211,37 +220,41 @@ def _times(program: Program, live: set[int], fuse: bool) -> dict[int, int]:
         time[k] = 0
         for i in program.nodes[k].inputs:
             if i in live:
-                time[k] = max(time[k], time[i] + _gap(program, i, k, fuse))
+                time[k] = max(time[k], time[i] + _gap(program, apart, i, k, fuse))
                 readers[i].append(k)
     for k in reversed(order):
-        if readers[k] and OPS[program.nodes[k].op].role != "product":
-            time[k] = min(time[r] - _gap(program, k, r, fuse) for r in readers[k])
+        if readers[k] and k not in apart:
+            time[k] = min(time[r] - _gap(program, apart, k, r, fuse) for r in readers[k])
     return time
 
 
-def _gap(program: Program, source: int, reader: int, fuse: bool) -> int:
+def _gap(program: Program, apart: set[int], source: int, reader: int, fuse: bool) -> int:
     """Return 1 where a reader must be in a later group than its source."""
     made, reads = OPS[program.nodes[source].op].role, OPS[program.nodes[reader].op].role
-    if made == "product" or reads == "segment":
+    if source in apart or reads == "segment":
         return 1
-    return 0 if fuse or made == "leaf" or reads in ("product", "effect") else 1
+    return 0 if fuse or made == "leaf" or reader in apart or reads == "effect" else 1
 
 
-def _operands(program: Program, live: set[int]) -> set[int]:
+def _operands(program: Program, live: set[int], apart: set[int]) -> set[int]:
     """List the values that products read and that no earlier stage has put into memory."""
     found: set[int] = set()
-    for k in live:
+    for k in apart:
         node = program.nodes[k]
-        if OPS[node.op].role == "product":
-            found |= set(node.inputs[1:] if node.op == "matmul" else node.inputs) & live
+        beside = node.op in ("matmul", "embed_grad")  # a parameter, an index
+        found |= set(node.inputs[1:] if beside else node.inputs) & live
     return found
 
 
 def _steps(
-    program: Program, live: set[int], time: dict[int, int], operands: set[int], fuse: bool
+    program: Program,
+    live: set[int],
+    time: dict[int, int],
+    products: set[int],
+    operands: set[int],
+    fuse: bool,
 ) -> tuple[Group | Product, ...]:
     steps: list[Group | Product] = []
-    products = {k for k in live if OPS[program.nodes[k].op].role == "product"}
     for t in range(max(time.values(), default=-1) + 1):
         members = [k for k in sorted(live) if time[k] == t and k not in products]
         for domain in (Domain.VERTEX, Domain.EDGE):

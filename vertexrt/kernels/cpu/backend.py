@@ -144,6 +144,7 @@ class CpuBackend:
     """Generated numba kernels."""
 
     name = "cpu"
+    apart: frozenset[str] = frozenset()
 
     def alone(self) -> AbstractContextManager[object]:
         """Keep BLAS to the calling threads while workers run; takes 10 us."""

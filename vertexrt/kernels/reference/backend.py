@@ -121,6 +121,7 @@ class ReferenceBackend:
     """
 
     name = "reference"
+    apart: frozenset[str] = frozenset()
 
     def __init__(self, turns: int | None = None) -> None:
         self.turns = turns
