@@ -165,7 +165,7 @@ class Variant:
         return self._origins.setdefault(key, len(self.program.nodes) + len(self._origins))
 
     def _add(self, program: Program, stage: Stage) -> int:
-        task = cut(program, stage, self.passes.fuse)
+        task = cut(program, stage, self.passes.fuse, self.backend.apart)
         if task is None:
             return -1
         for key, size, edges, written in tensor_uses(task):
