@@ -15,8 +15,10 @@ from vertexrt.ir.program import Stage
 from vertexrt.scheduler import make_schedule
 from vertexrt.script.assemble import Scripts, Shape, assemble
 from vertexrt.script.isa import (
+    EDGES,
     FIELDS,
     NONE,
+    ROWS,
     WORDS,
     Instruction,
     c_header,
@@ -30,14 +32,14 @@ SCRIPT = [
     Instruction(0, 0, 4, 0, 0, 0, 0, NONE, 0, 0),
     Instruction(1, 1, 2, 4, 0, 3, 5, 0, 2, 1),
     Instruction(2, 0, 3, NONE, 7, 0, 0, 1, 2, NONE),
-    Instruction(2, 1, 0, 6, 0, 0, 0, NONE, 0, 2),
+    Instruction(2, 1, 0, 6, 0, 0, 0, NONE, 0, 2, 32),
 ]
 
 GOLDEN = """\
     0 eager.0 rows 0..3 signal c0
     1 path.1 rows 4..5 edges 5..7 wait c0 >= 2 signal c1
     2 program 2.0 3 listed rows wait c1 >= 2
-    3 program 2.1 no rows signal c2"""
+    3 program 2.1 no rows temporary 32 signal c2"""
 
 HEADER = """\
 // Generated from vertexrt/script/isa.py.
@@ -55,9 +57,10 @@ typedef struct {
     int64_t wait;
     int64_t threshold;
     int64_t signal;
+    int64_t temporary;
 } vrt_instruction;
 
-#define VRT_WORDS 10
+#define VRT_WORDS 11
 #define VRT_NONE (-1)
 """
 
@@ -87,11 +90,15 @@ SHAPE = Shape(
         [Split.ROWS, *[Split.UNITS] * 3, Split.ROWS, Split.SUMS, *[Split.UNITS] * 2], np.int64
     ),
     gathers=np.array([False, True, False, True]),
+    tiled=np.array([False, True, False, True]),
+    row_cost=np.ones(8),
+    edge_cost=np.array([0.5] * 4 + [0.0] * 4),
+    scratch=np.array([[0, 0, 4], [3, 2, 1], [2, 0, 0], [1, 0, 0]], np.int64),
 )
 
 
 def assembled(
-    batch: GraphBatch, policy: str, processors: int
+    batch: GraphBatch, policy: str, processors: int, tile: int = 0
 ) -> tuple[Scripts, tuple[np.ndarray, ...]]:
     """Assemble scripts for a batch whose vertices are all of one kind."""
     size = batch.num_vertices
@@ -106,21 +113,26 @@ def assembled(
     table += [[3, b - a, a, 0, ptr[b] - ptr[a], ptr[a]] for a, b in reversed(tasks)]
     launches = np.array(table, np.int64)
     given_to = (launches, ptr, schedule.child_row)
-    return assemble(SHAPE, *given_to, processors), (*given_to, rows)
+    return assemble(SHAPE, *given_to, processors, tile), (*given_to, rows)
 
 
+TILES = st.sampled_from([0, 1, 3, 16])
 POLICIES = st.sampled_from(["frontier", "depth", "agenda", "serial"])
 
 
-@given(graph_batches(), POLICIES, st.sampled_from([1, 2, 3, 5]))
-def test_assembled_scripts_verify(batch: GraphBatch, policy: str, processors: int) -> None:
-    scripts, rest = assembled(batch, policy, processors)
+@given(graph_batches(), POLICIES, st.sampled_from([1, 2, 3, 5]), TILES)
+def test_assembled_scripts_verify(
+    batch: GraphBatch, policy: str, processors: int, tile: int
+) -> None:
+    scripts, rest = assembled(batch, policy, processors, tile)
     verify_scripts(scripts, SHAPE, *rest)
 
 
-@given(graph_batches(), st.sampled_from([2, 5]))
-def test_no_wait_is_implied_by_an_earlier_one(batch: GraphBatch, processors: int) -> None:
-    scripts, _ = assembled(batch, "frontier", processors)
+@given(graph_batches(), st.sampled_from([2, 5]), TILES)
+def test_no_wait_is_implied_by_an_earlier_one(
+    batch: GraphBatch, processors: int, tile: int
+) -> None:
+    scripts, _ = assembled(batch, "frontier", processors, tile)
     for script in scripts.words:
         waits = [i.wait for i in decode(script) if i.wait != NONE]
         assert waits == sorted(set(waits))
@@ -131,6 +143,45 @@ def test_no_wait_is_implied_by_an_earlier_one(batch: GraphBatch, processors: int
 def test_one_processor_waits_for_nobody(batch: GraphBatch) -> None:
     scripts, _ = assembled(batch, "frontier", 1)
     assert all(i.wait == NONE and i.signal == NONE for i in decode(scripts.words[0]))
+
+
+@given(graph_batches(), POLICIES, st.sampled_from([1, 3, 16]))
+def test_the_next_tile_runs_before_the_next_segment(
+    batch: GraphBatch, policy: str, tile: int
+) -> None:
+    scripts, (table, *_) = assembled(batch, policy, 2, tile)
+    script = [i for i in decode(scripts.words[0]) if SHAPE.stage[i.program] == Stage.PATH]
+    place = {(i.first, i.segment): k for k, i in enumerate(script)}
+    for p, n, lo, *_ in table.tolist():
+        if p != 1:
+            continue
+        firsts = list(range(lo, lo + n, tile))
+        for s in range(3):
+            assert all((first, s) in place for first in firsts)
+            for this, following in pairwise(firsts):
+                assert s == 2 or place[following, s] < place[this, s + 1]
+
+
+@given(st.lists(st.integers(1, 9), min_size=1, max_size=30), st.sampled_from([2, 3, 5]))
+def test_launches_split_by_rows_even_out(sizes: list[int], processors: int) -> None:
+    starts = np.cumsum([0, *sizes])
+    pairs = zip(sizes, starts, strict=False)
+    launches = np.array([[0, n, lo, 0, 0, 0] for n, lo in pairs], np.int64)
+    edge_ptr = np.zeros(starts[-1] + 1, np.int32)
+    scripts = assemble(SHAPE, launches, edge_ptr, np.zeros(0, np.int32), processors)
+    rows = scripts.words[:, :, ROWS].sum(axis=1)
+    assert rows.sum() == starts[-1]
+    assert rows.max() - rows.min() <= 1
+
+
+def test_rows_with_more_edges_count_for_more() -> None:
+    edge_ptr = np.concatenate([np.arange(0, 80, 8), np.full(80, 80)]).astype(np.int32)
+    table = np.array([[0, 89, 0, 0, 80, 0]], np.int64)  # nine rows of eight edges, then none
+    children = np.full(80, -1, np.int32)
+    first, second = assemble(SHAPE, table, edge_ptr, children, 2).words[:, 0]
+    work = [i[ROWS] + 0.5 * i[EDGES] for i in (first, second)]
+    assert first[EDGES] > 0
+    assert abs(work[0] - work[1]) <= 5.0
 
 
 @given(graph_batches(), POLICIES)

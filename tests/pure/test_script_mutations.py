@@ -23,6 +23,7 @@ from vertexrt.script.isa import (
     ROWS,
     SEGMENT,
     SIGNAL,
+    TEMPORARY,
     THRESHOLD,
     WAIT,
 )
@@ -45,6 +46,10 @@ SHAPE = Shape(
         [Split.ROWS, Split.UNITS, Split.UNITS, Split.UNITS, Split.ROWS, Split.SUMS], np.int64
     ),
     gathers=np.array([False, False, True, False]),
+    tiled=np.array([False, True, True, False]),
+    row_cost=np.ones(6),
+    edge_cost=np.array([0.0] * 6),
+    scratch=np.array([[1, 0, 0], [0, 0, 0], [2, 1, 3], [1, 0, 0]], np.int64),
 )
 TABLE = np.array(
     [
@@ -155,6 +160,60 @@ MUTATIONS: dict[str, tuple[Change, str, str]] = {
     ),
     "wrong program for a row": (put(0, LEAVES, PROGRAM, 0), "0, instruction", "tiles"),
 }
+
+
+# Tiles of one row. Instructions: 0 eager; 1..4 leaves; 5, 6 inner and 7, 8 after their exchange;
+# 9, 10 root; 11, 12 lazy.
+FIRST_TILE, SECOND_TILE, FIRST_EXCHANGED, SECOND_EXCHANGED = 5, 6, 7, 8
+
+TILE_MUTATIONS: dict[str, tuple[Change, str, str]] = {
+    "wait for the exchange of another tile": (
+        put(1, SECOND_EXCHANGED, WAIT, FIRST_TILE),
+        "1, instruction 8",
+        "segment before",
+    ),
+    "wait for a tile without its children": (put(0, SECOND_TILE, WAIT, 3), "0, in.* 6", "children"),
+    "wait for a tile too early": (put(1, FIRST_TILE, WAIT, 1), "1, instruction 5", "children"),
+    "dropped wait of one tile": (drop_wait(0, FIRST_EXCHANGED), "0, in.* 7", "segment before"),
+    "overlapping tiles": (
+        both(put(0, SECOND_TILE, FIRST, 4), put(0, SECOND_TILE, FIRST_EDGE, 0)),
+        "0, instruction",
+        "row 4 is in 2 tiles",
+    ),
+    "tiles that overlap by a row": (add(1, 2, ROWS, 1), "1, instruction", "row 2 is in 2 tiles"),
+    "missing tile": (put(0, 4, ROWS, 0), "0, instruction", "row 3 is in 0 tiles"),
+    "segments of two tiles exchanged": (
+        swap(0, SECOND_TILE, FIRST_EXCHANGED, slice(0, WAIT)),
+        "0, instruction",
+        "",
+    ),
+    "temporaries of a tile under way": (
+        both(put(0, SECOND_TILE, TEMPORARY, 0), put(0, SECOND_EXCHANGED, TEMPORARY, 0)),
+        "0, instruction 6",
+        "temporaries of the tile at row 4",
+    ),
+    "temporaries that overlap": (
+        both(add(0, SECOND_TILE, TEMPORARY, -16), add(0, SECOND_EXCHANGED, TEMPORARY, -16)),
+        "0, instruction 6",
+        "temporaries of the tile at row 4",
+    ),
+    "temporaries left elsewhere": (put(1, SECOND_EXCHANGED, TEMPORARY, 0), "1, in.* 8", "start at"),
+    "temporaries out of bounds": (add(1, FIRST_TILE, TEMPORARY, 999), "1, in.* 5", "elements"),
+}
+
+
+@pytest.mark.parametrize("name", TILE_MUTATIONS)
+def test_each_kind_of_wrong_tile_is_caught(name: str) -> None:
+    change, where, text = TILE_MUTATIONS[name]
+    good = assemble(SHAPE, TABLE, EDGE_PTR, CHILD_ROW, PARTS, tile=1)
+    check(good)
+    words = good.words.copy()
+    change(words)
+    with pytest.raises(PlanError) as caught:
+        check(replace(good, words=words))
+    said = str(caught.value)
+    assert re.match(rf"\[script\] processor {where}", said), said
+    assert text in said
 
 
 @pytest.mark.parametrize("name", MUTATIONS)

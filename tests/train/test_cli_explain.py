@@ -55,7 +55,7 @@ def test_statistics_agree_with_the_script() -> None:
     assert f"Script of processor 0, the first 16 of {count} instructions" in text
     script = text.partition(f"of {count} instructions\n")[2].splitlines()
     assert len(script) == explain_scripts.HEAD
-    assert script[0] == "    0 eager[0].0 rows 0..29 signal c0"
+    assert script[0] == "    0 eager[0].0 rows 0..30 signal c0"
 
 
 def test_partition_is_for_the_processors_of_a_group() -> None:

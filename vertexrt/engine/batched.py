@@ -200,9 +200,15 @@ def make_jobs(
         timeline: gets the times of all instructions, where there are processors.
     """
     s, ready = run.schedule, run.variant.ready()
-    processors = run.configuration.processors
-    scratch = -(-(run.plan.total - run.plan.temporary) // 16) * 16
-    data = worker.take(run.plan.total + processors * scratch, run.zero_elements)
+    table, group = run.table[part], ready.processors
+    processors, scripts, scratch = run.configuration.processors, None, 0
+    if group is not None:
+        assert ready.shape is not None
+        tile = run.configuration.tile
+        scripts = assemble(ready.shape, table, s.edge_ptr, s.child_row, processors, tile)
+        scratch = -(-scripts.temporary // 16) * 16
+    elements = max(run.plan.total, run.plan.temporary + processors * scratch)
+    data = worker.take(elements, run.zero_elements)
     buffers = Buffers(
         arena=data,
         base=run.plan.base,
@@ -226,13 +232,9 @@ def make_jobs(
         loss_scale=loss_scale,
         random_seed=random_seed,
     )
-    table = run.table[part]
-    group = ready.processors
-    if group is None:
+    if group is None or scripts is None or ready.shape is None:
         assert ready.executable is not None
         return Jobs(data, (partial(ready.executable.run, table, buffers),), lambda: None)
-    assert ready.shape is not None
-    scripts = assemble(ready.shape, table, s.edge_ptr, s.child_row, processors)
     if config().check:
         verify_scripts(scripts, ready.shape, table, s.edge_ptr, s.child_row, run.rows)
     counters = group.new_counters(scripts.counters)

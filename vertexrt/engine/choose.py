@@ -1,4 +1,4 @@
-"""Choose how a minibatch runs: batched or persistent, in how many groups of how many processors.
+"""Choose how a minibatch runs: batched or persistent, groups, processors and rows of a tile.
 
 An analytic model ranks the configurations (GRNN, EuroSys 2019, section 7, does so for GPUs); the
 best few are timed on the first minibatches of their size (VPPS, MICRO 2018, section III-A); the
@@ -39,11 +39,13 @@ class Configuration:
         persistent: scripts for processors, instead of the batched engine.
         groups: shares of the batch, each with its own memory.
         processors: of a group, which share each task.
+        tile: most rows that an instruction of the path works on; 0 for whole tasks.
     """
 
     persistent: bool
     groups: int
     processors: int = 1
+    tile: int = 0
 
     @property
     def threads(self) -> int:
@@ -53,7 +55,8 @@ class Configuration:
     def __str__(self) -> str:
         if not self.persistent:
             return f"batched, {self.groups} worker{'s' if self.groups > 1 else ''}"
-        return f"persistent, {self.groups} x {self.processors} processors"
+        tiles = f", tiles of {self.tile} rows" if self.tile else ""
+        return f"persistent, {self.groups} x {self.processors} processors{tiles}"
 
 
 def configurations(threads: int) -> list[Configuration]:

@@ -10,12 +10,12 @@ import numpy as np
 
 from vertexrt.engine.batched import Run
 from vertexrt.ir.passes.fuse import Group, is_free
-from vertexrt.ir.passes.segment import WHOLE_ROW, Segment, SegmentedTask, Split, segment_tasks
+from vertexrt.ir.passes.segment import PATH, WHOLE_ROW, Segment, SegmentedTask, Split, segment_tasks
 from vertexrt.ir.pretty import STAGE_WORD
 from vertexrt.ir.program import Node, Stage
-from vertexrt.script.assemble import assemble
+from vertexrt.script.assemble import Scripts, Shape, assemble
 from vertexrt.script.budget import core
-from vertexrt.script.isa import NONE, PROGRAM, ROWS, SEGMENT, WAIT, disassemble
+from vertexrt.script.isa import EDGES, NONE, PROGRAM, ROWS, SEGMENT, WAIT, disassemble
 from vertexrt.script.partition import make_partition
 from vertexrt.script.partition_text import format_partition
 
@@ -39,7 +39,9 @@ def explain_scripts(run: Run, itemsize: int) -> str:
     assert shape is not None, f"{run.configuration} has no scripts"
     tasks = segment_tasks(variant.tasks, alone=variant.processors == 1)
     s = run.schedule
-    words = assemble(shape, run.table, s.edge_ptr, s.child_row, processors).words
+    tile = run.configuration.tile
+    scripts = assemble(shape, run.table, s.edge_ptr, s.child_row, processors, tile)
+    words = scripts.words
     names = [f"{STAGE_WORD[t.task.stage]}[{k}]" for k, t in enumerate(tasks)]
     lines = [f"Segments of the task programs, {run.configuration}"]
     for name, task in zip(names, tasks, strict=True):
@@ -50,7 +52,7 @@ def explain_scripts(run: Run, itemsize: int) -> str:
         "  (this engine keeps to the rows of the weights; gradients it makes after the path)"
     )
     lines += ["", "Scripts of a group: what one processor does"]
-    lines += ["  " + line for line in _statistics(tasks, words)]
+    lines += ["  " + line for line in _statistics(shape, run.table, scripts)]
     count = words.shape[1]
     lines += ["", f"Script of processor 0, the first {min(HEAD, count)} of {count} instructions"]
     lines.append(disassemble(words[0, :HEAD], names))
@@ -135,22 +137,32 @@ def _values(nodes: Sequence[Node], positions: list[int]) -> str:
 # Scripts.
 
 
-def _statistics(tasks: list[SegmentedTask], words: Array) -> list[str]:
-    mine = words[0]
+def _statistics(shape: Shape, table: Array, scripts: Scripts) -> list[str]:
+    words, mine = scripts.words, scripts.words[0]
     total, waits = len(mine), int((mine[:, WAIT] != NONE).sum())
-    lines = [f"instructions: {total}; waits: {waits}"]
-    stage_of = np.array([int(t.task.stage) for t in tasks])[mine[:, PROGRAM]]
+    segment = shape.segment_ptr[words[:, :, PROGRAM]] + words[:, :, SEGMENT]
+    seconds = words[:, :, ROWS] * shape.row_cost[segment]
+    seconds += words[:, :, EDGES] * shape.edge_cost[segment]
+    lines = [
+        f"instructions: {total}; waits: {waits}; "
+        f"elements of temporaries of a processor: {scripts.temporary}"
+    ]
+    stage_of, launched = shape.stage[mine[:, PROGRAM]], shape.stage[table[:, PROGRAM]]
     for stage in Stage:
         chosen = stage_of == stage
         if not chosen.any():
             continue
-        part = mine[chosen]
-        starts = int((part[:, SEGMENT] == 0).sum())
+        part, tasks = mine[chosen], int((launched == stage).sum())
+        tiles = int((part[:, SEGMENT] == 0).sum())
         waited = int((part[:, WAIT] != NONE).sum())
         rows = words[:, chosen, ROWS]
         quartiles = np.percentile(rows, [0, 50, 100]).astype(int).tolist()
+        in_tiles = f"{tiles} tiles, " if tiles > tasks else ""
         lines.append(
-            f"  {STAGE_WORD[stage]}: {starts} tasks, {len(part)} instructions, "
-            f"{waited / starts:.2f} exchanges a task; rows a tile (min, median, max): {quartiles}"
+            f"  {STAGE_WORD[stage]}: {tasks} tasks, {in_tiles}{len(part)} instructions, "
+            f"{waited / tasks:.2f} exchanges a task; rows a tile (min, median, max): {quartiles}"
         )
+        if len(words) > 1 and stage not in PATH:
+            loads = seconds[:, chosen].sum(axis=1)
+            lines[-1] += f"; the most work of a processor: {loads.max() / loads.mean():.2f} of mean"
     return lines

@@ -219,11 +219,9 @@ def _make_ready(variant: Variant) -> Ready:
         for task in tasks:
             for key, size, edges, _ in tensor_uses(task):
                 table.use(key, max(size, 1), edges, task.stage)
-        processors, shape = (
-            variant.backend.load_segments(segmented, variant.binding),
-            shape_of(segmented),
-        )
+        processors = variant.backend.load_segments(segmented, variant.binding)
         scratch = processors.scratch
+        shape = shape_of(segmented, scratch)
     else:
         executable = variant.backend.load(tasks, variant.binding)
         scratch = executable.scratch

@@ -1,14 +1,20 @@
 """Assemble scripts: from the launch table of a minibatch to one script for each processor.
 
-All processors of a group run the same tiles in the same order, each its own part. Since a
-processor works in order, waiting for the last of several tiles means waiting for all of them, so
-that one wait an instruction is enough: for the latest tile that made a child (forward), for the
-exchange inside the tile, or for the stage before. A wait that an earlier one of the same script
-implies is left out.
+All processors of a group run the same tiles in the same order. On the path each has its own units
+of every tile, before and after it its own rows. Since a processor works in order, waiting for the
+last of several tiles means waiting for all of them, so that one wait an instruction is enough: for
+the latest tile that made a child (forward), for the exchange inside the tile, or for the stage
+before. A wait that an earlier one of the same script implies is left out.
+
+A task may be cut in tiles. Segment s of a tile then runs before segment s + 1 of the tile before
+it, so that a processor works while the others finish what it is to receive. The temporaries of the
+tiles that are under way at once lie apart. Tasks that sum over rows stay whole: parts would change
+the order of additions; so do the stages beside the path, where nobody waits inside a task.
 """
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -16,14 +22,19 @@ import numpy as np
 import numpy.typing as npt
 from numba import njit
 
-from vertexrt.ir.passes.segment import SegmentedTask, Split
+from vertexrt.ir.passes.fuse import Group
+from vertexrt.ir.passes.segment import PATH as PATH_STAGES
+from vertexrt.ir.passes.segment import SUMS, SegmentedTask, Split
 from vertexrt.ir.program import Stage
+from vertexrt.script.cost import cost_of
 from vertexrt.script.isa import WORDS
 
 Array = np.ndarray[Any, Any]
 
 BY_ROWS = int(Split.ROWS)
 PATH = int(Stage.PATH)
+PATH_BACKWARD = int(Stage.PATH_BACKWARD)
+PAD = 16  # rows and edges of a temporary are rounded up, as `Executable.scratch` says
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,35 +43,69 @@ class Shape:
 
     Attributes:
         stage: [programs]; segment_ptr: [programs + 1]; split: [segments]; gathers: [programs].
+        tiled: [programs] on the path, without sums over rows.
+        row_cost, edge_cost: [segments] seconds that a row and an edge take.
+        scratch: [programs, 3] elements of temporaries for each row, for each edge, and once.
     """
 
     stage: npt.NDArray[np.int64]
     segment_ptr: npt.NDArray[np.int64]
     split: npt.NDArray[np.int64]
     gathers: npt.NDArray[np.bool_]
+    tiled: npt.NDArray[np.bool_]
+    row_cost: npt.NDArray[np.float64]
+    edge_cost: npt.NDArray[np.float64]
+    scratch: npt.NDArray[np.int64]
 
 
 @dataclass(frozen=True, slots=True)
 class Scripts:
-    """Scripts of a group: [processors, instructions, WORDS], and how many counters they use."""
+    """Scripts of a group: [processors, instructions, WORDS].
+
+    Attributes:
+        counters: how many they use.
+        temporary: elements of temporaries that each processor needs.
+    """
 
     words: npt.NDArray[np.int64]
     counters: int
+    temporary: int
 
 
-def shape_of(tasks: list[SegmentedTask]) -> Shape:
-    """Collect what the assembler needs, once per compiled function."""
+def shape_of(tasks: list[SegmentedTask], scratch: Sequence[tuple[int, int, int]]) -> Shape:
+    """Collect what the assembler needs, once per compiled function.
+
+    Args:
+        scratch: of the backend, see `Executable`.
+    """
     counts = [len(t.segments) for t in tasks]
+    costs = [cost_of(t, s) for t in tasks for s in t.segments]
     return Shape(
         np.array([int(t.task.stage) for t in tasks], np.int64),
         np.cumsum([0, *counts]).astype(np.int64),
         np.array([int(s.split) for t in tasks for s in t.segments], np.int64),
         np.array([t.gathers for t in tasks], np.bool_),
+        np.array([t.task.stage in PATH_STAGES and not _sums(t) for t in tasks], np.bool_),
+        np.array([c.row for c in costs], np.float64),
+        np.array([c.edge for c in costs], np.float64),
+        np.array(scratch, np.int64).reshape(-1, 3),
     )
 
 
+def _sums(task: SegmentedTask) -> bool:
+    nodes = task.task.program.nodes
+    steps = (step for segment in task.segments for step in segment.steps)
+    members = (k for s in steps for k in (s.nodes if isinstance(s, Group) else (s.node,)))
+    return any(nodes[k].op in SUMS for k in members)
+
+
 def assemble(
-    shape: Shape, table: Array, edge_ptr: Array, child_row: Array, processors: int
+    shape: Shape,
+    table: Array,
+    edge_ptr: Array,
+    child_row: Array,
+    processors: int,
+    tile: int = 0,
 ) -> Scripts:
     """Write the scripts of one group for one minibatch.
 
@@ -69,18 +114,24 @@ def assemble(
         table: launches in order, as `kernels.layout` describes.
         edge_ptr, child_row: of the schedule.
         processors: of the group.
+        tile: most rows of a tile; 0 for whole tasks.
     """
-    words, counters = _assemble(
+    words, counters, temporary = _assemble(
         shape.stage,
         shape.segment_ptr,
         shape.split,
         shape.gathers,
+        shape.tiled,
+        shape.row_cost,
+        shape.edge_cost,
+        shape.scratch,
         table,
         edge_ptr,
         child_row,
         processors,
+        tile,
     )
-    return Scripts(words, int(counters))
+    return Scripts(words, int(counters), int(temporary))
 
 
 @njit(cache=True, nogil=True)
@@ -89,60 +140,199 @@ def _assemble(
     segment_ptr: Array,
     split: Array,
     gathers: Array,
+    tiled: Array,
+    row_cost: Array,
+    edge_cost: Array,
+    scratch: Array,
     table: Array,
     edge_ptr: Array,
     child_row: Array,
     processors: int,
-) -> tuple[Array, int]:
+    tile: int,
+) -> tuple[Array, int, int]:
     launches = len(table)
-    total = 0
+    total, most_tiles = 0, 1
     for t in range(launches):
-        p = table[t, 0]
-        total += segment_ptr[p + 1] - segment_ptr[p]
+        p, n = table[t, 0], table[t, 1]
+        tiles = -(-n // tile) if tile > 0 and tiled[p] else 1
+        most_tiles = max(most_tiles, tiles)
+        total += (segment_ptr[p + 1] - segment_ptr[p]) * tiles
     words = np.empty((processors, total, WORDS), np.int64)
-    last = np.empty(launches, np.int64)  # counter of each launch's last segment
-    launch_of_row = np.full(len(edge_ptr) - 1, -1, np.int64)
-    at, waited, before, now = 0, -1, -1, -1
-    for t in range(launches):
-        p, n, lo, listed, m, elo = table[t]
-        if stage[p] != now:
-            now = stage[p]
-            before = last[t - 1] if t > 0 else -1  # all of the earlier stages
-        need = before
-        if now == PATH:
-            if gathers[p]:
-                for e in range(elo, elo + m):
-                    if child_row[e] >= 0:
-                        need = max(need, last[launch_of_row[child_row[e]]])
-            for r in range(lo, lo + n):
-                launch_of_row[r] = t
-        for s in range(segment_ptr[p + 1] - segment_ptr[p]):
-            if s > 0:
-                need = at - 1
-            wait = need if processors > 1 and need > waited else -1
-            waited = max(waited, need)
-            by_rows = split[segment_ptr[p] + s] == BY_ROWS
-            for r in range(processors):
-                first, rows, entry, edges, first_edge = lo, n, listed, m, elo
-                if by_rows:
-                    start, end = n * r // processors, n * (r + 1) // processors
-                    rows = end - start
-                    if lo >= 0:
-                        first = lo + start
-                        first_edge = edge_ptr[first]
-                        edges = edge_ptr[lo + end] - first_edge
+    made = np.full(len(edge_ptr) - 1, -1, np.int64)  # last instruction on each row of the path
+    done = np.empty(max(most_tiles, launches), np.int64)  # last one of each tile, or launch
+    loads = np.empty(processors, np.float64)
+    cuts = np.empty(processors + 1, np.int64)
+    at, waited, temporary = 0, -1, 0
+    begin, end = 0, 0
+    while begin < launches:
+        now = stage[table[begin, 0]]
+        before = at - 1  # all of the earlier stages
+        segments = 0
+        while end < launches and stage[table[end, 0]] == now:
+            p = table[end, 0]
+            segments = max(segments, segment_ptr[p + 1] - segment_ptr[p])
+            end += 1
+
+        if now in (PATH, PATH_BACKWARD):
+            for t in range(begin, end):
+                p, n, lo, listed, m, elo = table[t]
+                segments = segment_ptr[p + 1] - segment_ptr[p]
+                width = min(tile, n) if tile > 0 and tiled[p] else n
+                tiles = -(-n // width) if n > 0 else 1
+                apart = 0  # elements between the temporaries of tiles under way
+                if tiles > 1 and segments > 1:
+                    widest = 0
+                    for k in range(tiles):
+                        first = lo + k * width
+                        stop = min(first + width, lo + n)
+                        widest = max(widest, int(edge_ptr[stop]) - int(edge_ptr[first]))
+                    apart = -(-_elements(scratch[p], width, widest) // PAD) * PAD
+                for diagonal in range(tiles + segments - 1):
+                    for s in range(max(0, diagonal - tiles + 1), min(segments - 1, diagonal) + 1):
+                        k = diagonal - s
+                        first, rows, first_edge, edges = lo, n, elo, m
+                        if tiles > 1:
+                            first = lo + k * width
+                            rows = min(width, n - k * width)
+                            first_edge = int(edge_ptr[first])
+                            edges = int(edge_ptr[first + rows]) - first_edge
+                        need = before
+                        if s > 0:
+                            need = done[k]
+                        elif now == PATH and gathers[p] and processors > 1:
+                            for e in range(first_edge, first_edge + edges):
+                                if child_row[e] >= 0:
+                                    need = max(need, made[child_row[e]])
+                        wait = need if processors > 1 and need > waited else -1
+                        waited = max(waited, need)
+                        place = (k % segments) * apart
+                        for r in range(processors):
+                            _write(words[r, at], p, s, rows, first, listed, edges, first_edge)
+                            _order(words[r, at], wait, at, processors, place)
+                        temporary = max(temporary, place + _elements(scratch[p], rows, edges))
+                        done[k] = at
+                        if now == PATH and s == segments - 1:
+                            for row in range(first, first + rows):
+                                made[row] = at
+                        at += 1
+        else:
+            # What is split by rows comes first, so that loads even out over all of it.
+            loads[:] = 0.0
+            for s in range(segments):
+                for t in range(begin, end):
+                    p, n, lo, listed, m, elo = table[t]
+                    c = segment_ptr[p] + s
+                    if c >= segment_ptr[p + 1]:
+                        continue
+                    need = done[t] if s > 0 else before
+                    wait = need if processors > 1 and need > waited else -1
+                    waited = max(waited, need)
+                    by_rows = split[c] == BY_ROWS
+                    if by_rows:
+                        _cut(cuts, loads, n, lo, row_cost[c], edge_cost[c], edge_ptr)
+                    for r in range(processors):
+                        first, rows, entry, edges, first_edge = lo, n, listed, m, elo
+                        if by_rows:
+                            rows = cuts[r + 1] - cuts[r]
+                            if lo >= 0:
+                                first = lo + cuts[r]
+                                first_edge = int(edge_ptr[first])
+                                edges = int(edge_ptr[first + rows]) - first_edge
+                            else:
+                                entry = listed + cuts[r]
+                        _write(words[r, at], p, s, rows, first, entry, edges, first_edge)
+                        _order(words[r, at], wait, at, processors, 0)
+                        temporary = max(temporary, _elements(scratch[p], rows, edges))
+                    done[t] = at
+                    at += 1
+        begin = end
+    return words, at, temporary
+
+
+@njit(cache=True, nogil=True, inline="always")
+def _write(
+    word: Array,
+    program: int,
+    segment: int,
+    rows: int,
+    first: int,
+    listed: int,
+    edges: int,
+    first_edge: int,
+) -> None:
+    word[0] = program
+    word[1] = segment
+    word[2] = rows
+    word[3] = first
+    word[4] = listed
+    word[5] = edges
+    word[6] = first_edge
+
+
+@njit(cache=True, nogil=True, inline="always")
+def _order(word: Array, wait: int, at: int, processors: int, temporary: int) -> None:
+    word[7] = wait
+    word[8] = processors if wait >= 0 else 0
+    word[9] = at if processors > 1 else -1
+    word[10] = temporary
+
+
+@njit(cache=True, nogil=True)
+def _elements(scratch: Array, rows: int, edges: int) -> int:
+    """Return the elements of temporaries of an instruction."""
+    by_row = scratch[0] * (-(-rows // PAD) * PAD)
+    by_edge = scratch[1] * (-(-edges // PAD) * PAD)
+    return int(by_row + by_edge + scratch[2])
+
+
+@njit(cache=True, nogil=True)
+def _cut(
+    cuts: Array,
+    loads: Array,
+    n: int,
+    lo: int,
+    row_cost: float,
+    edge_cost: float,
+    edge_ptr: Array,
+) -> None:
+    """Give each processor rows of a launch, so that the loads so far even out.
+
+    Args:
+        cuts: gets the first row of each, counted from that of the launch, and the number of rows.
+        loads: seconds of each processor so far; get those of the launch added.
+        lo: first row, negative where the rows are listed (which then have no edges).
+    """
+    processors = len(loads)
+    uses_edges = lo >= 0 and edge_cost > 0.0
+    left, open_loads = n * row_cost, 0.0
+    if uses_edges:
+        left += (edge_ptr[lo + n] - edge_ptr[lo]) * edge_cost
+    for r in range(processors):
+        open_loads += loads[r]
+    start = 0
+    for r in range(processors):
+        cuts[r] = start
+        share = (left + open_loads) / (processors - r) - loads[r]
+        rows = n - start
+        if r < processors - 1:
+            if uses_edges:  # the first row that goes beyond the share
+                low, high = 0, n - start
+                while low < high:
+                    middle = (low + high) // 2
+                    edges = edge_ptr[lo + start + middle + 1] - edge_ptr[lo + start]
+                    # half of the last row: the nearer cut
+                    if (middle + 0.5) * row_cost + edges * edge_cost <= share:
+                        low = middle + 1
                     else:
-                        entry = listed + start
-                words[r, at, 0] = p
-                words[r, at, 1] = s
-                words[r, at, 2] = rows
-                words[r, at, 3] = first
-                words[r, at, 4] = entry
-                words[r, at, 5] = edges
-                words[r, at, 6] = first_edge
-                words[r, at, 7] = wait
-                words[r, at, 8] = processors if wait >= 0 else 0
-                words[r, at, 9] = at if processors > 1 else -1
-            at += 1
-        last[t] = at - 1
-    return words, at
+                        high = middle
+                rows = low
+            else:
+                rows = min(max(int(share / row_cost + 0.5), 0), n - start)
+        seconds = rows * row_cost
+        if uses_edges:
+            seconds += (edge_ptr[lo + start + rows] - edge_ptr[lo + start]) * edge_cost
+        open_loads -= loads[r]
+        left -= seconds
+        loads[r] += seconds
+        start += rows
+    cuts[processors] = n

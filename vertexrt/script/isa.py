@@ -31,6 +31,8 @@ class Instruction:
         edges: edges of the tile; first_edge: the first of them.
         wait: counter to wait for, or NONE; threshold: what it must have reached.
         signal: counter to add one to when done, or NONE.
+        temporary: element at which the tile's temporaries start, from those of the processor: what
+            a segment leaves for the next one of its tile lies apart from tiles in between.
     """
 
     program: int
@@ -43,11 +45,14 @@ class Instruction:
     wait: int
     threshold: int
     signal: int
+    temporary: int = 0
 
 
 FIELDS = tuple(field.name for field in fields(Instruction))
 WORDS = len(FIELDS)
-PROGRAM, SEGMENT, ROWS, FIRST, LISTED, EDGES, FIRST_EDGE, WAIT, THRESHOLD, SIGNAL = range(WORDS)
+PROGRAM, SEGMENT, ROWS, FIRST, LISTED, EDGES, FIRST_EDGE, WAIT, THRESHOLD, SIGNAL, TEMPORARY = (
+    range(WORDS)
+)
 
 Script = npt.NDArray[np.int64]  # [instructions, WORDS]
 
@@ -75,7 +80,8 @@ def describe(i: Instruction, names: list[str] | None = None) -> str:
     edges = f" edges {i.first_edge}..{i.first_edge + i.edges - 1}" if i.edges else ""
     wait = f" wait c{i.wait} >= {i.threshold}" if i.wait != NONE else ""
     signal = f" signal c{i.signal}" if i.signal != NONE else ""
-    return f"{name}.{i.segment} {rows}{edges}{wait}{signal}"
+    temporary = f" temporary {i.temporary}" if i.temporary else ""
+    return f"{name}.{i.segment} {rows}{edges}{temporary}{wait}{signal}"
 
 
 def disassemble(script: Script, names: list[str] | None = None) -> str:

@@ -16,7 +16,7 @@ from vertexrt.errors import PlanError, message
 from vertexrt.ir.passes.fuse import Group
 from vertexrt.ir.passes.segment import SegmentedTask, Split
 from vertexrt.ir.program import Stage
-from vertexrt.script.assemble import Scripts, Shape
+from vertexrt.script.assemble import PAD, Scripts, Shape
 from vertexrt.script.isa import (
     EDGES,
     FIRST,
@@ -27,6 +27,7 @@ from vertexrt.script.isa import (
     ROWS,
     SEGMENT,
     SIGNAL,
+    TEMPORARY,
     THRESHOLD,
     WAIT,
     decode,
@@ -66,6 +67,7 @@ def verify_scripts(
     check.stages()
     check.segments()
     check.children()
+    check.temporaries()
 
 
 def verify_sums(tasks: Sequence[SegmentedTask]) -> None:
@@ -116,7 +118,7 @@ class _Verifier:
         rows: Array,
         names: list[str] | None,
     ) -> None:
-        self.words, self.counters = scripts.words, scripts.counters
+        self.scripts, self.words, self.counters = scripts, scripts.words, scripts.counters
         self.shape, self.edge_ptr, self.child_row = shape, edge_ptr, child_row
         self.rows, self.names = rows, names
         self.parts, self.length = self.words.shape[:2]
@@ -337,3 +339,30 @@ class _Verifier:
             children = children[children >= 0]
             if len(children):
                 self._known(part, at, done[:, children].max(axis=1), "the tiles of its children")
+
+    def temporaries(self) -> None:
+        """Check that what a tile leaves for its next segment is still there when that runs."""
+        for part in range(self.parts):
+            open_tiles: dict[tuple[int, int], tuple[int, int]] = {}  # program, first row: extent
+            for at in range(self.length):
+                w = self.words[part, at]
+                p, start = int(w[PROGRAM]), int(w[TEMPORARY])
+                by_row, by_edge, once = self.shape.scratch[p]
+                end = start + once
+                end += by_row * (-(-w[ROWS] // PAD) * PAD) + by_edge * (-(-w[EDGES] // PAD) * PAD)
+                if not 0 <= start <= end <= self.scripts.temporary:
+                    got = f"temporaries {start}..{end - 1}"
+                    self.fail(part, at, got, f"{self.scripts.temporary} elements")
+                if self.stage[part, at] not in PATH_STAGES:
+                    continue
+                tile = (p, int(w[FIRST]))
+                left = open_tiles.pop(tile, (start, end))
+                if w[SEGMENT] and left != (start, end):
+                    got = f"its temporaries start at {start}"
+                    self.fail(part, at, got, f"{left[0]}, where the segment before left them")
+                for other, (first, stop) in open_tiles.items():
+                    if start < stop and first < end:
+                        got = f"writes over temporaries of the tile at row {other[1]}"
+                        self.fail(part, at, got, "tiles under way at once lie apart")
+                if w[SEGMENT] < self.shape.segment_ptr[p + 1] - self.shape.segment_ptr[p] - 1:
+                    open_tiles[tile] = (start, end)

@@ -126,15 +126,18 @@ def driver_source(names: list[str], timed: bool = False) -> str:
     times = "times, " if timed else ""
     lines += [f"def run(script, counters, part, parts, limit, {times}{shared}):"]
     lines += ["    for t in range(len(script)):"]
-    lines += ["        number, segment, n, lo, at, m, elo, wait, threshold, done = script[t]"]
+    lines += [
+        "        number, segment, n, lo, at, m, elo, wait, threshold, done, apart = script[t]"
+    ]
     lines += ["        times[t, 0] = cycles()"] if timed else []
     lines += ["        if wait >= 0 and not wait_for(counters, wait, threshold, limit):"]
     lines += ["            fail(counters, part, t, wait)"]
     lines += ["            return"]
     lines += ["        times[t, 1] = cycles()"] if timed else []
+    own = shared.replace(" tmp,", " tmp + apart,")  # temporaries of this tile
     for k in range(len(names)):
         lines.append(f"        {'el' if k else ''}if number == {k}:")
-        call = f"task{k}(segment, part, parts, n, lo, at, m, elo, {shared})"
+        call = f"task{k}(segment, part, parts, n, lo, at, m, elo, {own})"
         lines.append(f"            {call}")
     lines += ["        times[t, 2] = cycles()"] if timed else []
     lines += ["        if done >= 0:", "            signal(counters, done)"]

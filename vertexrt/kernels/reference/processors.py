@@ -38,6 +38,7 @@ from vertexrt.kernels.layout import (
 from vertexrt.kernels.reference.ops import FUNCTIONS, Frame, child_rows
 from vertexrt.script.isa import NONE, Instruction, decode, describe
 
+Tile = tuple[int, ...]  # program, first row, first entry of the list, rows
 EVERYTHING_BEFORE = -1  # who wrote what was in memory before the run
 
 
@@ -89,7 +90,7 @@ class Processor:
     Attributes:
         instruction: the one that it runs or waits at.
         clock: [processors] how many instructions of each are known to be done.
-        tile, values: what it has of the tile in hand.
+        kept: by where their temporaries start, the tiles under way and what it has of each.
     """
 
     number: int
@@ -97,8 +98,12 @@ class Processor:
     names: list[str]
     clock: Array
     instruction: int = 0
-    tile: tuple[int, ...] = ()
-    values: dict[int, Array] = field(default_factory=dict)
+    kept: dict[int, tuple[Tile, dict[int, Array]]] = field(default_factory=dict)
+
+    @property
+    def values(self) -> dict[int, Array]:
+        """Return what it has of the tile in hand."""
+        return self.kept[self.script[self.instruction].temporary][1]
 
     def where(self) -> str:
         """Name processor and instruction, for messages."""
@@ -306,7 +311,7 @@ class ReferenceProcessors:
         self.tasks = tasks
         self.binding = binding
         self.seed = seed
-        self.scratch = [(0, 0, 0)] * len(tasks)
+        self.scratch = [(1, 0, 0)] * len(tasks)  # so that tiles under way are told apart
         self.names = [f"{t.task.stage.name.lower()}.{k}" for k, t in enumerate(tasks)]
         self._lock = threading.Lock()
         self._arrived: dict[int, dict[int, tuple[Array, Array | None]]] = {}
@@ -409,9 +414,20 @@ class ReferenceProcessors:
         buffers: Buffers,
         parts: int,
     ) -> None:
+        plan = self.tasks[step.program]
+        segment = plan.segments[step.segment]
         tile = (step.program, step.first, step.listed, step.rows)
-        if step.segment == 0 or tile != who.tile:
-            who.tile, who.values = tile, {}
+        if step.segment == 0 or who.kept.get(step.temporary, ((), {}))[0] != tile:
+            if step.segment > 0 and segment.split == Split.UNITS:
+                raise DeviceError(
+                    message(
+                        "interpreter",
+                        f"{who.where()} goes on with a tile whose temporaries are gone",
+                        "tiles that are under way at once lie apart",
+                        "report this as a bug; engine='batched' goes on",
+                    )
+                )
+            who.kept[step.temporary] = tile, {}
         rows = (
             np.arange(step.first, step.first + step.rows)
             if step.first >= 0
@@ -422,5 +438,4 @@ class ReferenceProcessors:
         starts = np.cumsum(end - first) - (end - first)
         edges = np.arange(len(owner)) - np.repeat(starts - first, end - first)
         view = View(self.binding, buffers, rows, edges, owner, arena, who)
-        plan = self.tasks[step.program]
-        Evaluator(plan, plan.segments[step.segment], view, gradients, parts).run()
+        Evaluator(plan, segment, view, gradients, parts).run()

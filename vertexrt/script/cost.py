@@ -1,0 +1,73 @@
+"""What an instruction costs, from what its segment does to a row and to an edge.
+
+The constants are declared here and nowhere else: stages that are split by rows are balanced with
+them, graphs are shared out with them, and configurations are ranked with them. They are seconds on
+one core of a 2-core Xeon (float32, hidden size 256); only their ratios matter.
+
+Source: GRNN (EuroSys 2019), section 7, and VPPS (MICRO 2018), section III-A, choose kernels by such
+a model; to balance instructions with it is ours.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from vertexrt.ir.passes.fuse import Group, is_free
+from vertexrt.ir.passes.segment import SUMS, Segment, SegmentedTask
+from vertexrt.ir.program import Domain
+
+MULTIPLY_ADD = 1.3e-11
+ELEMENT = 5e-10  # that an op of a fused loop makes or copies
+WEIGHT = 1e-10  # of a matrix, that a product reads once however few its rows are
+INSTRUCTION = 0.6e-6  # to decode it and to call its products
+EXCHANGE = 1.5e-6  # to signal and to notice, for each processor of the group
+
+
+@dataclass(frozen=True, slots=True)
+class Cost:
+    """Seconds of an instruction: `once + rows * row + edges * edge`."""
+
+    row: float
+    edge: float
+    once: float
+
+    def of(self, rows: float, edges: float = 0.0) -> float:
+        """Return the seconds of an instruction on some rows and edges."""
+        return self.once + rows * self.row + edges * self.edge
+
+
+def cost_of(task: SegmentedTask, segment: Segment) -> Cost:
+    """Add up what one processor alone would take for a segment."""
+    nodes = task.task.program.nodes
+    row, edge, once = ELEMENT, 0.0, INSTRUCTION  # a row costs something, whatever is done to it
+    for step in segment.steps:
+        for k in step.nodes if isinstance(step, Group) else (step.node,):
+            node = nodes[k]
+            inputs = [nodes[i].type for i in node.inputs]
+            seconds = 0.0
+            if node.op == "matmul":
+                times = node.type.shape[0] if len(node.type.shape) > 1 else 1
+                seconds = inputs[0].size * times * MULTIPLY_ADD
+                once += inputs[0].size * WEIGHT
+            elif node.op == "outer":
+                seconds = node.type.size * MULTIPLY_ADD
+                once += node.type.size * WEIGHT
+            elif not is_free(node):
+                made = 1 if node.op in SUMS else node.type.size  # of a sum: what each row adds
+                seconds = max(made, *(t.size for t in inputs if t.domain != Domain.PARAM), 1)
+                seconds *= ELEMENT
+            if Domain.EDGE in (node.type.domain, *(t.domain for t in inputs)):
+                edge += seconds
+            else:
+                row += seconds
+    return Cost(row, edge, once)
+
+
+def level_in_vertices(work: float) -> float:
+    """Return how many vertices a level costs as much as, however narrow it is.
+
+    Args:
+        work: multiplications a vertex, forward and back.
+    """
+    level = 2 * INSTRUCTION + work * WEIGHT
+    return level / (INSTRUCTION + work * MULTIPLY_ADD)
