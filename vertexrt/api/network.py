@@ -7,10 +7,11 @@ import time
 from collections.abc import Collection, Mapping
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 
+from vertexrt.api.optimizer import Optimizer
 from vertexrt.engine.diagnose import find_not_finite
 from vertexrt.engine.explain import explain_batch, explain_function
 from vertexrt.engine.model import (
@@ -26,9 +27,6 @@ from vertexrt.engine.variant import Use
 from vertexrt.errors import CheckpointError, NumericError, PullError, UsageError, message, nearest
 from vertexrt.graph import GraphBatch, Pulled
 from vertexrt.ir.program import Program
-
-if TYPE_CHECKING:
-    from vertexrt.api.optimizer import Optimizer
 
 Array = np.ndarray[Any, Any]
 
@@ -134,16 +132,26 @@ class Network:
         start = time.perf_counter()
         runs = model.prepare(use, batch)
         scale = loss_scale(self._reduction, batch, runs)
-        model.begin_gradients()
+        touched = model.begin_gradients(runs)
+        ending = None
+        if _asks(optimizer):
+            ending = model.ending(runs, touched, optimizer.request(model.store), scale)
         seed = self._next_seed()
-        arenas = model.execute(runs, [slice(None)] * len(runs), loss_scale=scale, random_seed=seed)
-        model.collect_gradients(runs)
-        model.observe(use, batch, runs, time.perf_counter() - start)
-        loss = total_loss(runs, arenas) * scale
+        whole = [slice(None)] * len(runs)
+        arenas = model.execute(runs, whole, loss_scale=scale, random_seed=seed, ending=ending)
+        if ending is None:
+            model.collect_gradients(touched)
+            loss = total_loss(runs, arenas) * scale
+        else:
+            loss = float(ending.found[0]) * scale
         if not math.isfinite(loss):
             raise NumericError(find_not_finite(model, use, batch, loss, scale, seed, len(runs)))
         self.outputs = {name: outputs_of(runs, arenas, name) for name in outputs}
-        optimizer.update(model.store)
+        if ending is None:
+            optimizer.update(model.store)
+        else:
+            optimizer.settle(float(ending.found[1]))
+        model.observe(use, batch, runs, time.perf_counter() - start)
         return loss
 
     def forward(
@@ -228,11 +236,11 @@ class Network:
             part = runs[k].share.vertices
             return tuple(np.ascontiguousarray(whole[n][part]).reshape(-1) for n in whole)
 
-        model.begin_gradients()
+        touched = model.begin_gradients(runs)
         parts = [slice(run.forward_launches, None) for run in runs]
         seed = self._last_seed
         arenas = model.execute(runs, parts, random_seed=seed, seeds=seeds)
-        model.collect_gradients(runs)
+        model.collect_gradients(touched)
         parameters = {n: model.store.gradient(n).copy() for n in model.store.names}
         pulled = {n: _pulled_gradient(batch, runs, arenas, n) for n in sorted(use.pulls)}
         return Gradients(parameters, pulled)
@@ -277,6 +285,11 @@ class Network:
 
     def _zero_seeds(self, use: Use, runs: list[Any]) -> tuple[Array, ...]:
         return tuple(np.zeros(1, self._model.store.dtype) for _ in use.seeds)
+
+
+def _asks(optimizer: Optimizer) -> bool:
+    """Tell whether an optimizer leaves the update to us; it may have one of its own."""
+    return getattr(type(optimizer), "update", None) is Optimizer.update
 
 
 def _pulled_gradient(batch: GraphBatch, runs: list[Any], arenas: list[Array], name: str) -> Array:

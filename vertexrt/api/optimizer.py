@@ -12,10 +12,11 @@ import numpy as np
 import numpy.typing as npt
 
 from vertexrt.engine.parameters import FloatArray, ParameterStore
-from vertexrt.engine.update import Rule, apply_rule, gradient_norm
+from vertexrt.engine.update import Rule, Update, apply_update
 from vertexrt.errors import CheckpointError, NumericError, UsageError, message
 
 STEPS = "steps"  # name of the step count in an optimizer's state
+NO_MOMENTS: FloatArray = np.zeros((0, 0))
 
 
 class Optimizer:
@@ -38,7 +39,7 @@ class Optimizer:
         self.clip_norm = clip_norm
         self.steps = 0
         self._store: ParameterStore | None = None
-        self._moments: tuple[FloatArray, ...] = ()
+        self._moments: FloatArray = NO_MOMENTS  # [*, total] of the store's layout
         self._loaded: dict[str, npt.NDArray[Any]] = {}  # a state that no store has taken yet
 
     @property
@@ -57,22 +58,32 @@ class Optimizer:
             CheckpointError, when a loaded state does not fit the store; UsageError, when the
             optimizer holds moments of another store. Nothing is changed then.
         """
+        self.settle(apply_update(store, self.request(store)))
+
+    def request(self, store: ParameterStore) -> Update:
+        """Return what the next update is to do with a store; the engine may do it in a step.
+
+        Raises: as `update`.
+        """
         if store is not self._store:
             self._bind(store)
-        scale = 1.0
-        if self.clip_norm is not None:
-            norm = gradient_norm(store)
-            if not math.isfinite(norm):
-                raise NumericError(
-                    self._text(
-                        f"the gradients of step {self.steps + 1} have the norm {norm}",
-                        "a finite norm; no parameter was changed",
-                        "lower the learning rate, or look for a division or log of zero in F",
-                    )
+        return Update(self.rule, self._moments, self.clip_norm, self._scalars())
+
+    def settle(self, norm: float) -> None:
+        """Count an update that has been done.
+
+        Args:
+            norm: of the gradients, if they were to be clipped.
+        Raises: NumericError, when it is not finite: nothing was updated then.
+        """
+        if self.clip_norm is not None and not math.isfinite(norm):
+            raise NumericError(
+                self._text(
+                    f"the gradients of step {self.steps + 1} have the norm {norm}",
+                    "a finite norm; no parameter was changed",
+                    "lower the learning rate, or look for a division or log of zero in F",
                 )
-            if norm > self.clip_norm:
-                scale = self.clip_norm / norm
-        apply_rule(store, self.rule, self._moments, scale, self._scalars())
+            )
         self.steps += 1
 
     @property
@@ -133,7 +144,7 @@ class Optimizer:
         return {}
 
     def _bind(self, store: ParameterStore) -> None:
-        if self._moments:
+        if len(self._moments):
             raise UsageError(
                 self._text(
                     "the parameters of a second network",
@@ -141,7 +152,7 @@ class Optimizer:
                     "make one optimizer for each network",
                 )
             )
-        moments = tuple(np.zeros_like(store.values) for _ in self.moment_names)
+        moments = np.zeros((len(self.moment_names), store.values.size), store.dtype)
         if self._loaded:
             self._fill(store, moments, self._loaded)
         self._store, self._moments, self._loaded = store, moments, {}
@@ -149,7 +160,7 @@ class Optimizer:
     def _fill(
         self,
         store: ParameterStore,
-        moments: tuple[FloatArray, ...],
+        moments: FloatArray,
         loaded: Mapping[str, npt.NDArray[Any]],
     ) -> None:
         """Copy a loaded state into arrays of the store's layout; check everything first."""

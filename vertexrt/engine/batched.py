@@ -23,7 +23,7 @@ from vertexrt.engine.parameters import ParameterStore
 from vertexrt.engine.trace import Timeline
 from vertexrt.engine.variant import Kind, Variant
 from vertexrt.graph import GraphBatch
-from vertexrt.kernels.layout import Buffers
+from vertexrt.kernels.layout import Buffers, Ending
 from vertexrt.memory.plan import MemoryPlan, plan_memory
 from vertexrt.scheduler import Schedule, make_schedule
 from vertexrt.scheduler.balance import Share
@@ -192,17 +192,21 @@ def make_jobs(
     seeds: tuple[Array, ...] = (),
     part: slice = slice(None),
     timeline: Timeline | None = None,
+    ending: Ending | None = None,
+    group: int = 0,
 ) -> Jobs:
     """Bind launches of a prepared minibatch to memory; gradients add to the worker's.
 
     Args:
         part: which rows of the launch table.
         timeline: gets the times of all instructions, where there are processors.
+        ending: the update, which the processors of all groups run at their end.
+        group: number of this share among those that run at once.
     """
     s, ready = run.schedule, run.variant.ready()
-    table, group = run.table[part], ready.processors
+    table, executor = run.table[part], ready.processors
     processors, scripts, scratch = run.configuration.processors, None, 0
-    if group is not None:
+    if executor is not None:
         assert ready.shape is not None
         tile = run.configuration.tile
         scripts = assemble(ready.shape, table, s.edge_ptr, s.child_row, processors, tile)
@@ -232,16 +236,19 @@ def make_jobs(
         loss_scale=loss_scale,
         random_seed=random_seed,
     )
-    if group is None or scripts is None or ready.shape is None:
+    if executor is None or scripts is None or ready.shape is None:
         assert ready.executable is not None
         return Jobs(data, (partial(ready.executable.run, table, buffers),), lambda: None)
     if config().check:
         verify_scripts(scripts, ready.shape, table, s.edge_ptr, s.child_row, run.rows)
-    counters = group.new_counters(scripts.counters)
-    times = None if timeline is None else timeline.add(group, ready.shape.stage, scripts.words)
+    counters = executor.new_counters(scripts.counters)
+    times = None
+    if timeline is not None:
+        updates = ending is not None
+        times = timeline.add(executor, ready.shape.stage, scripts.words, updates)
     calls = tuple(
         partial(
-            group.run,
+            executor.run,
             scripts.words[r],
             counters,
             r,
@@ -249,17 +256,24 @@ def make_jobs(
             run.plan.temporary + r * scratch,
             buffers,
             None if times is None else times[r],
+            ending,
+            group,
         )
         for r in range(processors)
     )
-    return Jobs(data, calls, partial(group.check, counters))
+    return Jobs(data, calls, partial(executor.check, counters))
+
+
+def start_of(run: Run, key: tuple[object, ...]) -> int:
+    """Return the element of the arena where a tensor starts."""
+    return int(run.plan.base[run.variant.table.numbers[key]])
 
 
 def read_rows(run: Run, data: Array, key: tuple[object, ...]) -> Array:
     """Return all rows of a tensor in execution order, [V, size]; a view of the arena."""
     number = run.variant.table.numbers[key]
     size = run.variant.table.specs[number].size
-    base = int(run.plan.base[number])
+    base = start_of(run, key)
     return data[base : base + len(run.schedule.order) * size].reshape(-1, size)
 
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any
@@ -10,11 +9,20 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from vertexrt.engine.batched import Run, Worker, in_user_order, make_jobs, prepare, read_rows
+from vertexrt.engine.batched import (
+    Run,
+    Worker,
+    in_user_order,
+    make_jobs,
+    prepare,
+    read_rows,
+    start_of,
+)
 from vertexrt.engine.choose import Chooser, Configuration, configurations, predicted_best
 from vertexrt.engine.inputs import read_inputs
 from vertexrt.engine.parameters import ParameterStore
 from vertexrt.engine.trace import Timeline
+from vertexrt.engine.update import Touched, Update, collect, cut, end_of_step
 from vertexrt.engine.variant import Passes, Use, Variant, make_variant
 from vertexrt.errors import DeviceError, GraphError, PullError, message, nearest
 from vertexrt.graph import GraphBatch
@@ -22,7 +30,7 @@ from vertexrt.ir.passes.place import place
 from vertexrt.ir.passes.stack import stack_parameters
 from vertexrt.ir.pretty import format_program
 from vertexrt.ir.program import Program
-from vertexrt.kernels.layout import Backend
+from vertexrt.kernels.layout import Backend, Ending
 from vertexrt.scheduler import POLICIES as POLICIES  # for the front end
 from vertexrt.scheduler.balance import share_out
 
@@ -96,7 +104,8 @@ class CompiledModel:
         self.policy = policy
         self.passes = passes
         self.sparse = sparse_parameters(traced)
-        self.store = ParameterStore(traced.params, dtype, self.sparse, self.function.stacks)
+        stacked = self.function.stacks
+        self.store = ParameterStore(traced.params, dtype, self.sparse, stacked, max(threads, 1))
         stacks = {"+".join(names): self.store.stacked(names) for names in self.function.stacks}
         self.param_names = [*self.store.names, *stacks]
         offsets = [self.store.offsets[n] for n in self.store.names] + list(stacks.values())
@@ -150,7 +159,7 @@ class CompiledModel:
         variant = self.variant(use, chosen)
         parts = min(chosen.groups, batch.num_graphs)
         while len(self.workers) < parts:
-            self.workers.append(Worker(np.zeros_like(self.store.gradients)))
+            self.workers.append(Worker(self.store.copies[len(self.workers)]))
         dtype = self.store.dtype
         shares = share_out(batch, parts)
         try:
@@ -176,7 +185,8 @@ class CompiledModel:
             options["timeline"] = self.timeline
         for k, run in enumerate(runs):
             own = {n: v(k) if callable(v) else v for n, v in options.items()}
-            job = make_jobs(run, self.store, self.workers[k], self.param_at, part=parts[k], **own)
+            own |= {"part": parts[k], "group": k}
+            job = make_jobs(run, self.store, self.workers[k], self.param_at, **own)
             jobs.append(job)
         first, *rest = [call for job in jobs for call in job.calls]
         done = False
@@ -195,27 +205,46 @@ class CompiledModel:
                     worker.gradients[:] = 0.0
         return [job.arena for job in jobs]
 
-    def begin_gradients(self) -> None:
-        """Clear the gradients of the last step."""
-        self.store.zero_gradients()
+    def begin_gradients(self, runs: Sequence[Run]) -> list[Touched]:
+        """Clear the gradients of the last step; note the rows that a step touches.
 
-    def collect_gradients(self, runs: Sequence[Run]) -> None:
-        """Mark the touched rows of sparse parameters and add up the workers' gradients in order."""
-        dense = self.store.dense_size
-        touched = [self._touched(run) for run in runs]
-        for worker, rows_of in zip(self.workers[1 : len(runs)], touched[1:], strict=True):
-            self.store.gradients[:dense] += worker.gradients[:dense]
-            worker.gradients[:dense] = 0.0
-            views = self.store.views(worker.gradients)
-            for name, rows in rows_of.items():
-                self.store.gradient(name)[rows] += views[name][rows]
-                views[name][rows] = 0.0
+        Returns: for each run the rows of sparse parameters that it looks up.
+        """
+        self.store.zero_gradients()
+        touched: list[Touched] = [self._touched(run) for run in runs]
         for name, marks in self._marks.items():
+            if len(touched) == 1:
+                self.store.touched[name] = touched[0][name]
+                continue
             for rows_of in touched:
                 marks[rows_of[name]] = True
             rows = np.flatnonzero(marks)
             marks[rows] = False
             self.store.touched[name] = rows
+        return touched
+
+    def collect_gradients(self, touched: Sequence[Touched]) -> None:
+        """Add up the workers' gradients in order, given what `begin_gradients` returned."""
+        if len(touched) > 1:
+            collect(self.store, touched)
+
+    def ending(
+        self, runs: Sequence[Run], touched: Sequence[Touched], update: Update, scale: float
+    ) -> Ending | None:
+        """Return what lets processors end a step with an update; None where they cannot.
+
+        Args:
+            scale: factor on the loss.
+        """
+        processors = runs[0].variant.ready().processors
+        if processors is None:
+            return None
+        gate = processors.new_gate(len(runs), runs[0].configuration.processors)
+        if gate is None:
+            return None
+        loss_at = [start_of(run, ("push", "loss")) for run in runs]
+        pieces = cut(self.store, touched)
+        return end_of_step(self.store, pieces, update, gate, loss_at, scale)
 
     def _touched(self, run: Run) -> dict[str, Array]:
         """List for each sparse parameter the rows that a run looked up."""
@@ -273,11 +302,13 @@ def push_shape(program: Program, name: str) -> tuple[int, ...]:
 
 def total_loss(runs: Sequence[Run], arenas: Sequence[Array]) -> float:
     """Sum the push `loss` over all vertices, in float64 and in execution order."""
-    total = []
+    from vertexrt.kernels.cpu.update import sum_loss
+
+    total = 0.0
     for run, data in zip(runs, arenas, strict=True):
-        rows = read_rows(run, data, ("push", "loss"))[:, 0].astype(np.float64)
-        total.append(float(rows @ run.weight) if len(run.weight) else float(rows.sum()))
-    return math.fsum(total)
+        rows = len(run.schedule.order)
+        total += sum_loss(data, start_of(run, ("push", "loss")), rows, run.weight)
+    return total
 
 
 def loss_scale(reduction: str, batch: GraphBatch, runs: Sequence[Run]) -> float:

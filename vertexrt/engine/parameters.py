@@ -32,6 +32,8 @@ class ParameterStore:
         values: float [total]; `values[:dense_size]` are the dense parameters and their padding.
         gradients: float [total], the same layout. The rows of sparse parameters are zero between
             steps.
+        copies: float [copies, total]: a gradient array for each of the groups that share a batch;
+            the first is `gradients`, the others are zero between steps.
         names: in the order of declaration.
         shapes: shape of each parameter.
         offsets: first element of each parameter in `values` and in `gradients`.
@@ -47,6 +49,7 @@ class ParameterStore:
         dtype: npt.DTypeLike = "float32",
         sparse: Collection[str] = (),
         stacks: Sequence[Sequence[str]] = (),
+        copies: int = 1,
     ) -> None:
         """Lay out the parameters; values and gradients start at zero.
 
@@ -56,6 +59,7 @@ class ParameterStore:
             sparse: names of parameters with rows that a step may leave untouched.
             stacks: names of dense parameters whose rows must lie directly behind one another; they
                 agree in every extent but the first.
+            copies: of the gradients; memory that is not written to is not taken.
         Raises: UsageError, when a name is unknown or in two stacks, a shape is empty, the dtype is
             not a float type of 4 or 8 bytes, or the members of a stack do not fit together.
         """
@@ -81,7 +85,8 @@ class ParameterStore:
         self._stack_of = self._check_stacks(stacks)
         self.offsets, self.dense_size, total = self._layout()
         self.values = _aligned_zeros(total, self.dtype)
-        self.gradients = _aligned_zeros(total, self.dtype)
+        self.copies = _aligned_zeros(copies * total, self.dtype).reshape(copies, total)
+        self.gradients = self.copies[0]
         self.touched: dict[str, RowArray] = {}
         self._values = self.views(self.values)
         self._gradients = self.views(self.gradients)

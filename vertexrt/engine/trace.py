@@ -1,7 +1,8 @@
 """Record what every processor does and when, and write it as a timeline.
 
 The timeline has the Chrome trace format, which Perfetto (https://ui.perfetto.dev) opens: one row a
-processor, one slice an instruction, and one for each wait that the instruction began with.
+processor, one slice an instruction, one for the update, and one for each wait that came before
+one of these.
 """
 
 from __future__ import annotations
@@ -43,7 +44,8 @@ class Record:
     Attributes:
         run, group: numbers; stages: [programs].
         words: scripts, [processors, instructions, WORDS].
-        times: [processors, instructions, 3] cycles at the start, the end of the wait, the end.
+        times: [processors, instructions, 3] cycles at the start, the end of the wait, the end; one
+            row more, if the run ended with an update.
     """
 
     run: int
@@ -67,9 +69,13 @@ class Timeline:
         self.runs += 1
         self._group = 0
 
-    def add(self, processors: Processors, stages: Array, words: Array) -> Array:
-        """Set aside the times of the next group of this run; return them."""
-        times = np.zeros((*words.shape[:2], 3), np.int64)
+    def add(self, processors: Processors, stages: Array, words: Array, updates: bool) -> Array:
+        """Set aside the times of the next group of this run; return them.
+
+        Args:
+            updates: the run ends with an update.
+        """
+        times = np.zeros((len(words), words.shape[1] + updates, 3), np.int64)
         rate = processors.cycles_per_second()
         self.records.append(Record(self.runs - 1, self._group, stages, words, times, rate))
         self._group += 1
@@ -118,24 +124,28 @@ class Timeline:
 def _slices(record: Record, processor: int, row: int, origin: int) -> list[Event]:
     at = np.round((record.times[processor] - origin) / record.cycles_per_second * MICROSECONDS, 3)
     found: list[Event] = []
-    for k, i in enumerate(decode(record.words[processor])):
+
+    def add(name: str, kind: str, start: float, end: float, args: Event) -> None:
+        length = round(end - start, 3)
+        common = {"ph": "X", "pid": 0, "tid": row}
+        found.append({"name": name, "cat": kind, "ts": start, "dur": length, "args": args} | common)
+
+    instructions = decode(record.words[processor])
+    for k, i in enumerate(instructions):
         start, ready, end = at[k].tolist()
         stage = STAGE_WORD[Stage(int(record.stages[i.program]))]
         args: Event = {"run": record.run, "group": record.group, "instruction": k}
         args |= {"program": i.program, "rows": i.rows}
         args["first"] = i.first if i.first != NONE else "listed"
-        common = {"ph": "X", "pid": 0, "tid": row}
         if i.wait != NONE:
             args |= {"wait": i.wait, "threshold": i.threshold}
-            length = round(ready - start, 3)
-            found.append(
-                {"name": "wait", "cat": "wait", "ts": start, "dur": length, "args": args} | common
-            )
-        name = f"{stage}.{i.segment}"
-        length = round(end - ready, 3)
-        found.append(
-            {"name": name, "cat": stage, "ts": ready, "dur": length, "args": args} | common
-        )
+            add("wait", "wait", start, ready, args)
+        add(f"{stage}.{i.segment}", stage, ready, end, args)
+    if len(at) > len(instructions):
+        start, ready, end = at[-1].tolist()
+        args = {"run": record.run, "group": record.group}
+        add("wait for all", "wait", start, ready, args)
+        add("update", "update", ready, end, args)
     return found
 
 

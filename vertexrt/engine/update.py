@@ -1,67 +1,74 @@
-"""Run an optimizer's rule over a parameter store: the dense part, then the touched rows.
+"""Run an optimizer's rule over a parameter store, cut into pieces.
+
+Where the processors of the persistent engine can, they do it at the end of the call that made the
+gradients (`end_of_step`). Elsewhere it is a phase of its own after it (`collect`, `apply_update`).
+The pieces, the order of sums and the compiled functions are the same, and so are the results.
 
 The CPU kernels serve the `reference` backend as well: both keep parameters in NumPy arrays.
 """
 
 import math
-from collections.abc import Iterator, Sequence
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any, Literal
 
 import numpy as np
 
 from vertexrt.engine.parameters import FloatArray, ParameterStore, RowArray
 from vertexrt.errors import PlanError, message
+from vertexrt.kernels.layout import RULES, Ending
 
 Rule = Literal["sgd", "momentum", "adagrad", "adam"]  # functions of vertexrt.kernels.cpu.optim
+Touched = Mapping[str, RowArray]  # sorted, unique rows of sparse parameters
 
-_DENSE: RowArray = np.zeros(1, np.int64)  # the dense part is one row
+PIECE = 8192  # elements: small enough to share out evenly, large enough to make calls free
+_DENSE: RowArray = np.zeros(1, np.int64)  # the dense part has pieces of one row
 
 
-def gradient_norm(store: ParameterStore) -> float:
-    """Return the norm of all gradients of a step: dense part and touched rows.
+@dataclass(frozen=True, slots=True)
+class Update:
+    """What an optimizer asks for.
 
-    Summed in float64 and in a fixed order: the dense part, then the sparse parameters as declared,
-    each by `sum_of_squares`. So a run repeats bit for bit.
+    Attributes:
+        rule: name of the kernel.
+        moments: [*, total] of the store's layout, in the kernel's order.
+        clip_norm: largest norm of the gradients, or None.
+        scalars: what the kernel takes after the factor of the gradients.
     """
-    from vertexrt.kernels.cpu.optim import sum_of_squares
 
-    total = 0.0
-    for start, width, rows in _ranges(store):
-        total += sum_of_squares(store.gradients, start, width, rows)
-    return math.sqrt(total)
+    rule: Rule
+    moments: FloatArray
+    clip_norm: float | None
+    scalars: tuple[float, ...]
 
 
-def apply_rule(
-    store: ParameterStore,
-    rule: Rule,
-    moments: Sequence[FloatArray],
-    scale: float,
-    scalars: Sequence[float],
-) -> None:
-    """Update the values of a store, and the optimizer's moments, in place.
+@dataclass(frozen=True, slots=True)
+class Pieces:
+    """A store cut into pieces, arrays as `kernels.cpu.update` describes."""
+
+    pieces: RowArray
+    spans: RowArray
+    listed: RowArray
+
+
+def cut(store: ParameterStore, touched: Sequence[Touched] = ()) -> Pieces:
+    """Cut the dense part and the touched rows of a store into pieces.
+
+    Which they are depends on the store and on `store.touched` only.
 
     Args:
-        store: its gradients are read and not changed.
-        rule: name of the kernel.
-        moments: arrays of the store's layout, in the kernel's order.
-        scale: factor of every gradient.
-        scalars: what the kernel takes after `scale`.
-    Raises: PlanError, when a touched row is not a row of its parameter; nothing is updated then.
+        touched: the rows that each group touched, where their gradients are to be added up.
+    Raises: PlanError, when a touched row is not a row of its parameter.
     """
-    from vertexrt.kernels.cpu import optim
-
-    kernel: Any = getattr(optim, rule)
-    for start, width, rows in list(_ranges(store)):
-        kernel(store.values, store.gradients, *moments, start, width, rows, scale, *scalars)
-
-
-def _ranges(store: ParameterStore) -> Iterator[tuple[int, int, RowArray]]:
-    """Yield (start, width, rows) of the dense part and of each sparse parameter's touched rows."""
-    if store.dense_size:
-        yield 0, store.dense_size, _DENSE
+    groups, dense = max(1, len(touched)), store.dense_size
+    starts = np.arange(0, dense, PIECE)
+    pieces = [np.stack([starts, np.minimum(PIECE, dense - starts)], axis=1)]
+    spans = [np.zeros((len(starts), groups, 2), np.int64)]
+    spans[0][:, :, 1] = 1
+    listed, used = [_DENSE], 1
     for name in store.sparse:
-        rows = store.touched.get(name)
-        if rows is None or not rows.size:
+        rows = store.touched.get(name, _DENSE[:0])
+        if not rows.size:
             continue
         shape = store.shapes[name]
         if rows[0] < 0 or rows[-1] >= shape[0]:  # sorted; the kernels check no bounds
@@ -73,4 +80,104 @@ def _ranges(store: ParameterStore) -> Iterator[tuple[int, int, RowArray]]:
                     "check the pulled indices",
                 )
             )
-        yield store.offsets[name], math.prod(shape[1:]), rows
+        width = math.prod(shape[1:])
+        first = np.arange(0, len(rows), max(1, PIECE // width))
+        end = np.append(first[1:], len(rows))
+        span = np.empty((len(first), groups, 2), np.int64)
+        span[:, 0, 0], span[:, 0, 1] = used + first, used + end
+        listed.append(rows)
+        used += len(rows)
+        for k in range(1, groups):
+            own = touched[k][name]
+            span[:, k, 0] = used + np.searchsorted(own, rows[first])
+            span[:, k, 1] = used + np.searchsorted(own, rows[end - 1], side="right")
+            listed.append(own)
+            used += len(own)
+        pieces.append(np.full((len(first), 2), (store.offsets[name], width)))
+        spans.append(span)
+    return Pieces(np.concatenate(pieces), np.concatenate(spans), np.concatenate(listed))
+
+
+def end_of_step(
+    store: ParameterStore,
+    pieces: Pieces,
+    update: Update,
+    gate: Any,
+    loss_at: Sequence[int],
+    loss_scale: float,
+) -> Ending:
+    """Bind an update to the gradients of groups, for the call that makes them.
+
+    Args:
+        gate, loss_at, loss_scale: see `Ending`.
+    """
+    return Ending(
+        gate=gate,
+        rule=RULES.index(update.rule),
+        scalars=np.array(update.scalars, np.float64),
+        loss_scale=float(loss_scale),
+        clip_norm=update.clip_norm or 0.0,
+        loss_at=np.array(loss_at, np.int64),
+        values=store.values,
+        moments=update.moments,
+        copies=store.copies,
+        pieces=pieces.pieces,
+        spans=pieces.spans,
+        listed=pieces.listed,
+        losses=np.zeros(len(loss_at)),
+        squares=np.zeros(len(pieces.pieces)),
+        found=np.zeros(2),
+    )
+
+
+def collect(store: ParameterStore, touched: Sequence[Touched]) -> None:
+    """Add up the gradients of groups in the first one's, which the store calls its gradients."""
+    from vertexrt.kernels.cpu.update import add_up
+
+    p = cut(store, touched)
+    add_up(store.copies, p.pieces, p.spans, p.listed, 0, len(p.pieces))
+
+
+def gradient_norm(store: ParameterStore) -> float:
+    """Return the norm of all gradients of a step, summed in float64 and in a fixed order."""
+    return _norm(store, cut(store))
+
+
+def _norm(store: ParameterStore, p: Pieces) -> float:
+    from vertexrt.kernels.cpu.update import add_squares, norm_of
+
+    squares = np.zeros(len(p.pieces))
+    add_squares(store.gradients, p.pieces, p.spans, p.listed, 0, len(squares), squares)
+    return float(norm_of(squares))
+
+
+def apply_update(store: ParameterStore, update: Update) -> float:
+    """Update the values of a store, and the optimizer's moments, in place.
+
+    Returns: the norm of the gradients, if they are to be clipped, else 0. Nothing is updated when
+        it is not finite.
+    Raises: PlanError, when a touched row is not a row of its parameter; nothing is updated then.
+    """
+    from vertexrt.kernels.cpu.update import apply
+
+    p, norm, scale = cut(store), 0.0, 1.0
+    if update.clip_norm is not None:
+        norm = _norm(store, p)
+        if not math.isfinite(norm):
+            return norm
+        if norm > update.clip_norm:
+            scale = update.clip_norm / norm
+    apply(
+        RULES.index(update.rule),
+        store.values,
+        store.gradients,
+        update.moments,
+        p.pieces,
+        p.spans,
+        p.listed,
+        0,
+        len(p.pieces),
+        scale,
+        np.array(update.scalars, np.float64),
+    )
+    return norm

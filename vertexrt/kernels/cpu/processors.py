@@ -1,114 +1,62 @@
 """Run scripts on CPU threads: one processor a thread, one compiled call a processor and step.
 
-Counters lie 64 bytes apart. A wait spins, gives its time slice away now and then (there may be more
-processors than cores), and ends with an error record when its time is up or another processor has
-failed, so that nothing hangs.
+A call runs the script and, where a step is to update the parameters, ends with the processor's
+share of the update.
 """
 
 from __future__ import annotations
 
 import functools
-import time
+import hashlib
+from pathlib import Path
 from typing import Any
 
-import llvmlite.ir as ll
 import numpy as np
-from numba import njit, types
-from numba.extending import intrinsic
 
 from vertexrt.errors import DeviceError, message
 from vertexrt.ir.passes.segment import SegmentedTask
+from vertexrt.kernels.cpu import counters, optim, update
 from vertexrt.kernels.cpu.backend import arguments, load_source
+from vertexrt.kernels.cpu.counters import (
+    APART,
+    FAILED,
+    INSTRUCTION,
+    PROCESSOR,
+    SECONDS,
+    WAITED,
+    cycles_per_second,
+    gate_words,
+)
 from vertexrt.kernels.cpu.emit import ARGUMENTS, emit
-from vertexrt.kernels.layout import Array, Binding, Buffers
-
-APART = 16  # int32 words from one counter to the next
-FAILED, PROCESSOR, INSTRUCTION, WAITED = range(4)  # the error record, before the counters
-SECONDS = 2.0
-
-
-@intrinsic  # type: ignore[untyped-decorator]
-def add_one(typing: Any, array: Any, index: Any) -> Any:
-    """Add one to array[index] so that who reads the sum sees all that was written before."""
-
-    def code(context: Any, builder: Any, signature: Any, args: Any) -> Any:
-        data = context.make_array(signature.args[0])(context, builder, args[0]).data
-        one = ll.Constant(ll.IntType(32), 1)
-        builder.atomic_rmw("add", builder.gep(data, [args[1]]), one, "release")
-        return context.get_dummy_value()
-
-    return types.void(array, types.int64), code
-
-
-@intrinsic  # type: ignore[untyped-decorator]
-def read_counter(typing: Any, array: Any, index: Any) -> Any:
-    """Return array[index]; what was written before its last change can be read afterwards."""
-
-    def code(context: Any, builder: Any, signature: Any, args: Any) -> Any:
-        data = context.make_array(signature.args[0])(context, builder, args[0]).data
-        return builder.load_atomic(builder.gep(data, [args[1]]), "acquire", 4)
-
-    return types.int32(array, types.int64), code
-
-
-@intrinsic  # type: ignore[untyped-decorator]
-def cycles(typing: Any) -> Any:
-    """Return the processor's cycle counter."""
-
-    def code(context: Any, builder: Any, signature: Any, args: Any) -> Any:
-        function = builder.module.declare_intrinsic(
-            "llvm.readcyclecounter", fnty=ll.FunctionType(ll.IntType(64), [])
-        )
-        return builder.call(function, [])
-
-    return types.int64(), code
-
-
-_give_way = types.ExternalFunction("sched_yield", types.int32())
-
-
-@njit(cache=True, nogil=True)
-def wait_for(counters: Any, counter: int, threshold: int, limit: int) -> bool:
-    """Wait until a counter has reached a threshold; False after `limit` cycles or a failure."""
-    spins, start = 0, cycles()
-    while read_counter(counters, (counter + 1) * APART) < threshold:
-        spins += 1
-        if spins % 64 == 0:
-            _give_way()
-            if read_counter(counters, FAILED) != 0 or cycles() - start > limit:
-                return False
-    return True
-
-
-@njit(cache=True, nogil=True)
-def signal(counters: Any, counter: int) -> None:
-    """Add one to a counter."""
-    add_one(counters, (counter + 1) * APART)
-
-
-@njit(cache=True, nogil=True)
-def fail(counters: Any, part: int, instruction: int, counter: int) -> None:
-    """Leave the error record, unless another processor has left one."""
-    if read_counter(counters, FAILED) == 0:
-        counters[PROCESSOR] = part
-        counters[INSTRUCTION] = instruction
-        counters[WAITED] = counter
-        add_one(counters, FAILED)
-
-
-@njit(cache=True, nogil=True)
-def _cycles() -> int:
-    return cycles()  # type: ignore[no-any-return]
+from vertexrt.kernels.cpu.update import AT_THE_GATE, PATIENCE
+from vertexrt.kernels.layout import Array, Binding, Buffers, Ending
 
 
 @functools.cache
-def cycles_per_second() -> float:
-    """Measure the cycle counter against the clock."""
-    _cycles()
-    start, first = time.perf_counter(), _cycles()
-    while time.perf_counter() - start < 0.005:
-        pass
-    return float((_cycles() - first) / (time.perf_counter() - start))
+def _linked_hash() -> str:
+    """Hash what drivers are linked with, so that one from the cache is never older than that."""
+    files = [Path(module.__file__) for module in (counters, optim, update) if module.__file__]
+    return hashlib.sha256(b"".join(file.read_bytes() for file in files)).hexdigest()[:16]
+
+
+@functools.cache
+def _no_ending(dtype: np.dtype[Any]) -> tuple[Any, ...]:
+    """Return the arguments of an ending that does nothing: its gate is empty."""
+    real, none = np.zeros((0, 0), dtype), np.zeros((0, 2), np.int64)
+    numbers, spans = np.zeros(0), np.zeros((0, 1, 2), np.int64)
+    words, rows = np.zeros(0, np.int32), np.zeros(0, np.int64)
+    settings = (0, 0.0, 0.0)
+    scratch = (numbers, numbers, numbers, numbers)
+    return (words, settings, rows, *scratch, real.reshape(-1), real, real, none, spans, rows)
+
+
+def _arguments(ending: Ending) -> tuple[Any, ...]:
+    """Return an ending as drivers take it."""
+    e = ending
+    settings = (e.rule, e.loss_scale, e.clip_norm)
+    scratch = (e.scalars, e.losses, e.squares, e.found)
+    store = (e.values, e.copies, e.moments, e.pieces, e.spans, e.listed)
+    return (e.gate, settings, e.loss_at, *scratch, *store)
 
 
 def driver_source(names: list[str], timed: bool = False) -> str:
@@ -118,20 +66,24 @@ def driver_source(names: list[str], timed: bool = False) -> str:
         timed: it also notes the cycles at the start, the end of the wait and the end of each
             instruction; a loop of its own, so that the other one pays nothing.
     """
-    lines = ["from numba import njit"]
-    lines += ["from vertexrt.kernels.cpu.processors import cycles, fail, signal, wait_for"]
+    lines = [f"# linked with {_linked_hash()}", "from numba import njit"]
+    lines += ["from vertexrt.kernels.cpu.counters import abandon, cycles, fail, move_on, signal"]
+    lines += ["from vertexrt.kernels.cpu.counters import wait_for"]
+    lines += ["from vertexrt.kernels.cpu.update import finish"]
     lines += [f"from {name} import task as task{k}" for k, name in enumerate(names)]
     lines += ["", "", "@njit(cache=True, nogil=True)"]
     shared = ARGUMENTS.partition("elo, ")[2]
     times = "times, " if timed else ""
-    lines += [f"def run(script, counters, part, parts, limit, {times}{shared}):"]
-    lines += ["    for t in range(len(script)):"]
+    lines += [f"def run(script, counters, part, parts, group, limit, ending, {times}{shared}):"]
+    lines += ["    gate, groups, count = ending[0], len(ending[2]), len(script)"]
+    lines += ["    for t in range(count):"]
     lines += [
         "        number, segment, n, lo, at, m, elo, wait, threshold, done, apart = script[t]"
     ]
     lines += ["        times[t, 0] = cycles()"] if timed else []
     lines += ["        if wait >= 0 and not wait_for(counters, wait, threshold, limit):"]
     lines += ["            fail(counters, part, t, wait)"]
+    lines += ["            if groups:", "                abandon(gate)"]
     lines += ["            return"]
     lines += ["        times[t, 1] = cycles()"] if timed else []
     own = shared.replace(" tmp,", " tmp + apart,")  # temporaries of this tile
@@ -141,6 +93,13 @@ def driver_source(names: list[str], timed: bool = False) -> str:
         lines.append(f"            {call}")
     lines += ["        times[t, 2] = cycles()"] if timed else []
     lines += ["        if done >= 0:", "            signal(counters, done)"]
+    lines += ["        if groups:"]
+    lines += ["            move_on(gate, groups, group * parts + part, t + 1)"]
+    lines += ["    if groups:"]
+    lines += ["        times[count, 0] = cycles()"] if timed else []
+    call = "finish(counters, part, parts, group, count, limit, ar, len(order), weight, ending)"
+    lines += [f"        times[count, 1] = {call}" if timed else f"        {call}"]
+    lines += ["        times[count, 2] = cycles()"] if timed else []
     return "\n".join(lines) + "\n"
 
 
@@ -165,14 +124,18 @@ class CpuProcessors:
         temporary: int,
         buffers: Buffers,
         times: Array | None = None,
+        ending: Ending | None = None,
+        group: int = 0,
     ) -> None:
         """Run the script of one processor; call it in as many threads as there are parts.
 
         Args:
             counters: int32 zeros, of `new_counters`; the same array for all parts.
             temporary: element at which this processor's temporaries start.
-            times: see `Processors`.
+            times, ending, group: see `Processors`.
         """
+        several = parts > 1 or (ending is not None and len(ending.loss_at) > 1)
+        dtype = buffers.params.dtype
         driver = self.driver if times is None else self._timed()
         noted = () if times is None else (times,)
         driver(
@@ -180,7 +143,9 @@ class CpuProcessors:
             counters,
             part,
             parts,
-            int(SECONDS * cycles_per_second()) if parts > 1 else 0,
+            group,
+            int(SECONDS * cycles_per_second()) if several else 0,
+            _no_ending(dtype) if ending is None else _arguments(ending),
             *noted,
             *arguments(buffers, temporary),
         )
@@ -199,16 +164,22 @@ class CpuProcessors:
         """Return counters at zero, and the error record before them."""
         return np.zeros((count + 1) * APART, np.int32)
 
+    def new_gate(self, groups: int, processors: int) -> Array:
+        """Return a gate that nobody has reached, for all processors of all groups."""
+        return np.zeros(gate_words(groups, processors), np.int32)
+
     def check(self, counters: Array) -> None:
         """Raise DeviceError, when a processor gave up waiting."""
         if not counters[FAILED]:
             return
         part, instruction, counter = counters[PROCESSOR], counters[INSTRUCTION], counters[WAITED]
+        at, missing, seconds = f"instruction {instruction}", f"counter {counter}", SECONDS
+        if counter == AT_THE_GATE:
+            at, missing, seconds = "the update", "another processor", PATIENCE * SECONDS
         raise DeviceError(
             message(
                 "persistent",
-                f"processor {part} gave up at instruction {instruction}: counter {counter} did "
-                f"not arrive within {SECONDS:g} s",
+                f"processor {part} gave up at {at}: {missing} did not arrive within {seconds:g} s",
                 "every wait is met",
                 "report this as a bug; engine='batched' goes on",
             )

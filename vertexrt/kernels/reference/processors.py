@@ -30,6 +30,7 @@ from vertexrt.kernels.layout import (
     Array,
     Binding,
     Buffers,
+    Ending,
     edge_key,
     gradients_of,
     per_edge,
@@ -320,6 +321,9 @@ class ReferenceProcessors:
         """Return counters at zero."""
         return np.zeros(count, np.int64)
 
+    def new_gate(self, groups: int, processors: int) -> None:
+        """Return None: the update runs after the scripts, over the same pieces."""
+
     def cycles_per_second(self) -> float:
         """Return the rate of the clock in `times`: an instruction a microsecond."""
         return 1e6
@@ -336,22 +340,26 @@ class ReferenceProcessors:
         temporary: int,
         buffers: Buffers,
         times: Array | None = None,
+        ending: Ending | None = None,
+        group: int = 0,
     ) -> None:
         """Run the scripts of all processors, once all of them are known.
 
         Args:
             times: see `Processors`; the clock counts instructions of the whole group.
+            ending, group: not for the interpreter; the update is a phase of its own after it.
         Raises: DeviceError, when no processor can go on, and for accesses in no order.
         """
         del temporary  # values live in NumPy arrays
+        assert ending is None, "there is no gate"
         with self._lock:
-            group = self._arrived.setdefault(id(counters), {})
-            group[part] = script, times
-            if len(group) < parts:
+            arrived = self._arrived.setdefault(id(counters), {})
+            arrived[part] = script, times
+            if len(arrived) < parts:
                 return
             del self._arrived[id(counters)]
         processors = [
-            Processor(r, decode(group[r][0]), self.names, np.zeros(parts, np.int64))
+            Processor(r, decode(arrived[r][0]), self.names, np.zeros(parts, np.int64))
             for r in range(parts)
         ]
         arena = Memory(buffers.arena, parts)
@@ -370,7 +378,7 @@ class ReferenceProcessors:
                     np.maximum(who.clock, clocks[step.wait], out=who.clock)
                 self._execute(who, step, arena, gradients, buffers, parts)
                 moved = True
-                noted = group[who.number][1]
+                noted = arrived[who.number][1]
                 if noted is not None:
                     noted[who.instruction] = clock, clock, clock + 1
                 clock += 1

@@ -1,0 +1,426 @@
+"""The update of the persistent engine runs inside the call that makes the gradients.
+
+It must be the same update as after the call: for every optimizer, however many groups and
+processors share it, and nothing at all where the loss or the norm is not finite or a processor is
+missing.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import pytest
+
+import vertexrt as vrt
+from tests.functions import H
+from tests.optimizers import OPTIMIZERS, make_store, set_gradients
+from tests.runs import Way
+from tests.strategies import WORDS
+from vertexrt.api.network import Network
+from vertexrt.api.optimizer import Optimizer
+from vertexrt.engine import batched
+from vertexrt.engine import update as updates
+from vertexrt.engine.parameters import ParameterStore
+from vertexrt.engine.update import Update, apply_update, collect, cut, end_of_step
+from vertexrt.errors import DeviceError, NumericError
+from vertexrt.graph import GraphBatch, InputGraph
+from vertexrt.kernels.cpu import counters, processors
+from vertexrt.kernels.cpu import update as compiled
+from vertexrt.kernels.cpu.update import finish
+from vertexrt.models.tree_fc import TreeFC
+
+Array = np.ndarray[Any, Any]
+
+# threads, processors of a group
+SHAPES = ((1, 1), (2, 1), (2, 2), (4, 2))
+CLIPS = (None, 0.01, 1e3)
+STEPS = 3
+
+every_optimizer = pytest.mark.parametrize("name", OPTIMIZERS)
+every_shape = pytest.mark.parametrize(("threads", "parts"), SHAPES)
+
+
+def network(threads: int = 1, parts: int | None = None, device: str = "cpu") -> Network:
+    engine = "batched" if parts is None else "persistent"
+    way = Way(device, "float64", threads=threads, engine=engine, processors=parts)
+    return way.compile(TreeFC(WORDS, H))
+
+
+def batches() -> list[GraphBatch]:
+    """Draw batches that touch different rows of the table; graphs of one batch differ in size."""
+    rng = np.random.default_rng(1)
+    drawn = []
+    for k in range(STEPS):
+        graphs = []
+        for leaves in (2, 5, 3, 4, 2):
+            lists: list[list[int]] = [[] for _ in range(leaves)]
+            top = 0
+            for leaf in range(1, leaves):
+                lists.append([top, leaf])
+                top = len(lists) - 1
+            word = rng.integers(k, WORDS, len(lists)).astype(np.int32)
+            word[leaves:] = -1
+            target = rng.standard_normal((len(lists), 1))
+            graphs.append(InputGraph.from_children(lists, {"word": word, "target": target}))
+        drawn.append(GraphBatch.from_graphs(graphs))
+    return drawn
+
+
+class Afterwards:
+    """An optimizer with an update of its own, which is therefore called after the step."""
+
+    def __init__(self, inner: Optimizer) -> None:
+        self.inner = inner
+
+    def update(self, store: ParameterStore) -> None:
+        self.inner.update(store)
+
+
+def trained(net: Network, optimizer: Any) -> tuple[list[float], dict[str, Array]]:
+    losses = [net.step(batch, optimizer) for batch in batches()]
+    return losses, {name: value.copy() for name, value in net.parameters.items()}
+
+
+def state_of(optimizer: Optimizer) -> dict[str, Array]:
+    return {name: np.array(array) for name, array in optimizer.state.items()}
+
+
+def assert_equal(one: dict[str, Array], other: dict[str, Array]) -> None:
+    assert one.keys() == other.keys()
+    for name, value in one.items():
+        np.testing.assert_array_equal(value, other[name], err_msg=name)
+
+
+# Whole steps.
+
+
+@every_shape
+@every_optimizer
+@pytest.mark.parametrize("clip", CLIPS)
+def test_every_rule_equals_the_reference(
+    name: str, clip: float | None, threads: int, parts: int
+) -> None:
+    want_losses, want = trained(network(device="reference"), OPTIMIZERS[name](clip_norm=clip))
+    optimizer = OPTIMIZERS[name](clip_norm=clip)
+    losses, got = trained(network(threads, parts), optimizer)
+    assert losses == pytest.approx(want_losses, rel=1e-10)
+    assert optimizer.steps == STEPS
+    for key, value in want.items():
+        np.testing.assert_allclose(got[key], value, rtol=1e-10, atol=1e-13, err_msg=key)
+
+
+@every_shape
+@every_optimizer
+@pytest.mark.parametrize("clip", CLIPS)
+def test_inside_and_after_the_call_are_the_same_bits(
+    name: str, clip: float | None, threads: int, parts: int
+) -> None:
+    inside, after = (OPTIMIZERS[name](clip_norm=clip, weight_decay=0.1) for _ in range(2))
+    got = trained(network(threads, parts), inside)
+    want = trained(network(threads, parts), Afterwards(after))
+    assert got[0] == want[0]
+    assert_equal(got[1], want[1])
+    assert_equal(state_of(inside), state_of(after))
+
+
+@pytest.mark.parametrize("clip", CLIPS)
+def test_groups_of_one_are_the_bits_of_the_workers_of_the_batched_engine(
+    clip: float | None,
+) -> None:
+    got = trained(network(2, 1), vrt.Adam(0.01, clip_norm=clip))
+    want = trained(network(2), vrt.Adam(0.01, clip_norm=clip))
+    assert got[0] == want[0]
+    for key, value in want[1].items():
+        np.testing.assert_allclose(got[1][key], value, rtol=1e-12, atol=1e-15, err_msg=key)
+
+
+def test_gradients_are_there_after_a_step() -> None:
+    (batch, *_) = batches()
+    got, want = network(4, 2), network()
+    got.step(batch, vrt.SGD(0.1))
+    want.step(batch, vrt.SGD(0.1))
+    ours, theirs = got._model.store, want._model.store
+    assert_close = np.testing.assert_allclose
+    for name in theirs.names:
+        assert_close(ours.gradient(name), theirs.gradient(name), rtol=1e-10, atol=1e-13)
+    np.testing.assert_array_equal(ours.touched["embedding"], theirs.touched["embedding"])
+    assert not ours.copies[1:].any()
+
+
+def test_forward_and_backward_leave_parameters_alone_and_mix_with_steps() -> None:
+    first, second, _ = batches()
+    nets, found = (network(4, 2), network()), []
+    for net in nets:
+        net.step(first, vrt.SGD(0.1))
+        start = {name: value.copy() for name, value in net.parameters.items()}
+        output = net.forward(second, train=True, outputs=["output"])["output"]
+        gradients = net.backward({"output": np.ones_like(output)}).parameters
+        assert_equal(start, net.parameters)
+        net.step(first, vrt.SGD(0.1))
+        found.append({**gradients, **{f"value {n}": v.copy() for n, v in net.parameters.items()}})
+    for name, value in found[1].items():
+        np.testing.assert_allclose(found[0][name], value, rtol=1e-10, atol=1e-13, err_msg=name)
+
+
+@every_shape
+def test_a_step_is_one_compiled_call_a_processor(
+    threads: int, parts: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    net, optimizer = network(threads, parts), vrt.Adam(0.01, clip_norm=0.1)
+    batch, *_ = batches()
+    net.step(batch, optimizer)  # compiles
+    calls: list[int] = []
+    monkeypatch.setattr(processors.CpuProcessors, "__getattribute__", _counting("driver", calls))
+    for name in ("add_up", "add_squares", "apply", "norm_of", "sum_loss"):
+        monkeypatch.setattr(compiled, name, _refused(name))
+    net.step(batch, optimizer)
+    assert len(calls) == threads
+    assert optimizer.steps == 2
+    with pytest.raises(AssertionError, match=r"apply|add_squares|sum_loss|add_up"):
+        net.step(batch, Afterwards(optimizer))  # type: ignore[arg-type]
+
+
+def _counting(watched: str, calls: list[int]) -> Callable[[object, str], Any]:
+    lock = threading.Lock()
+
+    def read(self: object, name: str) -> Any:
+        if name == watched:
+            with lock:
+                calls.append(1)
+        return object.__getattribute__(self, name)
+
+    return read
+
+
+def _refused(name: str) -> Callable[..., None]:
+    def call(*_: object) -> None:
+        raise AssertionError(f"{name} is called on its own")
+
+    return call
+
+
+# Steps that must change nothing.
+
+
+@every_shape
+@pytest.mark.parametrize("clip", [None, 1.0])
+def test_a_loss_that_is_not_finite_changes_nothing(
+    clip: float | None, threads: int, parts: int
+) -> None:
+    net, optimizer = network(threads, parts), vrt.Adam(0.01, clip_norm=clip)
+    batch, other, _ = batches()
+    net.step(batch, optimizer)
+    start = {name: value.copy() for name, value in net.parameters.items()}
+    state = state_of(optimizer)
+    scale = net._model.store.value("v")
+    scale *= 1e308
+    start["v"] = scale.copy()
+    with np.errstate(over="ignore", invalid="ignore"), pytest.raises(NumericError, match="loss"):
+        net.step(other, optimizer)
+    assert_equal(net.parameters, start)
+    assert_equal(state_of(optimizer), state)
+    scale /= 1e308
+    assert np.isfinite(net.step(batch, optimizer))  # the next step starts clean
+    assert optimizer.steps == 2
+
+
+@every_shape
+def test_a_norm_that_is_not_finite_changes_nothing(threads: int, parts: int) -> None:
+    net, optimizer = network(threads, parts), vrt.SGD(0.1, 0.9, clip_norm=1.0)
+    batch, *_ = batches()
+    net.step(batch, optimizer)
+    start = {name: value.copy() for name, value in net.parameters.items()}
+    state = state_of(optimizer)
+    run = processors.CpuProcessors.run
+    with pytest.MonkeyPatch.context() as patch:
+
+        def spoiled(self: Any, *given: Any) -> None:
+            given[5].gradients[3] = np.inf  # the gradients that the run adds to
+            run(self, *given)
+
+        patch.setattr(processors.CpuProcessors, "run", spoiled)
+        with pytest.raises(NumericError, match=r"the gradients of step 2 have the norm (inf|nan)"):
+            net.step(batch, optimizer)
+    assert_equal(net.parameters, start)
+    assert_equal(state_of(optimizer), state)
+    net.step(batch, optimizer)
+    assert optimizer.steps == 2
+
+
+@pytest.mark.parametrize(("threads", "parts"), [(2, 1), (4, 2)])
+def test_a_processor_that_does_not_come_changes_nothing(
+    threads: int, parts: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    net, optimizer = network(threads, parts), vrt.Adam(0.01)
+    batch, *_ = batches()
+    net.step(batch, optimizer)
+    start, state = {n: v.copy() for n, v in net.parameters.items()}, state_of(optimizer)
+    monkeypatch.setattr(processors, "SECONDS", 0.1)
+    run = processors.CpuProcessors.run
+
+    def missing(self: Any, *given: Any) -> None:
+        if given[8] != 1:  # all but the second group
+            run(self, *given)
+
+    monkeypatch.setattr(processors.CpuProcessors, "run", missing)
+    with pytest.raises(DeviceError, match=r"\[persistent\] processor \d gave up at the update"):
+        net.step(batch, optimizer)
+    assert_equal(net.parameters, start)
+    assert_equal(state_of(optimizer), state)
+    monkeypatch.undo()
+    assert np.isfinite(net.step(batch, optimizer))
+
+
+def test_a_script_that_ends_early_stops_the_update_of_all_groups(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    net, optimizer = network(4, 2), vrt.Adam(0.01)
+    batch, *_ = batches()
+    net.step(batch, optimizer)
+    start, state = {n: v.copy() for n, v in net.parameters.items()}, state_of(optimizer)
+    assemble, broken = batched.assemble, []
+
+    def spoiled(*given: Any) -> Any:
+        scripts = assemble(*given)
+        if not broken:  # one group of two
+            waits = np.argwhere(scripts.words[:, :, 7] >= 0)
+            scripts.words[waits[-1][0], waits[-1][1], 8] += 1
+        broken.append(True)
+        return scripts
+
+    with monkeypatch.context() as patch:
+        patch.setattr(batched, "assemble", spoiled)
+        patch.setattr(batched, "verify_scripts", lambda *_: None)  # which would find it
+        patch.setattr(processors, "SECONDS", 0.2)
+        with pytest.raises(DeviceError, match=r"processor 1 gave up at instruction"):
+            net.step(batch, optimizer)
+    assert_equal(net.parameters, start)
+    assert_equal(state_of(optimizer), state)
+    assert np.isfinite(net.step(batch, optimizer))
+
+
+# The end of a step on its own.
+
+
+def run_finish(
+    store: ParameterStore, update: Update, touched: list[dict[str, Array]], parts: int
+) -> None:
+    """End a step of some groups, whose losses are 1, with a thread for each processor."""
+    groups = len(touched)
+    gate = np.zeros(counters.gate_words(groups, parts), np.int32)
+    ending = end_of_step(store, cut(store, touched), update, gate, [0] * groups, 1.0)
+    loss, weight = np.ones(1, store.dtype), np.zeros(0, store.dtype)
+    records = [np.zeros(32, np.int32) for _ in range(groups)]
+    limit = int(2 * counters.cycles_per_second())
+    given = processors._arguments(ending)
+    calls = [
+        threading.Thread(
+            target=finish, args=(records[g], r, parts, g, 0, limit, loss, 1, weight, given)
+        )
+        for g in range(groups)
+        for r in range(parts)
+    ]
+    for call in calls:
+        call.start()
+    for call in calls:
+        call.join()
+    assert not any(record.any() for record in records)
+
+
+WIDE = {"table": (700, 50), "w": (300, 100), "b": (9,), "other": (6, 3)}
+
+
+def groups_of(store: ParameterStore, groups: int, step: int) -> list[dict[str, Array]]:
+    """Draw gradients for each group; which rows they touch overlaps in part."""
+    touched: list[dict[str, Array]] = []
+    for k in range(groups):
+        part = make_store(str(store.dtype), WIDE)
+        set_gradients(part, 10 * step + k)
+        rng = np.random.default_rng([step, k])
+        rows = np.sort(rng.choice(700, 400, replace=False))
+        part.touched["table"] = rows
+        part.gradient("table")[...] = 0.0
+        part.gradient("table")[rows] = rng.standard_normal((400, 50))
+        store.copies[k] = part.gradients
+        touched.append(dict(part.touched))
+    for name in store.sparse:
+        store.touched[name] = np.unique(np.concatenate([t[name] for t in touched]))
+    return touched
+
+
+def wide(dtype: str, groups: int) -> ParameterStore:
+    store = ParameterStore(WIDE, dtype, ["table", "other"], copies=groups)
+    store.values[...] = np.random.default_rng(8).standard_normal(store.values.size)
+    return store
+
+
+@every_optimizer
+@pytest.mark.parametrize("dtype", ["float32", "float64"])
+@pytest.mark.parametrize(("groups", "parts"), [(1, 1), (1, 3), (3, 1), (2, 2), (5, 1)])
+def test_shares_of_pieces_make_the_whole(name: str, dtype: str, groups: int, parts: int) -> None:
+    one, other = wide(dtype, groups), wide(dtype, groups)
+    first, second = (OPTIMIZERS[name](clip_norm=3.0) for _ in range(2))
+    for step in range(2):
+        touched = groups_of(one, groups, step)
+        expected = [np.add.reduce(one.copies[:groups].astype(np.float64)), one.values.copy()]
+        run_finish(one, first.request(one), touched, parts)
+        first.settle(1.0)
+        touched = groups_of(other, groups, step)
+        collect(other, touched)
+        second.settle(apply_update(other, second.request(other)))
+        np.testing.assert_array_equal(one.values, other.values)
+        np.testing.assert_array_equal(one.copies, other.copies)
+        tolerance = 1e-5 if dtype == "float32" else 1e-13
+        np.testing.assert_allclose(one.gradients, expected[0], rtol=tolerance, atol=tolerance)
+        assert not one.copies[1:].any()
+        assert (one.value("w") != one.views(expected[1])["w"]).mean() > 0.9
+    assert_equal(state_of(first), state_of(second))
+
+
+def test_pieces_have_every_touched_element_once() -> None:
+    store = wide("float32", 3)
+    touched = groups_of(store, 3, 0)
+    made = cut(store, touched)
+    for k, rows_of in enumerate([store.touched, *touched[1:]]):
+        count = np.zeros(store.values.size, np.int64)
+        for (start, width), spans in zip(made.pieces, made.spans, strict=True):
+            for row in made.listed[spans[k, 0] : spans[k, 1]]:
+                count[start + row * width : start + (row + 1) * width] += 1
+        want = np.zeros_like(count)
+        want[: store.dense_size] = 1
+        for name, rows in rows_of.items():
+            store.views(want)[name][rows] = 1  # type: ignore[arg-type]
+        np.testing.assert_array_equal(count, want)
+    assert len(made.pieces) > 5
+    assert (made.pieces[:, 1] <= updates.PIECE).all()
+
+
+def test_decisions_are_made_once() -> None:
+    gate = np.zeros(counters.gate_words(1, 2), np.int32)
+    assert counters.decide(gate, counters.LOSS, counters.EXPIRED) == counters.EXPIRED
+    assert counters.decide(gate, counters.LOSS, counters.GO) == counters.EXPIRED
+    assert counters.await_decision(gate, counters.LOSS, 1, 0) == counters.EXPIRED
+    assert counters.await_decision(gate, counters.NORM, 1, 0) == counters.EXPIRED
+
+
+def test_who_waits_goes_on_while_another_moves() -> None:
+    gate = np.zeros(counters.gate_words(2, 1), np.int32)
+    limit = int(0.2 * counters.cycles_per_second())
+    found: list[int] = []
+    counters.await_decision(np.ones_like(gate), counters.LOSS, 2, limit)  # compiles
+    counters.move_on(np.zeros_like(gate), 2, 1, 1)
+    waiting = threading.Thread(
+        target=lambda: found.append(counters.await_decision(gate, counters.LOSS, 2, limit))
+    )
+    waiting.start()
+    pause = threading.Event()
+    for done in range(1, 13):
+        pause.wait(0.05)
+        counters.move_on(gate, 2, 1, done)
+    assert not found
+    counters.decide(gate, counters.LOSS, counters.GO)
+    waiting.join()
+    assert found == [counters.GO]

@@ -1,0 +1,211 @@
+"""The update of a step, in pieces of the parameter store that processors share out.
+
+    pieces    int64 [P, 2] first element of row 0 and elements a row
+    spans     int64 [P, groups, 2] which entries of `listed` are the piece's rows: in column 0 all
+              that were touched, in column k those that group k touched
+    listed    int64 row numbers
+    copies    [groups, total] gradients of each group; those of all are added up in copies[0]
+
+Nothing depends on who does which piece: sums go over the groups and over the pieces in order, and
+the rules of `optim` are elementwise. So results are the same bits with any number of processors,
+and whether the update runs inside of a step (`finish`) or after it (the other functions).
+"""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import numpy as np
+from numba import njit
+
+from vertexrt.kernels.cpu.counters import (
+    ALL_HERE,
+    EXPIRED,
+    GO,
+    GROUPS_HERE,
+    LOSS,
+    NORM,
+    OF_GROUP,
+    REFUSED,
+    arrive,
+    await_decision,
+    cycles,
+    decide,
+    fail,
+)
+from vertexrt.kernels.cpu.optim import LANES, adagrad, adam, momentum, sgd, sum_of_squares
+from vertexrt.kernels.layout import RULES
+
+SGD, MOMENTUM, ADAGRAD, ADAM = (RULES.index(n) for n in ("sgd", "momentum", "adagrad", "adam"))
+AT_THE_GATE = -1  # in an error record, in place of a counter
+PATIENCE = 2  # times the limit of a wait in a script, so that an error names that wait, not this
+
+
+@njit(cache=True, error_model="numpy", nogil=True)
+def sum_loss(arena: Any, at: int, rows: int, weight: Any) -> float:
+    """Sum the losses of all rows in float64, as often as each counts, in a fixed order.
+
+    Args:
+        at: element of the arena where the losses start.
+        weight: [rows], or empty where each row counts once.
+    """
+    partial = np.zeros(LANES)
+    for block in range(0, rows, LANES):
+        x = arena[at + block : at + min(block + LANES, rows)]
+        if len(weight):
+            w = weight[block : block + LANES]
+            for j in range(len(x)):
+                partial[j] += np.float64(x[j]) * np.float64(w[j])
+        else:
+            for j in range(len(x)):
+                partial[j] += np.float64(x[j])
+    total = 0.0
+    for j in range(LANES):
+        total += partial[j]
+    return total
+
+
+@njit(cache=True, error_model="numpy", nogil=True)
+def add_up(copies: Any, pieces: Any, spans: Any, listed: Any, first: int, last: int) -> None:
+    """Add the gradients of the other groups to the first one's, in their order, and clear them."""
+    for p in range(first, last):
+        start, width = pieces[p]
+        for k in range(1, spans.shape[1]):
+            for r in range(spans[p, k, 0], spans[p, k, 1]):
+                begin = start + listed[r] * width
+                total = copies[0, begin : begin + width]
+                other = copies[k, begin : begin + width]
+                for i in range(width):
+                    total[i] += other[i]
+                other[:] = 0.0
+
+
+@njit(cache=True, error_model="numpy", nogil=True)
+def add_squares(
+    gradients: Any, pieces: Any, spans: Any, listed: Any, first: int, last: int, squares: Any
+) -> None:
+    """Sum the squares of the gradients of each piece: squares[p]."""
+    for p in range(first, last):
+        rows = listed[spans[p, 0, 0] : spans[p, 0, 1]]
+        squares[p] = sum_of_squares(gradients, pieces[p, 0], pieces[p, 1], rows)
+
+
+@njit(cache=True, error_model="numpy", nogil=True)
+def norm_of(squares: Any) -> float:
+    """Return the norm, given the squares of each piece: added up in order."""
+    total = 0.0
+    for p in range(len(squares)):
+        total += squares[p]
+    return math.sqrt(total)
+
+
+@njit(cache=True, error_model="numpy", nogil=True)
+def apply(
+    rule: int,
+    values: Any,
+    gradients: Any,
+    moments: Any,
+    pieces: Any,
+    spans: Any,
+    listed: Any,
+    first: int,
+    last: int,
+    scale: float,
+    s: Any,
+) -> None:
+    """Run a rule over some pieces.
+
+    Args:
+        rule: number in RULES.
+        moments: [*, total] in the order of the rule.
+        scale: factor of every gradient; s: the scalars that the rule takes after it.
+    """
+    for p in range(first, last):
+        start, width = pieces[p]
+        rows = listed[spans[p, 0, 0] : spans[p, 0, 1]]
+        if rule == SGD:
+            sgd(values, gradients, start, width, rows, scale, s[0], s[1])
+        elif rule == MOMENTUM:
+            momentum(values, gradients, moments[0], start, width, rows, scale, s[0], s[1], s[2])
+        elif rule == ADAGRAD:
+            adagrad(values, gradients, moments[0], start, width, rows, scale, s[0], s[1], s[2])
+        elif rule == ADAM:
+            m, v, g, steps = moments[0], moments[1], gradients, int(s[6])
+            adam(
+                values,
+                g,
+                m,
+                v,
+                start,
+                width,
+                rows,
+                scale,
+                s[0],
+                s[1],
+                s[2],
+                s[3],
+                s[4],
+                s[5],
+                steps,
+            )
+
+
+@njit(cache=True, error_model="numpy", nogil=True)
+def finish(
+    counters: Any,
+    part: int,
+    parts: int,
+    group: int,
+    instructions: int,
+    limit: int,
+    arena: Any,
+    rows: int,
+    weight: Any,
+    ending: Any,
+) -> int:
+    """End a step: called by every processor of every group when its script is done.
+
+    The last processor of a group sums the group's losses, and the last of all decides whether the
+    step counts. Then each adds up its share of the pieces and runs the rule on them; where the norm
+    is wanted, it is decided on in between. Nothing changes unless everybody is there and the loss
+    and the norm are finite.
+
+    Args:
+        part, parts: processor and how many its group has; instructions: of its script.
+        limit: cycles that a wait in a script may take.
+        arena, rows, weight: of the group.
+        ending: `Ending.arguments`.
+    Returns: the clock when the wait for the other processors was over.
+    """
+    gate, (rule, loss_scale, clip_norm), loss_at, scalars, losses, squares, found = ending[:7]
+    values, copies, moments, pieces, spans, listed = ending[7:]
+    groups = len(losses)
+    if arrive(gate, OF_GROUP + group, parts):
+        losses[group] = sum_loss(arena, loss_at[group], rows, weight)
+        if arrive(gate, GROUPS_HERE, groups):
+            for k in range(groups):
+                found[0] += losses[k]
+            decide(gate, LOSS, GO if math.isfinite(found[0] * loss_scale) else REFUSED)
+    decision = await_decision(gate, LOSS, groups, PATIENCE * limit)
+    opened = cycles()
+    share = group * parts + part
+    first = len(pieces) * share // (groups * parts)
+    last = len(pieces) * (share + 1) // (groups * parts)
+    if decision in (GO, REFUSED):  # as ever, gradients are there for who looks
+        add_up(copies, pieces, spans, listed, first, last)
+    scale = 1.0
+    if decision == GO and clip_norm > 0.0:
+        add_squares(copies[0], pieces, spans, listed, first, last, squares)
+        if arrive(gate, ALL_HERE, groups * parts):
+            found[1] = norm_of(squares)
+            decide(gate, NORM, GO if math.isfinite(found[1]) else REFUSED)
+        decision = await_decision(gate, NORM, groups, PATIENCE * limit)
+        if found[1] > clip_norm:
+            scale = clip_norm / found[1]
+    if decision == GO:
+        g, s = copies[0], scalars
+        apply(rule, values, g, moments, pieces, spans, listed, first, last, scale, s)
+    elif decision == EXPIRED:
+        fail(counters, part, instructions, AT_THE_GATE)
+    return opened  # type: ignore[no-any-return]
