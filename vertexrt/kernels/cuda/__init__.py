@@ -1,0 +1,1 @@
+"""The `cuda` backend: generated kernels through NVRTC, products through cuBLAS."""
