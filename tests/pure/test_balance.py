@@ -31,7 +31,7 @@ def test_shares_cost_about_the_same() -> None:
     sizes = np.random.default_rng(0).integers(5, 100, 200)
     batch = GraphBatch.from_graphs([InputGraph.chain(int(n)) for n in sizes])
     loads = [
-        graph_costs(s.batch.graph_ptr, s.batch.child_ptr, s.batch.child).sum()
+        graph_costs(s.batch.graph_ptr, s.batch.child_ptr, s.batch.child, LEVEL).sum()
         for s in share_out(batch, 7)
     ]
     assert max(loads) - min(loads) <= 0.02 * np.mean(loads)
@@ -41,8 +41,9 @@ def test_a_deep_graph_costs_more_than_a_flat_one() -> None:
     chain, tree = InputGraph.chain(63), InputGraph.complete_tree(32)
     batch = GraphBatch.from_graphs([chain, tree])
     assert batch.sizes().tolist() == [63, 63]
-    costs = graph_costs(batch.graph_ptr, batch.child_ptr, batch.child)
-    assert costs.tolist() == [63 + 63 * LEVEL, 63 + 6 * LEVEL]
+    for level in (0.5, LEVEL, 8.0):
+        costs = graph_costs(batch.graph_ptr, batch.child_ptr, batch.child, level)
+        assert costs.tolist() == [63 + 63 * level, 63 + 6 * level]
 
 
 def test_the_largest_graph_stands_alone() -> None:

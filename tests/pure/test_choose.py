@@ -1,5 +1,6 @@
 """The automatic choice: candidates, ranking, timing, and what stays on disk."""
 
+import json
 from pathlib import Path
 
 import numpy as np
@@ -8,10 +9,13 @@ import pytest
 from vertexrt.engine import choose
 from vertexrt.engine.choose import (
     SAMPLES,
+    TILES,
+    TIMED,
     Chooser,
     Configuration,
     configurations,
     predict,
+    predicted_best,
     size_class,
 )
 from vertexrt.graph import GraphBatch, InputGraph
@@ -49,6 +53,34 @@ def test_the_model_prefers_groups_for_many_graphs_and_one_worker_for_tiny_work()
     assert min(many, key=lambda o: many[o]).groups == 4
     tiny = {o: predict(o, 1, 3, 2, 100.0) for o in configurations(4)}
     assert min(tiny, key=lambda o: tiny[o]).processors == 1  # one graph is one share
+
+
+def test_tiles_are_ranked_where_processors_wait_for_each_other() -> None:
+    options = configurations(4)
+    assert {o.tile for o in options if o.processors > 1} == {0, *TILES}
+    assert {o.tile for o in options if o.processors == 1} == {0}
+    little = {o: predict(o, 256, 10_000, 12, 1e3) for o in options if o.processors == 4}
+    assert min(little, key=lambda o: little[o]).tile > 0  # waits cost more than instructions
+    much = {o: predict(o, 256, 10_000, 12, 1e7) for o in options if o.processors == 4}
+    assert min(much, key=lambda o: much[o]).tile == 0  # each tile reads all weights
+
+
+def test_tiles_that_hold_a_whole_task_are_left_out() -> None:
+    few = predicted_best(configurations(2), batch(1), 1e6)
+    assert all(option.tile == 0 for option in few)
+    many = predicted_best(configurations(2), batch(1000), 1e6)
+    assert {option.tile for option in many} == {0, *TILES}
+
+
+def test_a_choice_kept_before_tiles_were_ranked_holds(cache: Path) -> None:
+    chooser = Chooser("j", 2, 1e6)
+    time_all(chooser, {PAIR: 1.0}, graphs=8)
+    (path,) = (cache / "choices").iterdir()
+    stored = json.loads(path.read_text())
+    for option in stored["chosen"].values():
+        del option["tile"]
+    path.write_text(json.dumps(stored))
+    assert set(Chooser("j", 2, 1e6).chosen.values()) == {PAIR}
 
 
 @pytest.mark.parametrize("winner", [BATCHED, PAIR])
@@ -107,7 +139,7 @@ def test_auto_trains_as_batched_does() -> None:
             spec.build(dataset, hidden=6), engine=engine, threads=2, dtype="float64", seed=3
         )
         optimizer = vrt.SGD(0.05)
-        losses.append([net.step(share, optimizer) for _ in range(3 * SAMPLES + 2)])
+        losses.append([net.step(share, optimizer) for _ in range(TIMED * SAMPLES + 2)])
     np.testing.assert_allclose(losses[1], losses[0], rtol=1e-10)
     assert net._model.chooser is not None
     assert len(net._model.chooser.chosen) == 1

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+import math
 import os
 import statistics
 import tempfile
@@ -19,16 +20,17 @@ from pathlib import Path
 
 from vertexrt.config import config
 from vertexrt.graph import GraphBatch
+from vertexrt.script.cost import EXCHANGE, INSTRUCTION, MULTIPLY_ADD, WEIGHT
 
-TIMED = 3  # configurations that are timed
+TIMED = 4  # configurations that are timed
 SAMPLES = 5  # minibatches for each; the first of them warms up
 
-# Seconds, for ranking only: what a step costs once, what handing a share to a thread costs, and
-# what an exchange between processors costs. Measured on a 2-core Xeon; only their order matters.
+# Seconds, for ranking only, beside those of `script.cost`: what a step costs once, and what handing
+# a share to a thread costs. Measured on a 2-core Xeon; only their order matters.
 STEP = 150e-6
 SHARE = 60e-6
-EXCHANGE = 1.5e-6
-PER_MULTIPLY_ADD = 1.3e-11
+LATE = 0.02  # of the work before an exchange: by how much processors arrive apart
+TILES = (8, 64)  # rows of a tile to consider beside whole tasks
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,7 +66,9 @@ def configurations(threads: int) -> list[Configuration]:
     found = [Configuration(False, threads)]
     for processors in range(1, threads + 1):
         if threads % processors == 0:
-            found.append(Configuration(True, threads // processors, processors))
+            tiles = (0, *TILES) if processors > 1 else (0,)  # one processor waits for nobody
+            groups = threads // processors
+            found += [Configuration(True, groups, processors, tile) for tile in tiles]
     if threads > 1:
         found.append(Configuration(False, 1))
     return found
@@ -78,22 +82,37 @@ def predict(option: Configuration, graphs: int, vertices: int, levels: int, work
         work: multiplications a vertex.
     """
     groups = min(option.groups, graphs)
-    arithmetic = vertices * work * PER_MULTIPLY_ADD / (groups * option.processors)
-    exchanges = 3.0 * levels * EXCHANGE * option.processors if option.processors > 1 else 0.0
-    shares = SHARE * (groups * option.processors - 1)
-    return STEP * (1 + 0.3 * (groups - 1)) + arithmetic + exchanges + shares
+    threads = groups * option.processors
+    arithmetic = vertices * work * MULTIPLY_ADD / threads
+    rows = max(vertices / levels / groups, 1.0)  # of a task
+    tiles = math.ceil(rows / option.tile) if option.tile else 1
+    # Forward and back, each processor reads its weights once a tile; gradients follow the path.
+    instruction = INSTRUCTION + work / 3 * WEIGHT / option.processors
+    path = levels * 2 * tiles * instruction
+    waits = 0.0
+    if option.processors > 1:  # for one tile of each task; the others have arrived meanwhile
+        waits = 3 * levels * EXCHANGE * option.processors + LATE * arithmetic
+    step = STEP * (1 + 0.3 * (groups - 1)) + SHARE * (threads - 1)
+    return step + arithmetic + path + waits / tiles
 
 
 def predicted_best(
     options: Sequence[Configuration], batch: GraphBatch, work: float
 ) -> list[Configuration]:
-    """Rank configurations for a batch by the model alone, the best first."""
+    """Rank configurations for a batch by the model alone, the best first.
+
+    Tiles that hold a whole task are left out.
+    """
     levels = max(1, batch.num_vertices // batch.num_graphs // 3)  # of trees, about
 
     def cost(option: Configuration) -> float:
         return predict(option, batch.num_graphs, batch.num_vertices, levels, work)
 
-    return sorted(options, key=cost)
+    def cuts(option: Configuration) -> bool:
+        groups = min(option.groups, batch.num_graphs)
+        return option.tile * levels * groups < batch.num_vertices
+
+    return sorted(filter(cuts, options), key=cost)
 
 
 @dataclass(slots=True)

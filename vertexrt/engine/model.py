@@ -33,6 +33,7 @@ from vertexrt.ir.program import Program
 from vertexrt.kernels.layout import Backend, Ending
 from vertexrt.scheduler import POLICIES as POLICIES  # for the front end
 from vertexrt.scheduler.balance import share_out
+from vertexrt.script.cost import level_in_vertices
 
 Array = np.ndarray[Any, Any]
 REDUCTIONS = ("graph", "vertex", "sum")
@@ -161,7 +162,7 @@ class CompiledModel:
         while len(self.workers) < parts:
             self.workers.append(Worker(self.store.copies[len(self.workers)]))
         dtype = self.store.dtype
-        shares = share_out(batch, parts)
+        shares = share_out(batch, parts, level_in_vertices(self.work))
         try:
             return [prepare(variant, share, self.policy, dtype, chosen) for share in shares]
         except (GraphError, PullError):

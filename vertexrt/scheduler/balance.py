@@ -1,7 +1,8 @@
 """Share the graphs of a batch out to workers or groups: longest processing time first.
 
-What a graph costs is its vertices, and its levels, since a level takes at least one launch however
-narrow it is. The graphs go, the costliest first, to whoever has least so far (Graham 1969).
+What a graph costs is its vertices, and its levels, since a level takes at least one launch and
+reads all weights however narrow it is. The graphs go, the costliest first, to whoever has least so
+far (Graham 1969).
 """
 
 from __future__ import annotations
@@ -17,7 +18,7 @@ from vertexrt.graph import GraphBatch
 
 Array = np.ndarray[Any, Any]
 
-LEVEL = 4.0  # vertices that a level of its own is worth
+LEVEL = 2.0  # vertices that a level of its own is worth, where the caller does not know
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,17 +34,18 @@ class Share:
     vertices: npt.NDArray[np.int64]
 
 
-def share_out(batch: GraphBatch, parts: int) -> list[Share]:
+def share_out(batch: GraphBatch, parts: int, level: float = LEVEL) -> list[Share]:
     """Divide the graphs of a batch.
 
     Args:
         parts: how many shares, at most one a graph.
+        level: vertices that a level of its own is worth.
     Returns: shares that together have every graph once.
     """
     parts = min(parts, batch.num_graphs)
     if parts == 1:
         return [Share(batch, np.arange(batch.num_vertices))]
-    costs = graph_costs(batch.graph_ptr, batch.child_ptr, batch.child)
+    costs = graph_costs(batch.graph_ptr, batch.child_ptr, batch.child, level)
     owner = _assign(costs, np.argsort(-costs, kind="stable"), parts)
     shares = []
     for part in range(parts):
@@ -57,8 +59,8 @@ def share_out(batch: GraphBatch, parts: int) -> list[Share]:
 
 
 @njit(cache=True, nogil=True)
-def graph_costs(graph_ptr: Array, child_ptr: Array, child: Array) -> Array:
-    """Return the cost of each graph: vertices + LEVEL * levels.
+def graph_costs(graph_ptr: Array, child_ptr: Array, child: Array, level_cost: float) -> Array:
+    """Return the cost of each graph: vertices + level_cost * levels.
 
     Levels are exact where children have smaller numbers than their parents, as all readers of this
     package order them; otherwise they may come out too low.
@@ -74,7 +76,7 @@ def graph_costs(graph_ptr: Array, child_ptr: Array, child: Array) -> Array:
                 if child[e] >= 0:
                     level[v] = max(level[v], level[child[e]] + 1)
             deepest = max(deepest, level[v])
-        costs[g] = graph_ptr[g + 1] - graph_ptr[g] + LEVEL * deepest
+        costs[g] = graph_ptr[g + 1] - graph_ptr[g] + level_cost * deepest
     return costs
 
 

@@ -18,8 +18,8 @@ from vertexrt.ir.program import Domain
 
 MULTIPLY_ADD = 1.3e-11
 ELEMENT = 5e-10  # that an op of a fused loop makes or copies
-WEIGHT = 1e-10  # of a matrix, that a product reads once however few its rows are
-INSTRUCTION = 0.6e-6  # to decode it and to call its products
+WEIGHT = 3.6e-11  # of a matrix, that a product reads once however few its rows are
+INSTRUCTION = 0.3e-6  # to decode it and to call its products
 EXCHANGE = 1.5e-6  # to signal and to notice, for each processor of the group
 
 
@@ -64,10 +64,10 @@ def cost_of(task: SegmentedTask, segment: Segment) -> Cost:
 
 
 def level_in_vertices(work: float) -> float:
-    """Return how many vertices a level costs as much as, however narrow it is.
+    """Return how many vertices a level of its own is worth, however narrow it is.
 
     Args:
-        work: multiplications a vertex, forward and back.
+        work: multiplications a vertex, forward, back, and for the gradients of its weights.
     """
-    level = 2 * INSTRUCTION + work * WEIGHT
+    level = 2 * INSTRUCTION + 2 / 3 * work * WEIGHT  # gradients are made after all levels
     return level / (INSTRUCTION + work * MULTIPLY_ADD)
