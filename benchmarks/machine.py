@@ -7,12 +7,30 @@ import subprocess
 from pathlib import Path
 from typing import Any
 
-PACKAGES = ("vertexrt", "numpy", "numba", "scipy", "torch")
+PACKAGES = (
+    "vertexrt",
+    "numpy",
+    "numba",
+    "scipy",
+    "torch",
+    "cupy-cuda12x",
+    "cupy-cuda13x",
+    "nvidia-cuda-nvrtc",
+    "nvidia-cuda-nvrtc-cu12",
+    "nvidia-cudnn-cu12",
+    "nvidia-cudnn-cu13",
+)
 
 
-def describe(threads: int) -> dict[str, Any]:
-    """Return what identifies the machine and the software, for the JSON record of a benchmark."""
+def describe(threads: int, device: str = "cpu") -> dict[str, Any]:
+    """Return what identifies the machine and the software, for the JSON record of a benchmark.
+
+    Args:
+        device: "gpu" is described when this is "cuda".
+    """
     return {
+        "device": device,
+        "gpu": gpu() if device == "cuda" else None,
         "processor": processor(),
         "cores": os.cpu_count(),
         "threads": threads,
@@ -44,6 +62,18 @@ def versions() -> dict[str, str]:
         except importlib.metadata.PackageNotFoundError:
             continue
     return found
+
+
+def gpu() -> dict[str, str] | None:
+    """Return name, driver and clocks of the first GPU that is seen, None where none is."""
+    fields = ("name", "driver_version", "memory.total", "clocks.max.sm", "power.limit")
+    query = ["nvidia-smi", f"--query-gpu={','.join(fields)}", "--format=csv,noheader"]
+    try:
+        run = subprocess.run(query, capture_output=True, text=True, check=True)
+    except (OSError, subprocess.CalledProcessError):
+        return None
+    values = run.stdout.splitlines()[0].split(", ")
+    return dict(zip(fields, values, strict=True))
 
 
 def blas() -> list[str]:

@@ -1,21 +1,33 @@
-"""The PyTorch peers agree with one another, so that a comparison with them means something."""
+"""The PyTorch peers compute what the vertex functions do, so that a comparison means something."""
 
+import json
 from itertools import pairwise
+from pathlib import Path
 
 import numpy as np
 import pytest
 
-from benchmarks.levels import Trees, build_levels
+import vertexrt as vrt
+from benchmarks.peers.levels import build_levels
+from benchmarks.peers.suites import LSTM, cut_or_pad
+from vertexrt import GraphBatch, InputGraph, models
 
 torch = pytest.importorskip("torch", reason="torch is not installed (extra `torch`)")
 
-from benchmarks.peers_torch import LevelBatched, recursive  # noqa: E402
-from benchmarks.peers_torch_manual import LevelBatchedManual  # noqa: E402
+from benchmarks.peers import lstm, lstm_manual, tree_fc, tree_lstm, tree_lstm_manual  # noqa: E402
+from benchmarks.peers.__main__ import main  # noqa: E402
+from benchmarks.peers.check import check  # noqa: E402
+from benchmarks.peers.ours import Ours  # noqa: E402
+from benchmarks.peers.recursive import recursive  # noqa: E402
+from benchmarks.peers.torch_peer import Peer, pack_floats, unpack_floats  # noqa: E402
 
 WORDS, EMBED, HIDDEN, CLASSES = 30, 5, 7, 4
+TREE_LSTM = [tree_lstm.LevelBatched, tree_lstm_manual.LevelBatchedManual]
+TREE_FC = [tree_fc.LevelBatched, tree_fc.LevelBatchedManual]
+LSTMS = [lstm.StepBatched, lstm_manual.StepBatchedManual, lstm.CudnnLstm]
 
 
-def random_trees(rng: np.random.Generator, leaves: list[int], shuffle: bool) -> Trees:
+def random_trees(rng: np.random.Generator, leaves: list[int], shuffle: bool) -> GraphBatch:
     """Draw binary trees with words at the leaves; `shuffle` mixes the order of the vertices."""
     children: list[list[int]] = []
     graph_ptr = [0]
@@ -38,17 +50,42 @@ def random_trees(rng: np.random.Generator, leaves: list[int], shuffle: bool) -> 
         renamed[name[v]] = [int(name[kid]) for kid in kids]
     sizes = np.array([len(kids) for kids in renamed])
     word = np.where(sizes == 0, rng.integers(WORDS, size=len(sizes)), -1)
-    return Trees(
-        graph_ptr=np.array(graph_ptr, np.int32),
-        child_ptr=np.concatenate([[0], np.cumsum(sizes)]).astype(np.int32),
-        child=np.array([kid for kids in renamed for kid in kids], np.int32),
-        word=word.astype(np.int32),
-        label=rng.integers(-1, CLASSES, size=len(sizes)).astype(np.int32),
+    label = rng.integers(-1, CLASSES, size=len(sizes))
+    return GraphBatch.from_arrays(
+        graph_ptr,
+        np.concatenate([[0], np.cumsum(sizes)]),
+        np.array([kid for kids in renamed for kid in kids], np.int32),
+        {"word": word, "label": label},
     )
 
 
+def complete_trees(rng: np.random.Generator, leaves: int, count: int) -> GraphBatch:
+    """Draw complete trees, a target at each root."""
+    one = GraphBatch.from_graphs([InputGraph.complete_tree(leaves)])
+    batch = one.take(np.zeros(count, np.int32))
+    is_leaf = np.diff(batch.child_ptr) == 0
+    at_root = np.full(batch.num_vertices, -1)
+    at_root[batch.roots] = rng.permutation(count)
+    pulls = {
+        "word": np.where(is_leaf, rng.integers(WORDS, size=len(is_leaf)), -1),
+        "target": vrt.Pulled(rng.normal(size=(count, 1)).astype(np.float32), at_root),
+    }
+    return GraphBatch.from_arrays(batch.graph_ptr, batch.child_ptr, batch.child, pulls)
+
+
+def sentences(rng: np.random.Generator, lengths: list[int]) -> GraphBatch:
+    """Draw chains; some words have no label."""
+    batch = GraphBatch.from_graphs([InputGraph.chain(length) for length in lengths])
+    size = batch.num_vertices
+    pulls = {
+        "word": rng.integers(WORDS, size=size),
+        "label": rng.integers(-1, CLASSES, size=size),
+    }
+    return GraphBatch.from_arrays(batch.graph_ptr, batch.child_ptr, batch.child, pulls)
+
+
 def random_parameters(rng: np.random.Generator) -> dict[str, np.ndarray]:
-    """Draw float64 parameters by the names of the vertex function."""
+    """Draw float64 parameters by the names of the Tree-LSTM."""
     shapes = {
         "embedding": (WORDS, EMBED),
         "w": (4 * HIDDEN, EMBED),
@@ -60,42 +97,80 @@ def random_parameters(rng: np.random.Generator) -> dict[str, np.ndarray]:
     return {name: rng.normal(scale=0.5, size=shape) for name, shape in shapes.items()}
 
 
-@pytest.mark.parametrize("peer", [LevelBatched, LevelBatchedManual])
+def assert_peer_agrees(
+    peer: type[Peer], function: vrt.VertexFunction, batch: GraphBatch, output: str
+) -> None:
+    """Compare loss, gradients and outputs with the reference backend, in float64."""
+    rng = np.random.default_rng(2)
+    oracle = Ours(vrt.compile(function, device="reference", dtype="float64"), output)
+    drawn = {n: rng.normal(scale=0.5, size=p.shape) for n, p in oracle.parameters().items()}
+    oracle.set_parameters(drawn)
+    contender = peer(drawn)
+    for name, value in contender.parameters().items():
+        np.testing.assert_array_equal(value, drawn[name])
+    # float64 leaves the order of sums, and what a step of rate 1024 rounds
+    check({"reference": oracle, "peer": contender}, batch, 1e-9, "test")
+
+
+@pytest.mark.parametrize("peer", TREE_LSTM)
 @pytest.mark.parametrize("leaves", [[1], [2], [9], [1, 6, 1, 40, 3], [60] * 4, [2] * 100])
-def test_level_batched_agrees_with_recursive(peer: type, leaves: list[int]) -> None:
+def test_level_batched_agrees_with_recursive(peer: type[Peer], leaves: list[int]) -> None:
     rng = np.random.default_rng([7, *leaves])
     trees = random_trees(rng, leaves, shuffle=True)
     parameters = random_parameters(rng)
     expected = recursive(trees, parameters)
-    loss, gradients = peer(parameters).gradients(trees)
+    model = peer(parameters)
+    loss, gradients = model.gradients(trees)
     np.testing.assert_allclose(loss, expected.loss, rtol=1e-10)
     for name in parameters:
         # 1e-6 is asked; float64 leaves only the order of sums
         np.testing.assert_allclose(
             gradients[name], expected.gradients[name], rtol=1e-8, atol=1e-11, err_msg=name
         )
+    np.testing.assert_allclose(model.infer(trees), expected.logits, rtol=1e-8, atol=1e-11)
 
 
-@pytest.mark.parametrize("peer", [LevelBatched, LevelBatchedManual])
-def test_step_is_sgd_also_when_batches_change_size(peer: type) -> None:
+@pytest.mark.parametrize("peer", TREE_LSTM)
+def test_step_is_sgd_also_when_batches_change_size(peer: type[Peer]) -> None:
     rng = np.random.default_rng(3)
     expected = random_parameters(rng)
     model = peer(expected)
     for leaves in ([3, 5], [30, 2, 8], [4]):
         trees = random_trees(rng, leaves, shuffle=False)
         result = recursive(trees, expected)
-        assert model.step(trees, 0.1) == pytest.approx(result.loss, rel=1e-9)
+        assert float(model.train(trees, 0.1)) == pytest.approx(result.loss, rel=1e-9)
         expected = {name: p - 0.1 * result.gradients[name] for name, p in expected.items()}
-    for name, value in model.weights.to_named().items():
+    for name, value in model.parameters().items():
         np.testing.assert_allclose(value, expected[name], rtol=1e-8, atol=1e-11, err_msg=name)
+
+
+@pytest.mark.parametrize("peer", TREE_FC)
+@pytest.mark.parametrize(("leaves", "count"), [(2, 1), (8, 1), (16, 5), (4, 60)])
+def test_tree_fc_agrees_with_the_reference(peer: type[Peer], leaves: int, count: int) -> None:
+    batch = complete_trees(np.random.default_rng(leaves), leaves, count)
+    assert_peer_agrees(peer, models.TreeFC(WORDS, HIDDEN), batch, "output")
+
+
+@pytest.mark.parametrize("peer", LSTMS)
+@pytest.mark.parametrize("lengths", [[1], [6], [3, 9, 1, 9], [5, 5, 5], [2] * 60])
+def test_lstm_agrees_with_the_reference(peer: type[Peer], lengths: list[int]) -> None:
+    batch = sentences(np.random.default_rng(len(lengths)), lengths)
+    assert_peer_agrees(peer, LSTM(WORDS, EMBED, HIDDEN, CLASSES), batch, "logits")
+
+
+@pytest.mark.parametrize("peer", LSTMS)
+def test_lstm_agrees_over_padded_sentences(peer: type[Peer]) -> None:
+    batch = cut_or_pad(sentences(np.random.default_rng(1), [3, 9, 1]), 5, pad=2)
+    assert batch.sizes().tolist() == [5, 5, 5]
+    assert_peer_agrees(peer, LSTM(WORDS, EMBED, HIDDEN, CLASSES), batch, "logits")
 
 
 def test_recursive_reads_an_empty_slot_as_zeros() -> None:
     rng = np.random.default_rng(5)
     parameters = random_parameters(rng)
-    arrays = {"word": np.array([3, -1], np.int32), "label": np.array([-1, 2], np.int32)}
-    one = Trees(np.array([0, 2]), np.array([0, 0, 1]), np.array([0]), **arrays)
-    two = Trees(np.array([0, 2]), np.array([0, 0, 2]), np.array([0, -1]), **arrays)
+    pulls = {"word": np.array([3, -1], np.int32), "label": np.array([-1, 2], np.int32)}
+    one = GraphBatch(np.array([0, 2]), np.array([0, 0, 1]), np.array([0]), pulls)
+    two = GraphBatch(np.array([0, 2]), np.array([0, 0, 2]), np.array([0, -1]), pulls)
     assert recursive(one, parameters).loss == recursive(two, parameters).loss
 
 
@@ -113,6 +188,37 @@ def test_levels_refuse_what_is_no_binary_tree(
     child_ptr: list[int], child: list[int], word: list[int], text: str
 ) -> None:
     arrays = [np.array(values, np.int32) for values in (child_ptr, child, word)]
-    trees = Trees(np.array([0, len(word)], np.int32), *arrays, label=arrays[2])
+    pulls = {"word": arrays[2], "label": arrays[2]}
+    trees = GraphBatch(np.array([0, len(word)], np.int32), arrays[0], arrays[1], pulls)
     with pytest.raises(ValueError, match=text):
         build_levels(trees)
+
+
+@pytest.mark.parametrize("dtype", ["float32", "float64"])
+@pytest.mark.parametrize("count", [1, 2, 5])
+def test_floats_travel_as_words(dtype: str, count: int) -> None:
+    values = np.random.default_rng(0).normal(size=count).astype(dtype)
+    words = torch.from_numpy(pack_floats(values))
+    np.testing.assert_array_equal(unpack_floats(words, getattr(torch, dtype), count), values)
+
+
+def test_all_suites_run_beside_pytorch(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    path = tmp_path / "peers.json"
+    small = "--hidden 8 --batch 2 --seconds 0.02 --leaves 4 --length 6 --trees generated "
+    assert main([*small.split(), "--text", "generated", "--json", str(path)]) == 0
+    record = json.loads(path.read_text())
+    assert [(r["suite"], r["mode"], list(r["variants"])) for r in record["results"]] == [
+        (suite, mode, ["vertexrt", "torch", "torch-manual", *more])
+        for suite, more in (
+            ("tree-lstm", []),
+            ("tree-fc", []),
+            ("var-lstm", ["torch-nn.LSTM"]),
+            ("fixed-lstm", ["torch-nn.LSTM"]),
+        )
+        for mode in ("train", "infer")
+    ]
+    for result in record["results"]:
+        best = result["variants"][result["best_peer"]]
+        assert result["best_peer"].startswith("torch")
+        assert result["ratio_to_best_peer"] == best["ratio"] > 0
+    assert capsys.readouterr().out.count("*") == len(record["results"])

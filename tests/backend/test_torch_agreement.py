@@ -10,8 +10,7 @@ from vertexrt.graph import GraphBatch, InputGraph
 
 pytest.importorskip("torch", reason="torch is not installed (extra `torch`)")
 
-from benchmarks.levels import Trees
-from benchmarks.peers_torch import recursive
+from benchmarks.peers.recursive import recursive
 
 WORDS, EMBED, HIDDEN, CLASSES = 23, 12, 17, 5
 TOLERANCE = {"float32": 1e-5, "float64": 1e-11}  # of the largest element
@@ -83,8 +82,7 @@ def test_tree_lstm_agrees_with_autograd(device: str, dtype: str, kind: str) -> N
         }
     )
     exact = {name: value.astype(np.float64) for name, value in net.parameters.items()}
-    pulls = batch.pulls["word"], batch.pulls["label"]
-    expected = recursive(Trees(batch.graph_ptr, batch.child_ptr, batch.child, *pulls), exact)
+    expected = recursive(batch, exact)
 
     out = net.forward(batch, train=True)
     d_loss = np.full(out["loss"].shape, 1 / batch.num_graphs, out["loss"].dtype)

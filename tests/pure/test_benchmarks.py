@@ -7,69 +7,195 @@ import numpy as np
 import pytest
 
 from benchmarks.machine import describe
-from benchmarks.tree_lstm import difference, measure, parse, table
-from vertexrt.graph import GraphBatch, InputGraph
+from benchmarks.peers.check import BOUNDS, Disagreement, check
+from benchmarks.peers.complete import build_complete
+from benchmarks.peers.contender import Arrays, Contender
+from benchmarks.peers.measure import Draw, Runner, Timing, measure
+from benchmarks.peers.options import parse
+from benchmarks.peers.packed import build_packed
+from benchmarks.peers.report import HEADER, speed, summarise, table
+from benchmarks.peers.suites import cut_or_pad
+from vertexrt.graph import GraphBatch, InputGraph, Pulled
 
 
 def ten_chains() -> GraphBatch:
     return GraphBatch.from_graphs([InputGraph.chain(length) for length in range(1, 11)])
 
 
-def test_contenders_take_turns_over_the_same_minibatches() -> None:
+def test_contenders_take_turns_over_the_same_minibatches(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("benchmarks.peers.measure.BLOCK_SECONDS", 0.004)
     calls: list[tuple[str, int]] = []
 
-    def contender(name: str):
-        def step(batch: GraphBatch) -> None:
+    def runner(name: str) -> Runner:
+        def run(batch: GraphBatch) -> None:
             calls.append((name, batch.num_vertices))
             time.sleep(0.001)
 
-        return step
+        return Runner(run, lambda: calls.append((f"{name} synced", 0)))
 
-    contenders = {"vertexrt": contender("vertexrt"), "other": contender("other")}
-    result = measure(contenders, ten_chains(), 4, rounds=3, seconds=0.004)
-    count = result["batches_a_sample"]
-    assert count >= 1
-    timed = calls[8:]  # each contender first runs four minibatches untimed
-    assert len(timed) == 3 * 2 * count
-    for turn in range(3):
-        first, second = (
-            timed[(2 * turn + who) * count : (2 * turn + who + 1) * count] for who in (0, 1)
-        )
-        assert {name for name, _ in first} == {"vertexrt"}
-        assert {name for name, _ in second} == {"other"}
+    runners = {"vertexrt": runner("vertexrt"), "other": runner("other")}
+    timing = measure(runners, Draw(ten_chains(), 4), seconds=0.1)
+    rounds = len(timing.samples["other"])
+    assert rounds >= 3
+    turn = timing.steps + 2  # a synchronisation before and after
+    timed = calls[-rounds * 2 * turn :]
+    for k in range(rounds):
+        first, second = (timed[(2 * k + who) * turn : (2 * k + who + 1) * turn] for who in (0, 1))
+        assert {name for name, _ in first[1:-1]} == {"vertexrt"}
+        assert {name for name, _ in second[1:-1]} == {"other"}
+        assert first[0] == first[-1] == ("vertexrt synced", 0)
+        assert second[0] == second[-1] == ("other synced", 0)
         assert [size for _, size in first] == [size for _, size in second]
-    for entry in result["graphs_per_s"].values():
-        low, high = entry["quartiles"]
-        assert 0 < low <= entry["median"] <= high < 4 / 0.001
-        assert len(entry["samples"]) == 3
-    lines = table(result, header=True).splitlines()
-    assert [line.split()[:2] for line in lines] == [
-        ["batch", "contender"],
-        ["4", "vertexrt"],
-        ["4", "other"],
+    assert all(0 < sample < 4 / 0.001 for sample in timing.samples["vertexrt"])
+
+
+def test_slow_contenders_get_three_samples_of_one_step() -> None:
+    def run(batch: GraphBatch) -> None:
+        time.sleep(0.002)
+
+    timing = measure({"one": Runner(run, lambda: None)}, Draw(ten_chains(), 4), seconds=1e-6)
+    assert timing.steps == 1
+    assert len(timing.samples["one"]) == 3
+
+
+def test_minibatches_are_whole_and_cover_an_epoch() -> None:
+    draw = Draw(ten_chains(), 4)
+    taken = draw.take(4)
+    assert [len(ids) for ids in taken] == [4] * 4
+    assert len({*taken[0].tolist(), *taken[1].tolist()}) == 8
+    assert taken[0].tolist() != taken[2].tolist()
+    whole = Draw(ten_chains(), 64)
+    assert whole.batch_size == 10
+    assert sorted(whole.take(1)[0].tolist()) == list(range(10))
+
+
+def test_an_entry_holds_ratios_of_the_first_variant() -> None:
+    samples = {"vertexrt": [40.0, 60.0, 50.0], "a": [20.0, 20.0, 20.0], "b": [25.0, 30.0, 10.0]}
+    result = json.loads(json.dumps(summarise("s", "train", Timing(4, 7, samples), ["a", "b"])))
+    assert result["best_peer"] == "b"
+    assert result["ratio_to_best_peer"] == result["variants"]["b"]["ratio"] == 2.0
+    assert result["variants"]["a"] == {
+        "median": 20.0,
+        "quartiles": [20.0, 20.0],
+        "ratio": 2.5,
+        "samples": samples["a"],
+    }
+    rows = [line.split() for line in table(result).splitlines()]
+    assert [row[:5] for row in rows] == [
+        ["s", "train", "4", "vertexrt", "50.00"],
+        ["s", "train", "4", "a", "20.00"],
+        ["s", "train", "4", "b", "25.00"],
     ]
+    assert [row[-1] for row in rows] == ["1.00", "2.50", "2.00*"]
+    assert len(HEADER) >= len(table(result).splitlines()[0])
+    assert speed(12345.6) == "12,346"
 
 
-def test_a_minibatch_is_never_larger_than_the_data() -> None:
-    result = measure({"vertexrt": lambda batch: None}, ten_chains(), 64, rounds=1, seconds=1e-5)
-    assert result["batch_size"] == 10
+def test_an_entry_without_peers_has_no_best_one() -> None:
+    result = summarise("s", "infer", Timing(1, 1, {"vertexrt": [2.0]}), [])
+    assert result["best_peer"] is result["ratio_to_best_peer"] is None
 
 
-def test_difference_is_relative_to_the_largest_element() -> None:
-    exact = (2.0, {"w": np.array([4.0, 0.0]), "v": np.array([1e-3])})
-    assert difference(exact, exact) == 0.0
-    assert difference((2.0, exact[1] | {"w": np.array([4.0, 0.4])}), exact) == pytest.approx(0.1)
-    assert difference((2.0, exact[1] | {"v": np.array([2e-3])}), exact) == pytest.approx(1.0)
-    assert difference((2.5, exact[1]), exact) == pytest.approx(0.25)
-    with pytest.raises(AssertionError, match="'v'"):
-        difference((2.0, {"w": exact[1]["w"]}), exact)
+class Fixed(Contender):
+    """Return what it was told, whatever the batch; its gradient is `d_w`."""
+
+    def __init__(self, loss: float, d_w: list[float], outputs: list[float]) -> None:
+        self.loss, self.d_w, self.outputs = loss, np.array(d_w), np.array(outputs)
+        self.w = np.zeros(len(d_w))
+
+    def train(self, batch: GraphBatch, lr: float) -> float:
+        self.w = self.w - lr * self.d_w
+        return self.loss
+
+    def infer(self, batch: GraphBatch) -> np.ndarray:
+        return self.outputs
+
+    def sync(self) -> None:
+        pass
+
+    def parameters(self) -> Arrays:
+        return {"w": self.w.copy()}
+
+    def set_parameters(self, values: Arrays) -> None:
+        self.w = values["w"]
 
 
-def test_options_and_machine() -> None:
-    options = parse(["--threads", "1", "--batch-sizes", "1,16"])
-    assert options.batch_sizes == [1, 16]
-    assert (options.hidden, options.dtype, options.peer) == (256, "float32", "torch")
+@pytest.mark.parametrize(
+    ("other", "text"),
+    [
+        (Fixed(2.5, [4.0, 0.0], [1.0]), r"the loss of b differs from that of a by 2\.5e-01"),
+        (Fixed(2.0, [4.0, 0.4], [1.0]), r"the gradient of 'w' of b .* by 1\.0e-01"),
+        (Fixed(2.0, [4.0, float("nan")], [1.0]), "the gradient of 'w' of b .* by nan"),
+        (Fixed(2.0, [4.0, 0.0], [1.5]), "the output of b"),
+        (Fixed(2.0, [4.0, 0.0], [1.0, 1.0]), "the output of b .* by inf"),
+    ],
+)
+def test_a_difference_stops_the_run_and_is_named(other: Fixed, text: str) -> None:
+    exact = Fixed(2.0, [4.0, 0.0], [1.0])
+    assert check({"a": exact, "b": exact}, ten_chains(), BOUNDS["float32"], "x") == 0.0
+    with pytest.raises(Disagreement, match=rf"^\[check, x\] {text}"):
+        check({"a": exact, "b": other}, ten_chains(), BOUNDS["float32"], "x")
+    assert not exact.w.any()
+    assert not other.w.any()
+
+
+def test_padding_keeps_words_and_cuts_long_chains() -> None:
+    batch = GraphBatch.from_graphs(
+        [InputGraph.chain(n, pulls={"word": np.arange(n), "label": np.arange(n)}) for n in (2, 5)]
+    )
+    fixed = cut_or_pad(batch, 3, pad=9)
+    assert fixed.pulls["word"].tolist() == [0, 1, 9, 0, 1, 2]
+    assert fixed.pulls["label"].tolist() == [0, 1, 9, 0, 1, 2]
+    assert fixed.child.tolist() == [0, 1, 3, 4]
+    assert fixed.sizes().tolist() == [3, 3]
+
+
+def test_packed_schedule_of_chains() -> None:
+    batch = GraphBatch.from_graphs(
+        [InputGraph.chain(n, pulls={"word": np.arange(n), "label": np.arange(n)}) for n in (1, 3)]
+    )
+    packed = build_packed(batch)
+    assert packed.widths.tolist() == [2, 1, 1]
+    assert packed.word.tolist() == packed.label.tolist() == [0, 0, 1, 2]
+    assert packed.row.tolist() == [1, 0, 2, 3]
+    assert packed.before.tolist() == [0, 2]
+    tree = GraphBatch.from_graphs(
+        [InputGraph.complete_tree(2, pulls={"word": np.arange(3), "label": np.arange(3)})]
+    )
+    with pytest.raises(ValueError, match="chains in order"):
+        build_packed(tree)
+
+
+def test_complete_schedule_lays_children_side_by_side() -> None:
+    def tree(leaves: int) -> InputGraph:
+        size = 2 * leaves - 1
+        at_root = np.where(np.arange(size) == size - 1, 0, -1)
+        pulls = {
+            "word": np.where(np.arange(size) < leaves, np.arange(size), -1),
+            "target": Pulled(np.array([[leaves]], np.float32), at_root),
+        }
+        return InputGraph.complete_tree(leaves, pulls=pulls)
+
+    levels = build_complete(GraphBatch.from_graphs([tree(4), tree(4)]))
+    assert levels.level_ptr == [0, 8, 12, 14]
+    assert levels.word.tolist() == [0, 1, 2, 3] * 2
+    assert levels.target.tolist() == [[4.0], [4.0]]
+    assert levels.row.tolist() == [0, 1, 2, 3, 8, 9, 12, 4, 5, 6, 7, 10, 11, 13]
+    with pytest.raises(ValueError, match="complete binary trees of one depth"):
+        build_complete(GraphBatch.from_graphs([tree(4), tree(2)]))
+
+
+def test_options_and_machine(capsys: pytest.CaptureFixture[str]) -> None:
+    options = parse(["--suite", "tree-fc,var-lstm", "--engines", "auto,batched:unmerged"])
+    assert options.suite == ["tree-fc", "var-lstm"]
+    assert options.engines == ["auto", "batched:unmerged"]
+    assert (options.batch, options.mode) == ([1, 16, 64, 256], ["train", "infer"])
+    assert (options.hidden, options.dtype, options.peers) == (None, "float32", "torch")
+    with pytest.raises(SystemExit):
+        parse(["--suite", "tree"])
+    assert "'tree' is none of tree-lstm, tree-fc" in capsys.readouterr().err
     machine = json.loads(json.dumps(describe(threads=1)))
     assert machine["cores"] >= 1
     assert machine["processor"]
+    assert machine["gpu"] is None
     assert machine["versions"]["numpy"] == np.__version__

@@ -169,7 +169,7 @@ TREE = frozenset(
         ("vertexrt.kernels.cpu", "from vertexrt.script import assembler"),
         ("vertexrt.script.isa", "from .assembler import x"),
         ("vertexrt.errors", "from vertexrt.config import config"),
-        ("vertexrt.cli.main", "import benchmarks.tree_lstm"),
+        ("vertexrt.cli.main", "import benchmarks.machine"),
         ("vertexrt.cli.main", "from tests.strategies import trees"),
     ],
 )

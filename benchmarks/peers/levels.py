@@ -10,6 +10,8 @@ from dataclasses import dataclass
 import numpy as np
 from numba import njit
 
+from vertexrt import GraphBatch
+
 ERRORS = (
     "",
     "a vertex has neither 0 nor 2 children",
@@ -18,35 +20,6 @@ ERRORS = (
     "an inner vertex has a word",
     "a vertex cannot be reached from the leaves",
 )
-
-
-@dataclass(frozen=True, slots=True)
-class Trees:
-    """Hold a batch of K trees with V vertices and E edges, in the arrays of a graph batch.
-
-    Attributes:
-        graph_ptr: int32 [K + 1], first vertex of each tree.
-        child_ptr: int32 [V + 1], first child slot of each vertex.
-        child: int32 [E], vertices of the batch; -1 is an empty slot.
-        word: int32 [V], -1 where a vertex has none.
-        label: int32 [V], -1 where a vertex has none.
-    """
-
-    graph_ptr: np.ndarray
-    child_ptr: np.ndarray
-    child: np.ndarray
-    word: np.ndarray
-    label: np.ndarray
-
-    @property
-    def num_graphs(self) -> int:
-        """K."""
-        return len(self.graph_ptr) - 1
-
-    @property
-    def num_vertices(self) -> int:
-        """V."""
-        return len(self.child_ptr) - 1
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,7 +35,7 @@ class Levels:
         child_row: int64 [E], the same children as rows of the batch.
         word: int64 [leaves], by row.
         label: int64 [V], by row.
-        vertex: int64 [V], the vertex of each row.
+        row: int64 [V], the row of each vertex.
     """
 
     level_ptr: list[int]
@@ -72,15 +45,18 @@ class Levels:
     child_row: np.ndarray
     word: np.ndarray
     label: np.ndarray
-    vertex: np.ndarray
+    row: np.ndarray
 
 
-def build_levels(trees: Trees) -> Levels:
+def build_levels(trees: GraphBatch) -> Levels:
     """Return the level schedule of a batch of trees whose vertices have 0 or 2 children.
+
+    Args:
+        trees: with the pulls "word" and "label", -1 where a vertex has none.
 
     Raises: ValueError, when the batch is not made of such trees with words at the leaves only.
     """
-    fault, *arrays = _build(trees.child_ptr, trees.child, trees.word, trees.label)
+    fault, *arrays = _build(trees.child_ptr, trees.child, trees.pulls["word"], trees.pulls["label"])
     if fault:
         raise ValueError(f"the level-batched peer takes binary trees; {ERRORS[fault]}")
     level_ptr, pieces, *rest = arrays
@@ -100,9 +76,7 @@ def _build(child_ptr, child, word, label):  # type: ignore[no-untyped-def]
         pieces[level[v], consumer[v]] += 1
     level_ptr = np.zeros(depth + 1, np.int64)
     first_row = np.zeros((depth, depth + 1), np.int64)  # of a piece
-    first_read = np.zeros(
-        (depth, depth + 1), np.int64
-    )  # of a piece, among those its consumer reads
+    first_read = np.zeros_like(first_row)  # of a piece, among those its consumer reads
     row = 0
     for a in range(depth):
         for b in range(depth + 1):
@@ -146,7 +120,7 @@ def _build(child_ptr, child, word, label):  # type: ignore[no-untyped-def]
         if r < leaves:
             word_of_row[r] = word[vertex[r]]
         label_of_row[r] = label[vertex[r]]
-    return fault, level_ptr, pieces, take, untake, child_row, word_of_row, label_of_row, vertex
+    return fault, level_ptr, pieces, take, untake, child_row, word_of_row, label_of_row, row_of
 
 
 @njit(cache=True)

@@ -1,0 +1,110 @@
+"""Time contenders in turn over the same minibatches."""
+
+import math
+import time
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass
+
+import numpy as np
+
+from vertexrt import GraphBatch
+from vertexrt.data import minibatches
+
+BLOCK_SECONDS = 0.05  # of the fastest contender: one synchronisation is little beside that
+ROUNDS = (3, 25)
+WARM_STEPS = (2, 60)  # of each contender, before its speed is estimated
+WARM_SHARE = 0.08  # of the time, for each contender
+
+
+@dataclass(frozen=True, slots=True)
+class Runner:
+    """What is timed: `run` starts the work on a minibatch, `sync` waits for all of it."""
+
+    run: Callable[[GraphBatch], object]
+    sync: Callable[[], None]
+
+
+class Draw:
+    """Draw minibatches from a pool, every graph once an epoch; the last, smaller ones are left out.
+
+    Contenders get the numbers of graphs only: taking them from the pool is a part of a step.
+    """
+
+    def __init__(self, pool: GraphBatch, batch_size: int, seed: int = 0) -> None:
+        self.pool = pool
+        self.batch_size = min(batch_size, pool.num_graphs)
+        self._numbers = self._epochs(seed)
+
+    def _epochs(self, seed: int) -> Iterator[np.ndarray]:
+        sizes = self.pool.sizes()
+        epoch = 0
+        while True:
+            for ids in minibatches(sizes, self.batch_size, seed=seed, epoch=epoch):
+                if len(ids) == self.batch_size:
+                    yield ids
+            epoch += 1
+
+    def take(self, count: int) -> list[np.ndarray]:
+        """Return the graph numbers of the next minibatches."""
+        return [next(self._numbers) for _ in range(count)]
+
+
+@dataclass(frozen=True, slots=True)
+class Timing:
+    """Hold the samples of one (suite, mode, batch size).
+
+    Attributes:
+        batch_size: graphs a minibatch.
+        steps: minibatches a sample.
+        samples: graphs/s by contender, one a round.
+    """
+
+    batch_size: int
+    steps: int
+    samples: dict[str, list[float]]
+
+
+def measure(runners: Mapping[str, Runner], draw: Draw, seconds: float) -> Timing:
+    """Time every contender in turn (A B C A B C ...) over the same minibatches.
+
+    A sample is a block of steps with one synchronisation at its end. There are at least three
+    rounds, also when they take longer than `seconds`.
+
+    Args:
+        seconds: for all contenders together, warm-up included.
+    """
+    start = time.perf_counter()
+    step_seconds = [_warm_up(runner, draw, seconds) for runner in runners.values()]
+    left = max(seconds - (time.perf_counter() - start), 0.0)
+    steps = math.ceil(BLOCK_SECONDS / min(step_seconds))
+    steps = max(1, min(steps, int(left / ROUNDS[0] / sum(step_seconds))))
+    rounds = min(max(int(left / (steps * sum(step_seconds))), ROUNDS[0]), ROUNDS[1])
+    samples: dict[str, list[float]] = {name: [] for name in runners}
+    for _ in range(rounds):
+        ids = draw.take(steps)
+        for name, runner in runners.items():
+            took = _take_turn(runner, draw.pool, ids)
+            samples[name].append(steps * draw.batch_size / took)
+    return Timing(draw.batch_size, steps, samples)
+
+
+def _warm_up(runner: Runner, draw: Draw, seconds: float) -> float:
+    """Run untimed steps, which compile and grow buffers; return the seconds of the last ones."""
+    end = time.perf_counter() + WARM_SHARE * seconds
+    took = math.inf
+    done = 0
+    count = WARM_STEPS[0]
+    while done < WARM_STEPS[0] or (done < WARM_STEPS[1] and time.perf_counter() < end):
+        took = min(took, _take_turn(runner, draw.pool, draw.take(count)) / count)
+        done += count
+        count = max(1, min(2 * count, int((end - time.perf_counter()) / took)))
+    return took
+
+
+def _take_turn(runner: Runner, pool: GraphBatch, ids: list[np.ndarray]) -> float:
+    runner.sync()
+    begin = time.perf_counter()
+    for graphs in ids:
+        runner.run(pool.take(graphs))
+    runner.sync()
+    return time.perf_counter() - begin
