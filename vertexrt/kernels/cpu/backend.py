@@ -12,7 +12,6 @@ import hashlib
 import importlib.util
 import os
 import sys
-import tempfile
 from contextlib import AbstractContextManager
 from pathlib import Path
 from types import ModuleType
@@ -24,9 +23,9 @@ import scipy.linalg.cython_blas  # noqa: F401  the products call it through numb
 from threadpoolctl import ThreadpoolController
 
 from vertexrt.config import config
-from vertexrt.errors import DeviceError, message
 from vertexrt.ir.passes.fuse import TaskProgram
 from vertexrt.ir.passes.segment import SegmentedTask
+from vertexrt.kernels import cache
 from vertexrt.kernels.cpu import runtime
 from vertexrt.kernels.cpu.emit import ARGUMENTS, emit
 from vertexrt.kernels.layout import Binding, Buffers, Processors
@@ -51,24 +50,9 @@ def load_source(source: str) -> ModuleType:
     name = f"vertexrt_generated_{digest}"
     if name in sys.modules:
         return sys.modules[name]
-    folder = config().cache_dir / "cpu"
-    path = folder / f"{name}.py"
-    try:
-        folder.mkdir(parents=True, exist_ok=True)
-        if not path.exists():
-            handle, temporary = tempfile.mkstemp(dir=folder, suffix=".tmp")
-            with os.fdopen(handle, "w") as file:
-                file.write(source)
-            os.replace(temporary, path)
-    except OSError as error:
-        raise DeviceError(
-            message(
-                "cache",
-                f"{folder} cannot be written: {error.strerror}",
-                "a folder for generated kernels",
-                "set VERTEXRT_CACHE to a folder of yours",
-            )
-        ) from None
+    path = config().cache_dir / "cpu" / f"{name}.py"
+    if not os.path.exists(path):  # False also where the folder may not be read
+        cache.write(path, source.encode())
     spec = importlib.util.spec_from_file_location(name, path)
     assert spec is not None, path
     assert spec.loader is not None, path

@@ -1,0 +1,249 @@
+"""CUDA source becomes machine code without a device, once; what is wrong with it is seen."""
+
+import json
+import os
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from vertexrt.config import config
+from vertexrt.errors import DeviceError
+from vertexrt.kernels import cache
+from vertexrt.kernels.cuda import compile as compiler
+from vertexrt.kernels.cuda.compile import Cubin, Usage, check_spills, compile_cubin, parse_usage
+
+ARCHITECTURES = ("sm_80", "sm_90a", "sm_100")
+
+TWO_KERNELS = """
+#include "vertexrt.cuh"
+struct Args { real* y; const real* x; int n; };
+VRT_KERNEL(scale, Args, 256) {
+    const int i = blockIdx.x * blockDim.x + threadIdx.x;
+    if (i < a.n) store(a.y + 4 * i, load<4>(a.x + 4 * i));
+}
+VRT_KERNEL(total, Args, 64) {
+    VRT_SHARED(real, dynamic);
+    __shared__ real part[2];
+    const real x = warp_sum(a.x[threadIdx.x]);
+    part[threadIdx.x / 32] = x;
+    dynamic[threadIdx.x] = x;
+    __syncthreads();
+    a.y[threadIdx.x] = part[0] + part[1] + dynamic[threadIdx.x ^ 1];
+}
+"""
+
+INDEXED_ARRAY = """
+#include "vertexrt.cuh"
+struct Args { real* y; const int* at; };
+VRT_KERNEL(indexed, Args, 32) {
+    real x[512];
+    for (int i = 0; i < 512; ++i) x[i] = a.y[i];
+    for (int i = 0; i < 512; ++i) x[a.at[i] & 511] += a.y[i + 1];
+    for (int i = 0; i < 512; ++i) a.y[i] = x[i];
+}
+"""
+
+MANY_VALUES = """
+#include "vertexrt.cuh"
+struct Args { real* y; };
+VRT_KERNEL(crowded, Args, 1024) {
+    real x[256];
+#pragma unroll
+    for (int i = 0; i < 256; ++i) x[i] = a.y[i * 1024 + threadIdx.x];
+    for (int k = 0; k < 9; ++k) {
+        __syncthreads();
+#pragma unroll
+        for (int i = 0; i < 256; ++i) x[i] = x[i] * x[(i * 37 + 11) % 256] + real(k);
+    }
+#pragma unroll
+    for (int i = 0; i < 256; ++i) a.y[i * 1024 + threadIdx.x] = x[i];
+}
+"""
+
+
+@pytest.fixture
+def fresh(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
+    """Give an empty cache folder; skip where NVRTC is missing."""
+    try:
+        compiler.load_nvrtc()
+    except DeviceError as error:
+        pytest.skip(str(error))
+    monkeypatch.setenv("VERTEXRT_CACHE", str(tmp_path))
+    forget()
+    yield tmp_path
+    monkeypatch.undo()
+    forget()
+
+
+def forget() -> None:
+    config.cache_clear()
+    compiler._compile.cache_clear()
+
+
+def no_compiler(monkeypatch: pytest.MonkeyPatch) -> None:
+    def compile(*_: object) -> None:
+        raise AssertionError("compiled again")
+
+    monkeypatch.setattr(compiler.Nvrtc, "compile", compile)
+
+
+@pytest.mark.parametrize("arch", ARCHITECTURES)
+@pytest.mark.parametrize("real", ["float", "double"])
+def test_kernels_compile_and_their_usage_is_read(fresh: Path, arch: str, real: str) -> None:
+    cubin = compile_cubin(TWO_KERNELS, arch, {"VRT_REAL": real} if real == "double" else {})
+    assert cubin.content.startswith(b"\x7fELF")
+    assert cubin.path.read_bytes() == cubin.content
+    assert cubin.path.parent == fresh / "cuda"
+    assert set(cubin.usage) == {"scale", "total"}
+    check_spills(cubin)
+    assert all(8 <= use.registers <= 64 for use in cubin.usage.values())
+    # The device may keep some shared memory for itself, in front of a kernel's own.
+    own = 2 * (4 if real == "float" else 8)
+    assert own <= cubin.usage["total"].shared_bytes <= own + 1040
+    assert cubin.usage["scale"].shared_bytes in (0, 1024)
+
+
+def test_equal_sources_compile_once(fresh: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    first = compile_cubin(TWO_KERNELS, "sm_90a")
+    no_compiler(monkeypatch)
+    assert compile_cubin(TWO_KERNELS, "sm_90a") is first
+    forget()  # as a new process does
+    assert compile_cubin(TWO_KERNELS, "sm_90a") == first
+
+
+@pytest.mark.parametrize("change", ["source", "arch", "defines", "header"])
+def test_what_changes_code_changes_its_key(
+    fresh: Path, monkeypatch: pytest.MonkeyPatch, change: str
+) -> None:
+    first = compile_cubin(TWO_KERNELS, "sm_90a")
+    source, arch, defines = TWO_KERNELS, "sm_90a", {}
+    if change == "source":
+        source += "\n"
+    if change == "arch":
+        arch = "sm_80"
+    if change == "defines":
+        defines = {"VRT_REAL": "double"}
+    if change == "header":
+        folder = fresh / "headers"
+        folder.mkdir()
+        for header in compiler.FOLDER.glob("*.cuh"):
+            (folder / header.name).write_text(header.read_text() + "\n")
+        monkeypatch.setattr(compiler, "FOLDER", folder)
+        forget()
+    assert compile_cubin(source, arch, defines).path != first.path
+
+
+@pytest.mark.parametrize("damage", ["cut", "bit", "notes", "no notes", "other notes"])
+def test_a_damaged_file_is_compiled_again(fresh: Path, damage: str) -> None:
+    first = compile_cubin(TWO_KERNELS, "sm_80")
+    notes = first.path.with_name(first.path.name + ".json")
+    if damage == "cut":
+        first.path.write_bytes(first.content[:-100])
+    if damage == "bit":
+        first.path.write_bytes(b"\x00" + first.content[1:])
+    if damage == "notes":
+        notes.write_text('{"sha256"')
+    if damage == "no notes":
+        notes.unlink()
+    if damage == "other notes":
+        notes.write_text(json.dumps({"sha256": "0" * 64, "facts": {}}))
+    forget()
+    again = compile_cubin(TWO_KERNELS, "sm_80")
+    assert again.usage == first.usage
+    assert again.content.startswith(b"\x7fELF")
+    assert cache.read_checked(again.path) is not None
+    assert not list(fresh.rglob("*.tmp"))
+
+
+@pytest.mark.parametrize("arch", ARCHITECTURES)
+@pytest.mark.parametrize(("name", "source"), [("indexed", INDEXED_ARRAY), ("crowded", MANY_VALUES)])
+def test_local_memory_is_refused(fresh: Path, arch: str, name: str, source: str) -> None:
+    cubin = compile_cubin(source, arch)
+    use = cubin.usage[name]
+    text = (
+        f"[cuda] kernel {name} has {use.stack_bytes} bytes of stack, spills "
+        f"{use.spill_store_bytes} and reloads {use.spill_load_bytes} bytes at {use.registers} "
+        f"registers; values in registers only; report this as a bug with {cubin.path}."
+    )
+    with pytest.raises(DeviceError) as raised:
+        check_spills(cubin)
+    assert str(raised.value) == text
+    assert use.stack_bytes > 0
+    assert (use.spill_store_bytes > 0) == (name == "crowded")
+
+
+def test_spills_alone_are_refused() -> None:
+    use = Usage(255, 0, 8, 16, 0)
+    with pytest.raises(DeviceError, match="kernel k has 0 bytes of stack, spills 8 and reloads 16"):
+        check_spills(Cubin(b"", Path("k.cubin"), {"k": use}))
+
+
+def test_an_error_names_its_line_and_keeps_the_source(fresh: Path) -> None:
+    source = '#include "vertexrt.cuh"\n__device__ int f() { return unheard; }\n'
+    with pytest.raises(DeviceError) as raised:
+        compile_cubin(source, "sm_90a")
+    text = str(raised.value)
+    assert text.startswith("[cuda] a kernel does not compile for sm_90a: kernels.cu(2): error: ")
+    assert 'identifier "unheard" is undefined' in text
+    kept = Path(text.rpartition(" with ")[2].removesuffix("."))
+    assert kept.read_text() == source
+
+
+def test_an_unknown_architecture_is_an_error(fresh: Path) -> None:
+    with pytest.raises(DeviceError, match=r"does not compile for sm_1: .*gpu-architecture"):
+        compile_cubin(TWO_KERNELS, "sm_1")
+
+
+def test_a_missing_compiler_says_what_to_install(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(compiler, "_candidates", lambda: iter(["libnvrtc_that_is_not.so"]))
+    compiler.load_nvrtc.cache_clear()
+    try:
+        with pytest.raises(DeviceError) as raised:
+            compiler.load_nvrtc()
+    finally:
+        compiler.load_nvrtc.cache_clear()
+    assert str(raised.value) == (
+        "[cuda] the compiler for kernels, NVRTC, is not installed; libnvrtc.so of CUDA 13 or 12; "
+        "pip install vertexrt[cuda13], or vertexrt[cuda12] for an older driver."
+    )
+
+
+def test_a_folder_that_cannot_be_made_is_named(tmp_path: Path) -> None:
+    (tmp_path / "file").write_text("")
+    with pytest.raises(DeviceError) as raised:
+        cache.write(tmp_path / "file" / "cuda" / "k.cubin", b"")
+    assert str(raised.value) == (
+        f"[cache] {tmp_path / 'file' / 'cuda'} cannot be written: Not a directory; a folder for "
+        "generated kernels; set VERTEXRT_CACHE to a folder of yours."
+    )
+
+
+@pytest.mark.skipif(
+    sys.platform == "win32" or os.geteuid() == 0, reason="the superuser may write anywhere"
+)
+def test_a_folder_that_may_not_be_written_is_named(tmp_path: Path) -> None:
+    tmp_path.chmod(0o500)
+    with pytest.raises(DeviceError, match="cannot be written: Permission denied"):
+        cache.write(tmp_path / "k.cubin", b"")
+
+
+def test_the_log_of_a_module_is_read_kernel_by_kernel() -> None:
+    log = """ptxas info    : 0 bytes gmem
+ptxas info    : Compiling entry function 'c' for 'sm_80'
+ptxas info    : Function properties for c
+ptxas         .     2048 bytes stack frame, 16 bytes spill stores, 24 bytes spill loads
+ptxas info    : Used 34 registers, used 0 barriers, 364 bytes cmem[0]
+ptxas info    : Compile time = 29.032 ms
+ptxas info    : Compiling entry function 'b' for 'sm_90a'
+ptxas info    : Function properties for b
+    0 bytes stack frame, 0 bytes spill stores, 0 bytes spill loads
+ptxas info    : Used 25 registers, used 1 barriers, 1332 bytes smem
+ptxas info    : Function properties for _Z3foofi
+ptxas         .     256 bytes stack frame, 0 bytes spill stores, 0 bytes spill loads
+"""
+    assert parse_usage(log) == {
+        "c": Usage(34, 2048, 16, 24, 0),
+        "b": Usage(25, 256, 0, 0, 1332),
+    }

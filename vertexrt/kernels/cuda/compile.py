@@ -1,0 +1,247 @@
+"""The one way from CUDA source to machine code: NVRTC, called through ctypes, and a cache on disk.
+
+It needs no device and no driver, so tests compile what a GPU will run. CuPy is not used here: its
+call of the compiler does not give the log of ptxas, which says what registers a kernel takes.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import functools
+import re
+from collections.abc import Iterator, Mapping
+from dataclasses import asdict, dataclass
+from importlib.util import find_spec
+from pathlib import Path
+from types import MappingProxyType
+
+from vertexrt.config import config
+from vertexrt.errors import DeviceError, message
+from vertexrt.kernels import cache
+
+FOLDER = Path(__file__).parent  # its *.cuh are what a source may include
+SOURCE_NAME = "kernels.cu"  # in the messages of the compiler
+OPTIONS = (
+    "--std=c++17",
+    "--fmad=true",  # the rest of fast-math stays off: results agree with the other backends
+    "--device-as-default-execution-space",
+    "--ptxas-options=-v",
+)
+NO_DEFINES: Mapping[str, str] = MappingProxyType({})
+ERRORS_SHOWN = 3
+
+
+@dataclass(frozen=True, slots=True)
+class Usage:
+    """What one kernel takes: registers and local memory by thread, shared memory by block."""
+
+    registers: int
+    stack_bytes: int
+    spill_store_bytes: int
+    spill_load_bytes: int
+    shared_bytes: int
+
+
+@dataclass(frozen=True, slots=True)
+class Cubin:
+    """Machine code of one module.
+
+    Attributes:
+        content: the ELF file, as the driver loads it.
+        path: where it lies in the cache.
+        usage: kernel name -> what it takes.
+    """
+
+    content: bytes
+    path: Path
+    usage: dict[str, Usage]
+
+
+def compile_cubin(source: str, arch: str, defines: Mapping[str, str] = NO_DEFINES) -> Cubin:
+    """Compile a module, or find it in this process or on disk.
+
+    Args:
+        source: CUDA C++; it may include the headers of this folder.
+        arch: such as "sm_80", "sm_90a", "sm_100".
+        defines: macro -> its text.
+    Raises: DeviceError, when NVRTC is missing, the source does not compile, or the cache folder
+        cannot be written.
+    """
+    folder = config().cache_dir / "cuda"
+    return _compile(source, arch, tuple(sorted(defines.items())), folder)
+
+
+@functools.cache
+def _compile(source: str, arch: str, defines: tuple[tuple[str, str], ...], folder: Path) -> Cubin:
+    nvrtc = load_nvrtc()
+    headers = {path.name: path.read_text() for path in sorted(FOLDER.glob("*.cuh"))}
+    options = [f"--gpu-architecture={arch}", *OPTIONS]
+    options += [f"--define-macro={name}={text}" for name, text in defines]
+    version = "NVRTC {}.{}".format(*nvrtc.version())
+    texts = [text for header in headers.items() for text in header]
+    key = cache.key_of([version, source, *options, "", *texts])
+    path = folder / f"{key}.cubin"
+    found = cache.read_checked(path)
+    if found is not None:
+        return Cubin(found[0], path, {name: Usage(**use) for name, use in found[1].items()})
+    content, log = nvrtc.compile(source, headers, options)
+    if content is None:
+        failed = folder / f"failed_{key}.cu"
+        cache.write(failed, source.encode())
+        raise DeviceError(
+            message(
+                "cuda",
+                f"a kernel does not compile for {arch}: {first_errors(log)}",
+                f"a source that {version} takes",
+                f"report this as a bug with {failed}",
+            )
+        )
+    usage = parse_usage(log)
+    cache.write_checked(path, content, {name: asdict(use) for name, use in usage.items()})
+    return Cubin(content, path, usage)
+
+
+def check_spills(cubin: Cubin) -> None:
+    """Look for values that did not fit in registers, or arrays that are indexed at run time.
+
+    Raises: DeviceError, when a kernel uses local memory: it would run, but many times slower.
+    """
+    for name, use in cubin.usage.items():
+        if use.stack_bytes or use.spill_store_bytes or use.spill_load_bytes:
+            raise DeviceError(
+                message(
+                    "cuda",
+                    f"kernel {name} has {use.stack_bytes} bytes of stack, spills "
+                    f"{use.spill_store_bytes} and reloads {use.spill_load_bytes} bytes at "
+                    f"{use.registers} registers",
+                    "values in registers only",
+                    f"report this as a bug with {cubin.path}",
+                )
+            )
+
+
+_ENTRY = re.compile(r"Compiling entry function '([^']+)' for '[^']*'")
+_STACK = re.compile(r"(\d+) bytes stack frame, (\d+) bytes spill stores, (\d+) bytes spill loads")
+_REGISTERS = re.compile(r"Used (\d+) registers")
+_SHARED = re.compile(r"(\d+) bytes smem")
+
+
+def parse_usage(log: str) -> dict[str, Usage]:
+    """Read what `ptxas -v` says: kernel name -> usage.
+
+    A function that was not inlined is reported inside the part of a kernel; its stack and spills
+    count as the kernel's.
+    """
+    parts = _ENTRY.split(log)
+    usage = {}
+    for name, text in zip(parts[1::2], parts[2::2], strict=True):
+        frames = [[int(number) for number in frame] for frame in _STACK.findall(text)]
+        registers = [int(number) for number in _REGISTERS.findall(text)]
+        shared = [int(number) for number in _SHARED.findall(text)]
+        assert frames, log
+        assert registers, log
+        stack, stores, loads = (sum(column) for column in zip(*frames, strict=True))
+        usage[name] = Usage(max(registers), stack, stores, loads, max(shared, default=0))
+    return usage
+
+
+def first_errors(log: str) -> str:
+    """Return the first errors of a compiler's log in one line."""
+    lines = [line.strip() for line in log.splitlines() if "error" in line]
+    lines = lines or [line.strip() for line in log.splitlines() if line.strip()]
+    more = f" (and {len(lines) - ERRORS_SHOWN} more)" if len(lines) > ERRORS_SHOWN else ""
+    return " | ".join(lines[:ERRORS_SHOWN]) + more
+
+
+class Nvrtc:
+    """The four calls of NVRTC that are needed. Threads may compile side by side."""
+
+    def __init__(self, library: ctypes.CDLL) -> None:
+        self._library = library
+        library.nvrtcGetErrorString.restype = ctypes.c_char_p
+
+    def version(self) -> tuple[int, int]:
+        """Return major and minor version."""
+        major, minor = ctypes.c_int(), ctypes.c_int()
+        self._call("nvrtcVersion", ctypes.byref(major), ctypes.byref(minor))
+        return major.value, minor.value
+
+    def compile(
+        self, source: str, headers: Mapping[str, str], options: list[str]
+    ) -> tuple[bytes | None, str]:
+        """Return machine code, None when the source does not compile, and the log."""
+        program = ctypes.c_void_p()
+        self._call(
+            "nvrtcCreateProgram",
+            ctypes.byref(program),
+            source.encode(),
+            SOURCE_NAME.encode(),
+            len(headers),
+            _texts(list(headers.values())),
+            _texts(list(headers)),
+        )
+        try:
+            code = self._library.nvrtcCompileProgram(program, len(options), _texts(options))
+            log = self._read(program, "ProgramLog").rstrip(b"\0").decode(errors="replace")
+            if code:
+                return None, log or self._error(code)
+            return self._read(program, "CUBIN"), log
+        finally:
+            self._call("nvrtcDestroyProgram", ctypes.byref(program))
+
+    def _read(self, program: ctypes.c_void_p, what: str) -> bytes:
+        size = ctypes.c_size_t()
+        self._call(f"nvrtcGet{what}Size", program, ctypes.byref(size))
+        text = ctypes.create_string_buffer(size.value)
+        self._call(f"nvrtcGet{what}", program, text)
+        return text.raw
+
+    def _call(self, name: str, *arguments: object) -> None:
+        code = getattr(self._library, name)(*arguments)
+        if code:
+            raise DeviceError(
+                message("cuda", f"{name}: {self._error(code)}", "success", "reinstall NVRTC")
+            )
+
+    def _error(self, code: int) -> str:
+        text: bytes = self._library.nvrtcGetErrorString(code)
+        return text.decode()
+
+
+def _texts(texts: list[str]) -> ctypes.Array[ctypes.c_char_p]:
+    return (ctypes.c_char_p * len(texts))(*[text.encode() for text in texts])
+
+
+@functools.cache
+def load_nvrtc() -> Nvrtc:
+    """Find NVRTC: the wheels of either major version, what CuPy brings, then the system.
+
+    Raises: DeviceError, when there is none.
+    """
+    for name in _candidates():
+        try:
+            return Nvrtc(ctypes.CDLL(name))
+        except OSError:
+            continue
+    raise DeviceError(
+        message(
+            "cuda",
+            "the compiler for kernels, NVRTC, is not installed",
+            "libnvrtc.so of CUDA 13 or 12",
+            "pip install vertexrt[cuda13], or vertexrt[cuda12] for an older driver",
+        )
+    )
+
+
+def _candidates() -> Iterator[str]:
+    for package, inside in (
+        ("nvidia", "cu13/lib"),
+        ("nvidia", "cuda_nvrtc/lib"),
+        ("cupy", ".data/lib"),
+    ):
+        found = find_spec(package)
+        for folder in (found and found.submodule_search_locations) or ():
+            for path in sorted(Path(folder, inside).glob("libnvrtc.so.*"), reverse=True):
+                yield str(path)
+    yield "libnvrtc.so.13"
+    yield "libnvrtc.so.12"
