@@ -249,14 +249,11 @@ class CompiledModel:
 
     def _touched(self, run: Run) -> dict[str, Array]:
         """List for each sparse parameter the rows that a run looked up."""
-        program = run.variant.program
-        names = [p.name for p in program.pulls if p.dtype == "int"]
         found: dict[str, Array] = {}
         for name, marks in self._marks.items():
-            for node in program.nodes:
-                if node.op == "embed" and program.nodes[node.inputs[0]]["name"] == name:
-                    index = run.inputs.ints[names.index(program.nodes[node.inputs[1]]["name"])]
-                    marks[index[index >= 0]] = True
+            for pull in run.variant.lookups.get(name, ()):
+                index = run.inputs.ints[pull]
+                marks[index[index >= 0]] = True
             found[name] = np.flatnonzero(marks)
             marks[found[name]] = False
         return found

@@ -22,7 +22,7 @@ Rule = Literal["sgd", "momentum", "adagrad", "adam"]  # functions of vertexrt.ke
 Touched = Mapping[str, RowArray]  # sorted, unique rows of sparse parameters
 
 PIECE = 8192  # elements: small enough to share out evenly, large enough to make calls free
-_DENSE: RowArray = np.zeros(1, np.int64)  # the dense part has pieces of one row
+_DENSE: RowArray = np.zeros(1, np.int64)  # a piece of the dense part is one row
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,11 +60,11 @@ def cut(store: ParameterStore, touched: Sequence[Touched] = ()) -> Pieces:
         touched: the rows that each group touched, where their gradients are to be added up.
     Raises: PlanError, when a touched row is not a row of its parameter.
     """
-    groups, dense = max(1, len(touched)), store.dense_size
-    starts = np.arange(0, dense, PIECE)
-    pieces = [np.stack([starts, np.minimum(PIECE, dense - starts)], axis=1)]
-    spans = [np.zeros((len(starts), groups, 2), np.int64)]
-    spans[0][:, :, 1] = 1
+    from vertexrt.kernels.cpu.update import cut_pieces
+
+    groups = max(1, len(touched))
+    tables: list[tuple[int, int]] = []
+    entries: list[tuple[int, int]] = []
     listed, used = [_DENSE], 1
     for name in store.sparse:
         rows = store.touched.get(name, _DENSE[:0])
@@ -80,22 +80,20 @@ def cut(store: ParameterStore, touched: Sequence[Touched] = ()) -> Pieces:
                     "check the pulled indices",
                 )
             )
-        width = math.prod(shape[1:])
-        first = np.arange(0, len(rows), max(1, PIECE // width))
-        end = np.append(first[1:], len(rows))
-        span = np.empty((len(first), groups, 2), np.int64)
-        span[:, 0, 0], span[:, 0, 1] = used + first, used + end
-        listed.append(rows)
-        used += len(rows)
-        for k in range(1, groups):
-            own = touched[k][name]
-            span[:, k, 0] = used + np.searchsorted(own, rows[first])
-            span[:, k, 1] = used + np.searchsorted(own, rows[end - 1], side="right")
+        tables.append((store.offsets[name], math.prod(shape[1:])))
+        for own in (rows, *(touched[k][name] for k in range(1, groups))):
+            entries.append((used, used + len(own)))
             listed.append(own)
             used += len(own)
-        pieces.append(np.full((len(first), 2), (store.offsets[name], width)))
-        spans.append(span)
-    return Pieces(np.concatenate(pieces), np.concatenate(spans), np.concatenate(listed))
+    rows = np.concatenate(listed)
+    pieces, spans = cut_pieces(
+        PIECE,
+        store.dense_size,
+        np.array(tables, np.int64).reshape(-1, 2),
+        np.array(entries, np.int64).reshape(-1, groups, 2),
+        rows,
+    )
+    return Pieces(pieces, spans, rows)
 
 
 def end_of_step(

@@ -98,6 +98,7 @@ class Variant:
     passes: Passes
     processors: int  # 0: batched engine; 1: scripts for groups of one; 2: of several
     merges: bool  # identical vertices are computed once
+    lookups: dict[str, list[int]]  # which integer pulls look up rows of a parameter
     table: TensorTable = field(default_factory=TensorTable)
     tasks: list[TaskProgram] = field(default_factory=list)
     path_kinds: dict[int, Kind] = field(default_factory=dict)
@@ -286,4 +287,16 @@ def make_variant(
         seeds={name: k for k, name in enumerate(sorted(use.seeds))},
     )
     atoms = find_atoms(program, passes.specialise)
-    return Variant(program, use, atoms, backend, binding, passes, processors, merges, table)
+    lookups = _lookups(program, ints)
+    return Variant(
+        program, use, atoms, backend, binding, passes, processors, merges, lookups, table
+    )
+
+
+def _lookups(program: Program, ints: list[str]) -> dict[str, list[int]]:
+    found: dict[str, list[int]] = {}
+    for node in program.nodes:
+        if node.op == "embed":
+            table, index = (program.nodes[i]["name"] for i in node.inputs)
+            found.setdefault(table, []).append(ints.index(index))
+    return found

@@ -34,12 +34,59 @@ from vertexrt.kernels.cpu.counters import (
     decide,
     fail,
 )
-from vertexrt.kernels.cpu.optim import LANES, adagrad, adam, momentum, sgd, sum_of_squares
+from vertexrt.kernels.cpu.optim import (
+    LANES,
+    RowArray,
+    adagrad,
+    adam,
+    momentum,
+    sgd,
+    sum_of_squares,
+)
 from vertexrt.kernels.layout import RULES
 
 SGD, MOMENTUM, ADAGRAD, ADAM = (RULES.index(n) for n in ("sgd", "momentum", "adagrad", "adam"))
 AT_THE_GATE = -1  # in an error record, in place of a counter
 PATIENCE = 2  # times the limit of a wait in a script, so that an error names that wait, not this
+
+
+@njit(cache=True, error_model="numpy", nogil=True)
+def cut_pieces(
+    most: int, dense: int, tables: Any, entries: Any, listed: Any
+) -> tuple[RowArray, RowArray]:
+    """Cut the dense part of a store and rows of tables into pieces of at most `most` elements.
+
+    Args:
+        tables: [T, 2] first element and elements a row; entries: [T, groups, 2] which entries of
+            `listed` are touched rows of a table, in column 0 all, else the group's.
+    Returns: pieces and spans. The row of a piece of the dense part is the first entry, 0.
+    """
+    count = -(-dense // most)
+    step = np.empty(len(tables), np.int64)
+    for t in range(len(tables)):
+        step[t] = max(1, most // tables[t, 1])
+        count += -(-(entries[t, 0, 1] - entries[t, 0, 0]) // step[t])
+    pieces = np.empty((count, 2), np.int64)
+    spans = np.zeros((count, entries.shape[1], 2), np.int64)
+    p = 0
+    for start in range(0, dense, most):
+        pieces[p, 0], pieces[p, 1] = start, min(most, dense - start)
+        spans[p, :, 1] = 1
+        p += 1
+    for t in range(len(tables)):
+        before = p
+        for first in range(entries[t, 0, 0], entries[t, 0, 1], step[t]):
+            end = min(first + step[t], entries[t, 0, 1])
+            pieces[p] = tables[t]
+            spans[p, 0, 0], spans[p, 0, 1] = first, end
+            for k in range(1, entries.shape[1]):  # rows are sorted: go on behind the last piece
+                at = spans[p - 1, k, 1] if p > before else entries[t, k, 0]
+                spans[p, k, 0] = at
+                while at < entries[t, k, 1] and listed[at] <= listed[end - 1]:
+                    at += 1
+                spans[p, k, 1] = at
+            p += 1
+    return pieces, spans
 
 
 @njit(cache=True, error_model="numpy", nogil=True)
