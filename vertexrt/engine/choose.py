@@ -29,7 +29,10 @@ SAMPLES = 5  # minibatches for each; the first of them warms up
 # a share to a thread costs. Measured on a 2-core Xeon; only their order matters.
 STEP = 150e-6
 SHARE = 60e-6
-LATE = 0.02  # of the work before an exchange: by how much processors arrive apart
+SHARED = 0.1  # of the path: what processors that share tasks do twice, or in narrower products
+LATE = 0.02  # of the path: by how much processors arrive apart
+FAR = 0.08  # of the path: when what a product makes has left the nearest cache before it is read,
+NEAR = 12e3  # beyond so many elements
 TILES = (8, 64)  # rows of a tile to consider beside whole tasks
 
 
@@ -66,9 +69,8 @@ def configurations(threads: int) -> list[Configuration]:
     found = [Configuration(False, threads)]
     for processors in range(1, threads + 1):
         if threads % processors == 0:
-            tiles = (0, *TILES) if processors > 1 else (0,)  # one processor waits for nobody
             groups = threads // processors
-            found += [Configuration(True, groups, processors, tile) for tile in tiles]
+            found += [Configuration(True, groups, processors, tile) for tile in (0, *TILES)]
     if threads > 1:
         found.append(Configuration(False, 1))
     return found
@@ -82,18 +84,19 @@ def predict(option: Configuration, graphs: int, vertices: int, levels: int, work
         work: multiplications a vertex.
     """
     groups = min(option.groups, graphs)
-    threads = groups * option.processors
-    arithmetic = vertices * work * MULTIPLY_ADD / threads
-    rows = max(vertices / levels / groups, 1.0)  # of a task
+    threads, each = groups * option.processors, work / 3  # of a product; forward, back, gradient
+    rows = vertices / levels / groups  # of a task
     tiles = math.ceil(rows / option.tile) if option.tile else 1
-    # Forward and back, each processor reads its weights once a tile; gradients follow the path.
-    instruction = INSTRUCTION + work / 3 * WEIGHT / option.processors
-    path = levels * 2 * tiles * instruction
+    width = rows / tiles
+    product = each * max(width * MULTIPLY_ADD, WEIGHT) / option.processors
+    far = 1 + FAR * max(0.0, 1 - NEAR / (width * math.sqrt(each)))
+    path = levels * 2 * tiles * (INSTRUCTION + product * far)
     waits = 0.0
     if option.processors > 1:  # for one tile of each task; the others have arrived meanwhile
-        waits = 3 * levels * EXCHANGE * option.processors + LATE * arithmetic
-    step = STEP * (1 + 0.3 * (groups - 1)) + SHARE * (threads - 1)
-    return step + arithmetic + path + waits / tiles
+        path *= 1 + SHARED
+        waits = (3 * levels * EXCHANGE * option.processors + LATE * path) / tiles
+    gradients = vertices * each * MULTIPLY_ADD / threads
+    return STEP * (1 + 0.3 * (groups - 1)) + SHARE * (threads - 1) + path + waits + gradients
 
 
 def predicted_best(

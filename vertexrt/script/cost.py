@@ -17,29 +17,24 @@ from vertexrt.ir.passes.segment import SUMS, Segment, SegmentedTask
 from vertexrt.ir.program import Domain
 
 MULTIPLY_ADD = 1.3e-11
+WEIGHT = 5e-11  # of a matrix, to read it: a product takes at least this, however few its rows are
 ELEMENT = 5e-10  # that an op of a fused loop makes or copies
-WEIGHT = 3.6e-11  # of a matrix, that a product reads once however few its rows are
 INSTRUCTION = 0.3e-6  # to decode it and to call its products
 EXCHANGE = 1.5e-6  # to signal and to notice, for each processor of the group
 
 
 @dataclass(frozen=True, slots=True)
 class Cost:
-    """Seconds of an instruction: `once + rows * row + edges * edge`."""
+    """Seconds that an instruction takes for each of its rows and edges."""
 
     row: float
     edge: float
-    once: float
-
-    def of(self, rows: float, edges: float = 0.0) -> float:
-        """Return the seconds of an instruction on some rows and edges."""
-        return self.once + rows * self.row + edges * self.edge
 
 
 def cost_of(task: SegmentedTask, segment: Segment) -> Cost:
     """Add up what one processor alone would take for a segment."""
     nodes = task.task.program.nodes
-    row, edge, once = ELEMENT, 0.0, INSTRUCTION  # a row costs something, whatever is done to it
+    row, edge = ELEMENT, 0.0  # a row costs something, whatever is done to it
     for step in segment.steps:
         for k in step.nodes if isinstance(step, Group) else (step.node,):
             node = nodes[k]
@@ -48,10 +43,8 @@ def cost_of(task: SegmentedTask, segment: Segment) -> Cost:
             if node.op == "matmul":
                 times = node.type.shape[0] if len(node.type.shape) > 1 else 1
                 seconds = inputs[0].size * times * MULTIPLY_ADD
-                once += inputs[0].size * WEIGHT
             elif node.op == "outer":
                 seconds = node.type.size * MULTIPLY_ADD
-                once += node.type.size * WEIGHT
             elif not is_free(node):
                 made = 1 if node.op in SUMS else node.type.size  # of a sum: what each row adds
                 seconds = max(made, *(t.size for t in inputs if t.domain != Domain.PARAM), 1)
@@ -60,7 +53,7 @@ def cost_of(task: SegmentedTask, segment: Segment) -> Cost:
                 edge += seconds
             else:
                 row += seconds
-    return Cost(row, edge, once)
+    return Cost(row, edge)
 
 
 def level_in_vertices(work: float) -> float:
@@ -69,5 +62,5 @@ def level_in_vertices(work: float) -> float:
     Args:
         work: multiplications a vertex, forward, back, and for the gradients of its weights.
     """
-    level = 2 * INSTRUCTION + 2 / 3 * work * WEIGHT  # gradients are made after all levels
+    level = 2 * (INSTRUCTION + work / 3 * WEIGHT)  # gradients are made after all levels
     return level / (INSTRUCTION + work * MULTIPLY_ADD)
