@@ -131,20 +131,27 @@ def run_suite(suite: "Suite", options: argparse.Namespace, record: dict[str, Any
             verify(contenders, draw, next(iter(contenders)))
         for mode in options.mode:
             say(f"{suite.name}: timing {mode}, batch {draw.batch_size}")
-            runners = {name: runner(mode, contender) for name, contender in contenders.items()}
+            runners = make_runners(mode, contenders)
             timing = measure(runners, draw, options.seconds)
             result = summarise(suite.name, mode, timing, list(peers))
             record["results"].append(result)
             print(table(result), flush=True)
 
 
-def runner(mode: str, contender: "Contender") -> "Runner":
-    """Return what is timed."""
+def make_runners(mode: str, contenders: dict[str, "Contender"]) -> dict[str, "Runner"]:
+    """Return what is timed; before and after each turn the whole device is idle."""
     from benchmarks.peers.measure import Runner
 
-    if mode == "train":
-        return Runner(lambda batch: contender.train(batch, LR), contender.sync)
-    return Runner(contender.infer, contender.sync)
+    def sync() -> None:
+        for contender in contenders.values():
+            contender.sync()
+
+    def runner(contender: "Contender") -> Runner:
+        if mode == "train":
+            return Runner(lambda batch: contender.train(batch, LR), sync)
+        return Runner(contender.infer, sync)
+
+    return {name: runner(contender) for name, contender in contenders.items()}
 
 
 def make_oracle(suite: "Suite", options: argparse.Namespace) -> tuple["Contender", "Arrays"]:

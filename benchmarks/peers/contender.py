@@ -17,8 +17,12 @@ class Contender(ABC):
     """
 
     @abstractmethod
-    def train(self, batch: GraphBatch, lr: float) -> Any:
-        """Run forward, backward and one update of plain SGD; return the loss, for `float`."""
+    def train(self, batch: GraphBatch, lr: float) -> None:
+        """Run forward, backward and one update of plain SGD."""
+
+    @abstractmethod
+    def loss(self) -> float:
+        """Wait for the last `train` and return its loss."""
 
     @abstractmethod
     def infer(self, batch: GraphBatch) -> Any:

@@ -18,7 +18,7 @@ WARM_SHARE = 0.08  # of the time, for each contender
 
 @dataclass(frozen=True, slots=True)
 class Runner:
-    """What is timed: `run` starts the work on a minibatch, `sync` waits for all of it."""
+    """What is timed: `run` starts the work on a minibatch, `sync` waits until nothing runs."""
 
     run: Callable[[GraphBatch], object]
     sync: Callable[[], None]

@@ -71,24 +71,31 @@ def make_suite(name: str, options: argparse.Namespace) -> Suite:
     """
     hidden = options.hidden or HIDDEN[name]
     if name == "tree-lstm":
-        return _tree_lstm(_load(options.trees, "sentiment"), hidden)
+        return _tree_lstm(*_load(options.trees, "sentiment"), hidden)
     if name == "tree-fc":
         return _tree_fc(options.leaves, hidden)
-    text = _load(options.text, "language-model")
-    return _lstm(name, text, hidden, options.length if name == "fixed-lstm" else None)
+    length = options.length if name == "fixed-lstm" else None
+    return _lstm(name, *_load(options.text, "language-model"), hidden, length)
 
 
-def _load(name: str | None, task: str) -> Dataset:
-    """Load a data set: by default the usual one of the task if it is cached, else generated."""
-    if name is None:
-        entry = next(e for e in data.catalogue(task) if e.name == DATA_OF_TASK[task])
-        name = entry.name if entry.cached else "generated"
-    return data.load(name, task=task)
+def _load(name: str | None, task: str) -> tuple[Dataset, str]:
+    """Return a data set and a text on it.
+
+    By default it is the usual one of the task if it is cached, else a generated one.
+    """
+    if name is not None:
+        found = data.load(name, task=task)
+        return found, found.description if found.name == "generated" else f"data {name}"
+    entry = next(e for e in data.catalogue(task) if e.name == DATA_OF_TASK[task])
+    if entry.cached:
+        return data.load(entry.name, task=task), f"data {entry.name}"
+    found = data.load("generated", task=task)
+    return found, f"{entry.name} is not in the cache: {found.description} instead"
 
 
-def _tree_lstm(trees: Dataset, hidden: int) -> Suite:
+def _tree_lstm(trees: Dataset, source: str, hidden: int) -> Suite:
     function = models.TreeLSTM(len(trees.vocabulary), hidden, hidden, trees.classes)
-    text = f"Tree-LSTM, hidden = embed = {hidden}, a label at every vertex; {_of(trees)}"
+    text = f"Tree-LSTM, hidden = embed = {hidden}, a label at every vertex; {source}"
     return Suite("tree-lstm", function, trees.splits["train"], "logits", text)
 
 
@@ -110,7 +117,7 @@ def _tree_fc(leaves: int, hidden: int) -> Suite:
     return Suite("tree-fc", models.TreeFC(TREE_FC_WORDS, hidden), pool, "output", text)
 
 
-def _lstm(name: str, text: Dataset, hidden: int, length: int | None) -> Suite:
+def _lstm(name: str, text: Dataset, source: str, hidden: int, length: int | None) -> Suite:
     pool = text.splits["train"]
     if length is not None:
         pool = cut_or_pad(pool, length, pad=text.vocabulary.index("<eos>"))
@@ -120,7 +127,7 @@ def _lstm(name: str, text: Dataset, hidden: int, length: int | None) -> Suite:
     cut = "" if length is None else f" cut or padded to {length} words"
     description = (
         f"LSTM, one layer, hidden = embed = {hidden}, {CLASSES} classes at every word (the next "
-        f"word modulo {CLASSES}), no softmax over words; {_of(text)}{cut}"
+        f"word modulo {CLASSES}), no softmax over words; {source}{cut}"
     )
     return Suite(name, function, pool, "logits", description)
 
@@ -143,7 +150,3 @@ def cut_or_pad(chains: vrt.GraphBatch, length: int, pad: int) -> vrt.GraphBatch:
         vertices[has_child] - 1,
         pulls,
     )
-
-
-def _of(dataset: Dataset) -> str:
-    return dataset.description if dataset.name == "generated" else f"data {dataset.name}"

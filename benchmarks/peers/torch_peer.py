@@ -69,9 +69,13 @@ class Peer(Contender):
     def outputs(self, plan: Any) -> Tensor:
         """Return the outputs by row; called without gradients."""
 
-    def train(self, batch: GraphBatch, lr: float) -> Tensor:
-        """Run forward, backward and one update of plain SGD; return the loss."""
-        return self.accumulate(self.plan(batch), self.weights, -lr)
+    def train(self, batch: GraphBatch, lr: float) -> None:
+        """Run forward, backward and one update of plain SGD."""
+        self._loss = self.accumulate(self.plan(batch), self.weights, -lr)
+
+    def loss(self) -> float:
+        """Wait for the last `train` and return its loss."""
+        return float(self._loss)
 
     def gradients(self, batch: GraphBatch) -> tuple[float, Arrays]:
         """Return the loss and the gradients by parameter name."""

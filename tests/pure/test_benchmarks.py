@@ -100,12 +100,14 @@ class Fixed(Contender):
     """Return what it was told, whatever the batch; its gradient is `d_w`."""
 
     def __init__(self, loss: float, d_w: list[float], outputs: list[float]) -> None:
-        self.loss, self.d_w, self.outputs = loss, np.array(d_w), np.array(outputs)
+        self._loss, self.d_w, self.outputs = loss, np.array(d_w), np.array(outputs)
         self.w = np.zeros(len(d_w))
 
-    def train(self, batch: GraphBatch, lr: float) -> float:
+    def train(self, batch: GraphBatch, lr: float) -> None:
         self.w = self.w - lr * self.d_w
-        return self.loss
+
+    def loss(self) -> float:
+        return self._loss
 
     def infer(self, batch: GraphBatch) -> np.ndarray:
         return self.outputs
