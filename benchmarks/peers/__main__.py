@@ -61,18 +61,16 @@ def main(arguments: Sequence[str] | None = None) -> int:
             )
         if options.json is not None:
             options.json.touch()  # an unwritable path is found before any timing
-        record = run(options)
-        record["command"] = ["python", "-m", "benchmarks.peers", *(arguments or sys.argv[1:])]
-        if options.json is not None:
-            options.json.write_text(json.dumps(record, indent=1) + "\n", encoding="utf-8")
+        command = ["python", "-m", "benchmarks.peers", *(arguments or sys.argv[1:])]
+        run(options, command)
     except (VertexrtError, Disagreement) as error:
         print(error, file=sys.stderr)
         return 2
     return 0
 
 
-def run(options: argparse.Namespace) -> dict[str, Any]:
-    """Check, time and print the table; return the record."""
+def run(options: argparse.Namespace, command: list[str]) -> None:
+    """Check, time and print the table; write the record, also of a run that breaks off."""
     from benchmarks.machine import describe
     from benchmarks.peers.report import HEADER
     from benchmarks.peers.suites import make_suite
@@ -83,8 +81,9 @@ def run(options: argparse.Namespace) -> dict[str, Any]:
         torch.set_num_threads(options.threads)
     record: dict[str, Any] = {
         "benchmark": "peers",
+        "command": command,
         "date": datetime.datetime.now(datetime.UTC).isoformat(timespec="seconds"),
-        "machine": describe(options.threads, options.device),
+        "complete": False,
         "options": {key: str(value) for key, value in vars(options).items() if key != "json"},
         "unit": "graphs/s; assembling the minibatch and building its schedule included",
         "suites": {},
@@ -92,14 +91,18 @@ def run(options: argparse.Namespace) -> dict[str, Any]:
         "results": [],
     }
     print(HEADER, flush=True)
-    for name in options.suite:
-        say(f"{name}: reading data, compiling")
-        suite = make_suite(name, options)
-        say(f"{name}: {suite.description}")
-        record["suites"][name] = suite.description
-        run_suite(suite, options, record)
-    record["machine"] = describe(options.threads, options.device)  # now all libraries are loaded
-    return record
+    try:
+        for name in options.suite:
+            say(f"{name}: reading data, compiling")
+            suite = make_suite(name, options)
+            say(f"{name}: {suite.description}")
+            record["suites"][name] = suite.description
+            run_suite(suite, options, record)
+        record["complete"] = True
+    finally:
+        if options.json is not None:
+            record["machine"] = describe(options.threads, options.device)
+            options.json.write_text(json.dumps(record, indent=1) + "\n", encoding="utf-8")
 
 
 def run_suite(suite: "Suite", options: argparse.Namespace, record: dict[str, Any]) -> None:

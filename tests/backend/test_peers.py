@@ -7,6 +7,7 @@ from pathlib import Path
 import pytest
 
 from benchmarks.peers.__main__ import main
+from benchmarks.peers.check import BOUNDS
 
 SMALL = ["--hidden=8", "--batch=2,3", "--seconds=0.02", "--leaves=4", "--length=6"]
 GENERATED = ["--trees", "generated", "--text", "generated"]
@@ -32,7 +33,9 @@ def test_ours_alone_is_checked_timed_and_recorded(
         "checks",
         "results",
         "command",
+        "complete",
     }
+    assert record["complete"]
     assert record["command"][:3] == ["python", "-m", "benchmarks.peers"]
     assert record["machine"]["python"]
     assert record["machine"]["versions"]["numba"]
@@ -53,6 +56,19 @@ def test_ours_alone_is_checked_timed_and_recorded(
             low, high = entry["quartiles"]
             assert 0 < low <= entry["median"] <= high
             assert len(entry["samples"]) >= 3
+
+
+def test_a_difference_ends_the_run_and_keeps_what_was_timed(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    path = tmp_path / "peers.json"
+    monkeypatch.setitem(BOUNDS, "float32", -1.0)
+    suite = ["--suite=tree-fc", "--peers=none", f"--json={path}"]
+    assert main([*SMALL, *suite]) == 2
+    assert "[check, tree-fc, batch 4] the loss of vertexrt differs" in capsys.readouterr().err
+    record = json.loads(path.read_text())
+    assert not record["complete"]
+    assert record["results"] == []
 
 
 def test_missing_pytorch_is_said_and_what_to_do(
