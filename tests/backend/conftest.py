@@ -2,15 +2,28 @@
 
 import pytest
 
-from vertexrt.engine.model import backend_named
 from vertexrt.errors import DeviceError
+from vertexrt.kernels.cuda.device import import_cupy
 
 
-@pytest.fixture(params=["reference", "cpu", "cuda"])
-def device(request: pytest.FixtureRequest) -> str:
-    """Name a device that is there."""
+def require(device: str) -> None:
+    """Skip where a device is missing."""
+    if device != "cuda":
+        return
     try:
-        backend_named(request.param)
+        import_cupy()
     except DeviceError as error:
         pytest.skip(str(error))
+
+
+@pytest.fixture(params=["reference", "cpu", pytest.param("cuda", marks=pytest.mark.gpu)])
+def device(request: pytest.FixtureRequest) -> str:
+    """Name a device that is there."""
+    require(request.param)
     return str(request.param)
+
+
+@pytest.fixture
+def gpu() -> None:
+    """Skip where there is no GPU."""
+    require("cuda")

@@ -235,8 +235,8 @@ def test_a_value_of_another_function() -> None:
         (
             {"device": "cpuu"},
             DeviceError,
-            "[device] device is 'cpuu'; one of auto, cpu, reference; choose one of these. "
-            "Nearest: 'cpu'.",
+            "[device] device is 'cpuu'; one of auto, cpu, cuda, reference; choose one of these. "
+            "Nearest: 'cpu', 'cuda'.",
         ),
     ],
 )

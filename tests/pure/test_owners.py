@@ -13,7 +13,7 @@ from vertexrt.ir.passes.fuse import Group
 from vertexrt.ir.passes.place import place
 from vertexrt.ir.passes.segment import Segment, SegmentedTask, Split, rows_in_storage, segment_tasks
 from vertexrt.ir.passes.stack import stack_parameters
-from vertexrt.kernels.layout import Backend
+from vertexrt.kernels.reference.backend import ReferenceBackend
 from vertexrt.script.verify import verify_sums
 
 
@@ -21,7 +21,7 @@ def tasks_of(make: Callable[[], vrt.VertexFunction]) -> list[SegmentedTask]:
     """Segment training of a function, for a vertex with everything."""
     function = stack_parameters(place(make().trace()))
     params = [*function.params, *("+".join(names) for names in function.stacks)]
-    backend: Backend = None  # type: ignore[assignment]
+    backend = ReferenceBackend()
     variant = make_variant(
         function, Use(frozenset({"loss"}), loss=True), backend, params, Passes(), 2
     )

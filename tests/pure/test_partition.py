@@ -11,7 +11,7 @@ from vertexrt.engine.variant import Passes, Use, make_variant
 from vertexrt.ir.passes.place import place
 from vertexrt.ir.passes.segment import SegmentedTask, segment_tasks
 from vertexrt.ir.passes.stack import stack_parameters
-from vertexrt.kernels.layout import Backend
+from vertexrt.kernels.reference.backend import ReferenceBackend
 from vertexrt.models.lstm_lm import LSTMLanguageModel
 from vertexrt.models.tree_fc import TreeFC
 from vertexrt.models.tree_lstm import TreeLSTM
@@ -75,7 +75,7 @@ def tasks_of(name: str, hidden: int) -> list[SegmentedTask]:
     }
     function = stack_parameters(place(functions[name].trace()))
     params = [*function.params, *("+".join(names) for names in function.stacks)]
-    backend: Backend = None  # type: ignore[assignment]
+    backend = ReferenceBackend()
     use = Use(frozenset({"loss"}), loss=True)
     variant = make_variant(function, use, backend, params, Passes())
     for bits in range(8):

@@ -13,6 +13,7 @@ from vertexrt.errors import UsageError, message, nearest
 
 if TYPE_CHECKING:
     from vertexrt.api.network import Network
+    from vertexrt.engine.model import CompiledModel
     from vertexrt.engine.variant import Passes
 
 ENGINES = ("auto", "batched", "persistent")
@@ -30,13 +31,15 @@ def compile(
     threads: int | None = None,
     processors: int | None = None,
     reduction: str = "graph",
+    precision: str = "float32",
     passes: Passes | None = None,
 ) -> Network:
     """Compile a vertex function.
 
     Args:
         function: F; its `forward` is traced once.
-        device: `cpu`, `reference` (plain NumPy, the oracle), or `auto`.
+        device: `cuda`, `cpu`, `reference` (plain NumPy, the oracle), or `auto`: a GPU where there
+            is a usable one, else the CPU; `Network.device` says which.
         engine: `batched`; `persistent` (one call a step, driven by scripts, whose processors share
             each task); or `auto`, which times both on the first minibatches of each size and keeps
             the faster. Since that depends on timings, name an engine where runs must repeat bit
@@ -50,11 +53,21 @@ def compile(
             By default a cost model picks the number for each batch.
         reduction: the loss is the sum over vertices of push `loss`, divided by the number of
             graphs (`graph`), by the number of vertices that have a loss (`vertex`), or not (`sum`).
+        precision: of products of float32 on a GPU: `float32`; `tf32`, whose operands keep 10 bits
+            of the mantissa (relative error about 1e-3 a product); or `bf16`, which keeps 7
+            (about 1e-2). Sums, parameters and everything else stay float32.
         passes: which optimisations run; all by default.
     Raises: TraceError for a mistake in F, UsageError for an unknown option.
     """
     from vertexrt.api.network import Network  # these load numba: only who compiles pays for it
-    from vertexrt.engine.model import POLICIES, REDUCTIONS, CompiledModel, backend_named
+    from vertexrt.engine.model import (
+        POLICIES,
+        PRECISIONS,
+        REDUCTIONS,
+        CompiledModel,
+        backend_named,
+        device_named,
+    )
     from vertexrt.engine.variant import Passes
 
     for name, value, known in (
@@ -62,6 +75,7 @@ def compile(
         ("dtype", _dtype_name(dtype), DTYPES),
         ("policy", policy, POLICIES),
         ("reduction", reduction, REDUCTIONS),
+        ("precision", precision, PRECISIONS),
     ):
         if value not in known:
             raise UsageError(
@@ -72,25 +86,59 @@ def compile(
                     f"choose one of these.{nearest(str(value), known)}",
                 )
             )
+    if precision != "float32" and (
+        device not in ("cuda", "auto") or _dtype_name(dtype) != "float32"
+    ):
+        raise UsageError(
+            message(
+                "compile",
+                f"precision is {precision!r} with device={device!r}, dtype {_dtype_name(dtype)}",
+                "device='cuda' and float32",
+                "leave precision out",
+            )
+        )
     for name, number in (("threads", threads), ("processors", processors)):
         if number is not None and number < 1:
             raise UsageError(
                 message("compile", f"{name} is {number}", "1 or more", f"leave {name} out")
             )
     parameters = function.parameters()
-    model = CompiledModel(
-        function.trace(),
-        backend_named(device),
-        np.dtype(dtype),
-        policy,
-        passes or Passes(),
-        threads or processors or config().threads,
-        engine,
-        processors,
-    )
+    device = device_named(device)
+    chosen = passes or Passes()
+    model: CompiledModel
+    if device == "cuda":
+        model = _on_gpu(function, engine, dtype, policy, chosen, precision)
+    else:
+        model = CompiledModel(
+            function.trace(),
+            backend_named(device),
+            np.dtype(dtype),
+            policy,
+            chosen,
+            threads or processors or config().threads,
+            engine,
+            processors,
+        )
     for name, parameter in parameters.items():
         model.store.value(name)[...] = draw(name, parameter.shape, parameter.init, seed)
     return Network(model, seed, reduction)
+
+
+def _on_gpu(
+    function: VertexFunction, engine: str, dtype: Any, policy: str, passes: Passes, precision: str
+) -> CompiledModel:
+    from vertexrt.engine.device_model import on_gpu
+
+    if engine == "persistent":
+        raise UsageError(
+            message(
+                "compile",
+                "engine='persistent' on a GPU",
+                "'batched' or 'auto': scripts run on the CPU only so far",
+                "take engine='batched', or device='cpu'",
+            )
+        )
+    return on_gpu(function.trace(), np.dtype(dtype), policy, passes, precision)
 
 
 def _dtype_name(dtype: Any) -> str:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 import time
 from collections.abc import Collection, Mapping
 from contextlib import AbstractContextManager
@@ -12,19 +11,16 @@ from typing import Any
 import numpy as np
 
 from vertexrt.api.optimizer import Optimizer
-from vertexrt.engine.diagnose import find_not_finite
 from vertexrt.engine.explain import explain_batch, explain_function
 from vertexrt.engine.model import (
     CompiledModel,
-    loss_scale,
     outputs_of,
     push_shape,
     step_seed,
-    total_loss,
 )
 from vertexrt.engine.trace import Timeline, recording
 from vertexrt.engine.variant import Use
-from vertexrt.errors import CheckpointError, NumericError, PullError, UsageError, message, nearest
+from vertexrt.errors import CheckpointError, PullError, UsageError, message, nearest
 from vertexrt.graph import GraphBatch, Pulled
 from vertexrt.ir.program import Program
 
@@ -72,7 +68,8 @@ class Network:
 
     @property
     def parameters(self) -> dict[str, Array]:
-        """Live arrays by name."""
+        """Live arrays by name; on a GPU as of now, and read again before the next step."""
+        self._model.store.refresh()
         return {name: self._model.store.value(name) for name in self._model.store.names}
 
     def set_parameters(self, values: Mapping[str, Array]) -> None:
@@ -102,6 +99,7 @@ class Network:
                         "load a checkpoint of the same sizes",
                     )
                 )
+        store.refresh()
         for name, value in values.items():
             store.value(name)[...] = value
 
@@ -112,9 +110,11 @@ class Network:
             batch: graphs with the pulled values that F reads.
             optimizer: updates the parameters.
             outputs: pushes to keep in `self.outputs`.
-        Returns: the loss, reduced as `vrt.compile` was told.
+        Returns: the loss, reduced as `vrt.compile` was told. On a GPU the step is not waited for:
+            the loss is that of the step before, except for the first step and with outputs.
         Raises: NumericError, when the loss is not finite: it names the first op and vertex that
-            made it, and no parameter has changed. PullError, when pulled values do not fit.
+            made it, and no parameter has changed; on a GPU, steps launched since have not changed
+            them either. PullError, when pulled values do not fit.
         """
         self._check_names(outputs)
         if "loss" not in self.pushes:
@@ -127,32 +127,24 @@ class Network:
                 )
             )
         self._pending = None  # the arena is written anew
-        model = self._model
         use = Use(frozenset(outputs) | {"loss"}, loss=True)
-        start = time.perf_counter()
-        runs = model.prepare(use, batch)
-        scale = loss_scale(self._reduction, batch, runs)
-        touched = model.begin_gradients(runs)
-        ending = None
-        if _asks(optimizer):
-            ending = model.ending(runs, touched, optimizer.request(model.store), scale)
-        seed = self._next_seed()
-        whole = [slice(None)] * len(runs)
-        arenas = model.execute(runs, whole, loss_scale=scale, random_seed=seed, ending=ending)
-        if ending is None:
-            model.collect_gradients(touched)
-            loss = total_loss(runs, arenas) * scale
-        else:
-            loss = float(ending.found[0]) * scale
-        if not math.isfinite(loss):
-            raise NumericError(find_not_finite(model, use, batch, loss, scale, seed, len(runs)))
-        self.outputs = {name: outputs_of(runs, arenas, name) for name in outputs}
-        if ending is None:
-            optimizer.update(model.store)
-        else:
-            optimizer.settle(float(ending.found[1]))
-        model.observe(use, batch, runs, time.perf_counter() - start)
+        loss, self.outputs = self._model.step(
+            use,
+            batch,
+            optimizer,
+            _asks(optimizer),
+            self._reduction,
+            self._next_seed(),
+            tuple(outputs),
+        )
         return loss
+
+    def sync(self) -> float:
+        """Wait for all steps; return the loss of the last, nan if there was none.
+
+        Raises: NumericError, as `step` does.
+        """
+        return self._model.sync()
 
     def forward(
         self, batch: GraphBatch, train: bool = False, outputs: Collection[str] | None = None

@@ -96,6 +96,7 @@ class Optimizer:
         found: dict[str, npt.NDArray[Any]] = {STEPS: np.array(self.steps, np.int64)}
         found.update(self._loaded)
         if self._store is not None:
+            self._store.refresh()
             for moment, flat in zip(self.moment_names, self._moments, strict=True):
                 for name, view in self._store.views(flat).items():
                     found[f"{moment}/{name}"] = view
@@ -121,6 +122,7 @@ class Optimizer:
                 ", ".join(self.moment_names) or "none",
             )
         if self._store is not None:
+            self._store.refresh()
             self._fill(self._store, self._moments, loaded)
         else:
             self._loaded = loaded

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import math
+import time
+from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from typing import Any
+from typing import Any, Protocol
 
 import numpy as np
 import numpy.typing as npt
@@ -24,7 +26,7 @@ from vertexrt.engine.parameters import ParameterStore
 from vertexrt.engine.trace import Timeline
 from vertexrt.engine.update import Touched, Update, collect, cut, end_of_step
 from vertexrt.engine.variant import Passes, Use, Variant, make_variant
-from vertexrt.errors import DeviceError, GraphError, PullError, message, nearest
+from vertexrt.errors import DeviceError, GraphError, NumericError, PullError, message, nearest
 from vertexrt.graph import GraphBatch
 from vertexrt.ir.passes.place import place
 from vertexrt.ir.passes.stack import stack_parameters
@@ -36,15 +38,44 @@ from vertexrt.scheduler.balance import share_out
 from vertexrt.script.cost import level_in_vertices
 
 Array = np.ndarray[Any, Any]
+Outputs = dict[str, Array]
 REDUCTIONS = ("graph", "vertex", "sum")
 
 
-def backend_named(device: str) -> Backend:
-    """Return the backend of a device.
+class Trainer(Protocol):
+    """What a step needs of an optimizer."""
 
-    Raises: DeviceError for a device that is unknown or not there.
+    steps: int
+
+    def request(self, store: ParameterStore) -> Update:
+        """Say what the next update is to do."""
+
+    def settle(self, norm: float) -> None:
+        """Count an update; raise NumericError, if gradients were clipped and have no norm."""
+
+    def update(self, store: ParameterStore) -> None:
+        """Move the parameters by their gradients."""
+
+
+DEVICES = ("auto", "cpu", "cuda", "reference")
+PRECISIONS = ("float32", "tf32", "bf16")
+
+
+def device_named(device: str) -> str:
+    """Return the name of the device that `auto` stands for: a GPU where there is a usable one."""
+    if device != "auto":
+        return device
+    from vertexrt.kernels.cuda.device import usable
+
+    return "cuda" if usable() else "cpu"
+
+
+def backend_named(device: str) -> Backend:
+    """Return the backend of a device whose memory is the host's.
+
+    Raises: DeviceError for a device that is unknown.
     """
-    if device in ("auto", "cpu"):
+    if device == "cpu":
         from vertexrt.kernels.cpu.backend import CpuBackend
 
         return CpuBackend()
@@ -52,13 +83,12 @@ def backend_named(device: str) -> Backend:
         from vertexrt.kernels.reference.backend import ReferenceBackend
 
         return ReferenceBackend()
-    known = ("auto", "cpu", "reference")
     raise DeviceError(
         message(
             "device",
             f"device is {device!r}",
-            "one of " + ", ".join(known),
-            f"choose one of these.{nearest(device, known)}",
+            "one of " + ", ".join(DEVICES),
+            f"choose one of these.{nearest(device, DEVICES)}",
         )
     )
 
@@ -127,6 +157,7 @@ class CompiledModel:
             self.configuration = Configuration(True, max(threads // processors, 1), processors)
         most = max(threads, processors or 1)
         self._pool = ThreadPoolExecutor(most - 1) if most > 1 else None
+        self.last_loss = math.nan
         self._marks = {n: np.zeros(self.store.shapes[n][0], np.bool_) for n in self.sparse}
 
     def choose(self, use: Use, batch: GraphBatch) -> Configuration:
@@ -205,6 +236,56 @@ class CompiledModel:
                 for worker in self.workers:
                     worker.gradients[:] = 0.0
         return [job.arena for job in jobs]
+
+    def step(
+        self,
+        use: Use,
+        batch: GraphBatch,
+        optimizer: Trainer,
+        asks: bool,
+        reduction: str,
+        seed: Callable[[int], int],
+        outputs: Sequence[str],
+    ) -> tuple[float, Outputs]:
+        """Train on a batch: forward, backward, update.
+
+        Args:
+            asks: the optimizer has no update of its own; processors may do it.
+            seed: random bits of each share.
+            outputs: names of pushes.
+        Returns: the loss, and the pushes in the user's vertex order.
+        Raises: NumericError, when the loss or a norm is not finite; nothing was updated then.
+        """
+        start = time.perf_counter()
+        runs = self.prepare(use, batch)
+        scale = loss_scale(reduction, batch, runs)
+        touched = self.begin_gradients(runs)
+        ending = None
+        if asks:
+            ending = self.ending(runs, touched, optimizer.request(self.store), scale)
+        whole = [slice(None)] * len(runs)
+        arenas = self.execute(runs, whole, loss_scale=scale, random_seed=seed, ending=ending)
+        if ending is None:
+            self.collect_gradients(touched)
+            loss = total_loss(runs, arenas) * scale
+        else:
+            loss = float(ending.found[0]) * scale
+        if not math.isfinite(loss):
+            from vertexrt.engine.diagnose import find_not_finite
+
+            raise NumericError(find_not_finite(self, use, batch, loss, scale, seed, len(runs)))
+        found = {name: outputs_of(runs, arenas, name) for name in outputs}
+        if ending is None:
+            optimizer.update(self.store)
+        else:
+            optimizer.settle(float(ending.found[1]))
+        self.observe(use, batch, runs, time.perf_counter() - start)
+        self.last_loss = loss
+        return loss, found
+
+    def sync(self) -> float:
+        """Return the loss of the last step: here it is never waited for."""
+        return self.last_loss
 
     def begin_gradients(self, runs: Sequence[Run]) -> list[Touched]:
         """Clear the gradients of the last step; note the rows that a step touches.

@@ -10,7 +10,7 @@ matrix.
 
 import itertools
 import math
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -88,6 +88,7 @@ class ParameterStore:
         self.copies = _aligned_zeros(copies * total, self.dtype).reshape(copies, total)
         self.gradients = self.copies[0]
         self.touched: dict[str, RowArray] = {}
+        self.on_refresh: Callable[[], None] | None = None
         self._values = self.views(self.values)
         self._gradients = self.views(self.gradients)
 
@@ -100,6 +101,11 @@ class ParameterStore:
         """Return the live view of a parameter's gradient, in its shape."""
         self._check_name(name)
         return self._gradients[name]
+
+    def refresh(self) -> None:
+        """Make the arrays current where they are a copy of a device's; they may be written to."""
+        if self.on_refresh is not None:
+            self.on_refresh()
 
     def stacked(self, names: Sequence[str]) -> int:
         """Return the offset of the first of `names`, whose rows lie behind one another.

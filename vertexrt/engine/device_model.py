@@ -1,0 +1,303 @@
+"""A compiled vertex function on a device: parameters, moments and arena live there.
+
+The store's arrays on the host are a copy. It is filled when somebody asks for parameters or for an
+optimizer's state, and goes back to the device before the next step, since whoever asked may have
+written to it. A step is launched and not waited for: it returns the loss of the step before, and
+`sync` the newest (VPPS, section III-D).
+"""
+
+from __future__ import annotations
+
+import math
+from collections import deque
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from vertexrt.engine.batched import Run, start_of
+from vertexrt.engine.model import (
+    CompiledModel,
+    Outputs,
+    Trainer,
+    loss_scale,
+    outputs_of,
+    total_loss,
+)
+from vertexrt.engine.update import Touched, Update
+from vertexrt.engine.variant import Passes, Use
+from vertexrt.errors import NumericError
+from vertexrt.graph import GraphBatch
+from vertexrt.ir.program import Program
+from vertexrt.kernels.cuda.backend import CudaBackend
+from vertexrt.kernels.cuda.session import LOSS as FOUND_LOSS
+from vertexrt.kernels.cuda.session import (
+    NORM,
+    REFUSED,
+    DeviceArena,
+    Ending,
+    Inputs,
+    Session,
+    scalars_of,
+)
+
+Array = np.ndarray[Any, Any]
+
+
+@dataclass(frozen=True, slots=True)
+class _Flight:
+    """A step that was launched, and what is needed if it was refused."""
+
+    event: Any
+    found: Array
+    use: Use
+    batch: GraphBatch
+    scale: float
+    seed: Callable[[int], int]
+    optimizer: Trainer
+    clips: bool
+
+
+class DeviceModel(CompiledModel):
+    """See the module."""
+
+    backend: CudaBackend
+
+    def __init__(
+        self,
+        traced: Program,
+        backend: CudaBackend,
+        dtype: npt.DTypeLike,
+        policy: str,
+        passes: Passes,
+    ) -> None:
+        super().__init__(traced, backend, dtype, policy, passes, threads=1)
+        store = self.store
+        self.session = Session(
+            backend.device, store.dtype, store.values.size, store.dense_size, self.param_at
+        )
+        store.on_refresh = self.to_host
+        self._host_newer, self._device_newer = True, False
+        self._moments: Array | None = None
+        self._gradients_left = False  # on the device, of a run without an update
+        self._flights: deque[_Flight] = deque()
+        self._loss = math.nan
+
+    # Copies.
+
+    def to_host(self) -> None:
+        """Bring parameters and moments to the host, where they may be changed."""
+        self._land_all()
+        if self._device_newer:
+            self.session.download(self.store.values, self.session.values.address)
+            if self._moments is not None and self.session.moments is not None:
+                self.session.download(self._moments, self.session.moments.address)
+            self._device_newer = False
+        self._host_newer = True
+
+    def _to_device(self, moments: Array | None = None) -> None:
+        if self._host_newer:
+            self.session.upload(self.session.values, self.store.values)
+        if moments is not None and (moments is not self._moments or self._host_newer):
+            self._moments = moments
+            self.session.take_moments(moments)
+        self._host_newer = False
+
+    # Runs.
+
+    def execute(self, runs: Sequence[Run], parts: Sequence[slice], **options: Any) -> list[Array]:
+        """Run a part of a batch's launches; the arrays that it returns copy what is read."""
+        self._land_all()
+        self._to_device()
+        (run,) = runs
+        own = {n: v(0) if callable(v) else v for n, v in options.items() if n != "ending"}
+        self._launch(run, parts[0], None, **own)
+        self._gradients_left = run.variant.use.backward
+        return [DeviceArena(self.session)]  # type: ignore[list-item]
+
+    def begin_gradients(self, runs: Sequence[Run]) -> list[Touched]:
+        """Note the rows that a step touches; the gradients are zero by then."""
+        touched = self._touched(runs[0])
+        self.store.touched.update(touched)
+        return [touched]
+
+    def collect_gradients(self, touched: Sequence[Touched]) -> None:
+        """Bring the gradients to the host."""
+        self.session.download(self.store.gradients, self.session.gradients.address)
+
+    def _launch(
+        self,
+        run: Run,
+        part: slice,
+        ending: Ending | None,
+        *,
+        loss_scale: float = 1.0,
+        random_seed: int = 0,
+        seeds: tuple[Array, ...] = (),
+    ) -> Any:
+        s, session = run.schedule, self.session
+        executable = run.variant.ready().executable
+        if self._gradients_left:
+            session.clear_gradients()
+            self._gradients_left = False
+        session.take_arena(run.plan.total, run.share.batch.num_graphs)
+        inputs = Inputs(
+            base=run.plan.base,
+            temporary=run.plan.temporary,
+            total=run.plan.total,
+            rows=run.rows,
+            order=run.user,
+            edge_ptr=s.edge_ptr,
+            child_row=s.child_row,
+            edge_row=s.edge_row,
+            parent_ptr=s.parent_ptr,
+            parent_edge=s.parent_edge,
+            user_edge=run.share.batch.child_ptr,
+            weight=run.weight,
+            ints=run.inputs.ints,
+            floats=run.inputs.floats,
+            float_index=run.inputs.float_index,
+            seeds=seeds,
+            loss_scale=loss_scale,
+            random_seed=random_seed,
+        )
+        return session.run(executable, run.table[part], inputs, ending)  # type: ignore[arg-type]
+
+    # Steps.
+
+    def step(
+        self,
+        use: Use,
+        batch: GraphBatch,
+        optimizer: Trainer,
+        asks: bool,
+        reduction: str,
+        seed: Callable[[int], int],
+        outputs: Sequence[str],
+    ) -> tuple[float, Outputs]:
+        """Launch a step; return the newest loss that is known without waiting for it.
+
+        With outputs, and at the first step, it waits.
+        """
+        if not asks:
+            return self._step_on_host(use, batch, optimizer, reduction, seed, outputs)
+        runs = self.prepare(use, batch)
+        (run,) = runs
+        scale = loss_scale(reduction, batch, runs)
+        update: Update = optimizer.request(self.store)
+        self._to_device(update.moments if len(update.moments) else None)
+        starts, widths = self._touched_ranges(run)
+        ending = Ending(
+            loss_at=start_of(run, ("push", "loss")),
+            rows=len(run.schedule.order),
+            rule=update.rule,
+            scalars=scalars_of(update.rule, update.scalars),
+            clip_norm=update.clip_norm or 0.0,
+            starts=starts,
+            widths=widths,
+        )
+        slot = self._launch(run, slice(None), ending, loss_scale=scale, random_seed=seed(0))
+        optimizer.settle(0.0)  # it counts; what the device found is looked at when it lands
+        self._device_newer = True
+        flight = _Flight(
+            slot.event, slot.found, use, batch, scale, seed, optimizer, bool(update.clip_norm)
+        )
+        self._flights.append(flight)
+        wait = bool(outputs) or math.isnan(self._loss)
+        while len(self._flights) > (0 if wait else 1):
+            self._land()
+        arenas: list[Any] = [DeviceArena(self.session)]
+        return self._loss, {name: outputs_of(runs, arenas, name) for name in outputs}
+
+    def sync(self) -> float:
+        """Wait for all steps; return the loss of the last."""
+        self._land_all()
+        return self._loss
+
+    def _land_all(self) -> None:
+        while self._flights:
+            self._land()
+
+    def _land(self) -> None:
+        """Wait for the oldest step and look at what it found.
+
+        Raises: NumericError, when it was refused; the steps behind it have changed nothing then.
+        """
+        flight = self._flights.popleft()
+        self.session.device.wait(flight.event)
+        found = flight.found.copy()
+        self._loss = float(found[FOUND_LOSS])
+        if not found[REFUSED]:
+            return
+        skipped = [flight, *self._flights]
+        self._flights.clear()
+        self.session.synchronize()
+        self.session.forgive()
+        for each in skipped:
+            each.optimizer.steps -= 1
+        loss, self._loss = self._loss, math.nan
+        if math.isfinite(loss) and flight.clips:
+            flight.optimizer.settle(float(found[NORM]))  # raises
+        self._refuse(flight.use, flight.batch, loss, flight.scale, flight.seed)
+
+    def _refuse(
+        self, use: Use, batch: GraphBatch, loss: float, scale: float, seed: Callable[[int], int]
+    ) -> None:
+        from vertexrt.engine.diagnose import find_not_finite
+
+        self.to_host()
+        raise NumericError(find_not_finite(self, use, batch, loss, scale, seed, 1))
+
+    def _touched_ranges(self, run: Run) -> tuple[Array, Array]:
+        """List the rows of tables that have a gradient as flat ranges: start, width."""
+        starts, widths = [np.zeros(0, np.int64)], [np.zeros(0, np.int32)]
+        for name, rows in self._touched(run).items():
+            width = math.prod(self.store.shapes[name][1:])
+            starts.append(self.store.offsets[name] + rows * width)
+            widths.append(np.full(len(rows), width, np.int32))
+        return np.concatenate(starts), np.concatenate(widths)
+
+    def _step_on_host(
+        self,
+        use: Use,
+        batch: GraphBatch,
+        optimizer: Trainer,
+        reduction: str,
+        seed: Callable[[int], int],
+        outputs: Sequence[str],
+    ) -> tuple[float, Outputs]:
+        """Let an optimizer with an update of its own do it on the host."""
+        self.to_host()
+        runs = self.prepare(use, batch)
+        scale = loss_scale(reduction, batch, runs)
+        touched = self.begin_gradients(runs)
+        whole = [slice(None)]
+        arenas = self.execute(runs, whole, loss_scale=scale, random_seed=seed)
+        self.collect_gradients(touched)
+        loss_at = start_of(runs[0], ("push", "loss"))
+        rows = len(runs[0].schedule.order)
+        losses: Array = np.zeros(loss_at + rows, self.store.dtype)
+        losses[loss_at:] = arenas[0][loss_at : loss_at + rows]
+        self._loss = total_loss(runs, [losses]) * scale
+        if not math.isfinite(self._loss):
+            self._refuse(use, batch, self._loss, scale, seed)
+        found = {name: outputs_of(runs, arenas, name) for name in outputs}
+        optimizer.update(self.store)
+        self._host_newer = True
+        return self._loss, found
+
+
+def on_gpu(
+    traced: Program, dtype: npt.DTypeLike, policy: str, passes: Passes, precision: str
+) -> DeviceModel:
+    """Compile a program of F for the GPU of this process.
+
+    Args:
+        precision: of products: see `vrt.compile`.
+    Raises: DeviceError, when there is no usable GPU.
+    """
+    from vertexrt.kernels.cuda.device import CupyDevice
+
+    return DeviceModel(traced, CudaBackend(CupyDevice(precision), dtype), dtype, policy, passes)

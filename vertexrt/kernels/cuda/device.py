@@ -1,0 +1,289 @@
+"""The device as the session sees it: memory, copies, modules, and the addresses to call.
+
+`Device` is what a session needs; `CupyDevice` is a real one. The tests have another, whose memory
+is NumPy's and whose kernels run on the CPU.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import importlib.util
+from collections.abc import Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+from typing import Any, Protocol
+
+import numpy as np
+
+from vertexrt.errors import DeviceError, message
+
+Array = np.ndarray[Any, Any]
+CUBLAS_HOST_POINTERS = 0
+COMPUTE = {"float32": 0, "tf32": 77, "bf16": 75}  # CUBLAS_COMPUTE_32F_FAST_TF32, ..._16BF
+
+
+@dataclass(slots=True)
+class Memory:
+    """Memory of a device; freed with its `owner`."""
+
+    address: int
+    size: int
+    owner: Any
+
+
+@dataclass(frozen=True, slots=True)
+class Calls:
+    """Addresses that the driver calls, and the handles that it passes."""
+
+    launch: int
+    gemm32: int
+    gemm64: int
+    handle: int
+    stream: int
+    compute: int = 0  # where not 0, gemm32 is cublasGemmEx with this compute type
+
+
+class Device(Protocol):
+    """Where kernels run; everything is in the order of one stream."""
+
+    name: str
+    calls: Calls
+
+    def load(self, sources: Sequence[str], real: np.dtype[Any]) -> dict[str, int]:
+        """Compile modules; return the functions of all their kernels by name.
+
+        Raises: DeviceError, when one does not compile or spills registers.
+        """
+
+    def allocate(self, size: int) -> Memory:
+        """Return so many bytes.
+
+        Raises: MemoryError, when there are not as many.
+        """
+
+    def free_bytes(self) -> int:
+        """Count the bytes that could be allocated."""
+
+    def pinned(self, size: int) -> Array:
+        """Return bytes of the host from which copies run beside the host's work: uint8 [size]."""
+
+    def upload(self, to: int, source: Array) -> None:
+        """Copy from pinned memory, which must stay as it is until an event behind it."""
+
+    def download(self, to: Array, source: int) -> None:
+        """Copy to pinned memory; valid after an event behind it."""
+
+    def clear(self, to: int, size: int) -> None:
+        """Set bytes to zero."""
+
+    def record(self) -> Any:
+        """Return an event: everything asked for so far."""
+
+    def wait(self, event: Any) -> None:
+        """Wait until an event has come."""
+
+    def check(self, code: int, launch: int, step: int) -> None:
+        """Raise DeviceError for what the driver returned, if it is an error."""
+
+
+class CupyDevice:
+    """A CUDA device through CuPy.
+
+    Args:
+        precision: of products: float32, tf32, or bf16.
+    Raises: DeviceError, when CuPy or a usable device is missing.
+    """
+
+    def __init__(self, precision: str = "float32") -> None:
+        self.cupy = import_cupy()
+        runtime = self.cupy.cuda.runtime
+        self._runtime = runtime
+        properties = runtime.getDeviceProperties(self.cupy.cuda.Device().id)
+        self.name = properties["name"].decode()
+        major, minor = properties["major"], properties["minor"]
+        if major < 8:
+            raise DeviceError(
+                message(
+                    "cuda",
+                    f"{self.name} has compute capability {major}.{minor}",
+                    "8.0 or more (Ampere)",
+                    "use device='cpu'",
+                )
+            )
+        self.arch = "sm_90a" if (major, minor) == (9, 0) else f"sm_{major}{minor}"
+        self.stream = self.cupy.cuda.Stream(non_blocking=True)
+        self._modules: list[Any] = []
+        self._known: dict[str, int] = {}
+        self.calls = self._calls(precision)
+
+    def _calls(self, precision: str) -> Calls:
+        from cupy_backends.cuda.libs import cublas
+
+        handle = cublas.create()
+        cublas.setStream(handle, self.stream.ptr)
+        cublas.setPointerMode(handle, CUBLAS_HOST_POINTERS)
+        cublas.setMathMode(handle, 0)  # CUBLAS_DEFAULT_MATH: no TF32
+        compute = COMPUTE[precision]
+        driver = ctypes.CDLL("libcuda.so.1")
+        blas = ctypes.CDLL(_loaded_library("libcublas.so"))
+
+        def address(function: Any) -> int:
+            return ctypes.cast(function, ctypes.c_void_p).value or 0
+
+        return Calls(
+            address(driver.cuLaunchKernel),
+            address(blas.cublasGemmEx if compute else blas.cublasSgemm_v2),
+            address(blas.cublasDgemm_v2),
+            handle,
+            self.stream.ptr,
+            compute,
+        )
+
+    def load(self, sources: Sequence[str], real: np.dtype[Any]) -> dict[str, int]:
+        """Compile modules side by side, each once."""
+        from vertexrt.kernels.cuda.compile import check_spills, compile_cubin
+
+        defines = {} if real == np.float32 else {"VRT_REAL": "double"}
+        prefix = real.name
+
+        def one(source: str) -> Any:
+            cubin = compile_cubin(source, self.arch, defines)
+            check_spills(cubin)
+            return cubin
+
+        new = [s for s in dict.fromkeys(sources) if prefix + s not in self._known]
+        with ThreadPoolExecutor(8) as pool:
+            cubins = list(pool.map(one, new))
+        found: dict[str, int] = {}
+        for source, cubin in zip(new, cubins, strict=True):
+            module = self.cupy.cuda.function.Module()
+            module.load(cubin.content)
+            self._modules.append(module)
+            self._known[prefix + source] = 1
+            for name in cubin.usage:
+                self._known[f"{prefix} {name}"] = module.get_function(name).ptr
+        for key, value in self._known.items():
+            if key.startswith(f"{prefix} "):
+                found[key.removeprefix(f"{prefix} ")] = value
+        return found
+
+    def allocate(self, size: int) -> Memory:
+        """Allocate from CuPy's pool."""
+        try:
+            memory = self.cupy.cuda.alloc(max(size, 16))
+        except self.cupy.cuda.memory.OutOfMemoryError:
+            self.cupy.get_default_memory_pool().free_all_blocks()
+            try:
+                memory = self.cupy.cuda.alloc(max(size, 16))
+            except self.cupy.cuda.memory.OutOfMemoryError:
+                raise MemoryError(size) from None
+        return Memory(memory.ptr, size, memory)
+
+    def free_bytes(self) -> int:
+        """Ask the device, and add what the pool holds."""
+        free, _ = self._runtime.memGetInfo()
+        return int(free) + int(self.cupy.get_default_memory_pool().free_bytes())
+
+    def pinned(self, size: int) -> Array:
+        """Allocate page-locked memory."""
+        memory = self.cupy.cuda.alloc_pinned_memory(size)
+        return np.frombuffer(memory, np.uint8, size)
+
+    def upload(self, to: int, source: Array) -> None:
+        """Copy without waiting."""
+        self._runtime.memcpyAsync(to, source.ctypes.data, source.nbytes, 1, self.stream.ptr)
+
+    def download(self, to: Array, source: int) -> None:
+        """Copy without waiting."""
+        self._runtime.memcpyAsync(to.ctypes.data, source, to.nbytes, 2, self.stream.ptr)
+
+    def clear(self, to: int, size: int) -> None:
+        """Set without waiting."""
+        if size:
+            self._runtime.memsetAsync(to, 0, size, self.stream.ptr)
+
+    def record(self) -> Any:
+        """Record an event that does not time."""
+        event = self.cupy.cuda.Event(disable_timing=True)
+        event.record(self.stream)
+        return event
+
+    def wait(self, event: Any) -> None:
+        """Wait for an event, or raise DeviceError for what went wrong before it."""
+        try:
+            event.synchronize()
+        except self.cupy.cuda.runtime.CUDARuntimeError as error:
+            raise DeviceError(
+                message(
+                    "cuda", str(error), "kernels that end", "report this as a bug; restart Python"
+                )
+            ) from None
+
+    def check(self, code: int, launch: int, step: int) -> None:
+        """Name an error of the driver or of cuBLAS."""
+        if code:
+            what = f"cuBLAS status {code - 10000}" if code >= 10000 else f"CUDA error {code}"
+            raise DeviceError(
+                message(
+                    "cuda",
+                    f"{what} at launch {launch}, step {step}",
+                    "a launch that the device takes",
+                    "report this as a bug",
+                )
+            )
+
+
+def import_cupy() -> Any:
+    """Import CuPy and look for a device.
+
+    Raises: DeviceError, when one of them is missing; the text says which.
+    """
+    try:
+        import cupy
+    except ImportError:
+        raise DeviceError(
+            message(
+                "cuda",
+                "CuPy is not installed",
+                "CuPy for the CUDA version of the driver",
+                "pip install 'vertexrt[cuda13]' (or cuda12), or use device='cpu'",
+            )
+        ) from None
+    try:
+        count = cupy.cuda.runtime.getDeviceCount()
+    except cupy.cuda.runtime.CUDARuntimeError as error:
+        raise DeviceError(
+            message(
+                "cuda",
+                f"no usable GPU: {error}",
+                "a CUDA device, and a driver as new as CuPy's CUDA",
+                "update the driver, install the other of vertexrt[cuda12] and [cuda13], "
+                "or use device='cpu'",
+            )
+        ) from None
+    if count == 0:
+        raise DeviceError(message("cuda", "no GPU", "a CUDA device", "use device='cpu', or 'auto'"))
+    return cupy
+
+
+def usable() -> bool:
+    """Tell whether there is a GPU that this backend can use; never raises."""
+    if importlib.util.find_spec("cupy") is None:
+        return False
+    try:
+        cupy = import_cupy()
+        return int(cupy.cuda.Device().compute_capability) >= 80
+    except DeviceError:
+        return False
+
+
+def _loaded_library(name: str) -> str:
+    """Return the path of a library that this process has loaded."""
+    with open("/proc/self/maps") as maps:
+        for line in maps:
+            path = line.rpartition(" ")[2].strip()
+            if f"/{name}" in path:
+                return path
+    raise DeviceError(
+        message("cuda", f"{name} is not loaded", "cuBLAS beside CuPy", "reinstall CuPy")
+    )

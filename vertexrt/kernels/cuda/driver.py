@@ -1,0 +1,419 @@
+"""The compiled loop that launches a step: it reads the launch table and calls the CUDA driver.
+
+Nothing is decided in Python between two launches: at batch 1 a step has a hundred of them, and each
+takes 2 to 3 us here. Kernels and cuBLAS are called by address, so that machine code is cached on
+disk and the shim (`shim/`) can stand in for both.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import llvmlite.ir as ll
+import numpy as np
+from numba import njit, types
+from numba.extending import intrinsic
+
+from vertexrt.kernels.cuda.emit import (
+    ALWAYS,
+    BY_EDGE,
+    BY_ROW,
+    CHUNKED,
+    CHUNKS,
+    EDGES,
+    FIXED,
+    LISTED,
+    OUTER,
+    PLAIN,
+    ROW_OR_TEMPORARY,
+    ROWS_A_CHUNK,
+    SEGMENTS,
+    Gemm,
+    Kernel,
+    Launches,
+    Operand,
+)
+from vertexrt.kernels.cuda.emit import ROWS as OVER_ROWS
+from vertexrt.kernels.cuda.rows import PAD
+
+Array = np.ndarray[Any, Any]
+
+# Columns of a step. A kernel and a product share the first.
+IS_GEMM = 0
+FUNCTION, OVER, EACH, THREADS, WHEN, OF_EDGES, WORDS, WORD_COUNT = range(1, 9)
+FORM, WEIGHT, M, K, GEMM_EDGES, TIMES, X, Y = 1, 2, 3, 4, 5, 6, 7, 14
+WORD, BY, STEP, START, T_ROWS, T_EDGES, T_ONCE = range(7)
+STEP_COLUMNS = 21
+HEAD = 7  # values of `Args` before its words
+BUFFER_POINTER, BUFFER_SIZE = 1, 2  # of the driver's `extra`
+NO_TRANSPOSE, TRANSPOSE = 0, 1  # cuBLAS
+CUDA_R_32F = 0
+
+
+@intrinsic
+def _launch(typing, address, function, gx, gy, threads, stream, extra):  # type: ignore[no-untyped-def]
+    """Call cuLaunchKernel by its address."""
+    signature = types.int32(*[types.int64] * 7)
+
+    def code(context: Any, builder: Any, sig: Any, args: Any) -> Any:
+        word, half = ll.IntType(64), ll.IntType(32)
+        shape = ll.FunctionType(half, [word, *[half] * 7, word, word, word])
+        target = builder.inttoptr(args[0], shape.as_pointer())
+        one, zero = ll.Constant(half, 1), ll.Constant(word, 0)
+        x, y, t = (builder.trunc(args[k], half) for k in (2, 3, 4))
+        none = ll.Constant(half, 0)
+        given = [args[1], x, y, one, t, one, one, none, args[5], zero, args[6]]
+        return builder.call(target, given)
+
+    return signature, code
+
+
+@intrinsic
+def _gemm(typing, address, handle, ta, tb, m, n, k, alpha, a, lda, b, ldb, beta, c, ldc):  # type: ignore[no-untyped-def]
+    """Call cublasSgemm_v2 or cublasDgemm_v2 by its address; column-major, scalars by pointer."""
+    signature = types.int32(*[types.int64] * 15)
+    narrow = (2, 3, 4, 5, 6, 9, 11, 14)
+
+    def code(context: Any, builder: Any, sig: Any, args: Any) -> Any:
+        word, half = ll.IntType(64), ll.IntType(32)
+        kinds = [half if p in narrow else word for p in range(1, 15)]
+        target = builder.inttoptr(args[0], ll.FunctionType(half, kinds).as_pointer())
+        given = [builder.trunc(args[p], half) if p in narrow else args[p] for p in range(1, 15)]
+        return builder.call(target, given)
+
+    return signature, code
+
+
+@intrinsic
+def _gemm_ex(  # type: ignore[no-untyped-def]
+    typing, address, handle, ta, tb, m, n, k, alpha, a, lda, b, ldb, beta, c, ldc, compute
+):
+    """Call cublasGemmEx by its address, float32 in and out, computing as `compute` says."""
+    signature = types.int32(*[types.int64] * 16)
+
+    def code(context: Any, builder: Any, sig: Any, args: Any) -> Any:
+        half = ll.IntType(32)
+        kind, algorithm = ll.Constant(half, CUDA_R_32F), ll.Constant(half, -1)
+        given = [args[1], *(builder.trunc(args[p], half) for p in range(2, 7)), args[7]]
+        given += [args[8], kind, builder.trunc(args[9], half)]
+        given += [args[10], kind, builder.trunc(args[11], half), args[12]]
+        given += [args[13], kind, builder.trunc(args[14], half)]
+        given += [builder.trunc(args[15], half), algorithm]
+        shape = ll.FunctionType(half, [value.type for value in given])
+        return builder.call(builder.inttoptr(args[0], shape.as_pointer()), given)
+
+    return signature, code
+
+
+@njit(cache=True, nogil=True)
+def _product(
+    address: int,
+    compute: int,
+    handle: int,
+    ta: int,
+    tb: int,
+    m: int,
+    n: int,
+    k: int,
+    alpha: int,
+    a: int,
+    lda: int,
+    b: int,
+    ldb: int,
+    beta: int,
+    c: int,
+    ldc: int,
+) -> Any:
+    """Call the gemm that was chosen: with `compute`, cublasGemmEx."""
+    if compute:
+        return _gemm_ex(
+            address, handle, ta, tb, m, n, k, alpha, a, lda, b, ldb, beta, c, ldc, compute
+        )
+    return _gemm(address, handle, ta, tb, m, n, k, alpha, a, lda, b, ldb, beta, c, ldc)
+
+
+@njit(cache=True, nogil=True)
+def _operand(
+    step: Array,
+    at: int,
+    words: Array,
+    itemsize: int,
+    lo: int,
+    elo: int,
+    n_pad: int,
+    m_pad: int,
+    temporary: int,
+) -> Any:
+    """Return the address of the first row of an operand."""
+    by = step[at + BY]
+    packed = by == ROW_OR_TEMPORARY and lo < 0
+    if by == BY_EDGE:
+        begin = words[step[at + WORD]] + itemsize * (elo * step[at + STEP] + step[at + START])
+    elif by == BY_ROW or (by == ROW_OR_TEMPORARY and not packed):
+        begin = words[step[at + WORD]] + itemsize * (lo * step[at + STEP] + step[at + START])
+    else:
+        behind = n_pad * step[at + T_ROWS] + m_pad * step[at + T_EDGES] + step[at + T_ONCE]
+        begin = temporary + itemsize * behind
+        if not packed:
+            begin += itemsize * step[at + START]
+    return begin
+
+
+@njit(cache=True, nogil=True)
+def launch(
+    table: Array,
+    steps_ptr: Array,
+    steps: Array,
+    step_words: Array,
+    words: Array,
+    temporary: int,
+    lookup_ptr: Array,
+    lookup_at: Array,
+    itemsize: int,
+    scalars: int,
+    launch_address: int,
+    gemm_address: int,
+    compute: int,
+    handle: int,
+    stream: int,
+) -> tuple[int, int, int]:
+    """Launch every step of every row of a table.
+
+    Args:
+        table: see `layout`.
+        steps_ptr, steps: [programs + 1], [steps, STEP_COLUMNS] what each program launches.
+        step_words: [*] numbers of the words of each kernel.
+        words: int64 [words] what they are in this run; temporary: address of the temporaries.
+        lookup_ptr: [launches + 1] first sorted lookup of each launch, lookup_at: [lookups + 1]
+            its first segment.
+        scalars: address of two reals, 0 and 1.
+        launch_address, gemm_address: of cuLaunchKernel and of cuBLAS's gemm; compute: 0, or the
+            compute type that makes it cublasGemmEx.
+    Returns: the error of the driver (or of cuBLAS, plus 10,000), 0 for none; launch and step.
+    """
+    arguments = np.zeros(64, np.int64)
+    extra = np.zeros(5, np.int64)
+    size = np.zeros(1, np.int64)
+    extra[0] = BUFFER_POINTER
+    extra[1] = arguments.ctypes.data
+    extra[2] = BUFFER_SIZE
+    extra[3] = size.ctypes.data
+    zero, one = scalars, scalars + itemsize
+    for t in range(len(table)):
+        program, n, lo, at, m, elo = table[t]
+        n_pad = (n + PAD - 1) // PAD * PAD
+        m_pad = (m + PAD - 1) // PAD * PAD
+        lookup = lookup_ptr[t]
+        for s in range(steps_ptr[program], steps_ptr[program + 1]):
+            step = steps[s]
+            if step[IS_GEMM]:
+                count = (m if step[GEMM_EDGES] else n) * step[TIMES]
+                if count == 0:
+                    continue
+                x = _operand(step, X, words, itemsize, lo, elo, n_pad, m_pad, temporary)
+                y = _operand(step, Y, words, itemsize, lo, elo, n_pad, m_pad, temporary)
+                w = words[step[WEIGHT]]
+                wide, deep = step[M], step[K]
+                if step[FORM] == PLAIN:
+                    code = _product(
+                        gemm_address, compute, handle, TRANSPOSE, NO_TRANSPOSE, wide, count, deep,
+                        one, w, deep, x, deep, zero, y, wide,
+                    )  # fmt: skip
+                elif step[FORM] == OUTER:
+                    code = _product(
+                        gemm_address, compute, handle, NO_TRANSPOSE, TRANSPOSE, deep, wide, count,
+                        one, x, deep, y, wide, one, w, deep,
+                    )  # fmt: skip
+                else:
+                    code = _product(
+                        gemm_address, compute, handle, NO_TRANSPOSE, NO_TRANSPOSE, deep, count,
+                        wide, one, w, deep, x, wide, zero, y, deep,
+                    )  # fmt: skip
+                if code != 0:
+                    return 10000 + code, t, s
+                continue
+            over = step[OVER]
+            first: Any = np.int64(0)
+            chunks: Any = np.int64(1)
+            if over == OVER_ROWS:
+                blocks = (n + step[EACH] - 1) // step[EACH]
+            elif over == EDGES:
+                blocks = (m + step[EACH] - 1) // step[EACH]
+            elif over == SEGMENTS:
+                first = lookup_at[lookup]
+                blocks = lookup_at[lookup + 1] - first
+                lookup += 1
+            else:
+                assert over == FIXED
+                blocks = step[EACH]
+                count = m if step[OF_EDGES] else n
+                chunks = min(CHUNKS, (count + ROWS_A_CHUNK - 1) // ROWS_A_CHUNK)
+                if count == 0:
+                    continue
+            when = step[WHEN]
+            skip = (when == LISTED and lo >= 0) or (when == CHUNKED and chunks <= 1)
+            if skip or blocks == 0:
+                continue
+            arguments[0] = n
+            arguments[1] = lo
+            arguments[2] = at
+            arguments[3] = m
+            arguments[4] = elo
+            arguments[5] = first
+            arguments[6] = chunks
+            for w in range(step[WORD_COUNT]):
+                arguments[HEAD + w] = words[step_words[step[WORDS] + w]]
+            size[0] = 8 * (HEAD + max(1, step[WORD_COUNT]))
+            rows_of_grid = chunks if over == FIXED and when == ALWAYS else np.int64(1)
+            code = _launch(
+                launch_address,
+                step[FUNCTION],
+                blocks,
+                rows_of_grid,
+                step[THREADS],
+                stream,
+                extra.ctypes.data,
+            )
+            if code != 0:
+                return code, t, s
+    return 0, 0, 0
+
+
+@njit(cache=True, nogil=True)
+def launch_one(
+    launch_address: int, function: int, blocks: int, threads: int, stream: int, arguments: Array
+) -> int:
+    """Launch a kernel that takes one struct, given as int64 [*]; return the driver's error."""
+    extra = np.zeros(5, np.int64)
+    size = np.full(1, 8 * len(arguments), np.int64)
+    extra[0] = BUFFER_POINTER
+    extra[1] = arguments.ctypes.data
+    extra[2] = BUFFER_SIZE
+    extra[3] = size.ctypes.data
+    code = _launch(launch_address, function, blocks, 1, threads, stream, extra.ctypes.data)
+    size[0] = 0  # it lives until here
+    return int(code)
+
+
+def encode(
+    launches: list[Launches], functions: list[list[int]], numbers: dict[str, int]
+) -> tuple[Array, Array, Array]:
+    """Write the steps of all programs as the driver reads them.
+
+    Args:
+        functions: for each program the address of each step's kernel, 0 for products.
+        numbers: name of a word -> its number.
+    Returns: steps_ptr, steps, step_words; see `launch`.
+    """
+    pointers, rows = [0], []
+    words: list[int] = []
+    for program, addresses in zip(launches, functions, strict=True):
+        for step, address in zip(program.steps, addresses, strict=True):
+            row = np.zeros(STEP_COLUMNS, np.int64)
+            if isinstance(step, Gemm):
+                row[:X] = (
+                    1,
+                    step.form,
+                    numbers[step.weight],
+                    step.m,
+                    step.k,
+                    step.edges,
+                    step.times,
+                )
+                row[X:Y] = _encode_operand(step.x, numbers)
+                row[Y:] = _encode_operand(step.y, numbers)
+            else:
+                assert isinstance(step, Kernel)
+                row[FUNCTION : WORD_COUNT + 1] = (
+                    address,
+                    step.over,
+                    step.each,
+                    step.threads,
+                    step.when,
+                    step.edges,
+                    len(words),
+                    len(step.words),
+                )
+                words += [numbers[name] for name in step.words]
+            rows.append(row)
+        pointers.append(len(rows))
+    steps = np.array(rows, np.int64).reshape(-1, STEP_COLUMNS)
+    return np.array(pointers, np.int64), steps, np.array([*words, 0], np.int64)
+
+
+def _encode_operand(operand: Operand, numbers: dict[str, int]) -> tuple[int, ...]:
+    at = operand.temporary
+    word = numbers[operand.word]
+    return word, operand.by, operand.step, operand.start, at.rows, at.edges, at.once
+
+
+@njit(cache=True, nogil=True)
+def sort_lookups(
+    table: Array,
+    lookups_ptr: Array,
+    lookups: Array,
+    ints: Array,
+    order: Array,
+    rows: Array,
+    seen: Array,
+) -> tuple[Array, Array, Array, Array, Array]:
+    """Group the rows of each launch by what they looked up, in order of first appearance.
+
+    So a table's gradient is added up by one block for each of its rows, in a fixed order.
+
+    Args:
+        lookups_ptr, lookups: CSR of the integer pulls that each program's lookups read.
+        ints: [pulls, V]; order: [rows] the user's vertex; rows: of launches that take a list.
+        seen: int32 [largest index + 1], all -1; left so.
+    Returns: lookup_ptr and lookup_at of `launch`, then segment_word, segment_ptr, segment_row.
+    """
+    total, found = 0, 0
+    for t in range(len(table)):
+        count = lookups_ptr[table[t, 0] + 1] - lookups_ptr[table[t, 0]]
+        total += count * table[t, 1]
+        found += count
+    lookup_ptr = np.zeros(len(table) + 1, np.int64)
+    lookup_at = np.zeros(found + 1, np.int64)
+    segment_word = np.empty(total, np.int32)
+    segment_ptr = np.zeros(total + 1, np.int32)
+    cursor = np.empty(total, np.int32)
+    member = np.empty(total, np.int32)
+    used, segments, lookup = 0, 0, 0
+    for t in range(len(table)):
+        p, n, lo, at = table[t, 0], table[t, 1], table[t, 2], table[t, 3]
+        for k in range(lookups_ptr[p], lookups_ptr[p + 1]):
+            lookup_at[lookup] = segments
+            begin, index = segments, ints[lookups[k]]
+            for i in range(n):
+                word = index[order[lo + i if lo >= 0 else rows[at + i]]]
+                if word < 0:
+                    continue
+                if seen[word] < 0:
+                    seen[word] = segments
+                    segment_word[segments] = word
+                    segment_ptr[segments] = 0
+                    segments += 1
+                segment_ptr[seen[word]] += 1
+            for s in range(begin, segments):
+                size = segment_ptr[s]
+                segment_ptr[s] = used
+                cursor[s] = used
+                used += size
+            for i in range(n):
+                word = index[order[lo + i if lo >= 0 else rows[at + i]]]
+                if word >= 0:
+                    member[cursor[seen[word]]] = i
+                    cursor[seen[word]] += 1
+            for s in range(begin, segments):
+                seen[segment_word[s]] = -1
+            lookup += 1
+        lookup_ptr[t + 1] = lookup
+    lookup_at[lookup] = segments
+    segment_ptr[segments] = used
+    return (
+        lookup_ptr,
+        lookup_at,
+        segment_word[:segments],
+        segment_ptr[: segments + 1],
+        member[:used],
+    )

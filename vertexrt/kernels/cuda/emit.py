@@ -1,0 +1,323 @@
+"""Turn a task program into launches: kernels of fused groups, products, sums over rows.
+
+The kernels are text; what calls them is data, rows of a table that the driver reads
+(`driver.py`). Nothing of it depends on a minibatch.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+from vertexrt.ir.passes.fuse import Group, TaskProgram
+from vertexrt.ir.program import Domain
+from vertexrt.kernels.cuda.groups import write_group
+from vertexrt.kernels.cuda.rows import PAD, WARP, Location, Rows, Temporary
+from vertexrt.kernels.layout import Binding, by_rows, gradients_of
+
+APART = frozenset(("sum_rows", "embed_grad"))  # sums over rows are steps of their own
+CHUNKS = 32  # partial sums over rows, at most
+ROWS_A_CHUNK = 64
+COLUMNS_A_BLOCK = 4 * WARP  # of a sum over rows
+
+# What the grid of a kernel covers.
+ROWS, EDGES, FIXED, SEGMENTS = range(4)
+# When it is launched.
+ALWAYS, LISTED, CHUNKED = range(3)
+# Products: y = x w^T, y = x w, g += d^T x.
+PLAIN, TRANSPOSED, OUTER = range(3)
+# How the first row of an operand is found.
+BY_ROW, BY_EDGE, TEMPORARY, ROW_OR_TEMPORARY = range(4)
+
+
+NOTHING = Temporary(0, 0, 0)
+
+
+@dataclass(frozen=True, slots=True)
+class Kernel:
+    """A launch of a kernel of this program.
+
+    Attributes:
+        body: its source, named NAME.
+        words: what it is given, by name.
+        over: what its grid covers; each: how much of it a block does; a fixed number of blocks
+            where it covers nothing of the launch.
+        edges: of a sum over rows: whether the rows are edges.
+    """
+
+    body: str
+    words: tuple[str, ...]
+    over: int
+    each: int
+    threads: int
+    when: int = ALWAYS
+    edges: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Operand:
+    """The rows of a product's operand: see BY_ROW and its like."""
+
+    word: str
+    by: int
+    step: int
+    start: int = 0
+    temporary: Temporary = NOTHING
+
+
+@dataclass(frozen=True, slots=True)
+class Gemm:
+    """A product over all rows of a launch: `weight` is [m, k]."""
+
+    form: int
+    weight: str
+    m: int
+    k: int
+    edges: bool
+    times: int  # rows of the product for each row of the launch
+    x: Operand
+    y: Operand
+
+
+@dataclass(slots=True)
+class Launches:
+    """What runs for one row of the launch table.
+
+    Attributes:
+        steps: in order.
+        lookups: the integer pull of each step that adds to the rows of a table.
+        scratch: elements of temporary memory for each row, for each edge, and once.
+    """
+
+    steps: list[Kernel | Gemm] = field(default_factory=list)
+    lookups: list[int] = field(default_factory=list)
+    scratch: tuple[int, int, int] = (0, 0, 0)
+
+
+class Emitter:
+    """The launches of one task program.
+
+    Args:
+        vector: elements of 16 bytes.
+    """
+
+    def __init__(self, task: TaskProgram, binding: Binding, vector: int) -> None:
+        self.task = task
+        self.nodes = task.program.nodes
+        self.binding = binding
+        self.vector = vector
+        self.listed = by_rows(task.stage)
+        self.launches = Launches()
+        self.used = [0, 0, 0]
+        self.place: dict[int, Location] = {}
+
+    def emit(self) -> Launches:
+        """Return the launches."""
+        for i, read in self.task.reads.items():
+            whole = self._tensor(i, read.key)
+            size = max(self.nodes[i].type.size, 1)
+            if read.width != size:
+                whole = Location(whole.base, size, whole.row, read.start, read.width)
+            self.place[i] = whole
+        for i in sorted(self.task.local):
+            node = self.nodes[i]
+            self.place[i] = self._temporary(node.type.size, node.type.domain == Domain.EDGE)
+        for step in self.task.steps:
+            if isinstance(step, Group):
+                self._group(step)
+            elif self.nodes[step.node].op == "sum_rows":
+                self._sum_rows(step.node)
+            elif self.nodes[step.node].op == "embed_grad":
+                self._embed_grad(step.node)
+            else:
+                self._product(step.node)
+        rows, edges, once = self.used
+        self.launches.scratch = (rows, edges, once)
+        return self.launches
+
+    def _temporary(self, size: int, edges: bool) -> Location:
+        """Set aside elements for each row (or edge) of a launch."""
+        at = Temporary(*self.used)
+        size = max(size, 1)
+        self.used[1 if edges else 0] += size
+        return Location("", size, "local_edge" if edges else "local", temporary=at)
+
+    def _tensor(self, i: int, key: tuple[object, ...]) -> Location:
+        node = self.nodes[i]
+        row = "edge" if node.type.domain == Domain.EDGE else "row"
+        return Location(
+            f"tensor_{self.binding.tensors[key]}", max(node.type.size, 1), row, 0, 0, None
+        )
+
+    def _gradient(self, name: str) -> str:
+        return f"gradient_{self.binding.params[name]}"
+
+    def _group(self, group: Group) -> None:
+        for k in group.nodes:
+            if k in self.task.homes:
+                self.place[k] = self._tensor(k, self.task.homes[k])
+        kernel = write_group(
+            self.task, group, self.binding, self.vector, self.place, self._temporary
+        )
+        over = EDGES if kernel.edges else ROWS
+        self.launches.steps.append(
+            Kernel(kernel.body, kernel.words, over, kernel.rows, kernel.threads)
+        )
+
+    # Sums over rows.
+
+    def _sum_rows(self, k: int) -> None:
+        """Add up the rows of a value in a fixed order: chunks of rows, then the chunks."""
+        (i,) = self.nodes[k].inputs
+        place, size = self.place[i], max(self.nodes[i].type.size, 1)
+        partial = Temporary(self.used[0], self.used[1], self.used[2])
+        self.used[2] += CHUNKS * (-(-size // PAD) * PAD)
+        blocks = -(-size // COLUMNS_A_BLOCK)
+        edges = place.row in ("edge", "local_edge")
+        targets = [self._gradient(name) for name in gradients_of(self.task, k)]
+        for second in (False, True):
+            t = Rows(1, self.vector)
+            names = [t.word(name, "real*") for name in targets]
+            part = t.origin(Location("", size, "local", temporary=partial))
+            if second:
+                t.line(f"add_partial_sums({part}, {size}, (int)a.chunks, [&](int j, real x) {{")
+            else:
+                where = self._row_pointer(t, place)
+                t.line(
+                    f"sum_columns({size}, (int)a.{'m' if edges else 'n'}, {where}, {part}, "
+                    "[&](int j, real x) {"
+                )
+            for name in names:
+                t.line(f"  {name}[j] += x;")
+            t.line("});")
+            body = t.plain_kernel(256)
+            self.launches.steps.append(
+                Kernel(
+                    body,
+                    tuple(t.words),
+                    FIXED,
+                    -(-size // 256) if second else blocks,
+                    256,
+                    CHUNKED if second else ALWAYS,
+                    edges,
+                )
+            )
+
+    def _row_pointer(self, t: Rows, place: Location) -> str:
+        """Return a function from the number of a row (or edge) of the launch to its elements."""
+        origin = t.origin(place)
+        start = f" + {place.start}" if place.start else ""
+        number = "i"
+        if place.row == "edge":
+            number = "(a.elo + i)"
+        elif place.row == "row":
+            number = "(a.lo + i)"
+            if self.listed:
+                rows = t.word("rows", "const int*")
+                number = f"(a.lo >= 0 ? a.lo + i : {rows}[a.at + i])"
+        return (
+            "[&](int i) -> const real* { return "
+            f"{origin} + (long long){number} * {place.step}{start}; }}"
+        )
+
+    def _embed_grad(self, k: int) -> None:
+        """Add rows to the rows of a table that were looked up, a block for each of these.
+
+        The host sorts the rows of a launch by what they looked up (`driver.sort_lookups`).
+        """
+        index, d = self.nodes[k].inputs
+        place, size = self.place[d], self.nodes[k].type.shape[1]
+        t = Rows(size, self.vector)
+        names = [t.word(self._gradient(name), "real*") for name in gradients_of(self.task, k)]
+        word, ptr = t.word("segment_word", "const int*"), t.word("segment_ptr", "const int*")
+        member = t.word("segment_row", "const int*")
+        where = self._row_pointer(t, place)
+        width = self.vector if size % self.vector == 0 and place.step % self.vector == 0 else 1
+        width = width if place.start % self.vector == 0 else 1
+        t.line(
+            f"sum_segment<{width}>({size}, {member}, {ptr}[a.first + blockIdx.x], "
+            f"{ptr}[a.first + blockIdx.x + 1], {where}, [&](int j, Vec<{width}> x) {{"
+        )
+        for name in names:
+            at = f"{name} + (long long){word}[a.first + blockIdx.x] * {size} + j"
+            t.line(f"  add_to<{width}>({at}, x);")
+        t.line("});")
+        threads = max(WARP, t.threads)
+        self.launches.steps.append(
+            Kernel(t.plain_kernel(threads), tuple(t.words), SEGMENTS, 1, threads)
+        )
+        self.launches.lookups.append(self.binding.ints[self.nodes[index]["name"]])
+
+    # Products.
+
+    def _product(self, k: int) -> None:
+        node = self.nodes[k]
+        if k in self.task.homes:
+            self.place[k] = self._tensor(k, self.task.homes[k])
+        m, n = self.nodes[node.inputs[0]].type.shape if node.op == "matmul" else node.type.shape
+        if node.op == "outer":
+            d, x = node.inputs
+            kind = self.nodes[d].type
+            edges = kind.domain == Domain.EDGE
+            times = kind.shape[0] if len(kind.shape) == 2 else 1
+            at_d, at_x = self._operand(d), self._operand(x)
+            for name in gradients_of(self.task, k):
+                self.launches.steps.append(
+                    Gemm(OUTER, self._gradient(name), m, n, edges, times, at_x, at_d)
+                )
+            return
+        weight, x = node.inputs
+        edges = node.type.domain == Domain.EDGE
+        times = node.type.shape[0] if len(node.type.shape) == 2 else 1
+        form = TRANSPOSED if node["transpose"] else PLAIN
+        name = f"param_{self.binding.params[self.nodes[weight]['name']]}"
+        at_x = self._operand(x)
+        place = self.place[k]
+        packed = None
+        if place.row == "row" and self.listed:
+            packed = self._temporary(place.size, False)
+        at_y = self._at(place, packed)
+        self.launches.steps.append(Gemm(form, name, m, n, edges, times, at_x, at_y))
+        if packed is not None:
+            self._move(packed, place)
+
+    def _operand(self, k: int) -> Operand:
+        """Return where the rows of an operand start, packing those that are not contiguous."""
+        place = self.place[k]
+        packed = None
+        if place.row == "row" and self.listed:
+            packed = self._temporary(place.size, False)
+            self._move(place, packed)
+        return self._at(place, packed)
+
+    def _at(self, place: Location, packed: Location | None) -> Operand:
+        if packed is not None:
+            assert packed.temporary is not None
+            return Operand(place.base, ROW_OR_TEMPORARY, place.step, place.start, packed.temporary)
+        if place.temporary is not None:
+            return Operand("temporary", TEMPORARY, place.step, place.start, place.temporary)
+        by = BY_EDGE if place.row == "edge" else BY_ROW
+        return Operand(place.base, by, place.step, place.start)
+
+    def _move(self, source: Location, to: Location) -> None:
+        """Copy the rows of a launch that takes a list of rows."""
+        size = source.size
+        t = Rows(size, self.vector)
+        t.open(size)
+        aligned = all(
+            p.start % self.vector == 0 and p.step % self.vector == 0 for p in (source, to)
+        )
+        t.read(f"{t.base(source)} + j", aligned)
+        assert t.loop is not None
+        register = next(iter(t.loop.known.values()))
+        t.write(-1, f"{t.base(to)} + j", register, aligned)
+        t.close()
+        t.word("rows", "const int*")
+        body = t.kernel(True)
+        self.launches.steps.append(
+            Kernel(body, tuple(t.words), ROWS, t.rows, t.threads * t.rows, LISTED)
+        )
+
+
+def emit(task: TaskProgram, binding: Binding, vector: int) -> Launches:
+    """Write the launches of a task program."""
+    return Emitter(task, binding, vector).emit()

@@ -1,0 +1,113 @@
+"""Task programs made ready for a device: modules loaded, steps encoded, words numbered."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from vertexrt.ir.passes.fuse import TaskProgram
+from vertexrt.kernels.cuda.device import Device
+from vertexrt.kernels.cuda.driver import encode
+from vertexrt.kernels.cuda.emit import Kernel, Launches, emit
+from vertexrt.kernels.layout import Binding
+
+Array = np.ndarray[Any, Any]
+
+# Words that do not belong to a tensor, a parameter or a pull.
+FIXED_WORDS = (
+    "temporary",
+    "zero",
+    "rows",
+    "order",
+    "edge_ptr",
+    "child_row",
+    "edge_row",
+    "parent_ptr",
+    "parent_edge",
+    "user_edge",
+    "weight",
+    "scale",
+    "random_seed",
+    "segment_word",
+    "segment_ptr",
+    "segment_row",
+)
+
+
+def kernel_name(body: str) -> str:
+    """Name a kernel by its text, so that equal ones are one."""
+    return "k_" + hashlib.sha256(body.encode()).hexdigest()[:16]
+
+
+def kernel_sources(launches: Sequence[Launches]) -> dict[str, str]:
+    """Write each kernel of some task programs as a module of its own: name -> source."""
+    bodies = [s.body for x in launches for s in x.steps if isinstance(s, Kernel)]
+    names = {kernel_name(body): body for body in bodies}
+    return {
+        name: f'#include "row.cuh"\n\n{body.replace("NAME", name, 1)}'
+        for name, body in names.items()
+    }
+
+
+def word_names(binding: Binding) -> list[str]:
+    """List the words of a run in order."""
+    names = list(FIXED_WORDS)
+    for what, count in (
+        ("tensor", len(binding.tensors)),
+        ("param", len(binding.params)),
+        ("gradient", len(binding.params)),
+        ("int", len(binding.ints)),
+        ("float", len(binding.floats)),
+        ("float_index", len(binding.floats)),
+        ("seed", len(binding.seeds)),
+    ):
+        names += [f"{what}_{k}" for k in range(count)]
+    return names
+
+
+class CudaExecutable:
+    """Task programs on a device.
+
+    Attributes:
+        scratch: see `layout.Executable`.
+        sources: of the kernels, by name.
+        steps_ptr, steps, step_words: what the driver reads.
+        lookups_ptr, lookups: CSR of the integer pulls that each program's sorted lookups read.
+        zero_elements: longest row that an absent child or pull reads.
+    """
+
+    def __init__(
+        self, programs: list[TaskProgram], binding: Binding, device: Device, dtype: npt.DTypeLike
+    ) -> None:
+        real = np.dtype(dtype)
+        launches = [emit(program, binding, 16 // real.itemsize) for program in programs]
+        self.scratch = [x.scratch for x in launches]
+        self.sources = kernel_sources(launches)
+        kernels = device.load(list(self.sources.values()), real)
+        functions = [
+            [kernels[kernel_name(s.body)] if isinstance(s, Kernel) else 0 for s in x.steps]
+            for x in launches
+        ]
+        numbers = {name: k for k, name in enumerate(word_names(binding))}
+        self.steps_ptr, self.steps, self.step_words = encode(launches, functions, numbers)
+        lookups = [x.lookups for x in launches]
+        self.lookups_ptr = np.cumsum([0] + [len(x) for x in lookups]).astype(np.int64)
+        self.lookups = np.array([pull for x in lookups for pull in x] + [0], np.int64)
+        self.pull_words = [
+            ("int", len(binding.ints)),
+            ("float", len(binding.floats)),
+            ("float_index", len(binding.floats)),
+            ("seed", len(binding.seeds)),
+        ]
+        self.zero_elements = max(
+            (n.type.size for p in programs for n in p.program.nodes if n.type.dtype == "float"),
+            default=1,
+        )
+
+    def run(self, table: npt.NDArray[np.int64], buffers: Any) -> None:
+        """Not used: a session launches (`session.py`), since the arrays are on the device."""
+        raise AssertionError("device arrays are not Buffers")

@@ -1,0 +1,392 @@
+"""Write the kernel of one fused group: its values, in an order that keeps loops together."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+
+from vertexrt.ir.ops import OPS
+from vertexrt.ir.passes.fuse import TENSOR_OF_EFFECT, Group, TaskProgram, is_free
+from vertexrt.ir.program import Domain, Node
+from vertexrt.kernels.cuda.rows import Location, MustCloseError, NeedsMemoryError, Rows
+from vertexrt.kernels.cuda.values import J, Values
+from vertexrt.kernels.layout import Binding, by_rows, edge_key, per_edge, stored_size
+
+SUMS_OVER_EDGES = ("gather_parents", "segment_sum", "segment_max")
+REDUCTIONS = ("reduce_sum", "reduce_max", "logsumexp")
+
+
+@dataclass(frozen=True, slots=True)
+class RowKernel:
+    """The source of a group and how it is launched.
+
+    Attributes:
+        body: the kernel, named NAME.
+        words: what `a.w` holds, in order.
+        edges: a row of it is an edge.
+        rows: of a block; threads: of a block.
+        spilled: values that lie in a temporary with the rows of the task, since shared memory is
+            too small for them.
+    """
+
+    body: str
+    words: tuple[str, ...]
+    edges: bool
+    rows: int
+    threads: int
+
+
+def write_group(
+    task: TaskProgram,
+    group: Group,
+    binding: Binding,
+    vector: int,
+    place: Mapping[int, Location],
+    temporary: Callable[[int, bool], Location],
+) -> RowKernel:
+    """Write a group as a kernel.
+
+    Args:
+        vector: elements of 16 bytes.
+        place: where values of earlier steps and stages lie, and where this group's belong.
+        temporary: sets aside global memory with the rows (or edges) of the task.
+    """
+    scratch: dict[int, Location | None] = {}
+    while True:
+        writer = GroupWriter(task, group, binding, vector, place, scratch, temporary)
+        try:
+            return writer.kernel()
+        except NeedsMemoryError as need:
+            again = need.value in scratch
+            scratch[need.value] = None
+        assert not again, f"a value of {group.nodes} is in memory and was not found there"
+
+
+class GroupWriter(Values):
+    """One attempt to write a group; see `write_group`."""
+
+    def __init__(
+        self,
+        task: TaskProgram,
+        group: Group,
+        binding: Binding,
+        vector: int,
+        place: Mapping[int, Location],
+        scratch: dict[int, Location | None],
+        temporary: Callable[[int, bool], Location],
+    ) -> None:
+        self.task, self.group = task, group
+        nodes = task.program.nodes
+        held = {*place, *scratch}
+        members = [k for k in group.nodes if k in held or not _inline(nodes[k])]
+        read = {i for k in members for i in (k, *nodes[k].inputs)}
+        sizes = [nodes[i].type.size for i in read if nodes[i].type.domain != Domain.PARAM]
+        super().__init__(nodes, binding, Rows(max(sizes, default=1), vector), dict(place))
+        self.members, self.inside = members, set(members)
+        self.edge_rows = group.domain == Domain.EDGE
+        if self.edge_rows:
+            self.t.for_edges()
+        self.done: set[int] = set()
+        self._alias_parts()
+        for k in scratch:
+            if k in self.place:
+                continue
+            if scratch[k] is None:
+                size = max(self.nodes[k].type.size, 1)
+                edges = self.nodes[k].type.domain == Domain.EDGE
+                scratch[k] = self.t.scratch(size) or temporary(size, edges)
+            elif scratch[k].row == "scratch":  # type: ignore[union-attr]
+                scratch[k] = self.t.scratch(max(self.nodes[k].type.size, 1))
+            self.place[k] = scratch[k]  # type: ignore[assignment]
+        if scratch:
+            self._alias_parts()
+
+    def kernel(self) -> RowKernel:
+        """Write all members; raises NeedsMemoryError, when one more value needs memory."""
+        waiting = list(self.members)
+        while waiting:
+            k = self._next(waiting)
+            waiting.remove(k)
+            self._emit(k)
+            self.done.add(k)
+        self.t.close()
+        listed = by_rows(self.task.stage)
+        if listed and not self.edge_rows:
+            self.t.word("rows", "const int*")
+        body = self.t.kernel(listed)
+        return RowKernel(
+            body, tuple(self.t.words), self.edge_rows, self.t.rows, self.t.threads * self.t.rows
+        )
+
+    def _next(self, waiting: list[int]) -> int:
+        """Pick a member whose operands are there, if possible one of the open loop's size."""
+        ready = [k for k in waiting if not self._needs(k) & set(waiting)]
+        loop = self.t.loop
+        if loop is not None:
+            for k in ready:
+                if self._loop_size(k) == loop.size and not self._needs(k) & loop.pending:
+                    return k
+        return ready[0]
+
+    def _needs(self, k: int) -> set[int]:
+        """List the members that a member reads, also through views."""
+        found: set[int] = set()
+        stack = list(self.nodes[k].inputs)
+        while stack:
+            i = stack.pop()
+            if i in self.inside:
+                found.add(i)
+            elif _inline(self.nodes[i]):
+                stack.extend(self.nodes[i].inputs)
+        return found
+
+    def _loop_size(self, k: int) -> int:
+        node = self.nodes[k]
+        if node.op in REDUCTIONS or OPS[node.op].role == "effect":
+            return max(self.nodes[node.inputs[0]].type.size, 1)
+        return 0 if node.type.shape == () or node.op == "concat" else node.type.size
+
+    def _alias_parts(self) -> None:
+        """Let the parts of a stored concat be made where they end up."""
+        for k in self.members:
+            if self.nodes[k].op != "concat" or k not in self.place:
+                continue
+            start = 0
+            for i in self.nodes[k].inputs:
+                part = self.nodes[i]
+                movable = i in self.inside and i not in self.place and not is_free(part)
+                if movable and part.type.size > 1 and OPS[part.op].role in ("scalar", "row"):
+                    self.place[i] = self.place[k].part(start, part.type.size)
+                start += part.type.size
+
+    # Statements.
+
+    def _emit(self, k: int) -> None:
+        node = self.nodes[k]
+        if OPS[node.op].role == "effect":
+            self._effect(k, node)
+        elif node.op in REDUCTIONS:
+            self._in_loop(self._loop_size(k), lambda: self._reduce(k, node))
+        elif node.op == "concat":
+            self._concat(k, node)
+        elif node.type.shape == ():
+            self._scalar(k, node)
+        else:
+            self._in_loop(node.type.size, lambda: self._vector(k, node))
+
+    def _in_loop(self, size: int, write: Callable[[], None]) -> None:
+        """Write a statement in the open loop if it can stand there, else in a new one."""
+        t = self.t
+        fresh = t.loop is None
+        t.open(size)
+        try:
+            with t.attempt():
+                write()
+        except MustCloseError:
+            assert not fresh, "a new loop makes nothing yet"
+            t.close()
+            t.open(size)
+            write()
+
+    def _vector(self, k: int, node: Node) -> None:
+        """Make the elements of a thread in a register, and store them where they belong."""
+        t, register = self.t, f"r{k}"
+        if node.op in SUMS_OVER_EDGES:
+            self._sum_over_edges(k, node, register)
+        else:
+            text = self._expression(k, node)
+            t.line(f"Vec<W> {register};")
+            t.line(f"VRT_LANES {register}.v[c] = {text};")
+        assert t.loop is not None
+        t.loop.made.add(k)
+        if k in self.place:
+            self._store(k, self.place[k], register)
+
+    def _expression(self, k: int, node: Node) -> str:
+        if OPS[node.op].role == "scalar":
+            return self.scalar_op(node, J)
+        if node.op == "nll_grad":
+            logits, label, total, d = node.inputs
+            index = self.index(label)
+            scale, x, log = self.element(d, J), self.element(logits, J), self.element(total, J)
+            return (
+                f"{index} >= 0 ? {scale} * (vrt_exp({x} - {log}) - real(j + c == {index})) "
+                ": real(0)"
+            )
+        return self.leaf(k, node, J)  # a leaf or a view that is stored
+
+    def _store(self, k: int, place: Location, register: str) -> None:
+        size = self.nodes[k].type.size
+        self.t.write(k, f"{self.t.base(place)} + j", register, self.aligned(place, 0, size))
+
+    def _scalar(self, k: int, node: Node) -> None:
+        t = self.t
+        t.close()
+        name = f"v{k}"
+        if node.op in SUMS_OVER_EDGES:
+            t.line(f"real {name} = 0;")
+            largest = node.op == "segment_max"
+            first = t.fresh("first")
+            t.line(f"bool {first} = true;")
+            for loop, source in self._edge_sources(node, None):
+                with loop:
+                    new = source()
+                    more = f"vrt_max({name}, {new})" if largest else f"{name} + {new}"
+                    t.line(f"{name} = {first} ? {new} : {more};")
+                    t.line(f"{first} = false;")
+        else:
+            t.line(f"const real {name} = {self._scalar_text(k, node)};")
+        self.variable[k] = name
+        if k in self.place:
+            t.line(f"if (lane == 0) *({t.base(self.place[k])}) = {name};")
+            t.written(k)
+
+    def _scalar_text(self, k: int, node: Node) -> str:
+        if OPS[node.op].role == "scalar":
+            return self.scalar_op(node, "0")
+        if node.op == "nll":
+            logits, label, total = node.inputs
+            index = self.index(label)
+            picked = f"{self._pointer(logits)}[max({index}, 0)]"
+            return f"{index} >= 0 ? {self.element(total, '0')} - {picked} : real(0)"
+        if node.op in REDUCTIONS:  # of one number
+            return self.element(node.inputs[0], "0")
+        return self.leaf(k, node, "0")
+
+    def _pointer(self, k: int) -> str:
+        """Return where the row of a value starts, other threads' elements included."""
+        node, start = self.nodes[k], 0
+        while k not in self.place and node.op in ("slice", "to_edges"):
+            start += node["start"] if node.op == "slice" else 0
+            k = node.inputs[0]
+            node = self.nodes[k]
+        if k not in self.place:
+            raise NeedsMemoryError(k)
+        self.t.needs(k)
+        return f"({self.t.base(self.place[k])} + {start})"
+
+    def _reduce(self, k: int, node: Node) -> None:
+        (i,) = node.inputs
+        if self.nodes[i].type.shape == ():
+            self._scalar(k, node)
+            return
+        t, loop = self.t, self.t.loop
+        assert loop is not None
+        name, part = f"v{k}", f"part{k}"
+        kind = {"reduce_sum": "RowSum", "reduce_max": "RowMax", "logsumexp": "RowLogSumExp"}
+        value = self.element(i, J)
+        loop.before.append(f"{kind[node.op]} {part};")
+        t.line(f"VRT_LANES {part}.add({value});")
+        loop.after.append(f"const real {name} = {part}.of<T>();")
+        loop.pending.add(k)
+        self.variable[k] = name
+        if k in self.place:
+            loop.after.append(f"if (lane == 0) *({t.base(self.place[k])}) = {name};")
+            loop.written.add(k)
+
+    def _concat(self, k: int, node: Node) -> None:
+        if k not in self.place:
+            raise NeedsMemoryError(k)
+        whole, start = self.place[k], 0
+        for i in node.inputs:
+            size = max(self.nodes[i].type.size, 1)
+            part = whole.part(start, size)
+            if self.place.get(i) != part:
+                self._in_loop(size, lambda i=i, part=part: self._copy(k, i, part))  # type: ignore[misc]
+            elif self.t.loop is not None and i in self.t.loop.made:
+                self.t.loop.written.add(k)
+            else:
+                self.t.written(k)
+            start += size
+
+    def _copy(self, k: int, i: int, to: Location) -> None:
+        """Store a value in another place; `k` is what readers know that place by."""
+        value = self.element(i, J)
+        register = self.t.fresh("s")
+        self.t.line(f"Vec<W> {register};")
+        self.t.line(f"VRT_LANES {register}.v[c] = {value};")
+        size = max(self.nodes[i].type.size, 1)
+        self.t.write(k, f"{self.t.base(to)} + j", register, self.aligned(to, 0, size))
+
+    def _effect(self, k: int, node: Node) -> None:
+        (i,) = node.inputs
+        t = self.t
+        size = max(stored_size(node, self.nodes[i]), 1)
+        if node.op in TENSOR_OF_EFFECT:
+            edges = per_edge(node, self.nodes[i])
+            to = self._tensor(TENSOR_OF_EFFECT[node.op](node), size, "edge" if edges else "row")
+        else:
+            every = node.op == "scatter_children"
+            row = "edge" if every else f"slot{node['slot']}"
+            to = self._tensor(edge_key(node["field"], every), size, row)
+        if self.place.get(i) == to:
+            return
+        has = f"if ({self.child(node['slot'])} >= 0) " if to.row.startswith("slot") else ""
+        if size == 1 and self.nodes[i].type.shape == ():
+            t.close()
+            value = self.element(i, "0")
+            t.line(f"{has or 'if (true) '}if (lane == 0) *({t.base(to)}) = {value};")
+            return
+
+        def write() -> None:
+            value = self.element(i, J)
+            register = t.fresh("s")
+            t.line(f"Vec<W> {register};")
+            t.line(f"VRT_LANES {register}.v[c] = {value};")
+            if not self.aligned(to, 0, size):
+                t.unaligned()
+            t.line(f"{has}store<W>({t.base(to)} + j, {register});")
+
+        self._in_loop(size, write)
+
+    def _tensor(self, key: tuple[object, ...], size: int, row: str) -> Location:
+        name = self.t.word(f"tensor_{self.binding.tensors[key]}", "real*")
+        return Location(name, size, row)
+
+    # Sums over edges.
+
+    def _sum_over_edges(self, k: int, node: Node, register: str) -> None:
+        t = self.t
+        largest = node.op == "segment_max"
+        t.line(f"Vec<W> {register};")
+        t.line(f"VRT_LANES {register}.v[c] = 0;")
+        first = t.fresh("first")
+        t.line(f"bool {first} = true;")
+        for loop, source in self._edge_sources(node, J):
+            with loop:
+                new = source()
+                old = f"{register}.v[c]"
+                more = f"vrt_max({old}, {new})" if largest else f"{old} + {new}"
+                t.line(f"VRT_LANES {old} = {first} ? {new} : {more};")
+                t.line(f"{first} = false;")
+
+    def _edge_sources(self, node: Node, j: str | None):  # type: ignore[no-untyped-def]
+        t, size = self.t, max(node.type.size, 1)
+        if node.op == "gather_parents":
+            pointer = t.word("parent_ptr", "const int*")
+            edges = t.word("parent_edge", "const int*")
+            for every in (False, True):
+                if node["every" if every else "slots"]:
+                    tensor = t.word(
+                        f"tensor_{self.binding.tensors[edge_key(node['field'], every)]}", "real*"
+                    )
+                    begin = t.row_value("first_parent", "int", f"{pointer}[row]")
+                    end = t.row_value("end_parent", "int", f"{pointer}[row + 1]")
+                    header = f"for (int p = {begin}; p < {end}; ++p)"
+                    at = f"const auto parent = {tensor} + (long long){edges}[p] * {size};"
+
+                    def source() -> str:
+                        return "(*parent)" if j is None else t.read("parent + j", size % 4 == 0)
+
+                    yield t.edges(header, at), source
+            return
+        (i,) = node.inputs
+        child = t.word("child_row", "const int*")
+        header = f"for (int e = {t.first_edge()}; e < {t.end_edge()}; ++e)"
+        skip = f"if ({child}[e] < 0) continue;"
+        yield t.edges(header, skip), lambda: self.element(i, j or "0")
+
+
+def _inline(node: Node) -> bool:
+    """Tell whether a value is written where it is read: leaves, views of them."""
+    return is_free(node) or (OPS[node.op].role == "view" and node.op != "concat")

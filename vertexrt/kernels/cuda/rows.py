@@ -1,0 +1,340 @@
+"""Write the CUDA source of one fused group: some threads for each row, element by element.
+
+A row is the work of `threads` threads: a warp, or a block. Values of one size become one loop over
+their elements, in which every value is a register `r17`; a loop ends where a value is needed in
+another way than element by element (a sum over the row, another offset), and what it made is then
+read from memory: from its tensor, or from a row of scratch in shared memory. Which values need
+scratch shows while the source is written; it is then begun anew.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field, replace
+
+WARP = 32
+PAD = 16  # rows of a temporary are rounded up, so that each starts on 64 bytes
+ROWS_A_BLOCK = 4  # where a row is a warp's
+MOST_THREADS = 256  # of a row
+SHARED_ELEMENTS = 4096  # of scratch a block; what is larger lies in global memory
+
+
+@dataclass(frozen=True, slots=True)
+class Temporary:
+    """Where a temporary starts: behind so many elements a row, an edge, and once."""
+
+    rows: int
+    edges: int
+    once: int
+
+
+@dataclass(frozen=True, slots=True)
+class Location:
+    """Where the rows of a value lie: at `base + row * step + start`.
+
+    `row` says what counts the rows: execution rows (`row`), edges (`edge`), the slot of the row's
+    edges (`slot0`, ...), rows or edges of the task (`local`, `local_edge`), or nothing (`scratch`).
+    """
+
+    base: str  # a word that points to row 0; of temporaries, what `Temporary` says
+    size: int
+    row: str
+    start: int = 0
+    stride: int = 0
+    temporary: Temporary | None = None
+
+    def part(self, start: int, size: int) -> Location:
+        """Return some elements of each row."""
+        stride = self.stride or max(self.size, 1)
+        return replace(self, size=size, start=self.start + start, stride=stride)
+
+    @property
+    def step(self) -> int:
+        """Elements from one row to the next."""
+        return self.stride or max(self.size, 1)
+
+
+class MustCloseError(Exception):
+    """A value is made in the open loop, and needed in another way."""
+
+
+@dataclass
+class NeedsMemoryError(Exception):
+    """A value is needed after its loop, and no memory holds it."""
+
+    value: int
+
+
+@dataclass(slots=True)
+class Loop:
+    """A loop over the elements of a row, under construction."""
+
+    size: int
+    vector: int  # elements that a thread takes at once
+    before: list[str] = field(default_factory=list)
+    body: list[str] = field(default_factory=list)
+    after: list[str] = field(default_factory=list)
+    known: dict[str, str] = field(default_factory=dict)  # text -> name of what was read
+    made: set[int] = field(default_factory=set)
+    pending: set[int] = field(default_factory=set)  # known once the loop is over
+    written: set[int] = field(default_factory=set)
+
+
+class Rows:
+    """The lines of a kernel: values of the row, loops, shared memory.
+
+    Args:
+        widest: elements of the longest value.
+        vector: elements of 16 bytes.
+    """
+
+    def __init__(self, widest: int, vector: int) -> None:
+        self.vector = vector
+        threads = WARP
+        while threads * vector < widest and threads < MOST_THREADS:
+            threads *= 2
+        self.threads = threads
+        self.rows = ROWS_A_BLOCK if threads == WARP else 1
+        self.shared = 0  # elements of scratch of one row
+        self.loop: Loop | None = None
+        self.words: dict[str, str] = {}  # name -> type, of what the kernel is given
+        self._head: list[str] = []
+        self._named: dict[str, str] = {}
+        self._body: list[str] = []
+        self._edge: list[str] | None = None
+        self._edge_named: dict[str, str] = {}
+        self._unsynchronised: set[int] = set()
+        self._edge_rows = False
+        self._count = 0
+
+    # Words and values of the row.
+
+    def word(self, name: str, kind: str) -> str:
+        """Ask for an argument; return its name in the source."""
+        self.words.setdefault(name, kind)
+        return name
+
+    def row_value(self, name: str, kind: str, value: str) -> str:
+        """Define a value once a row, before everything else."""
+        if name not in self._named:
+            self._named[name] = value
+            self._head.append(f"const {kind} {name} = {value};")
+        return name
+
+    def edge_value(self, name: str, kind: str, value: str) -> str:
+        """Define a value once an edge, inside the loop over the edges of a row."""
+        if self._edge is None:
+            return self.row_value(name, kind, value)  # the rows are edges
+        if name not in self._edge_named:
+            self._edge_named[name] = value
+            self._edge.append(f"const {kind} {name} = {value};")
+        return name
+
+    def fresh(self, letter: str) -> str:
+        """Return a name not used before."""
+        self._count += 1
+        return f"{letter}{self._count}"
+
+    # Statements.
+
+    def line(self, text: str) -> None:
+        """Append a statement: in the loop over edges, in the open loop, or to the row."""
+        if self._edge is not None:
+            self._edge.append(text)
+        elif self.loop is not None:
+            self.loop.body.append(text)
+        else:
+            self._body.append(text)
+
+    def open(self, size: int) -> Loop:
+        """Go on in a loop over so many elements."""
+        if self.loop is not None and self.loop.size != size:
+            self.close()
+        if self.loop is None:
+            vector = self.vector if size % self.vector == 0 else 1
+            self.loop = Loop(size, vector)
+        return self.loop
+
+    def close(self) -> None:
+        """End the open loop."""
+        loop, self.loop = self.loop, None
+        if loop is None:
+            return
+        self._body += loop.before
+        if loop.body:
+            step = self.threads * loop.vector
+            head = f"for (int j = lane * W; j < {loop.size}; j += {step})"
+            if loop.size <= step:
+                head = f"if (int j = lane * W; j < {loop.size})" if loop.size < step else ""
+            self._body.append("{")
+            self._body.append(f"  constexpr int W = {loop.vector};")
+            if not head:
+                self._body.append("  const int j = lane * W;")
+            self._body.append(f"  {head} {{")
+            self._body += [f"    {line}" for line in loop.body]
+            self._body += ["  }", "}"]
+        self._body += loop.after
+        self._unsynchronised |= loop.written
+
+    def needs(self, value: int) -> None:
+        """Note that memory which this kernel wrote is read by other threads of the row."""
+        if self.loop is not None and value in self.loop.written:
+            raise MustCloseError
+        if value not in self._unsynchronised:
+            return
+        self._unsynchronised.clear()
+        (self._body if self.loop is None else self.loop.before).append("row_wait<T>();")
+
+    def unaligned(self) -> None:
+        """Take the elements of the open loop one by one: what it reads does not start at 16 B."""
+        if self.loop is not None:
+            self.loop.vector = 1
+
+    def read(self, address: str, aligned: bool) -> str:
+        """Load the elements of a thread in the open loop; return the text of one of them."""
+        assert self.loop is not None
+        if not aligned:
+            self.unaligned()
+        known = self._edge_named if self._edge is not None else self.loop.known
+        if address not in known:
+            name = self.fresh("q")
+            self.line(f"const Vec<W> {name} = load<W>({address});")
+            known[address] = name
+        return f"{known[address]}.v[c]"
+
+    def write(self, value: int, address: str, register: str, aligned: bool) -> None:
+        """Store a register of the open loop."""
+        assert self.loop is not None
+        if not aligned:
+            self.unaligned()
+        self.line(f"store<W>({address}, {register});")
+        self.loop.written.add(value)
+        self.loop.known.clear()  # the memory may have been read under another name
+
+    def written(self, value: int) -> None:
+        """Note a store outside of loops."""
+        self._unsynchronised.add(value)
+
+    @contextmanager
+    def attempt(self) -> Iterator[None]:
+        """Take back what a statement has written so far, if it finds that it needs a new loop."""
+        loop = self.loop
+        assert loop is not None
+        state = len(loop.before), len(loop.body), len(loop.after), dict(loop.known), loop.vector
+        sync = set(self._unsynchronised)
+        try:
+            yield
+        except MustCloseError:
+            before, body, after, loop.known, loop.vector = state
+            del loop.before[before:], loop.body[body:], loop.after[after:]
+            self._unsynchronised = sync
+            self._edge = None
+            raise
+
+    @contextmanager
+    def edges(self, header: str, *first: str) -> Iterator[None]:
+        """Write a loop over edges of the row, inside the open loop or the row."""
+        self._edge, self._edge_named = list(first), {}
+        yield
+        lines, self._edge = self._edge, None
+        self.line(header + " {")
+        for text in lines:
+            self.line(f"  {text}")
+        self.line("}")
+
+    def scratch(self, size: int) -> Location | None:
+        """Set aside shared memory for a row; None where there is too little."""
+        padded = -(-size // 4) * 4
+        if (self.shared + padded) * self.rows > SHARED_ELEMENTS:
+            return None
+        at = self.shared
+        self.shared += padded
+        return Location(f"(scratch + {at})", size, "scratch")
+
+    # Places.
+
+    def base(self, place: Location) -> str:
+        """Return the pointer to the row of a location."""
+        start = f" + {place.start}" if place.start else ""
+        if place.row == "scratch":
+            return f"({place.base}{start})"
+        origin = self.origin(place)
+        counter, in_edge = {
+            "row": ("row", False),
+            "local": ("(row - a.lo)" if self._edge_rows else "i", False),
+            "edge": ("e", True),
+            "local_edge": ("(e - a.elo)", True),
+        }.get(place.row, (f"(first_edge + {place.row.removeprefix('slot')})", False))
+        if place.row.startswith("slot"):
+            self.first_edge()
+        name = f"b_{origin}_{place.row}_{place.start}"
+        value = f"{origin} + (long long){counter} * {place.step}{start}"
+        if in_edge:
+            return self.edge_value(name, "auto", value)
+        return self.row_value(name, "auto", value)
+
+    def origin(self, place: Location) -> str:
+        """Return the pointer to row 0 of a location."""
+        t = place.temporary
+        if t is None:
+            return self.word(place.base, "real*")
+        memory = self.word("temporary", "real*")
+        rows = self.row_value("n_pad", "long long", f"(a.n + {PAD - 1}) / {PAD} * {PAD}")
+        edges = self.row_value("m_pad", "long long", f"(a.m + {PAD - 1}) / {PAD} * {PAD}")
+        value = f"{memory} + {rows} * {t.rows} + {edges} * {t.edges} + {t.once}"
+        return self.row_value(f"t_{t.rows}_{t.edges}_{t.once}", "auto", value)
+
+    def first_edge(self) -> str:
+        """Return the first edge of the row."""
+        pointer = self.word("edge_ptr", "const int*")
+        return self.row_value("first_edge", "int", f"{pointer}[row]")
+
+    def end_edge(self) -> str:
+        """Return the end of the edges of the row."""
+        pointer = self.word("edge_ptr", "const int*")
+        return self.row_value("end_edge", "int", f"{pointer}[row + 1]")
+
+    def kernel(self, listed: bool) -> str:
+        """Return the finished kernel, with NAME for its name."""
+        counter = "threadIdx.x / T" if self.rows > 1 else ""
+        lane, i = "threadIdx.x", "blockIdx.x"
+        if self.rows > 1:
+            lane, i = "threadIdx.x % T", f"blockIdx.x * {self.rows} + {counter}"
+        lines = [
+            f"constexpr int T = {self.threads};",
+            f"const int lane = {lane};",
+            f"const int i = {i};",
+            f"if (i >= a.{'m' if self._edge_rows else 'n'}) return;",
+            *self._arguments(),
+        ]
+        if self._edge_rows:
+            lines += ["const int e = (int)a.elo + i;", "const int row = edge_row[e];"]
+        elif listed:
+            lines.append("const int row = a.lo >= 0 ? (int)a.lo + i : rows[a.at + i];")
+        else:
+            lines.append("const int row = (int)a.lo + i;")
+        if self.shared:
+            lines.append(f"alignas(16) __shared__ real all_scratch[{self.rows * self.shared}];")
+            mine = f" + {counter} * {self.shared}" if self.rows > 1 else ""
+            lines.append(f"real* const scratch = all_scratch{mine};")
+        return self._finish(self.threads * self.rows, [*lines, *self._head, *self._body])
+
+    def plain_kernel(self, threads: int) -> str:
+        """Return a kernel of blocks that share rows in a way of their own."""
+        return self._finish(threads, [*self._arguments(), *self._head, *self._body])
+
+    def _arguments(self) -> list[str]:
+        return [
+            f"{kind.removesuffix('*')}* const {name} = ({kind})a.w[{k}];"
+            for k, (name, kind) in enumerate(self.words.items())
+        ]
+
+    def _finish(self, threads: int, lines: list[str]) -> str:
+        head = f"VRT_KERNEL(NAME, Args<{max(len(self.words), 1)}>, {threads}) {{"
+        return "\n".join([head, *(f"  {line}" for line in lines), "}"]) + "\n"
+
+    def for_edges(self) -> None:
+        """Let the rows of the kernel be edges."""
+        self._edge_rows = True
+        self.word("edge_row", "const int*")

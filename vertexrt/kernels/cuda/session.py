@@ -1,0 +1,416 @@
+"""Run steps on a device: parameters, arena and indices live there, one upload a minibatch.
+
+A step is asked for and not waited for: uploads leave from two pinned buffers in turn, and what a
+step found (its loss, the norm of its gradients) comes back behind it. So the host prepares the
+next minibatch while the device works on this one (VPPS, section III-D).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from vertexrt.errors import DeviceError, message
+from vertexrt.kernels.cuda.device import Device, Memory
+from vertexrt.kernels.cuda.driver import launch, launch_one, sort_lookups
+from vertexrt.kernels.cuda.executable import FIXED_WORDS, CudaExecutable
+
+Array = np.ndarray[Any, Any]
+Int64 = npt.NDArray[np.int64]
+
+PIECE, SUMMERS, THREADS = 1024, 1024, 256  # of update.cu
+ALIGN = 16  # bytes, of what lies in an upload
+SLOTS = 2
+FOUND = 4  # loss, norm, scale, refused
+LOSS, NORM, _, REFUSED = range(FOUND)
+
+
+@cache
+def update_source() -> str:
+    """Return the kernels of the end of a step."""
+    return (Path(__file__).parent / "update.cu").read_text()
+
+
+@dataclass(slots=True)
+class Slot:
+    """A pinned buffer with its twin on the device, and where what a step found comes back."""
+
+    pinned: Array
+    memory: Memory
+    found: Array  # float64 [FOUND], pinned
+    event: Any = None  # what used the buffer last
+
+
+@dataclass(frozen=True, slots=True)
+class Inputs:
+    """The arrays of a minibatch on the host; see `layout.Buffers`."""
+
+    base: Int64
+    temporary: int
+    total: int
+    rows: Array
+    order: Array
+    edge_ptr: Array
+    child_row: Array
+    edge_row: Array
+    parent_ptr: Array
+    parent_edge: Array
+    user_edge: Array
+    weight: Array
+    ints: Sequence[Array]
+    floats: Sequence[Array]
+    float_index: Sequence[Array]
+    seeds: Sequence[Array]
+    loss_scale: float
+    random_seed: int
+
+
+@dataclass(frozen=True, slots=True)
+class Ending:
+    """How a step ends.
+
+    Attributes:
+        loss_at: element of the arena where the losses start; rows: how many.
+        rule, scalars: of the update; clip_norm: 0, where nothing is clipped.
+        touched: flat ranges of the rows of tables that have a gradient: start, width.
+    """
+
+    loss_at: int
+    rows: int
+    rule: str
+    scalars: tuple[float, ...]
+    clip_norm: float
+    starts: Int64
+    widths: npt.NDArray[np.int32]
+
+
+class Session:
+    """The memory of a network on a device, and the launches of its steps.
+
+    Args:
+        dtype: of parameters and arena.
+        total, dense: elements of the parameter store, and of its dense part.
+        param_at: [names] first element of each parameter and stack.
+    """
+
+    def __init__(
+        self, device: Device, dtype: npt.DTypeLike, total: int, dense: int, param_at: Int64
+    ) -> None:
+        self.device = device
+        self.dtype = np.dtype(dtype)
+        self.total, self.dense, self.param_at = total, dense, param_at
+        size = self.dtype.itemsize
+        self.values = self._take(total * size)
+        self.gradients = self._take(total * size)
+        self.moments: Memory | None = None
+        self.arena = Memory(0, 0, None)
+        self._zero = Memory(0, 0, None)
+        self._squares = Memory(0, 0, None)
+        self._found = self._take(FOUND * 8)
+        self._slots: list[Slot] = []
+        self._next = 0
+        self._seen = np.zeros(0, np.int32)
+        self._scalars = np.array([0.0, 1.0], self.dtype)
+        self._functions = device.load([update_source()], self.dtype)
+        self.device.clear(self.gradients.address, self.gradients.size)
+        self.device.clear(self._found.address, self._found.size)
+        self._addresses: dict[str, int] = {}
+
+    # Memory.
+
+    def _take(self, size: int) -> Memory:
+        try:
+            return self.device.allocate(size)
+        except MemoryError:
+            raise DeviceError(
+                message(
+                    "cuda",
+                    f"{size / 2**20:,.0f} MiB do not fit",
+                    f"at most {self.device.free_bytes() / 2**20:,.0f} MiB are free",
+                    "take a smaller model or batch, or device='cpu'",
+                )
+            ) from None
+
+    def take_arena(self, elements: int, graphs: int) -> None:
+        """Make room for a minibatch; what was in the arena is lost where it grows.
+
+        Raises: DeviceError, when it does not fit: it says how many graphs would.
+        """
+        need = elements * self.dtype.itemsize
+        if self.arena.size >= need:
+            return
+        self.synchronize()
+        self.arena = Memory(0, 0, None)
+        for size in (need + need // 4, need):
+            try:
+                self.arena = self.device.allocate(size)
+            except MemoryError:
+                continue
+            return
+        free = self.device.free_bytes()
+        fits = max(0, graphs * free // need)
+        raise DeviceError(
+            message(
+                "cuda",
+                f"a batch of {graphs} graphs needs {need / 2**20:,.0f} MiB",
+                f"{free / 2**20:,.0f} MiB are free",
+                f"take batches of at most {fits} graphs" if fits else "take device='cpu'",
+            )
+        )
+
+    def _grown(self, memory: Memory, size: int, zero: bool) -> Memory:
+        if memory.size >= size:
+            return memory
+        self.synchronize()
+        memory = self._take(size * 5 // 4)
+        if zero:
+            self.device.clear(memory.address, memory.size)
+        return memory
+
+    def _slot(self, size: int) -> Slot:
+        """Return the pinned buffer whose turn it is, when the device has read it."""
+        if not self._slots:
+            for _ in range(SLOTS):
+                found = self.device.pinned(8 * FOUND).view(np.float64)
+                self._slots.append(Slot(np.zeros(0, np.uint8), Memory(0, 0, None), found))
+        slot = self._slots[self._next]
+        self._next = (self._next + 1) % SLOTS
+        if slot.event is not None:
+            self.device.wait(slot.event)
+            slot.event = None
+        if len(slot.pinned) < size:
+            self.synchronize()
+            slot.pinned = self.device.pinned(size * 3 // 2)
+            slot.memory = self._take(size * 3 // 2)
+        return slot
+
+    def synchronize(self) -> None:
+        """Wait for everything asked for."""
+        self.device.wait(self.device.record())
+
+    # Copies of parameters.
+
+    def upload(self, memory: Memory, array: Array) -> None:
+        """Copy a host array to the device, waiting for it."""
+        pinned = self.device.pinned(array.nbytes)
+        pinned[:] = array.reshape(-1).view(np.uint8)
+        self.device.upload(memory.address, pinned)
+        self.synchronize()
+
+    def download(self, array: Array, address: int) -> None:
+        """Copy from the device into a contiguous host array, waiting for it."""
+        if not array.nbytes:
+            return
+        pinned = self.device.pinned(array.nbytes)
+        self.device.download(pinned, address)
+        self.synchronize()
+        array.reshape(-1).view(np.uint8)[:] = pinned
+
+    def take_moments(self, moments: Array) -> None:
+        """Copy an optimizer's moments to the device."""
+        if self.moments is None or self.moments.size != moments.nbytes:
+            self.moments = self._take(moments.nbytes)
+        self.upload(self.moments, moments)
+
+    def clear_gradients(self) -> None:
+        """Set all gradients to zero."""
+        self.device.clear(self.gradients.address, self.gradients.size)
+
+    def forgive(self) -> None:
+        """Let updates go on after a step that was refused."""
+        self.device.clear(self._found.address, self._found.size)
+
+    # Steps.
+
+    def run(
+        self,
+        executable: CudaExecutable,
+        table: Int64,
+        inputs: Inputs,
+        ending: Ending | None = None,
+    ) -> Slot:
+        """Upload a minibatch and launch rows of its table.
+
+        Returns: the slot, whose event comes when the device is done; with an ending, `found` is
+            valid then.
+        """
+        zero = executable.zero_elements * self.dtype.itemsize
+        self._zero = self._grown(self._zero, zero, True)
+        lookup_ptr, lookup_at, *segments = self._sorted(executable, table, inputs)
+        arrays: dict[str, Array] = {
+            "rows": inputs.rows,
+            "order": inputs.order,
+            "edge_ptr": inputs.edge_ptr,
+            "child_row": inputs.child_row,
+            "edge_row": inputs.edge_row,
+            "parent_ptr": inputs.parent_ptr,
+            "parent_edge": inputs.parent_edge,
+            "user_edge": inputs.user_edge,
+            "weight": inputs.weight,
+            "scale": np.array([inputs.loss_scale]),
+            "random_seed": np.array([inputs.random_seed], np.int64),
+            "segment_word": segments[0],
+            "segment_ptr": segments[1],
+            "segment_row": segments[2],
+        }
+        many = (inputs.ints, inputs.floats, inputs.float_index, inputs.seeds)
+        for what, group in zip(("int", "float", "float_index", "seed"), many, strict=True):
+            arrays |= {f"{what}_{k}": array for k, array in enumerate(group)}
+        if ending is not None:
+            arrays |= {"row_start": ending.starts, "row_width": ending.widths}
+        slot, at = self._stage(arrays)
+        at |= {
+            "temporary": self.arena.address + inputs.temporary * self.dtype.itemsize,
+            "zero": self._zero.address,
+        }
+        words = self._words(at, inputs, executable)
+        calls = self.device.calls
+        code, number, step = launch(
+            table,
+            executable.steps_ptr,
+            executable.steps,
+            executable.step_words,
+            words,
+            at["temporary"],
+            lookup_ptr,
+            lookup_at,
+            self.dtype.itemsize,
+            self._scalars.ctypes.data,
+            calls.launch,
+            calls.gemm32 if self.dtype == np.float32 else calls.gemm64,
+            calls.compute,
+            calls.handle,
+            calls.stream,
+        )
+        self.device.check(code, number, step)
+        if ending is not None:
+            self._finish(slot, at, inputs, ending)
+        slot.event = self.device.record()
+        return slot
+
+    def _sorted(self, executable: CudaExecutable, table: Int64, inputs: Inputs) -> Any:
+        ints = np.stack(inputs.ints) if inputs.ints else np.zeros((1, 1), np.int32)
+        largest = int(ints.max(initial=0)) + 1
+        if len(self._seen) < largest:
+            self._seen = np.full(largest, -1, np.int32)
+        return sort_lookups(
+            table,
+            executable.lookups_ptr,
+            executable.lookups,
+            ints,
+            inputs.order,
+            inputs.rows,
+            self._seen,
+        )
+
+    def _stage(self, arrays: Mapping[str, Array]) -> tuple[Slot, dict[str, int]]:
+        """Copy arrays into a pinned buffer and from there to the device; say where they lie."""
+        size = sum(-(-a.nbytes // ALIGN) * ALIGN for a in arrays.values())
+        slot = self._slot(size + ALIGN)
+        at, end = {}, 0
+        for name, array in arrays.items():
+            slot.pinned[end : end + array.nbytes] = array.view(np.uint8)
+            at[name] = slot.memory.address + end
+            end += -(-array.nbytes // ALIGN) * ALIGN
+        if end:
+            self.device.upload(slot.memory.address, slot.pinned[:end])
+        return slot, at
+
+    def _words(
+        self, at: Mapping[str, int], inputs: Inputs, executable: CudaExecutable
+    ) -> npt.NDArray[np.int64]:
+        """List the words in the order of `executable.word_names`."""
+        size = self.dtype.itemsize
+        pulls = [at[f"{what}_{k}"] for what, count in executable.pull_words for k in range(count)]
+        return np.concatenate(
+            [
+                np.array([at[name] for name in FIXED_WORDS], np.int64),
+                self.arena.address + inputs.base * size,
+                self.values.address + self.param_at * size,
+                self.gradients.address + self.param_at * size,
+                np.array(pulls, np.int64),
+            ]
+        )
+
+    def _finish(self, slot: Slot, at: Mapping[str, int], inputs: Inputs, e: Ending) -> None:
+        """Launch the loss, the norm and the update; ask for what they found."""
+        dense_blocks = -(-self.dense // PIECE)
+        blocks = dense_blocks + len(e.starts)
+        self._squares = self._grown(self._squares, 8 * blocks, False)
+        size = self.dtype.itemsize
+        store = np.zeros(19, np.int64)
+        store[:11] = (
+            self.values.address,
+            self.gradients.address,
+            self.moments.address if self.moments else 0,
+            at["row_start"],
+            at["row_width"],
+            self._squares.address,
+            self._found.address,
+            self.total,
+            self.dense,
+            dense_blocks,
+            blocks,
+        )
+        store[11:].view(np.float64)[: len(e.scalars)] = e.scalars
+        finish = np.zeros(8, np.int64)
+        finish[:6] = (
+            self.arena.address + e.loss_at * size,
+            at["weight"] if len(inputs.weight) else 0,
+            self._squares.address,
+            self._found.address,
+            e.rows,
+            blocks if e.clip_norm else 0,
+        )
+        finish[6:].view(np.float64)[:] = (inputs.loss_scale, e.clip_norm)
+        if e.clip_norm:
+            self._launch("sum_squares", blocks, THREADS, store)
+        self._launch("finish_step", 1, SUMMERS, finish)
+        if blocks:
+            self._launch(f"update_{e.rule}", blocks, THREADS, store)
+        self.device.download(slot.found.view(np.uint8), self._found.address)
+
+    def _launch(self, name: str, blocks: int, threads: int, arguments: Int64) -> None:
+        calls = self.device.calls
+        code = launch_one(
+            calls.launch, self._functions[name], blocks, threads, calls.stream, arguments
+        )
+        self.device.check(code, -1, -1)
+
+
+class DeviceArena:
+    """The arena after a run, read as if it were an array: a slice or elements are copied."""
+
+    def __init__(self, session: Session) -> None:
+        self._session = session
+        self.dtype = session.dtype
+
+    def __getitem__(self, key: slice | Array) -> Array:
+        if isinstance(key, slice):
+            assert key.step is None
+            return self._copy(key.start or 0, key.stop)
+        if key.size == 0:
+            return np.zeros(key.shape, self.dtype)
+        first = int(key.min())
+        return np.asarray(self._copy(first, int(key.max()) + 1)[key - first])
+
+    def _copy(self, start: int, stop: int) -> Array:
+        array = np.empty(max(0, stop - start), self.dtype)
+        self._session.download(array, self._session.arena.address + start * self.dtype.itemsize)
+        return array
+
+
+def scalars_of(rule: str, scalars: Sequence[float]) -> tuple[float, ...]:
+    """Return what a rule of update.cu takes, given what one of `cpu.optim` does."""
+    if rule != "adam":
+        return tuple(scalars)
+    decay, lr, beta1, beta2, eps, shrink, steps = scalars
+    rate = lr / (1.0 - beta1**steps)
+    root = 1.0 / np.sqrt(1.0 - beta2**steps)
+    return decay, rate, beta1, beta2, eps, shrink, float(root)

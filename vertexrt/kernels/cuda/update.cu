@@ -1,0 +1,146 @@
+// The end of a step: the loss, the norm of the gradients, and one kernel that updates all parameters
+// and clears their gradients. Everything that decides stays on the device.
+#include "row.cuh"
+
+// What a step found; `refused` stays until the host has seen it, so that no later step updates
+// parameters that the user has not been told about.
+struct Found {
+    double loss, norm, scale, refused;
+};
+
+// Where parameters lie: the dense part in blocks of PIECE elements, then the touched rows of tables.
+struct Store {
+    real* values;
+    real* gradients;
+    real* moments;  // [*, total]
+    const long long* row_start;
+    const int* row_width;
+    double* squares;  // [pieces]
+    Found* found;
+    long long total, dense, dense_blocks, blocks;
+    double s[8];  // what the rule takes
+};
+
+struct Finish {
+    const real* loss;
+    const real* weight;  // null: each row counts once
+    const double* squares;
+    Found* found;
+    long long rows, pieces;
+    double loss_scale, clip_norm;  // 0: not clipped
+};
+
+constexpr int PIECE = 1024, THREADS = 256, SUMMERS = 1024;
+
+// The sum over all threads of a block, in a fixed order, for thread 0.
+__device__ __forceinline__ double block_sum(double x, int threads) {
+    __shared__ double part[32];
+    x = warp_sum(x);
+    __syncthreads();
+    if (threadIdx.x % 32 == 0) part[threadIdx.x / 32] = x;
+    __syncthreads();
+    double total = 0;
+    for (int warp = 0; warp < threads / 32; ++warp) total += part[warp];
+    return total;
+}
+
+__device__ __forceinline__ void piece(const Store& a, long long& start, int& width) {
+    const long long b = blockIdx.x;
+    if (b < a.dense_blocks) {
+        start = b * PIECE;
+        width = a.dense - start < PIECE ? (int)(a.dense - start) : PIECE;
+    } else {
+        start = a.row_start[b - a.dense_blocks];
+        width = a.row_width[b - a.dense_blocks];
+    }
+}
+
+VRT_KERNEL(sum_squares, Store, 256) {
+    long long start;
+    int width;
+    piece(a, start, width);
+    double sum = 0;
+    for (int i = threadIdx.x; i < width; i += THREADS) {
+        const double g = a.gradients[start + i];
+        sum += g * g;
+    }
+    sum = block_sum(sum, THREADS);
+    if (threadIdx.x == 0) a.squares[blockIdx.x] = sum;
+}
+
+VRT_KERNEL(finish_step, Finish, 1024) {
+    double loss = 0, squares = 0;
+    for (long long i = threadIdx.x; i < a.rows; i += SUMMERS) {
+        loss += double(a.loss[i]) * (a.weight ? double(a.weight[i]) : 1.0);
+    }
+    loss = block_sum(loss, SUMMERS) * a.loss_scale;
+    for (long long i = threadIdx.x; i < a.pieces; i += SUMMERS) squares += a.squares[i];
+    squares = block_sum(squares, SUMMERS);
+    if (threadIdx.x != 0) return;
+    const double norm = sqrt(squares);
+    a.found->loss = loss;
+    a.found->norm = norm;
+    a.found->scale = a.clip_norm > 0 && norm > a.clip_norm ? a.clip_norm / norm : 1.0;
+    if (!(loss - loss == 0.0) || !(norm - norm == 0.0)) a.found->refused = 1.0;
+}
+
+// One element of a rule: value p, gradient d (scaled, with weight decay), moments m and v in place.
+// s = weight decay, then as in `Rule` of each.
+struct Sgd {
+    static constexpr int MOMENTS = 0;
+    __device__ static real apply(real p, real d, real*, const double* s) {
+        return p - real(s[1]) * d;
+    }
+};
+
+struct Momentum {
+    static constexpr int MOMENTS = 1;
+    __device__ static real apply(real p, real d, real* m, const double* s) {
+        m[0] = real(s[2]) * m[0] + d;
+        return p - real(s[1]) * m[0];
+    }
+};
+
+struct Adagrad {
+    static constexpr int MOMENTS = 1;
+    __device__ static real apply(real p, real d, real* m, const double* s) {
+        m[0] = m[0] + d * d;
+        return p - real(s[1]) * d / (vrt_sqrt(m[0]) + real(s[2]));
+    }
+};
+
+// s[1..]: rate (bias-corrected), beta1, 1 - beta1, beta2, 1 - beta2, eps, packed with shrink and root
+// in the last two by the host: see `session.scalars_of`.
+struct Adam {
+    static constexpr int MOMENTS = 2;
+    __device__ static real apply(real p, real d, real* m, const double* s) {
+        m[0] = real(s[2]) * m[0] + real(1.0 - s[2]) * d;
+        m[1] = real(s[3]) * m[1] + real(1.0 - s[3]) * (d * d);
+        return real(s[5]) * p - real(s[1]) * m[0] / (vrt_sqrt(m[1]) * real(s[6]) + real(s[4]));
+    }
+};
+
+template <class Rule>
+__device__ __forceinline__ void update(const Store& a) {
+    long long start;
+    int width;
+    piece(a, start, width);
+    const bool refused = a.found->refused != 0.0;
+    const real scale = real(a.found->scale), decay = real(a.s[0]);
+    for (int i = threadIdx.x; i < width; i += THREADS) {
+        const long long at = start + i;
+        const real g = a.gradients[at];
+        a.gradients[at] = 0;
+        if (refused) continue;
+        const real p = a.values[at];
+        real m[Rule::MOMENTS + 1];
+        for (int k = 0; k < Rule::MOMENTS; ++k) m[k] = a.moments[k * a.total + at];
+        a.values[at] = Rule::apply(p, scale * g + decay * p, m, a.s);
+        for (int k = 0; k < Rule::MOMENTS; ++k) a.moments[k * a.total + at] = m[k];
+    }
+}
+
+VRT_KERNEL(update_sgd, Store, 256) { update<Sgd>(a); }
+VRT_KERNEL(update_momentum, Store, 256) { update<Momentum>(a); }
+VRT_KERNEL(update_adagrad, Store, 256) { update<Adagrad>(a); }
+VRT_KERNEL(update_adam, Store, 256) { update<Adam>(a); }

@@ -1,0 +1,205 @@
+"""The text of values where they are read: inputs of the program, views, scalar expressions."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from vertexrt.ir.ops import OPS
+from vertexrt.ir.program import Domain, Node
+from vertexrt.kernels.cuda.rows import Location, MustCloseError, NeedsMemoryError, Rows
+from vertexrt.kernels.layout import Binding
+from vertexrt.kernels.render import CUDA, render
+
+J = "j"  # the element at which a thread's vector starts
+
+
+class Values:
+    """Where the values of a group are while its kernel is written.
+
+    Attributes:
+        place: position -> where it lies in memory.
+        variable: position -> the name of a scalar of the row.
+        inside: the members of the group: what is made here.
+    """
+
+    def __init__(
+        self, nodes: Sequence[Node], binding: Binding, t: Rows, place: dict[int, Location]
+    ) -> None:
+        self.nodes, self.binding, self.t, self.place = nodes, binding, t, place
+        self.vector = t.vector
+        self.variable: dict[int, str] = {}
+        self.inside: set[int] = set()
+
+    def index(self, k: int) -> str:
+        """Return the variable that holds an integer pull of this row (-1: absent)."""
+        number = self.binding.ints[self.nodes[k]["name"]]
+        pull = self.t.word(f"int_{number}", "const int*")
+        return self.t.row_value(f"i{number}", "int", f"{pull}[{self.user_vertex()}]")
+
+    def user_vertex(self) -> str:
+        """Return the variable that holds the user's number of the vertex."""
+        order = self.t.word("order", "const int*")
+        return self.t.row_value("u", "int", f"{order}[row]")
+
+    def child(self, slot: int) -> str:
+        """Return the row of the child in a slot, -1 where there is none."""
+        pointer = self.t.word("child_row", "const int*")
+        first, end = self.t.first_edge(), self.t.end_edge()
+        return self.t.row_value(
+            f"child{slot}",
+            "int",
+            f"{first} + {slot} < {end} ? {pointer}[{first} + {slot}] : -1",
+        )
+
+    def edge_child(self) -> str:
+        """Return the row of the child of an edge, -1 for an empty slot."""
+        pointer = self.t.word("child_row", "const int*")
+        return self.t.edge_value("child", "int", f"{pointer}[e]")
+
+    def element(self, k: int, j: str) -> str:
+        """Return the text of an element: `j` is J plus an offset (lane c), or a fixed number."""
+        t, node = self.t, self.nodes[k]
+        loop = t.loop
+        if loop is not None and k in loop.pending:
+            raise MustCloseError
+        if k in self.variable:
+            return self.variable[k]
+        if loop is not None and k in loop.made and j == J:
+            return f"r{k}.v[c]"
+        if k in self.place:
+            return self._load(k, self.place[k], j)
+        if k in self.inside:
+            raise NeedsMemoryError(k)
+        return self.leaf(k, node, j)
+
+    def _load(self, k: int, place: Location, j: str) -> str:
+        t, bare = self.t, self.nodes[k].type.shape == ()
+        t.needs(k)
+        base = t.base(place)
+        if bare:
+            return f"(*({base}))"
+        if not j.startswith(J):
+            return f"{base}[{j}]"
+        return t.read(f"{base} + {j}", self.aligned(place, _offset(j), place.size))
+
+    def aligned(self, place: Location, offset: int, size: int) -> bool:
+        """Tell whether vectors of a row start on 16 bytes: tensors and temporaries do."""
+        del size
+        return (place.start + offset) % self.vector == 0 and place.step % self.vector == 0
+
+    def _at(self, base: str, j: str, size: int) -> str:
+        """Read an element behind a pointer whose rows have `size` elements."""
+        if not j.startswith(J):
+            return f"{base}[{j}]"
+        aligned = size % self.vector == 0 and _offset(j) % self.vector == 0
+        return self.t.read(f"{base} + {j}", aligned)
+
+    def leaf(self, k: int, node: Node, j: str) -> str:
+        t, bare = self.t, node.type.shape == ()
+        size = max(node.type.size, 1)
+        if node.op == "slice":
+            start = node["start"]
+            if not j.startswith(J):
+                return self.element(node.inputs[0], str(int(j) + start))
+            if bare:
+                return self.element(node.inputs[0], str(start))
+            offset = _offset(j) + start
+            return self.element(node.inputs[0], f"j + {offset}" if offset else J)
+        if node.op in ("spread", "to_edges"):
+            return self.element(node.inputs[0], j)
+        if node.op == "const":
+            return f"real({node['value']!r})"
+        if node.op == "loss_scale":
+            pointer = t.word("scale", "const double*")
+            return t.row_value("scale_", "real", f"real(*{pointer})")
+        if node.op == "weight":
+            pointer = t.word("weight", "const real*")
+            return t.row_value("weight_", "real", f"{pointer}[row]")
+        if node.op == "param":
+            base = t.word(f"param_{self.binding.params[node['name']]}", "const real*")
+            return f"(*{base})" if bare else self._at(base, j, size)
+        if node.op in ("gather", "gather_all"):
+            tensor = t.word(f"tensor_{self.binding.tensors['state', node['field']]}", "real*")
+            zero = t.word("zero", "const real*")
+            if node.op == "gather":
+                child = self.child(node["slot"])
+                define = t.row_value
+            else:
+                child = self.edge_child()
+                define = t.edge_value
+            start = f"(const real*){tensor} + (long long){child} * {size}"
+            base = define(f"c{k}", "auto", f"{child} >= 0 ? {start} : {zero}")
+            return self._at(base, j, size)
+        if node.op == "present":
+            return f"real({self.child(node['slot'])} >= 0)"
+        if node.op == "has_child":
+            return f"real({self.edge_child()} >= 0)"
+        if node.op == "has_pull":
+            name = node["name"]
+            if name in self.binding.ints:
+                word = t.word(f"int_{self.binding.ints[name]}", "const int*")
+            else:
+                word = t.word(f"float_index_{self.binding.floats[name]}", "const int*")
+            return f"real({word}[{self.user_vertex()}] >= 0)"
+        if node.op == "degree":
+            pointer = t.word("child_row", "const int*")
+            first, end = t.first_edge(), t.end_edge()
+            return t.row_value("degree", "real", f"vrt_degree({pointer}, {first}, {end})")
+        if node.op == "pull":
+            number = self.binding.floats[node["name"]]
+            where = t.word(f"float_index_{number}", "const int*")
+            table = t.word(f"float_{number}", "const real*")
+            zero = t.word("zero", "const real*")
+            at = t.row_value(f"x{number}", "int", f"{where}[{self.user_vertex()}]")
+            base = t.row_value(
+                f"pulled{number}",
+                "auto",
+                f"{at} >= 0 ? {table} + (long long){at} * {size} : {zero}",
+            )
+            return f"(*{base})" if bare else self._at(base, j, size)
+        if node.op == "seed":
+            table = t.word(f"seed_{self.binding.seeds[node['name']]}", "const real*")
+            base = t.row_value(
+                f"s_{k}", "auto", f"{table} + (long long){self.user_vertex()} * {size}"
+            )
+            return f"(*{base})" if bare else self._at(base, j, size)
+        if node.op == "embed":
+            source, index = node.inputs
+            rows = t.word(f"param_{self.binding.params[self.nodes[source]['name']]}", "const real*")
+            zero = t.word("zero", "const real*")
+            word = self.index(index)
+            base = t.row_value(
+                f"row_{k}", "auto", f"{word} >= 0 ? {rows} + (long long){word} * {size} : {zero}"
+            )
+            return self._at(base, j, size)
+        raise AssertionError(f"{node.op} (%{k}) has no expression")
+
+    def scalar_op(self, node: Node, j: str) -> str:
+        expression = OPS[node.op].scalar
+        assert expression is not None
+        operands = [self.element(i, j) for i in node.inputs]
+        keep = ""
+        if node.op == "dropout":
+            threshold = min(int(node["p"] * 2**32), 2**32 - 1)
+            seed = self.t.row_value(
+                "seed_", "unsigned", f"(unsigned)*{self.t.word('random_seed', 'const long long*')}"
+            )
+            element = "j + c" if j.startswith(J) else j
+            counter = self._counter(node.type.domain == Domain.EDGE)
+            draw = f"vrt_uniform({seed}, {node['key']}u, {counter}, {element})"
+            factor = 1.0 / (1.0 - node["p"])
+            keep = f"({draw} >= {threshold}u ? real({factor!r}) : real(0))"
+        return render(expression, operands, CUDA, keep)
+
+    def _counter(self, edges: bool) -> str:
+        """Return what numbers the random draws: the user's vertex, or the user's edge."""
+        u = self.user_vertex()
+        if not edges:
+            return u
+        user_edge = self.t.word("user_edge", "const int*")
+        return f"({user_edge}[{u}] + e - {self.t.first_edge()})"
+
+
+def _offset(j: str) -> int:
+    """Return the offset of an index text: "j", or "j + 256"."""
+    return 0 if j == J else int(j.removeprefix(f"{J} + "))
