@@ -291,12 +291,22 @@ def test_a_script_that_ends_early_stops_the_update_of_all_groups(
         broken.append(True)
         return scripts
 
+    records: list[Array] = []
+    new_counters = processors.CpuProcessors.new_counters
+
+    def kept(self: Any, count: int) -> Array:
+        records.append(new_counters(self, count))
+        return records[-1]
+
     with monkeypatch.context() as patch:
+        patch.setattr(processors.CpuProcessors, "new_counters", kept)
         patch.setattr(batched, "assemble", spoiled)
         patch.setattr(batched, "verify_scripts", lambda *_: None)  # which would find it
-        patch.setattr(processors, "SECONDS", 0.2)
+        patch.setattr(processors, "SECONDS", 0.5)
         with pytest.raises(DeviceError, match=r"processor 1 gave up at instruction"):
             net.step(batch, optimizer)
+    failed = [bool(record[counters.FAILED]) for record in records]
+    assert failed == [True, False]  # the other group was told, and did not wait in vain
     assert_equal(net.parameters, start)
     assert_equal(state_of(optimizer), state)
     assert np.isfinite(net.step(batch, optimizer))
