@@ -1,4 +1,4 @@
-// What every generated kernel is written with: the form of a kernel, vectors of reals, sums over a warp.
+// What every kernel is written with: the form of a kernel, vectors of reals, sums over a warp.
 //
 // The same text is compiled by NVRTC for the device and, through shim.h, by a C++ compiler for the
 // host, where each CUDA thread is a fiber. There is no standard library: NVRTC has none.
@@ -10,9 +10,11 @@
 //         if (i < a.n) a.y[i] = real(2) * a.x[i];
 //     }
 //
-// VRT_KERNEL(name, Args, threads)  a kernel with one parameter, the trivially copyable struct `a`, that
-//                                  is launched with at most `threads` threads a block.
-// VRT_SHARED(type, name)           `type* name`: the dynamic shared memory of the block, 16-byte aligned.
+// VRT_KERNEL(name, Args, threads)  a kernel with one parameter, the trivially copyable struct `a`;
+//                                  launched with at most `threads` threads a block.
+// VRT_SHARED(type, name)           `type* name`: the dynamic shared memory of the block, aligned to
+//                                  16 bytes.
+// VRT_CHECK_ALIGNED(address, type) on the host, end the launch where a vector access is misaligned.
 // VRT_REAL                         what a real is, double or (not defined) float.
 #pragma once
 
@@ -37,8 +39,8 @@ typedef VRT_REAL real;
 typedef float real;
 #endif
 
-// W reals that are loaded and stored at once; W is a power of two. At most 16 bytes are one access, so
-// the address must be a multiple of min(16, W * sizeof(real)) bytes.
+// W reals that are loaded and stored at once; W is a power of two. At most 16 bytes are one access,
+// so the address must be a multiple of min(16, W * sizeof(real)) bytes.
 template <int W>
 struct alignas(W * sizeof(real) < 16 ? W * sizeof(real) : 16) Vec {
     static_assert(W > 0 && (W & (W - 1)) == 0, "a vector holds 1, 2, 4, 8, ... reals");

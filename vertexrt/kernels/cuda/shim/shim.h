@@ -1,10 +1,10 @@
 // CUDA C++ for a C++20 compiler: what kernels use of the language and of its library, on the host.
 //
-// Each CUDA thread is a fiber; all of them take turns on the one thread that launches (runtime.cpp).
-// A thread runs until it must wait, so a thread that never waits costs a call. What is modelled:
+// Each CUDA thread is a fiber; all take turns on the one thread that launches (scheduler.h). One
+// runs until it must wait, so a thread that never waits costs a call. What is modelled:
 //
-// - Blocks, warps of 32, barriers and shuffles with masks. Threads that have ended count as arrived.
-//   What a shuffle reads from a lane that takes no part has all bits set: NaN.
+// - Blocks, warps of 32, barriers, and shuffles with masks. Threads that have ended count as
+//   arrived. What a shuffle reads from a lane that takes no part has all bits set: NaN.
 // - All blocks of a launch are resident: they may wait for each other by atomics. A loop that polls
 //   must call __nanosleep or an atomic that fails; one of plain loads would never end.
 // - `__shared__` memory is thread-local storage of the compiled module, which the runtime fills
@@ -56,10 +56,10 @@ void* dynamic_shared();
 constexpr unsigned ALL = 32;
 constexpr int MISALIGNED_ADDRESS = 716;
 
-// What a module has beside its code: its shared memory, which surrounds `mark` in each host thread.
+// What a module has beside code: its shared memory, which surrounds `mark` in each host thread.
 struct Module {
     char* (*mark)();
-    unsigned long before = 0, size = 0;  // bytes of it in front of the mark, and in all; 0: not known
+    unsigned long before = 0, size = 0;  // bytes of it in front of the mark and in all; 0: unknown
 };
 static thread_local char shared_mark;
 inline Module module{[]() { return &shared_mark; }};
@@ -97,8 +97,8 @@ T from_bits(unsigned long long bits) {
 
 }  // namespace shim
 
-// How the host finds the kernels of a module, one after the other; null: before the first, after the
-// last.
+// How the host finds the kernels of a module, one after the other; null is before the first and
+// after the last.
 #define SHIM_EXPORT extern "C" __attribute__((visibility("default"), used)) inline
 SHIM_EXPORT shim::Kernel* shim_next_kernel(shim::Kernel* before) {
     return before ? before->next : shim::Kernel::first;
@@ -148,7 +148,9 @@ constexpr int warpSize = 32;
         scalar x, y, z, w;                                                                \
     };                                                                                    \
     inline name##2 make_##name##2(scalar x, scalar y) { return {x, y}; }                  \
-    inline name##4 make_##name##4(scalar x, scalar y, scalar z, scalar w) { return {x, y, z, w}; }
+    inline name##4 make_##name##4(scalar x, scalar y, scalar z, scalar w) {               \
+        return {x, y, z, w};                                                              \
+    }
 SHIM_VECTORS(float, float, 8, 16)
 SHIM_VECTORS(double, double, 16, 16)
 SHIM_VECTORS(int, int, 8, 16)
@@ -278,7 +280,9 @@ inline float __uint_as_float(unsigned x) { return shim::from_bits<float>(shim::t
 inline long long __double_as_longlong(double x) {
     return shim::from_bits<long long>(shim::to_bits(x));
 }
-inline double __longlong_as_double(long long x) { return shim::from_bits<double>(shim::to_bits(x)); }
+inline double __longlong_as_double(long long x) {
+    return shim::from_bits<double>(shim::to_bits(x));
+}
 
 inline int __popc(unsigned x) { return __builtin_popcount(x); }
 inline int __clz(int x) { return x ? __builtin_clz((unsigned)x) : 32; }

@@ -1,0 +1,410 @@
+"""The shim runs CUDA source as a GPU would: right where it is right, and wrong code shows."""
+
+from __future__ import annotations
+
+import ctypes
+import shutil
+import time
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+
+import numpy as np
+import numpy.typing as npt
+import pytest
+
+from vertexrt.config import config
+from vertexrt.errors import DeviceError
+from vertexrt.kernels.cuda.shim import build as shim
+from vertexrt.kernels.cuda.shim.build import ShimModule, build
+
+pytestmark = pytest.mark.skipif(not shim.available(), reason="no C++ compiler")
+
+SEEDS = (0, 1, 2, 3, 4, 5, 6, 7)
+DEADLOCK, MISALIGNED, ILLEGAL_ADDRESS, TOO_MANY_THREADS, INVALID = 719, 716, 700, 701, 1
+
+HEAD = """
+#include "vertexrt.cuh"
+struct Args { real* y; const real* x; unsigned* counter; int n; };
+"""
+
+SUM = """
+VRT_KERNEL(NAME, Args, 128) {
+    __shared__ real part[4];
+    VRT_SHARED(real, totals);
+    const int warp = threadIdx.x / 32, lane = threadIdx.x % 32;
+    for (int k = 0; k < a.n; ++k) {
+        const real sum = warp_sum(a.x[(blockIdx.x * a.n + k) * 128 + threadIdx.x]);
+        if (lane == 0) part[warp] = sum;
+        FIRST
+        if (threadIdx.x == 0) totals[k] = part[0] + part[1] + part[2] + part[3];
+        SECOND
+    }
+    if (threadIdx.x < a.n) a.y[blockIdx.x * a.n + threadIdx.x] = totals[threadIdx.x];
+}
+"""
+
+
+class Args(ctypes.Structure):
+    _fields_ = (
+        ("y", ctypes.c_void_p),
+        ("x", ctypes.c_void_p),
+        ("counter", ctypes.c_void_p),
+        ("n", ctypes.c_int),
+    )
+
+
+@pytest.fixture(autouse=True)
+def in_order_afterwards() -> Iterator[None]:
+    yield
+    build(HEAD).seed(0)
+
+
+def launch(
+    module: ShimModule,
+    name: str,
+    blocks: int | tuple[int, int, int],
+    threads: int | tuple[int, int, int],
+    args: ctypes.Structure,
+    shared_bytes: int = 0,
+    size: int | None = None,
+) -> int:
+    """Call the stand-in for cuLaunchKernel."""
+    kind = [ctypes.c_void_p, *[ctypes.c_uint] * 7, *[ctypes.c_void_p] * 3]
+    call = ctypes.CFUNCTYPE(ctypes.c_int, *kind)(module.launch)
+    length = ctypes.c_size_t(ctypes.sizeof(args) if size is None else size)
+    extra = (ctypes.c_void_p * 5)(1, ctypes.addressof(args), 2, ctypes.addressof(length), 0)
+    grid = blocks if isinstance(blocks, tuple) else (blocks, 1, 1)
+    block = threads if isinstance(threads, tuple) else (threads, 1, 1)
+    function = module.functions[name]
+    return int(call(function, *grid, *block, shared_bytes, None, None, ctypes.addressof(extra)))
+
+
+def arguments(
+    y: npt.NDArray[np.generic],
+    x: npt.NDArray[np.generic] | None = None,
+    counter: npt.NDArray[np.uint32] | None = None,
+    n: int = 0,
+) -> Args:
+    return Args(
+        y.ctypes.data,
+        None if x is None else x.ctypes.data,
+        None if counter is None else counter.ctypes.data,
+        n,
+    )
+
+
+def sum_kernel(name: str, **barriers: str) -> str:
+    text = SUM.replace("NAME", name)
+    for place in ("FIRST", "SECOND"):
+        text = text.replace(place, barriers.get(place, "__syncthreads();"))
+    return text
+
+
+def sums(module: ShimModule, name: str, seed: int, dtype: npt.DTypeLike = np.float32) -> bool:
+    """Tell whether a kernel adds up what 5 blocks of 128 threads read, 6 times each."""
+    x = np.random.default_rng(seed).integers(-9, 9, (5, 6, 128)).astype(dtype)
+    y = np.full((5, 6), np.nan, dtype)
+    module.seed(seed)
+    assert launch(module, name, 5, 128, arguments(y, x, n=6), 6 * y.itemsize) == 0
+    return bool(np.array_equal(y, x.sum(2)))
+
+
+@pytest.mark.parametrize("seed", SEEDS)
+@pytest.mark.parametrize("dtype", ["float32", "float64"])
+def test_a_block_sum_agrees_with_numpy(dtype: str, seed: int) -> None:
+    defines = {"VRT_REAL": "double"} if dtype == "float64" else {}
+    assert sums(build(HEAD + sum_kernel("total"), defines), "total", seed, dtype)
+
+
+@pytest.mark.parametrize("place", ["FIRST", "SECOND"])
+@pytest.mark.parametrize("instead", ["", "__syncwarp();"])
+def test_a_missing_barrier_shows(place: str, instead: str) -> None:
+    module = build(HEAD + sum_kernel("total", **{place: instead}))
+    assert not all(sums(module, "total", seed) for seed in SEEDS)
+
+
+def test_a_missing_warp_barrier_shows() -> None:
+    text = """
+VRT_KERNEL(turn, Args, 32) {
+    __shared__ real x[32];
+    x[threadIdx.x] = a.x[threadIdx.x];
+    a.y[threadIdx.x] = x[31 - threadIdx.x];
+}
+VRT_KERNEL(turn_in_order, Args, 32) {
+    __shared__ real x[32];
+    x[threadIdx.x] = a.x[threadIdx.x];
+    __syncwarp();
+    a.y[threadIdx.x] = x[31 - threadIdx.x];
+}
+"""
+    module = build(HEAD + text)
+    x, y = np.arange(32, dtype=np.float32), np.zeros(32, np.float32)
+    assert launch(module, "turn", 1, 32, arguments(y, x)) == 0
+    assert np.isnan(y).any(), "shared memory that was not written is not a number"
+    assert launch(module, "turn_in_order", 1, 32, arguments(y, x)) == 0
+    assert np.array_equal(y, x[::-1])
+
+
+def test_shuffles_and_votes() -> None:
+    text = """
+struct Votes { int* y; };
+VRT_KERNEL(votes, Votes, 64) {
+    const int lane = threadIdx.x % 32, all = -1;
+    int* const y = a.y + threadIdx.x * 10;
+    y[0] = __shfl_sync(all, lane, 35);
+    y[1] = __shfl_sync(all, lane, 1, 8);
+    y[2] = __shfl_xor_sync(all, lane, 5);
+    y[3] = __shfl_down_sync(all, lane, 3, 16);
+    y[4] = __shfl_up_sync(all, lane, 3);
+    y[5] = (int)__ballot_sync(all, lane % 3 == 0);
+    y[6] = __any_sync(all, lane == 7) + 2 * __all_sync(all, lane < 32) + 4 * __any_sync(all, 0);
+    y[7] = lane < 8 ? __shfl_sync(0xff, lane, 9) : __shfl_sync(0xffffff00, lane, 9);
+    y[8] = __shfl_xor_sync(all, 1e300 * lane, 1) == 1e300 * (lane ^ 1);
+    y[9] = warp_max(-lane);
+}
+"""
+    module = build(HEAD + text)
+    lane = np.arange(32)
+    expected = np.stack(
+        [
+            np.full(32, 3),
+            lane // 8 * 8 + 1,
+            lane ^ 5,
+            np.where(lane % 16 + 3 < 16, lane + 3, lane),
+            np.where(lane >= 3, lane - 3, lane),
+            np.full(32, sum(1 << k for k in range(0, 32, 3))),
+            np.full(32, 3),
+            np.where(lane < 8, -1, 9),
+            np.ones(32),
+            np.zeros(32),
+        ],
+        axis=1,
+    )
+    for seed in SEEDS:
+        y = np.zeros((64, 10), np.int32)
+        module.seed(seed)
+        assert launch(module, "votes", 1, 64, arguments(y)) == 0
+        assert np.array_equal(y[:32], expected)
+        assert np.array_equal(y[32:], expected)
+
+
+@pytest.mark.parametrize("seed", SEEDS)
+def test_indices_have_three_axes(seed: int) -> None:
+    text = """
+struct Places { int* y; };
+VRT_KERNEL(places, Places, 64) {
+    const int block = (blockIdx.z * gridDim.y + blockIdx.y) * gridDim.x + blockIdx.x;
+    const int thread = (threadIdx.z * blockDim.y + threadIdx.y) * blockDim.x + threadIdx.x;
+    atomicAdd(&a.y[block * 24 + thread], 1 + (int)(threadIdx.x + 10 * threadIdx.y));
+}
+"""
+    module = build(HEAD + text)
+    y = np.zeros((2 * 3 * 5, 2, 3, 4), np.int32)
+    module.seed(seed)
+    assert launch(module, "places", (5, 3, 2), (4, 3, 2), arguments(y)) == 0
+    assert np.array_equal(y[7, 1], 1 + np.arange(4) + 10 * np.arange(3)[:, None])
+    assert (y == y[0]).all()
+
+
+@pytest.mark.parametrize("seed", SEEDS)
+def test_blocks_wait_for_each_other(seed: int) -> None:
+    text = """
+VRT_KERNEL(rounds, Args, 32) {
+    __shared__ unsigned kept;
+    kept = blockIdx.x;
+    for (unsigned k = 1; k <= (unsigned)a.n; ++k) {
+        if (threadIdx.x == 0) {
+            a.y[blockIdx.x] = a.y[blockIdx.x] + real(1);
+            __threadfence();
+            atomicAdd(a.counter, 1u);
+            while (atomicAdd(a.counter, 0u) < k * gridDim.x) __nanosleep(20);
+            real sum = 0;
+            for (unsigned b = 0; b < gridDim.x; ++b) sum += a.y[b];
+            if (sum != real(k * gridDim.x)) a.y[blockIdx.x] = -100;
+            __threadfence();
+            atomicAdd(a.counter + 1, 1u);
+            while (atomicAdd(a.counter + 1, 0u) < k * gridDim.x) {}
+        }
+        __syncthreads();
+        if (kept != blockIdx.x) a.y[blockIdx.x] = -100;
+    }
+}
+"""
+    module = build(HEAD + text)
+    y, counter = np.zeros(4, np.float32), np.zeros(2, np.uint32)
+    module.seed(seed)
+    assert launch(module, "rounds", 4, 32, arguments(y, counter=counter, n=5)) == 0
+    assert y.tolist() == [5, 5, 5, 5]
+
+
+STUCK = {
+    "barrier": ("if (threadIdx.x < 40) __syncwarp(); else __shfl_sync(~0u, 1, 0);", "another call"),
+    "lanes": ("if (threadIdx.x != 5) __syncwarp(); else __syncthreads();", "__syncthreads"),
+    "mask": ("__syncwarp(1u << (threadIdx.x + 1) % 32);", "not in its mask"),
+    "poll": ("while (atomicAdd(a.counter, 0u) == 0) __nanosleep(9);", "all poll"),
+    "lock": ("while (atomicCAS(a.counter, 1u, 2u) != 1u) {}", "all poll"),
+}
+
+
+@pytest.mark.parametrize("name", STUCK)
+@pytest.mark.parametrize("seed", [0, 3])
+def test_a_deadlock_is_reported(name: str, seed: int, capfd: pytest.CaptureFixture[str]) -> None:
+    code, text = STUCK[name]
+    module = build(HEAD + f"VRT_KERNEL(stuck, Args, 64) {{\n{code}\n}}" + sum_kernel("total"))
+    counter = np.zeros(1, np.uint32)
+    module.seed(seed)
+    assert launch(module, "stuck", 3, 64, arguments(counter, counter=counter)) == DEADLOCK
+    shown = capfd.readouterr().err
+    assert "[cuda shim]" in shown
+    assert "kernel stuck" in shown
+    assert text in shown
+    assert "kernels.cu:5" in shown
+    assert sums(module, "total", seed), "the next launch works"
+
+
+def test_threads_that_have_ended_are_not_waited_for() -> None:
+    text = """
+VRT_KERNEL(few, Args, 96) {
+    if (threadIdx.x >= 50) return;
+    __syncwarp();
+    __syncthreads();
+    a.y[threadIdx.x] = __shfl_down_sync(0xffffffffu, real(threadIdx.x), 1);
+}
+"""
+    module = build(HEAD + text)
+    for seed in SEEDS:
+        y = np.zeros(64, np.float32)
+        module.seed(seed)
+        assert launch(module, "few", 1, 96, arguments(y)) == 0
+        assert y[48] == 49
+        assert np.isnan(y[49]), "lane 18 of the second warp has ended"
+
+
+def test_a_launch_that_a_device_refuses_is_refused(capfd: pytest.CaptureFixture[str]) -> None:
+    text = """
+VRT_KERNEL(odd, Args, 64) { store(a.y + 1, load<2>(a.x)); }
+VRT_KERNEL(past, Args, 64) { VRT_SHARED(real, s); s[threadIdx.x] = 0; }
+"""
+    module = build(HEAD + text)
+    x, y = np.zeros(4, np.float64).view(np.float32), np.zeros(4, np.float64).view(np.float32)
+    args = arguments(y, x)
+    assert launch(module, "odd", 1, 65, args) == TOO_MANY_THREADS
+    assert launch(module, "odd", 0, 64, args) == INVALID
+    assert launch(module, "odd", 1, 0, args) == INVALID
+    assert launch(module, "odd", (1, 65536, 1), 64, args) == INVALID
+    assert launch(module, "odd", 1, 64, args, size=ctypes.sizeof(args) - 4) == INVALID
+    assert launch(module, "odd", 1, 64, args, shared_bytes=300_000) == INVALID
+    assert launch(module, "odd", 1, 64, args) == MISALIGNED
+    assert launch(module, "past", 1, 8, args, shared_bytes=32) == 0
+    assert launch(module, "past", 1, 9, args, shared_bytes=32) == ILLEGAL_ADDRESS
+    assert "wrote past its 32 bytes of dynamic shared memory" in capfd.readouterr().err
+
+
+def test_modules_and_threads_do_not_meet() -> None:
+    """Shared memory of the same name in two modules, launched from several host threads."""
+    one = build(HEAD + sum_kernel("total"))
+    two = build(HEAD + sum_kernel("total") + sum_kernel("more"))
+    with ThreadPoolExecutor(4) as pool:
+        runs = [pool.submit(sums, module, "total", 0) for module in (one, two) * 20]
+        assert all(run.result() for run in runs)
+    x, y = np.ones((1, 6, 128), np.float32), np.zeros((1, 6), np.float32)
+    other = ShimModule(two.functions, one.launch, one.gemm32, one.gemm64, one.memset)
+    assert launch(other, "more", 1, 128, arguments(y, x, n=6), 24) == 0
+    assert (y == 128).all()
+
+
+@pytest.mark.parametrize("dtype", ["float32", "float64"])
+@pytest.mark.parametrize("trans_a", [False, True])
+@pytest.mark.parametrize("trans_b", [False, True])
+def test_gemm_agrees_with_numpy(dtype: str, trans_a: bool, trans_b: bool) -> None:
+    number = ctypes.c_float if dtype == "float32" else ctypes.c_double
+    scalar, i, p = ctypes.POINTER(number), ctypes.c_int, ctypes.c_void_p
+    kind = [p, i, i, i, i, i, scalar, p, i, p, i, scalar, p, i]
+    module = build(HEAD)
+    address = module.gemm32 if dtype == "float32" else module.gemm64
+    gemm = ctypes.CFUNCTYPE(ctypes.c_int, *kind)(address)
+    rng = np.random.default_rng(0)
+    for m, n, k, beta in [(1, 1, 1, 0.0), (70, 5, 33, 0.5), (3, 130, 0, 2.0), (64, 1, 9, 1.0)]:
+        # By columns and with leading dimensions of 2 more, so the transposes of NumPy's rows.
+        a = rng.standard_normal((m, k + 2) if trans_a else (k, m + 2)).astype(dtype)
+        b = rng.standard_normal((k, n + 2) if trans_b else (n, k + 2)).astype(dtype)
+        c = rng.standard_normal((n, m + 2)).astype(dtype)
+        op_a = a[:, :k] if trans_a else a[:, :m].T
+        op_b = b[:, :n] if trans_b else b[:, :k].T
+        expected = c.copy()
+        expected[:, :m] = (1.5 * op_a @ op_b).T + beta * c[:, :m]
+        if beta == 0:
+            c[:, :m] = np.nan  # not read
+        status = gemm(
+            None,
+            *(int(trans_a), int(trans_b), m, n, k),
+            *(number(1.5), a.ctypes.data, a.shape[1], b.ctypes.data, b.shape[1]),
+            *(number(beta), c.ctypes.data, c.shape[1]),
+        )
+        assert status == 0
+        tolerance = 1e-5 if dtype == "float32" else 1e-13
+        np.testing.assert_allclose(c, expected, rtol=tolerance, atol=tolerance)
+
+
+def test_memset() -> None:
+    kind = (ctypes.c_void_p, ctypes.c_ubyte, ctypes.c_size_t, ctypes.c_void_p)
+    x = np.ones(9, np.uint8)
+    assert ctypes.CFUNCTYPE(ctypes.c_int, *kind)(build(HEAD).memset)(x.ctypes.data, 7, 8, None) == 0
+    assert x.tolist() == [7] * 8 + [1]
+
+
+def test_threads_that_never_wait_cost_a_call() -> None:
+    text = """
+VRT_KERNEL(twice, Args, 64) {
+    const int i = blockIdx.x * 64 + threadIdx.x;
+    a.y[i] = 2 * a.x[i];
+}
+"""
+    module = build(HEAD + text)
+    x, y = np.arange(30 * 64, dtype=np.float32), np.zeros(30 * 64, np.float32)
+    took = []
+    for _ in range(9):
+        begin = time.perf_counter()
+        assert launch(module, "twice", 30, 64, arguments(y, x)) == 0
+        took.append(time.perf_counter() - begin)
+    assert np.array_equal(y, 2 * x)
+    assert min(took) < 1e-3  # 30 us; a fiber for each thread would take 2 ms
+
+
+def test_a_module_is_compiled_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("VERTEXRT_CACHE", str(tmp_path))
+    config.cache_clear()
+    try:
+        source = HEAD + sum_kernel("total")
+        path = shim._library(source, [], tmp_path)
+        written = path.stat().st_mtime_ns
+        assert shim._library(source, [], tmp_path) == path
+        assert path.stat().st_mtime_ns == written
+        path.write_bytes(b"not a library")
+        assert shim._library(source, [], tmp_path) == path
+        assert path.read_bytes().startswith(b"\x7fELF")
+        with pytest.raises(DeviceError) as raised:
+            shim._library(HEAD + "int f() { return unheard; }", [], tmp_path)
+    finally:
+        monkeypatch.undo()
+        config.cache_clear()
+    text = str(raised.value)
+    assert text.startswith("[cuda shim] a kernel does not compile: kernels.cu:4:18: error: ")
+    assert "unheard" in text
+
+
+def test_no_compiler_says_what_to_install(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.setattr(shutil, "which", lambda _: None)
+    shim._compiler.cache_clear()
+    try:
+        assert not shim.available()
+        with pytest.raises(DeviceError) as raised:
+            shim._library("", [], tmp_path)
+    finally:
+        monkeypatch.undo()
+        shim._compiler.cache_clear()
+    assert str(raised.value) == (
+        "[cuda shim] no C++ compiler is found; g++ or c++ on the PATH, or its name in CXX; "
+        "install one, such as g++."
+    )
