@@ -19,3 +19,11 @@ def test_zeros_are_zero_after_a_run_with_fewer_of_them() -> None:
     worker.take(100, 16)[16:] = 1.0
     worker.take(100, 4)[4:] = 2.0  # this run keeps its tensors from element 4 on
     assert not worker.take(100, 16)[:16].any()
+
+
+def test_an_arena_that_grows_keeps_what_forward_left() -> None:
+    worker = Worker(np.zeros(4, np.float64))
+    left = worker.take(100, 4)
+    left[4:] = np.arange(4, len(left))
+    grown = worker.take(2 * len(left), 4)
+    np.testing.assert_array_equal(grown[: len(left)], left)

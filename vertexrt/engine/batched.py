@@ -50,9 +50,14 @@ class Worker:
         self._zeros = 0
 
     def take(self, elements: int, zero_elements: int) -> Array:
-        """Return an arena of at least that many elements."""
+        """Return an arena of at least that many elements.
+
+        What it held stays: a backward pass reads what forward left, and may need more temporaries.
+        """
         if len(self.arena) < elements:
-            self.arena = np.empty(int(elements * 1.25) + 64, self.arena.dtype)
+            held = self.arena
+            self.arena = np.empty(int(elements * 1.25) + 64, held.dtype)
+            self.arena[: len(held)] = held
             self._zeros = 0
         if self._zeros < zero_elements:
             self.arena[:zero_elements] = 0.0
