@@ -48,21 +48,35 @@ class Way:
     processors: int | None = None
 
     def compile(self, function: vrt.VertexFunction, seed: int = 3) -> vrt.Network:
-        net = vrt.compile(
-            function,
-            device=self.device,
-            dtype=self.dtype,
-            policy=self.policy,
-            threads=self.threads,
-            passes=self.passes,
-            engine=self.engine,
-            processors=self.processors,
-            seed=seed,
-        )
+        if self.device == "shim":
+            net = self._on_shim(function, seed)
+        else:
+            net = vrt.compile(
+                function,
+                device=self.device,
+                dtype=self.dtype,
+                policy=self.policy,
+                threads=self.threads,
+                passes=self.passes,
+                engine=self.engine,
+                processors=self.processors,
+                seed=seed,
+            )
         # No parameter may be zero: half of the derivatives would be.
         drawn = cotangents({name: value.shape for name, value in net.parameters.items()}, seed)
         net.set_parameters({name: 0.5 * value for name, value in drawn.items()})
         return net
+
+    def _on_shim(self, function: vrt.VertexFunction, seed: int) -> vrt.Network:
+        """Compile for a GPU, and run the kernels on the CPU."""
+        from tests.shim_device import ShimDevice
+        from vertexrt.api.network import Network
+        from vertexrt.engine.device_model import DeviceModel
+        from vertexrt.kernels.cuda.backend import CudaBackend
+
+        backend = CudaBackend(ShimDevice(), self.dtype)
+        model = DeviceModel(function.trace(), backend, self.dtype, self.policy, self.passes)
+        return Network(model, seed, "graph")
 
 
 OFF = Passes(specialise=False, eager=False, lazy=False, stack=False, fuse=False, merge=False)

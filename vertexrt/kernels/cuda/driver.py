@@ -28,6 +28,7 @@ from vertexrt.kernels.cuda.emit import (
     ROW_OR_TEMPORARY,
     ROWS_A_CHUNK,
     SEGMENTS,
+    TILES,
     Gemm,
     Kernel,
     Launches,
@@ -41,9 +42,10 @@ Array = np.ndarray[Any, Any]
 # Columns of a step. A kernel and a product share the first.
 IS_GEMM = 0
 FUNCTION, OVER, EACH, THREADS, WHEN, OF_EDGES, WORDS, WORD_COUNT = range(1, 9)
+PER_ROW, PER_EDGE, LOW, HIGH, TILE_ROWS = range(21, 26)  # high is 0 where there is no bound
 FORM, WEIGHT, M, K, GEMM_EDGES, TIMES, X, Y = 1, 2, 3, 4, 5, 6, 7, 14
 WORD, BY, STEP, START, T_ROWS, T_EDGES, T_ONCE = range(7)
-STEP_COLUMNS = 21
+STEP_COLUMNS = 26
 HEAD = 7  # values of `Args` before its words
 BUFFER_POINTER, BUFFER_SIZE = 1, 2  # of the driver's `extra`
 NO_TRANSPOSE, TRANSPOSE = 0, 1  # cuBLAS
@@ -206,6 +208,9 @@ def launch(
         lookup = lookup_ptr[t]
         for s in range(steps_ptr[program], steps_ptr[program + 1]):
             step = steps[s]
+            most = max(n * step[PER_ROW], m * step[PER_EDGE])
+            if step[HIGH] and (most <= step[LOW] or most > step[HIGH]):
+                continue
             if step[IS_GEMM]:
                 count = (m if step[GEMM_EDGES] else n) * step[TIMES]
                 if count == 0:
@@ -235,6 +240,7 @@ def launch(
             over = step[OVER]
             first: Any = np.int64(0)
             chunks: Any = np.int64(1)
+            rows_of_grid: Any = np.int64(1)
             if over == OVER_ROWS:
                 blocks = (n + step[EACH] - 1) // step[EACH]
             elif over == EDGES:
@@ -243,6 +249,9 @@ def launch(
                 first = lookup_at[lookup]
                 blocks = lookup_at[lookup + 1] - first
                 lookup += 1
+            elif over == TILES:
+                blocks = step[EACH]
+                rows_of_grid = (most + step[TILE_ROWS] - 1) // step[TILE_ROWS]
             else:
                 assert over == FIXED
                 blocks = step[EACH]
@@ -264,7 +273,8 @@ def launch(
             for w in range(step[WORD_COUNT]):
                 arguments[HEAD + w] = words[step_words[step[WORDS] + w]]
             size[0] = 8 * (HEAD + max(1, step[WORD_COUNT]))
-            rows_of_grid = chunks if over == FIXED and when == ALWAYS else np.int64(1)
+            if over == FIXED and when == ALWAYS:
+                rows_of_grid = chunks
             code = _launch(
                 launch_address,
                 step[FUNCTION],
@@ -321,7 +331,7 @@ def encode(
                     step.times,
                 )
                 row[X:Y] = _encode_operand(step.x, numbers)
-                row[Y:] = _encode_operand(step.y, numbers)
+                row[Y:PER_ROW] = _encode_operand(step.y, numbers)
             else:
                 assert isinstance(step, Kernel)
                 row[FUNCTION : WORD_COUNT + 1] = (
@@ -335,6 +345,9 @@ def encode(
                     len(step.words),
                 )
                 words += [numbers[name] for name in step.words]
+            if step.tiles is not None:
+                t = step.tiles
+                row[PER_ROW:] = (t.per_row, t.per_edge, t.low, t.high, t.rows)
             rows.append(row)
         pointers.append(len(rows))
     steps = np.array(rows, np.int64).reshape(-1, STEP_COLUMNS)

@@ -6,7 +6,8 @@ The kernels are text; what calls them is data, rows of a table that the driver r
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from collections.abc import Sequence
+from dataclasses import dataclass, field, replace
 
 from vertexrt.ir.passes.fuse import Group, TaskProgram
 from vertexrt.ir.program import Domain
@@ -17,10 +18,17 @@ from vertexrt.kernels.layout import Binding, by_rows, gradients_of
 APART = frozenset(("sum_rows", "embed_grad"))  # sums over rows are steps of their own
 CHUNKS = 32  # partial sums over rows, at most
 ROWS_A_CHUNK = 64
+FLOATS = 4  # of 16 bytes
 COLUMNS_A_BLOCK = 4 * WARP  # of a sum over rows
 
+# Products of few rows are made by a kernel of ours, all that are independent in one launch: with
+# 8 rows a block, with 32, and above the second bound by cuBLAS.
+FEW_ROWS, MANY_ROWS = 16, 1024
+TILE = 32  # outputs of a block, see product.cuh
+PRODUCT_THREADS = 256
+
 # What the grid of a kernel covers.
-ROWS, EDGES, FIXED, SEGMENTS = range(4)
+ROWS, EDGES, FIXED, SEGMENTS, TILES = range(5)
 # When it is launched.
 ALWAYS, LISTED, CHUNKED = range(3)
 # Products: y = x w^T, y = x w, g += d^T x.
@@ -33,6 +41,23 @@ NOTHING = Temporary(0, 0, 0)
 
 
 @dataclass(frozen=True, slots=True)
+class Tiles:
+    """How many rows the products of a launch have, and for how many a step is there.
+
+    Attributes:
+        per_row, per_edge: the most rows of a product are n * per_row or m * per_edge.
+        low, high: the step runs if these are more than `low` and at most `high`.
+        rows: of a block.
+    """
+
+    per_row: int
+    per_edge: int
+    low: int
+    high: int
+    rows: int = 1
+
+
+@dataclass(frozen=True, slots=True)
 class Kernel:
     """A launch of a kernel of this program.
 
@@ -42,6 +67,7 @@ class Kernel:
         over: what its grid covers; each: how much of it a block does; a fixed number of blocks
             where it covers nothing of the launch.
         edges: of a sum over rows: whether the rows are edges.
+        tiles: of products.
     """
 
     body: str
@@ -51,6 +77,7 @@ class Kernel:
     threads: int
     when: int = ALWAYS
     edges: bool = False
+    tiles: Tiles | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -76,6 +103,7 @@ class Gemm:
     times: int  # rows of the product for each row of the launch
     x: Operand
     y: Operand
+    tiles: Tiles | None = None
 
 
 @dataclass(slots=True)
@@ -121,15 +149,24 @@ class Emitter:
         for i in sorted(self.task.local):
             node = self.nodes[i]
             self.place[i] = self._temporary(node.type.size, node.type.domain == Domain.EDGE)
+        matmuls: list[int] = []
         for step in self.task.steps:
+            op = "" if isinstance(step, Group) else self.nodes[step.node].op
+            if op == "matmul":
+                assert not isinstance(step, Group)
+                matmuls.append(step.node)
+                continue
+            self._products(matmuls)
+            matmuls = []
             if isinstance(step, Group):
                 self._group(step)
-            elif self.nodes[step.node].op == "sum_rows":
+            elif op == "sum_rows":
                 self._sum_rows(step.node)
-            elif self.nodes[step.node].op == "embed_grad":
+            elif op == "embed_grad":
                 self._embed_grad(step.node)
             else:
-                self._product(step.node)
+                self._outer(step.node)
+        self._products(matmuls)
         rows, edges, once = self.used
         self.launches.scratch = (rows, edges, once)
         return self.launches
@@ -249,35 +286,54 @@ class Emitter:
 
     # Products.
 
-    def _product(self, k: int) -> None:
-        node = self.nodes[k]
-        if k in self.task.homes:
-            self.place[k] = self._tensor(k, self.task.homes[k])
-        m, n = self.nodes[node.inputs[0]].type.shape if node.op == "matmul" else node.type.shape
-        if node.op == "outer":
-            d, x = node.inputs
-            kind = self.nodes[d].type
-            edges = kind.domain == Domain.EDGE
-            times = kind.shape[0] if len(kind.shape) == 2 else 1
-            at_d, at_x = self._operand(d), self._operand(x)
-            for name in gradients_of(self.task, k):
-                self.launches.steps.append(
-                    Gemm(OUTER, self._gradient(name), m, n, edges, times, at_x, at_d)
+    def _outer(self, k: int) -> None:
+        d, x = self.nodes[k].inputs
+        m, n = self.nodes[k].type.shape
+        kind = self.nodes[d].type
+        edges = kind.domain == Domain.EDGE
+        times = kind.shape[0] if len(kind.shape) == 2 else 1
+        at_d, at_x = self._operand(d), self._operand(x)
+        for name in gradients_of(self.task, k):
+            self.launches.steps.append(
+                Gemm(OUTER, self._gradient(name), m, n, edges, times, at_x, at_d)
+            )
+
+    def _products(self, positions: Sequence[int]) -> None:
+        """Make products that do not need each other: few rows in one kernel, many by cuBLAS."""
+        gemms: list[Gemm] = []
+        spread: list[tuple[Location, Location]] = []
+        for k in positions:
+            node = self.nodes[k]
+            if k in self.task.homes:
+                self.place[k] = self._tensor(k, self.task.homes[k])
+            weight, x = node.inputs
+            m, n = self.nodes[weight].type.shape
+            at_x, place, packed = self._operand(x), self.place[k], None
+            if place.row == "row" and self.listed:
+                packed = self._temporary(place.size, False)
+                spread.append((packed, place))
+            gemms.append(
+                Gemm(
+                    TRANSPOSED if node["transpose"] else PLAIN,
+                    f"param_{self.binding.params[self.nodes[weight]['name']]}",
+                    m,
+                    n,
+                    node.type.domain == Domain.EDGE,
+                    node.type.shape[0] if len(node.type.shape) == 2 else 1,
+                    at_x,
+                    self._at(place, packed),
                 )
-            return
-        weight, x = node.inputs
-        edges = node.type.domain == Domain.EDGE
-        times = node.type.shape[0] if len(node.type.shape) == 2 else 1
-        form = TRANSPOSED if node["transpose"] else PLAIN
-        name = f"param_{self.binding.params[self.nodes[weight]['name']]}"
-        at_x = self._operand(x)
-        place = self.place[k]
-        packed = None
-        if place.row == "row" and self.listed:
-            packed = self._temporary(place.size, False)
-        at_y = self._at(place, packed)
-        self.launches.steps.append(Gemm(form, name, m, n, edges, times, at_x, at_y))
-        if packed is not None:
+            )
+        per_row = max((g.times for g in gemms if not g.edges), default=0)
+        per_edge = max((g.times for g in gemms if g.edges), default=0)
+        above = None
+        if gemms and self.vector == FLOATS and all(_tiled(g) for g in gemms):
+            for low, high, rows in ((0, FEW_ROWS, 8), (FEW_ROWS, MANY_ROWS, 32)):
+                tiles = Tiles(per_row, per_edge, low, high, rows)
+                self.launches.steps.append(product_kernel(gemms, tiles))
+            above = Tiles(per_row, per_edge, MANY_ROWS, 1 << 40)
+        self.launches.steps += [replace(g, tiles=above) for g in gemms]
+        for packed, place in spread:
             self._move(packed, place)
 
     def _operand(self, k: int) -> Operand:
@@ -316,6 +372,48 @@ class Emitter:
         self.launches.steps.append(
             Kernel(body, tuple(t.words), ROWS, t.rows, t.threads * t.rows, LISTED)
         )
+
+
+def _tiled(g: Gemm) -> bool:
+    """Tell whether the rows of a product can be copied 16 bytes at a time."""
+    return g.m % FLOATS == 0 and g.k % FLOATS == 0 and g.x.start % FLOATS == 0
+
+
+def product_kernel(gemms: Sequence[Gemm], tiles: Tiles) -> Kernel:
+    """Write independent products as one kernel: each has its range of blocks across the grid."""
+    t = Rows(1, FLOATS)
+    columns = 0
+    for g in gemms:
+        wide, deep = (g.k, g.m) if g.form == TRANSPOSED else (g.m, g.k)
+        mine = -(-wide // TILE)
+        count = f"(int)a.{'m' if g.edges else 'n'} * {g.times}"
+        kind = f"{tiles.rows}, {str(g.form == TRANSPOSED).lower()}, {wide}, {deep}"
+        weight, x, y = t.word(g.weight, "const real*"), _first(t, g.x), _first(t, g.y)
+        t.line(f"if (blockIdx.x < {columns + mine}) {{")
+        column = f"(int)blockIdx.x - {columns}" if columns else "blockIdx.x"
+        t.line(f"  product_tile<{kind}>(blockIdx.y, {column}, {count}, {x}, {weight}, {y});")
+        t.line("  return;")
+        t.line("}")
+        columns += mine
+    body = t.plain_kernel(PRODUCT_THREADS)
+    words = tuple(t.words)
+    return Kernel(body, words, TILES, columns, PRODUCT_THREADS, tiles=tiles)
+
+
+def _first(t: Rows, operand: Operand) -> str:
+    """Return the pointer to the first row of an operand."""
+    at = operand.temporary
+    start = f" + {operand.start}" if operand.start else ""
+    if operand.by == TEMPORARY:
+        return t.origin(Location("", 0, "local", temporary=at)) + start
+    word = t.word(operand.word, "real*")
+    if operand.by == BY_EDGE:
+        return f"{word} + a.elo * {operand.step}{start}"
+    rows = f"{word} + a.lo * {operand.step}{start}"
+    if operand.by == BY_ROW:
+        return rows
+    packed = t.origin(Location("", 0, "local", temporary=at))
+    return f"(a.lo >= 0 ? {rows} : {packed})"
 
 
 def emit(task: TaskProgram, binding: Binding, vector: int) -> Launches:

@@ -1,0 +1,201 @@
+"""The `cuda` backend against `reference`: on a GPU where there is one, and on the CPU.
+
+On the CPU the same kernels are compiled by a C++ compiler and launched by the same driver (see
+`tests/shim_device.py`).
+"""
+
+from __future__ import annotations
+
+import functools
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+import vertexrt as vrt
+from tests.devices import require
+from tests.functions import CLASSES, FUNCTIONS, WORDS
+from tests.runs import PLAIN, TOLERANCE, Way, assert_close, assert_same, evaluate, train
+from tests.strategies import full_batches, pulls_for
+from vertexrt.api.network import Network
+from vertexrt.errors import NumericError
+from vertexrt.graph import GraphBatch, InputGraph
+from vertexrt.kernels.cuda.shim.build import available
+from vertexrt.models import TreeLSTM
+
+shim = pytest.mark.skipif(not available(), reason="no C++ compiler to run CUDA kernels on the CPU")
+ON_SHIM = ("tree-lstm", "attention", "oddments", "marks", "dropout")
+DEVICES = [
+    pytest.param("cuda", marks=pytest.mark.gpu),
+    pytest.param("shim", marks=shim),
+]
+
+
+@pytest.fixture(params=DEVICES)
+def device(request: pytest.FixtureRequest) -> str:
+    """Name a device that runs CUDA kernels."""
+    require(request.param)
+    return str(request.param)
+
+
+@functools.cache
+def net(name: str, device: str, dtype: str = "float64") -> Network:
+    """Compile once for all batches."""
+    way = PLAIN if device == "reference" else Way(device=device, dtype=dtype)
+    return way.compile(FUNCTIONS[name][0]())
+
+
+def assert_agrees(name: str, device: str, dtype: str, batch: GraphBatch) -> None:
+    """Compare outputs and gradients with the reference."""
+    here, there = net(name, device, dtype), net(name, "reference")
+    assert_same(evaluate(here, batch), evaluate(there, batch), TOLERANCE[dtype])
+    assert_same(train(here, batch), train(there, batch), TOLERANCE[dtype])
+
+
+@shim
+@pytest.mark.parametrize("name", ON_SHIM)
+@settings(max_examples=4)
+@given(data=st.data())
+def test_the_shim_agrees_with_the_reference(name: str, data: st.DataObject) -> None:
+    batch = data.draw(full_batches(FUNCTIONS[name][1], max_vertices=7, max_graphs=2))
+    assert_agrees(name, "shim", "float64", batch)
+
+
+@shim
+@settings(max_examples=4)
+@given(data=st.data())
+def test_products_of_few_rows_agree_in_float32(data: st.DataObject) -> None:
+    """In float32 a kernel of ours makes the products; sizes that are no multiple of a tile."""
+    batch = data.draw(full_batches(2, max_vertices=24, max_graphs=2))
+    nets = [Way(device=d, dtype="float32").compile(wide_tree_lstm()) for d in ("shim", "reference")]
+    assert_same(*(train(each, batch) for each in nets), TOLERANCE["float32"])
+
+
+@pytest.mark.gpu
+@pytest.mark.parametrize("dtype", ["float64", "float32"])
+@pytest.mark.parametrize("name", FUNCTIONS)
+@settings(max_examples=10)
+@given(data=st.data())
+def test_the_gpu_agrees_with_the_reference(name: str, dtype: str, data: st.DataObject) -> None:
+    require("cuda")
+    batch = data.draw(full_batches(FUNCTIONS[name][1], max_vertices=9, max_graphs=3))
+    assert_agrees(name, "cuda", dtype, batch)
+
+
+def tree_lstm() -> TreeLSTM:
+    """Return a small Tree-LSTM with a stack of gates and a table."""
+    return TreeLSTM(vocab=30, embed=12, hidden=16, classes=5)
+
+
+@functools.cache
+def wide_tree_lstm() -> TreeLSTM:
+    """Return one whose vectors are longer than a tile of a product."""
+    return TreeLSTM(vocab=WORDS, embed=36, hidden=44, classes=CLASSES)
+
+
+def trees(count: int, seed: int = 0) -> GraphBatch:
+    """Draw binary trees with a word at each leaf and a label at each vertex."""
+    rng = np.random.default_rng(seed)
+    graphs = []
+    for _ in range(count):
+        lists: list[list[int]] = [[] for _ in range(int(rng.integers(1, 9)))]
+        open_ = list(range(len(lists)))
+        while len(open_) > 1:
+            k = int(rng.integers(len(open_) - 1))
+            lists.append([open_[k], open_[k + 1]])
+            open_[k : k + 2] = [len(lists) - 1]
+        words = np.array([-1 if x else rng.integers(30) for x in lists])
+        labels = rng.integers(5, size=len(lists))
+        graphs.append(InputGraph.from_children(lists, {"word": words, "label": labels}))
+    return GraphBatch.from_graphs(graphs)
+
+
+OPTIMIZERS = {
+    "sgd": lambda: vrt.SGD(0.1, weight_decay=0.01),
+    "momentum": lambda: vrt.SGD(0.1, momentum=0.9),
+    "adagrad": lambda: vrt.Adagrad(0.05),
+    "adam": lambda: vrt.Adam(0.01),
+    "adamw": lambda: vrt.AdamW(0.01, weight_decay=0.1),
+    "clipped": lambda: vrt.SGD(0.5, clip_norm=0.05),
+}
+
+
+@pytest.mark.parametrize("name", OPTIMIZERS)
+def test_steps_agree_with_the_reference(device: str, name: str) -> None:
+    nets = [Way(device=d).compile(tree_lstm()) for d in (device, "reference")]
+    optimizers: list[Any] = [OPTIMIZERS[name]() for _ in nets]
+    for k in range(4):
+        batch = trees(3, seed=k)
+        for each, optimizer in zip(nets, optimizers, strict=True):
+            each.step(batch, optimizer)
+    losses = [each.sync() for each in nets]
+    assert losses[0] == pytest.approx(losses[1], rel=1e-10)
+    for key, value in nets[1].parameters.items():
+        assert_close(nets[0].parameters[key], value, 1e-10, key)
+    states = [optimizer.state for optimizer in optimizers]
+    assert states[0].keys() == states[1].keys()
+    for key, value in states[1].items():
+        assert_close(np.asarray(states[0][key]), np.asarray(value), 1e-10, key)
+
+
+def test_the_loss_is_that_of_the_step_before_until_sync(device: str) -> None:
+    here, there = (Way(device=d).compile(tree_lstm()) for d in (device, "reference"))
+    optimizers = [vrt.SGD(0.1) for _ in range(2)]
+    got, want = [], []
+    for k in range(4):
+        got.append(here.step(trees(2, k), optimizers[0]))
+        want.append(there.step(trees(2, k), optimizers[1]))
+    assert got[0] == pytest.approx(want[0], rel=1e-10)
+    assert got[1:] == pytest.approx([want[0], *want[1:3]], rel=1e-10)
+    assert here.sync() == pytest.approx(want[3], rel=1e-10)
+    assert here.step(trees(2), optimizers[0], outputs=["logits"]) == pytest.approx(
+        there.step(trees(2), optimizers[1]), rel=1e-10
+    )
+
+
+def test_parameters_written_on_the_host_are_read_by_the_next_step(device: str) -> None:
+    here, there = (Way(device=d).compile(tree_lstm()) for d in (device, "reference"))
+    optimizers = [vrt.Adam(0.01) for _ in range(2)]
+    for each, optimizer in zip((here, there), optimizers, strict=True):
+        each.step(trees(2, 1), optimizer)
+        each.parameters["v"][...] *= 2.0
+        each.step(trees(2, 2), optimizer)
+    for key, value in there.parameters.items():
+        assert_close(here.parameters[key], value, 1e-10, key)
+
+
+def test_a_loss_that_is_not_finite_changes_nothing(device: str) -> None:
+    each, optimizer = Way(device=device).compile(tree_lstm()), vrt.Adam(0.01)
+    each.step(trees(2, 1), optimizer)
+    good = each.parameters["embedding"].copy()
+    each.parameters["embedding"][:] = np.nan
+    each.step(trees(2, 2), optimizer)
+    with pytest.raises(NumericError, match="embedding"):
+        each.step(trees(2, 3), optimizer)
+    assert optimizer.steps == 1
+    assert np.isnan(each.parameters["embedding"]).all()
+    each.parameters["embedding"][:] = good
+    before = each.parameters["v"].copy()
+    each.step(trees(2, 4), optimizer)
+    assert np.isfinite(each.sync())
+    assert not np.array_equal(each.parameters["v"], before)
+
+
+def test_runs_repeat_bit_for_bit(device: str) -> None:
+    found = []
+    for _ in range(2):
+        each, optimizer = Way(device=device, dtype="float32").compile(tree_lstm()), vrt.Adam(0.01)
+        for k in range(3):
+            each.step(trees(6, k), optimizer)
+        found.append(each.parameters)
+    for key, value in found[0].items():
+        assert np.array_equal(found[1][key], value), key
+
+
+def test_a_batch_with_absent_pulls_and_empty_slots(device: str) -> None:
+    lists = [[], [], [0, -1], [-1, 2], [1, 3], []]
+    batch = GraphBatch.from_graphs([InputGraph.from_children(lists, pulls_for(6, 8))])
+    for name in ("tree-lstm", "both"):
+        assert_agrees(name, device, "float64", batch)

@@ -1,0 +1,102 @@
+"""The CPU in place of a GPU: the same kernels and the same driver, over NumPy's memory."""
+
+from __future__ import annotations
+
+import ctypes
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+
+from vertexrt.errors import DeviceError, message
+from vertexrt.kernels.cuda.device import Array, Calls, Memory
+from vertexrt.kernels.cuda.shim.build import build
+
+NOTHING = """
+#include "row.cuh"
+VRT_KERNEL(nothing, Args<1>, 32) {}
+"""
+
+
+class ShimDevice:
+    """A device without a GPU.
+
+    Args:
+        seed: of the order in which threads run; 0 takes them in turn.
+    """
+
+    name = "the CPU, in place of a GPU"
+
+    def __init__(self, seed: int = 0) -> None:
+        first = build(NOTHING)
+        self._seed = seed
+        self.calls = Calls(first.launch, first.gemm32, first.gemm64, 0, 0)
+        self._modules: list[Any] = [first]
+        self._known: set[tuple[str, str]] = set()
+        self._functions: dict[str, dict[str, int]] = {}
+
+    def load(self, sources: Sequence[str], real: np.dtype[Any]) -> dict[str, int]:
+        """Compile what is new as one module with the C++ compiler."""
+        fresh = [s for s in dict.fromkeys(sources) if (real.name, s) not in self._known]
+        if fresh:
+            head = "" if real == np.float32 else "#define VRT_REAL double\n"
+            module = build(head + "\n".join(fresh))
+            module.seed(self._seed)
+            self._modules.append(module)
+            self._known |= {(real.name, s) for s in fresh}
+            self._functions.setdefault(real.name, {}).update(module.functions)
+        return self._functions[real.name]
+
+    def allocate(self, size: int) -> Memory:
+        """Allocate memory that holds no number, so that what was not written shows."""
+        owner = np.full(size // 8 + 4, np.nan)
+        address = owner.ctypes.data
+        skip = -address % 16
+        return Memory(address + skip, size, owner)
+
+    def free_bytes(self) -> int:
+        """Say that there is plenty."""
+        return 1 << 40
+
+    def pinned(self, size: int) -> Array:
+        """Allocate bytes."""
+        return np.zeros(size, np.uint8)
+
+    def upload(self, to: int, source: Array) -> None:
+        """Copy at once."""
+        memory(to, source.nbytes)[:] = source
+
+    def download(self, to: Array, source: int) -> None:
+        """Copy at once."""
+        to[:] = memory(source, to.nbytes)
+
+    def clear(self, to: int, size: int) -> None:
+        """Set at once."""
+        memory(to, size)[:] = 0
+
+    def record(self) -> Any:
+        """Everything has been done."""
+        return None
+
+    def wait(self, event: Any) -> None:
+        """Everything has been done."""
+
+    def check(self, code: int, launch: int, step: int) -> None:
+        """Name an error of the shim."""
+        if code:
+            raise DeviceError(
+                message(
+                    "cuda",
+                    f"error {code} at launch {launch}, step {step}",
+                    "a kernel that ends",
+                    "see what the shim printed",
+                )
+            )
+
+
+def memory(address: int, size: int) -> Array:
+    """Return bytes at an address."""
+    if size == 0:
+        return np.zeros(0, np.uint8)
+    pointer = ctypes.cast(address, ctypes.POINTER(ctypes.c_uint8))
+    return np.ctypeslib.as_array(pointer, (size,))
