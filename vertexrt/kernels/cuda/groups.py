@@ -13,6 +13,7 @@ from vertexrt.kernels.cuda.values import J, Values
 from vertexrt.kernels.layout import Binding, by_rows, edge_key, per_edge, stored_size
 
 SUMS_OVER_EDGES = ("gather_parents", "segment_sum", "segment_max")
+UNROLLED = '_Pragma("unroll 8")'  # a word that many read has many parents: loads must overlap
 REDUCTIONS = ("reduce_sum", "reduce_max", "logsumexp")
 
 
@@ -346,19 +347,21 @@ class GroupWriter(Values):
     # Sums over edges.
 
     def _sum_over_edges(self, k: int, node: Node, register: str) -> None:
-        t = self.t
-        largest = node.op == "segment_max"
+        t, old = self.t, f"{register}.v[c]"
         t.line(f"Vec<W> {register};")
-        t.line(f"VRT_LANES {register}.v[c] = 0;")
+        t.line(f"VRT_LANES {old} = 0;")
         first = t.fresh("first")
-        t.line(f"bool {first} = true;")
+        if node.op == "segment_max":
+            t.line(f"bool {first} = true;")
         for loop, source in self._edge_sources(node, J):
+            t.line(UNROLLED)
             with loop:
                 new = source()
-                old = f"{register}.v[c]"
-                more = f"vrt_max({old}, {new})" if largest else f"{old} + {new}"
-                t.line(f"VRT_LANES {old} = {first} ? {new} : {more};")
-                t.line(f"{first} = false;")
+                if node.op == "segment_max":
+                    t.line(f"VRT_LANES {old} = {first} ? {new} : vrt_max({old}, {new});")
+                    t.line(f"{first} = false;")
+                else:
+                    t.line(f"VRT_LANES {old} += {new};")
 
     def _edge_sources(self, node: Node, j: str | None):  # type: ignore[no-untyped-def]
         t, size = self.t, max(node.type.size, 1)

@@ -1,8 +1,9 @@
 // Products of a weight with few rows, where cuBLAS takes a kernel made for many, or two kernels.
 //
-// A block makes a tile of ROWS x 32 outputs; the sum goes over chunks of 32 that arrive through four
-// buffers of shared memory, so that loads overlap. Each output is one sum in ascending order: the
-// result does not depend on how many rows there are.
+// A block makes a tile of ROWS x 32 outputs. Operands arrive in chunks of 32 through four buffers of
+// shared memory, so that loads overlap. What limits such a kernel is the way from shared memory to
+// registers, so a thread makes 4 x 4 outputs (2 x 4 with 8 rows); the warps that are left over share
+// the depth, and their sums are added in order.
 #pragma once
 #include "row.cuh"
 
@@ -72,14 +73,13 @@ __device__ __forceinline__ void product_tile(int row_tile, int column_tile, int 
         end_of_stage();
     };
 
-    // A warp makes 4 rows x 8 columns at once (x 2 x 2 with 32 rows), so that each read of shared
-    // memory has at most 8 different addresses.
-    constexpr int R = ROWS == 32 ? 2 : 1, C = ROWS == 32 ? 2 : 1;
-    const int warp = threadIdx.x / 32, lane = threadIdx.x % 32;
-    const int across = TILE / (8 * C);
-    const int r = warp / across * 4 + lane / 8;
-    const int c = (warp % across * 8 + lane % 8) * (TRANSPOSED ? C : 1);
-    constexpr int NEXT_R = ROWS / R, NEXT_C = TRANSPOSED ? 1 : TILE / C;
+    constexpr int R = ROWS == 32 ? 4 : 2, C = 4;        // outputs of a thread
+    constexpr int WARPS = ROWS / (4 * R);                // that make the tile
+    constexpr int GROUPS = PRODUCT_THREADS / 32 / WARPS;  // that share the depth
+    const int warp = threadIdx.x / 32, lane = threadIdx.x % 32, group = warp / WARPS;
+    const int r = warp % WARPS * 4 * R + lane / 8;   // and every fourth row behind
+    const int c = TRANSPOSED ? lane % 8 * C : lane % 8;  // and the next, or every eighth behind
+    constexpr int NEXT = TRANSPOSED ? 1 : 8;
     float sum[R][C];
 #pragma unroll
     for (int a = 0; a < R; ++a)
@@ -93,28 +93,21 @@ __device__ __forceinline__ void product_tile(int row_tile, int column_tile, int 
         fetch(chunk + STAGES - 1);  // into the buffer that was read before the barrier
         const int stage = chunk % STAGES;
 #pragma unroll
-        for (int k = 0; k < CHUNK; k += 4) {
+        for (int step = 0; step < CHUNK / 4; step += GROUPS) {
+            const int k = (step + group) * 4;
             float xk[R][4], wk[C][4];
 #pragma unroll
             for (int a = 0; a < R; ++a) {
-                const Vec<4> v = load<4>(&xs[stage][r + a * NEXT_R][k]);
+                const Vec<4> v = load<4>(&xs[stage][r + 4 * a][k]);
 #pragma unroll
                 for (int q = 0; q < 4; ++q) xk[a][q] = v.v[q];
             }
-            if (TRANSPOSED) {
 #pragma unroll
-                for (int q = 0; q < 4; ++q) {
-                    const Vec<C> v = load<C>(&ws[stage][k + q][c]);
+            for (int b = 0; b < 4; ++b) {
+                const Vec<4> v =
+                    load<4>(TRANSPOSED ? &ws[stage][k + b][c] : &ws[stage][c + b * NEXT][k]);
 #pragma unroll
-                    for (int b = 0; b < C; ++b) wk[b][q] = v.v[b];
-                }
-            } else {
-#pragma unroll
-                for (int b = 0; b < C; ++b) {
-                    const Vec<4> v = load<4>(&ws[stage][c + b * NEXT_C][k]);
-#pragma unroll
-                    for (int q = 0; q < 4; ++q) wk[b][q] = v.v[q];
-                }
+                for (int q = 0; q < 4; ++q) (TRANSPOSED ? wk[q][b] : wk[b][q]) = v.v[q];
             }
 #pragma unroll
             for (int q = 0; q < 4; ++q)
@@ -124,14 +117,23 @@ __device__ __forceinline__ void product_tile(int row_tile, int column_tile, int 
                     for (int b = 0; b < C; ++b) sum[a][b] += xk[a][q] * wk[b][q];
         }
     }
+
+    float* const parts = &ws[0][0][0];  // [GROUPS][ROWS][TILE]
+    static_assert(GROUPS * ROWS * TILE <= STAGES * TILE * PITCH, "the sums fit where the weight was");
+    __syncthreads();
 #pragma unroll
-    for (int a = 0; a < R; ++a) {
-        const int row = row0 + r + a * NEXT_R;
+    for (int a = 0; a < R; ++a)
 #pragma unroll
         for (int b = 0; b < C; ++b) {
-            const int column = column0 + c + b * NEXT_C;
-            if (row < count && column < WIDE) y[(long long)row * WIDE + column] = sum[a][b];
+            parts[(group * ROWS + r + 4 * a) * TILE + c + b * NEXT] = sum[a][b];
         }
+    __syncthreads();
+    for (int at = threadIdx.x; at < ROWS * TILE; at += PRODUCT_THREADS) {
+        const int row = row0 + at / TILE, column = column0 + at % TILE;
+        float total = 0.0f;
+#pragma unroll
+        for (int g = 0; g < GROUPS; ++g) total += parts[g * ROWS * TILE + at];
+        if (row < count && column < WIDE) y[(long long)row * WIDE + column] = total;
     }
 }
 

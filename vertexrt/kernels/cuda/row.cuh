@@ -164,6 +164,7 @@ __device__ __forceinline__ void sum_segment(int size, const int* member, int beg
     for (int j = threadIdx.x * W; j < size; j += blockDim.x * W) {
         Vec<W> total;
         VRT_LANES total.v[c] = 0;
+#pragma unroll 8
         for (int p = begin; p < end; ++p) {
             const Vec<W> x = load<W>(row(member[p]) + j);
             VRT_LANES total.v[c] += x.v[c];
