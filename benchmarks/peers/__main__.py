@@ -122,7 +122,8 @@ def run_suite(suite: "Suite", options: argparse.Namespace, record: dict[str, Any
         batch = suite.pool.take(ids)
         for contender in group.values():
             contender.set_parameters(parameters)  # timing has trained them unequally
-        value = check(group, batch, bound, f"{suite.name}, batch {draw.batch_size}")
+        where = f"{suite.name}, batch {draw.batch_size}"
+        value = check(group, batch, bound, where, suite.kinked)
         entry = {"suite": suite.name, "batch_size": draw.batch_size, "against": against}
         record["checks"].append(entry | {"largest_difference": value, "bound": bound})
         say(f"{suite.name}: batch {draw.batch_size} agrees with {against} within {value:.1e}")

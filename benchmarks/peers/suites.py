@@ -26,6 +26,7 @@ class Suite:
         pool: the graphs.
         output: the push that inference returns for every vertex.
         description: what it computes, and on what.
+        kinked: F is not smooth.
     """
 
     name: str
@@ -33,6 +34,7 @@ class Suite:
     pool: vrt.GraphBatch
     output: str
     description: str
+    kinked: bool = False
 
 
 class LSTM(vrt.VertexFunction):
@@ -114,7 +116,7 @@ def _tree_fc(leaves: int, hidden: int) -> Suite:
         f"Tree-FC, hidden {hidden}; complete binary trees of {leaves} leaves, {TREE_FC_WORDS} "
         "words drawn at random; training reads out the roots, inference every vertex"
     )
-    return Suite("tree-fc", models.TreeFC(TREE_FC_WORDS, hidden), pool, "output", text)
+    return Suite("tree-fc", models.TreeFC(TREE_FC_WORDS, hidden), pool, "output", text, kinked=True)
 
 
 def _lstm(name: str, text: Dataset, source: str, hidden: int, length: int | None) -> Suite:
