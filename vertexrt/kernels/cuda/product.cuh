@@ -92,7 +92,7 @@ __device__ __forceinline__ void product_tile(int row_tile, int column_tile, int 
         __syncthreads();
         fetch(chunk + STAGES - 1);  // into the buffer that was read before the barrier
         const int stage = chunk % STAGES;
-#pragma unroll
+#pragma unroll 1
         for (int step = 0; step < CHUNK / 4; step += GROUPS) {
             const int k = (step + group) * 4;
             float xk[R][4], wk[C][4];
