@@ -10,8 +10,8 @@ from vertexrt import GraphBatch
 from vertexrt.errors import message
 
 BOUNDS = {"float32": 1e-4, "float64": 1e-9}  # of the largest element; sums over 1e5 terms
-# Where F has a kink, rounding decides now and then on which side of it an element lies, and with it a
-# whole path of the gradient: bound of the 2-norm of the difference, relative to the gradient's.
+# Where F has a kink, rounding decides now and then on which side of it an element lies, and with
+# it a whole path of the gradient: bound of the difference's 2-norm, relative to the gradient's.
 KINKED_BOUND = 1e-2
 LR = 1024.0  # large, so that little of a gradient is lost to rounding; exact in binary
 

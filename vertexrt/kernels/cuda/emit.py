@@ -382,6 +382,7 @@ def _tiled(g: Gemm) -> bool:
 def product_kernel(gemms: Sequence[Gemm], tiles: Tiles) -> Kernel:
     """Write independent products as one kernel: each has its range of blocks across the grid."""
     t = Rows(1, FLOATS)
+    t.line(f"__shared__ TileMemory<{tiles.rows}> memory;")
     columns = 0
     for g in gemms:
         wide, deep = (g.k, g.m) if g.form == TRANSPOSED else (g.m, g.k)
@@ -391,7 +392,8 @@ def product_kernel(gemms: Sequence[Gemm], tiles: Tiles) -> Kernel:
         weight, x, y = t.word(g.weight, "const real*"), _first(t, g.x), _first(t, g.y)
         t.line(f"if (blockIdx.x < {columns + mine}) {{")
         column = f"(int)blockIdx.x - {columns}" if columns else "blockIdx.x"
-        t.line(f"  product_tile<{kind}>(blockIdx.y, {column}, {count}, {x}, {weight}, {y});")
+        where = f"memory, blockIdx.y, {column}, {count}"
+        t.line(f"  product_tile<{kind}>({where}, {x}, {weight}, {y});")
         t.line("  return;")
         t.line("}")
         columns += mine

@@ -38,16 +38,22 @@ __device__ __forceinline__ void wait_for_stages() {
 #endif
 }
 
+// The buffers of a block that makes ROWS x 32 outputs.
+template <int ROWS>
+struct alignas(16) TileMemory {
+    float x[STAGES][ROWS][PITCH];
+    float w[STAGES][TILE][PITCH];
+};
+
 // y[count, WIDE] = x[count, DEEP] times a weight: w[WIDE, DEEP]^T, or w[DEEP, WIDE] if TRANSPOSED.
 // The block makes rows from ROWS * row_tile and outputs from 32 * column_tile on.
 template <int ROWS, bool TRANSPOSED, int WIDE, int DEEP>
-__device__ __forceinline__ void product_tile(int row_tile, int column_tile, int count,
-                                             const float* x, const float* w, float* y) {
+__device__ __forceinline__ void product_tile(TileMemory<ROWS>& memory, int row_tile,
+                                             int column_tile, int count, const float* x,
+                                             const float* w, float* y) {
     static_assert(ROWS == 8 || ROWS == 32, "threads are laid out for these");
     static_assert(WIDE % 4 == 0 && DEEP % 4 == 0, "copies are of 16 bytes");
     constexpr int CHUNKS = (DEEP + CHUNK - 1) / CHUNK;
-    alignas(16) __shared__ float xs[STAGES][ROWS][PITCH];
-    alignas(16) __shared__ float ws[STAGES][TILE][PITCH];
     const int row0 = row_tile * ROWS, column0 = column_tile * TILE;
     if (row0 >= count) return;
     const int piece = threadIdx.x % 8 * 4, line = threadIdx.x / 8;  // of what a thread copies
@@ -58,16 +64,16 @@ __device__ __forceinline__ void product_tile(int row_tile, int column_tile, int 
             if (line < ROWS) {
                 const bool there = row0 + line < count && k + piece < DEEP;
                 const float* const from = there ? x + (long long)(row0 + line) * DEEP + k + piece : x;
-                copy_async(&xs[stage][line][piece], from, there);
+                copy_async(&memory.x[stage][line][piece], from, there);
             }
             if (TRANSPOSED) {
                 const bool there = k + line < DEEP && column0 + piece < WIDE;
                 const float* const from = there ? w + (long long)(k + line) * WIDE + column0 + piece : w;
-                copy_async(&ws[stage][line][piece], from, there);
+                copy_async(&memory.w[stage][line][piece], from, there);
             } else {
                 const bool there = column0 + line < WIDE && k + piece < DEEP;
                 const float* const from = there ? w + (long long)(column0 + line) * DEEP + k + piece : w;
-                copy_async(&ws[stage][line][piece], from, there);
+                copy_async(&memory.w[stage][line][piece], from, there);
             }
         }
         end_of_stage();
@@ -98,14 +104,14 @@ __device__ __forceinline__ void product_tile(int row_tile, int column_tile, int 
             float xk[R][4], wk[C][4];
 #pragma unroll
             for (int a = 0; a < R; ++a) {
-                const Vec<4> v = load<4>(&xs[stage][r + 4 * a][k]);
+                const Vec<4> v = load<4>(&memory.x[stage][r + 4 * a][k]);
 #pragma unroll
                 for (int q = 0; q < 4; ++q) xk[a][q] = v.v[q];
             }
 #pragma unroll
             for (int b = 0; b < 4; ++b) {
                 const Vec<4> v =
-                    load<4>(TRANSPOSED ? &ws[stage][k + b][c] : &ws[stage][c + b * NEXT][k]);
+                    load<4>(TRANSPOSED ? &memory.w[stage][k + b][c] : &memory.w[stage][c + b * NEXT][k]);
 #pragma unroll
                 for (int q = 0; q < 4; ++q) (TRANSPOSED ? wk[q][b] : wk[b][q]) = v.v[q];
             }
@@ -118,7 +124,7 @@ __device__ __forceinline__ void product_tile(int row_tile, int column_tile, int 
         }
     }
 
-    float* const parts = &ws[0][0][0];  // [GROUPS][ROWS][TILE]
+    float* const parts = &memory.w[0][0][0];  // [GROUPS][ROWS][TILE]
     static_assert(GROUPS * ROWS * TILE <= STAGES * TILE * PITCH, "the sums fit where the weight was");
     __syncthreads();
 #pragma unroll
