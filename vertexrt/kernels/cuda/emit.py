@@ -21,11 +21,14 @@ ROWS_A_CHUNK = 64
 FLOATS = 4  # of 16 bytes
 COLUMNS_A_BLOCK = 4 * WARP  # of a sum over rows
 
-# Products of few rows are made by a kernel of ours, all that are independent in one launch: with
-# 8 rows a block, with 32, and above the second bound by cuBLAS.
-FEW_ROWS, MANY_ROWS = 16, 1024
+# Products of few rows are made by a kernel of ours, independent ones in one launch: up to so
+# many rows with 8 or 32 rows a block, and blocks sharing the depth; above the last bound by cuBLAS.
+FEW_ROWS, SHARED_ROWS, MANY_ROWS = 16, 128, 256
+BLOCKS = 128  # to aim at: about one for each multiprocessor
+CHUNK = 32  # of the depth, see product.cuh; a block takes at least two
 TILE = 32  # outputs of a block, see product.cuh
 PRODUCT_THREADS = 256
+ARRIVED = 1 << 16  # counters of blocks that share a tile, all that a launch may need
 
 # What the grid of a kernel covers.
 ROWS, EDGES, FIXED, SEGMENTS, TILES = range(5)
@@ -326,11 +329,18 @@ class Emitter:
             )
         per_row = max((g.times for g in gemms if not g.edges), default=0)
         per_edge = max((g.times for g in gemms if g.edges), default=0)
-        above = None
+        above, largest = None, 0
         if gemms and self.vector == FLOATS and all(_tiled(g) for g in gemms):
-            for low, high, rows in ((0, FEW_ROWS, 8), (FEW_ROWS, MANY_ROWS, 32)):
+            for low, high, rows in (
+                (0, FEW_ROWS, 8),
+                (FEW_ROWS, SHARED_ROWS, 32),
+                (SHARED_ROWS, MANY_ROWS, 32),
+            ):
                 tiles = Tiles(per_row, per_edge, low, high, rows)
-                self.launches.steps.append(product_kernel(gemms, tiles))
+                kernel, partial = product_kernel(gemms, tiles, Temporary(*self.used))
+                self.launches.steps.append(kernel)
+                largest = max(largest, partial)
+            self.used[2] += largest
             above = Tiles(per_row, per_edge, MANY_ROWS, 1 << 40)
         self.launches.steps += [replace(g, tiles=above) for g in gemms]
         for packed, place in spread:
@@ -379,27 +389,50 @@ def _tiled(g: Gemm) -> bool:
     return g.m % FLOATS == 0 and g.k % FLOATS == 0 and g.x.start % FLOATS == 0
 
 
-def product_kernel(gemms: Sequence[Gemm], tiles: Tiles) -> Kernel:
-    """Write independent products as one kernel: each has its range of blocks across the grid."""
+def splits_of(wide: int, deep: int, tiles: Tiles) -> int:
+    """Return how many blocks share the depth of a product, so that the device is busy."""
+    if tiles.high > SHARED_ROWS:
+        return 1
+    row_tiles = 1 if tiles.rows == 8 else 2
+    wanted = BLOCKS // (row_tiles * -(-wide // TILE))
+    return max(1, min(wanted, deep // (2 * CHUNK)))
+
+
+def product_kernel(gemms: Sequence[Gemm], tiles: Tiles, partial: Temporary) -> tuple[Kernel, int]:
+    """Write independent products as one kernel: each has its range of blocks across the grid.
+
+    Args:
+        partial: where blocks that share the depth leave their sums.
+    Returns: the kernel, and how many elements it needs there.
+    """
     t = Rows(1, FLOATS)
     t.line(f"__shared__ TileMemory<{tiles.rows}> memory;")
-    columns = 0
+    blocks, used, counted = 0, 0, 0
     for g in gemms:
         wide, deep = (g.k, g.m) if g.form == TRANSPOSED else (g.m, g.k)
-        mine = -(-wide // TILE)
+        splits = splits_of(wide, deep, tiles)
+        mine = -(-wide // TILE) * splits
         count = f"(int)a.{'m' if g.edges else 'n'} * {g.times}"
-        kind = f"{tiles.rows}, {str(g.form == TRANSPOSED).lower()}, {wide}, {deep}"
+        kind = f"{tiles.rows}, {str(g.form == TRANSPOSED).lower()}, {wide}, {deep}, {splits}"
         weight, x, y = t.word(g.weight, "const real*"), _first(t, g.x), _first(t, g.y)
-        t.line(f"if (blockIdx.x < {columns + mine}) {{")
-        column = f"(int)blockIdx.x - {columns}" if columns else "blockIdx.x"
-        where = f"memory, blockIdx.y, {column}, {count}"
-        t.line(f"  product_tile<{kind}>({where}, {x}, {weight}, {y});")
+        left = arrived = "nullptr"
+        if splits > 1:
+            left = t.origin(Location("", 0, "local", temporary=partial)) + f" + {used}"
+            arrived = t.word("arrived", "int*") + f" + {counted}"
+            row_tiles = -(-tiles.high // tiles.rows)
+            used += row_tiles * mine * tiles.rows * TILE
+            counted += row_tiles * (mine // splits)
+        block = f"(int)blockIdx.x - {blocks}" if blocks else "(int)blockIdx.x"
+        t.line(f"if (blockIdx.x < {blocks + mine}) {{")
+        t.line(f"  product_tile<{kind}>(memory, blockIdx.y, {block}, {count},")
+        t.line(f"    {x}, {weight}, {y}, {left}, {arrived});")
         t.line("  return;")
         t.line("}")
-        columns += mine
+        blocks += mine
+    assert counted <= ARRIVED, f"{counted} tiles of products in a launch"
     body = t.plain_kernel(PRODUCT_THREADS)
     words = tuple(t.words)
-    return Kernel(body, words, TILES, columns, PRODUCT_THREADS, tiles=tiles)
+    return Kernel(body, words, TILES, blocks, PRODUCT_THREADS, tiles=tiles), used
 
 
 def _first(t: Rows, operand: Operand) -> str:

@@ -21,6 +21,7 @@ Array = np.ndarray[Any, Any]
 FIXED_WORDS = (
     "temporary",
     "zero",
+    "arrived",
     "rows",
     "order",
     "edge_ptr",

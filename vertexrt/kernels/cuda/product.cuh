@@ -3,7 +3,8 @@
 // A block makes a tile of ROWS x 32 outputs. Operands arrive in chunks of 32 through four buffers of
 // shared memory, so that loads overlap. What limits such a kernel is the way from shared memory to
 // registers, so a thread makes 4 x 4 outputs (2 x 4 with 8 rows); the warps that are left over share
-// the depth, and their sums are added in order.
+// the depth, and their sums are added in order. Where that leaves most of the device idle, several
+// blocks share the depth too; the last one to come adds up what they left, also in order.
 #pragma once
 #include "row.cuh"
 
@@ -43,23 +44,29 @@ template <int ROWS>
 struct alignas(16) TileMemory {
     float x[STAGES][ROWS][PITCH];
     float w[STAGES][TILE][PITCH];
+    int last;
 };
 
 // y[count, WIDE] = x[count, DEEP] times a weight: w[WIDE, DEEP]^T, or w[DEEP, WIDE] if TRANSPOSED.
-// The block makes rows from ROWS * row_tile and outputs from 32 * column_tile on.
-template <int ROWS, bool TRANSPOSED, int WIDE, int DEEP>
-__device__ __forceinline__ void product_tile(TileMemory<ROWS>& memory, int row_tile,
-                                             int column_tile, int count, const float* x,
-                                             const float* w, float* y) {
+// The block makes rows from ROWS * row_tile on. `block` counts the tiles of 32 outputs, as often as
+// there are SPLITS of the depth. Those leave their sums in `partial`, and `arrived` counts them: an int
+// for each tile, zero before and after.
+template <int ROWS, bool TRANSPOSED, int WIDE, int DEEP, int SPLITS>
+__device__ __forceinline__ void product_tile(TileMemory<ROWS>& memory, int row_tile, int block,
+                                             int count, const float* x, const float* w, float* y,
+                                             float* partial, int* arrived) {
     static_assert(ROWS == 8 || ROWS == 32, "threads are laid out for these");
     static_assert(WIDE % 4 == 0 && DEEP % 4 == 0, "copies are of 16 bytes");
-    constexpr int CHUNKS = (DEEP + CHUNK - 1) / CHUNK;
+    constexpr int COLUMN_TILES = (WIDE + TILE - 1) / TILE, ALL = (DEEP + CHUNK - 1) / CHUNK;
+    static_assert(SPLITS <= ALL, "each split has a chunk");
+    const int column_tile = block % COLUMN_TILES, split = block / COLUMN_TILES;
+    const int first_chunk = ALL * split / SPLITS, last_chunk = ALL * (split + 1) / SPLITS;
     const int row0 = row_tile * ROWS, column0 = column_tile * TILE;
     if (row0 >= count) return;
     const int piece = threadIdx.x % 8 * 4, line = threadIdx.x / 8;  // of what a thread copies
 
     const auto fetch = [&](int chunk) {
-        if (chunk < CHUNKS) {
+        if (chunk < last_chunk) {
             const int k = chunk * CHUNK, stage = chunk % STAGES;
             if (line < ROWS) {
                 const bool there = row0 + line < count && k + piece < DEEP;
@@ -92,8 +99,8 @@ __device__ __forceinline__ void product_tile(TileMemory<ROWS>& memory, int row_t
 #pragma unroll
         for (int b = 0; b < C; ++b) sum[a][b] = 0.0f;
 
-    for (int chunk = 0; chunk < STAGES - 1; ++chunk) fetch(chunk);
-    for (int chunk = 0; chunk < CHUNKS; ++chunk) {
+    for (int chunk = 0; chunk < STAGES - 1; ++chunk) fetch(first_chunk + chunk);
+    for (int chunk = first_chunk; chunk < last_chunk; ++chunk) {
         wait_for_stages<STAGES - 2>();
         __syncthreads();
         fetch(chunk + STAGES - 1);  // into the buffer that was read before the barrier
@@ -134,12 +141,38 @@ __device__ __forceinline__ void product_tile(TileMemory<ROWS>& memory, int row_t
             parts[(group * ROWS + r + 4 * a) * TILE + c + b * NEXT] = sum[a][b];
         }
     __syncthreads();
-    for (int at = threadIdx.x; at < ROWS * TILE; at += PRODUCT_THREADS) {
+    const int tile = row_tile * COLUMN_TILES + column_tile;
+    float* const left = partial + (long long)tile * SPLITS * ROWS * TILE;
+    const auto finish = [&](int at, float total) {
         const int row = row0 + at / TILE, column = column0 + at % TILE;
+        if (row < count && column < WIDE) y[(long long)row * WIDE + column] = total;
+    };
+    for (int at = threadIdx.x; at < ROWS * TILE; at += PRODUCT_THREADS) {
         float total = 0.0f;
 #pragma unroll
         for (int g = 0; g < GROUPS; ++g) total += parts[g * ROWS * TILE + at];
-        if (row < count && column < WIDE) y[(long long)row * WIDE + column] = total;
+        if (SPLITS == 1) {
+            finish(at, total);
+        } else {
+            left[split * ROWS * TILE + at] = total;
+        }
+    }
+    if (SPLITS == 1) return;
+    __threadfence();
+    __syncthreads();
+    if (threadIdx.x == 0) {
+        const bool last = atomicAdd(&arrived[tile], 1) == SPLITS - 1;
+        if (last) arrived[tile] = 0;
+        memory.last = last;
+    }
+    __syncthreads();
+    if (!memory.last) return;
+    __threadfence();
+    for (int at = threadIdx.x; at < ROWS * TILE; at += PRODUCT_THREADS) {
+        float total = 0.0f;
+#pragma unroll
+        for (int k = 0; k < SPLITS; ++k) total += __ldcg(&left[k * ROWS * TILE + at]);
+        finish(at, total);
     }
 }
 

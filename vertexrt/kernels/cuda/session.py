@@ -19,6 +19,7 @@ import numpy.typing as npt
 from vertexrt.errors import DeviceError, message
 from vertexrt.kernels.cuda.device import Device, Memory
 from vertexrt.kernels.cuda.driver import launch, launch_one, sort_lookups
+from vertexrt.kernels.cuda.emit import ARRIVED
 from vertexrt.kernels.cuda.executable import FIXED_WORDS, CudaExecutable
 
 Array = np.ndarray[Any, Any]
@@ -113,6 +114,7 @@ class Session:
         self._zero = Memory(0, 0, None)
         self._squares = Memory(0, 0, None)
         self._found = self._take(FOUND * 8)
+        self._arrived = self._take(4 * ARRIVED)
         self._slots: list[Slot] = []
         self._next = 0
         self._seen = np.zeros(0, np.int32)
@@ -120,6 +122,7 @@ class Session:
         self._functions = device.load([update_source()], self.dtype)
         self.device.clear(self.gradients.address, self.gradients.size)
         self.device.clear(self._found.address, self._found.size)
+        self.device.clear(self._arrived.address, self._arrived.size)
         self._addresses: dict[str, int] = {}
 
     # Memory.
@@ -268,6 +271,7 @@ class Session:
         at |= {
             "temporary": self.arena.address + inputs.temporary * self.dtype.itemsize,
             "zero": self._zero.address,
+            "arrived": self._arrived.address,
         }
         words = self._words(at, inputs, executable)
         calls = self.device.calls
