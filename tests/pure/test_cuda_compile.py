@@ -12,7 +12,14 @@ from vertexrt.config import config
 from vertexrt.errors import DeviceError
 from vertexrt.kernels import cache
 from vertexrt.kernels.cuda import compile as compiler
-from vertexrt.kernels.cuda.compile import Cubin, Usage, check_spills, compile_cubin, parse_usage
+from vertexrt.kernels.cuda.compile import (
+    Cubin,
+    Usage,
+    check_spills,
+    compile_cubin,
+    compile_in_registers,
+    parse_usage,
+)
 
 ARCHITECTURES = ("sm_80", "sm_90a", "sm_100")
 
@@ -178,6 +185,32 @@ def test_spills_alone_are_refused() -> None:
     use = Usage(255, 0, 8, 16, 0)
     with pytest.raises(DeviceError, match="kernel k has 0 bytes of stack, spills 8 and reloads 16"):
         check_spills(Cubin(b"", Path("k.cubin"), {"k": use}))
+
+
+def test_what_spills_is_compiled_for_one_block(monkeypatch: pytest.MonkeyPatch) -> None:
+    asked: list[dict[str, str]] = []
+
+    def compile(source: str, arch: str, defines: dict[str, str]) -> Cubin:
+        asked.append(dict(defines))
+        spills = source == "always" or (source == "at first" and "VRT_BLOCKS" not in defines)
+        return Cubin(b"", Path("k"), {"k": Usage(32, 0, 8 * spills, 0, 0)})
+
+    monkeypatch.setattr(compiler, "compile_cubin", compile)
+    real = {"VRT_REAL": "double"}
+    for source, count in (("never", 1), ("at first", 2)):
+        asked.clear()
+        assert compile_in_registers(source, "sm_100", real).usage["k"].local == 0
+        assert asked == [real, real | {"VRT_BLOCKS": "1"}][:count]
+    with pytest.raises(DeviceError, match="kernel k has 0 bytes of stack, spills 8"):
+        compile_in_registers("always", "sm_100")
+
+
+def test_room_for_blocks_bounds_registers(fresh: Path) -> None:
+    many = MANY_VALUES.replace("256", "100").replace("1024", "64")
+    few = compile_cubin(many, "sm_90a", {"VRT_BLOCKS": "32"}).usage["crowded"]
+    assert few.registers <= 32
+    assert few.local > 0
+    assert compile_in_registers(many, "sm_90a").usage["crowded"].registers > 100
 
 
 def test_an_error_names_its_line_and_keeps_the_source(fresh: Path) -> None:

@@ -141,15 +141,13 @@ class CupyDevice:
 
     def load(self, sources: Sequence[str], real: np.dtype[Any]) -> dict[str, int]:
         """Compile modules side by side, each once."""
-        from vertexrt.kernels.cuda.compile import check_spills, compile_cubin
+        from vertexrt.kernels.cuda.compile import compile_in_registers
 
         defines = {} if real == np.float32 else {"VRT_REAL": "double"}
         prefix = real.name
 
         def one(source: str) -> Any:
-            cubin = compile_cubin(source, self.arch, defines)
-            check_spills(cubin)
-            return cubin
+            return compile_in_registers(source, self.arch, defines)
 
         new = [s for s in dict.fromkeys(sources) if prefix + s not in self._known]
         with ThreadPoolExecutor(8) as pool:

@@ -16,12 +16,20 @@
 //                                  16 bytes.
 // VRT_CHECK_ALIGNED(address, type) on the host, end the launch where a vector access is misaligned.
 // VRT_REAL                         what a real is, double or (not defined) float.
+// VRT_BLOCKS                       blocks that must fit on a multiprocessor at once; not defined, the
+//                                  compiler weighs them against registers.
 #pragma once
 
 #ifdef __CUDACC_RTC__
 
+#ifdef VRT_BLOCKS
+#define VRT_BOUNDS(threads) __launch_bounds__(threads, VRT_BLOCKS)
+#else
+#define VRT_BOUNDS(threads) __launch_bounds__(threads)
+#endif
+
 #define VRT_KERNEL(name, Args, threads) \
-    extern "C" __global__ void __launch_bounds__(threads) name(const __grid_constant__ Args a)
+    extern "C" __global__ void VRT_BOUNDS(threads) name(const __grid_constant__ Args a)
 
 #define VRT_SHARED(type, name)                                     \
     extern __shared__ __align__(16) unsigned char vrt_shared_[];   \
