@@ -1,0 +1,113 @@
+"""Every kernel that the shipped models launch compiles for every GPU, and stays in registers."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import pytest
+
+import vertexrt as vrt
+from vertexrt.engine.model import CompiledModel
+from vertexrt.engine.variant import Passes, Use
+from vertexrt.errors import DeviceError
+from vertexrt.graph import GraphBatch, InputGraph
+from vertexrt.kernels.cuda.backend import CudaBackend
+from vertexrt.kernels.cuda.compile import Cubin, compile_in_registers, load_nvrtc
+from vertexrt.kernels.cuda.session import update_source
+from vertexrt.models import LSTMLanguageModel, TreeFC, TreeLSTM
+
+ARCHITECTURES = ("sm_80", "sm_90a", "sm_100")
+WORDS, CLASSES = 50, 5
+TREE = [[], [], [0, 1], [], [2, 3], [-1, 4]]
+CHAIN = [[], [0], [1], [2]]
+
+
+@dataclass(frozen=True, slots=True)
+class Case:
+    """A model with a batch that has every kind of vertex it meets in its data, and more."""
+
+    function: vrt.VertexFunction
+    lists: list[list[int]]
+    pulls: dict[str, Any]
+    dtype: str = "float32"
+    more: bool = False  # kernels of less usual uses as well
+
+
+def cases() -> list[Case]:
+    """Sizes: a multiple of everything, one of 16 bytes only, and an odd one."""
+    words = {"word": np.array([1, 2, -1, 3, -1, -1])}
+    label = {"label": np.array([0, -1, 1, 2, -1, 3])}
+    target = {"target": vrt.Pulled(np.ones((1, 1)), np.array([-1, -1, -1, -1, -1, 0]))}
+    text = {"word": np.arange(4), "label": np.array([1, 2, -1, 3])}
+    found = []
+    for size in (256, 100, 37):
+        tree = TreeLSTM(WORDS, size, size, CLASSES, dropout=0.3)
+        found.append(Case(tree, TREE, words | label, more=size == 100))
+        if size != 100:
+            found.append(Case(TreeFC(WORDS, size), TREE, words | target))
+            found.append(Case(LSTMLanguageModel(WORDS, size, size, 0.2), CHAIN, text))
+    plain = TreeLSTM(WORDS, 256, 256, CLASSES)
+    return [*found, Case(plain, TREE, words | label, "float64")]
+
+
+class Collector:
+    """A device that keeps the sources of its kernels and runs nothing."""
+
+    name = "a list of sources"
+
+    def __init__(self) -> None:
+        self.sources: dict[str, None] = {}
+
+    def load(self, sources: Sequence[str], real: np.dtype[Any]) -> dict[str, int]:
+        """Give every kernel an address that nobody calls."""
+        self.sources |= dict.fromkeys(sources)
+        return dict.fromkeys(re.findall(r"VRT_KERNEL\((\w+),", "".join(self.sources)), 1)
+
+
+def sources_of(case: Case) -> list[str]:
+    """Return the kernels of training and of inference; with `more`, of gradients from outside."""
+    collector = Collector()
+    backend = CudaBackend(collector, case.dtype)  # type: ignore[arg-type]
+    traced = case.function.trace()
+    model = CompiledModel(traced, backend, case.dtype, "frontier", Passes(), threads=1)
+    batch = GraphBatch.from_graphs([InputGraph.from_children(case.lists, case.pulls)])
+    pushes = frozenset(n["name"] for n in model.function.nodes if n.op == "push")
+    uses = [Use(frozenset({"loss"}), loss=True), Use(pushes)]
+    if case.more:
+        uses += [Use(pushes, loss=True), Use(pushes, seeds=pushes)]
+    for use in uses:
+        model.prepare(use, batch)
+    return list(collector.sources)
+
+
+def modules() -> list[tuple[str, str]]:
+    """Join kernels, which saves reading the headers for each: [name of a real, source]."""
+    found = [("float32", update_source()), ("float64", update_source())]
+    seen: set[tuple[str, str]] = set()
+    for case in cases():
+        new = [s for s in sources_of(case) if (case.dtype, s) not in seen]
+        seen |= {(case.dtype, s) for s in new}
+        found.append((case.dtype, "\n".join(new)))
+    return found
+
+
+@pytest.mark.parametrize("arch", ARCHITECTURES)
+def test_every_kernel_compiles_and_stays_in_registers(arch: str) -> None:
+    try:
+        load_nvrtc()
+    except DeviceError as error:
+        pytest.skip(str(error))
+
+    def one(module: tuple[str, str]) -> Cubin:
+        dtype, source = module
+        defines = {} if dtype == "float32" else {"VRT_REAL": "double"}
+        return compile_in_registers(source, arch, defines)
+
+    with ThreadPoolExecutor(2) as pool:
+        cubins = list(pool.map(one, modules()))
+    assert sum(len(cubin.usage) for cubin in cubins) > 100
