@@ -55,9 +55,6 @@ def run(
     shapes: Sequence[tuple[int, int, int, int]],
     n: int,
     limits: tuple[int, int, int],
-    shapes: Sequence[tuple[int, int, int, int]],
-    n: int,
-    limits: tuple[int, int, int],
 ) -> list[tuple[np.ndarray, np.ndarray]]:
     """Return what the kernel makes of drawn operands, and what NumPy does."""
     rng = np.random.default_rng(n)

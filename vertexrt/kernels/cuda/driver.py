@@ -248,6 +248,7 @@ def launch(
             elif over == SEGMENTS:
                 first = lookup_at[lookup]
                 blocks = lookup_at[lookup + 1] - first
+                rows_of_grid = step[EACH]
                 lookup += 1
             elif over == TILES:
                 blocks = step[EACH]

@@ -22,7 +22,8 @@ FLOATS = 4  # of 16 bytes
 COLUMNS_A_BLOCK = 4 * WARP  # of a sum over rows
 
 # Products of few rows are made by a kernel of ours, independent ones in one launch: up to so
-# many rows with 8 or 32 rows a block, and blocks sharing the depth; above the last bound by cuBLAS.
+# many rows with 8 or 32 rows a block, and blocks sharing the depth; up to the last bound without,
+# where that saves launches; above by cuBLAS.
 FEW_ROWS, SHARED_ROWS, MANY_ROWS = 16, 128, 256
 BLOCKS = 128  # to aim at: about one for each multiprocessor
 CHUNK = 32  # of the depth, see product.cuh; a block takes at least two
@@ -67,8 +68,9 @@ class Kernel:
     Attributes:
         body: its source, named NAME.
         words: what it is given, by name.
-        over: what its grid covers; each: how much of it a block does; a fixed number of blocks
-            where it covers nothing of the launch.
+        over: what its grid covers.
+        each: how much of it a block does; the blocks of the grid where it covers nothing of the
+            launch, or tiles; its second extent where it covers segments.
         edges: of a sum over rows: whether the rows are edges.
         tiles: of products.
     """
@@ -281,9 +283,9 @@ class Emitter:
             at = f"{name} + (long long){word}[a.first + blockIdx.x] * {size} + j"
             t.line(f"  add_to<{width}>({at}, x);")
         t.line("});")
-        threads = max(WARP, t.threads)
+        columns = -(-size // (WARP * width))
         self.launches.steps.append(
-            Kernel(t.plain_kernel(threads), tuple(t.words), SEGMENTS, 1, threads)
+            Kernel(t.plain_kernel(256), tuple(t.words), SEGMENTS, columns, 256)
         )
         self.launches.lookups.append(self.binding.ints[self.nodes[index]["name"]])
 
@@ -331,17 +333,16 @@ class Emitter:
         per_edge = max((g.times for g in gemms if g.edges), default=0)
         above, largest = None, 0
         if gemms and self.vector == FLOATS and all(_tiled(g) for g in gemms):
-            for low, high, rows in (
-                (0, FEW_ROWS, 8),
-                (FEW_ROWS, SHARED_ROWS, 32),
-                (SHARED_ROWS, MANY_ROWS, 32),
-            ):
+            ranges = [(0, FEW_ROWS, 8), (FEW_ROWS, SHARED_ROWS, 32)]
+            if len(gemms) > 1:  # one launch instead of several
+                ranges.append((SHARED_ROWS, MANY_ROWS, 32))
+            for low, high, rows in ranges:
                 tiles = Tiles(per_row, per_edge, low, high, rows)
                 kernel, partial = product_kernel(gemms, tiles, Temporary(*self.used))
                 self.launches.steps.append(kernel)
                 largest = max(largest, partial)
             self.used[2] += largest
-            above = Tiles(per_row, per_edge, MANY_ROWS, 1 << 40)
+            above = Tiles(per_row, per_edge, ranges[-1][1], 1 << 40)
         self.launches.steps += [replace(g, tiles=above) for g in gemms]
         for packed, place in spread:
             self._move(packed, place)

@@ -157,20 +157,35 @@ __device__ __forceinline__ void add_partial_sums(const real* partial, int size, 
     add(j, sum);
 }
 
-// Add up rows member[begin..end) of a launch, in this order.
+// Add up rows member[begin..end) of a launch for the 32 W columns from 32 W blockIdx.y on. The block
+// has 8 warps; of many rows every 8th is a warp's, and the warps are added in order.
 template <int W, class Row, class Add>
 __device__ __forceinline__ void sum_segment(int size, const int* member, int begin, int end, Row row,
                                             Add add) {
-    for (int j = threadIdx.x * W; j < size; j += blockDim.x * W) {
-        Vec<W> total;
-        VRT_LANES total.v[c] = 0;
+    constexpr int WARPS = 8, FEW = 4;
+    __shared__ Vec<W> part[WARPS][32];
+    const int warp = threadIdx.x / 32, lane = threadIdx.x % 32;
+    const int j = (blockIdx.y * 32 + lane) * W;
+    const bool few = end - begin <= FEW;
+    if (few && warp > 0) return;
+    Vec<W> total;
+    VRT_LANES total.v[c] = 0;
+    if (j < size) {
 #pragma unroll 8
-        for (int p = begin; p < end; ++p) {
+        for (int p = begin + (few ? 0 : warp); p < end; p += few ? 1 : WARPS) {
             const Vec<W> x = load<W>(row(member[p]) + j);
             VRT_LANES total.v[c] += x.v[c];
         }
-        add(j, total);
     }
+    if (!few) {
+        part[warp][lane] = total;
+        __syncthreads();
+        if (warp > 0) return;
+        for (int w = 1; w < WARPS && w < end - begin; ++w) {
+            VRT_LANES total.v[c] += part[w][lane].v[c];
+        }
+    }
+    if (j < size) add(j, total);
 }
 
 template <int W>

@@ -25,7 +25,7 @@ from vertexrt.kernels.cuda.executable import FIXED_WORDS, CudaExecutable
 Array = np.ndarray[Any, Any]
 Int64 = npt.NDArray[np.int64]
 
-PIECE, SUMMERS, THREADS = 1024, 1024, 256  # of update.cu
+PIECE, SUMMERS, THREADS, PIECES_A_BLOCK = 1024, 1024, 256, 8  # of update.cu
 ALIGN = 16  # bytes, of what lies in an upload
 SLOTS = 2
 FOUND = 4  # loss, norm, scale, refused
@@ -344,9 +344,10 @@ class Session:
 
     def _finish(self, slot: Slot, at: Mapping[str, int], inputs: Inputs, e: Ending) -> None:
         """Launch the loss, the norm and the update; ask for what they found."""
-        dense_blocks = -(-self.dense // PIECE)
-        blocks = dense_blocks + len(e.starts)
-        self._squares = self._grown(self._squares, 8 * blocks, False)
+        dense_pieces = -(-self.dense // PIECE)
+        pieces = dense_pieces + len(e.starts)
+        blocks = -(-pieces // PIECES_A_BLOCK)
+        self._squares = self._grown(self._squares, 8 * pieces, False)
         size = self.dtype.itemsize
         store = np.zeros(19, np.int64)
         store[:11] = (
@@ -359,8 +360,8 @@ class Session:
             self._found.address,
             self.total,
             self.dense,
-            dense_blocks,
-            blocks,
+            dense_pieces,
+            pieces,
         )
         store[11:].view(np.float64)[: len(e.scalars)] = e.scalars
         finish = np.zeros(8, np.int64)
@@ -370,7 +371,7 @@ class Session:
             self._squares.address,
             self._found.address,
             e.rows,
-            blocks if e.clip_norm else 0,
+            pieces if e.clip_norm else 0,
         )
         finish[6:].view(np.float64)[:] = (inputs.loss_scale, e.clip_norm)
         if e.clip_norm:

@@ -8,7 +8,8 @@ struct Found {
     double loss, norm, scale, refused;
 };
 
-// Where parameters lie: the dense part in blocks of PIECE elements, then the touched rows of tables.
+// Where parameters lie: the dense part in pieces of PIECE elements, then the touched rows of tables. A
+// warp takes a piece.
 struct Store {
     real* values;
     real* gradients;
@@ -17,7 +18,7 @@ struct Store {
     const int* row_width;
     double* squares;  // [pieces]
     Found* found;
-    long long total, dense, dense_blocks, blocks;
+    long long total, dense, dense_pieces, pieces;
     double s[8];  // what the rule takes
 };
 
@@ -30,7 +31,7 @@ struct Finish {
     double loss_scale, clip_norm;  // 0: not clipped
 };
 
-constexpr int PIECE = 1024, THREADS = 256, SUMMERS = 1024;
+constexpr int PIECE = 1024, WARPS = 8, SUMMERS = 1024, WIDTH = 16 / sizeof(real);
 
 // The sum over all threads of a block, in a fixed order, for thread 0.
 __device__ __forceinline__ double block_sum(double x, int threads) {
@@ -44,28 +45,40 @@ __device__ __forceinline__ double block_sum(double x, int threads) {
     return total;
 }
 
-__device__ __forceinline__ void piece(const Store& a, long long& start, int& width) {
-    const long long b = blockIdx.x;
-    if (b < a.dense_blocks) {
-        start = b * PIECE;
-        width = a.dense - start < PIECE ? (int)(a.dense - start) : PIECE;
+template <int N>
+struct Lanes {
+    static constexpr int W = N;
+};
+
+// Call `each` for the elements of the warp's piece, W at a time; `number` is the piece's.
+template <class Each>
+__device__ __forceinline__ void over_piece(const Store& a, long long number, Each each) {
+    long long start = number * PIECE;
+    int width = a.dense - start < PIECE ? (int)(a.dense - start) : PIECE;
+    if (number >= a.dense_pieces) {
+        start = a.row_start[number - a.dense_pieces];
+        width = a.row_width[number - a.dense_pieces];
+    }
+    const int lane = threadIdx.x % 32;
+    if (start % WIDTH == 0 && width % WIDTH == 0) {
+#pragma unroll 1
+        for (int i = lane * WIDTH; i < width; i += 32 * WIDTH) each(start + i, Lanes<WIDTH>());
     } else {
-        start = a.row_start[b - a.dense_blocks];
-        width = a.row_width[b - a.dense_blocks];
+        for (int i = lane; i < width; i += 32) each(start + i, Lanes<1>());
     }
 }
 
 VRT_KERNEL(sum_squares, Store, 256) {
-    long long start;
-    int width;
-    piece(a, start, width);
+    const long long number = (long long)blockIdx.x * WARPS + threadIdx.x / 32;
+    if (number >= a.pieces) return;
     double sum = 0;
-    for (int i = threadIdx.x; i < width; i += THREADS) {
-        const double g = a.gradients[start + i];
-        sum += g * g;
-    }
-    sum = block_sum(sum, THREADS);
-    if (threadIdx.x == 0) a.squares[blockIdx.x] = sum;
+    over_piece(a, number, [&](long long at, auto lanes) {
+        constexpr int W = decltype(lanes)::W;
+        const Vec<W> g = load<W>(a.gradients + at);
+        VRT_LANES sum += double(g.v[c]) * double(g.v[c]);
+    });
+    sum = warp_sum(sum);
+    if (threadIdx.x % 32 == 0) a.squares[number] = sum;
 }
 
 VRT_KERNEL(finish_step, Finish, 1024) {
@@ -122,22 +135,32 @@ struct Adam {
 
 template <class Rule>
 __device__ __forceinline__ void update(const Store& a) {
-    long long start;
-    int width;
-    piece(a, start, width);
+    const long long number = (long long)blockIdx.x * WARPS + threadIdx.x / 32;
+    if (number >= a.pieces) return;
     const bool refused = a.found->refused != 0.0;
     const real scale = real(a.found->scale), decay = real(a.s[0]);
-    for (int i = threadIdx.x; i < width; i += THREADS) {
-        const long long at = start + i;
-        const real g = a.gradients[at];
-        a.gradients[at] = 0;
-        if (refused) continue;
-        const real p = a.values[at];
-        real m[Rule::MOMENTS + 1];
-        for (int k = 0; k < Rule::MOMENTS; ++k) m[k] = a.moments[k * a.total + at];
-        a.values[at] = Rule::apply(p, scale * g + decay * p, m, a.s);
-        for (int k = 0; k < Rule::MOMENTS; ++k) a.moments[k * a.total + at] = m[k];
-    }
+    over_piece(a, number, [&](long long at, auto lanes) {
+        constexpr int W = decltype(lanes)::W;
+        const Vec<W> g = load<W>(a.gradients + at);
+        Vec<W> zero;
+        VRT_LANES zero.v[c] = 0;
+        store<W>(a.gradients + at, zero);
+        if (refused) return;
+        Vec<W> p = load<W>(a.values + at), m[Rule::MOMENTS + 1];
+#pragma unroll
+        for (int k = 0; k < Rule::MOMENTS; ++k) m[k] = load<W>(a.moments + k * a.total + at);
+        VRT_LANES {
+            real moments[Rule::MOMENTS + 1];
+#pragma unroll
+            for (int k = 0; k < Rule::MOMENTS; ++k) moments[k] = m[k].v[c];
+            p.v[c] = Rule::apply(p.v[c], scale * g.v[c] + decay * p.v[c], moments, a.s);
+#pragma unroll
+            for (int k = 0; k < Rule::MOMENTS; ++k) m[k].v[c] = moments[k];
+        }
+        store<W>(a.values + at, p);
+#pragma unroll
+        for (int k = 0; k < Rule::MOMENTS; ++k) store<W>(a.moments + k * a.total + at, m[k]);
+    });
 }
 
 VRT_KERNEL(update_sgd, Store, 256) { update<Sgd>(a); }
