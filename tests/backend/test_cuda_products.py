@@ -10,24 +10,26 @@ import pytest
 from tests.devices import require
 from vertexrt.kernels.cuda.device import CupyDevice, Device
 from vertexrt.kernels.cuda.driver import encode, launch
-from vertexrt.kernels.cuda.emit import (
+from vertexrt.kernels.cuda.executable import kernel_name, kernel_sources
+from vertexrt.kernels.cuda.products import (
     ARRIVED,
-    BY_ROW,
     FEW_ROWS,
     MANY_ROWS,
-    PLAIN,
     SHARED_ROWS,
+    product_kernel,
+    splits_of,
+)
+from vertexrt.kernels.cuda.rows import Temporary
+from vertexrt.kernels.cuda.shim.build import available
+from vertexrt.kernels.cuda.steps import (
+    BY_ROW,
+    PLAIN,
     TRANSPOSED,
     Gemm,
     Launches,
     Operand,
     Tiles,
-    product_kernel,
-    splits_of,
 )
-from vertexrt.kernels.cuda.executable import kernel_name, kernel_sources
-from vertexrt.kernels.cuda.rows import Temporary
-from vertexrt.kernels.cuda.shim.build import available
 
 shim = pytest.mark.skipif(not available(), reason="no C++ compiler to run CUDA kernels on the CPU")
 DEVICES = [pytest.param("cuda", marks=pytest.mark.gpu), pytest.param("shim", marks=shim)]

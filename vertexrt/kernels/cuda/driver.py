@@ -14,7 +14,8 @@ import numpy as np
 from numba import njit, types
 from numba.extending import intrinsic
 
-from vertexrt.kernels.cuda.emit import (
+from vertexrt.kernels.cuda.rows import PAD
+from vertexrt.kernels.cuda.steps import (
     ALWAYS,
     BY_EDGE,
     BY_ROW,
@@ -34,8 +35,7 @@ from vertexrt.kernels.cuda.emit import (
     Launches,
     Operand,
 )
-from vertexrt.kernels.cuda.emit import ROWS as OVER_ROWS
-from vertexrt.kernels.cuda.rows import PAD
+from vertexrt.kernels.cuda.steps import ROWS as OVER_ROWS
 
 Array = np.ndarray[Any, Any]
 

@@ -7,123 +7,46 @@ The kernels are text; what calls them is data, rows of a table that the driver r
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import replace
 
 from vertexrt.ir.passes.fuse import Group, TaskProgram
 from vertexrt.ir.program import Domain
 from vertexrt.kernels.cuda.groups import write_group
+from vertexrt.kernels.cuda.products import (
+    FEW_ROWS,
+    FLOATS,
+    MANY_ROWS,
+    SHARED_ROWS,
+    product_kernel,
+    tiled,
+)
 from vertexrt.kernels.cuda.rows import PAD, WARP, Location, Rows, Temporary
+from vertexrt.kernels.cuda.steps import (
+    ALWAYS,
+    BY_EDGE,
+    BY_ROW,
+    CHUNKED,
+    CHUNKS,
+    EDGES,
+    FIXED,
+    LISTED,
+    OUTER,
+    PLAIN,
+    ROW_OR_TEMPORARY,
+    ROWS,
+    SEGMENTS,
+    TEMPORARY,
+    TRANSPOSED,
+    Gemm,
+    Kernel,
+    Launches,
+    Operand,
+    Tiles,
+)
 from vertexrt.kernels.layout import Binding, by_rows, gradients_of
 
 APART = frozenset(("sum_rows", "embed_grad"))  # sums over rows are steps of their own
-CHUNKS = 32  # partial sums over rows, at most
-ROWS_A_CHUNK = 64
-FLOATS = 4  # of 16 bytes
 COLUMNS_A_BLOCK = 4 * WARP  # of a sum over rows
-
-# Products of few rows are made by a kernel of ours, independent ones in one launch: up to so
-# many rows with 8 or 32 rows a block, and blocks sharing the depth; up to the last bound without,
-# where that saves launches; above by cuBLAS.
-FEW_ROWS, SHARED_ROWS, MANY_ROWS = 16, 128, 256
-BLOCKS = 128  # to aim at: about one for each multiprocessor
-CHUNK = 32  # of the depth, see product.cuh; a block takes at least two
-TILE = 32  # outputs of a block, see product.cuh
-PRODUCT_THREADS = 256
-ARRIVED = 1 << 16  # counters of blocks that share a tile, all that a launch may need
-
-# What the grid of a kernel covers.
-ROWS, EDGES, FIXED, SEGMENTS, TILES = range(5)
-# When it is launched.
-ALWAYS, LISTED, CHUNKED = range(3)
-# Products: y = x w^T, y = x w, g += d^T x.
-PLAIN, TRANSPOSED, OUTER = range(3)
-# How the first row of an operand is found.
-BY_ROW, BY_EDGE, TEMPORARY, ROW_OR_TEMPORARY = range(4)
-
-
-NOTHING = Temporary(0, 0, 0)
-
-
-@dataclass(frozen=True, slots=True)
-class Tiles:
-    """How many rows the products of a launch have, and for how many a step is there.
-
-    Attributes:
-        per_row, per_edge: the most rows of a product are n * per_row or m * per_edge.
-        low, high: the step runs if these are more than `low` and at most `high`.
-        rows: of a block.
-    """
-
-    per_row: int
-    per_edge: int
-    low: int
-    high: int
-    rows: int = 1
-
-
-@dataclass(frozen=True, slots=True)
-class Kernel:
-    """A launch of a kernel of this program.
-
-    Attributes:
-        body: its source, named NAME.
-        words: what it is given, by name.
-        over: what its grid covers.
-        each: how much of it a block does; the blocks of the grid where it covers nothing of the
-            launch, or tiles; its second extent where it covers segments.
-        edges: of a sum over rows: whether the rows are edges.
-        tiles: of products.
-    """
-
-    body: str
-    words: tuple[str, ...]
-    over: int
-    each: int
-    threads: int
-    when: int = ALWAYS
-    edges: bool = False
-    tiles: Tiles | None = None
-
-
-@dataclass(frozen=True, slots=True)
-class Operand:
-    """The rows of a product's operand: see BY_ROW and its like."""
-
-    word: str
-    by: int
-    step: int
-    start: int = 0
-    temporary: Temporary = NOTHING
-
-
-@dataclass(frozen=True, slots=True)
-class Gemm:
-    """A product over all rows of a launch: `weight` is [m, k]."""
-
-    form: int
-    weight: str
-    m: int
-    k: int
-    edges: bool
-    times: int  # rows of the product for each row of the launch
-    x: Operand
-    y: Operand
-    tiles: Tiles | None = None
-
-
-@dataclass(slots=True)
-class Launches:
-    """What runs for one row of the launch table.
-
-    Attributes:
-        steps: in order.
-        lookups: the integer pull of each step that adds to the rows of a table.
-        scratch: elements of temporary memory for each row, for each edge, and once.
-    """
-
-    steps: list[Kernel | Gemm] = field(default_factory=list)
-    lookups: list[int] = field(default_factory=list)
-    scratch: tuple[int, int, int] = (0, 0, 0)
 
 
 class Emitter:
@@ -332,7 +255,7 @@ class Emitter:
         per_row = max((g.times for g in gemms if not g.edges), default=0)
         per_edge = max((g.times for g in gemms if g.edges), default=0)
         above, largest = None, 0
-        if gemms and self.vector == FLOATS and all(_tiled(g) for g in gemms):
+        if gemms and self.vector == FLOATS and all(tiled(g) for g in gemms):
             ranges = [(0, FEW_ROWS, 8), (FEW_ROWS, SHARED_ROWS, 32)]
             if len(gemms) > 1:  # one launch instead of several
                 ranges.append((SHARED_ROWS, MANY_ROWS, 32))
@@ -383,73 +306,6 @@ class Emitter:
         self.launches.steps.append(
             Kernel(body, tuple(t.words), ROWS, t.rows, t.threads * t.rows, LISTED)
         )
-
-
-def _tiled(g: Gemm) -> bool:
-    """Tell whether the rows of a product can be copied 16 bytes at a time."""
-    return g.m % FLOATS == 0 and g.k % FLOATS == 0 and g.x.start % FLOATS == 0
-
-
-def splits_of(wide: int, deep: int, tiles: Tiles) -> int:
-    """Return how many blocks share the depth of a product, so that the device is busy."""
-    if tiles.high > SHARED_ROWS:
-        return 1
-    row_tiles = 1 if tiles.rows == 8 else 2
-    wanted = BLOCKS // (row_tiles * -(-wide // TILE))
-    return max(1, min(wanted, deep // (2 * CHUNK)))
-
-
-def product_kernel(gemms: Sequence[Gemm], tiles: Tiles, partial: Temporary) -> tuple[Kernel, int]:
-    """Write independent products as one kernel: each has its range of blocks across the grid.
-
-    Args:
-        partial: where blocks that share the depth leave their sums.
-    Returns: the kernel, and how many elements it needs there.
-    """
-    t = Rows(1, FLOATS)
-    t.line(f"__shared__ TileMemory<{tiles.rows}> memory;")
-    blocks, used, counted = 0, 0, 0
-    for g in gemms:
-        wide, deep = (g.k, g.m) if g.form == TRANSPOSED else (g.m, g.k)
-        splits = splits_of(wide, deep, tiles)
-        mine = -(-wide // TILE) * splits
-        count = f"(int)a.{'m' if g.edges else 'n'} * {g.times}"
-        kind = f"{tiles.rows}, {str(g.form == TRANSPOSED).lower()}, {wide}, {deep}, {splits}"
-        weight, x, y = t.word(g.weight, "const real*"), _first(t, g.x), _first(t, g.y)
-        left = arrived = "nullptr"
-        if splits > 1:
-            left = t.origin(Location("", 0, "local", temporary=partial)) + f" + {used}"
-            arrived = t.word("arrived", "int*") + f" + {counted}"
-            row_tiles = -(-tiles.high // tiles.rows)
-            used += row_tiles * mine * tiles.rows * TILE
-            counted += row_tiles * (mine // splits)
-        block = f"(int)blockIdx.x - {blocks}" if blocks else "(int)blockIdx.x"
-        t.line(f"if (blockIdx.x < {blocks + mine}) {{")
-        t.line(f"  product_tile<{kind}>(memory, blockIdx.y, {block}, {count},")
-        t.line(f"    {x}, {weight}, {y}, {left}, {arrived});")
-        t.line("  return;")
-        t.line("}")
-        blocks += mine
-    assert counted <= ARRIVED, f"{counted} tiles of products in a launch"
-    body = t.plain_kernel(PRODUCT_THREADS)
-    words = tuple(t.words)
-    return Kernel(body, words, TILES, blocks, PRODUCT_THREADS, tiles=tiles), used
-
-
-def _first(t: Rows, operand: Operand) -> str:
-    """Return the pointer to the first row of an operand."""
-    at = operand.temporary
-    start = f" + {operand.start}" if operand.start else ""
-    if operand.by == TEMPORARY:
-        return t.origin(Location("", 0, "local", temporary=at)) + start
-    word = t.word(operand.word, "real*")
-    if operand.by == BY_EDGE:
-        return f"{word} + a.elo * {operand.step}{start}"
-    rows = f"{word} + a.lo * {operand.step}{start}"
-    if operand.by == BY_ROW:
-        return rows
-    packed = t.origin(Location("", 0, "local", temporary=at))
-    return f"(a.lo >= 0 ? {rows} : {packed})"
 
 
 def emit(task: TaskProgram, binding: Binding, vector: int) -> Launches:

@@ -12,7 +12,8 @@ import numpy.typing as npt
 from vertexrt.ir.passes.fuse import TaskProgram
 from vertexrt.kernels.cuda.device import Device
 from vertexrt.kernels.cuda.driver import encode
-from vertexrt.kernels.cuda.emit import Kernel, Launches, emit
+from vertexrt.kernels.cuda.emit import emit
+from vertexrt.kernels.cuda.steps import Kernel, Launches
 from vertexrt.kernels.layout import Binding
 
 Array = np.ndarray[Any, Any]

@@ -19,8 +19,8 @@ import numpy.typing as npt
 from vertexrt.errors import DeviceError, message
 from vertexrt.kernels.cuda.device import Device, Memory
 from vertexrt.kernels.cuda.driver import launch, launch_one, sort_lookups
-from vertexrt.kernels.cuda.emit import ARRIVED
 from vertexrt.kernels.cuda.executable import FIXED_WORDS, CudaExecutable
+from vertexrt.kernels.cuda.products import ARRIVED
 
 Array = np.ndarray[Any, Any]
 Int64 = npt.NDArray[np.int64]

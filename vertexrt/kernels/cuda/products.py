@@ -1,0 +1,97 @@
+"""Products of few rows as kernels: which rows they take, and how their grid is laid out."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from vertexrt.kernels.cuda.rows import Location, Rows, Temporary
+from vertexrt.kernels.cuda.steps import (
+    BY_EDGE,
+    BY_ROW,
+    TEMPORARY,
+    TILES,
+    TRANSPOSED,
+    Gemm,
+    Kernel,
+    Operand,
+    Tiles,
+)
+
+FLOATS = 4  # of 16 bytes
+
+# Products of few rows are made by a kernel of ours, independent ones in one launch: up to so
+# many rows with 8 or 32 rows a block, and blocks sharing the depth; up to the last bound without,
+# where that saves launches; above by cuBLAS.
+FEW_ROWS, SHARED_ROWS, MANY_ROWS = 16, 128, 256
+BLOCKS = 128  # to aim at: about one for each multiprocessor
+CHUNK = 32  # of the depth, see product.cuh; a block takes at least two
+TILE = 32  # outputs of a block, see product.cuh
+PRODUCT_THREADS = 256
+ARRIVED = 1 << 16  # counters of blocks that share a tile, all that a launch may need
+
+
+def tiled(g: Gemm) -> bool:
+    """Tell whether the rows of a product can be copied 16 bytes at a time."""
+    return g.m % FLOATS == 0 and g.k % FLOATS == 0 and g.x.start % FLOATS == 0
+
+
+def splits_of(wide: int, deep: int, tiles: Tiles) -> int:
+    """Return how many blocks share the depth of a product, so that the device is busy."""
+    if tiles.high > SHARED_ROWS:
+        return 1
+    row_tiles = 1 if tiles.rows == 8 else 2
+    wanted = BLOCKS // (row_tiles * -(-wide // TILE))
+    return max(1, min(wanted, deep // (2 * CHUNK)))
+
+
+def product_kernel(gemms: Sequence[Gemm], tiles: Tiles, partial: Temporary) -> tuple[Kernel, int]:
+    """Write independent products as one kernel: each has its range of blocks across the grid.
+
+    Args:
+        partial: where blocks that share the depth leave their sums.
+    Returns: the kernel, and how many elements it needs there.
+    """
+    t = Rows(1, FLOATS)
+    t.line(f"__shared__ TileMemory<{tiles.rows}> memory;")
+    blocks, used, counted = 0, 0, 0
+    for g in gemms:
+        wide, deep = (g.k, g.m) if g.form == TRANSPOSED else (g.m, g.k)
+        splits = splits_of(wide, deep, tiles)
+        mine = -(-wide // TILE) * splits
+        count = f"(int)a.{'m' if g.edges else 'n'} * {g.times}"
+        kind = f"{tiles.rows}, {str(g.form == TRANSPOSED).lower()}, {wide}, {deep}, {splits}"
+        weight, x, y = t.word(g.weight, "const real*"), _first(t, g.x), _first(t, g.y)
+        left = arrived = "nullptr"
+        if splits > 1:
+            left = t.origin(Location("", 0, "local", temporary=partial)) + f" + {used}"
+            arrived = t.word("arrived", "int*") + f" + {counted}"
+            row_tiles = -(-tiles.high // tiles.rows)
+            used += row_tiles * mine * tiles.rows * TILE
+            counted += row_tiles * (mine // splits)
+        block = f"(int)blockIdx.x - {blocks}" if blocks else "(int)blockIdx.x"
+        t.line(f"if (blockIdx.x < {blocks + mine}) {{")
+        t.line(f"  product_tile<{kind}>(memory, blockIdx.y, {block}, {count},")
+        t.line(f"    {x}, {weight}, {y}, {left}, {arrived});")
+        t.line("  return;")
+        t.line("}")
+        blocks += mine
+    assert counted <= ARRIVED, f"{counted} tiles of products in a launch"
+    body = t.plain_kernel(PRODUCT_THREADS)
+    words = tuple(t.words)
+    return Kernel(body, words, TILES, blocks, PRODUCT_THREADS, tiles=tiles), used
+
+
+def _first(t: Rows, operand: Operand) -> str:
+    """Return the pointer to the first row of an operand."""
+    at = operand.temporary
+    start = f" + {operand.start}" if operand.start else ""
+    if operand.by == TEMPORARY:
+        return t.origin(Location("", 0, "local", temporary=at)) + start
+    word = t.word(operand.word, "real*")
+    if operand.by == BY_EDGE:
+        return f"{word} + a.elo * {operand.step}{start}"
+    rows = f"{word} + a.lo * {operand.step}{start}"
+    if operand.by == BY_ROW:
+        return rows
+    packed = t.origin(Location("", 0, "local", temporary=at))
+    return f"(a.lo >= 0 ? {rows} : {packed})"

@@ -1,0 +1,104 @@
+"""What a task program launches, as data: the driver reads it, the emitter writes it."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+from vertexrt.kernels.cuda.rows import Temporary
+
+CHUNKS = 32  # partial sums over rows, at most
+ROWS_A_CHUNK = 64
+
+# What the grid of a kernel covers.
+ROWS, EDGES, FIXED, SEGMENTS, TILES = range(5)
+# When it is launched.
+ALWAYS, LISTED, CHUNKED = range(3)
+# Products: y = x w^T, y = x w, g += d^T x.
+PLAIN, TRANSPOSED, OUTER = range(3)
+# How the first row of an operand is found.
+BY_ROW, BY_EDGE, TEMPORARY, ROW_OR_TEMPORARY = range(4)
+
+
+NOTHING = Temporary(0, 0, 0)
+
+
+@dataclass(frozen=True, slots=True)
+class Tiles:
+    """How many rows the products of a launch have, and for how many a step is there.
+
+    Attributes:
+        per_row, per_edge: the most rows of a product are n * per_row or m * per_edge.
+        low, high: the step runs if these are more than `low` and at most `high`.
+        rows: of a block.
+    """
+
+    per_row: int
+    per_edge: int
+    low: int
+    high: int
+    rows: int = 1
+
+
+@dataclass(frozen=True, slots=True)
+class Kernel:
+    """A launch of a kernel of this program.
+
+    Attributes:
+        body: its source, named NAME.
+        words: what it is given, by name.
+        over: what its grid covers.
+        each: how much of it a block does; the blocks of the grid where it covers nothing of the
+            launch, or tiles; its second extent where it covers segments.
+        edges: of a sum over rows: whether the rows are edges.
+        tiles: of products.
+    """
+
+    body: str
+    words: tuple[str, ...]
+    over: int
+    each: int
+    threads: int
+    when: int = ALWAYS
+    edges: bool = False
+    tiles: Tiles | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Operand:
+    """The rows of a product's operand: see BY_ROW and its like."""
+
+    word: str
+    by: int
+    step: int
+    start: int = 0
+    temporary: Temporary = NOTHING
+
+
+@dataclass(frozen=True, slots=True)
+class Gemm:
+    """A product over all rows of a launch: `weight` is [m, k]."""
+
+    form: int
+    weight: str
+    m: int
+    k: int
+    edges: bool
+    times: int  # rows of the product for each row of the launch
+    x: Operand
+    y: Operand
+    tiles: Tiles | None = None
+
+
+@dataclass(slots=True)
+class Launches:
+    """What runs for one row of the launch table.
+
+    Attributes:
+        steps: in order.
+        lookups: the integer pull of each step that adds to the rows of a table.
+        scratch: elements of temporary memory for each row, for each edge, and once.
+    """
+
+    steps: list[Kernel | Gemm] = field(default_factory=list)
+    lookups: list[int] = field(default_factory=list)
+    scratch: tuple[int, int, int] = (0, 0, 0)
