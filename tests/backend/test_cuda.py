@@ -7,6 +7,7 @@ On the CPU the same kernels are compiled by a C++ compiler and launched by the s
 from __future__ import annotations
 
 import functools
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -23,7 +24,7 @@ from vertexrt.api.network import Network
 from vertexrt.errors import NumericError
 from vertexrt.graph import GraphBatch, InputGraph
 from vertexrt.kernels.cuda.shim.build import available
-from vertexrt.models import TreeLSTM
+from vertexrt.models import LSTMLanguageModel, TreeLSTM
 
 shim = pytest.mark.skipif(not available(), reason="no C++ compiler to run CUDA kernels on the CPU")
 ON_SHIM = ("tree-lstm", "attention", "oddments", "marks", "dropout")
@@ -38,6 +39,20 @@ def device(request: pytest.FixtureRequest) -> str:
     """Name a device that runs CUDA kernels."""
     require(request.param)
     return str(request.param)
+
+
+# Vectors longer than a tile of a product. The products of an LSTM read rows of children, and write
+# to edges, without copies.
+WIDE: dict[str, tuple[Callable[[], vrt.VertexFunction], int]] = {
+    "tree-lstm": (lambda: TreeLSTM(WORDS, 36, 44, CLASSES), 2),
+    "lstm": (lambda: LSTMLanguageModel(WORDS, 36, 44), 1),
+}
+
+
+@functools.cache
+def wide(name: str, device: str) -> Network:
+    """Compile a function of `WIDE` once for all batches."""
+    return Way(device=device, dtype="float32").compile(WIDE[name][0]())
 
 
 @functools.cache
@@ -64,12 +79,13 @@ def test_the_shim_agrees_with_the_reference(name: str, data: st.DataObject) -> N
 
 
 @shim
+@pytest.mark.parametrize("name", WIDE)
 @settings(max_examples=4)
 @given(data=st.data())
-def test_products_of_few_rows_agree_in_float32(data: st.DataObject) -> None:
+def test_products_of_few_rows_agree_in_float32(name: str, data: st.DataObject) -> None:
     """In float32 a kernel of ours makes the products; sizes that are no multiple of a tile."""
-    batch = data.draw(full_batches(2, max_vertices=24, max_graphs=2))
-    nets = [Way(device=d, dtype="float32").compile(wide_tree_lstm()) for d in ("shim", "reference")]
+    batch = data.draw(full_batches(WIDE[name][1], max_vertices=24, max_graphs=2))
+    nets = [wide(name, device) for device in ("shim", "reference")]
     assert_same(*(train(each, batch) for each in nets), TOLERANCE["float32"])
 
 
@@ -87,12 +103,6 @@ def test_the_gpu_agrees_with_the_reference(name: str, dtype: str, data: st.DataO
 def tree_lstm() -> TreeLSTM:
     """Return a small Tree-LSTM with a stack of gates and a table."""
     return TreeLSTM(vocab=30, embed=12, hidden=16, classes=5)
-
-
-@functools.cache
-def wide_tree_lstm() -> TreeLSTM:
-    """Return one whose vectors are longer than a tile of a product."""
-    return TreeLSTM(vocab=WORDS, embed=36, hidden=44, classes=CLASSES)
 
 
 def trees(count: int, seed: int = 0) -> GraphBatch:

@@ -41,9 +41,10 @@ from vertexrt.kernels.cuda.steps import (
     Kernel,
     Launches,
     Operand,
+    Slot,
     Tiles,
 )
-from vertexrt.kernels.layout import Binding, by_rows, gradients_of
+from vertexrt.kernels.layout import Binding, by_rows, edge_key, gradients_of, task_nodes
 
 APART = frozenset(("sum_rows", "embed_grad"))  # sums over rows are steps of their own
 COLUMNS_A_BLOCK = 4 * WARP  # of a sum over rows
@@ -65,6 +66,11 @@ class Emitter:
         self.launches = Launches()
         self.used = [0, 0, 0]
         self.place: dict[int, Location] = {}
+        self.before: list[Group] = []  # gathers that the next products may read themselves
+        self.readers: dict[int, list[int]] = {}
+        for k in task_nodes(task):
+            for i in self.nodes[k].inputs:
+                self.readers.setdefault(i, []).append(k)
 
     def emit(self) -> Launches:
         """Return the launches."""
@@ -84,9 +90,15 @@ class Emitter:
                 assert not isinstance(step, Group)
                 matmuls.append(step.node)
                 continue
+            if isinstance(step, Group) and self._only_scatters(step, matmuls):
+                self._products(matmuls, step)
+                matmuls = []
+                continue
             self._products(matmuls)
             matmuls = []
-            if isinstance(step, Group):
+            if isinstance(step, Group) and self._only_gathers(step):
+                self.before.append(step)
+            elif isinstance(step, Group):
                 self._group(step)
             elif op == "sum_rows":
                 self._sum_rows(step.node)
@@ -95,6 +107,7 @@ class Emitter:
             else:
                 self._outer(step.node)
         self._products(matmuls)
+        assert not self.before, "a copy for products comes before products"
         rows, edges, once = self.used
         self.launches.scratch = (rows, edges, once)
         return self.launches
@@ -116,7 +129,7 @@ class Emitter:
     def _gradient(self, name: str) -> str:
         return f"gradient_{self.binding.params[name]}"
 
-    def _group(self, group: Group) -> None:
+    def _group(self, group: Group, tiles: Tiles | None = None) -> None:
         for k in group.nodes:
             if k in self.task.homes:
                 self.place[k] = self._tensor(k, self.task.homes[k])
@@ -125,8 +138,44 @@ class Emitter:
         )
         over = EDGES if kernel.edges else ROWS
         self.launches.steps.append(
-            Kernel(kernel.body, kernel.words, over, kernel.rows, kernel.threads)
+            Kernel(kernel.body, kernel.words, over, kernel.rows, kernel.threads, tiles=tiles)
         )
+
+    # Copies that products of few rows make by themselves.
+
+    def _only_gathers(self, group: Group) -> bool:
+        """Tell whether a group does nothing but copy children's rows for products."""
+        return not self.listed and all(
+            self.nodes[k].op == "gather"
+            and k in self.task.local
+            and all(self.nodes[r].op == "matmul" for r in self.readers[k])
+            for k in group.nodes
+        )
+
+    def _only_scatters(self, group: Group, products: Sequence[int]) -> bool:
+        """Tell whether a group does nothing but copy what products made to edges."""
+        return not self.listed and all(
+            self.nodes[k].op == "scatter_child"
+            and self.nodes[k].inputs[0] in products
+            and self.nodes[k].inputs[0] in self.task.local
+            and self.readers[self.nodes[k].inputs[0]] == [k]
+            for k in group.nodes
+        )
+
+    def _slots(self, positions: Sequence[int], after: Group | None) -> dict[int, Slot]:
+        """Name the tensors that products read and write in place of copies, by value."""
+        found = {}
+        for group in self.before:
+            for k in group.nodes:
+                node = self.nodes[k]
+                tensor = self.binding.tensors["state", node["field"]]
+                if all(r in positions for r in self.readers[k]):
+                    found[k] = Slot(f"tensor_{tensor}", node["slot"])
+        for k in after.nodes if after is not None else ():
+            node = self.nodes[k]
+            tensor = self.binding.tensors[edge_key(node["field"], False)]
+            found[node.inputs[0]] = Slot(f"tensor_{tensor}", node["slot"])
+        return found
 
     # Sums over rows.
 
@@ -226,8 +275,15 @@ class Emitter:
                 Gemm(OUTER, self._gradient(name), m, n, edges, times, at_x, at_d)
             )
 
-    def _products(self, positions: Sequence[int]) -> None:
-        """Make products that do not need each other: few rows in one kernel, many by cuBLAS."""
+    def _products(self, positions: Sequence[int], after: Group | None = None) -> None:
+        """Make products that do not need each other: few rows in one kernel, many by cuBLAS.
+
+        Args:
+            after: copies their results to edges; a kernel of few rows does that itself.
+        """
+        if not positions:
+            return
+        slots = self._slots(positions, after)
         gemms: list[Gemm] = []
         spread: list[tuple[Location, Location]] = []
         for k in positions:
@@ -250,12 +306,20 @@ class Emitter:
                     node.type.shape[0] if len(node.type.shape) == 2 else 1,
                     at_x,
                     self._at(place, packed),
+                    gathered=slots.get(x),
+                    scattered=slots.get(k),
                 )
             )
         per_row = max((g.times for g in gemms if not g.edges), default=0)
         per_edge = max((g.times for g in gemms if g.edges), default=0)
         above, largest = None, 0
-        if gemms and self.vector == FLOATS and all(tiled(g) for g in gemms):
+        few = self.vector == FLOATS and all(tiled(g) for g in gemms)
+        early = [g for g in self.before if few and all(k in slots for k in g.nodes)]
+        for group in self.before:
+            if group not in early:
+                self._group(group)
+        self.before = []
+        if few:
             ranges = [(0, FEW_ROWS, 8), (FEW_ROWS, SHARED_ROWS, 32)]
             if len(gemms) > 1:  # one launch instead of several
                 ranges.append((SHARED_ROWS, MANY_ROWS, 32))
@@ -266,7 +330,11 @@ class Emitter:
                 largest = max(largest, partial)
             self.used[2] += largest
             above = Tiles(per_row, per_edge, ranges[-1][1], 1 << 40)
+        for group in early:
+            self._group(group, above)
         self.launches.steps += [replace(g, tiles=above) for g in gemms]
+        if after is not None:
+            self._group(after, above)
         for packed, place in spread:
             self._move(packed, place)
 

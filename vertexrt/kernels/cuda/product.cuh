@@ -48,13 +48,14 @@ struct alignas(16) TileMemory {
 };
 
 // y[count, WIDE] = x[count, DEEP] times a weight: w[WIDE, DEEP]^T, or w[DEEP, WIDE] if TRANSPOSED.
+// `x(i)` points to a row, or nowhere if it is zero; `y(i, column, value)` takes a result.
 // The block makes rows from ROWS * row_tile on. `block` counts the tiles of 32 outputs, as often as
 // there are SPLITS of the depth. Those leave their sums in `partial`, and `arrived` counts them: an int
 // for each tile, zero before and after.
-template <int ROWS, bool TRANSPOSED, int WIDE, int DEEP, int SPLITS>
+template <int ROWS, bool TRANSPOSED, int WIDE, int DEEP, int SPLITS, class X, class Y>
 __device__ __forceinline__ void product_tile(TileMemory<ROWS>& memory, int row_tile, int block,
-                                             int count, const float* x, const float* w, float* y,
-                                             float* partial, int* arrived) {
+                                             int count, X x, const float* w, Y y, float* partial,
+                                             int* arrived) {
     static_assert(ROWS == 8 || ROWS == 32, "threads are laid out for these");
     static_assert(WIDE % 4 == 0 && DEEP % 4 == 0, "copies are of 16 bytes");
     constexpr int COLUMN_TILES = (WIDE + TILE - 1) / TILE, ALL = (DEEP + CHUNK - 1) / CHUNK;
@@ -64,13 +65,14 @@ __device__ __forceinline__ void product_tile(TileMemory<ROWS>& memory, int row_t
     const int row0 = row_tile * ROWS, column0 = column_tile * TILE;
     if (row0 >= count) return;
     const int piece = threadIdx.x % 8 * 4, line = threadIdx.x / 8;  // of what a thread copies
+    const float* const x_row = line < ROWS && row0 + line < count ? x(row0 + line) : nullptr;
 
     const auto fetch = [&](int chunk) {
         if (chunk < last_chunk) {
             const int k = chunk * CHUNK, stage = chunk % STAGES;
             if (line < ROWS) {
-                const bool there = row0 + line < count && k + piece < DEEP;
-                const float* const from = there ? x + (long long)(row0 + line) * DEEP + k + piece : x;
+                const bool there = x_row != nullptr && k + piece < DEEP;
+                const float* const from = there ? x_row + k + piece : w;
                 copy_async(&memory.x[stage][line][piece], from, there);
             }
             if (TRANSPOSED) {
@@ -145,7 +147,7 @@ __device__ __forceinline__ void product_tile(TileMemory<ROWS>& memory, int row_t
     float* const left = partial + (long long)tile * SPLITS * ROWS * TILE;
     const auto finish = [&](int at, float total) {
         const int row = row0 + at / TILE, column = column0 + at % TILE;
-        if (row < count && column < WIDE) y[(long long)row * WIDE + column] = total;
+        if (row < count && column < WIDE) y(row, column, total);
     };
     for (int at = threadIdx.x; at < ROWS * TILE; at += PRODUCT_THREADS) {
         float total = 0.0f;

@@ -14,6 +14,7 @@ from vertexrt.kernels.cuda.steps import (
     Gemm,
     Kernel,
     Operand,
+    Slot,
     Tiles,
 )
 
@@ -60,7 +61,7 @@ def product_kernel(gemms: Sequence[Gemm], tiles: Tiles, partial: Temporary) -> t
         mine = -(-wide // TILE) * splits
         count = f"(int)a.{'m' if g.edges else 'n'} * {g.times}"
         kind = f"{tiles.rows}, {str(g.form == TRANSPOSED).lower()}, {wide}, {deep}, {splits}"
-        weight, x, y = t.word(g.weight, "const real*"), _first(t, g.x), _first(t, g.y)
+        weight = t.word(g.weight, "const real*")
         left = arrived = "nullptr"
         if splits > 1:
             left = t.origin(Location("", 0, "local", temporary=partial)) + f" + {used}"
@@ -71,7 +72,8 @@ def product_kernel(gemms: Sequence[Gemm], tiles: Tiles, partial: Temporary) -> t
         block = f"(int)blockIdx.x - {blocks}" if blocks else "(int)blockIdx.x"
         t.line(f"if (blockIdx.x < {blocks + mine}) {{")
         t.line(f"  product_tile<{kind}>(memory, blockIdx.y, {block}, {count},")
-        t.line(f"    {x}, {weight}, {y}, {left}, {arrived});")
+        t.line(f"    {_source(t, g, deep)}, {weight},")
+        t.line(f"    {_target(t, g, wide)}, {left}, {arrived});")
         t.line("  return;")
         t.line("}")
         blocks += mine
@@ -79,6 +81,34 @@ def product_kernel(gemms: Sequence[Gemm], tiles: Tiles, partial: Temporary) -> t
     body = t.plain_kernel(PRODUCT_THREADS)
     words = tuple(t.words)
     return Kernel(body, words, TILES, blocks, PRODUCT_THREADS, tiles=tiles), used
+
+
+def _source(t: Rows, g: Gemm, deep: int) -> str:
+    """Return a function from the number of a row to the row."""
+    if g.gathered is None:
+        x = _first(t, g.x)
+        return f"[&](int i) -> const float* {{ return {x} + (long long)i * {deep}; }}"
+    child, tensor = _child(t, g.gathered), t.word(g.gathered.word, "real*")
+    row = f"{tensor} + (long long)child_row[e] * {deep}"
+    return f"[&](int i) -> const float* {{ {child} return there ? {row} : nullptr; }}"
+
+
+def _target(t: Rows, g: Gemm, wide: int) -> str:
+    """Return a function that takes a result, given the numbers of its row and column."""
+    if g.scattered is None:
+        y = _first(t, g.y)
+        return f"[&](int i, int j, float v) {{ ({y})[(long long)i * {wide} + j] = v; }}"
+    child, tensor = _child(t, g.scattered), t.word(g.scattered.word, "real*")
+    store = f"if (there) {tensor}[(long long)e * {wide} + j] = v;"
+    return f"[&](int i, int j, float v) {{ {child} {store} }}"
+
+
+def _child(t: Rows, slot: Slot) -> str:
+    """Return statements that find the edge `e` of a slot, and whether a child is `there`."""
+    first, child = t.word("edge_ptr", "const int*"), t.word("child_row", "const int*")
+    row = "const int row = (int)a.lo + i;"
+    edge = f"const int e = {first}[row] + {slot.slot};"
+    return f"{row} {edge} const bool there = e < {first}[row + 1] && {child}[e] >= 0;"
 
 
 def _first(t: Rows, operand: Operand) -> str:

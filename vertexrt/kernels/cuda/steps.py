@@ -75,8 +75,21 @@ class Operand:
 
 
 @dataclass(frozen=True, slots=True)
+class Slot:
+    """The children's rows of a tensor, or the rows of the edges to them, instead of an operand."""
+
+    word: str
+    slot: int
+
+
+@dataclass(frozen=True, slots=True)
 class Gemm:
-    """A product over all rows of a launch: `weight` is [m, k]."""
+    """A product over all rows of a launch: `weight` is [m, k].
+
+    Attributes:
+        gathered, scattered: where a kernel of ours reads `x` and writes `y`; there they need not
+            be.
+    """
 
     form: int
     weight: str
@@ -87,6 +100,8 @@ class Gemm:
     x: Operand
     y: Operand
     tiles: Tiles | None = None
+    gathered: Slot | None = None
+    scattered: Slot | None = None
 
 
 @dataclass(slots=True)
