@@ -14,8 +14,15 @@ from tests.strategies import ChildLists, child_lists
 from vertexrt.errors import UsageError
 from vertexrt.graph import GraphBatch, InputGraph
 from vertexrt.scheduler import POLICIES, Schedule, make_schedule
-from vertexrt.scheduler.compiled import add_presence, classify, inverse, slot_bits
-from vertexrt.scheduler.merge import merge_vertices
+from vertexrt.scheduler.compiled import find_levels
+from vertexrt.scheduler.kinds import (
+    FINE,
+    NEW_LAZY_KIND,
+    NEW_PATH_KIND,
+    NOT_BOUNDED,
+    TOO_MANY_CHILDREN,
+    read_vertices,
+)
 
 KINDS = 3
 Task = tuple[int, frozenset[int]]  # kind, vertices
@@ -131,7 +138,8 @@ def test_each_vertex_is_in_one_task_after_its_children(
     assert (np.diff(s.task_lo) >= 1).all()
     task_of_row = np.repeat(np.arange(s.num_tasks), np.diff(s.task_lo))
     np.testing.assert_array_equal(kinds[s.order], s.task_kind[task_of_row])
-    row_of = inverse(s.order)
+    row_of = s.row_of
+    assert row_of[s.order].tolist() == list(range(len(lists)))
     for vertex, kids in enumerate(lists):
         for child in kids:
             if child >= 0:
@@ -145,7 +153,7 @@ def test_each_vertex_is_in_one_task_after_its_children(
 def test_edges_are_renumbered_by_row(policy: str, problem: tuple[ChildLists, np.ndarray]) -> None:
     lists, kinds = problem
     s = schedule(lists, kinds, policy)
-    row_of = inverse(s.order)
+    row_of = s.row_of
     parents: list[list[int]] = [[] for _ in lists]
     for row, vertex in enumerate(s.order):
         first, end = s.edge_ptr[row], s.edge_ptr[row + 1]
@@ -160,57 +168,114 @@ def test_edges_are_renumbered_by_row(policy: str, problem: tuple[ChildLists, np.
         assert s.parent_edge[s.parent_ptr[row] : s.parent_ptr[row + 1]].tolist() == edges
 
 
-@given(child_lists(max_vertices=12, arity=3), st.integers(0, 4))
-def test_slot_bits_name_the_slots_that_hold_a_child(lists: ChildLists, slots: int) -> None:
+def read(
+    graph: InputGraph,
+    pulls: np.ndarray,
+    path: list[int],
+    lazy: list[int],
+    *,
+    slots: int = 3,
+    bounds: tuple[int, ...] = (-1, -1),
+    limited: bool = False,
+) -> Any:
+    """Read vertices of which all bits matter in lazy kinds, and those of slots in path kinds."""
+    return read_vertices(
+        graph.child_ptr,
+        graph.child,
+        pulls,
+        np.arange(len(pulls)),
+        np.array(bounds, np.int64),
+        slots,
+        limited,
+        (1 << (slots + 1)) - 1,
+        (1 << (slots + 3)) - 1,
+        np.array(path, np.int64),
+        np.array(lazy, np.int64),
+        np.array([bits % 2 == 0 for bits in lazy], np.bool_),
+    )
+
+
+@given(child_lists(max_vertices=12, arity=3), st.integers(0, 4), st.integers(0, 99))
+def test_kinds_name_slots_and_pulls(lists: ChildLists, slots: int, seed: int) -> None:
     graph = InputGraph.from_children(lists)
-    bits = slot_bits(graph.child_ptr, graph.child, slots)
-    for kids, found in zip(lists, bits.tolist(), strict=True):
-        for slot in range(slots):
-            assert bool(found >> slot & 1) == (slot < len(kids) and kids[slot] >= 0)
-        assert bool(found >> slots & 1) == any(c >= 0 for c in kids)
-        assert found >> slots + 1 == 0
+    pulls = np.random.default_rng(seed).integers(-1, 3, (2, len(lists))).astype(np.int32)
+    path: list[int] = []
+    lazy: list[int] = []
+    found, *_ = got = read(graph, pulls, path, lazy, slots=slots)
+    while found in (NEW_PATH_KIND, NEW_LAZY_KIND):
+        (path if found == NEW_PATH_KIND else lazy).append(got[2])
+        found, *_ = got = read(graph, pulls, path, lazy, slots=slots)
+    assert found == FINE
+    _, _, _, path_kinds, lazy_kinds, level, forest, losses = got
+    for v, kids in enumerate(lists):
+        has = [slot < len(kids) and kids[slot] >= 0 for slot in range(slots)]
+        has += [any(c >= 0 for c in kids), pulls[0, v] >= 0, pulls[1, v] >= 0]
+        bits = sum(1 << k for k, there in enumerate(has) if there)
+        assert lazy[lazy_kinds[v]] == bits
+        assert path[path_kinds[v]] == bits & ((1 << (slots + 1)) - 1)
+        assert level[v] == max((level[c] + 1 for c in kids if c >= 0), default=0)
+    assert losses == sum(lazy[k] % 2 == 0 for k in lazy_kinds)
+    children = [c for kids in lists for c in kids if c >= 0]
+    assert forest == (len(set(children)) == len(children))
+    np.testing.assert_array_equal(level, find_levels(graph.child_ptr, graph.child))
 
 
-def test_presence_and_kinds() -> None:
-    bits = np.array([0, 1, 3], np.int64)
-    add_presence(bits, np.array([-1, 0, 5], np.int32), 4)
-    assert bits.tolist() == [0, 17, 19]
-    out = np.zeros(3, np.int32)
-    known, number = np.array([0, 17], np.int64), np.array([7, 8], np.int32)
-    assert classify(bits, 0b10001, known, number, out) == -1
-    assert out.tolist() == [7, 8, 8]
-    assert classify(bits, 0b10011, known, number, out) == 19
+def test_what_cannot_be_read_is_named() -> None:
+    graph = InputGraph.from_children([[], [], [0, 1]])
+    pulls = np.array([[0, 1, -1], [5, 4, 6]], np.int32)
+    path, lazy = [0b0, 0b111], [0b11000, 0b10111]
+    assert read(graph, pulls, path, lazy, slots=2, bounds=(2, 7))[0] == FINE
+    assert read(graph, pulls, path, lazy, slots=2, bounds=(2, 6))[:2] == (NOT_BOUNDED, 2)
+    assert read(graph, pulls - 2, path, lazy, slots=2, bounds=(2, 7))[:2] == (NOT_BOUNDED, 0)
+    got = read(graph, pulls, [0b0, 0b11], [0b1100], slots=1, limited=True)
+    assert got[:2] == (TOO_MANY_CHILDREN, 2)
 
 
-@given(child_lists(max_vertices=12, arity=3), st.integers(0, 99))
-def test_merged_vertices_are_equal_and_the_others_are_not(lists: ChildLists, seed: int) -> None:
-    """Two vertices merge exactly when kind, fields and (merged) children agree."""
+@pytest.mark.parametrize("policy", POLICIES)
+@given(lists=child_lists(max_vertices=12, arity=3), seed=st.integers(0, 99))
+def test_merged_vertices_are_equal_and_the_others_are_not(
+    policy: str, lists: ChildLists, seed: int
+) -> None:
+    """Two vertices share a row exactly when kind, pulls and the rows of their children agree."""
     rng = np.random.default_rng(seed)
     graph = InputGraph.from_children(lists)
-    bits = rng.integers(0, 2, len(lists)).astype(np.int64)
-    fields = tuple(rng.integers(-1, 2, len(lists)).astype(np.int32) for _ in range(2))
-    m = merge_vertices(graph.child_ptr, graph.child, bits, fields)
+    pulls = rng.integers(-1, 2, (3, len(lists))).astype(np.int32)
+    used = np.array([0, 2])
+    children = [c for kids in lists for c in kids if c >= 0]
+    s = make_schedule(
+        graph.child_ptr,
+        graph.child,
+        pulls[2] + np.int32(1),
+        3,
+        policy,
+        pulls=pulls,
+        used=used,
+        weight=np.empty(len(lists), np.float32),
+        forest=len(set(children)) == len(children),
+    )
     keys = [
-        (
-            int(bits[v]),
-            *(int(f[v]) for f in fields),
-            tuple(int(m.of_vertex[c]) if c >= 0 else -1 for c in kids),
-        )
+        (*pulls[used, v].tolist(), tuple(int(s.row_of[c]) if c >= 0 else -1 for c in kids))
         for v, kids in enumerate(lists)
     ]
     for v, key in enumerate(keys):
-        assert all((m.of_vertex[u] == m.of_vertex[v]) == (keys[u] == key) for u in range(v))
-    assert m.weight.tolist() == np.bincount(m.of_vertex).tolist()
-    assert (m.of_vertex[m.first] == np.arange(len(m.first))).all()
-    for d, v in enumerate(m.first):
-        assert tuple(m.child[m.child_ptr[d] : m.child_ptr[d + 1]].tolist()) == keys[v][-1]
+        assert all((s.row_of[u] == s.row_of[v]) == (keys[u] == key) for u in range(v))
+    assert s.weight.tolist() == np.bincount(s.row_of).tolist()
+    assert s.row_of[s.order].tolist() == list(range(len(s.order)))
+    task_of_row = np.repeat(np.arange(s.num_tasks), np.diff(s.task_lo))
+    assert (np.diff(s.task_lo) >= 1).all()
+    for row, v in enumerate(s.order):
+        begin, end = s.edge_ptr[row], s.edge_ptr[row + 1]
+        assert tuple(s.child_row[begin:end].tolist()) == keys[v][-1]
+        assert s.task_kind[task_of_row[row]] == pulls[2, v] + 1
+        assert all(task_of_row[c] < task_of_row[row] for c in s.child_row[begin:end] if c >= 0)
 
 
-def test_merging_without_fields() -> None:
+def test_merging_without_pulls() -> None:
     graph = InputGraph.from_children([[], [], [0, 1], [1, 0], []])
-    m = merge_vertices(graph.child_ptr, graph.child, np.zeros(5, np.int64), ())
-    assert m.of_vertex.tolist() == [0, 0, 1, 1, 0]
-    assert m.weight.tolist() == [3, 2]
+    weight = np.empty(5, np.float32)
+    s = make_schedule(graph.child_ptr, graph.child, np.zeros(5, np.int32), 1, weight=weight)
+    assert s.row_of.tolist() == [0, 0, 1, 1, 0]
+    assert s.weight.tolist() == [3, 2]
 
 
 def test_unknown_policy() -> None:

@@ -17,18 +17,17 @@ import numpy.typing as npt
 
 from vertexrt.config import config
 from vertexrt.engine.choose import Configuration
-from vertexrt.engine.inputs import Inputs, read_inputs
+from vertexrt.engine.inputs import Inputs, read_inputs, refuse
 from vertexrt.engine.launches import build_table
 from vertexrt.engine.parameters import ParameterStore
 from vertexrt.engine.trace import Timeline
-from vertexrt.engine.variant import Kind, Variant
+from vertexrt.engine.variant import Variant
 from vertexrt.graph import GraphBatch
 from vertexrt.kernels.layout import Buffers, Ending
 from vertexrt.memory.plan import MemoryPlan, plan_memory
 from vertexrt.scheduler import Schedule, make_schedule
 from vertexrt.scheduler.balance import Share
-from vertexrt.scheduler.compiled import add_presence, classify, inverse, slot_bits
-from vertexrt.scheduler.merge import Merged, merge_vertices
+from vertexrt.scheduler.kinds import FINE, NEW_LAZY_KIND, NEW_PATH_KIND, read_vertices
 from vertexrt.script.assemble import assemble
 from vertexrt.script.verify import verify_scripts
 
@@ -71,8 +70,6 @@ class Run:
 
     Attributes:
         table: launches; forward launches are the first `forward_launches` rows.
-        user: [rows] the user's vertex of each row, the first of those that it stands for.
-        row_of: [V] the row of each of the user's vertices; weight: [rows] see `Buffers`.
         with_loss: vertices whose loss counts.
     """
 
@@ -85,9 +82,6 @@ class Run:
     rows: Array
     plan: MemoryPlan
     zero_elements: int
-    user: Array
-    row_of: Array
-    weight: Array
     with_loss: int
     configuration: Configuration
 
@@ -104,30 +98,26 @@ def prepare(
     Raises: PullError, when pulled values do not fit.
     """
     batch = share.batch
-    inputs = read_inputs(variant.program, batch, dtype)
-    atoms = variant.atoms
-    bits = slot_bits(batch.child_ptr, batch.child, atoms.slots - 1)
-    for k, index in enumerate(inputs.presence):
-        add_presence(bits, index, atoms.slots + k)
-    path_kinds = _number(variant, bits, atoms.path, variant.path_kinds, variant.add_path_kind)
-    lazy_kinds = _number(variant, bits, atoms.lazy, variant.lazy_kinds, variant.add_lazy_kind)
-    ready = variant.ready()
-    graph: Merged | GraphBatch = batch
-    if variant.merges:
-        fields = inputs.ints + inputs.float_index
-        graph = merge_vertices(batch.child_ptr, batch.child, bits, fields)
-        path_kinds, lazy_of = path_kinds[graph.first], lazy_kinds[graph.first]
-    else:
-        lazy_of = lazy_kinds
+    inputs, kinds = read_batch(variant, batch, dtype)
+    ready, reader = variant.ready(), variant.reader
     schedule = make_schedule(
-        graph.child_ptr, graph.child, path_kinds, len(variant.path_kinds), policy
+        batch.child_ptr,
+        batch.child,
+        kinds.path,
+        len(variant.path_kinds),
+        policy,
+        pulls=inputs.index,
+        used=reader.used,
+        weight=np.empty(batch.num_vertices, dtype) if variant.merges else None,
+        level=kinds.level,
+        forest=kinds.forest,
     )
     table, forward, rows, first_row, end_row, scratch = build_table(
         schedule.task_lo,
         schedule.task_kind,
         schedule.edge_ptr,
         schedule.order,
-        lazy_of,
+        kinds.lazy,
         ready.path_programs,
         ready.lazy_programs,
         ready.by_ranges,
@@ -137,11 +127,6 @@ def prepare(
         ready.edges,
     )
     plan = plan_memory(ready.sharing, ready.sizes, first_row, end_row, ready.zero_elements, scratch)
-    user, row_of, weight = schedule.order, inverse(schedule.order), NO_ROWS.astype(dtype)
-    if isinstance(graph, Merged):
-        user = graph.first[user]
-        row_of = row_of[graph.of_vertex]
-        weight = graph.weight[schedule.order].astype(dtype)
     return Run(
         variant,
         share,
@@ -152,23 +137,61 @@ def prepare(
         rows,
         plan,
         ready.zero_elements,
-        user,
-        row_of,
-        weight,
-        int(np.count_nonzero(ready.has_loss[lazy_kinds])),
+        kinds.with_loss,
         configuration,
     )
 
 
-def _number(variant: Variant, bits: Int64, mask: int, known: dict[int, Kind], add: Any) -> Array:
-    """Return the number of each vertex's kind, compiling kinds not seen before."""
-    out = np.zeros(len(bits), np.int32)
+@dataclass(frozen=True, slots=True)
+class Kinds:
+    """What the vertices of a batch are.
+
+    Attributes:
+        path, lazy: int32 [V] kinds; level: int32 [V], see `find_levels`.
+        forest: no vertex has two parents.
+        with_loss: how many have a loss.
+    """
+
+    path: Array
+    lazy: Array
+    level: Array
+    forest: bool
+    with_loss: int
+
+
+def read_batch(variant: Variant, batch: GraphBatch, dtype: npt.DTypeLike) -> tuple[Inputs, Kinds]:
+    """Read pulled values and kinds of a batch, compiling kinds not seen before.
+
+    Raises: PullError, when pulled values do not fit; GraphError, when a vertex has more children
+        than the function has slots.
+    """
+    reader, atoms = variant.reader, variant.atoms
+    inputs = read_inputs(reader, batch, dtype)
+    kinds: list[Any]
     while True:
-        found = np.fromiter(known, np.int64, len(known))
-        new = classify(bits, mask, found, np.arange(len(known), dtype=np.int32), out)
-        if new < 0:
-            return out
-        add(int(new))
+        known = variant.known()
+        found, vertex, bits, *kinds = read_vertices(
+            batch.child_ptr,
+            batch.child,
+            inputs.index,
+            reader.used,
+            reader.bounds,
+            atoms.slots - 1,
+            reader.program.arity is not None,
+            atoms.path,
+            atoms.lazy,
+            known.path,
+            known.lazy,
+            known.has_loss,
+        )
+        if found == FINE:
+            return inputs, Kinds(*kinds)
+        if found == NEW_PATH_KIND:
+            variant.add_path_kind(bits)
+        elif found == NEW_LAZY_KIND:
+            variant.add_lazy_kind(bits)
+        else:
+            refuse(reader, batch, inputs, found, vertex)
 
 
 @dataclass(frozen=True, slots=True)
@@ -225,9 +248,9 @@ def make_jobs(
         params=store.values,
         gradients=worker.gradients,
         param_at=param_at,
-        weight=run.weight,
+        weight=s.weight,
         rows=run.rows,
-        order=run.user,
+        order=s.order,
         edge_ptr=s.edge_ptr,
         child_row=s.child_row,
         edge_row=s.edge_row,
@@ -286,10 +309,10 @@ def rows_of_vertices(run: Run, data: Array, key: tuple[object, ...], vertices: A
     """Copy the rows of some of the user's vertices, [n, size]; only these need be in memory."""
     number = run.variant.table.numbers[key]
     size = run.variant.table.specs[number].size
-    at = run.plan.base[number] + run.row_of[vertices].astype(np.int64) * size
+    at = run.plan.base[number] + run.schedule.row_of[vertices].astype(np.int64) * size
     return np.asarray(data[at[:, None] + np.arange(size)])
 
 
 def in_user_order(run: Run, rows: Array) -> Array:
     """Copy rows into the user's vertex order."""
-    return np.asarray(rows[run.row_of])
+    return np.asarray(rows[run.schedule.row_of])

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, NoReturn
 
 import numpy as np
 import numpy.typing as npt
@@ -12,8 +13,40 @@ import numpy.typing as npt
 from vertexrt.errors import GraphError, PullError, message, nearest
 from vertexrt.graph import GraphBatch, Pulled
 from vertexrt.ir.program import Program, Pull
+from vertexrt.scheduler.kinds import NOT_BOUNDED, TOO_MANY_CHILDREN
 
 Array = np.ndarray[Any, Any]
+
+
+@dataclass(frozen=True, slots=True)
+class Reader:
+    """What a program reads of each vertex.
+
+    Attributes:
+        program: with declared pulls; integers that index a table or a label have a bound.
+        is_used: [pulls] in the order of declaration; used: int64, the numbers of those.
+        bounds: int64 [pulls] how many values each may take, -1 for any.
+        absent: what stands for a real pull that is not read.
+    """
+
+    program: Program
+    is_used: tuple[bool, ...]
+    used: Array
+    bounds: Array
+    absent: tuple[int, ...]
+
+
+def make_reader(program: Program) -> Reader:
+    """Find what a program reads of each vertex; a variant for inference reads no labels."""
+    names = {n["name"] for n in program.nodes if n.op in ("pull", "has_pull")}
+    bounds = index_bounds(program)
+    return Reader(
+        program,
+        tuple(pull.name in names for pull in program.pulls),
+        np.array([k for k, pull in enumerate(program.pulls) if pull.name in names], np.int64),
+        np.array([bounds.get(pull.name, (-1, ""))[0] for pull in program.pulls], np.int64),
+        tuple(max(1, math.prod(pull.shape)) for pull in program.pulls),
+    )
 
 
 @dataclass(frozen=True, slots=True)
@@ -21,45 +54,41 @@ class Inputs:
     """Pulled values, absent ones marked by an index of -1.
 
     Attributes:
+        index: int32 [pulls, V] integers, and rows of reals, in the order of declaration.
         ints: one int32 [V] array an integer pull.
         floats: one flat array a real pull; float_index: int32 [V] rows of it.
-        presence: for each pull in the order of declaration, an int32 [V] array, -1 if absent.
     """
 
+    index: Array
     ints: tuple[Array, ...]
     floats: tuple[Array, ...]
     float_index: tuple[Array, ...]
-    presence: tuple[Array, ...]
 
 
-def read_inputs(program: Program, batch: GraphBatch, dtype: npt.DTypeLike) -> Inputs:
+def read_inputs(reader: Reader, batch: GraphBatch, dtype: npt.DTypeLike) -> Inputs:
     """Read the pulls that a program needs from a batch.
 
     Args:
-        program: with declared pulls; integers that index a table or a label have a bound.
         batch: values by name: int [V] (-1: absent), real [V, *shape], or `Pulled`.
         dtype: of real values.
-    Raises: PullError, when one is missing, misshapen, of the wrong kind, or out of range;
-        GraphError, when a vertex has more children than the function has slots.
+    Raises: PullError, when one is missing, misshapen, or of the wrong kind; whether integers are in
+        range is found when the vertices are read (`find_kinds`).
     """
-    _check_arity(program, batch)
-    bounds = index_bounds(program)
+    program = reader.program
+    whole = np.empty((len(program.pulls), batch.num_vertices), np.int32)
     ints: list[Array] = []
     floats: list[Array] = []
-    index: list[Array] = []
-    presence: list[Array] = []
-    used = {n["name"] for n in program.nodes if n.op in ("pull", "has_pull")}
-    for pull in program.pulls:
-        if pull.name not in used:  # the variant does not read it: labels in inference
-            absent = np.full(batch.num_vertices, -1, np.int32)
-            presence.append(absent)
-            if pull.dtype == "int":
-                ints.append(absent)
-            else:
-                floats.append(np.zeros(max(1, int(np.prod(pull.shape))), dtype))
-                index.append(absent)
+    float_index: list[Array] = []
+    for k, pull in enumerate(program.pulls):
+        index = whole[k]
+        (ints if pull.dtype == "int" else float_index).append(index)
+        if not reader.is_used[k]:
+            index.fill(-1)
+            if pull.dtype != "int":
+                floats.append(np.zeros(reader.absent[k], dtype))
             continue
-        if pull.name not in batch.pulls:
+        value = batch.pulls.get(pull.name)
+        if value is None:
             raise PullError(
                 message(
                     "pull",
@@ -68,40 +97,44 @@ def read_inputs(program: Program, batch: GraphBatch, dtype: npt.DTypeLike) -> In
                     f"add the array to the graphs.{nearest(pull.name, list(batch.pulls))}",
                 )
             )
-        value = batch.pulls[pull.name]
         if pull.dtype == "int":
-            ints.append(_integers(program, pull, value, batch, bounds.get(pull.name)))
-            presence.append(ints[-1])
+            index[:] = _integers(program, pull, value, batch)
         else:
             table, rows = _reals(program, pull, value, batch, dtype)
             floats.append(table)
-            index.append(rows)
-            presence.append(rows)
-    return Inputs(tuple(ints), tuple(floats), tuple(index), tuple(presence))
+            index[:] = rows
+    return Inputs(whole, tuple(ints), tuple(floats), tuple(float_index))
 
 
-def _check_arity(program: Program, batch: GraphBatch) -> None:
-    """Refuse a vertex with a child beyond the last slot; empty slots there do no harm."""
-    if program.arity is None or len(batch.child) == 0:
-        return
-    slots = np.diff(batch.child_ptr)
-    if int(slots.max()) <= program.arity:
-        return
-    slot_of = np.arange(len(batch.child)) - np.repeat(batch.child_ptr[:-1], slots)
-    beyond = np.flatnonzero((slot_of >= program.arity) & (batch.child >= 0))
-    if len(beyond):
-        v = int(np.searchsorted(batch.child_ptr, beyond[0], side="right")) - 1
-        children = batch.child[batch.child_ptr[v] : batch.child_ptr[v + 1]]
+def refuse(reader: Reader, batch: GraphBatch, inputs: Inputs, found: int, vertex: int) -> NoReturn:
+    """Raise the error for a vertex that `read_vertices` could not read."""
+    program = reader.program
+    if found == TOO_MANY_CHILDREN:
+        children = batch.child[batch.child_ptr[vertex] : batch.child_ptr[vertex + 1]]
         count = int(np.flatnonzero(children >= 0)[-1]) + 1
         declared = f"slots 0..{program.arity - 1}" if program.arity else "no slots"
         raise GraphError(
             message(
                 "gather",
-                f"{vertex_name(batch, v)} has {count} children",
+                f"{vertex_name(batch, vertex)} has {count} children",
                 f"{program.name} declares {declared}",
                 f"binarise the graph, declare arity={count}, or read them by gather_all",
             )
         )
+    assert found == NOT_BOUNDED, found
+    values = inputs.index[:, vertex]
+    bounds = index_bounds(program)
+    names = {program.pulls[k].name: int(values[k]) for k in reader.used}
+    name = next(name for name, (bound, _) in bounds.items() if not -1 <= names[name] < bound)
+    bound, what = bounds[name]
+    raise PullError(
+        message(
+            "pull",
+            f"{name!r} of {vertex_name(batch, vertex)} is {names[name]}",
+            f"0 to {bound - 1}, the {what}, or -1 for none",
+            "correct the data or declare more",
+        )
+    )
 
 
 def vertex_name(batch: GraphBatch, v: int) -> str:
@@ -124,9 +157,7 @@ def index_bounds(program: Program) -> Mapping[str, tuple[int, str]]:
     return bounds
 
 
-def _integers(
-    program: Program, pull: Pull, value: Any, batch: GraphBatch, bound: tuple[int, str] | None
-) -> Array:
+def _integers(program: Program, pull: Pull, value: Any, batch: GraphBatch) -> Array:
     if isinstance(value, Pulled):
         if value.index is None:
             value = value.values
@@ -141,18 +172,7 @@ def _integers(
                 "pass an integer array with -1 where a vertex has none",
             )
         )
-    out = np.ascontiguousarray(value, np.int32)
-    if bound is not None and len(out) and (out.max() >= bound[0] or out.min() < -1):
-        v = int(np.flatnonzero((out >= bound[0]) | (out < -1))[0])
-        raise PullError(
-            message(
-                "pull",
-                f"{pull.name!r} of {vertex_name(batch, v)} is {out[v]}",
-                f"0 to {bound[0] - 1}, the {bound[1]}, or -1 for none",
-                "correct the data or declare more",
-            )
-        )
-    return out
+    return np.asarray(value)
 
 
 def _reals(
@@ -176,4 +196,4 @@ def _reals(
         )
     if rows is None:
         rows = np.arange(batch.num_vertices, dtype=np.int32)
-    return np.ascontiguousarray(table, dtype).reshape(-1), np.ascontiguousarray(rows, np.int32)
+    return np.ascontiguousarray(table, dtype).reshape(-1), rows

@@ -17,11 +17,11 @@ from vertexrt.engine.batched import (
     in_user_order,
     make_jobs,
     prepare,
+    read_batch,
     read_rows,
     start_of,
 )
 from vertexrt.engine.choose import Chooser, Configuration, configurations, predicted_best
-from vertexrt.engine.inputs import read_inputs
 from vertexrt.engine.parameters import ParameterStore
 from vertexrt.engine.trace import Timeline
 from vertexrt.engine.update import Touched, Update, collect, cut, end_of_step
@@ -197,7 +197,7 @@ class CompiledModel:
         try:
             return [prepare(variant, share, self.policy, dtype, chosen) for share in shares]
         except (GraphError, PullError):
-            read_inputs(variant.program, batch, dtype)  # names the vertex as the user knows it
+            read_batch(variant, batch, dtype)  # names the vertex as the user knows it
             raise
 
     def observe(self, use: Use, batch: GraphBatch, runs: Sequence[Run], seconds: float) -> None:
@@ -386,7 +386,7 @@ def total_loss(runs: Sequence[Run], arenas: Sequence[Array]) -> float:
     total = 0.0
     for run, data in zip(runs, arenas, strict=True):
         rows = len(run.schedule.order)
-        total += sum_loss(data, start_of(run, ("push", "loss")), rows, run.weight)
+        total += sum_loss(data, start_of(run, ("push", "loss")), rows, run.schedule.weight)
     return total
 
 

@@ -14,6 +14,7 @@ import numpy as np
 import numpy.typing as npt
 
 from vertexrt.config import config
+from vertexrt.engine.inputs import Reader, make_reader
 from vertexrt.errors import PlanError, message
 from vertexrt.ir.autodiff import differentiate
 from vertexrt.ir.passes.fuse import LAZY_STAGES, TaskProgram, cut, keep_across_stages
@@ -107,6 +108,25 @@ class Variant:
     _origins: dict[object, int] = field(default_factory=dict)
     _written: set[object] = field(default_factory=set)
     _ready: Ready | None = None
+    _reader: Reader | None = None
+    _known: Known | None = None
+
+    @property
+    def reader(self) -> Reader:
+        """What it reads of each vertex."""
+        if self._reader is None:
+            self._reader = make_reader(self.program)
+        return self._reader
+
+    def known(self) -> Known:
+        """Return the kinds so far as arrays; made anew after a new kind."""
+        if self._known is None:
+            self._known = Known(
+                path=np.array(list(self.path_kinds), np.int64),
+                lazy=np.array(list(self.lazy_kinds), np.int64),
+                has_loss=np.array([k.has_loss for k in self.lazy_kinds.values()], np.bool_),
+            )
+        return self._known
 
     def add_path_kind(self, bits: int) -> Kind:
         """Compile what vertices of a path kind do before, on and after the path."""
@@ -116,7 +136,7 @@ class Variant:
         program = _checked(keep_across_stages(program), "path kind")
         kind = Kind(bits, {s: self._add(program, s) for s in PATH_STAGES})
         self.path_kinds[bits] = kind
-        self._ready = None
+        self._ready = self._known = None
         return kind
 
     def add_lazy_kind(self, bits: int) -> Kind:
@@ -138,7 +158,7 @@ class Variant:
         has_loss = any(program.nodes[n.inputs[0]].op != "const" for n in loss)
         kind = Kind(bits, {s: self._add(program, s) for s in LAZY_STAGES}, has_loss)
         self.lazy_kinds[bits] = kind
-        self._ready = None
+        self._ready = self._known = None
         return kind
 
     def ready(self) -> Ready:
@@ -187,6 +207,15 @@ class Variant:
 
 
 @dataclass(frozen=True, slots=True)
+class Known:
+    """The kinds of a variant in order: their bits, and whether a lazy kind has a loss."""
+
+    path: Int64
+    lazy: Int64
+    has_loss: npt.NDArray[np.bool_]
+
+
+@dataclass(frozen=True, slots=True)
 class Ready:
     """A variant as the per-batch code wants it: an executable and flat arrays over its programs.
 
@@ -201,7 +230,6 @@ class Ready:
     zero_elements: int
     path_programs: Int64
     lazy_programs: Int64
-    has_loss: npt.NDArray[np.bool_]
     by_ranges: npt.NDArray[np.bool_]
     scratch: Int64
     writes_ptr: Int64
@@ -237,7 +265,6 @@ def _make_ready(variant: Variant) -> Ready:
         zero_elements=max((spec.size for spec in table), default=1),
         path_programs=np.array([[k.programs[s] for k in path] for s in PATH_STAGES], np.int64),
         lazy_programs=np.array([[k.programs[s] for k in lazy] for s in LAZY_STAGES], np.int64),
-        has_loss=np.array([k.has_loss for k in lazy], np.bool_),
         by_ranges=np.array([uses_edges(task) for task in tasks], np.bool_),
         scratch=np.array(scratch, np.int64).reshape(-1, 3),
         writes_ptr=np.cumsum([0] + [len(w) for w in written]).astype(np.int64),

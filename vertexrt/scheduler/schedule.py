@@ -15,33 +15,43 @@ Policies:
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
 from vertexrt.errors import UsageError, message, nearest
-from vertexrt.scheduler import compiled
+from vertexrt.scheduler.compiled import AGENDA, FRONTIER, find_levels, order_tasks
+from vertexrt.scheduler.merge import number_rows
 
 POLICIES = ("frontier", "depth", "agenda", "serial")
 
 Int32 = npt.NDArray[np.int32]
+NO_PULLS = np.zeros((0, 0), np.int32)
+NO_NUMBERS = np.zeros(0, np.int64)
+NO_WEIGHT = np.zeros(0, np.float32)
 
 
 @dataclass(frozen=True, slots=True)
 class Schedule:
     """Batching tasks of one batch, and its graphs renumbered by row.
 
+    There are as many rows as vertices, or fewer, where identical ones were merged.
+
     Attributes:
-        order: [V] the vertex in each row.
+        order: [rows] the vertex in each row, the first of those that it stands for.
+        row_of: [V] the row of each vertex.
         task_lo: [T + 1] first row of each task.
         task_kind: [T] kind of each task's vertices.
-        edge_ptr: [V + 1] first edge of each row; edge `edge_ptr[row] + slot` is that slot's.
+        edge_ptr: [rows + 1] first edge of each row; edge `edge_ptr[row] + slot` is that slot's.
         child_row: [E] row of the child, -1 for an empty slot.
         edge_row: [E] row of the parent.
         parent_ptr, parent_edge: for each row the edges in which it is the child, ascending.
+        weight: [rows] how many vertices each row stands for, as reals; empty, if none may merge.
     """
 
     order: Int32
+    row_of: Int32
     task_lo: Int32
     task_kind: Int32
     edge_ptr: Int32
@@ -49,6 +59,7 @@ class Schedule:
     edge_row: Int32
     parent_ptr: Int32
     parent_edge: Int32
+    weight: npt.NDArray[Any]
 
     @property
     def num_tasks(self) -> int:
@@ -69,7 +80,17 @@ class Schedule:
 
 
 def make_schedule(
-    child_ptr: Int32, child: Int32, kinds: Int32, num_kinds: int, policy: str = "frontier"
+    child_ptr: Int32,
+    child: Int32,
+    kinds: Int32,
+    num_kinds: int,
+    policy: str = "frontier",
+    *,
+    pulls: Int32 = NO_PULLS,
+    used: npt.NDArray[np.int64] = NO_NUMBERS,
+    weight: npt.NDArray[Any] | None = None,
+    level: Int32 | None = None,
+    forest: bool = False,
 ) -> Schedule:
     """Batch the vertices of all graphs into tasks.
 
@@ -77,6 +98,10 @@ def make_schedule(
         child_ptr, child: CSR of the children, without cycles.
         kinds: [V] kind of each vertex, 0 <= kind < num_kinds.
         policy: one of POLICIES.
+        pulls, used: [pulls, V], and the numbers of those that a vertex reads.
+        weight: reals [V] to be written; with it, identical vertices merge.
+        level: [V] of `find_levels`, where they are known.
+        forest: it is known that no vertex has two parents.
     Returns: a schedule in which each vertex is in exactly one task, after its children.
     Raises: UsageError for an unknown policy.
     """
@@ -89,8 +114,28 @@ def make_schedule(
                 f"choose one of these.{nearest(policy, POLICIES)}",
             )
         )
-    order, task_lo, task_kind = compiled.order_tasks(
-        child_ptr, child, kinds, num_kinds, POLICIES.index(policy)
-    )
-    assert len(order) == len(child_ptr) - 1, "a cycle got past the graph's validation"
-    return Schedule(order, task_lo, task_kind, *compiled.renumber(child_ptr, child, order))
+    number = POLICIES.index(policy)
+    if level is None:
+        level = find_levels(child_ptr, child)
+    order, task_lo, task_kind = order_tasks(child_ptr, child, kinds, num_kinds, level, number)
+    merges = weight is not None
+    if weight is None:
+        weight = NO_WEIGHT
+    together = number in (FRONTIER, AGENDA)
+    rows: list[Any] = [
+        *number_rows(
+            child_ptr,
+            child,
+            order,
+            task_lo,
+            task_kind,
+            pulls,
+            used,
+            weight,
+            merges,
+            together,
+            forest,
+        )
+    ]
+    rows.append(weight[: len(rows[0])])
+    return Schedule(*rows)
