@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import ctypes
+import weakref
 from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
+import pytest
 
 from vertexrt.errors import DeviceError, message
+from vertexrt.kernels.cuda import device as cuda_device
 from vertexrt.kernels.cuda.device import Array, Calls, Memory
 from vertexrt.kernels.cuda.shim.build import build
 
@@ -23,12 +26,14 @@ class ShimDevice:
 
     Args:
         seed: of the order in which threads run; 0 takes them in turn.
+        limit: bytes of memory that it has.
     """
 
     name = "the CPU, in place of a GPU"
 
-    def __init__(self, seed: int = 0) -> None:
+    def __init__(self, seed: int = 0, limit: int = 1 << 40) -> None:
         first = build(NOTHING)
+        self.limit, self._used = limit, 0
         self._seed = seed
         self.calls = Calls(first.launch, first.gemm32, first.gemm64, 0, 0)
         self._modules: list[Any] = [first]
@@ -49,14 +54,21 @@ class ShimDevice:
 
     def allocate(self, size: int) -> Memory:
         """Allocate memory that holds no number, so that what was not written shows."""
+        if size > self.free_bytes():
+            raise MemoryError(size)
         owner = np.full(size // 8 + 4, np.nan)
+        self._used += size
+        weakref.finalize(owner, self._freed, size)
         address = owner.ctypes.data
         skip = -address % 16
         return Memory(address + skip, size, owner)
 
+    def _freed(self, size: int) -> None:
+        self._used -= size
+
     def free_bytes(self) -> int:
-        """Say that there is plenty."""
-        return 1 << 40
+        """Count what is left of the limit."""
+        return self.limit - self._used
 
     def pinned(self, size: int) -> Array:
         """Allocate bytes."""
@@ -92,6 +104,12 @@ class ShimDevice:
                     "see what the shim printed",
                 )
             )
+
+
+def put_in_place(monkeypatch: pytest.MonkeyPatch, **options: int) -> None:
+    """Let `device="cuda"` and `device="auto"` find a ShimDevice instead of a GPU."""
+    monkeypatch.setattr(cuda_device, "CupyDevice", lambda precision: ShimDevice(**options))
+    monkeypatch.setattr(cuda_device, "usable", lambda: True)
 
 
 def memory(address: int, size: int) -> Array:

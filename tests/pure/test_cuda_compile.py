@@ -190,7 +190,7 @@ def test_spills_alone_are_refused() -> None:
 def test_what_spills_is_compiled_for_one_block(monkeypatch: pytest.MonkeyPatch) -> None:
     asked: list[dict[str, str]] = []
 
-    def compile(source: str, arch: str, defines: dict[str, str]) -> Cubin:
+    def compile(source: str, arch: str, defines: dict[str, str], cuda: int) -> Cubin:
         asked.append(dict(defines))
         spills = source == "always" or (source == "at first" and "VRT_BLOCKS" not in defines)
         return Cubin(b"", Path("k"), {"k": Usage(32, 0, 8 * spills, 0, 0)})
@@ -199,7 +199,7 @@ def test_what_spills_is_compiled_for_one_block(monkeypatch: pytest.MonkeyPatch) 
     real = {"VRT_REAL": "double"}
     for source, count in (("never", 1), ("at first", 2)):
         asked.clear()
-        assert compile_in_registers(source, "sm_100", real).usage["k"].local == 0
+        assert compile_in_registers(source, "sm_100", real, 13).usage["k"].local == 0
         assert asked == [real, real | {"VRT_BLOCKS": "1"}][:count]
     with pytest.raises(DeviceError, match="kernel k has 0 bytes of stack, spills 8"):
         compile_in_registers("always", "sm_100")
@@ -239,7 +239,7 @@ def test_a_missing_compiler_says_what_to_install(monkeypatch: pytest.MonkeyPatch
         compiler.load_nvrtc.cache_clear()
     assert str(raised.value) == (
         "[cuda] the compiler for kernels, NVRTC, is not installed; libnvrtc.so of CUDA 13 or 12; "
-        "pip install vertexrt[cuda13], or vertexrt[cuda12] for an older driver."
+        "pip install 'vertexrt[cuda13]', or [cuda12] for an older driver."
     )
 
 

@@ -39,7 +39,7 @@ def compile(
     Args:
         function: F; its `forward` is traced once.
         device: `cuda`, `cpu`, `reference` (plain NumPy, the oracle), or `auto`: a GPU where there
-            is a usable one, else the CPU; `Network.device` says which.
+            is a usable one and the engine runs there, else the CPU; `Network.device` says which.
         engine: `batched`; `persistent` (one call a step, driven by scripts, whose processors share
             each task); or `auto`, which times both on the first minibatches of each size and keeps
             the faster. Since that depends on timings, name an engine where runs must repeat bit
@@ -55,9 +55,11 @@ def compile(
             graphs (`graph`), by the number of vertices that have a loss (`vertex`), or not (`sum`).
         precision: of products of float32 on a GPU: `float32`; `tf32`, whose operands keep 10 bits
             of the mantissa (relative error about 1e-3 a product); or `bf16`, which keeps 7
-            (about 1e-2). Sums, parameters and everything else stay float32.
+            (about 1e-2). Sums, parameters and everything else stay float32. Where `auto` takes
+            the CPU, products are of float32.
         passes: which optimisations run; all by default.
-    Raises: TraceError for a mistake in F, UsageError for an unknown option.
+    Raises: TraceError for a mistake in F, UsageError for an unknown option, DeviceError where a
+        device is missing or has too little memory.
     """
     from vertexrt.api.network import Network  # these load numba: only who compiles pays for it
     from vertexrt.engine.model import (
@@ -103,11 +105,16 @@ def compile(
                 message("compile", f"{name} is {number}", "1 or more", f"leave {name} out")
             )
     parameters = function.parameters()
+    if device == "auto" and engine == "persistent":
+        device = "cpu"  # where scripts run
     device = device_named(device)
     chosen = passes or Passes()
     model: CompiledModel
     if device == "cuda":
-        model = _on_gpu(function, engine, dtype, policy, chosen, precision)
+        from vertexrt.engine.device_model import on_gpu
+
+        _check_gpu_options(engine, processors)
+        model = on_gpu(function.trace(), np.dtype(dtype), policy, chosen, precision)
     else:
         model = CompiledModel(
             function.trace(),
@@ -124,11 +131,8 @@ def compile(
     return Network(model, seed, reduction)
 
 
-def _on_gpu(
-    function: VertexFunction, engine: str, dtype: Any, policy: str, passes: Passes, precision: str
-) -> CompiledModel:
-    from vertexrt.engine.device_model import on_gpu
-
+def _check_gpu_options(engine: str, processors: int | None) -> None:
+    """Refuse what only the CPU has."""
     if engine == "persistent":
         raise UsageError(
             message(
@@ -138,7 +142,15 @@ def _on_gpu(
                 "take engine='batched', or device='cpu'",
             )
         )
-    return on_gpu(function.trace(), np.dtype(dtype), policy, passes, precision)
+    if processors is not None:
+        raise UsageError(
+            message(
+                "compile",
+                f"processors is {processors} on a GPU",
+                "processors with the persistent engine, which runs on the CPU only so far",
+                "leave processors out, or take device='cpu'",
+            )
+        )
 
 
 def _dtype_name(dtype: Any) -> str:

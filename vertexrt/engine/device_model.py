@@ -28,7 +28,7 @@ from vertexrt.engine.model import (
 )
 from vertexrt.engine.update import Touched, Update
 from vertexrt.engine.variant import Passes, Use
-from vertexrt.errors import NumericError
+from vertexrt.errors import DeviceError, NumericError
 from vertexrt.graph import GraphBatch
 from vertexrt.ir.program import Program
 from vertexrt.kernels.cuda.backend import CudaBackend
@@ -98,11 +98,14 @@ class DeviceModel(CompiledModel):
         self._host_newer = True
 
     def _to_device(self, moments: Array | None = None) -> None:
+        other = moments is not None and moments is not self._moments
+        if other and self._moments is not None:
+            self.to_host()  # what another optimizer has on the device would be lost
         if self._host_newer:
             self.session.upload(self.session.values, self.store.values)
-        if moments is not None and (moments is not self._moments or self._host_newer):
-            self._moments = moments
+        if moments is not None and (other or self._host_newer):
             self.session.take_moments(moments)
+            self._moments = moments
         self._host_newer = False
 
     # Runs.
@@ -163,7 +166,11 @@ class DeviceModel(CompiledModel):
             loss_scale=loss_scale,
             random_seed=random_seed,
         )
-        return session.run(executable, run.table[part], inputs, ending)  # type: ignore[arg-type]
+        try:
+            return session.run(executable, run.table[part], inputs, ending)  # type: ignore[arg-type]
+        except DeviceError:
+            self._gradients_left = True  # of a step that ended half-way
+            raise
 
     # Steps.
 

@@ -29,6 +29,8 @@ OPTIONS = (
 )
 NO_DEFINES: Mapping[str, str] = MappingProxyType({})
 ERRORS_SHOWN = 3
+VERSIONS = (13, 12)  # of CUDA, by major version, the newest first
+ANY = 0  # of these
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,23 +64,28 @@ class Cubin:
     usage: dict[str, Usage]
 
 
-def compile_cubin(source: str, arch: str, defines: Mapping[str, str] = NO_DEFINES) -> Cubin:
+def compile_cubin(
+    source: str, arch: str, defines: Mapping[str, str] = NO_DEFINES, cuda: int = ANY
+) -> Cubin:
     """Compile a module, or find it in this process or on disk.
 
     Args:
         source: CUDA C++; it may include the headers of this folder.
         arch: such as "sm_80", "sm_90a", "sm_100".
         defines: macro -> its text.
+        cuda: major version of the CUDA that loads the code; drivers refuse that of a newer one.
     Raises: DeviceError, when NVRTC is missing, the source does not compile, or the cache folder
         cannot be written.
     """
     folder = config().cache_dir / "cuda"
-    return _compile(source, arch, tuple(sorted(defines.items())), folder)
+    return _compile(source, arch, tuple(sorted(defines.items())), cuda, folder)
 
 
 @functools.cache
-def _compile(source: str, arch: str, defines: tuple[tuple[str, str], ...], folder: Path) -> Cubin:
-    nvrtc = load_nvrtc()
+def _compile(
+    source: str, arch: str, defines: tuple[tuple[str, str], ...], cuda: int, folder: Path
+) -> Cubin:
+    nvrtc = load_nvrtc(cuda)
     headers = {path.name: path.read_text() for path in sorted(FOLDER.glob("*.cuh"))}
     options = [f"--gpu-architecture={arch}", *OPTIONS]
     options += [f"--define-macro={name}={text}" for name, text in defines]
@@ -106,7 +113,9 @@ def _compile(source: str, arch: str, defines: tuple[tuple[str, str], ...], folde
     return Cubin(content, path, usage)
 
 
-def compile_in_registers(source: str, arch: str, defines: Mapping[str, str] = NO_DEFINES) -> Cubin:
+def compile_in_registers(
+    source: str, arch: str, defines: Mapping[str, str] = NO_DEFINES, cuda: int = ANY
+) -> Cubin:
     """Compile a module whose values all stay in registers.
 
     Left to itself, ptxas trades registers for blocks on a multiprocessor and may spill for it: for
@@ -115,9 +124,9 @@ def compile_in_registers(source: str, arch: str, defines: Mapping[str, str] = NO
 
     Raises: DeviceError, as `compile_cubin`, and when values do not fit even so.
     """
-    cubin = compile_cubin(source, arch, defines)
+    cubin = compile_cubin(source, arch, defines, cuda)
     if any(use.local for use in cubin.usage.values()):
-        cubin = compile_cubin(source, arch, {**defines, "VRT_BLOCKS": "1"})
+        cubin = compile_cubin(source, arch, {**defines, "VRT_BLOCKS": "1"}, cuda)
         check_spills(cubin)
     return cubin
 
@@ -234,22 +243,39 @@ def _texts(texts: list[str]) -> ctypes.Array[ctypes.c_char_p]:
 
 
 @functools.cache
-def load_nvrtc() -> Nvrtc:
+def load_nvrtc(cuda: int = ANY) -> Nvrtc:
     """Find NVRTC: the wheels of either major version, what CuPy brings, then the system.
 
+    Args:
+        cuda: major version that it has to have.
     Raises: DeviceError, when there is none.
     """
+    others = []
     for name in _candidates():
+        if cuda not in (ANY, _major(name)):
+            others.append(name)
+            continue
         try:
             return Nvrtc(ctypes.CDLL(name))
         except OSError:
             continue
+    there = [Path(name).name for name in others if "/" in name]
+    if there:
+        raise DeviceError(
+            message(
+                "cuda",
+                f"the compiler for kernels, NVRTC, is there as {', '.join(there)} only",
+                f"libnvrtc.so.{cuda}, for CuPy's CUDA {cuda}",
+                f"pip install 'vertexrt[cuda{cuda}]', or CuPy for the other version",
+            )
+        )
+    extra = "'vertexrt[cuda13]', or [cuda12] for an older driver"
     raise DeviceError(
         message(
             "cuda",
             "the compiler for kernels, NVRTC, is not installed",
-            "libnvrtc.so of CUDA 13 or 12",
-            "pip install vertexrt[cuda13], or vertexrt[cuda12] for an older driver",
+            "libnvrtc.so of CUDA " + (str(cuda) if cuda else " or ".join(map(str, VERSIONS))),
+            f"pip install 'vertexrt[cuda{cuda}]'" if cuda else f"pip install {extra}",
         )
     )
 
@@ -264,5 +290,11 @@ def _candidates() -> Iterator[str]:
         for folder in (found and found.submodule_search_locations) or ():
             for path in sorted(Path(folder, inside).glob("libnvrtc.so.*"), reverse=True):
                 yield str(path)
-    yield "libnvrtc.so.13"
-    yield "libnvrtc.so.12"
+    for version in VERSIONS:
+        yield f"libnvrtc.so.{version}"
+
+
+def _major(name: str) -> int:
+    """Return the major version in the name of a library; 0 where there is none."""
+    found = re.search(r"\.so\.(\d+)", name)
+    return int(found[1]) if found else 0

@@ -11,14 +11,27 @@ import importlib.util
 from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
-from typing import Any, Protocol
+from typing import TYPE_CHECKING, Any, Protocol
 
 import numpy as np
 
 from vertexrt.errors import DeviceError, message
 
+if TYPE_CHECKING:
+    from vertexrt.kernels.cuda.compile import Cubin
+
 Array = np.ndarray[Any, Any]
 CUBLAS_HOST_POINTERS = 0
+CUBLAS_CODES = 10_000  # what the driver's loop adds to a status of cuBLAS
+OUT_OF_MEMORY = (2, CUBLAS_CODES + 3)  # cudaErrorMemoryAllocation, CUBLAS_STATUS_ALLOC_FAILED
+CUDA_ERRORS = {
+    1: "invalid value",
+    400: "invalid handle",
+    700: "illegal address",
+    701: "too many resources",
+    716: "misaligned address",
+    719: "launch failed",
+}
 COMPUTE = {"float32": 0, "tf32": 77, "bf16": 75}  # CUBLAS_COMPUTE_32F_FAST_TF32, ..._16BF
 
 
@@ -111,6 +124,7 @@ class CupyDevice:
                 )
             )
         self.arch = "sm_90a" if (major, minor) == (9, 0) else f"sm_{major}{minor}"
+        self._cuda = int(runtime.runtimeGetVersion()) // 1000
         self.stream = self.cupy.cuda.Stream(non_blocking=True)
         self._modules: list[Any] = []
         self._known: dict[str, int] = {}
@@ -147,15 +161,14 @@ class CupyDevice:
         prefix = real.name
 
         def one(source: str) -> Any:
-            return compile_in_registers(source, self.arch, defines)
+            return compile_in_registers(source, self.arch, defines, self._cuda)
 
         new = [s for s in dict.fromkeys(sources) if prefix + s not in self._known]
         with ThreadPoolExecutor(8) as pool:
             cubins = list(pool.map(one, new))
         found: dict[str, int] = {}
         for source, cubin in zip(new, cubins, strict=True):
-            module = self.cupy.cuda.function.Module()
-            module.load(cubin.content)
+            module = self._loaded(cubin)
             self._modules.append(module)
             self._known[prefix + source] = 1
             for name in cubin.usage:
@@ -164,6 +177,21 @@ class CupyDevice:
             if key.startswith(f"{prefix} "):
                 found[key.removeprefix(f"{prefix} ")] = value
         return found
+
+    def _loaded(self, cubin: Cubin) -> Any:
+        module = self.cupy.cuda.function.Module()
+        try:
+            module.load(cubin.content)
+        except self.cupy.cuda.driver.CUDADriverError as error:
+            raise DeviceError(
+                message(
+                    "cuda",
+                    f"the driver does not take code for {self.arch}: {error}",
+                    f"a driver for CUDA {self._cuda} or newer",
+                    f"update the driver, or report this as a bug with {cubin.path}",
+                )
+            ) from None
+        return module
 
     def allocate(self, size: int) -> Memory:
         """Allocate from CuPy's pool."""
@@ -220,15 +248,36 @@ class CupyDevice:
     def check(self, code: int, launch: int, step: int) -> None:
         """Name an error of the driver or of cuBLAS."""
         if code:
-            what = f"cuBLAS status {code - 10000}" if code >= 10000 else f"CUDA error {code}"
-            raise DeviceError(
-                message(
-                    "cuda",
-                    f"{what} at launch {launch}, step {step}",
-                    "a launch that the device takes",
-                    "report this as a bug",
-                )
+            raise launch_error(code, launch, step)
+
+
+def launch_error(code: int, launch: int, step: int) -> DeviceError:
+    """Describe what the driver returned, or cuBLAS plus CUBLAS_CODES, for a launch.
+
+    Args:
+        launch, step: of the launch table and of its program; -1 at the end of a step.
+    """
+    where = f"launch {launch}, step {step}" if launch >= 0 else "the end of the step"
+    if code in OUT_OF_MEMORY:
+        return DeviceError(
+            message(
+                "cuda",
+                f"no memory is left for {where}",
+                "a little room beside what this process holds",
+                "take smaller batches, or end other processes on the device",
             )
+        )
+    what = f"cuBLAS status {code - CUBLAS_CODES}" if code >= CUBLAS_CODES else f"CUDA error {code}"
+    name = f" ({CUDA_ERRORS[code]})" if code in CUDA_ERRORS else ""
+    again = "; restart Python, since the device does not go on after it" if code >= 700 else ""
+    return DeviceError(
+        message(
+            "cuda",
+            f"{what}{name} at {where}",
+            "a launch that the device takes",
+            f"report this as a bug{again}",
+        )
+    )
 
 
 def import_cupy() -> Any:
@@ -238,13 +287,14 @@ def import_cupy() -> Any:
     """
     try:
         import cupy
-    except ImportError:
+    except ImportError as error:
+        missing = isinstance(error, ModuleNotFoundError) and error.name == "cupy"
         raise DeviceError(
             message(
                 "cuda",
-                "CuPy is not installed",
+                "CuPy is not installed" if missing else f"CuPy does not load: {first_line(error)}",
                 "CuPy for the CUDA version of the driver",
-                "pip install 'vertexrt[cuda13]' (or cuda12), or use device='cpu'",
+                "pip install 'vertexrt[cuda13]' (or [cuda12]), or use device='cpu'",
             )
         ) from None
     try:
@@ -253,7 +303,7 @@ def import_cupy() -> Any:
         raise DeviceError(
             message(
                 "cuda",
-                f"no usable GPU: {error}",
+                f"no usable GPU: {first_line(error)}",
                 "a CUDA device, and a driver as new as CuPy's CUDA",
                 "update the driver, install the other of vertexrt[cuda12] and [cuda13], "
                 "or use device='cpu'",
@@ -262,6 +312,12 @@ def import_cupy() -> Any:
     if count == 0:
         raise DeviceError(message("cuda", "no GPU", "a CUDA device", "use device='cpu', or 'auto'"))
     return cupy
+
+
+def first_line(error: Exception) -> str:
+    """Return the first line of an error's text that says something."""
+    lines = [line.strip() for line in str(error).splitlines()]
+    return next((line for line in lines if line.strip("=")), type(error).__name__)
 
 
 def usable() -> bool:

@@ -31,6 +31,17 @@ SLOTS = 2
 FOUND = 4  # loss, norm, scale, refused
 LOSS, NORM, _, REFUSED = range(FOUND)
 
+SMALLER_BATCHES = "take smaller batches, or device='cpu'"
+SMALLER_MODEL = "take a smaller model, or device='cpu'"
+
+
+def amount(size: int) -> str:
+    """Write a number of bytes for people."""
+    for unit, scale in (("GiB", 2**30), ("MiB", 2**20)):
+        if size >= scale:
+            return f"{size / scale:,.1f} {unit}"
+    return f"{size / 2**10:,.1f} KiB"
+
 
 @cache
 def update_source() -> str:
@@ -107,14 +118,14 @@ class Session:
         self.dtype = np.dtype(dtype)
         self.total, self.dense, self.param_at = total, dense, param_at
         size = self.dtype.itemsize
-        self.values = self._take(total * size)
-        self.gradients = self._take(total * size)
+        self.values = self._take(total * size, "parameters", SMALLER_MODEL)
+        self.gradients = self._take(total * size, "gradients", SMALLER_MODEL)
         self.moments: Memory | None = None
         self.arena = Memory(0, 0, None)
         self._zero = Memory(0, 0, None)
         self._squares = Memory(0, 0, None)
-        self._found = self._take(FOUND * 8)
-        self._arrived = self._take(4 * ARRIVED)
+        self._found = self._take(FOUND * 8, "results", SMALLER_MODEL)
+        self._arrived = self._take(4 * ARRIVED, "counters", SMALLER_MODEL)
         self._slots: list[Slot] = []
         self._next = 0
         self._seen = np.zeros(0, np.int32)
@@ -127,18 +138,13 @@ class Session:
 
     # Memory.
 
-    def _take(self, size: int) -> Memory:
+    def _take(self, size: int, what: str, action: str = SMALLER_BATCHES) -> Memory:
         try:
             return self.device.allocate(size)
         except MemoryError:
-            raise DeviceError(
-                message(
-                    "cuda",
-                    f"{size / 2**20:,.0f} MiB do not fit",
-                    f"at most {self.device.free_bytes() / 2**20:,.0f} MiB are free",
-                    "take a smaller model or batch, or device='cpu'",
-                )
-            ) from None
+            free = amount(self.device.free_bytes())
+            text = message("cuda", f"{what} take {amount(size)}", f"{free} are free", action)
+        raise DeviceError(text)
 
     def take_arena(self, elements: int, graphs: int) -> None:
         """Make room for a minibatch; what was in the arena is lost where it grows.
@@ -157,13 +163,13 @@ class Session:
                 continue
             return
         free = self.device.free_bytes()
-        fits = max(0, graphs * free // need)
+        fits = min(graphs - 1, graphs * free // need)
         raise DeviceError(
             message(
                 "cuda",
-                f"a batch of {graphs} graphs needs {need / 2**20:,.0f} MiB",
-                f"{free / 2**20:,.0f} MiB are free",
-                f"take batches of at most {fits} graphs" if fits else "take device='cpu'",
+                f"a batch of {graphs} graph{'s' if graphs > 1 else ''} needs {amount(need)}",
+                f"{amount(free)} are free",
+                f"take batches of about {fits} graphs" if fits > 0 else "take device='cpu'",
             )
         )
 
@@ -171,7 +177,7 @@ class Session:
         if memory.size >= size:
             return memory
         self.synchronize()
-        memory = self._take(size * 5 // 4)
+        memory = self._take(size * 5 // 4, "rows beside the batch")
         if zero:
             self.device.clear(memory.address, memory.size)
         return memory
@@ -189,8 +195,8 @@ class Session:
             slot.event = None
         if len(slot.pinned) < size:
             self.synchronize()
+            slot.memory = self._take(size * 3 // 2, "the indices of a batch")
             slot.pinned = self.device.pinned(size * 3 // 2)
-            slot.memory = self._take(size * 3 // 2)
         return slot
 
     def synchronize(self) -> None:
@@ -218,7 +224,7 @@ class Session:
     def take_moments(self, moments: Array) -> None:
         """Copy an optimizer's moments to the device."""
         if self.moments is None or self.moments.size != moments.nbytes:
-            self.moments = self._take(moments.nbytes)
+            self.moments = self._take(moments.nbytes, "moments", "take SGD, or a smaller model")
         self.upload(self.moments, moments)
 
     def clear_gradients(self) -> None:

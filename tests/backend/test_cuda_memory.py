@@ -1,0 +1,166 @@
+"""What a device has no room for, or refuses, is said; training goes on with what it takes."""
+
+from __future__ import annotations
+
+import ctypes
+import re
+from dataclasses import replace
+
+import numpy as np
+import pytest
+
+import vertexrt as vrt
+from tests.backend.test_cuda import shim, tree_lstm, trees
+from tests.shim_device import ShimDevice, put_in_place
+from vertexrt.errors import DeviceError
+
+pytestmark = shim
+PLENTY = 1 << 30
+
+
+def compiled(monkeypatch: pytest.MonkeyPatch, device: str, limit: int = PLENTY) -> vrt.Network:
+    """Compile in float64, on a device with so many bytes if it is `cuda`."""
+    put_in_place(monkeypatch, limit=limit)
+    return vrt.compile(tree_lstm(), device=device, dtype="float64", seed=3)
+
+
+def leave(net: vrt.Network, size: int) -> ShimDevice:
+    """Let a network's device have so many bytes left."""
+    device: ShimDevice = net._model.session.device  # type: ignore[attr-defined]
+    device.limit += size - device.free_bytes()
+    return device
+
+
+def test_auto_takes_a_gpu_where_there_is_one(monkeypatch: pytest.MonkeyPatch) -> None:
+    assert compiled(monkeypatch, "auto").device == "cuda"
+
+
+def test_a_batch_that_does_not_fit(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The text says how many graphs fit; after it, training goes on as if nothing had been."""
+    here, there = (compiled(monkeypatch, device) for device in ("cuda", "cpu"))
+    limit = leave(here, 200_000).limit
+    optimizers = [vrt.Adagrad(0.05) for _ in range(2)]
+    for each, optimizer in zip((here, there), optimizers, strict=True):
+        each.step(trees(3, 1), optimizer)
+    with pytest.raises(DeviceError) as raised:
+        here.step(trees(400), optimizers[0])
+    found = re.fullmatch(
+        r"\[cuda\] a batch of 400 graphs needs ([\d.]+) MiB; ([\d.]+) KiB are free; take batches "
+        r"of about (\d+) graphs\.",
+        str(raised.value),
+    )
+    assert found, raised.value
+    needed, free, fits = float(found[1]) * 2**20, float(found[2]) * 2**10, int(found[3])
+    assert 0 < free < limit < needed
+    assert fits == pytest.approx(400 * free / needed, rel=0.1)
+    for each, optimizer in zip((here, there), optimizers, strict=True):
+        for k in (2, 3):
+            each.step(trees(3, k), optimizer)
+    assert here.step(trees(fits // 2), optimizers[0]) > 0
+    assert here.sync() == pytest.approx(there.step(trees(fits // 2), optimizers[1]), rel=1e-10)
+
+
+def test_a_graph_that_does_not_fit(monkeypatch: pytest.MonkeyPatch) -> None:
+    net = compiled(monkeypatch, "cuda")
+    leave(net, 500)
+    with pytest.raises(
+        DeviceError, match=r"a batch of 1 graph needs .* are free; take device='cpu'\."
+    ):
+        net.forward(trees(1, 5))
+
+
+@pytest.mark.parametrize(
+    ("limit", "text"),
+    [
+        (9_000, r"\[cuda\] parameters take 18\.0 KiB; 8\.8 KiB are free; take a smaller model, or"),
+        (27_000, r"\[cuda\] gradients take .*; take a smaller model, or device='cpu'\."),
+    ],
+)
+def test_a_model_that_does_not_fit(monkeypatch: pytest.MonkeyPatch, limit: int, text: str) -> None:
+    with pytest.raises(DeviceError, match=text):
+        compiled(monkeypatch, "cuda", limit)
+
+
+def test_moments_that_do_not_fit(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Another optimizer, without moments, may still have room."""
+    net = compiled(monkeypatch, "cuda")
+    adam, plain = vrt.Adam(0.01), vrt.SGD(0.1)
+    net.step(trees(1, 5), plain)
+    leave(net, 36_000)
+    for _ in range(2):
+        with pytest.raises(DeviceError, match=r"\[cuda\] moments take .*; take SGD, or a smaller"):
+            net.step(trees(1, 5), adam)
+    assert adam.steps == 0
+    net.step(trees(1, 5), plain)
+    assert np.isfinite(net.sync())
+
+
+def test_a_launch_that_the_driver_refuses(monkeypatch: pytest.MonkeyPatch) -> None:
+    """What such a step has left in the gradients is cleared before the next."""
+    here, there = (compiled(monkeypatch, device) for device in ("cuda", "cpu"))
+    optimizers = [vrt.SGD(0.1), vrt.SGD(0.1)]
+    device = here._model.session.device  # type: ignore[attr-defined]
+    good, asked = device.calls, 0
+
+    def launch(*arguments: int) -> int:
+        nonlocal asked
+        asked += 1
+        return int(real(*arguments)) if asked < 25 else 701
+
+    words = [ctypes.c_void_p] + [ctypes.c_uint] * 7 + [ctypes.c_void_p] * 3
+    kind = ctypes.CFUNCTYPE(ctypes.c_int, *words)
+    real, failing = kind(good.launch), kind(launch)
+    here.step(trees(3, 1), optimizers[0])
+    device.calls = replace(good, launch=ctypes.cast(failing, ctypes.c_void_p).value)
+    with pytest.raises(DeviceError, match=r"\[cuda\] error 701 at launch [1-9]\d*, step \d+;"):
+        here.step(trees(3, 2), optimizers[0])
+    device.calls = good
+    here.step(trees(3, 3), optimizers[0])
+    for k in (1, 3):
+        want = there.step(trees(3, k), optimizers[1])
+    assert here.sync() == pytest.approx(want, rel=1e-10)
+    assert optimizers[0].steps == 2
+    for name, value in there.parameters.items():
+        assert np.allclose(here.parameters[name], value, rtol=1e-10, atol=1e-12), name
+
+
+def test_two_optimizers_keep_their_moments(monkeypatch: pytest.MonkeyPatch) -> None:
+    nets = [compiled(monkeypatch, device) for device in ("cuda", "cpu")]
+    pairs = [(vrt.Adam(0.01), vrt.Adagrad(0.05)) for _ in nets]
+    for net, pair in zip(nets, pairs, strict=True):
+        for k in range(4):
+            net.step(trees(3, k), pair[k % 2])
+    for name, value in nets[1].parameters.items():
+        assert np.allclose(nets[0].parameters[name], value, rtol=1e-9, atol=1e-12), name
+
+
+@pytest.mark.parametrize("steps", [1, 2])
+def test_a_checkpoint_continues_a_run(
+    monkeypatch: pytest.MonkeyPatch, tmp_path_factory: pytest.TempPathFactory, steps: int
+) -> None:
+    """Steps are under way when it is written; what continues is equal to the last bit."""
+    path = tmp_path_factory.mktemp("runs") / "net.safetensors"
+
+    def go_on(net: vrt.Network, optimizer: vrt.Adam, first: int, last: int) -> None:
+        for k in range(first, last):
+            net.step(trees(3, k), optimizer)
+
+    whole, whole_optimizer = compiled(monkeypatch, "cuda"), vrt.Adam(0.01, clip_norm=1.0)
+    go_on(whole, whole_optimizer, 0, 4)
+    part, part_optimizer = compiled(monkeypatch, "cuda"), vrt.Adam(0.01, clip_norm=1.0)
+    go_on(part, part_optimizer, 0, steps)
+    vrt.save_checkpoint(path, part, part_optimizer, {"random": part.random_state()})
+    go_on(part, part_optimizer, steps, 4)  # who goes on after saving is not disturbed either
+
+    stored = vrt.load_checkpoint(path)
+    again, optimizer = compiled(monkeypatch, "cuda"), vrt.Adam(0.01, clip_norm=1.0)
+    again.set_parameters(stored.parameters)
+    again.set_random_state(stored.meta["random"])
+    optimizer.load_state(stored.optimizer_state)
+    go_on(again, optimizer, steps, 4)
+    for net, state in ((part, part_optimizer.state), (again, optimizer.state)):
+        assert net.sync() == whole.sync()
+        for name, value in whole.parameters.items():
+            assert np.array_equal(net.parameters[name], value), name
+        for name, array in whole_optimizer.state.items():
+            assert np.array_equal(state[name], array), name

@@ -1,0 +1,272 @@
+"""What is missing for `device="cuda"` is said in one line, and `auto` takes the CPU then."""
+
+from __future__ import annotations
+
+import ctypes
+import re
+import sys
+from collections.abc import Iterator
+from importlib.machinery import ModuleSpec
+from pathlib import Path
+from types import ModuleType, SimpleNamespace
+from typing import Any
+
+import numpy as np
+import pytest
+
+import vertexrt as vrt
+from vertexrt.errors import DeviceError, UsageError
+from vertexrt.kernels.cuda import compile as compiler
+from vertexrt.kernels.cuda.compile import load_nvrtc
+from vertexrt.kernels.cuda.device import CupyDevice, import_cupy, launch_error, usable
+from vertexrt.models import TreeFC
+
+
+class CUDARuntimeError(RuntimeError):
+    """As CuPy's."""
+
+
+class CUDADriverError(RuntimeError):
+    """As CuPy's."""
+
+
+def fake_cupy(
+    monkeypatch: pytest.MonkeyPatch,
+    count: int = 1,
+    error: str = "",
+    capability: tuple[int, int] = (9, 0),
+    version: int = 13000,
+) -> ModuleType:
+    """Put a module in CuPy's place.
+
+    Args:
+        count: of devices; error: text of the one that counting them raises.
+        capability: of the device; version: of CUDA, as CuPy was built for.
+    """
+
+    def device_count() -> int:
+        if error:
+            raise CUDARuntimeError(error)
+        return count
+
+    major, minor = capability
+    properties = {"name": b"Fake GPU", "major": major, "minor": minor}
+    cupy: Any = ModuleType("cupy")
+    cupy.__spec__ = ModuleSpec("cupy", None)
+    cupy.cuda = SimpleNamespace(
+        runtime=SimpleNamespace(
+            CUDARuntimeError=CUDARuntimeError,
+            getDeviceCount=device_count,
+            getDeviceProperties=lambda number: properties,
+            runtimeGetVersion=lambda: version,
+        ),
+        driver=SimpleNamespace(CUDADriverError=CUDADriverError),
+        Device=lambda: SimpleNamespace(id=0, compute_capability=f"{major}{minor}"),
+        Stream=lambda non_blocking: SimpleNamespace(ptr=0),
+    )
+    monkeypatch.setitem(sys.modules, "cupy", cupy)
+    monkeypatch.setattr(CupyDevice, "_calls", lambda self, precision: None)
+    return cupy
+
+
+def compiled(**options: Any) -> vrt.Network:
+    return vrt.compile(TreeFC(vocab=4, hidden=4), **options)
+
+
+def refused(**options: Any) -> str:
+    """Return why a model is not compiled for a GPU."""
+    with pytest.raises((DeviceError, UsageError)) as raised:
+        compiled(**options)
+    return str(raised.value)
+
+
+def test_without_cupy(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "cupy", None)
+    assert refused(device="cuda") == (
+        "[cuda] CuPy is not installed; CuPy for the CUDA version of the driver; "
+        "pip install 'vertexrt[cuda13]' (or [cuda12]), or use device='cpu'."
+    )
+    assert not usable()
+    assert compiled(device="auto").device == "cpu"
+    assert compiled().device == "cpu"
+
+
+def test_cupy_that_does_not_load(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    text = "=====\\nlibcudart.so.13: cannot open shared object file\\nmore"
+    (tmp_path / "cupy.py").write_text(f"raise ImportError('{text}')\n")
+    monkeypatch.delitem(sys.modules, "cupy", raising=False)
+    monkeypatch.syspath_prepend(tmp_path)
+    got = refused(device="cuda")
+    assert got.startswith("[cuda] CuPy does not load: libcudart.so.13: cannot open shared object")
+    assert "\n" not in got
+    assert compiled(device="auto").device == "cpu"
+
+
+@pytest.mark.parametrize(
+    "error",
+    [
+        "cudaErrorNoDevice: no CUDA-capable device is detected",
+        "cudaErrorInsufficientDriver: CUDA driver version is insufficient for CUDA runtime version",
+    ],
+)
+def test_cupy_without_a_gpu_or_driver(monkeypatch: pytest.MonkeyPatch, error: str) -> None:
+    fake_cupy(monkeypatch, error=error)
+    assert refused(device="cuda") == (
+        f"[cuda] no usable GPU: {error}; a CUDA device, and a driver as new as CuPy's CUDA; "
+        "update the driver, install the other of vertexrt[cuda12] and [cuda13], or use "
+        "device='cpu'."
+    )
+    assert compiled(device="auto").device == "cpu"
+
+
+def test_no_device_among_none(monkeypatch: pytest.MonkeyPatch) -> None:
+    fake_cupy(monkeypatch, count=0)
+    assert refused(device="cuda") == ("[cuda] no GPU; a CUDA device; use device='cpu', or 'auto'.")
+    assert compiled(device="auto").device == "cpu"
+
+
+def test_an_old_gpu(monkeypatch: pytest.MonkeyPatch) -> None:
+    fake_cupy(monkeypatch, capability=(7, 5))
+    assert refused(device="cuda") == (
+        "[cuda] Fake GPU has compute capability 7.5; 8.0 or more (Ampere); use device='cpu'."
+    )
+    assert not usable()
+    assert compiled(device="auto").device == "cpu"
+
+
+def test_a_new_gpu_is_usable(monkeypatch: pytest.MonkeyPatch) -> None:
+    for capability, arch in (((8, 0), "sm_80"), ((9, 0), "sm_90a"), ((10, 3), "sm_103")):
+        fake_cupy(monkeypatch, capability=capability)
+        assert usable()
+        assert import_cupy().cuda.runtime.getDeviceCount() == 1
+        assert CupyDevice().arch == arch
+
+
+@pytest.fixture
+def libraries(monkeypatch: pytest.MonkeyPatch) -> Iterator[list[str]]:
+    """Let these be the libraries that are there, in the order in which they are looked for."""
+    names: list[str] = []
+    opened: Any = SimpleNamespace(nvrtcGetErrorString=SimpleNamespace(restype=None))
+
+    def load(name: str) -> Any:
+        if "/" not in name:
+            raise OSError(name)
+        return SimpleNamespace(**vars(opened), name=name)
+
+    monkeypatch.setattr(compiler, "_candidates", lambda: iter(names))
+    monkeypatch.setattr(ctypes, "CDLL", load)
+    load_nvrtc.cache_clear()
+    yield names
+    load_nvrtc.cache_clear()
+
+
+def test_nvrtc_is_of_the_version_of_cupy(libraries: list[str]) -> None:
+    """A driver for CUDA 12 does not take what the compiler of CUDA 13 makes."""
+    libraries += ["/a/libnvrtc.so.13", "/b/libnvrtc.so.12", "libnvrtc.so.13", "libnvrtc.so.12"]
+    found = [load_nvrtc(cuda)._library.name for cuda in (13, 12, compiler.ANY)]
+    assert found == ["/a/libnvrtc.so.13", "/b/libnvrtc.so.12", "/a/libnvrtc.so.13"]
+
+
+def test_nvrtc_of_another_version_only(
+    monkeypatch: pytest.MonkeyPatch, libraries: list[str], tmp_path: Path
+) -> None:
+    libraries += ["/a/libnvrtc.so.13", "libnvrtc.so.13", "libnvrtc.so.12"]
+    fake_cupy(monkeypatch, version=12090)
+    monkeypatch.setenv("VERTEXRT_CACHE", str(tmp_path))
+    compiler._compile.cache_clear()
+    with pytest.raises(DeviceError) as raised:
+        CupyDevice().load(["nothing"], np.dtype("float32"))
+    assert str(raised.value) == (
+        "[cuda] the compiler for kernels, NVRTC, is there as libnvrtc.so.13 only; libnvrtc.so.12, "
+        "for CuPy's CUDA 12; pip install 'vertexrt[cuda12]', or CuPy for the other version."
+    )
+
+
+def test_no_nvrtc_beside_cupy(libraries: list[str]) -> None:
+    libraries += ["libnvrtc.so.13", "libnvrtc.so.12"]
+    with pytest.raises(DeviceError) as raised:
+        load_nvrtc(12)
+    assert str(raised.value) == (
+        "[cuda] the compiler for kernels, NVRTC, is not installed; libnvrtc.so of CUDA 12; "
+        "pip install 'vertexrt[cuda12]'."
+    )
+
+
+def test_a_driver_that_refuses_code(monkeypatch: pytest.MonkeyPatch) -> None:
+    cupy: Any = fake_cupy(monkeypatch)
+
+    class Module:
+        def load(self, content: bytes) -> None:
+            raise CUDADriverError("CUDA_ERROR_NO_BINARY_FOR_GPU: no kernel image")
+
+    cupy.cuda.function = SimpleNamespace(Module=Module)
+    cubin = compiler.Cubin(b"", Path("k.cubin"), {})
+    monkeypatch.setattr(compiler, "compile_in_registers", lambda *_: cubin)
+    with pytest.raises(DeviceError) as raised:
+        CupyDevice().load(["nothing"], np.dtype("float32"))
+    assert str(raised.value) == (
+        "[cuda] the driver does not take code for sm_90a: CUDA_ERROR_NO_BINARY_FOR_GPU: no kernel "
+        "image; a driver for CUDA 13 or newer; update the driver, or report this as a bug with "
+        "k.cubin."
+    )
+
+
+@pytest.mark.parametrize(
+    ("code", "launch", "text"),
+    [
+        (1, 3, r"CUDA error 1 \(invalid value\) at launch 3, step 1; .*; report this as a bug."),
+        (700, 3, r"CUDA error 700 \(illegal address\) at launch 3, .*; restart Python, since"),
+        (10014, 0, "cuBLAS status 14 at launch 0, step 1; a launch that the device takes;"),
+        (701, -1, r"CUDA error 701 \(too many resources\) at the end of the step;"),
+        (2, 3, "no memory is left for launch 3, step 1; .*; take smaller batches, or end other"),
+        (10003, 3, "no memory is left for launch 3, step 1;"),
+    ],
+)
+def test_errors_of_launches_are_named(code: int, launch: int, text: str) -> None:
+    got = str(launch_error(code, launch, 1))
+    assert re.match(r"\[cuda\] " + text, got), got
+    assert got.endswith(".")
+
+
+@pytest.mark.parametrize(
+    ("options", "text"),
+    [
+        (
+            {"device": "cuda", "engine": "persistent"},
+            "[compile] engine='persistent' on a GPU; 'batched' or 'auto': scripts run on the CPU "
+            "only so far; take engine='batched', or device='cpu'.",
+        ),
+        (
+            {"device": "cuda", "processors": 2},
+            "[compile] processors is 2 on a GPU; processors with the persistent engine, which runs "
+            "on the CPU only so far; leave processors out, or take device='cpu'.",
+        ),
+        (
+            {"device": "cpu", "precision": "tf32"},
+            "[compile] precision is 'tf32' with device='cpu', dtype float32; device='cuda' and "
+            "float32; leave precision out.",
+        ),
+        (
+            {"device": "cuda", "precision": "bf16", "dtype": "float64"},
+            "[compile] precision is 'bf16' with device='cuda', dtype float64; device='cuda' and "
+            "float32; leave precision out.",
+        ),
+        (
+            {"device": "cuda", "precision": "tf23"},
+            "[compile] precision is 'tf23'; one of float32, tf32, bf16; choose one of these. "
+            "Nearest: 'tf32'",
+        ),
+        (
+            {"device": "cude"},
+            "[device] device is 'cude'; one of auto, cpu, cuda, reference; choose one of these. "
+            "Nearest: 'cuda'",
+        ),
+    ],
+)
+def test_options_that_do_not_go_together(options: dict[str, Any], text: str) -> None:
+    assert refused(**options).startswith(text)
+
+
+def test_auto_takes_the_cpu_for_scripts(monkeypatch: pytest.MonkeyPatch) -> None:
+    fake_cupy(monkeypatch)
+    assert compiled(device="auto", engine="persistent").device == "cpu"
