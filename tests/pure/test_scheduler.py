@@ -184,6 +184,7 @@ def read(
         graph.child,
         pulls,
         np.arange(len(pulls)),
+        np.arange(len(pulls)),
         np.array(bounds, np.int64),
         slots,
         limited,

@@ -108,7 +108,7 @@ def prepare(
         policy,
         pulls=inputs.index,
         used=reader.used,
-        weight=np.empty(batch.num_vertices, dtype) if variant.merges else None,
+        weight=np.empty(batch.num_vertices if variant.merges else 0, dtype),
         level=kinds.level,
         forest=kinds.forest,
     )
@@ -174,6 +174,7 @@ def read_batch(variant: Variant, batch: GraphBatch, dtype: npt.DTypeLike) -> tup
             batch.child_ptr,
             batch.child,
             inputs.index,
+            reader.numbers,
             reader.used,
             reader.bounds,
             atoms.slots - 1,

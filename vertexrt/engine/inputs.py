@@ -24,28 +24,36 @@ class Reader:
 
     Attributes:
         program: with declared pulls; integers that index a table or a label have a bound.
-        is_used: [pulls] in the order of declaration; used: int64, the numbers of those.
-        bounds: int64 [pulls] how many values each may take, -1 for any.
-        absent: what stands for a real pull that is not read.
+        pulls: integers first, then real ones, each in the order of declaration.
+        numbers: int64 [pulls] which declaration each is.
+        is_used: [pulls] whether it reads them; used: int64, the places of those that it reads.
+        bounds: int64 [pulls] how many values each may take, -1 for any; largest: of these.
     """
 
     program: Program
+    pulls: tuple[Pull, ...]
+    numbers: Array
     is_used: tuple[bool, ...]
     used: Array
     bounds: Array
-    absent: tuple[int, ...]
+    largest: int
 
 
 def make_reader(program: Program) -> Reader:
     """Find what a program reads of each vertex; a variant for inference reads no labels."""
     names = {n["name"] for n in program.nodes if n.op in ("pull", "has_pull")}
     bounds = index_bounds(program)
+    numbers = sorted(range(len(program.pulls)), key=lambda k: program.pulls[k].dtype != "int")
+    pulls = tuple(program.pulls[k] for k in numbers)
+    limits = [bounds.get(pull.name, (-1, ""))[0] for pull in pulls]
     return Reader(
         program,
-        tuple(pull.name in names for pull in program.pulls),
-        np.array([k for k, pull in enumerate(program.pulls) if pull.name in names], np.int64),
-        np.array([bounds.get(pull.name, (-1, ""))[0] for pull in program.pulls], np.int64),
-        tuple(max(1, math.prod(pull.shape)) for pull in program.pulls),
+        pulls,
+        np.array(numbers, np.int64),
+        tuple(pull.name in names for pull in pulls),
+        np.array([k for k, pull in enumerate(pulls) if pull.name in names], np.int64),
+        np.array(limits, np.int64),
+        max(limits, default=0),
     )
 
 
@@ -54,7 +62,7 @@ class Inputs:
     """Pulled values, absent ones marked by an index of -1.
 
     Attributes:
-        index: int32 [pulls, V] integers, and rows of reals, in the order of declaration.
+        index: int32 [pulls, V] integers, then rows of reals, as `Reader.pulls`.
         ints: one int32 [V] array an integer pull.
         floats: one flat array a real pull; float_index: int32 [V] rows of it.
     """
@@ -75,17 +83,17 @@ def read_inputs(reader: Reader, batch: GraphBatch, dtype: npt.DTypeLike) -> Inpu
         range is found when the vertices are read (`find_kinds`).
     """
     program = reader.program
-    whole = np.empty((len(program.pulls), batch.num_vertices), np.int32)
+    whole = np.empty((len(reader.pulls), batch.num_vertices), np.int32)
     ints: list[Array] = []
     floats: list[Array] = []
     float_index: list[Array] = []
-    for k, pull in enumerate(program.pulls):
+    for k, pull in enumerate(reader.pulls):
         index = whole[k]
         (ints if pull.dtype == "int" else float_index).append(index)
         if not reader.is_used[k]:
             index.fill(-1)
             if pull.dtype != "int":
-                floats.append(np.zeros(reader.absent[k], dtype))
+                floats.append(np.zeros(max(1, math.prod(pull.shape)), dtype))
             continue
         value = batch.pulls.get(pull.name)
         if value is None:
@@ -124,7 +132,7 @@ def refuse(reader: Reader, batch: GraphBatch, inputs: Inputs, found: int, vertex
     assert found == NOT_BOUNDED, found
     values = inputs.index[:, vertex]
     bounds = index_bounds(program)
-    names = {program.pulls[k].name: int(values[k]) for k in reader.used}
+    names = {reader.pulls[k].name: int(values[k]) for k in reader.used}
     name = next(name for name, (bound, _) in bounds.items() if not -1 <= names[name] < bound)
     bound, what = bounds[name]
     raise PullError(

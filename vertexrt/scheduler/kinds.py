@@ -20,6 +20,7 @@ def read_vertices(
     child_ptr: Array,
     child: Array,
     pulls: Array,
+    numbers: Array,
     used: Array,
     bounds: Array,
     slots: int,
@@ -38,7 +39,7 @@ def read_vertices(
     Args:
         child_ptr, child: CSR of the children.
         pulls: int32 [pulls, V], -1 where a vertex has none.
-        used: numbers of the pulls that are read.
+        numbers: [pulls] which bit each has; used: the places of those that are read.
         bounds: [pulls] how many values each may take, -1 for any.
         slots: that F declares; limited: a child in a slot beyond them is an error.
         path_mask: the bits that matter on the path; lazy_mask: all that matter.
@@ -80,7 +81,7 @@ def read_vertices(
         for k in used:
             value = pulls[k, v]
             if value >= 0:
-                bits |= 1 << (slots + 1 + k)
+                bits |= 1 << (slots + 1 + numbers[k])
             if bounds[k] >= 0 and (value >= bounds[k] or value < -1):
                 return NOT_BOUNDED, v, bits, path, lazy, level, forest, losses
         if bits != last:

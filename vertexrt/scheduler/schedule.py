@@ -88,7 +88,7 @@ def make_schedule(
     *,
     pulls: Int32 = NO_PULLS,
     used: npt.NDArray[np.int64] = NO_NUMBERS,
-    weight: npt.NDArray[Any] | None = None,
+    weight: npt.NDArray[Any] = NO_WEIGHT,
     level: Int32 | None = None,
     forest: bool = False,
 ) -> Schedule:
@@ -99,7 +99,7 @@ def make_schedule(
         kinds: [V] kind of each vertex, 0 <= kind < num_kinds.
         policy: one of POLICIES.
         pulls, used: [pulls, V], and the numbers of those that a vertex reads.
-        weight: reals [V] to be written; with it, identical vertices merge.
+        weight: reals [V] to be written, so that identical vertices merge; empty, if none may.
         level: [V] of `find_levels`, where they are known.
         forest: it is known that no vertex has two parents.
     Returns: a schedule in which each vertex is in exactly one task, after its children.
@@ -118,9 +118,6 @@ def make_schedule(
     if level is None:
         level = find_levels(child_ptr, child)
     order, task_lo, task_kind = order_tasks(child_ptr, child, kinds, num_kinds, level, number)
-    merges = weight is not None
-    if weight is None:
-        weight = NO_WEIGHT
     together = number in (FRONTIER, AGENDA)
     rows: list[Any] = [
         *number_rows(
@@ -132,7 +129,7 @@ def make_schedule(
             pulls,
             used,
             weight,
-            merges,
+            len(weight) > 0,
             together,
             forest,
         )

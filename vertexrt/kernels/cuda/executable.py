@@ -11,33 +11,13 @@ import numpy.typing as npt
 
 from vertexrt.ir.passes.fuse import TaskProgram
 from vertexrt.kernels.cuda.device import Device
-from vertexrt.kernels.cuda.driver import encode
+from vertexrt.kernels.cuda.driver import IS_GEMM, WEIGHT, WORD, X, Y, encode
 from vertexrt.kernels.cuda.emit import emit
+from vertexrt.kernels.cuda.pack import FIXED_WORDS
 from vertexrt.kernels.cuda.steps import Kernel, Launches
 from vertexrt.kernels.layout import Binding
 
 Array = np.ndarray[Any, Any]
-
-# Words that do not belong to a tensor, a parameter or a pull.
-FIXED_WORDS = (
-    "temporary",
-    "zero",
-    "arrived",
-    "rows",
-    "order",
-    "edge_ptr",
-    "child_row",
-    "edge_row",
-    "parent_ptr",
-    "parent_edge",
-    "user_edge",
-    "weight",
-    "scale",
-    "random_seed",
-    "segment_word",
-    "segment_ptr",
-    "segment_row",
-)
 
 
 def kernel_name(body: str) -> str:
@@ -78,6 +58,8 @@ class CudaExecutable:
         scratch: see `layout.Executable`.
         sources: of the kernels, by name.
         steps_ptr, steps, step_words: what the driver reads.
+        wanted: [words] whether a kernel or a product reads it.
+        float_words, seed_words: numbers of the words of real pulls and seeds.
         lookups_ptr, lookups: CSR of the integer pulls that each program's sorted lookups read.
         zero_elements: longest row that an absent child or pull reads.
     """
@@ -99,12 +81,13 @@ class CudaExecutable:
         lookups = [x.lookups for x in launches]
         self.lookups_ptr = np.cumsum([0] + [len(x) for x in lookups]).astype(np.int64)
         self.lookups = np.array([pull for x in lookups for pull in x] + [0], np.int64)
-        self.pull_words = [
-            ("int", len(binding.ints)),
-            ("float", len(binding.floats)),
-            ("float_index", len(binding.floats)),
-            ("seed", len(binding.seeds)),
-        ]
+        self.wanted = np.zeros(len(numbers), np.bool_)
+        self.wanted[self.step_words[:-1]] = True
+        products = self.steps[self.steps[:, IS_GEMM] != 0]
+        self.wanted[products[:, [WEIGHT, X + WORD, Y + WORD]]] = True
+        self.num_ints = len(binding.ints)
+        self.float_words = [numbers[f"float_{k}"] for k in range(len(binding.floats))]
+        self.seed_words = [numbers[f"seed_{k}"] for k in range(len(binding.seeds))]
         self.zero_elements = max(
             (n.type.size for p in programs for n in p.program.nodes if n.type.dtype == "float"),
             default=1,

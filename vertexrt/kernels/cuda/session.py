@@ -7,7 +7,7 @@ next minibatch while the device works on this one (VPPS, section III-D).
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
@@ -19,17 +19,19 @@ import numpy.typing as npt
 from vertexrt.errors import DeviceError, message
 from vertexrt.kernels.cuda.device import Device, Memory
 from vertexrt.kernels.cuda.driver import launch, launch_one, sort_lookups
-from vertexrt.kernels.cuda.executable import FIXED_WORDS, CudaExecutable
+from vertexrt.kernels.cuda.executable import CudaExecutable
+from vertexrt.kernels.cuda.pack import ADDRESSES, ALIGN, FIXED_WORDS, WEIGHT, pack
 from vertexrt.kernels.cuda.products import ARRIVED
 
 Array = np.ndarray[Any, Any]
 Int64 = npt.NDArray[np.int64]
 
 PIECE, SUMMERS, THREADS, PIECES_A_BLOCK = 1024, 1024, 256, 8  # of update.cu
-ALIGN = 16  # bytes, of what lies in an upload
 SLOTS = 2
 FOUND = 4  # loss, norm, scale, refused
 LOSS, NORM, _, REFUSED = range(FOUND)
+TEMPORARY, ZERO, ARRIVED_AT = range(len(ADDRESSES))
+NO_STARTS, NO_WIDTHS = np.zeros(0, np.int64), np.zeros(0, np.int32)
 
 SMALLER_BATCHES = "take smaller batches, or device='cpu'"
 SMALLER_MODEL = "take a smaller model, or device='cpu'"
@@ -75,9 +77,9 @@ class Inputs:
     parent_edge: Array
     user_edge: Array
     weight: Array
-    ints: Sequence[Array]
+    pulls: Array  # int32 [integer pulls + real pulls, V]
+    largest: int  # an integer that is looked up is less
     floats: Sequence[Array]
-    float_index: Sequence[Array]
     seeds: Sequence[Array]
     loss_scale: float
     random_seed: int
@@ -252,34 +254,7 @@ class Session:
         zero = executable.zero_elements * self.dtype.itemsize
         self._zero = self._grown(self._zero, zero, True)
         lookup_ptr, lookup_at, *segments = self._sorted(executable, table, inputs)
-        arrays: dict[str, Array] = {
-            "rows": inputs.rows,
-            "order": inputs.order,
-            "edge_ptr": inputs.edge_ptr,
-            "child_row": inputs.child_row,
-            "edge_row": inputs.edge_row,
-            "parent_ptr": inputs.parent_ptr,
-            "parent_edge": inputs.parent_edge,
-            "user_edge": inputs.user_edge,
-            "weight": inputs.weight,
-            "scale": np.array([inputs.loss_scale]),
-            "random_seed": np.array([inputs.random_seed], np.int64),
-            "segment_word": segments[0],
-            "segment_ptr": segments[1],
-            "segment_row": segments[2],
-        }
-        many = (inputs.ints, inputs.floats, inputs.float_index, inputs.seeds)
-        for what, group in zip(("int", "float", "float_index", "seed"), many, strict=True):
-            arrays |= {f"{what}_{k}": array for k, array in enumerate(group)}
-        if ending is not None:
-            arrays |= {"row_start": ending.starts, "row_width": ending.widths}
-        slot, at = self._stage(arrays)
-        at |= {
-            "temporary": self.arena.address + inputs.temporary * self.dtype.itemsize,
-            "zero": self._zero.address,
-            "arrived": self._arrived.address,
-        }
-        words = self._words(at, inputs, executable)
+        slot, words, touched = self._stage(executable, inputs, segments, ending)
         calls = self.device.calls
         code, number, step = launch(
             table,
@@ -287,7 +262,7 @@ class Session:
             executable.steps,
             executable.step_words,
             words,
-            at["temporary"],
+            int(words[TEMPORARY]),
             lookup_ptr,
             lookup_at,
             self.dtype.itemsize,
@@ -300,55 +275,90 @@ class Session:
         )
         self.device.check(code, number, step)
         if ending is not None:
-            self._finish(slot, at, inputs, ending)
+            self._finish(slot, int(words[WEIGHT]), touched, inputs, ending)
         slot.event = self.device.record()
         return slot
 
     def _sorted(self, executable: CudaExecutable, table: Int64, inputs: Inputs) -> Any:
-        ints = np.stack(inputs.ints) if inputs.ints else np.zeros((1, 1), np.int32)
-        largest = int(ints.max(initial=0)) + 1
-        if len(self._seen) < largest:
-            self._seen = np.full(largest, -1, np.int32)
+        if len(self._seen) < inputs.largest:
+            self._seen = np.full(inputs.largest, -1, np.int32)
         return sort_lookups(
             table,
             executable.lookups_ptr,
             executable.lookups,
-            ints,
+            inputs.pulls,
             inputs.order,
             inputs.rows,
             self._seen,
         )
 
-    def _stage(self, arrays: Mapping[str, Array]) -> tuple[Slot, dict[str, int]]:
-        """Copy arrays into a pinned buffer and from there to the device; say where they lie."""
-        size = sum(-(-a.nbytes // ALIGN) * ALIGN for a in arrays.values())
-        slot = self._slot(size + ALIGN)
-        at, end = {}, 0
-        for name, array in arrays.items():
-            slot.pinned[end : end + array.nbytes] = array.view(np.uint8)
-            at[name] = slot.memory.address + end
-            end += -(-array.nbytes // ALIGN) * ALIGN
-        if end:
-            self.device.upload(slot.memory.address, slot.pinned[:end])
-        return slot, at
+    def _stage(
+        self,
+        executable: CudaExecutable,
+        inputs: Inputs,
+        segments: Sequence[Array],
+        ending: Ending | None,
+    ) -> tuple[Slot, Int64, tuple[int, int]]:
+        """Copy arrays into a pinned buffer and from there to the device.
 
-    def _words(
-        self, at: Mapping[str, int], inputs: Inputs, executable: CudaExecutable
-    ) -> npt.NDArray[np.int64]:
-        """List the words in the order of `executable.word_names`."""
-        size = self.dtype.itemsize
-        pulls = [at[f"{what}_{k}"] for what, count in executable.pull_words for k in range(count)]
-        return np.concatenate(
-            [
-                np.array([at[name] for name in FIXED_WORDS], np.int64),
-                self.arena.address + inputs.base * size,
-                self.values.address + self.param_at * size,
-                self.gradients.address + self.param_at * size,
-                np.array(pulls, np.int64),
-            ]
+        Returns: the slot; the words in the order of `executable.word_names`; addresses of the
+            ranges of an ending.
+        """
+        indices = (
+            inputs.rows,
+            inputs.order,
+            inputs.edge_ptr,
+            inputs.child_row,
+            inputs.edge_row,
+            inputs.parent_ptr,
+            inputs.parent_edge,
+            *segments,
         )
+        starts, widths = (
+            (NO_STARTS, NO_WIDTHS) if ending is None else (ending.starts, ending.widths)
+        )
+        reals = (*inputs.floats, *inputs.seeds)
+        small = sum(map(len, indices)) + inputs.pulls.size + len(inputs.user_edge) + len(widths)
+        large = inputs.weight.nbytes + starts.nbytes + sum(a.nbytes for a in reals)
+        arrays = len(FIXED_WORDS) + len(inputs.pulls) + len(reals) + 2
+        slot = self._slot(4 * small + large + ALIGN * arrays)
+        words = np.zeros(len(executable.wanted), np.int64)
+        words[TEMPORARY] = self.arena.address + inputs.temporary * self.dtype.itemsize
+        words[ZERO] = self._zero.address
+        words[ARRIVED_AT] = self._arrived.address
+        end, *touched = pack(
+            slot.pinned,
+            slot.memory.address,
+            executable.wanted,
+            words,
+            indices,
+            inputs.user_edge,
+            inputs.weight,
+            starts,
+            widths,
+            inputs.pulls,
+            executable.num_ints,
+            inputs.base,
+            self.param_at,
+            self.arena.address,
+            self.values.address,
+            self.gradients.address,
+            inputs.loss_scale,
+            inputs.random_seed,
+        )
+        for word, array in zip(
+            (*executable.float_words, *executable.seed_words), reals, strict=True
+        ):
+            if executable.wanted[word]:
+                words[word] = slot.memory.address + end
+                slot.pinned[end : end + array.nbytes] = array.view(np.uint8)
+                end += -(-array.nbytes // ALIGN) * ALIGN
+        self.device.upload(slot.memory.address, slot.pinned[:end])
+        return slot, words, (touched[0], touched[1])
 
-    def _finish(self, slot: Slot, at: Mapping[str, int], inputs: Inputs, e: Ending) -> None:
+    def _finish(
+        self, slot: Slot, weight: int, touched: tuple[int, int], inputs: Inputs, e: Ending
+    ) -> None:
         """Launch the loss, the norm and the update; ask for what they found."""
         dense_pieces = -(-self.dense // PIECE)
         pieces = dense_pieces + len(e.starts)
@@ -360,8 +370,7 @@ class Session:
             self.values.address,
             self.gradients.address,
             self.moments.address if self.moments else 0,
-            at["row_start"],
-            at["row_width"],
+            *touched,
             self._squares.address,
             self._found.address,
             self.total,
@@ -373,7 +382,7 @@ class Session:
         finish = np.zeros(8, np.int64)
         finish[:6] = (
             self.arena.address + e.loss_at * size,
-            at["weight"] if len(inputs.weight) else 0,
+            weight if len(inputs.weight) else 0,
             self._squares.address,
             self._found.address,
             e.rows,

@@ -1,0 +1,109 @@
+"""The compiled loop that packs a minibatch for its upload, and says where everything will lie."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+from numba import njit
+
+Array = np.ndarray[Any, Any]
+
+ALIGN = 16  # bytes, of what lies in an upload
+
+# Words that do not belong to a tensor, a parameter or a pull.
+ADDRESSES = ("temporary", "zero", "arrived")
+INDICES = (
+    "rows",
+    "order",
+    "edge_ptr",
+    "child_row",
+    "edge_row",
+    "parent_ptr",
+    "parent_edge",
+    "segment_word",
+    "segment_ptr",
+    "segment_row",
+)
+FIXED_WORDS = (*ADDRESSES, *INDICES, "user_edge", "weight", "scale", "random_seed")
+
+FIXED, FIRST_INDEX = len(FIXED_WORDS), len(ADDRESSES)
+USER_EDGE, WEIGHT, SCALE, RANDOM_SEED = range(FIRST_INDEX + len(INDICES), FIXED)
+
+
+@njit(cache=True, nogil=True)
+def pack(
+    pinned: Array,
+    address: int,
+    wanted: Array,
+    words: Array,
+    indices: tuple[Array, ...],
+    user_edge: Array,
+    weight: Array,
+    starts: Array,
+    widths: Array,
+    pulls: Array,
+    num_ints: int,
+    base: Array,
+    param_at: Array,
+    arena: int,
+    values: int,
+    gradients: int,
+    loss_scale: float,
+    random_seed: int,
+) -> Any:
+    """Copy the arrays that kernels read into a pinned buffer, and write the words of a run.
+
+    Args:
+        pinned: bytes, aligned as ALIGN; address: of its twin on the device.
+        wanted: [words] whether any kernel reads what a word points to.
+        words: int64; ADDRESSES are given, and those of real values and seeds are left as they are.
+        indices: as INDICES, int32.
+        weight: whose dtype is that of reals.
+        starts, widths: of `Ending`.
+        pulls: int32 [integer pulls + real pulls, V].
+        arena, values, gradients: addresses on the device.
+    Returns: how many bytes are used; addresses of starts and widths.
+    """
+    end = 0
+    for k in range(len(indices)):
+        if wanted[FIRST_INDEX + k]:
+            words[FIRST_INDEX + k] = address + end
+            end = _copy(pinned, end, indices[k])
+    if wanted[USER_EDGE]:
+        words[USER_EDGE] = address + end
+        end = _copy(pinned, end, user_edge)
+    words[WEIGHT] = address + end
+    end = _copy(pinned, end, weight)
+    words[SCALE] = address + end
+    words[RANDOM_SEED] = address + end + 8
+    pinned[end : end + 8].view(np.float64)[0] = loss_scale
+    pinned[end + 8 : end + 16].view(np.int64)[0] = random_seed
+    end += ALIGN
+    starts_at = address + end
+    end = _copy(pinned, end, starts)
+    widths_at = address + end
+    end = _copy(pinned, end, widths)
+    first, params = FIXED + len(base), len(param_at)
+    for k in range(len(base)):
+        words[FIXED + k] = arena + base[k] * weight.itemsize
+    for k in range(params):
+        words[first + k] = values + param_at[k] * weight.itemsize
+        words[first + params + k] = gradients + param_at[k] * weight.itemsize
+    first += 2 * params
+    for k in range(len(pulls)):  # integers, and behind the real values their indices
+        word = first + (k if k < num_ints else len(pulls) - num_ints + k)
+        if wanted[word]:
+            words[word] = address + end
+            end = _copy(pinned, end, pulls[k])
+    return end, starts_at, widths_at
+
+
+@njit(cache=True, nogil=True)
+def _copy(pinned: Array, at: int, array: Array) -> int:
+    """Copy an array behind `at` and return where the next may start."""
+    size = len(array) * array.itemsize
+    out = pinned[at : at + size].view(array.dtype)
+    for i in range(len(array)):
+        out[i] = array[i]
+    return at + (size + ALIGN - 1) // ALIGN * ALIGN
