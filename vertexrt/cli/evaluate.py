@@ -15,7 +15,13 @@ from vertexrt.cli import run_state
 from vertexrt.cli.loop import evaluate as evaluate_split
 from vertexrt.cli.options import RunOptions, data_name
 from vertexrt.cli.run_folder import find_checkpoint
-from vertexrt.cli.session import Session, compile_model, load_data, require_graphs
+from vertexrt.cli.session import (
+    Session,
+    compile_model,
+    device_line,
+    load_data,
+    require_graphs,
+)
 from vertexrt.data import Dataset, Vocabulary
 from vertexrt.errors import CheckpointError, message
 from vertexrt.models import ModelSpec
@@ -36,6 +42,9 @@ def evaluate(given: argparse.Namespace) -> int:
     net = compile_model(options, spec, dataset)
     net.set_parameters(checkpoint.parameters)
     session = Session(options, spec, dataset, net)
+    device = device_line(options, net)
+    if device is not None:
+        print(device)
     totals = evaluate_split(session, given.split, batch_size=given.batch_size)
     assert totals is not None
     print(
@@ -48,9 +57,11 @@ def evaluate(given: argparse.Namespace) -> int:
 def _changed(options: RunOptions, given: argparse.Namespace) -> RunOptions:
     """Put in what the command line says about where to run and on what."""
     changes: dict[str, Any] = {}
-    for name in ("device", "threads"):
+    for name in ("device", "precision", "threads"):
         if getattr(given, name) is not None:
             changes[name] = getattr(given, name)
+    if given.device is not None and given.precision is None:
+        changes["precision"] = "float32"  # the run's may be one that only a GPU has
     if given.threads is not None:
         changes["processors"] = None  # which may not divide them
     if given.data is not None:

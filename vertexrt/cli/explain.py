@@ -7,7 +7,7 @@ import argparse
 from vertexrt import models
 from vertexrt.cli.loop import training_batches
 from vertexrt.cli.options import resolve
-from vertexrt.cli.session import open_session
+from vertexrt.cli.session import device_line, open_session
 
 
 def explain(given: argparse.Namespace) -> int:
@@ -22,6 +22,9 @@ def explain(given: argparse.Namespace) -> int:
     graphs = session.dataset.splits["train"]
     first = training_batches(graphs, options, epoch=0)[0]
     cost = session.net.explain_batch(graphs.take(first))  # before: the kinds of vertices are known
+    device = device_line(options, session.net)
+    if device is not None:
+        print(device)
     print(session.net.explain())
     print()
     print(f"{len(first)} graphs of {session.dataset.name} ({session.dataset.description})")

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from contextlib import nullcontext
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from time import perf_counter
 
@@ -41,6 +41,15 @@ class Training:
     interrupt: Interrupt
     state: RunState
     trace: TraceFile | None = None
+    _launched: GraphBatch | None = field(default=None, init=False)  # its loss is not known yet
+
+    @property
+    def lags(self) -> bool:
+        """Tell whether a step is launched and not waited for: it returns the loss before its own.
+
+        Pushes would have to be waited for, so that training reports none of their measures then.
+        """
+        return self.session.net.device == "cuda"
 
     @property
     def criterion(self) -> Criterion:
@@ -81,21 +90,42 @@ class Training:
         with self.reporter.bar(title, graphs.num_graphs, state.totals.graphs) as bar:
             while state.batch < len(batches):
                 if self.interrupt.number:
-                    return False
+                    break
                 self._train_minibatch(graphs, batches[state.batch])
                 bar.advance(len(batches[state.batch]), state.totals)
                 state.batch += 1
-        return True
+            self._wait()
+        return state.batch == len(batches)
 
     def _train_minibatch(self, graphs: GraphBatch, chosen: np.ndarray) -> None:
         start = perf_counter()
         net, wanted = self.session.net, PUSHES[self.session.spec.task]
         batch = graphs.take(chosen)
-        pushes = tuple(name for name in wanted if name != "loss")
+        pushes = () if self.lags else tuple(name for name in wanted if name != "loss")
         with self.trace.minibatch(net) if self.trace else nullcontext():
             loss = net.step(batch, self.optimizer, outputs=pushes)
-        pushed = net.outputs if pushes else {}
-        self.state.totals.add(batch, pushed, loss * batch.num_graphs, perf_counter() - start)
+        seconds = perf_counter() - start
+        if self.lags:
+            before, self._launched = self._launched, batch
+            self._add(before, loss, seconds)
+        else:
+            pushed = net.outputs if pushes else {}
+            self.state.totals.add(batch, pushed, loss * batch.num_graphs, seconds)
+
+    def _wait(self) -> None:
+        """Wait for the last step of an epoch, or of what there is of it."""
+        if self._launched is not None:
+            start = perf_counter()
+            loss = self.session.net.sync()
+            batch, self._launched = self._launched, None
+            self._add(batch, loss, perf_counter() - start)
+
+    def _add(self, batch: GraphBatch | None, loss: float, seconds: float) -> None:
+        """Add a step that has ended, if there is one, and the time until it was known."""
+        totals = self.state.totals
+        totals.seconds += seconds
+        if batch is not None:
+            totals.add(batch, {}, loss * batch.num_graphs, 0.0)
 
     def _end_epoch(self) -> bool:
         """Judge the epoch on dev and write it down; False when interrupted."""

@@ -30,7 +30,8 @@ class Totals:
         loss: sum of the loss over all vertices.
         graphs: graphs seen.
         roots, roots_right: roots with a label, and those whose largest logit is the label.
-        vertices, vertices_right: the same for all vertices.
+        vertices, judged, vertices_right: vertices with a label, those of them whose logits were
+            seen, and those whose largest logit is the label.
         seconds: wall time spent on these minibatches.
     """
 
@@ -39,6 +40,7 @@ class Totals:
     roots: int = 0
     roots_right: int = 0
     vertices: int = 0
+    judged: int = 0
     vertices_right: int = 0
     seconds: float = 0.0
 
@@ -63,6 +65,7 @@ class Totals:
         logits = pushed.get("logits")
         if logits is None:
             return
+        self.judged += labelled(batch)
         right = np.argmax(logits, axis=1) == label  # a label of -1 equals no class
         roots = batch.roots
         self.vertices_right += int(np.count_nonzero(right))
@@ -85,8 +88,8 @@ class Totals:
         return self.roots_right / self.roots if self.roots else math.nan
 
     def vertex_accuracy(self) -> float:
-        """Return the right share of the labelled vertices, NaN when there are none."""
-        return self.vertices_right / self.vertices if self.vertices else math.nan
+        """Return the right share of the vertices that were judged, NaN when there are none."""
+        return self.vertices_right / self.judged if self.judged else math.nan
 
     def graphs_per_s(self) -> float:
         """Return graphs in a second."""
@@ -117,6 +120,8 @@ class Totals:
     def text(self, task: str) -> str:
         """Return the values in a form for people: `loss 1.234, root accuracy 45.6 %`."""
         values = {"loss": self.mean_loss(), **self.measures(task)}
+        if self.vertices and not self.judged:  # logits were not asked for
+            values = {name: value for name, value in values.items() if "accuracy" not in name}
         return ", ".join(shown(name, value) for name, value in values.items())
 
     def require_finite(self, where: str) -> None:

@@ -30,6 +30,7 @@ NEUTRAL: dict[str, Any] = {
     "policy": "frontier",
     "dtype": "float32",
     "device": "auto",
+    "precision": "float32",
     "engine": "batched",
 }
 # Learning rates for an optimizer that is not the model's own.
@@ -46,7 +47,8 @@ class RunOptions:
         pieces: words in a piece of a text; None for sentences.
         shape: options of the model by name (hidden, embed, dropout).
         epochs, patience: when to stop; patience 0 never stops early.
-        batch_size, window, seed, policy, dtype, device, engine, threads: as on the command line.
+        batch_size, window, seed, policy, dtype, device, precision, engine, threads: as on the
+            command line.
         processors: of a group of the persistent engine; None where it chooses for each minibatch.
         optimizer, lr, momentum, weight_decay, clip_norm: the update; clip_norm 0 does not clip.
     """
@@ -69,6 +71,7 @@ class RunOptions:
     policy: str
     dtype: str
     device: str
+    precision: str
     engine: str
     threads: int
     processors: int | None

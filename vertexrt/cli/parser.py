@@ -13,6 +13,7 @@ from typing import NoReturn
 from vertexrt.errors import UsageError, message, nearest
 
 DTYPES = ("float32", "float64")
+PRECISIONS = ("float32", "tf32", "bf16")
 TASKS = ("fine", "binary")
 SPLITS = ("dev", "test", "train")
 OPTIMIZERS = ("sgd", "adagrad", "adam", "adamw")
@@ -116,7 +117,7 @@ def _add_machine(parser: Parser) -> None:
     parser.add_argument(
         "--dtype", metavar="T", type=one_of("--dtype", DTYPES), help="float32 or float64"
     )
-    parser.add_argument("--device", metavar="D", help="auto, or the name of a backend")
+    _add_device(parser)
     parser.add_argument("--engine", metavar="E", help="batched (default), persistent or auto")
     parser.add_argument(
         "--processors",
@@ -125,6 +126,16 @@ def _add_machine(parser: Parser) -> None:
         help="threads that share each task (persistent); by default chosen for each minibatch",
     )
     _add_threads(parser)
+
+
+def _add_device(parser: Parser) -> None:
+    parser.add_argument("--device", metavar="D", help="auto (default), cuda, cpu or reference")
+    parser.add_argument(
+        "--precision",
+        metavar="P",
+        type=one_of("--precision", PRECISIONS),
+        help="of products on a GPU: float32 (default), tf32 or bf16",
+    )
 
 
 def _add_threads(parser: Parser) -> None:
@@ -192,7 +203,7 @@ def _add_eval(parser: Parser) -> None:
     )
     parser.add_argument("--data", metavar="NAME|PATH", help="another data set of the same task")
     _add_batch_size(parser)
-    parser.add_argument("--device", metavar="D", help="auto, or the name of a backend")
+    _add_device(parser)
     _add_threads(parser)
 
 

@@ -81,10 +81,16 @@ def compile_model(options: RunOptions, spec: ModelSpec, dataset: Dataset) -> Net
         engine=options.engine,
         dtype=options.dtype,
         policy=options.policy,
+        precision=options.precision,
         seed=options.seed,
         threads=options.threads,
         processors=options.processors,
     )
+
+
+def device_line(options: RunOptions, net: Network) -> str | None:
+    """Return what to say about the device: which one `auto` took, nothing if it was named."""
+    return f"device: {net.device} (auto)" if options.device == "auto" else None
 
 
 def make_optimizer(options: RunOptions) -> Optimizer:

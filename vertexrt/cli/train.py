@@ -16,7 +16,7 @@ from vertexrt.cli.options import resolve, resume
 from vertexrt.cli.progress import Reporter
 from vertexrt.cli.run_folder import RunFolder
 from vertexrt.cli.run_state import RunState
-from vertexrt.cli.session import make_optimizer, open_session, require_same_data
+from vertexrt.cli.session import device_line, make_optimizer, open_session, require_same_data
 from vertexrt.cli.trace import trace_file
 from vertexrt.errors import NumericError, UsageError, message
 
@@ -88,6 +88,9 @@ def _continue(given: argparse.Namespace, interrupt: Interrupt) -> int:
 def _train(training: Training) -> int:
     """Train to the end and say how it went."""
     interrupt, reporter, folder = training.interrupt, training.reporter, training.folder
+    device = device_line(training.session.options, training.session.net)
+    if device is not None:
+        reporter.line(device)
     interrupt.defer()
     try:
         complete = training.run()

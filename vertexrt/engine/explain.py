@@ -74,7 +74,19 @@ def _kind(variant: Variant, title: str, kind: Kind, stages: Sequence[Stage]) -> 
         lines.append(f"    {STAGE_WORD[stage]} (task program {number})")
         for step in task.steps:
             lines.append("      " + _step(task, step))
+        lines += [f"      launches: {text}" for text in _launches(variant, task)]
     return lines
+
+
+def _launches(variant: Variant, task: TaskProgram) -> list[str]:
+    """Say what a task program launches, where a device runs it."""
+    if variant.backend.name != "cuda":
+        return []
+    from vertexrt.kernels.cuda.backend import CudaBackend
+    from vertexrt.kernels.cuda.describe import describe
+
+    assert isinstance(variant.backend, CudaBackend)
+    return describe(task, variant.binding, np.dtype(variant.backend.dtype).itemsize)
 
 
 def _step(task: TaskProgram, step: object) -> str:

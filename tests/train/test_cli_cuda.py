@@ -1,0 +1,200 @@
+"""The command line with `--device`: what `auto` says, and training that waits for no step.
+
+A ShimDevice stands in for the GPU.
+"""
+
+import math
+from collections.abc import Collection
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.backend.test_cuda import shim
+from tests.shim_device import ShimDevice, put_in_place
+from tests.train.cli_runs import (
+    records,
+    require_same_checkpoint,
+    train,
+    without_times,
+    write_trees,
+)
+from tests.train.test_cli_train import interrupt_after
+from vertexrt.api.network import Network
+from vertexrt.cli.main import main
+from vertexrt.kernels.cuda import device as cuda_device
+from vertexrt.kernels.cuda.device import usable
+
+CUDA = ("--device", "cuda", "--epochs", "2", "--optimizer", "adam", "--dropout", "0.2")
+ACCURACIES = ("root_accuracy", "vertex_accuracy")
+
+
+@pytest.fixture(scope="module")
+def data(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return write_trees(tmp_path_factory.mktemp("trees"))
+
+
+@shim
+def test_training_waits_for_no_step_and_reports_its_exact_loss(
+    data: Path,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    put_in_place(monkeypatch)
+    asked: list[Collection[str]] = []
+    plain = Network.step
+
+    def step(self: Network, batch: Any, optimizer: Any, outputs: Collection[str] = ()) -> float:
+        asked.append(outputs)
+        return plain(self, batch, optimizer, outputs)
+
+    monkeypatch.setattr(Network, "step", step)
+    here, there = tmp_path / "here", tmp_path / "there"
+    words = (*CUDA, "--dtype", "float64", "--threads", "1")
+    assert train(data, here, *words) == 0
+    assert asked == [()] * 6
+    first, *_ = capsys.readouterr().out.splitlines()
+    loss = records(here)[0]["loss"]
+    assert first.startswith(f"epoch 1/2  train: loss {loss:.4f}  dev: loss ")
+    assert ", root accuracy " in first
+    assert train(data, there, *words, "--device", "reference") == 0
+    for mine, theirs in zip(records(here), records(there), strict=True):
+        assert mine.keys() == theirs.keys()
+        assert mine["loss"] == pytest.approx(theirs["loss"], rel=1e-9)
+        for name in ACCURACIES:
+            want = None if mine["split"] == "train" else theirs[name]
+            assert mine[name] == want
+
+
+@shim
+@pytest.mark.parametrize("minibatches", [1, 3, 5])
+def test_resume_on_a_device(
+    minibatches: int, data: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    put_in_place(monkeypatch)
+    words = (*CUDA, "--dtype", "float64")
+    whole, run = tmp_path / "whole", tmp_path / "run"
+    assert train(data, whole, *words) == 0
+    with monkeypatch.context() as patch:
+        interrupt_after(patch, minibatches)
+        assert train(data, run, *words) == 143
+    assert main(["train", "--resume", str(run)]) == 0
+    require_same_checkpoint(run / "last.safetensors", whole / "last.safetensors")
+    mine, theirs = without_times(run), without_times(whole)
+    for line, other in zip(mine, theirs, strict=True):  # sums of an epoch in two parts
+        assert line.pop("loss") == pytest.approx(other.pop("loss"), rel=1e-14)
+    assert mine == theirs
+
+
+@shim
+def test_a_loss_that_is_not_finite_is_found_at_the_end_of_an_epoch(
+    data: Path,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    put_in_place(monkeypatch)
+    plain, steps = Network.step, 0
+
+    def step(self: Network, *arguments: Any, **named: Any) -> float:
+        nonlocal steps
+        steps += 1
+        if steps == 6:  # the last of the second epoch
+            self.parameters["v"][...] = math.nan
+        return plain(self, *arguments, **named)
+
+    monkeypatch.setattr(Network, "step", step)
+    run = tmp_path / "run"
+    assert train(data, run, *CUDA, "--dtype", "float64") == 1
+    assert f"The last good checkpoint is {run / 'last.safetensors'}." in capsys.readouterr().err
+    assert [line["epoch"] for line in records(run)] == [1, 1]
+
+
+@pytest.mark.parametrize("device", ["cpu", pytest.param("cuda", marks=shim)])
+def test_auto_says_what_it_took(
+    device: str,
+    data: Path,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    def first_line() -> str:
+        return capsys.readouterr().out.splitlines()[0]
+
+    if device == "cuda":
+        put_in_place(monkeypatch)
+    else:
+        monkeypatch.setattr(cuda_device, "usable", lambda: False)
+    run = tmp_path / "run"
+    words = ("--device", "auto", "--epochs", "1", "--dropout", "0.2")
+    assert train(data, run, *words) == 0
+    assert first_line() == f"device: {device} (auto)"
+    assert main(["eval", str(run)]) == 0
+    assert first_line() == f"device: {device} (auto)"
+    assert main(["eval", str(run), "--device", device]) == 0
+    assert first_line().startswith("dev: loss ")
+    explain = ["explain", "tree-lstm", "--data", str(data), "--hidden", "6", "--embed", "5"]
+    assert main([*explain, *words[4:], "--batch-size", "8"]) == 0
+    shown = capsys.readouterr().out
+    assert shown.startswith(f"device: {device} (auto)\nF\n")
+    assert ("launches: kernel" in shown) == (device == "cuda")
+
+
+@shim
+def test_explain_shows_launches(
+    data: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    put_in_place(monkeypatch)
+    words = ["--hidden", "8", "--embed", "8", "--device", "cuda", "--batch-size", "4"]
+    assert main(["explain", "tree-lstm", "--data", str(data), *words]) == 0
+    path = capsys.readouterr().out.partition("  path kind {0,1}")[2].partition("    path'")[0]
+    launches = [line.strip() for line in path.splitlines() if " launches: " in line]
+    assert launches[0] == "launches: kernel, 32 threads a row, 4 a block"
+    assert any(line.startswith("launches: kernel of products, 2 blocks of ") for line in launches)
+    assert any(line.startswith("launches: cuBLAS, weight [24, 8], rows, ab") for line in launches)
+
+
+def test_precision_reaches_the_device(
+    data: Path, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    class Arrived(Exception):
+        pass
+
+    def device(precision: str) -> ShimDevice:
+        raise Arrived(precision)
+
+    monkeypatch.setattr(cuda_device, "CupyDevice", device)
+    with pytest.raises(Arrived, match="tf32"):
+        train(data, tmp_path / "run", "--device", "cuda", "--precision", "tf32")
+
+
+@pytest.mark.parametrize(
+    ("words", "code", "text"),
+    [
+        ("--precision tf23", 2, "[--precision] got 'tf23'; expected one of float32, tf32, bf16;"),
+        ("--device cpu --precision bf16", 2, "[compile] precision is 'bf16' with device='cpu'"),
+        ("--device cuda --engine persistent", 2, "[compile] engine='persistent' on a GPU;"),
+        ("--device gpu", 1, "[device] device is 'gpu'; one of auto, cpu, cuda, reference;"),
+    ],
+)
+def test_words_that_do_not_go_together(
+    words: str, code: int, text: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main(["explain", "tree-lstm", *words.split()]) == code
+    assert text in capsys.readouterr().err
+
+
+@pytest.mark.skipif(usable(), reason="there is a GPU")
+@pytest.mark.parametrize("command", ["explain", "train"])
+def test_a_missing_gpu_is_said(
+    command: str, data: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    words = ["--data", str(data), "--device", "cuda"]
+    words += ["--out", str(tmp_path / "run")] if command == "train" else []
+    assert main([command, "tree-lstm", *words]) == 1
+    shown = capsys.readouterr().err
+    assert shown.startswith("vertexrt: [cuda] ")
+    assert "use device='cpu'" in shown
+    assert shown.count("\n") == 1
+    assert not (tmp_path / "run").exists()
