@@ -3,14 +3,18 @@
 A ShimDevice stands in for the GPU.
 """
 
+import ctypes
+import dataclasses
 import math
+import sys
 from collections.abc import Collection
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from tests.backend.test_cuda import shim
+import vertexrt as vrt
+from tests.backend.test_cuda import shim, tree_lstm, trees
 from tests.shim_device import ShimDevice, put_in_place
 from tests.train.cli_runs import (
     records,
@@ -23,7 +27,6 @@ from tests.train.test_cli_train import interrupt_after
 from vertexrt.api.network import Network
 from vertexrt.cli.main import main
 from vertexrt.kernels.cuda import device as cuda_device
-from vertexrt.kernels.cuda.device import usable
 
 CUDA = ("--device", "cuda", "--epochs", "2", "--optimizer", "adam", "--dropout", "0.2")
 ACCURACIES = ("root_accuracy", "vertex_accuracy")
@@ -155,6 +158,45 @@ def test_explain_shows_launches(
     assert any(line.startswith("launches: cuBLAS, weight [24, 8], rows, ab") for line in launches)
 
 
+@shim
+@pytest.mark.parametrize("graphs", [1, 40])
+def test_explain_counts_what_a_step_launches(graphs: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    put_in_place(monkeypatch)
+    net = vrt.compile(tree_lstm(), device="cuda", dtype="float32")
+    batch, optimizer = trees(graphs, 4), vrt.SGD(0.1)
+    net.step(batch, optimizer)
+    device = net._model.session.device  # type: ignore[attr-defined]
+    good, counts = device.calls, {"launch": 0, "gemm32": 0}
+    words = {
+        "launch": [ctypes.c_void_p] + [ctypes.c_uint] * 7 + [ctypes.c_void_p] * 3,
+        "gemm32": [ctypes.c_void_p]
+        + [ctypes.c_int] * 5
+        + [ctypes.c_void_p, ctypes.c_void_p]
+        + [ctypes.c_int, ctypes.c_void_p, ctypes.c_int, ctypes.c_void_p, ctypes.c_void_p]
+        + [ctypes.c_int],
+    }
+
+    def counting(name: str) -> Any:
+        kind = ctypes.CFUNCTYPE(ctypes.c_int, *words[name])
+        real = kind(getattr(good, name))
+
+        def call(*arguments: Any) -> int:
+            counts[name] += 1
+            return int(real(*arguments))
+
+        return kind(call)
+
+    calls = {name: counting(name) for name in counts}
+    addresses = {name: ctypes.cast(call, ctypes.c_void_p).value for name, call in calls.items()}
+    device.calls = dataclasses.replace(good, **addresses)  # type: ignore[arg-type]
+    net.step(batch, optimizer)
+    device.calls = good
+    ending = 2  # the loss, and the update
+    want = f"kernel calls: {counts['launch'] - ending} kernels, {counts['gemm32']} products of "
+    assert want in net.explain_batch(batch)
+    assert counts["gemm32"] > 0
+
+
 def test_precision_reaches_the_device(
     data: Path, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
@@ -185,16 +227,20 @@ def test_words_that_do_not_go_together(
     assert text in capsys.readouterr().err
 
 
-@pytest.mark.skipif(usable(), reason="there is a GPU")
 @pytest.mark.parametrize("command", ["explain", "train"])
 def test_a_missing_gpu_is_said(
-    command: str, data: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+    command: str,
+    data: Path,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
 ) -> None:
+    monkeypatch.setitem(sys.modules, "cupy", None)
     words = ["--data", str(data), "--device", "cuda"]
     words += ["--out", str(tmp_path / "run")] if command == "train" else []
     assert main([command, "tree-lstm", *words]) == 1
     shown = capsys.readouterr().err
-    assert shown.startswith("vertexrt: [cuda] ")
+    assert shown.startswith("vertexrt: [cuda] CuPy is not installed; ")
     assert "use device='cpu'" in shown
     assert shown.count("\n") == 1
     assert not (tmp_path / "run").exists()

@@ -28,17 +28,17 @@ def training_use(model: CompiledModel) -> Use:
 
 def explain_function(model: CompiledModel) -> str:
     """Print F, dF with the stage of every node, and the kernels of the kinds met so far."""
-    variant = _training_variant(model)
+    variant, itemsize = _training_variant(model), model.store.dtype.itemsize
     lines = ["F", format_program(model.function), ""]
     lines += ["F and dF, each node with the stage in which it runs", _stages(variant.program)]
     if variant.path_kinds:
         lines += ["", "Kinds of vertices, and the kernels of each stage"]
         for kind in variant.path_kinds.values():
             name = variant.atoms.describe(kind.bits, variant.atoms.path)
-            lines += _kind(variant, f"path kind {name}", kind, PATH_STAGES)
+            lines += _kind(variant, f"path kind {name}", kind, PATH_STAGES, itemsize)
         for kind in variant.lazy_kinds.values():
             name = variant.atoms.describe(kind.bits, variant.atoms.lazy)
-            lines += _kind(variant, f"lazy kind {name}", kind, LAZY_STAGES)
+            lines += _kind(variant, f"lazy kind {name}", kind, LAZY_STAGES, itemsize)
         lines += ["", "Dynamic tensors: elements a row of each vertex (V) or edge (E), and life"]
         lines += [f"  {spec.describe()}" for spec in variant.table]
     else:
@@ -64,7 +64,9 @@ def _stages(program: Program) -> str:
     return "\n".join(lines)
 
 
-def _kind(variant: Variant, title: str, kind: Kind, stages: Sequence[Stage]) -> list[str]:
+def _kind(
+    variant: Variant, title: str, kind: Kind, stages: Sequence[Stage], itemsize: int
+) -> list[str]:
     lines = [f"  {title}"]
     for stage in stages:
         number = kind.programs[stage]
@@ -74,19 +76,23 @@ def _kind(variant: Variant, title: str, kind: Kind, stages: Sequence[Stage]) -> 
         lines.append(f"    {STAGE_WORD[stage]} (task program {number})")
         for step in task.steps:
             lines.append("      " + _step(task, step))
-        lines += [f"      launches: {text}" for text in _launches(variant, task)]
+        lines += [f"      launches: {text}" for text in _launches(variant, task, itemsize)]
     return lines
 
 
-def _launches(variant: Variant, task: TaskProgram) -> list[str]:
+def _launches(variant: Variant, task: TaskProgram, itemsize: int) -> list[str]:
     """Say what a task program launches, where a device runs it."""
     if variant.backend.name != "cuda":
         return []
-    from vertexrt.kernels.cuda.backend import CudaBackend
     from vertexrt.kernels.cuda.describe import describe
 
-    assert isinstance(variant.backend, CudaBackend)
-    return describe(task, variant.binding, np.dtype(variant.backend.dtype).itemsize)
+    return describe(task, variant.binding, itemsize)
+
+
+def _device_calls(run: Run, itemsize: int) -> tuple[int, int]:
+    from vertexrt.kernels.cuda.describe import count_launches
+
+    return count_launches(run.variant.tasks, run.variant.binding, itemsize, run.table)
 
 
 def _step(task: TaskProgram, step: object) -> str:
@@ -121,7 +127,11 @@ def _run(model: CompiledModel, run: Run) -> list[str]:
     s = run.schedule
     rows = np.diff(s.task_lo)
     quartiles = np.percentile(rows, [0, 25, 50, 75, 100]).astype(int).tolist()
-    groups, products = kernel_calls(run)
+    calls = "{} fused groups, {} products".format(*kernel_calls(run))
+    if model.backend.name == "cuda":
+        calls = "{} kernels, {} products of cuBLAS, and the end of the step".format(
+            *_device_calls(run, model.store.dtype.itemsize)
+        )
     names = [
         run.variant.atoms.describe(k.bits, run.variant.atoms.path)
         for k in run.variant.path_kinds.values()
@@ -142,7 +152,7 @@ def _run(model: CompiledModel, run: Run) -> list[str]:
         f"FLOPs of products: {forward + flops(run, forward=False):.3e} (forward {forward:.3e})",
         f"peak of the arena: {run.plan.arena_bytes(model.store.dtype):,} bytes; "
         f"parameters and gradients: {2 * model.store.values.nbytes:,} bytes",
-        f"launches: {len(run.table)}; kernel calls: {groups} fused groups, {products} products",
+        f"launches: {len(run.table)}; kernel calls: {calls}",
     ]
     return lines
 

@@ -2,6 +2,11 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
+import numpy as np
+import numpy.typing as npt
+
 from vertexrt.ir.passes.fuse import TaskProgram
 from vertexrt.kernels.cuda.emit import emit
 from vertexrt.kernels.cuda.steps import (
@@ -19,6 +24,8 @@ from vertexrt.kernels.cuda.steps import (
 )
 from vertexrt.kernels.layout import Binding
 
+Table = npt.NDArray[np.int64]
+
 UNBOUNDED = 1 << 30  # rows that no launch has
 
 
@@ -29,6 +36,41 @@ def describe(task: TaskProgram, binding: Binding, itemsize: int) -> list[str]:
         itemsize: bytes of an element.
     """
     return [_step(step) for step in emit(task, binding, 16 // itemsize).steps]
+
+
+def count_launches(
+    tasks: Sequence[TaskProgram], binding: Binding, itemsize: int, table: Table
+) -> tuple[int, int]:
+    """Count what a launch table launches, as the driver's loop decides: kernels, and cuBLAS.
+
+    Args:
+        table: see `layout`. What ends a step comes on top.
+    """
+    programs = [emit(task, binding, 16 // itemsize).steps for task in tasks]
+    kernels = products = 0
+    for launch in table:
+        program, rows, first, _, edges, _ = (int(x) for x in launch)
+        for step in programs[program]:
+            if not _runs(step, rows, edges, listed=first < 0):
+                continue
+            kernels += isinstance(step, Kernel)
+            products += isinstance(step, Gemm)
+    return kernels, products
+
+
+def _runs(step: Kernel | Gemm, rows: int, edges: int, listed: bool) -> bool:
+    """Tell whether the driver launches a step; each table that is looked up in counts as used."""
+    t = step.tiles
+    if t is not None and not t.low < max(rows * t.per_row, edges * t.per_edge) <= t.high:
+        return False
+    if isinstance(step, Kernel) and step.over in (ROWS, SEGMENTS):
+        return rows > 0 and (listed or step.when != LISTED)
+    if isinstance(step, Kernel) and step.over == TILES:
+        return True
+    over_edges = step.edges or (isinstance(step, Kernel) and step.over == EDGES)
+    count = edges if over_edges else rows
+    chunked = isinstance(step, Kernel) and step.when == CHUNKED
+    return count > (ROWS_A_CHUNK if chunked else 0)
 
 
 def _step(step: Kernel | Gemm) -> str:
