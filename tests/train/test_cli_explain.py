@@ -34,14 +34,16 @@ def line_with(text: str, start: str) -> str:
 
 def test_tree_lstm_level_has_one_exchange_each_way() -> None:
     text = explained("tree-lstm", 2, 2)
-    path = text.partition("  path[5]:")[2].partition("\n  path'[6]:")[0]
-    assert path.startswith(" 1 segment; waits for the tiles of the children")
+    k = int(
+        re.search(r"\n  path\[(\d+)\]: 1 segment; waits for the tiles of the children", text)[1]
+    )
+    path = text.partition(f"  path[{k}]:")[2].partition(f"\n  path'[{k + 1}]:")[0]
     assert "own units of all rows: fused 2 ops, product u_iou float[48]" in path
     assert "every processor makes for itself: %9 add float[16], %21 concat float[2,16]" in path
     assert "read in full from other processors: h" in path
-    back = text.partition("\n  path'[6]:")[2].partition("\n  final[7]:")[0]
+    back = text.partition(f"\n  path'[{k + 1}]:")[2].partition(f"\n  final[{k + 2}]:")[0]
     assert back.startswith(" 2 segments\n")
-    assert re.search(r"path'\[6\]\.1 .*product u_iou' .*product u_f' ", back)
+    assert re.search(rf"path'\[{k + 1}\]\.1 .*product u_iou' .*product u_f' ", back)
     assert "exchanged before it: %86 concat float[48], %75 concat float[2,16]" in back
     level = line_with(text, "path: ")
     assert level.startswith("path: 11 tasks, 11 instructions, 1.00 exchanges a task")
