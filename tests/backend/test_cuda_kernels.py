@@ -18,7 +18,7 @@ from vertexrt.errors import DeviceError
 from vertexrt.graph import GraphBatch, InputGraph
 from vertexrt.kernels.cuda.backend import CudaBackend
 from vertexrt.kernels.cuda.compile import Cubin, compile_in_registers, load_nvrtc
-from vertexrt.kernels.cuda.session import update_source
+from vertexrt.kernels.cuda.session import source_of
 from vertexrt.models import LSTMLanguageModel, TreeFC, TreeLSTM
 
 ARCHITECTURES = ("sm_80", "sm_90a", "sm_100")
@@ -87,7 +87,8 @@ def sources_of(case: Case) -> list[str]:
 
 def modules() -> list[tuple[str, str]]:
     """Join kernels, which saves reading the headers for each: [name of a real, source]."""
-    found = [("float32", update_source()), ("float64", update_source())]
+    update = source_of("update.cu")
+    found = [("float32", update), ("float64", update), ("float32", source_of("round.cu"))]
     seen: set[tuple[str, str]] = set()
     for case in cases():
         new = [s for s in sources_of(case) if (case.dtype, s) not in seen]

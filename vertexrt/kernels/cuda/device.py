@@ -32,7 +32,7 @@ CUDA_ERRORS = {
     716: "misaligned address",
     719: "launch failed",
 }
-COMPUTE = {"float32": 0, "tf32": 77, "bf16": 75}  # CUBLAS_COMPUTE_32F_FAST_TF32, ..._16BF
+COMPUTE = {"float32": 0, "tf32": 77, "bf16": 68}  # CUBLAS_COMPUTE_32F_FAST_TF32, ..._32F
 
 
 @dataclass(slots=True)
@@ -54,6 +54,7 @@ class Calls:
     handle: int
     stream: int
     compute: int = 0  # where not 0, gemm32 is cublasGemmEx with this compute type
+    rounds: bool = False  # operands are rounded to bf16 before
 
 
 class Device(Protocol):
@@ -151,6 +152,7 @@ class CupyDevice:
             handle,
             self.stream.ptr,
             compute,
+            precision == "bf16",
         )
 
     def load(self, sources: Sequence[str], real: np.dtype[Any]) -> dict[str, int]:

@@ -49,7 +49,10 @@ STEP_COLUMNS = 26
 HEAD = 7  # values of `Args` before its words
 BUFFER_POINTER, BUFFER_SIZE = 1, 2  # of the driver's `extra`
 NO_TRANSPOSE, TRANSPOSE = 0, 1  # cuBLAS
-CUDA_R_32F = 0
+CUDA_R_32F, CUDA_R_16BF = 0, 14
+ROUNDED_A_BLOCK = 1024  # see round.cu
+LAUNCH, GEMM, COMPUTE, HANDLE, STREAM, ROUND, HALVES = range(7)
+CALLS = 7
 
 
 @intrinsic
@@ -88,19 +91,20 @@ def _gemm(typing, address, handle, ta, tb, m, n, k, alpha, a, lda, b, ldb, beta,
 
 @intrinsic
 def _gemm_ex(  # type: ignore[no-untyped-def]
-    typing, address, handle, ta, tb, m, n, k, alpha, a, lda, b, ldb, beta, c, ldc, compute
+    typing, address, handle, ta, tb, m, n, k, alpha, a, lda, b, ldb, beta, c, ldc, kind, compute
 ):
-    """Call cublasGemmEx by its address, float32 in and out, computing as `compute` says."""
-    signature = types.int32(*[types.int64] * 16)
+    """Call cublasGemmEx by its address: operands of a kind, float32 out."""
+    signature = types.int32(*[types.int64] * 17)
 
     def code(context: Any, builder: Any, sig: Any, args: Any) -> Any:
         half = ll.IntType(32)
-        kind, algorithm = ll.Constant(half, CUDA_R_32F), ll.Constant(half, -1)
+        result, algorithm = ll.Constant(half, CUDA_R_32F), ll.Constant(half, -1)
+        kind = builder.trunc(args[15], half)
         given = [args[1], *(builder.trunc(args[p], half) for p in range(2, 7)), args[7]]
         given += [args[8], kind, builder.trunc(args[9], half)]
         given += [args[10], kind, builder.trunc(args[11], half), args[12]]
-        given += [args[13], kind, builder.trunc(args[14], half)]
-        given += [builder.trunc(args[15], half), algorithm]
+        given += [args[13], result, builder.trunc(args[14], half)]
+        given += [builder.trunc(args[16], half), algorithm]
         shape = ll.FunctionType(half, [value.type for value in given])
         return builder.call(builder.inttoptr(args[0], shape.as_pointer()), given)
 
@@ -108,10 +112,33 @@ def _gemm_ex(  # type: ignore[no-untyped-def]
 
 
 @njit(cache=True, nogil=True)
+def launch_one(
+    launch_address: int, function: int, blocks: int, threads: int, stream: int, arguments: Array
+) -> int:
+    """Launch a kernel that takes one struct, given as int64 [*]; return the driver's error."""
+    extra = np.zeros(5, np.int64)
+    size = np.full(1, 8 * len(arguments), np.int64)
+    extra[0] = BUFFER_POINTER
+    extra[1] = arguments.ctypes.data
+    extra[2] = BUFFER_SIZE
+    extra[3] = size.ctypes.data
+    code = _launch(launch_address, function, blocks, 1, threads, stream, extra.ctypes.data)
+    size[0] = 0  # it lives until here
+    return int(code)
+
+
+@njit(cache=True, nogil=True)
+def _round(launch: int, function: int, stream: int, source: int, to: int, count: int) -> Any:
+    """Launch the rounding of so many floats to bf16."""
+    arguments = np.empty(3, np.int64)
+    arguments[0], arguments[1], arguments[2] = source, to, count
+    blocks = (count + ROUNDED_A_BLOCK - 1) // ROUNDED_A_BLOCK
+    return launch_one(launch, function, blocks, 256, stream, arguments)
+
+
+@njit(cache=True, nogil=True)
 def _product(
-    address: int,
-    compute: int,
-    handle: int,
+    calls: Array,
     ta: int,
     tb: int,
     m: int,
@@ -126,12 +153,37 @@ def _product(
     c: int,
     ldc: int,
 ) -> Any:
-    """Call the gemm that was chosen: with `compute`, cublasGemmEx."""
-    if compute:
-        return _gemm_ex(
-            address, handle, ta, tb, m, n, k, alpha, a, lda, b, ldb, beta, c, ldc, compute
-        )
-    return _gemm(address, handle, ta, tb, m, n, k, alpha, a, lda, b, ldb, beta, c, ldc)
+    """Call the gemm that was chosen; for bf16, operands are rounded into a buffer before."""
+    address, compute, handle = calls[GEMM], calls[COMPUTE], calls[HANDLE]
+    if compute == 0:
+        return _gemm(address, handle, ta, tb, m, n, k, alpha, a, lda, b, ldb, beta, c, ldc)
+    kind = CUDA_R_32F
+    if calls[ROUND] != 0:
+        first, second = m * k, n * k
+        behind = calls[HALVES] + 2 * ((first + 7) // 8 * 8)
+        for source, to, count in ((a, calls[HALVES], first), (b, behind, second)):
+            code = _round(calls[LAUNCH], calls[ROUND], calls[STREAM], source, to, count)
+            if code != 0:
+                return code
+        a, b, kind = calls[HALVES], behind, CUDA_R_16BF
+    return _gemm_ex(
+        address, handle, ta, tb, m, n, k, alpha, a, lda, b, ldb, beta, c, ldc, kind, compute
+    )
+
+
+@njit(cache=True, nogil=True)
+def most_halves(table: Array, steps_ptr: Array, steps: Array) -> int:
+    """Return the bytes that the rounded operands of the largest product of a table take."""
+    most = 0
+    for t in range(len(table)):
+        n, m = table[t, 1], table[t, 4]
+        for s in range(steps_ptr[table[t, 0]], steps_ptr[table[t, 0] + 1]):
+            step = steps[s]
+            if step[IS_GEMM]:
+                count = (m if step[GEMM_EDGES] else n) * step[TIMES]
+                most = max(most, step[M] * step[K], count * (step[M] + step[K]))
+                most = max(most, step[M] * step[K] + count * max(step[M], step[K]))
+    return 2 * (most + 16)
 
 
 @njit(cache=True, nogil=True)
@@ -173,11 +225,7 @@ def launch(
     lookup_at: Array,
     itemsize: int,
     scalars: int,
-    launch_address: int,
-    gemm_address: int,
-    compute: int,
-    handle: int,
-    stream: int,
+    calls: Array,
 ) -> tuple[int, int, int]:
     """Launch every step of every row of a table.
 
@@ -189,8 +237,9 @@ def launch(
         lookup_ptr: [launches + 1] first sorted lookup of each launch, lookup_at: [lookups + 1]
             its first segment.
         scalars: address of two reals, 0 and 1.
-        launch_address, gemm_address: of cuLaunchKernel and of cuBLAS's gemm; compute: 0, or the
-            compute type that makes it cublasGemmEx.
+        calls: int64 [CALLS] addresses of cuLaunchKernel and of cuBLAS's gemm, its compute type (0:
+            it is not cublasGemmEx), its handle, the stream; to round operands to bf16, the kernel
+            and a buffer of `most_halves` bytes.
     Returns: the error of the driver (or of cuBLAS, plus 10,000), 0 for none; launch and step.
     """
     arguments = np.zeros(64, np.int64)
@@ -221,17 +270,17 @@ def launch(
                 wide, deep = step[M], step[K]
                 if step[FORM] == PLAIN:
                     code = _product(
-                        gemm_address, compute, handle, TRANSPOSE, NO_TRANSPOSE, wide, count, deep,
+                        calls, TRANSPOSE, NO_TRANSPOSE, wide, count, deep,
                         one, w, deep, x, deep, zero, y, wide,
                     )  # fmt: skip
                 elif step[FORM] == OUTER:
                     code = _product(
-                        gemm_address, compute, handle, NO_TRANSPOSE, TRANSPOSE, deep, wide, count,
+                        calls, NO_TRANSPOSE, TRANSPOSE, deep, wide, count,
                         one, x, deep, y, wide, one, w, deep,
                     )  # fmt: skip
                 else:
                     code = _product(
-                        gemm_address, compute, handle, NO_TRANSPOSE, NO_TRANSPOSE, deep, count,
+                        calls, NO_TRANSPOSE, NO_TRANSPOSE, deep, count,
                         wide, one, w, deep, x, wide, zero, y, deep,
                     )  # fmt: skip
                 if code != 0:
@@ -277,33 +326,17 @@ def launch(
             if over == FIXED and when == ALWAYS:
                 rows_of_grid = chunks
             code = _launch(
-                launch_address,
+                calls[LAUNCH],
                 step[FUNCTION],
                 blocks,
                 rows_of_grid,
                 step[THREADS],
-                stream,
+                calls[STREAM],
                 extra.ctypes.data,
             )
             if code != 0:
                 return code, t, s
     return 0, 0, 0
-
-
-@njit(cache=True, nogil=True)
-def launch_one(
-    launch_address: int, function: int, blocks: int, threads: int, stream: int, arguments: Array
-) -> int:
-    """Launch a kernel that takes one struct, given as int64 [*]; return the driver's error."""
-    extra = np.zeros(5, np.int64)
-    size = np.full(1, 8 * len(arguments), np.int64)
-    extra[0] = BUFFER_POINTER
-    extra[1] = arguments.ctypes.data
-    extra[2] = BUFFER_SIZE
-    extra[3] = size.ctypes.data
-    code = _launch(launch_address, function, blocks, 1, threads, stream, extra.ctypes.data)
-    size[0] = 0  # it lives until here
-    return int(code)
 
 
 def encode(

@@ -17,8 +17,21 @@ import numpy as np
 import numpy.typing as npt
 
 from vertexrt.errors import DeviceError, message
-from vertexrt.kernels.cuda.device import Device, Memory
-from vertexrt.kernels.cuda.driver import launch, launch_one, sort_lookups
+from vertexrt.kernels.cuda.device import Calls, Device, Memory
+from vertexrt.kernels.cuda.driver import (
+    CALLS,
+    COMPUTE,
+    GEMM,
+    HALVES,
+    HANDLE,
+    LAUNCH,
+    ROUND,
+    STREAM,
+    launch,
+    launch_one,
+    most_halves,
+    sort_lookups,
+)
 from vertexrt.kernels.cuda.executable import CudaExecutable
 from vertexrt.kernels.cuda.pack import ADDRESSES, ALIGN, FIXED_WORDS, WEIGHT, pack
 from vertexrt.kernels.cuda.products import ARRIVED
@@ -46,9 +59,9 @@ def amount(size: int) -> str:
 
 
 @cache
-def update_source() -> str:
-    """Return the kernels of the end of a step."""
-    return (Path(__file__).parent / "update.cu").read_text()
+def source_of(file: str) -> str:
+    """Return kernels that are the same for all functions."""
+    return (Path(__file__).parent / file).read_text()
 
 
 @dataclass(slots=True)
@@ -132,11 +145,25 @@ class Session:
         self._next = 0
         self._seen = np.zeros(0, np.int32)
         self._scalars = np.array([0.0, 1.0], self.dtype)
-        self._functions = device.load([update_source()], self.dtype)
+        sources = [source_of("update.cu")]
+        if device.calls.rounds:
+            sources.append(source_of("round.cu"))
+        self._functions = device.load(sources, self.dtype)
+        self._halves = Memory(0, 0, None)
         self.device.clear(self.gradients.address, self.gradients.size)
         self.device.clear(self._found.address, self._found.size)
         self.device.clear(self._arrived.address, self._arrived.size)
         self._addresses: dict[str, int] = {}
+
+    def _addresses_of(self, calls: Calls) -> Int64:
+        """Return what `driver.launch` calls; the buffer for rounded operands comes later."""
+        found = np.zeros(CALLS, np.int64)
+        found[LAUNCH], found[HANDLE], found[STREAM] = calls.launch, calls.handle, calls.stream
+        found[GEMM] = calls.gemm64
+        if self.dtype == np.float32:
+            found[GEMM], found[COMPUTE] = calls.gemm32, calls.compute
+            found[ROUND] = self._functions["round_to_bf16"] if calls.rounds else 0
+        return found
 
     # Memory.
 
@@ -255,7 +282,11 @@ class Session:
         self._zero = self._grown(self._zero, zero, True)
         lookup_ptr, lookup_at, *segments = self._sorted(executable, table, inputs)
         slot, words, touched = self._stage(executable, inputs, segments, ending)
-        calls = self.device.calls
+        calls = self._addresses_of(self.device.calls)
+        if calls[ROUND]:
+            size = most_halves(table, executable.steps_ptr, executable.steps)
+            self._halves = self._grown(self._halves, size, False)
+            calls[HALVES] = self._halves.address
         code, number, step = launch(
             table,
             executable.steps_ptr,
@@ -267,11 +298,7 @@ class Session:
             lookup_at,
             self.dtype.itemsize,
             self._scalars.ctypes.data,
-            calls.launch,
-            calls.gemm32 if self.dtype == np.float32 else calls.gemm64,
-            calls.compute,
-            calls.handle,
-            calls.stream,
+            calls,
         )
         self.device.check(code, number, step)
         if ending is not None:
