@@ -316,4 +316,4 @@ def rows_of_vertices(run: Run, data: Array, key: tuple[object, ...], vertices: A
 
 def in_user_order(run: Run, rows: Array) -> Array:
     """Copy rows into the user's vertex order."""
-    return np.asarray(rows[run.schedule.row_of])
+    return rows.take(run.schedule.row_of, axis=0)

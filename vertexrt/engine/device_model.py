@@ -34,6 +34,8 @@ from vertexrt.ir.program import Program
 from vertexrt.kernels.cuda.backend import CudaBackend
 from vertexrt.kernels.cuda.session import LOSS as FOUND_LOSS
 from vertexrt.kernels.cuda.session import (
+    NO_STARTS,
+    NO_WIDTHS,
     NORM,
     REFUSED,
     DeviceArena,
@@ -259,12 +261,16 @@ class DeviceModel(CompiledModel):
 
     def _touched_ranges(self, run: Run) -> tuple[Array, Array]:
         """List the rows of tables that have a gradient as flat ranges: start, width."""
-        starts, widths = [np.zeros(0, np.int64)], [np.zeros(0, np.int32)]
+        starts, widths = [], []
         for name, rows in self._touched(run).items():
             width = math.prod(self.store.shapes[name][1:])
-            starts.append(self.store.offsets[name] + rows * width)
+            rows *= width
+            rows += self.store.offsets[name]
+            starts.append(rows)
             widths.append(np.full(len(rows), width, np.int32))
-        return np.concatenate(starts), np.concatenate(widths)
+        if len(starts) == 1:
+            return starts[0], widths[0]
+        return np.concatenate([NO_STARTS, *starts]), np.concatenate([NO_WIDTHS, *widths])
 
     def _step_on_host(
         self,

@@ -60,7 +60,8 @@ def build_table(
     table = np.empty((2 * tasks + ranges + 1, COLUMNS), np.int64)
     listed = np.empty(4 * vertices, np.int32)
     count, used, forward = 0, 0, 0
-    program_of = np.empty(vertices, np.int32)
+    program_of = np.empty(vertices, np.int64)
+    run_lo = np.empty(vertices + 1, np.int32)
     starts = np.empty(vertices, np.int32)
     ends = np.empty(vertices, np.int32)
 
@@ -75,28 +76,29 @@ def build_table(
             continue
         if phase == 3:
             forward = count
-        # One launch a program over all its rows: mark the rows, then collect them.
+        # One launch a program over all its rows: list the runs of rows with the same program.
+        runs = 0
         if phase == 0 or phase == 5:
+            stage = path_programs[0 if phase == 0 else 3]
             for t in range(tasks):
-                p = path_programs[0 if phase == 0 else 3, task_kind[t]]
-                for r in range(task_lo[t], task_lo[t + 1]):
-                    program_of[r] = p
-            first, last = _extent(path_programs[0 if phase == 0 else 3])
+                p = stage[task_kind[t]]
+                if runs == 0 or program_of[runs - 1] != p:
+                    program_of[runs] = p
+                    run_lo[runs] = task_lo[t]
+                    runs += 1
         else:
-            for r in range(vertices):
-                program_of[r] = lazy_programs[phase - 2, lazy_kinds[order[r]]]
-            first, last = _extent(lazy_programs[phase - 2])
+            stage = lazy_programs[phase - 2]
+            runs = _runs(stage, lazy_kinds, order, program_of, run_lo)
+        run_lo[runs] = vertices
+        first, last = _extent(stage)
         for p in range(first, last + 1):
-            found, rows, inside = 0, 0, False
-            for r in range(vertices):
-                mine = program_of[r] == p
-                if mine and not inside:
-                    starts[found] = r
+            found, rows = 0, 0
+            for k in range(runs):
+                if program_of[k] == p:
+                    starts[found] = run_lo[k]
+                    ends[found] = run_lo[k + 1]
+                    rows += run_lo[k + 1] - run_lo[k]
                     found += 1
-                if mine:
-                    ends[found - 1] = r + 1
-                    rows += 1
-                inside = mine
             if found == 0:
                 continue
             if by_ranges[p]:
@@ -153,6 +155,23 @@ def _launch(table: Array, count: int, program: int, lo: int, hi: int, edge_ptr: 
     table[count, 4] = edge_ptr[hi] - edge_ptr[lo]
     table[count, 5] = edge_ptr[lo]
     return count + 1
+
+
+@njit(cache=True, nogil=True)
+def _runs(
+    programs: Array, lazy_kinds: Array, order: Array, program_of: Array, run_lo: Array
+) -> int:
+    """List the runs of rows whose kinds have the same program; return how many there are."""
+    runs = 0
+    last = np.int64(-2)
+    for r in range(len(order)):
+        p = programs[lazy_kinds[order[r]]]
+        if p != last:
+            program_of[runs] = p
+            run_lo[runs] = r
+            runs += 1
+            last = p
+    return runs
 
 
 @njit(cache=True, nogil=True)

@@ -23,6 +23,7 @@ from vertexrt.engine.batched import (
 )
 from vertexrt.engine.choose import Chooser, Configuration, configurations, predicted_best
 from vertexrt.engine.parameters import ParameterStore
+from vertexrt.engine.touched import mark_rows, new_marks, take_marked
 from vertexrt.engine.trace import Timeline
 from vertexrt.engine.update import Touched, Update, collect, cut, end_of_step
 from vertexrt.engine.variant import Passes, Use, Variant, make_variant
@@ -158,7 +159,7 @@ class CompiledModel:
         most = max(threads, processors or 1)
         self._pool = ThreadPoolExecutor(most - 1) if most > 1 else None
         self.last_loss = math.nan
-        self._marks = {n: np.zeros(self.store.shapes[n][0], np.bool_) for n in self.sparse}
+        self._marks = {n: new_marks(self.store.shapes[n][0]) for n in self.sparse}
 
     def choose(self, use: Use, batch: GraphBatch) -> Configuration:
         """Return how a batch is to run."""
@@ -300,9 +301,7 @@ class CompiledModel:
                 continue
             for rows_of in touched:
                 marks[rows_of[name]] = True
-            rows = np.flatnonzero(marks)
-            marks[rows] = False
-            self.store.touched[name] = rows
+            self.store.touched[name] = take_marked(marks)
         return touched
 
     def collect_gradients(self, touched: Sequence[Touched]) -> None:
@@ -333,10 +332,8 @@ class CompiledModel:
         found: dict[str, Array] = {}
         for name, marks in self._marks.items():
             for pull in run.variant.lookups.get(name, ()):
-                index = run.inputs.ints[pull]
-                marks[index[index >= 0]] = True
-            found[name] = np.flatnonzero(marks)
-            marks[found[name]] = False
+                mark_rows(marks, run.inputs.ints[pull])
+            found[name] = take_marked(marks)
         return found
 
 

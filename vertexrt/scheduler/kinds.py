@@ -11,6 +11,8 @@ from vertexrt.scheduler.compiled import find_levels
 
 Array = np.ndarray[Any, Any]
 
+MET = 32  # places of a table, a power of 2
+
 # What `read_vertices` may find.
 FINE, NEW_PATH_KIND, NEW_LAZY_KIND, NOT_BOUNDED, TOO_MANY_CHILDREN = range(5)
 
@@ -54,13 +56,21 @@ def read_vertices(
     lazy = np.empty(count, np.int32)
     level = np.empty(count, np.int32)
     has_parent = np.zeros(count, np.bool_)
+    has = np.zeros(count, np.int64)
+    for k in used:
+        v = _read_pull(pulls[k], bounds[k], np.int64(1) << (slots + 1 + numbers[k]), has)
+        if v >= 0:
+            return NOT_BOUNDED, v, has[v], path, lazy, level, True, 0
+    # Kinds met so far, each where a hash of its bits says: most batches have a handful.
+    met = np.full(MET, -1, np.int64)
+    met_path = np.empty(MET, np.int32)
+    met_lazy = np.empty(MET, np.int32)
     forest, ordered = True, True
-    last, path_kind, lazy_kind = np.int64(-1), -1, -1
     losses = 0
     end = child_ptr[0]
     for v in range(count):
         begin, end = end, child_ptr[v + 1]
-        bits, above = np.int64(0), 0
+        bits, above = has[v], 0
         for e in range(begin, end):
             c = child[e]
             if c < 0:
@@ -70,34 +80,43 @@ def read_vertices(
             elif limited:
                 return TOO_MANY_CHILDREN, v, bits, path, lazy, level, forest, losses
             bits |= 1 << slots
-            if has_parent[c]:
-                forest = False
+            forest &= not has_parent[c]
             has_parent[c] = True
             if c < v:
                 above = max(above, level[c] + 1)
             else:
                 ordered = False
         level[v] = above
-        for k in used:
-            value = pulls[k, v]
-            if value >= 0:
-                bits |= 1 << (slots + 1 + numbers[k])
-            if bounds[k] >= 0 and (value >= bounds[k] or value < -1):
-                return NOT_BOUNDED, v, bits, path, lazy, level, forest, losses
-        if bits != last:
+        at = (bits ^ (bits >> 5) ^ (bits >> 10)) & (MET - 1)
+        if met[at] != bits:
             path_kind = _number(bits & path_mask, path_known)
             if path_kind < 0:
                 return NEW_PATH_KIND, v, bits & path_mask, path, lazy, level, forest, losses
             lazy_kind = _number(bits & lazy_mask, lazy_known)
             if lazy_kind < 0:
                 return NEW_LAZY_KIND, v, bits & lazy_mask, path, lazy, level, forest, losses
-            last = bits
-        path[v] = path_kind
-        lazy[v] = lazy_kind
-        losses += has_loss[lazy_kind]
+            met[at], met_path[at], met_lazy[at] = bits, path_kind, lazy_kind
+        path[v] = met_path[at]
+        lazy[v] = met_lazy[at]
+        losses += has_loss[met_lazy[at]]
     if not ordered:
         level = find_levels(child_ptr, child)
     return FINE, -1, 0, path, lazy, level, forest, losses
+
+
+@njit(cache=True, nogil=True)
+def _read_pull(values: Array, bound: int, bit: int, has: Array) -> int:
+    """Set a bit where a vertex has a value; return the first that is out of bounds, or -1."""
+    largest, least = np.int32(-1), np.int32(-1)
+    for v in range(len(has)):
+        largest = max(largest, values[v])
+        least = min(least, values[v])
+        has[v] |= bit if values[v] >= 0 else 0
+    if bound >= 0 and (largest >= bound or least < -1):
+        for v in range(len(has)):
+            if values[v] >= bound or values[v] < -1:
+                return v
+    return -1
 
 
 @njit(cache=True, nogil=True)

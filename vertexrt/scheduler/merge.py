@@ -18,6 +18,9 @@ from numba import njit
 
 Array = np.ndarray[Any, Any]
 
+PRIME = np.uint64(0x100000001B3)
+SPREAD = np.uint64(0x9E3779B97F4A7C15)
+
 
 @njit(cache=True, nogil=True)
 def number_rows(
@@ -35,9 +38,6 @@ def number_rows(
 ) -> tuple[Any, ...]:
     """Give the vertices rows in the order of tasks, and rewrite the edges by row.
 
-    A vertex is looked up in a hash table of rows, but for one with a child that has no copy and no
-    other parent: nothing else has that child, so it has no copy either. That is most of a tree.
-
     Args:
         order, task_lo, task_kind: of `order_tasks`.
         pulls: int32 [pulls, V]; used: the numbers of those that are read.
@@ -47,90 +47,218 @@ def number_rows(
     Returns: of `Schedule`: order, row_of, task_lo, task_kind, edge_ptr, child_row, edge_row,
         parent_ptr, parent_edge.
     """
-    count = len(order)
-    row_of = np.empty(count, np.int32)
-    user = np.empty(count, np.int32)
-    edge_ptr = np.zeros(count + 1, np.int32)
+    row_of = np.empty(len(order), np.int32)
+    if merges:
+        shortcut = together and forest
+        order, task_lo, task_kind = _merge(
+            child_ptr, child, order, task_lo, task_kind, pulls, used, weight, together, shortcut,
+            row_of,
+        )  # fmt: skip
+    else:
+        for r in range(len(order)):
+            row_of[order[r]] = r
+    rows = len(order)
+    edge_ptr = np.empty(rows + 1, np.int32)
     child_row = np.empty(len(child), np.int32)
     edge_row = np.empty(len(child), np.int32)
-    parent_ptr = np.zeros(count + 1, np.int32)
+    parent_ptr = np.zeros(rows + 1, np.int32)
+    edges = _rewrite(child_ptr, child, order, row_of, edge_ptr, child_row, edge_row, parent_ptr)
+    parent_edge = np.empty(edges, np.int32)
+    listed = _list_parents(child_row[:edges], parent_ptr, parent_edge)
+    return (
+        order,
+        row_of,
+        task_lo,
+        task_kind,
+        edge_ptr,
+        child_row[:edges],
+        edge_row[:edges],
+        parent_ptr,
+        parent_edge[:listed],
+    )
+
+
+@njit(cache=True, nogil=True)
+def _merge(
+    child_ptr: Array,
+    child: Array,
+    order: Array,
+    task_lo: Array,
+    task_kind: Array,
+    pulls: Array,
+    used: Array,
+    weight: Array,
+    together: bool,
+    shortcut: bool,
+    row_of: Array,
+) -> tuple[Array, Array, Array]:
+    """Find the distinct vertices, and write the row of each; see `number_rows`.
+
+    Vertices are looked up in a hash table of rows. A task goes without, when each has a child that
+    has no copy and no other parent: nothing else has that child, so the vertex has no copy either.
+
+    Args:
+        shortcut: look for such tasks; copies are together, and there is no other parent.
+    Returns: the first vertex of each row, and the tasks that have rows.
+    """
+    count = len(order)
+    user = np.empty(count, np.int32)
     new_lo = np.empty(len(task_lo), np.int32)
     new_kind = np.empty(len(task_kind), np.int32)
-    shortcut = together and forest
-    slots = _table_size(task_lo, together) if merges else 1
-    table = np.full(slots, -1, np.int32)
-    prime = np.uint64(0x100000001B3)
-    rows, edges, tasks = 0, 0, 0
+    keys = _keys(pulls, used, count)
+    row_key = np.empty(count, np.uint64)
+    weight[:] = 0
+    table = np.full(_table_size(task_lo, together), -1, np.int32)
+    rows, tasks = 0, 0
     for t in range(len(task_kind)):
+        vertices = order[task_lo[t] : task_lo[t + 1]]
         first = rows
-        oldest = first if together else 0  # what the table has of rows before is as if empty
-        for q in range(task_lo[t], task_lo[t + 1]):
-            v = order[q]
-            end = edges
-            alone = not merges
-            for e in range(child_ptr[v], child_ptr[v + 1]):
-                r = row_of[child[e]] if child[e] >= 0 else np.int32(-1)
-                child_row[end] = r
-                end += 1
-                if shortcut and r >= 0 and merges and weight[r] == 1:
-                    alone = True
-            if not alone:
-                h = np.uint64(0xCBF29CE484222325)
-                for k in used:
-                    h = (h ^ np.uint64(np.uint32(pulls[k, v]))) * prime
-                for e in range(edges, end):
-                    h = (h ^ np.uint64(np.uint32(child_row[e]))) * prime
-                at = np.int64((h ^ (h >> np.uint64(29))) & np.uint64(slots - 1))
-                found = np.int32(-1)
-                while table[at] >= oldest:
-                    d = table[at]
-                    u = user[d]
-                    same = edge_ptr[d + 1] - edge_ptr[d] == end - edges
-                    for k in used:
-                        same = same and pulls[k, u] == pulls[k, v]
-                    if same:
-                        for s in range(end - edges):
-                            if child_row[edge_ptr[d] + s] != child_row[edges + s]:
-                                same = False
-                                break
-                    if same:
-                        found = d
-                        break
-                    at = (at + 1) & (slots - 1)
-                if found >= 0:
-                    weight[found] += 1
-                    row_of[v] = found
-                    continue
-                table[at] = rows
-            if merges:
+        oldest = first if together else 0  # rows of other tasks do not count
+        leaves, settled = _add_children(vertices, child_ptr, child, row_of, weight, shortcut, keys)
+        if settled:
+            for v in vertices:
+                row_of[v] = rows
                 weight[rows] = 1
-            user[rows] = v
-            row_of[v] = rows
-            for e in range(edges, end):
-                edge_row[e] = rows
-                if child_row[e] >= 0:
-                    parent_ptr[child_row[e] + 1] += 1
-            edges = end
-            rows += 1
-            edge_ptr[rows] = edges
+                user[rows] = v
+                rows += 1
+        else:
+            rows = _find(vertices, keys, oldest, rows, table, row_key, user, row_of, weight)
+        if not settled and not (together and leaves and len(used) <= 2):  # a key may be shared
+            rows = _part(vertices, child_ptr, child, pulls, used, rows, user, row_of, weight)
         if rows > first:
             new_lo[tasks] = first
             new_kind[tasks] = task_kind[t]
             tasks += 1
     new_lo[tasks] = rows
-    parent_edge = np.empty(edges, np.int32)
-    used_edges = _list_parents(child_row[:edges], parent_ptr[: rows + 1], parent_edge)
-    return (
-        user[:rows],
-        row_of,
-        new_lo[: tasks + 1],
-        new_kind[:tasks],
-        edge_ptr[: rows + 1],
-        child_row[:edges],
-        edge_row[:edges],
-        parent_ptr[: rows + 1],
-        parent_edge[:used_edges],
-    )
+    return user[:rows], new_lo[: tasks + 1], new_kind[:tasks]
+
+
+@njit(cache=True, nogil=True)
+def _keys(pulls: Array, used: Array, count: int) -> Array:
+    """Hash what each vertex pulls; where it is one or two values, they are the key."""
+    keys = np.zeros(count, np.uint64)
+    for n, k in enumerate(used):
+        values = pulls[k]
+        for v in range(count):
+            if n < 2:
+                keys[v] = (keys[v] << np.uint64(32)) | np.uint64(np.uint32(values[v]))
+            else:
+                keys[v] = _mixed(keys[v], values[v])
+    return keys
+
+
+@njit(cache=True, nogil=True)
+def _mixed(key: Any, value: Any) -> Any:
+    """Mix a value into a hash."""
+    return (key ^ np.uint64(np.uint32(value))) * PRIME
+
+
+@njit(cache=True, nogil=True)
+def _add_children(
+    vertices: Array,
+    child_ptr: Array,
+    child: Array,
+    row_of: Array,
+    weight: Array,
+    shortcut: bool,
+    keys: Array,
+) -> tuple[bool, bool]:
+    """Mix the rows of children into the keys of a task's vertices.
+
+    Returns: whether none has a slot for a child; whether it is certain that none has a copy.
+    """
+    leaves, settled = True, shortcut
+    for v in vertices:
+        key, single = keys[v], False
+        for e in range(child_ptr[v], child_ptr[v + 1]):
+            leaves = False
+            row = np.int32(-1)
+            if child[e] >= 0:
+                row = row_of[child[e]]
+                single |= weight[row] == 1
+            key = _mixed(key * PRIME, row)
+        keys[v] = key
+        settled &= single
+    return leaves, settled
+
+
+@njit(cache=True, nogil=True)
+def _find(
+    vertices: Array,
+    keys: Array,
+    oldest: int,
+    rows: int,
+    table: Array,
+    row_key: Array,
+    user: Array,
+    row_of: Array,
+    weight: Array,
+) -> int:
+    """Give the vertices of a task rows, one to those with the same key; return the number of rows.
+
+    Whether a vertex has a copy cannot be predicted, so nothing branches on it: the loop takes half
+    the time then.
+
+    Args:
+        table: of rows by key; what is before `oldest` is as if it were not there.
+        row_key: key of each row.
+    """
+    mask, shift = len(table) - 1, np.uint64(64)
+    while (1 << np.int64(np.uint64(64) - shift)) < len(table):
+        shift -= np.uint64(1)
+    for v in vertices:
+        key = keys[v]
+        at = np.int64((key * SPREAD) >> shift)
+        while (table[at] >= oldest) & (row_key[max(table[at], 0)] != key):
+            at = (at + 1) & mask
+        old = np.int64(table[at])
+        new = np.int64(old < oldest)
+        row = old + (rows - old) * new
+        table[at] = row
+        row_of[v] = row
+        weight[row] += 1
+        row_key[rows] = key  # kept, if it is new; else the next vertex overwrites it
+        user[rows] = v
+        rows += int(new)
+    return rows
+
+
+@njit(cache=True, nogil=True)
+def _part(
+    vertices: Array,
+    child_ptr: Array,
+    child: Array,
+    pulls: Array,
+    used: Array,
+    rows: int,
+    user: Array,
+    row_of: Array,
+    weight: Array,
+) -> int:
+    """Part vertices that have the same key and are not equal; return the number of rows.
+
+    One that shares a key by chance gets a row of its own at the end.
+    """
+    for v in vertices:
+        row = row_of[v]
+        u = user[row]
+        if u == v:
+            continue
+        degree = child_ptr[v + 1] - child_ptr[v]
+        same = child_ptr[u + 1] - child_ptr[u] == degree
+        if same:
+            for s in range(degree):
+                c, d = child[child_ptr[u] + s], child[child_ptr[v] + s]
+                same &= (row_of[c] if c >= 0 else -1) == (row_of[d] if d >= 0 else -1)
+        for k in used:
+            same &= pulls[k, u] == pulls[k, v]
+        if not same:
+            weight[row] -= 1
+            weight[rows] = 1
+            row_of[v] = rows
+            user[rows] = v
+            rows += 1
+    return rows
 
 
 @njit(cache=True, nogil=True)
@@ -141,10 +269,41 @@ def _table_size(task_lo: Array, together: bool) -> int:
         most = 0
         for t in range(len(task_lo) - 1):
             most = max(most, task_lo[t + 1] - task_lo[t])
-    slots = 16
-    while slots < 2 * most:
-        slots *= 2
-    return slots
+    size = 16
+    while size < 2 * most:
+        size *= 2
+    return size
+
+
+@njit(cache=True, nogil=True)
+def _rewrite(
+    child_ptr: Array,
+    child: Array,
+    order: Array,
+    row_of: Array,
+    edge_ptr: Array,
+    child_row: Array,
+    edge_row: Array,
+    parent_ptr: Array,
+) -> int:
+    """Write the edges by row, and count those to each child in `parent_ptr`, one place behind it.
+
+    Returns: how many edges there are.
+    """
+    edges = 0
+    for r in range(len(order)):
+        v = order[r]
+        edge_ptr[r] = edges
+        for e in range(child_ptr[v], child_ptr[v + 1]):
+            row = np.int32(-1)
+            if child[e] >= 0:
+                row = row_of[child[e]]
+                parent_ptr[row + 1] += 1
+            child_row[edges] = row
+            edge_row[edges] = r
+            edges += 1
+    edge_ptr[len(order)] = edges
+    return edges
 
 
 @njit(cache=True, nogil=True)

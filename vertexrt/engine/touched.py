@@ -1,0 +1,45 @@
+"""The compiled loops that find which rows of tables a minibatch looks up."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+from numba import njit
+
+Array = np.ndarray[Any, Any]
+
+EIGHT = 8  # marks are read so many at once
+
+
+def new_marks(rows: int) -> Array:
+    """Return a mark for each row of a table, all False, and some behind them."""
+    return np.zeros(-(-rows // EIGHT) * EIGHT, np.bool_)
+
+
+@njit(cache=True, nogil=True)
+def mark_rows(marks: Array, index: Array) -> None:
+    """Mark the rows that an index has, -1 aside."""
+    for v in range(len(index)):
+        if index[v] >= 0:
+            marks[index[v]] = True
+
+
+@njit(cache=True, nogil=True)
+def take_marked(marks: Array) -> Array:
+    """Return the rows that are marked, rising, as int64, and clear the marks."""
+    words = marks.view(np.uint64)
+    count = 0
+    for v in range(len(marks)):
+        count += marks[v]
+    rows = np.empty(count, np.int64)
+    found = 0
+    for w in range(len(words)):
+        if words[w] == 0:
+            continue
+        for row in range(EIGHT * w, EIGHT * (w + 1)):
+            if marks[row]:
+                rows[found] = row
+                found += 1
+        words[w] = 0
+    return rows
