@@ -37,7 +37,7 @@ def test_auto_takes_a_gpu_where_there_is_one(monkeypatch: pytest.MonkeyPatch) ->
 
 def test_a_batch_that_does_not_fit(monkeypatch: pytest.MonkeyPatch) -> None:
     """The text says how many graphs fit; after it, training goes on as if nothing had been."""
-    here, there = (compiled(monkeypatch, device) for device in ("cuda", "cpu"))
+    here, there = (compiled(monkeypatch, device) for device in ("cuda", "reference"))
     limit = leave(here, 200_000).limit
     optimizers = [vrt.Adagrad(0.05) for _ in range(2)]
     for each, optimizer in zip((here, there), optimizers, strict=True):
@@ -97,7 +97,7 @@ def test_moments_that_do_not_fit(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def test_a_launch_that_the_driver_refuses(monkeypatch: pytest.MonkeyPatch) -> None:
     """What such a step has left in the gradients is cleared before the next."""
-    here, there = (compiled(monkeypatch, device) for device in ("cuda", "cpu"))
+    here, there = (compiled(monkeypatch, device) for device in ("cuda", "reference"))
     optimizers = [vrt.SGD(0.1), vrt.SGD(0.1)]
     device = here._model.session.device  # type: ignore[attr-defined]
     good, asked = device.calls, 0
@@ -125,7 +125,7 @@ def test_a_launch_that_the_driver_refuses(monkeypatch: pytest.MonkeyPatch) -> No
 
 
 def test_two_optimizers_keep_their_moments(monkeypatch: pytest.MonkeyPatch) -> None:
-    nets = [compiled(monkeypatch, device) for device in ("cuda", "cpu")]
+    nets = [compiled(monkeypatch, device) for device in ("cuda", "reference")]
     pairs = [(vrt.Adam(0.01), vrt.Adagrad(0.05)) for _ in nets]
     for net, pair in zip(nets, pairs, strict=True):
         for k in range(4):
