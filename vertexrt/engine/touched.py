@@ -13,21 +13,22 @@ EIGHT = 8  # marks are read so many at once
 
 
 def new_marks(rows: int) -> Array:
-    """Return a mark for each row of a table, all False, and some behind them."""
-    return np.zeros(-(-rows // EIGHT) * EIGHT, np.bool_)
+    """Return a mark for each row of a table, all False, and at least one behind them."""
+    return np.zeros((rows // EIGHT + 1) * EIGHT, np.bool_)
 
 
 @njit(cache=True, nogil=True)
 def mark_rows(marks: Array, index: Array) -> None:
-    """Mark the rows that an index has, -1 aside."""
+    """Mark the rows that an index has; -1 marks the last place, so that nothing branches on it."""
+    last = len(marks) - 1
     for v in range(len(index)):
-        if index[v] >= 0:
-            marks[index[v]] = True
+        marks[index[v] if index[v] >= 0 else last] = True
 
 
 @njit(cache=True, nogil=True)
 def take_marked(marks: Array) -> Array:
     """Return the rows that are marked, rising, as int64, and clear the marks."""
+    marks[len(marks) - 1] = False  # of no row
     words = marks.view(np.uint64)
     count = 0
     for v in range(len(marks)):
