@@ -70,8 +70,10 @@ def test_tiles_are_ranked() -> None:
 def test_tiles_that_hold_a_whole_task_are_left_out() -> None:
     few = predicted_best(configurations(2), batch(1), 1e6)
     assert all(option.tile == 0 for option in few)
-    many = predicted_best(configurations(2), batch(1000), 1e6)
+    many = predicted_best(configurations(2), batch(30), 1e6)
     assert {option.tile for option in many} == {0, *TILES}
+    wide = predicted_best(configurations(2), batch(1000), 1e6)
+    assert all(option.tile == 0 for option in wide)
 
 
 def test_a_choice_kept_before_tiles_were_ranked_holds(cache: Path) -> None:

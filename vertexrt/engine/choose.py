@@ -33,7 +33,9 @@ SHARED = 0.1  # of the path: what processors that share tasks do twice, or in na
 LATE = 0.02  # of the path: by how much processors arrive apart
 FAR = 0.08  # of the path: when what a product makes has left the nearest cache before it is read,
 NEAR = 12e3  # beyond so many elements
-TILES = (8, 64)  # rows of a tile to consider beside whole tasks
+TILES = (8,)  # rows of a tile to consider beside whole tasks,
+WIDEST = 32  # which have at most so many tiles: wide products are packed once, and then cheaper
+MARGIN = 0.98  # what is not faster than batched by this is noise
 
 
 @dataclass(frozen=True, slots=True)
@@ -104,7 +106,7 @@ def predicted_best(
 ) -> list[Configuration]:
     """Rank configurations for a batch by the model alone, the best first.
 
-    Tiles that hold a whole task are left out.
+    Tiles that hold a whole task are left out, and those that are a small part of one.
     """
     levels = max(1, batch.num_vertices // batch.num_graphs // 3)  # of trees, about
 
@@ -112,8 +114,8 @@ def predicted_best(
         return predict(option, batch.num_graphs, batch.num_vertices, levels, work)
 
     def cuts(option: Configuration) -> bool:
-        groups = min(option.groups, batch.num_graphs)
-        return option.tile * levels * groups < batch.num_vertices
+        rows = batch.num_vertices / levels / min(option.groups, batch.num_graphs)
+        return option.tile == 0 or option.tile < rows <= WIDEST * option.tile
 
     return sorted(filter(cuts, options), key=cost)
 
@@ -156,7 +158,12 @@ class Chooser:
             return
         times[option].append(seconds / batch.num_vertices)
         if all(len(t) >= SAMPLES for t in times.values()):
-            self.chosen[name] = min(times, key=lambda o: statistics.median(times[o][1:]))
+            medians = {o: statistics.median(t[1:]) for o, t in times.items()}
+            best = min(medians, key=lambda o: medians[o])
+            plain = Configuration(False, self.threads)
+            if medians.get(plain, math.inf) * MARGIN <= medians[best]:
+                best = plain
+            self.chosen[name] = best
             self._save()
 
     def describe(self) -> str:
