@@ -125,6 +125,7 @@ def prepare(
         ready.writes_ptr,
         ready.writes,
         ready.edges,
+        variant.backend.most_scratch,
     )
     plan = plan_memory(ready.sharing, ready.sizes, first_row, end_row, ready.zero_elements, scratch)
     return Run(

@@ -15,10 +15,7 @@ from vertexrt.kernels.layout import COLUMNS
 
 Array = np.ndarray[Any, Any]
 
-# A launch over all rows of a kind is cut where its temporaries would take more than this: a softmax
-# over 10,000 words needs two such rows a vertex. Cuts cost nothing that GEMM would notice.
-SCRATCH_ELEMENTS = 8 << 20
-FEWEST_ROWS = 256
+FEWEST_ROWS = 256  # of a launch that is cut
 
 
 @njit(cache=True, nogil=True)
@@ -35,6 +32,7 @@ def build_table(
     writes_ptr: Array,
     writes: Array,
     writes_edges: Array,
+    most_scratch: int,
 ) -> tuple[Array, int, Array, Array, Array, int]:
     """List the launches of a step in order, and what they need.
 
@@ -47,6 +45,7 @@ def build_table(
         by_ranges: [programs] True where a program cannot take a list of rows (it uses edges).
         scratch: [programs, 3] elements for each row, for each edge, and once.
         writes_ptr, writes: CSR of the tensors that each program writes; writes_edges: [tensors].
+        most_scratch: elements of temporaries beyond which a launch over all rows of a kind is cut.
     Returns: the table; how many launches are forward; the rows of launches that take a list; the
         first and end row of each tensor; the most scratch of one launch.
     """
@@ -55,7 +54,7 @@ def build_table(
     chunk = np.empty(programs, np.int64)
     ranges = 0
     for p in range(programs):
-        chunk[p] = max(FEWEST_ROWS, SCRATCH_ELEMENTS // max(1, scratch[p, 0]))
+        chunk[p] = max(FEWEST_ROWS, most_scratch // max(1, scratch[p, 0]))
         ranges += vertices if by_ranges[p] else 1 + vertices // chunk[p]
     table = np.empty((2 * tasks + ranges + 1, COLUMNS), np.int64)
     listed = np.empty(4 * vertices, np.int32)

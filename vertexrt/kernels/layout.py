@@ -182,10 +182,13 @@ class Backend(Protocol):
 
     Attributes:
         apart: ops that it runs over all rows of a task at once, as it does products.
+        most_scratch: elements of temporaries that one launch should take: a softmax over 10,000
+            words needs two such rows a vertex. GEMM does not notice where rows are cut.
     """
 
     name: str
     apart: frozenset[str]
+    most_scratch: int
 
     def alone(self) -> AbstractContextManager[object]:
         """Return what holds while workers run side by side: one thread of BLAS each, for one."""

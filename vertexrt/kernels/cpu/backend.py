@@ -129,6 +129,7 @@ class CpuBackend:
 
     name = "cpu"
     apart: frozenset[str] = frozenset()
+    most_scratch = 8 << 20
 
     def alone(self) -> AbstractContextManager[object]:
         """Keep BLAS to the calling threads while workers run; takes 10 us."""

@@ -24,6 +24,7 @@ class CudaBackend:
 
     name = "cuda"
     apart = APART
+    most_scratch = 64 << 20  # 256 MiB of floats: launches wide enough to fill a device
 
     def __init__(self, device: Device, dtype: npt.DTypeLike) -> None:
         self.device = device

@@ -122,6 +122,7 @@ class ReferenceBackend:
 
     name = "reference"
     apart: frozenset[str] = frozenset()
+    most_scratch = 8 << 20
 
     def __init__(self, turns: int | None = None) -> None:
         self.turns = turns
