@@ -145,6 +145,7 @@ class CompiledModel:
         self.variants: dict[tuple[Use, int], Variant] = {}
         self.workers = [Worker(self.store.gradients)]
         self.chooser: Chooser | None = None
+        self._predicted: dict[tuple[int, int], Configuration] = {}  # by graphs, vertices
         self.timeline: Timeline | None = None  # while runs are recorded
         self.threads = threads
         self.work = multiplications(self.function)
@@ -167,8 +168,11 @@ class CompiledModel:
             return self.configuration
         if self.chooser is not None:
             return self.chooser.pick(purpose(use), batch)
-        options = [option for option in configurations(self.threads) if option.persistent]
-        return predicted_best(options, batch, self.work)[0]
+        sizes = batch.num_graphs, batch.num_vertices
+        if sizes not in self._predicted:
+            options = [option for option in configurations(self.threads) if option.persistent]
+            self._predicted[sizes] = predicted_best(options, batch, self.work)[0]
+        return self._predicted[sizes]
 
     @property
     def persistent(self) -> bool:
