@@ -203,7 +203,10 @@ FORMULAS: dict[str, Callable[..., Any]] = {
 }
 
 
-@pytest.mark.parametrize("row", [r for r in ROWS if r.scalar and r.name != "dropout"], ids=lambda row: row.name)
+SCALARS = {row.name: row for row in ROWS if row.scalar and row.name != "dropout"}
+
+
+@pytest.mark.parametrize("row", SCALARS.values(), ids=SCALARS)
 def test_scalar_expressions_mean_what_their_names_say(row: Op) -> None:
     rng = np.random.default_rng(3)
     operands = [np.abs(rng.standard_normal(50)).round(1) for _ in range(row.arity)]
