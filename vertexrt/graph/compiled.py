@@ -33,11 +33,15 @@ def take_structure(
         first, end = graph_ptr[graphs[k]], graph_ptr[graphs[k] + 1]
         to = out_graph_ptr[k]
         begin, stop = child_ptr[first], child_ptr[end]
-        for i in range(end - first):
-            out_child_ptr[to + i] = child_ptr[first + i] - begin + slots
-        for i in range(stop - begin):
-            c = child[begin + i]
-            out_child[slots + i] = c - first + to if c >= 0 else np.int32(-1)
+        move = slots - begin
+        starts, given = out_child_ptr[to : to + end - first], child_ptr[first:end]
+        for i in range(starts.size):
+            starts[i] = given[i] + move
+        here, there = out_child[slots : slots + stop - begin], child[begin:stop]
+        move = to - first
+        for i in range(here.size):
+            c = there[i]
+            here[i] = c + move if c >= 0 else -1
         slots += stop - begin
     out_child_ptr[vertices] = slots
     return out_graph_ptr, out_child_ptr, out_child
@@ -56,8 +60,8 @@ def take_rows(
     for k in range(graphs.size):
         first = graph_ptr[graphs[k]] * width
         to = out_graph_ptr[k] * width
-        for i in range((out_graph_ptr[k + 1] - out_graph_ptr[k]) * width):
-            out[to + i] = values[first + i]
+        size = (out_graph_ptr[k + 1] - out_graph_ptr[k]) * width
+        out[to : to + size] = values[first : first + size]
     return out
 
 

@@ -114,17 +114,17 @@ def _merge(
         vertices = order[task_lo[t] : task_lo[t + 1]]
         first = rows
         oldest = first if together else 0  # rows of other tasks do not count
-        leaves, settled = _add_children(vertices, child_ptr, child, row_of, weight, shortcut, keys)
-        if settled:
+        if shortcut and _settled(vertices, child_ptr, child, row_of, weight):
             for v in vertices:
                 row_of[v] = rows
                 weight[rows] = 1
                 user[rows] = v
                 rows += 1
         else:
+            leaves = _add_children(vertices, child_ptr, child, row_of, keys)
             rows = _find(vertices, keys, oldest, rows, table, row_key, user, row_of, weight)
-        if not settled and not (together and leaves and len(used) <= 2):  # a key may be shared
-            rows = _part(vertices, child_ptr, child, pulls, used, rows, user, row_of, weight)
+            if not (together and leaves and len(used) <= 2):  # a key may be shared
+                rows = _part(vertices, child_ptr, child, pulls, used, rows, user, row_of, weight)
         if rows > first:
             new_lo[tasks] = first
             new_kind[tasks] = task_kind[t]
@@ -154,32 +154,36 @@ def _mixed(key: Any, value: Any) -> Any:
 
 
 @njit(cache=True, nogil=True)
+def _settled(vertices: Array, child_ptr: Array, child: Array, row_of: Array, weight: Array) -> bool:
+    """Tell whether each vertex of a task has a child without a copy."""
+    for v in vertices:
+        single = False
+        for e in range(child_ptr[v], child_ptr[v + 1]):
+            if child[e] >= 0 and weight[row_of[child[e]]] == 1:
+                single = True
+                break
+        if not single:
+            return False
+    return True
+
+
+@njit(cache=True, nogil=True)
 def _add_children(
-    vertices: Array,
-    child_ptr: Array,
-    child: Array,
-    row_of: Array,
-    weight: Array,
-    shortcut: bool,
-    keys: Array,
-) -> tuple[bool, bool]:
+    vertices: Array, child_ptr: Array, child: Array, row_of: Array, keys: Array
+) -> bool:
     """Mix the rows of children into the keys of a task's vertices.
 
-    Returns: whether none has a slot for a child; whether it is certain that none has a copy.
+    Returns: whether none has a slot for a child.
     """
-    leaves, settled = True, shortcut
+    leaves = True
     for v in vertices:
-        key, single = keys[v], False
+        key = keys[v]
         for e in range(child_ptr[v], child_ptr[v + 1]):
             leaves = False
-            row = np.int32(-1)
-            if child[e] >= 0:
-                row = row_of[child[e]]
-                single |= weight[row] == 1
+            row = row_of[child[e]] if child[e] >= 0 else np.int32(-1)
             key = _mixed(key * PRIME, row)
         keys[v] = key
-        settled &= single
-    return leaves, settled
+    return leaves
 
 
 @njit(cache=True, nogil=True)
