@@ -277,6 +277,15 @@ def _checked(program: Program, where: str, placed: bool = True) -> Program:
     return verify(program, where, placed) if config().check else program
 
 
+def _leaves_multiply(program: Program) -> bool:
+    """Tell whether vertices without children do products, so that it pays to look for copies."""
+    gathers = {"gather", "gather_all"}
+    reads: list[bool] = []
+    for node in program.nodes:
+        reads.append(node.op in gathers or any(reads[i] for i in node.inputs))
+    return any(n.op == "matmul" and not r for n, r in zip(program.nodes, reads, strict=True))
+
+
 def make_variant(
     function: Program,
     use: Use,
@@ -297,6 +306,7 @@ def make_variant(
     if not use.backward:
         program = without_dropout(program)
     merges = passes.merge and not use.seeds and not program.find("dropout")
+    merges = merges and _leaves_multiply(program)
     if use.backward:
         seeds = set(use.seeds) | ({"loss"} if use.loss else set())
         program = differentiate(program, seeds, use.pulls, use.loss, weighted=merges)
