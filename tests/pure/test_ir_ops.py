@@ -81,7 +81,7 @@ CASES: dict[str, Body] = {
     "degree": lambda f: vrt.mean(f.kids * f.b),
     "has_child": lambda f: vrt.sum(vrt.tanh(f.kids + f.b)),
     "loss_scale": lambda f: f.h * f.b,
-    "weight": lambda f: f.h * f.b,
+    "weight": lambda f: f.w @ f.word + f.h * f.b,
     "seed": lambda f: f.b * f.b,
     "gather_parents": lambda f: vrt.sigmoid(f.h),
     "add": lambda f: f.h + f.s,
