@@ -176,6 +176,23 @@ def test_parameters_written_on_the_host_are_read_by_the_next_step(device: str) -
         assert_close(here.parameters[key], value, 1e-10, key)
 
 
+class ByHand:
+    """An optimizer with an update of its own, on the host."""
+
+    def update(self, store: Any) -> None:
+        for name in store.names:
+            store.value(name)[...] -= 0.1 * store.gradient(name)
+
+
+def test_an_update_on_the_host_is_read_by_the_next_step(device: str) -> None:
+    here, there = (Way(device=d).compile(tree_lstm()) for d in (device, "reference"))
+    for k in range(3):
+        losses = [each.step(trees(2, k), ByHand()) for each in (here, there)]  # type: ignore[arg-type]
+        assert losses[0] == pytest.approx(losses[1], rel=1e-10)
+    for key, value in there.parameters.items():
+        assert_close(here.parameters[key], value, 1e-10, key)
+
+
 def test_a_loss_that_is_not_finite_changes_nothing(device: str) -> None:
     each, optimizer = Way(device=device).compile(tree_lstm()), vrt.Adam(0.01)
     each.step(trees(2, 1), optimizer)

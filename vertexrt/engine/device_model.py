@@ -24,7 +24,6 @@ from vertexrt.engine.model import (
     Trainer,
     loss_scale,
     outputs_of,
-    total_loss,
 )
 from vertexrt.engine.update import Touched, Update
 from vertexrt.engine.variant import Passes, Use
@@ -85,7 +84,6 @@ class DeviceModel(CompiledModel):
         self._moments: Array | None = None
         self._gradients_left = False  # on the device, of a run without an update
         self._flights: deque[_Flight] = deque()
-        self._loss = math.nan
 
     # Copies.
 
@@ -151,7 +149,6 @@ class DeviceModel(CompiledModel):
         inputs = Inputs(
             base=run.plan.base,
             temporary=run.plan.temporary,
-            total=run.plan.total,
             rows=run.rows,
             order=s.order,
             edge_ptr=s.edge_ptr,
@@ -190,8 +187,11 @@ class DeviceModel(CompiledModel):
 
         With outputs, and at the first step, it waits.
         """
-        if not asks:
-            return self._step_on_host(use, batch, optimizer, reduction, seed, outputs)
+        if not asks:  # its update runs on the host
+            self.to_host()
+            result = super().step(use, batch, optimizer, asks, reduction, seed, outputs)
+            self._host_newer = True
+            return result
         runs = self.prepare(use, batch)
         (run,) = runs
         scale = loss_scale(reduction, batch, runs)
@@ -214,16 +214,16 @@ class DeviceModel(CompiledModel):
             slot.event, slot.found, use, batch, scale, seed, optimizer, bool(update.clip_norm)
         )
         self._flights.append(flight)
-        wait = bool(outputs) or math.isnan(self._loss)
+        wait = bool(outputs) or math.isnan(self.last_loss)
         while len(self._flights) > (0 if wait else 1):
             self._land()
         arenas: list[Any] = [DeviceArena(self.session)]
-        return self._loss, {name: outputs_of(runs, arenas, name) for name in outputs}
+        return self.last_loss, {name: outputs_of(runs, arenas, name) for name in outputs}
 
     def sync(self) -> float:
         """Wait for all steps; return the loss of the last."""
         self._land_all()
-        return self._loss
+        return self.last_loss
 
     def _land_all(self) -> None:
         while self._flights:
@@ -237,7 +237,7 @@ class DeviceModel(CompiledModel):
         flight = self._flights.popleft()
         self.session.device.wait(flight.event)
         found = flight.found.copy()
-        self._loss = float(found[FOUND_LOSS])
+        self.last_loss = float(found[FOUND_LOSS])
         if not found[REFUSED]:
             return
         skipped = [flight, *self._flights]
@@ -246,18 +246,14 @@ class DeviceModel(CompiledModel):
         self.session.forgive()
         for each in skipped:
             each.optimizer.steps -= 1
-        loss, self._loss = self._loss, math.nan
+        loss, self.last_loss = self.last_loss, math.nan
         if math.isfinite(loss) and flight.clips:
             flight.optimizer.settle(float(found[NORM]))  # raises
-        self._refuse(flight.use, flight.batch, loss, flight.scale, flight.seed)
-
-    def _refuse(
-        self, use: Use, batch: GraphBatch, loss: float, scale: float, seed: Callable[[int], int]
-    ) -> None:
         from vertexrt.engine.diagnose import find_not_finite
 
         self.to_host()
-        raise NumericError(find_not_finite(self, use, batch, loss, scale, seed, 1))
+        f = flight
+        raise NumericError(find_not_finite(self, f.use, f.batch, loss, f.scale, f.seed, 1))
 
     def _touched_ranges(self, run: Run) -> tuple[Array, Array]:
         """List the rows of tables that have a gradient as flat ranges: start, width."""
@@ -271,35 +267,6 @@ class DeviceModel(CompiledModel):
         if len(starts) == 1:
             return starts[0], widths[0]
         return np.concatenate([NO_STARTS, *starts]), np.concatenate([NO_WIDTHS, *widths])
-
-    def _step_on_host(
-        self,
-        use: Use,
-        batch: GraphBatch,
-        optimizer: Trainer,
-        reduction: str,
-        seed: Callable[[int], int],
-        outputs: Sequence[str],
-    ) -> tuple[float, Outputs]:
-        """Let an optimizer with an update of its own do it on the host."""
-        self.to_host()
-        runs = self.prepare(use, batch)
-        scale = loss_scale(reduction, batch, runs)
-        touched = self.begin_gradients(runs)
-        whole = [slice(None)]
-        arenas = self.execute(runs, whole, loss_scale=scale, random_seed=seed)
-        self.collect_gradients(touched)
-        loss_at = start_of(runs[0], ("push", "loss"))
-        rows = len(runs[0].schedule.order)
-        losses: Array = np.zeros(loss_at + rows, self.store.dtype)
-        losses[loss_at:] = arenas[0][loss_at : loss_at + rows]
-        self._loss = total_loss(runs, [losses]) * scale
-        if not math.isfinite(self._loss):
-            self._refuse(use, batch, self._loss, scale, seed)
-        found = {name: outputs_of(runs, arenas, name) for name in outputs}
-        optimizer.update(self.store)
-        self._host_newer = True
-        return self._loss, found
 
 
 def on_gpu(

@@ -386,8 +386,8 @@ def total_loss(runs: Sequence[Run], arenas: Sequence[Array]) -> float:
 
     total = 0.0
     for run, data in zip(runs, arenas, strict=True):
-        rows = len(run.schedule.order)
-        total += sum_loss(data, start_of(run, ("push", "loss")), rows, run.schedule.weight)
+        rows, at = len(run.schedule.order), start_of(run, ("push", "loss"))
+        total += sum_loss(data[at : at + rows], 0, rows, run.schedule.weight)
     return total
 
 

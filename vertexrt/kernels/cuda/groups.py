@@ -26,8 +26,6 @@ class RowKernel:
         words: what `a.w` holds, in order.
         edges: a row of it is an edge.
         rows: of a block; threads: of a block.
-        spilled: values that lie in a temporary with the rows of the task, since shared memory is
-            too small for them.
     """
 
     body: str
@@ -76,7 +74,7 @@ class GroupWriter(Values):
         scratch: dict[int, Location | None],
         temporary: Callable[[int, bool], Location],
     ) -> None:
-        self.task, self.group = task, group
+        self.task = task
         nodes = task.program.nodes
         held = {*place, *scratch}
         members = [k for k in group.nodes if k in held or not _inline(nodes[k])]
@@ -87,7 +85,6 @@ class GroupWriter(Values):
         self.edge_rows = group.domain == Domain.EDGE
         if self.edge_rows:
             self.t.for_edges()
-        self.done: set[int] = set()
         self._alias_parts()
         for k in scratch:
             if k in self.place:
@@ -109,7 +106,6 @@ class GroupWriter(Values):
             k = self._next(waiting)
             waiting.remove(k)
             self._emit(k)
-            self.done.add(k)
         self.t.close()
         listed = by_rows(self.task.stage)
         if listed and not self.edge_rows:
@@ -217,8 +213,7 @@ class GroupWriter(Values):
         return self.leaf(k, node, J)  # a leaf or a view that is stored
 
     def _store(self, k: int, place: Location, register: str) -> None:
-        size = self.nodes[k].type.size
-        self.t.write(k, f"{self.t.base(place)} + j", register, self.aligned(place, 0, size))
+        self.t.write(k, f"{self.t.base(place)} + j", register, self.aligned(place))
 
     def _scalar(self, k: int, node: Node) -> None:
         t = self.t
@@ -306,8 +301,7 @@ class GroupWriter(Values):
         register = self.t.fresh("s")
         self.t.line(f"Vec<W> {register};")
         self.t.line(f"VRT_LANES {register}.v[c] = {value};")
-        size = max(self.nodes[i].type.size, 1)
-        self.t.write(k, f"{self.t.base(to)} + j", register, self.aligned(to, 0, size))
+        self.t.write(k, f"{self.t.base(to)} + j", register, self.aligned(to))
 
     def _effect(self, k: int, node: Node) -> None:
         (i,) = node.inputs
@@ -334,7 +328,7 @@ class GroupWriter(Values):
             register = t.fresh("s")
             t.line(f"Vec<W> {register};")
             t.line(f"VRT_LANES {register}.v[c] = {value};")
-            if not self.aligned(to, 0, size):
+            if not self.aligned(to):
                 t.unaligned()
             t.line(f"{has}store<W>({t.base(to)} + j, {register});")
 

@@ -80,7 +80,6 @@ class Inputs:
 
     base: Int64
     temporary: int
-    total: int
     rows: Array
     order: Array
     edge_ptr: Array
@@ -105,7 +104,7 @@ class Ending:
     Attributes:
         loss_at: element of the arena where the losses start; rows: how many.
         rule, scalars: of the update; clip_norm: 0, where nothing is clipped.
-        touched: flat ranges of the rows of tables that have a gradient: start, width.
+        starts, widths: flat ranges of the rows of tables that have a gradient.
     """
 
     loss_at: int
@@ -153,7 +152,6 @@ class Session:
         self.device.clear(self.gradients.address, self.gradients.size)
         self.device.clear(self._found.address, self._found.size)
         self.device.clear(self._arrived.address, self._arrived.size)
-        self._addresses: dict[str, int] = {}
 
     def _addresses_of(self, calls: Calls) -> Int64:
         """Return what `driver.launch` calls; the buffer for rounded operands comes later."""

@@ -80,11 +80,10 @@ class Values:
             return f"(*({base}))"
         if not j.startswith(J):
             return f"{base}[{j}]"
-        return t.read(f"{base} + {j}", self.aligned(place, _offset(j), place.size))
+        return t.read(f"{base} + {j}", self.aligned(place, _offset(j)))
 
-    def aligned(self, place: Location, offset: int, size: int) -> bool:
+    def aligned(self, place: Location, offset: int = 0) -> bool:
         """Tell whether vectors of a row start on 16 bytes: tensors and temporaries do."""
-        del size
         return (place.start + offset) % self.vector == 0 and place.step % self.vector == 0
 
     def _at(self, base: str, j: str, size: int) -> str:
