@@ -19,7 +19,6 @@ from vertexrt.kernels.cuda.products import (
     product_kernel,
     splits_of,
 )
-from vertexrt.kernels.cuda.rows import Temporary
 from vertexrt.kernels.cuda.session import source_of
 from vertexrt.kernels.cuda.shim.build import available
 from vertexrt.kernels.cuda.steps import (
@@ -31,6 +30,7 @@ from vertexrt.kernels.cuda.steps import (
     Operand,
     Tiles,
 )
+from vertexrt.kernels.location import Temporary
 
 shim = pytest.mark.skipif(not available(), reason="no C++ compiler to run CUDA kernels on the CPU")
 DEVICES = [pytest.param("cuda", marks=pytest.mark.gpu), pytest.param("shim", marks=shim)]

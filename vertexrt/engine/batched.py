@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import partial
-from typing import Any
+from typing import Any, cast
 
 import numpy as np
 import numpy.typing as npt
@@ -23,7 +23,7 @@ from vertexrt.engine.parameters import ParameterStore
 from vertexrt.engine.trace import Timeline
 from vertexrt.engine.variant import Variant
 from vertexrt.graph import GraphBatch
-from vertexrt.kernels.layout import Buffers, Ending
+from vertexrt.kernels.layout import PAD, Buffers, Ending, HostExecutable
 from vertexrt.memory.plan import MemoryPlan, plan_memory
 from vertexrt.scheduler import Schedule, make_schedule
 from vertexrt.scheduler.balance import Share
@@ -240,7 +240,7 @@ def make_jobs(
         assert ready.shape is not None
         tile = run.configuration.tile
         scripts = assemble(ready.shape, table, s.edge_ptr, s.child_row, processors, tile)
-        scratch = -(-scripts.temporary // 16) * 16
+        scratch = -(-scripts.temporary // PAD) * PAD
     elements = max(run.plan.total, run.plan.temporary + processors * scratch)
     data = worker.take(elements, run.zero_elements)
     buffers = Buffers(
@@ -267,8 +267,8 @@ def make_jobs(
         random_seed=random_seed,
     )
     if executor is None or scripts is None or ready.shape is None:
-        assert ready.executable is not None
-        return Jobs(data, (partial(ready.executable.run, table, buffers),), lambda: None)
+        executable = cast("HostExecutable", ready.executable)
+        return Jobs(data, (partial(executable.run, table, buffers),), lambda: None)
     if config().check:
         verify_scripts(scripts, ready.shape, table, s.edge_ptr, s.child_row, run.rows)
     counters = executor.new_counters(scripts.counters)

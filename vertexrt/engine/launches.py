@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 from numba import njit
 
-from vertexrt.kernels.layout import COLUMNS
+from vertexrt.kernels.layout import COLUMNS, PAD
 
 Array = np.ndarray[Any, Any]
 
@@ -126,8 +126,8 @@ def build_table(
     for c in range(count):
         p, n, lo, m = table[c, 0], table[c, 1], table[c, 2], table[c, 4]
         need = (
-            scratch[p, 0] * ((n + 15) // 16 * 16)
-            + scratch[p, 1] * ((m + 15) // 16 * 16)
+            scratch[p, 0] * ((n + PAD - 1) // PAD * PAD)
+            + scratch[p, 1] * ((m + PAD - 1) // PAD * PAD)
             + scratch[p, 2]
         )
         most = max(most, need)

@@ -24,6 +24,8 @@ Array = np.ndarray[Any, Any]
 PROGRAM, ROWS, FIRST, LIST, EDGES, FIRST_EDGE = range(6)
 COLUMNS = 6
 
+PAD = 16  # rows and edges of a temporary are rounded up, so that each starts on 64 bytes
+
 
 @dataclass(frozen=True, slots=True)
 class Binding:
@@ -127,10 +129,14 @@ class Executable(Protocol):
 
     Attributes:
         scratch: for each program the elements of temporary memory that a launch needs: for each
-            row, for each edge (both rounded up to 16), and once.
+            row, for each edge (both rounded up to PAD), and once.
     """
 
     scratch: list[tuple[int, int, int]]
+
+
+class HostExecutable(Executable, Protocol):
+    """Task programs whose arrays are the host's."""
 
     def run(self, table: npt.NDArray[np.int64], buffers: Buffers) -> None:
         """Run the launches of a table in order."""

@@ -17,7 +17,7 @@ from vertexrt.ir.ops import OPS
 from vertexrt.ir.passes.fuse import TENSOR_OF_EFFECT, Group, Product, TaskProgram, is_free
 from vertexrt.ir.passes.segment import SegmentedTask, Split, rows_in_storage
 from vertexrt.ir.program import Domain, Node
-from vertexrt.kernels.cpu.text import Location, Spans, Text
+from vertexrt.kernels.cpu.text import Spans, Text
 from vertexrt.kernels.cpu.values import Values
 from vertexrt.kernels.layout import (
     Binding,
@@ -27,6 +27,7 @@ from vertexrt.kernels.layout import (
     per_edge,
     stored_size,
 )
+from vertexrt.kernels.location import SUMS_OVER_EDGES, Location
 
 SEGMENT_ARGUMENTS = "segment, part, parts, "  # before the others, where processors share a task
 
@@ -44,7 +45,6 @@ REDUCTIONS = {
     "logsumexp": "row_logsumexp",
     "nll": "",
 }
-SUMS_OVER_EDGES = ("gather_parents", "segment_sum", "segment_max")
 
 
 class Emitter:

@@ -4,37 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
+
+from vertexrt.kernels.layout import PAD
+from vertexrt.kernels.location import Location
 
 Spans = list[tuple[str, str]] | None  # first and end element of each; None: the whole row
-
-PAD = 16  # rows of a temporary are rounded up, so that each starts on 64 bytes
-
-
-@dataclass(frozen=True, slots=True)
-class Location:
-    """Where a value lies in the arena: `base + row * stride + start`.
-
-    `row` says what counts the rows: execution rows (`row`), edges (`edge`), the slot of the row's
-    edges (`slot0`, ...), rows or edges of the task (`local`, `local_edge`), or nothing (`scratch`).
-    """
-
-    base: str
-    size: int
-    row: str
-    start: int = 0
-    stride: int = 0
-
-    def part(self, start: int, size: int) -> Location:
-        """Return some elements of each row."""
-        return Location(
-            self.base, size, self.row, self.start + start, self.stride or max(self.size, 1)
-        )
-
-    @property
-    def step(self) -> int:
-        """Elements from one row to the next."""
-        return self.stride or max(self.size, 1)
 
 
 class Text:

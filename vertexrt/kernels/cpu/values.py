@@ -6,8 +6,9 @@ from collections.abc import Sequence
 
 from vertexrt.ir.ops import OPS
 from vertexrt.ir.program import Domain, Node
-from vertexrt.kernels.cpu.text import Location, Text
+from vertexrt.kernels.cpu.text import Text
 from vertexrt.kernels.layout import Binding
+from vertexrt.kernels.location import Location
 from vertexrt.kernels.render import NUMBA, render
 
 

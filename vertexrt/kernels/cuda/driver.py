@@ -14,7 +14,6 @@ import numpy as np
 from numba import njit, types
 from numba.extending import intrinsic
 
-from vertexrt.kernels.cuda.rows import PAD
 from vertexrt.kernels.cuda.steps import (
     ALWAYS,
     BY_EDGE,
@@ -36,6 +35,7 @@ from vertexrt.kernels.cuda.steps import (
     Operand,
 )
 from vertexrt.kernels.cuda.steps import ROWS as OVER_ROWS
+from vertexrt.kernels.layout import PAD
 
 Array = np.ndarray[Any, Any]
 

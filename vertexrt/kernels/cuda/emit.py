@@ -20,7 +20,7 @@ from vertexrt.kernels.cuda.products import (
     product_kernel,
     tiled,
 )
-from vertexrt.kernels.cuda.rows import PAD, WARP, Location, Rows, Temporary
+from vertexrt.kernels.cuda.rows import WARP, Rows
 from vertexrt.kernels.cuda.steps import (
     ALWAYS,
     BY_EDGE,
@@ -44,7 +44,8 @@ from vertexrt.kernels.cuda.steps import (
     Slot,
     Tiles,
 )
-from vertexrt.kernels.layout import Binding, by_rows, edge_key, gradients_of, task_nodes
+from vertexrt.kernels.layout import PAD, Binding, by_rows, edge_key, gradients_of, task_nodes
+from vertexrt.kernels.location import Location, Temporary
 
 APART = frozenset(("sum_rows", "embed_grad"))  # sums over rows are steps of their own
 COLUMNS_A_BLOCK = 4 * WARP  # of a sum over rows

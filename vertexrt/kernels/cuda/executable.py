@@ -52,7 +52,7 @@ def word_names(binding: Binding) -> list[str]:
 
 
 class CudaExecutable:
-    """Task programs on a device.
+    """Task programs on a device; a session launches them (`session.py`).
 
     Attributes:
         scratch: see `layout.Executable`.
@@ -92,7 +92,3 @@ class CudaExecutable:
             (n.type.size for p in programs for n in p.program.nodes if n.type.dtype == "float"),
             default=1,
         )
-
-    def run(self, table: npt.NDArray[np.int64], buffers: Any) -> None:
-        """Not used: a session launches (`session.py`), since the arrays are on the device."""
-        raise AssertionError("device arrays are not Buffers")

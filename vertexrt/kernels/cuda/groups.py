@@ -8,11 +8,11 @@ from dataclasses import dataclass
 from vertexrt.ir.ops import OPS
 from vertexrt.ir.passes.fuse import TENSOR_OF_EFFECT, Group, TaskProgram, is_free
 from vertexrt.ir.program import Domain, Node
-from vertexrt.kernels.cuda.rows import Location, MustCloseError, NeedsMemoryError, Rows
+from vertexrt.kernels.cuda.rows import MustCloseError, NeedsMemoryError, Rows
 from vertexrt.kernels.cuda.values import J, Values
 from vertexrt.kernels.layout import Binding, by_rows, edge_key, per_edge, stored_size
+from vertexrt.kernels.location import SUMS_OVER_EDGES, Location
 
-SUMS_OVER_EDGES = ("gather_parents", "segment_sum", "segment_max")
 UNROLLED = '_Pragma("unroll 8")'  # a word that many read has many parents: loads must overlap
 REDUCTIONS = ("reduce_sum", "reduce_max", "logsumexp")
 

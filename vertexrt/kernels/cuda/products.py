@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from vertexrt.kernels.cuda.rows import Location, Rows, Temporary
+from vertexrt.kernels.cuda.rows import Rows
 from vertexrt.kernels.cuda.steps import (
     BY_EDGE,
     BY_ROW,
@@ -17,6 +17,7 @@ from vertexrt.kernels.cuda.steps import (
     Slot,
     Tiles,
 )
+from vertexrt.kernels.location import Location, Temporary
 
 FLOATS = 4  # of 16 bytes
 

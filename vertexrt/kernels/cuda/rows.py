@@ -11,48 +11,15 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
+
+from vertexrt.kernels.layout import PAD
+from vertexrt.kernels.location import Location
 
 WARP = 32
-PAD = 16  # rows of a temporary are rounded up, so that each starts on 64 bytes
 ROWS_A_BLOCK = 4  # where a row is a warp's
 MOST_THREADS = 256  # of a row
 SHARED_ELEMENTS = 4096  # of scratch a block; what is larger lies in global memory
-
-
-@dataclass(frozen=True, slots=True)
-class Temporary:
-    """Where a temporary starts: behind so many elements a row, an edge, and once."""
-
-    rows: int
-    edges: int
-    once: int
-
-
-@dataclass(frozen=True, slots=True)
-class Location:
-    """Where the rows of a value lie: at `base + row * step + start`.
-
-    `row` says what counts the rows: execution rows (`row`), edges (`edge`), the slot of the row's
-    edges (`slot0`, ...), rows or edges of the task (`local`, `local_edge`), or nothing (`scratch`).
-    """
-
-    base: str  # a word that points to row 0; of temporaries, what `Temporary` says
-    size: int
-    row: str
-    start: int = 0
-    stride: int = 0
-    temporary: Temporary | None = None
-
-    def part(self, start: int, size: int) -> Location:
-        """Return some elements of each row."""
-        stride = self.stride or max(self.size, 1)
-        return replace(self, size=size, start=self.start + start, stride=stride)
-
-    @property
-    def step(self) -> int:
-        """Elements from one row to the next."""
-        return self.stride or max(self.size, 1)
 
 
 class MustCloseError(Exception):

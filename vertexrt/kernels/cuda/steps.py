@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
-from vertexrt.kernels.cuda.rows import Temporary
+from vertexrt.kernels.location import Temporary
 
 CHUNKS = 32  # partial sums over rows, at most
 ROWS_A_CHUNK = 64

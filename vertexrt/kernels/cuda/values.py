@@ -6,8 +6,9 @@ from collections.abc import Sequence
 
 from vertexrt.ir.ops import OPS
 from vertexrt.ir.program import Domain, Node
-from vertexrt.kernels.cuda.rows import Location, MustCloseError, NeedsMemoryError, Rows
+from vertexrt.kernels.cuda.rows import MustCloseError, NeedsMemoryError, Rows
 from vertexrt.kernels.layout import Binding
+from vertexrt.kernels.location import Location
 from vertexrt.kernels.render import CUDA, render
 
 J = "j"  # the element at which a thread's vector starts
