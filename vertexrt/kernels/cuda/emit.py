@@ -56,13 +56,18 @@ class Emitter:
 
     Args:
         vector: elements of 16 bytes.
+        block: threads of all blocks, 0 for as many as each kernel likes; then products of many rows
+            are kernels as well, and not cuBLAS's.
     """
 
-    def __init__(self, task: TaskProgram, binding: Binding, vector: int) -> None:
+    def __init__(
+        self, task: TaskProgram, binding: Binding, vector: int, block: int = 0
+    ) -> None:
         self.task = task
         self.nodes = task.program.nodes
         self.binding = binding
         self.vector = vector
+        self.block = block
         self.listed = by_rows(task.stage)
         self.launches = Launches()
         self.used = [0, 0, 0]
@@ -135,7 +140,13 @@ class Emitter:
             if k in self.task.homes:
                 self.place[k] = self._tensor(k, self.task.homes[k])
         kernel = write_group(
-            self.task, group, self.binding, self.vector, self.place, self._temporary
+            self.task,
+            group,
+            self.binding,
+            self.vector,
+            self.place,
+            self._temporary,
+            self.block,
         )
         over = EDGES if kernel.edges else ROWS
         self.launches.steps.append(
@@ -249,11 +260,11 @@ class Emitter:
         width = self.vector if size % self.vector == 0 and place.step % self.vector == 0 else 1
         width = width if place.start % self.vector == 0 else 1
         t.line(
-            f"sum_segment<{width}>({size}, {member}, {ptr}[a.first + blockIdx.x], "
-            f"{ptr}[a.first + blockIdx.x + 1], {where}, [&](int j, Vec<{width}> x) {{"
+            f"sum_segment<{width}>({size}, {member}, {ptr}[a.first + VRT_BLOCK.x], "
+            f"{ptr}[a.first + VRT_BLOCK.x + 1], {where}, [&](int j, Vec<{width}> x) {{"
         )
         for name in names:
-            at = f"{name} + (long long){word}[a.first + blockIdx.x] * {size} + j"
+            at = f"{name} + (long long){word}[a.first + VRT_BLOCK.x] * {size} + j"
             t.line(f"  add_to<{width}>({at}, x);")
         t.line("});")
         columns = -(-size // (WARP * width))
@@ -360,7 +371,7 @@ class Emitter:
     def _move(self, source: Location, to: Location) -> None:
         """Copy the rows of a launch that takes a list of rows."""
         size = source.size
-        t = Rows(size, self.vector)
+        t = Rows(size, self.vector, self.block)
         t.open(size)
         aligned = all(
             p.start % self.vector == 0 and p.step % self.vector == 0 for p in (source, to)
@@ -377,6 +388,6 @@ class Emitter:
         )
 
 
-def emit(task: TaskProgram, binding: Binding, vector: int) -> Launches:
-    """Write the launches of a task program."""
-    return Emitter(task, binding, vector).emit()
+def emit(task: TaskProgram, binding: Binding, vector: int, block: int = 0) -> Launches:
+    """Write the launches of a task program; see `Emitter`."""
+    return Emitter(task, binding, vector, block).emit()

@@ -42,6 +42,7 @@ def write_group(
     vector: int,
     place: Mapping[int, Location],
     temporary: Callable[[int, bool], Location],
+    block: int = 0,
 ) -> RowKernel:
     """Write a group as a kernel.
 
@@ -49,10 +50,11 @@ def write_group(
         vector: elements of 16 bytes.
         place: where values of earlier steps and stages lie, and where this group's belong.
         temporary: sets aside global memory with the rows (or edges) of the task.
+        block: see `Rows`.
     """
     scratch: dict[int, Location | None] = {}
     while True:
-        writer = GroupWriter(task, group, binding, vector, place, scratch, temporary)
+        writer = GroupWriter(task, group, binding, vector, place, scratch, temporary, block)
         try:
             return writer.kernel()
         except NeedsMemoryError as need:
@@ -73,6 +75,7 @@ class GroupWriter(Values):
         place: Mapping[int, Location],
         scratch: dict[int, Location | None],
         temporary: Callable[[int, bool], Location],
+        block: int = 0,
     ) -> None:
         self.task = task
         nodes = task.program.nodes
@@ -80,7 +83,7 @@ class GroupWriter(Values):
         members = [k for k in group.nodes if k in held or not _inline(nodes[k])]
         read = {i for k in members for i in (k, *nodes[k].inputs)}
         sizes = [nodes[i].type.size for i in read if nodes[i].type.domain != Domain.PARAM]
-        super().__init__(nodes, binding, Rows(max(sizes, default=1), vector), dict(place))
+        super().__init__(nodes, binding, Rows(max(sizes, default=1), vector, block), dict(place))
         self.members, self.inside = members, set(members)
         self.edge_rows = group.domain == Domain.EDGE
         if self.edge_rows:

@@ -54,7 +54,7 @@ def product_kernel(gemms: Sequence[Gemm], tiles: Tiles, partial: Temporary) -> t
     Returns: the kernel, and how many elements it needs there.
     """
     t = Rows(1, FLOATS)
-    t.line(f"__shared__ TileMemory<{tiles.rows}> memory;")
+    t.line(f"VRT_SCRATCH(TileMemory<{tiles.rows}>, memory, 1);")
     blocks, used, counted = 0, 0, 0
     for g in gemms:
         wide, deep = (g.k, g.m) if g.form == TRANSPOSED else (g.m, g.k)
@@ -70,9 +70,9 @@ def product_kernel(gemms: Sequence[Gemm], tiles: Tiles, partial: Temporary) -> t
             row_tiles = -(-tiles.high // tiles.rows)
             used += row_tiles * mine * tiles.rows * TILE
             counted += row_tiles * (mine // splits)
-        block = f"(int)blockIdx.x - {blocks}" if blocks else "(int)blockIdx.x"
-        t.line(f"if (blockIdx.x < {blocks + mine}) {{")
-        t.line(f"  product_tile<{kind}>(memory, blockIdx.y, {block}, {count},")
+        block = f"(int)VRT_BLOCK.x - {blocks}" if blocks else "(int)VRT_BLOCK.x"
+        t.line(f"if (VRT_BLOCK.x < {blocks + mine}) {{")
+        t.line(f"  product_tile<{kind}>(memory[0], VRT_BLOCK.y, {block}, {count},")
         t.line(f"    {_source(t, g, deep)}, {weight},")
         t.line(f"    {_target(t, g, wide)}, {left}, {arrived});")
         t.line("  return;")

@@ -49,11 +49,27 @@ __device__ __forceinline__ real vrt_degree(const int* child_row, int first, int 
     return real(count > 1 ? count : 1);
 }
 
+// The lanes of a warp that share this lane's row; T is a power of two.
+template <int T>
+__device__ __forceinline__ unsigned row_lanes() {
+    return T >= 32 ? 0xffffffffu : ((1u << T % 32) - 1) << threadIdx.x % 32 / T * T;
+}
+
+// Combine what the lanes of a row hold; T beyond 32 is a warp's part.
+template <int T, class Combine>
+__device__ __forceinline__ real over_lanes(real x, Combine combine) {
+#pragma unroll
+    for (int distance = (T < 32 ? T : 32) / 2; distance > 0; distance /= 2) {
+        x = combine(x, __shfl_xor_sync(row_lanes<T>(), x, distance));
+    }
+    return x;
+}
+
 // Let the T threads of a row see what the others wrote.
 template <int T>
 __device__ __forceinline__ void row_wait() {
-    if (T == 32) {
-        __syncwarp();
+    if (T <= 32) {
+        __syncwarp(row_lanes<T>());
     } else {
         __syncthreads();
     }
@@ -62,8 +78,8 @@ __device__ __forceinline__ void row_wait() {
 // Combine what the T threads of a row hold, warps in order; every thread gets the same bits.
 template <int T, class Combine>
 __device__ __forceinline__ real over_warps(real x, Combine combine) {
-    if (T == 32) return x;
-    __shared__ real part[T / 32];
+    if (T <= 32) return x;
+    VRT_PART(real, part, T / 32);
     __syncthreads();  // the last call's readers are done
     if (threadIdx.x % 32 == 0) part[threadIdx.x / 32] = x;
     __syncthreads();
@@ -77,7 +93,8 @@ struct RowSum {
     __device__ __forceinline__ void add(real x) { total += x; }
     template <int T>
     __device__ __forceinline__ real of() const {
-        return over_warps<T>(warp_sum(total), [](real x, real y) { return x + y; });
+        const auto sum = [](real x, real y) { return x + y; };
+        return over_warps<T>(over_lanes<T>(total, sum), sum);
     }
 };
 
@@ -86,7 +103,8 @@ struct RowMax {
     __device__ __forceinline__ void add(real x) { top = vrt_max(x, top); }
     template <int T>
     __device__ __forceinline__ real of() const {
-        return over_warps<T>(warp_max(top), [](real x, real y) { return vrt_max(x, y); });
+        const auto larger = [](real x, real y) { return vrt_max(x, y); };
+        return over_warps<T>(over_lanes<T>(top, larger), larger);
     }
 };
 
@@ -105,23 +123,24 @@ struct RowLogSumExp {
     template <int T>
     __device__ __forceinline__ real of() const {
         const auto larger = [](real x, real y) { return vrt_max(x, y); };
-        const real all = over_warps<T>(warp_max(top), larger);
+        const real all = over_warps<T>(over_lanes<T>(top, larger), larger);
         const real mine = total > real(0) ? total * vrt_exp(top - all) : real(0);
         const auto sum = [](real x, real y) { return x + y; };
-        return all + vrt_log(over_warps<T>(warp_sum(mine), sum));
+        return all + vrt_log(over_warps<T>(over_lanes<T>(mine, sum), sum));
     }
 };
 
 // Add up the columns of `count` rows. The block has 8 warps; it takes 128 columns, from 128
-// blockIdx.x on, and chunk blockIdx.y of the rows: every 8th row is a warp's, then the warps are added
+// VRT_BLOCK.x on, and chunk VRT_BLOCK.y of the rows: every 8th row is a warp's, then the warps are added
 // in order. One chunk adds to the result at once; several leave partial sums.
 template <class Row, class Add>
 __device__ __forceinline__ void sum_columns(int size, int count, Row row, real* partial, Add add) {
     constexpr int WARPS = 8, COLUMNS = 128;
-    __shared__ real part[WARPS][COLUMNS];
-    const int warp = threadIdx.x / 32, lane = threadIdx.x % 32, first = blockIdx.x * COLUMNS;
-    const int begin = (int)((long long)count * blockIdx.y / gridDim.y);
-    const int end = (int)((long long)count * (blockIdx.y + 1) / gridDim.y);
+    typedef real Columns[COLUMNS];
+    VRT_SCRATCH(Columns, part, WARPS);
+    const int warp = threadIdx.x / 32, lane = threadIdx.x % 32, first = VRT_BLOCK.x * COLUMNS;
+    const int begin = (int)((long long)count * VRT_BLOCK.y / VRT_GRID.y);
+    const int end = (int)((long long)count * (VRT_BLOCK.y + 1) / VRT_GRID.y);
     real total[4] = {0, 0, 0, 0};
     for (int i = begin + warp; i < end; i += WARPS) {
         const real* const x = row(i);
@@ -138,17 +157,17 @@ __device__ __forceinline__ void sum_columns(int size, int count, Row row, real* 
     if (threadIdx.x >= COLUMNS || j >= size) return;
     real sum = part[0][threadIdx.x];
     for (int w = 1; w < WARPS; ++w) sum += part[w][threadIdx.x];
-    if (gridDim.y == 1) {
+    if (VRT_GRID.y == 1) {
         add(j, sum);
     } else {
-        partial[(long long)blockIdx.y * ((size + 15) / 16 * 16) + j] = sum;
+        partial[(long long)VRT_BLOCK.y * ((size + 15) / 16 * 16) + j] = sum;
     }
 }
 
 // Add up what the chunks of `sum_columns` left, in order; a thread a column.
 template <class Add>
 __device__ __forceinline__ void add_partial_sums(const real* partial, int size, int chunks, Add add) {
-    const int j = blockIdx.x * 256 + threadIdx.x;
+    const int j = VRT_BLOCK.x * 256 + threadIdx.x;
     if (j >= size) return;
     real sum = 0;
     for (int chunk = 0; chunk < chunks; ++chunk) {
@@ -157,15 +176,16 @@ __device__ __forceinline__ void add_partial_sums(const real* partial, int size, 
     add(j, sum);
 }
 
-// Add up rows member[begin..end) of a launch for the 32 W columns from 32 W blockIdx.y on. The block
+// Add up rows member[begin..end) of a launch for the 32 W columns from 32 W VRT_BLOCK.y on. The block
 // has 8 warps; of many rows every 8th is a warp's, and the warps are added in order.
 template <int W, class Row, class Add>
 __device__ __forceinline__ void sum_segment(int size, const int* member, int begin, int end, Row row,
                                             Add add) {
     constexpr int WARPS = 8, FEW = 4;
-    __shared__ Vec<W> part[WARPS][32];
+    typedef Vec<W> Lanes32[32];
+    VRT_SCRATCH(Lanes32, part, WARPS);
     const int warp = threadIdx.x / 32, lane = threadIdx.x % 32;
-    const int j = (blockIdx.y * 32 + lane) * W;
+    const int j = (VRT_BLOCK.y * 32 + lane) * W;
     const bool few = end - begin <= FEW;
     if (few && warp > 0) return;
     Vec<W> total;

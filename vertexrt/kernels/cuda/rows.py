@@ -54,15 +54,18 @@ class Rows:
     Args:
         widest: elements of the longest value.
         vector: elements of 16 bytes.
+        block: threads of a block; 0 for as many as suit the rows.
     """
 
-    def __init__(self, widest: int, vector: int) -> None:
+    def __init__(self, widest: int, vector: int, block: int = 0) -> None:
         self.vector = vector
         threads = WARP
         while threads * vector < widest and threads < MOST_THREADS:
             threads *= 2
+        if block and threads > WARP:
+            threads = block
         self.threads = threads
-        self.rows = ROWS_A_BLOCK if threads == WARP else 1
+        self.rows = (block // WARP or ROWS_A_BLOCK) if threads == WARP else 1
         self.shared = 0  # elements of scratch of one row
         self.loop: Loop | None = None
         self.words: dict[str, str] = {}  # name -> type, of what the kernel is given
@@ -265,9 +268,9 @@ class Rows:
     def kernel(self, listed: bool) -> str:
         """Return the finished kernel, with NAME for its name."""
         counter = "threadIdx.x / T" if self.rows > 1 else ""
-        lane, i = "threadIdx.x", "blockIdx.x"
+        lane, i = "threadIdx.x", "VRT_BLOCK.x"
         if self.rows > 1:
-            lane, i = "threadIdx.x % T", f"blockIdx.x * {self.rows} + {counter}"
+            lane, i = "threadIdx.x % T", f"VRT_BLOCK.x * {self.rows} + {counter}"
         lines = [
             f"constexpr int T = {self.threads};",
             f"const int lane = {lane};",
@@ -282,7 +285,7 @@ class Rows:
         else:
             lines.append("const int row = (int)a.lo + i;")
         if self.shared:
-            lines.append(f"alignas(16) __shared__ real all_scratch[{self.rows * self.shared}];")
+            lines.append(f"VRT_SCRATCH(real, all_scratch, {self.rows * self.shared});")
             mine = f" + {counter} * {self.shared}" if self.rows > 1 else ""
             lines.append(f"real* const scratch = all_scratch{mine};")
         return self._finish(self.threads * self.rows, [*lines, *self._head, *self._body])

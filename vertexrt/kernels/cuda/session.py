@@ -415,8 +415,8 @@ class Session:
         )
         finish[6:].view(np.float64)[:] = (inputs.loss_scale, e.clip_norm)
         if e.clip_norm:
-            self._launch("sum_squares", blocks, THREADS, store)
-        self._launch("finish_step", 1, SUMMERS, finish)
+            self._launch("sum_squares_kernel", blocks, THREADS, store)
+        self._launch("finish_step_kernel", 1, SUMMERS, finish)
         if blocks:
             self._launch(f"update_{e.rule}", blocks, THREADS, store)
         self.device.download(slot.found.view(np.uint8), self._found.address)

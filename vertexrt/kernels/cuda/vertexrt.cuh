@@ -16,6 +16,7 @@
 //                                  16 bytes.
 // VRT_CHECK_ALIGNED(address, type) on the host, end the launch where a vector access is misaligned.
 // VRT_REAL                         what a real is, double or (not defined) float.
+// VRT_SCRATCH(type, name, n)      `type name[n]` in shared memory; VRT_PART beside it, up to 32 doubles.
 // VRT_BLOCKS                       blocks that must fit on a multiprocessor at once; not defined, the
 //                                  compiler weighs them against registers.
 #pragma once
@@ -39,6 +40,15 @@
 
 #else
 #include "shim.h"  // the same macros for the host
+#endif
+
+// A block of a launch and its shared memory; in a persistent kernel blocks take turns on a processor,
+// and share what it has: see persistent.cuh.
+#ifndef VRT_PERSISTENT
+#define VRT_BLOCK blockIdx
+#define VRT_GRID gridDim
+#define VRT_SCRATCH(type, name, count) alignas(16) __shared__ type name[count]
+#define VRT_PART(type, name, count) __shared__ type name[count]
 #endif
 
 #ifdef VRT_REAL

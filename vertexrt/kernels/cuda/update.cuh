@@ -1,0 +1,170 @@
+// The end of a step: the loss, the norm of the gradients, and what updates all parameters and clears
+// their gradients. Everything that decides stays on the device.
+#pragma once
+#include "row.cuh"
+
+// What a step found; `refused` stays until the host has seen it, so that no later step updates
+// parameters that the user has not been told about.
+struct Found {
+    double loss, norm, scale, refused;
+};
+
+// Where parameters lie: the dense part in pieces of PIECE elements, then the touched rows of tables. A
+// warp takes a piece.
+struct Store {
+    real* values;
+    real* gradients;
+    real* moments;  // [*, total]
+    const long long* row_start;
+    const int* row_width;
+    double* squares;  // [pieces]
+    Found* found;
+    long long total, dense, dense_pieces, pieces;
+    double s[8];  // what the rule takes
+};
+
+struct Finish {
+    const real* loss;
+    const real* weight;  // null: each row counts once
+    const double* squares;
+    Found* found;
+    long long rows, pieces;
+    double loss_scale, clip_norm;  // 0: not clipped
+};
+
+constexpr int PIECE = 1024, WARPS = 8, WIDTH = 16 / sizeof(real);
+
+// The sum over all threads of a block, in a fixed order, for thread 0.
+__device__ __forceinline__ double block_sum(double x, int threads) {
+    VRT_PART(double, part, 32);
+    x = warp_sum(x);
+    __syncthreads();
+    if (threadIdx.x % 32 == 0) part[threadIdx.x / 32] = x;
+    __syncthreads();
+    double total = 0;
+    for (int warp = 0; warp < threads / 32; ++warp) total += part[warp];
+    return total;
+}
+
+template <int N>
+struct Lanes {
+    static constexpr int W = N;
+};
+
+// Call `each` for the elements of the warp's piece, W at a time; `number` is the piece's.
+template <class Each>
+__device__ __forceinline__ void over_piece(const Store& a, long long number, Each each) {
+    long long start = number * PIECE;
+    int width = a.dense - start < PIECE ? (int)(a.dense - start) : PIECE;
+    if (number >= a.dense_pieces) {
+        start = a.row_start[number - a.dense_pieces];
+        width = a.row_width[number - a.dense_pieces];
+    }
+    const int lane = threadIdx.x % 32;
+    if (start % WIDTH == 0 && width % WIDTH == 0) {
+#pragma unroll 1
+        for (int i = lane * WIDTH; i < width; i += 32 * WIDTH) each(start + i, Lanes<WIDTH>());
+    } else {
+        for (int i = lane; i < width; i += 32) each(start + i, Lanes<1>());
+    }
+}
+
+// Square and add up the gradients of eight pieces, a warp each, from piece `first` on.
+__device__ __forceinline__ void sum_squares(const Store& a, long long first) {
+
+    const long long number = first + threadIdx.x / 32;
+    if (number >= a.pieces) return;
+    double sum = 0;
+    over_piece(a, number, [&](long long at, auto lanes) {
+        constexpr int W = decltype(lanes)::W;
+        const Vec<W> g = load<W>(a.gradients + at);
+        VRT_LANES sum += double(g.v[c]) * double(g.v[c]);
+    });
+    sum = warp_sum(sum);
+    if (threadIdx.x % 32 == 0) a.squares[number] = sum;
+}
+
+// Add up loss and norm with all THREADS of a block, and decide whether the step counts.
+template <int THREADS>
+__device__ __forceinline__ void finish_step(const Finish& a) {
+    double loss = 0, squares = 0;
+    for (long long i = threadIdx.x; i < a.rows; i += THREADS) {
+        loss += double(a.loss[i]) * (a.weight ? double(a.weight[i]) : 1.0);
+    }
+    loss = block_sum(loss, THREADS) * a.loss_scale;
+    for (long long i = threadIdx.x; i < a.pieces; i += THREADS) squares += a.squares[i];
+    squares = block_sum(squares, THREADS);
+    if (threadIdx.x != 0) return;
+    const double norm = sqrt(squares);
+    a.found->loss = loss;
+    a.found->norm = norm;
+    a.found->scale = a.clip_norm > 0 && norm > a.clip_norm ? a.clip_norm / norm : 1.0;
+    if (!(loss - loss == 0.0) || !(norm - norm == 0.0)) a.found->refused = 1.0;
+}
+
+// One element of a rule: value p, gradient d (scaled, with weight decay), moments m and v in place.
+// s = weight decay, then as in `Rule` of each.
+struct Sgd {
+    static constexpr int MOMENTS = 0;
+    __device__ static real apply(real p, real d, real*, const double* s) {
+        return p - real(s[1]) * d;
+    }
+};
+
+struct Momentum {
+    static constexpr int MOMENTS = 1;
+    __device__ static real apply(real p, real d, real* m, const double* s) {
+        m[0] = real(s[2]) * m[0] + d;
+        return p - real(s[1]) * m[0];
+    }
+};
+
+struct Adagrad {
+    static constexpr int MOMENTS = 1;
+    __device__ static real apply(real p, real d, real* m, const double* s) {
+        m[0] = m[0] + d * d;
+        return p - real(s[1]) * d / (vrt_sqrt(m[0]) + real(s[2]));
+    }
+};
+
+// s[1..]: rate (bias-corrected), beta1, 1 - beta1, beta2, 1 - beta2, eps, packed with shrink and root
+// in the last two by the host: see `session.scalars_of`.
+struct Adam {
+    static constexpr int MOMENTS = 2;
+    __device__ static real apply(real p, real d, real* m, const double* s) {
+        m[0] = real(s[2]) * m[0] + real(1.0 - s[2]) * d;
+        m[1] = real(s[3]) * m[1] + real(1.0 - s[3]) * (d * d);
+        return real(s[5]) * p - real(s[1]) * m[0] / (vrt_sqrt(m[1]) * real(s[6]) + real(s[4]));
+    }
+};
+
+// Apply a rule to eight pieces, a warp each, from piece `first` on.
+template <class Rule>
+__device__ __forceinline__ void update(const Store& a, long long first) {
+    const long long number = first + threadIdx.x / 32;
+    if (number >= a.pieces) return;
+    const bool refused = a.found->refused != 0.0;
+    const real scale = real(a.found->scale), decay = real(a.s[0]);
+    over_piece(a, number, [&](long long at, auto lanes) {
+        constexpr int W = decltype(lanes)::W;
+        const Vec<W> g = load<W>(a.gradients + at);
+        Vec<W> zero;
+        VRT_LANES zero.v[c] = 0;
+        store<W>(a.gradients + at, zero);
+        if (refused) return;
+        Vec<W> p = load<W>(a.values + at), m[Rule::MOMENTS + 1];
+#pragma unroll
+        for (int k = 0; k < Rule::MOMENTS; ++k) m[k] = load<W>(a.moments + k * a.total + at);
+        VRT_LANES {
+            real moments[Rule::MOMENTS + 1];
+#pragma unroll
+            for (int k = 0; k < Rule::MOMENTS; ++k) moments[k] = m[k].v[c];
+            p.v[c] = Rule::apply(p.v[c], scale * g.v[c] + decay * p.v[c], moments, a.s);
+#pragma unroll
+            for (int k = 0; k < Rule::MOMENTS; ++k) m[k].v[c] = moments[k];
+        }
+        store<W>(a.values + at, p);
+#pragma unroll
+        for (int k = 0; k < Rule::MOMENTS; ++k) store<W>(a.moments + k * a.total + at, m[k]);
+    });
+}
