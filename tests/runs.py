@@ -74,8 +74,10 @@ class Way:
         from vertexrt.engine.device_model import DeviceModel
         from vertexrt.kernels.cuda.backend import CudaBackend
 
-        backend = CudaBackend(ShimDevice(), self.dtype)
-        model = DeviceModel(function.trace(), backend, self.dtype, self.policy, self.passes)
+        backend = CudaBackend(ShimDevice(), self.dtype, self.processors or 1)
+        model = DeviceModel(
+            function.trace(), backend, self.dtype, self.policy, self.passes, self.engine
+        )
         return Network(model, seed, "graph")
 
 

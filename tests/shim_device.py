@@ -31,14 +31,26 @@ class ShimDevice:
 
     name = "the CPU, in place of a GPU"
 
-    def __init__(self, seed: int = 0, limit: int = 1 << 40) -> None:
+    def __init__(self, seed: int = 0, limit: int = 1 << 40, processors: int = 4) -> None:
         first = build(NOTHING)
         self.limit, self._used = limit, 0
         self._seed = seed
         self.calls = Calls(first.launch, first.gemm32, first.gemm64, 0, 0)
+        self.processors, self.shared_bytes = processors, 227 << 10
         self._modules: list[Any] = [first]
         self._known: set[tuple[str, str]] = set()
         self._functions: dict[str, dict[str, int]] = {}
+
+    def launch_all(self, function: int, blocks: int, shared: int, arguments: Array) -> int:
+        """Launch; all blocks take part."""
+        size = ctypes.c_size_t(arguments.nbytes)
+        pointer = ctypes.c_void_p
+        extra = (pointer * 5)(1, arguments.ctypes.data, 2, ctypes.addressof(size), 0)
+        prototype = ctypes.CFUNCTYPE(
+            ctypes.c_int, pointer, *[ctypes.c_uint] * 7, pointer, pointer, pointer
+        )
+        launch = prototype(self.calls.launch)
+        return int(launch(function, blocks, 1, 1, 256, 1, 1, shared, None, None, extra))
 
     def load(self, sources: Sequence[str], real: np.dtype[Any]) -> dict[str, int]:
         """Compile what is new as one module with the C++ compiler."""

@@ -50,7 +50,13 @@ def fake_cupy(
         return count
 
     major, minor = capability
-    properties = {"name": b"Fake GPU", "major": major, "minor": minor}
+    properties = {
+        "name": b"Fake GPU",
+        "major": major,
+        "minor": minor,
+        "multiProcessorCount": 4,
+        "sharedMemPerBlockOptin": 227 << 10,
+    }
     cupy: Any = ModuleType("cupy")
     cupy.__spec__ = ModuleSpec("cupy", None)
     cupy.cuda = SimpleNamespace(
@@ -232,14 +238,14 @@ def test_errors_of_launches_are_named(code: int, launch: int, text: str) -> None
     ("options", "text"),
     [
         (
-            {"device": "cuda", "engine": "persistent"},
-            "[compile] engine='persistent' on a GPU; 'batched' or 'auto': scripts run on the CPU "
-            "only so far; take engine='batched', or device='cpu'.",
+            {"device": "cuda", "engine": "persistent", "precision": "tf32"},
+            "[compile] precision is 'tf32' with engine='persistent' on a GPU; 'float32', or "
+            "engine='batched'; leave precision out.",
         ),
         (
             {"device": "cuda", "processors": 2},
-            "[compile] processors is 2 on a GPU; processors with the persistent engine, which runs "
-            "on the CPU only so far; leave processors out, or take device='cpu'.",
+            "[compile] processors is 2 with engine='batched' on a GPU; processors with "
+            "engine='persistent'; leave processors out.",
         ),
         (
             {"device": "cpu", "precision": "tf32"},
@@ -265,8 +271,3 @@ def test_errors_of_launches_are_named(code: int, launch: int, text: str) -> None
 )
 def test_options_that_do_not_go_together(options: dict[str, Any], text: str) -> None:
     assert refused(**options).startswith(text)
-
-
-def test_auto_takes_the_cpu_for_scripts(monkeypatch: pytest.MonkeyPatch) -> None:
-    fake_cupy(monkeypatch)
-    assert compiled(device="auto", engine="persistent").device == "cpu"

@@ -216,7 +216,7 @@ def test_precision_reaches_the_device(
     [
         ("--precision tf23", 2, "[--precision] got 'tf23'; expected one of float32, tf32, bf16;"),
         ("--device cpu --precision bf16", 2, "[compile] precision is 'bf16' with device='cpu'"),
-        ("--device cuda --engine persistent", 2, "[compile] engine='persistent' on a GPU;"),
+        ("--device cuda --processors 2", 2, "[--processors] the engine is batched;"),
         ("--device gpu", 1, "[device] device is 'gpu'; one of auto, cpu, cuda, reference;"),
     ],
 )

@@ -105,16 +105,16 @@ def compile(
                 message("compile", f"{name} is {number}", "1 or more", f"leave {name} out")
             )
     parameters = function.parameters()
-    if device == "auto" and engine == "persistent":
-        device = "cpu"  # where scripts run
     device = device_named(device)
     chosen = passes or Passes()
     model: CompiledModel
     if device == "cuda":
         from vertexrt.engine.device_model import on_gpu
 
-        _check_gpu_options(engine, processors)
-        model = on_gpu(function.trace(), np.dtype(dtype), policy, chosen, precision)
+        _check_gpu_options(engine, processors, precision)
+        model = on_gpu(
+            function.trace(), np.dtype(dtype), policy, chosen, precision, engine, processors
+        )
     else:
         model = CompiledModel(
             function.trace(),
@@ -131,24 +131,24 @@ def compile(
     return Network(model, seed, reduction)
 
 
-def _check_gpu_options(engine: str, processors: int | None) -> None:
-    """Refuse what only the CPU has."""
-    if engine == "persistent":
+def _check_gpu_options(engine: str, processors: int | None, precision: str) -> None:
+    """Refuse what one of the engines on a GPU does not have."""
+    if engine == "persistent" and precision != "float32":
         raise UsageError(
             message(
                 "compile",
-                "engine='persistent' on a GPU",
-                "'batched' or 'auto': scripts run on the CPU only so far",
-                "take engine='batched', or device='cpu'",
+                f"precision is {precision!r} with engine='persistent' on a GPU",
+                "'float32', or engine='batched'",
+                "leave precision out",
             )
         )
-    if processors is not None:
+    if engine != "persistent" and processors is not None:
         raise UsageError(
             message(
                 "compile",
-                f"processors is {processors} on a GPU",
-                "processors with the persistent engine, which runs on the CPU only so far",
-                "leave processors out, or take device='cpu'",
+                f"processors is {processors} with engine={engine!r} on a GPU",
+                "processors with engine='persistent'",
+                "leave processors out",
             )
         )
 

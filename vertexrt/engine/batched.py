@@ -111,6 +111,7 @@ def prepare(
         weight=np.empty(batch.num_vertices if variant.merges else 0, dtype),
         level=kinds.level,
         forest=kinds.forest,
+        inner=not variant.backend.shares_graphs or not variant.processors,
     )
     table, forward, rows, first_row, end_row, scratch = build_table(
         schedule.task_lo,

@@ -18,6 +18,7 @@ import numpy as np
 import numpy.typing as npt
 
 from vertexrt.engine.batched import Run, start_of
+from vertexrt.engine.choose import Configuration
 from vertexrt.engine.model import (
     CompiledModel,
     Outputs,
@@ -27,24 +28,33 @@ from vertexrt.engine.model import (
 )
 from vertexrt.engine.update import Touched, Update
 from vertexrt.engine.variant import Passes, Use
-from vertexrt.errors import DeviceError, NumericError
+from vertexrt.errors import DeviceError, NumericError, message
 from vertexrt.graph import GraphBatch
 from vertexrt.ir.program import Program
 from vertexrt.kernels.cuda.backend import CudaBackend
-from vertexrt.kernels.cuda.session import LOSS as FOUND_LOSS
 from vertexrt.kernels.cuda.session import (
+    GAVE_UP,
+    GAVE_UP_AT,
+    GAVE_UP_INSTRUCTION,
     NO_STARTS,
     NO_WIDTHS,
     NORM,
+    REACHED,
     REFUSED,
     DeviceArena,
     Ending,
     Inputs,
+    Paths,
     Session,
     scalars_of,
 )
+from vertexrt.kernels.cuda.session import LOSS as FOUND_LOSS
+from vertexrt.script.assemble import assemble_groups
 
 Array = np.ndarray[Any, Any]
+
+PROCESSORS = 16  # of a group, where nobody says
+TILE = 16  # most rows of an instruction on the path
 
 
 @dataclass(frozen=True, slots=True)
@@ -73,8 +83,11 @@ class DeviceModel(CompiledModel):
         dtype: npt.DTypeLike,
         policy: str,
         passes: Passes,
+        engine: str = "batched",
     ) -> None:
         super().__init__(traced, backend, dtype, policy, passes, threads=1)
+        if engine == "persistent":
+            self.configuration = Configuration(True, 1, backend.processors, TILE)
         store = self.store
         self.session = Session(
             backend.device, store.dtype, store.values.size, store.dense_size, self.param_at
@@ -116,7 +129,10 @@ class DeviceModel(CompiledModel):
         self._to_device()
         (run,) = runs
         own = {n: v(0) if callable(v) else v for n, v in options.items() if n != "ending"}
-        self._launch(run, parts[0], None, **own)
+        slot = self._launch(run, parts[0], None, **own)
+        if self.persistent:
+            self.session.device.wait(slot.event)
+            self._gave_up(slot.found)
         self._gradients_left = run.variant.use.backward
         return [DeviceArena(self.session)]  # type: ignore[list-item]
 
@@ -141,7 +157,7 @@ class DeviceModel(CompiledModel):
         seeds: tuple[Array, ...] = (),
     ) -> Any:
         s, session = run.schedule, self.session
-        executable = run.variant.ready().executable
+        ready = run.variant.ready()
         if self._gradients_left:
             session.clear_gradients()
             self._gradients_left = False
@@ -165,11 +181,62 @@ class DeviceModel(CompiledModel):
             loss_scale=loss_scale,
             random_seed=random_seed,
         )
+        table = run.table[part]
         try:
-            return session.run(executable, run.table[part], inputs, ending)  # type: ignore[arg-type]
+            if ready.executable is None:
+                return session.run_persistent(
+                    ready.processors,  # type: ignore[arg-type]
+                    table,
+                    self._paths(run, table),
+                    inputs,
+                    ending,
+                )
+            return session.run(ready.executable, table, inputs, ending)  # type: ignore[arg-type]
         except DeviceError:
             self._gradients_left = True  # of a step that ended half-way
             raise
+
+    def _paths(self, run: Run, table: Array) -> Paths:
+        """Write the scripts of the path: groups of processors share the graphs of a batch."""
+        s, ready = run.schedule, run.variant.ready()
+        shape = ready.shape
+        assert shape is not None
+        processors = run.configuration.processors
+        batch = run.share.batch
+        groups = min(self.session.device.processors // processors, batch.num_graphs)
+        bounds = bounds_of(batch.graph_ptr, groups)
+        return Paths(
+            *assemble_groups(
+                shape,
+                table,
+                ready.processors.beside,  # type: ignore[union-attr]
+                s.order,
+                s.edge_ptr,
+                s.child_row,
+                bounds,
+                processors,
+                run.configuration.tile,
+            )
+        )
+
+    def _gave_up(self, found: Array) -> None:
+        """Raise DeviceError, if a processor gave up waiting."""
+        if not found[GAVE_UP]:
+            return
+        self.session.synchronize()
+        self.session.forgive()
+        self._gradients_left = True
+        raise DeviceError(
+            message(
+                "cuda",
+                f"processor {int(found[GAVE_UP_AT])} waited at instruction "
+                f"{int(found[GAVE_UP_INSTRUCTION])} for "
+                f"{'its group' if found[GAVE_UP] > 1 else 'all processors'}; "
+                f"{int(found[REACHED])} had come",
+                f"all to come within {self.session.patience / 1e9:g} s",
+                "report this as a bug; engine='batched' goes on",
+            )
+        )
 
     # Steps.
 
@@ -243,6 +310,11 @@ class DeviceModel(CompiledModel):
         skipped = [flight, *self._flights]
         self._flights.clear()
         self.session.synchronize()
+        if found[GAVE_UP]:
+            for each in skipped:
+                each.optimizer.steps -= 1
+            self.last_loss = math.nan
+            self._gave_up(found)
         self.session.forgive()
         for each in skipped:
             each.optimizer.steps -= 1
@@ -269,15 +341,29 @@ class DeviceModel(CompiledModel):
         return np.concatenate([NO_STARTS, *starts]), np.concatenate([NO_WIDTHS, *widths])
 
 
+def bounds_of(graph_ptr: Array, groups: int) -> Array:
+    """Cut a batch between graphs, so that groups have about as many vertices: [groups + 1]."""
+    wanted = graph_ptr[-1] * np.arange(groups + 1) / groups
+    return np.asarray(graph_ptr[np.searchsorted(graph_ptr, wanted)], np.int64)
+
+
 def on_gpu(
-    traced: Program, dtype: npt.DTypeLike, policy: str, passes: Passes, precision: str
+    traced: Program,
+    dtype: npt.DTypeLike,
+    policy: str,
+    passes: Passes,
+    precision: str,
+    engine: str = "batched",
+    processors: int | None = None,
 ) -> DeviceModel:
     """Compile a program of F for the GPU of this process.
 
     Args:
         precision: of products: see `vrt.compile`.
+        processors: of a group of the persistent engine.
     Raises: DeviceError, when there is no usable GPU.
     """
     from vertexrt.kernels.cuda.device import CupyDevice
 
-    return DeviceModel(traced, CudaBackend(CupyDevice(precision), dtype), dtype, policy, passes)
+    backend = CudaBackend(CupyDevice(precision), dtype, processors or PROCESSORS)
+    return DeviceModel(traced, backend, dtype, policy, passes, engine)

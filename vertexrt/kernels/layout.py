@@ -190,11 +190,13 @@ class Backend(Protocol):
         apart: ops that it runs over all rows of a task at once, as it does products.
         most_scratch: elements of temporaries that one launch should take: a softmax over 10,000
             words needs two such rows a vertex. GEMM does not notice where rows are cut.
+        shares_graphs: its groups of processors have graphs of one schedule, not each its own.
     """
 
     name: str
     apart: frozenset[str]
     most_scratch: int
+    shares_graphs: bool
 
     def alone(self) -> AbstractContextManager[object]:
         """Return what holds while workers run side by side: one thread of BLAS each, for one."""

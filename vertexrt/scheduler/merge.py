@@ -35,6 +35,7 @@ def number_rows(
     merges: bool,
     together: bool,
     forest: bool,
+    inner: bool,
 ) -> tuple[Any, ...]:
     """Give the vertices rows in the order of tasks, and rewrite the edges by row.
 
@@ -44,6 +45,7 @@ def number_rows(
         weight: reals, [V] where vertices merge, written with the vertices of each row; else empty.
         together: identical vertices are in one task, so that rows of others need no comparison.
         forest: no vertex has two parents.
+        inner: vertices with children merge too.
     Returns: of `Schedule`: order, row_of, task_lo, task_kind, edge_ptr, child_row, edge_row,
         parent_ptr, parent_edge.
     """
@@ -52,7 +54,7 @@ def number_rows(
         shortcut = together and forest
         order, task_lo, task_kind = _merge(
             child_ptr, child, order, task_lo, task_kind, pulls, used, weight, together, shortcut,
-            row_of,
+            inner, row_of,
         )  # fmt: skip
     else:
         for r in range(len(order)):
@@ -90,6 +92,7 @@ def _merge(
     weight: Array,
     together: bool,
     shortcut: bool,
+    inner: bool,
     row_of: Array,
 ) -> tuple[Array, Array, Array]:
     """Find the distinct vertices, and write the row of each; see `number_rows`.
@@ -114,7 +117,8 @@ def _merge(
         vertices = order[task_lo[t] : task_lo[t + 1]]
         first = rows
         oldest = first if together else 0  # rows of other tasks do not count
-        if shortcut and _settled(vertices, child_ptr, child, row_of, weight):
+        single = not inner and _have_children(vertices, child_ptr, child)
+        if single or (shortcut and _settled(vertices, child_ptr, child, row_of, weight)):
             for v in vertices:
                 row_of[v] = rows
                 weight[rows] = 1
@@ -151,6 +155,16 @@ def _keys(pulls: Array, used: Array, count: int) -> Array:
 def _mixed(key: Any, value: Any) -> Any:
     """Mix a value into a hash."""
     return (key ^ np.uint64(np.uint32(value))) * PRIME
+
+
+@njit(cache=True, nogil=True)
+def _have_children(vertices: Array, child_ptr: Array, child: Array) -> bool:
+    """Tell whether some vertex of a task has a child."""
+    for v in vertices:
+        for e in range(child_ptr[v], child_ptr[v + 1]):
+            if child[e] >= 0:
+                return True
+    return False
 
 
 @njit(cache=True, nogil=True)

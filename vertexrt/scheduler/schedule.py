@@ -91,6 +91,7 @@ def make_schedule(
     weight: npt.NDArray[Any] = NO_WEIGHT,
     level: Int32 | None = None,
     forest: bool = False,
+    inner: bool = True,
 ) -> Schedule:
     """Batch the vertices of all graphs into tasks.
 
@@ -102,6 +103,7 @@ def make_schedule(
         weight: reals [V] to be written, so that identical vertices merge; empty, if none may.
         level: [V] of `find_levels`, where they are known.
         forest: it is known that no vertex has two parents.
+        inner: vertices with children may merge too.
     Returns: a schedule in which each vertex is in exactly one task, after its children.
     Raises: UsageError for an unknown policy.
     """
@@ -132,6 +134,7 @@ def make_schedule(
             len(weight) > 0,
             together,
             forest,
+            inner,
         )
     ]
     rows.append(weight[: len(rows[0])])

@@ -129,9 +129,113 @@ def assemble(
         edge_ptr,
         child_row,
         processors,
+        processors,
         tile,
     )
     return Scripts(words, int(counters), int(temporary))
+
+
+def assemble_groups(
+    shape: Shape,
+    table: Array,
+    beside: Array,
+    order: Array,
+    edge_ptr: Array,
+    child_row: Array,
+    bounds: Array,
+    processors: int,
+    tile: int,
+) -> tuple[Array, Array, int]:
+    """Write the scripts of several groups that share one schedule, for the path alone.
+
+    A group has the rows of its graphs in each launch. All its processors follow the same script.
+
+    Args:
+        beside: [programs] programs that are no part of these scripts.
+        order: [rows] the user's vertices, ascending within a task.
+        bounds: [groups + 1] the first vertex of each group, and the number of vertices.
+        processors: of a group.
+    Returns: the words of all scripts one after the other, forward and then backward; [2, groups]
+        how many instructions each has; elements of temporaries that a processor needs.
+    """
+    return _assemble_groups(
+        shape.stage,
+        shape.segment_ptr,
+        shape.split,
+        shape.gathers,
+        shape.tiled,
+        shape.row_cost,
+        shape.edge_cost,
+        shape.scratch,
+        table,
+        beside,
+        order,
+        edge_ptr,
+        child_row,
+        bounds,
+        processors,
+        tile,
+    )
+
+
+@njit(cache=True, nogil=True)
+def _assemble_groups(
+    stage: Array,
+    segment_ptr: Array,
+    split: Array,
+    gathers: Array,
+    tiled: Array,
+    row_cost: Array,
+    edge_cost: Array,
+    scratch: Array,
+    table: Array,
+    beside: Array,
+    order: Array,
+    edge_ptr: Array,
+    child_row: Array,
+    bounds: Array,
+    processors: int,
+    tile: int,
+) -> tuple[Array, Array, int]:
+    groups = len(bounds) - 1
+    lengths = np.zeros((2, groups), np.int64)
+    part = np.empty((len(table), table.shape[1]), np.int64)
+    first = np.empty((len(table), groups + 1), np.int64)
+    for t in range(len(table)):
+        lo, n = table[t, 1 + 1], table[t, 1]
+        if not beside[table[t, 0]]:
+            for g in range(groups + 1):
+                first[t, g] = lo + np.searchsorted(order[lo : lo + n], bounds[g])
+    scripts = []
+    temporary, total = 0, 0
+    for side in range(2):
+        for g in range(groups):
+            count = 0
+            for t in range(len(table)):
+                p = table[t, 0]
+                if beside[p] or stage[p] != (PATH if side == 0 else PATH_BACKWARD):
+                    continue
+                lo, hi = first[t, g], first[t, g + 1]
+                if lo == hi:
+                    continue
+                part[count, 0], part[count, 1], part[count, 2] = table[t, 0], hi - lo, lo
+                part[count, 3] = 0
+                part[count, 4], part[count, 5] = edge_ptr[hi] - edge_ptr[lo], edge_ptr[lo]
+                count += 1
+            words, _, need = _assemble(
+                stage, segment_ptr, split, gathers, tiled, row_cost, edge_cost, scratch,
+                part[:count], edge_ptr, child_row, processors, 1, tile,
+            )  # fmt: skip
+            temporary = max(temporary, need)
+            lengths[side, g] = words.shape[1]
+            total += words.shape[1]
+            scripts.append(words)
+    joined = np.empty((total, WORDS), np.int64)
+    at = 0
+    for words in scripts:
+        joined[at : at + words.shape[1]] = words[0]
+        at += words.shape[1]
+    return joined, lengths, temporary
 
 
 @njit(cache=True, nogil=True)
@@ -148,6 +252,7 @@ def _assemble(
     edge_ptr: Array,
     child_row: Array,
     processors: int,
+    copies: int,
     tile: int,
 ) -> tuple[Array, int, int]:
     launches = len(table)
@@ -157,7 +262,7 @@ def _assemble(
         tiles = -(-n // tile) if tile > 0 and tiled[p] else 1
         most_tiles = max(most_tiles, tiles)
         total += (segment_ptr[p + 1] - segment_ptr[p]) * tiles
-    words = np.empty((processors, total, WORDS), np.int64)
+    words = np.empty((copies, total, WORDS), np.int64)
     made = np.full(len(edge_ptr) - 1, -1, np.int64)  # last instruction on each row of the path
     done = np.empty(max(most_tiles, launches), np.int64)  # last one of each tile, or launch
     loads = np.empty(processors, np.float64)
@@ -206,7 +311,7 @@ def _assemble(
                         wait = need if processors > 1 and need > waited else -1
                         waited = max(waited, need)
                         place = (k % segments) * apart
-                        for r in range(processors):
+                        for r in range(copies):
                             _write(words[r, at], p, s, rows, first, listed, edges, first_edge)
                             _order(words[r, at], wait, at, processors, place)
                         temporary = max(temporary, place + _elements(scratch[p], rows, edges))
@@ -230,7 +335,7 @@ def _assemble(
                     by_rows = split[c] == BY_ROWS
                     if by_rows:
                         _cut(cuts, loads, n, lo, row_cost[c], edge_cost[c], edge_ptr)
-                    for r in range(processors):
+                    for r in range(copies):
                         first, rows, entry, edges, first_edge = lo, n, listed, m, elo
                         if by_rows:
                             rows = cuts[r + 1] - cuts[r]

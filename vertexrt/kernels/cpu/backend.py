@@ -129,6 +129,7 @@ class CpuBackend:
 
     name = "cpu"
     apart: frozenset[str] = frozenset()
+    shares_graphs = False
     most_scratch = 8 << 20
 
     def alone(self) -> AbstractContextManager[object]:

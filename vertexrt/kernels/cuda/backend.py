@@ -6,12 +6,12 @@ from contextlib import AbstractContextManager, nullcontext
 
 import numpy.typing as npt
 
-from vertexrt.errors import DeviceError, message
 from vertexrt.ir.passes.fuse import TaskProgram
 from vertexrt.ir.passes.segment import SegmentedTask
 from vertexrt.kernels.cuda.device import Device
 from vertexrt.kernels.cuda.emit import APART
 from vertexrt.kernels.cuda.executable import CudaExecutable
+from vertexrt.kernels.cuda.persistent import PersistentExecutable
 from vertexrt.kernels.layout import Binding, Processors
 
 
@@ -20,15 +20,18 @@ class CudaBackend:
 
     Args:
         dtype: of parameters and values.
+        processors: of a group of the persistent engine.
     """
 
     name = "cuda"
     apart = APART
+    shares_graphs = True
     most_scratch = 64 << 20  # 256 MiB of floats: launches wide enough to fill a device
 
-    def __init__(self, device: Device, dtype: npt.DTypeLike) -> None:
+    def __init__(self, device: Device, dtype: npt.DTypeLike, processors: int = 1) -> None:
         self.device = device
         self.dtype = dtype
+        self.processors = processors
 
     def alone(self) -> AbstractContextManager[object]:
         """Change nothing: the device has its own order."""
@@ -39,12 +42,8 @@ class CudaBackend:
         return CudaExecutable(programs, binding, self.device, self.dtype)
 
     def load_segments(self, tasks: list[SegmentedTask], binding: Binding) -> Processors:
-        """Refuse: scripts do not run on a device yet."""
-        raise DeviceError(
-            message(
-                "cuda",
-                "engine='persistent'",
-                "engine='batched', the only one on a GPU so far",
-                "take engine='batched', or device='cpu'",
-            )
-        )
+        """Generate a persistent kernel, compile it or find it in the cache.
+
+        Raises: DeviceError, when the weights of the path do not fit on chip.
+        """
+        return PersistentExecutable(tasks, binding, self.device, self.dtype, self.processors)  # type: ignore[return-value]

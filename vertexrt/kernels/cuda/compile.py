@@ -33,6 +33,10 @@ VERSIONS = (13, 12)  # of CUDA, by major version, the newest first
 ANY = 0  # of these
 
 
+class SpillError(DeviceError):
+    """Values of a kernel do not fit in registers."""
+
+
 @dataclass(frozen=True, slots=True)
 class Usage:
     """What one kernel takes: registers and local memory by thread, shared memory by block."""
@@ -122,7 +126,7 @@ def compile_in_registers(
     sm_100 it spilled 8 bytes of a Tree-LSTM's backward kernel to stay at 32 registers. Such a
     module is compiled again for one block.
 
-    Raises: DeviceError, as `compile_cubin`, and when values do not fit even so.
+    Raises: DeviceError, as `compile_cubin`; SpillError, when values do not fit even so.
     """
     cubin = compile_cubin(source, arch, defines, cuda)
     if any(use.local for use in cubin.usage.values()):
@@ -134,11 +138,11 @@ def compile_in_registers(
 def check_spills(cubin: Cubin) -> None:
     """Look for values that did not fit in registers, or arrays that are indexed at run time.
 
-    Raises: DeviceError, when a kernel uses local memory: it would run, but many times slower.
+    Raises: SpillError, when a kernel uses local memory: it would run, but many times slower.
     """
     for name, use in cubin.usage.items():
         if use.local:
-            raise DeviceError(
+            raise SpillError(
                 message(
                     "cuda",
                     f"kernel {name} has {use.stack_bytes} bytes of stack, spills "

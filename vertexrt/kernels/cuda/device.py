@@ -11,6 +11,7 @@ import importlib.util
 from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
+from functools import cache
 from typing import TYPE_CHECKING, Any, Protocol
 
 import numpy as np
@@ -33,6 +34,39 @@ CUDA_ERRORS = {
     719: "launch failed",
 }
 COMPUTE = {"float32": 0, "tf32": 77, "bf16": 68}  # CUBLAS_COMPUTE_32F_FAST_TF32, ..._32F
+
+
+MOST_SHARED = 8  # CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES
+COOPERATIVE, CLUSTER = 2, 4  # CUlaunchAttributeID
+BUFFER_POINTER, BUFFER_SIZE = 1, 2  # of `extra`
+
+
+@cache
+def driver() -> ctypes.CDLL:
+    """Return the CUDA driver, which CuPy has loaded."""
+    return ctypes.CDLL("libcuda.so.1")
+
+
+class LaunchAttribute(ctypes.Structure):
+    """CUlaunchAttribute: a number, and up to 64 bytes of value."""
+
+    _fields_ = (
+        ("id", ctypes.c_int),
+        ("pad", ctypes.c_int),
+        ("value", ctypes.c_int),
+        ("rest", ctypes.c_int * 15),
+    )
+
+
+class LaunchConfig(ctypes.Structure):
+    """CUlaunchConfig."""
+
+    _fields_ = (
+        *((name, ctypes.c_uint) for name in ("gx", "gy", "gz", "bx", "by", "bz", "shared")),
+        ("stream", ctypes.c_void_p),
+        ("attributes", ctypes.POINTER(LaunchAttribute)),
+        ("count", ctypes.c_uint),
+    )
 
 
 @dataclass(slots=True)
@@ -62,6 +96,16 @@ class Device(Protocol):
 
     name: str
     calls: Calls
+    processors: int  # multiprocessors
+    shared_bytes: int  # of shared memory that a block can have
+
+    def launch_all(self, function: int, blocks: int, shared: int, arguments: Array) -> int:
+        """Launch blocks of 256 threads that all run at once; return an error of the driver.
+
+        Args:
+            shared: bytes of dynamic shared memory of a block.
+            arguments: int64 [*], the struct that the kernel takes.
+        """
 
     def load(self, sources: Sequence[str], real: np.dtype[Any]) -> dict[str, int]:
         """Compile modules; return the functions of all their kernels by name.
@@ -127,6 +171,9 @@ class CupyDevice:
         self.arch = "sm_90a" if (major, minor) == (9, 0) else f"sm_{major}{minor}"
         self._cuda = int(runtime.runtimeGetVersion()) // 1000
         self.stream = self.cupy.cuda.Stream(non_blocking=True)
+        self.processors = int(properties["multiProcessorCount"])
+        self.shared_bytes = int(properties["sharedMemPerBlockOptin"])
+        self._ready: set[int] = set()  # functions whose shared memory is set
         self._modules: list[Any] = []
         self._known: dict[str, int] = {}
         self.calls = self._calls(precision)
@@ -139,14 +186,13 @@ class CupyDevice:
         cublas.setPointerMode(handle, CUBLAS_HOST_POINTERS)
         cublas.setMathMode(handle, 0)  # CUBLAS_DEFAULT_MATH: no TF32
         compute = COMPUTE[precision]
-        driver = ctypes.CDLL("libcuda.so.1")
         blas = ctypes.CDLL(_loaded_library("libcublas.so"))
 
         def address(function: Any) -> int:
             return ctypes.cast(function, ctypes.c_void_p).value or 0
 
         return Calls(
-            address(driver.cuLaunchKernel),
+            address(driver().cuLaunchKernel),
             address(blas.cublasGemmEx if compute else blas.cublasSgemm_v2),
             address(blas.cublasDgemm_v2),
             handle,
@@ -154,6 +200,24 @@ class CupyDevice:
             compute,
             precision == "bf16",
         )
+
+    def launch_all(self, function: int, blocks: int, shared: int, arguments: Array) -> int:
+        """Launch cooperatively: the driver refuses what could not run at once."""
+        if function not in self._ready:
+            code = driver().cuFuncSetAttribute(ctypes.c_void_p(function), MOST_SHARED, shared)
+            if code:
+                return int(code)
+            self._ready.add(function)
+        config = LaunchConfig(blocks, 1, 1, 256, 1, 1, shared, self.stream.ptr)
+        attribute = LaunchAttribute(COOPERATIVE, 0, 1)
+        config.attributes, config.count = ctypes.pointer(attribute), 1
+        size = ctypes.c_size_t(arguments.nbytes)
+        pointer = ctypes.c_void_p
+        extra = (pointer * 5)(
+            BUFFER_POINTER, arguments.ctypes.data, BUFFER_SIZE, ctypes.addressof(size), 0
+        )
+        launch = driver().cuLaunchKernelEx
+        return int(launch(ctypes.byref(config), pointer(function), None, extra))
 
     def load(self, sources: Sequence[str], real: np.dtype[Any]) -> dict[str, int]:
         """Compile modules side by side, each once."""

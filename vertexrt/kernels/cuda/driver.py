@@ -214,6 +214,50 @@ def _operand(
 
 
 @njit(cache=True, nogil=True)
+def applies(step: Array, n: int, m: int) -> bool:
+    """Tell whether a step is there for so many rows and edges."""
+    most = max(n * step[PER_ROW], m * step[PER_EDGE])
+    return not step[HIGH] or step[LOW] < most <= step[HIGH]
+
+
+@njit(cache=True, nogil=True)
+def extent(step: Array, n: int, lo: int, m: int, lookup_at: Array, lookup: int) -> Any:
+    """Return the grid of a kernel, then `first` and `chunks` of its arguments.
+
+    Args:
+        step: of a kernel; n, lo, m: of the launch.
+        lookup_at: see `launch`; lookup: the next one.
+    Returns: blocks across (0: it is not launched) and down, first, chunks.
+    """
+    over, when = step[OVER], step[WHEN]
+    first: Any = np.int64(0)
+    chunks: Any = np.int64(1)
+    down: Any = np.int64(1)
+    if over == OVER_ROWS:
+        across = (n + step[EACH] - 1) // step[EACH]
+    elif over == EDGES:
+        across = (m + step[EACH] - 1) // step[EACH]
+    elif over == SEGMENTS:
+        first = lookup_at[lookup]
+        across = lookup_at[lookup + 1] - first
+        down = step[EACH]
+    elif over == TILES:
+        across = step[EACH]
+        most = max(n * step[PER_ROW], m * step[PER_EDGE])
+        down = (most + step[TILE_ROWS] - 1) // step[TILE_ROWS]
+    else:
+        assert over == FIXED
+        count = m if step[OF_EDGES] else n
+        across = step[EACH] if count else 0 * step[EACH]
+        chunks = min(CHUNKS, (count + ROWS_A_CHUNK - 1) // ROWS_A_CHUNK)
+        if when == ALWAYS:
+            down = chunks
+    if (when == LISTED and lo >= 0) or (when == CHUNKED and chunks <= 1):
+        across = 0 * step[EACH]
+    return across, down, first, chunks
+
+
+@njit(cache=True, nogil=True)
 def launch(
     table: Array,
     steps_ptr: Array,
@@ -257,8 +301,7 @@ def launch(
         lookup = lookup_ptr[t]
         for s in range(steps_ptr[program], steps_ptr[program + 1]):
             step = steps[s]
-            most = max(n * step[PER_ROW], m * step[PER_EDGE])
-            if step[HIGH] and (most <= step[LOW] or most > step[HIGH]):
+            if not applies(step, n, m):
                 continue
             if step[IS_GEMM]:
                 count = (m if step[GEMM_EDGES] else n) * step[TIMES]
@@ -286,32 +329,9 @@ def launch(
                 if code != 0:
                     return 10000 + code, t, s
                 continue
-            over = step[OVER]
-            first: Any = np.int64(0)
-            chunks: Any = np.int64(1)
-            rows_of_grid: Any = np.int64(1)
-            if over == OVER_ROWS:
-                blocks = (n + step[EACH] - 1) // step[EACH]
-            elif over == EDGES:
-                blocks = (m + step[EACH] - 1) // step[EACH]
-            elif over == SEGMENTS:
-                first = lookup_at[lookup]
-                blocks = lookup_at[lookup + 1] - first
-                rows_of_grid = step[EACH]
-                lookup += 1
-            elif over == TILES:
-                blocks = step[EACH]
-                rows_of_grid = (most + step[TILE_ROWS] - 1) // step[TILE_ROWS]
-            else:
-                assert over == FIXED
-                blocks = step[EACH]
-                count = m if step[OF_EDGES] else n
-                chunks = min(CHUNKS, (count + ROWS_A_CHUNK - 1) // ROWS_A_CHUNK)
-                if count == 0:
-                    continue
-            when = step[WHEN]
-            skip = (when == LISTED and lo >= 0) or (when == CHUNKED and chunks <= 1)
-            if skip or blocks == 0:
+            blocks, rows_of_grid, first, chunks = extent(step, n, lo, m, lookup_at, lookup)
+            lookup += step[OVER] == SEGMENTS
+            if blocks == 0:
                 continue
             arguments[0] = n
             arguments[1] = lo
@@ -323,8 +343,6 @@ def launch(
             for w in range(step[WORD_COUNT]):
                 arguments[HEAD + w] = words[step_words[step[WORDS] + w]]
             size[0] = 8 * (HEAD + max(1, step[WORD_COUNT]))
-            if over == FIXED and when == ALWAYS:
-                rows_of_grid = chunks
             code = _launch(
                 calls[LAUNCH],
                 step[FUNCTION],

@@ -13,10 +13,12 @@ from vertexrt.ir.passes.fuse import Group, TaskProgram
 from vertexrt.ir.program import Domain
 from vertexrt.kernels.cuda.groups import write_group
 from vertexrt.kernels.cuda.products import (
+    EVERYTHING,
     FEW_ROWS,
     FLOATS,
     MANY_ROWS,
     SHARED_ROWS,
+    large_product,
     product_kernel,
     tiled,
 )
@@ -60,9 +62,7 @@ class Emitter:
             are kernels as well, and not cuBLAS's.
     """
 
-    def __init__(
-        self, task: TaskProgram, binding: Binding, vector: int, block: int = 0
-    ) -> None:
+    def __init__(self, task: TaskProgram, binding: Binding, vector: int, block: int = 0) -> None:
         self.task = task
         self.nodes = task.program.nodes
         self.binding = binding
@@ -225,6 +225,7 @@ class Emitter:
                     256,
                     CHUNKED if second else ALWAYS,
                     edges,
+                    adds=True,
                 )
             )
 
@@ -269,7 +270,7 @@ class Emitter:
         t.line("});")
         columns = -(-size // (WARP * width))
         self.launches.steps.append(
-            Kernel(t.plain_kernel(256), tuple(t.words), SEGMENTS, columns, 256)
+            Kernel(t.plain_kernel(256), tuple(t.words), SEGMENTS, columns, 256, adds=True)
         )
         self.launches.lookups.append(self.binding.ints[self.nodes[index]["name"]])
 
@@ -283,9 +284,11 @@ class Emitter:
         times = kind.shape[0] if len(kind.shape) == 2 else 1
         at_d, at_x = self._operand(d), self._operand(x)
         for name in gradients_of(self.task, k):
-            self.launches.steps.append(
-                Gemm(OUTER, self._gradient(name), m, n, edges, times, at_x, at_d)
-            )
+            self._gemm(Gemm(OUTER, self._gradient(name), m, n, edges, times, at_x, at_d))
+
+    def _gemm(self, g: Gemm) -> None:
+        step = large_product(g, self.block) if self.block else g
+        self.launches.steps.append(step)
 
     def _products(self, positions: Sequence[int], after: Group | None = None) -> None:
         """Make products that do not need each other: few rows in one kernel, many by cuBLAS.
@@ -341,10 +344,11 @@ class Emitter:
                 self.launches.steps.append(kernel)
                 largest = max(largest, partial)
             self.used[2] += largest
-            above = Tiles(per_row, per_edge, ranges[-1][1], 1 << 40)
+            above = Tiles(per_row, per_edge, ranges[-1][1], EVERYTHING)
         for group in early:
             self._group(group, above)
-        self.launches.steps += [replace(g, tiles=above) for g in gemms]
+        for g in gemms:
+            self._gemm(replace(g, tiles=above))
         if after is not None:
             self._group(after, above)
         for packed, place in spread:

@@ -51,17 +51,43 @@ def word_names(binding: Binding) -> list[str]:
     return names
 
 
-class CudaExecutable:
-    """Task programs on a device; a session launches them (`session.py`).
+class Uploads:
+    """What a session needs to know to upload a minibatch.
 
     Attributes:
         scratch: see `layout.Executable`.
-        sources: of the kernels, by name.
-        steps_ptr, steps, step_words: what the driver reads.
+        numbers: of the words, by name.
         wanted: [words] whether a kernel or a product reads it.
+        num_ints: how many integer pulls there are.
         float_words, seed_words: numbers of the words of real pulls and seeds.
         lookups_ptr, lookups: CSR of the integer pulls that each program's sorted lookups read.
         zero_elements: longest row that an absent child or pull reads.
+    """
+
+    def __init__(
+        self, programs: Sequence[TaskProgram], launches: Sequence[Launches], binding: Binding
+    ) -> None:
+        self.scratch = [x.scratch for x in launches]
+        self.numbers = {name: k for k, name in enumerate(word_names(binding))}
+        self.wanted = np.zeros(len(self.numbers), np.bool_)
+        lookups = [x.lookups for x in launches]
+        self.lookups_ptr = np.cumsum([0] + [len(x) for x in lookups]).astype(np.int64)
+        self.lookups = np.array([pull for x in lookups for pull in x] + [0], np.int64)
+        self.num_ints = len(binding.ints)
+        self.float_words = [self.numbers[f"float_{k}"] for k in range(len(binding.floats))]
+        self.seed_words = [self.numbers[f"seed_{k}"] for k in range(len(binding.seeds))]
+        self.zero_elements = max(
+            (n.type.size for p in programs for n in p.program.nodes if n.type.dtype == "float"),
+            default=1,
+        )
+
+
+class CudaExecutable(Uploads):
+    """Task programs on a device; a session launches them (`session.py`).
+
+    Attributes:
+        sources: of the kernels, by name.
+        steps_ptr, steps, step_words: what the driver reads.
     """
 
     def __init__(
@@ -69,26 +95,14 @@ class CudaExecutable:
     ) -> None:
         real = np.dtype(dtype)
         launches = [emit(program, binding, 16 // real.itemsize) for program in programs]
-        self.scratch = [x.scratch for x in launches]
+        super().__init__(programs, launches, binding)
         self.sources = kernel_sources(launches)
         kernels = device.load(list(self.sources.values()), real)
         functions = [
             [kernels[kernel_name(s.body)] if isinstance(s, Kernel) else 0 for s in x.steps]
             for x in launches
         ]
-        numbers = {name: k for k, name in enumerate(word_names(binding))}
-        self.steps_ptr, self.steps, self.step_words = encode(launches, functions, numbers)
-        lookups = [x.lookups for x in launches]
-        self.lookups_ptr = np.cumsum([0] + [len(x) for x in lookups]).astype(np.int64)
-        self.lookups = np.array([pull for x in lookups for pull in x] + [0], np.int64)
-        self.wanted = np.zeros(len(numbers), np.bool_)
+        self.steps_ptr, self.steps, self.step_words = encode(launches, functions, self.numbers)
         self.wanted[self.step_words[:-1]] = True
         products = self.steps[self.steps[:, IS_GEMM] != 0]
         self.wanted[products[:, [WEIGHT, X + WORD, Y + WORD]]] = True
-        self.num_ints = len(binding.ints)
-        self.float_words = [numbers[f"float_{k}"] for k in range(len(binding.floats))]
-        self.seed_words = [numbers[f"seed_{k}"] for k in range(len(binding.seeds))]
-        self.zero_elements = max(
-            (n.type.size for p in programs for n in p.program.nodes if n.type.dtype == "float"),
-            default=1,
-        )

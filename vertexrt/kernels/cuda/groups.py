@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from vertexrt.ir.ops import OPS
 from vertexrt.ir.passes.fuse import TENSOR_OF_EFFECT, Group, TaskProgram, is_free
 from vertexrt.ir.program import Domain, Node
-from vertexrt.kernels.cuda.rows import MustCloseError, NeedsMemoryError, Rows
+from vertexrt.kernels.cuda.rows import Cuts, MustCloseError, NeedsMemoryError, Rows
 from vertexrt.kernels.cuda.values import J, Values
 from vertexrt.kernels.layout import Binding, by_rows, edge_key, per_edge, stored_size
 from vertexrt.kernels.location import SUMS_OVER_EDGES, Location
@@ -83,7 +83,9 @@ class GroupWriter(Values):
         members = [k for k in group.nodes if k in held or not _inline(nodes[k])]
         read = {i for k in members for i in (k, *nodes[k].inputs)}
         sizes = [nodes[i].type.size for i in read if nodes[i].type.domain != Domain.PARAM]
-        super().__init__(nodes, binding, Rows(max(sizes, default=1), vector, block), dict(place))
+        rows = self.new_rows(max(sizes, default=1), vector, block)
+        self._cuts: Cuts = ()
+        super().__init__(nodes, binding, rows, dict(place))
         self.members, self.inside = members, set(members)
         self.edge_rows = group.domain == Domain.EDGE
         if self.edge_rows:
@@ -102,14 +104,17 @@ class GroupWriter(Values):
         if scratch:
             self._alias_parts()
 
+    def new_rows(self, widest: int, vector: int, block: int) -> Rows:
+        """Return what the lines are written to."""
+        return Rows(widest, vector, block)
+
+    def cuts_of(self, k: int) -> Cuts:
+        """Return the elements of a value that are made here: () for all."""
+        return ()
+
     def kernel(self) -> RowKernel:
         """Write all members; raises NeedsMemoryError, when one more value needs memory."""
-        waiting = list(self.members)
-        while waiting:
-            k = self._next(waiting)
-            waiting.remove(k)
-            self._emit(k)
-        self.t.close()
+        self.write()
         listed = by_rows(self.task.stage)
         if listed and not self.edge_rows:
             self.t.word("rows", "const int*")
@@ -117,6 +122,15 @@ class GroupWriter(Values):
         return RowKernel(
             body, tuple(self.t.words), self.edge_rows, self.t.rows, self.t.threads * self.t.rows
         )
+
+    def write(self) -> None:
+        """Write all members."""
+        waiting = list(self.members)
+        while waiting:
+            k = self._next(waiting)
+            waiting.remove(k)
+            self._emit(k)
+        self.t.close()
 
     def _next(self, waiting: list[int]) -> int:
         """Pick a member whose operands are there, if possible one of the open loop's size."""
@@ -163,6 +177,7 @@ class GroupWriter(Values):
 
     def _emit(self, k: int) -> None:
         node = self.nodes[k]
+        self._cuts = self.cuts_of(k)
         if OPS[node.op].role == "effect":
             self._effect(k, node)
         elif node.op in REDUCTIONS:
@@ -178,14 +193,14 @@ class GroupWriter(Values):
         """Write a statement in the open loop if it can stand there, else in a new one."""
         t = self.t
         fresh = t.loop is None
-        t.open(size)
+        t.open(size, self._cuts)
         try:
             with t.attempt():
                 write()
         except MustCloseError:
             assert not fresh, "a new loop makes nothing yet"
             t.close()
-            t.open(size)
+            t.open(size, self._cuts)
             write()
 
     def _vector(self, k: int, node: Node) -> None:
@@ -236,8 +251,8 @@ class GroupWriter(Values):
         else:
             t.line(f"const real {name} = {self._scalar_text(k, node)};")
         self.variable[k] = name
-        if k in self.place:
-            t.line(f"if (lane == 0) *({t.base(self.place[k])}) = {name};")
+        for to in self.places_of(k):
+            t.line(f"if (lane == 0) *({t.base(to)}) = {name};")
             t.written(k)
 
     def _scalar_text(self, k: int, node: Node) -> str:
@@ -279,9 +294,13 @@ class GroupWriter(Values):
         loop.after.append(f"const real {name} = {part}.of<T>();")
         loop.pending.add(k)
         self.variable[k] = name
-        if k in self.place:
-            loop.after.append(f"if (lane == 0) *({t.base(self.place[k])}) = {name};")
+        for to in self.places_of(k):
+            loop.after.append(f"if (lane == 0) *({t.base(to)}) = {name};")
             loop.written.add(k)
+
+    def places_of(self, k: int) -> list[Location]:
+        """Return where a number is stored."""
+        return [self.place[k]] if k in self.place else []
 
     def _concat(self, k: int, node: Node) -> None:
         if k not in self.place:
@@ -290,6 +309,7 @@ class GroupWriter(Values):
         for i in node.inputs:
             size = max(self.nodes[i].type.size, 1)
             part = whole.part(start, size)
+            self._cuts = part_of(self.cuts_of(k), start, size)
             if self.place.get(i) != part:
                 self._in_loop(size, lambda i=i, part=part: self._copy(k, i, part))  # type: ignore[misc]
             elif self.t.loop is not None and i in self.t.loop.made:
@@ -385,6 +405,12 @@ class GroupWriter(Values):
         header = f"for (int e = {t.first_edge()}; e < {t.end_edge()}; ++e)"
         skip = f"if ({child}[e] < 0) continue;"
         yield t.edges(header, skip), lambda: self.element(i, j or "0")
+
+
+def part_of(cuts: Cuts, start: int, size: int) -> Cuts:
+    """Return the cuts of a part of a value."""
+    inside = [c - start for c in cuts if start < c < start + size]
+    return (0, *inside, size) if cuts else ()
 
 
 def _inline(node: Node) -> bool:

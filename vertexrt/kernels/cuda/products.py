@@ -8,6 +8,7 @@ from vertexrt.kernels.cuda.rows import Rows
 from vertexrt.kernels.cuda.steps import (
     BY_EDGE,
     BY_ROW,
+    OUTER,
     TEMPORARY,
     TILES,
     TRANSPOSED,
@@ -29,6 +30,8 @@ BLOCKS = 128  # to aim at: about one for each multiprocessor
 CHUNK = 32  # of the depth, see product.cuh; a block takes at least two
 TILE = 32  # outputs of a block, see product.cuh
 PRODUCT_THREADS = 256
+BIG = 64  # rows and columns of a tile, see persistent.cuh
+EVERYTHING = 1 << 40
 ARRIVED = 1 << 16  # counters of blocks that share a tile, all that a launch may need
 
 
@@ -82,6 +85,48 @@ def product_kernel(gemms: Sequence[Gemm], tiles: Tiles, partial: Temporary) -> t
     body = t.plain_kernel(PRODUCT_THREADS)
     words = tuple(t.words)
     return Kernel(body, words, TILES, blocks, PRODUCT_THREADS, tiles=tiles), used
+
+
+def large_product(g: Gemm, block: int) -> Kernel:
+    """Write a product of many rows, or the sum over rows of an outer one, as a kernel of tiles.
+
+    Args:
+        block: threads.
+    """
+    t = Rows(1, FLOATS)
+    weight = t.word(g.weight, "real*")
+    x, y = _first(t, g.x), _first(t, g.y)
+    count = f"(int)a.{'m' if g.edges else 'n'} * {g.times}"
+    t.line("VRT_SCRATCH(BigTile, memory, 1);")
+    per = (0, g.times) if g.edges else (g.times, 0)
+    if g.form == OUTER:
+        columns = -(-g.k // BIG)
+        across, rows = -(-g.m // BIG) * columns, EVERYTHING
+        t.line(
+            f"big_tile<true, true>(memory[0], VRT_BLOCK.x / {columns}, VRT_BLOCK.x % {columns}, "
+            f"{g.m}, {g.k}, {count},"
+        )
+        t.line(f"  [&](int i, int k) {{ return ({y})[(long long)k * {g.m} + i]; }},")
+        t.line(f"  [&](int j, int k) {{ return ({x})[(long long)k * {g.k} + j]; }},")
+        t.line(f"  [&](int i, int j, real v) {{ {weight}[(long long)i * {g.k} + j] += v; }});")
+    else:
+        wide, deep = (g.k, g.m) if g.form == TRANSPOSED else (g.m, g.k)
+        across, rows = -(-wide // BIG), BIG
+        turned = g.form == TRANSPOSED
+        w = f"k * {wide} + j" if turned else f"j * {deep} + k"
+        t.line(
+            f"big_tile<false, {str(turned).lower()}>(memory[0], VRT_BLOCK.y, VRT_BLOCK.x, "
+            f"{count}, {wide}, {deep},"
+        )
+        t.line(f"  [&](int i, int k) {{ return ({x})[(long long)i * {deep} + k]; }},")
+        t.line(f"  [&](int j, int k) {{ return {weight}[(long long){w}]; }},")
+        t.line(f"  [&](int i, int j, real v) {{ ({y})[(long long)i * {wide} + j] = v; }});")
+    low, high = (g.tiles.low, g.tiles.high) if g.tiles is not None else (0, EVERYTHING)
+    tiles = Tiles(*per, low, high, rows)
+    if g.tiles is not None:  # when it is there goes by the most rows of the products beside it
+        tiles = Tiles(g.tiles.per_row, g.tiles.per_edge, low, high, rows)
+    body, words = t.plain_kernel(block), tuple(t.words)
+    return Kernel(body, words, TILES, across, block, tiles=tiles, adds=g.form == OUTER)
 
 
 def _source(t: Rows, g: Gemm, deep: int) -> str:

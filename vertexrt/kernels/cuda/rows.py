@@ -22,6 +22,9 @@ MOST_THREADS = 256  # of a row
 SHARED_ELEMENTS = 4096  # of scratch a block; what is larger lies in global memory
 
 
+Cuts = tuple[int, ...]  # first elements of pieces, and the size
+
+
 class MustCloseError(Exception):
     """A value is made in the open loop, and needed in another way."""
 
@@ -38,6 +41,7 @@ class Loop:
     """A loop over the elements of a row, under construction."""
 
     size: int
+    cuts: Cuts
     vector: int  # elements that a thread takes at once
     before: list[str] = field(default_factory=list)
     body: list[str] = field(default_factory=list)
@@ -56,6 +60,8 @@ class Rows:
         vector: elements of 16 bytes.
         block: threads of a block; 0 for as many as suit the rows.
     """
+
+    pad = PAD  # of rows and edges of temporaries
 
     def __init__(self, widest: int, vector: int, block: int = 0) -> None:
         self.vector = vector
@@ -117,13 +123,17 @@ class Rows:
         else:
             self._body.append(text)
 
-    def open(self, size: int) -> Loop:
-        """Go on in a loop over so many elements."""
-        if self.loop is not None and self.loop.size != size:
+    def open(self, size: int, cuts: Cuts = ()) -> Loop:
+        """Go on in a loop over so many elements.
+
+        Args:
+            cuts: () for all elements, else where they are cut in pieces, of which a processor has
+                its share of each.
+        """
+        if self.loop is not None and (self.loop.size, self.loop.cuts) != (size, cuts):
             self.close()
         if self.loop is None:
-            vector = self.vector if size % self.vector == 0 else 1
-            self.loop = Loop(size, vector)
+            self.loop = Loop(size, cuts, self.vector if size % self.vector == 0 else 1)
         return self.loop
 
     def close(self) -> None:
@@ -132,20 +142,23 @@ class Rows:
         if loop is None:
             return
         self._body += loop.before
-        if loop.body:
-            step = self.threads * loop.vector
-            head = f"for (int j = lane * W; j < {loop.size}; j += {step})"
-            if loop.size <= step:
-                head = f"if (int j = lane * W; j < {loop.size})" if loop.size < step else ""
-            self._body.append("{")
-            self._body.append(f"  constexpr int W = {loop.vector};")
-            if not head:
-                self._body.append("  const int j = lane * W;")
+        for declare, head in self.heads(loop) if loop.body else ():
+            self._body += ["{", f"  constexpr int W = {loop.vector};"]
+            self._body += [f"  {line}" for line in declare]
             self._body.append(f"  {head} {{")
             self._body += [f"    {line}" for line in loop.body]
             self._body += ["  }", "}"]
         self._body += loop.after
         self._unsynchronised |= loop.written
+
+    def heads(self, loop: Loop) -> list[tuple[list[str], str]]:
+        """Return what opens each of the loops that are written for a loop: lines, head."""
+        step = self.threads * loop.vector
+        if loop.size == step:
+            return [(["const int j = lane * W;"], "")]
+        if loop.size < step:
+            return [([], f"if (int j = lane * W; j < {loop.size})")]
+        return [([], f"for (int j = lane * W; j < {loop.size}; j += {step})")]
 
     def needs(self, value: int) -> None:
         """Note that memory which this kernel wrote is read by other threads of the row."""
@@ -250,8 +263,9 @@ class Rows:
         if t is None:
             return self.word(place.base, "real*")
         memory = self.word("temporary", "real*")
-        rows = self.row_value("n_pad", "long long", f"(a.n + {PAD - 1}) / {PAD} * {PAD}")
-        edges = self.row_value("m_pad", "long long", f"(a.m + {PAD - 1}) / {PAD} * {PAD}")
+        pad = self.pad
+        rows = self.row_value("n_pad", "long long", f"(a.n + {pad - 1}) / {pad} * {pad}")
+        edges = self.row_value("m_pad", "long long", f"(a.m + {pad - 1}) / {pad} * {pad}")
         value = f"{memory} + {rows} * {t.rows} + {edges} * {t.edges} + {t.once}"
         return self.row_value(f"t_{t.rows}_{t.edges}_{t.once}", "auto", value)
 

@@ -17,6 +17,7 @@ import numpy as np
 import numpy.typing as npt
 
 from vertexrt.errors import DeviceError, message
+from vertexrt.ir.program import Stage
 from vertexrt.kernels.cuda.device import Calls, Device, Memory
 from vertexrt.kernels.cuda.driver import (
     CALLS,
@@ -32,17 +33,24 @@ from vertexrt.kernels.cuda.driver import (
     most_halves,
     sort_lookups,
 )
-from vertexrt.kernels.cuda.executable import CudaExecutable
+from vertexrt.kernels.cuda.executable import CudaExecutable, Uploads
+from vertexrt.kernels.cuda.orders import write_launches, write_paths
 from vertexrt.kernels.cuda.pack import ADDRESSES, ALIGN, FIXED_WORDS, WEIGHT, pack
+from vertexrt.kernels.cuda.persistent import PersistentExecutable
 from vertexrt.kernels.cuda.products import ARRIVED
+from vertexrt.kernels.layout import RULES
 
 Array = np.ndarray[Any, Any]
 Int64 = npt.NDArray[np.int64]
 
 PIECE, SUMMERS, THREADS, PIECES_A_BLOCK = 1024, 1024, 256, 8  # of update.cu
+STORE, FINISH = 19, 8  # words of its structs
+PATH, PATH_BACKWARD = int(Stage.PATH), int(Stage.PATH_BACKWARD)
 SLOTS = 2
-FOUND = 4  # loss, norm, scale, refused
-LOSS, NORM, _, REFUSED = range(FOUND)
+FOUND = 8  # `Record` of persistent.cuh
+LOSS, NORM, _, REFUSED, GAVE_UP, GAVE_UP_AT, GAVE_UP_INSTRUCTION, REACHED = range(FOUND)
+MOST_STAMPS = 4096  # instructions of a processor that a trace can hold
+PATIENCE = 2_000_000_000  # nanoseconds until a processor gives up waiting
 TEMPORARY, ZERO, ARRIVED_AT = range(len(ADDRESSES))
 NO_STARTS, NO_WIDTHS = np.zeros(0, np.int64), np.zeros(0, np.int32)
 
@@ -56,6 +64,11 @@ def amount(size: int) -> str:
         if size >= scale:
             return f"{size / scale:,.1f} {unit}"
     return f"{size / 2**10:,.1f} KiB"
+
+
+def new_counters(groups: int) -> npt.NDArray[np.int32]:
+    """Return the counters of a launch: of all processors, of who gave up, of each group."""
+    return np.zeros(2 + groups, np.int32)
 
 
 @cache
@@ -95,6 +108,15 @@ class Inputs:
     seeds: Sequence[Array]
     loss_scale: float
     random_seed: int
+
+
+@dataclass(frozen=True, slots=True)
+class Paths:
+    """What `script.assemble.assemble_groups` returns: scripts of the groups, and their room."""
+
+    words: Int64
+    lengths: Int64
+    temporary: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -149,6 +171,10 @@ class Session:
             sources.append(source_of("round.cu"))
         self._functions = device.load(sources, self.dtype)
         self._halves = Memory(0, 0, None)
+        self._temporaries = Memory(0, 0, None)
+        self._spill = Memory(0, 0, None)
+        self.patience = PATIENCE
+        self.stamps: Memory | None = None  # of a persistent kernel that is watched
         self.device.clear(self.gradients.address, self.gradients.size)
         self.device.clear(self._found.address, self._found.size)
         self.device.clear(self._arrived.address, self._arrived.size)
@@ -279,7 +305,7 @@ class Session:
         zero = executable.zero_elements * self.dtype.itemsize
         self._zero = self._grown(self._zero, zero, True)
         lookup_ptr, lookup_at, *segments = self._sorted(executable, table, inputs)
-        slot, words, touched = self._stage(executable, inputs, segments, ending)
+        slot, words, touched, _ = self._stage(executable, inputs, segments, ending)
         calls = self._addresses_of(self.device.calls)
         if calls[ROUND]:
             size = most_halves(table, executable.steps_ptr, executable.steps)
@@ -304,7 +330,79 @@ class Session:
         slot.event = self.device.record()
         return slot
 
-    def _sorted(self, executable: CudaExecutable, table: Int64, inputs: Inputs) -> Any:
+    def run_persistent(
+        self,
+        executable: PersistentExecutable,
+        table: Int64,
+        path: Paths,
+        inputs: Inputs,
+        ending: Ending | None = None,
+    ) -> Slot:
+        """Upload a minibatch and launch the persistent kernel over rows of its table.
+
+        Returns: the slot, whose event comes when the device is done; `found` is valid then.
+        """
+        size = self.dtype.itemsize
+        self._zero = self._grown(self._zero, executable.zero_elements * size, True)
+        lookup_ptr, lookup_at, *segments = self._sorted(executable, table, inputs)
+        launches, elements = write_launches(
+            table,
+            executable.stages,
+            executable.beside,
+            PATH,
+            PATH_BACKWARD,
+            executable.steps_ptr,
+            executable.steps,
+            executable.adds,
+            executable.adds_ptr,
+            executable.added,
+            executable.gradients,
+            lookup_ptr,
+            lookup_at,
+            executable.scratch_of,
+            ending is not None and ending.clip_norm > 0.0,
+            ending is not None,
+        )
+        groups = path.lengths.shape[1]
+        paths, sections = write_paths(
+            path.words, path.lengths, executable.segment_ptr, len(launches)
+        )
+        blocks = self.device.processors
+        self._temporaries = self._grown(self._temporaries, elements * size, False)
+        spill = -(-path.temporary * size // 16) * 16
+        self._spill = self._grown(self._spill, spill * blocks, False)
+        script = np.concatenate([launches.reshape(-1), paths.reshape(-1)])
+        counters = new_counters(groups)
+        slot, words, touched, addresses = self._stage(
+            executable, inputs, segments, ending, (script, sections.reshape(-1), counters)
+        )
+        words[TEMPORARY] = self._temporaries.address
+        job = np.zeros(12 + STORE + FINISH + len(words), np.int64)
+        rule = RULES.index(ending.rule) if ending is not None else 0
+        job[:12] = (
+            *addresses,
+            self._found.address,
+            groups,
+            rule,
+            self.patience,
+            self._spill.address,
+            spill,
+            self.stamps.address if self.stamps is not None else 0,
+            MOST_STAMPS,
+            self.device.shared_bytes,
+        )
+        if ending is not None:
+            job[12 : 12 + STORE], job[12 + STORE : 12 + STORE + FINISH] = self._ending(
+                int(words[WEIGHT]), touched, inputs, ending
+            )
+        job[12 + STORE + FINISH :] = words
+        code = self.device.launch_all(executable.function, blocks, self.device.shared_bytes, job)
+        self.device.check(code, -1, -1)
+        self.device.download(slot.found.view(np.uint8), self._found.address)
+        slot.event = self.device.record()
+        return slot
+
+    def _sorted(self, executable: Uploads, table: Int64, inputs: Inputs) -> Any:
         if len(self._seen) < inputs.largest:
             self._seen = np.full(inputs.largest, -1, np.int32)
         return sort_lookups(
@@ -319,15 +417,16 @@ class Session:
 
     def _stage(
         self,
-        executable: CudaExecutable,
+        executable: Uploads,
         inputs: Inputs,
         segments: Sequence[Array],
         ending: Ending | None,
-    ) -> tuple[Slot, Int64, tuple[int, int]]:
+        more: Sequence[Array] = (),
+    ) -> tuple[Slot, Int64, tuple[int, int], list[int]]:
         """Copy arrays into a pinned buffer and from there to the device.
 
         Returns: the slot; the words in the order of `executable.word_names`; addresses of the
-            ranges of an ending.
+            ranges of an ending, and of `more`, contiguous arrays that are uploaded as they are.
         """
         indices = (
             inputs.rows,
@@ -344,8 +443,8 @@ class Session:
         )
         reals = (*inputs.floats, *inputs.seeds)
         small = sum(map(len, indices)) + inputs.pulls.size + len(inputs.user_edge) + len(widths)
-        large = inputs.weight.nbytes + starts.nbytes + sum(a.nbytes for a in reals)
-        arrays = len(FIXED_WORDS) + len(inputs.pulls) + len(reals) + 2
+        large = inputs.weight.nbytes + starts.nbytes + sum(a.nbytes for a in (*reals, *more))
+        arrays = len(FIXED_WORDS) + len(inputs.pulls) + len(reals) + 2 + len(more)
         slot = self._slot(4 * small + large + ALIGN * arrays)
         words = np.zeros(len(executable.wanted), np.int64)
         words[TEMPORARY] = self.arena.address + inputs.temporary * self.dtype.itemsize
@@ -378,19 +477,36 @@ class Session:
                 words[word] = slot.memory.address + end
                 slot.pinned[end : end + array.nbytes] = array.view(np.uint8)
                 end += -(-array.nbytes // ALIGN) * ALIGN
+        addresses = []
+        for array in more:
+            addresses.append(slot.memory.address + end)
+            slot.pinned[end : end + array.nbytes] = array.view(np.uint8)
+            end += -(-array.nbytes // ALIGN) * ALIGN
         self.device.upload(slot.memory.address, slot.pinned[:end])
-        return slot, words, (touched[0], touched[1])
+        return slot, words, (touched[0], touched[1]), addresses
 
     def _finish(
         self, slot: Slot, weight: int, touched: tuple[int, int], inputs: Inputs, e: Ending
     ) -> None:
         """Launch the loss, the norm and the update; ask for what they found."""
+        store, finish = self._ending(weight, touched, inputs, e)
+        blocks = -(-int(store[10]) // PIECES_A_BLOCK)
+        if e.clip_norm:
+            self._launch("sum_squares_kernel", blocks, THREADS, store)
+        self._launch("finish_step_kernel", 1, SUMMERS, finish)
+        if blocks:
+            self._launch(f"update_{e.rule}", blocks, THREADS, store)
+        self.device.download(slot.found.view(np.uint8), self._found.address)
+
+    def _ending(
+        self, weight: int, touched: tuple[int, int], inputs: Inputs, e: Ending
+    ) -> tuple[Int64, Int64]:
+        """Return `Store` and `Finish` of update.cuh."""
         dense_pieces = -(-self.dense // PIECE)
         pieces = dense_pieces + len(e.starts)
-        blocks = -(-pieces // PIECES_A_BLOCK)
         self._squares = self._grown(self._squares, 8 * pieces, False)
         size = self.dtype.itemsize
-        store = np.zeros(19, np.int64)
+        store = np.zeros(STORE, np.int64)
         store[:11] = (
             self.values.address,
             self.gradients.address,
@@ -404,7 +520,7 @@ class Session:
             pieces,
         )
         store[11:].view(np.float64)[: len(e.scalars)] = e.scalars
-        finish = np.zeros(8, np.int64)
+        finish = np.zeros(FINISH, np.int64)
         finish[:6] = (
             self.arena.address + e.loss_at * size,
             weight if len(inputs.weight) else 0,
@@ -414,12 +530,7 @@ class Session:
             pieces if e.clip_norm else 0,
         )
         finish[6:].view(np.float64)[:] = (inputs.loss_scale, e.clip_norm)
-        if e.clip_norm:
-            self._launch("sum_squares_kernel", blocks, THREADS, store)
-        self._launch("finish_step_kernel", 1, SUMMERS, finish)
-        if blocks:
-            self._launch(f"update_{e.rule}", blocks, THREADS, store)
-        self.device.download(slot.found.view(np.uint8), self._found.address)
+        return store, finish
 
     def _launch(self, name: str, blocks: int, threads: int, arguments: Int64) -> None:
         calls = self.device.calls

@@ -51,6 +51,8 @@ class Kernel:
             launch, or tiles; its second extent where it covers segments.
         edges: of a sum over rows: whether the rows are edges.
         tiles: of products.
+        adds: it makes nothing that a later step of the program reads, except the next one where
+            that is CHUNKED; it only adds to gradients.
     """
 
     body: str
@@ -61,6 +63,7 @@ class Kernel:
     when: int = ALWAYS
     edges: bool = False
     tiles: Tiles | None = None
+    adds: bool = False
 
 
 @dataclass(frozen=True, slots=True)

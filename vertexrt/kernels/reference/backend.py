@@ -122,6 +122,7 @@ class ReferenceBackend:
 
     name = "reference"
     apart: frozenset[str] = frozenset()
+    shares_graphs = False
     most_scratch = 8 << 20
 
     def __init__(self, turns: int | None = None) -> None:

@@ -130,6 +130,7 @@ SHIM_EXPORT const char* shim_kernel_name(shim::Kernel* kernel) { return kernel->
 #define __constant__ static
 #define __shared__ static thread_local
 #define __forceinline__ inline
+#define __noinline__
 #define __launch_bounds__(...)
 #define __grid_constant__
 #define __align__(bytes) __attribute__((aligned(bytes)))

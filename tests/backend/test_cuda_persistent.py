@@ -1,0 +1,159 @@
+"""The persistent engine on CUDA against `reference`: on a GPU, and on the CPU through the shim."""
+
+from __future__ import annotations
+
+import functools
+import itertools
+import time
+
+import numpy as np
+import pytest
+
+import vertexrt as vrt
+from tests.devices import require
+from tests.functions import FUNCTIONS
+from tests.runs import PLAIN, TOLERANCE, Way, assert_close, assert_same, evaluate, train
+from tests.strategies import pulls_for
+from vertexrt.api.network import Network
+from vertexrt.errors import DeviceError
+from vertexrt.graph import GraphBatch, InputGraph
+from vertexrt.kernels.cuda import session as cuda_session
+from vertexrt.kernels.cuda.shim.build import available
+
+shim = pytest.mark.skipif(not available(), reason="no C++ compiler to run CUDA kernels on the CPU")
+gpu = pytest.mark.gpu
+TREE = [[], [], [0, 1], [], [2, 3], [], [4, 5]]
+CHAIN = [[], [0], [1], [2]]
+DAG = [[], [], [0, 1], [0, 2], [2, 3]]  # vertices with several parents
+# One of everything that a segment can have: several exchanges, edges, sums over a row, numbers.
+ON_SHIM = (
+    ("tree-lstm", 2, "float32"),
+    ("tree-lstm", 1, "float64"),
+    ("gru", 3, "float64"),
+    ("attention", 2, "float64"),
+    ("oddments", 2, "float64"),
+    ("elementwise", 2, "float64"),
+)
+CASES = [
+    *(pytest.param("shim", *case, marks=shim) for case in ON_SHIM),
+    *(
+        pytest.param("cuda", name, processors, dtype, marks=gpu)
+        for (name, dtype), processors in zip(
+            itertools.product(FUNCTIONS, TOLERANCE), itertools.cycle((1, 2, 5, 16)), strict=False
+        )
+    ),
+]
+
+
+def batch_of(name: str, graphs: int, shape: list[list[int]] | None = None) -> GraphBatch:
+    """Make graphs of one shape with pulls of their own."""
+    lists = shape or (CHAIN if FUNCTIONS[name][1] == 1 else TREE)
+    return GraphBatch.from_graphs(
+        [InputGraph.from_children(lists, pulls_for(len(lists), k)) for k in range(graphs)]
+    )
+
+
+@functools.cache
+def net(name: str, device: str, dtype: str, processors: int) -> Network:
+    """Compile once for all tests."""
+    engine = "persistent" if processors else "batched"
+    way = Way(device=device, dtype=dtype, engine=engine, processors=processors or None)
+    return (way if processors else PLAIN).compile(FUNCTIONS[name][0]())
+
+
+@pytest.mark.parametrize(("device", "name", "processors", "dtype"), CASES)
+def test_it_agrees_with_the_reference(device: str, name: str, processors: int, dtype: str) -> None:
+    require(device)
+    here, there = net(name, device, dtype, processors), net(name, "reference", dtype, 0)
+    for graphs in (1, 5):
+        batch = batch_of(name, graphs)
+        first = evaluate(here, batch)
+        assert_same(first, evaluate(there, batch), TOLERANCE[dtype])
+        again = evaluate(here, batch)
+        for key, value in first.parameters.items():
+            assert np.array_equal(value, again.parameters[key]), f"{key} has other bits"
+    assert_same(train(here, batch), train(there, batch), TOLERANCE[dtype])
+
+
+DEVICES = [pytest.param("shim", marks=shim), pytest.param("cuda", marks=gpu)]
+
+
+@pytest.mark.parametrize("device", DEVICES)
+@pytest.mark.parametrize(
+    ("rule", "options"),
+    [
+        (vrt.SGD, {}),
+        (vrt.SGD, {"momentum": 0.9}),
+        (vrt.Adagrad, {}),
+        (vrt.Adam, {}),
+        (vrt.Adam, {"clip_norm": 0.01}),
+    ],
+)
+def test_a_step_updates_as_the_batched_engine_does(
+    device: str, rule: type, options: dict[str, float]
+) -> None:
+    require(device)
+    nets = [
+        Way(device=device, dtype="float64", engine=engine, processors=processors).compile(
+            FUNCTIONS["tree-lstm"][0]()
+        )
+        for engine, processors in (("persistent", 2), ("batched", None))
+    ]
+    optimizers = [rule(0.01, **options) for _ in nets]
+    for graphs in (3, 5, 1):
+        for each, optimizer in zip(nets, optimizers, strict=True):
+            each.step(batch_of("tree-lstm", graphs, DAG), optimizer)
+    losses = [each.sync() for each in nets]
+    assert losses[0] == pytest.approx(losses[1], rel=1e-12)
+    for name, value in nets[0].parameters.items():
+        assert_close(value, nets[1].parameters[name], 1e-12, name)
+
+
+def one_short(groups: int) -> np.ndarray:
+    """Return counters of which that of the first group never gets where it should."""
+    counters = np.zeros(2 + groups, np.int32)
+    counters[2] = -1
+    return counters
+
+
+@pytest.mark.parametrize("device", DEVICES)
+def test_who_waits_in_vain_says_so_and_training_goes_on(
+    device: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    require(device)
+    here = Way(device=device, dtype="float64", engine="persistent", processors=2).compile(
+        FUNCTIONS["tree-lstm"][0]()
+    )
+    batch, optimizer = batch_of("tree-lstm", 3), vrt.SGD(0.1)
+    here.step(batch, optimizer)
+    before = {name: value.copy() for name, value in here.parameters.items()}
+    session = here._model.session  # type: ignore[attr-defined]
+    if device == "shim":
+        session.patience = 5_000_000
+    with monkeypatch.context() as patch:
+        patch.setattr(cuda_session, "new_counters", one_short)
+        start = time.perf_counter()
+        with pytest.raises(DeviceError, match=r"processor \d+ waited at instruction \d+ for its"):
+            here.step(batch, optimizer, outputs=here.pushes)
+        assert time.perf_counter() - start < 5.0
+    for name, value in here.parameters.items():
+        assert np.array_equal(value, before[name]), f"{name} was updated"
+    there = Way(device=device, dtype="float64").compile(FUNCTIONS["tree-lstm"][0]())
+    there.set_parameters(before)
+    other = vrt.SGD(0.1)
+    here.step(batch, optimizer)
+    there.step(batch, other)
+    assert here.sync() == pytest.approx(there.sync(), rel=1e-12)
+    for name, value in here.parameters.items():
+        assert_close(value, there.parameters[name], 1e-12, name)
+
+
+@shim
+def test_weights_that_do_not_fit_are_refused_with_figures() -> None:
+    from vertexrt.models import TreeLSTM
+
+    net = Way(device="shim", dtype="float64", engine="persistent", processors=1).compile(
+        TreeLSTM(10, 8, 512, 5)
+    )
+    with pytest.raises(DeviceError, match=r"the weights of the path take 8,192 KiB of each of 1 "):
+        net.forward(batch_of("tree-lstm", 1))

@@ -1,0 +1,173 @@
+"""Write what the processors of a persistent kernel are to do: array code, for every minibatch.
+
+All processors follow one script of launches beside the path; on the path each group follows its
+own. Both are rows of `Instruction` of persistent.cuh.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+from numba import njit
+
+from vertexrt.kernels.cuda.driver import FUNCTION, OVER, WHEN, applies, extent
+from vertexrt.kernels.cuda.steps import CHUNKED, SEGMENTS
+from vertexrt.kernels.layout import PAD
+from vertexrt.script import isa
+
+Array = np.ndarray[Any, Any]
+
+COLUMNS = 12
+OP, N, LO, AT, M, ELO, FIRST, CHUNKS, ACROSS, DOWN, WAIT, TEMPORARY = range(COLUMNS)
+END, FORWARD, BACKWARD, SQUARES, FINISH, UPDATE = range(6)
+
+
+@njit(cache=True, nogil=True)
+def write_launches(
+    table: Array,
+    stages: Array,
+    beside: Array,
+    path: int,
+    path_backward: int,
+    steps_ptr: Array,
+    steps: Array,
+    adds: Array,
+    adds_ptr: Array,
+    added: Array,
+    gradients: int,
+    lookup_ptr: Array,
+    lookup_at: Array,
+    scratch: Array,
+    clips: bool,
+    updates: bool,
+) -> tuple[Array, int]:
+    """Write the script that all processors follow.
+
+    Launches of a stage go side by side: a step runs in the first *round* behind all that it needs,
+    and behind all that add to the same gradients. A barrier is between two rounds.
+
+    Args:
+        table: of launches; stages: [programs].
+        beside: [programs] see `path.beside_path`.
+        path, path_backward: numbers of these stages.
+        steps_ptr, steps: of `driver.launch`.
+        adds: [steps] see `Kernel.adds`.
+        adds_ptr, added: CSR of the gradients that each step adds to.
+        gradients: how many there are.
+        lookup_ptr, lookup_at: of `driver.launch`.
+        scratch: [programs, 3] elements of temporaries.
+        clips, updates: whether the step ends with a norm, and with an update.
+    Returns: int32 [*, COLUMNS] and the elements of temporaries that a stage needs.
+    """
+    launches = len(table)
+    most = 8 + launches
+    for t in range(launches):
+        most += steps_ptr[table[t, 0] + 1] - steps_ptr[table[t, 0]]
+    script = np.zeros((most, COLUMNS), np.int32)
+    draft = np.zeros((most, COLUMNS), np.int32)
+    rounds = np.empty(most, np.int64)
+    last = np.empty(gradients + 1, np.int64)
+    count, temporary, begin = 0, 0, 0
+    while begin < launches:
+        now = stages[table[begin, 0]]
+        end = begin
+        while end < launches and stages[table[end, 0]] == now:
+            end += 1
+        follows = False  # some launch is the groups'
+        for t in range(begin, end):
+            follows |= not beside[table[t, 0]]
+        if follows and now == path_backward:
+            script[count, OP] = BACKWARD
+            script[count, WAIT] = count > 0
+            count += 1
+        last[:] = -1
+        found, used, highest = 0, 0, -1
+        for t in range(begin, end):
+            p, n, lo, at, m, elo = table[t]
+            if not beside[p]:
+                continue
+            lookup = lookup_ptr[t]
+            after, previous = 0, -1  # the first round behind what was made; the last step's
+            for s in range(steps_ptr[p], steps_ptr[p + 1]):
+                step = steps[s]
+                if not applies(step, n, m):
+                    continue
+                across, down, first, chunks = extent(step, n, lo, m, lookup_at, lookup)
+                lookup += step[OVER] == SEGMENTS
+                if across == 0:
+                    continue
+                turn = max(after, previous + 1) if step[WHEN] == CHUNKED else after
+                for g in range(adds_ptr[s], adds_ptr[s + 1]):
+                    turn = max(turn, last[added[g]] + 1)
+                for g in range(adds_ptr[s], adds_ptr[s + 1]):
+                    last[added[g]] = turn
+                previous = turn
+                if not adds[s]:
+                    after = turn + 1
+                rounds[found] = turn
+                highest = max(highest, turn)
+                row = draft[found]
+                row[OP], row[N], row[LO], row[AT], row[M] = step[FUNCTION], n, lo, at, m
+                row[ELO], row[FIRST], row[CHUNKS] = elo, first, chunks
+                row[ACROSS], row[DOWN], row[TEMPORARY] = across, down, used
+                found += 1
+            used += (
+                scratch[p, 0] * ((n + PAD - 1) // PAD * PAD)
+                + scratch[p, 1] * ((m + PAD - 1) // PAD * PAD)
+                + scratch[p, 2]
+                + PAD - 1
+            ) // PAD * PAD  # fmt: skip
+        temporary = max(temporary, used)
+        for turn in range(highest + 1):
+            fresh = True
+            for k in range(found):
+                if rounds[k] == turn:
+                    script[count] = draft[k]
+                    script[count, WAIT] = fresh and count > 0
+                    fresh = False
+                    count += 1
+        if follows and now == path:
+            script[count, OP] = FORWARD
+            script[count, WAIT] = count > 0
+            count += 1
+        begin = end
+    if updates:
+        for op in (SQUARES, FINISH, UPDATE):
+            if op == SQUARES and not clips:
+                continue
+            script[count, OP] = op
+            script[count, WAIT] = 1
+            count += 1
+    script[count, OP] = END
+    return script[: count + 1], temporary
+
+
+@njit(cache=True, nogil=True)
+def write_paths(
+    words: Array, lengths: Array, segment_ptr: Array, before: int
+) -> tuple[Array, Array]:
+    """Write the scripts of the groups behind that of all processors.
+
+    Args:
+        words: int64 [*, isa.WORDS] of all groups, forward, then backward; lengths: [2, groups].
+        before: instructions in front of them.
+    Returns: int32 [*, COLUMNS], and `sections` of persistent.cuh.
+    """
+    groups = lengths.shape[1]
+    script = np.zeros((len(words), COLUMNS), np.int32)
+    sections = np.empty((2, groups + 1), np.int32)
+    at = 0
+    for side in range(2):
+        for g in range(groups):
+            sections[side, g] = before + at
+            at += lengths[side, g]
+        sections[side, groups] = before + at
+    for k in range(len(words)):
+        w, row = words[k], script[k]
+        row[OP] = segment_ptr[w[isa.PROGRAM]] + w[isa.SEGMENT]
+        row[N], row[LO] = w[isa.ROWS], w[isa.FIRST]
+        row[M], row[ELO] = w[isa.EDGES], w[isa.FIRST_EDGE]
+        row[WAIT] = w[isa.WAIT] >= 0
+        row[TEMPORARY] = w[isa.TEMPORARY]
+    return script, sections

@@ -1,0 +1,435 @@
+"""Write the segments of the path for the processors of a persistent kernel.
+
+A segment is a function of one tile of rows. Its groups are loops of a processor's threads over the
+rows and, of each, over the elements that the processor owns; its products multiply by weights that
+the processor holds (`persistent.cuh`). What only the tile needs lies in shared memory.
+
+Source: VPPS (MICRO 2018), section III; a segment as one function, DESIGN section 8.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from itertools import pairwise
+
+from vertexrt.errors import DeviceError, message
+from vertexrt.ir.ops import OPS
+from vertexrt.ir.passes.fuse import Group, is_free
+from vertexrt.ir.passes.segment import Segment, SegmentedTask, Split
+from vertexrt.ir.program import Domain, Stage
+from vertexrt.kernels.cuda.groups import GroupWriter
+from vertexrt.kernels.cuda.rows import WARP, Cuts, Loop, NeedsMemoryError, Rows
+from vertexrt.kernels.layout import Binding, task_nodes
+from vertexrt.kernels.location import Location, Temporary
+
+ROW_PAD = 4  # rows of a temporary in shared memory are rounded up
+BANKS = 32  # of shared memory, 4 bytes wide
+CLEAR = 16  # elements between rows that eight of them read at once: see persistent.cuh
+
+
+@dataclass(frozen=True, slots=True)
+class Held:
+    """A weight that processors hold while a side of the path runs.
+
+    Attributes:
+        word: of the weight; pitch: elements of its rows.
+        turned: own rows are columns of the weight.
+        cuts: where its rows (or columns) are cut in pieces that are shared out evenly.
+        deep: elements of an own row.
+    """
+
+    word: str
+    pitch: int
+    turned: bool
+    cuts: Cuts
+    deep: int
+
+    @property
+    def name(self) -> str:
+        """Name it in the source."""
+        turned = "_turned" if self.turned else ""
+        return f"{self.word}{turned}_{'_'.join(map(str, self.cuts))}"
+
+    def rows(self, processors: int) -> int:
+        """Return the most rows that a processor owns."""
+        return sum(-(-(b - a) // processors) for a, b in pairwise(self.cuts))
+
+
+@dataclass(slots=True)
+class PathSegment:
+    """The text of a segment.
+
+    Attributes:
+        lines: statements over a tile `a`, temporaries from `temporary` on.
+        words: that they name, with their types.
+        scratch: elements of temporaries for each row, for each edge, and once.
+        held: weights that it multiplies by.
+    """
+
+    lines: list[str] = field(default_factory=list)
+    words: dict[str, str] = field(default_factory=dict)
+    scratch: tuple[int, int, int] = (0, 0, 0)
+    held: list[Held] = field(default_factory=list)
+
+
+def own_range(a: int, b: int, processors: int) -> tuple[str, str]:
+    """Return the text of a processor's first element of a piece, and of its end."""
+    size = b - a
+    if processors == 1:
+        return str(a), str(b)
+    if size % processors == 0:
+        each = size // processors
+        return f"{a} + rank * {each}", f"{a} + (rank + 1) * {each}"
+    return f"{a} + rank * {size} / {processors}", f"{a} + (rank + 1) * {size} / {processors}"
+
+
+def own_row(cuts: Cuts, processors: int) -> str:
+    """Return the body of a function from own row `q` to the row of the weight, or -1."""
+    lines = []
+    for a, b in pairwise(cuts):
+        first, end = own_range(a, b, processors)
+        lines.append(f"if (q < ({end}) - ({first})) return {first} + q;")
+        lines.append(f"q -= ({end}) - ({first});")
+    return " ".join([*lines, "return -1;"])
+
+
+class PathRows(Rows):
+    """The lines of a group: a few threads for each row, in a loop over the rows of a tile."""
+
+    pad = ROW_PAD
+
+    def __init__(self, threads: int, vector: int, processors: int) -> None:
+        super().__init__(1, vector)
+        self.threads, self.rows = threads, 0
+        self.processors = processors
+
+    def open(self, size: int, cuts: Cuts = ()) -> Loop:
+        """Go on in a loop; own elements are taken one by one, since they are few."""
+        loop = super().open(size, cuts)
+        if cuts:
+            loop.vector = 1
+        return loop
+
+    def heads(self, loop: Loop) -> list[tuple[list[str], str]]:
+        """Return a loop for each piece of what is owned."""
+        if not loop.cuts:
+            return super().heads(loop)
+        found = []
+        for a, b in pairwise(loop.cuts):
+            first, end = own_range(a, b, self.processors)
+            head = f"for (int j = {first} + lane; j < {end}; j += T)"
+            if (b - a) % self.processors == 0 and (b - a) // self.processors == self.threads:
+                found.append(([f"const int j = {first} + lane;"], ""))
+            else:
+                found.append(([], head))
+        return found
+
+    def scratch(self, size: int) -> Location | None:
+        """Have none: temporaries are in shared memory already."""
+        return None
+
+    def loop_over_rows(self) -> list[str]:
+        """Return the finished statements."""
+        head = [
+            "{",
+            f"  constexpr int T = {self.threads};",
+            "  const int lane = threadIdx.x % T;",
+            f"  for (int i = threadIdx.x / T; i < (int)a.{'m' if self._edge_rows else 'n'}; "
+            "i += PROCESSOR / T) {",
+        ]
+        if self._edge_rows:
+            lines = ["const int e = (int)a.elo + i;", "const int row = edge_row[e];"]
+        else:
+            lines = ["const int row = (int)a.lo + i;"]
+        lines += [*self._head, *self._body]
+        return [*head, *(f"    {line}" for line in lines), "  }", "}"]
+
+
+class PathGroup(GroupWriter):
+    """A group of a segment: own elements of its values, or all of what everybody makes.
+
+    Args:
+        also: position of a value that everybody makes in full -> the tensor of which the processor
+            writes its own elements.
+    """
+
+    def __init__(self, writer: SegmentWriter, group: Group, scratch: dict[int, Location | None]):
+        self.writer = writer
+        plan = writer.plan
+        super().__init__(
+            plan.task,
+            group,
+            writer.binding,
+            writer.vector,
+            writer.place,
+            scratch,
+            writer.temporary,
+        )
+
+    def new_rows(self, widest: int, vector: int, block: int) -> Rows:
+        """Give each row as many threads as it has elements of one kind, at most a warp."""
+        most = 1
+        for k in self.members_of():
+            size = max(self.writer.nodes[k].type.size, 1)
+            cuts = self.writer.cuts_of(k)
+            if cuts:
+                each = max(-(-(b - a) // self.writer.processors) for a, b in pairwise(cuts))
+            else:
+                each = -(-size // vector) if size % vector == 0 else size
+            most = max(most, each)
+        threads = 1
+        while threads < min(most, WARP):
+            threads *= 2
+        return PathRows(threads, vector, self.writer.processors)
+
+    def members_of(self) -> list[int]:
+        """List what the group makes, before the writer is complete."""
+        return self.writer.group_nodes
+
+    def cuts_of(self, k: int) -> Cuts:
+        """Return the cuts of a value that is made in parts."""
+        return self.writer.cuts_of(k)
+
+    def _alias_parts(self) -> None:
+        """Leave parts where they are, if their whole is written twice."""
+        if not any(k in self.writer.also for k in self.writer.group_nodes):
+            super()._alias_parts()
+
+    def _store(self, k: int, place: Location, register: str) -> None:
+        super()._store(k, place, register)
+        if k in self.writer.also:
+            self._store_own(self.writer.also[k], self.writer.own_cuts(k), register)
+
+    def _copy(self, k: int, i: int, to: Location) -> None:
+        super()._copy(k, i, to)
+        if k in self.writer.also:
+            home = self.writer.also[k]
+            start = to.start - self.place[k].start
+            value = self.element(i, "j")
+            register = self.t.fresh("s")
+            self.t.line(f"Vec<W> {register};")
+            self.t.line(f"VRT_LANES {register}.v[c] = {value};")
+            cuts = self.writer.own_cuts(k)
+            inside = [c - start for c in cuts if start < c < start + to.size]
+            self._store_own(home.part(start, to.size), (0, *inside, to.size), register)
+
+    def places_of(self, k: int) -> list[Location]:
+        """Return where a number is stored: by all processors, who have the same."""
+        also = self.writer.also
+        return [*super().places_of(k), *([also[k]] if k in also else [])]
+
+    def _store_own(self, home: Location, cuts: Cuts, register: str) -> None:
+        """Write a register to a tensor where its elements are own ones."""
+        processors = self.writer.processors
+        loop = self.t.loop
+        assert loop is not None
+        even = all((b - a) % (processors * loop.vector) == 0 for a, b in pairwise(cuts))
+        if not even or not self.aligned(home) or any(a % loop.vector for a in cuts):
+            self.t.unaligned()
+        tests = []
+        for a, b in pairwise(cuts):
+            first, end = own_range(a, b, processors)
+            tests.append(f"(j >= {first} && j < {end})")
+        self.t.line(f"if ({' || '.join(tests)}) store<W>({self.t.base(home)} + j, {register});")
+
+
+class SegmentWriter:
+    """One segment of a task of the path.
+
+    Args:
+        processors: of a group.
+        vector: elements of 16 bytes.
+    """
+
+    def __init__(self, plan: SegmentedTask, binding: Binding, vector: int, processors: int) -> None:
+        self.plan, self.binding, self.vector = plan, binding, vector
+        self.processors = processors
+        self.nodes = plan.task.program.nodes
+        self.place: dict[int, Location] = {}
+        self.also: dict[int, Location] = {}
+        self.group_nodes: list[int] = []
+        self.copied: set[int] = set()  # leaves that an earlier group has put where they are read
+        self.used = [0, 0, 0]
+        self.by_units = False
+        operands = {
+            i
+            for step in plan.task.steps
+            if not isinstance(step, Group)
+            for i in self.nodes[step.node].inputs[1:]
+        }
+        for i, read in plan.task.reads.items():
+            size = max(self.nodes[i].type.size, 1)
+            whole = self._tensor(i, read.key)
+            if read.width != size:
+                whole = Location(whole.base, size, whole.row, read.start, read.width)
+            self.place[i] = whole
+        for k, key in plan.task.homes.items():
+            self.place[k] = self._tensor(k, key)
+        many = processors > 1
+        twice = {k for k in plan.whole if k in plan.task.homes and many}
+        for k in sorted({*plan.task.local, *twice}):
+            if k in twice:
+                self.also[k] = self.place[k]
+            size = max(self.nodes[k].type.size, 1)
+            edges = self.nodes[k].type.domain == Domain.EDGE
+            self.place[k] = self.temporary(size, edges, k in operands)
+
+    def temporary(self, size: int, edges: bool, operand: bool = False) -> Location:
+        """Set aside elements for each row (or edge) of a tile."""
+        at = Temporary(*self.used)
+        size = max(size, 1)
+        step = -(-size // BANKS) * BANKS + CLEAR if operand else size
+        self.used[1 if edges else 0] += step
+        row = "local_edge" if edges else "local"
+        return Location("", size, row, 0, step if operand else 0, at)
+
+    def _tensor(self, k: int, key: tuple[object, ...]) -> Location:
+        row = "edge" if self.nodes[k].type.domain == Domain.EDGE else "row"
+        return Location(f"tensor_{self.binding.tensors[key]}", max(self.nodes[k].type.size, 1), row)
+
+    def own_cuts(self, k: int) -> Cuts:
+        """Return where the elements of a value are cut."""
+        size = max(self.nodes[k].type.size, 1)
+        return self.plan.cuts.get(k, (0, size))
+
+    def cuts_of(self, k: int) -> Cuts:
+        """Return the cuts of a value that is made in parts, () for what everybody makes."""
+        node = self.nodes[k]
+        if not self.by_units or self.processors == 1 or k in self.plan.whole:
+            return ()
+        made = self.nodes[node.inputs[0]] if OPS[node.op].role == "effect" else node
+        if made.type.shape == () and self.own_cuts(k)[-1] == 1:  # a number: everybody has it
+            return ()
+        return self.own_cuts(k)
+
+    def segments(self) -> list[PathSegment]:
+        """Write all segments of the task; what crosses from one to the next keeps its place."""
+        found = []
+        for segment in self.plan.segments:
+            if segment.split == Split.SUMS and self.processors > 1:
+                raise unsupported(self.plan)
+            self.by_units = segment.split == Split.UNITS
+            found.append(self._segment(segment))
+        for text in found:
+            text.scratch = (self.used[0], self.used[1], self.used[2])
+        return found
+
+    def _segment(self, segment: Segment) -> PathSegment:
+        text = PathSegment()
+        loose = False  # shared memory was written since the last barrier
+        for step in segment.steps:
+            if loose:
+                text.lines.append("__syncthreads();")
+            loose = True
+            if isinstance(step, Group):
+                self._group(step, text)
+            elif self.nodes[step.node].op == "matmul":
+                self._product(step.node, text)
+            else:
+                raise unsupported(self.plan)
+        return text
+
+    def _group(self, group: Group, text: PathSegment) -> None:
+        nodes = tuple(k for k in group.nodes if k not in self.copied)
+        self.copied |= {k for k in nodes if is_free(self.nodes[k]) and k in self.place}
+        group = Group(group.domain, nodes)
+        self.group_nodes = list(nodes)
+        scratch: dict[int, Location | None] = {}
+        while True:
+            writer = PathGroup(self, group, scratch)
+            try:
+                writer.write()
+                break
+            except NeedsMemoryError as need:
+                again = need.value in scratch
+                scratch[need.value] = None
+            assert not again, f"a value of {group.nodes} is in memory and was not found there"
+        assert isinstance(writer.t, PathRows)
+        text.lines += writer.t.loop_over_rows()
+        text.words |= writer.t.words
+
+    def _product(self, k: int, text: PathSegment) -> None:
+        node = self.nodes[k]
+        weight, x = node.inputs
+        matrix = self.nodes[weight]
+        m, n = matrix.type.shape
+        turned = bool(node["transpose"])
+        deep, wide = (m, n) if turned else (n, m)
+        times = node.type.shape[0] if len(node.type.shape) == 2 else 1
+        cuts: Cuts = (0, wide)
+        if self.processors > 1:
+            cuts = tuple(c for c in self.own_cuts(k) if c <= wide)
+        word = f"param_{self.binding.params[matrix['name']]}"
+        held = Held(word, n, turned, cuts, deep)
+        if held not in text.held:
+            text.held.append(held)
+        t = PathRows(1, self.vector, self.processors)
+        edges = node.type.domain == Domain.EDGE
+        source, target = self._first(t, self.place[x], edges), self._first(t, self.place[k], edges)
+        at, to = self.place[x], self.place[k]
+        aligned = all(p % self.vector == 0 for p in (at.step, at.start, deep))
+        text.words |= t.words
+        rows = held.rows(self.processors)
+        inner = f" + i % {times} * {{}}" if times > 1 else ""
+        outer = f"(long long)(i / {times})" if times > 1 else "(long long)i"
+        count = f"(int)a.{'m' if edges else 'n'} * {times}"
+        text.lines += [
+            "{",
+            *(f"  {line}" for line in t._head),
+            f"  multiply<{str(aligned).lower()}, {rows}, {deep}>(held.{held.name}, {count},",
+            f"    [&](int i) -> const real* {{ return {source} + {outer} * {at.step}"
+            f"{inner.format(deep)}; }},",
+            "    [&](int i, int q, real sum) {",
+            f"      const int j = [&](int q) -> int {{ {own_row(cuts, self.processors)} }}(q);",
+            f"      if (j >= 0) ({target})[{outer} * {to.step}{inner.format(wide)} + j] = sum;",
+            "    }, partial);",
+            "}",
+        ]
+
+    def _first(self, t: PathRows, place: Location, edges: bool) -> str:
+        """Return the pointer to the tile's first row of a place."""
+        start = f" + {place.start}" if place.start else ""
+        if place.temporary is not None:
+            return f"({t.origin(place)}{start})"
+        word = t.word(place.base, "real*")
+        lo = "a.elo" if place.row == "edge" else "a.lo"
+        assert edges == (place.row == "edge")
+        return f"({word} + (long long){lo} * {place.step}{start})"
+
+
+def unsupported(plan: SegmentedTask) -> DeviceError:
+    """Say that a function sums over rows on its path."""
+    return DeviceError(
+        message(
+            "cuda",
+            f"stage {plan.task.stage.name} sums over rows between gathers and scatters",
+            "such sums beside the path",
+            "take engine='batched'",
+        )
+    )
+
+
+def beside_path(plan: SegmentedTask) -> bool:
+    """Tell whether no other task of the path waits for a task, or the other way round.
+
+    Vertices without children do what they do on the path before it, those of them whose gradients
+    reach no child behind it: all processors share their rows, whichever group's vertices they are.
+    """
+    if plan.task.stage == Stage.PATH:
+        return not plan.gathers
+    if plan.task.stage == Stage.PATH_BACKWARD:
+        nodes = plan.task.program.nodes
+        ops = {nodes[k].op for k in task_nodes(plan.task)}
+        return not ops & {"scatter_child", "scatter_children"}
+    return True
+
+
+def write_path(
+    tasks: list[SegmentedTask], binding: Binding, vector: int, processors: int
+) -> dict[int, list[PathSegment]]:
+    """Write the segments of all tasks of the path: number of the task -> its segments."""
+    return {
+        p: SegmentWriter(plan, binding, vector, processors).segments()
+        for p, plan in enumerate(tasks)
+        if not beside_path(plan)
+    }
