@@ -12,7 +12,7 @@ import math
 from collections import deque
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import TYPE_CHECKING, Any, cast
 
 import numpy as np
 import numpy.typing as npt
@@ -51,10 +51,12 @@ from vertexrt.kernels.cuda.session import (
 from vertexrt.kernels.cuda.session import LOSS as FOUND_LOSS
 from vertexrt.script.assemble import assemble_groups
 
+if TYPE_CHECKING:
+    from vertexrt.kernels.cuda.persistent import PersistentExecutable
+
 Array = np.ndarray[Any, Any]
 
 PROCESSORS = 16  # of a group, where nobody says
-TILE = 16  # most rows of an instruction on the path
 
 
 @dataclass(frozen=True, slots=True)
@@ -87,7 +89,7 @@ class DeviceModel(CompiledModel):
     ) -> None:
         super().__init__(traced, backend, dtype, policy, passes, threads=1)
         if engine == "persistent":
-            self.configuration = Configuration(True, 1, backend.processors, TILE)
+            self.configuration = Configuration(True, 1, backend.processors)
         store = self.store
         self.session = Session(
             backend.device, store.dtype, store.values.size, store.dense_size, self.param_at
@@ -185,7 +187,7 @@ class DeviceModel(CompiledModel):
         try:
             if ready.executable is None:
                 return session.run_persistent(
-                    ready.processors,  # type: ignore[arg-type]
+                    cast("PersistentExecutable", ready.processors),
                     table,
                     self._paths(run, table),
                     inputs,
@@ -201,7 +203,8 @@ class DeviceModel(CompiledModel):
         s, ready = run.schedule, run.variant.ready()
         shape = ready.shape
         assert shape is not None
-        processors = run.configuration.processors
+        executable = cast("PersistentExecutable", ready.processors)
+        processors = executable.processors
         batch = run.share.batch
         groups = min(self.session.device.processors // processors, batch.num_graphs)
         bounds = bounds_of(batch.graph_ptr, groups)
@@ -209,13 +212,13 @@ class DeviceModel(CompiledModel):
             *assemble_groups(
                 shape,
                 table,
-                ready.processors.beside,  # type: ignore[union-attr]
+                executable.beside,
                 s.order,
                 s.edge_ptr,
                 s.child_row,
                 bounds,
                 processors,
-                run.configuration.tile,
+                executable.tile,
             )
         )
 

@@ -22,6 +22,8 @@ class Location:
 
     `row` says what counts the rows: execution rows (`row`), edges (`edge`), the slot of the row's
     edges (`slot0`, ...), rows or edges of the task (`local`, `local_edge`), or nothing (`scratch`).
+    `own` says that only what a processor owns is there: the elements of each piece of a value, and
+    how many of them it owns.
     """
 
     base: str  # a word that points to row 0; of temporaries, what `Temporary` says
@@ -30,6 +32,7 @@ class Location:
     start: int = 0
     stride: int = 0
     temporary: Temporary | None = None
+    own: tuple[int, int] | None = None
 
     def part(self, start: int, size: int) -> Location:
         """Return some elements of each row."""

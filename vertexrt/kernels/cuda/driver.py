@@ -27,7 +27,9 @@ from vertexrt.kernels.cuda.steps import (
     PLAIN,
     ROW_OR_TEMPORARY,
     ROWS_A_CHUNK,
+    ROWS_A_SPLIT,
     SEGMENTS,
+    SPLITS,
     TILES,
     Gemm,
     Kernel,
@@ -245,6 +247,12 @@ def extent(step: Array, n: int, lo: int, m: int, lookup_at: Array, lookup: int) 
         across = step[EACH]
         most = max(n * step[PER_ROW], m * step[PER_EDGE])
         down = (most + step[TILE_ROWS] - 1) // step[TILE_ROWS]
+    elif over == SPLITS:
+        across = step[EACH]
+        most = max(n * step[PER_ROW], m * step[PER_EDGE])
+        chunks = min(step[TILE_ROWS], (most + ROWS_A_SPLIT - 1) // ROWS_A_SPLIT)
+        if when == ALWAYS:
+            down = chunks
     else:
         assert over == FIXED
         count = m if step[OF_EDGES] else n

@@ -19,6 +19,7 @@ from vertexrt.kernels.cuda.products import (
     MANY_ROWS,
     SHARED_ROWS,
     large_product,
+    outer_product,
     product_kernel,
     tiled,
 )
@@ -287,8 +288,14 @@ class Emitter:
             self._gemm(Gemm(OUTER, self._gradient(name), m, n, edges, times, at_x, at_d))
 
     def _gemm(self, g: Gemm) -> None:
-        step = large_product(g, self.block) if self.block else g
-        self.launches.steps.append(step)
+        if not self.block:
+            self.launches.steps.append(g)
+        elif g.form == OUTER:
+            kernels, partial = outer_product(g, Temporary(*self.used), self.block)
+            self.launches.steps += kernels
+            self.used[2] += partial
+        else:
+            self.launches.steps.append(large_product(g, self.block))
 
     def _products(self, positions: Sequence[int], after: Group | None = None) -> None:
         """Make products that do not need each other: few rows in one kernel, many by cuBLAS.

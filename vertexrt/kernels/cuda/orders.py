@@ -18,8 +18,9 @@ from vertexrt.script import isa
 
 Array = np.ndarray[Any, Any]
 
-COLUMNS = 12
-OP, N, LO, AT, M, ELO, FIRST, CHUNKS, ACROSS, DOWN, WAIT, TEMPORARY = range(COLUMNS)
+COLUMNS = 16
+OP, N, LO, AT, M, ELO, FIRST, CHUNKS, ACROSS, DOWN, WAIT, TEMPORARY, BEFORE = range(13)
+PARENTS, FIRST_PARENT = 13, 14
 END, FORWARD, BACKWARD, SQUARES, FINISH, UPDATE = range(6)
 
 
@@ -120,11 +121,13 @@ def write_launches(
             ) // PAD * PAD  # fmt: skip
         temporary = max(temporary, used)
         for turn in range(highest + 1):
-            fresh = True
+            fresh, blocks = True, 0
             for k in range(found):
                 if rounds[k] == turn:
                     script[count] = draft[k]
                     script[count, WAIT] = fresh and count > 0
+                    script[count, BEFORE] = blocks
+                    blocks += draft[k, ACROSS] * draft[k, DOWN]
                     fresh = False
                     count += 1
         if follows and now == path:
@@ -145,13 +148,14 @@ def write_launches(
 
 @njit(cache=True, nogil=True)
 def write_paths(
-    words: Array, lengths: Array, segment_ptr: Array, before: int
+    words: Array, lengths: Array, segment_ptr: Array, parent_ptr: Array, before: int
 ) -> tuple[Array, Array]:
     """Write the scripts of the groups behind that of all processors.
 
     Args:
         words: int64 [*, isa.WORDS] of all groups, forward, then backward; lengths: [2, groups].
         before: instructions in front of them.
+        parent_ptr: of the schedule.
     Returns: int32 [*, COLUMNS], and `sections` of persistent.cuh.
     """
     groups = lengths.shape[1]
@@ -170,4 +174,6 @@ def write_paths(
         row[M], row[ELO] = w[isa.EDGES], w[isa.FIRST_EDGE]
         row[WAIT] = w[isa.WAIT] >= 0
         row[TEMPORARY] = w[isa.TEMPORARY]
+        row[FIRST_PARENT] = parent_ptr[row[LO]]
+        row[PARENTS] = parent_ptr[row[LO] + row[N]] - parent_ptr[row[LO]]
     return script, sections

@@ -133,8 +133,8 @@ class PathRows(Rows):
         head = [
             "{",
             f"  constexpr int T = {self.threads};",
-            "  const int lane = threadIdx.x % T;",
-            f"  for (int i = threadIdx.x / T; i < (int)a.{'m' if self._edge_rows else 'n'}; "
+            "  const int thread = this_thread(), lane = thread % T;",
+            f"  for (int i = thread / T; i < (int)a.{'m' if self._edge_rows else 'n'}; "
             "i += PROCESSOR / T) {",
         ]
         if self._edge_rows:
@@ -272,16 +272,31 @@ class SegmentWriter:
                 self.also[k] = self.place[k]
             size = max(self.nodes[k].type.size, 1)
             edges = self.nodes[k].type.domain == Domain.EDGE
-            self.place[k] = self.temporary(size, edges, k in operands)
+            self.place[k] = self.temporary(size, edges, k in operands, self._piece(k))
 
-    def temporary(self, size: int, edges: bool, operand: bool = False) -> Location:
-        """Set aside elements for each row (or edge) of a tile."""
+    def _piece(self, k: int) -> int:
+        """Return the elements of each piece of a product's result, 0 where pieces are not alike."""
+        cuts = self.own_cuts(k)
+        each = cuts[1]
+        product = self.nodes[k].op == "matmul" and self.processors > 1
+        alike = all(b - a == each for a, b in pairwise(cuts)) and each % self.processors == 0
+        return each if product and alike else 0
+
+    def temporary(self, size: int, edges: bool, operand: bool = False, piece: int = 0) -> Location:
+        """Set aside elements for each row (or edge) of a tile.
+
+        Args:
+            operand: of a product, whose rows are read side by side.
+            piece: not 0, where only own elements have a place, those of pieces of this size.
+        """
         at = Temporary(*self.used)
         size = max(size, 1)
+        own = (piece, piece // self.processors) if piece else None
+        size = size // self.processors if piece else size
         step = -(-size // BANKS) * BANKS + CLEAR if operand else size
         self.used[1 if edges else 0] += step
         row = "local_edge" if edges else "local"
-        return Location("", size, row, 0, step if operand else 0, at)
+        return Location("", size, row, 0, step if operand else 0, at, own)
 
     def _tensor(self, k: int, key: tuple[object, ...]) -> Location:
         row = "edge" if self.nodes[k].type.domain == Domain.EDGE else "row"
@@ -373,6 +388,7 @@ class SegmentWriter:
         inner = f" + i % {times} * {{}}" if times > 1 else ""
         outer = f"(long long)(i / {times})" if times > 1 else "(long long)i"
         count = f"(int)a.{'m' if edges else 'n'} * {times}"
+        where, row = ("j", wide) if to.own is None else ("q", wide // self.processors)
         text.lines += [
             "{",
             *(f"  {line}" for line in t._head),
@@ -381,7 +397,8 @@ class SegmentWriter:
             f"{inner.format(deep)}; }},",
             "    [&](int i, int q, real sum) {",
             f"      const int j = [&](int q) -> int {{ {own_row(cuts, self.processors)} }}(q);",
-            f"      if (j >= 0) ({target})[{outer} * {to.step}{inner.format(wide)} + j] = sum;",
+            f"      const long long at = {outer} * {to.step}{inner.format(row)} + {where};",
+            f"      if (j >= 0) ({target})[at] = sum;",
             "    }, partial);",
             "}",
         ]

@@ -20,7 +20,8 @@ struct Turn {
     int alive;
     int pad_;
 };
-constexpr int TURN_AT = 0, PART_AT = 64, INSTRUCTION_AT = 384, ARGS_AT = 512, SCRATCH_AT = 1280;
+constexpr int TURN_AT = 0, PART_AT = 64, INSTRUCTION_AT = 384, ARGS_AT = 512,
+              INDICES_AT = 1280, SCRATCH_AT = 5376;
 
 __device__ __forceinline__ unsigned char* shared_memory() {
     VRT_SHARED(unsigned char, all);
@@ -39,12 +40,14 @@ __device__ __forceinline__ Turn& my_turn() { return *reinterpret_cast<Turn*>(sha
 
 constexpr int PROCESSOR = 256, WARPS_EACH = PROCESSOR / 32;  // threads of a processor
 
-// An instruction, as `kernels/cuda/orders.py` writes it. On the path `extra` is the first edge's
-// temporaries; elsewhere `first` and `chunks` are those of `Args`.
+// An instruction, as `kernels/cuda/orders.py` writes it. Beside the path `before` counts the blocks of
+// its round in front of it, `first` and `chunks` are those of `Args`; on the path there are `parents`
+// edges to parents, from `first_parent` on.
 struct Instruction {
-    int op, n, lo, at, m, elo, first, chunks, across, down, wait, temporary;
+    int op, n, lo, at, m, elo, first, chunks, across, down, wait, temporary, before, parents,
+        first_parent, pad_;
 };
-constexpr int INSTRUCTION_WORDS = 12;
+constexpr int INSTRUCTION_WORDS = 16;
 enum { END, FORWARD, BACKWARD, SQUARES, FINISH, UPDATE, FIRST_OP };
 
 // What a step found, and who gave up waiting: code, processor, instruction, what the counter had.
@@ -175,6 +178,27 @@ __device__ __forceinline__ bool meet(const Orders& o, unsigned* counter, unsigne
     return my_turn().alive;
 }
 
+// The number of the thread, asked for anew: what follows from it is then worked out where it is needed,
+// and not once for all instructions, in registers that weights should have.
+__device__ __forceinline__ int this_thread() {
+#ifdef __CUDACC_RTC__
+    int thread;
+    asm volatile("mov.u32 %0, %%tid.x;" : "=r"(thread));
+    return thread;
+#else
+    return (int)threadIdx.x;
+#endif
+}
+__device__ __forceinline__ int this_processor() {
+#ifdef __CUDACC_RTC__
+    int block;
+    asm volatile("mov.u32 %0, %%ctaid.x;" : "=r"(block));
+    return block;
+#else
+    return (int)blockIdx.x;
+#endif
+}
+
 // --- products with weights that a processor holds
 
 // How ROWS x DEEP elements lie over the threads: WIDE parts of the depth times TALL parts of the rows
@@ -281,7 +305,7 @@ constexpr int TILE_ROWS = 8;  // of a product at a time
 template <int NB, bool ALIGNED, int ROWS, int DEEP, class Share, class X>
 __device__ __forceinline__ void by_lanes(const Share& share, int first, X x, real* part) {
     using L = Layout<ROWS, DEEP>;
-    const int warp = threadIdx.x / 32, g = threadIdx.x % 32 / 4, t = threadIdx.x % 4;
+    const int thread = this_thread(), warp = thread / 32, g = thread % 32 / 4, t = thread % 4;
     const int column = warp % L::WIDE * L::BLOCKS * 16 + t * 4;
     constexpr int SUMS = L::SLABS * 2 * NB, PADDED = (SUMS + 3) / 4 * 4;
     real sum[PADDED];
@@ -349,7 +373,7 @@ __device__ __forceinline__ float head_of(float x) { return __uint_as_float(__flo
 template <bool ALIGNED, int ROWS, int DEEP, class Share, class X>
 __device__ __forceinline__ void by_matrix_units(Share& share, int first, int count, X x, float* part) {
     using L = Layout<ROWS, DEEP>;
-    const int warp = threadIdx.x / 32, g = threadIdx.x % 32 / 4, t = threadIdx.x % 4;
+    const int thread = this_thread(), warp = thread / 32, g = thread % 32 / 4, t = thread % 4;
     const int column = warp % L::WIDE * L::BLOCKS * 16 + t * 4;
     float high[L::SLABS][4], low[L::SLABS][4];
 #pragma unroll
@@ -429,7 +453,7 @@ __device__ __forceinline__ void multiply(Share& share, int count, X x, Y y, Part
             by_lanes<1, ALIGNED, ROWS, DEEP>(share, first, x, part);
         }
         __syncthreads();
-        for (int at = threadIdx.x; at < n * ROWS; at += PROCESSOR) {
+        for (int at = this_thread(); at < n * ROWS; at += PROCESSOR) {
             const int r = at / ROWS, q = at % ROWS;
             real sum = 0;
 #pragma unroll
@@ -443,7 +467,7 @@ __device__ __forceinline__ void multiply(Share& share, int count, X x, Y y, Part
 
 // --- products beside the path: tiles of 64 x 64 by all threads
 
-constexpr int BIG = 64, DEPTH = 16, BIG_PITCH = BIG + 4;
+constexpr int BIG = 64, DEPTH = 32, BIG_PITCH = BIG + 4, BIG_PART = BIG * DEPTH / PROCESSOR;
 struct BigTile {
     real a[2][DEPTH][BIG_PITCH], b[2][DEPTH][BIG_PITCH];
 };
@@ -455,8 +479,8 @@ template <bool A_ALONG, bool B_ALONG, class A, class B, class C>
 __device__ __forceinline__ void big_tile(BigTile& memory, int down, int across, int rows, int columns,
                                          int deep, A a, B b, C c) {
     const int i0 = down * BIG, j0 = across * BIG, tid = threadIdx.x;
-    real held_a[4], held_b[4];
-    // The thread's four elements of a chunk: (row, depth) of each matrix.
+    real held_a[BIG_PART], held_b[BIG_PART];
+    // The thread's elements of a chunk: (row, depth) of each matrix.
     const auto place = [&](bool along, int e, int& i, int& k) {
         const int at = tid + e * PROCESSOR;
         i = along ? at % BIG : at / DEPTH;
@@ -464,7 +488,7 @@ __device__ __forceinline__ void big_tile(BigTile& memory, int down, int across, 
     };
     const auto fetch = [&](int k0) {
 #pragma unroll
-        for (int e = 0; e < 4; ++e) {
+        for (int e = 0; e < BIG_PART; ++e) {
             int i, k;
             place(A_ALONG, e, i, k);
             held_a[e] = i0 + i < rows && k0 + k < deep ? a(i0 + i, k0 + k) : real(0);
@@ -474,7 +498,7 @@ __device__ __forceinline__ void big_tile(BigTile& memory, int down, int across, 
     };
     const auto put = [&](int side) {
 #pragma unroll
-        for (int e = 0; e < 4; ++e) {
+        for (int e = 0; e < BIG_PART; ++e) {
             int i, k;
             place(A_ALONG, e, i, k);
             memory.a[side][k][i] = held_a[e];
@@ -494,7 +518,7 @@ __device__ __forceinline__ void big_tile(BigTile& memory, int down, int across, 
     for (int k0 = 0, side = 0; k0 < deep; k0 += DEPTH, side ^= 1) {
         const bool more = k0 + DEPTH < deep;
         if (more) fetch(k0 + DEPTH);
-#pragma unroll
+#pragma unroll 8
         for (int k = 0; k < DEPTH; ++k) {
             const Vec<4> u = load<4>(&memory.a[side][k][y]), v = load<4>(&memory.b[side][k][x]);
 #pragma unroll
@@ -512,10 +536,40 @@ __device__ __forceinline__ void big_tile(BigTile& memory, int down, int across, 
             if (i0 + y + p < rows && j0 + x + q < columns) c(i0 + y + p, j0 + x + q, sum[p][q]);
 }
 
+// Rows of a short result: a warp makes one, its lanes share the depth. `x` and `y` are the first rows.
+template <int WIDE, int DEEP>
+__device__ __forceinline__ void short_rows(int count, const real* x, const real* w, real* y) {
+    const int i = VRT_BLOCK.y * WARPS_EACH + threadIdx.x / 32, lane = threadIdx.x % 32;
+    if (i >= count) return;
+    real sum[WIDE];
+#pragma unroll
+    for (int j = 0; j < WIDE; ++j) sum[j] = 0;
+#pragma unroll 4
+    for (int k = lane; k < DEEP; k += 32) {
+        const real v = x[(long long)i * DEEP + k];
+#pragma unroll
+        for (int j = 0; j < WIDE; ++j) sum[j] += v * w[j * DEEP + k];
+    }
+#pragma unroll
+    for (int j = 0; j < WIDE; ++j) {
+        const real total = warp_sum(sum[j]);
+        if (lane == 0) y[(long long)i * WIDE + j] = total;
+    }
+}
+
+// Add what the splits of a sum left to a gradient, in their order.
+__device__ __forceinline__ void add_splits(real* gradient, const real* left, int size, int splits) {
+    const int at = VRT_BLOCK.x * PROCESSOR + threadIdx.x;
+    if (at >= size) return;
+    real sum = left[at];
+    for (int k = 1; k < splits; ++k) sum += left[(long long)k * size + at];
+    gradient[at] += sum;
+}
+
 // --- following scripts
 
-// A launch of the batched engine; a call of its own, since weights are in registers beside it only.
-#define VRT_STEP(name, Args, threads) __device__ __noinline__ void name(const Args& a)
+// A launch of the batched engine.
+#define VRT_STEP(name, Args, threads) __device__ __forceinline__ void name(const Args& a)
 
 // Where the arguments of a step lie: all threads read the same.
 template <class Arguments>
@@ -529,10 +583,29 @@ struct Tile {
     int n, lo, m, elo;
 };
 
+__device__ __forceinline__ Instruction instruction_at(const int* words) {
+    const int4* const from = reinterpret_cast<const int4*>(words);
+    const int4 x = from[0], y = from[1], z = from[2], u = from[3];
+    return {x.x, x.y, x.z, x.w, y.x, y.y, y.z, y.w, z.x, z.y, z.z, z.w, u.x, u.y, u.z, u.w};
+}
+
 __device__ __forceinline__ Instruction read_instruction(const int* script, int at) {
-    const int4* const from = reinterpret_cast<const int4*>(script) + 3ll * at;
-    const int4 x = from[0], y = from[1], z = from[2];
-    return {x.x, x.y, x.z, x.w, y.x, y.y, y.z, y.w, z.x, z.y, z.z, z.w};
+    return instruction_at(script + (long long)INSTRUCTION_WORDS * at);
+}
+
+// Copy a word to shared memory without waiting; `end_of_copies` waits for the thread's own.
+__device__ __forceinline__ void copy_word(int* to, const int* from) {
+#ifdef __CUDACC_RTC__
+    const unsigned address = (unsigned)__cvta_generic_to_shared(to);
+    asm volatile("cp.async.ca.shared.global [%0], [%1], 4;" ::"r"(address), "l"(from) : "memory");
+#else
+    *to = *from;
+#endif
+}
+__device__ __forceinline__ void end_of_copies() {
+#ifdef __CUDACC_RTC__
+    asm volatile("cp.async.wait_all;" ::: "memory");
+#endif
 }
 
 // Run the blocks of a launch, each processor those whose turn it is; `fill` writes its arguments.
@@ -540,8 +613,9 @@ template <class Fill, class Step>
 __device__ __forceinline__ void take_turns(const Instruction& in, Fill fill, Step step) {
     __syncthreads();  // the last step's arguments are no longer read
     if (threadIdx.x == 0) fill();
-    const int blocks = in.across * in.down;
-    for (int block = blockIdx.x; block < blocks; block += gridDim.x) {
+    const int blocks = in.across * in.down, turn = (int)(in.before % gridDim.x);
+    const int first = (int)(blockIdx.x + gridDim.x - turn) % (int)gridDim.x;
+    for (int block = first; block < blocks; block += gridDim.x) {
         __syncthreads();
         if (threadIdx.x == 0) {
             my_turn().block = {(unsigned)(block % in.across), (unsigned)(block / in.across), 0};
@@ -575,34 +649,75 @@ __device__ __forceinline__ void square_pieces(const Orders& o) {
 __device__ __forceinline__ int* instruction_slot(int k) {
     return reinterpret_cast<int*>(shared_memory() + INSTRUCTION_AT) + k % 2 * INSTRUCTION_WORDS;
 }
-__device__ __forceinline__ Instruction instruction_in(int k) {
-    const int4* const from = reinterpret_cast<const int4*>(instruction_slot(k));
-    const int4 x = from[0], y = from[1], z = from[2];
-    return {x.x, x.y, x.z, x.w, y.x, y.y, y.z, y.w, z.x, z.y, z.z, z.w};
+
+// Indices of a tile, fetched while the last instruction runs: a wait throws away what the first cache
+// holds, and each look at an index would take as long as a look at a child's state.
+constexpr int TILE_POINTERS = 64, TILE_EDGES = 128;
+struct TileIndices {
+    int edge_ptr[TILE_POINTERS], parent_ptr[TILE_POINTERS], child_row[TILE_EDGES], parent_edge[TILE_EDGES];
+    int pad_[128];
+};
+static_assert(2 * sizeof(TileIndices) <= SCRATCH_AT - INDICES_AT, "indices fit where they belong");
+
+__device__ __forceinline__ TileIndices& indices_of(int k) {
+    return reinterpret_cast<TileIndices*>(shared_memory() + INDICES_AT)[k % 2];
 }
+
+// What a segment reads of the schedule, by absolute numbers: copies in shared memory, where they fit.
+struct Indices {
+    const int *edge_ptr, *child_row, *parent_ptr, *parent_edge;
+
+    __device__ __forceinline__ void fetch(const Instruction& in, TileIndices& to) const {
+        const int t = threadIdx.x;
+        if (t < TILE_POINTERS) {
+            if (t <= in.n && in.n < TILE_POINTERS) copy_word(&to.edge_ptr[t], edge_ptr + in.lo + t);
+        } else if (t < 2 * TILE_POINTERS) {
+            const int at = t - TILE_POINTERS;
+            if (at <= in.n && in.n < TILE_POINTERS) copy_word(&to.parent_ptr[at], parent_ptr + in.lo + at);
+        } else {
+            const int at = t - 2 * TILE_POINTERS;
+            if (at < in.m && in.m <= TILE_EDGES) copy_word(&to.child_row[at], child_row + in.elo + at);
+            if (at < in.parents && in.parents <= TILE_EDGES) {
+                copy_word(&to.parent_edge[at], parent_edge + in.first_parent + at);
+            }
+        }
+    }
+    __device__ __forceinline__ Indices near(const Instruction& in, const TileIndices& from) const {
+        const bool rows = in.n < TILE_POINTERS;
+        return {rows ? from.edge_ptr - in.lo : edge_ptr, in.m <= TILE_EDGES ? from.child_row - in.elo : child_row,
+                rows ? from.parent_ptr - in.lo : parent_ptr,
+                in.parents <= TILE_EDGES ? from.parent_edge - in.first_parent : parent_edge};
+    }
+};
 
 // One side of the path for a processor: `run(in)` executes an instruction of the group's script.
 template <int PROCESSORS, class Run>
 __device__ __forceinline__ bool follow(const Orders& o, int side_of_path, int group, unsigned& passed,
-                                       Stamps& stamps, Run run) {
+                                       Stamps& stamps, const Indices& indices, Run run) {
     const int* const section = o.sections + side_of_path * (o.groups + 1);
     const int begin = section[group], end = section[group + 1];
     const bool reads = threadIdx.x < INSTRUCTION_WORDS;
-    if (reads && begin < end) instruction_slot(begin)[threadIdx.x] = o.script[begin * INSTRUCTION_WORDS + threadIdx.x];
+    for (int k = begin; k < end && k < begin + 2; ++k) {
+        if (reads) instruction_slot(k)[threadIdx.x] = o.script[k * INSTRUCTION_WORDS + threadIdx.x];
+    }
     __syncthreads();
+    if (begin < end) indices.fetch(instruction_at(instruction_slot(begin)), indices_of(begin));
     for (int k = begin; k < end; ++k) {
+        end_of_copies();
+        __syncthreads();  // what was copied is there, and the last instruction is over
         int next = 0;
-        if (reads && k + 1 < end) next = o.script[(k + 1) * INSTRUCTION_WORDS + threadIdx.x];
-        const Instruction in = instruction_in(k);
+        if (reads && k + 2 < end) next = o.script[(k + 2) * INSTRUCTION_WORDS + threadIdx.x];
+        if (k + 1 < end) indices.fetch(instruction_at(instruction_slot(k + 1)), indices_of(k + 1));
+        const Instruction in = instruction_at(instruction_slot(k));
         stamps.begin(k);
         if (PROCESSORS > 1 && in.wait) {
             passed += PROCESSORS;
             if (!meet(o, o.counters + 2 + group, passed, GROUP_WAIT, k)) return false;
         }
         stamps.waited();
-        run(in);
-        if (reads) instruction_slot(k + 1)[threadIdx.x] = next;
+        run(in, indices.near(in, indices_of(k)));
         __syncthreads();
+        if (reads) instruction_slot(k)[threadIdx.x] = next;
         stamps.end();
     }
     return true;

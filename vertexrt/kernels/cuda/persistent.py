@@ -26,17 +26,15 @@ from vertexrt.kernels.layout import Binding
 
 THREADS = 256  # of a processor, see persistent.cuh
 WARPS = THREADS // 32
-TILE_ROWS = 8
-SCRATCH_AT = 1280
+TILE_ROWS = 8  # that products take at a time
+MOST_ROWS = 56  # of a tile, whose indices lie in shared memory
+SCRATCH_AT = 5376
 STEP_BYTES = 40 << 10  # of shared memory that a step beside the path takes
-REGISTERS = (
-    144,
-    112,
-    80,
-    48,
-)  # of a thread that hold weights, the first that leaves enough for code
+# Of a thread, to hold weights: the first number that leaves enough for code.
+REGISTERS = (144, 112, 80, 48)
 FIRST_OP = 6  # END, FORWARD, BACKWARD, SQUARES, FINISH, UPDATE
 SIDES = (Stage.PATH, Stage.PATH_BACKWARD)
+INDEX_WORDS = ("edge_ptr", "child_row", "parent_ptr", "parent_edge")
 
 
 def _up(n: int, size: int) -> int:
@@ -191,6 +189,8 @@ class KernelWriter:
     def words(self) -> set[str]:
         """Name the words that some part of the kernel reads."""
         found = {w for step in self.steps for w in step.words}
+        if self.path:
+            found |= set(INDEX_WORDS)
         for segments in self.path.values():
             for segment in segments:
                 found |= {*segment.words, *(h.word for h in segment.held)}
@@ -201,6 +201,19 @@ class KernelWriter:
         functions = [[self.op(s) for s in x.steps] for x in self.launches]  # type: ignore[arg-type]
         steps_ptr, steps, _ = encode(self.launches, functions, self.numbers)
         return steps_ptr, steps
+
+    def tile_rows(self, shared_bytes: int) -> int:
+        """Return the rows of a tile whose temporaries fit in shared memory, two edges a row."""
+        room = min(
+            (shared_bytes - SCRATCH_AT - side.partial * self.itemsize - side.shared)
+            for side in self.sides
+        )
+        most = max((rows + 2 * edges for rows, edges, _ in self._path_scratch()), default=1)
+        rows = room // (self.itemsize * max(most, 1)) // TILE_ROWS * TILE_ROWS
+        return max(TILE_ROWS, min(MOST_ROWS, rows))
+
+    def _path_scratch(self) -> list[tuple[int, int, int]]:
+        return [segments[0].scratch for segments in self.path.values()]
 
     # Text.
 
@@ -216,7 +229,7 @@ class KernelWriter:
         lines.append(f"typedef Job<{len(self.numbers)}> Work;")
         for side, stage in zip(self.sides, SIDES, strict=True):
             lines += ["", *self._side(side, stage)]
-        lines += ["", *self._kernel(names)]
+        lines += ["", *self._beside(names), "", *self._kernel()]
         return "\n".join(lines) + "\n"
 
     def _side(self, side: Side, stage: Stage) -> list[str]:
@@ -246,14 +259,17 @@ class KernelWriter:
                 f"  hold<{str(h.turned).lower()}, {kind}>(held.{h.name}, {weight}, {h.pitch}, "
                 f"[&](int q) -> int {{ {rows} }});"
             )
+        far = [f"(const int*)job.w[{self.numbers[word]}]" for word in INDEX_WORDS]
         lines += [
             "  const long long room ="
             " (shared_memory() + job.o.shared_bytes - free) / sizeof(real);",
             "  real* const inside = reinterpret_cast<real*>(free);",
             "  real* const outside = reinterpret_cast<real*>("
             "job.o.spill + blockIdx.x * job.o.spill_bytes);",
-            f"  return follow<PROCESSORS>(job.o, {SIDES.index(stage)}, group, passed, stamps, "
-            "[&](const Instruction& in) {",
+            "  const Indices far{",
+            f"    {', '.join(far)}}};",
+            f"  return follow<PROCESSORS>(job.o, {SIDES.index(stage)}, group, passed, stamps, far,",
+            "    [&](const Instruction& in, const Indices& near) {",
             "    const Tile a{in.n, in.lo, in.m, in.elo};",
             "    switch (in.op) {",
         ]
@@ -262,11 +278,14 @@ class KernelWriter:
             need = f"(a.n + 3) / 4 * 4 * {per_row}ll + (a.m + 3) / 4 * 4 * {per_edge}ll + {once}"
             lines += [
                 f"      case {number}: {{",
+                "        const int rank = this_processor() % PROCESSORS;",
                 f"        real* const temporary = (in.temporary + {need} <= room ? inside : "
                 "outside) + in.temporary;",
             ]
             for word, type_ in segment.words.items():
-                if word != "temporary":
+                if word in INDEX_WORDS:
+                    lines.append(f"        const int* const {word} = near.{word};")
+                elif word != "temporary":
                     lines.append(
                         f"        {type_.removesuffix('*')}* const {word} = "
                         f"({type_})job.w[{self.numbers[word]}];"
@@ -275,7 +294,35 @@ class KernelWriter:
             lines += ["        break;", "      }"]
         return [*lines, "    }", "  });", "}"]
 
-    def _kernel(self, names: dict[str, str]) -> list[str]:
+    def _beside(self, names: dict[str, str]) -> list[str]:
+        """Write the function that runs an instruction beside the path."""
+        lines = [
+            "__device__ __noinline__ void beside(const Work& a, const Instruction in) {",
+            "  switch (in.op) {",
+            "    case SQUARES: square_pieces(a.o); break;",
+            "    case FINISH: if (blockIdx.x == 0) finish_step<PROCESSOR>(a.o.finish); break;",
+            "    case UPDATE: update_pieces(a.o); break;",
+        ]
+        for step in self.steps:
+            words = []
+            for word in step.words:
+                at = f"a.w[{self.numbers[word]}]"
+                if word == "temporary":
+                    at += " + in.temporary * (long long)sizeof(real)"
+                words.append(at)
+            lines += [
+                f"    case {self.op(step)}: {{",
+                f"      auto& s = step_arguments<Args<{max(len(words), 1)}>>();",
+                "      take_turns(in, [&]() {",
+                "        s = {in.n, in.lo, in.at, in.m, in.elo, in.first, in.chunks,",
+                f"             {{{', '.join(words)}}}}};",
+                f"      }}, [&]() {{ {names[self._key(step)]}(s); }});",
+                "      break;",
+                "    }",
+            ]
+        return [*lines, "  }", "}"]
+
+    def _kernel(self) -> list[str]:
         lines = [
             "VRT_KERNEL(NAME, Work, PROCESSOR) {",
             "  unsigned met = 0, passed = 0;",
@@ -289,43 +336,17 @@ class KernelWriter:
             "      if (!meet(a.o, a.o.counters, met, GRID_WAIT, at)) return;",
             "    }",
             "    stamps.waited();",
-            "    switch (in.op) {",
-            "      case END:",
-            "        stamps.both();",
-            "        return;",
+            "    if (in.op == END) {",
+            "      stamps.both();",
+            "      return;",
+            "    }",
+            "    if (in.op != FORWARD && in.op != BACKWARD) beside(a, in);",
+            "    stamps.end();",
         ]
         for op, stage in zip(("FORWARD", "BACKWARD"), SIDES, strict=True):
-            lines += [
-                f"      case {op}:",
-                "        stamps.end();",
-                f"        if (group < a.o.groups && !{stage.name.lower()}"
-                "(a, rank, group, passed, stamps)) return;",
-                "        continue;",
-            ]
-        lines += [
-            "      case SQUARES: square_pieces(a.o); break;",
-            "      case FINISH: if (blockIdx.x == 0) finish_step<PROCESSOR>(a.o.finish); break;",
-            "      case UPDATE: update_pieces(a.o); break;",
-        ]
-        for step in self.steps:
-            words = []
-            name = names[self._key(step)]
-            for word in step.words:
-                at = f"a.w[{self.numbers[word]}]"
-                if word == "temporary":
-                    at += " + in.temporary * (long long)sizeof(real)"
-                words.append(at)
-            lines += [
-                f"      case {self.op(step)}: {{",
-                f"        auto& s = step_arguments<Args<{max(len(words), 1)}>>();",
-                "        take_turns(in, [&]() {",
-                "          s = {in.n, in.lo, in.at, in.m, in.elo, in.first, in.chunks,",
-                f"               {{{', '.join(words)}}}}};",
-                f"        }}, [&]() {{ {name}(s); }});",
-                "        break;",
-                "      }",
-            ]
-        return [*lines, "    }", "    stamps.end();", "  }", "}"]
+            call = f"{stage.name.lower()}(a, rank, group, passed, stamps)"
+            lines.append(f"    if (in.op == {op} && group < a.o.groups && !{call}) return;")
+        return [*lines, "  }", "}"]
 
 
 def _load(
@@ -357,7 +378,7 @@ class PersistentExecutable(Uploads):
     """The persistent kernel of a function on a device; see `Session.run_persistent`.
 
     Attributes:
-        processors: of a group.
+        processors: of a group; tile: most rows of an instruction on the path.
         steps_ptr, steps: of `driver.launch`; a function is a number of a script.
         stages: [programs]; beside: [programs] see `beside_path`.
         segment_ptr: [programs + 1] first segment of each.
@@ -377,6 +398,7 @@ class PersistentExecutable(Uploads):
         writer, self.function = _load(tasks, binding, device, dtype, processors)
         super().__init__([t.task for t in tasks], writer.launches, binding)
         self.processors = processors
+        self.tile = writer.tile_rows(device.shared_bytes)
         self.steps_ptr, self.steps = writer.encode()
         for word in writer.words():
             self.wanted[self.numbers[word]] = True

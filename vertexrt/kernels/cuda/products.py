@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 
-from vertexrt.kernels.cuda.rows import Rows
+from vertexrt.kernels.cuda.rows import WARP, Rows
 from vertexrt.kernels.cuda.steps import (
+    ALWAYS,
     BY_EDGE,
     BY_ROW,
-    OUTER,
+    CHUNKED,
+    SPLITS,
     TEMPORARY,
     TILES,
     TRANSPOSED,
@@ -18,6 +21,7 @@ from vertexrt.kernels.cuda.steps import (
     Slot,
     Tiles,
 )
+from vertexrt.kernels.layout import PAD
 from vertexrt.kernels.location import Location, Temporary
 
 FLOATS = 4  # of 16 bytes
@@ -32,6 +36,9 @@ TILE = 32  # outputs of a block, see product.cuh
 PRODUCT_THREADS = 256
 BIG = 64  # rows and columns of a tile, see persistent.cuh
 EVERYTHING = 1 << 40
+SHORT = 16  # elements of a result that a warp makes at once
+MOST_SPLITS = 16  # of the rows of an outer product
+MOST_PARTIAL = 1 << 22  # elements of sums that they leave
 ARRIVED = 1 << 16  # counters of blocks that share a tile, all that a launch may need
 
 
@@ -88,32 +95,24 @@ def product_kernel(gemms: Sequence[Gemm], tiles: Tiles, partial: Temporary) -> t
 
 
 def large_product(g: Gemm, block: int) -> Kernel:
-    """Write a product of many rows, or the sum over rows of an outer one, as a kernel of tiles.
+    """Write a product of many rows as a kernel of tiles, or of rows where results are short.
 
     Args:
         block: threads.
     """
     t = Rows(1, FLOATS)
-    weight = t.word(g.weight, "real*")
+    weight = t.word(g.weight, "const real*")
     x, y = _first(t, g.x), _first(t, g.y)
     count = f"(int)a.{'m' if g.edges else 'n'} * {g.times}"
-    t.line("VRT_SCRATCH(BigTile, memory, 1);")
-    per = (0, g.times) if g.edges else (g.times, 0)
-    if g.form == OUTER:
-        columns = -(-g.k // BIG)
-        across, rows = -(-g.m // BIG) * columns, EVERYTHING
-        t.line(
-            f"big_tile<true, true>(memory[0], VRT_BLOCK.x / {columns}, VRT_BLOCK.x % {columns}, "
-            f"{g.m}, {g.k}, {count},"
-        )
-        t.line(f"  [&](int i, int k) {{ return ({y})[(long long)k * {g.m} + i]; }},")
-        t.line(f"  [&](int j, int k) {{ return ({x})[(long long)k * {g.k} + j]; }},")
-        t.line(f"  [&](int i, int j, real v) {{ {weight}[(long long)i * {g.k} + j] += v; }});")
+    turned = g.form == TRANSPOSED
+    wide, deep = (g.k, g.m) if turned else (g.m, g.k)
+    if wide <= SHORT and not turned:
+        across, rows = 1, block // WARP
+        t.line(f"short_rows<{wide}, {deep}>({count}, {x}, {weight}, {y});")
     else:
-        wide, deep = (g.k, g.m) if g.form == TRANSPOSED else (g.m, g.k)
         across, rows = -(-wide // BIG), BIG
-        turned = g.form == TRANSPOSED
         w = f"k * {wide} + j" if turned else f"j * {deep} + k"
+        t.line("VRT_SCRATCH(BigTile, memory, 1);")
         t.line(
             f"big_tile<false, {str(turned).lower()}>(memory[0], VRT_BLOCK.y, VRT_BLOCK.x, "
             f"{count}, {wide}, {deep},"
@@ -121,12 +120,57 @@ def large_product(g: Gemm, block: int) -> Kernel:
         t.line(f"  [&](int i, int k) {{ return ({x})[(long long)i * {deep} + k]; }},")
         t.line(f"  [&](int j, int k) {{ return {weight}[(long long){w}]; }},")
         t.line(f"  [&](int i, int j, real v) {{ ({y})[(long long)i * {wide} + j] = v; }});")
-    low, high = (g.tiles.low, g.tiles.high) if g.tiles is not None else (0, EVERYTHING)
-    tiles = Tiles(*per, low, high, rows)
-    if g.tiles is not None:  # when it is there goes by the most rows of the products beside it
-        tiles = Tiles(g.tiles.per_row, g.tiles.per_edge, low, high, rows)
-    body, words = t.plain_kernel(block), tuple(t.words)
-    return Kernel(body, words, TILES, across, block, tiles=tiles, adds=g.form == OUTER)
+    tiles = replace(g.tiles or _all_rows(g), rows=rows)
+    return Kernel(t.plain_kernel(block), tuple(t.words), TILES, across, block, tiles=tiles)
+
+
+def outer_product(g: Gemm, partial: Temporary, block: int) -> tuple[list[Kernel], int]:
+    """Write a sum of outer products over rows: tiles, and rows in splits that are then added up.
+
+    Args:
+        partial: where the splits leave their sums.
+        block: threads.
+    Returns: two kernels, and the elements that they need there.
+    """
+    size, columns = g.m * g.k, -(-g.k // BIG)
+    splits = max(1, min(MOST_SPLITS, MOST_PARTIAL // size))
+    count = f"(int)a.{'m' if g.edges else 'n'} * {g.times}"
+    tiles = replace(_all_rows(g), rows=splits)
+    found = []
+    for second in (False, True):
+        t = Rows(1, FLOATS)
+        gradient = t.word(g.weight, "real*")
+        left = t.origin(Location("", 0, "local", temporary=partial))
+        if second:
+            each = -(-size // block)
+            t.line(f"add_splits({gradient}, {left}, {size}, (int)a.chunks);")
+        else:
+            each = -(-g.m // BIG) * columns
+            d, x = _first(t, g.y), _first(t, g.x)
+            t.line("VRT_SCRATCH(BigTile, memory, 1);")
+            t.line(f"const long long count = {count};")
+            t.line("const long long begin = count * VRT_BLOCK.y / VRT_GRID.y;")
+            t.line("const long long end = count * (VRT_BLOCK.y + 1) / VRT_GRID.y;")
+            t.line(f"real* const part = {left} + VRT_BLOCK.y * {size}ll;")
+            t.line(
+                f"big_tile<true, true>(memory[0], VRT_BLOCK.x / {columns}, "
+                f"VRT_BLOCK.x % {columns}, {g.m}, {g.k}, (int)(end - begin),"
+            )
+            t.line(f"  [&](int i, int k) {{ return ({d})[(begin + k) * {g.m} + i]; }},")
+            t.line(f"  [&](int j, int k) {{ return ({x})[(begin + k) * {g.k} + j]; }},")
+            t.line("  [&](int i, int j, real v) {")
+            t.line(f"    const long long at = (long long)i * {g.k} + j;")
+            t.line(f"    if (a.chunks > 1) part[at] = v; else {gradient}[at] += v;")
+            t.line("  });")
+        body, words = t.plain_kernel(block), tuple(t.words)
+        when = CHUNKED if second else ALWAYS
+        found.append(Kernel(body, words, SPLITS, each, block, when, tiles=tiles, adds=True))
+    return found, splits * (-(-size // PAD) * PAD)
+
+
+def _all_rows(g: Gemm) -> Tiles:
+    """Return that a step is there for any number of rows."""
+    return Tiles(0 if g.edges else g.times, g.times if g.edges else 0, 0, EVERYTHING)
 
 
 def _source(t: Rows, g: Gemm, deep: int) -> str:

@@ -365,7 +365,7 @@ class Session:
         )
         groups = path.lengths.shape[1]
         paths, sections = write_paths(
-            path.words, path.lengths, executable.segment_ptr, len(launches)
+            path.words, path.lengths, executable.segment_ptr, inputs.parent_ptr, len(launches)
         )
         blocks = self.device.processors
         self._temporaries = self._grown(self._temporaries, elements * size, False)

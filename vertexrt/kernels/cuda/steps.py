@@ -8,9 +8,10 @@ from vertexrt.kernels.location import Temporary
 
 CHUNKS = 32  # partial sums over rows, at most
 ROWS_A_CHUNK = 64
+ROWS_A_SPLIT = 128  # of an outer product that several blocks sum up
 
 # What the grid of a kernel covers.
-ROWS, EDGES, FIXED, SEGMENTS, TILES = range(5)
+ROWS, EDGES, FIXED, SEGMENTS, TILES, SPLITS = range(6)
 # When it is launched.
 ALWAYS, LISTED, CHUNKED = range(3)
 # Products: y = x w^T, y = x w, g += d^T x.
@@ -48,7 +49,7 @@ class Kernel:
         words: what it is given, by name.
         over: what its grid covers.
         each: how much of it a block does; the blocks of the grid where it covers nothing of the
-            launch, or tiles; its second extent where it covers segments.
+            launch, tiles, or splits of rows; its second extent where it covers segments.
         edges: of a sum over rows: whether the rows are edges.
         tiles: of products.
         adds: it makes nothing that a later step of the program reads, except the next one where

@@ -79,6 +79,10 @@ class Values:
         base = t.base(place)
         if bare:
             return f"(*({base}))"
+        if place.own is not None:
+            piece, each = place.own
+            at = f"({j}) / {piece} * {each} + ({j}) % {piece} - rank * {each}"
+            return t.read(f"{base} + {at}", False) if t.loop is not None else f"{base}[{at}]"
         if not j.startswith(J):
             return f"{base}[{j}]"
         return t.read(f"{base} + {j}", self.aligned(place, _offset(j)))
