@@ -30,6 +30,7 @@ def write_launches(
     stages: Array,
     beside: Array,
     path: int,
+    lazy: int,
     path_backward: int,
     steps_ptr: Array,
     steps: Array,
@@ -51,7 +52,7 @@ def write_launches(
     Args:
         table: of launches; stages: [programs].
         beside: [programs] see `path.beside_path`.
-        path, path_backward: numbers of these stages.
+        path, lazy, path_backward: numbers of these stages.
         steps_ptr, steps: of `driver.launch`.
         adds: [steps] see `Kernel.adds`.
         adds_ptr, added: CSR of the gradients that each step adds to.
@@ -69,7 +70,7 @@ def write_launches(
     draft = np.zeros((most, COLUMNS), np.int32)
     rounds = np.empty(most, np.int64)
     last = np.empty(gradients + 1, np.int64)
-    count, temporary, begin = 0, 0, 0
+    count, temporary, begin, early = 0, 0, 0, False
     while begin < launches:
         now = stages[table[begin, 0]]
         end = begin
@@ -82,6 +83,11 @@ def write_launches(
             script[count, OP] = BACKWARD
             script[count, WAIT] = count > 0
             count += 1
+        if now > lazy and updates and not clips and not early:  # the loss is known
+            script[count, OP] = FINISH
+            script[count, WAIT] = 1
+            count += 1
+            early = True
         last[:] = -1
         found, used, highest = 0, 0, -1
         for t in range(begin, end):
@@ -125,7 +131,7 @@ def write_launches(
             for k in range(found):
                 if rounds[k] == turn:
                     script[count] = draft[k]
-                    script[count, WAIT] = fresh and count > 0
+                    script[count, WAIT] = fresh and count > 0 and script[count - 1, OP] != FINISH
                     script[count, BEFORE] = blocks
                     blocks += draft[k, ACROSS] * draft[k, DOWN]
                     fresh = False
@@ -137,7 +143,7 @@ def write_launches(
         begin = end
     if updates:
         for op in (SQUARES, FINISH, UPDATE):
-            if op == SQUARES and not clips:
+            if (op == SQUARES and not clips) or (op == FINISH and early):
                 continue
             script[count, OP] = op
             script[count, WAIT] = 1

@@ -21,7 +21,8 @@ struct Turn {
     int pad_;
 };
 constexpr int TURN_AT = 0, PART_AT = 64, INSTRUCTION_AT = 384, ARGS_AT = 512,
-              INDICES_AT = 1280, SCRATCH_AT = 5376;
+              INDICES_AT = 1280, COMMON_AT = 5376, JOB_AT = 9472, SCRATCH_AT = 13568;
+constexpr int NEAR_INSTRUCTIONS = 64;  // of the script of all processors, in shared memory
 
 __device__ __forceinline__ unsigned char* shared_memory() {
     VRT_SHARED(unsigned char, all);
@@ -67,7 +68,7 @@ struct Orders {
     unsigned char* spill;              // temporaries that do not fit on chip
     long long spill_bytes;             // of each processor
     long long* stamps;                 // [processors, most_stamps, 4] or null, see `Stamps`
-    long long most_stamps, shared_bytes;
+    long long most_stamps, shared_bytes, instructions;  // of the script of all processors
     Store store;
     Finish finish;
 };
@@ -301,9 +302,9 @@ __device__ __forceinline__ void share_sums(real (&sum)[N]) {
 
 constexpr int TILE_ROWS = 8;  // of a product at a time
 
-// Sums of this warp's part of the depth for NB rows: part[row][own row].
+// Sums of this warp's part of the depth for up to NB rows: part[row][own row].
 template <int NB, bool ALIGNED, int ROWS, int DEEP, class Share, class X>
-__device__ __forceinline__ void by_lanes(const Share& share, int first, X x, real* part) {
+__device__ __forceinline__ void by_lanes(const Share& share, int first, int count, X x, real* part) {
     using L = Layout<ROWS, DEEP>;
     const int thread = this_thread(), warp = thread / 32, g = thread % 32 / 4, t = thread % 4;
     const int column = warp % L::WIDE * L::BLOCKS * 16 + t * 4;
@@ -313,7 +314,7 @@ __device__ __forceinline__ void by_lanes(const Share& share, int first, X x, rea
     for (int k = 0; k < PADDED; ++k) sum[k] = 0;
     const real* row[NB];
 #pragma unroll
-    for (int r = 0; r < NB; ++r) row[r] = x(first + r);
+    for (int r = 0; r < NB; ++r) row[r] = x(first + (r < count ? r : 0));
 #pragma unroll
     for (int b = 0; b < L::BLOCKS; ++b) {
         Vec<4> v[NB];
@@ -443,14 +444,14 @@ __device__ __forceinline__ void multiply(Share& share, int count, X x, Y y, Part
             by_matrix_units<ALIGNED, ROWS, DEEP>(share, first, n, x, part);
         } else
 #endif
-        if (left >= 4) {
-            n = 4;
-            by_lanes<4, ALIGNED, ROWS, DEEP>(share, first, x, part);
-        } else if (left >= 2) {
+        if (left >= 3) {
+            n = left < 4 ? left : 4;
+            by_lanes<4, ALIGNED, ROWS, DEEP>(share, first, n, x, part);
+        } else if (left == 2) {
             n = 2;
-            by_lanes<2, ALIGNED, ROWS, DEEP>(share, first, x, part);
+            by_lanes<2, ALIGNED, ROWS, DEEP>(share, first, n, x, part);
         } else {
-            by_lanes<1, ALIGNED, ROWS, DEEP>(share, first, x, part);
+            by_lanes<1, ALIGNED, ROWS, DEEP>(share, first, n, x, part);
         }
         __syncthreads();
         for (int at = this_thread(); at < n * ROWS; at += PROCESSOR) {
@@ -608,13 +609,36 @@ __device__ __forceinline__ void end_of_copies() {
 #endif
 }
 
+// Copy what all processors are to do, and the arguments of the kernel, to shared memory: an instruction
+// is there at once then, whatever waits have thrown out of the first cache.
+template <class Work>
+__device__ __forceinline__ const Work& come_near(const Work& job) {
+    static_assert(sizeof(Work) <= SCRATCH_AT - JOB_AT, "the arguments fit where they belong");
+    const long long* const from = reinterpret_cast<const long long*>(&job);
+    long long* const to = reinterpret_cast<long long*>(shared_memory() + JOB_AT);
+    for (int k = threadIdx.x; k < (int)(sizeof(Work) / 8); k += PROCESSOR) to[k] = from[k];
+    const int count = (int)(job.o.instructions < NEAR_INSTRUCTIONS ? job.o.instructions : NEAR_INSTRUCTIONS);
+    int* const near = reinterpret_cast<int*>(shared_memory() + COMMON_AT);
+    for (int k = threadIdx.x; k < count * INSTRUCTION_WORDS; k += PROCESSOR) near[k] = job.o.script[k];
+    __syncthreads();
+    return *reinterpret_cast<const Work*>(to);
+}
+
+__device__ __forceinline__ Instruction next_instruction(const Orders& o, int at) {
+    if (at < NEAR_INSTRUCTIONS) {
+        return instruction_at(reinterpret_cast<int*>(shared_memory() + COMMON_AT) + at * INSTRUCTION_WORDS);
+    }
+    return read_instruction(o.script, at);
+}
+
 // Run the blocks of a launch, each processor those whose turn it is; `fill` writes its arguments.
 template <class Fill, class Step>
 __device__ __forceinline__ void take_turns(const Instruction& in, Fill fill, Step step) {
-    __syncthreads();  // the last step's arguments are no longer read
-    if (threadIdx.x == 0) fill();
     const int blocks = in.across * in.down, turn = (int)(in.before % gridDim.x);
     const int first = (int)(blockIdx.x + gridDim.x - turn) % (int)gridDim.x;
+    if (first >= blocks) return;
+    __syncthreads();  // the last step's arguments are no longer read
+    if (threadIdx.x == 0) fill();
     for (int block = first; block < blocks; block += gridDim.x) {
         __syncthreads();
         if (threadIdx.x == 0) {

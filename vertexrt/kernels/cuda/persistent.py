@@ -28,7 +28,7 @@ THREADS = 256  # of a processor, see persistent.cuh
 WARPS = THREADS // 32
 TILE_ROWS = 8  # that products take at a time
 MOST_ROWS = 56  # of a tile, whose indices lie in shared memory
-SCRATCH_AT = 5376
+SCRATCH_AT = 13568
 STEP_BYTES = 40 << 10  # of shared memory that a step beside the path takes
 # Of a thread, to hold weights: the first number that leaves enough for code.
 REGISTERS = (144, 112, 80, 48)
@@ -300,7 +300,9 @@ class KernelWriter:
             "__device__ __noinline__ void beside(const Work& a, const Instruction in) {",
             "  switch (in.op) {",
             "    case SQUARES: square_pieces(a.o); break;",
-            "    case FINISH: if (blockIdx.x == 0) finish_step<PROCESSOR>(a.o.finish); break;",
+            "    case FINISH:",
+            "      if (blockIdx.x == gridDim.x - 1) finish_step<PROCESSOR>(a.o.finish);",
+            "      break;",
             "    case UPDATE: update_pieces(a.o); break;",
         ]
         for step in self.steps:
@@ -327,9 +329,10 @@ class KernelWriter:
             "VRT_KERNEL(NAME, Work, PROCESSOR) {",
             "  unsigned met = 0, passed = 0;",
             "  Stamps stamps(a.o);",
+            "  const Work& near = come_near(a);",
             "  const int group = blockIdx.x / PROCESSORS, rank = blockIdx.x % PROCESSORS;",
             "  for (int at = 0;; ++at) {",
-            "    const Instruction in = read_instruction(a.o.script, at);",
+            "    const Instruction in = next_instruction(a.o, at);",
             "    stamps.begin(at);",
             "    if (in.wait) {",
             "      met += gridDim.x;",
@@ -340,7 +343,7 @@ class KernelWriter:
             "      stamps.both();",
             "      return;",
             "    }",
-            "    if (in.op != FORWARD && in.op != BACKWARD) beside(a, in);",
+            "    if (in.op != FORWARD && in.op != BACKWARD) beside(near, in);",
             "    stamps.end();",
         ]
         for op, stage in zip(("FORWARD", "BACKWARD"), SIDES, strict=True):

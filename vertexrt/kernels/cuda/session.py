@@ -45,7 +45,8 @@ Int64 = npt.NDArray[np.int64]
 
 PIECE, SUMMERS, THREADS, PIECES_A_BLOCK = 1024, 1024, 256, 8  # of update.cu
 STORE, FINISH = 19, 8  # words of its structs
-PATH, PATH_BACKWARD = int(Stage.PATH), int(Stage.PATH_BACKWARD)
+ORDERS = 13  # words of that of persistent.cuh, in front of these
+PATH, LAZY, PATH_BACKWARD = (int(s) for s in (Stage.PATH, Stage.LAZY, Stage.PATH_BACKWARD))
 SLOTS = 2
 FOUND = 8  # `Record` of persistent.cuh
 LOSS, NORM, _, REFUSED, GAVE_UP, GAVE_UP_AT, GAVE_UP_INSTRUCTION, REACHED = range(FOUND)
@@ -350,6 +351,7 @@ class Session:
             executable.stages,
             executable.beside,
             PATH,
+            LAZY,
             PATH_BACKWARD,
             executable.steps_ptr,
             executable.steps,
@@ -377,9 +379,9 @@ class Session:
             executable, inputs, segments, ending, (script, sections.reshape(-1), counters)
         )
         words[TEMPORARY] = self._temporaries.address
-        job = np.zeros(12 + STORE + FINISH + len(words), np.int64)
+        job = np.zeros(ORDERS + STORE + FINISH + len(words), np.int64)
         rule = RULES.index(ending.rule) if ending is not None else 0
-        job[:12] = (
+        job[:ORDERS] = (
             *addresses,
             self._found.address,
             groups,
@@ -390,12 +392,12 @@ class Session:
             self.stamps.address if self.stamps is not None else 0,
             MOST_STAMPS,
             self.device.shared_bytes,
+            len(launches),
         )
         if ending is not None:
-            job[12 : 12 + STORE], job[12 + STORE : 12 + STORE + FINISH] = self._ending(
-                int(words[WEIGHT]), touched, inputs, ending
-            )
-        job[12 + STORE + FINISH :] = words
+            store, finish = self._ending(int(words[WEIGHT]), touched, inputs, ending)
+            job[ORDERS : -len(words)] = (*store, *finish)
+        job[-len(words) :] = words
         code = self.device.launch_all(executable.function, blocks, self.device.shared_bytes, job)
         self.device.check(code, -1, -1)
         self.device.download(slot.found.view(np.uint8), self._found.address)
