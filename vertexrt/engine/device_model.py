@@ -56,7 +56,7 @@ if TYPE_CHECKING:
 
 Array = np.ndarray[Any, Any]
 
-PROCESSORS = 16  # of a group, where nobody says
+PROCESSORS = 8  # of a group, where nobody says
 
 
 @dataclass(frozen=True, slots=True)

@@ -468,10 +468,94 @@ __device__ __forceinline__ void multiply(Share& share, int count, X x, Y y, Part
 
 // --- products beside the path: tiles of 64 x 64 by all threads
 
-constexpr int BIG = 64, DEPTH = 32, BIG_PITCH = BIG + 4, BIG_PART = BIG * DEPTH / PROCESSOR;
+constexpr int BIG = 64, DEPTH = 32, BIG_PITCH = BIG + 8, BIG_PART = BIG * DEPTH / PROCESSOR;
 struct BigTile {
     real a[2][DEPTH][BIG_PITCH], b[2][DEPTH][BIG_PITCH];
 };
+
+#ifdef VRT_MATRIX_UNITS
+// A warp's part of a tile, 32 x 16, by matrix units, heads and tails as in `by_matrix_units`.
+struct BigSums {
+    float high[2][2][4], low[2][2][4];
+
+    __device__ __forceinline__ BigSums() {
+#pragma unroll
+        for (int e = 0; e < 16; ++e) high[e / 8][e / 4 % 2][e % 4] = low[e / 8][e / 4 % 2][e % 4] = 0;
+    }
+    __device__ __forceinline__ void add(const float (*a)[BIG_PITCH], const float (*b)[BIG_PITCH]) {
+        const int warp = threadIdx.x / 32, g = threadIdx.x % 32 / 4, t = threadIdx.x % 4;
+        const int i = warp / 4 * 32 + g, j = warp % 4 * 16 + g;
+#pragma unroll 2
+        for (int k = 0; k < DEPTH; k += 8) {
+            float head[2][4], tail[2][4], b_head[2][2], b_tail[2][2];
+#pragma unroll
+            for (int m = 0; m < 2; ++m)
+#pragma unroll
+                for (int e = 0; e < 4; ++e) {
+                    const float x = a[k + t + e / 2 * 4][i + m * 16 + e % 2 * 8];
+                    head[m][e] = head_of(x);
+                    tail[m][e] = x - head[m][e];
+                }
+#pragma unroll
+            for (int n = 0; n < 2; ++n)
+#pragma unroll
+                for (int e = 0; e < 2; ++e) {
+                    const float x = b[k + t + e * 4][j + n * 8];
+                    b_head[n][e] = head_of(x);
+                    b_tail[n][e] = x - b_head[n][e];
+                }
+#pragma unroll
+            for (int m = 0; m < 2; ++m)
+#pragma unroll
+                for (int n = 0; n < 2; ++n) {
+                    matrix_unit(high[m][n], head[m], b_head[n][0], b_head[n][1]);
+                    matrix_unit(low[m][n], head[m], b_tail[n][0], b_tail[n][1]);
+                    matrix_unit(low[m][n], tail[m], b_head[n][0], b_head[n][1]);
+                }
+        }
+    }
+    template <class Take>
+    __device__ __forceinline__ void give(Take take) const {
+        const int warp = threadIdx.x / 32, g = threadIdx.x % 32 / 4, t = threadIdx.x % 4;
+#pragma unroll
+        for (int m = 0; m < 2; ++m)
+#pragma unroll
+            for (int n = 0; n < 2; ++n)
+#pragma unroll
+                for (int e = 0; e < 4; ++e) {
+                    take(warp / 4 * 32 + m * 16 + e / 2 * 8 + g, warp % 4 * 16 + n * 8 + 2 * t + e % 2,
+                         high[m][n][e] + low[m][n][e]);
+                }
+    }
+};
+#else
+// A thread's part of a tile, 4 x 4.
+struct BigSums {
+    real sum[4][4];
+
+    __device__ __forceinline__ BigSums() {
+#pragma unroll
+        for (int e = 0; e < 16; ++e) sum[e / 4][e % 4] = 0;
+    }
+    __device__ __forceinline__ void add(const real (*a)[BIG_PITCH], const real (*b)[BIG_PITCH]) {
+        const int y = threadIdx.x / 16 * 4, x = threadIdx.x % 16 * 4;
+#pragma unroll 8
+        for (int k = 0; k < DEPTH; ++k) {
+            const Vec<4> u = load<4>(&a[k][y]), v = load<4>(&b[k][x]);
+#pragma unroll
+            for (int p = 0; p < 4; ++p)
+#pragma unroll
+                for (int q = 0; q < 4; ++q) sum[p][q] += u.v[p] * v.v[q];
+        }
+    }
+    template <class Take>
+    __device__ __forceinline__ void give(Take take) const {
+        const int y = threadIdx.x / 16 * 4, x = threadIdx.x % 16 * 4;
+#pragma unroll
+        for (int e = 0; e < 16; ++e) take(y + e / 4, x + e % 4, sum[e / 4][e % 4]);
+    }
+};
+#endif
 
 // c(i, j) = sum over k of a(i, k) b(j, k), for i < rows and j < columns. With ALONG a function takes
 // (k, i) and finds neighbours in i next to each other in memory; else (i, k), neighbours in k. The
@@ -507,34 +591,20 @@ __device__ __forceinline__ void big_tile(BigTile& memory, int down, int across, 
             memory.b[side][k][i] = held_b[e];
         }
     };
-    const int y = tid / 16 * 4, x = tid % 16 * 4;
-    real sum[4][4];
-#pragma unroll
-    for (int p = 0; p < 4; ++p)
-#pragma unroll
-        for (int q = 0; q < 4; ++q) sum[p][q] = 0;
+    BigSums sums;
     fetch(0);
     put(0);
     __syncthreads();
     for (int k0 = 0, side = 0; k0 < deep; k0 += DEPTH, side ^= 1) {
         const bool more = k0 + DEPTH < deep;
         if (more) fetch(k0 + DEPTH);
-#pragma unroll 8
-        for (int k = 0; k < DEPTH; ++k) {
-            const Vec<4> u = load<4>(&memory.a[side][k][y]), v = load<4>(&memory.b[side][k][x]);
-#pragma unroll
-            for (int p = 0; p < 4; ++p)
-#pragma unroll
-                for (int q = 0; q < 4; ++q) sum[p][q] += u.v[p] * v.v[q];
-        }
+        sums.add(memory.a[side], memory.b[side]);
         if (more) put(side ^ 1);
         __syncthreads();
     }
-#pragma unroll
-    for (int p = 0; p < 4; ++p)
-#pragma unroll
-        for (int q = 0; q < 4; ++q)
-            if (i0 + y + p < rows && j0 + x + q < columns) c(i0 + y + p, j0 + x + q, sum[p][q]);
+    sums.give([&](int i, int j, real sum) {
+        if (i0 + i < rows && j0 + j < columns) c(i0 + i, j0 + j, sum);
+    });
 }
 
 // Rows of a short result: a warp makes one, its lanes share the depth. `x` and `y` are the first rows.
@@ -558,13 +628,17 @@ __device__ __forceinline__ void short_rows(int count, const real* x, const real*
     }
 }
 
+constexpr int ADDED_EACH = 4096;  // elements that a block adds up
+
 // Add what the splits of a sum left to a gradient, in their order.
 __device__ __forceinline__ void add_splits(real* gradient, const real* left, int size, int splits) {
-    const int at = VRT_BLOCK.x * PROCESSOR + threadIdx.x;
-    if (at >= size) return;
-    real sum = left[at];
-    for (int k = 1; k < splits; ++k) sum += left[(long long)k * size + at];
-    gradient[at] += sum;
+    const int begin = VRT_BLOCK.x * ADDED_EACH, end = begin + ADDED_EACH < size ? begin + ADDED_EACH : size;
+#pragma unroll 4
+    for (int at = begin + threadIdx.x; at < end; at += PROCESSOR) {
+        real sum = left[at];
+        for (int k = 1; k < splits; ++k) sum += left[(long long)k * size + at];
+        gradient[at] += sum;
+    }
 }
 
 // --- following scripts

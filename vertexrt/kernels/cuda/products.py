@@ -37,6 +37,7 @@ PRODUCT_THREADS = 256
 BIG = 64  # rows and columns of a tile, see persistent.cuh
 EVERYTHING = 1 << 40
 SHORT = 16  # elements of a result that a warp makes at once
+ADDED_EACH = 4096  # elements of a gradient to which a block adds splits, see persistent.cuh
 MOST_SPLITS = 16  # of the rows of an outer product
 MOST_PARTIAL = 1 << 22  # elements of sums that they leave
 ARRIVED = 1 << 16  # counters of blocks that share a tile, all that a launch may need
@@ -142,7 +143,7 @@ def outer_product(g: Gemm, partial: Temporary, block: int) -> tuple[list[Kernel]
         gradient = t.word(g.weight, "real*")
         left = t.origin(Location("", 0, "local", temporary=partial))
         if second:
-            each = -(-size // block)
+            each = -(-size // ADDED_EACH)
             t.line(f"add_splits({gradient}, {left}, {size}, (int)a.chunks);")
         else:
             each = -(-g.m // BIG) * columns
