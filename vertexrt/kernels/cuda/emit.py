@@ -288,14 +288,15 @@ class Emitter:
             self._gemm(Gemm(OUTER, self._gradient(name), m, n, edges, times, at_x, at_d))
 
     def _gemm(self, g: Gemm) -> None:
+        vector = self.vector if self.vector == FLOATS else 1
         if not self.block:
             self.launches.steps.append(g)
         elif g.form == OUTER:
-            kernels, partial = outer_product(g, Temporary(*self.used), self.block)
+            kernels, partial = outer_product(g, Temporary(*self.used), self.block, vector)
             self.launches.steps += kernels
             self.used[2] += partial
         else:
-            self.launches.steps.append(large_product(g, self.block))
+            self.launches.steps.append(large_product(g, self.block, vector))
 
     def _products(self, positions: Sequence[int], after: Group | None = None) -> None:
         """Make products that do not need each other: few rows in one kernel, many by cuBLAS.

@@ -468,10 +468,18 @@ __device__ __forceinline__ void multiply(Share& share, int count, X x, Y y, Part
 
 // --- products beside the path: tiles of 64 x 64 by all threads
 
-constexpr int BIG = 64, DEPTH = 32, BIG_PITCH = BIG + 8, BIG_PART = BIG * DEPTH / PROCESSOR;
-struct BigTile {
-    real a[2][DEPTH][BIG_PITCH], b[2][DEPTH][BIG_PITCH];
+constexpr int BIG = 64, DEPTH = 32, BIG_PITCH = BIG + 8;
+struct alignas(16) BigTile {
+    real a[2][DEPTH * (BIG_PITCH + 1)], b[2][DEPTH * (BIG_PITCH + 1)];
 };
+
+// Elements from one step of the depth to the next: so that what is stored does not clash in the banks,
+// vectors along the depth apart, and hardly what is read.
+#ifdef VRT_REAL
+constexpr int big_pitch(bool) { return BIG_PITCH; }
+#else
+constexpr int big_pitch(bool along) { return along ? BIG_PITCH : BIG_PITCH + 1; }
+#endif
 
 #ifdef VRT_MATRIX_UNITS
 // A warp's part of a tile, 32 x 16, by matrix units, heads and tails as in `by_matrix_units`.
@@ -482,7 +490,8 @@ struct BigSums {
 #pragma unroll
         for (int e = 0; e < 16; ++e) high[e / 8][e / 4 % 2][e % 4] = low[e / 8][e / 4 % 2][e % 4] = 0;
     }
-    __device__ __forceinline__ void add(const float (*a)[BIG_PITCH], const float (*b)[BIG_PITCH]) {
+    template <int A, int B>
+    __device__ __forceinline__ void add(const float* a, const float* b) {
         const int warp = threadIdx.x / 32, g = threadIdx.x % 32 / 4, t = threadIdx.x % 4;
         const int i = warp / 4 * 32 + g, j = warp % 4 * 16 + g;
 #pragma unroll 2
@@ -492,7 +501,7 @@ struct BigSums {
             for (int m = 0; m < 2; ++m)
 #pragma unroll
                 for (int e = 0; e < 4; ++e) {
-                    const float x = a[k + t + e / 2 * 4][i + m * 16 + e % 2 * 8];
+                    const float x = a[(k + t + e / 2 * 4) * A + i + m * 16 + e % 2 * 8];
                     head[m][e] = head_of(x);
                     tail[m][e] = x - head[m][e];
                 }
@@ -500,7 +509,7 @@ struct BigSums {
             for (int n = 0; n < 2; ++n)
 #pragma unroll
                 for (int e = 0; e < 2; ++e) {
-                    const float x = b[k + t + e * 4][j + n * 8];
+                    const float x = b[(k + t + e * 4) * B + j + n * 8];
                     b_head[n][e] = head_of(x);
                     b_tail[n][e] = x - b_head[n][e];
                 }
@@ -537,11 +546,12 @@ struct BigSums {
 #pragma unroll
         for (int e = 0; e < 16; ++e) sum[e / 4][e % 4] = 0;
     }
-    __device__ __forceinline__ void add(const real (*a)[BIG_PITCH], const real (*b)[BIG_PITCH]) {
+    template <int A, int B>
+    __device__ __forceinline__ void add(const real* a, const real* b) {
         const int y = threadIdx.x / 16 * 4, x = threadIdx.x % 16 * 4;
 #pragma unroll 8
         for (int k = 0; k < DEPTH; ++k) {
-            const Vec<4> u = load<4>(&a[k][y]), v = load<4>(&b[k][x]);
+            const Vec<4> u = load<4>(a + k * A + y), v = load<4>(b + k * B + x);
 #pragma unroll
             for (int p = 0; p < 4; ++p)
 #pragma unroll
@@ -557,49 +567,74 @@ struct BigSums {
 };
 #endif
 
-// c(i, j) = sum over k of a(i, k) b(j, k), for i < rows and j < columns. With ALONG a function takes
-// (k, i) and finds neighbours in i next to each other in memory; else (i, k), neighbours in k. The
-// functions are only called inside the matrices. Tile (down, across) of the result.
-template <bool A_ALONG, bool B_ALONG, class A, class B, class C>
+// A thread's share of a chunk of a matrix, 64 x 32: V elements at a time, that are neighbours in memory.
+template <bool ALONG, int V>
+struct BigPart {
+    static constexpr int COUNT = BIG * DEPTH / PROCESSOR / V, PITCH = big_pitch(ALONG);
+    Vec<V> held[COUNT];
+
+    // Call `each(e, i, k)`: row and depth of the first element of each vector.
+    template <class Each>
+    __device__ __forceinline__ void places(Each each) {
+#pragma unroll
+        for (int e = 0; e < COUNT; ++e) {
+            const int at = threadIdx.x + e * PROCESSOR;
+            if (ALONG) {
+                each(e, at % (BIG / V) * V, at / (BIG / V));
+            } else {
+                each(e, at / (DEPTH / V), at % (DEPTH / V) * V);
+            }
+        }
+    }
+    template <class From>
+    __device__ __forceinline__ void fetch(int i0, int k0, int rows, int deep, From from) {
+        places([&](int e, int i, int k) {
+            if (i0 + i < rows && k0 + k < deep) {
+                held[e] = load<V>(from(i0 + i, k0 + k));
+            } else {
+#pragma unroll
+                for (int c = 0; c < V; ++c) held[e].v[c] = 0;
+            }
+        });
+    }
+    __device__ __forceinline__ void put(real* to) {
+        places([&](int e, int i, int k) {
+            if (ALONG) {
+                store<V>(to + k * PITCH + i, held[e]);
+            } else {
+#pragma unroll
+                for (int c = 0; c < V; ++c) to[(k + c) * PITCH + i] = held[e].v[c];
+            }
+        });
+    }
+};
+
+// c(i, j) = sum over k of a(i, k) b(j, k), for i < rows and j < columns; the functions return where an
+// element is. ALONG says that neighbours in i lie next to each other in memory, else neighbours in k;
+// in that direction there are multiples of V. Tile (down, across) of the result.
+template <bool A_ALONG, bool B_ALONG, int V, class A, class B, class C>
 __device__ __forceinline__ void big_tile(BigTile& memory, int down, int across, int rows, int columns,
                                          int deep, A a, B b, C c) {
-    const int i0 = down * BIG, j0 = across * BIG, tid = threadIdx.x;
-    real held_a[BIG_PART], held_b[BIG_PART];
-    // The thread's elements of a chunk: (row, depth) of each matrix.
-    const auto place = [&](bool along, int e, int& i, int& k) {
-        const int at = tid + e * PROCESSOR;
-        i = along ? at % BIG : at / DEPTH;
-        k = along ? at / BIG : at % DEPTH;
-    };
-    const auto fetch = [&](int k0) {
-#pragma unroll
-        for (int e = 0; e < BIG_PART; ++e) {
-            int i, k;
-            place(A_ALONG, e, i, k);
-            held_a[e] = i0 + i < rows && k0 + k < deep ? a(i0 + i, k0 + k) : real(0);
-            place(B_ALONG, e, i, k);
-            held_b[e] = j0 + i < columns && k0 + k < deep ? b(j0 + i, k0 + k) : real(0);
-        }
-    };
-    const auto put = [&](int side) {
-#pragma unroll
-        for (int e = 0; e < BIG_PART; ++e) {
-            int i, k;
-            place(A_ALONG, e, i, k);
-            memory.a[side][k][i] = held_a[e];
-            place(B_ALONG, e, i, k);
-            memory.b[side][k][i] = held_b[e];
-        }
-    };
+    const int i0 = down * BIG, j0 = across * BIG;
+    BigPart<A_ALONG, V> part_a;
+    BigPart<B_ALONG, V> part_b;
     BigSums sums;
-    fetch(0);
-    put(0);
+    part_a.fetch(i0, 0, rows, deep, a);
+    part_b.fetch(j0, 0, columns, deep, b);
+    part_a.put(memory.a[0]);
+    part_b.put(memory.b[0]);
     __syncthreads();
     for (int k0 = 0, side = 0; k0 < deep; k0 += DEPTH, side ^= 1) {
         const bool more = k0 + DEPTH < deep;
-        if (more) fetch(k0 + DEPTH);
-        sums.add(memory.a[side], memory.b[side]);
-        if (more) put(side ^ 1);
+        if (more) {
+            part_a.fetch(i0, k0 + DEPTH, rows, deep, a);
+            part_b.fetch(j0, k0 + DEPTH, columns, deep, b);
+        }
+        sums.template add<big_pitch(A_ALONG), big_pitch(B_ALONG)>(memory.a[side], memory.b[side]);
+        if (more) {
+            part_a.put(memory.a[side ^ 1]);
+            part_b.put(memory.b[side ^ 1]);
+        }
         __syncthreads();
     }
     sums.give([&](int i, int j, real sum) {

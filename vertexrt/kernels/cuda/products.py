@@ -95,11 +95,12 @@ def product_kernel(gemms: Sequence[Gemm], tiles: Tiles, partial: Temporary) -> t
     return Kernel(body, words, TILES, blocks, PRODUCT_THREADS, tiles=tiles), used
 
 
-def large_product(g: Gemm, block: int) -> Kernel:
+def large_product(g: Gemm, block: int, vector: int) -> Kernel:
     """Write a product of many rows as a kernel of tiles, or of rows where results are short.
 
     Args:
         block: threads.
+        vector: elements that may be loaded at once.
     """
     t = Rows(1, FLOATS)
     weight = t.word(g.weight, "const real*")
@@ -114,23 +115,27 @@ def large_product(g: Gemm, block: int) -> Kernel:
         across, rows = -(-wide // BIG), BIG
         w = f"k * {wide} + j" if turned else f"j * {deep} + k"
         t.line("VRT_SCRATCH(BigTile, memory, 1);")
+        t.line(f"const real* const x = {x};")
+        t.line(f"real* const y = {y};")
+        width = vector if tiled(g) and g.y.start % FLOATS == 0 else 1
         t.line(
-            f"big_tile<false, {str(turned).lower()}>(memory[0], VRT_BLOCK.y, VRT_BLOCK.x, "
+            f"big_tile<false, {str(turned).lower()}, {width}>(memory[0], VRT_BLOCK.y, VRT_BLOCK.x, "
             f"{count}, {wide}, {deep},"
         )
-        t.line(f"  [&](int i, int k) {{ return ({x})[(long long)i * {deep} + k]; }},")
-        t.line(f"  [&](int j, int k) {{ return {weight}[(long long){w}]; }},")
-        t.line(f"  [&](int i, int j, real v) {{ ({y})[(long long)i * {wide} + j] = v; }});")
+        t.line(f"  [&](int i, int k) {{ return x + (long long)i * {deep} + k; }},")
+        t.line(f"  [&](int j, int k) {{ return {weight} + (long long){w}; }},")
+        t.line(f"  [&](int i, int j, real v) {{ y[(long long)i * {wide} + j] = v; }});")
     tiles = replace(g.tiles or _all_rows(g), rows=rows)
     return Kernel(t.plain_kernel(block), tuple(t.words), TILES, across, block, tiles=tiles)
 
 
-def outer_product(g: Gemm, partial: Temporary, block: int) -> tuple[list[Kernel], int]:
+def outer_product(g: Gemm, partial: Temporary, block: int, vector: int) -> tuple[list[Kernel], int]:
     """Write a sum of outer products over rows: tiles, and rows in splits that are then added up.
 
     Args:
         partial: where the splits leave their sums.
         block: threads.
+        vector: elements that may be loaded at once.
     Returns: two kernels, and the elements that they need there.
     """
     size, columns = g.m * g.k, -(-g.k // BIG)
@@ -153,12 +158,15 @@ def outer_product(g: Gemm, partial: Temporary, block: int) -> tuple[list[Kernel]
             t.line("const long long begin = count * VRT_BLOCK.y / VRT_GRID.y;")
             t.line("const long long end = count * (VRT_BLOCK.y + 1) / VRT_GRID.y;")
             t.line(f"real* const part = {left} + VRT_BLOCK.y * {size}ll;")
+            t.line(f"const real* const d = {d} + begin * {g.m};")
+            t.line(f"const real* const x = {x} + begin * {g.k};")
+            width = vector if tiled(g) and g.y.start % FLOATS == 0 else 1
             t.line(
-                f"big_tile<true, true>(memory[0], VRT_BLOCK.x / {columns}, "
+                f"big_tile<true, true, {width}>(memory[0], VRT_BLOCK.x / {columns}, "
                 f"VRT_BLOCK.x % {columns}, {g.m}, {g.k}, (int)(end - begin),"
             )
-            t.line(f"  [&](int i, int k) {{ return ({d})[(begin + k) * {g.m} + i]; }},")
-            t.line(f"  [&](int j, int k) {{ return ({x})[(begin + k) * {g.k} + j]; }},")
+            t.line(f"  [&](int i, int k) {{ return d + (long long)k * {g.m} + i; }},")
+            t.line(f"  [&](int j, int k) {{ return x + (long long)k * {g.k} + j; }},")
             t.line("  [&](int i, int j, real v) {")
             t.line(f"    const long long at = (long long)i * {g.k} + j;")
             t.line(f"    if (a.chunks > 1) part[at] = v; else {gradient}[at] += v;")
