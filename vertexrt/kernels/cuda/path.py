@@ -9,13 +9,12 @@ Source: VPPS (MICRO 2018), section III; a segment as one function, DESIGN sectio
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import dataclass, field
 from itertools import pairwise
 
 from vertexrt.errors import DeviceError, message
 from vertexrt.ir.ops import OPS
-from vertexrt.ir.passes.fuse import Group, Product, is_free
+from vertexrt.ir.passes.fuse import Group, is_free
 from vertexrt.ir.passes.segment import Segment, SegmentedTask, Split
 from vertexrt.ir.program import Domain, Stage
 from vertexrt.kernels.cuda.groups import GroupWriter
@@ -252,7 +251,6 @@ class SegmentWriter:
         self.copied: set[int] = set()  # leaves that an earlier group has put where they are read
         self.used = [0, 0, 0]
         self.by_units = False
-        self.staged: dict[int, Location] = {}  # operands that a segment has copied
         operands = {
             i
             for step in plan.task.steps
@@ -333,11 +331,8 @@ class SegmentWriter:
 
     def _segment(self, segment: Segment) -> PathSegment:
         text = PathSegment()
-        steps = list(segment.steps)
-        loose = self._stage(steps, text)  # shared memory was written since the last barrier
-        if len(steps) > 1 and isinstance(steps[0], Group):
-            steps[0] = self._with_gathers(steps[0], steps[1:])
-        for step in steps:
+        loose = False  # shared memory was written since the last barrier
+        for step in segment.steps:
             if loose:
                 text.lines.append("__syncthreads();")
             loose = True
@@ -348,50 +343,6 @@ class SegmentWriter:
             else:
                 raise unsupported(self.plan)
         return text
-
-    def _stage(self, steps: Sequence[Group | Product], text: PathSegment) -> bool:
-        """Copy operands that other processors made to shared memory; tell whether there are any."""
-        self.staged = {}
-        made = {k for s in steps for k in (s.nodes if isinstance(s, Group) else (s.node,))}
-        for step in steps:
-            if isinstance(step, Group) or self.nodes[step.node].op != "matmul":
-                continue
-            x = self.nodes[step.node].inputs[1]
-            source = self.place[x]
-            if x in made or x in self.staged or source.temporary is not None:
-                continue
-            edges = source.row == "edge"
-            to = self.temporary(source.size, edges, operand=True)
-            t = PathRows(1, self.vector, self.processors)
-            first, there = self._first(t, source, edges), self._first(t, to, edges)
-            steps_of = (source.step, source.start, source.size, to.step)
-            aligned = all(p % self.vector == 0 for p in steps_of)
-            text.words |= t.words
-            text.lines += [
-                "{",
-                *(f"  {line}" for line in t._head),
-                f"  stage_rows<{str(aligned).lower()}, {source.size}>({there}, {to.step}, {first}, "
-                f"{source.step}, (int)a.{'m' if edges else 'n'});",
-                "}",
-            ]
-            self.staged[x] = to
-        return bool(self.staged)
-
-    def _with_gathers(self, first: Group, rest: Sequence[Group | Product]) -> Group:
-        """Let the first group of a segment fetch what later ones gather: one wait for memory."""
-        if first.domain != Domain.VERTEX:
-            return first
-        wanted = {
-            i
-            for step in rest
-            if isinstance(step, Group) and step.domain == Domain.VERTEX
-            for k in step.nodes
-            for i in (k, *self.nodes[k].inputs)
-            if self.nodes[i].op == "gather" and i not in self.place and i not in first.nodes
-        }
-        for i in sorted(wanted):
-            self.place[i] = self.temporary(max(self.nodes[i].type.size, 1), False)
-        return Group(first.domain, tuple(sorted({*first.nodes, *wanted})))
 
     def _group(self, group: Group, text: PathSegment) -> None:
         nodes = tuple(k for k in group.nodes if k not in self.copied)
@@ -429,8 +380,8 @@ class SegmentWriter:
             text.held.append(held)
         t = PathRows(1, self.vector, self.processors)
         edges = node.type.domain == Domain.EDGE
-        at, to = self.staged.get(x, self.place[x]), self.place[k]
-        source, target = self._first(t, at, edges), self._first(t, to, edges)
+        source, target = self._first(t, self.place[x], edges), self._first(t, self.place[k], edges)
+        at, to = self.place[x], self.place[k]
         aligned = all(p % self.vector == 0 for p in (at.step, at.start, deep))
         text.words |= t.words
         rows = held.rows(self.processors)
@@ -459,6 +410,7 @@ class SegmentWriter:
             return f"({t.origin(place)}{start})"
         word = t.word(place.base, "real*")
         lo = "a.elo" if place.row == "edge" else "a.lo"
+        assert edges == (place.row == "edge")
         return f"({word} + (long long){lo} * {place.step}{start})"
 
 

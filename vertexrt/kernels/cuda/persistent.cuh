@@ -466,18 +466,6 @@ __device__ __forceinline__ void multiply(Share& share, int count, X x, Y y, Part
     }
 }
 
-// Copy rows to shared memory, DEEP elements each, by all threads: one wait for memory, where products
-// would have one for each block of the depth.
-template <bool ALIGNED, int DEEP>
-__device__ __forceinline__ void stage_rows(real* to, int to_step, const real* from, int from_step, int rows) {
-    constexpr int V = ALIGNED ? 16 / sizeof(real) : 1, EACH = DEEP / V;
-#pragma unroll 4
-    for (int at = this_thread(); at < rows * EACH; at += PROCESSOR) {
-        const int i = at / EACH, j = at % EACH * V;
-        store<V>(to + (long long)i * to_step + j, load<V>(from + (long long)i * from_step + j));
-    }
-}
-
 // --- products beside the path: tiles of 64 x 64 by all threads
 
 constexpr int BIG = 64, DEPTH = 32, BIG_PITCH = BIG + 8;
