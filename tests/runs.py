@@ -74,7 +74,7 @@ class Way:
         from vertexrt.engine.device_model import DeviceModel
         from vertexrt.kernels.cuda.backend import CudaBackend
 
-        backend = CudaBackend(ShimDevice(), self.dtype, self.processors or 1)
+        backend = CudaBackend(ShimDevice(), self.dtype, self.processors)
         model = DeviceModel(
             function.trace(), backend, self.dtype, self.policy, self.passes, self.engine
         )

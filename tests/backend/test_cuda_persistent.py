@@ -38,8 +38,8 @@ CASES = [
     *(pytest.param("shim", *case, marks=shim) for case in ON_SHIM),
     *(
         pytest.param("cuda", name, processors, dtype, marks=gpu)
-        for (name, dtype), processors in zip(
-            itertools.product(FUNCTIONS, TOLERANCE), itertools.cycle((1, 2, 5, 16)), strict=False
+        for name, dtype, processors in zip(
+            FUNCTIONS, itertools.cycle(TOLERANCE), itertools.cycle((2, 5, 1, 16)), strict=False
         )
     ),
 ]
@@ -155,5 +155,8 @@ def test_weights_that_do_not_fit_are_refused_with_figures() -> None:
     net = Way(device="shim", dtype="float64", engine="persistent", processors=1).compile(
         TreeLSTM(10, 8, 512, 5)
     )
-    with pytest.raises(DeviceError, match=r"the weights of the path take 8,192 KiB of each of 1 "):
+    with pytest.raises(
+        DeviceError,
+        match=r"weights of the path take 8,192 KiB of each of 1 proc.*in 144 KiB of registers or",
+    ):
         net.forward(batch_of("tree-lstm", 1))

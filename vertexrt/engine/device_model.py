@@ -56,7 +56,7 @@ if TYPE_CHECKING:
 
 Array = np.ndarray[Any, Any]
 
-PROCESSORS = 8  # of a group, where nobody says
+SEVERAL = 2  # processors of a group: how many shows when weights are placed
 
 
 @dataclass(frozen=True, slots=True)
@@ -89,7 +89,7 @@ class DeviceModel(CompiledModel):
     ) -> None:
         super().__init__(traced, backend, dtype, policy, passes, threads=1)
         if engine == "persistent":
-            self.configuration = Configuration(True, 1, backend.processors)
+            self.configuration = Configuration(True, 1, backend.processors or SEVERAL)
         store = self.store
         self.session = Session(
             backend.device, store.dtype, store.values.size, store.dense_size, self.param_at
@@ -368,5 +368,5 @@ def on_gpu(
     """
     from vertexrt.kernels.cuda.device import CupyDevice
 
-    backend = CudaBackend(CupyDevice(precision), dtype, processors or PROCESSORS)
+    backend = CudaBackend(CupyDevice(precision), dtype, processors)
     return DeviceModel(traced, backend, dtype, policy, passes, engine)

@@ -20,7 +20,7 @@ class CudaBackend:
 
     Args:
         dtype: of parameters and values.
-        processors: of a group of the persistent engine.
+        processors: of a group of the persistent engine; None for as few as weights fit, from 8 on.
     """
 
     name = "cuda"
@@ -28,7 +28,7 @@ class CudaBackend:
     shares_graphs = True
     most_scratch = 64 << 20  # 256 MiB of floats: launches wide enough to fill a device
 
-    def __init__(self, device: Device, dtype: npt.DTypeLike, processors: int = 1) -> None:
+    def __init__(self, device: Device, dtype: npt.DTypeLike, processors: int | None = None) -> None:
         self.device = device
         self.dtype = dtype
         self.processors = processors

@@ -32,9 +32,14 @@ SCRATCH_AT = 13568
 STEP_BYTES = 40 << 10  # of shared memory that a step beside the path takes
 # Of a thread, to hold weights: the first number that leaves enough for code.
 REGISTERS = (144, 112, 80, 48)
+GROUPS = (8, 16, 32, 64, 128)  # sizes to try, where nobody says
 FIRST_OP = 6  # END, FORWARD, BACKWARD, SQUARES, FINISH, UPDATE
 SIDES = (Stage.PATH, Stage.PATH_BACKWARD)
 INDEX_WORDS = ("edge_ptr", "child_row", "parent_ptr", "parent_edge")
+
+
+class FitError(DeviceError):
+    """Weights do not fit on chip."""
 
 
 def _up(n: int, size: int) -> int:
@@ -93,7 +98,7 @@ def place_weights(
     Args:
         shared_bytes: of a processor.
         registers: of a thread that may hold weights.
-    Raises: DeviceError, when they do not fit.
+    Raises: FitError, when they do not fit.
     """
     layouts = {h: Layout(h.rows(processors), h.deep) for h in held}
     words = itemsize // 4
@@ -111,13 +116,14 @@ def place_weights(
     room = shared_bytes - SCRATCH_AT - partial * itemsize
     if size > room:
         total = sum(x.elements for x in layouts.values()) * THREADS * itemsize
-        keeps = registers * THREADS * 4 + room
-        raise DeviceError(
+        keeps = registers * THREADS * 4
+        raise FitError(
             message(
                 "cuda",
                 f"the weights of the path take {total / 1024:,.0f} KiB of each of {processors} "
                 f"processor{'s' if processors > 1 else ''}",
-                f"at most {keeps / 1024:,.0f} KiB, in registers and shared memory",
+                f"each in {keeps / 1024:,.0f} KiB of registers or {max(room, 0) / 1024:,.0f} KiB of "
+                "shared memory",
                 "take more processors a group, or engine='batched'",
             )
         )
@@ -377,6 +383,28 @@ def _load(
     raise AssertionError("the last try returns or raises")
 
 
+def _smallest(
+    tasks: list[SegmentedTask],
+    binding: Binding,
+    device: Device,
+    dtype: npt.DTypeLike,
+    processors: int | None,
+) -> tuple[KernelWriter, int]:
+    """Load a kernel for groups of so many processors, or of as few as the weights fit.
+
+    Raises: DeviceError, when they do not fit.
+    """
+    wanted: tuple[int, ...] = GROUPS if processors is None else (processors,)
+    sizes = tuple(n for n in wanted if n <= device.processors) or wanted[:1]
+    for n in sizes:
+        try:
+            return _load(tasks, binding, device, dtype, n)
+        except (FitError, SpillError):
+            if n == sizes[-1]:
+                raise
+    raise AssertionError("the last try returns or raises")
+
+
 class PersistentExecutable(Uploads):
     """The persistent kernel of a function on a device; see `Session.run_persistent`.
 
@@ -396,11 +424,11 @@ class PersistentExecutable(Uploads):
         binding: Binding,
         device: Device,
         dtype: npt.DTypeLike,
-        processors: int,
+        processors: int | None,
     ) -> None:
-        writer, self.function = _load(tasks, binding, device, dtype, processors)
+        writer, self.function = _smallest(tasks, binding, device, dtype, processors)
         super().__init__([t.task for t in tasks], writer.launches, binding)
-        self.processors = processors
+        self.processors = writer.processors
         self.tile = writer.tile_rows(device.shared_bytes)
         self.steps_ptr, self.steps = writer.encode()
         for word in writer.words():
