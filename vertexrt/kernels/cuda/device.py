@@ -226,8 +226,11 @@ class CupyDevice:
         defines = {} if real == np.float32 else {"VRT_REAL": "double"}
         prefix = real.name
 
+        # Doubles are for checks: a GPU takes many times as long for them as it is, spilled or not.
+        slow = real != np.float32
+
         def one(source: str) -> Any:
-            return compile_in_registers(source, self.arch, defines, self._cuda)
+            return compile_in_registers(source, self.arch, defines, self._cuda, slow)
 
         new = [s for s in dict.fromkeys(sources) if prefix + s not in self._known]
         with ThreadPoolExecutor(8) as pool:

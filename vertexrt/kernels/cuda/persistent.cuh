@@ -444,10 +444,10 @@ __device__ __forceinline__ void multiply(Share& share, int count, X x, Y y, Part
             by_matrix_units<ALIGNED, ROWS, DEEP>(share, first, n, x, part);
         } else
 #endif
-        if (left >= 3) {
+        if (left >= 3 && sizeof(real) == 4) {  // doubles take twice the registers
             n = left < 4 ? left : 4;
             by_lanes<4, ALIGNED, ROWS, DEEP>(share, first, n, x, part);
-        } else if (left == 2) {
+        } else if (left >= 2) {
             n = 2;
             by_lanes<2, ALIGNED, ROWS, DEEP>(share, first, n, x, part);
         } else {
@@ -549,7 +549,7 @@ struct BigSums {
     template <int A, int B>
     __device__ __forceinline__ void add(const real* a, const real* b) {
         const int y = threadIdx.x / 16 * 4, x = threadIdx.x % 16 * 4;
-#pragma unroll 8
+#pragma unroll 2
         for (int k = 0; k < DEPTH; ++k) {
             const Vec<4> u = load<4>(a + k * A + y), v = load<4>(b + k * B + x);
 #pragma unroll

@@ -122,8 +122,8 @@ def place_weights(
                 "cuda",
                 f"the weights of the path take {total / 1024:,.0f} KiB of each of {processors} "
                 f"processor{'s' if processors > 1 else ''}",
-                f"each in {keeps / 1024:,.0f} KiB of registers or {max(room, 0) / 1024:,.0f} KiB of "
-                "shared memory",
+                f"each in {keeps / 1024:,.0f} KiB of registers or {max(room, 0) / 1024:,.0f} KiB "
+                "of shared memory",
                 "take more processors a group, or engine='batched'",
             )
         )
