@@ -148,14 +148,15 @@ __device__ __forceinline__ bool wait_for(const Orders& o, const unsigned* counte
                                          int instruction) {
     unsigned reached = load_acquire(counter);
     if ((int)(reached - value) >= 0) return true;
-    const long long start = nanoseconds();
+    // Who waits for a group gives up first: the others wait for that group's processors.
+    const long long limit = code == GROUP_WAIT ? o.patience / 2 : o.patience, start = nanoseconds();
     for (unsigned looks = 1;; ++looks) {
         between_looks();
         reached = load_acquire(counter);
         if ((int)(reached - value) >= 0) return true;
         if (looks % 64 != 0) continue;
         if (load_acquire(o.counters + 1) != 0) return false;
-        if (nanoseconds() - start < o.patience) continue;
+        if (nanoseconds() - start < limit) continue;
         if (atomicCAS(o.counters + 1, 0u, 1u) == 0u) {
             o.record->code = code;
             o.record->processor = blockIdx.x;
