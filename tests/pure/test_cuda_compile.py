@@ -262,6 +262,23 @@ def test_a_folder_that_may_not_be_written_is_named(tmp_path: Path) -> None:
         cache.write(tmp_path / "k.cubin", b"")
 
 
+def test_a_module_without_a_log_is_compiled_anew(
+    fresh: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """NVRTC may take code from a cache of its own, and then says nothing of registers."""
+    compile_ = compiler.Nvrtc.compile
+    seen: list[bool] = []
+
+    def silent(self: compiler.Nvrtc, source: str, headers: object, options: list[str]) -> object:
+        content, log = compile_(self, source, headers, options)  # type: ignore[arg-type]
+        seen.append("--no-cache" in options)
+        return content, log if seen[-1] else ""
+
+    monkeypatch.setattr(compiler.Nvrtc, "compile", silent)
+    assert set(compile_cubin(TWO_KERNELS, "sm_90a").usage) == {"scale", "total"}
+    assert seen == [False, True]
+
+
 def test_the_log_of_a_module_is_read_kernel_by_kernel() -> None:
     log = """ptxas info    : 0 bytes gmem
 ptxas info    : Compiling entry function 'c' for 'sm_80'

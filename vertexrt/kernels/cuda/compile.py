@@ -98,9 +98,11 @@ def _compile(
     key = cache.key_of([version, source, *options, "", *texts])
     path = folder / f"{key}.cubin"
     found = cache.read_checked(path)
-    if found is not None:
+    if found is not None and found[1]:
         return Cubin(found[0], path, {name: Usage(**use) for name, use in found[1].items()})
     content, log = nvrtc.compile(source, headers, options)
+    if content is not None and not parse_usage(log):  # NVRTC had it in a cache of its own
+        content, log = nvrtc.compile(source, headers, [*options, "--no-cache"])
     if content is None:
         failed = folder / f"failed_{key}.cu"
         cache.write(failed, source.encode())
