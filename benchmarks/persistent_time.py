@@ -14,37 +14,10 @@ import vertexrt as vrt
 from benchmarks.peers.options import parse
 from benchmarks.peers.suites import make_suite
 from vertexrt.engine.device_model import DeviceModel
-from vertexrt.kernels.cuda.orders import COLUMNS, OP, N
-from vertexrt.kernels.cuda.session import MOST_STAMPS, Session
+from vertexrt.kernels.cuda.orders import OP, N
 
 WARM, WATCHED = 12, 8  # minibatches
-WORDS = 4  # of a stamp, see `Stamps` of persistent.cuh
 Array = np.ndarray[Any, Any]
-
-
-def watch(net: vrt.Network, batch: vrt.GraphBatch, optimizer: vrt.SGD) -> tuple[Array, Array, int]:
-    """Run one step; return stamps [processors, MOST_STAMPS, 4], the script, and its common part."""
-    session = cast("DeviceModel", net._model).session
-    seen: list[Array] = []
-    original = Session._stage
-
-    def stage(self: Session, *arguments: Any) -> Any:
-        seen.extend(arguments[4])  # script, sections, counters
-        return original(self, *arguments)
-
-    size = session.device.processors * MOST_STAMPS * WORDS
-    assert session.stamps is not None
-    session.device.clear(session.stamps.address, 8 * size)
-    Session._stage = stage  # type: ignore[assignment, method-assign]
-    try:
-        net.step(batch, optimizer)
-        net.sync()
-    finally:
-        Session._stage = original  # type: ignore[method-assign]
-    stamps = np.empty(size, np.int64)
-    session.download(stamps, session.stamps.address)
-    script, sections, _ = seen
-    return stamps.reshape(-1, MOST_STAMPS, WORDS), script.reshape(-1, COLUMNS), int(sections[0])
 
 
 def measure(net: vrt.Network, pool: vrt.GraphBatch, size: int) -> None:
@@ -55,29 +28,30 @@ def measure(net: vrt.Network, pool: vrt.GraphBatch, size: int) -> None:
     for batch in batches[:WARM]:
         net.step(batch, optimizer)
     net.sync()
-    session = cast("DeviceModel", net._model).session
-    processors = session.device.processors
-    session.stamps = session._take(processors * MOST_STAMPS * WORDS * 8, "stamps")
+    launch = cast("DeviceModel", net._model).one_launch
+    processors = launch.session.device.processors
     spans = []
     table: dict[tuple[bool, int], Array] = defaultdict(lambda: np.zeros(4))
     for batch in batches[WARM:]:
-        stamps, script, common = watch(net, batch, optimizer)
-        longest = 0.0
-        for own in stamps:
+        launch.watch()
+        net.step(batch, optimizer)
+        net.sync()
+        longest, script = 0.0, launch.script
+        for own in launch.seen():
             last = 1 + int(np.flatnonzero(own[1:, 0] == -1)[0])
             nanoseconds = float(own[last, 2] - own[0, 2])
             rate = nanoseconds / max(1.0, float(own[last, 1] - own[0, 1])) / 1e3
             longest = max(longest, nanoseconds / 1e3)
             for instruction, start, waited, end in own[1:last].tolist():
                 row = script[instruction]
-                table[instruction >= common, int(row[OP])] += (
+                table[instruction >= launch.common, int(row[OP])] += (
                     1.0,
                     (waited - start) * rate,
                     (end - waited) * rate,
                     float(row[N]),
                 )
         spans.append(longest)
-    session.stamps = None
+    launch.stamps = None
     print(f"batch {size}: the kernel takes {np.median(spans):.0f} us a step; mean of a processor:")
     for (on_path, op), (count, wait, run, rows) in sorted(table.items()):
         each = WATCHED * processors

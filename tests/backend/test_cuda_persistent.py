@@ -17,7 +17,7 @@ from tests.strategies import pulls_for
 from vertexrt.api.network import Network
 from vertexrt.errors import DeviceError
 from vertexrt.graph import GraphBatch, InputGraph
-from vertexrt.kernels.cuda import session as cuda_session
+from vertexrt.kernels.cuda import one_launch
 from vertexrt.kernels.cuda.shim.build import available
 
 shim = pytest.mark.skipif(not available(), reason="no C++ compiler to run CUDA kernels on the CPU")
@@ -127,11 +127,11 @@ def test_who_waits_in_vain_says_so_and_training_goes_on(
     batch, optimizer = batch_of("tree-lstm", 3), vrt.SGD(0.1)
     here.step(batch, optimizer)
     before = {name: value.copy() for name, value in here.parameters.items()}
-    session = here._model.session  # type: ignore[attr-defined]
+    launch = here._model.one_launch  # type: ignore[attr-defined]
     if device == "shim":
-        session.patience = 5_000_000
+        launch.patience = 5_000_000
     with monkeypatch.context() as patch:
-        patch.setattr(cuda_session, "new_counters", one_short)
+        patch.setattr(one_launch, "new_counters", one_short)
         start = time.perf_counter()
         with pytest.raises(DeviceError, match=r"processor \d+ waited at instruction \d+ for its"):
             here.step(batch, optimizer, outputs=here.pushes)

@@ -32,7 +32,7 @@ from vertexrt.errors import DeviceError, NumericError, message
 from vertexrt.graph import GraphBatch
 from vertexrt.ir.program import Program
 from vertexrt.kernels.cuda.backend import CudaBackend
-from vertexrt.kernels.cuda.session import (
+from vertexrt.kernels.cuda.ending import (
     GAVE_UP,
     GAVE_UP_AT,
     GAVE_UP_INSTRUCTION,
@@ -41,14 +41,12 @@ from vertexrt.kernels.cuda.session import (
     NORM,
     REACHED,
     REFUSED,
-    DeviceArena,
     Ending,
-    Inputs,
-    Paths,
-    Session,
     scalars_of,
 )
-from vertexrt.kernels.cuda.session import LOSS as FOUND_LOSS
+from vertexrt.kernels.cuda.ending import LOSS as FOUND_LOSS
+from vertexrt.kernels.cuda.one_launch import OneLaunch, Paths
+from vertexrt.kernels.cuda.session import DeviceArena, Inputs, Session
 from vertexrt.script.assemble import assemble_groups
 
 if TYPE_CHECKING:
@@ -94,6 +92,7 @@ class DeviceModel(CompiledModel):
         self.session = Session(
             backend.device, store.dtype, store.values.size, store.dense_size, self.param_at
         )
+        self.one_launch = OneLaunch(self.session)
         store.on_refresh = self.to_host
         self._host_newer, self._device_newer = True, False
         self._moments: Array | None = None
@@ -186,7 +185,7 @@ class DeviceModel(CompiledModel):
         table = run.table[part]
         try:
             if ready.executable is None:
-                return session.run_persistent(
+                return self.one_launch.run(
                     cast("PersistentExecutable", ready.processors),
                     table,
                     self._paths(run, table),
@@ -236,7 +235,7 @@ class DeviceModel(CompiledModel):
                 f"{int(found[GAVE_UP_INSTRUCTION])} for "
                 f"{'its group' if found[GAVE_UP] > 1 else 'all processors'}; "
                 f"{int(found[REACHED])} had come",
-                f"all to come within {self.session.patience / 1e9:g} s",
+                f"all to come within {self.one_launch.patience / 1e9:g} s",
                 "report this as a bug; engine='batched' goes on",
             )
         )

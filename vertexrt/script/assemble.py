@@ -16,7 +16,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
@@ -37,8 +37,7 @@ PATH_BACKWARD = int(Stage.PATH_BACKWARD)
 PAD = 16  # rows and edges of a temporary are rounded up, as `Executable.scratch` says
 
 
-@dataclass(frozen=True, slots=True)
-class Shape:
+class Shape(NamedTuple):
     """What the assembler knows of the task programs: flat arrays over them.
 
     Attributes:
@@ -117,14 +116,7 @@ def assemble(
         tile: most rows of a tile; 0 for whole tasks.
     """
     words, counters, temporary = _assemble(
-        shape.stage,
-        shape.segment_ptr,
-        shape.split,
-        shape.gathers,
-        shape.tiled,
-        shape.row_cost,
-        shape.edge_cost,
-        shape.scratch,
+        shape,
         table,
         edge_ptr,
         child_row,
@@ -135,6 +127,7 @@ def assemble(
     return Scripts(words, int(counters), int(temporary))
 
 
+@njit(cache=True, nogil=True)
 def assemble_groups(
     shape: Shape,
     table: Array,
@@ -158,45 +151,6 @@ def assemble_groups(
     Returns: the words of all scripts one after the other, forward and then backward; [2, groups]
         how many instructions each has; elements of temporaries that a processor needs.
     """
-    return _assemble_groups(
-        shape.stage,
-        shape.segment_ptr,
-        shape.split,
-        shape.gathers,
-        shape.tiled,
-        shape.row_cost,
-        shape.edge_cost,
-        shape.scratch,
-        table,
-        beside,
-        order,
-        edge_ptr,
-        child_row,
-        bounds,
-        processors,
-        tile,
-    )
-
-
-@njit(cache=True, nogil=True)
-def _assemble_groups(
-    stage: Array,
-    segment_ptr: Array,
-    split: Array,
-    gathers: Array,
-    tiled: Array,
-    row_cost: Array,
-    edge_cost: Array,
-    scratch: Array,
-    table: Array,
-    beside: Array,
-    order: Array,
-    edge_ptr: Array,
-    child_row: Array,
-    bounds: Array,
-    processors: int,
-    tile: int,
-) -> tuple[Array, Array, int]:
     groups = len(bounds) - 1
     lengths = np.zeros((2, groups), np.int64)
     part = np.empty((len(table), table.shape[1]), np.int64)
@@ -213,7 +167,7 @@ def _assemble_groups(
             count = 0
             for t in range(len(table)):
                 p = table[t, 0]
-                if beside[p] or stage[p] != (PATH if side == 0 else PATH_BACKWARD):
+                if beside[p] or shape.stage[p] != (PATH if side == 0 else PATH_BACKWARD):
                     continue
                 lo, hi = first[t, g], first[t, g + 1]
                 if lo == hi:
@@ -223,9 +177,8 @@ def _assemble_groups(
                 part[count, 4], part[count, 5] = edge_ptr[hi] - edge_ptr[lo], edge_ptr[lo]
                 count += 1
             words, _, need = _assemble(
-                stage, segment_ptr, split, gathers, tiled, row_cost, edge_cost, scratch,
-                part[:count], edge_ptr, child_row, processors, 1, tile,
-            )  # fmt: skip
+                shape, part[:count], edge_ptr, child_row, processors, 1, tile
+            )
             temporary = max(temporary, need)
             lengths[side, g] = words.shape[1]
             total += words.shape[1]
@@ -240,14 +193,7 @@ def _assemble_groups(
 
 @njit(cache=True, nogil=True)
 def _assemble(
-    stage: Array,
-    segment_ptr: Array,
-    split: Array,
-    gathers: Array,
-    tiled: Array,
-    row_cost: Array,
-    edge_cost: Array,
-    scratch: Array,
+    shape: Shape,
     table: Array,
     edge_ptr: Array,
     child_row: Array,
@@ -259,9 +205,9 @@ def _assemble(
     total, most_tiles = 0, 1
     for t in range(launches):
         p, n = table[t, 0], table[t, 1]
-        tiles = -(-n // tile) if tile > 0 and tiled[p] else 1
+        tiles = -(-n // tile) if tile > 0 and shape.tiled[p] else 1
         most_tiles = max(most_tiles, tiles)
-        total += (segment_ptr[p + 1] - segment_ptr[p]) * tiles
+        total += (shape.segment_ptr[p + 1] - shape.segment_ptr[p]) * tiles
     words = np.empty((copies, total, WORDS), np.int64)
     made = np.full(len(edge_ptr) - 1, -1, np.int64)  # last instruction on each row of the path
     done = np.empty(max(most_tiles, launches), np.int64)  # last one of each tile, or launch
@@ -270,19 +216,19 @@ def _assemble(
     at, waited, temporary = 0, -1, 0
     begin, end = 0, 0
     while begin < launches:
-        now = stage[table[begin, 0]]
+        now = shape.stage[table[begin, 0]]
         before = at - 1  # all of the earlier stages
         segments = 0
-        while end < launches and stage[table[end, 0]] == now:
+        while end < launches and shape.stage[table[end, 0]] == now:
             p = table[end, 0]
-            segments = max(segments, segment_ptr[p + 1] - segment_ptr[p])
+            segments = max(segments, shape.segment_ptr[p + 1] - shape.segment_ptr[p])
             end += 1
 
         if now in (PATH, PATH_BACKWARD):
             for t in range(begin, end):
                 p, n, lo, listed, m, elo = table[t]
-                segments = segment_ptr[p + 1] - segment_ptr[p]
-                width = min(tile, n) if tile > 0 and tiled[p] else n
+                segments = shape.segment_ptr[p + 1] - shape.segment_ptr[p]
+                width = min(tile, n) if tile > 0 and shape.tiled[p] else n
                 tiles = -(-n // width) if n > 0 else 1
                 apart = 0  # elements between the temporaries of tiles under way
                 if tiles > 1 and segments > 1:
@@ -291,7 +237,7 @@ def _assemble(
                         first = lo + k * width
                         stop = min(first + width, lo + n)
                         widest = max(widest, int(edge_ptr[stop]) - int(edge_ptr[first]))
-                    apart = -(-_elements(scratch[p], width, widest) // PAD) * PAD
+                    apart = -(-_elements(shape.scratch[p], width, widest) // PAD) * PAD
                 for diagonal in range(tiles + segments - 1):
                     for s in range(max(0, diagonal - tiles + 1), min(segments - 1, diagonal) + 1):
                         k = diagonal - s
@@ -304,7 +250,7 @@ def _assemble(
                         need = before
                         if s > 0:
                             need = done[k]
-                        elif now == PATH and gathers[p] and processors > 1:
+                        elif now == PATH and shape.gathers[p] and processors > 1:
                             for e in range(first_edge, first_edge + edges):
                                 if child_row[e] >= 0:
                                     need = max(need, made[child_row[e]])
@@ -314,7 +260,7 @@ def _assemble(
                         for r in range(copies):
                             _write(words[r, at], p, s, rows, first, listed, edges, first_edge)
                             _order(words[r, at], wait, at, processors, place)
-                        temporary = max(temporary, place + _elements(scratch[p], rows, edges))
+                        temporary = max(temporary, place + _elements(shape.scratch[p], rows, edges))
                         done[k] = at
                         if now == PATH and s == segments - 1:
                             for row in range(first, first + rows):
@@ -326,15 +272,15 @@ def _assemble(
             for s in range(segments):
                 for t in range(begin, end):
                     p, n, lo, listed, m, elo = table[t]
-                    c = segment_ptr[p] + s
-                    if c >= segment_ptr[p + 1]:
+                    c = shape.segment_ptr[p] + s
+                    if c >= shape.segment_ptr[p + 1]:
                         continue
                     need = done[t] if s > 0 else before
                     wait = need if processors > 1 and need > waited else -1
                     waited = max(waited, need)
-                    by_rows = split[c] == BY_ROWS
+                    by_rows = shape.split[c] == BY_ROWS
                     if by_rows:
-                        _cut(cuts, loads, n, lo, row_cost[c], edge_cost[c], edge_ptr)
+                        _cut(cuts, loads, n, lo, shape.row_cost[c], shape.edge_cost[c], edge_ptr)
                     for r in range(copies):
                         first, rows, entry, edges, first_edge = lo, n, listed, m, elo
                         if by_rows:
@@ -347,7 +293,7 @@ def _assemble(
                                 entry = listed + cuts[r]
                         _write(words[r, at], p, s, rows, first, entry, edges, first_edge)
                         _order(words[r, at], wait, at, processors, 0)
-                        temporary = max(temporary, _elements(scratch[p], rows, edges))
+                        temporary = max(temporary, _elements(shape.scratch[p], rows, edges))
                     done[t] = at
                     at += 1
         begin = end

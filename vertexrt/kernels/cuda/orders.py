@@ -1,7 +1,7 @@
 """Write what the processors of a persistent kernel are to do: array code, for every minibatch.
 
 All processors follow one script of launches beside the path; on the path each group follows its
-own. Both are rows of `Instruction` of persistent.cuh.
+own. Both are rows of `Instruction` of processor.cuh.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ Array = np.ndarray[Any, Any]
 COLUMNS = 16
 OP, N, LO, AT, M, ELO, FIRST, CHUNKS, ACROSS, DOWN, WAIT, TEMPORARY, BEFORE = range(13)
 PARENTS, FIRST_PARENT = 13, 14
-END, FORWARD, BACKWARD, SQUARES, FINISH, UPDATE = range(6)
+END, FORWARD, BACKWARD, SQUARES, FINISH, UPDATE, FIRST_OP = range(7)
 
 
 @njit(cache=True, nogil=True)
@@ -162,7 +162,7 @@ def write_paths(
         words: int64 [*, isa.WORDS] of all groups, forward, then backward; lengths: [2, groups].
         before: instructions in front of them.
         parent_ptr: of the schedule.
-    Returns: int32 [*, COLUMNS], and `sections` of persistent.cuh.
+    Returns: int32 [*, COLUMNS], and `sections` of processor.cuh.
     """
     groups = lengths.shape[1]
     script = np.zeros((len(words), COLUMNS), np.int32)

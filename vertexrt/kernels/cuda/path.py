@@ -2,7 +2,7 @@
 
 A segment is a function of one tile of rows. Its groups are loops of a processor's threads over the
 rows and, of each, over the elements that the processor owns; its products multiply by weights that
-the processor holds (`persistent.cuh`). What only the tile needs lies in shared memory.
+the processor holds (`held.cuh`). What only the tile needs lies in shared memory.
 
 Source: VPPS (MICRO 2018), section III; a segment as one function, DESIGN section 8.
 """
@@ -24,7 +24,7 @@ from vertexrt.kernels.location import Location, Temporary
 
 ROW_PAD = 4  # rows of a temporary in shared memory are rounded up
 BANKS = 32  # of shared memory, 4 bytes wide
-CLEAR = 16  # elements between rows that eight of them read at once: see persistent.cuh
+CLEAR = 16  # elements between rows that eight of them read at once: see held.cuh
 
 
 @dataclass(frozen=True, slots=True)

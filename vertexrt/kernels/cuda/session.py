@@ -17,7 +17,6 @@ import numpy as np
 import numpy.typing as npt
 
 from vertexrt.errors import DeviceError, message
-from vertexrt.ir.program import Stage
 from vertexrt.kernels.cuda.device import Calls, Device, Memory
 from vertexrt.kernels.cuda.driver import (
     CALLS,
@@ -33,27 +32,27 @@ from vertexrt.kernels.cuda.driver import (
     most_halves,
     sort_lookups,
 )
+from vertexrt.kernels.cuda.ending import (
+    FINISH,
+    FOUND,
+    NO_STARTS,
+    NO_WIDTHS,
+    PIECE,
+    PIECES_A_BLOCK,
+    STORE,
+    SUMMERS,
+    THREADS,
+    Ending,
+)
 from vertexrt.kernels.cuda.executable import CudaExecutable, Uploads
-from vertexrt.kernels.cuda.orders import write_launches, write_paths
 from vertexrt.kernels.cuda.pack import ADDRESSES, ALIGN, FIXED_WORDS, WEIGHT, pack
-from vertexrt.kernels.cuda.persistent import PersistentExecutable
 from vertexrt.kernels.cuda.products import ARRIVED
-from vertexrt.kernels.layout import RULES
 
 Array = np.ndarray[Any, Any]
 Int64 = npt.NDArray[np.int64]
 
-PIECE, SUMMERS, THREADS, PIECES_A_BLOCK = 1024, 1024, 256, 8  # of update.cu
-STORE, FINISH = 19, 8  # words of its structs
-ORDERS = 13  # words of that of persistent.cuh, in front of these
-PATH, LAZY, PATH_BACKWARD = (int(s) for s in (Stage.PATH, Stage.LAZY, Stage.PATH_BACKWARD))
 SLOTS = 2
-FOUND = 8  # `Record` of persistent.cuh
-LOSS, NORM, _, REFUSED, GAVE_UP, GAVE_UP_AT, GAVE_UP_INSTRUCTION, REACHED = range(FOUND)
-MOST_STAMPS = 4096  # instructions of a processor that a trace can hold
-PATIENCE = 2_000_000_000  # nanoseconds until a processor gives up waiting
 TEMPORARY, ZERO, ARRIVED_AT = range(len(ADDRESSES))
-NO_STARTS, NO_WIDTHS = np.zeros(0, np.int64), np.zeros(0, np.int32)
 
 SMALLER_BATCHES = "take smaller batches, or device='cpu'"
 SMALLER_MODEL = "take a smaller model, or device='cpu'"
@@ -65,11 +64,6 @@ def amount(size: int) -> str:
         if size >= scale:
             return f"{size / scale:,.1f} {unit}"
     return f"{size / 2**10:,.1f} KiB"
-
-
-def new_counters(groups: int) -> npt.NDArray[np.int32]:
-    """Return the counters of a launch: of all processors, of who gave up, of each group."""
-    return np.zeros(2 + groups, np.int32)
 
 
 @cache
@@ -111,34 +105,6 @@ class Inputs:
     random_seed: int
 
 
-@dataclass(frozen=True, slots=True)
-class Paths:
-    """What `script.assemble.assemble_groups` returns: scripts of the groups, and their room."""
-
-    words: Int64
-    lengths: Int64
-    temporary: int
-
-
-@dataclass(frozen=True, slots=True)
-class Ending:
-    """How a step ends.
-
-    Attributes:
-        loss_at: element of the arena where the losses start; rows: how many.
-        rule, scalars: of the update; clip_norm: 0, where nothing is clipped.
-        starts, widths: flat ranges of the rows of tables that have a gradient.
-    """
-
-    loss_at: int
-    rows: int
-    rule: str
-    scalars: tuple[float, ...]
-    clip_norm: float
-    starts: Int64
-    widths: npt.NDArray[np.int32]
-
-
 class Session:
     """The memory of a network on a device, and the launches of its steps.
 
@@ -155,14 +121,14 @@ class Session:
         self.dtype = np.dtype(dtype)
         self.total, self.dense, self.param_at = total, dense, param_at
         size = self.dtype.itemsize
-        self.values = self._take(total * size, "parameters", SMALLER_MODEL)
-        self.gradients = self._take(total * size, "gradients", SMALLER_MODEL)
+        self.values = self.take(total * size, "parameters", SMALLER_MODEL)
+        self.gradients = self.take(total * size, "gradients", SMALLER_MODEL)
         self.moments: Memory | None = None
         self.arena = Memory(0, 0, None)
         self._zero = Memory(0, 0, None)
         self._squares = Memory(0, 0, None)
-        self._found = self._take(FOUND * 8, "results", SMALLER_MODEL)
-        self._arrived = self._take(4 * ARRIVED, "counters", SMALLER_MODEL)
+        self.found = self.take(FOUND * 8, "results", SMALLER_MODEL)
+        self._arrived = self.take(4 * ARRIVED, "counters", SMALLER_MODEL)
         self._slots: list[Slot] = []
         self._next = 0
         self._seen = np.zeros(0, np.int32)
@@ -172,12 +138,8 @@ class Session:
             sources.append(source_of("round.cu"))
         self._functions = device.load(sources, self.dtype)
         self._halves = Memory(0, 0, None)
-        self._temporaries = Memory(0, 0, None)
-        self._spill = Memory(0, 0, None)
-        self.patience = PATIENCE
-        self.stamps: Memory | None = None  # of a persistent kernel that is watched
         self.device.clear(self.gradients.address, self.gradients.size)
-        self.device.clear(self._found.address, self._found.size)
+        self.device.clear(self.found.address, self.found.size)
         self.device.clear(self._arrived.address, self._arrived.size)
 
     def _addresses_of(self, calls: Calls) -> Int64:
@@ -192,7 +154,11 @@ class Session:
 
     # Memory.
 
-    def _take(self, size: int, what: str, action: str = SMALLER_BATCHES) -> Memory:
+    def take(self, size: int, what: str, action: str = SMALLER_BATCHES) -> Memory:
+        """Return new memory.
+
+        Raises: DeviceError, when there is not as much; it says what for.
+        """
         try:
             return self.device.allocate(size)
         except MemoryError:
@@ -227,11 +193,12 @@ class Session:
             )
         )
 
-    def _grown(self, memory: Memory, size: int, zero: bool) -> Memory:
+    def grown(self, memory: Memory, size: int, zero: bool = False) -> Memory:
+        """Return memory of at least a size: this one, or a new one that may be cleared."""
         if memory.size >= size:
             return memory
         self.synchronize()
-        memory = self._take(size * 5 // 4, "rows beside the batch")
+        memory = self.take(size * 5 // 4, "rows beside the batch")
         if zero:
             self.device.clear(memory.address, memory.size)
         return memory
@@ -249,7 +216,7 @@ class Session:
             slot.event = None
         if len(slot.pinned) < size:
             self.synchronize()
-            slot.memory = self._take(size * 3 // 2, "the indices of a batch")
+            slot.memory = self.take(size * 3 // 2, "the indices of a batch")
             slot.pinned = self.device.pinned(size * 3 // 2)
         return slot
 
@@ -278,7 +245,7 @@ class Session:
     def take_moments(self, moments: Array) -> None:
         """Copy an optimizer's moments to the device."""
         if self.moments is None or self.moments.size != moments.nbytes:
-            self.moments = self._take(moments.nbytes, "moments", "take SGD, or a smaller model")
+            self.moments = self.take(moments.nbytes, "moments", "take SGD, or a smaller model")
         self.upload(self.moments, moments)
 
     def clear_gradients(self) -> None:
@@ -287,7 +254,7 @@ class Session:
 
     def forgive(self) -> None:
         """Let updates go on after a step that was refused."""
-        self.device.clear(self._found.address, self._found.size)
+        self.device.clear(self.found.address, self.found.size)
 
     # Steps.
 
@@ -303,14 +270,12 @@ class Session:
         Returns: the slot, whose event comes when the device is done; with an ending, `found` is
             valid then.
         """
-        zero = executable.zero_elements * self.dtype.itemsize
-        self._zero = self._grown(self._zero, zero, True)
-        lookup_ptr, lookup_at, *segments = self._sorted(executable, table, inputs)
-        slot, words, touched, _ = self._stage(executable, inputs, segments, ending)
+        lookup_ptr, lookup_at, *segments = self.sorted_lookups(executable, table, inputs)
+        slot, words, touched, _ = self.stage(executable, inputs, segments, ending)
         calls = self._addresses_of(self.device.calls)
         if calls[ROUND]:
             size = most_halves(table, executable.steps_ptr, executable.steps)
-            self._halves = self._grown(self._halves, size, False)
+            self._halves = self.grown(self._halves, size)
             calls[HALVES] = self._halves.address
         code, number, step = launch(
             table,
@@ -331,80 +296,8 @@ class Session:
         slot.event = self.device.record()
         return slot
 
-    def run_persistent(
-        self,
-        executable: PersistentExecutable,
-        table: Int64,
-        path: Paths,
-        inputs: Inputs,
-        ending: Ending | None = None,
-    ) -> Slot:
-        """Upload a minibatch and launch the persistent kernel over rows of its table.
-
-        Returns: the slot, whose event comes when the device is done; `found` is valid then.
-        """
-        size = self.dtype.itemsize
-        self._zero = self._grown(self._zero, executable.zero_elements * size, True)
-        lookup_ptr, lookup_at, *segments = self._sorted(executable, table, inputs)
-        launches, elements = write_launches(
-            table,
-            executable.stages,
-            executable.beside,
-            PATH,
-            LAZY,
-            PATH_BACKWARD,
-            executable.steps_ptr,
-            executable.steps,
-            executable.adds,
-            executable.adds_ptr,
-            executable.added,
-            executable.gradients,
-            lookup_ptr,
-            lookup_at,
-            executable.scratch_of,
-            ending is not None and ending.clip_norm > 0.0,
-            ending is not None,
-        )
-        groups = path.lengths.shape[1]
-        paths, sections = write_paths(
-            path.words, path.lengths, executable.segment_ptr, inputs.parent_ptr, len(launches)
-        )
-        blocks = self.device.processors
-        self._temporaries = self._grown(self._temporaries, elements * size, False)
-        spill = -(-path.temporary * size // 16) * 16
-        self._spill = self._grown(self._spill, spill * blocks, False)
-        script = np.concatenate([launches.reshape(-1), paths.reshape(-1)])
-        counters = new_counters(groups)
-        slot, words, touched, addresses = self._stage(
-            executable, inputs, segments, ending, (script, sections.reshape(-1), counters)
-        )
-        words[TEMPORARY] = self._temporaries.address
-        job = np.zeros(ORDERS + STORE + FINISH + len(words), np.int64)
-        rule = RULES.index(ending.rule) if ending is not None else 0
-        job[:ORDERS] = (
-            *addresses,
-            self._found.address,
-            groups,
-            rule,
-            self.patience,
-            self._spill.address,
-            spill,
-            self.stamps.address if self.stamps is not None else 0,
-            MOST_STAMPS,
-            self.device.shared_bytes,
-            len(launches),
-        )
-        if ending is not None:
-            store, finish = self._ending(int(words[WEIGHT]), touched, inputs, ending)
-            job[ORDERS : -len(words)] = (*store, *finish)
-        job[-len(words) :] = words
-        code = self.device.launch_all(executable.function, blocks, self.device.shared_bytes, job)
-        self.device.check(code, -1, -1)
-        self.device.download(slot.found.view(np.uint8), self._found.address)
-        slot.event = self.device.record()
-        return slot
-
-    def _sorted(self, executable: Uploads, table: Int64, inputs: Inputs) -> Any:
+    def sorted_lookups(self, executable: Uploads, table: Int64, inputs: Inputs) -> Any:
+        """Return what `driver.sort_lookups` does."""
         if len(self._seen) < inputs.largest:
             self._seen = np.full(inputs.largest, -1, np.int32)
         return sort_lookups(
@@ -417,7 +310,7 @@ class Session:
             self._seen,
         )
 
-    def _stage(
+    def stage(
         self,
         executable: Uploads,
         inputs: Inputs,
@@ -448,6 +341,8 @@ class Session:
         large = inputs.weight.nbytes + starts.nbytes + sum(a.nbytes for a in (*reals, *more))
         arrays = len(FIXED_WORDS) + len(inputs.pulls) + len(reals) + 2 + len(more)
         slot = self._slot(4 * small + large + ALIGN * arrays)
+        zero = executable.zero_elements * self.dtype.itemsize
+        self._zero = self.grown(self._zero, zero, zero=True)
         words = np.zeros(len(executable.wanted), np.int64)
         words[TEMPORARY] = self.arena.address + inputs.temporary * self.dtype.itemsize
         words[ZERO] = self._zero.address
@@ -491,22 +386,22 @@ class Session:
         self, slot: Slot, weight: int, touched: tuple[int, int], inputs: Inputs, e: Ending
     ) -> None:
         """Launch the loss, the norm and the update; ask for what they found."""
-        store, finish = self._ending(weight, touched, inputs, e)
+        store, finish = self.ending_words(weight, touched, inputs, e)
         blocks = -(-int(store[10]) // PIECES_A_BLOCK)
         if e.clip_norm:
             self._launch("sum_squares_kernel", blocks, THREADS, store)
         self._launch("finish_step_kernel", 1, SUMMERS, finish)
         if blocks:
             self._launch(f"update_{e.rule}", blocks, THREADS, store)
-        self.device.download(slot.found.view(np.uint8), self._found.address)
+        self.device.download(slot.found.view(np.uint8), self.found.address)
 
-    def _ending(
+    def ending_words(
         self, weight: int, touched: tuple[int, int], inputs: Inputs, e: Ending
     ) -> tuple[Int64, Int64]:
         """Return `Store` and `Finish` of update.cuh."""
         dense_pieces = -(-self.dense // PIECE)
         pieces = dense_pieces + len(e.starts)
-        self._squares = self._grown(self._squares, 8 * pieces, False)
+        self._squares = self.grown(self._squares, 8 * pieces)
         size = self.dtype.itemsize
         store = np.zeros(STORE, np.int64)
         store[:11] = (
@@ -515,7 +410,7 @@ class Session:
             self.moments.address if self.moments else 0,
             *touched,
             self._squares.address,
-            self._found.address,
+            self.found.address,
             self.total,
             self.dense,
             dense_pieces,
@@ -527,7 +422,7 @@ class Session:
             self.arena.address + e.loss_at * size,
             weight if len(inputs.weight) else 0,
             self._squares.address,
-            self._found.address,
+            self.found.address,
             e.rows,
             pieces if e.clip_norm else 0,
         )
@@ -562,13 +457,3 @@ class DeviceArena:
         array = np.empty(max(0, stop - start), self.dtype)
         self._session.download(array, self._session.arena.address + start * self.dtype.itemsize)
         return array
-
-
-def scalars_of(rule: str, scalars: Sequence[float]) -> tuple[float, ...]:
-    """Return what a rule of update.cu takes, given what one of `cpu.optim` does."""
-    if rule != "adam":
-        return tuple(scalars)
-    decay, lr, beta1, beta2, eps, shrink, steps = scalars
-    rate = lr / (1.0 - beta1**steps)
-    root = 1.0 / np.sqrt(1.0 - beta2**steps)
-    return decay, rate, beta1, beta2, eps, shrink, float(root)

@@ -1,0 +1,46 @@
+"""How a step ends on a device: with the loss, the norm of the gradients, and an update."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+import numpy.typing as npt
+
+Int64 = npt.NDArray[np.int64]
+
+PIECE, SUMMERS, THREADS, PIECES_A_BLOCK = 1024, 1024, 256, 8  # of update.cu
+STORE, FINISH = 19, 8  # words of its structs
+FOUND = 8  # `Record` of processor.cuh
+LOSS, NORM, _, REFUSED, GAVE_UP, GAVE_UP_AT, GAVE_UP_INSTRUCTION, REACHED = range(FOUND)
+NO_STARTS, NO_WIDTHS = np.zeros(0, np.int64), np.zeros(0, np.int32)
+
+
+@dataclass(frozen=True, slots=True)
+class Ending:
+    """How a step ends.
+
+    Attributes:
+        loss_at: element of the arena where the losses start; rows: how many.
+        rule, scalars: of the update; clip_norm: 0, where nothing is clipped.
+        starts, widths: flat ranges of the rows of tables that have a gradient.
+    """
+
+    loss_at: int
+    rows: int
+    rule: str
+    scalars: tuple[float, ...]
+    clip_norm: float
+    starts: Int64
+    widths: npt.NDArray[np.int32]
+
+
+def scalars_of(rule: str, scalars: Sequence[float]) -> tuple[float, ...]:
+    """Return what a rule of update.cu takes, given what one of `cpu.optim` does."""
+    if rule != "adam":
+        return tuple(scalars)
+    decay, lr, beta1, beta2, eps, shrink, steps = scalars
+    rate = lr / (1.0 - beta1**steps)
+    root = 1.0 / np.sqrt(1.0 - beta2**steps)
+    return decay, rate, beta1, beta2, eps, shrink, float(root)

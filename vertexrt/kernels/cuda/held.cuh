@@ -1,0 +1,236 @@
+// Products on the path: rows of a tile times a processor's share of a weight, which it holds in registers
+// or in shared memory while a side of the path runs (Persistent RNN, ICML 2016; VPPS, MICRO 2018,
+// section III-B).
+#pragma once
+#include "processor.cuh"
+#include "units.cuh"
+
+// How ROWS x DEEP elements lie over the threads: WIDE parts of the depth times TALL parts of the rows
+// are the warps; of its part a warp has SLABS x BLOCKS fragments of 16 x 16. In a fragment lane 4 g + t
+// has columns 4 t to 4 t + 3 of rows g and g + 8: operand A of `mma` with its columns in another
+// order, the same for operand B.
+constexpr int power_below(int n) { return n < 2 ? 1 : 2 * power_below(n / 2); }
+template <int ROWS, int DEEP>
+struct Layout {
+    static constexpr int PARTS = (DEEP + 15) / 16;
+    static constexpr int WIDE = PARTS >= WARPS_EACH ? WARPS_EACH : power_below(PARTS);
+    static constexpr int TALL = WARPS_EACH / WIDE;
+    static constexpr int SLABS = ((ROWS + 15) / 16 + TALL - 1) / TALL;
+    static constexpr int BLOCKS = (PARTS + WIDE - 1) / WIDE;
+    static constexpr int PADDED = SLABS * TALL * 16;  // rows
+    static constexpr int FLOATS = SLABS * BLOCKS * 8;  // of a lane
+};
+
+// A share of a weight in registers.
+template <int ROWS, int DEEP>
+struct InRegisters : Layout<ROWS, DEEP> {
+    using L = Layout<ROWS, DEEP>;
+    real w[L::SLABS * L::BLOCKS * 2][4];
+    __device__ __forceinline__ void put(int k, int c, real x) { w[k][c] = x; }
+    __device__ __forceinline__ real at(int k, int c) const { return w[k][c]; }
+};
+
+// A share of a weight in shared memory, for what registers have no room for.
+template <int ROWS, int DEEP>
+struct InShared : Layout<ROWS, DEEP> {
+    using L = Layout<ROWS, DEEP>;
+    static constexpr int BYTES = L::FLOATS * PROCESSOR * sizeof(real);
+    Vec<4>* w;
+    __device__ __forceinline__ void take(unsigned char* from) { w = reinterpret_cast<Vec<4>*>(from) + threadIdx.x; }
+    __device__ __forceinline__ void put(int k, int c, real x) { w[k * PROCESSOR].v[c] = x; }
+    __device__ __forceinline__ real at(int k, int c) const { return w[k * PROCESSOR].v[c]; }
+};
+
+// Load a share. `row(q)` is the weight's row (its column if TRANSPOSED) that own row q is, or negative;
+// `pitch` is the length of the weight's rows.
+template <bool TRANSPOSED, int ROWS, int DEEP, class Share, class Row>
+__device__ __forceinline__ void hold(Share& share, const real* weight, int pitch, Row row) {
+    using L = Layout<ROWS, DEEP>;
+    const int warp = threadIdx.x / 32, g = threadIdx.x % 32 / 4, t = threadIdx.x % 4;
+#pragma unroll
+    for (int s = 0; s < L::SLABS; ++s)
+#pragma unroll
+        for (int half = 0; half < 2; ++half) {
+            const int q = (warp / L::WIDE * L::SLABS + s) * 16 + half * 8 + g;
+            const int own = q < ROWS ? row(q) : -1;
+#pragma unroll
+            for (int b = 0; b < L::BLOCKS; ++b) {
+                const int column = (warp % L::WIDE * L::BLOCKS + b) * 16 + t * 4;
+                const int k = (s * L::BLOCKS + b) * 2 + half;
+#pragma unroll
+                for (int c = 0; c < 4; ++c) {
+                    const bool there = own >= 0 && column + c < DEEP;
+                    const long long at = TRANSPOSED ? (long long)(column + c) * pitch + own
+                                                    : (long long)own * pitch + column + c;
+                    share.put(k, c, there ? weight[at] : real(0));
+                }
+            }
+        }
+}
+
+// The elements of a row of an operand that a lane needs of a block: four from `column` on.
+template <int DEEP, bool ALIGNED>
+__device__ __forceinline__ Vec<4> part_of_row(const real* row, int column) {
+    Vec<4> x;
+    if (ALIGNED && DEEP % 4 == 0) {
+        constexpr int FULL = 16 * Layout<1, DEEP>::WIDE;
+        if (DEEP % FULL == 0 || column < DEEP) return load<4>(row + column);
+#pragma unroll
+        for (int c = 0; c < 4; ++c) x.v[c] = 0;
+        return x;
+    }
+#pragma unroll
+    for (int c = 0; c < 4; ++c) x.v[c] = column + c < DEEP ? row[column + c] : real(0);
+    return x;
+}
+
+// Add up, over the four lanes of a row, N sums each (a multiple of 4): lane t ends with a quarter of
+// them, from t N / 4 on.
+template <int N>
+__device__ __forceinline__ void share_sums(real (&sum)[N]) {
+    const int t = threadIdx.x % 4;
+    const bool upper = t & 2, odd = t & 1;
+#pragma unroll
+    for (int k = 0; k < N / 2; ++k) {
+        const real keep = upper ? sum[k + N / 2] : sum[k], give = upper ? sum[k] : sum[k + N / 2];
+        sum[k] = keep + __shfl_xor_sync(0xffffffffu, give, 2);
+    }
+#pragma unroll
+    for (int k = 0; k < N / 4; ++k) {
+        const real keep = odd ? sum[k + N / 4] : sum[k], give = odd ? sum[k] : sum[k + N / 4];
+        sum[k] = keep + __shfl_xor_sync(0xffffffffu, give, 1);
+    }
+}
+
+constexpr int TILE_ROWS = 8;  // of a product at a time
+
+// Sums of this warp's part of the depth for up to NB rows: part[row][own row].
+template <int NB, bool ALIGNED, int ROWS, int DEEP, class Share, class X>
+__device__ __forceinline__ void by_lanes(const Share& share, int first, int count, X x, real* part) {
+    using L = Layout<ROWS, DEEP>;
+    const int thread = this_thread(), warp = thread / 32, g = thread % 32 / 4, t = thread % 4;
+    const int column = warp % L::WIDE * L::BLOCKS * 16 + t * 4;
+    constexpr int SUMS = L::SLABS * 2 * NB, PADDED = (SUMS + 3) / 4 * 4;
+    real sum[PADDED];
+#pragma unroll
+    for (int k = 0; k < PADDED; ++k) sum[k] = 0;
+    const real* row[NB];
+#pragma unroll
+    for (int r = 0; r < NB; ++r) row[r] = x(first + (r < count ? r : 0));
+#pragma unroll
+    for (int b = 0; b < L::BLOCKS; ++b) {
+        Vec<4> v[NB];
+#pragma unroll
+        for (int r = 0; r < NB; ++r) v[r] = part_of_row<DEEP, ALIGNED>(row[r], column + b * 16);
+#pragma unroll
+        for (int s = 0; s < L::SLABS; ++s)
+#pragma unroll
+            for (int half = 0; half < 2; ++half)
+#pragma unroll
+                for (int c = 0; c < 4; ++c)
+#pragma unroll
+                    for (int r = 0; r < NB; ++r) {
+                        sum[(r * L::SLABS + s) * 2 + half] +=
+                            share.at((s * L::BLOCKS + b) * 2 + half, c) * v[r].v[c];
+                    }
+    }
+    share_sums(sum);
+#pragma unroll
+    for (int k = 0; k < PADDED / 4; ++k) {
+        const int index = t * (PADDED / 4) + k;
+        const int r = index / (L::SLABS * 2), s = index / 2 % L::SLABS;
+        const int q = (warp / L::WIDE * L::SLABS + s) * 16 + index % 2 * 8 + g;
+        if (index < SUMS) part[(warp % L::WIDE * TILE_ROWS + r) * L::PADDED + q] = sum[k];
+    }
+}
+
+#ifdef VRT_MATRIX_UNITS
+// As `by_lanes`, for up to eight rows by matrix units: head head + head tail + tail head.
+template <bool ALIGNED, int ROWS, int DEEP, class Share, class X>
+__device__ __forceinline__ void by_matrix_units(Share& share, int first, int count, X x, float* part) {
+    using L = Layout<ROWS, DEEP>;
+    const int thread = this_thread(), warp = thread / 32, g = thread % 32 / 4, t = thread % 4;
+    const int column = warp % L::WIDE * L::BLOCKS * 16 + t * 4;
+    UnitSums sums[L::SLABS];
+    const bool there = g < count;
+    const float* const from = x(there ? first + g : first);
+#pragma unroll
+    for (int b = 0; b < L::BLOCKS; ++b) {
+        const Vec<4> v = part_of_row<DEEP, ALIGNED>(from, column + b * 16);
+#pragma unroll
+        for (int step = 0; step < 2; ++step) {
+            Split<2> x;
+            x.put(0, there ? v.v[2 * step] : 0.0f);
+            x.put(1, there ? v.v[2 * step + 1] : 0.0f);
+#pragma unroll
+            for (int s = 0; s < L::SLABS; ++s) {
+                const int k = (s * L::BLOCKS + b) * 2;
+                Split<4> weight;
+#pragma unroll
+                for (int e = 0; e < 4; ++e) {
+                    float w = share.at(k + e % 2, 2 * step + e / 2);
+#ifdef __CUDACC_RTC__
+                    asm volatile("" : "+f"(w));  // split here: splits of all would not fit registers
+#endif
+                    weight.put(e, w);
+                }
+                sums[s].add(weight, x);
+            }
+        }
+    }
+#pragma unroll
+    for (int s = 0; s < L::SLABS; ++s)
+#pragma unroll
+        for (int k = 0; k < 4; ++k) {
+            const int q = (warp / L::WIDE * L::SLABS + s) * 16 + k / 2 * 8 + g;
+            part[(warp % L::WIDE * TILE_ROWS + 2 * t + k % 2) * L::PADDED + q] = sums[s].of(k);
+        }
+}
+#endif
+
+constexpr int FEWEST_FOR_UNITS = 5;  // rows
+
+// Two buffers of partial sums that products take in turn, so that one barrier a product is enough.
+struct Partial {
+    real* first;
+    int size;  // of each: that of the largest product
+    int side;
+};
+
+// y = x times a share: `x(i)` points to row i, `y(i, q, sum)` takes own row q of the result. Results
+// are there after the next barrier.
+template <bool ALIGNED, int ROWS, int DEEP, class Share, class X, class Y>
+__device__ __forceinline__ void multiply(Share& share, int count, X x, Y y, Partial& partial) {
+    using L = Layout<ROWS, DEEP>;
+#pragma unroll 1
+    for (int first = 0; first < count;) {
+        const int left = count - first;
+        real* const part = partial.first + partial.side * partial.size;
+        int n = 1;
+#ifdef VRT_MATRIX_UNITS
+        if (left >= FEWEST_FOR_UNITS) {
+            n = left < TILE_ROWS ? left : TILE_ROWS;
+            by_matrix_units<ALIGNED, ROWS, DEEP>(share, first, n, x, part);
+        } else
+#endif
+        if (left >= 3 && sizeof(real) == 4) {  // doubles take twice the registers
+            n = left < 4 ? left : 4;
+            by_lanes<4, ALIGNED, ROWS, DEEP>(share, first, n, x, part);
+        } else if (left >= 2) {
+            n = 2;
+            by_lanes<2, ALIGNED, ROWS, DEEP>(share, first, n, x, part);
+        } else {
+            by_lanes<1, ALIGNED, ROWS, DEEP>(share, first, n, x, part);
+        }
+        __syncthreads();
+        for (int at = this_thread(); at < n * ROWS; at += PROCESSOR) {
+            const int r = at / ROWS, q = at % ROWS;
+            real sum = 0;
+#pragma unroll
+            for (int k = 0; k < L::WIDE; ++k) sum += part[(k * TILE_ROWS + r) * L::PADDED + q];
+            y(first + r, q, sum);
+        }
+        first += n;
+        partial.side ^= 1;
+    }
+}

@@ -1,0 +1,267 @@
+"""Write the persistent kernel of a function: its steps, the segments of its path, what it holds.
+
+The kernel is specialised for the processors of a group. `persistent.cuh` has what does not depend
+on the function; `orders.py` writes the scripts.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+import numpy.typing as npt
+
+from vertexrt.ir.passes.segment import SegmentedTask
+from vertexrt.ir.program import Stage
+from vertexrt.kernels.cuda.driver import encode
+from vertexrt.kernels.cuda.emit import emit
+from vertexrt.kernels.cuda.executable import kernel_name, word_names
+from vertexrt.kernels.cuda.orders import COLUMNS, FIRST_OP
+from vertexrt.kernels.cuda.path import ROW_PAD, Held, PathSegment, own_row, write_path
+from vertexrt.kernels.cuda.steps import Kernel, Launches
+from vertexrt.kernels.cuda.weights import (
+    NEAR_BYTES,
+    THREADS,
+    TILE_ROWS,
+    Layout,
+    Side,
+    place_weights,
+)
+from vertexrt.kernels.layout import Binding
+
+MOST_ROWS = 56  # of a tile, whose indices lie in shared memory
+SIDES = (Stage.PATH, Stage.PATH_BACKWARD)
+INDEX_WORDS = ("edge_ptr", "child_row", "parent_ptr", "parent_edge")
+
+
+class KernelWriter:
+    """The source of a persistent kernel.
+
+    Args:
+        processors: of a group.
+        shared_bytes: of shared memory that a processor has.
+        registers: of a thread that may hold weights.
+    """
+
+    def __init__(
+        self,
+        tasks: list[SegmentedTask],
+        binding: Binding,
+        dtype: npt.DTypeLike,
+        processors: int,
+        shared_bytes: int,
+        registers: int,
+    ) -> None:
+        self.tasks, self.processors = tasks, processors
+        self.itemsize = np.dtype(dtype).itemsize
+        vector = 16 // self.itemsize
+        self.numbers = {name: k for k, name in enumerate(word_names(binding))}
+        self.path = write_path(tasks, binding, vector, processors)
+        self.launches = [
+            Launches(scratch=self.path[p][0].scratch)
+            if p in self.path
+            else emit(plan.task, binding, vector, THREADS)
+            for p, plan in enumerate(tasks)
+        ]
+        self.all_steps = [s for x in self.launches for s in x.steps if isinstance(s, Kernel)]
+        self.ops: dict[str, int] = {}
+        self.steps: list[Kernel] = []  # the different ones
+        for step in self.all_steps:
+            key = self._key(step)
+            if key not in self.ops:
+                self.ops[key] = FIRST_OP + len(self.ops)
+                self.steps.append(step)
+        self.sides = [
+            place_weights(self._held(stage), processors, self.itemsize, shared_bytes, registers)
+            for stage in SIDES
+        ]
+
+    def _key(self, step: Kernel) -> str:
+        return step.body + " ".join(step.words)
+
+    def op(self, step: Kernel) -> int:
+        """Return the number by which scripts know a step beside the path."""
+        return self.ops[self._key(step)]
+
+    def _segments(self, stage: Stage) -> list[tuple[int, PathSegment]]:
+        """List the segments of a side with their numbers over all tasks."""
+        found, number = [], 0
+        for p, plan in enumerate(self.tasks):
+            for s in range(len(plan.segments)):
+                if plan.task.stage == stage and p in self.path:
+                    found.append((number + s, self.path[p][s]))
+            number += len(plan.segments)
+        return found
+
+    def _held(self, stage: Stage) -> list[Held]:
+        return list(dict.fromkeys(h for _, x in self._segments(stage) for h in x.held))
+
+    def words(self) -> set[str]:
+        """Name the words that some part of the kernel reads."""
+        found = {w for step in self.steps for w in step.words}
+        if self.path:
+            found |= set(INDEX_WORDS)
+        for segments in self.path.values():
+            for segment in segments:
+                found |= {*segment.words, *(h.word for h in segment.held)}
+        return found
+
+    def encode(self) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.int64]]:
+        """Return steps_ptr and steps of `driver.encode`; a function is a number of a script."""
+        functions = [[self.op(s) for s in x.steps] for x in self.launches]  # type: ignore[arg-type]
+        steps_ptr, steps, _ = encode(self.launches, functions, self.numbers)
+        return steps_ptr, steps
+
+    def tile_rows(self, shared_bytes: int) -> int:
+        """Return the rows of a tile whose temporaries fit in shared memory, two edges a row."""
+        room = min(
+            (shared_bytes - NEAR_BYTES - side.partial * self.itemsize - side.shared)
+            for side in self.sides
+        )
+        scratch = [segments[0].scratch for segments in self.path.values()]
+        most = max((rows + 2 * edges for rows, edges, _ in scratch), default=1)
+        rows = room // (self.itemsize * max(most, 1)) // TILE_ROWS * TILE_ROWS
+        return max(TILE_ROWS, min(MOST_ROWS, rows))
+
+    # Text.
+
+    def source(self) -> str:
+        """Return the module."""
+        lines = ['#include "persistent.cuh"', "", f"constexpr int PROCESSORS = {self.processors};"]
+        lines += [
+            f"static_assert(PROCESSOR == {THREADS} && TILE_ROWS == {TILE_ROWS} && "
+            f"NEAR_BYTES == {NEAR_BYTES} && TILE_POINTERS > {MOST_ROWS} && "
+            f'INSTRUCTION_WORDS == {COLUMNS} && FIRST_OP == {FIRST_OP}, "as the host has it");'
+        ]
+        shapes = (Layout(h.rows(self.processors), h.deep) for x in self.sides for h in x.held)
+        lines += [shape.agrees for shape in dict.fromkeys(shapes)]
+        names: dict[str, str] = {}
+        for step in self.steps:
+            name = kernel_name(step.body)
+            if name not in names.values():
+                lines += ["", step.body.replace("VRT_KERNEL(NAME", f"VRT_STEP({name}", 1)]
+            names[self._key(step)] = name
+        lines.append(f"typedef Job<{len(self.numbers)}> Work;")
+        for side, stage in zip(self.sides, SIDES, strict=True):
+            lines += ["", *self._side(side, stage)]
+        lines += ["", *self._beside(names), "", *self._kernel()]
+        return "\n".join(lines) + "\n"
+
+    def _side(self, side: Side, stage: Stage) -> list[str]:
+        """Write a function that follows a group's script on one side of the path."""
+        name = stage.name.lower()
+        lines = [f"struct {name}_weights {{"]
+        for k, h in enumerate(side.held):
+            kind = "InRegisters" if k < side.in_registers else "InShared"
+            lines.append(f"  {kind}<{h.rows(self.processors)}, {h.deep}> {h.name};")
+        lines += [
+            "};",
+            f"__device__ __forceinline__ bool {name}(const Work& job, int group, "
+            "unsigned& passed, Stamps& stamps) {",
+            f"  {name}_weights held;",
+            "  const int rank = this_processor() % PROCESSORS;",
+            "  unsigned char* free = shared_memory() + NEAR_BYTES;",
+            f"  Partial partial{{reinterpret_cast<real*>(free), {side.partial // 2}, 0}};",
+            f"  free += {side.partial} * sizeof(real);",
+        ]
+        for k, h in enumerate(side.held):
+            kind = f"{h.rows(self.processors)}, {h.deep}"
+            if k >= side.in_registers:
+                lines.append(f"  held.{h.name}.take(free);")
+                lines.append(f"  free += InShared<{kind}>::BYTES;")
+            weight = f"(const real*)job.w[{self.numbers[h.word]}]"
+            rows = own_row(h.cuts, self.processors)
+            lines.append(
+                f"  hold<{str(h.turned).lower()}, {kind}>(held.{h.name}, {weight}, {h.pitch}, "
+                f"[&](int q) -> int {{ {rows} }});"
+            )
+        far = [f"(const int*)job.w[{self.numbers[word]}]" for word in INDEX_WORDS]
+        lines += [
+            "  const long long room ="
+            " (shared_memory() + job.o.shared_bytes - free) / sizeof(real);",
+            "  real* const inside = reinterpret_cast<real*>(free);",
+            "  real* const outside = reinterpret_cast<real*>("
+            "job.o.spill + blockIdx.x * job.o.spill_bytes);",
+            "  const Indices far{",
+            f"    {', '.join(far)}}};",
+            f"  return follow<PROCESSORS>(job.o, {SIDES.index(stage)}, group, passed, stamps, far,",
+            "    [&](const Instruction& in, const Indices& at_hand) {",
+            "    const Tile a{in.n, in.lo, in.m, in.elo};",
+            "    switch (in.op) {",
+        ]
+        for number, segment in self._segments(stage):
+            per_row, per_edge, once = segment.scratch
+            rows, edges = (f"(a.{n} + {ROW_PAD - 1}) / {ROW_PAD} * {ROW_PAD}" for n in "nm")
+            need = f"{rows} * {per_row}ll + {edges} * {per_edge}ll + {once}"
+            lines += [
+                f"      case {number}: {{",
+                "        const int rank = this_processor() % PROCESSORS;",
+                f"        real* const temporary = (in.temporary + {need} <= room ? inside : "
+                "outside) + in.temporary;",
+            ]
+            for word, type_ in segment.words.items():
+                if word in INDEX_WORDS:
+                    lines.append(f"        const int* const {word} = at_hand.{word};")
+                elif word != "temporary":
+                    lines.append(
+                        f"        {type_.removesuffix('*')}* const {word} = "
+                        f"({type_})job.w[{self.numbers[word]}];"
+                    )
+            lines += [f"        {line}" for line in segment.lines]
+            lines += ["        break;", "      }"]
+        return [*lines, "    }", "  });", "}"]
+
+    def _beside(self, names: dict[str, str]) -> list[str]:
+        """Write the function that runs an instruction beside the path."""
+        lines = [
+            "__device__ __noinline__ void beside(const Work& a, const Instruction in) {",
+            "  switch (in.op) {",
+            "    case SQUARES: square_pieces(a.o); break;",
+            "    case FINISH:",
+            "      if (blockIdx.x == gridDim.x - 1) finish_step<PROCESSOR>(a.o.finish);",
+            "      break;",
+            "    case UPDATE: update_pieces(a.o); break;",
+        ]
+        for step in self.steps:
+            words = []
+            for word in step.words:
+                at = f"a.w[{self.numbers[word]}]"
+                if word == "temporary":
+                    at += " + in.temporary * (long long)sizeof(real)"
+                words.append(at)
+            lines += [
+                f"    case {self.op(step)}: {{",
+                f"      auto& s = step_arguments<Args<{max(len(words), 1)}>>();",
+                "      take_turns(in, [&]() {",
+                "        s = {in.n, in.lo, in.at, in.m, in.elo, in.first, in.chunks,",
+                f"             {{{', '.join(words)}}}}};",
+                f"      }}, [&]() {{ {names[self._key(step)]}(s); }});",
+                "      break;",
+                "    }",
+            ]
+        return [*lines, "  }", "}"]
+
+    def _kernel(self) -> list[str]:
+        lines = [
+            "VRT_KERNEL(NAME, Work, PROCESSOR) {",
+            "  unsigned met = 0, passed = 0;",
+            "  Stamps stamps(a.o);",
+            "  const Work& work = come_near(a);",
+            "  const int group = blockIdx.x / PROCESSORS;",
+            "  for (int at = 0;; ++at) {",
+            "    const Instruction in = instruction(a.o, at);",
+            "    stamps.begin(at);",
+            "    if (in.wait) {",
+            "      met += gridDim.x;",
+            "      if (!meet(a.o, a.o.counters, met, GRID_WAIT, at)) return;",
+            "    }",
+            "    stamps.waited();",
+            "    if (in.op == END) {",
+            "      stamps.both();",
+            "      return;",
+            "    }",
+            "    if (in.op != FORWARD && in.op != BACKWARD) beside(work, in);",
+            "    stamps.end();",
+        ]
+        for op, stage in zip(("FORWARD", "BACKWARD"), SIDES, strict=True):
+            call = f"{stage.name.lower()}(a, group, passed, stamps)"
+            lines.append(f"    if (in.op == {op} && group < a.o.groups && !{call}) return;")
+        return [*lines, "  }", "}"]

@@ -1,0 +1,154 @@
+"""Launch a persistent kernel: a whole step, driven by scripts that go up with the minibatch."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from vertexrt.ir.program import Stage
+from vertexrt.kernels.cuda.device import Memory
+from vertexrt.kernels.cuda.ending import FINISH, STORE, Ending
+from vertexrt.kernels.cuda.orders import write_launches, write_paths
+from vertexrt.kernels.cuda.pack import WEIGHT
+from vertexrt.kernels.cuda.persistent import PersistentExecutable
+from vertexrt.kernels.cuda.session import TEMPORARY, Inputs, Session, Slot
+from vertexrt.kernels.layout import RULES
+
+Array = np.ndarray[Any, Any]
+Int64 = npt.NDArray[np.int64]
+
+PATH, LAZY, PATH_BACKWARD = (int(s) for s in (Stage.PATH, Stage.LAZY, Stage.PATH_BACKWARD))
+ORDERS = 13  # words of `Orders` of processor.cuh, in front of `Store` and `Finish`
+MOST_STAMPS = 4096  # instructions of a processor that a trace can hold
+STAMP = 4  # words of one, see `Stamps` of meeting.cuh
+PATIENCE = 2_000_000_000  # nanoseconds until a processor gives up waiting
+
+
+@dataclass(frozen=True, slots=True)
+class Paths:
+    """What `script.assemble.assemble_groups` returns: scripts of the groups, and their room."""
+
+    words: Int64
+    lengths: Int64
+    temporary: int
+
+
+def new_counters(groups: int) -> npt.NDArray[np.int32]:
+    """Return the counters of a launch: of all processors, of who gave up, of each group."""
+    return np.zeros(2 + groups, np.int32)
+
+
+class OneLaunch:
+    """Steps of a session that are one launch each, and the memory that only these need.
+
+    Attributes:
+        patience: nanoseconds until a processor gives up waiting.
+        stamps: memory for the time stamps of [processors, MOST_STAMPS, STAMP], while it is watched.
+        script: the instructions of the last launch that was watched, [*, COLUMNS]; common: how many
+            of them all processors follow.
+    """
+
+    def __init__(self, session: Session) -> None:
+        self.session = session
+        self.patience = PATIENCE
+        self.stamps: Memory | None = None
+        self.script: Array = np.zeros((0, 0), np.int32)
+        self.common = 0
+        self._temporaries = Memory(0, 0, None)
+        self._spill = Memory(0, 0, None)
+
+    def watch(self) -> None:
+        """Let kernels leave time stamps from now on."""
+        device = self.session.device
+        if self.stamps is None:
+            size = device.processors * MOST_STAMPS * STAMP * 8
+            self.stamps = self.session.take(size, "time stamps")
+        device.clear(self.stamps.address, self.stamps.size)
+
+    def seen(self) -> Int64:
+        """Return the stamps of the last launch: [processors, MOST_STAMPS, STAMP]."""
+        assert self.stamps is not None
+        stamps = np.empty(self.stamps.size // 8, np.int64)
+        self.session.download(stamps, self.stamps.address)
+        return stamps.reshape(-1, MOST_STAMPS, STAMP)
+
+    def run(
+        self,
+        executable: PersistentExecutable,
+        table: Int64,
+        path: Paths,
+        inputs: Inputs,
+        ending: Ending | None = None,
+    ) -> Slot:
+        """Upload a minibatch and launch the persistent kernel over rows of its table.
+
+        Returns: the slot, whose event comes when the device is done; `found` is valid then.
+        """
+        session, device = self.session, self.session.device
+        size = session.dtype.itemsize
+        lookup_ptr, lookup_at, *segments = session.sorted_lookups(executable, table, inputs)
+        launches, elements = write_launches(
+            table,
+            executable.stages,
+            executable.beside,
+            PATH,
+            LAZY,
+            PATH_BACKWARD,
+            executable.steps_ptr,
+            executable.steps,
+            executable.adds,
+            executable.adds_ptr,
+            executable.added,
+            executable.gradients,
+            lookup_ptr,
+            lookup_at,
+            executable.scratch_of,
+            ending is not None and ending.clip_norm > 0.0,
+            ending is not None,
+        )
+        groups = path.lengths.shape[1]
+        paths, sections = write_paths(
+            path.words, path.lengths, executable.segment_ptr, inputs.parent_ptr, len(launches)
+        )
+        script = np.concatenate([launches, paths])
+        if self.stamps is not None:
+            self.script, self.common = script, len(launches)
+        counters = new_counters(groups)
+        slot, words, touched, addresses = session.stage(
+            executable,
+            inputs,
+            segments,
+            ending,
+            (script.reshape(-1), sections.reshape(-1), counters),
+        )
+        self._temporaries = session.grown(self._temporaries, elements * size)
+        spill = -(-path.temporary * size // 16) * 16
+        self._spill = session.grown(self._spill, spill * device.processors)
+        words[TEMPORARY] = self._temporaries.address
+        job = np.zeros(ORDERS + STORE + FINISH + len(words), np.int64)
+        rule = RULES.index(ending.rule) if ending is not None else 0
+        job[:ORDERS] = (
+            *addresses,
+            session.found.address,
+            groups,
+            rule,
+            self.patience,
+            self._spill.address,
+            spill,
+            self.stamps.address if self.stamps is not None else 0,
+            MOST_STAMPS,
+            device.shared_bytes,
+            len(launches),
+        )
+        if ending is not None:
+            store, finish = session.ending_words(int(words[WEIGHT]), touched, inputs, ending)
+            job[ORDERS : -len(words)] = (*store, *finish)
+        job[-len(words) :] = words
+        code = device.launch_all(executable.function, device.processors, device.shared_bytes, job)
+        device.check(code, -1, -1)
+        device.download(slot.found.view(np.uint8), session.found.address)
+        slot.event = device.record()
+        return slot

@@ -1,0 +1,102 @@
+// A processor of a persistent kernel: a block, one a multiprocessor. What it is told, and what lies at
+// the start of its shared memory.
+#pragma once
+#define VRT_PERSISTENT
+#include "vertexrt.cuh"
+
+#define VRT_BLOCK (near().turn.block)
+#define VRT_GRID (near().turn.grid)
+#define VRT_SCRATCH(type, name, count) type* const name = reinterpret_cast<type*>(shared_memory() + NEAR_BYTES)
+#define VRT_PART(type, name, count) type* const name = reinterpret_cast<type*>(near().part)
+
+constexpr int PROCESSOR = 256, WARPS_EACH = PROCESSOR / 32;  // threads of a processor
+
+// An instruction, as `kernels/cuda/orders.py` writes it. Beside the path `before` counts the blocks of
+// its round in front of it, `first` and `chunks` are those of `Args`; on the path there are `parents`
+// edges to parents, from `first_parent` on.
+struct alignas(16) Instruction {
+    int op, n, lo, at, m, elo, first, chunks, across, down, wait, temporary, before, parents, first_parent;
+};
+constexpr int INSTRUCTION_WORDS = sizeof(Instruction) / sizeof(int);
+enum { END, FORWARD, BACKWARD, SQUARES, FINISH, UPDATE, FIRST_OP };
+
+// Indices of a tile, fetched while the last instruction runs: a wait throws away what the first cache
+// holds, and each look at an index would take as long as a look at a child's state.
+constexpr int TILE_POINTERS = 64, TILE_EDGES = 128;
+struct TileIndices {
+    int edge_ptr[TILE_POINTERS], parent_ptr[TILE_POINTERS], child_row[TILE_EDGES], parent_edge[TILE_EDGES];
+};
+
+// The start of a processor's dynamic shared memory. What follows is scratch of the steps beside the
+// path; on the path weights, partial sums and temporaries.
+constexpr int NEAR_INSTRUCTIONS = 64;  // of the script of all processors
+struct alignas(128) Near {
+    struct {
+        uint3 block, grid;
+        int alive;
+    } turn;                                        // of a launch whose blocks take turns
+    double part[32];                               // sums of warps
+    Instruction group[2];                          // of a group's script, in turn
+    alignas(16) unsigned char arguments[768];      // of a launch
+    TileIndices indices[2];                        // of a tile, in turn
+    Instruction common[NEAR_INSTRUCTIONS];         // the first of the script of all processors
+    alignas(16) unsigned char job[4096];           // the arguments of the kernel
+};
+constexpr int NEAR_BYTES = sizeof(Near);
+
+__device__ __forceinline__ unsigned char* shared_memory() {
+    VRT_SHARED(unsigned char, all);
+    return all;
+}
+__device__ __forceinline__ Near& near() { return *reinterpret_cast<Near*>(shared_memory()); }
+
+#include "update.cuh"
+
+// What a step found, and who gave up waiting: code, processor, instruction, what the counter had.
+struct Record {
+    Found found;
+    double code, processor, instruction, reached;
+};
+enum { FINE, GRID_WAIT, GROUP_WAIT };
+
+// The arguments of the kernel; `Job<WORDS>` adds the words.
+struct Orders {
+    const Instruction* script;  // of all processors, then of the groups
+    const int* sections;  // [2, groups + 1] instructions of the groups' scripts, forward and backward
+    unsigned* counters;  // [2 + groups] zero: of the grid, whether somebody gave up, of the groups
+    Record* record;
+    long long groups, rule, patience;  // nanoseconds
+    unsigned char* spill;              // temporaries that do not fit on chip
+    long long spill_bytes;             // of each processor
+    long long* stamps;                 // [processors, most_stamps, 4] or null, see `Stamps`
+    long long most_stamps, shared_bytes, instructions;  // of the script of all processors
+    Store store;
+    Finish finish;
+};
+
+template <int WORDS>
+struct Job {
+    Orders o;
+    long long w[WORDS];
+};
+
+// The number of the thread, asked for anew: what follows from it is then worked out where it is needed,
+// and not once for all instructions, in registers that weights should have.
+__device__ __forceinline__ int this_thread() {
+#ifdef __CUDACC_RTC__
+    int thread;
+    asm volatile("mov.u32 %0, %%tid.x;" : "=r"(thread));
+    return thread;
+#else
+    return (int)threadIdx.x;
+#endif
+}
+__device__ __forceinline__ int this_processor() {
+#ifdef __CUDACC_RTC__
+    int block;
+    asm volatile("mov.u32 %0, %%ctaid.x;" : "=r"(block));
+    return block;
+#else
+    return (int)blockIdx.x;
+#endif
+}

@@ -1,0 +1,62 @@
+// Matrix units: products of two TF32 numbers each, summed in float32. A float32 is split in a head and
+// a tail that TF32 can hold; head head + head tail + tail head keeps float32's accuracy (Markidis et
+// al. 2018).
+#pragma once
+#include "vertexrt.cuh"
+
+#ifndef VRT_REAL
+#define VRT_MATRIX_UNITS 1
+
+// d += a b of a warp: 16 x 8 x 8, operands that TF32 can hold.
+__device__ __forceinline__ void matrix_unit(float (&d)[4], const float (&a)[4], float b0, float b1) {
+#ifdef __CUDACC_RTC__
+    asm volatile(
+        "mma.sync.aligned.m16n8k8.row.col.f32.tf32.tf32.f32 {%0,%1,%2,%3}, {%4,%5,%6,%7}, {%8,%9}, "
+        "{%0,%1,%2,%3};"
+        : "+f"(d[0]), "+f"(d[1]), "+f"(d[2]), "+f"(d[3])
+        : "r"(__float_as_uint(a[0])), "r"(__float_as_uint(a[1])), "r"(__float_as_uint(a[2])),
+          "r"(__float_as_uint(a[3])), "r"(__float_as_uint(b0)), "r"(__float_as_uint(b1)));
+#else
+    const int g = threadIdx.x % 32 / 4, t = threadIdx.x % 4;
+    for (int k = 0; k < 8; ++k) {
+        const float upper = __shfl_sync(0xffffffffu, k < 4 ? a[0] : a[2], 4 * g + k % 4);
+        const float lower = __shfl_sync(0xffffffffu, k < 4 ? a[1] : a[3], 4 * g + k % 4);
+        for (int n = 0; n < 2; ++n) {
+            const float b = __shfl_sync(0xffffffffu, k < 4 ? b0 : b1, 4 * (2 * t + n) + k % 4);
+            d[n] += upper * b;
+            d[2 + n] += lower * b;
+        }
+    }
+#endif
+}
+
+// What TF32 keeps of a float: the rest is cut off, so that it can be a second operand.
+__device__ __forceinline__ float head_of(float x) { return __uint_as_float(__float_as_uint(x) & 0xffffe000u); }
+
+// Operands of `matrix_unit`, split; N of a lane.
+template <int N>
+struct Split {
+    float head[N], tail[N];
+
+    __device__ __forceinline__ void put(int e, float x) {
+        head[e] = head_of(x);
+        tail[e] = x - head[e];
+    }
+};
+
+// Sums of a warp, 16 x 8: those of heads apart from the small ones.
+struct UnitSums {
+    float high[4], low[4];
+
+    __device__ __forceinline__ UnitSums() {
+#pragma unroll
+        for (int k = 0; k < 4; ++k) high[k] = low[k] = 0;
+    }
+    __device__ __forceinline__ void add(const Split<4>& a, const Split<2>& b) {
+        matrix_unit(high, a.head, b.head[0], b.head[1]);
+        matrix_unit(low, a.head, b.tail[0], b.tail[1]);
+        matrix_unit(low, a.tail, b.head[0], b.head[1]);
+    }
+    __device__ __forceinline__ float of(int k) const { return high[k] + low[k]; }
+};
+#endif

@@ -1,0 +1,112 @@
+"""Where the weights of the path lie on chip while a side of it runs."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from vertexrt.errors import DeviceError, message
+from vertexrt.kernels.cuda.path import Held
+
+# As in the CUDA sources; each kernel asserts that they agree.
+THREADS = 256  # of a processor
+WARPS = THREADS // 32
+TILE_ROWS = 8  # that products take at a time
+NEAR_BYTES = 12544  # of shared memory, in front of what is the path's
+
+
+class FitError(DeviceError):
+    """Weights do not fit on chip."""
+
+
+@dataclass(frozen=True, slots=True)
+class Layout:
+    """How a share of a weight lies over the threads: as `Layout` of held.cuh."""
+
+    rows: int
+    deep: int
+
+    @property
+    def _wide(self) -> int:
+        parts = -(-self.deep // 16)
+        return WARPS if parts >= WARPS else 1 << (parts.bit_length() - 1)
+
+    @property
+    def _slabs(self) -> int:
+        tall = WARPS // self._wide
+        return -(-self.rows // (16 * tall))
+
+    @property
+    def elements(self) -> int:
+        """Count the elements of a thread."""
+        return self._slabs * -(-self.deep // (16 * self._wide)) * 8
+
+    @property
+    def partial(self) -> int:
+        """Count the elements of one buffer of partial sums."""
+        return self._wide * TILE_ROWS * self._slabs * (WARPS // self._wide) * 16
+
+    @property
+    def agrees(self) -> str:
+        """Return the text that asserts the same of the kernel's `Layout`."""
+        name = f"Layout<{self.rows}, {self.deep}>"
+        return (
+            f"static_assert({name}::FLOATS == {self.elements} && "
+            f'{name}::WIDE * TILE_ROWS * {name}::PADDED == {self.partial}, "as placed");'
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class Side:
+    """One side of the path, forward or backward.
+
+    Attributes:
+        held: weights; in_registers: how many of them, the first ones.
+        partial: elements of the two buffers of partial sums.
+        shared: bytes of weights in shared memory.
+    """
+
+    held: tuple[Held, ...]
+    in_registers: int
+    partial: int
+    shared: int
+
+
+def place_weights(
+    held: Sequence[Held], processors: int, itemsize: int, shared_bytes: int, registers: int
+) -> Side:
+    """Say where the weights of one side of the path lie: in registers, then in shared memory.
+
+    Args:
+        shared_bytes: of a processor.
+        registers: of a thread that may hold weights.
+    Raises: FitError, when they do not fit.
+    """
+    layouts = {h: Layout(h.rows(processors), h.deep) for h in held}
+    words = itemsize // 4
+    left = registers
+    kept, shared = [], []
+    for h in held:
+        need = layouts[h].elements * words
+        if need <= left:
+            kept.append(h)
+            left -= need
+        else:
+            shared.append(h)
+    partial = 2 * max((x.partial for x in layouts.values()), default=0)
+    size = sum(layouts[h].elements for h in shared) * THREADS * itemsize
+    room = shared_bytes - NEAR_BYTES - partial * itemsize
+    if size > room:
+        total = sum(x.elements for x in layouts.values()) * THREADS * itemsize
+        keeps = registers * THREADS * 4
+        raise FitError(
+            message(
+                "cuda",
+                f"the weights of the path take {total / 1024:,.0f} KiB of each of {processors} "
+                f"processor{'s' if processors > 1 else ''}",
+                f"each in {keeps / 1024:,.0f} KiB of registers or {max(room, 0) / 1024:,.0f} KiB "
+                "of shared memory",
+                "take more processors a group, or engine='batched'",
+            )
+        )
+    return Side((*kept, *shared), len(kept), partial, size)
