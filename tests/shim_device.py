@@ -41,8 +41,10 @@ class ShimDevice:
         self._known: set[tuple[str, str]] = set()
         self._functions: dict[str, dict[str, int]] = {}
 
-    def launch_all(self, function: int, blocks: int, shared: int, arguments: Array) -> int:
-        """Launch; all blocks take part."""
+    def launch_all(
+        self, function: int, blocks: int, shared: int, arguments: Array, cluster: int
+    ) -> int:
+        """Launch; all blocks take part, and each can reach the shared memory of all others."""
         size = ctypes.c_size_t(arguments.nbytes)
         pointer = ctypes.c_void_p
         extra = (pointer * 5)(1, arguments.ctypes.data, 2, ctypes.addressof(size), 0)
@@ -51,6 +53,10 @@ class ShimDevice:
         )
         launch = prototype(self.calls.launch)
         return int(launch(function, blocks, 1, 1, 256, 1, 1, shared, None, None, extra))
+
+    def clusters(self, function: int, size: int, shared: int) -> int:
+        """Let as many clusters run as there are processors for."""
+        return self.processors // size if size > 1 else 0
 
     def load(self, sources: Sequence[str], real: np.dtype[Any]) -> dict[str, int]:
         """Compile what is new as one module with the C++ compiler."""

@@ -130,6 +130,10 @@ class Compiler:
             self.usage |= compile_in_registers(source, self.arch).usage
         return dict.fromkeys(self.usage, 1)
 
+    def clusters(self, function: int, size: int, shared: int) -> int:
+        """Have none."""
+        return 0
+
 
 PERSISTENT = [
     *((arch, "tree-lstm", 8) for arch in ARCHITECTURES),

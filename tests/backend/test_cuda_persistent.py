@@ -18,6 +18,7 @@ from vertexrt.api.network import Network
 from vertexrt.errors import DeviceError
 from vertexrt.graph import GraphBatch, InputGraph
 from vertexrt.kernels.cuda import one_launch
+from vertexrt.kernels.cuda.persistent import PersistentExecutable
 from vertexrt.kernels.cuda.shim.build import available
 
 shim = pytest.mark.skipif(not available(), reason="no C++ compiler to run CUDA kernels on the CPU")
@@ -116,22 +117,33 @@ def one_short(groups: int) -> np.ndarray:
     return counters
 
 
+@pytest.mark.parametrize("clustered", [False, True])
 @pytest.mark.parametrize("device", DEVICES)
 def test_who_waits_in_vain_says_so_and_training_goes_on(
-    device: str, monkeypatch: pytest.MonkeyPatch
+    device: str, clustered: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     require(device)
     here = Way(device=device, dtype="float64", engine="persistent", processors=2).compile(
         FUNCTIONS["tree-lstm"][0]()
     )
     batch, optimizer = batch_of("tree-lstm", 3), vrt.SGD(0.1)
-    here.step(batch, optimizer)
+    here.step(batch, optimizer, outputs=here.pushes)
     before = {name: value.copy() for name, value in here.parameters.items()}
     launch = here._model.one_launch  # type: ignore[attr-defined]
     if device == "shim":
         launch.patience = 5_000_000
+    (variant,) = here._model.variants.values()
+    executable = variant.ready().processors
+    assert isinstance(executable, PersistentExecutable)
+    if not clustered:
+        executable.clusters = 0
+    elif not executable.clusters:
+        pytest.skip("this GPU has no clusters")
     with monkeypatch.context() as patch:
-        patch.setattr(one_launch, "new_counters", one_short)
+        if clustered:  # all wait for one member more than there are
+            patch.setattr(one_launch, "new_members", lambda processors: processors + 1)
+        else:
+            patch.setattr(one_launch, "new_counters", one_short)
         start = time.perf_counter()
         with pytest.raises(DeviceError, match=r"processor \d+ waited at instruction \d+ for its"):
             here.step(batch, optimizer, outputs=here.pushes)

@@ -205,21 +205,20 @@ class DeviceModel(CompiledModel):
         executable = cast("PersistentExecutable", ready.processors)
         processors = executable.processors
         batch = run.share.batch
-        groups = min(self.session.device.processors // processors, batch.num_graphs)
+        groups = min(executable.most_groups(batch.num_graphs), batch.num_graphs)
         bounds = bounds_of(batch.graph_ptr, groups)
-        return Paths(
-            *assemble_groups(
-                shape,
-                table,
-                executable.beside,
-                s.order,
-                s.edge_ptr,
-                s.child_row,
-                bounds,
-                processors,
-                executable.tile,
-            )
+        scripts = assemble_groups(
+            shape,
+            table,
+            executable.beside,
+            s.order,
+            s.edge_ptr,
+            s.child_row,
+            bounds,
+            processors,
+            executable.tile,
         )
+        return Paths(*scripts, executable.clustered(batch.num_graphs))
 
     def _gave_up(self, found: Array) -> None:
         """Raise DeviceError, if a processor gave up waiting."""

@@ -36,7 +36,9 @@ CUDA_ERRORS = {
 COMPUTE = {"float32": 0, "tf32": 77, "bf16": 68}  # CUBLAS_COMPUTE_32F_FAST_TF32, ..._32F
 
 
-MOST_SHARED = 8  # CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES
+# CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES, ..._NON_PORTABLE_CLUSTER_SIZE_ALLOWED
+MOST_SHARED, LARGE_CLUSTERS = 8, 14
+MOST_CLUSTERED = 16  # blocks of a cluster
 COOPERATIVE, CLUSTER = 2, 4  # CUlaunchAttributeID
 BUFFER_POINTER, BUFFER_SIZE = 1, 2  # of `extra`
 
@@ -53,8 +55,7 @@ class LaunchAttribute(ctypes.Structure):
     _fields_ = (
         ("id", ctypes.c_int),
         ("pad", ctypes.c_int),
-        ("value", ctypes.c_int),
-        ("rest", ctypes.c_int * 15),
+        ("value", ctypes.c_int * 16),
     )
 
 
@@ -99,13 +100,19 @@ class Device(Protocol):
     processors: int  # multiprocessors
     shared_bytes: int  # of shared memory that a block can have
 
-    def launch_all(self, function: int, blocks: int, shared: int, arguments: Array) -> int:
+    def launch_all(
+        self, function: int, blocks: int, shared: int, arguments: Array, cluster: int
+    ) -> int:
         """Launch blocks of 256 threads that all run at once; return an error of the driver.
 
         Args:
             shared: bytes of dynamic shared memory of a block.
             arguments: int64 [*], the struct that the kernel takes.
+            cluster: blocks of a cluster; 1 for none.
         """
+
+    def clusters(self, function: int, size: int, shared: int) -> int:
+        """Return how many clusters of so many blocks run at once; 0 where there are none."""
 
     def load(self, sources: Sequence[str], real: np.dtype[Any]) -> dict[str, int]:
         """Compile modules; return the functions of all their kernels by name.
@@ -168,6 +175,7 @@ class CupyDevice:
                     "use device='cpu'",
                 )
             )
+        self.compute_capability = (major, minor)
         self.arch = "sm_90a" if (major, minor) == (9, 0) else f"sm_{major}{minor}"
         self._cuda = int(runtime.runtimeGetVersion()) // 1000
         self.stream = self.cupy.cuda.Stream(non_blocking=True)
@@ -201,16 +209,14 @@ class CupyDevice:
             precision == "bf16",
         )
 
-    def launch_all(self, function: int, blocks: int, shared: int, arguments: Array) -> int:
+    def launch_all(
+        self, function: int, blocks: int, shared: int, arguments: Array, cluster: int
+    ) -> int:
         """Launch cooperatively: the driver refuses what could not run at once."""
-        if function not in self._ready:
-            code = driver().cuFuncSetAttribute(ctypes.c_void_p(function), MOST_SHARED, shared)
-            if code:
-                return int(code)
-            self._ready.add(function)
-        config = LaunchConfig(blocks, 1, 1, 256, 1, 1, shared, self.stream.ptr)
-        attribute = LaunchAttribute(COOPERATIVE, 0, 1)
-        config.attributes, config.count = ctypes.pointer(attribute), 1
+        code = self._prepare(function, shared)
+        if code:
+            return code
+        config = self._config(blocks, shared, cluster)
         size = ctypes.c_size_t(arguments.nbytes)
         pointer = ctypes.c_void_p
         extra = (pointer * 5)(
@@ -218,6 +224,43 @@ class CupyDevice:
         )
         launch = driver().cuLaunchKernelEx
         return int(launch(ctypes.byref(config), pointer(function), None, extra))
+
+    def _config(self, blocks: int, shared: int, cluster: int) -> LaunchConfig:
+        config = LaunchConfig(blocks, 1, 1, 256, 1, 1, shared, self.stream.ptr)
+        attributes = (LaunchAttribute * 2)(
+            LaunchAttribute(COOPERATIVE, 0, (1,)), LaunchAttribute(CLUSTER, 0, (cluster, 1, 1))
+        )
+        config.attributes = ctypes.cast(attributes, ctypes.POINTER(LaunchAttribute))
+        config.count = 2 if cluster > 1 else 1
+        return config
+
+    def _prepare(self, function: int, shared: int) -> int:
+        """Let a function have so much shared memory."""
+        if function in self._ready:
+            return 0
+        attributes = [(MOST_SHARED, shared)]
+        if self.compute_capability >= (9, 0):
+            attributes.append((LARGE_CLUSTERS, 1))
+        for attribute, value in attributes:
+            code = driver().cuFuncSetAttribute(ctypes.c_void_p(function), attribute, value)
+            if code:
+                return int(code)
+        self._ready.add(function)
+        return 0
+
+    def clusters(self, function: int, size: int, shared: int) -> int:
+        """Ask the driver."""
+        if self.compute_capability < (9, 0) or not 1 < size <= MOST_CLUSTERED:
+            return 0
+        if self._prepare(function, shared):
+            return 0
+        config = self._config(self.processors // size * size, shared, size)
+        config.attributes = ctypes.pointer(config.attributes[1])
+        config.count = 1
+        found = ctypes.c_int()
+        ask = driver().cuOccupancyMaxActiveClusters
+        code = ask(ctypes.byref(found), ctypes.c_void_p(function), ctypes.byref(config))
+        return 0 if code else min(found.value, self.processors // size)
 
     def load(self, sources: Sequence[str], real: np.dtype[Any]) -> dict[str, int]:
         """Compile modules side by side, each once."""

@@ -119,7 +119,7 @@ struct Indices {
 
 // One side of the path for a processor: `run(in)` executes an instruction of the group's script.
 template <int PROCESSORS, class Run>
-__device__ __forceinline__ bool follow(const Orders& o, int side_of_path, int group, unsigned& passed,
+__device__ __forceinline__ bool follow(const Orders& o, int side_of_path, int group, Meetings& meetings,
                                        Stamps& stamps, const Indices& indices, Run run) {
     const int* const section = o.sections + side_of_path * (o.groups + 1);
     const int begin = section[group], end = section[group + 1];
@@ -139,10 +139,7 @@ __device__ __forceinline__ bool follow(const Orders& o, int side_of_path, int gr
         if (k + 1 < end) indices.fetch(near().group[(k + 1) % 2], near().indices[(k + 1) % 2]);
         const Instruction in = near().group[k % 2];
         stamps.begin(k);
-        if (PROCESSORS > 1 && in.wait) {
-            passed += PROCESSORS;
-            if (!meet(o, o.counters + 2 + group, passed, GROUP_WAIT, k)) return false;
-        }
+        if (PROCESSORS > 1 && in.wait && !meetings.next<PROCESSORS>(o, k)) return false;
         stamps.waited();
         run(in, indices.at_hand(in, near().indices[k % 2]));
         __syncthreads();

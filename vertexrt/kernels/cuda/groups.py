@@ -291,6 +291,7 @@ class GroupWriter(Values):
         value = self.element(i, J)
         loop.before.append(f"{kind[node.op]} {part};")
         t.line(f"VRT_LANES {part}.add({value});")
+        t.crosses = True
         loop.after.append(f"const real {name} = {part}.of<T>();")
         loop.pending.add(k)
         self.variable[k] = name
@@ -353,7 +354,7 @@ class GroupWriter(Values):
             t.line(f"VRT_LANES {register}.v[c] = {value};")
             if not self.aligned(to):
                 t.unaligned()
-            t.line(f"{has}store<W>({t.base(to)} + j, {register});")
+            t.store(f"{has}store<W>({t.base(to)} + j, {register});")
 
         self._in_loop(size, write)
 

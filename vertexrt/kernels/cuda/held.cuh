@@ -190,39 +190,40 @@ __device__ __forceinline__ void by_matrix_units(Share& share, int first, int cou
 
 constexpr int FEWEST_FOR_UNITS = 5;  // rows
 
-// Two buffers of partial sums that products take in turn, so that one barrier a product is enough.
-struct Partial {
-    real* first;
-    int size;  // of each: that of the largest product
-    int side;
-};
-
-// y = x times a share: `x(i)` points to row i, `y(i, q, sum)` takes own row q of the result. Results
-// are there after the next barrier.
+// y = x times a share: `x(i)` points to row i, `y(i, q, sum)` takes own row q of the result.
 template <bool ALIGNED, int ROWS, int DEEP, class Share, class X, class Y>
-__device__ __forceinline__ void multiply(Share& share, int count, X x, Y y, Partial& partial) {
+struct Product {
     using L = Layout<ROWS, DEEP>;
-#pragma unroll 1
-    for (int first = 0; first < count;) {
+    static constexpr int PART = L::WIDE * TILE_ROWS * L::PADDED;  // elements of its partial sums
+    Share& share;
+    int count, first;
+    X x;
+    Y y;
+
+    // Make partial sums of the next rows; return of how many.
+    __device__ __forceinline__ int make(real* part) {
         const int left = count - first;
-        real* const part = partial.first + partial.side * partial.size;
-        int n = 1;
+        if (left <= 0) return 0;
 #ifdef VRT_MATRIX_UNITS
         if (left >= FEWEST_FOR_UNITS) {
-            n = left < TILE_ROWS ? left : TILE_ROWS;
+            const int n = left < TILE_ROWS ? left : TILE_ROWS;
             by_matrix_units<ALIGNED, ROWS, DEEP>(share, first, n, x, part);
-        } else
+            return n;
+        }
 #endif
         if (left >= 3 && sizeof(real) == 4) {  // doubles take twice the registers
-            n = left < 4 ? left : 4;
-            by_lanes<4, ALIGNED, ROWS, DEEP>(share, first, n, x, part);
-        } else if (left >= 2) {
-            n = 2;
-            by_lanes<2, ALIGNED, ROWS, DEEP>(share, first, n, x, part);
-        } else {
-            by_lanes<1, ALIGNED, ROWS, DEEP>(share, first, n, x, part);
+            by_lanes<4, ALIGNED, ROWS, DEEP>(share, first, left < 4 ? left : 4, x, part);
+            return left < 4 ? left : 4;
         }
-        __syncthreads();
+        if (left >= 2) {
+            by_lanes<2, ALIGNED, ROWS, DEEP>(share, first, 2, x, part);
+            return 2;
+        }
+        by_lanes<1, ALIGNED, ROWS, DEEP>(share, first, 1, x, part);
+        return 1;
+    }
+    // Add up the partial sums of `n` rows.
+    __device__ __forceinline__ void take(int n, const real* part) {
         for (int at = this_thread(); at < n * ROWS; at += PROCESSOR) {
             const int r = at / ROWS, q = at % ROWS;
             real sum = 0;
@@ -231,6 +232,37 @@ __device__ __forceinline__ void multiply(Share& share, int count, X x, Y y, Part
             y(first + r, q, sum);
         }
         first += n;
-        partial.side ^= 1;
+    }
+};
+
+template <bool ALIGNED, int ROWS, int DEEP, class Share, class X, class Y>
+__device__ __forceinline__ Product<ALIGNED, ROWS, DEEP, Share, X, Y> product(Share& share, int count, X x, Y y) {
+    return {share, count, 0, x, y};
+}
+
+// Products that need nothing of each other, side by side: they share the barriers. Results are there
+// after the next one.
+template <class One>
+__device__ __forceinline__ void multiply(real* part, One one) {
+#pragma unroll 1
+    for (;;) {
+        const int n = one.make(part);
+        __syncthreads();
+        one.take(n, part);
+        if (one.first >= one.count) return;
+        __syncthreads();
+    }
+}
+template <class One, class Other>
+__device__ __forceinline__ void multiply(real* part, One one, Other other) {
+    real* const more = part + One::PART;
+#pragma unroll 1
+    for (;;) {
+        const int n = one.make(part), m = other.make(more);
+        __syncthreads();
+        one.take(n, part);
+        other.take(m, more);
+        if (one.first >= one.count && other.first >= other.count) return;
+        __syncthreads();
     }
 }

@@ -15,14 +15,16 @@ from vertexrt.kernels.cuda.driver import encode
 from vertexrt.kernels.cuda.emit import emit
 from vertexrt.kernels.cuda.executable import kernel_name, word_names
 from vertexrt.kernels.cuda.orders import COLUMNS, FIRST_OP
-from vertexrt.kernels.cuda.path import ROW_PAD, Held, PathSegment, own_row, write_path
+from vertexrt.kernels.cuda.path import ROW_PAD, PathSegment, write_path
 from vertexrt.kernels.cuda.steps import Kernel, Launches
 from vertexrt.kernels.cuda.weights import (
     NEAR_BYTES,
     THREADS,
     TILE_ROWS,
+    Held,
     Layout,
     Side,
+    own_row,
     place_weights,
 )
 from vertexrt.kernels.layout import Binding
@@ -70,7 +72,14 @@ class KernelWriter:
                 self.ops[key] = FIRST_OP + len(self.ops)
                 self.steps.append(step)
         self.sides = [
-            place_weights(self._held(stage), processors, self.itemsize, shared_bytes, registers)
+            place_weights(
+                self._held(stage),
+                self._partial(stage),
+                processors,
+                self.itemsize,
+                shared_bytes,
+                registers,
+            )
             for stage in SIDES
         ]
 
@@ -93,6 +102,9 @@ class KernelWriter:
 
     def _held(self, stage: Stage) -> list[Held]:
         return list(dict.fromkeys(h for _, x in self._segments(stage) for h in x.held))
+
+    def _partial(self, stage: Stage) -> int:
+        return max((x.partial for _, x in self._segments(stage)), default=0)
 
     def words(self) -> set[str]:
         """Name the words that some part of the kernel reads."""
@@ -155,11 +167,12 @@ class KernelWriter:
         lines += [
             "};",
             f"__device__ __forceinline__ bool {name}(const Work& job, int group, "
-            "unsigned& passed, Stamps& stamps) {",
+            "const Instruction& start, int at, unsigned& met, Meetings& meetings, "
+            "Stamps& stamps) {",
             f"  {name}_weights held;",
             "  const int rank = this_processor() % PROCESSORS;",
             "  unsigned char* free = shared_memory() + NEAR_BYTES;",
-            f"  Partial partial{{reinterpret_cast<real*>(free), {side.partial // 2}, 0}};",
+            "  real* const partial = reinterpret_cast<real*>(free);",
             f"  free += {side.partial} * sizeof(real);",
         ]
         for k, h in enumerate(side.held):
@@ -182,7 +195,11 @@ class KernelWriter:
             "job.o.spill + blockIdx.x * job.o.spill_bytes);",
             "  const Indices far{",
             f"    {', '.join(far)}}};",
-            f"  return follow<PROCESSORS>(job.o, {SIDES.index(stage)}, group, passed, stamps, far,",
+            "  if (start.wait && !meet_all(job.o, met, at)) return false;",
+            "  stamps.end();",
+            "  if (group >= job.o.groups) return true;",
+            f"  return follow<PROCESSORS>(job.o, {SIDES.index(stage)}, group, meetings,",
+            "    stamps, far,",
             "    [&](const Instruction& in, const Indices& at_hand) {",
             "    const Tile a{in.n, in.lo, in.m, in.elo};",
             "    switch (in.op) {",
@@ -240,28 +257,33 @@ class KernelWriter:
         return [*lines, "  }", "}"]
 
     def _kernel(self) -> list[str]:
-        lines = [
+        sides = [
+            f"    if (in.op == {op}) {{\n"
+            f"      if (!{stage.name.lower()}(a, group, in, at, met, meetings, stamps)) return;\n"
+            "      continue;\n"
+            "    }"
+            for op, stage in zip(("FORWARD", "BACKWARD"), SIDES, strict=True)
+        ]
+        return [
             "VRT_KERNEL(NAME, Work, PROCESSOR) {",
-            "  unsigned met = 0, passed = 0;",
+            "  unsigned met = 0;",
             "  Stamps stamps(a.o);",
             "  const Work& work = come_near(a);",
             "  const int group = blockIdx.x / PROCESSORS;",
+            "  Meetings meetings{a.o.counters + 2 + group, 0};",
+            "  if (a.o.members && !open_cluster(a.o, meetings.counter)) return;",
             "  for (int at = 0;; ++at) {",
             "    const Instruction in = instruction(a.o, at);",
             "    stamps.begin(at);",
-            "    if (in.wait) {",
-            "      met += gridDim.x;",
-            "      if (!meet(a.o, a.o.counters, met, GRID_WAIT, at)) return;",
-            "    }",
+            *sides,
+            "    if (in.wait && !meet_all(a.o, met, at)) return;",
             "    stamps.waited();",
             "    if (in.op == END) {",
             "      stamps.both();",
             "      return;",
             "    }",
-            "    if (in.op != FORWARD && in.op != BACKWARD) beside(work, in);",
+            "    beside(work, in);",
             "    stamps.end();",
+            "  }",
+            "}",
         ]
-        for op, stage in zip(("FORWARD", "BACKWARD"), SIDES, strict=True):
-            call = f"{stage.name.lower()}(a, group, passed, stamps)"
-            lines.append(f"    if (in.op == {op} && group < a.o.groups && !{call}) return;")
-        return [*lines, "  }", "}"]

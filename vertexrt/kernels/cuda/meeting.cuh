@@ -66,16 +66,16 @@ struct Stamps {
     }
 };
 
-// Wait until a counter has reached a value; false, when it did not in time or somebody gave up.
-__device__ __forceinline__ bool wait_for(const Orders& o, const unsigned* counter, unsigned value, int code,
-                                         int instruction) {
-    unsigned reached = load_acquire(counter);
+// Wait until `look()` has seen `value` or more; false, when it did not in time or somebody gave up.
+template <class Look>
+__device__ __forceinline__ bool wait_until(const Orders& o, Look look, unsigned value, int code, int instruction) {
+    unsigned reached = look();
     if ((int)(reached - value) >= 0) return true;
     // Who waits for a group gives up first: the others wait for that group's processors.
     const long long limit = code == GROUP_WAIT ? o.patience / 2 : o.patience, start = nanoseconds();
     for (unsigned looks = 1;; ++looks) {
         between_looks();
-        reached = load_acquire(counter);
+        reached = look();
         if ((int)(reached - value) >= 0) return true;
         if (looks % 64 != 0) continue;
         if (load_acquire(o.counters + 1) != 0) return false;
@@ -97,8 +97,92 @@ __device__ __forceinline__ bool meet(const Orders& o, unsigned* counter, unsigne
     __syncthreads();
     if (threadIdx.x == 0) {
         add_release(counter, 1);
-        near().turn.alive = wait_for(o, counter, value, code, instruction);
+        near().turn.alive = wait_until(o, [&]() { return load_acquire(counter); }, value, code, instruction);
     }
     __syncthreads();
     return near().turn.alive;
 }
+
+// Meet all processors, which have met so often before.
+__device__ __forceinline__ bool meet_all(const Orders& o, unsigned& met, int instruction) {
+    met += gridDim.x;
+    return meet(o, o.counters, met, GRID_WAIT, instruction);
+}
+
+// A group that is a cluster meets at barriers in its members' shared memory: four times faster than at
+// a counter in the second-level cache.
+#ifdef __CUDACC_RTC__
+#if __CUDA_ARCH__ >= 900
+__device__ __forceinline__ unsigned barrier_address() {
+    return (unsigned)__cvta_generic_to_shared(&near().barrier);
+}
+__device__ __forceinline__ bool open_cluster(const Orders& o, unsigned*) {
+    if (threadIdx.x == 0) {
+        asm volatile("mbarrier.init.shared::cta.b64 [%0], %1;" ::"r"(barrier_address()), "r"((int)o.members));
+        asm volatile("fence.mbarrier_init.release.cluster;" ::: "memory");
+    }
+    __syncthreads();
+    asm volatile("barrier.cluster.arrive.release.aligned;\nbarrier.cluster.wait.acquire.aligned;" ::: "memory");
+    return true;
+}
+template <int PROCESSORS>
+__device__ __forceinline__ void arrive(int member) {
+    asm volatile(
+        "{ .reg .b32 there; mapa.shared::cluster.u32 there, %0, %1;"
+        " mbarrier.arrive.release.cluster.shared::cluster.b64 _, [there]; }" ::"r"(barrier_address()),
+        "r"(member)
+        : "memory");
+}
+// How often all have met: one more than `before`, or `before`.
+template <int PROCESSORS>
+__device__ __forceinline__ unsigned meetings(unsigned before) {
+    unsigned over;
+    asm volatile(
+        "{ .reg .pred p; mbarrier.try_wait.parity.acquire.cluster.shared::cta.b64 p, [%1], %2;"
+        " selp.u32 %0, 1, 0, p; }"
+        : "=r"(over)
+        : "r"(barrier_address()), "r"(before & 1)
+        : "memory");
+    return before + over;
+}
+#else
+__device__ __forceinline__ bool open_cluster(const Orders&, unsigned*) { return true; }
+template <int PROCESSORS>
+__device__ __forceinline__ void arrive(int) {}
+template <int PROCESSORS>
+__device__ __forceinline__ unsigned meetings(unsigned before) { return before; }
+#endif
+#else
+inline bool open_cluster(const Orders& o, unsigned* counter) {
+    near().barrier = 0;
+    return meet(o, counter, (unsigned)o.members, GROUP_WAIT, 0);
+}
+template <int PROCESSORS>
+inline void arrive(int member) {
+    const unsigned first = blockIdx.x - blockIdx.x % PROCESSORS;
+    auto* const there = static_cast<Near*>(shim::dynamic_shared_of(first + (unsigned)member));
+    atomicAdd(&there->barrier, 1ull);
+}
+template <int PROCESSORS>
+inline unsigned meetings(unsigned) { return (unsigned)(near().barrier / PROCESSORS); }
+#endif
+
+// The members of a processor's group, and how often they have met.
+struct Meetings {
+    unsigned* counter;
+    unsigned count;
+
+    // False, when a member did not come in time.
+    template <int PROCESSORS>
+    __device__ __forceinline__ bool next(const Orders& o, int instruction) {
+        const unsigned before = count++;
+        if (o.members == 0) return meet(o, counter, count * PROCESSORS, GROUP_WAIT, instruction);
+        __syncthreads();
+        if (this_thread() < PROCESSORS) arrive<PROCESSORS>(this_thread());
+        if (threadIdx.x == 0) {
+            near().turn.alive = wait_until(o, [&]() { return meetings<PROCESSORS>(before); }, count, GROUP_WAIT, instruction);
+        }
+        __syncthreads();
+        return near().turn.alive;
+    }
+};

@@ -21,7 +21,7 @@ Array = np.ndarray[Any, Any]
 Int64 = npt.NDArray[np.int64]
 
 PATH, LAZY, PATH_BACKWARD = (int(s) for s in (Stage.PATH, Stage.LAZY, Stage.PATH_BACKWARD))
-ORDERS = 13  # words of `Orders` of processor.cuh, in front of `Store` and `Finish`
+ORDERS = 14  # words of `Orders` of processor.cuh, in front of `Store` and `Finish`
 MOST_STAMPS = 4096  # instructions of a processor that a trace can hold
 STAMP = 4  # words of one, see `Stamps` of meeting.cuh
 PATIENCE = 2_000_000_000  # nanoseconds until a processor gives up waiting
@@ -29,16 +29,26 @@ PATIENCE = 2_000_000_000  # nanoseconds until a processor gives up waiting
 
 @dataclass(frozen=True, slots=True)
 class Paths:
-    """What `script.assemble.assemble_groups` returns: scripts of the groups, and their room."""
+    """What `script.assemble.assemble_groups` returns: scripts of the groups, and their room.
+
+    Attributes:
+        clustered: the groups are clusters.
+    """
 
     words: Int64
     lengths: Int64
     temporary: int
+    clustered: bool
 
 
 def new_counters(groups: int) -> npt.NDArray[np.int32]:
     """Return the counters of a launch: of all processors, of who gave up, of each group."""
     return np.zeros(2 + groups, np.int32)
+
+
+def new_members(processors: int) -> int:
+    """Return for how many members each waits, of a group that is a cluster."""
+    return processors
 
 
 class OneLaunch:
@@ -110,6 +120,9 @@ class OneLaunch:
             ending is not None,
         )
         groups = path.lengths.shape[1]
+        cluster = executable.processors if path.clustered else 1
+        blocks = executable.clusters * cluster if path.clustered else device.processors
+        members = new_members(cluster) if path.clustered else 0
         paths, sections = write_paths(
             path.words, path.lengths, executable.segment_ptr, inputs.parent_ptr, len(launches)
         )
@@ -142,12 +155,13 @@ class OneLaunch:
             MOST_STAMPS,
             device.shared_bytes,
             len(launches),
+            members,
         )
         if ending is not None:
             store, finish = session.ending_words(int(words[WEIGHT]), touched, inputs, ending)
             job[ORDERS : -len(words)] = (*store, *finish)
         job[-len(words) :] = words
-        code = device.launch_all(executable.function, device.processors, device.shared_bytes, job)
+        code = device.launch_all(executable.function, blocks, device.shared_bytes, job, cluster)
         device.check(code, -1, -1)
         device.download(slot.found.view(np.uint8), session.found.address)
         slot.event = device.record()

@@ -14,45 +14,18 @@ from itertools import pairwise
 
 from vertexrt.errors import DeviceError, message
 from vertexrt.ir.ops import OPS
-from vertexrt.ir.passes.fuse import Group, is_free
+from vertexrt.ir.passes.fuse import Group, Product, is_free
 from vertexrt.ir.passes.segment import Segment, SegmentedTask, Split
 from vertexrt.ir.program import Domain, Stage
 from vertexrt.kernels.cuda.groups import GroupWriter
 from vertexrt.kernels.cuda.rows import WARP, Cuts, Loop, NeedsMemoryError, Rows
+from vertexrt.kernels.cuda.weights import THREADS, Held, Layout, own_range, own_row
 from vertexrt.kernels.layout import Binding, task_nodes
 from vertexrt.kernels.location import Location, Temporary
 
 ROW_PAD = 4  # rows of a temporary in shared memory are rounded up
 BANKS = 32  # of shared memory, 4 bytes wide
 CLEAR = 16  # elements between rows that eight of them read at once: see held.cuh
-
-
-@dataclass(frozen=True, slots=True)
-class Held:
-    """A weight that processors hold while a side of the path runs.
-
-    Attributes:
-        word: of the weight; pitch: elements of its rows.
-        turned: own rows are columns of the weight.
-        cuts: where its rows (or columns) are cut in pieces that are shared out evenly.
-        deep: elements of an own row.
-    """
-
-    word: str
-    pitch: int
-    turned: bool
-    cuts: Cuts
-    deep: int
-
-    @property
-    def name(self) -> str:
-        """Name it in the source."""
-        turned = "_turned" if self.turned else ""
-        return f"{self.word}{turned}_{'_'.join(map(str, self.cuts))}"
-
-    def rows(self, processors: int) -> int:
-        """Return the most rows that a processor owns."""
-        return sum(-(-(b - a) // processors) for a, b in pairwise(self.cuts))
 
 
 @dataclass(slots=True)
@@ -63,34 +36,14 @@ class PathSegment:
         lines: statements over a tile `a`, temporaries from `temporary` on.
         words: that they name, with their types.
         scratch: elements of temporaries for each row, for each edge, and once.
-        held: weights that it multiplies by.
+        held: weights that it multiplies by; partial: elements of their partial sums.
     """
 
     lines: list[str] = field(default_factory=list)
     words: dict[str, str] = field(default_factory=dict)
     scratch: tuple[int, int, int] = (0, 0, 0)
     held: list[Held] = field(default_factory=list)
-
-
-def own_range(a: int, b: int, processors: int) -> tuple[str, str]:
-    """Return the text of a processor's first element of a piece, and of its end."""
-    size = b - a
-    if processors == 1:
-        return str(a), str(b)
-    if size % processors == 0:
-        each = size // processors
-        return f"{a} + rank * {each}", f"{a} + (rank + 1) * {each}"
-    return f"{a} + rank * {size} / {processors}", f"{a} + (rank + 1) * {size} / {processors}"
-
-
-def own_row(cuts: Cuts, processors: int) -> str:
-    """Return the body of a function from own row `q` to the row of the weight, or -1."""
-    lines = []
-    for a, b in pairwise(cuts):
-        first, end = own_range(a, b, processors)
-        lines.append(f"if (q < ({end}) - ({first})) return {first} + q;")
-        lines.append(f"q -= ({end}) - ({first});")
-    return " ".join([*lines, "return -1;"])
+    partial: int = 0
 
 
 class PathRows(Rows):
@@ -167,9 +120,11 @@ class PathGroup(GroupWriter):
         )
 
     def new_rows(self, widest: int, vector: int, block: int) -> Rows:
-        """Give each row as many threads as it has elements of one kind, at most a warp."""
+        """Give each row as many threads as it has elements of one kind, if need be a warp's."""
         most = 1
         for k in self.members_of():
+            if self.writer.nodes[k].op == "concat":
+                continue  # its parts count
             size = max(self.writer.nodes[k].type.size, 1)
             cuts = self.writer.cuts_of(k)
             if cuts:
@@ -178,7 +133,7 @@ class PathGroup(GroupWriter):
                 each = -(-size // vector) if size % vector == 0 else size
             most = max(most, each)
         threads = 1
-        while threads < min(most, WARP):
+        while threads < min(most, self.writer.widest):
             threads *= 2
         return PathRows(threads, vector, self.writer.processors)
 
@@ -230,7 +185,7 @@ class PathGroup(GroupWriter):
         for a, b in pairwise(cuts):
             first, end = own_range(a, b, processors)
             tests.append(f"(j >= {first} && j < {end})")
-        self.t.line(f"if ({' || '.join(tests)}) store<W>({self.t.base(home)} + j, {register});")
+        self.t.store(f"if ({' || '.join(tests)}) store<W>({self.t.base(home)} + j, {register});")
 
 
 class SegmentWriter:
@@ -248,6 +203,7 @@ class SegmentWriter:
         self.place: dict[int, Location] = {}
         self.also: dict[int, Location] = {}
         self.group_nodes: list[int] = []
+        self.widest = WARP  # threads that a row may have
         self.copied: set[int] = set()  # leaves that an earlier group has put where they are read
         self.used = [0, 0, 0]
         self.by_units = False
@@ -331,18 +287,38 @@ class SegmentWriter:
 
     def _segment(self, segment: Segment) -> PathSegment:
         text = PathSegment()
-        loose = False  # shared memory was written since the last barrier
-        for step in segment.steps:
-            if loose:
+        for number, steps in enumerate(self._side_by_side(segment)):
+            if number:
                 text.lines.append("__syncthreads();")
-            loose = True
-            if isinstance(step, Group):
-                self._group(step, text)
-            elif self.nodes[step.node].op == "matmul":
-                self._product(step.node, text)
+            first = steps[0]
+            if isinstance(first, Group):
+                self._group(first, text)
             else:
-                raise unsupported(self.plan)
+                self._products([step.node for step in steps if isinstance(step, Product)], text)
         return text
+
+    def _side_by_side(self, segment: Segment) -> list[list[Group | Product]]:
+        """List the steps of a segment; two products that need nothing of each other are one."""
+        found: list[list[Group | Product]] = []
+        for step in segment.steps:
+            if isinstance(step, Product) and self.nodes[step.node].op != "matmul":
+                raise unsupported(self.plan)
+            last = found[-1] if found else []
+            before = last[0] if len(last) == 1 else None
+            if (
+                isinstance(step, Product)
+                and isinstance(before, Product)
+                and not self._follows(step.node, before.node)
+            ):
+                last.append(step)
+            else:
+                found.append([step])
+        return found
+
+    def _follows(self, k: int, other: int) -> bool:
+        """Tell whether a value is made from another."""
+        inputs = self.nodes[k].inputs
+        return other in inputs or any(self._follows(i, other) for i in inputs if i > other)
 
     def _group(self, group: Group, text: PathSegment) -> None:
         nodes = tuple(k for k in group.nodes if k not in self.copied)
@@ -350,20 +326,39 @@ class SegmentWriter:
         group = Group(group.domain, nodes)
         self.group_nodes = list(nodes)
         scratch: dict[int, Location | None] = {}
+        for widest in (THREADS, WARP):  # of a row; beyond a warp they cannot tell each other
+            self.widest = widest
+            lines = self._attempt(group, scratch)
+            if not lines.crosses:
+                break
+        text.lines += lines.loop_over_rows()
+        text.words |= lines.words
+
+    def _attempt(self, group: Group, scratch: dict[int, Location | None]) -> PathRows:
+        """Write a group; what turns out to need memory is noted in `scratch`."""
         while True:
             writer = PathGroup(self, group, scratch)
             try:
                 writer.write()
-                break
+                assert isinstance(writer.t, PathRows)
+                return writer.t
             except NeedsMemoryError as need:
                 again = need.value in scratch
                 scratch[need.value] = None
             assert not again, f"a value of {group.nodes} is in memory and was not found there"
-        assert isinstance(writer.t, PathRows)
-        text.lines += writer.t.loop_over_rows()
-        text.words |= writer.t.words
 
-    def _product(self, k: int, text: PathSegment) -> None:
+    def _products(self, products: list[int], text: PathSegment) -> None:
+        t = PathRows(1, self.vector, self.processors)
+        calls = [self._product(k, t, text) for k in products]
+        layouts = [Layout(h.rows(self.processors), h.deep) for h, _ in calls]
+        text.partial = max(text.partial, sum(layout.partial for layout in layouts))
+        text.words |= t.words
+        lines = [line for _, call in calls for line in call]
+        text.lines += ["{", *(f"  {line}" for line in t._head), "  multiply(partial,", *lines[:-1]]
+        text.lines += [lines[-1].removesuffix(",") + ");", "}"]
+
+    def _product(self, k: int, t: PathRows, text: PathSegment) -> tuple[Held, list[str]]:
+        """Write the call that describes a product."""
         node = self.nodes[k]
         weight, x = node.inputs
         matrix = self.nodes[weight]
@@ -378,29 +373,24 @@ class SegmentWriter:
         held = Held(word, n, turned, cuts, deep)
         if held not in text.held:
             text.held.append(held)
-        t = PathRows(1, self.vector, self.processors)
         edges = node.type.domain == Domain.EDGE
         source, target = self._first(t, self.place[x], edges), self._first(t, self.place[k], edges)
         at, to = self.place[x], self.place[k]
         aligned = all(p % self.vector == 0 for p in (at.step, at.start, deep))
-        text.words |= t.words
         rows = held.rows(self.processors)
         inner = f" + i % {times} * {{}}" if times > 1 else ""
         outer = f"(long long)(i / {times})" if times > 1 else "(long long)i"
         count = f"(int)a.{'m' if edges else 'n'} * {times}"
         where, row = ("j", wide) if to.own is None else ("q", wide // self.processors)
-        text.lines += [
-            "{",
-            *(f"  {line}" for line in t._head),
-            f"  multiply<{str(aligned).lower()}, {rows}, {deep}>(held.{held.name}, {count},",
-            f"    [&](int i) -> const real* {{ return {source} + {outer} * {at.step}"
+        return held, [
+            f"    product<{str(aligned).lower()}, {rows}, {deep}>(held.{held.name}, {count},",
+            f"      [&](int i) -> const real* {{ return {source} + {outer} * {at.step}"
             f"{inner.format(deep)}; }},",
-            "    [&](int i, int q, real sum) {",
-            f"      const int j = [&](int q) -> int {{ {own_row(cuts, self.processors)} }}(q);",
-            f"      const long long at = {outer} * {to.step}{inner.format(row)} + {where};",
-            f"      if (j >= 0) ({target})[at] = sum;",
-            "    }, partial);",
-            "}",
+            "      [&](int i, int q, real sum) {",
+            f"        const int j = [&](int q) -> int {{ {own_row(cuts, self.processors)} }}(q);",
+            f"        const long long at = {outer} * {to.step}{inner.format(row)} + {where};",
+            f"        if (j >= 0) ({target})[at] = sum;",
+            "      }),",
         ]
 
     def _first(self, t: PathRows, place: Location, edges: bool) -> str:

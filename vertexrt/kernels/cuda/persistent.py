@@ -19,6 +19,7 @@ from vertexrt.kernels.layout import Binding
 
 # Of a thread, to hold weights: the first number that leaves enough for code.
 REGISTERS = (144, 112, 80, 48)
+MOST_CLUSTERED = 2  # graphs a group, where groups are clusters
 GROUPS = (8, 16, 32, 64, 128)  # sizes to try, where nobody says
 
 
@@ -58,7 +59,9 @@ class PersistentExecutable(Uploads):
     """The persistent kernel of a function on a device; see `Session.run_persistent`.
 
     Attributes:
-        processors: of a group; tile: most rows of an instruction on the path.
+        processors: of a group; groups: that there is room for; clusters: how many of them can be
+            clusters, 0 for none.
+        tile: most rows of an instruction on the path.
         steps_ptr, steps: of `driver.launch`; a function is a number of a script.
         stages: [programs]; beside: [programs] see `beside_path`.
         segment_ptr: [programs + 1] first segment of each.
@@ -78,6 +81,8 @@ class PersistentExecutable(Uploads):
         writer, self.function = load_smallest(tasks, binding, device, dtype, processors)
         super().__init__([t.task for t in tasks], writer.launches, binding)
         self.processors = writer.processors
+        self.clusters = device.clusters(self.function, self.processors, device.shared_bytes)
+        self.groups = device.processors // self.processors
         self.tile = writer.tile_rows(device.shared_bytes)
         self.steps_ptr, self.steps = writer.encode()
         for word in writer.words():
@@ -96,3 +101,11 @@ class PersistentExecutable(Uploads):
         self.added = np.array([g for a in added for g in a] + [0], np.int64)
         self.gradients = len(binding.params)
         self.scratch_of = np.array(self.scratch, np.int64).reshape(-1, 3)
+
+    def clustered(self, graphs: int) -> bool:
+        """Tell whether groups are clusters, which meet faster, but leave some processors out."""
+        return self.clusters > 0 and graphs <= MOST_CLUSTERED * self.clusters
+
+    def most_groups(self, graphs: int) -> int:
+        """Return how many groups there are for so many graphs or more."""
+        return self.clusters if self.clustered(graphs) else self.groups

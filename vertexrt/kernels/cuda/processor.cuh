@@ -41,6 +41,7 @@ struct alignas(128) Near {
     TileIndices indices[2];                        // of a tile, in turn
     Instruction common[NEAR_INSTRUCTIONS];         // the first of the script of all processors
     alignas(16) unsigned char job[4096];           // the arguments of the kernel
+    unsigned long long barrier;                    // of a group that is a cluster
 };
 constexpr int NEAR_BYTES = sizeof(Near);
 
@@ -70,6 +71,7 @@ struct Orders {
     long long spill_bytes;             // of each processor
     long long* stamps;                 // [processors, most_stamps, 4] or null, see `Stamps`
     long long most_stamps, shared_bytes, instructions;  // of the script of all processors
+    long long members;                 // of a group that is a cluster, 0 where groups are none
     Store store;
     Finish finish;
 };

@@ -45,6 +45,7 @@ class Loop:
     vector: int  # elements that a thread takes at once
     before: list[str] = field(default_factory=list)
     body: list[str] = field(default_factory=list)
+    stores: list[str] = field(default_factory=list)  # behind the body: no load waits for them
     after: list[str] = field(default_factory=list)
     known: dict[str, str] = field(default_factory=dict)  # text -> name of what was read
     made: set[int] = field(default_factory=set)
@@ -83,6 +84,7 @@ class Rows:
         self._unsynchronised: set[int] = set()
         self._edge_rows = False
         self._count = 0
+        self.crosses = False  # threads of a row need what others of them made
 
     # Words and values of the row.
 
@@ -142,11 +144,11 @@ class Rows:
         if loop is None:
             return
         self._body += loop.before
-        for declare, head in self.heads(loop) if loop.body else ():
+        for declare, head in self.heads(loop) if loop.body or loop.stores else ():
             self._body += ["{", f"  constexpr int W = {loop.vector};"]
             self._body += [f"  {line}" for line in declare]
             self._body.append(f"  {head} {{")
-            self._body += [f"    {line}" for line in loop.body]
+            self._body += [f"    {line}" for line in (*loop.body, *loop.stores)]
             self._body += ["  }", "}"]
         self._body += loop.after
         self._unsynchronised |= loop.written
@@ -167,6 +169,7 @@ class Rows:
         if value not in self._unsynchronised:
             return
         self._unsynchronised.clear()
+        self.crosses = True
         (self._body if self.loop is None else self.loop.before).append("row_wait<T>();")
 
     def unaligned(self) -> None:
@@ -191,9 +194,16 @@ class Rows:
         assert self.loop is not None
         if not aligned:
             self.unaligned()
-        self.line(f"store<W>({address}, {register});")
+        self.store(f"store<W>({address}, {register});")
         self.loop.written.add(value)
-        self.loop.known.clear()  # the memory may have been read under another name
+
+    def store(self, text: str) -> None:
+        """Append a statement that stores elements of the open loop, which nobody reads there."""
+        if self._edge is not None:
+            self.line(text)
+        else:
+            assert self.loop is not None
+            self.loop.stores.append(text)
 
     def written(self, value: int) -> None:
         """Note a store outside of loops."""
@@ -204,13 +214,15 @@ class Rows:
         """Take back what a statement has written so far, if it finds that it needs a new loop."""
         loop = self.loop
         assert loop is not None
-        state = len(loop.before), len(loop.body), len(loop.after), dict(loop.known), loop.vector
+        kept = [(part, len(part)) for part in (loop.before, loop.body, loop.stores, loop.after)]
+        state = dict(loop.known), loop.vector
         sync = set(self._unsynchronised)
         try:
             yield
         except MustCloseError:
-            before, body, after, loop.known, loop.vector = state
-            del loop.before[before:], loop.body[body:], loop.after[after:]
+            for part, length in kept:
+                del part[length:]
+            loop.known, loop.vector = state
             self._unsynchronised = sync
             self._edge = None
             raise

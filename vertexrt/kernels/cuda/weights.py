@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from itertools import pairwise
 
 from vertexrt.errors import DeviceError, message
-from vertexrt.kernels.cuda.path import Held
+from vertexrt.kernels.cuda.rows import Cuts
 
 # As in the CUDA sources; each kernel asserts that they agree.
 THREADS = 256  # of a processor
@@ -17,6 +18,55 @@ NEAR_BYTES = 12544  # of shared memory, in front of what is the path's
 
 class FitError(DeviceError):
     """Weights do not fit on chip."""
+
+
+@dataclass(frozen=True, slots=True)
+class Held:
+    """A weight that processors hold while a side of the path runs.
+
+    Attributes:
+        word: of the weight; pitch: elements of its rows.
+        turned: own rows are columns of the weight.
+        cuts: where its rows (or columns) are cut in pieces that are shared out evenly.
+        deep: elements of an own row.
+    """
+
+    word: str
+    pitch: int
+    turned: bool
+    cuts: Cuts
+    deep: int
+
+    @property
+    def name(self) -> str:
+        """Name it in the source."""
+        turned = "_turned" if self.turned else ""
+        return f"{self.word}{turned}_{'_'.join(map(str, self.cuts))}"
+
+    def rows(self, processors: int) -> int:
+        """Return the most rows that a processor owns."""
+        return sum(-(-(b - a) // processors) for a, b in pairwise(self.cuts))
+
+
+def own_range(a: int, b: int, processors: int) -> tuple[str, str]:
+    """Return the text of a processor's first element of a piece, and of its end."""
+    size = b - a
+    if processors == 1:
+        return str(a), str(b)
+    if size % processors == 0:
+        each = size // processors
+        return f"{a} + rank * {each}", f"{a} + (rank + 1) * {each}"
+    return f"{a} + rank * {size} / {processors}", f"{a} + (rank + 1) * {size} / {processors}"
+
+
+def own_row(cuts: Cuts, processors: int) -> str:
+    """Return the body of a function from own row `q` to the row of the weight, or -1."""
+    lines = []
+    for a, b in pairwise(cuts):
+        first, end = own_range(a, b, processors)
+        lines.append(f"if (q < ({end}) - ({first})) return {first} + q;")
+        lines.append(f"q -= ({end}) - ({first});")
+    return " ".join([*lines, "return -1;"])
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,7 +93,7 @@ class Layout:
 
     @property
     def partial(self) -> int:
-        """Count the elements of one buffer of partial sums."""
+        """Count the elements of its partial sums."""
         return self._wide * TILE_ROWS * self._slabs * (WARPS // self._wide) * 16
 
     @property
@@ -62,7 +112,7 @@ class Side:
 
     Attributes:
         held: weights; in_registers: how many of them, the first ones.
-        partial: elements of the two buffers of partial sums.
+        partial: elements of partial sums.
         shared: bytes of weights in shared memory.
     """
 
@@ -73,11 +123,17 @@ class Side:
 
 
 def place_weights(
-    held: Sequence[Held], processors: int, itemsize: int, shared_bytes: int, registers: int
+    held: Sequence[Held],
+    partial: int,
+    processors: int,
+    itemsize: int,
+    shared_bytes: int,
+    registers: int,
 ) -> Side:
     """Say where the weights of one side of the path lie: in registers, then in shared memory.
 
     Args:
+        partial: elements of partial sums that products need.
         shared_bytes: of a processor.
         registers: of a thread that may hold weights.
     Raises: FitError, when they do not fit.
@@ -93,7 +149,6 @@ def place_weights(
             left -= need
         else:
             shared.append(h)
-    partial = 2 * max((x.partial for x in layouts.values()), default=0)
     size = sum(layouts[h].elements for h in shared) * THREADS * itemsize
     room = shared_bytes - NEAR_BYTES - partial * itemsize
     if size > room:

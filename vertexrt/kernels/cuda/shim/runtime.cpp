@@ -92,6 +92,11 @@ void atomic_done(bool changed, Call call) {
 
 void* dynamic_shared() { return dynamic_of(*in_turn); }
 
+void* dynamic_shared_of(unsigned block) {
+    if (block >= blocks.size() || !blocks[block]) fail(ILLEGAL_ADDRESS, {});
+    return dynamic_of(*blocks[block]);
+}
+
 void fail(int code, Call call) {
     Thread* const t = current();
     t->call = call;

@@ -26,6 +26,7 @@ namespace {
 constexpr int INVALID_VALUE = 1, OUT_OF_MEMORY = 2, ILLEGAL_ADDRESS = 700, TOO_MANY_THREADS = 701,
               LAUNCH_FAILED = 719;
 constexpr unsigned WARP = 32, MAX_THREADS = 1024, MAX_SHARED = 227 << 10, MAX_PARAMETERS = 32764;
+constexpr unsigned SHARED_ALIGN = 128;  // of dynamic shared memory, bytes
 constexpr unsigned GUARD_BYTES = 64;    // behind dynamic shared memory: to find writes past it
 constexpr unsigned char GUARD = 0xa5, UNWRITTEN = 0xff;
 constexpr unsigned IDLE_ROUNDS = 1000;  // in which all threads only poll, before that is an error
@@ -59,7 +60,7 @@ struct Warp {
 
 struct Block {
     uint3 index;
-    unsigned started, live;
+    unsigned number, started, live;
     bool waited;  // some thread has waited for another
     std::vector<Thread> threads;
     std::vector<Warp> warps;
@@ -96,11 +97,14 @@ void draw_order(std::vector<unsigned>& order, unsigned count) {
     for (unsigned i = count; i > 1; --i) std::swap(order[i - 1], order[draw(i)]);
 }
 
-// Where the dynamic shared memory of a block begins: the next multiple of 16 bytes.
+// Where the dynamic shared memory of a block begins: the next multiple of 128 bytes.
 unsigned char* dynamic_of(Block& b) {
     unsigned char* const memory = b.dynamic.data();
-    return memory + (0 - reinterpret_cast<size_t>(memory)) % 16;
+    return memory + (0 - reinterpret_cast<size_t>(memory)) % SHARED_ALIGN;
 }
+
+// The blocks that have begun and not ended, by number.
+std::vector<Block*> blocks;
 
 Thread* current() { return static_cast<Thread*>(running); }
 
@@ -242,6 +246,7 @@ void begin_block(Block& b, unsigned number) {
     const unsigned threads = block_size.x * block_size.y * block_size.z;
     const unsigned row = number / grid_size.x;
     b.index = {number % grid_size.x, row % grid_size.y, row / grid_size.y};
+    b.number = number;
     b.started = 0;
     b.live = threads;
     b.waited = false;
@@ -259,10 +264,11 @@ void begin_block(Block& b, unsigned number) {
     b.at_barrier.clear();
     b.asleep.clear();
     b.saved.clear();
-    b.dynamic.assign(dynamic_bytes + GUARD_BYTES + 16, UNWRITTEN);
+    b.dynamic.assign(dynamic_bytes + GUARD_BYTES + SHARED_ALIGN, UNWRITTEN);
     memset(dynamic_of(b) + dynamic_bytes, GUARD, GUARD_BYTES);
     if (shared_is_used) memset(shared, UNWRITTEN, shared_bytes);
     shared_is_used = false;
+    blocks[number] = &b;
 }
 
 bool guard_is_whole(Block& b) {
@@ -314,7 +320,11 @@ void run_block(Block& b) {
         failure = ILLEGAL_ADDRESS;
     }
     shared_is_used |= b.waited;
-    if (b.live > 0) b.saved.assign(shared, shared + shared_bytes);
+    if (b.live > 0) {
+        b.saved.assign(shared, shared + shared_bytes);
+    } else {
+        blocks[b.number] = nullptr;
+    }
 }
 
 // Start all blocks, then go round those that have not ended. Blocks are kept for the next launch.
@@ -324,6 +334,7 @@ void run_blocks(std::vector<Block*>& active) {
     const unsigned count = grid_size.x * grid_size.y * grid_size.z;
     std::vector<unsigned> order;
     if (seed_given) draw_order(order, count);
+    blocks.assign(count, nullptr);
     for (unsigned k = 0; k < count && !failure; ++k) {
         if (idle_blocks.empty()) idle_blocks.push_back(new Block);
         Block* const b = idle_blocks.back();

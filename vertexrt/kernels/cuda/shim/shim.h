@@ -11,7 +11,7 @@
 //   with NaN, saves and restores as blocks take turns. So nothing else may be thread-local.
 // - Memory is sequentially consistent: a missing fence does not show.
 //
-// Not modelled: clusters, asynchronous copies, tensor cores, inline PTX, textures, streams.
+// Not modelled: which blocks are a cluster, asynchronous copies, tensor cores, inline PTX, textures, streams.
 #pragma once
 
 #include <math.h>
@@ -50,6 +50,7 @@ unsigned long long exchange(unsigned mask, unsigned long long value, unsigned so
 void sleep(Call call);           // let all others run before this thread goes on
 void atomic_done(bool changed, Call call);  // counts as progress, or as a look at what others do
 void* dynamic_shared();
+void* dynamic_shared_of(unsigned block);  // of one that runs: a cluster's distributed shared memory
 [[noreturn]] void fail(int code, Call call);  // end the launch with this CUDA error
 #pragma GCC visibility pop
 
