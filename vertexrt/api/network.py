@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import time
 from collections.abc import Collection, Mapping
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
@@ -14,6 +13,7 @@ from vertexrt.api.optimizer import Optimizer
 from vertexrt.engine.explain import explain_batch, explain_function
 from vertexrt.engine.model import (
     CompiledModel,
+    Evaluation,
     outputs_of,
     push_shape,
     step_seed,
@@ -156,25 +156,32 @@ class Network:
             outputs: names of pushes; all by default. With `train`, these can get gradients.
         Returns: name -> [V, *shape], in the user's vertex order.
         """
+        if not train:
+            return self.submit(batch, outputs).result()
         self._pending = None  # the arena is written anew
-        names = tuple(self.pushes if outputs is None else outputs)
-        self._check_names(names)
-        use = Use(frozenset(names))
-        if train:
-            reals = frozenset(p.name for p in self.program.pulls if p.dtype == "float")
-            use = Use(frozenset(names), seeds=frozenset(names), pulls=reals)
+        names = self._wanted(outputs)
+        reals = frozenset(p.name for p in self.program.pulls if p.dtype == "float")
+        use = Use(frozenset(names), seeds=frozenset(names), pulls=reals)
         model = self._model
-        start = time.perf_counter()
         runs = model.prepare(use, batch)
         parts = [slice(0, run.forward_launches) for run in runs]
         zero = self._zero_seeds(use, runs)
-        seed = self._next_seed() if train else 0
-        arenas = model.execute(runs, parts, random_seed=seed, seeds=zero)
-        if not train:
-            model.observe(use, batch, runs, time.perf_counter() - start)
-        if train:
-            self._pending = (batch, runs, arenas, use)
+        arenas = model.execute(runs, parts, random_seed=self._next_seed(), seeds=zero)
+        self._pending = (batch, runs, arenas, use)
         return {name: outputs_of(runs, arenas, name) for name in names}
+
+    def submit(self, batch: GraphBatch, outputs: Collection[str] | None = None) -> Evaluation:
+        """Begin to evaluate F on a batch, without dropout; `result()` of what it returns waits.
+
+        On a GPU the next batch can be submitted, and others prepared, while this one runs. Results
+        are of the parameters as they are now. Elsewhere they are there at once.
+
+        Args:
+            outputs: names of pushes; all by default.
+        """
+        self._pending = None  # the arena is written anew
+        names = self._wanted(outputs)
+        return self._model.submit(Use(frozenset(names)), batch, names)
 
     def backward(self, d_outputs: Mapping[str, Array]) -> Gradients:
         """Return gradients of the last `forward(batch, train=True)`.
@@ -256,6 +263,11 @@ class Network:
     def trace(self, timeline: Timeline | None = None) -> AbstractContextManager[Timeline]:
         """Record processors inside a `with`; UsageError, if the engine is not `persistent`."""
         return recording(self._model, timeline)
+
+    def _wanted(self, outputs: Collection[str] | None) -> tuple[str, ...]:
+        names = tuple(self.pushes if outputs is None else outputs)
+        self._check_names(names)
+        return names
 
     def _check_names(self, names: Collection[str]) -> None:
         for name in names:

@@ -300,12 +300,16 @@ def start_of(run: Run, key: tuple[object, ...]) -> int:
     return int(run.plan.base[run.variant.table.numbers[key]])
 
 
+def rows_at(run: Run, key: tuple[object, ...]) -> slice:
+    """Return the elements of the arena that hold all rows of a tensor, in execution order."""
+    number = run.variant.table.numbers[key]
+    start = int(run.plan.base[number])
+    return slice(start, start + len(run.schedule.order) * run.variant.table.specs[number].size)
+
+
 def read_rows(run: Run, data: Array, key: tuple[object, ...]) -> Array:
     """Return all rows of a tensor in execution order, [V, size]; a view of the arena."""
-    number = run.variant.table.numbers[key]
-    size = run.variant.table.specs[number].size
-    base = start_of(run, key)
-    return data[base : base + len(run.schedule.order) * size].reshape(-1, size)
+    return data[rows_at(run, key)].reshape(len(run.schedule.order), -1)
 
 
 def rows_of_vertices(run: Run, data: Array, key: tuple[object, ...], vertices: Array) -> Array:

@@ -17,14 +17,16 @@ from typing import TYPE_CHECKING, Any, cast
 import numpy as np
 import numpy.typing as npt
 
-from vertexrt.engine.batched import Run, start_of
+from vertexrt.engine.batched import Run, in_user_order, rows_at, start_of
 from vertexrt.engine.choose import Configuration
 from vertexrt.engine.model import (
     CompiledModel,
+    Evaluation,
     Outputs,
     Trainer,
     loss_scale,
     outputs_of,
+    push_shape,
 )
 from vertexrt.engine.update import Touched, Update
 from vertexrt.engine.variant import Passes, Use
@@ -137,6 +139,32 @@ class DeviceModel(CompiledModel):
         self._gradients_left = run.variant.use.backward
         return [DeviceArena(self.session)]  # type: ignore[list-item]
 
+    def submit(self, use: Use, batch: GraphBatch, names: Sequence[str]) -> Evaluation:
+        """Launch an evaluation; what it pushes comes behind it, and is read when asked for."""
+        self._land_all()
+        self._to_device()
+        (run,) = self.prepare(use, batch)
+        pieces = [rows_at(run, ("push", name)) for name in names]
+        slot = self._launch(run, slice(0, run.forward_launches), None, fetch=pieces)
+
+        def outputs() -> Outputs:
+            self.session.device.wait(slot.event)
+            slot.reader = None
+            if self.persistent:
+                self._gave_up(slot.found)
+            found, at = {}, 0
+            values = slot.results.view(self.session.dtype)
+            for name, piece in zip(names, pieces, strict=True):
+                end = at + piece.stop - piece.start
+                rows = in_user_order(run, values[at:end].reshape(len(run.schedule.order), -1))
+                found[name] = rows.reshape(len(rows), *push_shape(run.variant.program, name))
+                at = end
+            return found
+
+        evaluation = Evaluation(outputs)
+        slot.reader = evaluation.settle
+        return evaluation
+
     def begin_gradients(self, runs: Sequence[Run]) -> list[Touched]:
         """Note the rows that a step touches; the gradients are zero by then."""
         touched = self._touched(runs[0])
@@ -156,6 +184,7 @@ class DeviceModel(CompiledModel):
         loss_scale: float = 1.0,
         random_seed: int = 0,
         seeds: tuple[Array, ...] = (),
+        fetch: Sequence[slice] = (),
     ) -> Any:
         s, session = run.schedule, self.session
         ready = run.variant.ready()
@@ -191,8 +220,9 @@ class DeviceModel(CompiledModel):
                     self._paths(run, table),
                     inputs,
                     ending,
+                    fetch,
                 )
-            return session.run(ready.executable, table, inputs, ending)  # type: ignore[arg-type]
+            return session.run(ready.executable, table, inputs, ending, fetch)  # type: ignore[arg-type]
         except DeviceError:
             self._gradients_left = True  # of a step that ended half-way
             raise
@@ -206,7 +236,6 @@ class DeviceModel(CompiledModel):
         processors = executable.processors
         batch = run.share.batch
         groups = min(executable.most_groups(batch.num_graphs), batch.num_graphs)
-        bounds = bounds_of(batch.graph_ptr, groups)
         scripts = assemble_groups(
             shape,
             table,
@@ -214,7 +243,8 @@ class DeviceModel(CompiledModel):
             s.order,
             s.edge_ptr,
             s.child_row,
-            bounds,
+            batch.graph_ptr,
+            groups,
             processors,
             executable.tile,
         )
@@ -340,12 +370,6 @@ class DeviceModel(CompiledModel):
         if len(starts) == 1:
             return starts[0], widths[0]
         return np.concatenate([NO_STARTS, *starts]), np.concatenate([NO_WIDTHS, *widths])
-
-
-def bounds_of(graph_ptr: Array, groups: int) -> Array:
-    """Cut a batch between graphs, so that groups have about as many vertices: [groups + 1]."""
-    wanted = graph_ptr[-1] * np.arange(groups + 1) / groups
-    return np.asarray(graph_ptr[np.searchsorted(graph_ptr, wanted)], np.int64)
 
 
 def on_gpu(

@@ -106,6 +106,34 @@ def sparse_parameters(program: Program) -> list[str]:
     return [name for name, only in tables.items() if only]
 
 
+class Evaluation:
+    """Pushes of a batch, which a GPU may still be computing. Made by `Network.submit`."""
+
+    def __init__(self, outputs: Callable[[], Outputs]) -> None:
+        self._wait = outputs
+        self._outputs: Outputs | None = None
+        self._failure: DeviceError | None = None
+
+    def settle(self) -> None:
+        """Wait for the pushes and keep them, or why there are none."""
+        if self._outputs is None and self._failure is None:
+            try:
+                self._outputs = self._wait()
+            except DeviceError as error:
+                self._failure = error
+
+    def result(self) -> Outputs:
+        """Return the pushes, waiting for them: name -> [V, *shape], in the user's vertex order.
+
+        Raises: DeviceError, when the batch did not run to its end.
+        """
+        self.settle()
+        if self._outputs is None:
+            assert self._failure is not None
+            raise self._failure
+        return self._outputs
+
+
 class CompiledModel:
     """F, its parameter store, and one variant for each way in which it has been run.
 
@@ -287,6 +315,15 @@ class CompiledModel:
         self.observe(use, batch, runs, time.perf_counter() - start)
         self.last_loss = loss
         return loss, found
+
+    def submit(self, use: Use, batch: GraphBatch, names: Sequence[str]) -> Evaluation:
+        """Evaluate F on a batch; here the result is there at once."""
+        start = time.perf_counter()
+        runs = self.prepare(use, batch)
+        arenas = self.execute(runs, [slice(0, run.forward_launches) for run in runs], random_seed=0)
+        self.observe(use, batch, runs, time.perf_counter() - start)
+        found = {name: outputs_of(runs, arenas, name) for name in names}
+        return Evaluation(lambda: found)
 
     def sync(self) -> float:
         """Return the loss of the last step: here it is never waited for."""

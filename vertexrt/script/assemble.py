@@ -123,8 +123,19 @@ def assemble(
         processors,
         processors,
         tile,
+        np.full(len(edge_ptr) - 1, -1, np.int64),
     )
     return Scripts(words, int(counters), int(temporary))
+
+
+@njit(cache=True, nogil=True)
+def bounds_of(graph_ptr: Array, groups: int) -> Array:
+    """Cut a batch between graphs, so that groups have about as many vertices: [groups + 1]."""
+    bounds = np.empty(groups + 1, np.int64)
+    for g in range(groups + 1):
+        wanted = int(graph_ptr[-1]) * g / groups
+        bounds[g] = graph_ptr[np.searchsorted(graph_ptr, wanted)]
+    return bounds
 
 
 @njit(cache=True, nogil=True)
@@ -135,7 +146,8 @@ def assemble_groups(
     order: Array,
     edge_ptr: Array,
     child_row: Array,
-    bounds: Array,
+    graph_ptr: Array,
+    groups: int,
     processors: int,
     tile: int,
 ) -> tuple[Array, Array, int]:
@@ -146,12 +158,13 @@ def assemble_groups(
     Args:
         beside: [programs] programs that are no part of these scripts.
         order: [rows] the user's vertices, ascending within a task.
-        bounds: [groups + 1] the first vertex of each group, and the number of vertices.
+        graph_ptr: of the batch; its graphs are shared out among so many groups.
         processors: of a group.
     Returns: the words of all scripts one after the other, forward and then backward; [2, groups]
         how many instructions each has; elements of temporaries that a processor needs.
     """
-    groups = len(bounds) - 1
+    bounds = bounds_of(graph_ptr, groups)
+    made = np.full(len(edge_ptr) - 1, -1, np.int64)  # groups have rows of their own
     lengths = np.zeros((2, groups), np.int64)
     part = np.empty((len(table), table.shape[1]), np.int64)
     first = np.empty((len(table), groups + 1), np.int64)
@@ -177,7 +190,7 @@ def assemble_groups(
                 part[count, 4], part[count, 5] = edge_ptr[hi] - edge_ptr[lo], edge_ptr[lo]
                 count += 1
             words, _, need = _assemble(
-                shape, part[:count], edge_ptr, child_row, processors, 1, tile
+                shape, part[:count], edge_ptr, child_row, processors, 1, tile, made
             )
             temporary = max(temporary, need)
             lengths[side, g] = words.shape[1]
@@ -200,7 +213,13 @@ def _assemble(
     processors: int,
     copies: int,
     tile: int,
+    made: Array,
 ) -> tuple[Array, int, int]:
+    """Write scripts: `copies` of them, one a processor or one for all.
+
+    Args:
+        made: [rows] of the path, -1; gets the last instruction on each.
+    """
     launches = len(table)
     total, most_tiles = 0, 1
     for t in range(launches):
@@ -209,7 +228,6 @@ def _assemble(
         most_tiles = max(most_tiles, tiles)
         total += (shape.segment_ptr[p + 1] - shape.segment_ptr[p]) * tiles
     words = np.empty((copies, total, WORDS), np.int64)
-    made = np.full(len(edge_ptr) - 1, -1, np.int64)  # last instruction on each row of the path
     done = np.empty(max(most_tiles, launches), np.int64)  # last one of each tile, or launch
     loads = np.empty(processors, np.float64)
     cuts = np.empty(processors + 1, np.int64)

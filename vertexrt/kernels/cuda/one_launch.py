@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -11,7 +12,7 @@ import numpy.typing as npt
 from vertexrt.ir.program import Stage
 from vertexrt.kernels.cuda.device import Memory
 from vertexrt.kernels.cuda.ending import FINISH, STORE, Ending
-from vertexrt.kernels.cuda.orders import write_launches, write_paths
+from vertexrt.kernels.cuda.orders import COLUMNS, write_scripts
 from vertexrt.kernels.cuda.pack import WEIGHT
 from vertexrt.kernels.cuda.persistent import PersistentExecutable
 from vertexrt.kernels.cuda.session import TEMPORARY, Inputs, Session, Slot
@@ -92,50 +93,39 @@ class OneLaunch:
         path: Paths,
         inputs: Inputs,
         ending: Ending | None = None,
+        fetch: Sequence[slice] = (),
     ) -> Slot:
         """Upload a minibatch and launch the persistent kernel over rows of its table.
 
-        Returns: the slot, whose event comes when the device is done; `found` is valid then.
+        Args:
+            fetch: elements of the arena that are wanted on the host.
+        Returns: the slot, whose event comes when the device is done; `results` and `found` are
+            valid then.
         """
         session, device = self.session, self.session.device
         size = session.dtype.itemsize
         lookup_ptr, lookup_at, *segments = session.sorted_lookups(executable, table, inputs)
-        launches, elements = write_launches(
+        script, sections, common, elements = write_scripts(
             table,
-            executable.stages,
-            executable.beside,
-            PATH,
-            LAZY,
-            PATH_BACKWARD,
-            executable.steps_ptr,
-            executable.steps,
-            executable.adds,
-            executable.adds_ptr,
-            executable.added,
+            executable.facts,
             executable.gradients,
+            (PATH, LAZY, PATH_BACKWARD),
             lookup_ptr,
             lookup_at,
-            executable.scratch_of,
             ending is not None and ending.clip_norm > 0.0,
             ending is not None,
+            path.words,
+            path.lengths,
+            inputs.parent_ptr,
         )
         groups = path.lengths.shape[1]
         cluster = executable.processors if path.clustered else 1
         blocks = executable.clusters * cluster if path.clustered else device.processors
         members = new_members(cluster) if path.clustered else 0
-        paths, sections = write_paths(
-            path.words, path.lengths, executable.segment_ptr, inputs.parent_ptr, len(launches)
-        )
-        script = np.concatenate([launches, paths])
         if self.stamps is not None:
-            self.script, self.common = script, len(launches)
-        counters = new_counters(groups)
-        slot, words, touched, addresses = session.stage(
-            executable,
-            inputs,
-            segments,
-            ending,
-            (script.reshape(-1), sections.reshape(-1), counters),
+            self.script, self.common = script.reshape(-1, COLUMNS), common
+        slot, words, addresses = session.stage(
+            executable, inputs, segments, ending, (script, sections, new_counters(groups))
         )
         self._temporaries = session.grown(self._temporaries, elements * size)
         spill = -(-path.temporary * size // 16) * 16
@@ -144,7 +134,7 @@ class OneLaunch:
         job = np.zeros(ORDERS + STORE + FINISH + len(words), np.int64)
         rule = RULES.index(ending.rule) if ending is not None else 0
         job[:ORDERS] = (
-            *addresses,
+            *addresses[2:],
             session.found.address,
             groups,
             rule,
@@ -154,15 +144,13 @@ class OneLaunch:
             self.stamps.address if self.stamps is not None else 0,
             MOST_STAMPS,
             device.shared_bytes,
-            len(launches),
+            common,
             members,
         )
         if ending is not None:
-            store, finish = session.ending_words(int(words[WEIGHT]), touched, inputs, ending)
+            store, finish = session.ending_words(int(words[WEIGHT]), addresses, inputs, ending)
             job[ORDERS : -len(words)] = (*store, *finish)
         job[-len(words) :] = words
         code = device.launch_all(executable.function, blocks, device.shared_bytes, job, cluster)
         device.check(code, -1, -1)
-        device.download(slot.found.view(np.uint8), session.found.address)
-        slot.event = device.record()
-        return slot
+        return session.launched(slot, True, fetch)

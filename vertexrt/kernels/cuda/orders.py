@@ -183,3 +183,36 @@ def write_paths(
         row[FIRST_PARENT] = parent_ptr[row[LO]]
         row[PARENTS] = parent_ptr[row[LO] + row[N]] - parent_ptr[row[LO]]
     return script, sections
+
+
+@njit(cache=True, nogil=True)
+def write_scripts(
+    table: Array,
+    facts: tuple[Array, ...],
+    gradients: int,
+    stages: tuple[int, int, int],
+    lookup_ptr: Array,
+    lookup_at: Array,
+    clips: bool,
+    updates: bool,
+    words: Array,
+    lengths: Array,
+    parent_ptr: Array,
+) -> tuple[Array, Array, int, int]:
+    """Write all scripts of a launch.
+
+    Args:
+        facts: of `PersistentExecutable`; stages: path, lazy, path_backward.
+        words, lengths, parent_ptr: of `write_paths`; the others of `write_launches`.
+    Returns: the script, int32 [* COLUMNS]; `sections`, flat; how many instructions all processors
+        follow, and what `write_launches` says of temporaries.
+    """
+    stage, beside, steps_ptr, steps, adds, adds_ptr, added, scratch, segment_ptr = facts
+    path, lazy, path_backward = stages
+    launches, temporary = write_launches(
+        table, stage, beside, path, lazy, path_backward, steps_ptr, steps, adds, adds_ptr,
+        added, gradients, lookup_ptr, lookup_at, scratch, clips, updates,
+    )  # fmt: skip
+    paths, sections = write_paths(words, lengths, segment_ptr, parent_ptr, len(launches))
+    script = np.concatenate((launches, paths))
+    return script.reshape(-1), sections.reshape(-1), len(launches), temporary

@@ -44,6 +44,7 @@ def pack(
     widths: Array,
     pulls: Array,
     num_ints: int,
+    more: tuple[Array, ...],
     base: Array,
     param_at: Array,
     arena: int,
@@ -62,8 +63,9 @@ def pack(
         weight: whose dtype is that of reals.
         starts, widths: of `Ending`.
         pulls: int32 [integer pulls + real pulls, V].
+        more: what else goes up, int32.
         arena, values, gradients: addresses on the device.
-    Returns: how many bytes are used; addresses of starts and widths.
+    Returns: how many bytes are used; addresses of starts, of widths, and of what is `more`.
     """
     end = 0
     for k in range(len(indices)):
@@ -96,7 +98,12 @@ def pack(
         if wanted[word]:
             words[word] = address + end
             end = _copy(pinned, end, pulls[k])
-    return end, starts_at, widths_at
+    addresses = np.empty(2 + len(more), np.int64)
+    addresses[0], addresses[1] = starts_at, widths_at
+    for k in range(len(more)):
+        addresses[2 + k] = address + end
+        end = _copy(pinned, end, more[k])
+    return end, addresses
 
 
 @njit(cache=True, nogil=True)

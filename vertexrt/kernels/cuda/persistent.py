@@ -62,11 +62,11 @@ class PersistentExecutable(Uploads):
         processors: of a group; groups: that there is room for; clusters: how many of them can be
             clusters, 0 for none.
         tile: most rows of an instruction on the path.
-        steps_ptr, steps: of `driver.launch`; a function is a number of a script.
-        stages: [programs]; beside: [programs] see `beside_path`.
-        segment_ptr: [programs + 1] first segment of each.
-        adds, adds_ptr, added: of `orders.write_launches`; gradients: how many there are.
-        scratch_of: `scratch` as an array, [programs, 3].
+        beside: [programs] see `beside_path`.
+        facts: what `orders.write_scripts` knows of the programs: stages, `beside`, steps_ptr and
+            steps of `driver.launch` (a function is a number of a script), adds, adds_ptr and
+            added of `write_launches`, `scratch`, and the first segment of each program.
+        gradients: how many there are.
         function: the kernel.
     """
 
@@ -84,23 +84,26 @@ class PersistentExecutable(Uploads):
         self.clusters = device.clusters(self.function, self.processors, device.shared_bytes)
         self.groups = device.processors // self.processors
         self.tile = writer.tile_rows(device.shared_bytes)
-        self.steps_ptr, self.steps = writer.encode()
         for word in writer.words():
             self.wanted[self.numbers[word]] = True
-        self.stages = np.array([int(t.task.stage) for t in tasks], np.int64)
         counts = [len(t.segments) for t in tasks]
-        self.segment_ptr = np.cumsum([0, *counts]).astype(np.int64)
-        self.beside = np.array([beside_path(t) for t in tasks], np.bool_)
         steps = writer.all_steps
-        self.adds = np.array([s.adds for s in steps] + [False], np.bool_)
         added = [
             [int(w.removeprefix("gradient_")) for w in s.words if w.startswith("gradient_")]
             for s in steps
         ]
-        self.adds_ptr = np.cumsum([0] + [len(a) for a in added]).astype(np.int64)
-        self.added = np.array([g for a in added for g in a] + [0], np.int64)
+        self.beside = np.array([beside_path(t) for t in tasks], np.bool_)
+        self.facts = (
+            np.array([int(t.task.stage) for t in tasks], np.int64),
+            self.beside,
+            *writer.encode(),
+            np.array([s.adds for s in steps] + [False], np.bool_),
+            np.cumsum([0] + [len(a) for a in added]).astype(np.int64),
+            np.array([g for a in added for g in a] + [0], np.int64),
+            np.array(self.scratch, np.int64).reshape(-1, 3),
+            np.cumsum([0, *counts]).astype(np.int64),
+        )
         self.gradients = len(binding.params)
-        self.scratch_of = np.array(self.scratch, np.int64).reshape(-1, 3)
 
     def clustered(self, graphs: int) -> bool:
         """Tell whether groups are clusters, which meet faster, but leave some processors out."""

@@ -7,7 +7,7 @@ next minibatch while the device works on this one (VPPS, section III-D).
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
@@ -79,7 +79,9 @@ class Slot:
     pinned: Array
     memory: Memory
     found: Array  # float64 [FOUND], pinned
+    results: Array  # bytes, pinned: what a run was asked to bring back
     event: Any = None  # what used the buffer last
+    reader: Callable[[], object] | None = None  # copies results before the slot is used again
 
 
 @dataclass(frozen=True, slots=True)
@@ -208,9 +210,13 @@ class Session:
         if not self._slots:
             for _ in range(SLOTS):
                 found = self.device.pinned(8 * FOUND).view(np.float64)
-                self._slots.append(Slot(np.zeros(0, np.uint8), Memory(0, 0, None), found))
+                nothing = np.zeros(0, np.uint8)
+                self._slots.append(Slot(nothing, Memory(0, 0, None), found, nothing))
         slot = self._slots[self._next]
         self._next = (self._next + 1) % SLOTS
+        if slot.reader is not None:
+            slot.reader()
+            slot.reader = None
         if slot.event is not None:
             self.device.wait(slot.event)
             slot.event = None
@@ -264,14 +270,17 @@ class Session:
         table: Int64,
         inputs: Inputs,
         ending: Ending | None = None,
+        fetch: Sequence[slice] = (),
     ) -> Slot:
         """Upload a minibatch and launch rows of its table.
 
-        Returns: the slot, whose event comes when the device is done; with an ending, `found` is
-            valid then.
+        Args:
+            fetch: elements of the arena that are wanted on the host.
+        Returns: the slot, whose event comes when the device is done; `results`, and with an ending
+            `found`, are valid then.
         """
         lookup_ptr, lookup_at, *segments = self.sorted_lookups(executable, table, inputs)
-        slot, words, touched, _ = self.stage(executable, inputs, segments, ending)
+        slot, words, addresses = self.stage(executable, inputs, segments, ending)
         calls = self._addresses_of(self.device.calls)
         if calls[ROUND]:
             size = most_halves(table, executable.steps_ptr, executable.steps)
@@ -292,7 +301,21 @@ class Session:
         )
         self.device.check(code, number, step)
         if ending is not None:
-            self._finish(slot, int(words[WEIGHT]), touched, inputs, ending)
+            self._finish(int(words[WEIGHT]), addresses, inputs, ending)
+        return self.launched(slot, ending is not None, fetch)
+
+    def launched(self, slot: Slot, found: bool, fetch: Sequence[slice]) -> Slot:
+        """Ask for what is wanted of a run that was launched; see `run`."""
+        if found:
+            self.device.download(slot.found.view(np.uint8), self.found.address)
+        size, at = self.dtype.itemsize, 0
+        need = sum(piece.stop - piece.start for piece in fetch) * size
+        if len(slot.results) < need:
+            slot.results = self.device.pinned(-(-need * 3 // 32) * 16)
+        for piece in fetch:
+            end = at + (piece.stop - piece.start) * size
+            self.device.download(slot.results[at:end], self.arena.address + piece.start * size)
+            at = end
         slot.event = self.device.record()
         return slot
 
@@ -316,12 +339,14 @@ class Session:
         inputs: Inputs,
         segments: Sequence[Array],
         ending: Ending | None,
-        more: Sequence[Array] = (),
-    ) -> tuple[Slot, Int64, tuple[int, int], list[int]]:
+        more: tuple[Array, ...] = (NO_WIDTHS,),
+    ) -> tuple[Slot, Int64, Int64]:
         """Copy arrays into a pinned buffer and from there to the device.
 
-        Returns: the slot; the words in the order of `executable.word_names`; addresses of the
-            ranges of an ending, and of `more`, contiguous arrays that are uploaded as they are.
+        Args:
+            more: what else is uploaded, int32 [*] each.
+        Returns: the slot; the words in the order of `executable.word_names`; addresses of starts
+            and widths of an ending, and of what is `more`.
         """
         indices = (
             inputs.rows,
@@ -337,8 +362,8 @@ class Session:
             (NO_STARTS, NO_WIDTHS) if ending is None else (ending.starts, ending.widths)
         )
         reals = (*inputs.floats, *inputs.seeds)
-        small = sum(map(len, indices)) + inputs.pulls.size + len(inputs.user_edge) + len(widths)
-        large = inputs.weight.nbytes + starts.nbytes + sum(a.nbytes for a in (*reals, *more))
+        small = sum(map(len, (*indices, inputs.user_edge, widths, *more))) + inputs.pulls.size
+        large = inputs.weight.nbytes + starts.nbytes + sum(a.nbytes for a in reals)
         arrays = len(FIXED_WORDS) + len(inputs.pulls) + len(reals) + 2 + len(more)
         slot = self._slot(4 * small + large + ALIGN * arrays)
         zero = executable.zero_elements * self.dtype.itemsize
@@ -347,7 +372,7 @@ class Session:
         words[TEMPORARY] = self.arena.address + inputs.temporary * self.dtype.itemsize
         words[ZERO] = self._zero.address
         words[ARRIVED_AT] = self._arrived.address
-        end, *touched = pack(
+        end, addresses = pack(
             slot.pinned,
             slot.memory.address,
             executable.wanted,
@@ -359,6 +384,7 @@ class Session:
             widths,
             inputs.pulls,
             executable.num_ints,
+            more,
             inputs.base,
             self.param_at,
             self.arena.address,
@@ -374,29 +400,21 @@ class Session:
                 words[word] = slot.memory.address + end
                 slot.pinned[end : end + array.nbytes] = array.view(np.uint8)
                 end += -(-array.nbytes // ALIGN) * ALIGN
-        addresses = []
-        for array in more:
-            addresses.append(slot.memory.address + end)
-            slot.pinned[end : end + array.nbytes] = array.view(np.uint8)
-            end += -(-array.nbytes // ALIGN) * ALIGN
         self.device.upload(slot.memory.address, slot.pinned[:end])
-        return slot, words, (touched[0], touched[1]), addresses
+        return slot, words, addresses
 
-    def _finish(
-        self, slot: Slot, weight: int, touched: tuple[int, int], inputs: Inputs, e: Ending
-    ) -> None:
-        """Launch the loss, the norm and the update; ask for what they found."""
-        store, finish = self.ending_words(weight, touched, inputs, e)
+    def _finish(self, weight: int, addresses: Int64, inputs: Inputs, e: Ending) -> None:
+        """Launch the loss, the norm and the update."""
+        store, finish = self.ending_words(weight, addresses, inputs, e)
         blocks = -(-int(store[10]) // PIECES_A_BLOCK)
         if e.clip_norm:
             self._launch("sum_squares_kernel", blocks, THREADS, store)
         self._launch("finish_step_kernel", 1, SUMMERS, finish)
         if blocks:
             self._launch(f"update_{e.rule}", blocks, THREADS, store)
-        self.device.download(slot.found.view(np.uint8), self.found.address)
 
     def ending_words(
-        self, weight: int, touched: tuple[int, int], inputs: Inputs, e: Ending
+        self, weight: int, addresses: Int64, inputs: Inputs, e: Ending
     ) -> tuple[Int64, Int64]:
         """Return `Store` and `Finish` of update.cuh."""
         dense_pieces = -(-self.dense // PIECE)
@@ -408,7 +426,7 @@ class Session:
             self.values.address,
             self.gradients.address,
             self.moments.address if self.moments else 0,
-            *touched,
+            *addresses[:2],
             self._squares.address,
             self.found.address,
             self.total,
