@@ -171,8 +171,9 @@ def assemble_groups(
     for t in range(len(table)):
         lo, n = table[t, 1 + 1], table[t, 1]
         if not beside[table[t, 0]]:
-            for g in range(groups + 1):
-                first[t, g] = lo + np.searchsorted(order[lo : lo + n], bounds[g])
+            first[t, 0] = lo
+            for g in range(1, groups + 1):
+                first[t, g] = _first_from(order, first[t, g - 1], lo + n, bounds[g])
     scripts = []
     temporary, total = 0, 0
     for side in range(2):
@@ -202,6 +203,18 @@ def assemble_groups(
         joined[at : at + words.shape[1]] = words[0]
         at += words.shape[1]
     return joined, lengths, temporary
+
+
+@njit(cache=True, nogil=True)
+def _first_from(order: Array, lo: int, hi: int, vertex: int) -> int:
+    """Return the first row from `lo` on, at most `hi`, whose vertex is not before `vertex`."""
+    while lo < hi:
+        middle = (lo + hi) // 2
+        if order[middle] < vertex:
+            lo = middle + 1
+        else:
+            hi = middle
+    return lo
 
 
 @njit(cache=True, nogil=True)
@@ -276,8 +289,8 @@ def _assemble(
                         waited = max(waited, need)
                         place = (k % segments) * apart
                         for r in range(copies):
-                            _write(words[r, at], p, s, rows, first, listed, edges, first_edge)
-                            _order(words[r, at], wait, at, processors, place)
+                            _write(words, r, at, p, s, rows, first, listed, edges, first_edge)
+                            _order(words, r, at, wait, processors, place)
                         temporary = max(temporary, place + _elements(shape.scratch[p], rows, edges))
                         done[k] = at
                         if now == PATH and s == segments - 1:
@@ -309,8 +322,8 @@ def _assemble(
                                 edges = int(edge_ptr[first + rows]) - first_edge
                             else:
                                 entry = listed + cuts[r]
-                        _write(words[r, at], p, s, rows, first, entry, edges, first_edge)
-                        _order(words[r, at], wait, at, processors, 0)
+                        _write(words, r, at, p, s, rows, first, entry, edges, first_edge)
+                        _order(words, r, at, wait, processors, 0)
                         temporary = max(temporary, _elements(shape.scratch[p], rows, edges))
                     done[t] = at
                     at += 1
@@ -320,7 +333,9 @@ def _assemble(
 
 @njit(cache=True, nogil=True, inline="always")
 def _write(
-    word: Array,
+    words: Array,
+    copy: int,
+    at: int,
     program: int,
     segment: int,
     rows: int,
@@ -329,21 +344,21 @@ def _write(
     edges: int,
     first_edge: int,
 ) -> None:
-    word[0] = program
-    word[1] = segment
-    word[2] = rows
-    word[3] = first
-    word[4] = listed
-    word[5] = edges
-    word[6] = first_edge
+    words[copy, at, 0] = program
+    words[copy, at, 1] = segment
+    words[copy, at, 2] = rows
+    words[copy, at, 3] = first
+    words[copy, at, 4] = listed
+    words[copy, at, 5] = edges
+    words[copy, at, 6] = first_edge
 
 
 @njit(cache=True, nogil=True, inline="always")
-def _order(word: Array, wait: int, at: int, processors: int, temporary: int) -> None:
-    word[7] = wait
-    word[8] = processors if wait >= 0 else 0
-    word[9] = at if processors > 1 else -1
-    word[10] = temporary
+def _order(words: Array, copy: int, at: int, wait: int, processors: int, temporary: int) -> None:
+    words[copy, at, 7] = wait
+    words[copy, at, 8] = processors if wait >= 0 else 0
+    words[copy, at, 9] = at if processors > 1 else -1
+    words[copy, at, 10] = temporary
 
 
 @njit(cache=True, nogil=True)
