@@ -71,12 +71,13 @@ class Way:
         """Compile for a GPU, and run the kernels on the CPU."""
         from tests.shim_device import ShimDevice
         from vertexrt.api.network import Network
-        from vertexrt.engine.device_model import DeviceModel
+        from vertexrt.engine.device_model import CANDIDATES, DeviceModel
         from vertexrt.kernels.cuda.backend import CudaBackend
 
-        backend = CudaBackend(ShimDevice(), self.dtype, self.processors)
+        backend = CudaBackend(ShimDevice(), self.dtype)
+        sizes = CANDIDATES if self.processors is None else (self.processors,)
         model = DeviceModel(
-            function.trace(), backend, self.dtype, self.policy, self.passes, self.engine
+            function.trace(), backend, self.dtype, self.policy, self.passes, self.engine, sizes
         )
         return Network(model, seed, "graph")
 

@@ -48,6 +48,10 @@ class DeviceError(VertexrtError):
     """Report a device or backend that is not available on this machine."""
 
 
+class NoKernelError(DeviceError):
+    """A function has no kernel of the kind that was asked for; another engine runs it."""
+
+
 def message(where: str, got: str, expected: str, action: str) -> str:
     """Return the text of an error in the one form that vertexrt uses.
 

@@ -12,6 +12,7 @@ import numpy as np
 import pytest
 
 import vertexrt as vrt
+from vertexrt.engine.choose import FEWEST
 from vertexrt.engine.model import CompiledModel
 from vertexrt.engine.variant import Passes, Use
 from vertexrt.errors import DeviceError
@@ -118,6 +119,7 @@ def test_every_kernel_compiles_and_stays_in_registers(arch: str) -> None:
 class Compiler:
     """A device that compiles persistent kernels and runs nothing."""
 
+    name = "a compiler"
     processors, shared_bytes = 132, 163 << 10  # of shared memory as sm_80 has it, the least of all
 
     def __init__(self, arch: str) -> None:
@@ -154,10 +156,10 @@ def test_persistent_kernels_compile_and_stay_in_registers(
     tree_lstm, tree_fc, lstm, *_ = cases()
     case = {"tree-lstm": tree_lstm, "tree-fc": tree_fc, "lstm": lstm}[name]
     device = Compiler(arch)
-    backend = CudaBackend(device, "float32", processors)  # type: ignore[arg-type]
+    backend = CudaBackend(device, "float32")  # type: ignore[arg-type]
     traced = case.function.trace()
     model = CompiledModel(
-        traced, backend, "float32", "frontier", Passes(), 1, "persistent", processors
+        traced, backend, "float32", "frontier", Passes(), 1, "persistent", processors or FEWEST
     )
     batch = GraphBatch.from_graphs([InputGraph.from_children(case.lists, case.pulls)])
     pushes = frozenset(n["name"] for n in model.function.nodes if n.op == "push")

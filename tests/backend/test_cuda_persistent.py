@@ -5,6 +5,7 @@ from __future__ import annotations
 import functools
 import itertools
 import time
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -15,6 +16,7 @@ from tests.functions import FUNCTIONS
 from tests.runs import PLAIN, TOLERANCE, Way, assert_close, assert_same, evaluate, train
 from tests.strategies import pulls_for
 from vertexrt.api.network import Network
+from vertexrt.engine import choose
 from vertexrt.errors import DeviceError
 from vertexrt.graph import GraphBatch, InputGraph
 from vertexrt.kernels.cuda import one_launch
@@ -172,3 +174,46 @@ def test_weights_that_do_not_fit_are_refused_with_figures() -> None:
         match=r"weights of the path take 8,192 KiB of each of 1 proc.*in 144 KiB of registers or",
     ):
         net.forward(batch_of("tree-lstm", 1))
+
+
+@pytest.mark.parametrize("device", DEVICES)
+def test_auto_times_both_engines_and_goes_on_with_one(
+    device: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    require(device)
+    monkeypatch.setattr(choose, "config", lambda: type("C", (), {"cache_dir": tmp_path}))
+    function = FUNCTIONS["tree-lstm"][0]
+    here, there = (
+        Way(device=device, dtype="float64", engine=engine, processors=processors).compile(
+            function()
+        )
+        for engine, n in (("auto", 2), ("batched", None))
+    )
+    batch, rules = batch_of("tree-lstm", 3), (vrt.SGD(0.01), vrt.SGD(0.01))
+    for _ in range(2 * choose.SAMPLES + 1):
+        here.step(batch, rules[0])
+        there.step(batch, rules[1])
+    assert here.sync() == pytest.approx(there.sync(), rel=1e-11)
+    chooser = here._model.chooser
+    assert chooser is not None
+    ((name, timed),) = chooser.samples.items()
+    assert {option.persistent for option in timed} == {False, True}
+    assert name in chooser.chosen
+    assert list(tmp_path.rglob("*.json")), "the choice is not on disk"
+
+
+@shim
+def test_auto_goes_on_without_what_does_not_fit(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from vertexrt.models import TreeLSTM
+
+    monkeypatch.setattr(choose, "config", lambda: type("C", (), {"cache_dir": tmp_path}))
+    net = Way(device="shim", dtype="float64", engine="auto", processors=1).compile(
+        TreeLSTM(10, 8, 512, 5)
+    )
+    batch = batch_of("tree-lstm", 1)
+    first = net.forward(batch)["logits"]
+    assert np.array_equal(first, net.forward(batch)["logits"])
+    assert net._model.chooser is not None
+    assert [option.persistent for option in net._model.chooser.refused] == [True]

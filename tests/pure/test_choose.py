@@ -34,8 +34,12 @@ def batch(graphs: int) -> GraphBatch:
     return GraphBatch.from_graphs([InputGraph.chain(5)] * graphs)
 
 
+def chooser_of(key: str) -> Chooser:
+    return Chooser(key, lambda batch: predicted_best(configurations(2), batch, 1e6), BATCHED)
+
+
 def time_all(chooser: Chooser, seconds: dict[Configuration, float], graphs: int) -> None:
-    for _ in range(SAMPLES * len(configurations(chooser.threads))):
+    for _ in range(SAMPLES * len(configurations(2))):
         option = chooser.pick("training", batch(graphs))
         chooser.observe("training", batch(graphs), option, seconds.get(option, 9.0))
 
@@ -77,19 +81,19 @@ def test_tiles_that_hold_a_whole_task_are_left_out() -> None:
 
 
 def test_a_choice_kept_before_tiles_were_ranked_holds(cache: Path) -> None:
-    chooser = Chooser("j", 2, 1e6)
+    chooser = chooser_of("j")
     time_all(chooser, {PAIR: 1.0}, graphs=8)
     (path,) = (cache / "choices").iterdir()
     stored = json.loads(path.read_text())
     for option in stored["chosen"].values():
         del option["tile"]
     path.write_text(json.dumps(stored))
-    assert set(Chooser("j", 2, 1e6).chosen.values()) == {PAIR}
+    assert set(chooser_of("j").chosen.values()) == {PAIR}
 
 
 @pytest.mark.parametrize("winner", [BATCHED, PAIR])
 def test_the_fastest_is_chosen(winner: Configuration) -> None:
-    chooser = Chooser("f", 2, 1e6)
+    chooser = chooser_of("f")
     time_all(chooser, {winner: 1.0}, graphs=8)
     if winner in chooser.samples[size_class("training", batch(8))]:
         assert chooser.pick("training", batch(8)) == winner
@@ -97,7 +101,7 @@ def test_the_fastest_is_chosen(winner: Configuration) -> None:
 
 
 def test_a_slow_first_sample_does_not_count() -> None:
-    chooser = Chooser("g", 2, 1e6)
+    chooser = chooser_of("g")
     seen: set[Configuration] = set()
     for _ in range(SAMPLES * 4):
         option = chooser.pick("training", batch(8))
@@ -109,19 +113,19 @@ def test_a_slow_first_sample_does_not_count() -> None:
 
 
 def test_the_choice_is_kept_on_disk_for_the_same_function(cache: Path) -> None:
-    time_all(Chooser("h", 2, 1e6), {BATCHED: 1.0}, graphs=8)
-    again = Chooser("h", 2, 1e6)
+    time_all(chooser_of("h"), {BATCHED: 1.0}, graphs=8)
+    again = chooser_of("h")
     assert again.pick("training", batch(8)) == BATCHED
     assert again.chosen
-    assert not Chooser("another", 2, 1e6).chosen
+    assert not chooser_of("another").chosen
 
 
 def test_a_damaged_file_is_measured_anew(cache: Path) -> None:
-    chooser = Chooser("i", 2, 1e6)
+    chooser = chooser_of("i")
     time_all(chooser, {BATCHED: 1.0}, graphs=8)
     (path,) = (cache / "choices").iterdir()
     path.write_text(path.read_text()[:20])
-    assert not Chooser("i", 2, 1e6).chosen
+    assert not chooser_of("i").chosen
 
 
 def test_sizes_are_apart() -> None:

@@ -142,12 +142,12 @@ def _check_gpu_options(engine: str, processors: int | None, precision: str) -> N
                 "leave precision out",
             )
         )
-    if engine != "persistent" and processors is not None:
+    if engine == "batched" and processors is not None:
         raise UsageError(
             message(
                 "compile",
                 f"processors is {processors} with engine={engine!r} on a GPU",
-                "processors with engine='persistent'",
+                "processors with engine='persistent' or 'auto'",
                 "leave processors out",
             )
         )

@@ -23,7 +23,7 @@ from vertexrt.engine.parameters import ParameterStore
 from vertexrt.engine.trace import Timeline
 from vertexrt.engine.variant import Variant
 from vertexrt.graph import GraphBatch
-from vertexrt.kernels.layout import PAD, Buffers, Ending, HostExecutable
+from vertexrt.kernels.layout import PAD, Buffers, Ending, HostExecutable, Processors
 from vertexrt.memory.plan import MemoryPlan, plan_memory
 from vertexrt.scheduler import Schedule, make_schedule
 from vertexrt.scheduler.balance import Share
@@ -235,7 +235,7 @@ def make_jobs(
         group: number of this share among those that run at once.
     """
     s, ready = run.schedule, run.variant.ready()
-    table, executor = run.table[part], ready.processors
+    table, executor = run.table[part], cast("Processors | None", ready.processors)
     processors, scripts, scratch = run.configuration.processors, None, 0
     if executor is not None:
         assert ready.shape is not None

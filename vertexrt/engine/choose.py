@@ -14,7 +14,7 @@ import math
 import os
 import statistics
 import tempfile
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 
@@ -35,6 +35,7 @@ FAR = 0.08  # of the path: when what a product makes has left the nearest cache 
 NEAR = 12e3  # beyond so many elements
 TILES = (8,)  # rows of a tile to consider beside whole tasks,
 WIDEST = 32  # which have at most so many tiles: wide products are packed once, and then cheaper
+FEWEST = -1  # processors of a group
 MARGIN = 0.98  # what is not faster than batched by this is noise
 
 
@@ -45,7 +46,7 @@ class Configuration:
     Attributes:
         persistent: scripts for processors, instead of the batched engine.
         groups: shares of the batch, each with its own memory.
-        processors: of a group, which share each task.
+        processors: of a group, which share each task; FEWEST on a GPU, where weights must fit.
         tile: most rows that an instruction of the path works on; 0 for whole tasks.
     """
 
@@ -63,6 +64,8 @@ class Configuration:
         if not self.persistent:
             return f"batched, {self.groups} worker{'s' if self.groups > 1 else ''}"
         tiles = f", tiles of {self.tile} rows" if self.tile else ""
+        if self.processors == FEWEST:
+            return "persistent, as few processors a group as fit"
         return f"persistent, {self.groups} x {self.processors} processors{tiles}"
 
 
@@ -125,15 +128,18 @@ class Chooser:
     """Remembers what was measured and picks the next configuration.
 
     Attributes:
-        key: names the function, its sizes, the dtype and the threads.
-        work: multiplications a vertex, for the ranking.
+        key: names the function, its sizes, the dtype and the device or the threads.
+        rank: lists the configurations for a batch, the best by the model first.
+        plain: the one that is taken where no other is clearly faster.
+        refused: configurations that turned out not to run.
     """
 
     key: str
-    threads: int
-    work: float
+    rank: Callable[[GraphBatch], Sequence[Configuration]]
+    plain: Configuration
     samples: dict[str, dict[Configuration, list[float]]] = field(default_factory=dict)
     chosen: dict[str, Configuration] = field(default_factory=dict)
+    refused: set[Configuration] = field(default_factory=set)
 
     def __post_init__(self) -> None:
         self._load()
@@ -144,9 +150,20 @@ class Chooser:
         if name in self.chosen:
             return self.chosen[name]
         if name not in self.samples:
-            ranked = predicted_best(configurations(self.threads), batch, self.work)
+            ranked = [option for option in self.rank(batch) if option not in self.refused]
             self.samples[name] = {option: [] for option in ranked[:TIMED]}
         return min(self.samples[name], key=lambda option: len(self.samples[name][option]))
+
+    def times(self, purpose: str, batch: GraphBatch) -> bool:
+        """Tell whether batches of a size are still timed."""
+        return size_class(purpose, batch) not in self.chosen
+
+    def refuse(self, option: Configuration) -> None:
+        """Forget a configuration that does not run."""
+        self.refused.add(option)
+        for times in self.samples.values():
+            times.pop(option, None)
+        self.chosen = {name: o for name, o in self.chosen.items() if o != option}
 
     def observe(
         self, purpose: str, batch: GraphBatch, option: Configuration, seconds: float
@@ -160,15 +177,14 @@ class Chooser:
         if all(len(t) >= SAMPLES for t in times.values()):
             medians = {o: statistics.median(t[1:]) for o, t in times.items()}
             best = min(medians, key=lambda o: medians[o])
-            plain = Configuration(False, self.threads)
-            if medians.get(plain, math.inf) * MARGIN <= medians[best]:
-                best = plain
+            if medians.get(self.plain, math.inf) * MARGIN <= medians[best]:
+                best = self.plain
             self.chosen[name] = best
             self._save()
 
     def describe(self) -> str:
         """Print what was measured and chosen, a size class a line."""
-        lines = [f"configurations for {self.threads} threads, by purpose and vertices a batch"]
+        lines = ["configurations by purpose and vertices a batch"]
         for name in sorted({*self.samples, *self.chosen}):
             lines.append(f"  {name}: {self.chosen.get(name, 'being timed')}")
             for option, times in self.samples.get(name, {}).items():

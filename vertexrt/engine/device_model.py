@@ -9,6 +9,7 @@ written to it. A step is launched and not waited for: it returns the loss of the
 from __future__ import annotations
 
 import math
+import time
 from collections import deque
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -18,7 +19,7 @@ import numpy as np
 import numpy.typing as npt
 
 from vertexrt.engine.batched import Run, in_user_order, rows_at, start_of
-from vertexrt.engine.choose import Configuration
+from vertexrt.engine.choose import FEWEST, Configuration
 from vertexrt.engine.model import (
     CompiledModel,
     Evaluation,
@@ -26,11 +27,12 @@ from vertexrt.engine.model import (
     Trainer,
     loss_scale,
     outputs_of,
+    purpose,
     push_shape,
 )
 from vertexrt.engine.update import Touched, Update
 from vertexrt.engine.variant import Passes, Use
-from vertexrt.errors import DeviceError, NumericError, message
+from vertexrt.errors import DeviceError, NoKernelError, NumericError, message
 from vertexrt.graph import GraphBatch
 from vertexrt.ir.program import Program
 from vertexrt.kernels.cuda.backend import CudaBackend
@@ -48,7 +50,7 @@ from vertexrt.kernels.cuda.ending import (
 )
 from vertexrt.kernels.cuda.ending import LOSS as FOUND_LOSS
 from vertexrt.kernels.cuda.one_launch import OneLaunch, Paths
-from vertexrt.kernels.cuda.session import DeviceArena, Inputs, Session
+from vertexrt.kernels.cuda.session import DeviceArena, Inputs, Session, Slot
 from vertexrt.script.assemble import assemble_groups
 
 if TYPE_CHECKING:
@@ -56,7 +58,7 @@ if TYPE_CHECKING:
 
 Array = np.ndarray[Any, Any]
 
-SEVERAL = 2  # processors of a group: how many shows when weights are placed
+CANDIDATES = (FEWEST, 16, 32)  # processors of a group to time, where nobody says
 
 
 @dataclass(frozen=True, slots=True)
@@ -74,7 +76,12 @@ class _Flight:
 
 
 class DeviceModel(CompiledModel):
-    """See the module."""
+    """See the module.
+
+    Args:
+        sizes: processors of a group of the persistent engine: the first, or with `auto` those that
+            are timed, beside the batched engine; FEWEST for as few as the weights fit.
+    """
 
     backend: CudaBackend
 
@@ -86,10 +93,10 @@ class DeviceModel(CompiledModel):
         policy: str,
         passes: Passes,
         engine: str = "batched",
+        sizes: Sequence[int] = CANDIDATES,
     ) -> None:
-        super().__init__(traced, backend, dtype, policy, passes, threads=1)
-        if engine == "persistent":
-            self.configuration = Configuration(True, 1, backend.processors or SEVERAL)
+        self._sizes = sizes
+        super().__init__(traced, backend, dtype, policy, passes, 1, engine, next(iter(sizes), None))
         store = self.store
         self.session = Session(
             backend.device, store.dtype, store.values.size, store.dense_size, self.param_at
@@ -100,6 +107,21 @@ class DeviceModel(CompiledModel):
         self._moments: Array | None = None
         self._gradients_left = False  # on the device, of a run without an update
         self._flights: deque[_Flight] = deque()
+
+    def candidates(self, batch: GraphBatch) -> list[Configuration]:
+        """List the batched engine, and groups of several sizes of the persistent one."""
+        return [Configuration(False, 1), *(Configuration(True, 1, size) for size in self._sizes)]
+
+    def prepare(self, use: Use, batch: GraphBatch) -> list[Run]:
+        """Schedule a batch; what does not fit on chip is no candidate any more."""
+        while True:
+            chosen = self.choose(use, batch)
+            try:
+                return super().prepare(use, batch)
+            except NoKernelError:
+                if self.chooser is None:
+                    raise
+                self.chooser.refuse(chosen)
 
     # Copies.
 
@@ -133,7 +155,7 @@ class DeviceModel(CompiledModel):
         (run,) = runs
         own = {n: v(0) if callable(v) else v for n, v in options.items() if n != "ending"}
         slot = self._launch(run, parts[0], None, **own)
-        if self.persistent:
+        if run.configuration.persistent:
             self.session.device.wait(slot.event)
             self._gave_up(slot.found)
         self._gradients_left = run.variant.use.backward
@@ -143,14 +165,17 @@ class DeviceModel(CompiledModel):
         """Launch an evaluation; what it pushes comes behind it, and is read when asked for."""
         self._land_all()
         self._to_device()
+        start = time.perf_counter()
         (run,) = self.prepare(use, batch)
         pieces = [rows_at(run, ("push", name)) for name in names]
+        prepared = time.perf_counter()
         slot = self._launch(run, slice(0, run.forward_launches), None, fetch=pieces)
+        self._time(use, batch, [run], slot, start, prepared)
 
         def outputs() -> Outputs:
             self.session.device.wait(slot.event)
             slot.reader = None
-            if self.persistent:
+            if run.configuration.persistent:
                 self._gave_up(slot.found)
             found, at = {}, 0
             values = slot.results.view(self.session.dtype)
@@ -164,6 +189,24 @@ class DeviceModel(CompiledModel):
         evaluation = Evaluation(outputs)
         slot.reader = evaluation.settle
         return evaluation
+
+    def _time(
+        self, use: Use, batch: GraphBatch, runs: Sequence[Run], slot: Slot, *times: float
+    ) -> None:
+        """Note what a run took, while configurations are timed; it is waited for only then.
+
+        The host prepares a batch while the device runs the one before, so that the longer counts.
+
+        Args:
+            times: when the host began, and when it began to launch.
+        """
+        if self.chooser is None or not self.chooser.times(purpose(use), batch):
+            return
+        start, prepared = times
+        launched = time.perf_counter()
+        self.session.device.wait(slot.event)
+        seconds = max(launched - start, time.perf_counter() - prepared)
+        self.observe(use, batch, runs, seconds)
 
     def begin_gradients(self, runs: Sequence[Run]) -> list[Touched]:
         """Note the rows that a step touches; the gradients are zero by then."""
@@ -290,6 +333,7 @@ class DeviceModel(CompiledModel):
             result = super().step(use, batch, optimizer, asks, reduction, seed, outputs)
             self._host_newer = True
             return result
+        start = time.perf_counter()
         runs = self.prepare(use, batch)
         (run,) = runs
         scale = loss_scale(reduction, batch, runs)
@@ -305,7 +349,9 @@ class DeviceModel(CompiledModel):
             starts=starts,
             widths=widths,
         )
+        prepared = time.perf_counter()
         slot = self._launch(run, slice(None), ending, loss_scale=scale, random_seed=seed(0))
+        self._time(use, batch, runs, slot, start, prepared)
         optimizer.settle(0.0)  # it counts; what the device found is looked at when it lands
         self._device_newer = True
         flight = _Flight(
@@ -390,5 +436,8 @@ def on_gpu(
     """
     from vertexrt.kernels.cuda.device import CupyDevice
 
-    backend = CudaBackend(CupyDevice(precision), dtype, processors)
-    return DeviceModel(traced, backend, dtype, policy, passes, engine)
+    sizes: tuple[int, ...] = CANDIDATES if processors is None else (processors,)
+    if precision != "float32":
+        sizes = ()  # the persistent kernel has no such products
+    backend = CudaBackend(CupyDevice(precision), dtype)
+    return DeviceModel(traced, backend, dtype, policy, passes, engine, sizes)

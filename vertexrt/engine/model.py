@@ -6,7 +6,7 @@ import math
 import time
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from typing import Any, Protocol
+from typing import Any, Protocol, cast
 
 import numpy as np
 import numpy.typing as npt
@@ -33,7 +33,7 @@ from vertexrt.ir.passes.place import place
 from vertexrt.ir.passes.stack import stack_parameters
 from vertexrt.ir.pretty import format_program
 from vertexrt.ir.program import Program
-from vertexrt.kernels.layout import Backend, Ending
+from vertexrt.kernels.layout import Backend, Ending, Processors
 from vertexrt.scheduler import POLICIES as POLICIES  # for the front end
 from vertexrt.scheduler.balance import share_out
 from vertexrt.script.cost import level_in_vertices
@@ -181,8 +181,11 @@ class CompiledModel:
         if engine == "batched":
             self.configuration = Configuration(False, threads)
         elif engine == "auto":
-            key = f"{format_program(self.function)} {self.store.dtype} {policy} {passes} {threads}"
-            self.chooser = Chooser(key, threads, self.work)
+            key = (
+                f"{format_program(self.function)} {self.store.dtype} {policy} {passes} {threads} "
+                f"{backend.where}"
+            )
+            self.chooser = Chooser(key, self.candidates, Configuration(False, threads))
         elif processors is not None:
             self.configuration = Configuration(True, max(threads // processors, 1), processors)
         most = max(threads, processors or 1)
@@ -202,6 +205,10 @@ class CompiledModel:
             self._predicted[sizes] = predicted_best(options, batch, self.work)[0]
         return self._predicted[sizes]
 
+    def candidates(self, batch: GraphBatch) -> list[Configuration]:
+        """List the ways to run a batch, the best by the model first."""
+        return predicted_best(configurations(self.threads), batch, self.work)
+
     @property
     def persistent(self) -> bool:
         """Tell whether every batch runs on processors."""
@@ -211,7 +218,7 @@ class CompiledModel:
 
     def variant(self, use: Use, chosen: Configuration) -> Variant:
         """Return F compiled for one use and engine."""
-        processors = min(chosen.processors, 2) if chosen.persistent else 0
+        processors = self.backend.written_for(chosen.processors) if chosen.persistent else 0
         if (use, processors) not in self.variants:
             self.variants[use, processors] = make_variant(
                 self.function, use, self.backend, self.param_names, self.passes, processors
@@ -358,7 +365,7 @@ class CompiledModel:
         Args:
             scale: factor on the loss.
         """
-        processors = runs[0].variant.ready().processors
+        processors = cast("Processors | None", runs[0].variant.ready().processors)
         if processors is None:
             return None
         gate = processors.new_gate(len(runs), runs[0].configuration.processors)

@@ -29,7 +29,6 @@ from vertexrt.kernels.layout import (
     Backend,
     Binding,
     Executable,
-    Processors,
     fingerprint,
     tensor_uses,
     uses_edges,
@@ -97,7 +96,7 @@ class Variant:
     backend: Backend
     binding: Binding
     passes: Passes
-    processors: int  # 0: batched engine; 1: scripts for groups of one; 2: of several
+    processors: int  # 0: batched engine; else those of a group, as `Backend.written_for`
     merges: bool  # identical vertices are computed once
     lookups: dict[str, list[int]]  # which integer pulls look up rows of a parameter
     table: TensorTable = field(default_factory=TensorTable)
@@ -223,7 +222,7 @@ class Ready:
     """
 
     executable: Executable | None
-    processors: Processors | None
+    processors: Executable | None
     shape: Shape | None
     sharing: Sharing
     sizes: Int64
@@ -242,13 +241,13 @@ def _make_ready(variant: Variant) -> Ready:
     executable, processors, shape = None, None, None
     if variant.processors:
         segmented = segment_tasks(tasks, alone=variant.processors == 1)
-        if variant.processors > 1 and not variant.backend.shares_graphs:
+        if variant.processors != 1 and not variant.backend.shares_graphs:
             verify_sums(segmented)
         tasks = [s.task for s in segmented]
         for task in tasks:
             for key, size, edges, _ in tensor_uses(task):
                 table.use(key, max(size, 1), edges, task.stage)
-        processors = variant.backend.load_segments(segmented, variant.binding)
+        processors = variant.backend.load_segments(segmented, variant.binding, variant.processors)
         scratch = processors.scratch
         shape = shape_of(segmented, scratch)
     else:
@@ -299,7 +298,7 @@ def make_variant(
     Args:
         function: traced, simplified F with stacked parameters.
         params: names of parameters and stacks, in the order of `Buffers.param_at`.
-        processors: of a group, at most 2 (several); 0 for the batched engine.
+        processors: of a group, as `Backend.written_for` says; 0 for the batched engine.
     """
     wanted = set(use.outputs) | set(use.seeds) | ({"loss"} if use.loss else set())
     program = without_effects(function, lambda n: n.op == "push" and n["name"] not in wanted)

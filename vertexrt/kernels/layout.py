@@ -125,7 +125,7 @@ class Ending:
 
 
 class Executable(Protocol):
-    """Task programs made ready to run by a backend.
+    """Task programs, or their segments, made ready to run by a backend.
 
     Attributes:
         scratch: for each program the elements of temporary memory that a launch needs: for each
@@ -142,10 +142,8 @@ class HostExecutable(Executable, Protocol):
         """Run the launches of a table in order."""
 
 
-class Processors(Protocol):
-    """Segments made ready to run by the processors of a group."""
-
-    scratch: list[tuple[int, int, int]]
+class Processors(Executable, Protocol):
+    """Segments that the processors of a group run, whose arrays are the host's."""
 
     def run(
         self,
@@ -191,9 +189,11 @@ class Backend(Protocol):
         most_scratch: elements of temporaries that one launch should take: a softmax over 10,000
             words needs two such rows a vertex. GEMM does not notice where rows are cut.
         shares_graphs: its groups of processors have graphs of one schedule, not each its own.
+        where: what timings hold for.
     """
 
     name: str
+    where: str
     apart: frozenset[str]
     most_scratch: int
     shares_graphs: bool
@@ -204,9 +204,16 @@ class Backend(Protocol):
     def load(self, programs: list[TaskProgram], binding: Binding) -> Executable:
         """Make task programs ready; may compile, and may reuse what is in the disk cache."""
 
-    def load_segments(self, tasks: list[SegmentedTask], binding: Binding) -> Processors:
+    def written_for(self, processors: int) -> int:
+        """Return for which number of processors of a group code is written, given theirs."""
+
+    def load_segments(
+        self, tasks: list[SegmentedTask], binding: Binding, processors: int
+    ) -> Executable:
         """Make segments ready for processors.
 
+        Args:
+            processors: of a group, as `written_for` returned it.
         Raises: DeviceError where the device has no persistent engine.
         """
 

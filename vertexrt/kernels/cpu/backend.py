@@ -128,6 +128,7 @@ class CpuBackend:
     """Generated numba kernels."""
 
     name = "cpu"
+    where = "cpu"
     apart: frozenset[str] = frozenset()
     shares_graphs = False
     most_scratch = 8 << 20
@@ -140,7 +141,13 @@ class CpuBackend:
         """Generate, compile or find in the cache."""
         return CpuExecutable(programs, binding)
 
-    def load_segments(self, tasks: list[SegmentedTask], binding: Binding) -> Processors:
+    def written_for(self, processors: int) -> int:
+        """Return 1 or 2: several are told how many they are."""
+        return min(processors, 2)
+
+    def load_segments(
+        self, tasks: list[SegmentedTask], binding: Binding, processors: int
+    ) -> Processors:
         """Generate segments for processors that are threads."""
         from vertexrt.kernels.cpu.processors import CpuProcessors
 

@@ -12,7 +12,7 @@ from vertexrt.kernels.cuda.device import Device
 from vertexrt.kernels.cuda.emit import APART
 from vertexrt.kernels.cuda.executable import CudaExecutable
 from vertexrt.kernels.cuda.persistent import PersistentExecutable
-from vertexrt.kernels.layout import Binding, Processors
+from vertexrt.kernels.layout import Binding
 
 
 class CudaBackend:
@@ -20,7 +20,6 @@ class CudaBackend:
 
     Args:
         dtype: of parameters and values.
-        processors: of a group of the persistent engine; None for as few as weights fit, from 8 on.
     """
 
     name = "cuda"
@@ -28,10 +27,10 @@ class CudaBackend:
     shares_graphs = True
     most_scratch = 64 << 20  # 256 MiB of floats: launches wide enough to fill a device
 
-    def __init__(self, device: Device, dtype: npt.DTypeLike, processors: int | None = None) -> None:
+    def __init__(self, device: Device, dtype: npt.DTypeLike) -> None:
         self.device = device
         self.dtype = dtype
-        self.processors = processors
+        self.where = device.name
 
     def alone(self) -> AbstractContextManager[object]:
         """Change nothing: the device has its own order."""
@@ -41,9 +40,18 @@ class CudaBackend:
         """Generate, compile or find in the cache."""
         return CudaExecutable(programs, binding, self.device, self.dtype)
 
-    def load_segments(self, tasks: list[SegmentedTask], binding: Binding) -> Processors:
+    def written_for(self, processors: int) -> int:
+        """Return what was given: each size has a kernel of its own."""
+        return processors
+
+    def load_segments(
+        self, tasks: list[SegmentedTask], binding: Binding, processors: int
+    ) -> PersistentExecutable:
         """Generate a persistent kernel, compile it or find it in the cache.
 
+        Args:
+            processors: of a group; less than 1 for as few as the weights fit.
         Raises: DeviceError, when the weights of the path do not fit on chip.
         """
-        return PersistentExecutable(tasks, binding, self.device, self.dtype, self.processors)  # type: ignore[return-value]
+        wanted = processors if processors > 0 else None
+        return PersistentExecutable(tasks, binding, self.device, self.dtype, wanted)

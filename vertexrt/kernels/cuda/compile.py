@@ -16,7 +16,7 @@ from pathlib import Path
 from types import MappingProxyType
 
 from vertexrt.config import config
-from vertexrt.errors import DeviceError, message
+from vertexrt.errors import DeviceError, NoKernelError, message
 from vertexrt.kernels import cache
 
 FOLDER = Path(__file__).parent  # its *.cuh are what a source may include
@@ -33,7 +33,7 @@ VERSIONS = (13, 12)  # of CUDA, by major version, the newest first
 ANY = 0  # of these
 
 
-class SpillError(DeviceError):
+class SpillError(NoKernelError):
     """Values of a kernel do not fit in registers."""
 
 

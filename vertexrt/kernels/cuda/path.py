@@ -12,7 +12,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from itertools import pairwise
 
-from vertexrt.errors import DeviceError, message
+from vertexrt.errors import NoKernelError, message
 from vertexrt.ir.ops import OPS
 from vertexrt.ir.passes.fuse import Group, Product, is_free
 from vertexrt.ir.passes.segment import Segment, SegmentedTask, Split
@@ -404,9 +404,9 @@ class SegmentWriter:
         return f"({word} + (long long){lo} * {place.step}{start})"
 
 
-def unsupported(plan: SegmentedTask) -> DeviceError:
+def unsupported(plan: SegmentedTask) -> NoKernelError:
     """Say that a function sums over rows on its path."""
-    return DeviceError(
+    return NoKernelError(
         message(
             "cuda",
             f"stage {plan.task.stage.name} sums over rows between gathers and scatters",

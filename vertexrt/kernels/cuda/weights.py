@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import pairwise
 
-from vertexrt.errors import DeviceError, message
+from vertexrt.errors import NoKernelError, message
 from vertexrt.kernels.cuda.rows import Cuts
 
 # As in the CUDA sources; each kernel asserts that they agree.
@@ -16,7 +16,7 @@ TILE_ROWS = 8  # that products take at a time
 NEAR_BYTES = 12544  # of shared memory, in front of what is the path's
 
 
-class FitError(DeviceError):
+class FitError(NoKernelError):
     """Weights do not fit on chip."""
 
 

@@ -121,6 +121,7 @@ class ReferenceBackend:
     """
 
     name = "reference"
+    where = "reference"
     apart: frozenset[str] = frozenset()
     shares_graphs = False
     most_scratch = 8 << 20
@@ -136,6 +137,12 @@ class ReferenceBackend:
         """Take the task programs as they are."""
         return ReferenceExecutable(programs, binding)
 
-    def load_segments(self, tasks: list[SegmentedTask], binding: Binding) -> Processors:
+    def written_for(self, processors: int) -> int:
+        """Return 1 or 2: several are told how many they are."""
+        return min(processors, 2)
+
+    def load_segments(
+        self, tasks: list[SegmentedTask], binding: Binding, processors: int
+    ) -> Processors:
         """Take the segments as they are: an interpreter runs the scripts."""
         return ReferenceProcessors(tasks, binding, self.turns)
