@@ -27,11 +27,15 @@ class ShimDevice:
     Args:
         seed: of the order in which threads run; 0 takes them in turn.
         limit: bytes of memory that it has.
+        precision: of the persistent engine's products.
     """
 
     name = "the CPU, in place of a GPU"
 
-    def __init__(self, seed: int = 0, limit: int = 1 << 40, processors: int = 4) -> None:
+    def __init__(
+        self, seed: int = 0, limit: int = 1 << 40, processors: int = 4, precision: str = "float32"
+    ) -> None:
+        self.precision = precision
         first = build(NOTHING)
         self.limit, self._used = limit, 0
         self._seed = seed
@@ -124,7 +128,7 @@ class ShimDevice:
             )
 
 
-def put_in_place(monkeypatch: pytest.MonkeyPatch, **options: int) -> None:
+def put_in_place(monkeypatch: pytest.MonkeyPatch, **options: Any) -> None:
     """Let `device="cuda"` and `device="auto"` find a ShimDevice instead of a GPU."""
     monkeypatch.setattr(cuda_device, "CupyDevice", lambda precision: ShimDevice(**options))
     monkeypatch.setattr(cuda_device, "usable", lambda: True)

@@ -119,7 +119,7 @@ def test_every_kernel_compiles_and_stays_in_registers(arch: str) -> None:
 class Compiler:
     """A device that compiles persistent kernels and runs nothing."""
 
-    name = "a compiler"
+    name, precision = "a compiler", "float32"
     processors, shared_bytes = 132, 163 << 10  # of shared memory as sm_80 has it, the least of all
 
     def __init__(self, arch: str) -> None:

@@ -14,6 +14,7 @@ import vertexrt as vrt
 from tests.devices import require
 from tests.functions import FUNCTIONS
 from tests.runs import PLAIN, TOLERANCE, Way, assert_close, assert_same, evaluate, train
+from tests.shim_device import put_in_place
 from tests.strategies import pulls_for
 from vertexrt.api.network import Network
 from vertexrt.engine import choose
@@ -112,6 +113,28 @@ def test_a_step_updates_as_the_batched_engine_does(
         assert_close(value, nets[1].parameters[name], 1e-12, name)
 
 
+@pytest.mark.parametrize(
+    ("precision", "least", "most"), [("tf32", 1e-5, 2e-3), ("bf16", 1e-4, 2e-2)]
+)
+@pytest.mark.parametrize("device", DEVICES)
+def test_matrix_units_round_as_asked(
+    device: str, precision: str, least: float, most: float, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    require(device)
+    function = FUNCTIONS["tree-lstm"][0]
+    if device == "shim":
+        put_in_place(monkeypatch, precision=precision)
+    here = vrt.compile(
+        function(), device="cuda", engine="persistent", processors=4, precision=precision
+    )
+    there = vrt.compile(function(), device="reference", dtype="float64")
+    there.set_parameters(here.parameters)
+    batch = batch_of("tree-lstm", 40)  # so many that tiles have rows enough for them
+    got, want = (each.forward(batch)["logits"] for each in (here, there))
+    error = float(np.abs(got - want).max() / np.abs(want).max())
+    assert least < error < most
+
+
 def one_short(groups: int) -> np.ndarray:
     """Return counters of which that of the first group never gets where it should."""
     counters = np.zeros(2 + groups, np.int32)
@@ -184,9 +207,7 @@ def test_auto_times_both_engines_and_goes_on_with_one(
     monkeypatch.setattr(choose, "config", lambda: type("C", (), {"cache_dir": tmp_path}))
     function = FUNCTIONS["tree-lstm"][0]
     here, there = (
-        Way(device=device, dtype="float64", engine=engine, processors=processors).compile(
-            function()
-        )
+        Way(device=device, dtype="float64", engine=engine, processors=n).compile(function())
         for engine, n in (("auto", 2), ("batched", None))
     )
     batch, rules = batch_of("tree-lstm", 3), (vrt.SGD(0.01), vrt.SGD(0.01))

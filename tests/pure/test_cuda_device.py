@@ -238,14 +238,9 @@ def test_errors_of_launches_are_named(code: int, launch: int, text: str) -> None
     ("options", "text"),
     [
         (
-            {"device": "cuda", "engine": "persistent", "precision": "tf32"},
-            "[compile] precision is 'tf32' with engine='persistent' on a GPU; 'float32', or "
-            "engine='batched'; leave precision out.",
-        ),
-        (
             {"device": "cuda", "processors": 2},
             "[compile] processors is 2 with engine='batched' on a GPU; processors with "
-            "engine='persistent'; leave processors out.",
+            "engine='persistent' or 'auto'; leave processors out.",
         ),
         (
             {"device": "cpu", "precision": "tf32"},

@@ -111,7 +111,7 @@ def compile(
     if device == "cuda":
         from vertexrt.engine.device_model import on_gpu
 
-        _check_gpu_options(engine, processors, precision)
+        _check_gpu_options(engine, processors)
         model = on_gpu(
             function.trace(), np.dtype(dtype), policy, chosen, precision, engine, processors
         )
@@ -131,17 +131,8 @@ def compile(
     return Network(model, seed, reduction)
 
 
-def _check_gpu_options(engine: str, processors: int | None, precision: str) -> None:
-    """Refuse what one of the engines on a GPU does not have."""
-    if engine == "persistent" and precision != "float32":
-        raise UsageError(
-            message(
-                "compile",
-                f"precision is {precision!r} with engine='persistent' on a GPU",
-                "'float32', or engine='batched'",
-                "leave precision out",
-            )
-        )
+def _check_gpu_options(engine: str, processors: int | None) -> None:
+    """Refuse what the batched engine on a GPU does not have."""
     if engine == "batched" and processors is not None:
         raise UsageError(
             message(

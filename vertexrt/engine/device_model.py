@@ -437,7 +437,5 @@ def on_gpu(
     from vertexrt.kernels.cuda.device import CupyDevice
 
     sizes: tuple[int, ...] = CANDIDATES if processors is None else (processors,)
-    if precision != "float32":
-        sizes = ()  # the persistent kernel has no such products
     backend = CudaBackend(CupyDevice(precision), dtype)
     return DeviceModel(traced, backend, dtype, policy, passes, engine, sizes)

@@ -96,6 +96,7 @@ class Device(Protocol):
     """Where kernels run; everything is in the order of one stream."""
 
     name: str
+    precision: str  # of products of float32
     calls: Calls
     processors: int  # multiprocessors
     shared_bytes: int  # of shared memory that a block can have
@@ -160,6 +161,7 @@ class CupyDevice:
     """
 
     def __init__(self, precision: str = "float32") -> None:
+        self.precision = precision
         self.cupy = import_cupy()
         runtime = self.cupy.cuda.runtime
         self._runtime = runtime

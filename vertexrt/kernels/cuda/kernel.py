@@ -30,6 +30,7 @@ from vertexrt.kernels.cuda.weights import (
 from vertexrt.kernels.layout import Binding
 
 MOST_ROWS = 56  # of a tile, whose indices lie in shared memory
+MANTISSA = {"float32": 0, "tf32": 10, "bf16": 7}  # bits that matrix units keep; 0 for all
 SIDES = (Stage.PATH, Stage.PATH_BACKWARD)
 INDEX_WORDS = ("edge_ptr", "child_row", "parent_ptr", "parent_edge")
 
@@ -41,6 +42,7 @@ class KernelWriter:
         processors: of a group.
         shared_bytes: of shared memory that a processor has.
         registers: of a thread that may hold weights.
+        precision: of products of float32 by matrix units, see `vrt.compile`.
     """
 
     def __init__(
@@ -51,7 +53,9 @@ class KernelWriter:
         processors: int,
         shared_bytes: int,
         registers: int,
+        precision: str = "float32",
     ) -> None:
+        self.precision = precision
         self.tasks, self.processors = tasks, processors
         self.itemsize = np.dtype(dtype).itemsize
         vector = 16 // self.itemsize
@@ -137,7 +141,8 @@ class KernelWriter:
 
     def source(self) -> str:
         """Return the module."""
-        lines = ['#include "persistent.cuh"', "", f"constexpr int PROCESSORS = {self.processors};"]
+        lines = [f"#define VRT_MANTISSA {kept}"] if (kept := MANTISSA[self.precision]) else []
+        lines += ['#include "persistent.cuh"', "", f"constexpr int PROCESSORS = {self.processors};"]
         lines += [
             f"static_assert(PROCESSOR == {THREADS} && TILE_ROWS == {TILE_ROWS} && "
             f"NEAR_BYTES == {NEAR_BYTES} && TILE_POINTERS > {MOST_ROWS} && "

@@ -41,7 +41,9 @@ def load_smallest(
     failed: dict[int | str, DeviceError] = {}  # by size the first reason, and what spilled
     for size, registers in itertools.product(sizes, REGISTERS):
         try:
-            writer = KernelWriter(tasks, binding, dtype, size, device.shared_bytes, registers)
+            writer = KernelWriter(
+                tasks, binding, dtype, size, device.shared_bytes, registers, device.precision
+            )
             source = writer.source()
             if source not in failed:
                 name = kernel_name(source)

@@ -1,6 +1,7 @@
 // Matrix units: products of two TF32 numbers each, summed in float32. A float32 is split in a head and
 // a tail that TF32 can hold; head head + head tail + tail head keeps float32's accuracy (Markidis et
-// al. 2018).
+// al. 2018). With VRT_MANTISSA, the bits that are kept of operands (10: TF32, 7: bfloat16, which TF32
+// holds as well), heads are rounded to the nearest and tails left out.
 #pragma once
 #include "vertexrt.cuh"
 
@@ -30,9 +31,40 @@ __device__ __forceinline__ void matrix_unit(float (&d)[4], const float (&a)[4], 
 #endif
 }
 
-// What TF32 keeps of a float: the rest is cut off, so that it can be a second operand.
-__device__ __forceinline__ float head_of(float x) { return __uint_as_float(__float_as_uint(x) & 0xffffe000u); }
+// What is kept of a float. With a tail the rest is cut off, so that it can be a second operand.
+__device__ __forceinline__ float head_of(float x) {
+#ifdef VRT_MANTISSA
+    constexpr unsigned REST = 1u << (23 - VRT_MANTISSA);
+    const unsigned bits = __float_as_uint(x);
+    return __uint_as_float((bits + REST / 2 - 1 + (bits / REST & 1)) & ~(REST - 1));  // ties to even
+#else
+    return __uint_as_float(__float_as_uint(x) & 0xffffe000u);
+#endif
+}
 
+#ifdef VRT_MANTISSA
+// Operands of `matrix_unit`, rounded; N of a lane.
+template <int N>
+struct Split {
+    float head[N];
+
+    __device__ __forceinline__ void put(int e, float x) { head[e] = head_of(x); }
+};
+
+// Sums of a warp, 16 x 8.
+struct UnitSums {
+    float sum[4];
+
+    __device__ __forceinline__ UnitSums() {
+#pragma unroll
+        for (int k = 0; k < 4; ++k) sum[k] = 0;
+    }
+    __device__ __forceinline__ void add(const Split<4>& a, const Split<2>& b) {
+        matrix_unit(sum, a.head, b.head[0], b.head[1]);
+    }
+    __device__ __forceinline__ float of(int k) const { return sum[k]; }
+};
+#else
 // Operands of `matrix_unit`, split; N of a lane.
 template <int N>
 struct Split {
@@ -59,4 +91,5 @@ struct UnitSums {
     }
     __device__ __forceinline__ float of(int k) const { return high[k] + low[k]; }
 };
+#endif
 #endif
