@@ -26,6 +26,23 @@ __device__ __forceinline__ void copy_word(int* to, const int* from) {
     *to = *from;
 #endif
 }
+// The same for W reals, 16 bytes or one; where temporaries do not fit in shared memory it waits.
+template <int W>
+__device__ __forceinline__ void copy_ahead(real* to, const real* from) {
+#ifdef __CUDACC_RTC__
+    if (__isShared(to)) {
+        const unsigned address = (unsigned)__cvta_generic_to_shared(to);
+        if (W * sizeof(real) == 16) {
+            asm volatile("cp.async.cg.shared.global [%0], [%1], 16;" ::"r"(address), "l"(from) : "memory");
+        } else {
+            asm volatile("cp.async.ca.shared.global [%0], [%1], %2;" ::"r"(address), "l"(from), "n"(sizeof(real))
+                         : "memory");
+        }
+        return;
+    }
+#endif
+    store<W>(to, load<W>(from));
+}
 __device__ __forceinline__ void end_of_copies() {
 #ifdef __CUDACC_RTC__
     asm volatile("cp.async.wait_all;" ::: "memory");
@@ -124,27 +141,31 @@ __device__ __forceinline__ bool follow(const Orders& o, int side_of_path, int gr
     const int* const section = o.sections + side_of_path * (o.groups + 1);
     const int begin = section[group], end = section[group + 1];
     const int* const script = reinterpret_cast<const int*>(o.script);
-    int* const slots = reinterpret_cast<int*>(near().group);
-    const bool reads = threadIdx.x < INSTRUCTION_WORDS;
-    for (int k = begin; k < end && k < begin + 2; ++k) {
-        if (reads) slots[k % 2 * INSTRUCTION_WORDS + threadIdx.x] = script[k * INSTRUCTION_WORDS + threadIdx.x];
-    }
+    auto copy_instruction = [&](int k) {
+        const int word = threadIdx.x;
+        if (k < end && word < INSTRUCTION_WORDS) {
+            int* const slot = reinterpret_cast<int*>(&near().group[k % SCRIPT_AHEAD]);
+            copy_word(slot + word, script + (long long)k * INSTRUCTION_WORDS + word);
+        }
+    };
+    for (int k = begin; k < begin + SCRIPT_AHEAD - 1; ++k) copy_instruction(k);
+    end_of_copies();
     __syncthreads();
-    if (begin < end) indices.fetch(near().group[begin % 2], near().indices[begin % 2]);
+    if (begin < end) indices.fetch(near().group[begin % SCRIPT_AHEAD], near().indices[begin % 2]);
     for (int k = begin; k < end; ++k) {
         end_of_copies();
         __syncthreads();  // what was copied is there, and the last instruction is over
-        int next = 0;
-        if (reads && k + 2 < end) next = script[(k + 2) * INSTRUCTION_WORDS + threadIdx.x];
-        if (k + 1 < end) indices.fetch(near().group[(k + 1) % 2], near().indices[(k + 1) % 2]);
-        const Instruction in = near().group[k % 2];
+        const Instruction in = near().group[k % SCRIPT_AHEAD];
+        const bool waits = PROCESSORS > 1 && in.wait;
         stamps.begin(k);
-        if (PROCESSORS > 1 && in.wait && !meetings.next<PROCESSORS>(o, k)) return false;
+        if (waits) meetings.come<PROCESSORS>(o);
+        copy_instruction(k + SCRIPT_AHEAD - 1);
+        if (k + 1 < end) indices.fetch(near().group[(k + 1) % SCRIPT_AHEAD], near().indices[(k + 1) % 2]);
+        if (waits && !meetings.wait<PROCESSORS>(o, k)) return false;
         stamps.waited();
         run(in, indices.at_hand(in, near().indices[k % 2]));
-        __syncthreads();
-        if (reads) slots[k % 2 * INSTRUCTION_WORDS + threadIdx.x] = next;
         stamps.end();
     }
+    __syncthreads();  // what is behind the path may have its memory
     return true;
 }

@@ -175,6 +175,7 @@ class KernelWriter:
             "const Instruction& start, int at, unsigned& met, Meetings& meetings, "
             "Stamps& stamps) {",
             f"  {name}_weights held;",
+            "  __syncthreads();  // nobody reads what lies where weights come",
             "  const int rank = this_processor() % PROCESSORS;",
             "  unsigned char* free = shared_memory() + NEAR_BYTES;",
             "  real* const partial = reinterpret_cast<real*>(free);",

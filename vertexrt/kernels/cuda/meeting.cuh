@@ -172,15 +172,25 @@ struct Meetings {
     unsigned* counter;
     unsigned count;
 
-    // False, when a member did not come in time.
+    // Tell the others that all threads of this processor, which have met, have come.
     template <int PROCESSORS>
-    __device__ __forceinline__ bool next(const Orders& o, int instruction) {
-        const unsigned before = count++;
-        if (o.members == 0) return meet(o, counter, count * PROCESSORS, GROUP_WAIT, instruction);
-        __syncthreads();
-        if (this_thread() < PROCESSORS) arrive<PROCESSORS>(this_thread());
+    __device__ __forceinline__ void come(const Orders& o) {
+        ++count;
+        if (o.members == 0) {
+            if (threadIdx.x == 0) add_release(counter, 1);
+        } else if (this_thread() < PROCESSORS) {
+            arrive<PROCESSORS>(this_thread());
+        }
+    }
+    // Wait for the others; false, when one did not come in time.
+    template <int PROCESSORS>
+    __device__ __forceinline__ bool wait(const Orders& o, int instruction) {
         if (threadIdx.x == 0) {
-            near().turn.alive = wait_until(o, [&]() { return meetings<PROCESSORS>(before); }, count, GROUP_WAIT, instruction);
+            const unsigned before = count - 1;
+            near().turn.alive =
+                o.members == 0
+                    ? wait_until(o, [&]() { return load_acquire(counter); }, count * PROCESSORS, GROUP_WAIT, instruction)
+                    : wait_until(o, [&]() { return meetings<PROCESSORS>(before); }, count, GROUP_WAIT, instruction);
         }
         __syncthreads();
         return near().turn.alive;

@@ -17,6 +17,7 @@ from vertexrt.ir.ops import OPS
 from vertexrt.ir.passes.fuse import Group, Product, is_free
 from vertexrt.ir.passes.segment import Segment, SegmentedTask, Split
 from vertexrt.ir.program import Domain, Stage
+from vertexrt.kernels.cuda.ahead import operands_ahead, write_copy
 from vertexrt.kernels.cuda.groups import GroupWriter
 from vertexrt.kernels.cuda.rows import WARP, Cuts, Loop, NeedsMemoryError, Rows
 from vertexrt.kernels.cuda.weights import THREADS, Held, Layout, own_range, own_row
@@ -287,15 +288,63 @@ class SegmentWriter:
 
     def _segment(self, segment: Segment) -> PathSegment:
         text = PathSegment()
-        for number, steps in enumerate(self._side_by_side(segment)):
+        steps = self._side_by_side(segment)
+        ahead = self._ahead(steps, text)
+        for number, side in enumerate(steps):
             if number:
+                if number in ahead:
+                    text.lines.append("end_of_copies();")
                 text.lines.append("__syncthreads();")
-            first = steps[0]
+            first = side[0]
             if isinstance(first, Group):
-                self._group(first, text)
+                self._group(first, text, ahead.get(number, {}))
             else:
-                self._products([step.node for step in steps if isinstance(step, Product)], text)
+                self._products([step.node for step in side if isinstance(step, Product)], text)
         return text
+
+    def _ahead(
+        self, steps: list[list[Group | Product]], text: PathSegment
+    ) -> dict[int, dict[int, Location]]:
+        """Ask for operands of the groups behind products: number of the step -> their places."""
+        found: dict[int, dict[int, Location]] = {}
+        if not self.by_units or self.processors == 1:
+            return found
+        made = {
+            k
+            for side in steps
+            for step in side
+            for k in (step.nodes if isinstance(step, Group) else (step.node,))
+            if self.nodes[k].op != "gather"
+        }
+        lines: list[str] = []
+        for number, (group, *_) in enumerate(steps):
+            if number == 0 or not isinstance(group, Group):
+                continue
+            operands = operands_ahead(
+                self.nodes, group, self.place, made, self.cuts_of, self.processors
+            )
+            for operand in operands:
+                k = operand.node
+                to = self.temporary(self.nodes[k].type.size, False, piece=operand.piece)
+                t = PathRows(1, self.vector, self.processors)
+                copy, words = write_copy(
+                    self.nodes[k],
+                    operand,
+                    self.place.get(k),
+                    to,
+                    t.origin(to),
+                    self.binding,
+                    self.vector,
+                    self.processors,
+                    sum(map(len, found.values())),
+                )
+                lines += ["{", *(f"  {line}" for line in (*t._head, *copy)), "}"]
+                text.words |= t.words | words
+                found.setdefault(number, {})[k] = to
+        if lines:
+            text.lines += ["{", "  const int thread = this_thread();"]
+            text.lines += [*(f"  {line}" for line in lines), "}"]
+        return found
 
     def _side_by_side(self, segment: Segment) -> list[list[Group | Product]]:
         """List the steps of a segment; two products that need nothing of each other are one."""
@@ -320,9 +369,18 @@ class SegmentWriter:
         inputs = self.nodes[k].inputs
         return other in inputs or any(self._follows(i, other) for i in inputs if i > other)
 
-    def _group(self, group: Group, text: PathSegment) -> None:
-        nodes = tuple(k for k in group.nodes if k not in self.copied)
-        self.copied |= {k for k in nodes if is_free(self.nodes[k]) and k in self.place}
+    def _group(
+        self, group: Group, text: PathSegment, ahead: dict[int, Location] | None = None
+    ) -> None:
+        """Write a group.
+
+        Args:
+            ahead: where operands lie that were copied to shared memory.
+        """
+        ahead = ahead or {}
+        kept, self.place = self.place, self.place | ahead
+        nodes = tuple(k for k in group.nodes if k not in self.copied and k not in ahead)
+        self.copied |= {k for k in nodes if is_free(self.nodes[k]) and k in kept}
         group = Group(group.domain, nodes)
         self.group_nodes = list(nodes)
         scratch: dict[int, Location | None] = {}
@@ -331,6 +389,7 @@ class SegmentWriter:
             lines = self._attempt(group, scratch)
             if not lines.crosses:
                 break
+        self.place = kept
         text.lines += lines.loop_over_rows()
         text.words |= lines.words
 

@@ -30,13 +30,14 @@ struct TileIndices {
 // The start of a processor's dynamic shared memory. What follows is scratch of the steps beside the
 // path; on the path weights, partial sums and temporaries.
 constexpr int NEAR_INSTRUCTIONS = 64;  // of the script of all processors
+constexpr int SCRIPT_AHEAD = 4;
 struct alignas(128) Near {
     struct {
         uint3 block, grid;
         int alive;
     } turn;                                        // of a launch whose blocks take turns
     double part[32];                               // sums of warps
-    Instruction group[2];                          // of a group's script, in turn
+    Instruction group[SCRIPT_AHEAD];               // of a group's script, in turn
     alignas(16) unsigned char arguments[768];      // of a launch
     TileIndices indices[2];                        // of a tile, in turn
     Instruction common[NEAR_INSTRUCTIONS];         // the first of the script of all processors

@@ -42,13 +42,20 @@ __device__ __forceinline__ float head_of(float x) {
 #endif
 }
 
-#ifdef VRT_MANTISSA
-// Operands of `matrix_unit`, rounded; N of a lane.
+// Operands of `matrix_unit`; N of a lane.
 template <int N>
 struct Split {
     float head[N];
+#ifndef VRT_MANTISSA
+    float tail[N];
+#endif
 
-    __device__ __forceinline__ void put(int e, float x) { head[e] = head_of(x); }
+    __device__ __forceinline__ void put(int e, float x) {
+        head[e] = head_of(x);
+#ifndef VRT_MANTISSA
+        tail[e] = x - head[e];
+#endif
+    }
 };
 
 // Sums of a warp, 16 x 8.
@@ -60,36 +67,12 @@ struct UnitSums {
         for (int k = 0; k < 4; ++k) sum[k] = 0;
     }
     __device__ __forceinline__ void add(const Split<4>& a, const Split<2>& b) {
+#ifndef VRT_MANTISSA
+        matrix_unit(sum, a.head, b.tail[0], b.tail[1]);
+        matrix_unit(sum, a.tail, b.head[0], b.head[1]);
+#endif
         matrix_unit(sum, a.head, b.head[0], b.head[1]);
     }
     __device__ __forceinline__ float of(int k) const { return sum[k]; }
 };
-#else
-// Operands of `matrix_unit`, split; N of a lane.
-template <int N>
-struct Split {
-    float head[N], tail[N];
-
-    __device__ __forceinline__ void put(int e, float x) {
-        head[e] = head_of(x);
-        tail[e] = x - head[e];
-    }
-};
-
-// Sums of a warp, 16 x 8: those of heads apart from the small ones.
-struct UnitSums {
-    float high[4], low[4];
-
-    __device__ __forceinline__ UnitSums() {
-#pragma unroll
-        for (int k = 0; k < 4; ++k) high[k] = low[k] = 0;
-    }
-    __device__ __forceinline__ void add(const Split<4>& a, const Split<2>& b) {
-        matrix_unit(high, a.head, b.head[0], b.head[1]);
-        matrix_unit(low, a.head, b.tail[0], b.tail[1]);
-        matrix_unit(low, a.tail, b.head[0], b.head[1]);
-    }
-    __device__ __forceinline__ float of(int k) const { return high[k] + low[k]; }
-};
-#endif
 #endif

@@ -1,0 +1,149 @@
+"""Operands of a segment's later groups, copied to shared memory while its products run.
+
+A group behind products reads values of the rows and of their children that were there before the
+segment began. Read where they are needed, each would cost a trip to the second-level cache with
+nothing else to do; asked for at the start, they arrive beside the products.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+
+from vertexrt.ir.ops import OPS
+from vertexrt.ir.passes.fuse import Group
+from vertexrt.ir.program import Domain, Node
+from vertexrt.kernels.cuda.rows import WARP, Cuts
+from vertexrt.kernels.cuda.weights import THREADS
+from vertexrt.kernels.layout import Binding
+from vertexrt.kernels.location import Location
+
+
+@dataclass(frozen=True, slots=True)
+class Operand:
+    """A value that is copied ahead.
+
+    Attributes:
+        node: whose value it is.
+        piece: elements of which a processor owns an equal share; the value has one or more pieces.
+    """
+
+    node: int
+    piece: int
+
+
+def operands_ahead(
+    nodes: Sequence[Node],
+    group: Group,
+    place: dict[int, Location],
+    made: set[int],
+    cuts_of: Callable[[int], Cuts],
+    processors: int,
+) -> list[Operand]:
+    """List what a group reads of memory that was written before its segment, own elements only.
+
+    Args:
+        place: where values lie.
+        made: values of the segment.
+        cuts_of: where a member's elements are cut, () where it is made in full.
+    """
+    pieces: dict[int, int] = {}
+    refused: set[int] = set()
+    inside = set(group.nodes)
+    for k in group.nodes:
+        cuts = cuts_of(k)
+        even = len(cuts) == 2 and cuts[0] == 0 and cuts[1] % processors == 0
+        plain = OPS[nodes[k].op].role in ("scalar", "effect") and even
+        for i in _sources(nodes, k, place, inside):
+            node = nodes[i]
+            size = max(node.type.size, 1)
+            fits = plain and size % cuts[1] == 0 and pieces.get(i, cuts[1]) == cuts[1]
+            if fits and i not in made and _lies_in_rows(node, place.get(i)):
+                pieces[i] = cuts[1]
+            else:
+                refused.add(i)
+    return [Operand(i, piece) for i, piece in pieces.items() if i not in refused]
+
+
+def _sources(
+    nodes: Sequence[Node], k: int, place: dict[int, Location], inside: set[int]
+) -> Iterator[int]:
+    """Yield what a member reads that it does not make, looking through views."""
+    if k in place and nodes[k].op == "gather":
+        yield k  # a copy of it is a member
+    stack = list(nodes[k].inputs)
+    while stack:
+        i = stack.pop()
+        view = nodes[i].op == "slice" and i not in place
+        if view:
+            stack.extend(nodes[i].inputs)
+        elif i not in inside or nodes[i].op == "gather":
+            yield i
+
+
+def _lies_in_rows(node: Node, place: Location | None) -> bool:
+    """Tell whether a value lies in a tensor by rows, or is a child's state."""
+    if node.type.domain == Domain.EDGE or node.type.shape == ():
+        return False
+    if place is None:
+        return node.op == "gather"
+    return place.temporary is None and place.row == "row" and place.base.startswith("tensor_")
+
+
+def write_copy(
+    node: Node,
+    operand: Operand,
+    source: Location | None,
+    to: Location,
+    origin: str,
+    binding: Binding,
+    vector: int,
+    processors: int,
+    turn: int,
+) -> tuple[list[str], dict[str, str]]:
+    """Write the statements that ask for an operand, and the words that they name.
+
+    Args:
+        source: where it lies; None for the state of a child.
+        to: its place in shared memory; `origin` points to that of the tile's first row.
+        vector: elements of 16 bytes.
+        turn: number of the operand: each begins with another warp.
+    """
+    each = operand.piece // processors
+    size = max(node.type.size, 1)
+    pieces = size // operand.piece
+    aligned = each % vector == 0 and operand.piece % vector == 0
+    if source is not None:
+        aligned &= source.start % vector == 0 and source.step % vector == 0
+    width = vector if aligned else 1
+    parts = pieces * each // width  # copies of a row
+    first = f"(thread + {-turn * WARP % THREADS}) % PROCESSOR"
+    lines = [
+        f"for (int at = {first}; at < a.n * {parts}; at += PROCESSOR) {{",
+        f"  const int i = at / {parts}, k = at % {parts} * {width}, row = (int)a.lo + i;",
+        f"  const int j = k / {each} * {operand.piece} + rank * {each} + k % {each};",
+    ]
+    if source is not None:
+        words = {source.base: "real*"}
+        lines.append(
+            f"  const real* const from = {source.base} + (long long)row * {source.step}"
+            f" + {source.start};"
+        )
+    else:
+        tensor = f"tensor_{binding.tensors['state', node['field']]}"
+        words = {
+            tensor: "real*",
+            "zero": "const real*",
+            "edge_ptr": "const int*",
+            "child_row": "const int*",
+        }
+        lines += [
+            f"  const int e = edge_ptr[row] + {node['slot']};",
+            "  const int child = e < edge_ptr[row + 1] ? child_row[e] : -1;",
+            f"  const real* const from = child >= 0 ? {tensor} + (long long)child * {size} : zero;",
+        ]
+    return [
+        *lines,
+        f"  copy_ahead<{width}>({origin} + (long long)i * {to.step} + k, from + j);",
+        "}",
+    ], words
