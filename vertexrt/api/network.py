@@ -50,6 +50,8 @@ class Network:
         self._reduction = reduction
         self._pending: tuple[GraphBatch, list[Any], list[Array], Use] | None = None
         self.outputs: dict[str, Array] = {}
+        self._pushes = tuple(n["name"] for n in self.program.nodes if n.op == "push")
+        self._uses: dict[tuple[str, ...], Use] = {}  # to train, by what is kept
 
     @property
     def program(self) -> Program:
@@ -64,7 +66,7 @@ class Network:
     @property
     def pushes(self) -> tuple[str, ...]:
         """Names of what F pushes."""
-        return tuple(n["name"] for n in self.program.nodes if n.op == "push")
+        return self._pushes
 
     @property
     def parameters(self) -> dict[str, Array]:
@@ -127,7 +129,10 @@ class Network:
                 )
             )
         self._pending = None  # the arena is written anew
-        use = Use(frozenset(outputs) | {"loss"}, loss=True)
+        names = tuple(outputs)
+        use = self._uses.get(names)
+        if use is None:
+            use = self._uses[names] = Use(frozenset(names) | {"loss"}, loss=True)
         loss, self.outputs = self._model.step(
             use,
             batch,
@@ -135,7 +140,7 @@ class Network:
             _asks(optimizer),
             self._reduction,
             self._next_seed(),
-            tuple(outputs),
+            names,
         )
         return loss
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from struct import Struct
 
 import numpy as np
 import numpy.typing as npt
@@ -11,7 +12,9 @@ import numpy.typing as npt
 Int64 = npt.NDArray[np.int64]
 
 PIECE, SUMMERS, THREADS, PIECES_A_BLOCK = 1024, 1024, 256, 8  # of update.cu
-STORE, FINISH = 19, 8  # words of its structs
+STORE, FINISH = Struct("11q8d"), Struct("6q2d")  # its structs
+pack_store, pack_finish = STORE.pack, FINISH.pack
+NO_SCALARS = (0.0,) * 8
 FOUND = 8  # `Record` of processor.cuh
 LOSS, NORM, _, REFUSED, GAVE_UP, GAVE_UP_AT, GAVE_UP_INSTRUCTION, REACHED = range(FOUND)
 NO_STARTS, NO_WIDTHS = np.zeros(0, np.int64), np.zeros(0, np.int32)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from struct import Struct
 from typing import Any
 
 import numpy as np
@@ -22,7 +23,8 @@ Array = np.ndarray[Any, Any]
 Int64 = npt.NDArray[np.int64]
 
 PATH, LAZY, PATH_BACKWARD = (int(s) for s in (Stage.PATH, Stage.LAZY, Stage.PATH_BACKWARD))
-ORDERS = 14  # words of `Orders` of processor.cuh, in front of `Store` and `Finish`
+ORDERS = Struct("14q")  # of processor.cuh, in front of `Store` and `Finish`
+NO_ENDING = bytes(STORE.size), bytes(FINISH.size)
 MOST_STAMPS = 4096  # instructions of a processor that a trace can hold
 STAMP = 4  # words of one, see `Stamps` of meeting.cuh
 PATIENCE = 2_000_000_000  # nanoseconds until a processor gives up waiting
@@ -131,10 +133,9 @@ class OneLaunch:
         spill = -(-path.temporary * size // 16) * 16
         self._spill = session.grown(self._spill, spill * device.processors)
         words[TEMPORARY] = self._temporaries.address
-        job = np.zeros(ORDERS + STORE + FINISH + len(words), np.int64)
         rule = RULES.index(ending.rule) if ending is not None else 0
-        job[:ORDERS] = (
-            *addresses[2:],
+        orders = ORDERS.pack(
+            *addresses[2:].tolist(),
             session.found.address,
             groups,
             rule,
@@ -147,10 +148,10 @@ class OneLaunch:
             common,
             members,
         )
+        store, finish = NO_ENDING
         if ending is not None:
-            store, finish = session.ending_words(int(words[WEIGHT]), addresses, inputs, ending)
-            job[ORDERS : -len(words)] = (*store, *finish)
-        job[-len(words) :] = words
+            store, finish, _ = session.ending_words(int(words[WEIGHT]), addresses, inputs, ending)
+        job = np.frombuffer(b"".join((orders, store, finish, words.data)), np.int64)
         code = device.launch_all(executable.function, blocks, device.shared_bytes, job, cluster)
         device.check(code, -1, -1)
         return session.launched(slot, True, fetch)

@@ -52,6 +52,7 @@ def pack(
     gradients: int,
     loss_scale: float,
     random_seed: int,
+    room: int,
 ) -> Any:
     """Copy the arrays that kernels read into a pinned buffer, and write the words of a run.
 
@@ -64,9 +65,20 @@ def pack(
         starts, widths: of `Ending`.
         pulls: int32 [integer pulls + real pulls, V].
         more: what else goes up, int32.
+        room: bytes that are wanted behind all this.
         arena, values, gradients: addresses on the device.
-    Returns: how many bytes are used; addresses of starts, of widths, and of what is `more`.
+    Returns: how many bytes are used, or as a negative number how many are needed where there are
+        fewer; addresses of starts, of widths, and of what is `more`.
     """
+    addresses = np.empty(2 + len(more), np.int64)
+    need = ALIGN * (FIXED + len(pulls) + len(more) + 2) + 4 * (user_edge.size + pulls.size)
+    need += weight.size * weight.itemsize + starts.size * 8 + widths.size * 4
+    for k in range(len(indices)):
+        need += 4 * indices[k].size
+    for k in range(len(more)):
+        need += 4 * more[k].size
+    if need + room > len(pinned):
+        return -(need + room), addresses
     end = 0
     for k in range(len(indices)):
         if wanted[FIRST_INDEX + k]:
@@ -98,7 +110,6 @@ def pack(
         if wanted[word]:
             words[word] = address + end
             end = _copy(pinned, end, pulls[k])
-    addresses = np.empty(2 + len(more), np.int64)
     addresses[0], addresses[1] = starts_at, widths_at
     for k in range(len(more)):
         addresses[2 + k] = address + end

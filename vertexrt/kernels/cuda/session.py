@@ -33,19 +33,20 @@ from vertexrt.kernels.cuda.driver import (
     sort_lookups,
 )
 from vertexrt.kernels.cuda.ending import (
-    FINISH,
     FOUND,
+    NO_SCALARS,
     NO_STARTS,
     NO_WIDTHS,
     PIECE,
     PIECES_A_BLOCK,
-    STORE,
     SUMMERS,
     THREADS,
     Ending,
+    pack_finish,
+    pack_store,
 )
 from vertexrt.kernels.cuda.executable import CudaExecutable, Uploads
-from vertexrt.kernels.cuda.pack import ADDRESSES, ALIGN, FIXED_WORDS, WEIGHT, pack
+from vertexrt.kernels.cuda.pack import ADDRESSES, ALIGN, WEIGHT, pack
 from vertexrt.kernels.cuda.products import ARRIVED
 
 Array = np.ndarray[Any, Any]
@@ -205,7 +206,7 @@ class Session:
             self.device.clear(memory.address, memory.size)
         return memory
 
-    def _slot(self, size: int) -> Slot:
+    def _slot(self) -> Slot:
         """Return the pinned buffer whose turn it is, when the device has read it."""
         if not self._slots:
             for _ in range(SLOTS):
@@ -220,11 +221,13 @@ class Session:
         if slot.event is not None:
             self.device.wait(slot.event)
             slot.event = None
-        if len(slot.pinned) < size:
-            self.synchronize()
-            slot.memory = self.take(size * 3 // 2, "the indices of a batch")
-            slot.pinned = self.device.pinned(size * 3 // 2)
         return slot
+
+    def _grow(self, slot: Slot, size: int) -> None:
+        """Give a slot buffers of at least a size."""
+        self.synchronize()
+        slot.memory = self.take(size * 3 // 2, "the indices of a batch")
+        slot.pinned = self.device.pinned(size * 3 // 2)
 
     def synchronize(self) -> None:
         """Wait for everything asked for."""
@@ -362,19 +365,15 @@ class Session:
             (NO_STARTS, NO_WIDTHS) if ending is None else (ending.starts, ending.widths)
         )
         reals = (*inputs.floats, *inputs.seeds)
-        small = sum(map(len, (*indices, inputs.user_edge, widths, *more))) + inputs.pulls.size
-        large = inputs.weight.nbytes + starts.nbytes + sum(a.nbytes for a in reals)
-        arrays = len(FIXED_WORDS) + len(inputs.pulls) + len(reals) + 2 + len(more)
-        slot = self._slot(4 * small + large + ALIGN * arrays)
+        room = sum(array.nbytes + ALIGN for array in reals)
+        slot = self._slot()
         zero = executable.zero_elements * self.dtype.itemsize
         self._zero = self.grown(self._zero, zero, zero=True)
         words = np.zeros(len(executable.wanted), np.int64)
         words[TEMPORARY] = self.arena.address + inputs.temporary * self.dtype.itemsize
         words[ZERO] = self._zero.address
         words[ARRIVED_AT] = self._arrived.address
-        end, addresses = pack(
-            slot.pinned,
-            slot.memory.address,
+        given = (
             executable.wanted,
             words,
             indices,
@@ -392,7 +391,12 @@ class Session:
             self.gradients.address,
             inputs.loss_scale,
             inputs.random_seed,
+            room,
         )
+        end, addresses = pack(slot.pinned, slot.memory.address, *given)
+        if end < 0:
+            self._grow(slot, -end)
+            end, addresses = pack(slot.pinned, slot.memory.address, *given)
         for word, array in zip(
             (*executable.float_words, *executable.seed_words), reals, strict=True
         ):
@@ -405,8 +409,8 @@ class Session:
 
     def _finish(self, weight: int, addresses: Int64, inputs: Inputs, e: Ending) -> None:
         """Launch the loss, the norm and the update."""
-        store, finish = self.ending_words(weight, addresses, inputs, e)
-        blocks = -(-int(store[10]) // PIECES_A_BLOCK)
+        store, finish, pieces = self.ending_words(weight, addresses, inputs, e)
+        blocks = -(-pieces // PIECES_A_BLOCK)
         if e.clip_norm:
             self._launch("sum_squares_kernel", blocks, THREADS, store)
         self._launch("finish_step_kernel", 1, SUMMERS, finish)
@@ -415,42 +419,48 @@ class Session:
 
     def ending_words(
         self, weight: int, addresses: Int64, inputs: Inputs, e: Ending
-    ) -> tuple[Int64, Int64]:
-        """Return `Store` and `Finish` of update.cuh."""
+    ) -> tuple[bytes, bytes, int]:
+        """Return `Store` and `Finish` of update.cuh, and how many pieces are updated."""
         dense_pieces = -(-self.dense // PIECE)
         pieces = dense_pieces + len(e.starts)
         self._squares = self.grown(self._squares, 8 * pieces)
         size = self.dtype.itemsize
-        store = np.zeros(STORE, np.int64)
-        store[:11] = (
+        scalars = (*e.scalars, *NO_SCALARS[len(e.scalars) :])
+        store = pack_store(
             self.values.address,
             self.gradients.address,
             self.moments.address if self.moments else 0,
-            *addresses[:2],
+            int(addresses[0]),
+            int(addresses[1]),
             self._squares.address,
             self.found.address,
             self.total,
             self.dense,
             dense_pieces,
             pieces,
+            *scalars,
         )
-        store[11:].view(np.float64)[: len(e.scalars)] = e.scalars
-        finish = np.zeros(FINISH, np.int64)
-        finish[:6] = (
+        finish = pack_finish(
             self.arena.address + e.loss_at * size,
             weight if len(inputs.weight) else 0,
             self._squares.address,
             self.found.address,
             e.rows,
             pieces if e.clip_norm else 0,
+            inputs.loss_scale,
+            e.clip_norm,
         )
-        finish[6:].view(np.float64)[:] = (inputs.loss_scale, e.clip_norm)
-        return store, finish
+        return store, finish, pieces
 
-    def _launch(self, name: str, blocks: int, threads: int, arguments: Int64) -> None:
+    def _launch(self, name: str, blocks: int, threads: int, arguments: bytes) -> None:
         calls = self.device.calls
         code = launch_one(
-            calls.launch, self._functions[name], blocks, threads, calls.stream, arguments
+            calls.launch,
+            self._functions[name],
+            blocks,
+            threads,
+            calls.stream,
+            np.frombuffer(arguments, np.int64),
         )
         self.device.check(code, -1, -1)
 
