@@ -14,7 +14,6 @@ from vertexrt.ir.ops import OPS
 from vertexrt.ir.passes.fuse import Group
 from vertexrt.ir.program import Domain, Node
 from vertexrt.kernels.cuda.rows import WARP, Cuts
-from vertexrt.kernels.cuda.weights import THREADS
 from vertexrt.kernels.layout import Binding
 from vertexrt.kernels.location import Location
 
@@ -100,6 +99,7 @@ def write_copy(
     vector: int,
     processors: int,
     turn: int,
+    turns: int,
 ) -> tuple[list[str], dict[str, str]]:
     """Write the statements that ask for an operand, and the words that they name.
 
@@ -107,7 +107,7 @@ def write_copy(
         source: where it lies; None for the state of a child.
         to: its place in shared memory; `origin` points to that of the tile's first row.
         vector: elements of 16 bytes.
-        turn: number of the operand: each begins with another warp.
+        turn, turns: which of so many parts of the warps copy it; a power of two, at most all.
     """
     each = operand.piece // processors
     size = max(node.type.size, 1)
@@ -117,9 +117,10 @@ def write_copy(
         aligned &= source.start % vector == 0 and source.step % vector == 0
     width = vector if aligned else 1
     parts = pieces * each // width  # copies of a row
-    first = f"(thread + {-turn * WARP % THREADS}) % PROCESSOR"
     lines = [
-        f"for (int at = {first}; at < a.n * {parts}; at += PROCESSOR) {{",
+        f"if (thread / {WARP} % {turns} == {turn})",
+        f"for (int at = thread / {WARP * turns} * {WARP} + thread % {WARP}; at < a.n * {parts};",
+        f"     at += PROCESSOR / {WARP * turns} * {WARP}) {{",
         f"  const int i = at / {parts}, k = at % {parts} * {width}, row = (int)a.lo + i;",
         f"  const int j = k / {each} * {operand.piece} + rank * {each} + k % {each};",
     ]

@@ -194,7 +194,7 @@ constexpr int FEWEST_FOR_UNITS = 5;  // rows
 template <bool ALIGNED, int ROWS, int DEEP, class Share, class X, class Y>
 struct Product {
     using L = Layout<ROWS, DEEP>;
-    static constexpr int PART = L::WIDE * TILE_ROWS * L::PADDED;  // elements of its partial sums
+    static constexpr int OWN = ROWS, PART = L::WIDE * TILE_ROWS * L::PADDED;  // elements of partial sums
     Share& share;
     int count, first;
     X x;
@@ -222,16 +222,13 @@ struct Product {
         by_lanes<1, ALIGNED, ROWS, DEEP>(share, first, 1, x, part);
         return 1;
     }
-    // Add up the partial sums of `n` rows.
-    __device__ __forceinline__ void take(int n, const real* part) {
-        for (int at = this_thread(); at < n * ROWS; at += PROCESSOR) {
-            const int r = at / ROWS, q = at % ROWS;
-            real sum = 0;
+    // Add up the partial sums of an element: own row `at % ROWS` of row `at / ROWS` of those made.
+    __device__ __forceinline__ void take(int at, const real* part) const {
+        const int r = at / ROWS, q = at % ROWS;
+        real sum = 0;
 #pragma unroll
-            for (int k = 0; k < L::WIDE; ++k) sum += part[(k * TILE_ROWS + r) * L::PADDED + q];
-            y(first + r, q, sum);
-        }
-        first += n;
+        for (int k = 0; k < L::WIDE; ++k) sum += part[(k * TILE_ROWS + r) * L::PADDED + q];
+        y(first + r, q, sum);
     }
 };
 
@@ -248,7 +245,8 @@ __device__ __forceinline__ void multiply(real* part, One one) {
     for (;;) {
         const int n = one.make(part);
         __syncthreads();
-        one.take(n, part);
+        for (int at = this_thread(); at < n * One::OWN; at += PROCESSOR) one.take(at, part);
+        one.first += n;
         if (one.first >= one.count) return;
         __syncthreads();
     }
@@ -258,10 +256,17 @@ __device__ __forceinline__ void multiply(real* part, One one, Other other) {
     real* const more = part + One::PART;
 #pragma unroll 1
     for (;;) {
-        const int n = one.make(part), m = other.make(more);
+        const int n = one.make(part), m = other.make(more), own = n * One::OWN;
         __syncthreads();
-        one.take(n, part);
-        other.take(m, more);
+        for (int at = this_thread(); at < own + m * Other::OWN; at += PROCESSOR) {
+            if (at < own) {
+                one.take(at, part);
+            } else {
+                other.take(at - own, more);
+            }
+        }
+        one.first += n;
+        other.first += m;
         if (one.first >= one.count && other.first >= other.count) return;
         __syncthreads();
     }

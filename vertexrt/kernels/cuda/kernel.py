@@ -15,7 +15,8 @@ from vertexrt.kernels.cuda.driver import encode
 from vertexrt.kernels.cuda.emit import emit
 from vertexrt.kernels.cuda.executable import kernel_name, word_names
 from vertexrt.kernels.cuda.orders import COLUMNS, FIRST_OP
-from vertexrt.kernels.cuda.path import ROW_PAD, PathSegment, write_path
+from vertexrt.kernels.cuda.path import PathSegment, write_path
+from vertexrt.kernels.cuda.path_rows import ROW_PAD
 from vertexrt.kernels.cuda.steps import Kernel, Launches
 from vertexrt.kernels.cuda.weights import (
     NEAR_BYTES,

@@ -27,6 +27,7 @@ ORDERS = Struct("14q")  # of processor.cuh, in front of `Store` and `Finish`
 NO_ENDING = bytes(STORE.size), bytes(FINISH.size)
 MOST_STAMPS = 4096  # instructions of a processor that a trace can hold
 STAMP = 4  # words of one, see `Stamps` of meeting.cuh
+BOTH_CLOCKS = -1  # in place of an instruction: cycles, and nanoseconds
 PATIENCE = 2_000_000_000  # nanoseconds until a processor gives up waiting
 
 
@@ -52,6 +53,16 @@ def new_counters(groups: int) -> npt.NDArray[np.int32]:
 def new_members(processors: int) -> int:
     """Return for how many members each waits, of a group that is a cluster."""
     return processors
+
+
+def kernel_seconds(stamps: Int64) -> float:
+    """Return how long a kernel ran on the processor that took longest, given `OneLaunch.seen`."""
+    longest = 0
+    for own in stamps:
+        ends = np.flatnonzero(own[1:, 0] == BOTH_CLOCKS)
+        if own[0, 0] == BOTH_CLOCKS and len(ends):
+            longest = max(longest, int(own[1 + ends[0], 2] - own[0, 2]))
+    return longest * 1e-9
 
 
 class OneLaunch:

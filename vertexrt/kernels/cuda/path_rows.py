@@ -1,0 +1,159 @@
+"""The groups of a segment: loops of a processor's threads over a tile's rows, own elements each."""
+
+from __future__ import annotations
+
+from itertools import pairwise
+from typing import TYPE_CHECKING
+
+from vertexrt.ir.passes.fuse import Group
+from vertexrt.kernels.cuda.groups import GroupWriter
+from vertexrt.kernels.cuda.rows import Cuts, Loop, Rows
+from vertexrt.kernels.cuda.weights import own_range
+from vertexrt.kernels.location import Location
+
+if TYPE_CHECKING:
+    from vertexrt.kernels.cuda.path import SegmentWriter
+
+ROW_PAD = 4  # rows of a temporary in shared memory are rounded up
+
+
+class PathRows(Rows):
+    """The lines of a group: a few threads for each row, in a loop over the rows of a tile."""
+
+    pad = ROW_PAD
+
+    def __init__(self, threads: int, vector: int, processors: int) -> None:
+        super().__init__(1, vector)
+        self.threads, self.rows = threads, 0
+        self.processors = processors
+
+    def open(self, size: int, cuts: Cuts = ()) -> Loop:
+        """Go on in a loop; own elements are taken one by one, since they are few."""
+        loop = super().open(size, cuts)
+        if cuts:
+            loop.vector = 1
+        return loop
+
+    def heads(self, loop: Loop) -> list[tuple[list[str], str]]:
+        """Return a loop for each piece of what is owned."""
+        if not loop.cuts:
+            return super().heads(loop)
+        found = []
+        for a, b in pairwise(loop.cuts):
+            first, end = own_range(a, b, self.processors)
+            head = f"for (int j = {first} + lane; j < {end}; j += T)"
+            if (b - a) % self.processors == 0 and (b - a) // self.processors == self.threads:
+                found.append(([f"const int j = {first} + lane;"], ""))
+            else:
+                found.append(([], head))
+        return found
+
+    def scratch(self, size: int) -> Location | None:
+        """Have none: temporaries are in shared memory already."""
+        return None
+
+    def loop_over_rows(self) -> list[str]:
+        """Return the finished statements."""
+        head = [
+            "{",
+            f"  constexpr int T = {self.threads};",
+            "  const int thread = this_thread(), lane = thread % T;",
+            f"  for (int i = thread / T; i < (int)a.{'m' if self._edge_rows else 'n'}; "
+            "i += PROCESSOR / T) {",
+        ]
+        if self._edge_rows:
+            lines = ["const int e = (int)a.elo + i;", "const int row = edge_row[e];"]
+        else:
+            lines = ["const int row = (int)a.lo + i;"]
+        lines += [*self._head, *self._body]
+        return [*head, *(f"    {line}" for line in lines), "  }", "}"]
+
+
+class PathGroup(GroupWriter):
+    """A group of a segment: own elements of its values, or all of what everybody makes.
+
+    Args:
+        also: position of a value that everybody makes in full -> the tensor of which the processor
+            writes its own elements.
+    """
+
+    def __init__(self, writer: SegmentWriter, group: Group, scratch: dict[int, Location | None]):
+        self.writer = writer
+        plan = writer.plan
+        super().__init__(
+            plan.task,
+            group,
+            writer.binding,
+            writer.vector,
+            writer.place,
+            scratch,
+            writer.temporary,
+        )
+
+    def new_rows(self, widest: int, vector: int, block: int) -> Rows:
+        """Give each row as many threads as it has elements of one kind, if need be a warp's."""
+        most = 1
+        for k in self.members_of():
+            if self.writer.nodes[k].op == "concat":
+                continue  # its parts count
+            size = max(self.writer.nodes[k].type.size, 1)
+            cuts = self.writer.cuts_of(k)
+            if cuts:
+                each = max(-(-(b - a) // self.writer.processors) for a, b in pairwise(cuts))
+            else:
+                each = -(-size // vector) if size % vector == 0 else size
+            most = max(most, each)
+        threads = 1
+        while threads < min(most, self.writer.widest):
+            threads *= 2
+        return PathRows(threads, vector, self.writer.processors)
+
+    def members_of(self) -> list[int]:
+        """List what the group makes, before the writer is complete."""
+        return self.writer.group_nodes
+
+    def cuts_of(self, k: int) -> Cuts:
+        """Return the cuts of a value that is made in parts."""
+        return self.writer.cuts_of(k)
+
+    def _alias_parts(self) -> None:
+        """Leave parts where they are, if their whole is written twice."""
+        if not any(k in self.writer.also for k in self.writer.group_nodes):
+            super()._alias_parts()
+
+    def _store(self, k: int, place: Location, register: str) -> None:
+        super()._store(k, place, register)
+        if k in self.writer.also:
+            self._store_own(self.writer.also[k], self.writer.own_cuts(k), register)
+
+    def _copy(self, k: int, i: int, to: Location) -> None:
+        super()._copy(k, i, to)
+        if k in self.writer.also:
+            home = self.writer.also[k]
+            start = to.start - self.place[k].start
+            value = self.element(i, "j")
+            register = self.t.fresh("s")
+            self.t.line(f"Vec<W> {register};")
+            self.t.line(f"VRT_LANES {register}.v[c] = {value};")
+            cuts = self.writer.own_cuts(k)
+            inside = [c - start for c in cuts if start < c < start + to.size]
+            self._store_own(home.part(start, to.size), (0, *inside, to.size), register)
+
+    def places_of(self, k: int) -> list[Location]:
+        """Return where a number is stored: by all processors, who have the same."""
+        also = self.writer.also
+        return [*super().places_of(k), *([also[k]] if k in also else [])]
+
+    def _store_own(self, home: Location, cuts: Cuts, register: str) -> None:
+        """Write a register to a tensor where its elements are own ones."""
+        processors = self.writer.processors
+        loop = self.t.loop
+        assert loop is not None
+        even = all((b - a) % (processors * loop.vector) == 0 for a, b in pairwise(cuts))
+        if not even or not self.aligned(home) or any(a % loop.vector for a in cuts):
+            self.t.unaligned()
+        tests = []
+        for a, b in pairwise(cuts):
+            first, end = own_range(a, b, processors)
+            tests.append(f"(j >= {first} && j < {end})")
+        self.t.store(f"if ({' || '.join(tests)}) store<W>({self.t.base(home)} + j, {register});")
