@@ -14,8 +14,8 @@ from typing import Any
 import numpy as np
 
 import vertexrt as vrt
-from benchmarks.peers.options import SUITES, parse
-from benchmarks.peers.suites import make_suite
+from vertexrt.bench.peers.options import Options
+from vertexrt.bench.peers.suites import make_suite
 from vertexrt.engine.device_model import DeviceModel
 
 ROUNDS = 40  # minibatches, after as many to warm up
@@ -127,10 +127,10 @@ def measure(net: vrt.Network, pool: vrt.GraphBatch, output: str, mode: str, size
 def main(arguments: Sequence[str] | None = None) -> None:
     """Measure what the command line names."""
     parser = argparse.ArgumentParser(prog="python -m benchmarks.step_time", description=__doc__)
-    parser.add_argument("--suite", choices=SUITES, default="tree-lstm")
+    parser.add_argument("--suite", choices=Options().suite, default="tree-lstm")
     parser.add_argument("--batch", default="1,256", metavar="N,N,...")
     options = parser.parse_args(arguments)
-    suite = make_suite(options.suite, parse([]))
+    suite = make_suite(options.suite, Options())
     net = vrt.compile(suite.function, device="cuda")
     print(f"{suite.name}: {suite.description}")
     for mode in ("train", "infer"):

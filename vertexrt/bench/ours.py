@@ -5,7 +5,7 @@ import math
 import numpy as np
 
 import vertexrt as vrt
-from benchmarks.peers.contender import Arrays, Contender
+from vertexrt.bench.contender import Arrays, Contender
 
 
 class Ours(Contender):

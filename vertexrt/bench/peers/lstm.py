@@ -18,10 +18,10 @@ import torch
 from torch import Tensor
 from torch.nn.utils.rnn import PackedSequence
 
-from benchmarks.peers.contender import Arrays
-from benchmarks.peers.packed import build_packed
-from benchmarks.peers.torch_peer import Peer, Tensors, classify
 from vertexrt import GraphBatch
+from vertexrt.bench.contender import Arrays
+from vertexrt.bench.peers.packed import build_packed
+from vertexrt.bench.peers.torch_peer import Peer, Tensors, classify
 
 OURS = "ifou"  # the order of gates in the vertex function
 TORCH = "ifuo"  # the same four in PyTorch, which calls u g
@@ -113,7 +113,7 @@ class StepBatched(LstmPeer):
         u = self.weights["u"].t()
         cell = _fused_cell if self.fused else self._cell
         h = c = x_gates.new_zeros(plan.num_graphs, self.hidden)
-        states = []
+        states: list[Tensor] = []
         for x_t in x_gates.split(plan.widths.tolist()):
             if len(x_t) < len(h):
                 h, c = h[: len(x_t)], c[: len(x_t)]

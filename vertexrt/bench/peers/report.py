@@ -1,10 +1,11 @@
-"""The table that is printed and the record that is written."""
+"""The table that is printed and the entries that are written."""
 
 from typing import Any
 
 import numpy as np
 
-from benchmarks.peers.measure import Timing
+from vertexrt.bench.measure import Timing
+from vertexrt.bench.record import Entry, compared
 
 HEADER = (
     f"{'suite':<10}  {'mode':<5}  {'batch':>5}  {'variant':<20}  {'graphs/s':>9}  "
@@ -13,7 +14,7 @@ HEADER = (
 
 
 def summarise(suite: str, mode: str, timing: Timing, peers: list[str]) -> dict[str, Any]:
-    """Return one entry of `results` in the record.
+    """Return what the table shows of one timing.
 
     Args:
         peers: the variants that are not ours.
@@ -21,7 +22,7 @@ def summarise(suite: str, mode: str, timing: Timing, peers: list[str]) -> dict[s
         the first variant's speed divided by this one's; `best_peer` is the one of highest median.
     """
     first = np.array(next(iter(timing.samples.values())))
-    variants = {}
+    variants: dict[str, Any] = {}
     for name, values in timing.samples.items():
         low, median, high = np.percentile(values, [25, 50, 75])
         variants[name] = {
@@ -30,7 +31,7 @@ def summarise(suite: str, mode: str, timing: Timing, peers: list[str]) -> dict[s
             "ratio": float(np.median(first / np.array(values))),
             "samples": values,
         }
-    best = max(peers, key=lambda name: variants[name]["median"], default=None)
+    best = max(peers, key=lambda name: float(variants[name]["median"]), default=None)
     return {
         "suite": suite,
         "mode": mode,
@@ -40,6 +41,11 @@ def summarise(suite: str, mode: str, timing: Timing, peers: list[str]) -> dict[s
         "best_peer": best,
         "ratio_to_best_peer": variants[best]["ratio"] if best else None,
     }
+
+
+def entries(suite: str, mode: str, timing: Timing) -> list[Entry]:
+    """Return the entries of one timing: all variants, compared with the first."""
+    return compared({"suite": suite, "mode": mode, "batch_size": timing.batch_size}, timing.samples)
 
 
 def table(result: dict[str, Any]) -> str:

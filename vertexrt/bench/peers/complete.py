@@ -10,7 +10,7 @@ from dataclasses import dataclass
 import numpy as np
 from numba import njit
 
-from vertexrt import GraphBatch
+from vertexrt import GraphBatch, Pulled
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,6 +39,8 @@ def build_complete(trees: GraphBatch) -> CompleteLevels:
     Raises: ValueError, when the batch is not made of such trees.
     """
     target = trees.pulls["target"]
+    if not isinstance(target, Pulled):
+        raise ValueError("the peer of Tree-FC takes targets as a table with an index map")
     row, word, target_row, sizes = _build(
         trees.child_ptr, trees.child, trees.pulls["word"], target.index
     )

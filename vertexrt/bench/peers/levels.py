@@ -5,6 +5,7 @@ one is one contiguous piece, and the pieces that a level reads, laid behind one 
 child once. A level then needs one gather by a permutation, whose adjoint is the inverse one.
 """
 
+from collections.abc import Iterator
 from dataclasses import dataclass
 
 import numpy as np
@@ -164,3 +165,20 @@ def _find_levels(child_ptr, child, word):  # type: ignore[no-untyped-def]
     if count < num_vertices:
         fault = 5
     return parent, level, fault
+
+
+def children_first(trees: GraphBatch) -> Iterator[int]:
+    """Yield every vertex after its children."""
+    done = {-1}
+    stack = list(range(trees.num_vertices))
+    while stack:
+        v = stack[-1]
+        kids = trees.child[trees.child_ptr[v] : trees.child_ptr[v + 1]].tolist()
+        missing = [kid for kid in kids if kid not in done]
+        if missing:
+            stack.extend(missing)
+            continue
+        stack.pop()
+        if v not in done:
+            done.add(v)
+            yield v

@@ -1,5 +1,7 @@
 """Time contenders in turn over the same minibatches."""
 
+from __future__ import annotations
+
 import math
 import time
 from collections.abc import Callable, Iterator, Mapping
@@ -7,13 +9,13 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from vertexrt import GraphBatch
 from vertexrt.data import minibatches
+from vertexrt.graph import GraphBatch
 
 BLOCK_SECONDS = 0.05  # of the fastest contender: one synchronisation is little beside that
-ROUNDS = (3, 25)
+ROUNDS = (3, 25)  # at least, at most
 WARM_STEPS = (2, 60)  # of each contender, before its speed is estimated
-WARM_SHARE = 0.08  # of the time, for each contender
+WARM_SHARE = 0.2  # of the time, for all contenders together
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,7 +53,7 @@ class Draw:
 
 @dataclass(frozen=True, slots=True)
 class Timing:
-    """Hold the samples of one (suite, mode, batch size).
+    """Hold the samples of contenders that took turns.
 
     Attributes:
         batch_size: graphs a minibatch.
@@ -64,33 +66,40 @@ class Timing:
     samples: dict[str, list[float]]
 
 
-def measure(runners: Mapping[str, Runner], draw: Draw, seconds: float) -> Timing:
-    """Time every contender in turn (A B C A B C ...) over the same minibatches.
+def measure(
+    runners: Mapping[str, Runner], draw: Draw, seconds: float, rounds: tuple[int, int] | None = None
+) -> Timing:
+    """Time every contender in turn over the same minibatches.
 
-    A sample is a block of steps with one synchronisation at its end. There are at least three
-    rounds, also when they take longer than `seconds`.
+    The order turns by one place from round to round (A B C, B C A, C A B ...). A sample is a
+    block of steps with one synchronisation at its end.
 
     Args:
         seconds: for all contenders together, warm-up included.
+        rounds: the fewest, also when they take longer than `seconds`, and the most.
     """
+    least, most = rounds or ROUNDS
     start = time.perf_counter()
-    step_seconds = [_warm_up(runner, draw, seconds) for runner in runners.values()]
+    share = WARM_SHARE * seconds / len(runners)
+    step_seconds = [_warm_up(runner, draw, share) for runner in runners.values()]
     left = max(seconds - (time.perf_counter() - start), 0.0)
     steps = math.ceil(BLOCK_SECONDS / min(step_seconds))
-    steps = max(1, min(steps, int(left / ROUNDS[0] / sum(step_seconds))))
-    rounds = min(max(int(left / (steps * sum(step_seconds))), ROUNDS[0]), ROUNDS[1])
-    samples: dict[str, list[float]] = {name: [] for name in runners}
-    for _ in range(rounds):
+    steps = max(1, min(steps, int(left / least / sum(step_seconds))))
+    count = min(max(int(left / (steps * sum(step_seconds))), least), most)
+    names = list(runners)
+    samples: dict[str, list[float]] = {name: [] for name in names}
+    for turn in range(count):
         ids = draw.take(steps)
-        for name, runner in runners.items():
-            took = _take_turn(runner, draw.pool, ids)
+        first = turn % len(names)
+        for name in names[first:] + names[:first]:
+            took = _take_turn(runners[name], draw.pool, ids)
             samples[name].append(steps * draw.batch_size / took)
     return Timing(draw.batch_size, steps, samples)
 
 
 def _warm_up(runner: Runner, draw: Draw, seconds: float) -> float:
-    """Run untimed steps, which compile and grow buffers; return the seconds of the last ones."""
-    end = time.perf_counter() + WARM_SHARE * seconds
+    """Run untimed steps, which compile and grow buffers; return the seconds of the quickest."""
+    end = time.perf_counter() + seconds
     took = math.inf
     done = 0
     count = WARM_STEPS[0]

@@ -10,10 +10,17 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from benchmarks.peers.complete import build_complete
-from benchmarks.peers.contender import Arrays
-from benchmarks.peers.torch_peer import Buffers, Peer, Product, Tensors, pack_floats, unpack_floats
 from vertexrt import GraphBatch
+from vertexrt.bench.contender import Arrays
+from vertexrt.bench.peers.complete import build_complete
+from vertexrt.bench.peers.torch_peer import (
+    Buffers,
+    Peer,
+    Product,
+    Tensors,
+    pack_floats,
+    unpack_floats,
+)
 
 
 @dataclass(frozen=True, slots=True)

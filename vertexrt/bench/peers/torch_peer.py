@@ -19,8 +19,8 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from benchmarks.peers.contender import Arrays, Contender
 from vertexrt import GraphBatch
+from vertexrt.bench.contender import Arrays, Contender
 
 Tensors = dict[str, Tensor]
 
@@ -207,4 +207,4 @@ class Buffers:
 
 
 def _to_numpy(value: Tensor) -> np.ndarray:
-    return value.detach().cpu().numpy().copy()
+    return np.array(value.detach().cpu().numpy())

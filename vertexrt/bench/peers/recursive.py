@@ -1,6 +1,5 @@
 """The binary child-sum Tree-LSTM in PyTorch, one vertex at a time: plain, to compare numbers."""
 
-from collections.abc import Iterator
 from dataclasses import dataclass
 
 import numpy as np
@@ -8,8 +7,9 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from benchmarks.peers.contender import Arrays
 from vertexrt import GraphBatch
+from vertexrt.bench.contender import Arrays
+from vertexrt.bench.peers.levels import children_first
 
 
 @dataclass(frozen=True, slots=True)
@@ -31,10 +31,10 @@ def recursive(trees: GraphBatch, parameters: Arrays) -> Result:
     zeros = p["b"].new_zeros(hidden)
     h: dict[int, Tensor] = {-1: zeros}
     c: dict[int, Tensor] = {-1: zeros}
-    for v in _children_first(trees):
+    for v in children_first(trees):
         kids = trees.child[trees.child_ptr[v] : trees.child_ptr[v + 1]].tolist()
         kids += [-1] * (2 - len(kids))
-        word = int(trees.pulls["word"][v])
+        word = int(np.asarray(trees.pulls["word"])[v])
         x = p["embedding"][word] if word >= 0 else torch.zeros_like(p["embedding"][0])
         x_i, x_f, x_o, x_u = (p["w"] @ x + p["b"]).chunk(4)
         u_i, u_o, u_u = (p["u_iou"] @ (h[kids[0]] + h[kids[1]])).chunk(3)
@@ -44,7 +44,7 @@ def recursive(trees: GraphBatch, parameters: Arrays) -> Result:
         c[v] = c_v
         h[v] = torch.sigmoid(x_o + u_o) * torch.tanh(c_v)
     logits = torch.stack([h[v] for v in range(trees.num_vertices)]) @ p["v"].T
-    label = torch.from_numpy(trees.pulls["label"].astype(np.int64))
+    label = torch.from_numpy(np.asarray(trees.pulls["label"]).astype(np.int64))
     loss = F.cross_entropy(logits, label, ignore_index=-1, reduction="sum") / trees.num_graphs
     loss.backward()
     gradients = {
@@ -52,19 +52,3 @@ def recursive(trees: GraphBatch, parameters: Arrays) -> Result:
         for name, value in p.items()
     }
     return Result(loss.item(), logits.detach().numpy(), gradients)
-
-
-def _children_first(trees: GraphBatch) -> Iterator[int]:
-    done = {-1}
-    stack = list(range(trees.num_vertices))
-    while stack:
-        v = stack[-1]
-        kids = trees.child[trees.child_ptr[v] : trees.child_ptr[v + 1]].tolist()
-        missing = [kid for kid in kids if kid not in done]
-        if missing:
-            stack.extend(missing)
-            continue
-        stack.pop()
-        if v not in done:
-            done.add(v)
-            yield v

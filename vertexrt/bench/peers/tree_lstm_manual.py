@@ -10,9 +10,9 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from benchmarks.peers.contender import Arrays
-from benchmarks.peers.torch_peer import Buffers, Tensors, classify_by_hand
-from benchmarks.peers.tree_lstm import Plan, TreeLstmPeer
+from vertexrt.bench.contender import Arrays
+from vertexrt.bench.peers.torch_peer import Buffers, Tensors, classify_by_hand
+from vertexrt.bench.peers.tree_lstm import Plan, TreeLstmPeer
 
 sigmoid_backward = torch.ops.aten.sigmoid_backward.grad_input
 tanh_backward = torch.ops.aten.tanh_backward.grad_input
@@ -80,13 +80,13 @@ class LevelBatchedManual(TreeLstmPeer):
             gates = saved["gates"][begin:end]
             c, tanh_c = saved["c"][begin:end], saved["tanh_c"][begin:end]
             i, o, u = gates.split(hidden, 1)
-            edges = slice(first, first + 2 * width if level else 0)
-            child_h, child_c = saved["child_h"][edges], saved["child_c"][edges]
-            forget = saved["forget"][edges]
+            mine = slice(first, first + 2 * width if level else 0)
+            child_h, child_c = saved["child_h"][mine], saved["child_c"][mine]
+            forget = saved["forget"][mine]
             if level:
                 h_sum = saved["h_sum"][first // 2 : first // 2 + width]
-                torch.index_select(saved["h"], 0, plan.child_row[edges], out=child_h)
-                torch.index_select(saved["c"], 0, plan.child_row[edges], out=child_c)
+                torch.index_select(saved["h"], 0, plan.child_row[mine], out=child_h)
+                torch.index_select(saved["c"], 0, plan.child_row[mine], out=child_c)
                 torch.addmm(weights["b_f"], child_h, u_f_t, out=forget).sigmoid_()
                 torch.add(child_h[:width], child_h[width:], out=h_sum)
                 torch.addmm(weights["b_iou"], h_sum, u_iou_t, out=gates)
@@ -138,16 +138,16 @@ class LevelBatchedManual(TreeLstmPeer):
             tanh_backward(d_u, u, grad_input=d_u)
             if level == 0:
                 return
-            edges = slice(last - 2 * width, last)
+            mine = slice(last - 2 * width, last)
             last -= 2 * width
-            forget, child_c = saved["forget"][edges], saved["child_c"][edges]
+            forget, child_c = saved["forget"][mine], saved["child_c"][mine]
             d_child = scratch[: 2 * width]
             d_child_2bh, both = d_child.view(2, width, hidden), (2, width, hidden)
             torch.mul(forget.view(both), d_c, out=d_child_2bh)
-            saved["d_c"].index_copy_(0, plan.child_row[edges], d_child)
+            saved["d_c"].index_copy_(0, plan.child_row[mine], d_child)
             torch.mul(child_c.view(both), d_c, out=d_child_2bh)
-            d_forget = saved["d_forget"][edges]
+            d_forget = saved["d_forget"][mine]
             sigmoid_backward(d_child, forget, grad_input=d_forget)
             torch.mm(d_forget, weights["u_f"], out=d_child)
             d_child_2bh.add_(torch.mm(d_gates, weights["u_iou"], out=d_h_sum[:width]))
-            saved["d_h"].index_add_(0, plan.child_row[edges], d_child)
+            saved["d_h"].index_add_(0, plan.child_row[mine], d_child)

@@ -18,10 +18,11 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from benchmarks.peers.contender import Arrays
-from benchmarks.peers.levels import build_levels
-from benchmarks.peers.torch_peer import Peer, Product, Tensors, classify
 from vertexrt import GraphBatch
+from vertexrt.bench.contender import Arrays
+from vertexrt.bench.peers.gates import join_gates, split_gates
+from vertexrt.bench.peers.levels import build_levels
+from vertexrt.bench.peers.torch_peer import Peer, Product, Tensors, classify
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,31 +50,11 @@ class TreeLstmPeer(Peer):
 
     def layout(self, parameters: Arrays) -> Arrays:
         """Return parameters by name with the forget gate apart."""
-        w_i, w_f, w_o, w_u = np.split(parameters["w"], 4)
-        b_i, b_f, b_o, b_u = np.split(parameters["b"], 4)
-        return {
-            "embedding": parameters["embedding"],
-            "w_iou": np.concatenate([w_i, w_o, w_u]),
-            "w_f": w_f,
-            "b_iou": np.concatenate([b_i, b_o, b_u]),
-            "b_f": b_f,
-            "u_iou": parameters["u_iou"],
-            "u_f": parameters["u_f"],
-            "v": parameters["v"],
-        }
+        return split_gates(parameters)
 
     def named(self, values: Arrays) -> Arrays:
         """Return the parameters by name."""
-        w_i, w_o, w_u = np.split(values["w_iou"], 3)
-        b_i, b_o, b_u = np.split(values["b_iou"], 3)
-        return {
-            "embedding": values["embedding"],
-            "w": np.concatenate([w_i, values["w_f"], w_o, w_u]),
-            "u_iou": values["u_iou"],
-            "u_f": values["u_f"],
-            "b": np.concatenate([b_i, values["b_f"], b_o, b_u]),
-            "v": values["v"],
-        }
+        return join_gates(values)
 
     def plan(self, batch: GraphBatch) -> Plan:
         """Build the level schedule of a minibatch and upload it."""

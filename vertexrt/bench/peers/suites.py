@@ -1,12 +1,12 @@
 """The jobs that are timed: a vertex function, and the graphs from which minibatches are drawn."""
 
-import argparse
 from dataclasses import dataclass
 
 import numpy as np
 
 import vertexrt as vrt
 from vertexrt import data, models
+from vertexrt.bench.peers.options import Options
 from vertexrt.data import Dataset
 
 HIDDEN = {"tree-lstm": 256, "tree-fc": 512, "var-lstm": 512, "fixed-lstm": 512}
@@ -64,7 +64,7 @@ class LSTM(vrt.VertexFunction):
         self.push("loss", vrt.cross_entropy(logits, self.pull("label")))
 
 
-def make_suite(name: str, options: argparse.Namespace) -> Suite:
+def make_suite(name: str, options: Options) -> Suite:
     """Make the job of a name.
 
     Args:
@@ -123,7 +123,8 @@ def _lstm(name: str, text: Dataset, source: str, hidden: int, length: int | None
     pool = text.splits["train"]
     if length is not None:
         pool = cut_or_pad(pool, length, pad=text.vocabulary.index("<eos>"))
-    pulls = {"word": pool.pulls["word"], "label": pool.pulls["label"] % CLASSES}
+    pulls = {"word": np.asarray(pool.pulls["word"])}
+    pulls["label"] = np.asarray(pool.pulls["label"]) % CLASSES
     pool = vrt.GraphBatch.from_arrays(pool.graph_ptr, pool.child_ptr, pool.child, pulls)
     function = LSTM(len(text.vocabulary), hidden, hidden, CLASSES)
     cut = "" if length is None else f" cut or padded to {length} words"
@@ -141,7 +142,7 @@ def cut_or_pad(chains: vrt.GraphBatch, length: int, pad: int) -> vrt.GraphBatch:
     inside = at < chains.sizes()[:, None]
     vertex = np.where(inside, chains.graph_ptr[:-1, None] + at, 0)
     pulls = {
-        name: np.where(inside, chains.pulls[name][vertex], pad).astype(np.int32).ravel()
+        name: np.where(inside, np.asarray(chains.pulls[name])[vertex], pad).astype(np.int32).ravel()
         for name in ("word", "label")
     }
     vertices = np.arange(count * length)

@@ -5,9 +5,9 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from benchmarks.peers.contender import Arrays, Contender
 from vertexrt import GraphBatch
-from vertexrt.errors import message
+from vertexrt.bench.contender import Arrays, Contender
+from vertexrt.errors import NumericError, message
 
 BOUNDS = {"float32": 1e-4, "float64": 1e-9}  # of the largest element; sums over 1e5 terms
 # Where F has a kink, rounding decides now and then on which side of it an element lies, and with
@@ -16,7 +16,7 @@ KINKED_BOUND = 1e-2
 LR = 1024.0  # large, so that little of a gradient is lost to rounding; exact in binary
 
 
-class Disagreement(Exception):
+class Disagreement(NumericError):
     """Report that two contenders do not compute the same."""
 
 
