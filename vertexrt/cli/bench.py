@@ -6,6 +6,7 @@ import argparse
 import os
 import sys
 from dataclasses import fields
+from pathlib import Path
 from typing import Any
 
 
@@ -16,8 +17,26 @@ def bench(given: argparse.Namespace) -> int:
         compute the same.
     """
     command = ["vertexrt", *sys.argv[1:]]
-    {"ablation": _ablation, "peers": _peers}[given.action](given, command)
+    if given.action == "report":
+        from vertexrt.bench import page
+
+        page.run(given.folder)
+    elif given.action == "compare":
+        from vertexrt.bench import compare
+
+        compare.run(given.before, given.after)
+    else:
+        _measure(given, command)
     return 0
+
+
+def _measure(given: argparse.Namespace, command: list[str]) -> None:
+    from vertexrt.bench.figures.draw import draw
+    from vertexrt.bench.record import read
+
+    runs = {"ablation": _ablation, "breakdown": _breakdown, "peers": _peers}
+    path = runs[given.action](given, command)
+    draw(read(path), path.parent)
 
 
 def _options(given: argparse.Namespace, kind: type[Any], **more: Any) -> Any:
@@ -26,15 +45,22 @@ def _options(given: argparse.Namespace, kind: type[Any], **more: Any) -> Any:
     return kind(**{n: getattr(given, n) for n in names if n not in more}, **more)
 
 
-def _ablation(given: argparse.Namespace, command: list[str]) -> None:
+def _ablation(given: argparse.Namespace, command: list[str]) -> Path:
     from vertexrt.bench import ablation
 
     compilers = given.compilers or os.cpu_count() or 1
-    ablation.run(_options(given, ablation.Options, compilers=compilers), command)
+    return ablation.run(_options(given, ablation.Options, compilers=compilers), command)
 
 
-def _peers(given: argparse.Namespace, command: list[str]) -> None:
+def _breakdown(given: argparse.Namespace, command: list[str]) -> Path:
+    from vertexrt.bench.breakdown.options import Options
+    from vertexrt.bench.breakdown.run import run
+
+    return run(_options(given, Options), command)
+
+
+def _peers(given: argparse.Namespace, command: list[str]) -> Path:
     from vertexrt.bench.peers.options import Options
     from vertexrt.bench.peers.run import run
 
-    run(_options(given, Options), command)
+    return run(_options(given, Options), command)
