@@ -187,7 +187,7 @@ def breakdown_entries() -> list[Entry]:
     for size in (1, 16):
         for k, variant in enumerate(("products", "elementwise", "moves", "whole", "untraced")):
             add(
-                "us a step", (1.0 + k, 2.0 + k), part="time", setting="all on",
+                "us a step", (1.0 + k, 2.0 + k), part="time", setting="fused",
                 batch_size=size, variant=variant, engine="persistent",
             )  # fmt: skip
         for against, more in (("leaves", {"leaves": 32 * size}), ("batch size", {})):

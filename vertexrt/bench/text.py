@@ -18,9 +18,15 @@ def number(value: float) -> str:
 
 
 def table(entries: Sequence[Entry]) -> str:
-    """Return entries that have a variant as a table: key, speed, ratio, verdict, what runs."""
+    """Return entries that have a variant as a table: key, speed, ratio, verdict, what runs.
+
+    What all keys have in common stands once, above.
+    """
     counted = [name for name in COUNTS if any(name in e.counts for e in entries)]
     names = list(dict.fromkeys(n for e in entries for n in e.key if n != "variant"))
+    common = [n for n in names if len({str(e.key.get(n, "")) for e in entries}) == 1]
+    names = [n for n in names if n not in common]
+    caption = ", ".join(f"{n.replace('_', ' ')} {entries[0].key[n]}" for n in common)
     head = [*names, "variant", "median", "quartiles", "ratio", "quartiles", "against", "shows"]
     rows = []
     for e in entries:
@@ -33,7 +39,7 @@ def table(entries: Sequence[Entry]) -> str:
         row += [e.against or "", e.verdict or ""]
         row += [number(e.counts[n]) if n in e.counts else "" for n in counted]
         rows.append(row)
-    return aligned([*head, *counted], rows)
+    return caption + "\n" + aligned([*head, *counted], rows)
 
 
 def aligned(head: Sequence[str], rows: Sequence[Sequence[str]]) -> str:

@@ -43,8 +43,8 @@ PARTS = (
     "host",
 )
 SETTINGS = {
-    "all on": Passes(segment=False),
-    "ops apart": Passes(segment=False, fuse=False),
+    "fused": Passes(segment=False),
+    "op by op": Passes(segment=False, fuse=False),
 }
 MOVES = ("gather", "gather_all", "gather_parents", "concat", "slice", "embed", "spread", "to_edges")
 SUMS = ("sum_rows", "embed_grad")
@@ -139,7 +139,7 @@ def _mean_of_groups(net: vrt.Network, timeline: Timeline) -> dict[str, float]:
 
 
 def run(bench: Bench) -> None:
-    """Time the parts at each batch size, with ops fused and apart."""
+    """Time the parts at each batch size, with ops fused and each by itself."""
     nets = {name: bench.compile("persistent", passes=p) for name, p in SETTINGS.items()}
     seconds = bench.options.seconds / (len(bench.options.batch_sizes) * len(nets))
     for batch_size in bench.options.batch_sizes:

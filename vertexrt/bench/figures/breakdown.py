@@ -56,7 +56,9 @@ def _powers(axes: Any, entries: list[Entry], x: str) -> None:
 
 def time(entries: list[Entry], path: Path) -> None:
     """Draw the shares of a step's time, a bar for each setting and batch size."""
-    bars = list(dict.fromkeys((e.key["setting"], e.key["batch_size"]) for e in entries))
+    settings = dict.fromkeys(e.key["setting"] for e in entries)
+    pairs = dict.fromkeys((e.key["setting"], e.key["batch_size"]) for e in entries)
+    bars = [pair for setting in settings for pair in pairs if pair[0] == setting]
     parts = [p for p in dict.fromkeys(str(e.key["variant"]) for e in entries) if _stacked(p)]
     of = {(e.key["setting"], e.key["batch_size"], e.key["variant"]): e for e in entries}
 
@@ -81,8 +83,7 @@ def time(entries: list[Entry], path: Path) -> None:
             )
         axes.set_yticks(range(len(bars)), [f"{setting}, batch {size}" for setting, size in bars])
         axes.set_ylim(len(bars) - 0.5, -0.5)
-        axes.set_xlim(0, 126)
-        axes.set_xticks(range(0, 101, 20))
+        axes.set_xlim(0, 100)
         axes.set_xlabel("share of a training step (%); at the right the step, median and quartiles")
         axes.grid(visible=False, axis="y")
         axes.figure.legend(loc="outside upper center", ncols=5)
@@ -142,7 +143,7 @@ def throughput(entries: list[Entry], path: Path) -> None:
 
 def weights(entries: list[Entry], path: Path) -> None:
     """Draw the bytes of weights that products ask for."""
-    with figure(path, 1, 1, (4.6, 2.8)) as ((axes,),):
+    with figure(path, 1, 1, (4.6, 3.1)) as ((axes,),):
         _lines(axes, entries, "batch_size", "variant")
         _powers(axes, entries, "batch_size")
         axes.set_yscale("log")
@@ -150,7 +151,7 @@ def weights(entries: list[Entry], path: Path) -> None:
         axes.set_ylabel("weights loaded (MB a step, log scale)")
         key = entries[0].key
         axes.set_title(f"{key['model']}, hidden {key['hidden']}, training", loc="left")
-        axes.legend()
+        axes.figure.legend(loc="outside upper center", ncols=2)
 
 
 def compile(entries: list[Entry], path: Path) -> None:
