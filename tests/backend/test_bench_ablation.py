@@ -100,6 +100,17 @@ def test_what_is_off_by_default_is_not_there(job: Job) -> None:
     assert [t.task for t in tasks] == run.variant.tasks
 
 
+def test_a_host_that_waits_waits_after_each_step(job: Job, monkeypatch: pytest.MonkeyPatch) -> None:
+    waited: list[bool] = []
+    net = vrt.compile(job.make(4), device="reference", threads=1)
+    monkeypatch.setattr(type(net), "sync", lambda self: waited.append(True))
+    batch = first_graphs(job, 1)
+    for waits in (False, True):
+        stepper = ablation.Stepper(net, waits)
+        stepper.train(batch, 0.0)
+        assert len(waited) == waits == stepper.counts(batch)["host_waits"]
+
+
 @pytest.mark.parametrize(
     ("device", "threads", "names"),
     [
@@ -126,6 +137,7 @@ def test_every_switch_is_a_variant_or_said_to_be_missing(
     assert ("+ asynchronous host" in have) == (device == "cuda")
     assert ("+ compiled loop" in have) == (device == "cpu")
     assert ("groups of 2" in have) == (device == "cpu" and threads == 2)
+    assert all(v.against in have for v in variants(device, threads))
 
 
 SMALL = ["bench", "ablation", "--hidden", "4", "--batch-sizes", "1", "--seconds", "0"]

@@ -87,6 +87,10 @@ class Stepper(Ours):
         if self.waits:
             self.net.sync()
 
+    def counts(self, batch: GraphBatch) -> Counts:
+        """Count what a step runs, and how often the host waits for it where it need not."""
+        return count(self.net, batch) | {"host_waits": float(self.waits)}
+
     def infer(self, batch: GraphBatch) -> np.ndarray:
         """Return the loss of every vertex, from a step that changes nothing."""
         self.net.step(batch, vrt.SGD(lr=0.0), outputs=("loss",))
@@ -232,7 +236,7 @@ def _one_size(
             contenders[ALL_ON] = steppers[ONE_OFF, ALL_ON]
         say(f"{job.model}, batch {batch_size}: timing {len(contenders)} variants, {family}")
         timing = _time(contenders, Draw(job.pool, batch_size), options.seconds / 2)
-        counts = {name: count(s.net, sample) for name, s in contenders.items()}
+        counts = {name: s.counts(sample) for name, s in contenders.items()}
         found += entries(key | {"family": family}, head, chosen, timing, counts)
         if ALL_ON in contenders and family == ONE_ON:
             total = Variant(TOTAL, ALL_ON, BASELINE, chosen[BASELINE].setting)

@@ -149,11 +149,13 @@ def _one_on(base: Setting, kind: str, threads: int) -> Iterator[tuple[str, str, 
         yield "+ compiled loop", "", _with(base, "loop", True)
     else:
         yield "+ asynchronous host", "", replace(base, waits=False)
-    engine = "+ persistent engine"
-    persistent = replace(base, engine="persistent")
-    yield engine, "", persistent
+    engine, persistent = "+ persistent engine", replace(base, engine="persistent")
     if kind == "cpu":
+        yield engine, "", persistent
         yield "+ persistent, segments", engine, _with(persistent, "segment", True)
+    else:  # the persistent kernel has no sums over rows on its path: it needs lazy placement
+        engine, persistent = "+ lazy, persistent engine", _with(persistent, "lazy", True)
+        yield engine, "+ lazy placement", persistent
     for processors in _groups(kind, threads):
         label = f"+ persistent, groups of {processors}"
         yield label, engine, replace(persistent, processors=processors)
@@ -162,10 +164,13 @@ def _one_on(base: Setting, kind: str, threads: int) -> Iterator[tuple[str, str, 
 def _one_off(base: Setting, kind: str, threads: int) -> Iterator[tuple[str, str, Setting]]:
     for policy in ("serial", *POLICIES[1:]):
         yield f"policy {policy}", "", replace(base, policy=policy)
-    for field, name in PASSES.items():
-        yield f"- {name}", "", _with(base, field, False)
     engine = "- persistent engine"
     batched = replace(base, engine="batched")
+    for field, name in PASSES.items():
+        if kind == "cuda" and field == "lazy":  # see `_one_on`
+            yield f"batched - {name}", engine, _with(batched, field, False)
+        else:
+            yield f"- {name}", "", _with(base, field, False)
     yield engine, "", batched
     if kind == "cpu":
         yield "batched - compiled loop", engine, _with(batched, "loop", False)
