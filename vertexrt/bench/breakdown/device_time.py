@@ -49,19 +49,17 @@ def kinds_of_kernels(net: vrt.Network) -> dict[str, str]:
 
 def kind_of(name: str, generated: dict[str, str]) -> str:
     """Name the kind of a kernel or copy."""
-    if name in generated:
-        return generated[name]
+    if name.startswith("k_"):  # of those that are generated, the others are a step's only one
+        return generated.get(name, "the persistent kernel")
     if name.startswith(("update_", "sum_squares", "finish_step")):
         return "loss and update"
     if name.startswith("Mem"):
         return "copies"
-    if name.startswith("persistent"):
-        return "the persistent kernel"
     return "products, cuBLAS" if any(word in name for word in LIBRARY) else "other"
 
 
-def device_times(run: Callable[[], None], net: vrt.Network) -> dict[str, float]:
-    """Return microseconds a step of each kind of kernel, over PROFILED steps."""
+def device_times(run: Callable[[], object], net: vrt.Network) -> dict[str, tuple[float, float]]:
+    """Return microseconds and launches a step of each kind of kernel, over PROFILED steps."""
     import torch
     from torch.profiler import ProfilerActivity, profile
 
@@ -71,10 +69,13 @@ def device_times(run: Callable[[], None], net: vrt.Network) -> dict[str, float]:
         torch.cuda.synchronize()
     generated = kinds_of_kernels(net)
     times: dict[str, float] = defaultdict(float)
+    launches: dict[str, float] = defaultdict(float)
     for event in profiler.events():
         if event.device_type == torch.autograd.DeviceType.CUDA:
-            times[kind_of(event.name, generated)] += event.device_time / PROFILED
-    return dict(times)
+            kind = kind_of(event.name, generated)
+            times[kind] += event.device_time / PROFILED
+            launches[kind] += 1 / PROFILED
+    return {kind: (times[kind], launches[kind]) for kind in times}
 
 
 def run(bench: Bench) -> None:
@@ -123,19 +124,15 @@ def _one(bench: Bench, key: Key, net: vrt.Network, batch_size: int, profiler: bo
         prepared.clear()
         launched.clear()
         if profiler:
-            found = device_times(lambda: _ignore(steps(PROFILED)), net)
-            busy = sum(found.values())
-            for kind, microseconds in found.items():
+            found = device_times(lambda: steps(PROFILED), net)
+            busy = sum(microseconds for microseconds, _ in found.values())
+            for kind, (microseconds, _) in found.items():
                 samples[kind].append(microseconds)
             samples["device, busy"].append(busy)
             samples["gaps"].append(max(samples["untraced"][-1] - busy, 0.0))
     for part, values in samples.items():
         entry = make_entry({**key, "variant": part}, values, "us a step", "lower")
         bench.record.entries.append(entry)
-
-
-def _ignore(_: float) -> None:
-    return None
 
 
 def timed(original: Callable[..., Any], into: list[float]) -> Callable[..., Any]:
