@@ -13,6 +13,7 @@ PACKAGES = (
     "numba",
     "scipy",
     "torch",
+    "dynet38",
     "cupy-cuda12x",
     "cupy-cuda13x",
     "nvidia-cuda-nvrtc",
