@@ -10,6 +10,7 @@ from vertexrt.bench import ablation
 from vertexrt.bench.counts import TRAINING, Counts, count
 from vertexrt.bench.jobs import Job, first_graphs, make_job
 from vertexrt.bench.record import read
+from vertexrt.bench.stepper import Stepper
 from vertexrt.bench.switches import AGAIN, ALL_ON, BASELINE, missing, variants
 from vertexrt.cli.main import main
 from vertexrt.ir.passes.segment import segment_tasks
@@ -106,7 +107,7 @@ def test_a_host_that_waits_waits_after_each_step(job: Job, monkeypatch: pytest.M
     monkeypatch.setattr(type(net), "sync", lambda self: waited.append(True))
     batch = first_graphs(job, 1)
     for waits in (False, True):
-        stepper = ablation.Stepper(net, waits)
+        stepper = Stepper(net, waits)
         stepper.train(batch, 0.0)
         assert len(waited) == waits == stepper.counts(batch)["host_waits"]
 
@@ -186,13 +187,13 @@ def entry_head(family: object) -> str:
 def test_a_variant_that_differs_is_an_error(
     tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    original = ablation.Stepper.infer
+    original = Stepper.infer
 
-    def infer(self: ablation.Stepper, batch: vrt.GraphBatch) -> np.ndarray:
+    def infer(self: Stepper, batch: vrt.GraphBatch) -> np.ndarray:
         off = 1e-2 if self.net._model.policy == "agenda" else 0.0
         return original(self, batch) + off
 
-    monkeypatch.setattr(ablation.Stepper, "infer", infer)
+    monkeypatch.setattr(Stepper, "infer", infer)
     assert main([*SMALL, *HERE, "--out", str(tmp_path)]) == 1
     shown = capsys.readouterr().err
     assert "[check, tree-lstm, batch 2] the output of + policy agenda differs" in shown

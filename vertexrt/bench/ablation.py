@@ -16,17 +16,15 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-import numpy as np
-
 import vertexrt as vrt
 from vertexrt.bench.check import BOUNDS, check
-from vertexrt.bench.counts import Counts, count
+from vertexrt.bench.counts import Counts
 from vertexrt.bench.jobs import Job, first_graphs, make_job, require_graphs
 from vertexrt.bench.measure import Draw, Runner, Timing, measure
-from vertexrt.bench.ours import Ours
 from vertexrt.bench.record import Entry, Record, make_entry
 from vertexrt.bench.run import pinned, recording, say
 from vertexrt.bench.spread import noise_of, ratio_of
+from vertexrt.bench.stepper import Stepper
 from vertexrt.bench.switches import (
     AGAIN,
     ALL_ON,
@@ -41,7 +39,6 @@ from vertexrt.bench.switches import (
 from vertexrt.bench.text import table
 from vertexrt.engine.model import device_named
 from vertexrt.errors import DeviceError, PlanError
-from vertexrt.graph import GraphBatch
 
 LR = 1e-3  # small: the parameters stay where arithmetic takes its usual time
 CHECKED_GRAPHS = 4  # with the reference, which is slow
@@ -72,29 +69,6 @@ class Options:
     seconds: float
     out: str
     compilers: int
-
-
-class Stepper(Ours):
-    """A network that is trained; what it is compared by is the loss of every vertex of a step."""
-
-    def __init__(self, net: vrt.Network, waits: bool) -> None:
-        super().__init__(net, "loss")
-        self.waits = waits
-
-    def train(self, batch: GraphBatch, lr: float) -> None:
-        """Run a step, and wait for it where the setting says so."""
-        super().train(batch, lr)
-        if self.waits:
-            self.net.sync()
-
-    def counts(self, batch: GraphBatch) -> Counts:
-        """Count what a step runs, and how often the host waits for it where it need not."""
-        return count(self.net, batch) | {"host_waits": float(self.waits)}
-
-    def infer(self, batch: GraphBatch) -> np.ndarray:
-        """Return the loss of every vertex, from a step that changes nothing."""
-        self.net.step(batch, vrt.SGD(lr=0.0), outputs=("loss",))
-        return self.net.outputs["loss"]
 
 
 def run(options: Options, command: list[str]) -> Path:

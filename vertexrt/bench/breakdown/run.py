@@ -49,7 +49,7 @@ def run(options: Options, command: list[str]) -> Path:
 
 def _part(part: str, device: str) -> Callable[[Bench], None]:
     if part == "time" and device == "cuda":
-        from vertexrt.bench.breakdown import device_time
+        from vertexrt.bench.breakdown.device_time import run as on_device
 
-        return device_time.run
+        return on_device
     return PARTS[part]

@@ -2,17 +2,13 @@
 
 from __future__ import annotations
 
-import numpy as np
-
-import vertexrt as vrt
 from vertexrt.bench.breakdown.options import ENGINES, LR, Bench
 from vertexrt.bench.check import BOUNDS, check
 from vertexrt.bench.jobs import first_graphs
 from vertexrt.bench.measure import Draw, Runner, measure
-from vertexrt.bench.ours import Ours
 from vertexrt.bench.record import Key, compared
+from vertexrt.bench.stepper import Stepper
 from vertexrt.errors import DeviceError
-from vertexrt.graph import GraphBatch
 
 CHECKED_GRAPHS = 8
 
@@ -24,17 +20,17 @@ def run(bench: Bench) -> None:
     points = [(size, options.hidden, "batch size") for size in options.batch_sizes]
     points += [(middle, hidden, "hidden size") for hidden in options.hidden_sizes]
     seconds = options.seconds / len(points)
-    networks: dict[int, dict[str, Ours]] = {}
+    networks: dict[int, dict[str, Stepper]] = {}
     for batch_size, hidden, axis in points:
         if hidden not in networks:
             networks = {hidden: _networks(bench, hidden)}  # one at a time: they take memory
         nets = networks[hidden]
 
-        def sync(nets: dict[str, Ours] = nets) -> None:
+        def sync(nets: dict[str, Stepper] = nets) -> None:
             for net in nets.values():
                 net.sync()
 
-        def runner(net: Ours, sync=sync) -> Runner:  # type: ignore[no-untyped-def]
+        def runner(net: Stepper, sync=sync) -> Runner:  # type: ignore[no-untyped-def]
             return Runner(lambda batch: net.train(batch, LR), sync)
 
         runners = {name: runner(net) for name, net in nets.items()}
@@ -44,12 +40,12 @@ def run(bench: Bench) -> None:
         bench.record.entries += compared(key, timing.samples)
 
 
-def _networks(bench: Bench, hidden: int) -> dict[str, Ours]:
+def _networks(bench: Bench, hidden: int) -> dict[str, Stepper]:
     """Compile for each engine and check that both compute the same."""
-    found: dict[str, Ours] = {}
+    found: dict[str, Stepper] = {}
     batch = first_graphs(bench.job, CHECKED_GRAPHS)
     for engine in ENGINES:
-        net = _Stepper(bench.compile(engine, hidden), "loss")
+        net = Stepper(bench.compile(engine, hidden))
         try:
             net.infer(batch)
         except DeviceError as error:
@@ -62,12 +58,3 @@ def _networks(bench: Bench, hidden: int) -> dict[str, Ours]:
     entry = {"where": where, "against": ENGINES[0], "bound": BOUNDS["float32"]}
     bench.record.checks.append(entry | {"largest_difference": off, "variants": len(found)})
     return found
-
-
-class _Stepper(Ours):
-    """Compared by the loss of every vertex of the step that is timed."""
-
-    def infer(self, batch: GraphBatch) -> np.ndarray:
-        """Return the loss of every vertex, from a step that changes nothing."""
-        self.net.step(batch, vrt.SGD(lr=0.0), outputs=("loss",))
-        return self.net.outputs["loss"]
