@@ -1,10 +1,12 @@
 """The benchmark harness takes turns fairly, compares before it times, and says where it ran."""
 
 import json
+import os
 import time
 
 import numpy as np
 import pytest
+from threadpoolctl import threadpool_info
 
 from vertexrt.bench.check import BOUNDS, Disagreement, check
 from vertexrt.bench.contender import Arrays, Contender
@@ -14,6 +16,7 @@ from vertexrt.bench.peers.complete import build_complete
 from vertexrt.bench.peers.packed import build_packed
 from vertexrt.bench.peers.report import HEADER, speed, summarise, table
 from vertexrt.bench.peers.suites import cut_or_pad
+from vertexrt.bench.run import THREAD_VARIABLES, pinned
 from vertexrt.graph import GraphBatch, InputGraph, Pulled
 
 
@@ -193,3 +196,15 @@ def test_the_machine_is_described() -> None:
     assert machine["processor"]
     assert machine["gpu"] is None
     assert machine["versions"]["numpy"] == np.__version__
+
+
+def test_threads_are_bounded_also_of_libraries_that_are_loaded(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    for name in THREAD_VARIABLES:
+        monkeypatch.setenv(name, "7")
+    np.ones((4, 4)) @ np.ones((4, 4))
+    with pinned(1) as threads:
+        assert threads == 1
+        assert [os.environ[name] for name in THREAD_VARIABLES] == ["1"] * 3
+        assert {entry["num_threads"] for entry in threadpool_info()} == {1}
