@@ -103,6 +103,7 @@ def make_entry(
         against, reference: name and samples of what it is compared with, of the same rounds.
         noise: see `spread.verdict`.
     """
+    samples = [float(f"{x:.6g}") for x in samples]  # more digits only make files long
     s = spread_of(samples)
     ratio, said = None, None
     if reference is not None:
@@ -153,8 +154,10 @@ class Record:
         names = ["schema", "benchmark", "command", "date", "complete", "options", "machine"]
         names += ["jobs", "checks", "missing"]
         whole = {name: getattr(self, name) for name in names}
-        whole["entries"] = [entry.to_json() for entry in self.entries]
-        path.write_text(json.dumps(whole, indent=1) + "\n", encoding="utf-8")
+        entries = ",\n  ".join(json.dumps(entry.to_json()) for entry in self.entries)
+        head = json.dumps(whole, indent=1).removesuffix("\n}")
+        text = f'{head},\n "entries": [\n  {entries}\n ]\n}}\n'  # one line an entry
+        path.write_text(text, encoding="utf-8")
 
     def select(self, **wanted: str | int) -> list[Entry]:
         """Return the entries whose key has these values."""

@@ -17,7 +17,7 @@ from vertexrt.bench.measure import Draw
 from vertexrt.bench.record import Key, make_entry
 
 GRAPHS = 16  # of a minibatch of trees of one size
-STEPS = (5, 200)
+STEPS = (5, 60)
 WARM = 3
 MICROSECONDS = 1e6
 
