@@ -47,9 +47,10 @@ def _draw(entries: list[Entry], record: Record, path: Path) -> None:
         if record.machine.get("gpu"):
             where = record.machine["gpu"]["name"]
         first = entries[0].key
-        threads = record.machine.get("threads", "")
+        count = int(record.machine.get("threads", 1))
+        threads = "1 thread" if count == 1 else f"{count} threads"
         left.figure.supxlabel(
-            f"{first['model']}, hidden {first['hidden']}, training; {where}, {threads} threads; "
+            f"{first['model']}, hidden {first['hidden']}, training; {where}, {threads}; "
             "whiskers: quartiles over rounds; \u2248: hidden by the spread",
             fontsize=6.5,
         )

@@ -45,6 +45,16 @@ def _lines(axes: Any, entries: list[Entry], x: str, series: str, scale: float = 
         )
 
 
+def _log(axes: Any) -> None:
+    """Make the second axis logarithmic, with numbers as they are written."""
+    from matplotlib.ticker import FuncFormatter, LogLocator, NullLocator
+
+    axes.set_yscale("log")
+    axes.yaxis.set_major_locator(LogLocator(subs=(1, 2, 5)))
+    axes.yaxis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:,.4g}"))
+    axes.yaxis.set_minor_locator(NullLocator())
+
+
 def _powers(axes: Any, entries: list[Entry], x: str) -> None:
     from matplotlib.ticker import NullLocator
 
@@ -110,7 +120,7 @@ def schedule(entries: list[Entry], path: Path) -> None:
             _lines(top, times, x, "variant", 1e-3)
             _lines(bottom, shares, x, "variant")
             _powers(bottom, mine, x)
-            top.set_yscale("log")
+            _log(top)
             key = mine[0].key
             graphs = f", batch {key['batch_size']}" if against == "leaves" else ""
             top.set_title(f"{key['model']}, hidden {key['hidden']}{graphs}", loc="left")
@@ -146,7 +156,7 @@ def weights(entries: list[Entry], path: Path) -> None:
     with figure(path, 1, 1, (4.6, 3.1)) as ((axes,),):
         _lines(axes, entries, "batch_size", "variant")
         _powers(axes, entries, "batch_size")
-        axes.set_yscale("log")
+        _log(axes)
         axes.set_xlabel("batch size")
         axes.set_ylabel("weights loaded (MB a step, log scale)")
         key = entries[0].key

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from vertexrt.bench.figures.breakdown import _lines, _powers
+from vertexrt.bench.figures.breakdown import _lines, _log, _powers
 from vertexrt.bench.figures.style import figure
 from vertexrt.bench.record import Record
 
@@ -25,7 +25,7 @@ def draw(record: Record, folder: Path) -> list[Path]:
                 axes, mine = grid[row][column], record.select(suite=suite, mode=mode)
                 _lines(axes, mine, "batch_size", "variant")
                 _powers(axes, mine, "batch_size")
-                axes.set_yscale("log")
+                _log(axes)
                 axes.set_title(f"{suite}, {WORD.get(mode, mode)}", loc="left")
                 axes.set_ylabel("graphs/s (log scale)")
                 axes.set_xlabel("batch size")
