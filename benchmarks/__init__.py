@@ -1,1 +1,1 @@
-"""Comparisons and ablations; each module is run with `python -m benchmarks.NAME`."""
+"""Single questions beside `vertexrt bench`; each is run with `python -m benchmarks.NAME`."""

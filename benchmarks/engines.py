@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     import numpy as np
 
     import vertexrt as vrt
-    from benchmarks.peers.measure import Draw
+    from vertexrt.bench.measure import Draw
 
 THREAD_VARIABLES = ("OPENBLAS_NUM_THREADS", "OMP_NUM_THREADS", "MKL_NUM_THREADS")
 CONTENDERS = {"batched": "batched", "again": "batched", "persistent": "persistent", "auto": "auto"}
@@ -43,9 +43,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
     for name in THREAD_VARIABLES:
         os.environ[name] = str(options.threads)  # before NumPy loads its BLAS
 
-    from benchmarks.machine import describe
-    from benchmarks.peers.measure import Draw
     from vertexrt import data, models
+    from vertexrt.bench.machine import describe
+    from vertexrt.bench.measure import Draw
 
     dataset = data.load(options.data, task="sentiment")
     function = models.get("tree-lstm").build(

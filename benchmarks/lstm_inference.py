@@ -20,7 +20,7 @@ from typing import Any, cast
 import numpy as np
 
 import vertexrt as vrt
-from benchmarks.machine import describe
+from vertexrt.bench.machine import describe
 from vertexrt.engine.device_model import DeviceModel
 from vertexrt.errors import NoKernelError
 from vertexrt.kernels.cuda.one_launch import kernel_seconds

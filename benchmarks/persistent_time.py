@@ -11,8 +11,8 @@ from typing import Any, cast
 import numpy as np
 
 import vertexrt as vrt
-from benchmarks.peers.options import parse
-from benchmarks.peers.suites import make_suite
+from vertexrt.bench.peers.options import Options
+from vertexrt.bench.peers.suites import make_suite
 from vertexrt.engine.device_model import DeviceModel
 from vertexrt.kernels.cuda.orders import OP, N
 
@@ -68,7 +68,7 @@ def main() -> None:
     parser.add_argument("--batch", default="1,16", help="sizes, such as 1,16")
     parser.add_argument("--processors", type=int, help="of a group")
     given = parser.parse_args()
-    suite = make_suite("tree-lstm", parse(["--suite", "tree-lstm", "--device", "cuda"]))
+    suite = make_suite("tree-lstm", Options())
     net = vrt.compile(
         suite.function, device="cuda", engine="persistent", processors=given.processors
     )

@@ -8,8 +8,8 @@ import time
 import numpy as np
 
 import vertexrt as vrt
-from benchmarks.peers.options import parse
-from benchmarks.peers.suites import make_suite
+from vertexrt.bench.peers.options import Options
+from vertexrt.bench.peers.suites import make_suite
 from vertexrt.engine.model import PRECISIONS
 from vertexrt.engine.parameters import ParameterStore
 
@@ -38,7 +38,7 @@ def gradients(net: vrt.Network, batch: vrt.GraphBatch) -> dict[str, np.ndarray]:
 
 def main() -> None:
     """Compare and time."""
-    suite = make_suite("tree-lstm", parse([]))
+    suite = make_suite("tree-lstm", Options())
     compared = suite.pool.take(np.arange(COMPARED))
     exact = vrt.compile(suite.function, device="cuda", dtype="float64")
     wanted = gradients(exact, compared)

@@ -7,80 +7,17 @@ those of PyTorch's profiler, which sees every kernel of the process.
 import argparse
 import statistics
 import time
-from collections import defaultdict
-from collections.abc import Callable, Sequence
-from typing import Any
+from collections.abc import Sequence
 
 import numpy as np
 
 import vertexrt as vrt
-from benchmarks.peers.options import SUITES, parse
-from benchmarks.peers.suites import make_suite
+from vertexrt.bench.breakdown.device_time import PROFILED, device_times, timed
+from vertexrt.bench.peers.options import Options
+from vertexrt.bench.peers.suites import make_suite
 from vertexrt.engine.device_model import DeviceModel
 
 ROUNDS = 40  # minibatches, after as many to warm up
-PROFILED = 10
-LIBRARY = ("gemm", "gemv", "splitKreduce", "Kernel2")
-SUMS = ("sum_columns", "add_partial_sums", "sum_segment")
-
-
-def kinds_of_kernels(net: vrt.Network) -> dict[str, str]:
-    """Name the kind of every generated kernel."""
-    found = {}
-    for variant in net._model.variants.values():
-        for name, source in variant.ready().executable.sources.items():  # type: ignore[union-attr]
-            if "product_tile" in source:
-                found[name] = "products, ours"
-            elif any(word in source for word in SUMS):
-                found[name] = "sums over rows"
-            else:
-                found[name] = "rows (gather, cell, scatter)"
-    return found
-
-
-def kind_of(name: str, generated: dict[str, str]) -> str:
-    """Name the kind of a kernel or copy."""
-    if name in generated:
-        return generated[name]
-    if name.startswith(("update_", "sum_squares", "finish_step")):
-        return "loss and update"
-    if name.startswith("Mem"):
-        return "copies"
-    return "products, cuBLAS" if any(word in name for word in LIBRARY) else "other"
-
-
-def device_times(run: Callable[[], None], net: vrt.Network) -> dict[str, tuple[float, float]]:
-    """Return microseconds and launches a step of each kind."""
-    import torch
-    from torch.profiler import ProfilerActivity, profile
-
-    with profile(activities=[ProfilerActivity.CUDA]) as profiler:
-        run()
-        net.sync()
-        torch.cuda.synchronize()
-    generated = kinds_of_kernels(net)
-    times: dict[str, float] = defaultdict(float)
-    counts: dict[str, float] = defaultdict(float)
-    for event in profiler.events():
-        if event.device_type == torch.autograd.DeviceType.CUDA:
-            kind = kind_of(event.name, generated)
-            times[kind] += event.device_time / PROFILED
-            counts[kind] += 1 / PROFILED
-    return {kind: (times[kind], counts[kind]) for kind in sorted(times, key=lambda k: -times[k])}
-
-
-def timed(owner: Any, name: str, into: list[float]) -> Callable[..., Any]:
-    """Wrap a function of a module or class so that its times are noted; return the original."""
-    original = getattr(owner, name)
-
-    def wrapper(*arguments: Any, **options: Any) -> Any:
-        start = time.perf_counter()
-        result = original(*arguments, **options)
-        into.append(time.perf_counter() - start)
-        return result
-
-    setattr(owner, name, wrapper)
-    return original  # type: ignore[no-any-return]
 
 
 def measure(net: vrt.Network, pool: vrt.GraphBatch, output: str, mode: str, size: int) -> None:
@@ -110,8 +47,9 @@ def measure(net: vrt.Network, pool: vrt.GraphBatch, output: str, mode: str, size
         whole.append((time.perf_counter() - start) / ROUNDS * 1e6)
     prepared: list[float] = []
     launched: list[float] = []
-    prepare = timed(DeviceModel, "prepare", prepared)
-    launch = timed(session, "launch", launched)
+    prepare, launch = DeviceModel.prepare, session.launch
+    DeviceModel.prepare = timed(prepare, prepared)  # type: ignore[method-assign]
+    session.launch = timed(launch, launched)
     run()
     DeviceModel.prepare = prepare  # type: ignore[method-assign]
     session.launch = launch
@@ -120,17 +58,17 @@ def measure(net: vrt.Network, pool: vrt.GraphBatch, output: str, mode: str, size
     print(f"  host: prepare {statistics.median(prepared) * 1e6:8.0f} us")
     print(f"  host: launch  {statistics.median(launched) * 1e6:8.0f} us")
     print(f"  device, busy  {sum(t for t, _ in by_kind.values()):8.0f} us")
-    for kind, (microseconds, count) in by_kind.items():
+    for kind, (microseconds, count) in sorted(by_kind.items(), key=lambda item: -item[1][0]):
         print(f"    {kind:30}{microseconds:8.1f} us {count:7.1f} launches")
 
 
 def main(arguments: Sequence[str] | None = None) -> None:
     """Measure what the command line names."""
     parser = argparse.ArgumentParser(prog="python -m benchmarks.step_time", description=__doc__)
-    parser.add_argument("--suite", choices=SUITES, default="tree-lstm")
+    parser.add_argument("--suite", choices=Options().suite, default="tree-lstm")
     parser.add_argument("--batch", default="1,256", metavar="N,N,...")
     options = parser.parse_args(arguments)
-    suite = make_suite(options.suite, parse([]))
+    suite = make_suite(options.suite, Options())
     net = vrt.compile(suite.function, device="cuda")
     print(f"{suite.name}: {suite.description}")
     for mode in ("train", "infer"):

@@ -14,8 +14,7 @@ from typing import Any, cast
 import numpy as np
 
 import vertexrt as vrt
-from benchmarks.peers.options import parse
-from benchmarks.peers.suites import make_suite
+from vertexrt import data, models
 from vertexrt.engine.device_model import DeviceModel
 from vertexrt.kernels.cuda.ending import LOSS, NORM
 
@@ -31,15 +30,13 @@ def main() -> int:
     parser.add_argument("--hidden", type=int, default=64)
     parser.add_argument("--processors", type=int, default=8, help="of a group")
     given = parser.parse_args()
-    suite = make_suite("tree-lstm", parse(["--suite", "tree-lstm", "--hidden", str(given.hidden)]))
-    net = vrt.compile(
-        suite.function, device="cuda", engine="persistent", processors=given.processors
-    )
+    dataset = data.load("sst", task="sentiment")
+    size, pool = given.hidden, dataset.splits["train"]
+    function = models.get("tree-lstm").build(dataset, hidden=size, embed=size, dropout=0.0)
+    net = vrt.compile(function, device="cuda", engine="persistent", processors=given.processors)
     rng = np.random.default_rng(0)
     batches = [
-        suite.pool.take(rng.integers(0, suite.pool.num_graphs, size))
-        for size in SIZES
-        for _ in range(KINDS)
+        pool.take(rng.integers(0, pool.num_graphs, size)) for size in SIZES for _ in range(KINDS)
     ]
     model = cast("DeviceModel", net._model)
     landed: list[tuple[float, float]] = []

@@ -1,20 +1,22 @@
 """The benchmark harness takes turns fairly, compares before it times, and says where it ran."""
 
 import json
+import os
 import time
 
 import numpy as np
 import pytest
+from threadpoolctl import threadpool_info
 
-from benchmarks.machine import describe
-from benchmarks.peers.check import BOUNDS, Disagreement, check
-from benchmarks.peers.complete import build_complete
-from benchmarks.peers.contender import Arrays, Contender
-from benchmarks.peers.measure import Draw, Runner, Timing, measure
-from benchmarks.peers.options import parse
-from benchmarks.peers.packed import build_packed
-from benchmarks.peers.report import HEADER, speed, summarise, table
-from benchmarks.peers.suites import cut_or_pad
+from vertexrt.bench.check import BOUNDS, Disagreement, check
+from vertexrt.bench.contender import Arrays, Contender
+from vertexrt.bench.machine import describe
+from vertexrt.bench.measure import Draw, Runner, Timing, measure
+from vertexrt.bench.peers.complete import build_complete
+from vertexrt.bench.peers.packed import build_packed
+from vertexrt.bench.peers.report import HEADER, speed, summarise, table
+from vertexrt.bench.peers.suites import cut_or_pad
+from vertexrt.bench.run import THREAD_VARIABLES, pinned
 from vertexrt.graph import GraphBatch, InputGraph, Pulled
 
 
@@ -23,7 +25,7 @@ def ten_chains() -> GraphBatch:
 
 
 def test_contenders_take_turns_over_the_same_minibatches(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("benchmarks.peers.measure.BLOCK_SECONDS", 0.004)
+    monkeypatch.setattr("vertexrt.bench.measure.BLOCK_SECONDS", 0.004)
     calls: list[tuple[str, int]] = []
 
     def runner(name: str) -> Runner:
@@ -40,7 +42,8 @@ def test_contenders_take_turns_over_the_same_minibatches(monkeypatch: pytest.Mon
     turn = timing.steps + 2  # a synchronisation before and after
     timed = calls[-rounds * 2 * turn :]
     for k in range(rounds):
-        first, second = (timed[(2 * k + who) * turn : (2 * k + who + 1) * turn] for who in (0, 1))
+        both = [timed[(2 * k + who) * turn : (2 * k + who + 1) * turn] for who in (0, 1)]
+        first, second = both if k % 2 == 0 else both[::-1]  # who begins changes
         assert {name for name, _ in first[1:-1]} == {"vertexrt"}
         assert {name for name, _ in second[1:-1]} == {"other"}
         assert first[0] == first[-1] == ("vertexrt synced", 0)
@@ -187,17 +190,21 @@ def test_complete_schedule_lays_children_side_by_side() -> None:
         build_complete(GraphBatch.from_graphs([tree(4), tree(2)]))
 
 
-def test_options_and_machine(capsys: pytest.CaptureFixture[str]) -> None:
-    options = parse(["--suite", "tree-fc,var-lstm", "--engines", "auto,batched:unmerged"])
-    assert options.suite == ["tree-fc", "var-lstm"]
-    assert options.engines == ["auto", "batched:unmerged"]
-    assert (options.batch, options.mode) == ([1, 16, 64, 256], ["train", "infer"])
-    assert (options.hidden, options.dtype, options.peers) == (None, "float32", "torch")
-    with pytest.raises(SystemExit):
-        parse(["--suite", "tree"])
-    assert "'tree' is none of tree-lstm, tree-fc" in capsys.readouterr().err
+def test_the_machine_is_described() -> None:
     machine = json.loads(json.dumps(describe(threads=1)))
     assert machine["cores"] >= 1
     assert machine["processor"]
     assert machine["gpu"] is None
     assert machine["versions"]["numpy"] == np.__version__
+
+
+def test_threads_are_bounded_also_of_libraries_that_are_loaded(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    for name in THREAD_VARIABLES:
+        monkeypatch.setenv(name, "7")
+    np.ones((4, 4)) @ np.ones((4, 4))
+    with pinned(1) as threads:
+        assert threads == 1
+        assert [os.environ[name] for name in THREAD_VARIABLES] == ["1"] * 3
+        assert {entry["num_threads"] for entry in threadpool_info()} == {1}

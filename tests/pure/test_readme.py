@@ -12,6 +12,7 @@ from vertexrt.graph import GraphBatch, InputGraph
 
 ROOT = Path(__file__).resolve().parents[2]
 README = (ROOT / "README.md").read_text(encoding="utf-8")
+BENCHMARKS = (ROOT / "benchmarks" / "README.md").read_text(encoding="utf-8")
 TEST_COMMAND = 'pip install -e ".[dev]" && pytest'
 
 
@@ -26,7 +27,10 @@ def test_links_lead_to_files(target: str) -> None:
     assert (ROOT / target).is_file()
 
 
-@pytest.mark.parametrize("line", re.findall(r"^    vertexrt (.+)$", README, flags=re.MULTILINE))
+COMMANDS = re.findall(r"^    vertexrt (.+)$", README + BENCHMARKS, flags=re.MULTILINE)
+
+
+@pytest.mark.parametrize("line", COMMANDS)
 def test_commands_are_understood(line: str) -> None:
     parse(shlex.split(line))
 

@@ -112,6 +112,7 @@ def compile(
         from vertexrt.engine.device_model import on_gpu
 
         _check_gpu_options(engine, processors)
+        _check_gpu_passes(chosen)
         model = on_gpu(
             function.trace(), np.dtype(dtype), policy, chosen, precision, engine, processors
         )
@@ -142,6 +143,20 @@ def _check_gpu_options(engine: str, processors: int | None) -> None:
                 "leave processors out",
             )
         )
+
+
+def _check_gpu_passes(passes: Passes) -> None:
+    """Refuse to turn off what a GPU has no other form of."""
+    for name, whole in (("loop", "the launches of a step"), ("segment", "what a processor runs")):
+        if not getattr(passes, name):
+            raise UsageError(
+                message(
+                    "compile",
+                    f"Passes({name}=False) on a GPU",
+                    f"{whole} in one compiled call, the only form there",
+                    f"leave {name} out, or take device='cpu'",
+                )
+            )
 
 
 def _dtype_name(dtype: Any) -> str:

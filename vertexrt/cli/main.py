@@ -18,7 +18,7 @@ from vertexrt.errors import UsageError, VertexrtError
 INTERRUPTED = 130
 USAGE = 2
 FAILED = 1
-THREAD_VARIABLES = ("OPENBLAS_NUM_THREADS", "OMP_NUM_THREADS")
+THREAD_VARIABLES = ("OPENBLAS_NUM_THREADS", "OMP_NUM_THREADS", "MKL_NUM_THREADS")
 
 
 def main(argv: Sequence[str] | None = None) -> int:
@@ -81,6 +81,10 @@ def _command(options: argparse.Namespace) -> int:
         from vertexrt.cli.explain import explain
 
         return explain(options)
+    if options.command == "bench":
+        from vertexrt.cli.bench import bench
+
+        return bench(options)
     from vertexrt.cli.data import data
 
     return data(options)

@@ -6,10 +6,11 @@ Nothing heavy is imported, so that `--help` and a mistyped flag answer at once.
 from __future__ import annotations
 
 import argparse
-import math
 from collections.abc import Callable, Sequence
-from typing import NoReturn
 
+from vertexrt.cli.bench_options import ACTIONS as BENCH_ACTIONS
+from vertexrt.cli.bench_options import add_bench
+from vertexrt.cli.values import Parser, one_of, real, whole
 from vertexrt.errors import UsageError, message, nearest
 
 DTYPES = ("float32", "float64")
@@ -17,77 +18,6 @@ PRECISIONS = ("float32", "tf32", "bf16")
 TASKS = ("fine", "binary")
 SPLITS = ("dev", "test", "train")
 OPTIMIZERS = ("sgd", "adagrad", "adam", "adamw")
-
-
-class Parser(argparse.ArgumentParser):
-    """An argument parser that raises UsageError instead of leaving the process."""
-
-    def error(self, text: str) -> NoReturn:
-        """Raise a UsageError that carries argparse's text."""
-        raise UsageError(
-            message(self.prog, text, "the form that the help shows", f"Run `{self.prog} --help`")
-        )
-
-    def options(self) -> list[str]:
-        """Return every long option of this command."""
-        return [name for action in self._actions for name in action.option_strings]
-
-
-def _whole(flag: str, least: int) -> Callable[[str], int]:
-    def read(text: str) -> int:
-        try:
-            value = int(text)
-        except ValueError:
-            value = least - 1
-        if value < least:
-            raise UsageError(
-                message(
-                    flag, f"got '{text}'", f"expected a whole number, {least} or more", "Change it"
-                )
-            )
-        return value
-
-    return read
-
-
-def _real(flag: str, *, least: float = 0.0, below: float = math.inf) -> Callable[[str], float]:
-    limit = "" if below == math.inf else f" and less than {below:g}"
-
-    def read(text: str) -> float:
-        try:
-            value = float(text)
-        except ValueError:
-            value = math.nan
-        if not (least <= value < below):
-            raise UsageError(
-                message(
-                    flag,
-                    f"got '{text}'",
-                    f"expected a number, {least:g} or more{limit}",
-                    "Change it",
-                )
-            )
-        return value
-
-    return read
-
-
-def one_of(flag: str, known: Sequence[str]) -> Callable[[str], str]:
-    """Return a reader that accepts one of the `known` words only."""
-
-    def read(text: str) -> str:
-        if text not in known:
-            raise UsageError(
-                message(
-                    flag,
-                    f"got '{text}'",
-                    "expected one of " + ", ".join(known),
-                    "Change it." + nearest(text, known),
-                )
-            )
-        return text
-
-    return read
 
 
 def _add_data(parser: Parser) -> None:
@@ -98,17 +28,17 @@ def _add_data(parser: Parser) -> None:
     parser.add_argument(
         "--pieces",
         metavar="N",
-        type=_whole("--pieces", 1),
+        type=whole("--pieces", 1),
         help="cut a text into pieces of N words (language models)",
     )
 
 
 def _add_shape(parser: Parser) -> None:
-    whole = (("hidden", "width of the state"), ("embed", "width of the word embedding"))
-    for name, text in whole:
-        parser.add_argument(f"--{name}", metavar="N", type=_whole(f"--{name}", 1), help=text)
+    widths = (("hidden", "width of the state"), ("embed", "width of the word embedding"))
+    for name, text in widths:
+        parser.add_argument(f"--{name}", metavar="N", type=whole(f"--{name}", 1), help=text)
     parser.add_argument(
-        "--dropout", metavar="P", type=_real("--dropout", below=1.0), help="probability, 0 to 1"
+        "--dropout", metavar="P", type=real("--dropout", below=1.0), help="probability, 0 to 1"
     )
 
 
@@ -122,7 +52,7 @@ def _add_machine(parser: Parser) -> None:
     parser.add_argument(
         "--processors",
         metavar="N",
-        type=_whole("--processors", 1),
+        type=whole("--processors", 1),
         help="threads that share each task (persistent); by default chosen for each minibatch",
     )
     _add_threads(parser)
@@ -140,13 +70,13 @@ def _add_device(parser: Parser) -> None:
 
 def _add_threads(parser: Parser) -> None:
     parser.add_argument(
-        "--threads", metavar="N", type=_whole("--threads", 1), help="CPU threads, BLAS included"
+        "--threads", metavar="N", type=whole("--threads", 1), help="CPU threads, BLAS included"
     )
 
 
 def _add_batch_size(parser: Parser) -> None:
     parser.add_argument(
-        "--batch-size", metavar="N", type=_whole("--batch-size", 1), help="graphs in a minibatch"
+        "--batch-size", metavar="N", type=whole("--batch-size", 1), help="graphs in a minibatch"
     )
 
 
@@ -154,7 +84,7 @@ def _add_window(parser: Parser) -> None:
     parser.add_argument(
         "--window",
         metavar="N",
-        type=_whole("--window", 1),
+        type=whole("--window", 1),
         help="sort graphs by size within N minibatches, so that like sizes come together",
     )
 
@@ -162,33 +92,33 @@ def _add_window(parser: Parser) -> None:
 def _add_train(parser: Parser) -> None:
     parser.add_argument("model", metavar="MODEL", nargs="?", help="tree-lstm, tree-fc or lstm-lm")
     _add_data(parser)
-    parser.add_argument("--epochs", metavar="N", type=_whole("--epochs", 1), help="epochs")
+    parser.add_argument("--epochs", metavar="N", type=whole("--epochs", 1), help="epochs")
     _add_batch_size(parser)
     _add_window(parser)
     parser.add_argument(
-        "--seed", metavar="N", type=_whole("--seed", 0), help="of weights, dropout and order"
+        "--seed", metavar="N", type=whole("--seed", 0), help="of weights, dropout and order"
     )
     parser.add_argument("--out", metavar="DIR", help="run folder (default runs/MODEL-DATE-TIME)")
     _add_shape(parser)
-    parser.add_argument("--lr", metavar="X", type=_real("--lr"), help="learning rate")
+    parser.add_argument("--lr", metavar="X", type=real("--lr"), help="learning rate")
     parser.add_argument(
         "--optimizer",
         metavar="NAME",
         type=one_of("--optimizer", OPTIMIZERS),
         help=", ".join(OPTIMIZERS),
     )
-    parser.add_argument("--momentum", metavar="X", type=_real("--momentum", below=1.0), help="sgd")
+    parser.add_argument("--momentum", metavar="X", type=real("--momentum", below=1.0), help="sgd")
     parser.add_argument(
-        "--weight-decay", metavar="X", type=_real("--weight-decay"), help="L2 penalty"
+        "--weight-decay", metavar="X", type=real("--weight-decay"), help="L2 penalty"
     )
     parser.add_argument(
-        "--clip-norm", metavar="X", type=_real("--clip-norm"), help="largest global norm; 0: none"
+        "--clip-norm", metavar="X", type=real("--clip-norm"), help="largest global norm; 0: none"
     )
     _add_machine(parser)
     parser.add_argument(
         "--patience",
         metavar="N",
-        type=_whole("--patience", 0),
+        type=whole("--patience", 0),
         help="stop after N epochs without a better dev value; 0: never",
     )
     parser.add_argument("--resume", metavar="RUN", help="continue the run in this folder")
@@ -227,9 +157,10 @@ COMMANDS: dict[str, tuple[str, Callable[[Parser], None]]] = {
     "train": ("train a model, or continue a run", _add_train),
     "eval": ("evaluate a trained run", _add_eval),
     "explain": ("show what the compiler makes of a model", _add_explain),
+    "bench": ("measure, and report what was measured", add_bench),
     "data": ("list or download data sets", _add_data_commands),
 }
-DATA_ACTIONS = ("list", "fetch")
+ACTIONS = {"data": ("list", "fetch"), "bench": BENCH_ACTIONS}
 
 
 def build() -> tuple[Parser, dict[str, Parser]]:
@@ -263,11 +194,12 @@ def parse(argv: Sequence[str]) -> argparse.Namespace:
     words = [word for word in argv if not word.startswith("-")]
     if argv and not argv[0].startswith("-"):
         _require(argv[0], tuple(COMMANDS), "vertexrt")
-        if argv[0] == "data" and len(words) > 1:
-            _require(words[1], DATA_ACTIONS, "vertexrt data")
+        if argv[0] in ACTIONS and len(words) > 1:
+            _require(words[1], ACTIONS[argv[0]], f"vertexrt {argv[0]}")
     options, unknown = parser.parse_known_args(list(argv))
     if unknown:
         command = parsers.get(options.command, parser)
+        command = command.of_action(getattr(options, "action", None))
         flag = unknown[0].split("=")[0]
         known = command.options()
         what = "option" if flag.startswith("-") else "argument"

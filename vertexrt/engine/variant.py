@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Collection
 from dataclasses import dataclass, field
+from typing import cast
 
 import numpy as np
 import numpy.typing as npt
@@ -29,6 +30,8 @@ from vertexrt.kernels.layout import (
     Backend,
     Binding,
     Executable,
+    HostExecutable,
+    LaunchByLaunch,
     fingerprint,
     tensor_uses,
     uses_edges,
@@ -45,7 +48,21 @@ PATH_STAGES = (Stage.EAGER, Stage.PATH, Stage.PATH_BACKWARD, Stage.FINAL)
 
 @dataclass(frozen=True, slots=True)
 class Passes:
-    """Which optimisations run; all of them, unless an ablation turns one off."""
+    """Which optimisations run; all of them, unless an ablation turns one off.
+
+    Attributes:
+        specialise: F for each kind of vertex; else one program for all, with zeros for what is
+            absent.
+        eager, lazy: what depends on no gather, or feeds no scatter, runs once a step; else it is a
+            part of every task.
+        stack: products that share an operand are one product.
+        fuse: elementwise nodes between two products are one loop; else each is its own.
+        merge: identical vertices are computed once.
+        loop: batched engine on the host: all launches of a step are one compiled call; else each is
+            called from Python.
+        segment: persistent engine on the host: an instruction runs all that lies between two
+            exchanges; else one fused group or product, and where `fuse` is off, one op (VPPS).
+    """
 
     specialise: bool = True
     eager: bool = True
@@ -53,6 +70,8 @@ class Passes:
     stack: bool = True
     fuse: bool = True
     merge: bool = True
+    loop: bool = True
+    segment: bool = True
 
 
 @dataclass(frozen=True, slots=True)
@@ -240,7 +259,9 @@ def _make_ready(variant: Variant) -> Ready:
     tasks, table = variant.tasks, variant.table
     executable, processors, shape = None, None, None
     if variant.processors:
-        segmented = segment_tasks(tasks, alone=variant.processors == 1)
+        segmented = segment_tasks(
+            tasks, alone=variant.processors == 1, whole=variant.passes.segment
+        )
         if variant.processors != 1 and not variant.backend.shares_graphs:
             verify_sums(segmented)
         tasks = [s.task for s in segmented]
@@ -253,6 +274,8 @@ def _make_ready(variant: Variant) -> Ready:
     else:
         executable = variant.backend.load(tasks, variant.binding)
         scratch = executable.scratch
+        if not variant.passes.loop:
+            executable = LaunchByLaunch(cast("HostExecutable", executable))
     written = [[table.numbers[u[0]] for u in tensor_uses(task) if u[3]] for task in tasks]
     path, lazy = variant.path_kinds.values(), variant.lazy_kinds.values()
     return Ready(

@@ -142,6 +142,19 @@ class HostExecutable(Executable, Protocol):
         """Run the launches of a table in order."""
 
 
+class LaunchByLaunch:
+    """Task programs of which each launch is a call of its own (an ablation's baseline)."""
+
+    def __init__(self, executable: HostExecutable) -> None:
+        self.whole = executable
+        self.scratch = executable.scratch
+
+    def run(self, table: npt.NDArray[np.int64], buffers: Buffers) -> None:
+        """Run the launches of a table in order, from Python."""
+        for t in range(len(table)):
+            self.whole.run(table[t : t + 1], buffers)
+
+
 class Processors(Executable, Protocol):
     """Segments that the processors of a group run, whose arrays are the host's."""
 

@@ -66,17 +66,27 @@ class SegmentedTask:
     by_columns: frozenset[str] = frozenset()
 
 
-def segment_tasks(tasks: Sequence[TaskProgram], alone: bool = False) -> list[SegmentedTask]:
+def segment_tasks(
+    tasks: Sequence[TaskProgram], alone: bool = False, whole: bool = True
+) -> list[SegmentedTask]:
     """Cut task programs into segments, with one partition of every tensor for all of them.
 
     Args:
         alone: groups have one processor, which exchanges with nobody: one segment a task.
+        whole: False cuts between any two steps (the ablation's baseline, as in VPPS).
     """
-    if alone:
-        return [
-            SegmentedTask(t, (Segment(Split.ROWS, t.steps),), frozenset(), {}, _gathers(t))
-            for t in tasks
-        ]
+    found = _alone(tasks) if alone else _shared(tasks)
+    return found if whole else [_cut_between_steps(task) for task in found]
+
+
+def _alone(tasks: Sequence[TaskProgram]) -> list[SegmentedTask]:
+    return [
+        SegmentedTask(t, (Segment(Split.ROWS, t.steps),), frozenset(), {}, _gathers(t))
+        for t in tasks
+    ]
+
+
+def _shared(tasks: Sequence[TaskProgram]) -> list[SegmentedTask]:
     shared = {
         key for task in tasks if task.stage not in PATH for key in task.homes.values()
     }  # made by rows: whole for everybody after the exchange
@@ -88,6 +98,23 @@ def segment_tasks(tasks: Sequence[TaskProgram], alone: bool = False) -> list[Seg
         )
         for k, (task, segments, whole) in enumerate(drafts)
     ]
+
+
+def _cut_between_steps(task: SegmentedTask) -> SegmentedTask:
+    """Make a segment of every step.
+
+    On the path, values that cross from one to the next get a temporary. Beside it the segments of
+    several tasks take turns, and processors may own other rows in the next one: they get a tensor.
+    """
+    segments = tuple(Segment(s.split, (step,)) for s in task.segments for step in s.steps)
+    program = task.task
+    if program.stage in PATH:
+        return replace(task, task=_keep_private(program, segments), segments=segments)
+    crossing = _crossing(program, segments)
+    program = _with_homes(program, crossing)
+    if not crossing <= set(program.homes):
+        return task  # of parameters alone, with no row to lie in
+    return replace(task, task=program, segments=segments)
 
 
 def _only_looked_up(tasks: Sequence[TaskProgram], stage: Stage) -> frozenset[str]:
@@ -224,8 +251,13 @@ def _draft(task: TaskProgram, shared: set[Key]) -> Draft:
     return _keep_private(task, segments), tuple(segments), frozenset(wanted)
 
 
-def _keep_private(task: TaskProgram, segments: list[Segment]) -> TaskProgram:
+def _keep_private(task: TaskProgram, segments: Sequence[Segment]) -> TaskProgram:
     """Give a temporary to values that cross from one segment of a task to the next."""
+    return replace(task, local=task.local | _crossing(task, segments))
+
+
+def _crossing(task: TaskProgram, segments: Sequence[Segment]) -> set[int]:
+    """List the values without a tensor that a later segment than their own reads."""
     nodes = task.program.nodes
     made: dict[int, int] = {}
     crossing: set[int] = set()
@@ -236,7 +268,7 @@ def _keep_private(task: TaskProgram, segments: list[Segment]) -> TaskProgram:
                 for i in nodes[k].inputs:
                     if made.get(i, s) != s and not is_free(nodes[i]) and i not in task.homes:
                         crossing.add(i)
-    return replace(task, local=task.local | crossing)
+    return crossing
 
 
 def _needs_all(nodes: Sequence[Node], node: Node, position: int) -> bool:

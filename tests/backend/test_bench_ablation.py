@@ -1,0 +1,218 @@
+"""The ablation: each switch changes what runs, variants are compared first, all is recorded."""
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+import vertexrt as vrt
+from vertexrt.bench import ablation
+from vertexrt.bench.counts import TRAINING, Counts, count
+from vertexrt.bench.jobs import Job, first_graphs, make_job
+from vertexrt.bench.record import read
+from vertexrt.bench.stepper import Stepper
+from vertexrt.bench.switches import AGAIN, ALL_ON, BASELINE, missing, variants
+from vertexrt.cli.main import main
+from vertexrt.ir.passes.segment import segment_tasks
+from vertexrt.kernels.cpu.backend import CpuExecutable
+
+GRAPHS, THREADS = 6, 2
+
+# What a switch changes, in which direction, where it is turned on (`one on`) or off (`one off`).
+FEWER_WITH = {
+    "policy frontier": "tasks",
+    "policy depth": "tasks",
+    "policy agenda": "tasks",
+    "specialisation": "products",
+    "eager placement": "groups",
+    "lazy placement": "products",
+    "stacking": "products",
+    "fusion": "groups",
+    "merging": "rows",
+    "compiled loop": "calls",
+    "persistent, segments": "instructions",
+}
+MORE_WITHOUT = {
+    "policy serial": "tasks",
+    "- specialisation": "flops",
+    "- lazy placement": "products",
+    "- stacking": "products",
+    "- fusion": "groups",
+    "- merging": "rows",
+    "batched - compiled loop": "calls",
+    "- segments": "instructions",
+    "- segments - fusion": "groups",
+}
+
+
+@pytest.fixture(scope="module")
+def job() -> Job:
+    return make_job("tree-lstm")
+
+
+@pytest.fixture(scope="module")
+def counted(job: Job) -> dict[str, Counts]:
+    """Count what every variant runs on the CPU; nothing is compiled for that."""
+    batch = first_graphs(job, GRAPHS)
+    found = {}
+    for variant in variants("cpu", THREADS):
+        net = variant.setting.compile(job.make(4), "cpu", THREADS)
+        found[variant.name] = count(net, batch)
+    return found
+
+
+AGAINST = {v.name: v.against for v in variants("cpu", THREADS)}
+
+
+@pytest.mark.parametrize(("name", "what"), FEWER_WITH.items())
+def test_a_switch_that_is_on_makes_fewer(name: str, what: str, counted: dict[str, Counts]) -> None:
+    assert counted[f"+ {name}"][what] < counted[AGAINST[f"+ {name}"]][what]
+
+
+@pytest.mark.parametrize(("name", "what"), MORE_WITHOUT.items())
+def test_a_switch_that_is_off_makes_more(name: str, what: str, counted: dict[str, Counts]) -> None:
+    assert counted[name][what] > counted[AGAINST[name]][what]
+
+
+def test_engines_groups_and_eager_placement_change_what_runs(counted: dict[str, Counts]) -> None:
+    assert "instructions" not in counted[BASELINE]
+    assert counted["+ persistent engine"]["instructions"] > counted[BASELINE]["launches"]
+    assert "instructions" not in counted["- persistent engine"]
+    assert counted[ALL_ON]["waits"] == 0
+    assert counted["groups of 2"]["waits"] > 0
+    assert counted["+ persistent, groups of 2"]["waits"] > 0
+    # without eager placement, what leaves do is one launch, before the tasks it was two
+    assert counted["- eager placement"]["launches"] < counted[ALL_ON]["launches"]
+
+
+def test_controls_run_what_their_heads_run(counted: dict[str, Counts]) -> None:
+    for head in (BASELINE, ALL_ON):
+        assert counted[head + AGAIN] == counted[head]
+
+
+def test_what_is_off_by_default_is_not_there(job: Job) -> None:
+    """Nothing is wrapped and nothing cut once more: the default costs nothing."""
+    batch = first_graphs(job, GRAPHS)
+    net = vrt.compile(job.make(4), device="cpu", threads=1)
+    (run,) = net._model.prepare(TRAINING, batch)
+    assert type(run.variant.ready().executable) is CpuExecutable
+    tasks = segment_tasks(run.variant.tasks, alone=True)
+    assert all(len(t.segments) == 1 for t in tasks)
+    assert [t.task for t in tasks] == run.variant.tasks
+
+
+def test_a_host_that_waits_waits_after_each_step(job: Job, monkeypatch: pytest.MonkeyPatch) -> None:
+    waited: list[bool] = []
+    net = vrt.compile(job.make(4), device="reference", threads=1)
+    monkeypatch.setattr(type(net), "sync", lambda self: waited.append(True))
+    batch = first_graphs(job, 1)
+    for waits in (False, True):
+        stepper = Stepper(net, waits)
+        stepper.train(batch, 0.0)
+        assert len(waited) == waits == stepper.counts(batch)["host_waits"]
+
+
+@pytest.mark.parametrize(
+    ("device", "threads", "names"),
+    [
+        (
+            "cpu",
+            1,
+            "streams, weights in registers, gradients in registers, asynchronous host, group size",
+        ),
+        ("cpu", 2, "streams, weights in registers, gradients in registers, asynchronous host"),
+        (
+            "cuda",
+            1,
+            "streams, compiled loop, segment fusion, weights in registers, gradients in registers",
+        ),
+    ],
+)
+def test_every_switch_is_a_variant_or_said_to_be_missing(
+    device: str, threads: int, names: str
+) -> None:
+    lacking = missing(device, threads)
+    assert [m.name for m in lacking] == names.split(", ")
+    assert all(len(m.because) > 20 for m in lacking)
+    have = {v.name for v in variants(device, threads)}
+    assert ("+ asynchronous host" in have) == (device == "cuda")
+    assert ("+ compiled loop" in have) == (device == "cpu")
+    assert ("groups of 2" in have) == (device == "cpu" and threads == 2)
+    assert all(v.against in have for v in variants(device, threads))
+
+
+SMALL = ["bench", "ablation", "--hidden", "4", "--batch-sizes", "1", "--seconds", "0"]
+HERE = ["--device", "reference", "--threads", "2", "--compilers", "1"]
+
+
+FEW = [BASELINE, BASELINE + AGAIN, "+ policy agenda", ALL_ON, ALL_ON + AGAIN]
+FEW += ["- persistent engine", "batched - compiled loop"]
+PLAN = [v for v in variants("reference", THREADS) if v.name in FEW]
+
+
+@pytest.fixture
+def few(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Run few variants, on as few graphs, in as few rounds: the reference is slow."""
+    monkeypatch.setattr(ablation, "ROUNDS", (2, 2))
+    monkeypatch.setattr(ablation, "CHECKED_GRAPHS", 2)
+    monkeypatch.setattr(ablation, "variants", lambda device, threads: PLAN)
+
+
+@pytest.mark.usefixtures("few")
+def test_a_run_checks_counts_times_and_records(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main([*SMALL, *HERE, "--out", str(tmp_path)]) == 0
+    printed = capsys.readouterr()
+    assert "not available here: streams, because a CPU has no streams" in printed.out
+    assert "variants agree with reference" in printed.err
+    record = read(tmp_path / "ablation-tree-lstm.json")
+    assert record.complete
+    assert [c["where"] for c in record.checks] == ["tree-lstm, batch 2", "tree-lstm, batch 1"]
+    assert {m["name"] for m in record.missing} >= {"streams", "asynchronous host"}
+    found = [(e.key["family"], e.key["variant"]) for e in record.entries]
+    assert sorted(found) == sorted([(v.family, v.name) for v in PLAN] + [("total", ALL_ON)])
+    for entry in record.entries:
+        assert len(entry.samples) == 2
+        assert entry.counts["launches"] > 0
+        assert (entry.against is None) == (entry.key["variant"] == entry_head(entry.key["family"]))
+        assert (entry.ratio is None) == (entry.verdict is None) == (entry.against is None)
+
+
+def entry_head(family: object) -> str:
+    return {"one on": BASELINE, "one off": ALL_ON}.get(str(family), "")
+
+
+@pytest.mark.usefixtures("few")
+def test_a_variant_that_differs_is_an_error(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    original = Stepper.infer
+
+    def infer(self: Stepper, batch: vrt.GraphBatch) -> np.ndarray:
+        off = 1e-2 if self.net._model.policy == "agenda" else 0.0
+        return original(self, batch) + off
+
+    monkeypatch.setattr(Stepper, "infer", infer)
+    assert main([*SMALL, *HERE, "--out", str(tmp_path)]) == 1
+    shown = capsys.readouterr().err
+    assert "[check, tree-lstm, batch 2] the output of + policy agenda differs" in shown
+    record = read(tmp_path / "ablation-tree-lstm.json")
+    assert not record.complete
+    assert record.entries == []
+
+
+@pytest.mark.parametrize(
+    ("words", "text"),
+    [
+        (["--batch-sizes", "100000"], "at most 4,000, the graphs of tree-lstm's data"),
+        (["--batch-sizes", "0"], "expected a whole number, 1 or more"),
+        (["--model", "tree-lstn"], "no model is called 'tree-lstn'"),
+        (["--out", "/proc/none"], "[--out]"),
+    ],
+)
+def test_wrong_words_are_said(
+    words: list[str], text: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main([*SMALL, *HERE, *words]) == 2
+    assert text in capsys.readouterr().err

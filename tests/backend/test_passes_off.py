@@ -1,0 +1,98 @@
+"""What an ablation turns off is off, and results stay: launch by launch, an instruction a step."""
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+
+import vertexrt as vrt
+from tests.functions import FUNCTIONS
+from tests.runs import OFF, TOLERANCE, Way, assert_same, train
+from vertexrt.engine.explain import training_use
+from vertexrt.engine.variant import Passes
+from vertexrt.errors import UsageError
+from vertexrt.graph import GraphBatch, InputGraph
+from vertexrt.kernels.cpu.backend import CpuExecutable
+from vertexrt.kernels.layout import Buffers
+from vertexrt.script.assemble import assemble
+
+STEPWISE = Passes(segment=False)
+OP_BY_OP = Passes(segment=False, fuse=False)
+
+
+def batch_of(name: str) -> GraphBatch:
+    """Return two graphs that a function of `FUNCTIONS` runs on."""
+    rng = np.random.default_rng(3)
+
+    def graph(leaves: int) -> InputGraph:
+        n = leaves if name == "lstm-lm" else 2 * leaves - 1
+        word = rng.integers(0, 5, n)
+        if name != "lstm-lm":
+            word[leaves:] = -1
+        pulls = {
+            "word": word.astype(np.int32),
+            "label": rng.integers(0, 3, n).astype(np.int32),
+            "target": rng.standard_normal((n, 1)),
+        }
+        make = InputGraph.chain if name == "lstm-lm" else InputGraph.complete_tree
+        return make(leaves, pulls=pulls)
+
+    return GraphBatch.from_graphs([graph(4), graph(2)])
+
+
+def instructions(net: vrt.Network, batch: GraphBatch, processors: int) -> int:
+    """Count the instructions of a processor's script for a step."""
+    (run,) = net._model.prepare(training_use(net._model), batch)
+    shape, s = run.variant.ready().shape, run.schedule
+    assert shape is not None
+    return assemble(shape, run.table, s.edge_ptr, s.child_row, processors).words.shape[1]
+
+
+@pytest.mark.parametrize("processors", [1, 2, 3])
+@pytest.mark.parametrize("name", ["tree-lstm", "lstm-lm", "elementwise"])
+def test_instructions_of_single_steps_compute_the_same(name: str, processors: int) -> None:
+    make, _ = FUNCTIONS[name]
+    batch = batch_of(name)
+    want = train(Way().compile(make()), batch)
+    counts = []
+    for passes in (Passes(), STEPWISE, OP_BY_OP, replace(OFF, segment=False)):
+        way = Way(engine="persistent", processors=processors, passes=passes)
+        net = way.compile(make())
+        assert_same(train(net, batch), want, TOLERANCE["float64"])
+        counts.append(instructions(net, batch, processors))
+    assert counts[0] < counts[1] < counts[2]
+
+
+def test_compiled_instructions_of_single_steps_compute_the_same() -> None:
+    make, _ = FUNCTIONS["tree-fc"]
+    batch = batch_of("tree-fc")
+    want = train(Way().compile(make()), batch)
+    for processors in (1, 2):
+        way = Way("cpu", engine="persistent", processors=processors, passes=OP_BY_OP)
+        assert_same(train(way.compile(make()), batch), want, TOLERANCE["float64"])
+
+
+def test_each_launch_is_a_call_without_the_compiled_loop(monkeypatch: pytest.MonkeyPatch) -> None:
+    make, _ = FUNCTIONS["tree-fc"]
+    batch = batch_of("tree-fc")
+    lengths: list[int] = []
+    original = CpuExecutable.run
+
+    def run(self: CpuExecutable, table: np.ndarray, buffers: Buffers) -> None:
+        lengths.append(len(table))
+        original(self, table, buffers)
+
+    monkeypatch.setattr(CpuExecutable, "run", run)
+    whole = train(Way("cpu").compile(make()), batch)
+    (launches,) = lengths
+    assert launches > 1
+    lengths.clear()
+    assert_same(train(Way("cpu", passes=Passes(loop=False)).compile(make()), batch), whole, 0.0)
+    assert lengths == [1] * launches
+
+
+@pytest.mark.parametrize("passes", [Passes(loop=False), Passes(segment=False)])
+def test_a_gpu_has_no_other_form(passes: Passes, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("vertexrt.engine.model.device_named", lambda _: "cuda")
+    with pytest.raises(UsageError, match=r"on a GPU; .* the only form there; leave"):
+        vrt.compile(FUNCTIONS["tree-fc"][0](), device="cuda", passes=passes)

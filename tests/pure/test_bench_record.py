@@ -1,0 +1,270 @@
+"""What benchmarks write can be read, compared, drawn, put on a page; noise is told from change."""
+
+import json
+import re
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from vertexrt.bench import compare, page
+from vertexrt.bench.figures import style
+from vertexrt.bench.figures.draw import draw
+from vertexrt.bench.record import Entry, Record, compared, make_entry, one_number, read
+from vertexrt.bench.spread import (
+    FASTER,
+    HIDDEN,
+    SLOWER,
+    Spread,
+    noise_of,
+    ratio_of,
+    spread_of,
+    verdict,
+)
+from vertexrt.cli.main import main
+from vertexrt.errors import DataError, UsageError
+
+RESULTS = Path(__file__).resolve().parents[2] / "benchmarks" / "results"
+
+
+def test_ratios_are_taken_round_by_round() -> None:
+    drifting = [100.0, 200.0, 400.0]
+    ratio = ratio_of([2 * x for x in drifting], drifting)
+    assert (ratio.median, ratio.low, ratio.high) == (2.0, 2.0, 2.0)
+    assert spread_of([1.0, 2.0, 3.0, 4.0, 5.0]) == Spread(3.0, 2.0, 4.0)
+
+
+@pytest.mark.parametrize(
+    ("ratio", "noise", "said"),
+    [
+        (Spread(1.5, 1.4, 1.6), 1.1, FASTER),
+        (Spread(0.5, 0.4, 0.6), 1.1, SLOWER),
+        (Spread(1.05, 1.02, 1.08), 1.0, FASTER),
+        (Spread(1.05, 1.02, 1.08), 1.06, HIDDEN),  # the control strays as far
+        (Spread(0.95, 0.93, 0.98), 1.06, HIDDEN),
+        (Spread(1.3, 0.9, 1.6), 1.0, HIDDEN),  # quartiles on both sides
+    ],
+)
+def test_a_spread_that_hides_a_difference_says_so(ratio: Spread, noise: float, said: str) -> None:
+    assert verdict(ratio, noise) == said
+
+
+def test_noise_is_how_far_a_control_strays() -> None:
+    assert noise_of(None) == 1.0
+    assert noise_of(Spread(1.0, 0.8, 1.1)) == pytest.approx(1.25)
+    assert noise_of(Spread(1.0, 0.98, 1.1)) == pytest.approx(1.1)
+
+
+def entries(scale: float = 1.0, jitter: float = 0.01) -> list[Entry]:
+    rng = np.random.default_rng(0)
+    found = []
+    for size in (16, 64):
+        for family, head, names in (
+            ("one on", "baseline", ["baseline again", "+ policy frontier", "+ fusion"]),
+            ("one off", "all on", ["all on again", "- fusion", "groups of 2"]),
+        ):
+            samples = {
+                name: (scale * size * (k + 1 + jitter * rng.random(7))).tolist()
+                for k, name in enumerate([head, *names])
+            }
+            key: dict[str, str | int] = {"model": "tree-lstm", "hidden": 8, "batch_size": size}
+            found += compared(key | {"family": family}, samples, names[0])
+    return found
+
+
+def record(
+    benchmark: str = "ablation", found: list[Entry] | None = None, **machine: object
+) -> Record:
+    whole = Record(
+        benchmark, ["vertexrt", "bench", benchmark], {"model": "tree-lstm", "seconds": 1}
+    )
+    whole.machine = {"device": "cpu", "processor": "some <processor>", "threads": 2, **machine}
+    whole.jobs = {"tree-lstm": "trees & words"}
+    whole.checks = [{"where": "x", "against": "y", "bound": 1e-4, "largest_difference": 1e-7}]
+    whole.missing = [{"name": "streams", "because": "there are none"}]
+    whole.entries = entries() if found is None else found
+    whole.complete = True
+    return whole
+
+
+def test_a_record_is_read_as_it_was_written(tmp_path: Path) -> None:
+    whole = record()
+    whole.write(tmp_path / "a.json")
+    again = read(tmp_path / "a.json")
+    assert again == whole
+    assert json.loads((tmp_path / "a.json").read_text())["schema"] == 1
+    assert [e.key["batch_size"] for e in again.select(variant="+ fusion")] == [16, 64]
+
+
+@pytest.mark.parametrize("path", sorted(RESULTS.glob("*peers*.json")), ids=lambda p: p.stem)
+def test_committed_results_of_any_form_can_be_read(path: Path) -> None:
+    found = read(path)
+    assert found.benchmark == "peers"
+    assert found.entries
+    assert any(e.against == "vertexrt" and e.ratio is not None for e in found.entries)
+
+
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        ("{", "not the form of a benchmark's file"),
+        ('{"schema": 2}', "schema 2"),
+        ("[]", "not the form"),
+        ('{"benchmark": "engines"}', "not the form"),
+    ],
+)
+def test_other_files_are_refused(text: str, said: str, tmp_path: Path) -> None:
+    (tmp_path / "x.json").write_text(text)
+    with pytest.raises(DataError, match=said):
+        read(tmp_path / "x.json")
+    with pytest.raises(DataError, match="No such file"):
+        read(tmp_path / "y.json")
+
+
+def test_compare_tells_change_from_noise(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    before, after = record(), record()
+    for k, factor in ((0, 3.0), (1, 0.2), (2, 1.001)):
+        e = after.entries[k]
+        faster = [factor * s for s in e.samples]
+        after.entries[k] = make_entry(e.key, faster, e.unit)
+    paths = [tmp_path / "a.json", tmp_path / "b.json"]
+    for whole, path in zip((before, after), paths, strict=True):
+        whole.write(path)
+    assert main(["bench", "compare", *map(str, paths)]) == 0
+    shown = capsys.readouterr().out
+    assert "warning" not in shown
+    count = len(before.entries)
+    assert f"faster: 1 of {count}" in shown
+    assert f"slower: 1 of {count}" in shown
+    assert f"hidden by the spread: {count - 2} of {count}" in shown
+    found = compare.changes(before, after)
+    assert [c.verdict for c in found[:3]] == [FASTER, SLOWER, HIDDEN]
+    assert found[0].change == pytest.approx(3.0)
+
+
+def test_compare_knows_what_is_better() -> None:
+    def timed(scale: float, better: str) -> Entry:
+        return make_entry({"variant": "x"}, [scale, 1.01 * scale, 1.02 * scale], "us", better)
+
+    def change(better: str) -> compare.Change:
+        return compare.change_of(timed(2.0, better), timed(1.0, better))
+
+    assert (change("lower").verdict, change("higher").verdict) == (FASTER, SLOWER)
+    assert change("lower").change == pytest.approx(2.0)
+    mine, theirs = (one_number({"variant": "x"}, n, "MB", "lower") for n in (4.0, 2.0))
+    assert compare.change_of(mine, theirs).verdict == compare.OTHER
+    assert compare.change_of(mine, mine).verdict == compare.SAME
+
+
+def test_compare_warns_of_other_machines_and_commands_and_refuses_others() -> None:
+    other = record(threads=1)
+    other.options = {"model": "tree-lstm", "hidden": 3, "seconds": 9}
+    other.complete = False
+    said = compare.warnings(record(), other)
+    assert [text.partition(":")[0] for text in said[:2]] == [
+        "the machines differ in threads",
+        "the commands differ in hidden",
+    ]
+    assert said[2].endswith("did not run to its end")
+    with pytest.raises(UsageError, match="device 'cpu' and 'cuda'"):
+        compare.warnings(record(), record(device="cuda"))
+    with pytest.raises(UsageError, match="`bench ablation` and one of `bench peers`"):
+        compare.warnings(record(), record("peers"))
+    with pytest.raises(UsageError, match="no result in both files"):
+        compare.changes(record(), record(found=[one_number({"variant": "z"}, 1.0, "s")]))
+
+
+def breakdown_entries() -> list[Entry]:
+    """Return some results of each part."""
+    found = []
+
+    def add(unit: str, values: tuple[float, ...], **key: str | int) -> None:
+        whole = {"model": "tree-lstm", "hidden": 8, **key}
+        found.append(make_entry(whole, values, unit, "lower"))
+
+    for size in (1, 16):
+        for k, variant in enumerate(("products", "elementwise", "moves", "whole", "untraced")):
+            add(
+                "us a step", (1.0 + k, 2.0 + k), part="time", setting="fused",
+                batch_size=size, variant=variant, engine="persistent",
+            )  # fmt: skip
+        for against, more in (("leaves", {"leaves": 32 * size}), ("batch size", {})):
+            for variant, unit in (("schedule", "us a step"), ("step", "us a step"), ("share", "%")):
+                add(
+                    unit, (size, 2.0 * size), part="schedule", against=against,
+                    batch_size=size, variant=variant, **more,
+                )  # fmt: skip
+        for against in ("batch size", "hidden size"):
+            for variant in ("batched", "persistent"):
+                add(
+                    "graphs/s", (10.0, 11.0), part="throughput", against=against,
+                    batch_size=size, variant=variant,
+                )  # fmt: skip
+        add("MB a step", (size,), part="weights", batch_size=size, variant="batched")
+    for cache, seconds in (("cold", 9.0), ("warm", 0.1)):
+        add("s", (seconds,), part="compile", engine="batched", cache=cache, variant="first step")
+    return found
+
+
+def peers_entries() -> list[Entry]:
+    key: dict[str, str | int] = {"suite": "tree-lstm", "mode": "train"}
+    samples = {"vertexrt": [3.0, 4.0], "torch": [1.0, 2.0]}
+    return [e for size in (1, 16) for e in compared(key | {"batch_size": size}, samples)]
+
+
+KINDS = {"ablation": entries, "breakdown": breakdown_entries, "peers": peers_entries}
+FIGURES = {
+    "ablation": ["ablation-tree-lstm"],
+    "breakdown": [
+        f"breakdown-{part}-tree-lstm"
+        for part in ("time", "schedule", "throughput", "weights", "compile")
+    ],
+    "peers": ["peers"],
+}
+
+
+@pytest.mark.parametrize("benchmark", KINDS)
+def test_figures_are_drawn_of_every_part(benchmark: str, tmp_path: Path) -> None:
+    image = pytest.importorskip("matplotlib.image", reason="no matplotlib (extra `plot`)")
+    found = draw(record(benchmark, KINDS[benchmark]()), tmp_path)
+    assert [path.stem for path in found] == FIGURES[benchmark]
+    for path in found:
+        pixels = image.imread(path)[..., :3]
+        assert min(pixels.shape[:2]) > 150
+        assert 0.005 < float((pixels < 0.5).mean()) < 0.6  # there is ink, and paper
+        grey = np.abs(pixels - pixels.mean(axis=2, keepdims=True))
+        assert float(grey.max()) < 0.02  # nothing is told by colour
+
+
+def test_a_page_needs_nothing_else(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    for benchmark, make in KINDS.items():
+        record(benchmark, make()).write(tmp_path / f"{benchmark}.json")
+    assert main(["bench", "report", str(tmp_path)]) == 0
+    text = (tmp_path / "report.html").read_text(encoding="utf-8")
+    links = re.findall(r'(?:src|href)="([^"]*)"', text)
+    assert all(link.startswith("data:image/png;base64,") for link in links)
+    if style.can_draw():
+        assert len(links) == sum(len(names) for names in FIGURES.values())
+    assert "http" not in text
+    assert "some &lt;processor&gt;" in text
+    assert "trees &amp; words" in text
+    for word in ("vertexrt bench ablation", "+ policy frontier", "streams: there are none"):
+        assert word in text
+
+
+def test_a_page_without_matplotlib_takes_the_figures_that_lie_there(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr("vertexrt.bench.figures.draw.can_draw", lambda: False)
+    record().write(tmp_path / "ablation-x.json")
+    (tmp_path / "ablation-x.png").write_bytes(b"a picture")
+    page.run(str(tmp_path))
+    assert "no figures: matplotlib is not installed" in capsys.readouterr().err
+    assert "data:image/png;base64,YSBwaWN0dXJl" in (tmp_path / "report.html").read_text()
+
+
+def test_an_empty_folder_has_no_page(tmp_path: Path) -> None:
+    with pytest.raises(DataError, match="holds no results"):
+        page.run(str(tmp_path))

@@ -1,0 +1,13 @@
+"""What `vertexrt bench` measures: ablations, breakdowns, peers; and how it reports and compares.
+
+| file | holds |
+| --- | --- |
+| `machine.py`, `measure.py`, `spread.py`, `check.py` | where it ran; turns; spread; equality |
+| `contender.py`, `ours.py`, `stepper.py` | what takes turns, and vertexrt as one of them |
+| `record.py`, `run.py` | the JSON file: its form, reading, writing; what all commands do first |
+| `jobs.py`, `switches.py`, `counts.py`, `weights.py`, `ablation.py` | `bench ablation` |
+| `text.py` | tables |
+| `breakdown/` | `bench breakdown`: one file a part |
+| `peers/` | `bench peers`: the jobs, PyTorch and DyNet as an expert would write them |
+| `figures/`, `page.py`, `compare.py` | pictures, the HTML page of `report`, `compare` |
+"""

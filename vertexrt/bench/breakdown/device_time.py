@@ -1,0 +1,147 @@
+"""Where the time of a step goes on a GPU: the host's parts, and the device's by kind of kernel.
+
+Device times are those of PyTorch's profiler, which sees every kernel of the process; without
+PyTorch only the host's parts are measured. `gaps` are what is left of a step when the device is not
+busy: it waits for the host or for a launch.
+"""
+
+from __future__ import annotations
+
+import importlib
+import importlib.util
+import time
+from collections import defaultdict
+from collections.abc import Callable
+from typing import Any
+
+import vertexrt as vrt
+from vertexrt.bench.breakdown.options import LR, Bench
+from vertexrt.bench.measure import Draw
+from vertexrt.bench.record import Key, make_entry
+from vertexrt.graph import GraphBatch
+
+STEPS = 40  # of a sample, after as many to warm up
+PROFILED = 10  # of a sample of the profiler
+ROUNDS = 5
+MICROSECONDS = 1e6
+LIBRARY = ("gemm", "gemv", "splitKreduce", "Kernel2")  # in the names of cuBLAS's kernels
+SUMS = ("sum_columns", "add_partial_sums", "sum_segment")
+NO_PROFILER = (
+    "PyTorch, whose profiler reads the device's times, is not installed; "
+    'install the extra with `pip install -e ".[torch]"`'
+)
+
+
+def kinds_of_kernels(net: vrt.Network) -> dict[str, str]:
+    """Name the kind of every generated kernel of the batched engine."""
+    found: dict[str, str] = {}
+    for variant in net._model.variants.values():
+        executable = variant.ready().executable
+        for name, source in getattr(executable, "sources", {}).items():
+            if "product_tile" in source:
+                found[name] = "products, ours"
+            elif any(word in source for word in SUMS):
+                found[name] = "sums over rows"
+            else:
+                found[name] = "elementwise, gather, scatter"
+    return found
+
+
+def kind_of(name: str, generated: dict[str, str]) -> str:
+    """Name the kind of a kernel or copy."""
+    if name.startswith("k_"):  # of those that are generated, the others are a step's only one
+        return generated.get(name, "the persistent kernel")
+    if name.startswith(("update_", "sum_squares", "finish_step")):
+        return "loss and update"
+    if name.startswith("Mem"):
+        return "copies"
+    return "products, cuBLAS" if any(word in name for word in LIBRARY) else "other"
+
+
+def device_times(run: Callable[[], object], net: vrt.Network) -> dict[str, tuple[float, float]]:
+    """Return microseconds and launches a step of each kind of kernel, over PROFILED steps."""
+    import torch
+    from torch.profiler import ProfilerActivity, profile
+
+    with profile(activities=[ProfilerActivity.CUDA]) as profiler:
+        run()
+        net.sync()
+        torch.cuda.synchronize()
+    generated = kinds_of_kernels(net)
+    times: dict[str, float] = defaultdict(float)
+    launches: dict[str, float] = defaultdict(float)
+    for event in profiler.events():
+        if event.device_type == torch.autograd.DeviceType.CUDA:
+            kind = kind_of(event.name, generated)
+            times[kind] += event.device_time / PROFILED
+            launches[kind] += 1 / PROFILED
+    return {kind: (times[kind], launches[kind]) for kind in times}
+
+
+def run(bench: Bench) -> None:
+    """Time both engines at each batch size."""
+    profiler = importlib.util.find_spec("torch") is not None
+    if not profiler:
+        bench.record.missing.append({"name": "times of kernels", "because": NO_PROFILER})
+    for engine in ("batched", "persistent"):
+        net = bench.compile(engine)
+        for batch_size in bench.options.batch_sizes:
+            key = bench.key("time", engine=engine, setting=engine, batch_size=batch_size)
+            _one(bench, key, net, batch_size, profiler)
+
+
+def _one(bench: Bench, key: Key, net: vrt.Network, batch_size: int, profiler: bool) -> None:
+    session: Any = importlib.import_module("vertexrt.kernels.cuda.session")
+    pool, optimizer = bench.job.pool, vrt.SGD(lr=LR)
+    draw = Draw(pool, batch_size)
+    prepared: list[float] = []
+    launched: list[float] = []
+
+    def steps(count: int) -> float:
+        ids = draw.take(count)
+        begin = time.perf_counter()
+        for graphs in ids:
+            batch: GraphBatch = pool.take(graphs)
+            net.step(batch, optimizer)
+        net.sync()
+        return (time.perf_counter() - begin) / count * MICROSECONDS
+
+    steps(STEPS)
+    samples: dict[str, list[float]] = defaultdict(list)
+    model = net._model
+    for _ in range(ROUNDS):
+        samples["untraced"].append(steps(STEPS))
+        original = session.launch
+        model.prepare = timed(type(model).prepare.__get__(model), prepared)  # type: ignore[method-assign]
+        session.launch = timed(original, launched)
+        try:
+            samples["whole"].append(steps(STEPS))
+        finally:
+            del model.prepare
+            session.launch = original
+        samples["host: schedule"].append(sum(prepared) / STEPS * MICROSECONDS)
+        samples["host: launches"].append(sum(launched) / STEPS * MICROSECONDS)
+        prepared.clear()
+        launched.clear()
+        if profiler:
+            found = device_times(lambda: steps(PROFILED), net)
+            busy = sum(microseconds for microseconds, _ in found.values())
+            for kind, (microseconds, _) in found.items():
+                samples[kind].append(microseconds)
+            samples["device, busy"].append(busy)
+            samples["gaps"].append(max(samples["untraced"][-1] - busy, 0.0))
+    for part, values in samples.items():
+        entry = make_entry({**key, "variant": part}, values, "us a step", "lower")
+        bench.record.entries.append(entry)
+
+
+def timed(original: Callable[..., Any], into: list[float]) -> Callable[..., Any]:
+    """Wrap a function so that its seconds are noted."""
+
+    def wrapper(*arguments: Any, **options: Any) -> Any:
+        begin = time.perf_counter()
+        result = original(*arguments, **options)
+        into.append(time.perf_counter() - begin)
+        return result
+
+    return wrapper

@@ -1,0 +1,106 @@
+"""Equal numbers before any timing: loss, every gradient and the outputs of every contender."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+import numpy as np
+
+from vertexrt import GraphBatch
+from vertexrt.bench.contender import Arrays, Contender
+from vertexrt.errors import NumericError, message
+
+BOUNDS = {"float32": 1e-4, "float64": 1e-9}  # of the largest element; sums over 1e5 terms
+# Where F has a kink, rounding decides now and then on which side of it an element lies, and with
+# it a whole path of the gradient: bound of the difference's 2-norm, relative to the gradient's.
+KINKED_BOUND = 1e-2
+LR = 1024.0  # large, so that little of a gradient is lost to rounding; exact in binary
+
+
+class Disagreement(NumericError):
+    """Report that two contenders do not compute the same."""
+
+
+@dataclass(frozen=True, slots=True)
+class Evaluation:
+    """Hold what is compared: loss, gradients by name, outputs in the order of the batch."""
+
+    loss: float
+    gradients: Arrays
+    outputs: np.ndarray
+
+
+def evaluate(contender: Contender, batch: GraphBatch) -> Evaluation:
+    """Evaluate a batch and leave the parameters as they are.
+
+    Gradients are taken from the step that is timed: how far plain SGD goes, divided by its rate.
+    """
+    outputs = contender.infer(batch)
+    contender.sync()
+    kept = np.asarray(outputs).copy()
+    before = contender.parameters()
+    contender.train(batch, LR)
+    loss = contender.loss()
+    contender.sync()
+    after = contender.parameters()
+    contender.set_parameters(before)
+    return Evaluation(loss, {name: (before[name] - after[name]) / LR for name in before}, kept)
+
+
+def check(
+    contenders: Mapping[str, Contender],
+    batch: GraphBatch,
+    bound: float,
+    where: str,
+    kinked: bool = False,
+) -> float:
+    """Compare every contender with the first one.
+
+    Args:
+        where: what is checked, for the message.
+        kinked: F is not smooth: gradients are compared by their norm, with `KINKED_BOUND`.
+    Returns: the largest difference, relative to the largest element of what is compared.
+    Raises: Disagreement, when it exceeds the bound; it names the parameter.
+    """
+    names = list(contenders)
+    expected = evaluate(contenders[names[0]], batch)
+    largest = 0.0
+    for name in names[1:]:
+        found = evaluate(contenders[name], batch)
+        for what, value in differences(found, expected, kinked).items():
+            allowed = KINKED_BOUND if kinked and what.startswith("the gradient") else bound
+            if not value <= allowed:
+                raise Disagreement(
+                    message(
+                        f"check, {where}",
+                        f"{what} of {name} differs from that of {names[0]} by {value:.1e} of its "
+                        "largest element",
+                        f"at most {allowed:.0e}",
+                        "nothing is timed before they agree",
+                    )
+                )
+            largest = max(largest, value)
+    return largest
+
+
+def differences(found: Evaluation, expected: Evaluation, kinked: bool = False) -> dict[str, float]:
+    """Return the relative difference of the loss, of each gradient and of the outputs."""
+    assert found.gradients.keys() == expected.gradients.keys(), sorted(found.gradients)
+    result = {"the loss": _difference(np.array(found.loss), np.array(expected.loss))}
+    for name, value in expected.gradients.items():
+        compare = _distance if kinked else _difference
+        result[f"the gradient of '{name}'"] = compare(found.gradients[name], value)
+    result["the output"] = _difference(found.outputs, expected.outputs)
+    return result
+
+
+def _difference(found: np.ndarray, expected: np.ndarray) -> float:
+    if found.shape != expected.shape:
+        return float("inf")
+    scale = float(np.abs(expected).max()) or 1.0
+    return float(np.abs(found - expected).max()) / scale
+
+
+def _distance(found: np.ndarray, expected: np.ndarray) -> float:
+    if found.shape != expected.shape:
+        return float("inf")
+    return float(np.linalg.norm(found - expected) / (np.linalg.norm(expected) or 1.0))

@@ -1,0 +1,88 @@
+"""Count what a step runs: evidence, beside its time, that a switch changes something."""
+
+from __future__ import annotations
+
+from typing import cast
+
+import numpy as np
+
+from vertexrt.api.network import Network
+from vertexrt.bench.weights import loaded_bytes, scripts_of
+from vertexrt.engine.batched import Run
+from vertexrt.engine.explain import flops, kernel_calls
+from vertexrt.engine.variant import Use
+from vertexrt.graph import GraphBatch
+from vertexrt.ir.passes.fuse import Group
+from vertexrt.ir.passes.segment import segment_tasks
+from vertexrt.kernels.layout import LaunchByLaunch
+from vertexrt.script.isa import PROGRAM, SEGMENT, WAIT
+
+TRAINING = Use(frozenset({"loss"}), loss=True)
+Counts = dict[str, float]
+
+
+def count(net: Network, batch: GraphBatch, use: Use = TRAINING) -> Counts:
+    """Count what a minibatch takes, over all its shares.
+
+    Returns: tasks; rows (merged vertices once); launches of task programs; calls of compiled code
+        for forward and backward; groups (fused loops) and products (GEMM calls) that are executed;
+        instructions and waits of the scripts; flops of products; arena_bytes. On a GPU also
+        kernels and library (products of cuBLAS); elsewhere weight_bytes that products ask for.
+    """
+    model = net._model
+    itemsize = model.store.dtype.itemsize
+    total: Counts = {}
+    for run in model.prepare(use, batch):
+        found = _of_run(run, itemsize)
+        for name, value in found.items():
+            total[name] = total.get(name, 0.0) + value
+    return total
+
+
+def _of_run(run: Run, itemsize: int) -> Counts:
+    launches = len(run.table)
+    groups, products = kernel_calls(run)
+    found: Counts = {
+        "tasks": run.schedule.num_tasks,
+        "rows": len(run.schedule.order),
+        "launches": launches,
+        "calls": 1,
+        "groups": groups,
+        "products": products,
+        "flops": flops(run, forward=True) + flops(run, forward=False),
+        "arena_bytes": run.plan.total * itemsize,
+    }
+    if run.variant.backend.name == "cuda":
+        if not run.configuration.persistent:
+            from vertexrt.kernels.cuda.describe import count_launches
+
+            variant = run.variant
+            kernels, library = count_launches(variant.tasks, variant.binding, itemsize, run.table)
+            found |= {"kernels": kernels, "library": library}
+        return found
+    found["weight_bytes"] = loaded_bytes(run, itemsize)
+    if run.configuration.persistent:
+        found |= _of_scripts(run)
+    elif isinstance(run.variant.ready().executable, LaunchByLaunch):
+        found["calls"] = launches
+    return found
+
+
+def _of_scripts(run: Run) -> Counts:
+    variant, processors = run.variant, run.configuration.processors
+    tasks = segment_tasks(variant.tasks, variant.processors == 1, variant.passes.segment)
+    words = scripts_of(run).words
+    flat = words.reshape(-1, words.shape[-1])
+    groups = products = 0
+    for p, s in zip(flat[:, PROGRAM].tolist(), flat[:, SEGMENT].tolist(), strict=True):
+        steps = tasks[p].segments[s].steps
+        mine = sum(isinstance(step, Group) for step in steps)
+        groups += mine
+        products += len(steps) - mine
+    return {
+        "calls": processors,
+        "groups": groups,
+        "products": products,
+        "instructions": len(flat),
+        "waits": int(cast("int", np.count_nonzero(flat[:, WAIT] >= 0))),
+    }

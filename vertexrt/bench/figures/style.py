@@ -1,0 +1,85 @@
+"""Fonts, greys, hatches and markers of all figures."""
+
+from __future__ import annotations
+
+import importlib.util
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+HATCHES = ("", "////", "....", "xxxx", "\\\\\\\\", "++", "oo", "--", "**", "||")
+FILLS = ("0.25", "0.75", "0.95", "0.55", "1.0", "0.85", "0.4", "0.65", "0.9", "0.7")
+MARKERS = ("o", "s", "^", "D", "v", "P", "X", "*")
+STROKES = ("-", "--", "-.", ":", (0, (5, 1)), (0, (3, 1, 1, 1)))
+GREYS = ("0.0", "0.35", "0.5", "0.15", "0.6", "0.25")
+INK = {"edgecolor": "black", "linewidth": 0.6}
+WHISKER = {"ecolor": "black", "elinewidth": 0.9, "capsize": 2.0}
+
+STYLE = {
+    "font.size": 8,
+    "axes.titlesize": 8.5,
+    "axes.labelsize": 8,
+    "legend.fontsize": 7,
+    "legend.frameon": False,
+    "xtick.labelsize": 7.5,
+    "ytick.labelsize": 7.5,
+    "axes.spines.top": False,
+    "axes.spines.right": False,
+    "axes.grid": True,
+    "axes.axisbelow": True,
+    "grid.color": "0.88",
+    "grid.linewidth": 0.5,
+    "hatch.linewidth": 0.5,
+    "figure.dpi": 100,
+    "savefig.dpi": 160,
+}
+
+
+def can_draw() -> bool:
+    """Tell whether matplotlib is installed."""
+    return importlib.util.find_spec("matplotlib") is not None
+
+
+@contextmanager
+def figure(
+    path: Path, rows: int, columns: int, size: tuple[float, float], **options: Any
+) -> Iterator[Any]:
+    """Yield axes [rows, columns] of a figure, and write it as a PNG.
+
+    Args:
+        size: width and height in inches.
+        options: of `matplotlib.figure.Figure.subplots`.
+    """
+    from matplotlib import rc_context
+    from matplotlib.backends.backend_agg import FigureCanvasAgg
+    from matplotlib.figure import Figure
+
+    with rc_context(STYLE):  # type: ignore[arg-type]
+        whole = Figure(figsize=size, layout="constrained")
+        FigureCanvasAgg(whole)
+        yield whole.subplots(rows, columns, squeeze=False, **options)
+        whole.savefig(path)
+
+
+def bar_style(k: int) -> dict[str, Any]:
+    """Return the looks of the k-th kind of bar."""
+    return {"color": FILLS[k % len(FILLS)], "hatch": HATCHES[k % len(HATCHES)], **INK}
+
+
+def line_style(k: int) -> dict[str, Any]:
+    """Return the looks of the k-th line."""
+    return {
+        "color": GREYS[k % len(GREYS)],
+        "marker": MARKERS[k % len(MARKERS)],
+        "linestyle": STROKES[k % len(STROKES)],
+        "markersize": 4,
+        "linewidth": 1.1,
+        "markerfacecolor": "white" if k % 2 else GREYS[k % len(GREYS)],
+    }
+
+
+def errors(medians: list[float], lows: list[float], highs: list[float]) -> list[list[float]]:
+    """Return distances from medians to quartiles, as matplotlib takes them."""
+    below = [m - low for m, low in zip(medians, lows, strict=True)]
+    return [below, [high - m for m, high in zip(medians, highs, strict=True)]]

@@ -1,0 +1,186 @@
+"""`vertexrt bench peers`: time vertexrt beside PyTorch and DyNet as an expert would write them.
+
+A step is one minibatch, drawn from a pool of many: it is assembled, its schedule built anew, then
+trained on (forward, backward, plain SGD with sparse rows of the embedding) or evaluated (the
+output of every vertex, in the order of the batch, in host memory). A sample is a block of steps
+with one synchronisation at its end; the contenders take turns over the same minibatches, so that a
+change of the machine's speed meets all of them.
+
+First of all, at each batch size and before any timing, all contenders evaluate the same minibatch
+with the same weights: loss, every gradient (taken from the step that is timed) and outputs must
+agree; on a small minibatch also with vertexrt's `reference` backend in float64.
+
+Variants: vertexrt with each engine (it computes identical vertices of a batch once, as it does by
+default; `:unmerged` turns that off), `torch` (level- or step-batched by hand, autograd),
+`torch-manual` (the backward pass by hand as well), `torch-nn.LSTM` (packed; cuDNN on CUDA), `dynet`
+(Tree-LSTM on the CPU, with its automatic batching).
+"""
+
+from __future__ import annotations
+
+import importlib.util
+from collections.abc import Mapping
+from dataclasses import asdict
+from pathlib import Path
+
+import vertexrt as vrt
+from vertexrt.bench.check import BOUNDS, check
+from vertexrt.bench.contender import Arrays, Contender
+from vertexrt.bench.measure import Draw, Runner, measure
+from vertexrt.bench.ours import Ours
+from vertexrt.bench.peers.options import UNMERGED, Options
+from vertexrt.bench.peers.report import HEADER, entries, summarise, table
+from vertexrt.bench.peers.suites import Suite, make_suite
+from vertexrt.bench.record import Record
+from vertexrt.bench.run import pinned, recording, say
+from vertexrt.engine.model import device_named
+from vertexrt.engine.variant import Passes
+from vertexrt.errors import UsageError, message
+
+LR = 1e-3  # small: the parameters stay where arithmetic takes its usual time
+CHECKED_GRAPHS = 4  # with the reference backend, which is slow
+NONE = "none"
+# peer -> its module, what it is called, how it is installed
+MODULES = {
+    "torch": ("torch", "PyTorch", 'install the extra with `pip install -e ".[torch]"`'),
+    "dynet": ("dynet", "DyNet", "install it with `pip install dynet38`"),
+}
+
+
+def run(options: Options, command: list[str]) -> Path:
+    """Check, time, print the table and write the JSON file; return its path.
+
+    Raises: UsageError, when a peer is not installed or has no job to do; Disagreement, when two
+        contenders do not compute the same.
+    """
+    device = device_named(options.device)
+    require(options, device)
+    with (
+        pinned(options.threads) as threads,
+        recording("peers", command, asdict(options) | {"device": device}, threads, device) as found,
+    ):
+        record, path = found
+        if "torch" in options.peers:
+            import torch
+
+            torch.set_num_threads(threads)
+        print(HEADER, flush=True)
+        for name in options.suite:
+            say(f"{name}: reading data, compiling")
+            suite = make_suite(name, options)
+            say(f"{name}: {suite.description}")
+            record.jobs[name] = suite.description
+            _run_suite(suite, options, device, threads, record)
+            record.write(path)
+    return path
+
+
+def require(options: Options, device: str) -> None:
+    """Raise UsageError for what cannot be compared."""
+    for peer in options.peers:
+        if peer == NONE:
+            continue
+        module, name, install = MODULES[peer]
+        if importlib.util.find_spec(module) is None:
+            got, wanted = f"{name} is not installed", f"--peers {peer} compares with it"
+            raise UsageError(message("peers", got, wanted, f"{install}, or give --peers none"))
+    if "dynet" in options.peers and (device != "cpu" or options.dtype != "float32"):
+        got, wanted = f"dynet on {device}, {options.dtype}", "dynet on the CPU, float32"
+        raise UsageError(message("peers", got, wanted, "leave dynet out"))
+    if "dynet" in options.peers and options.suite != ("tree-lstm",):
+        got, wanted = f"dynet with {', '.join(options.suite)}", "dynet with tree-lstm"
+        raise UsageError(message("peers", got, wanted, "give --suite tree-lstm"))
+    if options.engines == (NONE,) and options.peers == (NONE,):
+        got, wanted = "--engines none with --peers none", "something to time"
+        raise UsageError(message("peers", got, wanted, "name an engine or a peer"))
+
+
+def _run_suite(suite: Suite, options: Options, device: str, threads: int, record: Record) -> None:
+    """Check and time one suite; add to the record and print the table."""
+    oracle, parameters = make_oracle(suite, options.dtype)
+    contenders = make_ours(suite, options, device, threads)
+    peers = make_peers(suite.name, parameters, options, device)
+    contenders |= peers
+    bound = BOUNDS[options.dtype]
+
+    def verify(group: dict[str, Contender], draw: Draw, against: str) -> None:
+        (ids,) = draw.take(1)
+        batch = suite.pool.take(ids)
+        for contender in group.values():
+            contender.set_parameters(parameters)  # timing has trained them unequally
+        where = f"{suite.name}, batch {draw.batch_size}"
+        value = check(group, batch, bound, where, suite.kinked)
+        entry = {"where": where, "against": against, "bound": bound}
+        record.checks.append(entry | {"largest_difference": value, "variants": len(group)})
+        say(f"{where}: {len(group)} variants agree with {against} within {value:.1e}")
+
+    verify({"reference": oracle} | contenders, Draw(suite.pool, CHECKED_GRAPHS), "reference")
+    for batch_size in options.batch_sizes:
+        draw = Draw(suite.pool, batch_size)
+        if len(contenders) > 1:
+            verify(contenders, draw, next(iter(contenders)))
+        for mode in options.mode:
+            say(f"{suite.name}: timing {mode}, batch {draw.batch_size}")
+            runners = make_runners(mode, contenders)
+            timing = measure(runners, draw, options.seconds)
+            result = summarise(suite.name, mode, timing, list(peers))
+            record.entries += entries(suite.name, mode, timing)
+            print(table(result), flush=True)
+
+
+def make_runners(mode: str, contenders: Mapping[str, Contender]) -> dict[str, Runner]:
+    """Return what is timed; before and after each turn the whole device is idle."""
+
+    def sync() -> None:
+        for contender in contenders.values():
+            contender.sync()
+
+    def runner(contender: Contender) -> Runner:
+        if mode == "train":
+            return Runner(lambda batch: contender.train(batch, LR), sync)
+        return Runner(contender.infer, sync)
+
+    return {name: runner(contender) for name, contender in contenders.items()}
+
+
+def make_oracle(suite: Suite, dtype: str) -> tuple[Contender, Arrays]:
+    """Return the reference backend in float64 and the parameters that all start from."""
+    net = vrt.compile(suite.function, device="reference", dtype="float64", threads=1)
+    oracle = Ours(net, suite.output)
+    drawn = {name: value.astype(dtype) for name, value in oracle.parameters().items()}
+    oracle.set_parameters(drawn)
+    return oracle, drawn
+
+
+def make_ours(suite: Suite, options: Options, device: str, threads: int) -> dict[str, Contender]:
+    """Return vertexrt with each engine; the first one is called `vertexrt`."""
+    found: dict[str, Contender] = {}
+    for engine in options.engines:
+        if engine == NONE:
+            continue
+        net = vrt.compile(
+            suite.function,
+            device=device,
+            engine=engine.removesuffix(UNMERGED),
+            dtype=options.dtype,
+            threads=threads,
+            passes=Passes(merge=not engine.endswith(UNMERGED)),
+        )
+        found[f"vrt-{engine}" if found else "vertexrt"] = Ours(net, suite.output)
+    return found
+
+
+def make_peers(
+    name: str, parameters: Arrays, options: Options, device: str
+) -> dict[str, Contender]:
+    """Return the peers of a suite."""
+    found: dict[str, Contender] = {}
+    if "torch" in options.peers:
+        from vertexrt.bench.peers.torch_suites import torch_peers
+
+        found |= torch_peers(name, parameters, device)
+    if "dynet" in options.peers:
+        from vertexrt.bench.peers.dynet_tree_lstm import DynetTreeLstm
+
+        found["dynet"] = DynetTreeLstm(parameters)
+    return found

@@ -1,0 +1,237 @@
+"""The JSON file of a benchmark: its form, and how it is written and read.
+
+    schema      1, the version of this form
+    benchmark   "ablation", "breakdown" or "peers"
+    command     the words of the command line
+    date        ISO 8601, UTC
+    complete    false where the run broke off
+    options     by name
+    machine     processor, cores, threads, load, versions, BLAS with its threads, GPU, revision
+    jobs        name -> what is computed, and on what
+    checks      comparisons before timing: where, against, largest_difference, bound
+    missing     what this device has no form of: name, because
+    entries     the results, one of each:
+        key         what identifies it: words and numbers by name
+        unit        of median, quartiles and samples; better: "higher", "lower" or "" (a count)
+        median, quartiles, samples
+        against     the value of key["variant"] that it is compared with, or null
+        ratio       {median, quartiles} over rounds of this speed by the reference's (1: equal, 2:
+                    twice as fast), or null
+        verdict     "faster", "slower", "hidden by the spread", or null
+        counts      what runs: launches, kernels, rows, ... by name
+
+Files of schema 0 are those that the peers wrote before there was a schema; they can be read.
+"""
+
+from __future__ import annotations
+
+import datetime
+import json
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass, field
+from pathlib import Path
+from typing import Any
+
+from vertexrt.bench.spread import Spread, noise_of, ratio_of, spread_of, verdict
+from vertexrt.errors import DataError, message
+
+SCHEMA = 1
+Key = dict[str, str | int]
+
+
+@dataclass(frozen=True, slots=True)
+class Entry:
+    """One result; see the module."""
+
+    key: Key
+    unit: str
+    better: str
+    median: float
+    quartiles: tuple[float, float]
+    samples: tuple[float, ...]
+    against: str | None = None
+    ratio: Spread | None = None
+    verdict: str | None = None
+    counts: dict[str, float] = field(default_factory=dict)
+
+    def to_json(self) -> dict[str, Any]:
+        """Return the entry as it is written."""
+        found = asdict(self)
+        r = self.ratio
+        found["ratio"] = None if r is None else {"median": r.median, "quartiles": [r.low, r.high]}
+        return found
+
+    @classmethod
+    def from_json(cls, stored: Mapping[str, Any]) -> Entry:
+        """Read an entry back; KeyError where a field is missing."""
+        r = stored["ratio"]
+        ratio = None if r is None else Spread(r["median"], *r["quartiles"])
+        low, high = stored["quartiles"]
+        return cls(
+            dict(stored["key"]),
+            stored["unit"],
+            stored["better"],
+            stored["median"],
+            (low, high),
+            tuple(stored["samples"]),
+            stored["against"],
+            ratio,
+            stored["verdict"],
+            dict(stored["counts"]),
+        )
+
+    @property
+    def spread(self) -> Spread:
+        """Return median and quartiles."""
+        return Spread(self.median, *self.quartiles)
+
+
+def make_entry(
+    key: Key,
+    samples: Sequence[float],
+    unit: str,
+    better: str = "higher",
+    *,
+    against: str | None = None,
+    reference: Sequence[float] | None = None,
+    noise: float = 1.0,
+    counts: Mapping[str, float] | None = None,
+) -> Entry:
+    """Summarise samples.
+
+    Args:
+        against, reference: name and samples of what it is compared with, of the same rounds.
+        noise: see `spread.verdict`.
+    """
+    samples = [float(f"{x:.6g}") for x in samples]  # more digits only make files long
+    s = spread_of(samples)
+    ratio, said = None, None
+    if reference is not None:
+        ratio = ratio_of(samples, reference)
+        if better == "lower":
+            ratio = ratio_of(reference, samples)
+        said = verdict(ratio, noise)
+    return Entry(
+        key,
+        unit,
+        better,
+        s.median,
+        (s.low, s.high),
+        tuple(samples),
+        against,
+        ratio,
+        said,
+        dict(counts or {}),
+    )
+
+
+def one_number(key: Key, value: float, unit: str, better: str = "") -> Entry:
+    """Return what was counted, not timed."""
+    return make_entry(key, [float(value)], unit, better)
+
+
+@dataclass(slots=True)
+class Record:
+    """A benchmark's results while they are collected, and as they are read back."""
+
+    benchmark: str
+    command: list[str]
+    options: dict[str, Any]
+    date: str = ""
+    complete: bool = False
+    machine: dict[str, Any] = field(default_factory=dict)
+    jobs: dict[str, str] = field(default_factory=dict)
+    checks: list[dict[str, Any]] = field(default_factory=list)
+    missing: list[dict[str, str]] = field(default_factory=list)
+    entries: list[Entry] = field(default_factory=list)
+    schema: int = SCHEMA
+
+    def __post_init__(self) -> None:
+        self.date = self.date or datetime.datetime.now(datetime.UTC).isoformat(timespec="seconds")
+
+    def write(self, path: Path) -> None:
+        """Write the file."""
+        names = ["schema", "benchmark", "command", "date", "complete", "options", "machine"]
+        names += ["jobs", "checks", "missing"]
+        whole = {name: getattr(self, name) for name in names}
+        entries = ",\n  ".join(json.dumps(entry.to_json()) for entry in self.entries)
+        head = json.dumps(whole, indent=1).removesuffix("\n}")
+        text = f'{head},\n "entries": [\n  {entries}\n ]\n}}\n'  # one line an entry
+        path.write_text(text, encoding="utf-8")
+
+    def select(self, **wanted: str | int) -> list[Entry]:
+        """Return the entries whose key has these values."""
+        return [e for e in self.entries if all(e.key.get(n) == v for n, v in wanted.items())]
+
+
+def read(path: Path) -> Record:
+    """Read a file that a benchmark wrote.
+
+    Raises: DataError, when it cannot be read, is no such file, or is of a newer form.
+    """
+    try:
+        stored = json.loads(path.read_text(encoding="utf-8"))
+        if "schema" not in stored and stored["benchmark"] == "peers":
+            return _old_peers(stored)
+        if stored["schema"] == SCHEMA:
+            rest = {name: value for name, value in stored.items() if name != "entries"}
+            return Record(**rest, entries=[Entry.from_json(e) for e in stored["entries"]])
+        got = f"schema {stored['schema']}"
+    except OSError as error:
+        got = str(error)
+    except (ValueError, KeyError, TypeError) as error:
+        got = f"not the form of a benchmark's file ({type(error).__name__}: {error})"
+    raise DataError(
+        message(str(path), got, f"a file of `vertexrt bench`, schema {SCHEMA}", "Give another file")
+    )
+
+
+def _old_peers(stored: Mapping[str, Any]) -> Record:
+    """Read what the peers wrote before there was a schema."""
+    entries = []
+    for result in stored["results"]:
+        key = {name: result[name] for name in ("suite", "mode", "batch_size")}
+        samples = {name: found["samples"] for name, found in result["variants"].items()}
+        entries += compared(key, samples)
+    return Record(
+        "peers",
+        list(stored["command"]),
+        dict(stored["options"]),
+        stored["date"],
+        stored["complete"],
+        dict(stored["machine"]),
+        dict(stored["suites"]),
+        list(stored["checks"]),
+        [],
+        entries,
+        0,
+    )
+
+
+def compared(
+    key: Key,
+    samples: Mapping[str, Sequence[float]],
+    control: str | None = None,
+    counts: Mapping[str, Mapping[str, float]] | None = None,
+) -> list[Entry]:
+    """Return an entry in graphs/s for each variant, all but the first against the first.
+
+    Args:
+        samples: by variant, of the same rounds.
+        control: the variant that is the first once more: its ratio is the noise.
+    """
+    names = list(samples)
+    first = samples[names[0]]
+    noise = noise_of(ratio_of(samples[control], first) if control is not None else None)
+    return [
+        make_entry(
+            {**key, "variant": name},
+            samples[name],
+            "graphs/s",
+            against=names[0] if name != names[0] else None,
+            reference=first if name != names[0] else None,
+            noise=noise,
+            counts=(counts or {}).get(name),
+        )
+        for name in names
+    ]

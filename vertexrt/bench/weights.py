@@ -1,0 +1,88 @@
+"""Count the bytes of weights that a step loads, from its schedule or its scripts (VPPS, Table I).
+
+    batched      sum over launches, and over the products in each, of the bytes of the weight
+    persistent   the same over instructions; where the processors of a group split the units of a
+                 task, each loads its share of the rows, else each loads all of them
+    held         every weight once for each product that names it: what is left where weights stay
+                 on chip for a step and are loaded when its two sides begin
+
+Only operands of products count: `w @ x` and its transposed form in the backward pass. Sums that
+make the gradients of weights write as many bytes as the weight has, once a step. A weight that
+stays in a cache between two launches is counted again: the figures are of what is asked for.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from vertexrt.engine.batched import Run
+from vertexrt.ir.passes.fuse import Group, Product, TaskProgram
+from vertexrt.ir.passes.segment import Split, segment_tasks
+from vertexrt.kernels.layout import PROGRAM as LAUNCHED
+from vertexrt.kernels.layout import ROWS as LAUNCHED_ROWS
+from vertexrt.script.assemble import Scripts, assemble
+from vertexrt.script.isa import PROGRAM, ROWS, SEGMENT
+
+Step = Group | Product
+
+
+def weight_elements(task: TaskProgram, steps: Iterable[Step]) -> int:
+    """Count the elements of the weights that the products among some steps read."""
+    nodes = task.program.nodes
+    found = 0
+    for step in steps:
+        if isinstance(step, Product) and nodes[step.node].op == "matmul":
+            found += nodes[nodes[step.node].inputs[0]].type.size
+    return found
+
+
+def scripts_of(run: Run) -> Scripts:
+    """Assemble the scripts of a minibatch once more."""
+    shape, s, chosen = run.variant.ready().shape, run.schedule, run.configuration
+    assert shape is not None, f"{chosen} has no scripts"
+    return assemble(shape, run.table, s.edge_ptr, s.child_row, chosen.processors, chosen.tile)
+
+
+def loaded_bytes(run: Run, itemsize: int) -> float:
+    """Count the bytes of weights that the products of a step ask for.
+
+    Args:
+        run: of one share of a minibatch, on a device whose processors are the host's.
+        itemsize: bytes of an element.
+    """
+    if not run.configuration.persistent:
+        each = [weight_elements(task, task.steps) for task in run.variant.tasks]
+        rows = run.table[run.table[:, LAUNCHED_ROWS] > 0]
+        return float(sum(each[int(p)] for p in rows[:, LAUNCHED])) * itemsize
+    variant, processors = run.variant, run.configuration.processors
+    tasks = segment_tasks(variant.tasks, variant.processors == 1, variant.passes.segment)
+    shares = [
+        [
+            weight_elements(t.task, s.steps) / (processors if s.split == Split.UNITS else 1)
+            for s in t.segments
+        ]
+        for t in tasks
+    ]
+    words = scripts_of(run).words.reshape(-1, scripts_of(run).words.shape[-1])
+    words = words[words[:, ROWS] > 0]
+    pairs = zip(words[:, PROGRAM].tolist(), words[:, SEGMENT].tolist(), strict=True)
+    return float(sum(shares[p][s] for p, s in pairs)) * itemsize
+
+
+def held_bytes(run: Run, itemsize: int) -> float:
+    """Count the bytes where each task program that runs loads its weights once a step."""
+    used = {int(row[LAUNCHED]) for row in run.table if row[LAUNCHED_ROWS] > 0}
+    tasks = run.variant.tasks
+    read: set[tuple[str, bool]] = set()
+    total = 0
+    for p in used:
+        nodes = tasks[p].program.nodes
+        for step in tasks[p].steps:
+            if not isinstance(step, Product) or nodes[step.node].op != "matmul":
+                continue
+            weight = nodes[nodes[step.node].inputs[0]]
+            way = (weight["name"], bool(nodes[step.node]["transpose"]))
+            if way not in read:
+                read.add(way)
+                total += weight.type.size
+    return float(total) * itemsize
