@@ -18,6 +18,7 @@ from tests.shim_device import put_in_place
 from tests.strategies import pulls_for
 from vertexrt.api.network import Network
 from vertexrt.engine import choose
+from vertexrt.engine.variant import Passes
 from vertexrt.errors import DeviceError
 from vertexrt.graph import GraphBatch, InputGraph
 from vertexrt.kernels.cuda import one_launch
@@ -133,6 +134,28 @@ def test_matrix_units_round_as_asked(
     got, want = (each.forward(batch)["logits"] for each in (here, there))
     error = float(np.abs(got - want).max() / np.abs(want).max())
     assert least < error < most
+
+
+@pytest.mark.parametrize("passes", [Passes(hold=False), Passes(segment=False, fuse=False)])
+@pytest.mark.parametrize("device", DEVICES)
+def test_an_ablation_computes_the_same(device: str, passes: Passes) -> None:
+    require(device)
+    function = FUNCTIONS["tree-lstm"][0]
+    way = Way(device=device, dtype="float64", engine="persistent", processors=2, passes=passes)
+    here, there = way.compile(function()), net("tree-lstm", "reference", "float64", 0)
+    batch = batch_of("tree-lstm", 5)
+    assert_same(train(here, batch), train(there, batch), TOLERANCE["float64"])
+    (variant,) = here._model.variants.values()
+    executable = variant.ready().processors
+    assert isinstance(executable, PersistentExecutable)
+    whole = net("tree-lstm", device, "float64", 2)
+    train(whole, batch)
+    other = next(v for v in whole._model.variants.values() if v.use.loss).ready().processors
+    assert isinstance(other, PersistentExecutable)
+    if not passes.hold:
+        assert executable.weights_in_memory > 0 == other.weights_in_memory
+    if not passes.segment:
+        assert executable.facts[-1][-1] > other.facts[-1][-1], "not more segments"
 
 
 def one_short(groups: int) -> np.ndarray:

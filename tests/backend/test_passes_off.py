@@ -91,8 +91,10 @@ def test_each_launch_is_a_call_without_the_compiled_loop(monkeypatch: pytest.Mon
     assert lengths == [1] * launches
 
 
-@pytest.mark.parametrize("passes", [Passes(loop=False), Passes(segment=False)])
-def test_a_gpu_has_no_other_form(passes: Passes, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_device_refuses_what_it_has_no_other_form_of(monkeypatch: pytest.MonkeyPatch) -> None:
+    function = FUNCTIONS["tree-fc"][0]
+    with pytest.raises(UsageError, match=r"with device='cpu'; .* the only form there; leave"):
+        vrt.compile(function(), device="cpu", passes=Passes(hold=False))
     monkeypatch.setattr("vertexrt.engine.model.device_named", lambda _: "cuda")
     with pytest.raises(UsageError, match=r"on a GPU; .* the only form there; leave"):
-        vrt.compile(FUNCTIONS["tree-fc"][0](), device="cuda", passes=passes)
+        vrt.compile(function(), device="cuda", passes=Passes(loop=False))

@@ -117,6 +117,7 @@ def compile(
             function.trace(), np.dtype(dtype), policy, chosen, precision, engine, processors
         )
     else:
+        _check_host_passes(chosen, device)
         model = CompiledModel(
             function.trace(),
             backend_named(device),
@@ -147,16 +148,28 @@ def _check_gpu_options(engine: str, processors: int | None) -> None:
 
 def _check_gpu_passes(passes: Passes) -> None:
     """Refuse to turn off what a GPU has no other form of."""
-    for name, whole in (("loop", "the launches of a step"), ("segment", "what a processor runs")):
-        if not getattr(passes, name):
-            raise UsageError(
-                message(
-                    "compile",
-                    f"Passes({name}=False) on a GPU",
-                    f"{whole} in one compiled call, the only form there",
-                    f"leave {name} out, or take device='cpu'",
-                )
+    if not passes.loop:
+        raise UsageError(
+            message(
+                "compile",
+                "Passes(loop=False) on a GPU",
+                "the launches of a step in one compiled call, the only form there",
+                "leave loop out, or take device='cpu'",
             )
+        )
+
+
+def _check_host_passes(passes: Passes, device: str) -> None:
+    """Refuse to turn off what only a GPU has."""
+    if not passes.hold:
+        raise UsageError(
+            message(
+                "compile",
+                f"Passes(hold=False) with device={device!r}",
+                "weights where the caches have them, the only form there",
+                "leave hold out, or take device='cuda'",
+            )
+        )
 
 
 def _dtype_name(dtype: Any) -> str:

@@ -29,6 +29,7 @@ OFF = Passes(
     merge=False,
     loop=False,
     segment=False,
+    hold=False,
 )
 ALL = Passes()
 # Field of Passes -> name of the switch, for those that both engines have.
@@ -47,15 +48,10 @@ NO_STREAMS = {
     "cuda": "kernels of a level need each other, what does not is in one launch, and copies take 1 "
     "% of a step, so there is one stream and nothing to overlap",
 }
-NO_REGISTERS = {
-    "cpu": "a core keeps weights in its caches; nothing holds them in registers from task to task",
-    "cuda": "the persistent kernel holds weights on chip for the whole path and has no form that "
-    "loads them anew at each level",
-}
+NO_REGISTERS = "a core keeps weights in its caches; nothing holds them from task to task"
 NOT_BUILT = "gradients of weights are products over all rows behind the path, on every device"
 NO_WAIT = "a step on this device is over when the call returns: there is nothing to run ahead of"
 ONE_FORM = "a GPU has one form: the launches of a step are one compiled loop"
-ONE_SEGMENT_FORM = "a GPU has one form: a segment is code of the one kernel"
 
 
 @dataclass(frozen=True, slots=True)
@@ -116,7 +112,7 @@ def kind_of(device: str) -> str:
 def baseline(device: str) -> Setting:
     """Return everything off that the device can turn off."""
     gpu = kind_of(device) == "cuda"
-    passes = replace(OFF, loop=gpu, segment=gpu)
+    passes = replace(OFF, loop=gpu, hold=not gpu)
     return Setting("serial", "batched", passes, None if gpu else 1, waits=gpu)
 
 
@@ -150,12 +146,14 @@ def _one_on(base: Setting, kind: str, threads: int) -> Iterator[tuple[str, str, 
     else:
         yield "+ asynchronous host", "", replace(base, waits=False)
     engine, persistent = "+ persistent engine", replace(base, engine="persistent")
-    if kind == "cpu":
-        yield engine, "", persistent
-        yield "+ persistent, segments", engine, _with(persistent, "segment", True)
-    else:  # the persistent kernel has no sums over rows on its path: it needs lazy placement
+    against = ""
+    if kind == "cuda":  # the persistent kernel has no sums over rows on its path
         engine, persistent = "+ lazy, persistent engine", _with(persistent, "lazy", True)
-        yield engine, "+ lazy placement", persistent
+        against = "+ lazy placement"
+    yield engine, against, persistent
+    yield "+ persistent, segments", engine, _with(persistent, "segment", True)
+    if kind == "cuda":
+        yield "+ persistent, weights on chip", engine, _with(persistent, "hold", True)
     for processors in _groups(kind, threads):
         label = f"+ persistent, groups of {processors}"
         yield label, engine, replace(persistent, processors=processors)
@@ -172,12 +170,13 @@ def _one_off(base: Setting, kind: str, threads: int) -> Iterator[tuple[str, str,
         else:
             yield f"- {name}", "", _with(base, field, False)
     yield engine, "", batched
+    stepwise = _with(base, "segment", False)
+    yield "- segments", "", stepwise
+    yield "- segments - fusion", "", _with(stepwise, "fuse", False)
     if kind == "cpu":
         yield "batched - compiled loop", engine, _with(batched, "loop", False)
-        stepwise = _with(base, "segment", False)
-        yield "- segments", "", stepwise
-        yield "- segments - fusion", "", _with(stepwise, "fuse", False)
     else:
+        yield "- weights on chip", "", _with(base, "hold", False)
         yield "- asynchronous host", "", replace(base, waits=True)
     for processors in _groups(kind, threads):
         yield f"groups of {processors}", "", replace(base, processors=processors)
@@ -200,8 +199,8 @@ def missing(device: str, threads: int) -> list[Missing]:
     found = [Missing("streams", NO_STREAMS[kind])]
     if kind == "cuda":
         found.append(Missing("compiled loop", ONE_FORM))
-        found.append(Missing("segment fusion", ONE_SEGMENT_FORM))
-    found.append(Missing("weights in registers", NO_REGISTERS[kind]))
+    else:
+        found.append(Missing("weights on chip", NO_REGISTERS))
     found.append(Missing("gradients in registers", NOT_BUILT))
     if kind == "cpu":
         found.append(Missing("asynchronous host", NO_WAIT))

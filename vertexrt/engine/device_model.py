@@ -437,5 +437,5 @@ def on_gpu(
     from vertexrt.kernels.cuda.device import CupyDevice
 
     sizes: tuple[int, ...] = CANDIDATES if processors is None else (processors,)
-    backend = CudaBackend(CupyDevice(precision), dtype)
+    backend = CudaBackend(CupyDevice(precision), dtype, passes.hold)
     return DeviceModel(traced, backend, dtype, policy, passes, engine, sizes)

@@ -60,8 +60,10 @@ class Passes:
         merge: identical vertices are computed once.
         loop: batched engine on the host: all launches of a step are one compiled call; else each is
             called from Python.
-        segment: persistent engine on the host: an instruction runs all that lies between two
+        segment: persistent engine: an instruction runs all that lies between two
             exchanges; else one fused group or product, and where `fuse` is off, one op (VPPS).
+        hold: persistent engine on a GPU: weights stay on chip while a side of the path runs; else
+            each product reads its weights from memory.
     """
 
     specialise: bool = True
@@ -72,6 +74,7 @@ class Passes:
     merge: bool = True
     loop: bool = True
     segment: bool = True
+    hold: bool = True
 
 
 @dataclass(frozen=True, slots=True)

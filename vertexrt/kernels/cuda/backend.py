@@ -20,6 +20,7 @@ class CudaBackend:
 
     Args:
         dtype: of parameters and values.
+        hold: the persistent engine holds weights on chip, see `Passes`.
     """
 
     name = "cuda"
@@ -27,9 +28,10 @@ class CudaBackend:
     shares_graphs = True
     most_scratch = 64 << 20  # 256 MiB of floats: launches wide enough to fill a device
 
-    def __init__(self, device: Device, dtype: npt.DTypeLike) -> None:
+    def __init__(self, device: Device, dtype: npt.DTypeLike, hold: bool = True) -> None:
         self.device = device
         self.dtype = dtype
+        self.hold = hold
         self.where = device.name
 
     def alone(self) -> AbstractContextManager[object]:
@@ -54,4 +56,4 @@ class CudaBackend:
         Raises: DeviceError, when the weights of the path do not fit on chip.
         """
         wanted = processors if processors > 0 else None
-        return PersistentExecutable(tasks, binding, self.device, self.dtype, wanted)
+        return PersistentExecutable(tasks, binding, self.device, self.dtype, wanted, self.hold)

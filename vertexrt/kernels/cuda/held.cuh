@@ -30,9 +30,9 @@ struct InRegisters : Layout<ROWS, DEEP> {
     __device__ __forceinline__ real at(int k, int c) const { return w[k][c]; }
 };
 
-// A share of a weight in shared memory, for what registers have no room for.
+// A share of a weight in shared memory, for what registers have no room for, or in memory.
 template <int ROWS, int DEEP>
-struct InShared : Layout<ROWS, DEEP> {
+struct BesideRegisters : Layout<ROWS, DEEP> {
     using L = Layout<ROWS, DEEP>;
     static constexpr int BYTES = L::FLOATS * PROCESSOR * sizeof(real);
     Vec<4>* w;

@@ -44,6 +44,7 @@ class KernelWriter:
         shared_bytes: of shared memory that a processor has.
         registers: of a thread that may hold weights.
         precision: of products of float32 by matrix units, see `vrt.compile`.
+        hold: weights stay on chip while a side of the path runs, see `Passes`.
     """
 
     def __init__(
@@ -55,6 +56,7 @@ class KernelWriter:
         shared_bytes: int,
         registers: int,
         precision: str = "float32",
+        hold: bool = True,
     ) -> None:
         self.precision = precision
         self.tasks, self.processors = tasks, processors
@@ -84,6 +86,7 @@ class KernelWriter:
                 self.itemsize,
                 shared_bytes,
                 registers,
+                hold,
             )
             for stage in SIDES
         ]
@@ -168,7 +171,7 @@ class KernelWriter:
         name = stage.name.lower()
         lines = [f"struct {name}_weights {{"]
         for k, h in enumerate(side.held):
-            kind = "InRegisters" if k < side.in_registers else "InShared"
+            kind = "InRegisters" if k < side.in_registers else "BesideRegisters"
             lines.append(f"  {kind}<{h.rows(self.processors)}, {h.deep}> {h.name};")
         lines += [
             "};",
@@ -179,14 +182,16 @@ class KernelWriter:
             "  __syncthreads();  // nobody reads what lies where weights come",
             "  const int rank = this_processor() % PROCESSORS;",
             "  unsigned char* free = shared_memory() + NEAR_BYTES;",
+            "  unsigned char* memory = job.o.spill + blockIdx.x * job.o.spill_bytes;",
             "  real* const partial = reinterpret_cast<real*>(free);",
             f"  free += {side.partial} * sizeof(real);",
         ]
         for k, h in enumerate(side.held):
             kind = f"{h.rows(self.processors)}, {h.deep}"
             if k >= side.in_registers:
-                lines.append(f"  held.{h.name}.take(free);")
-                lines.append(f"  free += InShared<{kind}>::BYTES;")
+                where = "memory" if side.memory else "free"
+                lines.append(f"  held.{h.name}.take({where});")
+                lines.append(f"  {where} += BesideRegisters<{kind}>::BYTES;")
             weight = f"(const real*)job.w[{self.numbers[h.word]}]"
             rows = own_row(h.cuts, self.processors)
             lines.append(
@@ -198,8 +203,7 @@ class KernelWriter:
             "  const long long room ="
             " (shared_memory() + job.o.shared_bytes - free) / sizeof(real);",
             "  real* const inside = reinterpret_cast<real*>(free);",
-            "  real* const outside = reinterpret_cast<real*>("
-            "job.o.spill + blockIdx.x * job.o.spill_bytes);",
+            "  real* const outside = reinterpret_cast<real*>(memory);",
             "  const Indices far{",
             f"    {', '.join(far)}}};",
             "  if (start.wait && !meet_all(job.o, met, at)) return false;",

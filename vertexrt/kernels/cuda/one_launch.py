@@ -141,7 +141,7 @@ class OneLaunch:
             executable, inputs, segments, ending, (script, sections, new_counters(groups))
         )
         self._temporaries = session.grown(self._temporaries, elements * size)
-        spill = -(-path.temporary * size // 16) * 16
+        spill = -(-path.temporary * size // 16) * 16 + executable.weights_in_memory
         self._spill = session.grown(self._spill, spill * device.processors)
         words[TEMPORARY] = self._temporaries.address
         rule = RULES.index(ending.rule) if ending is not None else 0

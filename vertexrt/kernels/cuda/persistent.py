@@ -29,6 +29,7 @@ def load_smallest(
     device: Device,
     dtype: npt.DTypeLike,
     processors: int | None,
+    hold: bool,
 ) -> tuple[KernelWriter, int]:
     """Load a kernel for groups of so many processors, or of as few as the weights fit.
 
@@ -42,7 +43,7 @@ def load_smallest(
     for size, registers in itertools.product(sizes, REGISTERS):
         try:
             writer = KernelWriter(
-                tasks, binding, dtype, size, device.shared_bytes, registers, device.precision
+                tasks, binding, dtype, size, device.shared_bytes, registers, device.precision, hold
             )
             source = writer.source()
             if source not in failed:
@@ -64,6 +65,7 @@ class PersistentExecutable(Uploads):
         processors: of a group; groups: that there is room for; clusters: how many of them can be
             clusters, 0 for none.
         tile: most rows of an instruction on the path.
+        weights_in_memory: bytes of each processor's weights that are not held on chip.
         beside: [programs] see `beside_path`.
         facts: what `orders.write_scripts` knows of the programs: stages, `beside`, steps_ptr and
             steps of `driver.launch` (a function is a number of a script), adds, adds_ptr and
@@ -79,10 +81,12 @@ class PersistentExecutable(Uploads):
         device: Device,
         dtype: npt.DTypeLike,
         processors: int | None,
+        hold: bool,
     ) -> None:
-        writer, self.function = load_smallest(tasks, binding, device, dtype, processors)
+        writer, self.function = load_smallest(tasks, binding, device, dtype, processors, hold)
         super().__init__([t.task for t in tasks], writer.launches, binding)
         self.processors = writer.processors
+        self.weights_in_memory = max(side.memory for side in writer.sides)
         self.clusters = device.clusters(self.function, self.processors, device.shared_bytes)
         self.groups = device.processors // self.processors
         self.tile = writer.tile_rows(device.shared_bytes)

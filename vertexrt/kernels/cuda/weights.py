@@ -114,12 +114,15 @@ class Side:
         held: weights; in_registers: how many of them, the first ones.
         partial: elements of partial sums.
         shared: bytes of weights in shared memory.
+        memory: bytes of weights that each product reads from memory anew (an ablation); then no
+            weight is anywhere else.
     """
 
     held: tuple[Held, ...]
     in_registers: int
     partial: int
     shared: int
+    memory: int = 0
 
 
 def place_weights(
@@ -129,6 +132,7 @@ def place_weights(
     itemsize: int,
     shared_bytes: int,
     registers: int,
+    hold: bool = True,
 ) -> Side:
     """Say where the weights of one side of the path lie: in registers, then in shared memory.
 
@@ -136,9 +140,13 @@ def place_weights(
         partial: elements of partial sums that products need.
         shared_bytes: of a processor.
         registers: of a thread that may hold weights.
+        hold: False to leave all weights in memory.
     Raises: FitError, when they do not fit.
     """
     layouts = {h: Layout(h.rows(processors), h.deep) for h in held}
+    if not hold:
+        size = sum(x.elements for x in layouts.values()) * THREADS * itemsize
+        return Side(tuple(held), 0, partial, 0, size)
     words = itemsize // 4
     left = registers
     kept, shared = [], []
