@@ -25,7 +25,6 @@ from vertexrt.scheduler.kinds import (
 )
 from vertexrt.scheduler.merge import PRIME
 
-
 KINDS = 3
 Task = tuple[int, frozenset[int]]  # kind, vertices
 

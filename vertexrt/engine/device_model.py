@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING, Any, cast
 import numpy as np
 import numpy.typing as npt
 
+from vertexrt.config import config
 from vertexrt.engine.batched import Run, in_user_order, rows_at, start_of
 from vertexrt.engine.choose import FEWEST, Configuration
 from vertexrt.engine.model import (
@@ -32,6 +33,7 @@ from vertexrt.engine.model import (
 )
 from vertexrt.engine.update import Touched, Update
 from vertexrt.engine.variant import Passes, Use
+from vertexrt.engine.verify_launch import verify_launch
 from vertexrt.errors import DeviceError, NoKernelError, NumericError, message
 from vertexrt.graph import GraphBatch
 from vertexrt.ir.program import Program
@@ -257,18 +259,22 @@ class DeviceModel(CompiledModel):
         table = run.table[part]
         try:
             if ready.executable is None:
-                return self.one_launch.run(
-                    cast("PersistentExecutable", ready.processors),
-                    table,
-                    self._paths(run, table),
-                    inputs,
-                    ending,
-                    fetch,
-                )
+                return self._one_launch(run, table, inputs, ending, fetch)
             return session.run(ready.executable, table, inputs, ending, fetch)  # type: ignore[arg-type]
         except DeviceError:
             self._gradients_left = True  # of a step that ended half-way
             raise
+
+    def _one_launch(
+        self, run: Run, table: Array, inputs: Inputs, ending: Ending | None, fetch: Sequence[slice]
+    ) -> Any:
+        """Launch the persistent kernel."""
+        executable = cast("PersistentExecutable", run.variant.ready().processors)
+        paths = self._paths(run, table)
+        written = self.one_launch.write(executable, table, paths, inputs, ending)
+        if config().check:
+            verify_launch(run, table, executable, paths, written)
+        return self.one_launch.run(executable, written, paths, inputs, ending, fetch)
 
     def _paths(self, run: Run, table: Array) -> Paths:
         """Write the scripts of the path: groups of processors share the graphs of a batch."""

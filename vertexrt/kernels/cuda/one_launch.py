@@ -45,6 +45,30 @@ class Paths:
     clustered: bool
 
 
+@dataclass(frozen=True, slots=True)
+class Written:
+    """All scripts of a launch.
+
+    Attributes:
+        script: int32 [*, COLUMNS], of all processors and then of the groups.
+        common: how many instructions all processors follow.
+        sections: int32 [2, groups + 1], where the script of each group starts, see processor.cuh.
+        elements: of temporaries beside the path.
+        clips, updates: whether the step ends with a norm, and with an update.
+        lookup_ptr, lookup_at, lookups: of `driver.sort_lookups`.
+    """
+
+    script: npt.NDArray[np.int32]
+    common: int
+    sections: npt.NDArray[np.int32]
+    elements: int
+    clips: bool
+    updates: bool
+    lookup_ptr: Int64
+    lookup_at: Int64
+    lookups: Sequence[Array]
+
+
 def new_counters(groups: int) -> npt.NDArray[np.int32]:
     """Return the counters of a launch: of all processors, of who gave up, of each group."""
     return np.zeros(2 + groups, np.int32)
@@ -99,16 +123,52 @@ class OneLaunch:
         self.session.download(stamps, self.stamps.address)
         return stamps.reshape(-1, MOST_STAMPS, STAMP)
 
-    def run(
+    def write(
         self,
         executable: PersistentExecutable,
         table: Int64,
         path: Paths,
         inputs: Inputs,
         ending: Ending | None = None,
+    ) -> Written:
+        """Write the scripts of a launch over rows of a minibatch's table."""
+        lookup_ptr, lookup_at, *lookups = self.session.sorted_lookups(executable, table, inputs)
+        clips = ending is not None and ending.clip_norm > 0.0
+        script, sections, common, elements = write_scripts(
+            table,
+            executable.facts,
+            executable.gradients,
+            (PATH, LAZY, PATH_BACKWARD),
+            lookup_ptr,
+            lookup_at,
+            clips,
+            ending is not None,
+            path.words,
+            path.lengths,
+            inputs.parent_ptr,
+        )
+        return Written(
+            script.reshape(-1, COLUMNS),
+            common,
+            sections.reshape(2, -1),
+            elements,
+            clips,
+            ending is not None,
+            lookup_ptr,
+            lookup_at,
+            lookups,
+        )
+
+    def run(
+        self,
+        executable: PersistentExecutable,
+        written: Written,
+        path: Paths,
+        inputs: Inputs,
+        ending: Ending | None = None,
         fetch: Sequence[slice] = (),
     ) -> Slot:
-        """Upload a minibatch and launch the persistent kernel over rows of its table.
+        """Upload a minibatch and launch the persistent kernel with its scripts.
 
         Args:
             fetch: elements of the arena that are wanted on the host.
@@ -117,30 +177,15 @@ class OneLaunch:
         """
         session, device = self.session, self.session.device
         size = session.dtype.itemsize
-        lookup_ptr, lookup_at, *segments = session.sorted_lookups(executable, table, inputs)
-        script, sections, common, elements = write_scripts(
-            table,
-            executable.facts,
-            executable.gradients,
-            (PATH, LAZY, PATH_BACKWARD),
-            lookup_ptr,
-            lookup_at,
-            ending is not None and ending.clip_norm > 0.0,
-            ending is not None,
-            path.words,
-            path.lengths,
-            inputs.parent_ptr,
-        )
         groups = path.lengths.shape[1]
         cluster = executable.processors if path.clustered else 1
         blocks = executable.clusters * cluster if path.clustered else device.processors
         members = new_members(cluster) if path.clustered else 0
         if self.stamps is not None:
-            self.script, self.common = script.reshape(-1, COLUMNS), common
-        slot, words, addresses = session.stage(
-            executable, inputs, segments, ending, (script, sections, new_counters(groups))
-        )
-        self._temporaries = session.grown(self._temporaries, elements * size)
+            self.script, self.common = written.script, written.common
+        more = (written.script.reshape(-1), written.sections.reshape(-1), new_counters(groups))
+        slot, words, addresses = session.stage(executable, inputs, written.lookups, ending, more)
+        self._temporaries = session.grown(self._temporaries, written.elements * size)
         spill = -(-path.temporary * size // 16) * 16
         self._spill = session.grown(self._spill, spill * device.processors)
         words[TEMPORARY] = self._temporaries.address
@@ -156,7 +201,7 @@ class OneLaunch:
             self.stamps.address if self.stamps is not None else 0,
             MOST_STAMPS,
             device.shared_bytes,
-            common,
+            written.common,
             members,
         )
         store, finish = NO_ENDING
