@@ -21,6 +21,7 @@ import numpy.typing as npt
 from vertexrt.config import config
 from vertexrt.engine.batched import Run, in_user_order, rows_at, start_of
 from vertexrt.engine.choose import FEWEST, Configuration
+from vertexrt.engine.device_timeline import record_launch
 from vertexrt.engine.model import (
     CompiledModel,
     Evaluation,
@@ -274,7 +275,16 @@ class DeviceModel(CompiledModel):
         written = self.one_launch.write(executable, table, paths, inputs, ending)
         if config().check:
             verify_launch(run, table, executable, paths, written)
-        return self.one_launch.run(executable, written, paths, inputs, ending, fetch)
+        if self.timeline is None:
+            return self.one_launch.run(executable, written, paths, inputs, ending, fetch)
+        self.one_launch.watched = True
+        try:
+            slot = self.one_launch.run(executable, written, paths, inputs, ending, fetch)
+            self.session.device.wait(slot.event)
+            record_launch(self.timeline, executable, written, paths, self.one_launch.seen())
+        finally:
+            self.one_launch.watched = False
+        return slot
 
     def _paths(self, run: Run, table: Array) -> Paths:
         """Write the scripts of the path: groups of processors share the graphs of a batch."""

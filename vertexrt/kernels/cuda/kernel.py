@@ -202,6 +202,7 @@ class KernelWriter:
             "job.o.spill + blockIdx.x * job.o.spill_bytes);",
             "  const Indices far{",
             f"    {', '.join(far)}}};",
+            "  stamps.waited();  // weights are there: here the wait comes last",
             "  if (start.wait && !meet_all(job.o, met, at)) return false;",
             "  stamps.end();",
             "  if (group >= job.o.groups) return true;",

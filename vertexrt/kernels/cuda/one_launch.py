@@ -25,7 +25,6 @@ Int64 = npt.NDArray[np.int64]
 PATH, LAZY, PATH_BACKWARD = (int(s) for s in (Stage.PATH, Stage.LAZY, Stage.PATH_BACKWARD))
 ORDERS = Struct("14q")  # of processor.cuh, in front of `Store` and `Finish`
 NO_ENDING = bytes(STORE.size), bytes(FINISH.size)
-MOST_STAMPS = 4096  # instructions of a processor that a trace can hold
 STAMP = 4  # words of one, see `Stamps` of meeting.cuh
 BOTH_CLOCKS = -1  # in place of an instruction: cycles, and nanoseconds
 PATIENCE = 2_000_000_000  # nanoseconds until a processor gives up waiting
@@ -94,34 +93,34 @@ class OneLaunch:
 
     Attributes:
         patience: nanoseconds until a processor gives up waiting.
-        stamps: memory for the time stamps of [processors, MOST_STAMPS, STAMP], while it is watched.
-        script: the instructions of the last launch that was watched, [*, COLUMNS]; common: how many
-            of them all processors follow.
+        watched: kernels leave time stamps.
     """
 
     def __init__(self, session: Session) -> None:
         self.session = session
         self.patience = PATIENCE
-        self.stamps: Memory | None = None
-        self.script: Array = np.zeros((0, 0), np.int32)
-        self.common = 0
+        self.watched = False
+        self._stamps = Memory(0, 0, None)
         self._temporaries = Memory(0, 0, None)
         self._spill = Memory(0, 0, None)
 
-    def watch(self) -> None:
-        """Let kernels leave time stamps from now on."""
+    def _take_stamps(self, written: Written) -> int:
+        """Make room for the time stamps of a launch; return for how many rows of a processor."""
         device = self.session.device
-        if self.stamps is None:
-            size = device.processors * MOST_STAMPS * STAMP * 8
-            self.stamps = self.session.take(size, "time stamps")
-        device.clear(self.stamps.address, self.stamps.size)
+        sides = np.diff(written.sections, axis=1)
+        rows = written.common + int(sides.sum(axis=0).max()) + 2
+        self._stamps = self.session.take(device.processors * rows * STAMP * 8, "time stamps")
+        device.clear(self._stamps.address, self._stamps.size)
+        return rows
 
     def seen(self) -> Int64:
-        """Return the stamps of the last launch: [processors, MOST_STAMPS, STAMP]."""
-        assert self.stamps is not None
-        stamps = np.empty(self.stamps.size // 8, np.int64)
-        self.session.download(stamps, self.stamps.address)
-        return stamps.reshape(-1, MOST_STAMPS, STAMP)
+        """Return the stamps of the last launch, which was watched: [processors, rows, STAMP].
+
+        See `Stamps` of meeting.cuh; what no processor wrote is zero.
+        """
+        stamps = np.empty(self._stamps.size // 8, np.int64)
+        self.session.download(stamps, self._stamps.address)
+        return stamps.reshape(self.session.device.processors, -1, STAMP)
 
     def write(
         self,
@@ -181,8 +180,7 @@ class OneLaunch:
         cluster = executable.processors if path.clustered else 1
         blocks = executable.clusters * cluster if path.clustered else device.processors
         members = new_members(cluster) if path.clustered else 0
-        if self.stamps is not None:
-            self.script, self.common = written.script, written.common
+        stamps = self._take_stamps(written) if self.watched else 0
         more = (written.script.reshape(-1), written.sections.reshape(-1), new_counters(groups))
         slot, words, addresses = session.stage(executable, inputs, written.lookups, ending, more)
         self._temporaries = session.grown(self._temporaries, written.elements * size)
@@ -198,8 +196,8 @@ class OneLaunch:
             self.patience,
             self._spill.address,
             spill,
-            self.stamps.address if self.stamps is not None else 0,
-            MOST_STAMPS,
+            self._stamps.address if self.watched else 0,
+            stamps,
             device.shared_bytes,
             written.common,
             members,
