@@ -116,10 +116,11 @@ class OneLaunch:
     def seen(self) -> Int64:
         """Return the stamps of the last launch, which was watched: [processors, rows, STAMP].
 
-        See `Stamps` of meeting.cuh; what no processor wrote is zero.
+        See `Stamps` of meeting.cuh; what no processor wrote is zero. Their memory is given back.
         """
         stamps = np.empty(self._stamps.size // 8, np.int64)
         self.session.download(stamps, self._stamps.address)
+        self._stamps = Memory(0, 0, None)
         return stamps.reshape(self.session.device.processors, -1, STAMP)
 
     def write(
@@ -128,11 +129,15 @@ class OneLaunch:
         table: Int64,
         path: Paths,
         inputs: Inputs,
-        ending: Ending | None = None,
+        clips: bool,
+        updates: bool,
     ) -> Written:
-        """Write the scripts of a launch over rows of a minibatch's table."""
+        """Write the scripts of a launch over rows of a minibatch's table.
+
+        Args:
+            clips, updates: whether the step ends with a norm, and with an update.
+        """
         lookup_ptr, lookup_at, *lookups = self.session.sorted_lookups(executable, table, inputs)
-        clips = ending is not None and ending.clip_norm > 0.0
         script, sections, common, elements = write_scripts(
             table,
             executable.facts,
@@ -141,7 +146,7 @@ class OneLaunch:
             lookup_ptr,
             lookup_at,
             clips,
-            ending is not None,
+            updates,
             path.words,
             path.lengths,
             inputs.parent_ptr,
@@ -152,11 +157,17 @@ class OneLaunch:
             sections.reshape(2, -1),
             elements,
             clips,
-            ending is not None,
+            updates,
             lookup_ptr,
             lookup_at,
             lookups,
         )
+
+    def blocks(self, executable: PersistentExecutable, path: Paths) -> int:
+        """Return how many processors a launch has; those of whole clusters, where there are any."""
+        if path.clustered:
+            return executable.clusters * executable.processors
+        return self.session.device.processors
 
     def run(
         self,
@@ -178,7 +189,7 @@ class OneLaunch:
         size = session.dtype.itemsize
         groups = path.lengths.shape[1]
         cluster = executable.processors if path.clustered else 1
-        blocks = executable.clusters * cluster if path.clustered else device.processors
+        blocks = self.blocks(executable, path)
         members = new_members(cluster) if path.clustered else 0
         stamps = self._take_stamps(written) if self.watched else 0
         more = (written.script.reshape(-1), written.sections.reshape(-1), new_counters(groups))
