@@ -1,20 +1,18 @@
 """Where the time of a persistent kernel goes: instructions and waits, from its own time stamps.
 
 `python -m benchmarks.persistent_time --batch 1,16 --processors 8` trains a Tree-LSTM on a GPU and
-prints, for each op of the scripts, the mean over processors of what a step runs and waits.
+prints, for each kind of instruction, the mean over processors of what a step runs and waits.
 """
 
 import argparse
 from collections import defaultdict
-from typing import Any, cast
+from typing import Any
 
 import numpy as np
 
 import vertexrt as vrt
 from vertexrt.bench.peers.options import Options
 from vertexrt.bench.peers.suites import make_suite
-from vertexrt.engine.device_model import DeviceModel
-from vertexrt.kernels.cuda.orders import OP, N
 
 WARM, WATCHED = 12, 8  # minibatches
 Array = np.ndarray[Any, Any]
@@ -28,36 +26,31 @@ def measure(net: vrt.Network, pool: vrt.GraphBatch, size: int) -> None:
     for batch in batches[:WARM]:
         net.step(batch, optimizer)
     net.sync()
-    launch = cast("DeviceModel", net._model).one_launch
-    processors = launch.session.device.processors
-    spans = []
-    table: dict[tuple[bool, int], Array] = defaultdict(lambda: np.zeros(4))
-    for batch in batches[WARM:]:
-        launch.watch()
-        net.step(batch, optimizer)
-        net.sync()
-        longest, script = 0.0, launch.script
-        for own in launch.seen():
-            last = 1 + int(np.flatnonzero(own[1:, 0] == -1)[0])
-            nanoseconds = float(own[last, 2] - own[0, 2])
-            rate = nanoseconds / max(1.0, float(own[last, 1] - own[0, 1])) / 1e3
-            longest = max(longest, nanoseconds / 1e3)
-            for instruction, start, waited, end in own[1:last].tolist():
-                row = script[instruction]
-                table[instruction >= launch.common, int(row[OP])] += (
-                    1.0,
-                    (waited - start) * rate,
-                    (end - waited) * rate,
-                    float(row[N]),
-                )
-        spans.append(longest)
-    launch.stamps = None
+    with net.trace() as timeline:
+        for batch in batches[WARM:]:
+            net.step(batch, optimizer)
+    slices = [e for e in timeline.events() if e["ph"] == "X"]
+    ends = np.zeros((WATCHED, 2))
+    table: dict[tuple[int, str], Array] = defaultdict(lambda: np.zeros(4))
+    names: dict[tuple[int, int, int], tuple[int, str]] = {}
+    for e in slices:
+        args = e["args"]
+        first, last = ends[args["run"]]
+        ends[args["run"]] = min(first or e["ts"], e["ts"]), max(last, e["ts"] + e["dur"])
+        if e["cat"] != "wait":
+            key = args.get("program", -1), e["name"]
+            names[args["run"], e["tid"], args["instruction"]] = key
+            table[key] += (1.0, 0.0, e["dur"], args.get("rows", 0))
+    for e in slices:
+        if e["cat"] == "wait":
+            table[names[e["args"]["run"], e["tid"], e["args"]["instruction"]]][1] += e["dur"]
+    spans = ends[:, 1] - ends[:, 0]
     print(f"batch {size}: the kernel takes {np.median(spans):.0f} us a step; mean of a processor:")
-    for (on_path, op), (count, wait, run, rows) in sorted(table.items()):
-        each = WATCHED * processors
+    each = WATCHED * len({e["tid"] for e in slices})
+    for (program, name), (count, wait, run, rows) in sorted(table.items()):
         print(
-            f"  {'path' if on_path else 'beside':6} op {op:3}: {count / each:6.2f} x, "
-            f"wait {wait / each:6.1f} us, run {run / each:6.1f} us, "
+            f"  {name if program < 0 else f'{name} of program {program}':24}: "
+            f"{count / each:6.2f} x, wait {wait / each:6.1f} us, run {run / each:6.1f} us, "
             f"{rows / max(count, 1):7.1f} rows"
         )
 

@@ -2,7 +2,7 @@
 
 An option that changes results is an argument of a function, never a flag.
 
-VERTEXRT_CHECK    0 or 1 (default 0): verify the IR after every pass.
+VERTEXRT_CHECK    0 or 1 (default 0): verify the IR after every pass, and scripts before each run.
 VERTEXRT_CACHE    folder for compiled kernels and downloaded data (default: `vertexrt` inside
                   $XDG_CACHE_HOME, or ~/.cache/vertexrt). It is made when first written to.
 VERTEXRT_THREADS  processors that the CPU backend may use, at least 1 (default: all there are).
@@ -25,7 +25,7 @@ class Config:
     """Hold the validated flags.
 
     Attributes:
-        check: verify the IR after every pass.
+        check: verify the IR after every pass, and scripts before each run.
         cache_dir: folder for compiled kernels and downloaded data; may not exist yet.
         threads: processors that the CPU backend may use, at least 1.
     """

@@ -23,6 +23,7 @@ from vertexrt.scheduler.kinds import (
     TOO_MANY_CHILDREN,
     read_vertices,
 )
+from vertexrt.scheduler.merge import PRIME
 
 KINDS = 3
 Task = tuple[int, frozenset[int]]  # kind, vertices
@@ -269,6 +270,39 @@ def test_merged_vertices_are_equal_and_the_others_are_not(
         assert tuple(s.child_row[begin:end].tolist()) == keys[v][-1]
         assert s.task_kind[task_of_row[row]] == pulls[2, v] + 1
         assert all(task_of_row[c] < task_of_row[row] for c in s.child_row[begin:end] if c >= 0)
+
+
+@pytest.mark.parametrize("policy", POLICIES)
+@given(problem=problems())
+def test_vertices_rise_within_a_task(policy: str, problem: tuple[ChildLists, np.ndarray]) -> None:
+    lists, kinds = problem
+    batch = GraphBatch.from_graphs([InputGraph.from_children(lists)] * 3)
+    s = make_schedule(batch.child_ptr, batch.child, np.tile(kinds, 3), KINDS, policy)
+    for t in range(s.num_tasks):
+        assert np.all(np.diff(s.order[s.task_lo[t] : s.task_lo[t + 1]]) > 0)
+
+
+@pytest.mark.parametrize(("inner", "order"), [(True, [0, 3, 1]), (False, [0, 1, 2, 3])])
+def test_rows_rise_for_groups_even_where_keys_are_shared_by_chance(
+    inner: bool, order: list[int]
+) -> None:
+    high, low = divmod(pow(int(PRIME), -1, 1 << 64), 1 << 32)  # times PRIME it is 1
+    other = np.array([high, low, 1], np.uint32).view(np.int32)
+    pulls = np.zeros((3, 4), np.int32)
+    pulls[:, 1], pulls[:, 3] = other, 9
+    s = make_schedule(
+        np.zeros(5, np.int32),
+        np.zeros(0, np.int32),
+        np.zeros(4, np.int32),
+        1,
+        pulls=pulls,
+        used=np.arange(3),
+        weight=np.empty(4, np.float32),
+        inner=inner,
+    )
+    assert s.order.tolist() == order
+    assert s.weight.sum() == 4
+    assert np.array_equal(pulls[:, s.order[s.row_of]], pulls)
 
 
 def test_merging_without_pulls() -> None:

@@ -8,10 +8,14 @@ import numpy as np
 import pytest
 
 import vertexrt as vrt
+from tests.backend.test_cuda_persistent import batch_of
+from tests.paper_device import PaperDevice, on_paper
 from tests.train.cli_runs import SMALL, write_trees
 from vertexrt import data, models
 from vertexrt.cli.main import main
 from vertexrt.engine import explain_scripts
+from vertexrt.kernels.cuda import device as cuda_device
+from vertexrt.models.tree_lstm import TreeLSTM
 
 
 @cache
@@ -104,6 +108,103 @@ def test_the_command_shows_it(tmp_path: Path, capsys: pytest.CaptureFixture[str]
     shown = capsys.readouterr().out
     for title in ("F and dF", "Segments of the task programs", "Partition", "Script of processor"):
         assert title in shown
+
+
+PAPER = ["--device", "cuda", "--engine", "persistent", "--processors", "2"]
+
+
+@cache
+def explained_on_a_gpu(model: str, processors: int, of_device: int, clusters: int = 0) -> str:
+    """Explain a batch for a GPU that there is not."""
+    spec = models.get(model)
+    dataset = data.load("generated", task=spec.task)
+    options = {name: 16 for name in spec.options if name != "dropout"}
+    net = on_paper(spec.build(dataset, **options), processors, of_device=of_device)
+    net._model.session.device.clusters = lambda *_: clusters  # type: ignore[attr-defined]
+    return net.explain_batch(dataset.splits["train"].take(np.arange(4)))
+
+
+def test_on_a_gpu_groups_and_how_they_meet_are_shown() -> None:
+    text = explained_on_a_gpu("tree-lstm", 2, 5)
+    assert "; kernel calls: 1 kernel, which runs all of them and the end of the step" in text
+    assert "processors: 5 blocks of 256 threads; groups: 2 of 2 processors" in text
+    assert "processors without a group: 1" in text
+    assert "groups are no clusters: they meet at counters in the second-level cache" in text
+    text = explained_on_a_gpu("tree-lstm", 2, 5, clusters=2)
+    assert "processors: 4 blocks of 256 threads; groups: 2 of 2 processors" in text
+    assert "groups are clusters: they meet at barriers in shared memory" in text
+    assert "meets nobody on the path" in explained_on_a_gpu("tree-lstm", 1, 3)
+
+
+def test_on_a_gpu_the_weights_that_a_processor_holds_are_shown() -> None:
+    text = explained_on_a_gpu("tree-lstm", 2, 4)
+    forward, back = text.partition("Weights on chip")[2].split("backward: ")
+    assert "u_iou: 24 rows of 16, " in forward
+    assert "u_f: 8 rows of 16, " in forward
+    assert "u_iou: 8 columns of 48, " in back
+    held, rows = re.search(
+        r": ([\d,]+) in registers, 0 in shared[^\n]*\n(.*)", forward, re.S
+    ).groups()
+    each = re.findall(r"([\d,]+) in registers", rows)
+    assert int(held.replace(",", "")) == sum(int(n.replace(",", "")) for n in each)
+    elements = 2 * (48 * 16 + 16 * 16)  # both sides
+    groups = 4 / 2
+    assert f"loaded a step, by all processors: {int(4 * elements * groups):,} bytes" in text
+
+
+def test_on_a_gpu_weights_in_shared_memory_are_shown() -> None:
+    net = on_paper(TreeLSTM(10, 8, 192, 5), 4, of_device=4)
+    text = net.explain_batch(batch_of("tree-lstm", 1))
+    sizes = re.search(r"forward: ([\d,]+) in registers, ([\d,]+) in shared memory", text).groups()
+    registers, shared = (int(n.replace(",", "")) for n in sizes)
+    assert registers > 0
+    assert shared > 0
+    assert registers + shared == 4 * 192 * 256  # a quarter of four matrices; 192 have room for 256
+
+
+def test_on_a_gpu_scripts_are_those_that_run() -> None:
+    text = explained_on_a_gpu("tree-lstm", 2, 4)
+    script = text.partition("Script of all processors\n")[2].partition("\n\n")[0].splitlines()
+    count, rounds = re.match(r"  instructions: (\d+); rounds: (\d+); ", script[0]).groups()
+    ops = [re.match(r"    (\S+?)(?:, beside the groups)?: (\d+) ops in (\d+)", x) for x in script]
+    assert [m[1] for m in ops if m] == ["eager", "path", "lazy", "path'", "final"]
+    special = [x.strip() for x, m in zip(script[1:], ops[1:], strict=True) if not m]
+    weights = "weights are loaded, and groups follow their scripts"
+    assert special == [f"forward {weights}", f"backward {weights}", "loss", "update", "end"]
+    assert sum(int(m[2]) for m in ops if m) + len(special) == int(count)
+    assert int(rounds) > sum(int(m[3]) for m in ops if m)
+    paths = text.partition("Scripts of the groups\n")[2].splitlines()
+    assert re.match(r"  path: instructions of a group \(min, median, max\): \[\d", paths[0])
+    assert re.match(r"  path': instructions of a group .* \d+ meetings; rows a tile: \[", paths[1])
+    head = text.partition("\nScript of group 0")[2].splitlines()[1:]
+    assert re.match(r"    0 path\[\d+\]\.0 rows \d+\.\.\d+ edges \d+\.\.\d+$", head[0])
+    assert any(re.match(r" +\d+ meet; path", line) for line in head)
+
+
+@pytest.mark.parametrize("model", models.names())
+def test_every_model_is_explained_on_a_gpu(model: str) -> None:
+    text = explained_on_a_gpu(model, 2, 4)
+    assert "Weights on chip" in text
+    assert "Script of group 0, forward, the first " in text
+
+
+def test_the_command_shows_a_gpu(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(cuda_device, "CupyDevice", lambda precision: PaperDevice())
+    trees = str(write_trees(tmp_path / "trees"))
+    words = ["explain", "tree-lstm", "--data", trees, *SMALL, *PAPER, "--threads", "3"]
+    assert main(words) == 0
+    shown = capsys.readouterr().out
+    assert "groups of processors run its segments" in shown
+    assert "all processors run: kernel, " in shown
+    assert "launches: kernel" not in shown
+    for title in ("The persistent kernel", "Weights on chip", "Script of all processors"):
+        assert title in shown
+    assert main(["explain", "--help"]) == 0
+    assert "threads, on a GPU blocks, that share each task" in " ".join(
+        capsys.readouterr().out.split()
+    )
 
 
 def test_processors_need_the_persistent_engine(capsys: pytest.CaptureFixture[str]) -> None:

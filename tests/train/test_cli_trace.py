@@ -6,6 +6,8 @@ from pathlib import Path
 import pytest
 
 import vertexrt as vrt
+from tests.backend.test_cuda import shim
+from tests.shim_device import put_in_place
 from tests.train.cli_runs import records, train, write_trees
 from vertexrt.cli.main import main
 from vertexrt.cli.trace import KEPT, WARM_UP
@@ -27,6 +29,21 @@ def test_a_run_writes_the_timeline_of_its_first_minibatches(
     assert train(trees, tmp_path / "other", *PERSISTENT, "--epochs", "2") == 0
     one, other = records(tmp_path / "run"), records(tmp_path / "other")
     assert [r["loss"] for r in one] == [r["loss"] for r in other]
+
+
+@shim
+def test_a_run_on_a_gpu_writes_one_as_well(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    put_in_place(monkeypatch)
+    trees, file = write_trees(tmp_path / "trees", train=7, dev=1, test=1), tmp_path / "trace.json"
+    words = ("--engine", "persistent", "--device", "cuda", "--processors", "2", "--epochs", "1")
+    words += ("--batch-size", "1", "--trace", str(file))
+    assert train(trees, tmp_path / "run", *words) == 0
+    assert f"timeline of {KEPT} minibatches: {file}" in capsys.readouterr().out
+    slices = [e for e in json.loads(file.read_text())["traceEvents"] if e["ph"] == "X"]
+    assert {e["args"]["run"] for e in slices} == set(range(KEPT))
+    assert {"path.0", "weights", "update"} <= {e["name"] for e in slices}
 
 
 def test_a_run_too_short_for_a_timeline_says_so(

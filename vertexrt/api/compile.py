@@ -50,7 +50,8 @@ def compile(
         threads: how many share a batch; by default VERTEXRT_THREADS or the number of cores.
             A run repeats bit for bit with the same number.
         processors: of a group of the persistent engine; threads / processors groups share a batch.
-            By default a cost model picks the number for each batch.
+            By default a cost model picks the number for each batch. On a GPU processors are
+            blocks, and by default a group has as few as hold the weights.
         reduction: the loss is the sum over vertices of push `loss`, divided by the number of
             graphs (`graph`), by the number of vertices that have a loss (`vertex`), or not (`sum`).
         precision: of products of float32 on a GPU: `float32`; `tf32`, whose operands keep 10 bits

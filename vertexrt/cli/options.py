@@ -49,7 +49,7 @@ class RunOptions:
         epochs, patience: when to stop; patience 0 never stops early.
         batch_size, window, seed, policy, dtype, device, precision, engine, threads: as on the
             command line.
-        processors: of a group of the persistent engine; None where it chooses for each minibatch.
+        processors: of a group of the persistent engine; None where it chooses.
         optimizer, lr, momentum, weight_decay, clip_norm: the update; clip_norm 0 does not clip.
     """
 
@@ -198,7 +198,7 @@ def _with_whole_groups(options: RunOptions) -> RunOptions:
                 "Add --engine persistent",
             )
         )
-    if threads % processors:
+    if options.device != "cuda" and threads % processors:  # there a processor is a block
         whole = -(-threads // processors) * processors
         raise UsageError(
             message(

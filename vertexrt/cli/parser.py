@@ -53,7 +53,7 @@ def _add_machine(parser: Parser) -> None:
         "--processors",
         metavar="N",
         type=whole("--processors", 1),
-        help="threads that share each task (persistent); by default chosen for each minibatch",
+        help="threads, on a GPU blocks, that share each task (persistent); by default chosen",
     )
     _add_threads(parser)
 

@@ -13,13 +13,16 @@ import time
 from collections import deque
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, cast
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
+from vertexrt.config import config
 from vertexrt.engine.batched import Run, in_user_order, rows_at, start_of
 from vertexrt.engine.choose import FEWEST, Configuration
+from vertexrt.engine.device_scripts import inputs_of, write_scripts
+from vertexrt.engine.device_timeline import record_launch
 from vertexrt.engine.model import (
     CompiledModel,
     Evaluation,
@@ -32,6 +35,7 @@ from vertexrt.engine.model import (
 )
 from vertexrt.engine.update import Touched, Update
 from vertexrt.engine.variant import Passes, Use
+from vertexrt.engine.verify_launch import verify_launch
 from vertexrt.errors import DeviceError, NoKernelError, NumericError, message
 from vertexrt.graph import GraphBatch
 from vertexrt.ir.program import Program
@@ -49,12 +53,8 @@ from vertexrt.kernels.cuda.ending import (
     scalars_of,
 )
 from vertexrt.kernels.cuda.ending import LOSS as FOUND_LOSS
-from vertexrt.kernels.cuda.one_launch import OneLaunch, Paths
+from vertexrt.kernels.cuda.one_launch import OneLaunch
 from vertexrt.kernels.cuda.session import DeviceArena, Inputs, Session, Slot
-from vertexrt.script.assemble import assemble_groups
-
-if TYPE_CHECKING:
-    from vertexrt.kernels.cuda.persistent import PersistentExecutable
 
 Array = np.ndarray[Any, Any]
 
@@ -229,69 +229,41 @@ class DeviceModel(CompiledModel):
         seeds: tuple[Array, ...] = (),
         fetch: Sequence[slice] = (),
     ) -> Any:
-        s, session = run.schedule, self.session
-        ready = run.variant.ready()
+        session, ready = self.session, run.variant.ready()
         if self._gradients_left:
             session.clear_gradients()
             self._gradients_left = False
         session.take_arena(run.plan.total, run.share.batch.num_graphs)
-        inputs = Inputs(
-            base=run.plan.base,
-            temporary=run.plan.temporary,
-            rows=run.rows,
-            order=s.order,
-            edge_ptr=s.edge_ptr,
-            child_row=s.child_row,
-            edge_row=s.edge_row,
-            parent_ptr=s.parent_ptr,
-            parent_edge=s.parent_edge,
-            user_edge=run.share.batch.child_ptr,
-            weight=s.weight,
-            pulls=run.inputs.index,
-            largest=run.variant.reader.largest,
-            floats=run.inputs.floats,
-            seeds=seeds,
-            loss_scale=loss_scale,
-            random_seed=random_seed,
-        )
+        inputs = inputs_of(run, seeds, loss_scale, random_seed)
         table = run.table[part]
         try:
             if ready.executable is None:
-                return self.one_launch.run(
-                    cast("PersistentExecutable", ready.processors),
-                    table,
-                    self._paths(run, table),
-                    inputs,
-                    ending,
-                    fetch,
-                )
+                return self._one_launch(run, table, inputs, ending, fetch)
             return session.run(ready.executable, table, inputs, ending, fetch)  # type: ignore[arg-type]
         except DeviceError:
             self._gradients_left = True  # of a step that ended half-way
             raise
 
-    def _paths(self, run: Run, table: Array) -> Paths:
-        """Write the scripts of the path: groups of processors share the graphs of a batch."""
-        s, ready = run.schedule, run.variant.ready()
-        shape = ready.shape
-        assert shape is not None
-        executable = cast("PersistentExecutable", ready.processors)
-        processors = executable.processors
-        batch = run.share.batch
-        groups = min(executable.most_groups(batch.num_graphs), batch.num_graphs)
-        scripts = assemble_groups(
-            shape,
-            table,
-            executable.beside,
-            s.order,
-            s.edge_ptr,
-            s.child_row,
-            batch.graph_ptr,
-            groups,
-            processors,
-            executable.tile,
+    def _one_launch(
+        self, run: Run, table: Array, inputs: Inputs, ending: Ending | None, fetch: Sequence[slice]
+    ) -> Any:
+        """Launch the persistent kernel."""
+        clips = ending is not None and ending.clip_norm > 0.0
+        executable, paths, written = write_scripts(
+            run, table, self.one_launch, inputs, clips, ending is not None
         )
-        return Paths(*scripts, executable.clustered(batch.num_graphs))
+        if config().check:
+            verify_launch(run, table, executable, paths, written)
+        if self.timeline is None:
+            return self.one_launch.run(executable, written, paths, inputs, ending, fetch)
+        self.one_launch.watched = True
+        try:
+            slot = self.one_launch.run(executable, written, paths, inputs, ending, fetch)
+            self.session.device.wait(slot.event)
+            record_launch(self.timeline, executable, written, paths, self.one_launch.seen())
+        finally:
+            self.one_launch.watched = False
+        return slot
 
     def _gave_up(self, found: Array) -> None:
         """Raise DeviceError, if a processor gave up waiting."""

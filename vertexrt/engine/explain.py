@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import TYPE_CHECKING, cast
 
 import numpy as np
 
@@ -16,6 +17,10 @@ from vertexrt.ir.passes.fuse import LAZY_STAGES, Group, TaskProgram
 from vertexrt.ir.pretty import STAGE_WORD, format_node, format_program
 from vertexrt.ir.program import Domain, Program, Stage
 from vertexrt.kernels.layout import EDGES, PROGRAM, ROWS
+
+if TYPE_CHECKING:
+    from vertexrt.engine.device_model import DeviceModel
+    from vertexrt.kernels.cuda.persistent import PersistentExecutable
 
 
 def training_use(model: CompiledModel) -> Use:
@@ -76,17 +81,24 @@ def _kind(
         lines.append(f"    {STAGE_WORD[stage]} (task program {number})")
         for step in task.steps:
             lines.append("      " + _step(task, step))
-        lines += [f"      launches: {text}" for text in _launches(variant, task, itemsize)]
+        lines += ["      " + text for text in _launches(variant, number, itemsize)]
     return lines
 
 
-def _launches(variant: Variant, task: TaskProgram, itemsize: int) -> list[str]:
-    """Say what a task program launches, where a device runs it."""
+def _launches(variant: Variant, number: int, itemsize: int) -> list[str]:
+    """Say in what a device runs a task program."""
     if variant.backend.name != "cuda":
         return []
-    from vertexrt.kernels.cuda.describe import describe
+    from vertexrt.kernels.cuda.describe import describe, describe_steps
 
-    return describe(task, variant.binding, itemsize)
+    if not variant.processors:
+        lines = describe(variant.tasks[number], variant.binding, itemsize)
+        return [f"launches: {text}" for text in lines]
+    executable = cast("PersistentExecutable", variant.ready().processors)
+    if not executable.beside[number]:
+        return ["groups of processors run its segments"]
+    lines = describe_steps(executable.writer.launches[number].steps)
+    return [f"all processors run: {text}" for text in lines]
 
 
 def _device_calls(run: Run, itemsize: int) -> tuple[int, int]:
@@ -118,7 +130,13 @@ def explain_batch(model: CompiledModel, batch: GraphBatch) -> str:
         if len(runs) > 1:
             lines.append(f"worker {number}")
         lines += ["  " + line for line in _run(model, run)]
-    if runs[0].configuration.persistent:
+    if not runs[0].configuration.persistent:
+        return "\n".join(lines)
+    if model.backend.name == "cuda":
+        from vertexrt.engine.explain_device import explain_device
+
+        lines += ["", explain_device(cast("DeviceModel", model), runs[0])]
+    else:
         lines += ["", explain_scripts(runs[0], model.store.dtype.itemsize)]
     return "\n".join(lines)
 
@@ -128,7 +146,9 @@ def _run(model: CompiledModel, run: Run) -> list[str]:
     rows = np.diff(s.task_lo)
     quartiles = np.percentile(rows, [0, 25, 50, 75, 100]).astype(int).tolist()
     calls = "{} fused groups, {} products".format(*kernel_calls(run))
-    if model.backend.name == "cuda":
+    if model.backend.name == "cuda" and run.configuration.persistent:
+        calls = "1 kernel, which runs all of them and the end of the step"
+    elif model.backend.name == "cuda":
         calls = "{} kernels, {} products of cuBLAS, and the end of the step".format(
             *_device_calls(run, model.store.dtype.itemsize)
         )

@@ -45,7 +45,7 @@ def explain_scripts(run: Run, itemsize: int) -> str:
     names = [f"{STAGE_WORD[t.task.stage]}[{k}]" for k, t in enumerate(tasks)]
     lines = [f"Segments of the task programs, {run.configuration}"]
     for name, task in zip(names, tasks, strict=True):
-        lines += ["  " + line for line in _task(name, task)]
+        lines += ["  " + line for line in segments_of(name, task)]
     partition = make_partition(tasks, processors, core(cache_bytes()), itemsize)
     lines += ["", format_partition(partition)]
     lines.append(
@@ -73,7 +73,8 @@ def cache_bytes() -> int:
 # Segments.
 
 
-def _task(name: str, task: SegmentedTask) -> list[str]:
+def segments_of(name: str, task: SegmentedTask) -> list[str]:
+    """List the segments of a task program, and what is exchanged before each."""
     count = len(task.segments)
     from_children = task.gathers and task.task.stage == Stage.PATH
     waits = "; waits for the tiles of the children" if from_children else ""

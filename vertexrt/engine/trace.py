@@ -21,7 +21,7 @@ from vertexrt.errors import UsageError, message
 from vertexrt.ir.pretty import STAGE_WORD
 from vertexrt.ir.program import Stage
 from vertexrt.kernels.layout import Processors
-from vertexrt.script.isa import NONE, decode
+from vertexrt.script.isa import NONE, Instruction, decode
 
 Array = np.ndarray[Any, Any]
 Event = dict[str, Any]
@@ -38,22 +38,40 @@ class Traced(Protocol):
 
 
 @dataclass(frozen=True, slots=True)
+class Special:
+    """An instruction that runs no task program.
+
+    Attributes:
+        waits_last: its wait comes behind its work.
+    """
+
+    name: str
+    waits_last: bool = False
+
+
+@dataclass(frozen=True, slots=True)
 class Record:
     """What the processors of one group did in one run.
 
     Attributes:
-        run, group: numbers; stages: [programs].
+        run, group: numbers; first: number of the group's first processor.
+        stages: [programs]; what has a program behind them is the next of `special`.
         words: scripts, [processors, instructions, WORDS].
         times: [processors, instructions, 3] cycles at the start, the end of the wait, the end; one
-            row more, if the run ended with an update.
+            row more, if the run ended with an update behind its script.
+        numbers: [instructions] by which errors name them.
+        special: instructions that run no task program.
     """
 
     run: int
     group: int
+    first: int
     stages: Array
     words: Array
     times: Array
     cycles_per_second: float
+    numbers: Array
+    special: tuple[Special, ...] = ()
 
 
 @dataclass(slots=True)
@@ -76,8 +94,9 @@ class Timeline:
             updates: the run ends with an update.
         """
         times = np.zeros((len(words), words.shape[1] + updates, 3), np.int64)
-        rate = processors.cycles_per_second()
-        self.records.append(Record(self.runs - 1, self._group, stages, words, times, rate))
+        rate, count = processors.cycles_per_second(), words.shape[1]
+        run, group, first = self.runs - 1, self._group, self._group * len(words)
+        self.records.append(Record(run, group, first, stages, words, times, rate, np.arange(count)))
         self._group += 1
         return times
 
@@ -98,9 +117,8 @@ class Timeline:
         rows: set[int] = set()
         found: list[Event] = []
         for record in self.records:
-            processors = len(record.words)
-            for r in range(processors):
-                row = record.group * processors + r
+            for r in range(len(record.words)):
+                row = record.first + r
                 rows.add(row)
                 found += _slices(record, r, row, origin)
         names = [
@@ -133,20 +151,39 @@ def _slices(record: Record, processor: int, row: int, origin: int) -> list[Event
     instructions = decode(record.words[processor])
     for k, i in enumerate(instructions):
         start, ready, end = at[k].tolist()
-        stage = STAGE_WORD[Stage(int(record.stages[i.program]))]
-        args: Event = {"run": record.run, "group": record.group, "instruction": k}
-        args |= {"program": i.program, "rows": i.rows}
-        args["first"] = i.first if i.first != NONE else "listed"
+        special = _special(record, i)
+        if special is None:
+            stage = STAGE_WORD[Stage(int(record.stages[i.program]))]
+            name = f"{stage}.{i.segment}"
+        else:
+            name = stage = special.name
+        number = int(record.numbers[k])
+        args: Event = {"run": record.run, "group": record.group, "instruction": number}
+        if special is None:
+            args |= {"program": i.program, "rows": i.rows}
+            args["first"] = i.first if i.first != NONE else "listed"
+        wait, work = (start, ready), (ready, end)
+        if special is not None and special.waits_last:
+            work, wait = wait, work
+        slices = [(name, stage, *work, args)]
         if i.wait != NONE:
             args |= {"wait": i.wait, "threshold": i.threshold}
-            add("wait", "wait", start, ready, args)
-        add(f"{stage}.{i.segment}", stage, ready, end, args)
+            whole = "wait" if i.threshold <= len(record.words) else "wait for all"
+            slices.append((whole, "wait", *wait, args))
+        for each in sorted(slices, key=lambda x: x[2:4]):
+            add(*each)
     if len(at) > len(instructions):
         start, ready, end = at[-1].tolist()
         args = {"run": record.run, "group": record.group}
         add("wait for all", "wait", start, ready, args)
         add("update", "update", ready, end, args)
     return found
+
+
+def _special(record: Record, i: Instruction) -> Special | None:
+    """Return what an instruction is, if it runs no task program."""
+    number = i.program - len(record.stages)
+    return record.special[number] if number >= 0 else None
 
 
 @contextmanager

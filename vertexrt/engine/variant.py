@@ -332,6 +332,9 @@ def make_variant(
         program = without_dropout(program)
     merges = passes.merge and not use.seeds and not program.find("dropout")
     merges = merges and _leaves_multiply(program)
+    if processors and backend.shares_graphs:
+        # Merged leaves have parents in several groups: what they do must be beside the path.
+        merges = merges and passes.specialise
     if use.backward:
         seeds = set(use.seeds) | ({"loss"} if use.loss else set())
         program = differentiate(program, seeds, use.pulls, use.loss, weighted=merges)

@@ -18,8 +18,7 @@ def order_tasks(
 ) -> tuple[Array, Array, Array]:
     """Order the vertices by task.
 
-    Within a task of `frontier` or `depth` they rise: those of one graph stay together, as their
-    children do.
+    Within a task they rise: those of one graph stay together, as their children do.
 
     Args:
         level: [V] of `find_levels`.
@@ -172,6 +171,8 @@ def _take_turns(
                     tasks += 1
                 order[done] = queue[q]
                 done += 1
+            if not serial:
+                order[done - (until[k] - head[k]) : done].sort()  # they came as they got ready
             head[k] = until[k]
         assert done > before, "a cycle got past the graph's validation"
         for r in range(before, done):

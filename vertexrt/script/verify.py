@@ -1,14 +1,9 @@
-"""Verify the scripts of a group before a run: operands, coverage, waits and order.
-
-The processors are simulated with vector clocks: before each instruction it is known how many
-instructions of every other processor are certainly done. Every order that a value needs is checked
-against these clocks, so a missing wait is found however the processors happen to run.
-"""
+"""Verify scripts before a run: operands, coverage, waits and order; see `verifier.py`."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any, NoReturn
+from typing import Any
 
 import numpy as np
 
@@ -16,28 +11,14 @@ from vertexrt.errors import PlanError, message
 from vertexrt.ir.passes.fuse import Group
 from vertexrt.ir.passes.segment import SegmentedTask, Split
 from vertexrt.ir.program import Stage
-from vertexrt.script.assemble import PAD, Scripts, Shape
-from vertexrt.script.isa import (
-    EDGES,
-    FIRST,
-    FIRST_EDGE,
-    LISTED,
-    NONE,
-    PROGRAM,
-    ROWS,
-    SEGMENT,
-    SIGNAL,
-    TEMPORARY,
-    THRESHOLD,
-    WAIT,
-    decode,
-    describe,
-)
+from vertexrt.script.assemble import Scripts, Shape, bounds_of
+from vertexrt.script.isa import NONE, PROGRAM, SIGNAL, THRESHOLD, WAIT
+from vertexrt.script.verifier import PATH, PATH_BACKWARD, PATH_STAGES, REPORT, Verifier
 
 Array = np.ndarray[Any, Any]
 
-PATH_STAGES = (int(Stage.PATH), int(Stage.PATH_BACKWARD))
-BY_ROWS = int(Split.ROWS)
+SEVERAL = 2  # members of a group that are simulated: all of them follow the same script
+NO_ROWS = np.zeros(0, np.int32)
 
 
 def verify_scripts(
@@ -59,15 +40,137 @@ def verify_scripts(
         names: of the task programs, for messages.
     Raises: PlanError, which names processor and instruction.
     """
-    check = _Verifier(scripts, shape, edge_ptr, child_row, rows, names)
+    check = Verifier(scripts, shape, edge_ptr, child_row, rows, names)
     check.operands()
     check.coverage(table)
+    check.tasks(table)
     check.signals()
     check.simulate()
     check.stages()
     check.segments()
     check.children()
+    check.parents()
     check.temporaries()
+
+
+def verify_groups(
+    words: Array,
+    lengths: Array,
+    temporary: int,
+    shape: Shape,
+    table: Array,
+    beside: Array,
+    order: Array,
+    edge_ptr: Array,
+    child_row: Array,
+    graph_ptr: Array,
+    processors: int,
+    names: list[str] | None = None,
+) -> None:
+    """Check the scripts of groups that share one schedule; a wait is a meeting of the group.
+
+    Args:
+        words, lengths, temporary: as `assemble_groups` returns them.
+        shape, table, beside, order, edge_ptr, child_row, graph_ptr, processors: what it took.
+        names: of the task programs, for messages.
+    Raises: PlanError, which names group and instruction.
+    """
+    groups = lengths.shape[1]
+    if lengths.sum() != len(words) or lengths.min(initial=0) < 0:
+        raise _wrong(f"scripts of {lengths.sum()} instructions", f"{len(words)} instructions")
+    owner = np.searchsorted(bounds_of(graph_ptr, groups), order, "right") - 1
+    taken = [
+        row for row in table.tolist() if shape.stage[row[0]] in PATH_STAGES and not beside[row[0]]
+    ]
+    made = {stage: np.zeros(len(order), np.bool_) for stage in PATH_STAGES}  # by groups
+    for p, n, lo, *_ in taken:
+        made[int(shape.stage[p])][lo : lo + n] = True
+    starts = np.concatenate([[0], np.cumsum(lengths.reshape(-1))]).reshape(-1)
+    for g in range(groups):
+        sides = [words[starts[k] : starts[k + 1]] for k in (g, groups + g)]
+        members = SEVERAL if processors > 1 else 1
+        scripts = Scripts(_as_waits(sides, members), sum(map(len, sides)), temporary)
+        who = f"group {g}, "
+        check = Verifier(scripts, shape, edge_ptr, child_row, NO_ROWS, names, who)
+        check.operands()
+        _sides(check, sides, beside)
+        _owned(check, owner, made, g)
+        mine = _share(taken, owner, edge_ptr, g)
+        check.coverage(mine)
+        check.tasks(mine)
+        check.signals()
+        check.simulate()
+        check.stages()
+        check.segments()
+        check.children()
+        check.parents()
+        check.temporaries()
+
+
+def _wrong(got: str, expected: str) -> PlanError:
+    return PlanError(message("script", got, expected, REPORT))
+
+
+def _as_waits(sides: Sequence[Array], members: int) -> Array:
+    """Return the scripts of some members of a group with a counter for each instruction.
+
+    A meeting is a wait for all that is before it; so is the wait of all processors between the
+    sides.
+    """
+    mine = np.concatenate(sides)
+    count = np.arange(len(mine))
+    meets = mine[:, WAIT] >= 0
+    meets[len(sides[0]) : len(sides[0]) + 1] = True
+    meets[:1] = False
+    meets &= members > 1
+    mine[:, WAIT] = np.where(meets, count - 1, NONE)
+    mine[:, THRESHOLD] = np.where(meets, members, 0)
+    mine[:, SIGNAL] = count
+    return np.repeat(mine[None], members, 0)
+
+
+def _sides(check: Verifier, sides: Sequence[Array], beside: Array) -> None:
+    """Check that instructions are on their side of the path."""
+    wanted = [PATH] * len(sides[0]) + [PATH_BACKWARD] * len(sides[1])
+    for at, stage in enumerate(wanted):
+        p = int(check.words[0, at, PROGRAM])
+        if check.stage[0, at] != stage or beside[p]:
+            got = "all processors run its program" if beside[p] else "it is of another stage"
+            check.fail(0, at, got, f"instructions of {Stage(stage).name} that are the groups'")
+
+
+def _owned(check: Verifier, owner: Array, made: dict[int, Array], g: int) -> None:
+    """Check that a group works on rows of its graphs, and needs none that another group makes."""
+    edge_row = np.repeat(np.arange(check.vertices), np.diff(check.edge_ptr))
+    for at in range(check.length):
+        rows = check.tile(0, at)
+        others = rows[owner[rows] != g]
+        if len(others):
+            check.fail(0, at, f"row {others[0]} is of group {owner[others[0]]}", "its own rows")
+        stage = int(check.stage[0, at])
+        has = np.isin(edge_row if stage == PATH else check.child_row, rows)
+        needed = (check.child_row if stage == PATH else edge_row)[has]
+        needed = needed[needed >= 0]
+        others = needed[made[stage][needed] & (owner[needed] != g)]
+        gathers = stage == PATH_BACKWARD or check.shape.gathers[check.words[0, at, PROGRAM]]
+        if len(others) and gathers:
+            got = f"needs row {others[0]}, which group {owner[others[0]]} makes"
+            check.fail(0, at, got, "rows of its own graphs")
+
+
+def _share(taken: list[list[int]], owner: Array, edge_ptr: Array, g: int) -> Array:
+    """Return a group's share of the launches."""
+    found = []
+    for p, n, lo, *_ in taken:
+        mine = lo + np.flatnonzero(owner[lo : lo + n] == g)
+        if not len(mine):
+            continue
+        first, end = int(mine[0]), int(mine[-1]) + 1
+        if end - first != len(mine):
+            raise _wrong(f"rows {first}..{end - 1} of a task are not all of group {g}", "a slice")
+        edges = int(edge_ptr[end] - edge_ptr[first])
+        found.append([p, end - first, first, 0, edges, int(edge_ptr[first])])
+    return np.array(found, np.int64).reshape(-1, 6)
 
 
 def verify_sums(tasks: Sequence[SegmentedTask]) -> None:
@@ -101,268 +204,6 @@ def verify_sums(tasks: Sequence[SegmentedTask]) -> None:
                             f"stage {plan.task.stage.name} adds to the gradient of {name!r} by "
                             f"{first[0]} (processors own {first[1]}) and by {op} ({owned})",
                             "one owner for each element",
-                            "report this as a bug; engine='batched' goes on",
+                            REPORT,
                         )
                     )
-
-
-class _Verifier:
-    """The scripts of a group, and what was found out about them so far."""
-
-    def __init__(
-        self,
-        scripts: Scripts,
-        shape: Shape,
-        edge_ptr: Array,
-        child_row: Array,
-        rows: Array,
-        names: list[str] | None,
-    ) -> None:
-        self.scripts, self.words, self.counters = scripts, scripts.words, scripts.counters
-        self.shape, self.edge_ptr, self.child_row = shape, edge_ptr, child_row
-        self.rows, self.names = rows, names
-        self.parts, self.length = self.words.shape[:2]
-        self.vertices = len(edge_ptr) - 1
-        self.stage = np.zeros((self.parts, self.length), np.int64)
-        self.clock = np.zeros((self.parts, self.length, self.parts), np.int64)
-
-    def fail(self, part: int, at: int, got: str, expected: str) -> NoReturn:
-        """Raise PlanError about one instruction."""
-        line = describe(decode(self.words[part, at : at + 1])[0], self.names)
-        raise PlanError(
-            message(
-                "script",
-                f"processor {part}, instruction {at} ({line}): {got}",
-                expected,
-                "report this as a bug; engine='batched' goes on",
-            )
-        )
-
-    def tile(self, part: int, at: int) -> Array:
-        """Return the rows of an instruction."""
-        w = self.words[part, at]
-        if w[FIRST] >= 0:
-            return np.arange(w[FIRST], w[FIRST] + w[ROWS])
-        return np.asarray(self.rows[w[LISTED] : w[LISTED] + w[ROWS]])
-
-    def operands(self) -> None:
-        """Check every operand against its bounds."""
-        programs = len(self.shape.stage)
-        for part in range(self.parts):
-            for at in range(self.length):
-                w = self.words[part, at]
-                p, n, lo = int(w[PROGRAM]), int(w[ROWS]), int(w[FIRST])
-                if not 0 <= p < programs:
-                    self.fail(part, at, f"task program {p}", f"0..{programs - 1}")
-                segments = int(self.shape.segment_ptr[p + 1] - self.shape.segment_ptr[p])
-                if not 0 <= w[SEGMENT] < segments:
-                    self.fail(part, at, f"segment {w[SEGMENT]}", f"0..{segments - 1}")
-                if n < 0:
-                    self.fail(part, at, f"{n} rows", "0 or more")
-                edges, first_edge = 0, int(w[FIRST_EDGE])
-                if lo >= 0:
-                    if lo + n > self.vertices:
-                        self.fail(part, at, f"rows up to {lo + n - 1}", f"{self.vertices} rows")
-                    first_edge = int(self.edge_ptr[lo])
-                    edges = int(self.edge_ptr[lo + n]) - first_edge
-                elif lo != NONE or not 0 <= w[LISTED] <= len(self.rows) - n:
-                    got = f"first row {lo}, entries {w[LISTED]}..{w[LISTED] + n - 1} of the list"
-                    self.fail(part, at, got, f"{len(self.rows)} entries")
-                elif n and not 0 <= self.tile(part, at).min() <= self.tile(part, at).max() < (
-                    self.vertices
-                ):
-                    self.fail(part, at, "a listed row out of bounds", f"{self.vertices} rows")
-                if w[EDGES] != edges or w[FIRST_EDGE] != first_edge:
-                    got = f"{w[EDGES]} edges from {w[FIRST_EDGE]}"
-                    self.fail(part, at, got, f"{edges} from {first_edge}, those of its rows")
-                for name, c in (("wait for", w[WAIT]), ("signal of", w[SIGNAL])):
-                    if c != NONE and not 0 <= c < self.counters:
-                        self.fail(part, at, f"{name} counter {c}", f"{self.counters} counters")
-                self.stage[part, at] = self.shape.stage[p]
-
-    def coverage(self, table: Array) -> None:
-        """Check that tiles are what the launches ask for: each row once, or once a processor."""
-        total = int(self.shape.segment_ptr[-1])
-        wanted = np.zeros((total, self.vertices), np.int64)
-        for p, n, lo, listed, _, _ in table.tolist():
-            rows = np.arange(lo, lo + n) if lo >= 0 else self.rows[listed : listed + n]
-            for s in range(self.shape.segment_ptr[p], self.shape.segment_ptr[p + 1]):
-                np.add.at(wanted[s], rows, 1)
-        got = np.zeros((self.parts, total, self.vertices), np.int64)
-        for part in range(self.parts):
-            for at in range(self.length):
-                np.add.at(got[part, self._segment(part, at)], self.tile(part, at), 1)
-        shared = np.asarray(self.shape.split) == BY_ROWS
-        got[:, shared] = got[:, shared].sum(axis=0)
-        wrong = np.argwhere(got != wanted)
-        if len(wrong):
-            part, s, row = (int(x) for x in wrong[0])
-            count = int(got[part, s, row])
-            part, at = self._nearest(s, row, None if shared[s] else part, last=count > 0)
-            self.fail(
-                part, at, f"row {row} is in {count} tiles", f"{wanted[s, row]} of this segment"
-            )
-        first = self.shape.segment_ptr[:-1]
-        for stage in PATH_STAGES:
-            rows_of = wanted[first[self.shape.stage == stage]].sum(axis=0)
-            if np.any(rows_of > 1):
-                row = int(np.argmax(rows_of > 1))
-                for part, at in np.argwhere(self.stage == stage).tolist()[::-1]:
-                    if row in self.tile(part, at):
-                        got_text = f"row {row} is in {rows_of[row]} tiles of its stage"
-                        self.fail(part, at, got_text, "one")
-
-    def _segment(self, part: int, at: int) -> int:
-        w = self.words[part, at]
-        return int(self.shape.segment_ptr[w[PROGRAM]] + w[SEGMENT])
-
-    def _nearest(self, s: int, row: int, part: int | None, last: bool) -> tuple[int, int]:
-        """Find the instruction of a segment that has a row, or comes next to it."""
-        best, where = 2 * self.vertices, (part or 0, 0)
-        for r in range(self.parts) if part is None else [part]:
-            for at in range(self.length):
-                rows = self.tile(r, at)
-                if self._segment(r, at) == s and len(rows):
-                    away = int(np.abs(rows - row).min())
-                    if away < best or (last and away == best):
-                        best, where = away, (r, at)
-        return where
-
-    def signals(self) -> None:
-        """Check counters: one signal of every processor, and thresholds that count them all."""
-        count = np.zeros((self.parts, self.counters), np.int64)
-        for part in range(self.parts):
-            for at in range(self.length):
-                c = self.words[part, at, SIGNAL]
-                if c == NONE:
-                    continue
-                count[part, c] += 1
-                if count[part, c] > 1:
-                    self.fail(part, at, f"signals counter {c} again", "one signal a processor")
-        for part in range(self.parts):
-            for at in range(self.length):
-                c, threshold = self.words[part, at, WAIT], self.words[part, at, THRESHOLD]
-                if c == NONE:
-                    continue
-                silent = np.flatnonzero(count[:, c] == 0)
-                if len(silent):
-                    got = f"processor {silent[0]} never signals counter {c}"
-                    self.fail(part, at, got, "one signal of each processor")
-                if threshold != self.parts:
-                    got = f"threshold {threshold}"
-                    self.fail(part, at, got, f"the {self.parts} producers of counter {c}")
-
-    def simulate(self) -> None:
-        """Run waits and signals until all scripts are done, and note what each wait tells."""
-        at = [0] * self.parts
-        known = np.zeros((self.parts, self.parts), np.int64)
-        reached = np.zeros(self.counters, np.int64)
-        told = np.zeros((self.counters, self.parts), np.int64)
-        moved = True
-        while moved:
-            moved = False
-            for part in range(self.parts):
-                while at[part] < self.length:
-                    w = self.words[part, at[part]]
-                    if w[WAIT] != NONE:
-                        if reached[w[WAIT]] < w[THRESHOLD]:
-                            break
-                        np.maximum(known[part], told[w[WAIT]], out=known[part])
-                    self.clock[part, at[part]] = known[part]
-                    at[part] += 1
-                    known[part, part] = at[part]
-                    if w[SIGNAL] != NONE:
-                        reached[w[SIGNAL]] += 1
-                        np.maximum(told[w[SIGNAL]], known[part], out=told[w[SIGNAL]])
-                    moved = True
-        for part in range(self.parts):
-            if at[part] < self.length:
-                w = self.words[part, at[part]]
-                got = f"waits for ever: counter {w[WAIT]} stops at {reached[w[WAIT]]}"
-                self.fail(part, at[part], got, f"{w[THRESHOLD]}, signalled by who does not wait")
-
-    def _known(self, part: int, at: int, needed: Array, what: str) -> None:
-        """Check that instructions are done when another starts.
-
-        Args:
-            needed: [processors] the last instruction of each, -1 for none.
-        """
-        late = np.flatnonzero(needed >= self.clock[part, at])
-        if len(late):
-            other = int(late[0])
-            got = f"runs before instruction {needed[other]} of processor {other} is done"
-            self.fail(part, at, got, f"a wait for {what}")
-
-    def stages(self) -> None:
-        """Check that a stage starts when all earlier stages are done."""
-        last = np.full((self.parts, int(max(Stage)) + 1), -1, np.int64)
-        for part in range(self.parts):
-            for at in range(self.length):
-                last[part, self.stage[part, at]] = at
-        before = np.maximum.accumulate(last, axis=1)
-        for part in range(self.parts):
-            for at in range(self.length):
-                self._known(part, at, before[:, self.stage[part, at] - 1], "the stage before")
-
-    def segments(self) -> None:
-        """Check that a segment starts when all parts of the segment before it are done."""
-        for s in np.flatnonzero(np.bincount(self._later_segments())):
-            done = np.full((self.parts, self.vertices), -1, np.int64)
-            for part in range(self.parts):
-                for at in range(self.length):
-                    if self._segment(part, at) == s - 1:
-                        done[part, self.tile(part, at)] = at
-            for part in range(self.parts):
-                for at in range(self.length):
-                    rows = self.tile(part, at)
-                    if self._segment(part, at) == s and len(rows):
-                        needed = done[:, rows].max(axis=1)
-                        self._known(part, at, needed, "the segment before, which it reads")
-
-    def _later_segments(self) -> Array:
-        """List the numbers of all segments that another of the same tile precedes."""
-        later = self.words[:, :, SEGMENT] > 0
-        numbers = self.shape.segment_ptr[self.words[:, :, PROGRAM]] + self.words[:, :, SEGMENT]
-        return np.asarray(numbers[later])
-
-    def children(self) -> None:
-        """Check that a tile that gathers starts when the states of all children are there."""
-        done = np.full((self.parts, self.vertices), -1, np.int64)
-        path = self.stage == int(Stage.PATH)
-        for part, at in np.argwhere(path).tolist():
-            done[part, self.tile(part, at)] = at
-        for part, at in np.argwhere(path).tolist():
-            w = self.words[part, at]
-            if not self.shape.gathers[w[PROGRAM]]:
-                continue
-            children = self.child_row[w[FIRST_EDGE] : w[FIRST_EDGE] + w[EDGES]]
-            children = children[children >= 0]
-            if len(children):
-                self._known(part, at, done[:, children].max(axis=1), "the tiles of its children")
-
-    def temporaries(self) -> None:
-        """Check that what a tile leaves for its next segment is still there when that runs."""
-        for part in range(self.parts):
-            open_tiles: dict[tuple[int, int], tuple[int, int]] = {}  # program, first row: extent
-            for at in range(self.length):
-                w = self.words[part, at]
-                p, start = int(w[PROGRAM]), int(w[TEMPORARY])
-                by_row, by_edge, once = self.shape.scratch[p]
-                end = start + once
-                end += by_row * (-(-w[ROWS] // PAD) * PAD) + by_edge * (-(-w[EDGES] // PAD) * PAD)
-                if not 0 <= start <= end <= self.scripts.temporary:
-                    got = f"temporaries {start}..{end - 1}"
-                    self.fail(part, at, got, f"{self.scripts.temporary} elements")
-                if self.stage[part, at] not in PATH_STAGES:
-                    continue
-                tile = (p, int(w[FIRST]))
-                left = open_tiles.pop(tile, (start, end))
-                if w[SEGMENT] and left != (start, end):
-                    got = f"its temporaries start at {start}"
-                    self.fail(part, at, got, f"{left[0]}, where the segment before left them")
-                for other, (first, stop) in open_tiles.items():
-                    if start < stop and first < end:
-                        got = f"writes over temporaries of the tile at row {other[1]}"
-                        self.fail(part, at, got, "tiles under way at once lie apart")
-                if w[SEGMENT] < self.shape.segment_ptr[p + 1] - self.shape.segment_ptr[p] - 1:
-                    open_tiles[tile] = (start, end)

@@ -16,7 +16,9 @@ from vertexrt.kernels.cuda.steps import (
     LISTED,
     ROWS,
     ROWS_A_CHUNK,
+    ROWS_A_SPLIT,
     SEGMENTS,
+    SPLITS,
     TILES,
     Gemm,
     Kernel,
@@ -35,7 +37,12 @@ def describe(task: TaskProgram, binding: Binding, itemsize: int) -> list[str]:
     Args:
         itemsize: bytes of an element.
     """
-    return [_step(step) for step in emit(task, binding, 16 // itemsize).steps]
+    return describe_steps(emit(task, binding, 16 // itemsize).steps)
+
+
+def describe_steps(steps: Sequence[Kernel | Gemm]) -> list[str]:
+    """Return a line for each step."""
+    return [_step(step) for step in steps]
 
 
 def count_launches(
@@ -87,6 +94,12 @@ def _step(step: Kernel | Gemm) -> str:
         return f"kernel, blocks of {step.threads} threads for each row that was looked up"
     if step.over == TILES:
         return f"kernel of products, {blocks} across{_rows(step.tiles)}"
+    if step.over == SPLITS and step.when == CHUNKED:
+        return f"kernel, adds the splits of an outer product, {blocks}"
+    if step.over == SPLITS:
+        assert step.tiles is not None
+        splits = f"{step.tiles.rows} splits of {ROWS_A_SPLIT} rows or more"
+        return f"kernel, an outer product in up to {splits}, {blocks} for each"
     assert step.over == FIXED
     if step.when == CHUNKED:
         return f"kernel, adds the sums of chunks, {blocks}"
@@ -97,5 +110,5 @@ def _rows(tiles: Tiles | None) -> str:
     if tiles is None:
         return ""
     if tiles.high >= UNBOUNDED:
-        return f", above {tiles.low} rows"
+        return f", above {tiles.low} rows" if tiles.low else ""
     return f", {tiles.low + 1} to {tiles.high} rows"

@@ -206,6 +206,7 @@ class KernelWriter:
             "  real* const outside = reinterpret_cast<real*>(memory);",
             "  const Indices far{",
             f"    {', '.join(far)}}};",
+            "  stamps.waited();  // weights are there: here the wait comes last",
             "  if (start.wait && !meet_all(job.o, met, at)) return false;",
             "  stamps.end();",
             "  if (group >= job.o.groups) return true;",

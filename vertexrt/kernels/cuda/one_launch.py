@@ -25,7 +25,6 @@ Int64 = npt.NDArray[np.int64]
 PATH, LAZY, PATH_BACKWARD = (int(s) for s in (Stage.PATH, Stage.LAZY, Stage.PATH_BACKWARD))
 ORDERS = Struct("14q")  # of processor.cuh, in front of `Store` and `Finish`
 NO_ENDING = bytes(STORE.size), bytes(FINISH.size)
-MOST_STAMPS = 4096  # instructions of a processor that a trace can hold
 STAMP = 4  # words of one, see `Stamps` of meeting.cuh
 BOTH_CLOCKS = -1  # in place of an instruction: cycles, and nanoseconds
 PATIENCE = 2_000_000_000  # nanoseconds until a processor gives up waiting
@@ -43,6 +42,30 @@ class Paths:
     lengths: Int64
     temporary: int
     clustered: bool
+
+
+@dataclass(frozen=True, slots=True)
+class Written:
+    """All scripts of a launch.
+
+    Attributes:
+        script: int32 [*, COLUMNS], of all processors and then of the groups.
+        common: how many instructions all processors follow.
+        sections: int32 [2, groups + 1], where the script of each group starts, see processor.cuh.
+        elements: of temporaries beside the path.
+        clips, updates: whether the step ends with a norm, and with an update.
+        lookup_ptr, lookup_at, lookups: of `driver.sort_lookups`.
+    """
+
+    script: npt.NDArray[np.int32]
+    common: int
+    sections: npt.NDArray[np.int32]
+    elements: int
+    clips: bool
+    updates: bool
+    lookup_ptr: Int64
+    lookup_at: Int64
+    lookups: Sequence[Array]
 
 
 def new_counters(groups: int) -> npt.NDArray[np.int32]:
@@ -70,45 +93,92 @@ class OneLaunch:
 
     Attributes:
         patience: nanoseconds until a processor gives up waiting.
-        stamps: memory for the time stamps of [processors, MOST_STAMPS, STAMP], while it is watched.
-        script: the instructions of the last launch that was watched, [*, COLUMNS]; common: how many
-            of them all processors follow.
+        watched: kernels leave time stamps.
     """
 
     def __init__(self, session: Session) -> None:
         self.session = session
         self.patience = PATIENCE
-        self.stamps: Memory | None = None
-        self.script: Array = np.zeros((0, 0), np.int32)
-        self.common = 0
+        self.watched = False
+        self._stamps = Memory(0, 0, None)
         self._temporaries = Memory(0, 0, None)
         self._spill = Memory(0, 0, None)
 
-    def watch(self) -> None:
-        """Let kernels leave time stamps from now on."""
+    def _take_stamps(self, written: Written) -> int:
+        """Make room for the time stamps of a launch; return for how many rows of a processor."""
         device = self.session.device
-        if self.stamps is None:
-            size = device.processors * MOST_STAMPS * STAMP * 8
-            self.stamps = self.session.take(size, "time stamps")
-        device.clear(self.stamps.address, self.stamps.size)
+        sides = np.diff(written.sections, axis=1)
+        rows = written.common + int(sides.sum(axis=0).max()) + 2
+        self._stamps = self.session.take(device.processors * rows * STAMP * 8, "time stamps")
+        device.clear(self._stamps.address, self._stamps.size)
+        return rows
 
     def seen(self) -> Int64:
-        """Return the stamps of the last launch: [processors, MOST_STAMPS, STAMP]."""
-        assert self.stamps is not None
-        stamps = np.empty(self.stamps.size // 8, np.int64)
-        self.session.download(stamps, self.stamps.address)
-        return stamps.reshape(-1, MOST_STAMPS, STAMP)
+        """Return the stamps of the last launch, which was watched: [processors, rows, STAMP].
 
-    def run(
+        See `Stamps` of meeting.cuh; what no processor wrote is zero. Their memory is given back.
+        """
+        stamps = np.empty(self._stamps.size // 8, np.int64)
+        self.session.download(stamps, self._stamps.address)
+        self._stamps = Memory(0, 0, None)
+        return stamps.reshape(self.session.device.processors, -1, STAMP)
+
+    def write(
         self,
         executable: PersistentExecutable,
         table: Int64,
         path: Paths,
         inputs: Inputs,
+        clips: bool,
+        updates: bool,
+    ) -> Written:
+        """Write the scripts of a launch over rows of a minibatch's table.
+
+        Args:
+            clips, updates: whether the step ends with a norm, and with an update.
+        """
+        lookup_ptr, lookup_at, *lookups = self.session.sorted_lookups(executable, table, inputs)
+        script, sections, common, elements = write_scripts(
+            table,
+            executable.facts,
+            executable.gradients,
+            (PATH, LAZY, PATH_BACKWARD),
+            lookup_ptr,
+            lookup_at,
+            clips,
+            updates,
+            path.words,
+            path.lengths,
+            inputs.parent_ptr,
+        )
+        return Written(
+            script.reshape(-1, COLUMNS),
+            common,
+            sections.reshape(2, -1),
+            elements,
+            clips,
+            updates,
+            lookup_ptr,
+            lookup_at,
+            lookups,
+        )
+
+    def blocks(self, executable: PersistentExecutable, path: Paths) -> int:
+        """Return how many processors a launch has; those of whole clusters, where there are any."""
+        if path.clustered:
+            return executable.clusters * executable.processors
+        return self.session.device.processors
+
+    def run(
+        self,
+        executable: PersistentExecutable,
+        written: Written,
+        path: Paths,
+        inputs: Inputs,
         ending: Ending | None = None,
         fetch: Sequence[slice] = (),
     ) -> Slot:
-        """Upload a minibatch and launch the persistent kernel over rows of its table.
+        """Upload a minibatch and launch the persistent kernel with its scripts.
 
         Args:
             fetch: elements of the arena that are wanted on the host.
@@ -117,30 +187,14 @@ class OneLaunch:
         """
         session, device = self.session, self.session.device
         size = session.dtype.itemsize
-        lookup_ptr, lookup_at, *segments = session.sorted_lookups(executable, table, inputs)
-        script, sections, common, elements = write_scripts(
-            table,
-            executable.facts,
-            executable.gradients,
-            (PATH, LAZY, PATH_BACKWARD),
-            lookup_ptr,
-            lookup_at,
-            ending is not None and ending.clip_norm > 0.0,
-            ending is not None,
-            path.words,
-            path.lengths,
-            inputs.parent_ptr,
-        )
         groups = path.lengths.shape[1]
         cluster = executable.processors if path.clustered else 1
-        blocks = executable.clusters * cluster if path.clustered else device.processors
+        blocks = self.blocks(executable, path)
         members = new_members(cluster) if path.clustered else 0
-        if self.stamps is not None:
-            self.script, self.common = script.reshape(-1, COLUMNS), common
-        slot, words, addresses = session.stage(
-            executable, inputs, segments, ending, (script, sections, new_counters(groups))
-        )
-        self._temporaries = session.grown(self._temporaries, elements * size)
+        stamps = self._take_stamps(written) if self.watched else 0
+        more = (written.script.reshape(-1), written.sections.reshape(-1), new_counters(groups))
+        slot, words, addresses = session.stage(executable, inputs, written.lookups, ending, more)
+        self._temporaries = session.grown(self._temporaries, written.elements * size)
         spill = -(-path.temporary * size // 16) * 16 + executable.weights_in_memory
         self._spill = session.grown(self._spill, spill * device.processors)
         words[TEMPORARY] = self._temporaries.address
@@ -153,10 +207,10 @@ class OneLaunch:
             self.patience,
             self._spill.address,
             spill,
-            self.stamps.address if self.stamps is not None else 0,
-            MOST_STAMPS,
+            self._stamps.address if self.watched else 0,
+            stamps,
             device.shared_bytes,
-            common,
+            written.common,
             members,
         )
         store, finish = NO_ENDING

@@ -21,6 +21,7 @@ Array = np.ndarray[Any, Any]
 COLUMNS = 16
 OP, N, LO, AT, M, ELO, FIRST, CHUNKS, ACROSS, DOWN, WAIT, TEMPORARY, BEFORE = range(13)
 PARENTS, FIRST_PARENT = 13, 14
+PROGRAM = 15  # of the task programs: for who reads a script, the kernel has no use for it
 END, FORWARD, BACKWARD, SQUARES, FINISH, UPDATE, FIRST_OP = range(7)
 
 
@@ -118,6 +119,7 @@ def write_launches(
                 row[OP], row[N], row[LO], row[AT], row[M] = step[FUNCTION], n, lo, at, m
                 row[ELO], row[FIRST], row[CHUNKS] = elo, first, chunks
                 row[ACROSS], row[DOWN], row[TEMPORARY] = across, down, used
+                row[PROGRAM] = p
                 found += 1
             used += (
                 scratch[p, 0] * ((n + PAD - 1) // PAD * PAD)
@@ -180,6 +182,7 @@ def write_paths(
         row[M], row[ELO] = w[isa.EDGES], w[isa.FIRST_EDGE]
         row[WAIT] = w[isa.WAIT] >= 0
         row[TEMPORARY] = w[isa.TEMPORARY]
+        row[PROGRAM] = w[isa.PROGRAM]
         row[FIRST_PARENT] = parent_ptr[row[LO]]
         row[PARENTS] = parent_ptr[row[LO] + row[N]] - parent_ptr[row[LO]]
     return script, sections

@@ -71,7 +71,7 @@ class PersistentExecutable(Uploads):
             steps of `driver.launch` (a function is a number of a script), adds, adds_ptr and
             added of `write_launches`, `scratch`, and the first segment of each program.
         gradients: how many there are.
-        function: the kernel.
+        function: the kernel; writer: what wrote its source.
     """
 
     def __init__(
@@ -85,6 +85,7 @@ class PersistentExecutable(Uploads):
     ) -> None:
         writer, self.function = load_smallest(tasks, binding, device, dtype, processors, hold)
         super().__init__([t.task for t in tasks], writer.launches, binding)
+        self.writer = writer
         self.processors = writer.processors
         self.weights_in_memory = max(side.memory for side in writer.sides)
         self.clusters = device.clusters(self.function, self.processors, device.shared_bytes)

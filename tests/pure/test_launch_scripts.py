@@ -1,0 +1,259 @@
+"""Scripts of a GPU step are verified as they go up: right ones pass, each kind of wrong one not."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from functools import cache
+from typing import Any
+
+import numpy as np
+import pytest
+
+import vertexrt as vrt
+from tests.functions import FUNCTIONS
+from tests.paper_device import on_paper
+from tests.strategies import pulls_for
+from vertexrt.config import config
+from vertexrt.engine import device_model, verify_rounds
+from vertexrt.engine.variant import Passes
+from vertexrt.engine.verify_launch import verify_launch
+from vertexrt.errors import PlanError
+from vertexrt.graph import GraphBatch, InputGraph
+from vertexrt.kernels.cuda.one_launch import Written
+from vertexrt.kernels.cuda.orders import (
+    ACROSS,
+    AT,
+    BACKWARD,
+    BEFORE,
+    END,
+    FINISH,
+    FIRST_OP,
+    FIRST_PARENT,
+    FORWARD,
+    LO,
+    OP,
+    PARENTS,
+    SQUARES,
+    TEMPORARY,
+    UPDATE,
+    WAIT,
+    M,
+    N,
+)
+from vertexrt.scheduler import POLICIES
+
+Array = np.ndarray
+
+TREE = [[], [], [0, 1], [], [2, 3], [], [4, 5]]
+CHAIN = [[], [0], [1], [2]]
+
+
+def batch_of(name: str, graphs: int) -> GraphBatch:
+    lists = CHAIN if FUNCTIONS[name][1] == 1 else TREE
+    return GraphBatch.from_graphs(
+        [InputGraph.from_children(lists, pulls_for(len(lists), k)) for k in range(graphs)]
+    )
+
+
+CASES = [
+    *((name, "frontier", Passes()) for name in FUNCTIONS),
+    *(("tree-lstm", policy, Passes()) for policy in POLICIES[1:]),
+    *(("attention", policy, Passes()) for policy in POLICIES[1:]),
+    ("tree-lstm", "frontier", Passes(specialise=False)),  # leaves are the groups' then
+]
+
+
+@pytest.mark.parametrize(("name", "policy", "passes"), CASES)
+def test_all_scripts_that_are_written_pass(name: str, policy: str, passes: Passes) -> None:
+    net = on_paper(FUNCTIONS[name][0](), 2, policy=policy, passes=passes)
+    batch = batch_of(name, 5)
+    net.step(batch, vrt.Adam(0.1, clip_norm=1.0))
+    net.step(batch, vrt.SGD(0.1))
+    net.backward(net.forward(batch, train=True))
+    net.submit(batch_of(name, 1)).result()
+
+
+@dataclass(frozen=True, slots=True)
+class Launch:
+    """What the verifier is given for a step, and its scripts changed."""
+
+    given: tuple[Any, ...]
+    written: Written
+
+    def check(self, change: Callable[[Array], None] | None = None) -> None:
+        script = self.written.script.copy()
+        if change is not None:
+            change(script)
+        verify_launch(*self.given, replace(self.written, script=script))
+
+
+def captured(optimizer: vrt.Optimizer) -> Launch:
+    """Return a step of a Tree-LSTM on two groups of two processors."""
+    found: list[tuple[Any, ...]] = []
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(device_model, "verify_launch", lambda *given: found.append(given))
+        on_paper(FUNCTIONS["tree-lstm"][0](), 2).step(batch_of("tree-lstm", 5), optimizer)
+    (given,) = found
+    return Launch(given[:-1], given[-1])
+
+
+@cache
+def clipped() -> Launch:
+    return captured(vrt.Adam(0.1, clip_norm=1.0))
+
+
+@cache
+def plain() -> Launch:
+    return captured(vrt.SGD(0.1))
+
+
+def test_the_scripts_are_right_before_they_are_broken() -> None:
+    for launch in (clipped(), plain()):
+        launch.check()
+        assert len(launch.written.sections[0]) == 3
+    ops = clipped().written.script[: clipped().written.common, OP].tolist()
+    assert [op for op in ops if op < FIRST_OP] == [FORWARD, BACKWARD, SQUARES, FINISH, UPDATE, END]
+    ops = plain().written.script[: plain().written.common, OP].tolist()
+    assert [op for op in ops if op < FIRST_OP] == [FORWARD, BACKWARD, FINISH, UPDATE, END]
+
+
+def place(op: int, skip: int = 0) -> int:
+    """Return where an op of the clipped step's common script stands, and `skip` rows on."""
+    return int(np.flatnonzero(clipped().written.script[:, OP] == op)[0]) + skip
+
+
+def put(at: Callable[[], int], field: int, value: int) -> Callable[[Array], None]:
+    def change(script: Array) -> None:
+        script[at(), field] = value
+
+    return change
+
+
+def swap(one: Callable[[], int], other: Callable[[], int]) -> Callable[[Array], None]:
+    def change(script: Array) -> None:
+        pair = [one(), other()]
+        script[pair] = script[pair[::-1]]
+
+    return change
+
+
+def first() -> int:
+    return 0
+
+
+def special(op: int, skip: int = 0) -> Callable[[], int]:
+    return lambda: place(op, skip)
+
+
+def on_path(k: int) -> Callable[[], int]:
+    return lambda: clipped().written.common + k
+
+
+def a_later_wait(script: Array) -> None:
+    """Let every round of the first stage that waits not wait."""
+    at = 1 + int(np.flatnonzero(script[1:, WAIT])[0])
+    script[at, WAIT] = 0
+
+
+def two_in_one_round(script: Array) -> None:
+    """Let the rows of the table that are looked up first be added to in the round of the others."""
+    ops, rounds = script[:, OP], np.cumsum(script[:, WAIT] != 0)
+    pairs = [
+        (i, j)
+        for i in range(place(BACKWARD), place(SQUARES))
+        for j in range(i + 1, place(SQUARES))
+        if ops[i] == ops[j] and rounds[i] != rounds[j] and not script[i, WAIT]
+    ]
+    i, j = pairs[-1]
+    script[i : j + 1] = np.roll(script[i : j + 1], -1, axis=0)
+
+
+def without_the_last_step(script: Array) -> None:
+    script[place(SQUARES) - 1] = script[place(SQUARES) - 2]
+
+
+def other_temporaries(script: Array) -> None:
+    """Give two launches of a stage the same temporaries."""
+    script[script[:, TEMPORARY] > 0, TEMPORARY] = 0
+
+
+# name -> (change, a part of the text)
+MUTATIONS: dict[str, tuple[Callable[[Array], None], str]] = {
+    "no wait before a step of a launch": (a_later_wait, "the steps of its launch before it"),
+    "no wait before the groups": (put(special(FORWARD), WAIT, 0), "the stage before"),
+    "no wait behind the groups": (put(special(FORWARD, 1), WAIT, 0), "the stage before"),
+    "no wait before the way back": (put(special(BACKWARD), WAIT, 0), "the stage before"),
+    "no wait behind the way back": (put(special(BACKWARD, 1), WAIT, 0), "the stage before"),
+    "no wait before the norm": (put(special(SQUARES), WAIT, 0), "all gradients"),
+    "no wait before the loss": (put(special(FINISH), WAIT, 0), "the loss, and the norm"),
+    "no wait before the update": (put(special(UPDATE), WAIT, 0), "the whole step"),
+    "two add to a gradient at once": (two_in_one_round, "adds to a gradient in one round"),
+    "no forward": (put(special(FORWARD), OP, BACKWARD), "of forward"),
+    "two ends": (put(special(UPDATE), OP, END), "0 of update"),
+    "no end": (put(special(END), OP, FINISH), "of finish"),
+    "update before the loss": (swap(special(UPDATE), special(FINISH)), "the whole step"),
+    "norm before the gradients": (swap(special(SQUARES), special(SQUARES, -1)), "all gradients"),
+    "forward after backward": (swap(special(FORWARD), special(BACKWARD)), "the stage before"),
+    "an op that is not there": (put(first, OP, 999), "no launch asks for it"),
+    "a step twice": (without_the_last_step, "no launch asks for it"),
+    "other rows": (put(first, N, 2), "no launch asks for it"),
+    "rows out of bounds": (put(first, LO, 40), "rows up to"),
+    "a list out of bounds": (put(lambda: place(FORWARD, 1), AT, 4000), "listed rows"),
+    "edges of others": (put(first, M, 7), "those of its rows"),
+    "fewer blocks": (put(first, ACROSS, 2), "no launch asks for it"),
+    "blocks miscounted": (put(lambda: 1, BEFORE, 5), "blocks before it"),
+    "temporaries of another launch": (other_temporaries, "temporaries of launch"),
+    "temporaries beyond the room": (put(first, TEMPORARY, 1 << 20), "elements"),
+    "no segment of the path": (put(on_path(0), OP, 999), "op 999 on the path"),
+    "rows of another group": (put(on_path(0), LO, 14), "[script] group 0"),
+    "edges of other rows": (put(on_path(1), M, 5), "those of its rows"),
+    "parents of other rows": (put(on_path(2), FIRST_PARENT, 0), "parents from 0"),
+    "too few parents": (put(on_path(2), PARENTS, 0), "0 parents"),
+    "no meeting": (put(on_path(2), WAIT, 0), "tiles of its children"),
+}
+
+
+@pytest.mark.parametrize("name", MUTATIONS)
+def test_each_kind_of_broken_script_is_caught(name: str) -> None:
+    change, text = MUTATIONS[name]
+    with pytest.raises(PlanError) as caught:
+        clipped().check(change)
+    said = str(caught.value)
+    assert said.startswith("[script] ")
+    assert said.endswith("report this as a bug; engine='batched' goes on.")
+    assert text in said
+
+
+def test_what_another_launch_of_a_round_writes_must_not_be_read(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Suppose that vertices read in the lazy stage what their children write there."""
+    state = ("state", "h")
+    uses = [(state, 1, False, True), (state, 1, False, False)]
+    monkeypatch.setattr(verify_rounds, "tensor_uses", lambda task: uses)
+    with pytest.raises(PlanError, match=r"a wait for \('state', 'h'\) of launch \d+"):
+        clipped().check()
+
+
+@pytest.mark.parametrize("field", ["sections", "common"])
+def test_wrong_starts_of_the_groups_are_caught(field: str) -> None:
+    launch = clipped()
+    wrong: Any = launch.written.common + 1
+    if field == "sections":
+        wrong = launch.written.sections.copy()
+        wrong[1, 1] -= 1
+    with pytest.raises(PlanError, match=r"scripts of groups at"):
+        verify_launch(*launch.given, replace(launch.written, **{field: wrong}))
+
+
+def test_nothing_is_verified_unless_asked(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("VERTEXRT_CHECK", "0")
+    monkeypatch.setattr(device_model, "verify_launch", None)
+    config.cache_clear()
+    try:
+        net = on_paper(FUNCTIONS["gru"][0](), 2)
+        net.step(batch_of("gru", 2), vrt.SGD(0.1))
+    finally:
+        monkeypatch.undo()
+        config.cache_clear()

@@ -1,0 +1,201 @@
+"""Explain how the persistent engine of a GPU runs a batch: groups, weights on chip, scripts."""
+
+from __future__ import annotations
+
+from itertools import pairwise
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from vertexrt.engine.batched import Run
+from vertexrt.engine.device_scripts import inputs_of, write_scripts
+from vertexrt.engine.explain_scripts import HEAD, segments_of
+from vertexrt.engine.verify_launch import as_instructions
+from vertexrt.ir.passes.segment import PATH
+from vertexrt.ir.pretty import STAGE_WORD
+from vertexrt.ir.program import Stage
+from vertexrt.kernels.cuda.one_launch import Paths, Written
+from vertexrt.kernels.cuda.orders import (
+    ACROSS,
+    BACKWARD,
+    DOWN,
+    END,
+    FINISH,
+    FORWARD,
+    OP,
+    PROGRAM,
+    SQUARES,
+    UPDATE,
+    WAIT,
+)
+from vertexrt.kernels.cuda.weights import THREADS, Held, Layout, Side
+from vertexrt.script.isa import NONE, ROWS, SEGMENT, SIGNAL, Script, decode, describe
+from vertexrt.script.isa import WAIT as MEETS
+
+if TYPE_CHECKING:
+    from vertexrt.engine.device_model import DeviceModel
+    from vertexrt.kernels.cuda.persistent import PersistentExecutable
+
+Array = np.ndarray[Any, Any]
+
+SIDE_WORD = ("forward", "backward")
+SPECIAL = {
+    FORWARD: "forward weights are loaded, and groups follow their scripts",
+    BACKWARD: "backward weights are loaded, and groups follow their scripts",
+    SQUARES: "norm of the gradients",
+    FINISH: "loss",
+    UPDATE: "update",
+    END: "end",
+}
+
+
+def explain_device(model: DeviceModel, run: Run) -> str:
+    """Print what a step on a batch runs: groups, what they hold, and their scripts.
+
+    Args:
+        run: of a persistent variant.
+    """
+    updates = run.variant.use.backward
+    executable, path, written = write_scripts(
+        run, run.table, model.one_launch, inputs_of(run), False, updates
+    )
+    blocks = model.one_launch.blocks(executable, path)
+    tasks = executable.writer.tasks
+    names = [f"{STAGE_WORD[t.task.stage]}[{k}]" for k, t in enumerate(tasks)]
+    lines = ["The persistent kernel"]
+    lines += ["  " + line for line in _groups(executable, path, blocks)]
+    lines += ["", "Weights on chip: bytes that they take of a processor"]
+    lines += ["  " + line for line in _weights(executable, run, blocks)]
+    lines += ["", "Segments of the task programs that groups run"]
+    for name, task, beside in zip(names, tasks, executable.beside, strict=True):
+        if not beside:
+            lines += ["  " + line for line in segments_of(name, task)]
+    lines += ["", "Script of all processors"]
+    lines += ["  " + line for line in _common(executable, written)]
+    words = as_instructions(written.script[written.common :], executable.facts[-1])
+    lines += ["", "Scripts of the groups"]
+    lines += ["  " + line for line in _paths(words, path)]
+    first = words[: path.lengths[0, 0]]
+    head = min(HEAD, len(first))
+    lines += ["", f"Script of group 0, forward, the first {head} of {len(first)} instructions"]
+    lines += _listing(first[:head], names)
+    return "\n".join(lines)
+
+
+def _groups(executable: PersistentExecutable, path: Paths, blocks: int) -> list[str]:
+    each, groups = executable.processors, path.lengths.shape[1]
+    lines = [
+        f"processors: {blocks} blocks of {THREADS} threads; groups: {groups} of {each} "
+        f"processor{'s' if each > 1 else ''}; processors without a group: {blocks - groups * each}"
+    ]
+    if each == 1:
+        lines.append("a group is one processor, which meets nobody on the path")
+    elif path.clustered:
+        lines.append("groups are clusters: they meet at barriers in shared memory")
+    else:
+        lines.append("groups are no clusters: they meet at counters in the second-level cache")
+    lines.append(f"rows of a tile: {executable.tile} at most")
+    return lines
+
+
+# Weights.
+
+
+def _weights(executable: PersistentExecutable, run: Run, blocks: int) -> list[str]:
+    writer, itemsize = executable.writer, executable.writer.itemsize
+    names = {f"param_{k}": name for name, k in run.variant.binding.params.items()}
+    lines, loaded = [], 0
+    for word, side in zip(SIDE_WORD, writer.sides, strict=True):
+        sizes = [_size(h, executable.processors, itemsize) for h in side.held]
+        held = sum(sizes[: side.in_registers])
+        lines.append(f"{word}: {held:,} in registers, {side.shared:,} in shared memory")
+        for k, (h, size) in enumerate(zip(side.held, sizes, strict=True)):
+            where = "registers" if k < side.in_registers else "shared memory"
+            rows = h.rows(executable.processors)
+            what = "columns" if h.turned else "rows"
+            lines.append(f"  {names[h.word]}: {rows} {what} of {h.deep}, {size:,} in {where}")
+        loaded += _loaded(side, executable.processors, blocks) * itemsize
+    lines.append(f"loaded a step, by all processors: {loaded:,} bytes")
+    return lines
+
+
+def _size(held: Held, processors: int, itemsize: int) -> int:
+    """Return the room of a processor's share, in bytes."""
+    return Layout(held.rows(processors), held.deep).elements * THREADS * itemsize
+
+
+def _loaded(side: Side, processors: int, blocks: int) -> int:
+    """Count the elements of weights that all processors load for a side of the path."""
+    total = 0
+    for h in side.held:
+        for rank in range(processors):
+            members = len(range(rank, blocks, processors))
+            for a, b in pairwise(h.cuts):
+                size = b - a
+                own = (rank + 1) * size // processors - rank * size // processors
+                total += members * own * h.deep
+    return total
+
+
+# Scripts.
+
+
+def _common(executable: PersistentExecutable, written: Written) -> list[str]:
+    script = written.script[: written.common]
+    waits = int((script[:, WAIT] != 0).sum())
+    lines = [
+        f"instructions: {len(script)}; rounds: {waits + 1}; "
+        f"elements of temporaries: {written.elements}"
+    ]
+    stages = executable.facts[0]
+    rounds = np.cumsum(script[:, WAIT] != 0)
+    special = np.isin(script[:, OP], list(SPECIAL))
+    label = np.where(special, -script[:, OP] - 1, stages[script[:, PROGRAM]])
+    starts = [0, *(1 + np.flatnonzero(np.diff(label))).tolist(), len(script)]
+    for lo, hi in pairwise(starts):
+        if special[lo]:
+            lines.append(f"  {SPECIAL[int(script[lo, OP])]}")
+            continue
+        stage = Stage(int(label[lo]))
+        where = ", beside the groups" if stage in PATH else ""
+        blocks = int((script[lo:hi, ACROSS].astype(np.int64) * script[lo:hi, DOWN]).sum())
+        turns = len(np.unique(rounds[lo:hi]))
+        lines.append(
+            f"  {STAGE_WORD[stage]}{where}: {hi - lo} ops in {turns} "
+            f"round{'s' if turns > 1 else ''}, {blocks} blocks of work"
+        )
+    return lines
+
+
+def _paths(words: Script, path: Paths) -> list[str]:
+    lines = []
+    start = 0
+    for lengths, stage in zip(path.lengths, PATH, strict=True):
+        side = words[start : start + int(lengths.sum())]
+        start += len(side)
+        if not len(side):
+            continue
+        waits = int((side[:, MEETS] != NONE).sum())
+        tiles = int((side[:, SEGMENT] == 0).sum())
+        lines.append(
+            f"{STAGE_WORD[stage]}: instructions of a group (min, median, max): "
+            f"{_quartiles(lengths)}; all groups: {len(side)} instructions, {tiles} tiles, "
+            f"{waits} meetings; rows a tile: {_quartiles(side[:, ROWS])}"
+        )
+    return lines or ["no task program is the groups'"]
+
+
+def _quartiles(values: Array) -> list[int]:
+    found: list[int] = np.percentile(values, [0, 50, 100]).astype(int).tolist()
+    return found
+
+
+def _listing(words: Script, names: list[str]) -> list[str]:
+    """Print instructions; a wait is a meeting of the group."""
+    plain = words.copy()
+    plain[:, MEETS] = plain[:, SIGNAL] = NONE
+    meets = (words[:, MEETS] != NONE).tolist()
+    return [
+        f"{k:5} {'meet; ' if meet else ''}{describe(i, names)}"
+        for k, (i, meet) in enumerate(zip(decode(plain), meets, strict=True))
+    ]
