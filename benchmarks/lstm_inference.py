@@ -37,10 +37,11 @@ class Recurrent(vrt.VertexFunction):
         super().__init__(arity=1, state={"c": hidden, "h": hidden})
         self.hidden = hidden
         self.u = vrt.Parameter((4 * hidden, hidden))
+        self.b = vrt.Parameter((4 * hidden,), init=vrt.init.normal(0.5))
 
     def forward(self) -> None:
         before = self.gather(0)
-        gates = self.pull("x", (4 * self.hidden,)) + self.u @ before.h
+        gates = self.pull("x", (4 * self.hidden,)) + self.b + self.u @ before.h
         i, f, o, u = vrt.split(gates, 4)
         c = vrt.sigmoid(f) * before.c + vrt.sigmoid(i) * vrt.tanh(u)
         h = self.push("h", vrt.sigmoid(o) * vrt.tanh(c))
