@@ -116,7 +116,7 @@ def compile_one(options: Options, device: str, threads: int, setting: Setting) -
 
 
 def _compile_ahead(options: Options, device: str, threads: int, plan: Sequence[Variant]) -> None:
-    if options.compilers == 1 or device != "cpu":
+    if options.compilers == 1 or device == "reference":
         return
     settings = list(dict.fromkeys(v.setting for v in plan))
     say(f"compiling {len(settings)} settings in {options.compilers} processes")
