@@ -22,4 +22,4 @@ def test_engines_are_checked_timed_and_recorded(
     (result,) = json.loads(path.read_text())["results"]
     assert set(result["samples"]) == set(engines.CONTENDERS)
     assert result["better"] in ("batched", "persistent")
-    assert "configurations for 1 threads" in result["auto"]
+    assert "configurations by purpose" in result["auto"]

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import functools
 import itertools
+import threading
 import time
 from pathlib import Path
 
@@ -22,8 +23,10 @@ from vertexrt.engine.variant import Passes
 from vertexrt.errors import DeviceError
 from vertexrt.graph import GraphBatch, InputGraph
 from vertexrt.kernels.cuda import one_launch
+from vertexrt.kernels.cuda.orders import write_scripts
 from vertexrt.kernels.cuda.persistent import PersistentExecutable
 from vertexrt.kernels.cuda.shim.build import available
+from vertexrt.script.assemble import assemble_groups
 
 shim = pytest.mark.skipif(not available(), reason="no C++ compiler to run CUDA kernels on the CPU")
 gpu = pytest.mark.gpu
@@ -261,3 +264,13 @@ def test_auto_goes_on_without_what_does_not_fit(
     assert np.array_equal(first, net.forward(batch)["logits"])
     assert net._model.chooser is not None
     assert [option.persistent for option in net._model.chooser.refused] == [True]
+
+
+@shim
+def test_loops_compiled_ahead_are_those_that_run() -> None:
+    here = net("tree-lstm", "shim", "float32", 2)
+    train(here, batch_of("tree-lstm", 3))
+    for thread in threading.enumerate():
+        if thread.name == "vertexrt-loops":
+            thread.join()
+    assert len(assemble_groups.signatures) == len(write_scripts.signatures) == 1  # type: ignore[attr-defined]

@@ -21,6 +21,7 @@ import numpy.typing as npt
 from vertexrt.config import config
 from vertexrt.engine.batched import Run, in_user_order, rows_at, start_of
 from vertexrt.engine.choose import FEWEST, Configuration
+from vertexrt.engine.device_loops import compile_beside
 from vertexrt.engine.device_scripts import inputs_of, write_scripts
 from vertexrt.engine.device_timeline import record_launch
 from vertexrt.engine.model import (
@@ -96,6 +97,7 @@ class DeviceModel(CompiledModel):
         sizes: Sequence[int] = CANDIDATES,
     ) -> None:
         self._sizes = sizes
+        self._loops = False  # the host's loops of the persistent engine are compiled, or being so
         super().__init__(traced, backend, dtype, policy, passes, 1, engine, next(iter(sizes), None))
         store = self.store
         self.session = Session(
@@ -116,6 +118,9 @@ class DeviceModel(CompiledModel):
         """Schedule a batch; what does not fit on chip is no candidate any more."""
         while True:
             chosen = self.choose(use, batch)
+            if chosen.persistent and not self._loops:
+                self._loops = True
+                compile_beside(self.store.dtype)
             try:
                 return super().prepare(use, batch)
             except NoKernelError:
