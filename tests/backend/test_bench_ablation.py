@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 
 import vertexrt as vrt
+from tests.runs import Way
 from vertexrt.bench import ablation
 from vertexrt.bench.counts import TRAINING, Counts, count
 from vertexrt.bench.jobs import Job, first_graphs, make_job
@@ -13,8 +14,10 @@ from vertexrt.bench.record import read
 from vertexrt.bench.stepper import Stepper
 from vertexrt.bench.switches import AGAIN, ALL_ON, BASELINE, missing, variants
 from vertexrt.cli.main import main
+from vertexrt.engine.variant import Passes
 from vertexrt.ir.passes.segment import segment_tasks
 from vertexrt.kernels.cpu.backend import CpuExecutable
+from vertexrt.kernels.cuda.shim.build import available
 
 GRAPHS, THREADS = 6, 2
 
@@ -110,6 +113,21 @@ def test_a_host_that_waits_waits_after_each_step(job: Job, monkeypatch: pytest.M
         stepper = Stepper(net, waits)
         stepper.train(batch, 0.0)
         assert len(waited) == waits == stepper.counts(batch)["host_waits"]
+
+
+@pytest.mark.skipif(not available(), reason="no C++ compiler to run CUDA kernels on the CPU")
+def test_switches_of_a_gpu_change_what_its_persistent_kernel_runs(job: Job) -> None:
+    batch = first_graphs(job, GRAPHS)
+
+    def counts(passes: Passes) -> Counts:
+        way = Way(device="shim", dtype="float32", engine="persistent", processors=2, passes=passes)
+        return count(way.compile(job.make(4)), batch)
+
+    whole, stays, stepwise = (
+        counts(Passes(**off)) for off in ({}, {"hold": False}, {"segment": False})
+    )
+    assert stays["weight_bytes"] > 2 * whole["weight_bytes"] > 0
+    assert stays["instructions"] == whole["instructions"] < stepwise["instructions"]
 
 
 @pytest.mark.parametrize(

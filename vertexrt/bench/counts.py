@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from typing import cast
+from typing import TYPE_CHECKING, cast
 
 import numpy as np
 
 from vertexrt.api.network import Network
-from vertexrt.bench.weights import loaded_bytes, scripts_of
+from vertexrt.bench.weights import device_bytes, loaded_bytes, scripts_of
 from vertexrt.engine.batched import Run
 from vertexrt.engine.explain import flops, kernel_calls
 from vertexrt.engine.variant import Use
@@ -16,6 +16,9 @@ from vertexrt.ir.passes.fuse import Group
 from vertexrt.ir.passes.segment import segment_tasks
 from vertexrt.kernels.layout import LaunchByLaunch
 from vertexrt.script.isa import PROGRAM, SEGMENT, WAIT
+
+if TYPE_CHECKING:
+    from vertexrt.engine.device_model import DeviceModel
 
 TRAINING = Use(frozenset({"loss"}), loss=True)
 Counts = dict[str, float]
@@ -27,13 +30,16 @@ def count(net: Network, batch: GraphBatch, use: Use = TRAINING) -> Counts:
     Returns: tasks; rows (merged vertices once); launches of task programs; calls of compiled code
         for forward and backward; groups (fused loops) and products (GEMM calls) that are executed;
         instructions and waits of the scripts; flops of products; arena_bytes. On a GPU also
-        kernels and library (products of cuBLAS); elsewhere weight_bytes that products ask for.
+        kernels and library (products of cuBLAS), where it is batched; else weight_bytes that
+        products ask for.
     """
     model = net._model
     itemsize = model.store.dtype.itemsize
     total: Counts = {}
     for run in model.prepare(use, batch):
         found = _of_run(run, itemsize)
+        if run.variant.backend.name == "cuda" and run.configuration.persistent:
+            found |= _of_launch(cast("DeviceModel", model), run)
         for name, value in found.items():
             total[name] = total.get(name, 0.0) + value
     return total
@@ -66,6 +72,22 @@ def _of_run(run: Run, itemsize: int) -> Counts:
     elif isinstance(run.variant.ready().executable, LaunchByLaunch):
         found["calls"] = launches
     return found
+
+
+def _of_launch(model: DeviceModel, run: Run) -> Counts:
+    """Count what the one launch of a GPU's persistent engine runs, over all groups."""
+    from vertexrt.engine.device_scripts import inputs_of, write_scripts
+    from vertexrt.kernels.cuda.orders import WAIT as MEETS
+
+    executable, path, written = write_scripts(
+        run, run.table, model.one_launch, inputs_of(run), False, run.variant.use.backward
+    )
+    return {
+        "kernels": 1,
+        "instructions": len(written.script),
+        "waits": int(np.count_nonzero(written.script[:, MEETS])),
+        "weight_bytes": device_bytes(model, executable, path, written),
+    }
 
 
 def _of_scripts(run: Run) -> Counts:

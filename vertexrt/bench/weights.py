@@ -6,6 +6,9 @@
     held         every weight once for each product that names it: what is left where weights stay
                  on chip for a step and are loaded when its two sides begin
 
+On a GPU the weights of the path alone are counted: loaded once a side of the path by each
+processor, of which each group has a copy, or for each instruction where they stay in memory.
+
 Only operands of products count: `w @ x` and its transposed form in the backward pass. Sums that
 make the gradients of weights write as many bytes as the weight has, once a step. A weight that
 stays in a cache between two launches is counted again: the figures are of what is asked for.
@@ -14,6 +17,7 @@ stays in a cache between two launches is counted again: the figures are of what 
 from __future__ import annotations
 
 from collections.abc import Iterable
+from typing import TYPE_CHECKING
 
 from vertexrt.engine.batched import Run
 from vertexrt.ir.passes.fuse import Group, Product, TaskProgram
@@ -22,6 +26,11 @@ from vertexrt.kernels.layout import PROGRAM as LAUNCHED
 from vertexrt.kernels.layout import ROWS as LAUNCHED_ROWS
 from vertexrt.script.assemble import Scripts, assemble
 from vertexrt.script.isa import PROGRAM, ROWS, SEGMENT
+
+if TYPE_CHECKING:
+    from vertexrt.engine.device_model import DeviceModel
+    from vertexrt.kernels.cuda.one_launch import Paths, Written
+    from vertexrt.kernels.cuda.persistent import PersistentExecutable
 
 Step = Group | Product
 
@@ -86,3 +95,24 @@ def held_bytes(run: Run, itemsize: int) -> float:
                 read.add(way)
                 total += weight.type.size
     return float(total) * itemsize
+
+
+def device_bytes(
+    model: DeviceModel, executable: PersistentExecutable, path: Paths, written: Written
+) -> float:
+    """Count the bytes of the path's weights that a launch of a GPU's persistent engine loads."""
+    from vertexrt.engine.explain_device import loaded_elements
+    from vertexrt.kernels.cuda.orders import OP
+
+    writer, processors = executable.writer, executable.processors
+    if not executable.weights_in_memory:
+        blocks = model.one_launch.blocks(executable, path)
+        each = [loaded_elements(side.held, processors, blocks) for side in writer.sides]
+        return float(sum(each)) * writer.itemsize
+    shares = {
+        int(executable.facts[-1][p]) + s: loaded_elements(segment.held, processors, processors)
+        for p, segments in writer.path.items()
+        for s, segment in enumerate(segments)
+    }
+    ops = written.script[written.common :, OP].tolist()
+    return float(sum(shares[op] for op in ops)) * writer.itemsize

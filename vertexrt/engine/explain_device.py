@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from itertools import pairwise
 from typing import TYPE_CHECKING, Any
 
@@ -28,7 +29,7 @@ from vertexrt.kernels.cuda.orders import (
     UPDATE,
     WAIT,
 )
-from vertexrt.kernels.cuda.weights import THREADS, Held, Layout, Side
+from vertexrt.kernels.cuda.weights import THREADS, Held, Layout
 from vertexrt.script.isa import NONE, ROWS, SEGMENT, SIGNAL, Script, decode, describe
 from vertexrt.script.isa import WAIT as MEETS
 
@@ -108,14 +109,19 @@ def _weights(executable: PersistentExecutable, run: Run, blocks: int) -> list[st
     for word, side in zip(SIDE_WORD, writer.sides, strict=True):
         sizes = [_size(h, executable.processors, itemsize) for h in side.held]
         held = sum(sizes[: side.in_registers])
-        lines.append(f"{word}: {held:,} in registers, {side.shared:,} in shared memory")
+        memory = f", {side.memory:,} in memory" if side.memory else ""
+        lines.append(f"{word}: {held:,} in registers, {side.shared:,} in shared memory{memory}")
         for k, (h, size) in enumerate(zip(side.held, sizes, strict=True)):
-            where = "registers" if k < side.in_registers else "shared memory"
+            where = "memory" if side.memory else "shared memory"
+            where = "registers" if k < side.in_registers else where
             rows = h.rows(executable.processors)
             what = "columns" if h.turned else "rows"
             lines.append(f"  {names[h.word]}: {rows} {what} of {h.deep}, {size:,} in {where}")
-        loaded += _loaded(side, executable.processors, blocks) * itemsize
-    lines.append(f"loaded a step, by all processors: {loaded:,} bytes")
+        loaded += loaded_elements(side.held, executable.processors, blocks) * itemsize
+    if executable.weights_in_memory:
+        lines.append("each product reads its weights from memory")
+    else:
+        lines.append(f"loaded a step, by all processors: {loaded:,} bytes")
     return lines
 
 
@@ -124,10 +130,10 @@ def _size(held: Held, processors: int, itemsize: int) -> int:
     return Layout(held.rows(processors), held.deep).elements * THREADS * itemsize
 
 
-def _loaded(side: Side, processors: int, blocks: int) -> int:
-    """Count the elements of weights that all processors load for a side of the path."""
+def loaded_elements(held: Iterable[Held], processors: int, blocks: int) -> int:
+    """Count the elements of weights that so many blocks load once each, their own shares."""
     total = 0
-    for h in side.held:
+    for h in held:
         for rank in range(processors):
             members = len(range(rank, blocks, processors))
             for a, b in pairwise(h.cuts):
