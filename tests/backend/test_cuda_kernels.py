@@ -1,4 +1,4 @@
-"""Every kernel that the shipped models launch compiles for every GPU, and stays in registers."""
+"""Kernels of the batched engine compile for every GPU and stay in registers, for shipped models."""
 
 from __future__ import annotations
 
@@ -12,13 +12,12 @@ import numpy as np
 import pytest
 
 import vertexrt as vrt
-from vertexrt.engine.choose import FEWEST
 from vertexrt.engine.model import CompiledModel
 from vertexrt.engine.variant import Passes, Use
 from vertexrt.errors import DeviceError
 from vertexrt.graph import GraphBatch, InputGraph
 from vertexrt.kernels.cuda.backend import CudaBackend
-from vertexrt.kernels.cuda.compile import Cubin, Usage, compile_in_registers, load_nvrtc
+from vertexrt.kernels.cuda.compile import Cubin, compile_in_registers, load_nvrtc
 from vertexrt.kernels.cuda.session import source_of
 from vertexrt.models import LSTMLanguageModel, TreeFC, TreeLSTM
 
@@ -114,56 +113,3 @@ def test_every_kernel_compiles_and_stays_in_registers(arch: str) -> None:
     with ThreadPoolExecutor(2) as pool:
         cubins = list(pool.map(one, modules()))
     assert sum(len(cubin.usage) for cubin in cubins) > 100
-
-
-class Compiler:
-    """A device that compiles persistent kernels and runs nothing."""
-
-    name, precision = "a compiler", "float32"
-    processors, shared_bytes = 132, 163 << 10  # of shared memory as sm_80 has it, the least of all
-
-    def __init__(self, arch: str) -> None:
-        self.arch = arch
-        self.usage: dict[str, Usage] = {}
-
-    def load(self, sources: Sequence[str], real: np.dtype[Any]) -> dict[str, int]:
-        """Compile; raises SpillError, as a GPU's device does."""
-        for source in sources:
-            self.usage |= compile_in_registers(source, self.arch).usage
-        return dict.fromkeys(self.usage, 1)
-
-    def clusters(self, function: int, size: int, shared: int) -> int:
-        """Have none."""
-        return 0
-
-
-PERSISTENT = [
-    *((arch, "tree-lstm", 8) for arch in ARCHITECTURES),
-    ("sm_80", "tree-fc", 8),
-    ("sm_90a", "lstm", None),
-    ("sm_100", "tree-lstm", 16),
-]
-
-
-@pytest.mark.parametrize(("arch", "name", "processors"), PERSISTENT)
-def test_persistent_kernels_compile_and_stay_in_registers(
-    arch: str, name: str, processors: int | None
-) -> None:
-    try:
-        load_nvrtc()
-    except DeviceError as error:
-        pytest.skip(str(error))
-    tree_lstm, tree_fc, lstm, *_ = cases()
-    case = {"tree-lstm": tree_lstm, "tree-fc": tree_fc, "lstm": lstm}[name]
-    device = Compiler(arch)
-    backend = CudaBackend(device, "float32")  # type: ignore[arg-type]
-    traced = case.function.trace()
-    model = CompiledModel(
-        traced, backend, "float32", "frontier", Passes(), 1, "persistent", processors or FEWEST
-    )
-    batch = GraphBatch.from_graphs([InputGraph.from_children(case.lists, case.pulls)])
-    pushes = frozenset(n["name"] for n in model.function.nodes if n.op == "push")
-    for use in (Use(frozenset({"loss"}), loss=True), Use(pushes)):
-        model.prepare(use, batch)
-    assert len(device.usage) >= 2  # more, where the first tries spilled
-    assert min(use.registers for use in device.usage.values()) > 64, "weights are in registers"

@@ -1,0 +1,92 @@
+"""The persistent kernels of the shipped models compile for every GPU, and stay in registers."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+import pytest
+
+from tests.backend.test_cuda_kernels import ARCHITECTURES, CLASSES, WORDS, Case, cases
+from vertexrt.engine.choose import FEWEST
+from vertexrt.engine.model import CompiledModel
+from vertexrt.engine.variant import Passes, Use
+from vertexrt.errors import DeviceError
+from vertexrt.graph import GraphBatch, InputGraph
+from vertexrt.kernels.cuda.backend import CudaBackend
+from vertexrt.kernels.cuda.compile import Usage, compile_in_registers, load_nvrtc
+from vertexrt.models import LSTMLanguageModel, TreeFC, TreeLSTM
+
+
+class Compiler:
+    """A device that compiles persistent kernels and runs nothing."""
+
+    name, precision = "a compiler", "float32"
+    processors, shared_bytes = 132, 163 << 10  # of shared memory as sm_80 has it, the least of all
+
+    def __init__(self, arch: str) -> None:
+        self.arch = arch
+        self.usage: dict[str, Usage] = {}
+
+    def load(self, sources: Sequence[str], real: np.dtype[Any]) -> dict[str, int]:
+        """Compile; raises SpillError, as a GPU's device does."""
+        for source in sources:
+            self.usage |= compile_in_registers(source, self.arch).usage
+        return dict.fromkeys(self.usage, 1)
+
+    def clusters(self, function: int, size: int, shared: int) -> int:
+        """Have none."""
+        return 0
+
+
+BOTH = [[], [], [0, 1], [], [2, 3]]  # what a treebank has: two children or none
+ODD = 64  # size from which vertices with one child are left out: they double a kernel
+
+
+def case_of(name: str, size: int) -> Case:
+    """Return a model of a size with a batch that has the kinds of vertices of its data."""
+    tree_lstm, tree_fc, lstm, *_ = cases()
+    if size > ODD:
+        pulls = {n: v[: len(BOTH)] for n, v in tree_lstm.pulls.items()}
+        tree_lstm = replace(tree_lstm, lists=BOTH, pulls=pulls)
+    like, function = {
+        "tree-lstm": (tree_lstm, lambda: TreeLSTM(WORDS, size, size, CLASSES, dropout=0.3)),
+        "tree-fc": (tree_fc, lambda: TreeFC(WORDS, size)),
+        "lstm": (lstm, lambda: LSTMLanguageModel(WORDS, size, size, 0.2)),
+    }[name]
+    return Case(function(), like.lists, like.pulls)
+
+
+# Small sizes compile in a third of the time; the large one has to leave registers for code.
+PERSISTENT = [
+    *((arch, "tree-lstm", 256, 8) for arch in ARCHITECTURES),
+    ("sm_90a", "tree-lstm", 64, 4),
+    *((arch, "tree-fc", 64, 4) for arch in ARCHITECTURES),
+    *((arch, "lstm", 64, 4) for arch in ARCHITECTURES),
+    ("sm_90a", "lstm", 256, FEWEST),
+    ("sm_100", "tree-lstm", 256, 16),
+]
+
+
+@pytest.mark.parametrize(("arch", "name", "size", "processors"), PERSISTENT)
+def test_they_compile_and_stay_in_registers(
+    arch: str, name: str, size: int, processors: int
+) -> None:
+    try:
+        load_nvrtc()
+    except DeviceError as error:
+        pytest.skip(str(error))
+    case = case_of(name, size)
+    device = Compiler(arch)
+    backend = CudaBackend(device, "float32")  # type: ignore[arg-type]
+    model = CompiledModel(
+        case.function.trace(), backend, "float32", "frontier", Passes(), 1, "persistent", processors
+    )
+    batch = GraphBatch.from_graphs([InputGraph.from_children(case.lists, case.pulls)])
+    pushes = frozenset(n["name"] for n in model.function.nodes if n.op == "push")
+    for use in (Use(frozenset({"loss"}), loss=True), Use(pushes)):
+        model.prepare(use, batch)
+    assert len(device.usage) == 2, "the first try spilled"
+    assert min(use.registers for use in device.usage.values()) > 64, "weights are in registers"
