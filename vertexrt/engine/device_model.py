@@ -364,15 +364,11 @@ class DeviceModel(CompiledModel):
         skipped = [flight, *self._flights]
         self._flights.clear()
         self.session.synchronize()
-        if found[GAVE_UP]:
-            for each in skipped:
-                each.optimizer.steps -= 1
-            self.last_loss = math.nan
-            self._gave_up(found)
-        self.session.forgive()
         for each in skipped:
             each.optimizer.steps -= 1
         loss, self.last_loss = self.last_loss, math.nan
+        self._gave_up(found)
+        self.session.forgive()
         if math.isfinite(loss) and flight.clips:
             flight.optimizer.settle(float(found[NORM]))  # raises
         from vertexrt.engine.diagnose import find_not_finite

@@ -1,0 +1,72 @@
+"""Evaluations that are not waited for give what `forward` gives, whenever they are read."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+import vertexrt as vrt
+from tests.backend.test_cuda_persistent import batch_of, gpu, one_short, shim
+from tests.devices import require
+from tests.functions import FUNCTIONS
+from tests.runs import Way
+from vertexrt.errors import DeviceError
+from vertexrt.kernels.cuda import one_launch
+
+WAYS = [
+    pytest.param("cpu", "batched", id="cpu"),
+    *(pytest.param("shim", e, marks=shim, id=f"shim-{e}") for e in ("batched", "persistent")),
+    *(pytest.param("cuda", e, marks=gpu, id=f"cuda-{e}") for e in ("batched", "persistent")),
+]
+
+
+def network(device: str, engine: str) -> vrt.Network:
+    require(device)
+    processors = 2 if engine == "persistent" else None
+    way = Way(device=device, dtype="float32", engine=engine, processors=processors)
+    return way.compile(FUNCTIONS["tree-lstm"][0]())
+
+
+@pytest.mark.parametrize(("device", "engine"), WAYS)
+def test_results_are_those_of_forward_also_when_read_late(device: str, engine: str) -> None:
+    net = network(device, engine)
+    batches = [batch_of("tree-lstm", graphs) for graphs in (3, 1, 4, 2, 5)]
+    wanted = [net.forward(batch) for batch in batches]
+    waiting = [net.submit(batch) for batch in batches]  # more than there are buffers
+    for k in (4, 0, 2, 1, 3):
+        got = waiting[k].result()
+        assert set(got) == set(wanted[k])
+        for name, value in wanted[k].items():
+            assert np.array_equal(got[name], value), f"{name} of batch {k}"
+    assert waiting[0].result() is waiting[0].result()
+
+
+@pytest.mark.parametrize(("device", "engine"), WAYS)
+def test_a_later_step_does_not_change_a_result(device: str, engine: str) -> None:
+    net = network(device, engine)
+    batch, other = batch_of("tree-lstm", 2), batch_of("tree-lstm", 3)
+    before = net.forward(batch, outputs=("logits",))["logits"]
+    evaluation = net.submit(batch, ("logits",))
+    for _ in range(3):
+        net.step(other, vrt.SGD(0.5))
+    net.sync()
+    assert np.array_equal(evaluation.result()["logits"], before)
+    assert not np.array_equal(net.forward(batch, outputs=("logits",))["logits"], before)
+
+
+@shim
+def test_an_evaluation_that_gave_up_says_so_when_it_is_read(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    net = network("shim", "persistent")
+    batch = batch_of("tree-lstm", 3)
+    before = net.forward(batch)
+    net._model.one_launch.patience = 5_000_000  # type: ignore[attr-defined]
+    with monkeypatch.context() as patch:
+        patch.setattr(one_launch, "new_counters", one_short)
+        evaluation = net.submit(batch)
+    for _ in range(2):
+        with pytest.raises(DeviceError, match="waited at instruction"):
+            evaluation.result()
+    after = net.forward(batch)
+    assert all(np.array_equal(after[name], value) for name, value in before.items())
