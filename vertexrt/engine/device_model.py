@@ -34,6 +34,7 @@ from vertexrt.engine.model import (
     purpose,
     push_shape,
 )
+from vertexrt.engine.touched import ranges_of
 from vertexrt.engine.update import Touched, Update
 from vertexrt.engine.variant import Passes, Use
 from vertexrt.engine.verify_launch import verify_launch
@@ -379,15 +380,14 @@ class DeviceModel(CompiledModel):
 
     def _touched_ranges(self, run: Run) -> tuple[Array, Array]:
         """List the rows of tables that have a gradient as flat ranges: start, width."""
-        starts, widths = [], []
-        for name, rows in self._touched(run).items():
-            width = math.prod(self.store.shapes[name][1:])
-            rows *= width
-            rows += self.store.offsets[name]
-            starts.append(rows)
-            widths.append(np.full(len(rows), width, np.int32))
-        if len(starts) == 1:
-            return starts[0], widths[0]
+        shapes, offsets = self.store.shapes, self.store.offsets
+        found = [
+            ranges_of(rows, offsets[name], math.prod(shapes[name][1:]))
+            for name, rows in self._touched(run).items()
+        ]
+        if len(found) == 1:
+            return found[0]
+        starts, widths = zip(*found, strict=True) if found else ((), ())
         return np.concatenate([NO_STARTS, *starts]), np.concatenate([NO_WIDTHS, *widths])
 
 

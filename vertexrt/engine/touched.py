@@ -44,3 +44,14 @@ def take_marked(marks: Array) -> Array:
                 found += 1
         words[w] = 0
     return rows
+
+
+@njit(cache=True, nogil=True)
+def ranges_of(rows: Array, offset: int, width: int) -> tuple[Array, Array]:
+    """Return flat ranges of rows of a table: first elements, int64, and widths, int32."""
+    starts = np.empty(len(rows), np.int64)
+    widths = np.empty(len(rows), np.int32)
+    for k in range(len(rows)):
+        starts[k] = offset + rows[k] * width
+        widths[k] = width
+    return starts, widths

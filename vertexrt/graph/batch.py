@@ -125,18 +125,14 @@ class GraphBatch:
         from vertexrt.graph.compiled import take_rows, take_structure
 
         given = np.asarray(graphs)
-        if (
-            not given.size
-            or given.ndim != 1
-            or given.dtype.kind not in "iu"
-            or given.min() < 0
-            or given.max() >= self.num_graphs
-        ):
+        if not given.size or given.ndim != 1 or given.dtype.kind not in "iu":
             raise _wrong_graphs(given, self.num_graphs)
-        ids = np.ascontiguousarray(given, np.int32)
+        ids = np.ascontiguousarray(given, np.int64)
         graph_ptr, child_ptr, child = take_structure(
             self.graph_ptr, self.child_ptr, self.child, ids
         )
+        if not graph_ptr.size:
+            raise _wrong_graphs(given, self.num_graphs)
 
         def rows(values: npt.NDArray[Any]) -> npt.NDArray[Any]:
             if values.ndim == 1:

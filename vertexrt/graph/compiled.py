@@ -14,9 +14,15 @@ IntArray = npt.NDArray[np.int32]
 
 @njit(cache=True, nogil=True)
 def take_structure(
-    graph_ptr: IntArray, child_ptr: IntArray, child: IntArray, graphs: IntArray
+    graph_ptr: IntArray, child_ptr: IntArray, child: IntArray, graphs: npt.NDArray[np.int64]
 ) -> tuple[IntArray, IntArray, IntArray]:
-    """Copy the graphs named in `graphs`, one after another, and renumber their children."""
+    """Copy the graphs named in `graphs`, one after another, and renumber their children.
+
+    Returns: graph_ptr, child_ptr and child, all empty where a graph is out of range.
+    """
+    for k in graphs:
+        if k < 0 or k >= graph_ptr.size - 1:
+            return np.empty(0, np.int32), np.empty(0, np.int32), np.empty(0, np.int32)
     out_graph_ptr = np.empty(graphs.size + 1, np.int32)
     vertices = 0
     slots = 0
@@ -52,7 +58,7 @@ def take_rows(
     values: npt.NDArray[Any],
     width: int,
     graph_ptr: IntArray,
-    graphs: IntArray,
+    graphs: npt.NDArray[np.int64],
     out_graph_ptr: IntArray,
 ) -> npt.NDArray[Any]:
     """Copy the rows of the vertices of `graphs`; `values` is flat, `width` elements a vertex."""
