@@ -8,6 +8,8 @@ with arrays of the types that it is given later.
 from __future__ import annotations
 
 import threading
+from functools import cache
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -24,7 +26,6 @@ LONGS, INTS, FLAGS, TWO = (
     np.zeros(0, np.bool_),
     np.zeros(2, np.int32),
 )
-STEP_COLUMNS = 1
 
 
 def compile_loops(dtype: npt.DTypeLike) -> None:
@@ -37,7 +38,7 @@ def compile_loops(dtype: npt.DTypeLike) -> None:
     triples = np.zeros((0, 3), np.int64)
     shape = Shape(LONGS, LONGS, LONGS, FLAGS, FLAGS, reals, reals, triples)
     assemble_groups(shape, none, FLAGS, INTS, TWO[:1], INTS, TWO, 1, 1, 8)
-    steps = np.zeros((0, STEP_COLUMNS), np.int64)
+    steps = np.zeros((0, 0), np.int64)
     facts = (LONGS, FLAGS, LONGS, steps, FLAGS, LONGS, LONGS, triples, LONGS)
     words, lengths = np.zeros((0, WORDS), np.int64), np.zeros((2, 1), np.int64)
     write_scripts(none, facts, 0, (0, 0, 0), LONGS, LONGS, False, False, words, lengths, TWO)
@@ -49,6 +50,7 @@ def compile_loops(dtype: npt.DTypeLike) -> None:
     )  # fmt: skip
 
 
-def compile_beside(dtype: npt.DTypeLike) -> None:
-    """Compile them in a thread."""
+@cache
+def compile_beside(dtype: np.dtype[Any]) -> None:
+    """Compile them in a thread, once a process."""
     threading.Thread(target=compile_loops, args=(dtype,), name="vertexrt-loops").start()

@@ -22,7 +22,7 @@ from vertexrt.config import config
 from vertexrt.engine.batched import Run, in_user_order, rows_at, start_of
 from vertexrt.engine.choose import FEWEST, Configuration
 from vertexrt.engine.device_loops import compile_beside
-from vertexrt.engine.device_scripts import inputs_of, write_scripts
+from vertexrt.engine.device_scripts import inputs_of, write_launch
 from vertexrt.engine.device_timeline import record_launch
 from vertexrt.engine.model import (
     CompiledModel,
@@ -98,7 +98,6 @@ class DeviceModel(CompiledModel):
         sizes: Sequence[int] = CANDIDATES,
     ) -> None:
         self._sizes = sizes
-        self._loops = False  # the host's loops of the persistent engine are compiled, or being so
         super().__init__(traced, backend, dtype, policy, passes, 1, engine, next(iter(sizes), None))
         store = self.store
         self.session = Session(
@@ -119,13 +118,12 @@ class DeviceModel(CompiledModel):
         """Schedule a batch; what does not fit on chip is no candidate any more."""
         while True:
             chosen = self.choose(use, batch)
-            if chosen.persistent and not self._loops:
-                self._loops = True
+            if chosen.persistent:
                 compile_beside(self.store.dtype)
             try:
                 return super().prepare(use, batch)
             except NoKernelError:
-                if self.chooser is None:
+                if self.chooser is None or not chosen.persistent:
                     raise
                 self.chooser.refuse(chosen)
 
@@ -197,18 +195,23 @@ class DeviceModel(CompiledModel):
         return evaluation
 
     def _time(
-        self, use: Use, batch: GraphBatch, runs: Sequence[Run], slot: Slot, *times: float
+        self,
+        use: Use,
+        batch: GraphBatch,
+        runs: Sequence[Run],
+        slot: Slot,
+        start: float,
+        prepared: float,
     ) -> None:
         """Note what a run took, while configurations are timed; it is waited for only then.
 
         The host prepares a batch while the device runs the one before, so that the longer counts.
 
         Args:
-            times: when the host began, and when it began to launch.
+            start, prepared: when the host began, and when it began to launch.
         """
         if self.chooser is None or not self.chooser.times(purpose(use), batch):
             return
-        start, prepared = times
         launched = time.perf_counter()
         self.session.device.wait(slot.event)
         seconds = max(launched - start, time.perf_counter() - prepared)
@@ -255,7 +258,7 @@ class DeviceModel(CompiledModel):
     ) -> Any:
         """Launch the persistent kernel."""
         clips = ending is not None and ending.clip_norm > 0.0
-        executable, paths, written = write_scripts(
+        executable, paths, written = write_launch(
             run, table, self.one_launch, inputs, clips, ending is not None
         )
         if config().check:

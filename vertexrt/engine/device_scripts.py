@@ -43,10 +43,10 @@ def inputs_of(
     )
 
 
-def write_scripts(
+def write_launch(
     run: Run, table: Array, one_launch: OneLaunch, inputs: Inputs, clips: bool, updates: bool
 ) -> tuple[PersistentExecutable, Paths, Written]:
-    """Write the scripts of launches of a minibatch, for the persistent kernel that runs them.
+    """Write the scripts of the one launch that stands for launches of a minibatch's table.
 
     Args:
         table: the launches.

@@ -38,7 +38,7 @@ COMPUTE = {"float32": 0, "tf32": 77, "bf16": 68}  # CUBLAS_COMPUTE_32F_FAST_TF32
 
 # CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES, ..._NON_PORTABLE_CLUSTER_SIZE_ALLOWED
 MOST_SHARED, LARGE_CLUSTERS = 8, 14
-MOST_CLUSTERED = 16  # blocks of a cluster
+LARGEST_CLUSTER = 16  # blocks of a cluster
 COOPERATIVE, CLUSTER = 2, 4  # CUlaunchAttributeID
 BUFFER_POINTER, BUFFER_SIZE = 1, 2  # of `extra`
 
@@ -252,7 +252,7 @@ class CupyDevice:
 
     def clusters(self, function: int, size: int, shared: int) -> int:
         """Ask the driver."""
-        if self.compute_capability < (9, 0) or not 1 < size <= MOST_CLUSTERED:
+        if self.compute_capability < (9, 0) or not 1 < size <= LARGEST_CLUSTER:
             return 0
         if self._prepare(function, shared):
             return 0

@@ -19,7 +19,7 @@ from vertexrt.kernels.layout import Binding
 
 # Of a thread, to hold weights: the first number that leaves enough for code.
 REGISTERS = (144, 112, 80, 48)
-MOST_CLUSTERED = 2  # graphs a group, where groups are clusters
+GRAPHS_A_CLUSTER = 2  # at most, of a group that is one
 GROUPS = (8, 16, 32, 64, 128)  # sizes to try, where nobody says
 
 
@@ -114,7 +114,7 @@ class PersistentExecutable(Uploads):
 
     def clustered(self, graphs: int) -> bool:
         """Tell whether groups are clusters, which meet faster, but leave some processors out."""
-        return self.clusters > 0 and graphs <= MOST_CLUSTERED * self.clusters
+        return self.clusters > 0 and graphs <= GRAPHS_A_CLUSTER * self.clusters
 
     def most_groups(self, graphs: int) -> int:
         """Return how many groups there are for so many graphs or more."""
