@@ -12,15 +12,15 @@ from __future__ import annotations
 import multiprocessing
 from collections.abc import Iterable, Mapping, Sequence
 from concurrent.futures import ProcessPoolExecutor
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
 import vertexrt as vrt
 from vertexrt.bench.check import BOUNDS, check
 from vertexrt.bench.counts import Counts
-from vertexrt.bench.jobs import Job, first_graphs, make_job, require_graphs
-from vertexrt.bench.measure import Draw, Runner, Timing, measure
+from vertexrt.bench.jobs import Job, JobOptions, first_graphs, make_job, require_graphs
+from vertexrt.bench.measure import LR, Draw, Runner, Timing, measure
 from vertexrt.bench.record import Entry, Record, make_entry
 from vertexrt.bench.run import pinned, recording, say
 from vertexrt.bench.spread import noise_of, ratio_of
@@ -40,7 +40,6 @@ from vertexrt.bench.text import table
 from vertexrt.engine.model import device_named
 from vertexrt.errors import DeviceError, PlanError
 
-LR = 1e-3  # small: the parameters stay where arithmetic takes its usual time
 CHECKED_GRAPHS = 4  # with the reference, which is slow
 ROUNDS = (5, 25)
 TOTAL = "total"  # the family of `all on` beside `baseline`
@@ -48,26 +47,13 @@ DTYPE = "float32"
 
 
 @dataclass(frozen=True, slots=True)
-class Options:
-    """What the command line says.
+class Options(JobOptions):
+    """What the command line says; `seconds` are for each batch size, over all variants.
 
     Attributes:
-        data: data set or folder; None for the model's own.
-        leaves: of a tree of tree-fc.
-        threads: None for all cores.
-        seconds: for each batch size, over all variants.
         compilers: processes that compile at once; 1 compiles in this one.
     """
 
-    model: str
-    data: str | None
-    leaves: int | None
-    device: str
-    threads: int | None
-    batch_sizes: tuple[int, ...]
-    hidden: int
-    seconds: float
-    out: str
     compilers: int
 
 
@@ -77,7 +63,8 @@ def run(options: Options, command: list[str]) -> Path:
     job = make_job(options.model, options.data, options.leaves)
     for batch_size in options.batch_sizes:
         require_graphs(job, batch_size)
-    kept = {name: getattr(options, name) for name in Options.__slots__ if name != "compilers"}
+    kept = asdict(options)
+    del kept["compilers"]
     kept |= {"name": options.model, "device": device}
     with (
         pinned(options.threads) as threads,

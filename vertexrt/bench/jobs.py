@@ -17,6 +17,28 @@ SMOOTH = ("tree-lstm", "lstm-lm")
 
 
 @dataclass(frozen=True, slots=True)
+class JobOptions:
+    """What the command lines of an ablation and a breakdown have in common.
+
+    Attributes:
+        data: data set or folder; None for the model's own.
+        leaves: of a tree of tree-fc.
+        threads: None for all cores.
+        out: folder for the results.
+    """
+
+    model: str
+    data: str | None
+    leaves: int | None
+    device: str
+    threads: int | None
+    batch_sizes: tuple[int, ...]
+    hidden: int
+    seconds: float
+    out: str
+
+
+@dataclass(frozen=True, slots=True)
 class Job:
     """A model and the graphs that minibatches are drawn from.
 

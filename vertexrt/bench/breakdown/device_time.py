@@ -15,8 +15,8 @@ from collections.abc import Callable
 from typing import Any
 
 import vertexrt as vrt
-from vertexrt.bench.breakdown.options import LR, Bench
-from vertexrt.bench.measure import Draw
+from vertexrt.bench.breakdown.options import Bench
+from vertexrt.bench.measure import LR, Draw
 from vertexrt.bench.record import Key, make_entry
 from vertexrt.graph import GraphBatch
 

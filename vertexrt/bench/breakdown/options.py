@@ -5,40 +5,26 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 import vertexrt as vrt
-from vertexrt.bench.jobs import Job
+from vertexrt.bench.jobs import Job, JobOptions
 from vertexrt.bench.record import Key, Record
 from vertexrt.engine.variant import Passes
 
 ALL = Passes()
 ENGINES = ("batched", "persistent")
-LR = 1e-3  # small: the parameters stay where arithmetic takes its usual time
 
 
 @dataclass(frozen=True, slots=True)
-class Options:
-    """The job, the parts, the sizes.
+class Options(JobOptions):
+    """The job, the parts, the sizes; `seconds` are for each part.
 
     Attributes:
-        data: data set or folder; None for the model's own.
-        leaves: of a tree of tree-fc.
-        threads: None for all cores.
-        seconds: for each part.
         hidden_sizes: of the part throughput, at the middle one of the batch sizes.
         leaf_counts: of the trees of the part schedule, in minibatches of `GRAPHS`.
     """
 
-    model: str
-    data: str | None
-    leaves: int | None
-    device: str
-    threads: int | None
-    batch_sizes: tuple[int, ...]
-    hidden: int
     hidden_sizes: tuple[int, ...]
     leaf_counts: tuple[int, ...]
     parts: tuple[str, ...]
-    seconds: float
-    out: str
 
 
 @dataclass(frozen=True, slots=True)

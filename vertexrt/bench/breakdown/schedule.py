@@ -11,9 +11,9 @@ import time
 from typing import Any
 
 import vertexrt as vrt
-from vertexrt.bench.breakdown.options import LR, Bench
+from vertexrt.bench.breakdown.options import Bench
 from vertexrt.bench.jobs import Job, make_job
-from vertexrt.bench.measure import Draw
+from vertexrt.bench.measure import LR, Draw
 from vertexrt.bench.record import Key, make_entry
 
 GRAPHS = 16  # of a minibatch of trees of one size

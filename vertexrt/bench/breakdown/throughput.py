@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from vertexrt.bench.breakdown.options import ENGINES, LR, Bench
+from vertexrt.bench.breakdown.options import ENGINES, Bench
 from vertexrt.bench.check import BOUNDS, check
 from vertexrt.bench.jobs import first_graphs
-from vertexrt.bench.measure import Draw, Runner, measure
+from vertexrt.bench.measure import LR, Draw, Runner, measure
 from vertexrt.bench.record import Key, compared
 from vertexrt.bench.stepper import Stepper
 from vertexrt.errors import DeviceError

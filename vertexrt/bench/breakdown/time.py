@@ -18,8 +18,8 @@ from collections import defaultdict
 import numpy as np
 
 import vertexrt as vrt
-from vertexrt.bench.breakdown.options import LR, Bench
-from vertexrt.bench.measure import Draw
+from vertexrt.bench.breakdown.options import Bench
+from vertexrt.bench.measure import LR, Draw
 from vertexrt.bench.record import make_entry
 from vertexrt.engine.trace import Record as Stamps
 from vertexrt.engine.trace import Timeline

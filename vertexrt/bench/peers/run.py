@@ -26,7 +26,7 @@ from pathlib import Path
 import vertexrt as vrt
 from vertexrt.bench.check import BOUNDS, check
 from vertexrt.bench.contender import Arrays, Contender
-from vertexrt.bench.measure import Draw, Runner, measure
+from vertexrt.bench.measure import LR, Draw, Runner, measure
 from vertexrt.bench.ours import Ours
 from vertexrt.bench.peers.options import UNMERGED, Options
 from vertexrt.bench.peers.report import HEADER, entries, summarise, table
@@ -37,7 +37,6 @@ from vertexrt.engine.model import device_named
 from vertexrt.engine.variant import Passes
 from vertexrt.errors import UsageError, message
 
-LR = 1e-3  # small: the parameters stay where arithmetic takes its usual time
 CHECKED_GRAPHS = 4  # with the reference backend, which is slow
 NONE = "none"
 # peer -> its module, what it is called, how it is installed
