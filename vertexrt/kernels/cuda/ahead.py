@@ -9,11 +9,12 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
+from itertools import pairwise
 
 from vertexrt.ir.ops import OPS
 from vertexrt.ir.passes.fuse import Group
 from vertexrt.ir.program import Domain, Node
-from vertexrt.kernels.cuda.rows import WARP, Cuts
+from vertexrt.kernels.cuda.rows import ROLLED, WARP, Cuts
 from vertexrt.kernels.layout import Binding
 from vertexrt.kernels.location import Location
 
@@ -51,7 +52,8 @@ def operands_ahead(
     inside = set(group.nodes)
     for k in group.nodes:
         cuts = cuts_of(k)
-        even = len(cuts) == 2 and cuts[0] == 0 and cuts[1] % processors == 0
+        even = bool(cuts) and cuts[1] % processors == 0
+        even &= all(b - a == cuts[1] for a, b in pairwise(cuts))
         plain = OPS[nodes[k].op].role in ("scalar", "effect") and even
         for i in _sources(nodes, k, place, inside):
             node = nodes[i]
@@ -81,11 +83,11 @@ def _sources(
 
 
 def _lies_in_rows(node: Node, place: Location | None) -> bool:
-    """Tell whether a value lies in a tensor by rows, or is a child's state."""
+    """Tell whether a value lies in a tensor by rows, or is a child's state, or is pulled."""
     if node.type.domain == Domain.EDGE or node.type.shape == ():
         return False
     if place is None:
-        return node.op == "gather"
+        return node.op in ("gather", "pull")
     return place.temporary is None and place.row == "row" and place.base.startswith("tensor_")
 
 
@@ -119,6 +121,7 @@ def write_copy(
     parts = pieces * each // width  # copies of a row
     lines = [
         f"if (thread / {WARP} % {turns} == {turn})",
+        ROLLED,
         f"for (int at = thread / {WARP * turns} * {WARP} + thread % {WARP}; at < a.n * {parts};",
         f"     at += PROCESSOR / {WARP * turns} * {WARP}) {{",
         f"  const int i = at / {parts}, k = at % {parts} * {width}, row = (int)a.lo + i;",
@@ -130,6 +133,19 @@ def write_copy(
             f"  const real* const from = {source.base} + (long long)row * {source.step}"
             f" + {source.start};"
         )
+    elif node.op == "pull":
+        number = binding.floats[node["name"]]
+        words = {
+            f"float_{number}": "const real*",
+            f"float_index_{number}": "const int*",
+            "order": "const int*",
+            "zero": "const real*",
+        }
+        lines += [
+            f"  const int pulled = float_index_{number}[order[row]];",
+            f"  const real* const from = pulled >= 0 ? float_{number} + (long long)pulled * {size}"
+            " : zero;",
+        ]
     else:
         tensor = f"tensor_{binding.tensors['state', node['field']]}"
         words = {
@@ -145,6 +161,6 @@ def write_copy(
         ]
     return [
         *lines,
-        f"  copy_ahead<{width}>({origin} + (long long)i * {to.step} + k, from + j);",
+        f"  copy_ahead<{width}>({origin} + i * {to.step} + k, from + j);",
         "}",
     ], words

@@ -119,6 +119,9 @@ def _compile(
     return Cubin(content, path, usage)
 
 
+ONE_BLOCK = "#define VRT_BLOCKS 1"  # in a source: a multiprocessor has one block of it
+
+
 def compile_in_registers(
     source: str,
     arch: str,
@@ -138,7 +141,8 @@ def compile_in_registers(
     """
     cubin = compile_cubin(source, arch, defines, cuda)
     if any(use.local for use in cubin.usage.values()):
-        cubin = compile_cubin(source, arch, {**defines, "VRT_BLOCKS": "1"}, cuda)
+        if ONE_BLOCK not in source:
+            cubin = compile_cubin(source, arch, {**defines, "VRT_BLOCKS": "1"}, cuda)
         if not may_spill:
             check_spills(cubin)
     return cubin

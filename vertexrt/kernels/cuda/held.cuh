@@ -104,43 +104,33 @@ __device__ __forceinline__ void share_sums(real (&sum)[N]) {
 
 constexpr int TILE_ROWS = 8;  // of a product at a time
 
-// Sums of this warp's part of the depth for up to NB rows: part[row][own row].
-template <int NB, bool ALIGNED, int ROWS, int DEEP, class Share, class X>
-__device__ __forceinline__ void by_lanes(const Share& share, int first, int count, X x, real* part) {
+// Sums of this warp's part of the depth for a row: part[own row].
+template <bool ALIGNED, int ROWS, int DEEP, class Share>
+__device__ __forceinline__ void by_lanes(const Share& share, const real* row, real* part) {
     using L = Layout<ROWS, DEEP>;
     const int thread = this_thread(), warp = thread / 32, g = thread % 32 / 4, t = thread % 4;
     const int column = warp % L::WIDE * L::BLOCKS * 16 + t * 4;
-    constexpr int SUMS = L::SLABS * 2 * NB, PADDED = (SUMS + 3) / 4 * 4;
+    constexpr int SUMS = L::SLABS * 2, PADDED = (SUMS + 3) / 4 * 4;
+    Vec<4> v[L::BLOCKS];
+#pragma unroll
+    for (int b = 0; b < L::BLOCKS; ++b) v[b] = part_of_row<DEEP, ALIGNED>(row, column + b * 16);
     real sum[PADDED];
 #pragma unroll
     for (int k = 0; k < PADDED; ++k) sum[k] = 0;
-    const real* row[NB];
 #pragma unroll
-    for (int r = 0; r < NB; ++r) row[r] = x(first + (r < count ? r : 0));
+    for (int b = 0; b < L::BLOCKS; ++b)
 #pragma unroll
-    for (int b = 0; b < L::BLOCKS; ++b) {
-        Vec<4> v[NB];
+        for (int c = 0; c < 4; ++c)
 #pragma unroll
-        for (int r = 0; r < NB; ++r) v[r] = part_of_row<DEEP, ALIGNED>(row[r], column + b * 16);
-#pragma unroll
-        for (int s = 0; s < L::SLABS; ++s)
-#pragma unroll
-            for (int half = 0; half < 2; ++half)
-#pragma unroll
-                for (int c = 0; c < 4; ++c)
-#pragma unroll
-                    for (int r = 0; r < NB; ++r) {
-                        sum[(r * L::SLABS + s) * 2 + half] +=
-                            share.at((s * L::BLOCKS + b) * 2 + half, c) * v[r].v[c];
-                    }
-    }
+            for (int k = 0; k < SUMS; ++k) {
+                sum[k] += share.at((k / 2 * L::BLOCKS + b) * 2 + k % 2, c) * v[b].v[c];
+            }
     share_sums(sum);
 #pragma unroll
     for (int k = 0; k < PADDED / 4; ++k) {
         const int index = t * (PADDED / 4) + k;
-        const int r = index / (L::SLABS * 2), s = index / 2 % L::SLABS;
-        const int q = (warp / L::WIDE * L::SLABS + s) * 16 + index % 2 * 8 + g;
-        if (index < SUMS) part[(warp % L::WIDE * TILE_ROWS + r) * L::PADDED + q] = sum[k];
+        const int q = (warp / L::WIDE * L::SLABS + index / 2) * 16 + index % 2 * 8 + g;
+        if (index < SUMS) part[warp % L::WIDE * TILE_ROWS * L::PADDED + q] = sum[k];
     }
 }
 
@@ -211,16 +201,13 @@ struct Product {
             return n;
         }
 #endif
-        if (left >= 3 && sizeof(real) == 4) {  // doubles take twice the registers
-            by_lanes<4, ALIGNED, ROWS, DEEP>(share, first, left < 4 ? left : 4, x, part);
-            return left < 4 ? left : 4;
+        const int n = left < FEWEST_FOR_UNITS ? left : FEWEST_FOR_UNITS - 1;
+        // One row after the other: code for several at once would have to be fetched anew each time.
+#pragma unroll 1
+        for (int r = 0; r < n; ++r) {
+            by_lanes<ALIGNED, ROWS, DEEP>(share, x(first + r), part + r * L::PADDED);
         }
-        if (left >= 2) {
-            by_lanes<2, ALIGNED, ROWS, DEEP>(share, first, 2, x, part);
-            return 2;
-        }
-        by_lanes<1, ALIGNED, ROWS, DEEP>(share, first, 1, x, part);
-        return 1;
+        return n;
     }
     // Add up the partial sums of an element: own row `at % ROWS` of row `at / ROWS` of those made.
     __device__ __forceinline__ void take(int at, const real* part) const {
@@ -245,6 +232,7 @@ __device__ __forceinline__ void multiply(real* part, One one) {
     for (;;) {
         const int n = one.make(part);
         __syncthreads();
+#pragma unroll 1
         for (int at = this_thread(); at < n * One::OWN; at += PROCESSOR) one.take(at, part);
         one.first += n;
         if (one.first >= one.count) return;
@@ -258,6 +246,7 @@ __device__ __forceinline__ void multiply(real* part, One one, Other other) {
     for (;;) {
         const int n = one.make(part), m = other.make(more), own = n * One::OWN;
         __syncthreads();
+#pragma unroll 1
         for (int at = this_thread(); at < own + m * Other::OWN; at += PROCESSOR) {
             if (at < own) {
                 one.take(at, part);

@@ -28,9 +28,19 @@ __device__ __forceinline__ float vrt_tanh(float x) { return tanhf(x); }
 __device__ __forceinline__ double vrt_tanh(double x) { return tanh(x); }
 __device__ __forceinline__ real vrt_max(real x, real y) { return x > y ? x : y; }
 
-// 1 / (1 + e^-x); for very negative x, e^-x is infinite and the quotient 0. The quick quotient of
-// floats is right to 2 units in the last place.
-__device__ __forceinline__ float vrt_sigmoid(float x) { return __fdividef(1.0f, 1.0f + expf(-x)); }
+// 1 / (1 + e^-x); for very negative x, e^-x is infinite and the quotient 0. Floats take the quick power
+// and the quick quotient, each right to 2 units in the last place; that the power's argument is rounded
+// counts where e^-x is either far from 1 or near 0.
+__device__ __forceinline__ float vrt_sigmoid(float x) {
+#ifdef __CUDACC_RTC__
+    float power, quotient;
+    asm("ex2.approx.ftz.f32 %0, %1;" : "=f"(power) : "f"(x * -1.4426950408889634f));
+    asm("rcp.approx.ftz.f32 %0, %1;" : "=f"(quotient) : "f"(1.0f + power));
+    return quotient;
+#else
+    return 1.0f / (1.0f + expf(-x));
+#endif
+}
 __device__ __forceinline__ double vrt_sigmoid(double x) { return 1.0 / (1.0 + exp(-x)); }
 
 // Hash (seed, key, vertex, element) to 32 bits as the CPU kernels do: MurmurHash3's finaliser, twice.

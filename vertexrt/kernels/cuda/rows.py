@@ -17,6 +17,7 @@ from vertexrt.kernels.layout import PAD
 from vertexrt.kernels.location import Location
 
 WARP = 32
+ROLLED = '_Pragma("unroll 1")'  # code that is fetched anew each time takes longer than its jumps
 ROWS_A_BLOCK = 4  # where a row is a warp's
 MOST_THREADS = 256  # of a row
 SHARED_ELEMENTS = 4096  # of scratch a block; what is larger lies in global memory
@@ -63,6 +64,7 @@ class Rows:
     """
 
     pad = PAD  # of rows and edges of temporaries
+    count = "long long"  # type of elements of temporaries
 
     def __init__(self, widest: int, vector: int, block: int = 0) -> None:
         self.vector = vector
@@ -264,7 +266,8 @@ class Rows:
         if place.row.startswith("slot"):
             self.first_edge()
         name = f"b_{origin}_{place.row}_{place.start}"
-        value = f"{origin} + (long long){counter} * {place.step}{start}"
+        wide = f"({self.count if place.temporary else 'long long'})"
+        value = f"{origin} + {wide}{counter} * {place.step}{start}"
         if in_edge:
             return self.edge_value(name, "auto", value)
         return self.row_value(name, "auto", value)
@@ -276,9 +279,10 @@ class Rows:
             return self.word(place.base, "real*")
         memory = self.word("temporary", "real*")
         pad = self.pad
-        rows = self.row_value("n_pad", "long long", f"(a.n + {pad - 1}) / {pad} * {pad}")
-        edges = self.row_value("m_pad", "long long", f"(a.m + {pad - 1}) / {pad} * {pad}")
-        value = f"{memory} + {rows} * {t.rows} + {edges} * {t.edges} + {t.once}"
+        rows = self.row_value("n_pad", self.count, f"(a.n + {pad - 1}) / {pad} * {pad}")
+        edges = self.row_value("m_pad", self.count, f"(a.m + {pad - 1}) / {pad} * {pad}")
+        sizes = [f"{n} * {k}" for n, k in ((rows, t.rows), (edges, t.edges)) if k]
+        value = " + ".join([memory, *sizes, *([str(t.once)] if t.once else [])])
         return self.row_value(f"t_{t.rows}_{t.edges}_{t.once}", "auto", value)
 
     def first_edge(self) -> str:
