@@ -110,7 +110,9 @@ def device_bytes(
         each = [loaded_elements(side.held, processors, blocks) for side in writer.sides]
         return float(sum(each)) * writer.itemsize
     shares = {
-        int(executable.facts[-1][p]) + s: loaded_elements(segment.held, processors, processors)
+        int(executable.facts.segment_ptr[p]) + s: loaded_elements(
+            segment.held, processors, processors
+        )
         for p, segments in writer.path.items()
         for s, segment in enumerate(segments)
     }

@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from vertexrt.kernels.cuda.orders import write_scripts
+from vertexrt.kernels.cuda.orders import Facts, write_scripts
 from vertexrt.kernels.cuda.pack import FIXED, INDICES, pack
 from vertexrt.kernels.layout import COLUMNS
 from vertexrt.script.assemble import Shape, assemble_groups
@@ -39,13 +39,16 @@ def compile_loops(dtype: npt.DTypeLike) -> None:
     shape = Shape(LONGS, LONGS, LONGS, FLAGS, FLAGS, reals, reals, triples)
     assemble_groups(shape, none, FLAGS, INTS, TWO[:1], INTS, TWO, 1, 1, 8)
     steps = np.zeros((0, 0), np.int64)
-    facts = (LONGS, FLAGS, LONGS, steps, FLAGS, LONGS, LONGS, triples, LONGS)
+    segments, rings = np.zeros((1, 5), np.int64), np.zeros((2, 2), np.int64)
+    facts = Facts(LONGS, FLAGS, LONGS, steps, FLAGS, LONGS, LONGS, triples, LONGS, segments, rings)
     words, lengths = np.zeros((0, WORDS), np.int64), np.zeros((2, 1), np.int64)
-    write_scripts(none, facts, 0, (0, 0, 0), LONGS, LONGS, False, False, words, lengths, TWO)
+    write_scripts(
+        none, facts, 0, (0, 0, 0), LONGS, LONGS, False, False, words, lengths, TWO, TWO, True, False
+    )
     nothing = np.zeros(0, np.uint8)  # too small: nothing is packed
     pack(
         nothing, 0, FLAGS, np.zeros(FIXED, np.int64), (INTS,) * len(INDICES), INTS,
-        np.zeros(0, dtype), LONGS, INTS, np.zeros((0, 0), np.int32), 0, (INTS,) * 3, LONGS, LONGS,
+        np.zeros(0, dtype), LONGS, INTS, np.zeros((0, 0), np.int32), 0, (INTS,) * 4, LONGS, LONGS,
         0, 0, 0, 1.0, 0, 0,
     )  # fmt: skip
 

@@ -63,6 +63,7 @@ def _paths(run: Run, table: Array, executable: PersistentExecutable) -> Paths:
     s, shape, batch = run.schedule, run.variant.ready().shape, run.share.batch
     assert shape is not None, f"{run.configuration} has no scripts"
     groups = min(executable.most_groups(batch.num_graphs), batch.num_graphs)
+    ring = executable.has_ring(batch.num_graphs)
     scripts = assemble_groups(
         shape,
         table,
@@ -73,6 +74,6 @@ def _paths(run: Run, table: Array, executable: PersistentExecutable) -> Paths:
         batch.graph_ptr,
         groups,
         executable.processors,
-        executable.tile,
+        executable.tile_beside_ring if ring else executable.tile,
     )
-    return Paths(*scripts, executable.clustered(batch.num_graphs))
+    return Paths(*scripts, executable.clustered(batch.num_graphs), ring)

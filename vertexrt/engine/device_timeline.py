@@ -73,7 +73,7 @@ def record_launch(
                 timeline.runs - 1,
                 group,
                 first,
-                executable.facts[0],
+                executable.facts.stages,
                 np.repeat(words[numbers][None], len(done), 0),
                 np.stack(done),
                 NANOSECONDS,
@@ -105,7 +105,8 @@ def _as_words(executable: PersistentExecutable, written: Written, processors: in
     stand for what runs none.
     """
     script, common = written.script, written.common
-    stages, _, steps_ptr, *_, segment_ptr = executable.facts
+    facts = executable.facts
+    stages, steps_ptr, segment_ptr = facts.stages, facts.steps_ptr, facts.segment_ptr
     words = np.zeros((len(script), isa.WORDS), np.int64)
     words[:, isa.PROGRAM] = script[:, PROGRAM]
     words[:, isa.SEGMENT] = script[:, OP] - segment_ptr[script[:, PROGRAM]]

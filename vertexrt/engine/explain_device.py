@@ -73,7 +73,7 @@ def explain_device(model: DeviceModel, run: Run) -> str:
             lines += ["  " + line for line in segments_of(name, task)]
     lines += ["", "Script of all processors"]
     lines += ["  " + line for line in _common(executable, written)]
-    words = as_instructions(written.script[written.common :], executable.facts[-1])
+    words = as_instructions(written.script[written.common :], executable.facts.segment_ptr)
     lines += ["", "Scripts of the groups"]
     lines += ["  " + line for line in _paths(words, path)]
     first = words[: path.lengths[0, 0]]
@@ -153,7 +153,7 @@ def _common(executable: PersistentExecutable, written: Written) -> list[str]:
         f"instructions: {len(script)}; rounds: {waits + 1}; "
         f"elements of temporaries: {written.elements}"
     ]
-    stages = executable.facts[0]
+    stages = executable.facts.stages
     rounds = np.cumsum(script[:, WAIT] != 0)
     special = np.isin(script[:, OP], list(SPECIAL))
     label = np.where(special, -script[:, OP] - 1, stages[script[:, PROGRAM]])

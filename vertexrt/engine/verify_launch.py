@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from vertexrt.engine.batched import Run
+from vertexrt.engine.verify_ring import verify_ring
 from vertexrt.engine.verify_rounds import refuse, verify_rounds
 from vertexrt.ir.pretty import STAGE_WORD
 from vertexrt.kernels.cuda.one_launch import Paths, Written
@@ -64,6 +65,7 @@ def verify_launch(
         names,
     )
     _parents(written, s.parent_ptr)
+    verify_ring(executable, written, s.child_row)
     verify_rounds(run, table, executable, written)
 
 

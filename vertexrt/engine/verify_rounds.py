@@ -121,7 +121,7 @@ class _Rounds:
         self.run, self.table, self.executable, self.written = run, table, executable, written
         self.script = written.script[: written.common]
         self.round = np.cumsum(self.script[:, WAIT] != 0)
-        self.stages = executable.facts[0]
+        self.stages = executable.facts.stages
         self.steps = list(self._steps())
 
     def fail(self, at: int, got: str, expected: str) -> NoReturn:
@@ -130,7 +130,9 @@ class _Rounds:
 
     def _steps(self) -> Iterator[Step]:
         """List what has to run, in the order of the table."""
-        stages, beside, steps_ptr, steps, adds, *_ = self.executable.facts
+        facts = self.executable.facts
+        stages, beside, adds = facts.stages, facts.beside, facts.adds
+        steps_ptr, steps = facts.steps_ptr, facts.steps
         lookup_at = self.written.lookup_at
         for t, (p, n, lo, at, m, elo) in enumerate(self.table.tolist()):
             if not beside[p]:
@@ -240,7 +242,8 @@ class _Rounds:
 
     def gradients(self) -> None:
         """Check that those that add to the same gradient take turns."""
-        *_, adds_ptr, added, _, _ = self.executable.facts
+        facts = self.executable.facts
+        adds_ptr, added = facts.adds_ptr, facts.added
         last: dict[tuple[int, int], int] = {}
         for step in sorted(self.steps, key=lambda x: x.at):
             for g in added[adds_ptr[step.number] : adds_ptr[step.number + 1]].tolist():
@@ -288,7 +291,7 @@ class _Rounds:
 
     def temporaries(self) -> None:
         """Check that launches of a stage have temporaries of their own, within the room."""
-        scratch = self.executable.facts[7]
+        scratch = self.executable.facts.scratch
         taken: dict[int, list[tuple[int, int, int]]] = defaultdict(list)
         for step in self.steps:
             p, n, _, _, m, _ = self.table[step.launch].tolist()

@@ -1,6 +1,6 @@
 // How a processor follows scripts: that of all processors, and on the path its group's.
 #pragma once
-#include "meeting.cuh"
+#include "ring.cuh"
 
 // A launch of the batched engine.
 #define VRT_STEP(name, Args, threads) __device__ __forceinline__ void name(const Args& a)
@@ -12,42 +12,11 @@ __device__ __forceinline__ Arguments& step_arguments() {
     return *reinterpret_cast<Arguments*>(near().arguments);
 }
 
-// What a segment of the path is given.
+// What a segment of the path is given; `slot` and what follows are about rows of the ring: see ring.cuh.
 struct Tile {
-    int n, lo, m, elo;
+    int n, lo, m, elo, slot;
+    bool near, puts, children;
 };
-
-// Copy a word to shared memory without waiting; `end_of_copies` waits for the thread's own.
-__device__ __forceinline__ void copy_word(int* to, const int* from) {
-#ifdef __CUDACC_RTC__
-    const unsigned address = (unsigned)__cvta_generic_to_shared(to);
-    asm volatile("cp.async.ca.shared.global [%0], [%1], 4;" ::"r"(address), "l"(from) : "memory");
-#else
-    *to = *from;
-#endif
-}
-// The same for W reals, 16 bytes or one; where temporaries do not fit in shared memory it waits.
-template <int W>
-__device__ __forceinline__ void copy_ahead(real* to, const real* from) {
-#ifdef __CUDACC_RTC__
-    if (__isShared(to)) {
-        const unsigned address = (unsigned)__cvta_generic_to_shared(to);
-        if (W * sizeof(real) == 16) {
-            asm volatile("cp.async.cg.shared.global [%0], [%1], 16;" ::"r"(address), "l"(from) : "memory");
-        } else {
-            asm volatile("cp.async.ca.shared.global [%0], [%1], %2;" ::"r"(address), "l"(from), "n"(sizeof(real))
-                         : "memory");
-        }
-        return;
-    }
-#endif
-    store<W>(to, load<W>(from));
-}
-__device__ __forceinline__ void end_of_copies() {
-#ifdef __CUDACC_RTC__
-    asm volatile("cp.async.wait_all;" ::: "memory");
-#endif
-}
 
 // Copy what all processors are to do, and the arguments of the kernel, to shared memory: an instruction
 // is there at once then, whatever waits have thrown out of the first cache.
@@ -107,42 +76,28 @@ __device__ __forceinline__ void square_pieces(const Orders& o) {
     }
 }
 
-// What a segment reads of the schedule, by absolute numbers: copies in shared memory, where they fit.
-struct Indices {
-    const int *edge_ptr, *child_row, *parent_ptr, *parent_edge;
-
-    __device__ __forceinline__ void fetch(const Instruction& in, TileIndices& to) const {
-        const int t = threadIdx.x;
-        if (t < TILE_POINTERS) {
-            if (t <= in.n && in.n < TILE_POINTERS) copy_word(&to.edge_ptr[t], edge_ptr + in.lo + t);
-        } else if (t < 2 * TILE_POINTERS) {
-            const int at = t - TILE_POINTERS;
-            if (at <= in.n && in.n < TILE_POINTERS) copy_word(&to.parent_ptr[at], parent_ptr + in.lo + at);
-        } else {
-            const int at = t - 2 * TILE_POINTERS;
-            if (at < in.m && in.m <= TILE_EDGES) copy_word(&to.child_row[at], child_row + in.elo + at);
-            if (at < in.parents && in.parents <= TILE_EDGES) {
-                copy_word(&to.parent_edge[at], parent_edge + in.first_parent + at);
-            }
-        }
-    }
-    __device__ __forceinline__ Indices at_hand(const Instruction& in, const TileIndices& from) const {
-        const bool rows = in.n < TILE_POINTERS;
-        return {rows ? from.edge_ptr - in.lo : edge_ptr, in.m <= TILE_EDGES ? from.child_row - in.elo : child_row,
-                rows ? from.parent_ptr - in.lo : parent_ptr,
-                in.parents <= TILE_EDGES ? from.parent_edge - in.first_parent : parent_edge};
-    }
+// What is done with rows of the ring between instructions: `send` hands on those of the last one,
+// `fetch` copies children that are far.
+template <class Send, class Fetch>
+struct Hand {
+    Send send;
+    Fetch fetch;
 };
+template <class Send, class Fetch>
+__device__ __forceinline__ Hand<Send, Fetch> make_hand(Send send, Fetch fetch) {
+    return {send, fetch};
+}
 
-// One side of the path for a processor: `run(in)` executes an instruction of the group's script.
-template <int PROCESSORS, class Run>
+// One side of the path for a processor: `run(in, indices)` executes an instruction of the group's script,
+// `hand` has to do with the ring.
+template <int PROCESSORS, class Run, class Hand>
 __device__ __forceinline__ bool follow(const Orders& o, int side_of_path, int group, Meetings& meetings,
-                                       Stamps& stamps, const Indices& indices, Run run) {
+                                       Stamps& stamps, const Indices& indices, Run run, Hand hand) {
     const int* const section = o.sections + side_of_path * (o.groups + 1);
     const int begin = section[group], end = section[group + 1];
     const int* const script = reinterpret_cast<const int*>(o.script);
     auto copy_instruction = [&](int k) {
-        const int word = threadIdx.x;
+        const int word = PROCESSOR - 1 - this_thread();
         if (k < end && word < INSTRUCTION_WORDS) {
             int* const slot = reinterpret_cast<int*>(&near().group[k % SCRIPT_AHEAD]);
             copy_word(slot + word, script + (long long)k * INSTRUCTION_WORDS + word);
@@ -152,16 +107,25 @@ __device__ __forceinline__ bool follow(const Orders& o, int side_of_path, int gr
     end_of_copies();
     __syncthreads();
     if (begin < end) indices.fetch(near().group[begin % SCRIPT_AHEAD], near().indices[begin % 2]);
+    Sent sent{0, 0, 0};
     for (int k = begin; k < end; ++k) {
         end_of_copies();
         __syncthreads();  // what was copied is there, and the last instruction is over
         const Instruction in = near().group[k % SCRIPT_AHEAD];
-        const bool waits = PROCESSORS > 1 && in.wait;
+        const bool waits = PROCESSORS > 1 && in.wait != NO_WAIT;
         stamps.begin(k);
-        if (waits) meetings.come<PROCESSORS>(o);
+        if (PROCESSORS > 1 && sent.n > 0) hand.send(sent, meetings.turn + 1);
+        sent = {in.op, in.uses & IS_SENT ? in.n : 0, in.slot};
+        if (waits) meetings.come<PROCESSORS>(o, in.wait == FOR_ALL, in.expect);
+        if (in.far) hand.fetch(in, indices.at_hand(in, near().indices[k % 2]));
         copy_instruction(k + SCRIPT_AHEAD - 1);
         if (k + 1 < end) indices.fetch(near().group[(k + 1) % SCRIPT_AHEAD], near().indices[(k + 1) % 2]);
-        if (waits && !meetings.wait<PROCESSORS>(o, k)) return false;
+        if (waits) {
+            if (!meetings.wait<PROCESSORS>(o, in.wait == FOR_ALL, k)) return false;
+        } else if (in.far) {
+            end_of_copies();
+            __syncthreads();
+        }
         stamps.waited();
         run(in, indices.at_hand(in, near().indices[k % 2]));
         stamps.end();

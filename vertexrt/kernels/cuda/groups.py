@@ -231,7 +231,11 @@ class GroupWriter(Values):
         return self.leaf(k, node, J)  # a leaf or a view that is stored
 
     def _store(self, k: int, place: Location, register: str) -> None:
-        self.t.write(k, f"{self.t.base(place)} + j", register, self.aligned(place))
+        self._write(k, place, register)
+
+    def _write(self, k: int, to: Location, register: str) -> None:
+        """Store elements; `k` is what readers know that place by."""
+        self.t.write(k, f"{self.t.base(to)} + j", register, self.aligned(to))
 
     def _scalar(self, k: int, node: Node) -> None:
         t = self.t
@@ -321,11 +325,15 @@ class GroupWriter(Values):
 
     def _copy(self, k: int, i: int, to: Location) -> None:
         """Store a value in another place; `k` is what readers know that place by."""
+        self._write(k, to, self._copied(i))
+
+    def _copied(self, i: int) -> str:
+        """Return a register with elements of a value that may be made elsewhere."""
         value = self.element(i, J)
         register = self.t.fresh("s")
         self.t.line(f"Vec<W> {register};")
         self.t.line(f"VRT_LANES {register}.v[c] = {value};")
-        self.t.write(k, f"{self.t.base(to)} + j", register, self.aligned(to))
+        return register
 
     def _effect(self, k: int, node: Node) -> None:
         (i,) = node.inputs
@@ -348,15 +356,16 @@ class GroupWriter(Values):
             return
 
         def write() -> None:
-            value = self.element(i, J)
-            register = t.fresh("s")
-            t.line(f"Vec<W> {register};")
-            t.line(f"VRT_LANES {register}.v[c] = {value};")
+            register = self._copied(i)
             if not self.aligned(to):
                 t.unaligned()
-            t.store(f"{has}store<W>({t.base(to)} + j, {register});")
+            self._store_if(has, to, register)
 
         self._in_loop(size, write)
+
+    def _store_if(self, condition: str, to: Location, register: str) -> None:
+        """Store elements which nobody reads here, on a condition."""
+        self.t.store(f"{condition}store<W>({self.t.base(to)} + j, {register});")
 
     def _tensor(self, key: tuple[object, ...], size: int, row: str) -> Location:
         name = self.t.word(f"tensor_{self.binding.tensors[key]}", "real*")
@@ -381,9 +390,13 @@ class GroupWriter(Values):
                 else:
                     t.line(f"VRT_LANES {old} += {new};")
 
+    def _reads_parents(self) -> None:
+        """Take note that what the parents left is read in the open loop."""
+
     def _edge_sources(self, node: Node, j: str | None):  # type: ignore[no-untyped-def]
         t, size = self.t, max(node.type.size, 1)
         if node.op == "gather_parents":
+            self._reads_parents()
             pointer = t.word("parent_ptr", "const int*")
             edges = t.word("parent_edge", "const int*")
             for every in (False, True):

@@ -11,12 +11,14 @@ import numpy.typing as npt
 
 from vertexrt.ir.passes.segment import SegmentedTask
 from vertexrt.ir.program import Stage
+from vertexrt.kernels.cuda.compile import ONE_BLOCK
 from vertexrt.kernels.cuda.driver import encode
 from vertexrt.kernels.cuda.emit import emit
 from vertexrt.kernels.cuda.executable import kernel_name, word_names
 from vertexrt.kernels.cuda.orders import COLUMNS, FIRST_OP
 from vertexrt.kernels.cuda.path import PathSegment, write_path
 from vertexrt.kernels.cuda.path_rows import ROW_PAD
+from vertexrt.kernels.cuda.ring import RingSize, size_ring, write_send
 from vertexrt.kernels.cuda.steps import Kernel, Launches
 from vertexrt.kernels.cuda.weights import (
     NEAR_BYTES,
@@ -31,9 +33,15 @@ from vertexrt.kernels.cuda.weights import (
 from vertexrt.kernels.layout import Binding
 
 MOST_ROWS = 56  # of a tile, whose indices lie in shared memory
+RING_TILE = 16  # rows of a tile that has room beside a ring
 MANTISSA = {"float32": 0, "tf32": 10, "bf16": 7}  # bits that matrix units keep; 0 for all
 SIDES = (Stage.PATH, Stage.PATH_BACKWARD)
-INDEX_WORDS = ("edge_ptr", "child_row", "parent_ptr", "parent_edge")
+INDEX_WORDS = ("edge_ptr", "child_row", "child_slot", "parent_ptr", "parent_edge")
+OUTSIDE = (  # where temporaries may not fit
+    "  const long long room = ring - reinterpret_cast<real*>(free);",
+    "  real* const outside = reinterpret_cast<real*>(memory);",
+)
+OF_RING = "child_slot"  # goes up with the scripts
 
 
 class KernelWriter:
@@ -59,7 +67,7 @@ class KernelWriter:
         hold: bool = True,
     ) -> None:
         self.precision = precision
-        self.tasks, self.processors = tasks, processors
+        self.tasks, self.processors, self.shared_bytes = tasks, processors, shared_bytes
         self.itemsize = np.dtype(dtype).itemsize
         vector = 16 // self.itemsize
         self.numbers = {name: k for k, name in enumerate(word_names(binding))}
@@ -90,6 +98,37 @@ class KernelWriter:
             )
             for stage in SIDES
         ]
+        self.rings = [
+            self._ring(stage, side, shared_bytes)
+            for stage, side in zip(SIDES, self.sides, strict=True)
+        ]
+
+    def _ring(self, stage: Stage, side: Side, shared_bytes: int) -> RingSize:
+        """Return the ring of a side: what room a few rows of temporaries leave."""
+        segments = [x for _, x in self._segments(stage)]
+        entries = [e for x in segments for e in (*x.puts.values(), *x.gathers.values())]
+        room = (shared_bytes - NEAR_BYTES - side.shared) // self.itemsize - side.partial
+        room -= max(RING_TILE * self._row_elements(stage), room // 4)
+        step = max((e.step for e in entries), default=0)
+        return size_ring(step, room, any(x.gathers for x in segments))
+
+    def _row_elements(self, stage: Stage) -> int:
+        """Return the most elements of temporaries of a row, with two edges."""
+        scratch = [x.scratch for _, x in self._segments(stage)]
+        return max((rows + 2 * edges for rows, edges, _ in scratch), default=1)
+
+    def ring_facts(self) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.int64]]:
+        """Return what `ring_orders.write_ring` knows.
+
+        Returns: [segments, 5] about each segment; [sides, 2] rows of the ring.
+        """
+        facts = np.zeros((sum(len(plan.segments) for plan in self.tasks) + 1, 5), np.int64)
+        for stage in SIDES:
+            for number, x in self._segments(stage):
+                sends = sum(e.size for e in x.puts.values() if e.cuts)
+                facts[number] = bool(x.puts), sends, bool(x.gathers), x.operand, x.needs_all
+        rows = [(ring.rows, ring.far) for ring in self.rings]
+        return facts, np.array(rows, np.int64)
 
     def _key(self, step: Kernel) -> str:
         return step.body + " ".join(step.words)
@@ -118,10 +157,10 @@ class KernelWriter:
         """Name the words that some part of the kernel reads."""
         found = {w for step in self.steps for w in step.words}
         if self.path:
-            found |= set(INDEX_WORDS)
+            found |= set(INDEX_WORDS) - {OF_RING}
         for segments in self.path.values():
             for segment in segments:
-                found |= {*segment.words, *(h.word for h in segment.held)}
+                found |= {*segment.words, *(h.word for h in segment.held)} - {OF_RING}
         return found
 
     def encode(self) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.int64]]:
@@ -130,22 +169,37 @@ class KernelWriter:
         steps_ptr, steps, _ = encode(self.launches, functions, self.numbers)
         return steps_ptr, steps
 
-    def tile_rows(self, shared_bytes: int) -> int:
-        """Return the rows of a tile whose temporaries fit in shared memory, two edges a row."""
-        room = min(
-            (shared_bytes - NEAR_BYTES - side.partial * self.itemsize - side.shared)
-            for side in self.sides
+    def tile_rows(self, shared_bytes: int, ring: bool) -> int:
+        """Return the rows of a tile whose temporaries fit in shared memory, two edges a row.
+
+        Args:
+            ring: there is a ring beside them.
+        """
+        most = min(self._rows_inside(stage, shared_bytes, ring) for stage in SIDES)
+        return max(TILE_ROWS, min(MOST_ROWS, most // TILE_ROWS * TILE_ROWS))
+
+    def _rows_inside(self, stage: Stage, shared_bytes: int, ring: bool) -> int:
+        """Return the rows of a tile whose temporaries fit, if several of a task are under way."""
+        k = SIDES.index(stage)
+        room = (shared_bytes - NEAR_BYTES - self.sides[k].shared) // self.itemsize
+        room -= self.sides[k].partial + (self.rings[k].elements if ring else 0)
+        at_once = max(
+            (len(x) for p, x in self.path.items() if self.tasks[p].task.stage == stage), default=1
         )
-        scratch = [segments[0].scratch for segments in self.path.values()]
-        most = max((rows + 2 * edges for rows, edges, _ in scratch), default=1)
-        rows = room // (self.itemsize * max(most, 1)) // TILE_ROWS * TILE_ROWS
-        return max(TILE_ROWS, min(MOST_ROWS, rows))
+        return room // max(self._row_elements(stage) * at_once, 1)
+
+    def _fits(self, stage: Stage) -> bool:
+        """Tell whether temporaries are always in shared memory: rows of a tile have no edges."""
+        by_edges = any(x.scratch[1] for _, x in self._segments(stage))
+        return not by_edges and self._rows_inside(stage, self.shared_bytes, True) >= TILE_ROWS
 
     # Text.
 
     def source(self) -> str:
         """Return the module."""
-        lines = [f"#define VRT_MANTISSA {kept}"] if (kept := MANTISSA[self.precision]) else []
+        lines = [ONE_BLOCK]
+        if kept := MANTISSA[self.precision]:
+            lines.append(f"#define VRT_MANTISSA {kept}")
         lines += ['#include "persistent.cuh"', "", f"constexpr int PROCESSORS = {self.processors};"]
         lines += [
             f"static_assert(PROCESSOR == {THREADS} && TILE_ROWS == {TILE_ROWS} && "
@@ -198,12 +252,17 @@ class KernelWriter:
                 f"  hold<{str(h.turned).lower()}, {kind}>(held.{h.name}, {weight}, {h.pitch}, "
                 f"[&](int q) -> int {{ {rows} }});"
             )
-        far = [f"(const int*)job.w[{self.numbers[word]}]" for word in INDEX_WORDS]
+        far = [
+            "job.o.child_slot" if word == OF_RING else f"(const int*)job.w[{self.numbers[word]}]"
+            for word in INDEX_WORDS
+        ]
+        ring = self.rings[SIDES.index(stage)]
         lines += [
-            "  const long long room ="
-            " (shared_memory() + job.o.shared_bytes - free) / sizeof(real);",
+            f"  const int ring_elements = job.o.child_slot != nullptr ? {ring.elements} : 0;",
+            "  real* const ring = reinterpret_cast<real*>(shared_memory() + job.o.shared_bytes)"
+            " - ring_elements;",
             "  real* const inside = reinterpret_cast<real*>(free);",
-            "  real* const outside = reinterpret_cast<real*>(memory);",
+            *(() if self._fits(stage) else OUTSIDE),
             "  const Indices far{",
             f"    {', '.join(far)}}};",
             "  stamps.waited();  // weights are there: here the wait comes last",
@@ -213,18 +272,20 @@ class KernelWriter:
             f"  return follow<PROCESSORS>(job.o, {SIDES.index(stage)}, group, meetings,",
             "    stamps, far,",
             "    [&](const Instruction& in, const Indices& at_hand) {",
-            "    const Tile a{in.n, in.lo, in.m, in.elo};",
+            "    const Tile a{in.n, in.lo, in.m, in.elo, in.slot, (in.uses & HAS_OPERAND) != 0,",
+            "                 (in.uses & IS_PUT) != 0, job.o.child_slot != nullptr};",
             "    switch (in.op) {",
         ]
+        fits = self._fits(stage)
         for number, segment in self._segments(stage):
             per_row, per_edge, once = segment.scratch
             rows, edges = (f"(a.{n} + {ROW_PAD - 1}) / {ROW_PAD} * {ROW_PAD}" for n in "nm")
             need = f"{rows} * {per_row}ll + {edges} * {per_edge}ll + {once}"
+            where = "inside" if fits else f"(in.temporary + {need} <= room ? inside : outside)"
             lines += [
                 f"      case {number}: {{",
                 "        const int rank = this_processor() % PROCESSORS;",
-                f"        real* const temporary = (in.temporary + {need} <= room ? inside : "
-                "outside) + in.temporary;",
+                f"        real* const temporary = {where} + in.temporary;",
             ]
             for word, type_ in segment.words.items():
                 if word in INDEX_WORDS:
@@ -236,7 +297,31 @@ class KernelWriter:
                     )
             lines += [f"        {line}" for line in segment.lines]
             lines += ["        break;", "      }"]
-        return [*lines, "    }", "  });", "}"]
+        return [*lines, "    }", "  },", *self._hand(stage, ring), "  );", "}"]
+
+    def _hand(self, stage: Stage, ring: RingSize) -> list[str]:
+        """Write what is done with rows of the ring between instructions."""
+        lines = ["  make_hand([&](const Sent& last, unsigned turn) {", "    switch (last.op) {"]
+        for number, segment in self._segments(stage):
+            if sent := [e for e in segment.puts.values() if e.cuts]:
+                lines.append(f"      case {number}:")
+                lines += [f"        {line}" for line in write_send(sent, self.processors)]
+                lines.append("        break;")
+        lines += [
+            "    }",
+            "  }, [&](const Instruction& in, const Indices& at_hand) {",
+            "    switch (in.op) {",
+        ]
+        for number, segment in self._segments(stage):
+            if segment.gathers:
+                lines.append(f"      case {number}:")
+                lines += [
+                    f"        copy_far<{e.size}>(ring + {e.start}, {e.step}, {ring.rows}, in, "
+                    f"at_hand, (const real*)job.w[{self.numbers[e.tensor]}]);"
+                    for e in segment.gathers.values()
+                ]
+                lines.append("        break;")
+        return [*lines, "    }", "  })"]
 
     def _beside(self, names: dict[str, str]) -> list[str]:
         """Write the function that runs an instruction beside the path."""
@@ -282,7 +367,7 @@ class KernelWriter:
             "  Stamps stamps(a.o);",
             "  const Work& work = come_near(a);",
             "  const int group = blockIdx.x / PROCESSORS;",
-            "  Meetings meetings{a.o.counters + 2 + group, 0};",
+            "  Meetings meetings{a.o.counters + 2 + group, 0, 0};",
             "  if (a.o.members && !open_cluster(a.o, meetings.counter)) return;",
             "  for (int at = 0;; ++at) {",
             "    const Instruction in = instruction(a.o, at);",

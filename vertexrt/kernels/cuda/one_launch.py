@@ -23,7 +23,7 @@ Array = np.ndarray[Any, Any]
 Int64 = npt.NDArray[np.int64]
 
 PATH, LAZY, PATH_BACKWARD = (int(s) for s in (Stage.PATH, Stage.LAZY, Stage.PATH_BACKWARD))
-ORDERS = Struct("14q")  # of processor.cuh, in front of `Store` and `Finish`
+ORDERS = Struct("15q")  # of processor.cuh, in front of `Store` and `Finish`
 NO_ENDING = bytes(STORE.size), bytes(FINISH.size)
 STAMP = 4  # words of one, see `Stamps` of meeting.cuh
 BOTH_CLOCKS = -1  # in place of an instruction: cycles, and nanoseconds
@@ -36,12 +36,14 @@ class Paths:
 
     Attributes:
         clustered: the groups are clusters.
+        ring: their processors hand each other rows in shared memory.
     """
 
     words: Int64
     lengths: Int64
     temporary: int
     clustered: bool
+    ring: bool
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,6 +54,7 @@ class Written:
         script: int32 [*, COLUMNS], of all processors and then of the groups.
         common: how many instructions all processors follow.
         sections: int32 [2, groups + 1], where the script of each group starts, see processor.cuh.
+        child_slot: int32 [edges], or nothing: see `ring_orders.write_ring`.
         elements: of temporaries beside the path.
         clips, updates: whether the step ends with a norm, and with an update.
         lookup_ptr, lookup_at, lookups: of `driver.sort_lookups`.
@@ -60,6 +63,7 @@ class Written:
     script: npt.NDArray[np.int32]
     common: int
     sections: npt.NDArray[np.int32]
+    child_slot: npt.NDArray[np.int32]
     elements: int
     clips: bool
     updates: bool
@@ -138,7 +142,7 @@ class OneLaunch:
             clips, updates: whether the step ends with a norm, and with an update.
         """
         lookup_ptr, lookup_at, *lookups = self.session.sorted_lookups(executable, table, inputs)
-        script, sections, common, elements = write_scripts(
+        script, sections, child_slot, common, elements = write_scripts(
             table,
             executable.facts,
             executable.gradients,
@@ -150,11 +154,15 @@ class OneLaunch:
             path.words,
             path.lengths,
             inputs.parent_ptr,
+            inputs.child_row,
+            path.ring,
+            executable.processors == 1,
         )
         return Written(
             script.reshape(-1, COLUMNS),
             common,
             sections.reshape(2, -1),
+            child_slot,
             elements,
             clips,
             updates,
@@ -192,7 +200,12 @@ class OneLaunch:
         blocks = self.blocks(executable, path)
         members = new_members(cluster) if path.clustered else 0
         stamps = self._take_stamps(written) if self.watched else 0
-        more = (written.script.reshape(-1), written.sections.reshape(-1), new_counters(groups))
+        more = (
+            written.script.reshape(-1),
+            written.sections.reshape(-1),
+            new_counters(groups),
+            written.child_slot,
+        )
         slot, words, addresses = session.stage(executable, inputs, written.lookups, ending, more)
         self._temporaries = session.grown(self._temporaries, written.elements * size)
         spill = -(-path.temporary * size // 16) * 16 + executable.weights_in_memory
@@ -200,7 +213,7 @@ class OneLaunch:
         words[TEMPORARY] = self._temporaries.address
         rule = RULES.index(ending.rule) if ending is not None else 0
         orders = ORDERS.pack(
-            *addresses[2:].tolist(),
+            *addresses[2:5].tolist(),
             session.found.address,
             groups,
             rule,
@@ -212,6 +225,7 @@ class OneLaunch:
             device.shared_bytes,
             written.common,
             members,
+            int(addresses[5]) if len(written.child_slot) else 0,
         )
         store, finish = NO_ENDING
         if ending is not None:

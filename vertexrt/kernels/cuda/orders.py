@@ -6,23 +6,50 @@ own. Both are rows of `Instruction` of processor.cuh.
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 from numba import njit
 
 from vertexrt.kernels.cuda.driver import FUNCTION, OVER, WHEN, applies, extent
+from vertexrt.kernels.cuda.ring_orders import write_ring
 from vertexrt.kernels.cuda.steps import CHUNKED, SEGMENTS
 from vertexrt.kernels.layout import PAD
 from vertexrt.script import isa
 
 Array = np.ndarray[Any, Any]
 
-COLUMNS = 16
+COLUMNS = 20
 OP, N, LO, AT, M, ELO, FIRST, CHUNKS, ACROSS, DOWN, WAIT, TEMPORARY, BEFORE = range(13)
 PARENTS, FIRST_PARENT = 13, 14
 PROGRAM = 15  # of the task programs: for who reads a script, the kernel has no use for it
+SLOT, USES, FAR, EXPECT = 16, 17, 18, 19  # of the ring
 END, FORWARD, BACKWARD, SQUARES, FINISH, UPDATE, FIRST_OP = range(7)
+
+
+class Facts(NamedTuple):
+    """What scripts of a function are written from, whatever the minibatch.
+
+    Attributes:
+        stages: [programs]; beside: [programs] see `path.beside_path`.
+        steps_ptr, steps: of `driver.launch`; a function is a number of a script.
+        adds: [steps] see `Kernel.adds`; adds_ptr, added: CSR of the gradients that each adds to.
+        scratch: [programs, 3] elements of temporaries.
+        segment_ptr: [programs + 1] first segment of each program.
+        segments, rings: of `ring_orders.write_ring`.
+    """
+
+    stages: Array
+    beside: Array
+    steps_ptr: Array
+    steps: Array
+    adds: Array
+    adds_ptr: Array
+    added: Array
+    scratch: Array
+    segment_ptr: Array
+    segments: Array
+    rings: Array
 
 
 @njit(cache=True, nogil=True)
@@ -191,7 +218,7 @@ def write_paths(
 @njit(cache=True, nogil=True)
 def write_scripts(
     table: Array,
-    facts: tuple[Array, ...],
+    facts: Facts,
     gradients: int,
     stages: tuple[int, int, int],
     lookup_ptr: Array,
@@ -201,21 +228,28 @@ def write_scripts(
     words: Array,
     lengths: Array,
     parent_ptr: Array,
-) -> tuple[Array, Array, int, int]:
+    child_row: Array,
+    ring: bool,
+    alone: bool,
+) -> tuple[Array, Array, Array, int, int]:
     """Write all scripts of a launch.
 
     Args:
-        facts: of `PersistentExecutable`; stages: path, lazy, path_backward.
+        stages: path, lazy, path_backward.
         words, lengths, parent_ptr: of `write_paths`; the others of `write_launches`.
-    Returns: the script, int32 [* COLUMNS]; `sections`, flat; how many instructions all processors
-        follow, and what `write_launches` says of temporaries.
+        ring: whether groups have one; child_row, alone: of `write_ring`.
+    Returns: the script, int32 [* COLUMNS]; `sections`, flat; what `write_ring` returns, or nothing;
+        how many instructions all processors follow, and what `write_launches` says of temporaries.
     """
-    stage, beside, steps_ptr, steps, adds, adds_ptr, added, scratch, segment_ptr = facts
     path, lazy, path_backward = stages
     launches, temporary = write_launches(
-        table, stage, beside, path, lazy, path_backward, steps_ptr, steps, adds, adds_ptr,
-        added, gradients, lookup_ptr, lookup_at, scratch, clips, updates,
+        table, facts.stages, facts.beside, path, lazy, path_backward, facts.steps_ptr, facts.steps,
+        facts.adds, facts.adds_ptr, facts.added, gradients, lookup_ptr, lookup_at, facts.scratch,
+        clips, updates,
     )  # fmt: skip
-    paths, sections = write_paths(words, lengths, segment_ptr, parent_ptr, len(launches))
+    paths, sections = write_paths(words, lengths, facts.segment_ptr, parent_ptr, len(launches))
+    slots = np.empty(0, np.int32)
+    if ring:
+        slots = write_ring(paths, lengths, facts.segments, facts.rings, child_row, alone)
     script = np.concatenate((launches, paths))
-    return script.reshape(-1), sections.reshape(-1), len(launches), temporary
+    return script.reshape(-1), sections.reshape(-1), slots, len(launches), temporary

@@ -9,23 +9,21 @@ Source: VPPS (MICRO 2018), section III; a segment as one function, DESIGN sectio
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from itertools import pairwise
 
 from vertexrt.errors import NoKernelError, message
 from vertexrt.ir.ops import OPS
 from vertexrt.ir.passes.fuse import Group, Product, is_free
 from vertexrt.ir.passes.segment import Segment, SegmentedTask, Split
-from vertexrt.ir.program import Domain, Stage
+from vertexrt.ir.program import Domain, Node, Stage
 from vertexrt.kernels.cuda.ahead import operands_ahead, write_copy
 from vertexrt.kernels.cuda.path_rows import PathGroup, PathRows
+from vertexrt.kernels.cuda.ring import BANKS, CLEAR, InRing, made_before, place_rings
 from vertexrt.kernels.cuda.rows import WARP, Cuts, NeedsMemoryError
 from vertexrt.kernels.cuda.weights import THREADS, Held, Layout, own_row
 from vertexrt.kernels.layout import Binding, task_nodes
 from vertexrt.kernels.location import Location, Temporary
-
-BANKS = 32  # of shared memory, 4 bytes wide
-CLEAR = 16  # elements between rows that eight of them read at once: see held.cuh
 
 
 @dataclass(slots=True)
@@ -37,6 +35,9 @@ class PathSegment:
         words: that they name, with their types.
         scratch: elements of temporaries for each row, for each edge, and once.
         held: weights that it multiplies by; partial: elements of their partial sums.
+        puts: what it puts in the tile's rows of the ring; gathers: what it reads there of children.
+        operand: it reads there what an earlier segment has put.
+        needs_all: it reads in full what others made in parts and the ring does not have.
     """
 
     lines: list[str] = field(default_factory=list)
@@ -44,6 +45,10 @@ class PathSegment:
     scratch: tuple[int, int, int] = (0, 0, 0)
     held: list[Held] = field(default_factory=list)
     partial: int = 0
+    puts: dict[str, InRing] = field(default_factory=dict)
+    gathers: dict[str, InRing] = field(default_factory=dict)
+    operand: bool = False
+    needs_all: bool = False
 
 
 class SegmentWriter:
@@ -52,10 +57,24 @@ class SegmentWriter:
     Args:
         processors: of a group.
         vector: elements of 16 bytes.
+        ring: what the task has in rows of the ring, by tensor.
+
+    Attributes:
+        fields: of states that it gathers in full.
     """
 
-    def __init__(self, plan: SegmentedTask, binding: Binding, vector: int, processors: int) -> None:
+    def __init__(
+        self,
+        plan: SegmentedTask,
+        binding: Binding,
+        vector: int,
+        processors: int,
+        ring: dict[str, InRing],
+    ) -> None:
         self.plan, self.binding, self.vector = plan, binding, vector
+        self.ring, self.fields = ring, set[str]()
+        self.text = PathSegment()  # what is being written
+        self.before: set[int] = set()  # what earlier segments made in parts
         self.processors = processors
         self.nodes = plan.task.program.nodes
         self.place: dict[int, Location] = {}
@@ -134,17 +153,50 @@ class SegmentWriter:
     def segments(self) -> list[PathSegment]:
         """Write all segments of the task; what crosses from one to the next keeps its place."""
         found = []
-        for segment in self.plan.segments:
+        before = made_before(self.plan) if self.processors > 1 else [set[int]()]
+        for segment, made in zip(self.plan.segments, before, strict=True):
             if segment.split == Split.SUMS and self.processors > 1:
                 raise unsupported(self.plan)
-            self.by_units = segment.split == Split.UNITS
+            self.by_units, self.before = segment.split == Split.UNITS, made
             found.append(self._segment(segment))
         for text in found:
             text.scratch = (self.used[0], self.used[1], self.used[2])
         return found
 
+    # What groups ask for about the ring.
+
+    def ring_row(self, home: Location) -> InRing | None:
+        """Return where elements go in the tile's row of the ring that are stored in a tensor."""
+        entry = self.ring.get(home.base)
+        if entry is None or home.row != "row":
+            return None
+        self.text.puts[home.base] = entry
+        return replace(entry, start=entry.start + home.start)
+
+    def gathered(self, node: Node, size: int) -> InRing | None:
+        """Return where the state of a child is in its row of the ring, read in full."""
+        if self.plan.task.stage != Stage.PATH:
+            return None  # all groups have met since
+        if node.type.shape == ():
+            self.reads_all()
+            return None
+        self.fields.add(node["field"])
+        entry = self.ring.get(f"tensor_{self.binding.tensors['state', node['field']]}")
+        if entry is not None:
+            self.text.gathers[entry.tensor] = entry
+        return entry
+
+    def reads_in_full(self, k: int) -> None:
+        """Note that a value is read in full, but not as the operand of a product."""
+        if k in self.before:
+            self.reads_all()
+
+    def reads_all(self) -> None:
+        """Note that something is read in full that the ring does not have."""
+        self.text.needs_all |= self.processors > 1
+
     def _segment(self, segment: Segment) -> PathSegment:
-        text = PathSegment()
+        text = self.text = PathSegment()
         steps = self._side_by_side(segment)
         ahead = self._ahead(steps, text)
         for number, side in enumerate(steps):
@@ -298,19 +350,34 @@ class SegmentWriter:
         edges = node.type.domain == Domain.EDGE
         source, target = self._first(t, self.place[x], edges), self._first(t, self.place[k], edges)
         at, to = self.place[x], self.place[k]
+        step = str(at.step)
+        if x in self.before:
+            entry = None if edges else self.ring.get(at.base)
+            if entry is None:
+                self.reads_all()
+            else:
+                text.operand = True
+                in_ring = f"ring + a.slot * {entry.step} + {entry.start + at.start}"
+                t.row_value(f"from_{k}", "real* const", f"a.near ? {in_ring} : {source}")
+                t.row_value(f"step_{k}", "int", f"a.near ? {entry.step} : {at.step}")
+                source, step = f"from_{k}", f"step_{k}"
         aligned = all(p % self.vector == 0 for p in (at.step, at.start, deep))
         rows = held.rows(self.processors)
         inner = f" + i % {times} * {{}}" if times > 1 else ""
-        outer = f"(long long)(i / {times})" if times > 1 else "(long long)i"
+        narrow = self.place[x].temporary is not None, self.place[k].temporary is not None
+        outer, outer_to = (
+            f"{'' if small else '(long long)'}" + (f"(i / {times})" if times > 1 else "i")
+            for small in narrow
+        )
         count = f"(int)a.{'m' if edges else 'n'} * {times}"
         where, row = ("j", wide) if to.own is None else ("q", wide // self.processors)
         return held, [
             f"    product<{str(aligned).lower()}, {rows}, {deep}>(held.{held.name}, {count},",
-            f"      [&](int i) -> const real* {{ return {source} + {outer} * {at.step}"
+            f"      [&](int i) -> const real* {{ return {source} + {outer} * {step}"
             f"{inner.format(deep)}; }},",
             "      [&](int i, int q, real sum) {",
             f"        const int j = [&](int q) -> int {{ {own_row(cuts, self.processors)} }}(q);",
-            f"        const long long at = {outer} * {to.step}{inner.format(row)} + {where};",
+            f"        const auto at = {outer_to} * {to.step}{inner.format(row)} + {where};",
             f"        if (j >= 0) ({target})[at] = sum;",
             "      }),",
         ]
@@ -357,8 +424,15 @@ def write_path(
     tasks: list[SegmentedTask], binding: Binding, vector: int, processors: int
 ) -> dict[int, list[PathSegment]]:
     """Write the segments of all tasks of the path: number of the task -> its segments."""
+    plans = {p: plan for p, plan in enumerate(tasks) if not beside_path(plan)}
+    fields: set[str] = set()  # which they are shows while segments are written
+    for plan in plans.values():
+        if plan.task.stage == Stage.PATH:
+            draft = SegmentWriter(plan, binding, vector, processors, {})
+            draft.segments()
+            fields |= draft.fields
+    rings = place_rings(plans, binding, fields, processors)
     return {
-        p: SegmentWriter(plan, binding, vector, processors).segments()
-        for p, plan in enumerate(tasks)
-        if not beside_path(plan)
+        p: SegmentWriter(plan, binding, vector, processors, rings[p]).segments()
+        for p, plan in plans.items()
     }

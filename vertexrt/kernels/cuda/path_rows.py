@@ -6,8 +6,9 @@ from itertools import pairwise
 from typing import TYPE_CHECKING
 
 from vertexrt.ir.passes.fuse import Group
+from vertexrt.ir.program import Node
 from vertexrt.kernels.cuda.groups import GroupWriter
-from vertexrt.kernels.cuda.rows import Cuts, Loop, Rows
+from vertexrt.kernels.cuda.rows import ROLLED, Cuts, Loop, Rows
 from vertexrt.kernels.cuda.weights import own_range
 from vertexrt.kernels.location import Location
 
@@ -21,6 +22,7 @@ class PathRows(Rows):
     """The lines of a group: a few threads for each row, in a loop over the rows of a tile."""
 
     pad = ROW_PAD
+    count = "int"  # they are in shared memory, or little more
 
     def __init__(self, threads: int, vector: int, processors: int) -> None:
         super().__init__(1, vector)
@@ -58,6 +60,7 @@ class PathRows(Rows):
             "{",
             f"  constexpr int T = {self.threads};",
             "  const int thread = this_thread(), lane = thread % T;",
+            f"  {ROLLED}",
             f"  for (int i = thread / T; i < (int)a.{'m' if self._edge_rows else 'n'}; "
             "i += PROCESSOR / T) {",
         ]
@@ -126,15 +129,59 @@ class PathGroup(GroupWriter):
         if k in self.writer.also:
             self._store_own(self.writer.also[k], self.writer.own_cuts(k), register)
 
+    def _write(self, k: int, to: Location, register: str) -> None:
+        super()._write(k, to, register)
+        self._put(to, register)
+
+    def _store_if(self, condition: str, to: Location, register: str) -> None:
+        super()._store_if(condition, to, register)
+        self._put(to, register)
+
+    def _put(self, home: Location, register: str) -> None:
+        """Put elements that are stored in a tensor into the tile's row of the ring, too."""
+        at = self.writer.ring_row(home)
+        if at is not None:
+            row = self.t.row_value("ring_row", "auto", f"ring + (a.slot + i) * {at.step}")
+            self.t.store(f"if (a.puts) store<W>({row} + {at.start} + j, {register});")
+
+    def state_of_child(self, k: int, node: Node, size: int) -> str:
+        """Return where the state of a child lies: in the ring, or in its tensor, or zeros."""
+        in_memory = super().state_of_child(k, node, size)
+        loop = self.t.loop
+        if loop is not None and loop.cuts:
+            return in_memory  # own elements, which never were elsewhere
+        at = self.writer.gathered(node, size)
+        if at is None:
+            return in_memory
+        slots = self.t.word("child_slot", "const int*")
+        if node.op == "gather":
+            first, end, slot = self.t.first_edge(), self.t.end_edge(), node["slot"]
+            there = f"a.children && {first} + {slot} < {end} ? {slots}[{first} + {slot}] : -1"
+            near = self.t.row_value(f"near{slot}", "int", there)
+        else:
+            near = self.t.edge_value("near", "int", f"a.children ? {slots}[e] : -1")
+        in_ring = f"(const real*)ring + {near} * {at.step} + {at.start}"
+        return f"{near} >= 0 ? {in_ring} : ({in_memory})"
+
+    def _load(self, k: int, place: Location, j: str) -> str:
+        if self.t.loop is None or not self.t.loop.cuts:
+            self.writer.reads_in_full(k)
+        return super()._load(k, place, j)
+
+    def _pointer(self, k: int) -> str:
+        self.writer.reads_in_full(k)
+        return super()._pointer(k)
+
+    def _reads_parents(self) -> None:
+        if self.t.loop is None or not self.t.loop.cuts:
+            self.writer.reads_all()
+
     def _copy(self, k: int, i: int, to: Location) -> None:
         super()._copy(k, i, to)
         if k in self.writer.also:
             home = self.writer.also[k]
             start = to.start - self.place[k].start
-            value = self.element(i, "j")
-            register = self.t.fresh("s")
-            self.t.line(f"Vec<W> {register};")
-            self.t.line(f"VRT_LANES {register}.v[c] = {value};")
+            register = self._copied(i)
             cuts = self.writer.own_cuts(k)
             inside = [c - start for c in cuts if start < c < start + to.size]
             self._store_own(home.part(start, to.size), (0, *inside, to.size), register)
@@ -146,6 +193,7 @@ class PathGroup(GroupWriter):
 
     def _store_own(self, home: Location, cuts: Cuts, register: str) -> None:
         """Write a register to a tensor where its elements are own ones."""
+        self._put(home, register)
         processors = self.writer.processors
         loop = self.t.loop
         assert loop is not None

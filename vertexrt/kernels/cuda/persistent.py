@@ -13,6 +13,7 @@ from vertexrt.kernels.cuda.compile import SpillError
 from vertexrt.kernels.cuda.device import Device
 from vertexrt.kernels.cuda.executable import Uploads, kernel_name
 from vertexrt.kernels.cuda.kernel import KernelWriter
+from vertexrt.kernels.cuda.orders import Facts
 from vertexrt.kernels.cuda.path import beside_path
 from vertexrt.kernels.cuda.weights import FitError
 from vertexrt.kernels.layout import Binding
@@ -64,12 +65,10 @@ class PersistentExecutable(Uploads):
     Attributes:
         processors: of a group; groups: that there is room for; clusters: how many of them can be
             clusters, 0 for none.
-        tile: most rows of an instruction on the path.
+        tile: most rows of an instruction on the path; tile_beside_ring: where groups have a ring.
         weights_in_memory: bytes of each processor's weights that are not held on chip.
         beside: [programs] see `beside_path`.
-        facts: what `orders.write_scripts` knows of the programs: stages, `beside`, steps_ptr and
-            steps of `driver.launch` (a function is a number of a script), adds, adds_ptr and
-            added of `write_launches`, `scratch`, and the first segment of each program.
+        facts: what `orders.write_scripts` knows of the programs.
         gradients: how many there are.
         function: the kernel; writer: what wrote its source.
     """
@@ -90,7 +89,8 @@ class PersistentExecutable(Uploads):
         self.weights_in_memory = max(side.memory for side in writer.sides)
         self.clusters = device.clusters(self.function, self.processors, device.shared_bytes)
         self.groups = device.processors // self.processors
-        self.tile = writer.tile_rows(device.shared_bytes)
+        self.tile = writer.tile_rows(device.shared_bytes, False)
+        self.tile_beside_ring = writer.tile_rows(device.shared_bytes, True)
         for word in writer.words():
             self.wanted[self.numbers[word]] = True
         counts = [len(t.segments) for t in tasks]
@@ -100,7 +100,7 @@ class PersistentExecutable(Uploads):
             for s in steps
         ]
         self.beside = np.array([beside_path(t) for t in tasks], np.bool_)
-        self.facts = (
+        self.facts = Facts(
             np.array([int(t.task.stage) for t in tasks], np.int64),
             self.beside,
             *writer.encode(),
@@ -109,12 +109,19 @@ class PersistentExecutable(Uploads):
             np.array([g for a in added for g in a] + [0], np.int64),
             np.array(self.scratch, np.int64).reshape(-1, 3),
             np.cumsum([0, *counts]).astype(np.int64),
+            *writer.ring_facts(),
         )
         self.gradients = len(binding.params)
 
     def clustered(self, graphs: int) -> bool:
         """Tell whether groups are clusters, which meet faster, but leave some processors out."""
         return self.clusters > 0 and graphs <= GRAPHS_A_CLUSTER * self.clusters
+
+    def has_ring(self, graphs: int) -> bool:
+        """Tell whether processors of a group hand each other rows in shared memory."""
+        if self.processors == 1:
+            return graphs <= GRAPHS_A_CLUSTER * self.groups
+        return self.clustered(graphs)
 
     def most_groups(self, graphs: int) -> int:
         """Return how many groups there are for so many graphs or more."""

@@ -13,18 +13,24 @@ constexpr int PROCESSOR = 256, WARPS_EACH = PROCESSOR / 32;  // threads of a pro
 
 // An instruction, as `kernels/cuda/orders.py` writes it. Beside the path `before` counts the blocks of
 // its round in front of it, `first` and `chunks` are those of `Args`; on the path there are `parents`
-// edges to parents, from `first_parent` on.
+// edges to parents, from `first_parent` on. `wait` is what the processors must have met for, and with a
+// ring (ring.cuh) the tile has rows of it from `slot` on, for `uses`; `far` children are copied to it, and
+// `expect` elements have come since the last wait.
 struct alignas(16) Instruction {
-    int op, n, lo, at, m, elo, first, chunks, across, down, wait, temporary, before, parents, first_parent;
+    int op, n, lo, at, m, elo, first, chunks, across, down, wait, temporary, before, parents, first_parent, program;
+    int slot, uses, far, expect;
 };
 constexpr int INSTRUCTION_WORDS = sizeof(Instruction) / sizeof(int);
+enum { NO_WAIT, FOR_ALL, FOR_RING };             // `wait`: for all that was written, or for rows of the ring
+enum { HAS_OPERAND = 1, IS_SENT = 2, IS_PUT = 4 };  // `uses`: what is, or comes, into the tile's rows of the ring
 enum { END, FORWARD, BACKWARD, SQUARES, FINISH, UPDATE, FIRST_OP };
 
 // Indices of a tile, fetched while the last instruction runs: a wait throws away what the first cache
 // holds, and each look at an index would take as long as a look at a child's state.
 constexpr int TILE_POINTERS = 64, TILE_EDGES = 128;
 struct TileIndices {
-    int edge_ptr[TILE_POINTERS], parent_ptr[TILE_POINTERS], child_row[TILE_EDGES], parent_edge[TILE_EDGES];
+    int edge_ptr[TILE_POINTERS], parent_ptr[TILE_POINTERS];
+    int child_row[TILE_EDGES], child_slot[TILE_EDGES], parent_edge[TILE_EDGES];
 };
 
 // The start of a processor's dynamic shared memory. What follows is scratch of the steps beside the
@@ -42,7 +48,7 @@ struct alignas(128) Near {
     TileIndices indices[2];                        // of a tile, in turn
     Instruction common[NEAR_INSTRUCTIONS];         // the first of the script of all processors
     alignas(16) unsigned char job[4096];           // the arguments of the kernel
-    unsigned long long barrier;                    // of a group that is a cluster
+    unsigned long long ring[2], all[2];            // barriers of a group that is a cluster, in turn
 };
 constexpr int NEAR_BYTES = sizeof(Near);
 
@@ -73,6 +79,7 @@ struct Orders {
     long long* stamps;                 // [processors, most_stamps, 4] or null, see `Stamps`
     long long most_stamps, shared_bytes, instructions;  // of the script of all processors
     long long members;                 // of a group that is a cluster, 0 where groups are none
+    const int* child_slot;             // [edges] see ring.cuh; null where nobody has a ring
     Store store;
     Finish finish;
 };

@@ -123,16 +123,8 @@ class Values:
             base = t.word(f"param_{self.binding.params[node['name']]}", "const real*")
             return f"(*{base})" if bare else self._at(base, j, size)
         if node.op in ("gather", "gather_all"):
-            tensor = t.word(f"tensor_{self.binding.tensors['state', node['field']]}", "real*")
-            zero = t.word("zero", "const real*")
-            if node.op == "gather":
-                child = self.child(node["slot"])
-                define = t.row_value
-            else:
-                child = self.edge_child()
-                define = t.edge_value
-            start = f"(const real*){tensor} + (long long){child} * {size}"
-            base = define(f"c{k}", "auto", f"{child} >= 0 ? {start} : {zero}")
+            define = t.row_value if node.op == "gather" else t.edge_value
+            base = define(f"c{k}", "auto", self.state_of_child(k, node, size))
             return self._at(base, j, size)
         if node.op == "present":
             return f"real({self.child(node['slot'])} >= 0)"
@@ -177,6 +169,13 @@ class Values:
             )
             return self._at(base, j, size)
         raise AssertionError(f"{node.op} (%{k}) has no expression")
+
+    def state_of_child(self, k: int, node: Node, size: int) -> str:
+        """Return where the state of a child lies, or zeros."""
+        tensor = self.t.word(f"tensor_{self.binding.tensors['state', node['field']]}", "real*")
+        zero = self.t.word("zero", "const real*")
+        child = self.child(node["slot"]) if node.op == "gather" else self.edge_child()
+        return f"{child} >= 0 ? (const real*){tensor} + (long long){child} * {size} : {zero}"
 
     def scalar_op(self, node: Node, j: str) -> str:
         expression = OPS[node.op].scalar

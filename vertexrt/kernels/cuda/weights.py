@@ -13,7 +13,7 @@ from vertexrt.kernels.cuda.rows import Cuts
 THREADS = 256  # of a processor
 WARPS = THREADS // 32
 TILE_ROWS = 8  # that products take at a time
-NEAR_BYTES = 12672  # of shared memory, in front of what is the path's
+NEAR_BYTES = 14720  # of shared memory, in front of what is the path's
 
 
 class FitError(NoKernelError):

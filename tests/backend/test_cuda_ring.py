@@ -1,0 +1,100 @@
+"""Rows that processors of a cluster hand each other: small rings, on the shim and on a GPU."""
+
+from __future__ import annotations
+
+from collections import Counter
+
+import numpy as np
+import pytest
+
+from tests.devices import require
+from tests.functions import FUNCTIONS
+from tests.runs import PLAIN, TOLERANCE, Way, assert_same, evaluate, train
+from tests.strategies import pulls_for
+from vertexrt.graph import GraphBatch, InputGraph
+from vertexrt.kernels.cuda import ring
+from vertexrt.kernels.cuda.one_launch import OneLaunch, Written
+from vertexrt.kernels.cuda.orders import FAR, USES, WAIT
+from vertexrt.kernels.cuda.ring_orders import FOR_ALL, FOR_RING, HAS_OPERAND, IS_SENT
+from vertexrt.kernels.cuda.shim.build import available
+
+shim = pytest.mark.skipif(not available(), reason="no C++ compiler to run CUDA kernels on the CPU")
+DEVICES = [pytest.param("shim", marks=shim), pytest.param("cuda", marks=pytest.mark.gpu)]
+CASES = [  # with a ring of so many rows
+    ("tree-lstm", 2, "float64", 8),
+    ("gru", 2, "float32", 8),
+    ("attention", 3, "float64", 192),
+]
+
+
+def wide(name: str, graphs: int) -> GraphBatch:
+    """Return graphs with levels of many widths, in which children come from far below."""
+    rng = np.random.default_rng(len(name))
+    if FUNCTIONS[name][1] == 1:
+        lists = [[[], *([k] for k in range(3 + g))] for g in range(graphs)]
+    else:
+        lists = [binary(10 + 3 * g, rng) for g in range(graphs)]
+    return GraphBatch.from_graphs(
+        [InputGraph.from_children(x, pulls_for(len(x), k)) for k, x in enumerate(lists)]
+    )
+
+
+def binary(leaves: int, rng: np.random.Generator) -> list[list[int]]:
+    """Return a random binary tree."""
+    lists: list[list[int]] = [[] for _ in range(leaves)]
+    roots = list(range(leaves))
+    while len(roots) > 1:
+        pair = [roots.pop(rng.integers(len(roots))) for _ in range(2)]
+        roots.append(len(lists))
+        lists.append(pair)
+    return lists
+
+
+@pytest.fixture
+def scripts(monkeypatch: pytest.MonkeyPatch) -> list[Written]:
+    """Collect what is launched."""
+    found: list[Written] = []
+    write = OneLaunch.write
+
+    def noted(*given: object, **named: object) -> Written:
+        found.append(write(*given, **named))  # type: ignore[arg-type]
+        return found[-1]
+
+    monkeypatch.setattr(OneLaunch, "write", noted)
+    return found
+
+
+@pytest.mark.parametrize(("name", "processors", "dtype", "rows"), CASES)
+@pytest.mark.parametrize("device", DEVICES)
+def test_rows_are_handed_on(
+    device: str,
+    name: str,
+    processors: int,
+    dtype: str,
+    rows: int,
+    monkeypatch: pytest.MonkeyPatch,
+    scripts: list[Written],
+) -> None:
+    require(device)
+    monkeypatch.setattr(ring, "MOST_ROWS", rows)
+    batch = wide(name, 2)
+    way = Way(device=device, dtype=dtype, engine="persistent", processors=processors)
+    here, there = way.compile(FUNCTIONS[name][0]()), PLAIN.compile(FUNCTIONS[name][0]())
+    assert_same(evaluate(here, batch), evaluate(there, batch), TOLERANCE[dtype])
+    assert_same(train(here, batch), train(there, batch), TOLERANCE[dtype])
+
+    seen: Counter[str] = Counter()
+    for written in scripts:
+        paths = written.script[written.common :]
+        assert len(written.child_slot), "the groups have no ring"
+        seen["all"] += int((paths[:, WAIT] == FOR_ALL).sum())
+        seen["ring"] += int((paths[:, WAIT] == FOR_RING).sum())
+        seen["far"] += int(paths[:, FAR].sum())
+        seen["near"] += int(((written.child_slot >= 0) & (written.child_slot < rows)).sum())
+        seen["sent"] += int((paths[:, USES] & IS_SENT != 0).sum())
+        seen["operands"] += int((paths[:, USES] & HAS_OPERAND != 0).sum())
+    assert seen["ring"] > 0 < seen["sent"]
+    assert seen["near"] > 0
+    if rows == 8:
+        assert seen["operands"] > 0
+        assert seen["all"] > 0, "a ring of eight rows was enough"

@@ -1,0 +1,123 @@
+"""What a ring holds is verified as scripts go up: right ones pass, each kind of wrong one not."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import replace
+from functools import cache
+from typing import Any
+
+import numpy as np
+import pytest
+
+import vertexrt as vrt
+from tests.backend.test_cuda_ring import wide
+from tests.functions import FUNCTIONS
+from tests.paper_device import on_paper
+from vertexrt.engine import device_model
+from vertexrt.engine.verify_launch import verify_launch
+from vertexrt.errors import PlanError
+from vertexrt.kernels.cuda import ring
+from vertexrt.kernels.cuda.orders import EXPECT, FAR, SLOT, USES, WAIT
+from vertexrt.kernels.cuda.ring_orders import FOR_ALL, FOR_RING, HAS_OPERAND, IS_PUT, IS_SENT
+
+Array = np.ndarray
+Change = Callable[[Array, Array], None]
+
+
+@cache
+def captured(name: str, processors: int, rows: int) -> tuple[Any, ...]:
+    """Return what the verifier is given for a step."""
+    found: list[tuple[Any, ...]] = []
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(device_model, "verify_launch", lambda *given: found.append(given))
+        patch.setattr(ring, "MOST_ROWS", rows)
+        on_paper(FUNCTIONS[name][0](), processors).step(wide(name, 2), vrt.SGD(0.1))
+    return found[0]
+
+
+def check(given: tuple[Any, ...], change: Change | None = None) -> None:
+    written = given[-1]
+    script, slots = written.script.copy(), written.child_slot.copy()
+    if change is not None:
+        change(script[written.common :], slots)
+    verify_launch(*given[:-1], replace(written, script=script, child_slot=slots))
+
+
+@pytest.mark.parametrize("rows", [8, 24, 192])
+@pytest.mark.parametrize("processors", [1, 2])
+@pytest.mark.parametrize("name", ["tree-lstm", "gru", "attention", "lstm-lm"])
+def test_what_is_written_passes(name: str, processors: int, rows: int) -> None:
+    given = captured(name, processors, rows)
+    assert len(given[-1].child_slot)
+    check(given)
+
+
+def uses(script: Array, bit: int) -> int:
+    """Return an instruction of those with a bit, not the last one."""
+    return int(np.flatnonzero(script[:, USES] & bit)[0])
+
+
+def swap_puts(script: Array, slots: Array) -> None:
+    script[uses(script, IS_PUT), SLOT] += 1
+
+
+def send_nothing(script: Array, slots: Array) -> None:
+    script[uses(script, IS_SENT), USES] &= ~IS_SENT
+
+
+def put_nothing(script: Array, slots: Array) -> None:
+    script[uses(script, IS_PUT), USES] &= ~(IS_PUT | IS_SENT)
+
+
+def operand_elsewhere(script: Array, slots: Array) -> None:
+    script[uses(script, HAS_OPERAND), SLOT] += 1
+
+
+def operand_from_memory(script: Array, slots: Array) -> None:
+    script[uses(script, HAS_OPERAND), USES] &= ~HAS_OPERAND
+
+
+def wait_for_the_ring_alone(script: Array, slots: Array) -> None:
+    script[np.flatnonzero(script[:, WAIT] == FOR_ALL)[0], WAIT] = FOR_RING
+
+
+def expect_more(script: Array, slots: Array) -> None:
+    script[np.flatnonzero(script[:, EXPECT])[0], EXPECT] += 1
+
+
+def child_elsewhere(script: Array, slots: Array) -> None:
+    slots[np.flatnonzero((slots >= 0) & (slots < 6))[0]] ^= 1
+
+
+def child_from_memory(script: Array, slots: Array) -> None:
+    slots[np.flatnonzero((slots >= 0) & (slots < 6))[0]] = -1
+
+
+def copy_one_less(script: Array, slots: Array) -> None:
+    script[np.flatnonzero(script[:, FAR])[0], FAR] -= 1
+
+
+def copy_beyond(script: Array, slots: Array) -> None:
+    slots[np.argmax(slots)] = 1000
+
+
+CHANGES: list[Change] = [
+    swap_puts,
+    send_nothing,
+    put_nothing,
+    operand_elsewhere,
+    operand_from_memory,
+    wait_for_the_ring_alone,
+    expect_more,
+    child_elsewhere,
+    child_from_memory,
+    copy_one_less,
+    copy_beyond,
+]
+
+
+@pytest.mark.parametrize("change", CHANGES, ids=lambda change: change.__name__)
+def test_each_kind_of_wrong_script_is_refused(change: Change) -> None:
+    with pytest.raises(PlanError):
+        check(captured("tree-lstm", 2, 8), change)

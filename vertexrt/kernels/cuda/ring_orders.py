@@ -1,0 +1,144 @@
+"""Write which rows of the ring instructions of the path read and write: array code, per minibatch.
+
+Instructions between two waits are an *epoch*. All processors of a group have finished an epoch
+when one goes on behind the wait, so that a row that an epoch puts into the ring may take the place
+of one that no instruction of this epoch or a later one reads. Rows get places one after the other,
+round and round. What is no longer there is read from memory, which needs a wait for all that was
+written (`FOR_ALL`) between writing and reading; the others are for rows of the ring alone. Since
+these come with no more than what was sent, the last instruction of the epoch before has to be one
+that sends.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+from numba import njit
+
+Array = np.ndarray[Any, Any]
+
+# Columns of an instruction: see processor.cuh.
+N, LO, M, ELO, WAIT = 1, 2, 4, 5, 10
+SLOT, USES, FAR, EXPECT = 16, 17, 18, 19
+NO_WAIT, FOR_ALL, FOR_RING = range(3)
+HAS_OPERAND, IS_SENT, IS_PUT = 1, 2, 4
+# Columns of what is known of a segment.
+PUTS, SENDS, GATHERS, OPERAND, NEEDS_ALL = range(5)
+
+
+@njit(cache=True, nogil=True)
+def write_ring(
+    script: Array, lengths: Array, segments: Array, rings: Array, child_row: Array, alone: bool
+) -> Array:
+    """Complete the scripts of groups that have a ring.
+
+    Args:
+        script: int32 [*, COLUMNS] of all groups, forward, then backward; WAIT is not 0 where an
+            instruction waits. Gets WAIT, SLOT, USES, FAR and EXPECT.
+        lengths: [2, groups] instructions of each.
+        segments: [segments, 5] what each puts in a row of the ring (PUTS), how many elements are
+            sent (SENDS), whether it gathers children, reads an operand, or needs all.
+        rings: [2, 2] rows of the ring of each side, and rows for children that are copied.
+        child_row: of the schedule.
+        alone: groups have one processor, for which each instruction is an epoch.
+    Returns: int32 [edges] the row of the ring where the child of an edge is, -1 where it is not.
+    """
+    child_slot = np.full(max(len(child_row), 1), -1, np.int32)
+    highest = 0
+    for k in range(len(script)):
+        highest = max(highest, script[k, LO] + script[k, N])
+    place = np.empty(highest, np.int64)  # of each row, counted on
+    written = np.empty(highest, np.int64)  # the epoch in which its state was, -1: before the path
+    there = np.empty(highest, np.bool_)  # it was put in the ring
+    longest = 0
+    for side in range(2):
+        for g in range(lengths.shape[1]):
+            longest = max(longest, lengths[side, g])
+    epoch = np.empty(longest, np.int64)
+    top = np.empty(longest + 2, np.int64)  # places given out when an epoch is over
+    sent = np.empty(longest + 2, np.int64)  # elements, in an epoch
+    waits = np.empty(longest + 2, np.int64)  # the instruction that begins an epoch
+    begin = 0
+    for side in range(2):
+        rows, far = rings[side]
+        place[:], written[:], there[:] = -1, -1, False
+        for g in range(lengths.shape[1]):
+            count = lengths[side, g]
+            end = begin + count
+            given, now = 0, 0
+            for k in range(begin, end):
+                row = script[k]
+                if row[WAIT] or (alone and k > begin):
+                    now += 1
+                    top[now - 1] = given
+                    waits[now] = k
+                epoch[k - begin] = now
+                n, lo = row[N], row[LO]
+                if segments[row[0], PUTS] and place[lo] < 0 and n <= rows:
+                    if given % rows + n > rows:
+                        given += rows - given % rows
+                    for i in range(n):
+                        place[lo + i] = given + i
+                    given += n
+            top[now] = given
+            last = now
+            sent[: last + 1] = 0
+            all_at = 0  # the epoch that began with the last wait for all
+            for k in range(begin, end):
+                row = script[k]
+                e = epoch[k - begin]
+                n, lo = row[N], row[LO]
+                about = segments[row[0]]
+                first = top[e] - rows  # places before it are, or are about to be, others'
+                before = all_at if all_at < e else -1  # what was there before this epoch's wait
+                row[SLOT] = place[lo] % rows if place[lo] >= first and place[lo] >= 0 else -1
+                if about[NEEDS_ALL]:
+                    all_at = e
+                if about[OPERAND]:
+                    if row[SLOT] >= 0 and there[lo]:
+                        row[USES] |= HAS_OPERAND
+                    elif written[lo] >= all_at:
+                        all_at = e
+                if about[GATHERS]:
+                    copied = 0
+                    for at in range(row[ELO], row[ELO] + row[M]):
+                        child = child_row[at]
+                        if child < 0:
+                            continue
+                        on_path = child < highest and written[child] >= 0
+                        if on_path and there[child] and place[child] >= first:
+                            child_slot[at] = place[child] % rows
+                            continue
+                        if on_path and written[child] >= all_at:
+                            all_at = e
+                        waiting = waits[e] == k and e > 0
+                        early = (
+                            not on_path or alone or written[child] < (before if waiting else all_at)
+                        )
+                        if early and copied < far:
+                            child_slot[at] = rows + copied
+                            copied += 1
+                    row[FAR] = copied
+                if about[PUTS]:
+                    put = row[SLOT] >= 0 and (alone or e < last)
+                    if put:
+                        row[USES] |= IS_PUT
+                        if about[SENDS]:
+                            row[USES] |= IS_SENT
+                            sent[e] += about[SENDS] * n
+                    there[lo : lo + n] = put
+                written[lo : lo + n] = e
+                if alone:
+                    continue
+                if waits[e] == k and e > 0 and not script[k - 1, USES] & IS_SENT:
+                    all_at = e
+                if all_at == e and e > 0:
+                    script[waits[e], WAIT] = FOR_ALL
+                elif row[WAIT]:
+                    row[WAIT] = FOR_RING
+            for e in range(1, last + 1):
+                if not alone:
+                    script[waits[e], EXPECT] = sent[e - 1]
+            begin = end
+    return child_slot
