@@ -71,7 +71,7 @@ def fake_cupy(
         Stream=lambda non_blocking: SimpleNamespace(ptr=0),
     )
     monkeypatch.setitem(sys.modules, "cupy", cupy)
-    monkeypatch.setattr(CupyDevice, "_calls", lambda self, precision: None)
+    monkeypatch.setattr(CupyDevice, "_calls", lambda self, precision, stream: None)
     return cupy
 
 
