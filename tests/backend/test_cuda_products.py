@@ -32,7 +32,7 @@ from vertexrt.kernels.cuda.steps import (
     Operand,
     Tiles,
 )
-from vertexrt.kernels.cuda.streams import ONE_STREAM
+from vertexrt.kernels.cuda.streams import NO_STEPS, NO_WAITS
 from vertexrt.kernels.location import Temporary
 
 shim = pytest.mark.skipif(not available(), reason="no C++ compiler to run CUDA kernels on the CPU")
@@ -108,7 +108,8 @@ def run(
             scalars.ctypes.data,
             calls,
             np.zeros(0, np.int64),
-            ONE_STREAM,
+            NO_STEPS,
+            NO_WAITS,
         )
         device.check(code, 0, 0)
     found = []

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from dataclasses import replace
 from typing import Any
 
@@ -19,6 +20,7 @@ from vertexrt.engine.variant import Passes
 from vertexrt.engine.verify_streams import verify_streams
 from vertexrt.errors import PlanError, UsageError
 from vertexrt.graph import GraphBatch, InputGraph
+from vertexrt.kernels.cuda.driver import END_WAIT, FIRST_WAIT, OF_STREAM, RECORDED, REGION
 from vertexrt.kernels.cuda.streams import Order
 from vertexrt.scheduler import POLICIES
 
@@ -69,10 +71,10 @@ CASES = [
 def test_what_is_shared_out_passes(name: str, policy: str, passes: Passes) -> None:
     make, arity = FUNCTIONS[name]
     for table, order in trained(make(), arity, policy, passes):
-        assert len(order.region) == len(table)
-        assert order.stream.max(initial=0) < passes.streams
-        assert len(order.wait_ptr) == len(order.stream) + 1
-        assert set(order.waits.tolist()) == set(order.record[order.record >= 0].tolist())
+        assert len(order.steps) >= len(table)
+        assert order.steps[:, OF_STREAM].max(initial=0) < passes.streams
+        recorded = order.steps[:, RECORDED]
+        assert set(order.waits.tolist()) == set(recorded[recorded >= 0].tolist())
 
 
 def captured(name: str, passes: Passes, policy: str = "frontier") -> list[tuple[Any, ...]]:
@@ -88,13 +90,10 @@ def captured(name: str, passes: Passes, policy: str = "frontier") -> list[tuple[
 
 def without(order: Order, wait: int) -> Order:
     """Return an order that lacks one wait."""
-    ptr = order.wait_ptr - (np.arange(len(order.wait_ptr)) >= owner(order, wait) + 1)
-    return replace(order, waits=np.delete(order.waits, wait), wait_ptr=ptr.astype(np.int32))
-
-
-def owner(order: Order, wait: int) -> int:
-    """Return which step has a wait."""
-    return int(np.searchsorted(order.wait_ptr, wait, "right")) - 1
+    steps = order.steps.copy()
+    for column in (FIRST_WAIT, END_WAIT):
+        steps[:, column] -= steps[:, column] > wait
+    return replace(order, steps=steps, waits=np.delete(order.waits, wait))
 
 
 @pytest.mark.parametrize(
@@ -116,19 +115,22 @@ def test_every_wait_is_needed(name: str, policy: str, passes: Passes) -> None:
             verify_streams(run, table, without(order, wait))
 
 
-def changed(order: Order, **by: Any) -> Order:
-    return replace(order, **by)
+def with_column(order: Order, column: int, values: Any) -> Order:
+    steps = order.steps.copy()
+    steps[:, column] = values
+    return replace(order, steps=steps)
 
 
 def test_what_else_is_wrong_is_found() -> None:
     ((run, table, order),) = captured("tree-lstm", Passes(streams=3), "serial")
-    steps = len(order.stream)
+    steps, streams = order.steps, order.steps[:, OF_STREAM]
     for wrong, text in (
-        (changed(order, stream=order.stream[:-1]), "no stream for step"),
-        (changed(order, stream=np.append(order.stream, 0)), f"streams for {steps + 1} steps"),
-        (changed(order, waits=order.waits + 1000), "a wait for event"),
-        (changed(order, region=np.zeros_like(order.region)), "the temporaries of stream 0"),
-        (changed(order, stream=order.stream[::-1]), "does not wait"),
+        (replace(order, steps=steps[:-1]), "no stream for step"),
+        (replace(order, steps=np.append(steps, steps[:1], 0)), f"for {len(steps) + 1} steps"),
+        (replace(order, waits=order.waits + 1000), "a wait for event"),
+        (with_column(order, REGION, 0), "the temporaries of stream 0"),
+        (with_column(order, REGION, np.arange(len(steps))), "temporaries of several streams"),
+        (with_column(order, OF_STREAM, streams[::-1]), "does not wait"),
     ):
         with pytest.raises(PlanError, match=text):
             verify_streams(run, table, wrong)
@@ -161,3 +163,15 @@ def test_one_kernel_has_one_stream(monkeypatch: pytest.MonkeyPatch) -> None:
             engine="persistent",
             passes=Passes(streams=2),
         )
+
+
+def test_explain_says_what_each_stream_has() -> None:
+    nets = [
+        on_paper(FUNCTIONS["gru"][0](), 1, passes=Passes(streams=n), engine="batched")
+        for n in (1, 3)
+    ]
+    one, three = (net.explain_batch(batch_of(2)) for net in nets)
+    assert "streams" not in one
+    assert re.search(
+        r"  streams: 3; calls of each: \d+, \d+(, \d+)?; waits for another: \d+", three
+    )

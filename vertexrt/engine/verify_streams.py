@@ -16,7 +16,7 @@ from vertexrt.engine.batched import Run
 from vertexrt.engine.touched_rows import touched_rows
 from vertexrt.errors import PlanError, message
 from vertexrt.ir.pretty import STAGE_WORD
-from vertexrt.kernels.cuda.driver import IS_GEMM, OVER, WHEN, applies, is_launched
+from vertexrt.kernels.cuda.driver import IS_GEMM, OF_STREAM, OVER, WHEN, applies, is_launched
 from vertexrt.kernels.cuda.steps import CHUNKED, SEGMENTS
 from vertexrt.kernels.cuda.streams import Order
 from vertexrt.kernels.layout import tensor_uses
@@ -35,6 +35,7 @@ class Step:
     Attributes:
         launch, number: of the table, and of the step among all of its executable.
         adds, chunked: see `steps.Kernel`.
+        region: whose temporaries it has: those of a stream.
         stream, place: where it runs; place counts from 1 on each stream.
         behind: [streams] how many of each stream are done before it.
     """
@@ -43,6 +44,7 @@ class Step:
     number: int
     adds: bool
     chunked: bool
+    region: int
     stream: int
     place: int
     behind: Array
@@ -108,7 +110,8 @@ class _Streams:
         """List what is launched, with what is done before it."""
         e, order = self.executable, self.order
         lookup_ptr, lookup_at = order.lookups[:2]
-        done = np.zeros((int(order.stream.max(initial=0)) + 1,) * 2, np.int64)  # by stream
+        streams = 1 + int(order.steps[:, OF_STREAM].max(initial=0))
+        done = np.zeros((streams, streams), np.int64)
         come: dict[int, Array] = {}
         found: list[Step] = []
         for t, (p, n, lo, _, m, _) in enumerate(self.table.tolist()):
@@ -120,22 +123,22 @@ class _Streams:
                 lookup += not gemm and step[OVER] == SEGMENTS and applies(step, n, m)
                 if not there:
                     continue
-                if k >= len(order.stream):
+                if k >= len(order.steps):
                     self.fail(t, f"no stream for step {s}", "one for each that is launched")
-                stream = int(order.stream[k])
-                for event in order.waits[order.wait_ptr[k] : order.wait_ptr[k + 1]].tolist():
+                stream, region, event_behind, first, end = order.steps[k].tolist()
+                for event in order.waits[first:end].tolist():
                     if event not in come:
                         self.fail(t, f"a wait for event {event}", "one that is recorded before")
                     done[stream] = np.maximum(done[stream], come[event])
                 behind = done[stream].copy()
                 done[stream, stream] += 1
-                if order.record[k] >= 0:
-                    come[int(order.record[k])] = done[stream].copy()
+                if event_behind >= 0:
+                    come[event_behind] = done[stream].copy()
                 chunked = not gemm and bool(step[WHEN] == CHUNKED)
                 place, adds = int(done[stream, stream]), bool(e.adding.only[s])
-                found.append(Step(t, s, adds, chunked, stream, place, behind))
-        if len(found) != len(order.stream):
-            got = f"streams for {len(order.stream)} steps"
+                found.append(Step(t, s, adds, chunked, region, stream, place, behind))
+        if len(found) != len(order.steps):
+            got = f"streams for {len(order.steps)} steps"
             self.fail(len(self.table) - 1, got, f"{len(found)}, all that are launched")
         return found
 
@@ -165,7 +168,7 @@ class _Streams:
     def tensors(self) -> None:
         """Check that who touches what another one writes runs in the order of the table."""
         run, table = self.run, self.run.variant.table
-        buffer = run.variant.ready().sharing.buffer
+        buffer, in_turn = run.variant.ready().sharing.buffer, self._in_turn()
         found: dict[int, list[Touch]] = defaultdict(list)
         for t in range(len(self.table)):
             for key, _, edges, written in tensor_uses(run.variant.tasks[int(self.table[t, 0])]):
@@ -178,9 +181,23 @@ class _Streams:
                 span = base + int(at[0]) * size, base + (int(at[-1]) + 1) * size
                 mine = Touch(t, key, written, rows, *span)
                 for other in found[int(buffer[number])]:
-                    if other.launch != t and mine.meets(other):
+                    if not in_turn[other.launch, t] and mine.meets(other):
                         self._apart(other, mine)
                 found[int(buffer[number])].append(mine)
+
+    def _in_turn(self) -> Array:
+        """Mark pairs of launches of which all of the first is done before any of the second."""
+        steps, launches = self.steps, len(self.table)
+        streams = len(steps[0].behind) if steps else 0
+        end = np.zeros((launches, streams), np.int64)
+        behind = np.full((launches, streams), len(steps))
+        for step in steps:
+            end[step.launch, step.stream] = step.place
+            behind[step.launch] = np.minimum(behind[step.launch], step.behind)
+        found = np.eye(launches, dtype=np.bool_)  # nobody waits for itself
+        for t in range(launches):
+            found[:, t] |= (end <= behind[t]).all(axis=1)
+        return found
 
     def _apart(self, earlier: Touch, later: Touch) -> None:
         for before in self.of_launch[earlier.launch]:
@@ -191,10 +208,12 @@ class _Streams:
     def temporaries(self) -> None:
         """Check that launches with the same temporaries run in the order of the table."""
         last: dict[int, list[Step]] = defaultdict(list)
-        for t, steps in self.of_launch.items():
+        for steps in self.of_launch.values():
             mine = [s for s in steps if self.executable.temporaries[s.number]]
-            region = int(self.order.region[t])
-            for step in mine:
-                for other in last[region]:
-                    self._after(step, other, f"a wait for the temporaries of stream {region}")
-            last[region] = mine or last[region]
+            for region in {step.region for step in mine}:
+                if len({step.region for step in mine}) > 1:
+                    self.fail(mine[0].launch, "temporaries of several streams", "those of one")
+                for step in mine:
+                    for other in last[region]:
+                        self._after(step, other, f"a wait for the temporaries of stream {region}")
+                last[region] = mine

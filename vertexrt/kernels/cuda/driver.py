@@ -66,6 +66,7 @@ STEP_COLUMNS = 26
 HEAD = 7  # values of `Args` before its words
 TEMPORARY, ARRIVED_AT = ADDRESSES.index("temporary"), ADDRESSES.index("arrived")
 COUNTERS = 4 * ARRIVED  # bytes of a stream's
+OF_STREAM, REGION, RECORDED, FIRST_WAIT, END_WAIT = range(5)  # columns of `streams.Order.steps`
 FORK = 0  # the event where all streams begin; that of each stream's end has the stream's number
 
 
@@ -172,22 +173,23 @@ def is_launched(step: Array, n: int, lo: int, m: int, lookup_at: Array, lookup: 
 
 
 @njit(cache=True, nogil=True)
-def begin_stream(k: int, calls: Array, begun: Array, events: Array, order: Any) -> Any:
+def begin_stream(
+    k: int, calls: Array, begun: Array, events: Array, order: Array, waits: Array
+) -> Any:
     """Let the stream of the k-th launched step wait for what the step needs.
 
     Args:
         begun: bool [streams] which have waited for the start.
-        order: see `launch`.
+        order, waits: see `launch`.
     Returns: the stream, and the error of the driver.
     """
-    streams, _, wait_ptr, waits, _ = order
-    stream = streams[k]
+    stream = order[k, OF_STREAM]
     own = calls[stream]
     code: Any = np.int64(0)
     if not begun[stream]:
         begun[stream] = True
         code = wait_for_event(own[WAIT], own[STREAM], events[FORK])
-    for w in range(wait_ptr[k], wait_ptr[k + 1]):
+    for w in range(order[k, FIRST_WAIT], order[k, END_WAIT]):
         if code == 0:
             code = wait_for_event(own[WAIT], own[STREAM], events[waits[w]])
     return stream, code
@@ -222,7 +224,8 @@ def launch(
     scalars: int,
     calls: Array,
     events: Array,
-    order: Any,
+    order: Array,
+    waits: Array,
 ) -> tuple[int, int, int]:
     """Launch every step of every row of a table, and let the main stream wait for all of them.
 
@@ -240,7 +243,7 @@ def launch(
             type (0: it is not cublasGemmEx), its handle, the stream; to round operands to bf16, the
             kernel and a buffer of `most_halves` bytes; where there are several streams, addresses
             of cuEventRecord and cuStreamWaitEvent. The first stream is the main one.
-        events: int64 [*] of the driver; order: arrays of `streams.Order`. Neither is looked at
+        events: int64 [*] of the driver; order, waits: of `streams.Order`. They are not looked at
             where there is one stream.
     Returns: the error of the driver (or of cuBLAS, plus CUBLAS_CODES), 0 for none; launch and step.
     """
@@ -255,7 +258,6 @@ def launch(
     several = len(calls) > 1
     begun = np.zeros(len(calls), np.bool_)
     begun[0] = True
-    _, record, _, _, regions = order
     temporaries, counters = words[TEMPORARY], words[ARRIVED_AT]
     launched, stream = 0, 0
     code, failed = 0, (0, 0, 0)
@@ -263,9 +265,6 @@ def launch(
         code = record_event(calls[0, RECORD], events[FORK], calls[0, STREAM])
     for t in range(len(table)):
         program, n, lo, at, m, elo = table[t]
-        if several:
-            words[TEMPORARY] = temporaries + room * regions[t]
-        temporary = words[TEMPORARY]
         n_pad = (n + PAD - 1) // PAD * PAD
         m_pad = (m + PAD - 1) // PAD * PAD
         lookup = lookup_ptr[t]
@@ -287,13 +286,15 @@ def launch(
             if count == 0 and blocks == 0:
                 continue
             if several:
-                stream, code = begin_stream(launched, calls, begun, events, order)
+                stream, code = begin_stream(launched, calls, begun, events, order, waits)
                 words[ARRIVED_AT] = counters + COUNTERS * stream
+                words[TEMPORARY] = temporaries + room * order[launched, REGION]
                 if code != 0:
                     failed = code, t, s
                     break
             own = calls[stream]
             if is_gemm:
+                temporary = words[TEMPORARY]
                 x = _operand(step, X, words, itemsize, lo, elo, n_pad, m_pad, temporary)
                 y = _operand(step, Y, words, itemsize, lo, elo, n_pad, m_pad, temporary)
                 w = words[step[WEIGHT]]
@@ -335,8 +336,8 @@ def launch(
                     own[STREAM],
                     extra.ctypes.data,
                 )
-            if several and code == 0 and record[launched] >= 0:
-                code = record_event(own[RECORD], events[record[launched]], own[STREAM])
+            if several and code == 0 and order[launched, RECORDED] >= 0:
+                code = record_event(own[RECORD], events[order[launched, RECORDED]], own[STREAM])
             if code != 0:
                 failed = code, t, s
                 break

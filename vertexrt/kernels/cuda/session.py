@@ -17,8 +17,8 @@ import numpy as np
 import numpy.typing as npt
 
 from vertexrt.errors import DeviceError, message
-from vertexrt.kernels.cuda.calls import HALVES, ROUND, addresses_of, launch_one
-from vertexrt.kernels.cuda.device import Device, Memory
+from vertexrt.kernels.cuda.calls import CALLS, HALVES, ROUND, addresses_of, launch_one
+from vertexrt.kernels.cuda.device import Calls, Device, Memory
 from vertexrt.kernels.cuda.driver import COUNTERS, launch, most_halves, sort_lookups
 from vertexrt.kernels.cuda.ending import (
     FOUND,
@@ -35,7 +35,7 @@ from vertexrt.kernels.cuda.ending import (
 )
 from vertexrt.kernels.cuda.executable import CudaExecutable, Uploads
 from vertexrt.kernels.cuda.pack import ADDRESSES, ALIGN, WEIGHT, pack
-from vertexrt.kernels.cuda.streams import ONE_STREAM, Order
+from vertexrt.kernels.cuda.streams import NO_STEPS, NO_WAITS, Order
 
 Array = np.ndarray[Any, Any]
 Int64 = npt.NDArray[np.int64]
@@ -118,6 +118,8 @@ class Session:
         self.device = device
         self.dtype = np.dtype(dtype)
         self.streams = len(device.lanes(streams))
+        self._lanes: Sequence[Calls] = ()
+        self._calls = np.zeros((0, CALLS), np.int64)
         self._events = np.zeros(0, np.int64)
         self.total, self.dense, self.param_at = total, dense, param_at
         size = self.dtype.itemsize
@@ -275,14 +277,12 @@ class Session:
             self.sorted_lookups(executable, table, inputs) if order is None else order.lookups
         )
         slot, words, addresses = self.stage(executable, inputs, segments, ending)
-        lanes = self.device.lanes(1 if order is None else self.streams)
-        rounding = self._functions["round_to_bf16"] if lanes[0].rounds else 0
-        calls = addresses_of(lanes, self.dtype, rounding)
+        calls = self._addresses(1 if order is None else self.streams)
         if calls[0, ROUND]:
             size = most_halves(table, executable.steps_ptr, executable.steps)
             size = -(-size // ALIGN) * ALIGN
-            self._halves = self.grown(self._halves, size * len(lanes))
-            calls[:, HALVES] = self._halves.address + size * np.arange(len(lanes))
+            self._halves = self.grown(self._halves, size * len(calls))
+            calls[:, HALVES] = self._halves.address + size * np.arange(len(calls))
         if order is not None and len(self._events) < order.events:
             self._events = np.append(
                 self._events, self.device.events(order.events * 5 // 4 - len(self._events))
@@ -300,12 +300,21 @@ class Session:
             self._scalars.ctypes.data,
             calls,
             self._events,
-            ONE_STREAM if order is None else order.arrays(),
+            NO_STEPS if order is None else order.steps,
+            NO_WAITS if order is None else order.waits,
         )
         self.device.check(code, number, step)
         if ending is not None:
             self._finish(int(words[WEIGHT]), addresses, inputs, ending)
         return self.launched(slot, ending is not None, fetch)
+
+    def _addresses(self, streams: int) -> Int64:
+        """Return what `driver.launch` calls; made anew where that is something else."""
+        lanes = self.device.lanes(streams)
+        if lanes != self._lanes:
+            rounding = self._functions["round_to_bf16"] if lanes[0].rounds else 0
+            self._lanes, self._calls = lanes, addresses_of(lanes, self.dtype, rounding)
+        return self._calls
 
     def launched(self, slot: Slot, found: bool, fetch: Sequence[slice]) -> Slot:
         """Ask for what is wanted of a run that was launched; see `run`."""

@@ -17,7 +17,18 @@ import numpy.typing as npt
 from numba import njit
 
 from vertexrt.ir.program import Stage
-from vertexrt.kernels.cuda.driver import IS_GEMM, OVER, WHEN, applies, is_launched
+from vertexrt.kernels.cuda.driver import (
+    END_WAIT,
+    FIRST_WAIT,
+    IS_GEMM,
+    OF_STREAM,
+    OVER,
+    RECORDED,
+    REGION,
+    WHEN,
+    applies,
+    is_launched,
+)
 from vertexrt.kernels.cuda.executable import CudaExecutable
 from vertexrt.kernels.cuda.steps import CHUNKED, SEGMENTS
 from vertexrt.kernels.layout import CHILDREN, OWN, PARENTS
@@ -57,31 +68,27 @@ class Order:
     """The streams of the launches of a step.
 
     Attributes:
-        stream: int32 [*] of each step that is launched, in the order of the table; 0: the main one.
-        record: int32 [*] the event that is recorded behind it, or -1.
-        wait_ptr, waits: int32, CSR of the events that its stream waits for in front of it.
-        region: int32 [launches] whose temporaries a launch of the table has: those of a stream.
+        steps: int32 [*, 5], of each step that is launched, in the order of the table, columns of
+            `driver`: its stream, 0 for the main one; the stream whose temporaries its launch has;
+            the event that is recorded behind it, or -1; the first and the end of its waits.
+        waits: int32 [*] the events that streams wait for in front of steps.
         events: how many there are, with those of beginning and end.
         room: elements of the temporaries of a stream.
         lookups: what `driver.sort_lookups` returned.
     """
 
-    stream: Int32
-    record: Int32
-    wait_ptr: Int32
+    steps: Int32
     waits: Int32
-    region: Int32
     events: int
     room: int
     lookups: Sequence[Array]
 
-    def arrays(self) -> tuple[Int32, ...]:
-        """Return what the driver's loop reads."""
-        return self.stream, self.record, self.wait_ptr, self.waits, self.region
+    def of_streams(self) -> Int64:
+        """Count the launches of each stream."""
+        return np.bincount(self.steps[:, OF_STREAM], minlength=1)
 
 
-NONE = np.zeros(0, np.int32)
-ONE_STREAM = (NONE, NONE, NONE, NONE, NONE)
+NO_STEPS, NO_WAITS = np.zeros((0, 5), np.int32), np.zeros(0, np.int32)
 
 
 def order_launches(
@@ -104,7 +111,7 @@ def order_launches(
     """
     adds = executable.adding
     r = relations
-    stream, record, wait_ptr, waits, region, events = share_out(
+    steps, waits, events = share_out(
         table,
         (r.stage, r.reads, r.wanted, r.reuses),
         executable.steps_ptr,
@@ -116,7 +123,14 @@ def order_launches(
         lookups[1],
         streams,
     )
-    return Order(stream, record, wait_ptr, waits, region, events, room, lookups)
+    return Order(steps, waits, events, room, lookups)
+
+
+@njit(cache=True, nogil=True)
+def raise_to(counts: Array, others: Array) -> None:
+    """Let each count be at least another one."""
+    for k in range(len(counts)):
+        counts[k] = max(counts[k], others[k])
 
 
 @njit(cache=True, nogil=True)
@@ -223,7 +237,7 @@ def share_out(
     lookup_ptr: Array,
     lookup_at: Array,
     streams: int,
-) -> tuple[Array, Array, Array, Array, Array, int]:
+) -> tuple[Array, Array, int]:
     """Give each step of each launch a stream, and find what it has to wait for.
 
     A step needs those of its launch that make something, and its launch needs those that made rows
@@ -236,7 +250,7 @@ def share_out(
         relations: of `Relations`.
         facts: of `steps.Adding`, and `CudaExecutable.temporaries`.
         graph: of `order_launches`.
-    Returns: stream, record, wait_ptr, waits, region and events of `Order`.
+    Returns: steps, waits and events of `Order`.
     """
     stages, _, _, reuses = relations
     adds, adds_ptr, added, temporaries = facts
@@ -244,10 +258,8 @@ def share_out(
     most = 0
     for t in range(launches):
         most += steps_ptr[table[t, 0] + 1] - steps_ptr[table[t, 0]]
-    stream_of, record = np.empty(most, np.int32), np.full(most, -1, np.int32)
-    wait_ptr = np.zeros(most + 1, np.int32)
+    order = np.full((most, 5), -1, np.int32)
     waits = np.empty(most * (streams - 1), np.int32)
-    region = np.zeros(launches, np.int32)
     clock = np.zeros((most, streams), np.int32)  # what is done when a step is
     known = np.zeros((streams, streams), np.int32)
     length, free = np.zeros(streams, np.int32), np.zeros(streams, np.int32)
@@ -262,18 +274,18 @@ def share_out(
     count, used, events = 0, 0, streams
     for t in range(launches):
         p, n, lo, at, m, _ = table[t]
-        need[:] = 0
+        for other in range(streams):
+            need[other] = 0
         need_rows(t, table, relations, graph, cover, made, need)
         takes = False
         for s in range(steps_ptr[p], steps_ptr[p + 1]):
             takes |= temporaries[s]
         for a in range(programs):
             if reuses[a, p]:
-                need = np.maximum(need, done[a])
+                raise_to(need, done[a])
         home = first_to_start(need, occupied if takes else nothing, free, known, place, finish)
         if takes:
-            need = np.maximum(need, occupied[home])
-        region[t] = home
+            raise_to(need, occupied[home])
         made[t, 0] = home
         lookup, previous, count_made = lookup_ptr[t], -1, np.int32(0)
         for s in range(steps_ptr[p], steps_ptr[p + 1]):
@@ -282,16 +294,19 @@ def share_out(
             lookup += not step[IS_GEMM] and step[OVER] == SEGMENTS and applies(step, n, m)
             if not there:
                 continue
-            wanted[:] = need
+            for other in range(streams):
+                wanted[other] = need[other]
             wanted[home] = max(wanted[home], count_made)
             for g in range(adds_ptr[s], adds_ptr[s + 1]):
-                wanted = np.maximum(wanted, last_adds[added[g]])
+                raise_to(wanted, last_adds[added[g]])
             stream = home
             if not step[IS_GEMM] and step[WHEN] == CHUNKED and previous >= 0:
-                stream = stream_of[previous]
+                stream = order[previous, OF_STREAM]
                 wanted[stream] = max(wanted[stream], clock[previous, stream])
             elif adds[s]:
                 stream = first_to_start(wanted, nothing, free, known, place, finish)
+            order[count, OF_STREAM], order[count, REGION] = stream, home
+            order[count, FIRST_WAIT] = used
             start = start_on(stream, wanted, wanted, free, known, place, finish)
             for other in range(streams):  # an event, where no other that is waited for implies it
                 implied = other == stream or wanted[other] <= known[stream, other]
@@ -301,21 +316,20 @@ def share_out(
                 if implied:
                     continue
                 at_event = place[other, wanted[other] - 1]
-                if record[at_event] < 0:
-                    record[at_event] = events
+                if order[at_event, RECORDED] < 0:
+                    order[at_event, RECORDED] = events
                     events += 1
-                waits[used] = record[at_event]
+                waits[used] = order[at_event, RECORDED]
                 used += 1
             for other in range(streams):
                 if other != stream and wanted[other] > known[stream, other]:
-                    behind = clock[place[other, wanted[other] - 1]]
-                    known[stream] = np.maximum(known[stream], behind)
+                    raise_to(known[stream], clock[place[other, wanted[other] - 1]])
             place[stream, length[stream]] = count
             length[stream] += 1
             known[stream, stream] = length[stream]
-            clock[count] = known[stream]
+            for other in range(streams):
+                clock[count, other] = known[stream, other]
             finish[count] = free[stream] = start + 1
-            stream_of[count] = stream
             for g in range(adds_ptr[s], adds_ptr[s + 1]):
                 last_adds[added[g], stream] = max(last_adds[added[g], stream], length[stream])
             if temporaries[s]:
@@ -324,8 +338,8 @@ def share_out(
                 count_made = length[home]
             done[p, stream] = length[stream]
             previous = count
+            order[count, END_WAIT] = used
             count += 1
-            wait_ptr[count] = used
         made[t, 1] = count_made
         by = cover[stages[p]]
         if lo >= 0:
@@ -333,11 +347,4 @@ def share_out(
         else:
             for i in range(n):
                 by[graph[0][at + i]] = t
-    return (
-        stream_of[:count],
-        record[:count],
-        wait_ptr[: count + 1],
-        waits[:used],
-        region,
-        events,
-    )
+    return order[:count], waits[:used], events
