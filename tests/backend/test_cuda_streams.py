@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import ctypes
 import functools
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -12,14 +14,14 @@ from tests.backend.test_cuda import DEVICES, OPTIMIZERS, shim, tree_lstm, trees
 from tests.devices import require
 from tests.functions import FUNCTIONS
 from tests.runs import TOLERANCE, Arrays, Result, Way, assert_same, evaluate, train
-from tests.shim_streams import ASKED, FIRST, LAST, Queues
+from tests.shim_streams import ASKED, FIRST, LAST, LAUNCH, Queues
 from tests.strategies import pulls_for
 from vertexrt.api.network import Network
 from vertexrt.bench.counts import TRAINING
 from vertexrt.engine.device_scripts import inputs_of
 from vertexrt.engine.device_streams import order_of
 from vertexrt.engine.variant import Passes
-from vertexrt.errors import NumericError
+from vertexrt.errors import DeviceError, NumericError
 from vertexrt.graph import GraphBatch, InputGraph
 
 # Several kinds of vertices at a level, and trees of several depths.
@@ -138,6 +140,33 @@ def test_waits_that_are_left_out_show() -> None:
             queues(each).ignored = -1
     assert {0, waits - 1} <= set(shown)
     assert len(set(shown)) >= waits / 2
+
+
+@shim
+def test_a_launch_that_the_driver_refuses_is_named() -> None:
+    """The main stream waits for what others have of such a step; the next one is right."""
+    want, several = (
+        Way(device="shim", dtype="float32", passes=Passes(streams=n)).compile(tree_lstm())
+        for n in (1, 3)
+    )
+    batch = trees(3, 1)
+    train(several, batch)
+    device = several._model.session.device  # type: ignore[attr-defined]
+    good, asked = device.calls, 0
+
+    def refuse(*given: Any) -> int:
+        nonlocal asked
+        asked += 1
+        return int(real(*given)) if asked < 30 else 701
+
+    real, refusing = LAUNCH(good.launch), LAUNCH(refuse)
+    device.calls = replace(good, launch=ctypes.cast(refusing, ctypes.c_void_p).value)
+    queues(several).waits = 0
+    with pytest.raises(DeviceError, match=r"\[cuda\] error 701 at launch [1-9]\d*, step \d+;"):
+        train(several, batch)
+    assert queues(several).waits > 1  # at the beginning, and at the end
+    device.calls = good
+    assert_bits(train(several, batch), train(want, batch))
 
 
 @shim

@@ -108,11 +108,11 @@ def compile(
     parameters = function.parameters()
     device = device_named(device)
     chosen = passes or Passes()
-    if not 1 <= chosen.streams <= MOST_STREAMS:
+    if chosen.streams not in range(1, MOST_STREAMS + 1):
         raise UsageError(
             message(
                 "compile",
-                f"Passes(streams={chosen.streams})",
+                f"Passes(streams={chosen.streams!r})",
                 f"1 to {MOST_STREAMS}",
                 "leave streams out, or take 2",
             )
