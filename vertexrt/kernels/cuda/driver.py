@@ -263,6 +263,8 @@ def launch(
     code, failed = 0, (0, 0, 0)
     if several:
         code = record_event(calls[0, RECORD], events[FORK], calls[0, STREAM])
+        if code != 0:
+            return code, -1, -1
     for t in range(len(table)):
         program, n, lo, at, m, elo = table[t]
         n_pad = (n + PAD - 1) // PAD * PAD

@@ -1,9 +1,8 @@
 """Which launches of a step run beside each other: a stream for each, and what it waits for.
 
 The launch table stays as it is, and so does the order in which the host asks for launches. Each
-takes the stream on which it can start first, and waits for the last launch of every other stream
-that it needs, by an event; a step of which one stream does everything is that of the table. Source:
-Cavs section 3.5 (streaming), where operators of the eager, path and lazy parts share streams.
+takes the stream on which it can start first, and waits by events for what it needs of the others.
+Source: Cavs section 3.5 (streaming), where eager, path and lazy operators run on several streams.
 """
 
 from __future__ import annotations
@@ -226,6 +225,46 @@ def first_to_start(
 
 
 @njit(cache=True, nogil=True)
+def let_wait(
+    stream: int,
+    wanted: Array,
+    known: Array,
+    clock: Array,
+    place: Array,
+    order: Array,
+    waits: Array,
+    used: int,
+    events: int,
+) -> tuple[int, int]:
+    """Let a stream wait until enough of the others is done, by as few events as that takes.
+
+    Args:
+        wanted: [streams] how many launches of each have to be done.
+        known, place: of `start_on`; known gets what the stream knows then.
+        clock: [steps, streams] what is done when a launched step is.
+        order, waits: of `Order`; used, events: how many there are.
+    Returns: used and events, with the new ones.
+    """
+    for other in range(len(wanted)):
+        implied = other == stream or wanted[other] <= known[stream, other]
+        for o in range(len(wanted)):  # by another that is waited for
+            if wanted[o] > known[stream, o] and o != other and not implied:
+                implied = clock[place[o, wanted[o] - 1], other] >= wanted[other]
+        if implied:
+            continue
+        step = place[other, wanted[other] - 1]
+        if order[step, RECORDED] < 0:
+            order[step, RECORDED] = events
+            events += 1
+        waits[used] = order[step, RECORDED]
+        used += 1
+    for other in range(len(wanted)):
+        if other != stream and wanted[other] > known[stream, other]:
+            raise_to(known[stream], clock[place[other, wanted[other] - 1]])
+    return used, events
+
+
+@njit(cache=True, nogil=True)
 def share_out(
     table: Array,
     relations: Any,
@@ -308,22 +347,7 @@ def share_out(
             order[count, OF_STREAM], order[count, REGION] = stream, home
             order[count, FIRST_WAIT] = used
             start = start_on(stream, wanted, wanted, free, known, place, finish)
-            for other in range(streams):  # an event, where no other that is waited for implies it
-                implied = other == stream or wanted[other] <= known[stream, other]
-                for o in range(streams):
-                    if wanted[o] > known[stream, o] and o != other and not implied:
-                        implied = clock[place[o, wanted[o] - 1], other] >= wanted[other]
-                if implied:
-                    continue
-                at_event = place[other, wanted[other] - 1]
-                if order[at_event, RECORDED] < 0:
-                    order[at_event, RECORDED] = events
-                    events += 1
-                waits[used] = order[at_event, RECORDED]
-                used += 1
-            for other in range(streams):
-                if other != stream and wanted[other] > known[stream, other]:
-                    raise_to(known[stream], clock[place[other, wanted[other] - 1]])
+            used, events = let_wait(stream, wanted, known, clock, place, order, waits, used, events)
             place[stream, length[stream]] = count
             length[stream] += 1
             known[stream, stream] = length[stream]
