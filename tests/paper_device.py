@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ctypes
 from collections import defaultdict
 from collections.abc import Sequence
 from typing import Any
@@ -9,6 +10,7 @@ from typing import Any
 import numpy as np
 
 from tests.shim_device import ShimDevice
+from tests.shim_streams import GEMM, LAUNCH, RECORD, WAIT
 from vertexrt.api.network import Network
 from vertexrt.engine.device_model import DeviceModel
 from vertexrt.engine.variant import Passes
@@ -16,15 +18,24 @@ from vertexrt.kernels.cuda.backend import CudaBackend
 from vertexrt.kernels.cuda.device import Array, Calls
 
 SOME_ADDRESS = 64
+DO_NOTHING = [kind(lambda *_: 0) for kind in (LAUNCH, GEMM, GEMM, RECORD, WAIT)]
 
 
 class PaperDevice(ShimDevice):
     """A device whose kernels do nothing."""
 
     def __init__(self, processors: int = 4) -> None:
-        self.limit, self._used, self.precision = 1 << 40, 0, "float32"
-        self.calls = Calls(0, 0, 0, 0, 0)
+        self.limit, self._used, self._events, self.precision = 1 << 40, 0, 0, "float32"
+        self.queues = None
+        launch, gemm32, gemm64, record, wait = (
+            ctypes.cast(call, ctypes.c_void_p).value or 0 for call in DO_NOTHING
+        )
+        self.calls = Calls(launch, gemm32, gemm64, 0, 0, record=record, wait=wait)
         self.processors, self.shared_bytes = processors, 227 << 10
+
+    def lanes(self, streams: int) -> Sequence[Calls]:
+        """Return streams on which nothing runs."""
+        return [self.calls] * streams
 
     def load(self, sources: Sequence[str], real: np.dtype[Any]) -> dict[str, int]:
         """Give every function some address."""
@@ -44,8 +55,13 @@ def on_paper(
     policy: str = "frontier",
     passes: Passes | None = None,
     of_device: int = 4,
+    engine: str = "persistent",
 ) -> Network:
-    """Compile for the persistent engine of a GPU on paper."""
+    """Compile for a GPU on paper.
+
+    Args:
+        processors: of a group of the persistent engine.
+    """
     backend = CudaBackend(PaperDevice(of_device), "float32")
     model = DeviceModel(
         function.trace(),
@@ -53,7 +69,7 @@ def on_paper(
         "float32",
         policy,
         passes or Passes(),
-        "persistent",
+        engine,
         (processors,),
     )
     return Network(model, 0, "graph")

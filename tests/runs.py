@@ -46,6 +46,7 @@ class Way:
     passes: Passes = ALL
     engine: str = "batched"
     processors: int | None = None
+    order: str | int = "last"  # of the shim's streams
 
     def compile(self, function: vrt.VertexFunction, seed: int = 3) -> vrt.Network:
         if self.device == "shim":
@@ -74,7 +75,7 @@ class Way:
         from vertexrt.engine.device_model import CANDIDATES, DeviceModel
         from vertexrt.kernels.cuda.backend import CudaBackend
 
-        backend = CudaBackend(ShimDevice(), self.dtype, self.passes.hold)
+        backend = CudaBackend(ShimDevice(order=self.order), self.dtype, self.passes.hold)
         sizes = CANDIDATES if self.processors is None else (self.processors,)
         model = DeviceModel(
             function.trace(), backend, self.dtype, self.policy, self.passes, self.engine, sizes

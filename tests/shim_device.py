@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import ctypes
 import weakref
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
 import pytest
 
+from tests.shim_streams import LAST, Queues
 from vertexrt.errors import DeviceError, message
 from vertexrt.kernels.cuda import device as cuda_device
 from vertexrt.kernels.cuda.device import Array, Calls, Memory
@@ -28,22 +30,60 @@ class ShimDevice:
         seed: of the order in which threads run; 0 takes them in turn.
         limit: bytes of memory that it has.
         precision: of the persistent engine's products.
+        order: in which streams run, where there are several: see `Queues`.
     """
 
     name = "the CPU, in place of a GPU"
 
     def __init__(
-        self, seed: int = 0, limit: int = 1 << 40, processors: int = 4, precision: str = "float32"
+        self,
+        seed: int = 0,
+        limit: int = 1 << 40,
+        processors: int = 4,
+        precision: str = "float32",
+        order: str | int = LAST,
     ) -> None:
         self.precision = precision
         first = build(NOTHING)
-        self.limit, self._used = limit, 0
+        self.limit, self._used, self._events = limit, 0, 0
         self._seed = seed
         self.calls = Calls(first.launch, first.gemm32, first.gemm64, 0, 0)
         self.processors, self.shared_bytes = processors, 227 << 10
+        self.queues: Queues | None = None  # one stream: everything is done at once
+        self._order = order
         self._modules: list[Any] = [first]
         self._known: set[tuple[str, str]] = set()
         self._functions: dict[str, dict[str, int]] = {}
+
+    def lanes(self, streams: int) -> Sequence[Calls]:
+        """Return what to call on each of so many streams; with several, they are queues."""
+        if self.queues is None and streams > 1:
+            self._begin_queues()
+        more = range(2, streams + 1)
+        return [self.calls, *(replace(self.calls, handle=k, stream=k) for k in more)]
+
+    def _begin_queues(self) -> None:
+        self.queues = Queues(self._modules[0], self._order)
+        launch, gemm32, gemm64, record, wait = self.queues.addresses()
+        self.calls = Calls(launch, gemm32, gemm64, 1, 1, record=record, wait=wait)
+
+    def events(self, count: int) -> Array:
+        """Return numbers that nothing else has."""
+        self._events += count
+        return np.arange(self._events - count + 1, self._events + 1)
+
+    def _ask(self, run: Callable[[], None]) -> None:
+        """Do something behind what the main stream has, or at once where there is one stream."""
+        if self.queues is None:
+            run()
+        else:
+            self.queues.ask(1, lambda: run() is None)
+
+    def _drain(self) -> None:
+        if self.queues is not None:
+            self.queues.drain()
+            code, self.queues.failed = self.queues.failed, 0
+            self.check(code, -1, -1)
 
     def launch_all(
         self, function: int, blocks: int, shared: int, arguments: Array, cluster: int
@@ -55,7 +95,8 @@ class ShimDevice:
         prototype = ctypes.CFUNCTYPE(
             ctypes.c_int, pointer, *[ctypes.c_uint] * 7, pointer, pointer, pointer
         )
-        launch = prototype(self.calls.launch)
+        self._drain()
+        launch = prototype(self._modules[0].launch)
         return int(launch(function, blocks, 1, 1, 256, 1, 1, shared, None, None, extra))
 
     def clusters(self, function: int, size: int, shared: int) -> int:
@@ -97,23 +138,36 @@ class ShimDevice:
         return np.zeros(size, np.uint8)
 
     def upload(self, to: int, source: Array) -> None:
-        """Copy at once."""
-        memory(to, source.nbytes)[:] = source
+        """Copy from the array as it is then."""
+
+        def copy() -> None:
+            memory(to, source.nbytes)[:] = source
+
+        self._ask(copy)
 
     def download(self, to: Array, source: int) -> None:
-        """Copy at once."""
-        to[:] = memory(source, to.nbytes)
+        """Copy what is there then."""
+
+        def copy() -> None:
+            to[:] = memory(source, to.nbytes)
+
+        self._ask(copy)
 
     def clear(self, to: int, size: int) -> None:
-        """Set at once."""
-        memory(to, size)[:] = 0
+        """Set what is there then."""
+
+        def clear() -> None:
+            memory(to, size)[:] = 0
+
+        self._ask(clear)
 
     def record(self) -> Any:
-        """Everything has been done."""
+        """Return nothing: whoever waits, waits for everything."""
         return None
 
     def wait(self, event: Any) -> None:
-        """Everything has been done."""
+        """Do what was asked for."""
+        self._drain()
 
     def check(self, code: int, launch: int, step: int) -> None:
         """Name an error of the shim."""

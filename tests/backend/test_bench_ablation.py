@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 
 import vertexrt as vrt
+from tests.paper_device import on_paper
 from tests.runs import Way
 from vertexrt.bench import ablation
 from vertexrt.bench.counts import TRAINING, Counts, count
@@ -130,6 +131,29 @@ def test_switches_of_a_gpu_change_what_its_persistent_kernel_runs(job: Job) -> N
     assert stays["instructions"] == whole["instructions"] < stepwise["instructions"]
 
 
+def test_streams_share_what_a_gpu_launches(job: Job) -> None:
+    batch = first_graphs(job, 1)
+    plan = {v.name: v for v in variants("cuda", 1)}
+
+    def counts(name: str) -> Counts:
+        setting = plan[name].setting
+        assert setting.engine == "batched"
+        net = on_paper(
+            job.make(4), 1, policy=setting.policy, passes=setting.passes, engine="batched"
+        )
+        return count(net, batch)
+
+    for streams in (2, 4):
+        for name in (f"+ {streams} streams", f"batched, {streams} streams"):
+            one, several = counts(plan[name].against), counts(name)
+            assert "streams" not in one
+            assert 2 <= several["streams"] <= streams
+            assert 0 < several["beside"] < several["kernels"] + several["library"]
+            assert several["waits"] > 0
+            assert several["launches"] == one["launches"]
+            assert several["kernels"] == one["kernels"]
+
+
 @pytest.mark.parametrize(
     ("device", "threads", "names"),
     [
@@ -139,7 +163,7 @@ def test_switches_of_a_gpu_change_what_its_persistent_kernel_runs(job: Job) -> N
             "streams, weights on chip, gradients in registers, asynchronous host, group size",
         ),
         ("cpu", 2, "streams, weights on chip, gradients in registers, asynchronous host"),
-        ("cuda", 1, "streams, compiled loop, gradients in registers"),
+        ("cuda", 1, "compiled loop, gradients in registers"),
     ],
 )
 def test_every_switch_is_a_variant_or_said_to_be_missing(
@@ -152,6 +176,7 @@ def test_every_switch_is_a_variant_or_said_to_be_missing(
     assert ("+ asynchronous host" in have) == (device == "cuda")
     assert ("+ compiled loop" in have) == (device == "cpu")
     assert ("- weights on chip" in have) == (device == "cuda")
+    assert {"+ 2 streams", "batched, 2 streams"} <= have or device != "cuda"
     assert "- segments" in have
     assert ("groups of 2" in have) == (device == "cpu" and threads == 2)
     assert all(v.against in have for v in variants(device, threads))

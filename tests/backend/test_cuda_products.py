@@ -8,9 +8,11 @@ import numpy as np
 import pytest
 
 from tests.devices import require
+from vertexrt.kernels.cuda.calls import CALLS, LAUNCH, STREAM, launch_one
 from vertexrt.kernels.cuda.device import CupyDevice, Device
-from vertexrt.kernels.cuda.driver import CALLS, LAUNCH, STREAM, encode, launch, launch_one
+from vertexrt.kernels.cuda.driver import encode, launch
 from vertexrt.kernels.cuda.executable import kernel_name, kernel_sources
+from vertexrt.kernels.cuda.pack import ADDRESSES
 from vertexrt.kernels.cuda.products import (
     ARRIVED,
     FEW_ROWS,
@@ -30,6 +32,7 @@ from vertexrt.kernels.cuda.steps import (
     Operand,
     Tiles,
 )
+from vertexrt.kernels.cuda.streams import NO_STEPS, NO_WAITS
 from vertexrt.kernels.location import Temporary
 
 shim = pytest.mark.skipif(not available(), reason="no C++ compiler to run CUDA kernels on the CPU")
@@ -76,20 +79,21 @@ def run(
     function = device.load(list(kernel_sources([launches]).values()), np.dtype(np.float32))
     memory = {name: device.allocate(array.nbytes) for name, array in arrays.items()}
     memory |= {"temporary": device.allocate(4 * partial), "arrived": device.allocate(4 * ARRIVED)}
+    memory["zero"] = device.allocate(0)
     for name, array in arrays.items():
         pinned = device.pinned(array.nbytes)
         pinned[:] = array.reshape(-1).view(np.uint8)
         device.upload(memory[name].address, pinned)
         device.wait(device.record())
     device.clear(memory["arrived"].address, 4 * ARRIVED)
-    names = list(memory)
+    names = [*ADDRESSES, *arrays]
     numbers = {name: k for k, name in enumerate(names)}
     addresses = [[function[kernel_name(kernel.body)]]]
     pointers, steps, words = encode([launches], addresses, numbers)
     table = np.array([[0, n, 0, 0, 0, 0]], np.int64)
     scalars = np.array([0, 1], np.float32)
-    calls = np.zeros(CALLS, np.int64)
-    calls[LAUNCH], calls[STREAM] = device.calls.launch, device.calls.stream
+    calls = np.zeros((1, CALLS), np.int64)
+    calls[0, LAUNCH], calls[0, STREAM] = device.calls.launch, device.calls.stream
     for _ in range(2):  # the counters are as they were
         code, *_ = launch(
             table,
@@ -97,12 +101,15 @@ def run(
             steps,
             words,
             np.array([memory[name].address for name in names], np.int64),
-            memory["temporary"].address,
+            0,
             np.zeros(2, np.int64),
             np.zeros(2, np.int64),
             4,
             scalars.ctypes.data,
             calls,
+            np.zeros(0, np.int64),
+            NO_STEPS,
+            NO_WAITS,
         )
         device.check(code, 0, 0)
     found = []

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ctypes
+import itertools
 import re
 import sys
 from collections.abc import Iterator
@@ -68,10 +69,12 @@ def fake_cupy(
         ),
         driver=SimpleNamespace(CUDADriverError=CUDADriverError),
         Device=lambda: SimpleNamespace(id=0, compute_capability=f"{major}{minor}"),
-        Stream=lambda non_blocking: SimpleNamespace(ptr=0),
+        Stream=lambda non_blocking: SimpleNamespace(ptr=next(address)),
+        Event=lambda disable_timing: SimpleNamespace(ptr=next(address)),
     )
+    address = itertools.count(64)
     monkeypatch.setitem(sys.modules, "cupy", cupy)
-    monkeypatch.setattr(CupyDevice, "_calls", lambda self, precision: None)
+    monkeypatch.setattr(CupyDevice, "_calls", lambda self, precision, stream: stream.ptr)
     return cupy
 
 
@@ -138,6 +141,19 @@ def test_an_old_gpu(monkeypatch: pytest.MonkeyPatch) -> None:
     )
     assert not usable()
     assert compiled(device="auto").device == "cpu"
+
+
+def test_streams_and_events_are_made_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Each stream has calls of its own, and with them a handle of cuBLAS; the first is the main."""
+    fake_cupy(monkeypatch)
+    device = CupyDevice()
+    assert device.lanes(1) == [device.calls]
+    three = list(device.lanes(3))
+    assert three[0] == device.calls
+    assert len(set(three)) == 3
+    assert device.lanes(2) == three[:2]
+    assert device.lanes(3) == three
+    assert len({*device.events(4).tolist(), *device.events(2).tolist(), *three}) == 9
 
 
 def test_a_new_gpu_is_usable(monkeypatch: pytest.MonkeyPatch) -> None:

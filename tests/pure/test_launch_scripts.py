@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 
 import vertexrt as vrt
-from tests.functions import FUNCTIONS
+from tests.functions import FUNCTIONS, StackedAndAlone
 from tests.paper_device import on_paper
 from tests.strategies import pulls_for
 from vertexrt.config import config
@@ -88,12 +88,13 @@ class Launch:
         verify_launch(*self.given, replace(self.written, script=script))
 
 
-def captured(optimizer: vrt.Optimizer) -> Launch:
-    """Return a step of a Tree-LSTM on two groups of two processors."""
+def captured(optimizer: vrt.Optimizer, function: vrt.VertexFunction | None = None) -> Launch:
+    """Return a step of a Tree-LSTM, or of another F, on two groups of two processors."""
     found: list[tuple[Any, ...]] = []
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(device_model, "verify_launch", lambda *given: found.append(given))
-        on_paper(FUNCTIONS["tree-lstm"][0](), 2).step(batch_of("tree-lstm", 5), optimizer)
+        net = on_paper(function or FUNCTIONS["tree-lstm"][0](), 2)
+        net.step(batch_of("tree-lstm", 5), optimizer)
     (given,) = found
     return Launch(given[:-1], given[-1])
 
@@ -116,6 +117,25 @@ def test_the_scripts_are_right_before_they_are_broken() -> None:
     assert [op for op in ops if op < FIRST_OP] == [FORWARD, BACKWARD, SQUARES, FINISH, UPDATE, END]
     ops = plain().written.script[: plain().written.common, OP].tolist()
     assert [op for op in ops if op < FIRST_OP] == [FORWARD, BACKWARD, FINISH, UPDATE, END]
+
+
+def test_a_stack_and_a_part_of_it_are_one_gradient() -> None:
+    """The steps that add to `w+u`, and to `u` alone, are never in one round."""
+    launch = captured(vrt.SGD(0.1), StackedAndAlone())
+    run, _, executable, *_ = launch.given
+    numbers = run.variant.binding.params
+    words = {f"gradient_{numbers[name]}" for name in ("w+u", "u")}
+    ops = {
+        executable.writer.op(step): words.intersection(step.words)
+        for step in executable.writer.all_steps
+    }
+    assert set().union(*ops.values()) == words
+    common = launch.written.script[: launch.written.common]
+    rounds = np.cumsum(common[:, WAIT] != 0)
+    adding = [int(r) for r, op in zip(rounds, common[:, OP].tolist(), strict=True) if ops.get(op)]
+    assert len(adding) > 1
+    # an outer product and the sum of its splits are steps of their own, in turn
+    assert len(set(adding)) == len(adding)
 
 
 def place(op: int, skip: int = 0) -> int:

@@ -71,7 +71,7 @@ def compile(
         backend_named,
         device_named,
     )
-    from vertexrt.engine.variant import Passes
+    from vertexrt.engine.variant import MOST_STREAMS, Passes
 
     for name, value, known in (
         ("engine", engine, ENGINES),
@@ -108,12 +108,21 @@ def compile(
     parameters = function.parameters()
     device = device_named(device)
     chosen = passes or Passes()
+    if chosen.streams not in range(1, MOST_STREAMS + 1):
+        raise UsageError(
+            message(
+                "compile",
+                f"Passes(streams={chosen.streams!r})",
+                f"1 to {MOST_STREAMS}",
+                "leave streams out, or take 2",
+            )
+        )
     model: CompiledModel
     if device == "cuda":
         from vertexrt.engine.device_model import on_gpu
 
         _check_gpu_options(engine, processors)
-        _check_gpu_passes(chosen)
+        _check_gpu_passes(chosen, engine)
         model = on_gpu(
             function.trace(), np.dtype(dtype), policy, chosen, precision, engine, processors
         )
@@ -147,8 +156,17 @@ def _check_gpu_options(engine: str, processors: int | None) -> None:
         )
 
 
-def _check_gpu_passes(passes: Passes) -> None:
-    """Refuse to turn off what a GPU has no other form of."""
+def _check_gpu_passes(passes: Passes, engine: str) -> None:
+    """Refuse to turn off what a GPU has no other form of, and streams that nothing can run on."""
+    if passes.streams > 1 and engine == "persistent":
+        raise UsageError(
+            message(
+                "compile",
+                f"Passes(streams={passes.streams}) with engine='persistent'",
+                "one stream, since a step is one kernel there",
+                "leave streams out, or take engine='batched'",
+            )
+        )
     if not passes.loop:
         raise UsageError(
             message(
@@ -161,7 +179,16 @@ def _check_gpu_passes(passes: Passes) -> None:
 
 
 def _check_host_passes(passes: Passes, device: str) -> None:
-    """Refuse to turn off what only a GPU has."""
+    """Refuse to turn off, or to have, what only a GPU has."""
+    if passes.streams > 1:
+        raise UsageError(
+            message(
+                "compile",
+                f"Passes(streams={passes.streams}) with device={device!r}",
+                "streams=1: what is independent goes to threads there",
+                "leave streams out, or take device='cuda'",
+            )
+        )
     if not passes.hold:
         raise UsageError(
             message(

@@ -30,16 +30,18 @@ def count(net: Network, batch: GraphBatch, use: Use = TRAINING) -> Counts:
     Returns: tasks; rows (merged vertices once); launches of task programs; calls of compiled code
         for forward and backward; groups (fused loops) and products (GEMM calls) that are executed;
         instructions and waits of the scripts; flops of products; arena_bytes. On a GPU also
-        kernels and library (products of cuBLAS), where it is batched; else weight_bytes that
-        products ask for.
+        kernels and library (products of cuBLAS), where it is batched, and streams, their launches
+        beside the main one, and waits for others, where there are several; where it is persistent
+        weight_bytes that products ask for.
     """
     model = net._model
     itemsize = model.store.dtype.itemsize
     total: Counts = {}
     for run in model.prepare(use, batch):
         found = _of_run(run, itemsize)
-        if run.variant.backend.name == "cuda" and run.configuration.persistent:
-            found |= _of_launch(cast("DeviceModel", model), run)
+        if run.variant.backend.name == "cuda":
+            of_device = _of_launch if run.configuration.persistent else _of_streams
+            found |= of_device(cast("DeviceModel", model), run)
         for name, value in found.items():
             total[name] = total.get(name, 0.0) + value
     return total
@@ -87,6 +89,22 @@ def _of_launch(model: DeviceModel, run: Run) -> Counts:
         "instructions": len(written.script),
         "waits": int(np.count_nonzero(written.script[:, MEETS])),
         "weight_bytes": device_bytes(model, executable, path, written),
+    }
+
+
+def _of_streams(model: DeviceModel, run: Run) -> Counts:
+    """Count what several streams of a GPU share."""
+    from vertexrt.engine.device_scripts import inputs_of
+    from vertexrt.engine.device_streams import order_of
+
+    order = order_of(run, run.table, model.session, inputs_of(run))
+    if order is None:
+        return {}
+    launches = order.of_streams()
+    return {
+        "streams": int(np.count_nonzero(launches)),
+        "beside": int(launches[1:].sum()),
+        "waits": len(order.waits),
     }
 
 

@@ -19,6 +19,7 @@ ONE_ON, ONE_OFF = "one on", "one off"
 BASELINE, ALL_ON = "baseline", "all on"
 AGAIN = " again"  # the head of a family once more: how far its ratio is from 1 is the noise
 GPU_GROUPS = (8, 16, 32)  # processors of a group, which no GPU is too small for
+STREAMS = (2, 4)  # that share the launches of the batched engine
 
 OFF = Passes(
     specialise=False,
@@ -43,11 +44,7 @@ PASSES = {
 }
 POLICIES = ("frontier", "depth", "agenda")
 
-NO_STREAMS = {
-    "cpu": "a CPU has no streams; what is independent goes to threads by shares of the batch",
-    "cuda": "kernels of a level need each other, what does not is in one launch, and copies take 1 "
-    "% of a step, so there is one stream and nothing to overlap",
-}
+NO_STREAMS = "a CPU has no streams; what is independent goes to threads by shares of the batch"
 NO_REGISTERS = "a core keeps weights in its caches; nothing holds them from task to task"
 NOT_BUILT = "gradients of weights are products over all rows behind the path, on every device"
 NO_WAIT = "a step on this device is over when the call returns: there is nothing to run ahead of"
@@ -145,6 +142,8 @@ def _one_on(base: Setting, kind: str, threads: int) -> Iterator[tuple[str, str, 
         yield "+ compiled loop", "", _with(base, "loop", True)
     else:
         yield "+ asynchronous host", "", replace(base, waits=False)
+        for streams in STREAMS:
+            yield f"+ {streams} streams", "", _with(base, "streams", streams)
     engine, persistent = "+ persistent engine", replace(base, engine="persistent")
     against = ""
     if kind == "cuda":  # the persistent kernel has no sums over rows on its path
@@ -176,14 +175,16 @@ def _one_off(base: Setting, kind: str, threads: int) -> Iterator[tuple[str, str,
     if kind == "cpu":
         yield "batched - compiled loop", engine, _with(batched, "loop", False)
     else:
+        for streams in STREAMS:
+            yield f"batched, {streams} streams", engine, _with(batched, "streams", streams)
         yield "- weights on chip", "", _with(base, "hold", False)
         yield "- asynchronous host", "", replace(base, waits=True)
     for processors in _groups(kind, threads):
         yield f"groups of {processors}", "", replace(base, processors=processors)
 
 
-def _with(setting: Setting, field: str, value: bool) -> Setting:
-    passes = replace(setting.passes, **{field: value})
+def _with(setting: Setting, field: str, value: bool | int) -> Setting:
+    passes = replace(setting.passes, **{field: value})  # type: ignore[arg-type]
     return replace(setting, passes=passes)
 
 
@@ -196,10 +197,11 @@ def _groups(kind: str, threads: int) -> tuple[int, ...]:
 def missing(device: str, threads: int) -> list[Missing]:
     """List the switches that do not exist on a device, with the reason."""
     kind = kind_of(device)
-    found = [Missing("streams", NO_STREAMS[kind])]
+    found = []
     if kind == "cuda":
         found.append(Missing("compiled loop", ONE_FORM))
     else:
+        found.append(Missing("streams", NO_STREAMS))
         found.append(Missing("weights on chip", NO_REGISTERS))
     found.append(Missing("gradients in registers", NOT_BUILT))
     if kind == "cpu":

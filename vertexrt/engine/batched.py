@@ -128,6 +128,9 @@ def prepare(
         ready.edges,
         variant.backend.most_scratch,
     )
+    streams = 1 if variant.processors else variant.passes.streams
+    if streams > 1:  # each has temporaries of its own
+        scratch = streams * (-(-scratch // PAD) * PAD)
     plan = plan_memory(ready.sharing, ready.sizes, first_row, end_row, ready.zero_elements, scratch)
     return Run(
         variant,

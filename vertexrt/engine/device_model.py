@@ -23,6 +23,7 @@ from vertexrt.engine.batched import Run, in_user_order, rows_at, start_of
 from vertexrt.engine.choose import FEWEST, Configuration
 from vertexrt.engine.device_loops import compile_beside
 from vertexrt.engine.device_scripts import inputs_of, write_launch
+from vertexrt.engine.device_streams import order_of
 from vertexrt.engine.device_timeline import record_launch
 from vertexrt.engine.model import (
     CompiledModel,
@@ -101,7 +102,12 @@ class DeviceModel(CompiledModel):
         super().__init__(traced, backend, dtype, policy, passes, 1, engine, next(iter(sizes), None))
         store = self.store
         self.session = Session(
-            backend.device, store.dtype, store.values.size, store.dense_size, self.param_at
+            backend.device,
+            store.dtype,
+            store.values.size,
+            store.dense_size,
+            self.param_at,
+            passes.streams,
         )
         self.one_launch = OneLaunch(self.session)
         store.on_refresh = self.to_host
@@ -248,7 +254,8 @@ class DeviceModel(CompiledModel):
         try:
             if ready.executable is None:
                 return self._one_launch(run, table, inputs, ending, fetch)
-            return session.run(ready.executable, table, inputs, ending, fetch)  # type: ignore[arg-type]
+            order = order_of(run, table, session, inputs)
+            return session.run(ready.executable, table, inputs, ending, fetch, order)  # type: ignore[arg-type]
         except DeviceError:
             self._gradients_left = True  # of a step that ended half-way
             raise

@@ -174,7 +174,24 @@ def _run(model: CompiledModel, run: Run) -> list[str]:
         f"parameters and gradients: {2 * model.store.values.nbytes:,} bytes",
         f"launches: {len(run.table)}; kernel calls: {calls}",
     ]
+    if model.backend.name == "cuda" and not run.configuration.persistent:
+        lines += _streams(cast("DeviceModel", model), run)
     return lines
+
+
+def _streams(model: DeviceModel, run: Run) -> list[str]:
+    """Say how several streams share the launches."""
+    from vertexrt.engine.device_scripts import inputs_of
+    from vertexrt.engine.device_streams import order_of
+
+    order = order_of(run, run.table, model.session, inputs_of(run))
+    if order is None:
+        return []
+    calls = ", ".join(str(count) for count in order.of_streams())
+    return [
+        f"streams: {model.session.streams}; calls of each: {calls}; waits for another: "
+        f"{len(order.waits)}"
+    ]
 
 
 def count_levels(run: Run) -> int:

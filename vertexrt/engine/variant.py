@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Collection
 from dataclasses import dataclass, field
-from typing import cast
+from typing import TYPE_CHECKING, cast
 
 import numpy as np
 import numpy.typing as npt
@@ -41,8 +41,12 @@ from vertexrt.memory.tensors import TensorTable
 from vertexrt.script.assemble import Shape, shape_of
 from vertexrt.script.verify import verify_sums
 
+if TYPE_CHECKING:
+    from vertexrt.kernels.cuda.streams import Relations
+
 Int64 = npt.NDArray[np.int64]
 
+MOST_STREAMS = 8
 PATH_STAGES = (Stage.EAGER, Stage.PATH, Stage.PATH_BACKWARD, Stage.FINAL)
 
 
@@ -64,6 +68,8 @@ class Passes:
             exchanges; else one fused group or product, and where `fuse` is off, one op (VPPS).
         hold: persistent engine on a GPU: weights stay on chip while a side of the path runs; else
             each product reads its weights from memory.
+        streams: batched engine on a GPU: how many streams share the launches of a step, so that
+            those which need nothing of each other may run at once (Cavs, section 3.5).
     """
 
     specialise: bool = True
@@ -75,6 +81,7 @@ class Passes:
     loop: bool = True
     segment: bool = True
     hold: bool = True
+    streams: int = 1
 
 
 @dataclass(frozen=True, slots=True)
@@ -131,6 +138,7 @@ class Variant:
     _ready: Ready | None = None
     _reader: Reader | None = None
     _known: Known | None = None
+    _relations: Relations | None = None
 
     @property
     def reader(self) -> Reader:
@@ -187,7 +195,17 @@ class Variant:
         if self._ready is None:
             self._check_reads()
             self._ready = _make_ready(self)
+            self._relations = None
         return self._ready
+
+    def relations(self) -> Relations:
+        """Return what launches need of each other, where several streams of a GPU share them."""
+        self.ready()
+        if self._relations is None:
+            from vertexrt.engine.device_streams import relations_of
+
+            self._relations = relations_of(self)
+        return self._relations
 
     def _check_reads(self) -> None:
         for task in self.tasks:

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any, NoReturn
 import numpy as np
 
 from vertexrt.engine.batched import Run
+from vertexrt.engine.touched_rows import touched_rows
 from vertexrt.errors import PlanError, message
 from vertexrt.ir.program import Stage
 from vertexrt.kernels.cuda.driver import OVER, WHEN, applies, extent
@@ -263,31 +264,11 @@ class _Rounds:
             p = int(self.table[t, 0])
             for key, _, edges, written in tensor_uses(self.executable.writer.tasks[p].task):
                 here = touched[int(self.stages[p]), key]
-                mask = self._touched(t, key, edges, written)
+                mask = touched_rows(self.run, self.table[t], key, edges, written)
                 for other, wrote, others in here:
                     if other != t and (wrote or written) and np.any(mask & others):
                         self._after(instructions, of_launch[other], f"{key} of launch {other}")
                 here.append((t, written, mask))
-
-    def _touched(self, t: int, key: Any, edges: bool, written: bool) -> Array:
-        """Mark the rows (or edges) of a tensor that a launch reads or writes."""
-        s = self.run.schedule
-        _, n, lo, at, m, elo = self.table[t].tolist()
-        rows = np.arange(lo, lo + n) if lo >= 0 else self.run.rows[at : at + n]
-        if edges:
-            mask = np.zeros(len(s.edge_row), np.bool_)
-            mask[elo : elo + m] = True
-            if not written and key[0] == "edge":  # of the parents
-                mask |= np.isin(s.child_row, rows)
-            return mask
-        mask = np.zeros(len(s.order), np.bool_)
-        mask[rows] = True
-        if not written and key[0] == "state":  # of the children
-            children = (
-                s.child_row[elo : elo + m] if lo >= 0 else s.child_row[np.isin(s.edge_row, rows)]
-            )
-            mask[children[children >= 0]] = True
-        return mask
 
     def temporaries(self) -> None:
         """Check that launches of a stage have temporaries of their own, within the room."""

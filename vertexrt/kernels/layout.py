@@ -24,6 +24,9 @@ Array = np.ndarray[Any, Any]
 PROGRAM, ROWS, FIRST, LIST, EDGES, FIRST_EDGE = range(6)
 COLUMNS = 6
 
+# Whose rows of a tensor, or edges, a launch reads: those of its own vertices, and of others.
+OWN, CHILDREN, PARENTS = 1, 2, 4
+
 PAD = 16  # rows and edges of a temporary are rounded up, so that each starts on 64 bytes
 
 
@@ -237,6 +240,19 @@ def gradients_of(program: TaskProgram, position: int) -> list[str]:
     return [n["name"] for n in nodes if n.op == "param_grad" and n.inputs[0] == position]
 
 
+def gradient_owners(params: Mapping[str, int]) -> dict[int, int]:
+    """Return whose memory each gradient is a part of: the stack's of a parameter that is in one.
+
+    Args:
+        params: of `Binding`; the name of a stack is its members', with + between them.
+    """
+    owners = {number: number for number in params.values()}
+    for name, number in params.items():
+        for member in name.split("+"):
+            owners[params[member]] = number if "+" in name else owners[params[member]]
+    return owners
+
+
 def edge_key(field: str, every: bool) -> Key:
     """Name the tensor of gradients that parents leave on their edges."""
     return ("edge", field, "every" if every else "slot")
@@ -277,6 +293,11 @@ def tensor_uses(program: TaskProgram) -> list[tuple[Key, int, bool, bool]]:
                 if node["every" if every else "slots"]:
                     found.append((edge_key(node["field"], every), node.type.size, True, False))
     return found
+
+
+def rows_read(key: Key) -> int:
+    """Return whose rows of a tensor a launch may read: bits of OWN, CHILDREN and PARENTS."""
+    return {"state": OWN | CHILDREN, "edge": OWN | PARENTS}.get(str(key[0]), OWN)
 
 
 def per_edge(effect: Node, source: Node) -> bool:

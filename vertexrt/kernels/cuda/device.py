@@ -90,16 +90,30 @@ class Calls:
     stream: int
     compute: int = 0  # where not 0, gemm32 is cublasGemmEx with this compute type
     rounds: bool = False  # operands are rounded to bf16 before
+    record: int = 0  # cuEventRecord and cuStreamWaitEvent, where there are several streams
+    wait: int = 0
 
 
 class Device(Protocol):
-    """Where kernels run; everything is in the order of one stream."""
+    """Where kernels run; everything is in the order of one stream, the main one.
+
+    Launches on other streams (`lanes`) come behind and before what their events say.
+    """
 
     name: str
     precision: str  # of products of float32
     calls: Calls
     processors: int  # multiprocessors
     shared_bytes: int  # of shared memory that a block can have
+
+    def lanes(self, streams: int) -> Sequence[Calls]:
+        """Return what to call on each of so many streams; the first is `calls`.
+
+        Each has a handle of cuBLAS of its own, so that products at once do not share memory.
+        """
+
+    def events(self, count: int) -> Array:
+        """Return new events of the driver: int64 [count]."""
 
     def launch_all(
         self, function: int, blocks: int, shared: int, arguments: Array, cluster: int
@@ -186,13 +200,15 @@ class CupyDevice:
         self._ready: set[int] = set()  # functions whose shared memory is set
         self._modules: list[Any] = []
         self._known: dict[str, int] = {}
-        self.calls = self._calls(precision)
+        self.calls = self._calls(precision, self.stream)
+        self._more: list[Calls] = []  # on other streams
+        self._owners: list[Any] = []  # of streams and events that are known by their addresses
 
-    def _calls(self, precision: str) -> Calls:
+    def _calls(self, precision: str, stream: Any) -> Calls:
         from cupy_backends.cuda.libs import cublas
 
         handle = cublas.create()
-        cublas.setStream(handle, self.stream.ptr)
+        cublas.setStream(handle, stream.ptr)
         cublas.setPointerMode(handle, CUBLAS_HOST_POINTERS)
         cublas.setMathMode(handle, 0)  # CUBLAS_DEFAULT_MATH: no TF32
         compute = COMPUTE[precision]
@@ -206,10 +222,26 @@ class CupyDevice:
             address(blas.cublasGemmEx if compute else blas.cublasSgemm_v2),
             address(blas.cublasDgemm_v2),
             handle,
-            self.stream.ptr,
+            stream.ptr,
             compute,
             precision == "bf16",
+            address(driver().cuEventRecord),
+            address(driver().cuStreamWaitEvent),
         )
+
+    def lanes(self, streams: int) -> Sequence[Calls]:
+        """Make streams that wait for no other by themselves."""
+        while len(self._more) < streams - 1:
+            stream = self.cupy.cuda.Stream(non_blocking=True)
+            self._owners.append(stream)
+            self._more.append(self._calls(self.precision, stream))
+        return [self.calls, *self._more[: streams - 1]]
+
+    def events(self, count: int) -> Array:
+        """Make events that do not time."""
+        made = [self.cupy.cuda.Event(disable_timing=True) for _ in range(count)]
+        self._owners += made
+        return np.array([event.ptr for event in made], np.int64)
 
     def launch_all(
         self, function: int, blocks: int, shared: int, arguments: Array, cluster: int

@@ -9,11 +9,26 @@ from __future__ import annotations
 
 from typing import Any
 
-import llvmlite.ir as ll
 import numpy as np
-from numba import njit, types
-from numba.extending import intrinsic
+from numba import njit
 
+from vertexrt.kernels.cuda.calls import (
+    BUFFER_POINTER,
+    BUFFER_SIZE,
+    LAUNCH,
+    NO_TRANSPOSE,
+    RECORD,
+    STREAM,
+    TRANSPOSE,
+    WAIT,
+    launch_kernel,
+    product,
+    record_event,
+    wait_for_event,
+)
+from vertexrt.kernels.cuda.device import CUBLAS_CODES
+from vertexrt.kernels.cuda.pack import ADDRESSES
+from vertexrt.kernels.cuda.products import ARRIVED
 from vertexrt.kernels.cuda.steps import (
     ALWAYS,
     BY_EDGE,
@@ -49,128 +64,10 @@ FORM, WEIGHT, M, K, GEMM_EDGES, TIMES, X, Y = 1, 2, 3, 4, 5, 6, 7, 14
 WORD, BY, STEP, START, T_ROWS, T_EDGES, T_ONCE = range(7)
 STEP_COLUMNS = 26
 HEAD = 7  # values of `Args` before its words
-BUFFER_POINTER, BUFFER_SIZE = 1, 2  # of the driver's `extra`
-NO_TRANSPOSE, TRANSPOSE = 0, 1  # cuBLAS
-CUDA_R_32F, CUDA_R_16BF = 0, 14
-ROUNDED_A_BLOCK = 1024  # see round.cu
-LAUNCH, GEMM, COMPUTE, HANDLE, STREAM, ROUND, HALVES = range(7)
-CALLS = 7
-
-
-@intrinsic
-def _launch(typing, address, function, gx, gy, threads, stream, extra):  # type: ignore[no-untyped-def]
-    """Call cuLaunchKernel by its address."""
-    signature = types.int32(*[types.int64] * 7)
-
-    def code(context: Any, builder: Any, sig: Any, args: Any) -> Any:
-        word, half = ll.IntType(64), ll.IntType(32)
-        shape = ll.FunctionType(half, [word, *[half] * 7, word, word, word])
-        target = builder.inttoptr(args[0], shape.as_pointer())
-        one, zero = ll.Constant(half, 1), ll.Constant(word, 0)
-        x, y, t = (builder.trunc(args[k], half) for k in (2, 3, 4))
-        none = ll.Constant(half, 0)
-        given = [args[1], x, y, one, t, one, one, none, args[5], zero, args[6]]
-        return builder.call(target, given)
-
-    return signature, code
-
-
-@intrinsic
-def _gemm(typing, address, handle, ta, tb, m, n, k, alpha, a, lda, b, ldb, beta, c, ldc):  # type: ignore[no-untyped-def]
-    """Call cublasSgemm_v2 or cublasDgemm_v2 by its address; column-major, scalars by pointer."""
-    signature = types.int32(*[types.int64] * 15)
-    narrow = (2, 3, 4, 5, 6, 9, 11, 14)
-
-    def code(context: Any, builder: Any, sig: Any, args: Any) -> Any:
-        word, half = ll.IntType(64), ll.IntType(32)
-        kinds = [half if p in narrow else word for p in range(1, 15)]
-        target = builder.inttoptr(args[0], ll.FunctionType(half, kinds).as_pointer())
-        given = [builder.trunc(args[p], half) if p in narrow else args[p] for p in range(1, 15)]
-        return builder.call(target, given)
-
-    return signature, code
-
-
-@intrinsic
-def _gemm_ex(  # type: ignore[no-untyped-def]
-    typing, address, handle, ta, tb, m, n, k, alpha, a, lda, b, ldb, beta, c, ldc, kind, compute
-):
-    """Call cublasGemmEx by its address: operands of a kind, float32 out."""
-    signature = types.int32(*[types.int64] * 17)
-
-    def code(context: Any, builder: Any, sig: Any, args: Any) -> Any:
-        half = ll.IntType(32)
-        result, algorithm = ll.Constant(half, CUDA_R_32F), ll.Constant(half, -1)
-        kind = builder.trunc(args[15], half)
-        given = [args[1], *(builder.trunc(args[p], half) for p in range(2, 7)), args[7]]
-        given += [args[8], kind, builder.trunc(args[9], half)]
-        given += [args[10], kind, builder.trunc(args[11], half), args[12]]
-        given += [args[13], result, builder.trunc(args[14], half)]
-        given += [builder.trunc(args[16], half), algorithm]
-        shape = ll.FunctionType(half, [value.type for value in given])
-        return builder.call(builder.inttoptr(args[0], shape.as_pointer()), given)
-
-    return signature, code
-
-
-@njit(cache=True, nogil=True)
-def launch_one(
-    launch_address: int, function: int, blocks: int, threads: int, stream: int, arguments: Array
-) -> int:
-    """Launch a kernel that takes one struct, given as int64 [*]; return the driver's error."""
-    extra = np.zeros(5, np.int64)
-    size = np.full(1, 8 * len(arguments), np.int64)
-    extra[0] = BUFFER_POINTER
-    extra[1] = arguments.ctypes.data
-    extra[2] = BUFFER_SIZE
-    extra[3] = size.ctypes.data
-    code = _launch(launch_address, function, blocks, 1, threads, stream, extra.ctypes.data)
-    size[0] = 0  # it lives until here
-    return int(code)
-
-
-@njit(cache=True, nogil=True)
-def _round(launch: int, function: int, stream: int, source: int, to: int, count: int) -> Any:
-    """Launch the rounding of so many floats to bf16."""
-    arguments = np.empty(3, np.int64)
-    arguments[0], arguments[1], arguments[2] = source, to, count
-    blocks = (count + ROUNDED_A_BLOCK - 1) // ROUNDED_A_BLOCK
-    return launch_one(launch, function, blocks, 256, stream, arguments)
-
-
-@njit(cache=True, nogil=True)
-def _product(
-    calls: Array,
-    ta: int,
-    tb: int,
-    m: int,
-    n: int,
-    k: int,
-    alpha: int,
-    a: int,
-    lda: int,
-    b: int,
-    ldb: int,
-    beta: int,
-    c: int,
-    ldc: int,
-) -> Any:
-    """Call the gemm that was chosen; for bf16, operands are rounded into a buffer before."""
-    address, compute, handle = calls[GEMM], calls[COMPUTE], calls[HANDLE]
-    if compute == 0:
-        return _gemm(address, handle, ta, tb, m, n, k, alpha, a, lda, b, ldb, beta, c, ldc)
-    kind = CUDA_R_32F
-    if calls[ROUND] != 0:
-        first, second = m * k, n * k
-        behind = calls[HALVES] + 2 * ((first + 7) // 8 * 8)
-        for source, to, count in ((a, calls[HALVES], first), (b, behind, second)):
-            code = _round(calls[LAUNCH], calls[ROUND], calls[STREAM], source, to, count)
-            if code != 0:
-                return code
-        a, b, kind = calls[HALVES], behind, CUDA_R_16BF
-    return _gemm_ex(
-        address, handle, ta, tb, m, n, k, alpha, a, lda, b, ldb, beta, c, ldc, kind, compute
-    )
+TEMPORARY, ARRIVED_AT = ADDRESSES.index("temporary"), ADDRESSES.index("arrived")
+COUNTERS = 4 * ARRIVED  # bytes of a stream's
+OF_STREAM, REGION, RECORDED, FIRST_WAIT, END_WAIT = range(5)  # columns of `streams.Order.steps`
+FORK = 0  # the event where all streams begin; that of each stream's end has the stream's number
 
 
 @njit(cache=True, nogil=True)
@@ -266,33 +163,89 @@ def extent(step: Array, n: int, lo: int, m: int, lookup_at: Array, lookup: int) 
 
 
 @njit(cache=True, nogil=True)
+def is_launched(step: Array, n: int, lo: int, m: int, lookup_at: Array, lookup: int) -> bool:
+    """Tell whether `launch` launches a step; arguments as in `extent`."""
+    if not applies(step, n, m):
+        return False
+    if step[IS_GEMM]:
+        return bool((m if step[GEMM_EDGES] else n) * step[TIMES] > 0)
+    return bool(extent(step, n, lo, m, lookup_at, lookup)[0] > 0)
+
+
+@njit(cache=True, nogil=True)
+def begin_stream(
+    k: int, calls: Array, begun: Array, events: Array, order: Array, waits: Array
+) -> Any:
+    """Let the stream of the k-th launched step wait for what the step needs.
+
+    Args:
+        begun: bool [streams] which have waited for the start.
+        order, waits: see `launch`.
+    Returns: the stream, and the error of the driver.
+    """
+    stream = order[k, OF_STREAM]
+    own = calls[stream]
+    code: Any = np.int64(0)
+    if not begun[stream]:
+        begun[stream] = True
+        code = wait_for_event(own[WAIT], own[STREAM], events[FORK])
+    for w in range(order[k, FIRST_WAIT], order[k, END_WAIT]):
+        if code == 0:
+            code = wait_for_event(own[WAIT], own[STREAM], events[waits[w]])
+    return stream, code
+
+
+@njit(cache=True, nogil=True)
+def join_streams(calls: Array, begun: Array, events: Array) -> int:
+    """Let the main stream wait for all others; return the error of the driver."""
+    found: Any = np.int64(0)
+    for stream in range(1, len(calls)):
+        if begun[stream]:
+            own = calls[stream]
+            code = record_event(own[RECORD], events[stream], own[STREAM])
+            if code == 0:
+                code = wait_for_event(own[WAIT], calls[0, STREAM], events[stream])
+            if code != 0:
+                found = code
+    return int(found)
+
+
+@njit(cache=True, nogil=True)
 def launch(
     table: Array,
     steps_ptr: Array,
     steps: Array,
     step_words: Array,
     words: Array,
-    temporary: int,
+    room: int,
     lookup_ptr: Array,
     lookup_at: Array,
     itemsize: int,
     scalars: int,
     calls: Array,
+    events: Array,
+    order: Array,
+    waits: Array,
 ) -> tuple[int, int, int]:
-    """Launch every step of every row of a table.
+    """Launch every step of every row of a table, and let the main stream wait for all of them.
 
     Args:
         table: see `layout`.
         steps_ptr, steps: [programs + 1], [steps, STEP_COLUMNS] what each program launches.
         step_words: [*] numbers of the words of each kernel.
-        words: int64 [words] what they are in this run; temporary: address of the temporaries.
+        words: int64 [words] what they are in this run; those of temporaries and of counters are
+            the main stream's, and are changed for others.
+        room: bytes of the temporaries of each stream.
         lookup_ptr: [launches + 1] first sorted lookup of each launch, lookup_at: [lookups + 1]
             its first segment.
         scalars: address of two reals, 0 and 1.
-        calls: int64 [CALLS] addresses of cuLaunchKernel and of cuBLAS's gemm, its compute type (0:
-            it is not cublasGemmEx), its handle, the stream; to round operands to bf16, the kernel
-            and a buffer of `most_halves` bytes.
-    Returns: the error of the driver (or of cuBLAS, plus 10,000), 0 for none; launch and step.
+        calls: int64 [streams, CALLS] addresses of cuLaunchKernel and of cuBLAS's gemm, its compute
+            type (0: it is not cublasGemmEx), its handle, the stream; to round operands to bf16, the
+            kernel and a buffer of `most_halves` bytes; where there are several streams, addresses
+            of cuEventRecord and cuStreamWaitEvent. The first stream is the main one.
+        events: int64 [*] of the driver; order, waits: of `streams.Order`. They are not looked at
+            where there is one stream.
+    Returns: the error of the driver (or of cuBLAS, plus CUBLAS_CODES), 0 for none; launch and step.
     """
     arguments = np.zeros(64, np.int64)
     extra = np.zeros(5, np.int64)
@@ -302,6 +255,16 @@ def launch(
     extra[2] = BUFFER_SIZE
     extra[3] = size.ctypes.data
     zero, one = scalars, scalars + itemsize
+    several = len(calls) > 1
+    begun = np.zeros(len(calls), np.bool_)
+    begun[0] = True
+    temporaries, counters = words[TEMPORARY], words[ARRIVED_AT]
+    launched, stream = 0, 0
+    code, failed = 0, (0, 0, 0)
+    if several:
+        code = record_event(calls[0, RECORD], events[FORK], calls[0, STREAM])
+        if code != 0:
+            return code, -1, -1
     for t in range(len(table)):
         program, n, lo, at, m, elo = table[t]
         n_pad = (n + PAD - 1) // PAD * PAD
@@ -311,58 +274,84 @@ def launch(
             step = steps[s]
             if not applies(step, n, m):
                 continue
-            if step[IS_GEMM]:
+            is_gemm = step[IS_GEMM] != 0
+            count: Any = np.int64(0)
+            blocks: Any = np.int64(0)
+            rows_of_grid: Any = np.int64(0)
+            first: Any = np.int64(0)
+            chunks: Any = np.int64(0)
+            if is_gemm:
                 count = (m if step[GEMM_EDGES] else n) * step[TIMES]
-                if count == 0:
-                    continue
+            else:
+                blocks, rows_of_grid, first, chunks = extent(step, n, lo, m, lookup_at, lookup)
+                lookup += step[OVER] == SEGMENTS
+            if count == 0 and blocks == 0:
+                continue
+            if several:
+                stream, code = begin_stream(launched, calls, begun, events, order, waits)
+                words[ARRIVED_AT] = counters + COUNTERS * stream
+                words[TEMPORARY] = temporaries + room * order[launched, REGION]
+                if code != 0:
+                    failed = code, t, s
+                    break
+            own = calls[stream]
+            if is_gemm:
+                temporary = words[TEMPORARY]
                 x = _operand(step, X, words, itemsize, lo, elo, n_pad, m_pad, temporary)
                 y = _operand(step, Y, words, itemsize, lo, elo, n_pad, m_pad, temporary)
                 w = words[step[WEIGHT]]
                 wide, deep = step[M], step[K]
                 if step[FORM] == PLAIN:
-                    code = _product(
-                        calls, TRANSPOSE, NO_TRANSPOSE, wide, count, deep,
+                    code = product(
+                        own, TRANSPOSE, NO_TRANSPOSE, wide, count, deep,
                         one, w, deep, x, deep, zero, y, wide,
                     )  # fmt: skip
                 elif step[FORM] == OUTER:
-                    code = _product(
-                        calls, NO_TRANSPOSE, TRANSPOSE, deep, wide, count,
+                    code = product(
+                        own, NO_TRANSPOSE, TRANSPOSE, deep, wide, count,
                         one, x, deep, y, wide, one, w, deep,
                     )  # fmt: skip
                 else:
-                    code = _product(
-                        calls, NO_TRANSPOSE, NO_TRANSPOSE, deep, count,
+                    code = product(
+                        own, NO_TRANSPOSE, NO_TRANSPOSE, deep, count,
                         wide, one, w, deep, x, wide, zero, y, deep,
                     )  # fmt: skip
                 if code != 0:
-                    return 10000 + code, t, s
-                continue
-            blocks, rows_of_grid, first, chunks = extent(step, n, lo, m, lookup_at, lookup)
-            lookup += step[OVER] == SEGMENTS
-            if blocks == 0:
-                continue
-            arguments[0] = n
-            arguments[1] = lo
-            arguments[2] = at
-            arguments[3] = m
-            arguments[4] = elo
-            arguments[5] = first
-            arguments[6] = chunks
-            for w in range(step[WORD_COUNT]):
-                arguments[HEAD + w] = words[step_words[step[WORDS] + w]]
-            size[0] = 8 * (HEAD + max(1, step[WORD_COUNT]))
-            code = _launch(
-                calls[LAUNCH],
-                step[FUNCTION],
-                blocks,
-                rows_of_grid,
-                step[THREADS],
-                calls[STREAM],
-                extra.ctypes.data,
-            )
+                    code += CUBLAS_CODES
+            else:
+                arguments[0] = n
+                arguments[1] = lo
+                arguments[2] = at
+                arguments[3] = m
+                arguments[4] = elo
+                arguments[5] = first
+                arguments[6] = chunks
+                for w in range(step[WORD_COUNT]):
+                    arguments[HEAD + w] = words[step_words[step[WORDS] + w]]
+                size[0] = 8 * (HEAD + max(1, step[WORD_COUNT]))
+                code = launch_kernel(
+                    own[LAUNCH],
+                    step[FUNCTION],
+                    blocks,
+                    rows_of_grid,
+                    step[THREADS],
+                    own[STREAM],
+                    extra.ctypes.data,
+                )
+            if several and code == 0 and order[launched, RECORDED] >= 0:
+                code = record_event(own[RECORD], events[order[launched, RECORDED]], own[STREAM])
             if code != 0:
-                return code, t, s
-    return 0, 0, 0
+                failed = code, t, s
+                break
+            launched += 1
+        if code != 0:
+            break
+    words[TEMPORARY], words[ARRIVED_AT] = temporaries, counters
+    if several:
+        code = join_streams(calls, begun, events)
+        if code != 0 and failed[0] == 0:
+            failed = code, -1, -1
+    return failed
 
 
 def encode(

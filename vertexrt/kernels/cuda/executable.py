@@ -14,8 +14,8 @@ from vertexrt.kernels.cuda.device import Device
 from vertexrt.kernels.cuda.driver import IS_GEMM, WEIGHT, WORD, X, Y, encode
 from vertexrt.kernels.cuda.emit import emit
 from vertexrt.kernels.cuda.pack import FIXED_WORDS
-from vertexrt.kernels.cuda.steps import Kernel, Launches
-from vertexrt.kernels.layout import Binding
+from vertexrt.kernels.cuda.steps import Kernel, Launches, adding, takes_temporaries
+from vertexrt.kernels.layout import Binding, gradient_owners
 
 Array = np.ndarray[Any, Any]
 
@@ -88,6 +88,8 @@ class CudaExecutable(Uploads):
     Attributes:
         sources: of the kernels, by name.
         steps_ptr, steps, step_words: what the driver reads.
+        adding: which steps only add to gradients; gradients: how many there are.
+        temporaries: bool [steps + 1] which steps have some; the last is False.
     """
 
     def __init__(
@@ -102,6 +104,10 @@ class CudaExecutable(Uploads):
             [kernels[kernel_name(s.body)] if isinstance(s, Kernel) else 0 for s in x.steps]
             for x in launches
         ]
+        every = [step for x in launches for step in x.steps]
+        self.adding = adding(every, gradient_owners(binding.params))
+        self.gradients = len(binding.params)
+        self.temporaries = np.array([takes_temporaries(s) for s in every] + [False], np.bool_)
         self.steps_ptr, self.steps, self.step_words = encode(launches, functions, self.numbers)
         self.wanted[self.step_words[:-1]] = True
         products = self.steps[self.steps[:, IS_GEMM] != 0]

@@ -15,8 +15,9 @@ from vertexrt.kernels.cuda.executable import Uploads, kernel_name
 from vertexrt.kernels.cuda.kernel import KernelWriter
 from vertexrt.kernels.cuda.orders import Facts
 from vertexrt.kernels.cuda.path import beside_path
+from vertexrt.kernels.cuda.steps import adding
 from vertexrt.kernels.cuda.weights import FitError
-from vertexrt.kernels.layout import Binding
+from vertexrt.kernels.layout import Binding, gradient_owners
 
 # Of a thread, to hold weights: the first number that leaves enough for code.
 REGISTERS = (144, 112, 80, 48)
@@ -94,19 +95,15 @@ class PersistentExecutable(Uploads):
         for word in writer.words():
             self.wanted[self.numbers[word]] = True
         counts = [len(t.segments) for t in tasks]
-        steps = writer.all_steps
-        added = [
-            [int(w.removeprefix("gradient_")) for w in s.words if w.startswith("gradient_")]
-            for s in steps
-        ]
+        added = adding(writer.all_steps, gradient_owners(binding.params))
         self.beside = np.array([beside_path(t) for t in tasks], np.bool_)
         self.facts = Facts(
             np.array([int(t.task.stage) for t in tasks], np.int64),
             self.beside,
             *writer.encode(),
-            np.array([s.adds for s in steps] + [False], np.bool_),
-            np.cumsum([0] + [len(a) for a in added]).astype(np.int64),
-            np.array([g for a in added for g in a] + [0], np.int64),
+            added.only,
+            added.ptr,
+            added.gradients,
             np.array(self.scratch, np.int64).reshape(-1, 3),
             np.cumsum([0, *counts]).astype(np.int64),
             *writer.ring_facts(),

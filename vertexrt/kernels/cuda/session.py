@@ -17,21 +17,9 @@ import numpy as np
 import numpy.typing as npt
 
 from vertexrt.errors import DeviceError, message
+from vertexrt.kernels.cuda.calls import CALLS, HALVES, ROUND, addresses_of, launch_one
 from vertexrt.kernels.cuda.device import Calls, Device, Memory
-from vertexrt.kernels.cuda.driver import (
-    CALLS,
-    COMPUTE,
-    GEMM,
-    HALVES,
-    HANDLE,
-    LAUNCH,
-    ROUND,
-    STREAM,
-    launch,
-    launch_one,
-    most_halves,
-    sort_lookups,
-)
+from vertexrt.kernels.cuda.driver import COUNTERS, launch, most_halves, sort_lookups
 from vertexrt.kernels.cuda.ending import (
     FOUND,
     NO_SCALARS,
@@ -47,7 +35,7 @@ from vertexrt.kernels.cuda.ending import (
 )
 from vertexrt.kernels.cuda.executable import CudaExecutable, Uploads
 from vertexrt.kernels.cuda.pack import ADDRESSES, ALIGN, WEIGHT, pack
-from vertexrt.kernels.cuda.products import ARRIVED
+from vertexrt.kernels.cuda.streams import NO_STEPS, NO_WAITS, Order
 
 Array = np.ndarray[Any, Any]
 Int64 = npt.NDArray[np.int64]
@@ -115,13 +103,24 @@ class Session:
         dtype: of parameters and arena.
         total, dense: elements of the parameter store, and of its dense part.
         param_at: [names] first element of each parameter and stack.
+        streams: how many may share the launches of a step.
     """
 
     def __init__(
-        self, device: Device, dtype: npt.DTypeLike, total: int, dense: int, param_at: Int64
+        self,
+        device: Device,
+        dtype: npt.DTypeLike,
+        total: int,
+        dense: int,
+        param_at: Int64,
+        streams: int = 1,
     ) -> None:
         self.device = device
         self.dtype = np.dtype(dtype)
+        self.streams = len(device.lanes(streams))
+        self._lanes: Sequence[Calls] = ()
+        self._calls = np.zeros((0, CALLS), np.int64)
+        self._events = np.zeros(0, np.int64)
         self.total, self.dense, self.param_at = total, dense, param_at
         size = self.dtype.itemsize
         self.values = self.take(total * size, "parameters", SMALLER_MODEL)
@@ -131,7 +130,7 @@ class Session:
         self._zero = Memory(0, 0, None)
         self._squares = Memory(0, 0, None)
         self.found = self.take(FOUND * 8, "results", SMALLER_MODEL)
-        self._arrived = self.take(4 * ARRIVED, "counters", SMALLER_MODEL)
+        self._arrived = self.take(COUNTERS * streams, "counters", SMALLER_MODEL)
         self._slots: list[Slot] = []
         self._next = 0
         self._seen = np.zeros(0, np.int32)
@@ -144,16 +143,6 @@ class Session:
         self.device.clear(self.gradients.address, self.gradients.size)
         self.device.clear(self.found.address, self.found.size)
         self.device.clear(self._arrived.address, self._arrived.size)
-
-    def _addresses_of(self, calls: Calls) -> Int64:
-        """Return what `driver.launch` calls; the buffer for rounded operands comes later."""
-        found = np.zeros(CALLS, np.int64)
-        found[LAUNCH], found[HANDLE], found[STREAM] = calls.launch, calls.handle, calls.stream
-        found[GEMM] = calls.gemm64
-        if self.dtype == np.float32:
-            found[GEMM], found[COMPUTE] = calls.gemm32, calls.compute
-            found[ROUND] = self._functions["round_to_bf16"] if calls.rounds else 0
-        return found
 
     # Memory.
 
@@ -274,38 +263,58 @@ class Session:
         inputs: Inputs,
         ending: Ending | None = None,
         fetch: Sequence[slice] = (),
+        order: Order | None = None,
     ) -> Slot:
         """Upload a minibatch and launch rows of its table.
 
         Args:
             fetch: elements of the arena that are wanted on the host.
+            order: of several streams; None for the main one alone.
         Returns: the slot, whose event comes when the device is done; `results`, and with an ending
             `found`, are valid then.
         """
-        lookup_ptr, lookup_at, *segments = self.sorted_lookups(executable, table, inputs)
+        lookup_ptr, lookup_at, *segments = (
+            self.sorted_lookups(executable, table, inputs) if order is None else order.lookups
+        )
         slot, words, addresses = self.stage(executable, inputs, segments, ending)
-        calls = self._addresses_of(self.device.calls)
-        if calls[ROUND]:
+        calls = self._addresses(1 if order is None else self.streams)
+        if calls[0, ROUND]:
             size = most_halves(table, executable.steps_ptr, executable.steps)
-            self._halves = self.grown(self._halves, size)
-            calls[HALVES] = self._halves.address
+            size = -(-size // ALIGN) * ALIGN
+            self._halves = self.grown(self._halves, size * len(calls))
+            calls[:, HALVES] = self._halves.address + size * np.arange(len(calls))
+        if order is not None and len(self._events) < order.events:
+            self._events = np.append(
+                self._events, self.device.events(order.events * 5 // 4 - len(self._events))
+            )
         code, number, step = launch(
             table,
             executable.steps_ptr,
             executable.steps,
             executable.step_words,
             words,
-            int(words[TEMPORARY]),
+            0 if order is None else order.room * self.dtype.itemsize,
             lookup_ptr,
             lookup_at,
             self.dtype.itemsize,
             self._scalars.ctypes.data,
             calls,
+            self._events,
+            NO_STEPS if order is None else order.steps,
+            NO_WAITS if order is None else order.waits,
         )
         self.device.check(code, number, step)
         if ending is not None:
             self._finish(int(words[WEIGHT]), addresses, inputs, ending)
         return self.launched(slot, ending is not None, fetch)
+
+    def _addresses(self, streams: int) -> Int64:
+        """Return what `driver.launch` calls; made anew where that is something else."""
+        lanes = self.device.lanes(streams)
+        if lanes != self._lanes:
+            rounding = self._functions["round_to_bf16"] if lanes[0].rounds else 0
+            self._lanes, self._calls = lanes, addresses_of(lanes, self.dtype, rounding)
+        return self._calls
 
     def launched(self, slot: Slot, found: bool, fetch: Sequence[slice]) -> Slot:
         """Ask for what is wanted of a run that was launched; see `run`."""

@@ -2,9 +2,15 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
 
 from vertexrt.kernels.location import Temporary
+
+Array = np.ndarray[Any, Any]
 
 CHUNKS = 32  # partial sums over rows, at most
 ROWS_A_CHUNK = 64
@@ -121,3 +127,44 @@ class Launches:
     steps: list[Kernel | Gemm] = field(default_factory=list)
     lookups: list[int] = field(default_factory=list)
     scratch: tuple[int, int, int] = (0, 0, 0)
+
+
+@dataclass(frozen=True, slots=True)
+class Adding:
+    """What the steps of all programs add to.
+
+    Attributes:
+        only: bool [steps + 1] see `Kernel.adds`; the last is False.
+        ptr, gradients: int64, CSR of the gradients that each step adds to, by their numbers.
+    """
+
+    only: Array
+    ptr: Array
+    gradients: Array
+
+
+def adding(steps: Sequence[Kernel | Gemm], owners: Mapping[int, int]) -> Adding:
+    """Find which steps only add to gradients, and to which.
+
+    Args:
+        owners: of `layout.gradient_owners`.
+    """
+    only, added = [], []
+    for step in steps:
+        outer = isinstance(step, Gemm) and step.form == OUTER
+        words = (step.weight,) if isinstance(step, Gemm) else step.words
+        only.append(outer if isinstance(step, Gemm) else step.adds)
+        numbers = [int(w.removeprefix("gradient_")) for w in words if w.startswith("gradient_")]
+        added.append(sorted({owners[g] for g in numbers}))
+    return Adding(
+        np.array([*only, False], np.bool_),
+        np.cumsum([0] + [len(a) for a in added]).astype(np.int64),
+        np.array([g for a in added for g in a] + [0], np.int64),
+    )
+
+
+def takes_temporaries(step: Kernel | Gemm) -> bool:
+    """Tell whether a step reads or writes temporaries of its launch."""
+    if isinstance(step, Kernel):
+        return "temporary" in step.words
+    return any(operand.by in (TEMPORARY, ROW_OR_TEMPORARY) for operand in (step.x, step.y))
