@@ -57,7 +57,7 @@ def make_reader(program: Program) -> Reader:
     )
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)
 class Inputs:
     """Pulled values, absent ones marked by an index of -1.
 
@@ -65,12 +65,14 @@ class Inputs:
         index: int32 [pulls, V] integers, then rows of reals, as `Reader.pulls`.
         ints: one int32 [V] array an integer pull.
         floats: one flat array a real pull; float_index: int32 [V] rows of it.
+        no_reals: an empty array of their dtype.
     """
 
     index: Array
     ints: tuple[Array, ...]
     floats: tuple[Array, ...]
     float_index: tuple[Array, ...]
+    no_reals: Array
 
 
 def read_inputs(reader: Reader, batch: GraphBatch, dtype: npt.DTypeLike) -> Inputs:
@@ -111,7 +113,7 @@ def read_inputs(reader: Reader, batch: GraphBatch, dtype: npt.DTypeLike) -> Inpu
             table, rows = _reals(program, pull, value, batch, dtype)
             floats.append(table)
             index[:] = rows
-    return Inputs(whole, tuple(ints), tuple(floats), tuple(float_index))
+    return Inputs(whole, tuple(ints), tuple(floats), tuple(float_index), np.empty(0, dtype))
 
 
 def refuse(reader: Reader, batch: GraphBatch, inputs: Inputs, found: int, vertex: int) -> NoReturn:

@@ -16,12 +16,13 @@ from vertexrt.engine.batched import (
     Worker,
     in_user_order,
     make_jobs,
+    meet_kinds,
     prepare,
-    read_batch,
     read_rows,
     start_of,
 )
 from vertexrt.engine.choose import Chooser, Configuration, configurations, predicted_best
+from vertexrt.engine.inputs import read_inputs
 from vertexrt.engine.parameters import ParameterStore
 from vertexrt.engine.touched import mark_rows, new_marks, take_marked
 from vertexrt.engine.trace import Timeline
@@ -237,7 +238,8 @@ class CompiledModel:
         try:
             return [prepare(variant, share, self.policy, dtype, chosen) for share in shares]
         except (GraphError, PullError):
-            read_batch(variant, batch, dtype)  # names the vertex as the user knows it
+            inputs = read_inputs(variant.reader, batch, dtype)
+            meet_kinds(variant, batch, inputs)  # names the vertex as the user knows it
             raise
 
     def observe(self, use: Use, batch: GraphBatch, runs: Sequence[Run], seconds: float) -> None:

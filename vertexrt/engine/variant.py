@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Collection
 from dataclasses import dataclass, field
-from typing import cast
+from typing import Any, cast
 
 import numpy as np
 import numpy.typing as npt
@@ -36,7 +36,7 @@ from vertexrt.kernels.layout import (
     tensor_uses,
     uses_edges,
 )
-from vertexrt.memory.plan import Sharing, share
+from vertexrt.memory.plan import share
 from vertexrt.memory.tensors import TensorTable
 from vertexrt.script.assemble import Shape, shape_of
 from vertexrt.script.verify import verify_sums
@@ -130,7 +130,7 @@ class Variant:
     _written: set[object] = field(default_factory=set)
     _ready: Ready | None = None
     _reader: Reader | None = None
-    _known: Known | None = None
+    _vertex_facts: tuple[Any, ...] | None = None
 
     @property
     def reader(self) -> Reader:
@@ -139,15 +139,28 @@ class Variant:
             self._reader = make_reader(self.program)
         return self._reader
 
-    def known(self) -> Known:
-        """Return the kinds so far as arrays; made anew after a new kind."""
-        if self._known is None:
-            self._known = Known(
-                path=np.array(list(self.path_kinds), np.int64),
-                lazy=np.array(list(self.lazy_kinds), np.int64),
-                has_loss=np.array([k.has_loss for k in self.lazy_kinds.values()], np.bool_),
+    def vertex_facts(self) -> tuple[Any, ...]:
+        """Return what `read_vertices` takes after a batch; made anew after a new kind."""
+        if self._vertex_facts is None:
+            reader, atoms = self.reader, self.atoms
+            self._vertex_facts = (
+                reader.numbers,
+                reader.used,
+                reader.bounds,
+                atoms.slots - 1,
+                reader.program.arity is not None,
+                atoms.path,
+                atoms.lazy,
+                np.array(list(self.path_kinds), np.int64),
+                np.array(list(self.lazy_kinds), np.int64),
+                np.array([k.has_loss for k in self.lazy_kinds.values()], np.bool_),
             )
-        return self._known
+        return self._vertex_facts
+
+    @property
+    def is_ready(self) -> bool:
+        """Tell whether `ready` compiles nothing; there is no kind yet, or a new one, otherwise."""
+        return self._ready is not None
 
     def add_path_kind(self, bits: int) -> Kind:
         """Compile what vertices of a path kind do before, on and after the path."""
@@ -157,7 +170,7 @@ class Variant:
         program = _checked(keep_across_stages(program), "path kind")
         kind = Kind(bits, {s: self._add(program, s) for s in PATH_STAGES})
         self.path_kinds[bits] = kind
-        self._ready = self._known = None
+        self._ready = self._vertex_facts = None
         return kind
 
     def add_lazy_kind(self, bits: int) -> Kind:
@@ -179,7 +192,7 @@ class Variant:
         has_loss = any(program.nodes[n.inputs[0]].op != "const" for n in loss)
         kind = Kind(bits, {s: self._add(program, s) for s in LAZY_STAGES}, has_loss)
         self.lazy_kinds[bits] = kind
-        self._ready = self._known = None
+        self._ready = self._vertex_facts = None
         return kind
 
     def ready(self) -> Ready:
@@ -228,34 +241,18 @@ class Variant:
 
 
 @dataclass(frozen=True, slots=True)
-class Known:
-    """The kinds of a variant in order: their bits, and whether a lazy kind has a loss."""
-
-    path: Int64
-    lazy: Int64
-    has_loss: npt.NDArray[np.bool_]
-
-
-@dataclass(frozen=True, slots=True)
 class Ready:
     """A variant as the per-batch code wants it: an executable and flat arrays over its programs.
 
-    Arrays as in `launches.build_table`; `sizes`: elements a row of each tensor.
+    Attributes:
+        program_facts: what `build_table` and `place_tensors` take after a schedule.
     """
 
     executable: Executable | None
     processors: Executable | None
     shape: Shape | None
-    sharing: Sharing
-    sizes: Int64
     zero_elements: int
-    path_programs: Int64
-    lazy_programs: Int64
-    by_ranges: npt.NDArray[np.bool_]
-    scratch: Int64
-    writes_ptr: Int64
-    writes: Int64
-    edges: npt.NDArray[np.bool_]
+    program_facts: tuple[Any, ...]
 
 
 def _make_ready(variant: Variant) -> Ready:
@@ -281,21 +278,23 @@ def _make_ready(variant: Variant) -> Ready:
             executable = LaunchByLaunch(cast("HostExecutable", executable))
     written = [[table.numbers[u[0]] for u in tensor_uses(task) if u[3]] for task in tasks]
     path, lazy = variant.path_kinds.values(), variant.lazy_kinds.values()
-    return Ready(
-        executable=executable,
-        processors=processors,
-        shape=shape,
-        sharing=share(table),
-        sizes=np.array([spec.size for spec in table], np.int64),
-        zero_elements=max((spec.size for spec in table), default=1),
-        path_programs=np.array([[k.programs[s] for k in path] for s in PATH_STAGES], np.int64),
-        lazy_programs=np.array([[k.programs[s] for k in lazy] for s in LAZY_STAGES], np.int64),
-        by_ranges=np.array([uses_edges(task) for task in tasks], np.bool_),
-        scratch=np.array(scratch, np.int64).reshape(-1, 3),
-        writes_ptr=np.cumsum([0] + [len(w) for w in written]).astype(np.int64),
-        writes=np.array([t for w in written for t in w], np.int64),
-        edges=np.array([spec.edges for spec in table], np.bool_),
+    zero_elements = max((spec.size for spec in table), default=1)
+    sharing = share(table)
+    facts = (
+        np.array([[k.programs[s] for k in path] for s in PATH_STAGES], np.int64),
+        np.array([[k.programs[s] for k in lazy] for s in LAZY_STAGES], np.int64),
+        np.array([uses_edges(task) for task in tasks], np.bool_),
+        np.array(scratch, np.int64).reshape(-1, 3),
+        np.cumsum([0] + [len(w) for w in written]).astype(np.int64),
+        np.array([t for w in written for t in w], np.int64),
+        np.array([spec.edges for spec in table], np.bool_),
+        variant.backend.most_scratch,
+        sharing.buffer,
+        sharing.width,
+        np.array([spec.size for spec in table], np.int64),
+        zero_elements,
     )
+    return Ready(executable, processors, shape, zero_elements, facts)
 
 
 def _checked(program: Program, where: str, placed: bool = True) -> Program:

@@ -16,6 +16,8 @@ from typing import Any
 import numpy as np
 from numba import njit
 
+from vertexrt.scheduler.compiled import AGENDA, FRONTIER, order_tasks
+
 Array = np.ndarray[Any, Any]
 
 PRIME = np.uint64(0x100000001B3)
@@ -26,31 +28,31 @@ SPREAD = np.uint64(0x9E3779B97F4A7C15)
 def number_rows(
     child_ptr: Array,
     child: Array,
-    order: Array,
-    task_lo: Array,
-    task_kind: Array,
+    kinds: Array,
+    num_kinds: int,
+    level: Array,
+    policy: int,
     pulls: Array,
     used: Array,
     weight: Array,
-    merges: bool,
-    together: bool,
     forest: bool,
     inner: bool,
 ) -> tuple[Any, ...]:
-    """Give the vertices rows in the order of tasks, and rewrite the edges by row.
+    """Order the vertices by task, give them rows in that order, and rewrite the edges by row.
 
     Args:
-        order, task_lo, task_kind: of `order_tasks`.
+        kinds, num_kinds, level, policy: of `order_tasks`.
         pulls: int32 [pulls, V]; used: the numbers of those that are read.
         weight: reals, [V] where vertices merge, written with the vertices of each row; else empty.
-        together: identical vertices are in one task, so that rows of others need no comparison.
         forest: no vertex has two parents.
         inner: vertices with children merge too.
-    Returns: of `Schedule`: order, row_of, task_lo, task_kind, edge_ptr, child_row, edge_row,
-        parent_ptr, parent_edge.
+    Returns: the arrays of `Schedule`, in its order.
     """
+    order, task_lo, task_kind = order_tasks(child_ptr, child, kinds, num_kinds, level, policy)
     row_of = np.empty(len(order), np.int32)
-    if merges:
+    if len(weight):
+        # Identical vertices are in one task, so that rows of others need no comparison.
+        together = policy in (FRONTIER, AGENDA)
         shortcut = together and forest
         order, task_lo, task_kind = _merge(
             child_ptr, child, order, task_lo, task_kind, pulls, used, weight, together, shortcut,
@@ -77,6 +79,7 @@ def number_rows(
         edge_row[:edges],
         parent_ptr,
         parent_edge[:listed],
+        weight[:rows],
     )
 
 
