@@ -259,7 +259,7 @@ class DeviceModel(CompiledModel):
         """Launch the persistent kernel."""
         clips = ending is not None and ending.clip_norm > 0.0
         executable, paths, written = write_launch(
-            run, table, self.one_launch, inputs, clips, ending is not None
+            run, table, self.one_launch, clips, ending is not None
         )
         if config().check:
             verify_launch(run, table, executable, paths, written)

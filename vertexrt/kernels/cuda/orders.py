@@ -207,7 +207,7 @@ def write_scripts(
     Args:
         facts: of `PersistentExecutable`; stages: path, lazy, path_backward.
         words, lengths, parent_ptr: of `write_paths`; the others of `write_launches`.
-    Returns: the script, int32 [* COLUMNS]; `sections`, flat; how many instructions all processors
+    Returns: the script, int32 [*, COLUMNS]; `sections`; how many instructions all processors
         follow, and what `write_launches` says of temporaries.
     """
     stage, beside, steps_ptr, steps, adds, adds_ptr, added, scratch, segment_ptr = facts
@@ -218,4 +218,4 @@ def write_scripts(
     )  # fmt: skip
     paths, sections = write_paths(words, lengths, segment_ptr, parent_ptr, len(launches))
     script = np.concatenate((launches, paths))
-    return script.reshape(-1), sections.reshape(-1), len(launches), temporary
+    return script, sections, len(launches), temporary

@@ -322,10 +322,14 @@ class Session:
         slot.event = self.device.record()
         return slot
 
+    def marks(self, largest: int) -> Array:
+        """Return what `driver.sort_lookups` marks integers in that are less than a bound."""
+        if len(self._seen) < largest:
+            self._seen = np.full(largest, -1, np.int32)
+        return self._seen
+
     def sorted_lookups(self, executable: Uploads, table: Int64, inputs: Inputs) -> Any:
         """Return what `driver.sort_lookups` does."""
-        if len(self._seen) < inputs.largest:
-            self._seen = np.full(inputs.largest, -1, np.int32)
         return sort_lookups(
             table,
             executable.lookups_ptr,
@@ -333,7 +337,7 @@ class Session:
             inputs.pulls,
             inputs.order,
             inputs.rows,
-            self._seen,
+            self.marks(inputs.largest),
         )
 
     def stage(
