@@ -32,7 +32,6 @@ from vertexrt.engine.model import (
     loss_scale,
     outputs_of,
     purpose,
-    push_shape,
 )
 from vertexrt.engine.touched import ranges_of
 from vertexrt.engine.update import Touched, Update
@@ -121,7 +120,7 @@ class DeviceModel(CompiledModel):
             if chosen.persistent:
                 compile_beside(self.store.dtype)
             try:
-                return super().prepare(use, batch)
+                return self.prepare_as(chosen, use, batch)
             except NoKernelError:
                 if self.chooser is None or not chosen.persistent:
                     raise
@@ -186,7 +185,7 @@ class DeviceModel(CompiledModel):
             for name, piece in zip(names, pieces, strict=True):
                 end = at + piece.stop - piece.start
                 rows = in_user_order(run, values[at:end].reshape(len(run.schedule.order), -1))
-                found[name] = rows.reshape(len(rows), *push_shape(run.variant.program, name))
+                found[name] = rows.reshape(len(rows), *run.variant.push_shape(name))
                 at = end
             return found
 

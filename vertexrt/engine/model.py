@@ -220,15 +220,19 @@ class CompiledModel:
     def variant(self, use: Use, chosen: Configuration) -> Variant:
         """Return F compiled for one use and engine."""
         processors = self.backend.written_for(chosen.processors) if chosen.persistent else 0
-        if (use, processors) not in self.variants:
-            self.variants[use, processors] = make_variant(
+        found = self.variants.get((use, processors))
+        if found is None:
+            found = self.variants[use, processors] = make_variant(
                 self.function, use, self.backend, self.param_names, self.passes, processors
             )
-        return self.variants[use, processors]
+        return found
 
     def prepare(self, use: Use, batch: GraphBatch) -> list[Run]:
         """Schedule a batch, one run for each worker or group that gets a share of it."""
-        chosen = self.choose(use, batch)
+        return self.prepare_as(self.choose(use, batch), use, batch)
+
+    def prepare_as(self, chosen: Configuration, use: Use, batch: GraphBatch) -> list[Run]:
+        """Schedule a batch for a way to run it; see `prepare`."""
         variant = self.variant(use, chosen)
         parts = min(chosen.groups, batch.num_graphs)
         while len(self.workers) < parts:
@@ -401,7 +405,7 @@ def multiplications(program: Program) -> float:
 def outputs_of(runs: Sequence[Run], arenas: Sequence[Array], name: str) -> Array:
     """Return a push of all shares in the user's vertex order: [V, *shape], a copy."""
     whole = rows_of_batch(runs, arenas, ("push", name))
-    return whole.reshape(len(whole), *push_shape(runs[0].variant.program, name))
+    return whole.reshape(len(whole), *runs[0].variant.push_shape(name))
 
 
 def rows_of_batch(runs: Sequence[Run], arenas: Sequence[Array], key: tuple[object, ...]) -> Array:
@@ -416,14 +420,6 @@ def rows_of_batch(runs: Sequence[Run], arenas: Sequence[Array], key: tuple[objec
     for run, part in zip(runs, parts, strict=True):
         whole[run.share.vertices] = part
     return whole
-
-
-def push_shape(program: Program, name: str) -> tuple[int, ...]:
-    """Return the shape per vertex of a push."""
-    for node in program.nodes:
-        if node.op == "push" and node["name"] == name:
-            return tuple(node["shape"])
-    raise AssertionError(f"no push {name!r}")
 
 
 def total_loss(runs: Sequence[Run], arenas: Sequence[Array]) -> float:

@@ -131,6 +131,7 @@ class Variant:
     _ready: Ready | None = None
     _reader: Reader | None = None
     _vertex_facts: tuple[Any, ...] | None = None
+    _push_shapes: dict[str, tuple[int, ...]] = field(default_factory=dict)
 
     @property
     def reader(self) -> Reader:
@@ -156,6 +157,13 @@ class Variant:
                 np.array([k.has_loss for k in self.lazy_kinds.values()], np.bool_),
             )
         return self._vertex_facts
+
+    def push_shape(self, name: str) -> tuple[int, ...]:
+        """Return the shape per vertex of a push."""
+        if not self._push_shapes:
+            pushes = (node for node in self.program.nodes if node.op == "push")
+            self._push_shapes = {node["name"]: tuple(node["shape"]) for node in pushes}
+        return self._push_shapes[name]
 
     @property
     def is_ready(self) -> bool:

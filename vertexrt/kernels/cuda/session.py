@@ -85,7 +85,7 @@ class Slot:
     reader: Callable[[], object] | None = None  # copies results before the slot is used again
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)
 class Inputs:
     """The arrays of a minibatch on the host; see `layout.Buffers`."""
 
@@ -369,7 +369,7 @@ class Session:
             (NO_STARTS, NO_WIDTHS) if ending is None else (ending.starts, ending.widths)
         )
         reals = (*inputs.floats, *inputs.seeds)
-        room = sum(array.nbytes + ALIGN for array in reals)
+        room = sum([array.nbytes + ALIGN for array in reals])
         slot = self._slot()
         zero = executable.zero_elements * self.dtype.itemsize
         self._zero = self.grown(self._zero, zero, zero=True)
