@@ -175,16 +175,17 @@ def write_paths(
             sections[side, g] = before + at
             at += lengths[side, g]
         sections[side, groups] = before + at
-    for k in range(len(words)):
-        w, row = words[k], script[k]
-        row[OP] = segment_ptr[w[isa.PROGRAM]] + w[isa.SEGMENT]
-        row[N], row[LO] = w[isa.ROWS], w[isa.FIRST]
-        row[M], row[ELO] = w[isa.EDGES], w[isa.FIRST_EDGE]
-        row[WAIT] = w[isa.WAIT] >= 0
-        row[TEMPORARY] = w[isa.TEMPORARY]
-        row[PROGRAM] = w[isa.PROGRAM]
-        row[FIRST_PARENT] = parent_ptr[row[LO]]
-        row[PARENTS] = parent_ptr[row[LO] + row[N]] - parent_ptr[row[LO]]
+    for k in range(len(words)):  # views of rows would be counted, like objects
+        first = words[k, isa.FIRST]
+        end = first + words[k, isa.ROWS]
+        script[k, OP] = segment_ptr[words[k, isa.PROGRAM]] + words[k, isa.SEGMENT]
+        script[k, N], script[k, LO] = words[k, isa.ROWS], first
+        script[k, M], script[k, ELO] = words[k, isa.EDGES], words[k, isa.FIRST_EDGE]
+        script[k, WAIT] = words[k, isa.WAIT] >= 0
+        script[k, TEMPORARY] = words[k, isa.TEMPORARY]
+        script[k, PROGRAM] = words[k, isa.PROGRAM]
+        script[k, FIRST_PARENT] = parent_ptr[first]
+        script[k, PARENTS] = parent_ptr[end] - parent_ptr[first]
     return script, sections
 
 
