@@ -40,7 +40,7 @@ def compile_loops(dtype: npt.DTypeLike) -> None:
     facts = (LONGS, FLAGS, LONGS, steps, FLAGS, LONGS, LONGS, triples, LONGS)
     write_all(
         none, pulls, INTS, INTS, TWO[:1], INTS, TWO, TWO, INTS, 1, False, False,
-        1, 8, 0, TWO.astype(np.int64), LONGS, FLAGS, facts, shape,
+        1, 8, 0, TWO.astype(np.int64), LONGS, *facts, *shape,
     )  # fmt: skip
     nothing = np.zeros(0, np.uint8)  # too small: nothing is packed
     pack(

@@ -69,9 +69,24 @@ def write_all(
     gradients: int,
     lookups_ptr: Array,
     lookups: Array,
+    # its `facts`, and those of `Shape`
+    stages: Array,
     beside: Array,
-    facts: tuple[Array, ...],
-    shape: Shape,
+    steps_ptr: Array,
+    steps: Array,
+    adds: Array,
+    adds_ptr: Array,
+    added: Array,
+    step_scratch: Array,
+    first_segment: Array,
+    stage: Array,
+    segment_ptr: Array,
+    split: Array,
+    gathers: Array,
+    tiled: Array,
+    row_cost: Array,
+    edge_cost: Array,
+    scratch: Array,
 ) -> tuple[Any, ...]:
     """Write all scripts of a launch in one call: objects of Python between them would cost more.
 
@@ -83,6 +98,10 @@ def write_all(
     Returns: of `write_scripts` the script, the sections, and two numbers; of `assemble_groups` the
         lengths and the room; what `sort_lookups` returns.
     """
+    shape = Shape(stage, segment_ptr, split, gathers, tiled, row_cost, edge_cost, scratch)
+    facts = (
+        stages, beside, steps_ptr, steps, adds, adds_ptr, added, step_scratch, first_segment,
+    )  # fmt: skip
     words, lengths, temporary = assemble_groups(
         shape, table, beside, order, edge_ptr, child_row, graph_ptr, groups, processors, tile
     )
@@ -127,9 +146,8 @@ def write_launch(
         executable.gradients,
         executable.lookups_ptr,
         executable.lookups,
-        executable.beside,
-        executable.facts,
-        ready.shape,
+        *executable.facts,
+        *ready.shape,
     )
     lookup_ptr, lookup_at, *lookups = found
     paths = Paths(lengths, temporary, executable.clustered(graphs))

@@ -5,6 +5,8 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from functools import cache
+from types import ModuleType
 from typing import Any
 
 import numpy as np
@@ -123,8 +125,7 @@ class GraphBatch:
             graphs: whole numbers [n] in 0..K-1.
         Raises: GraphError, when there is none or one is out of range.
         """
-        from vertexrt.graph.compiled import take_graphs, take_rows
-
+        loops = _loops()
         given = np.asarray(graphs)
         if not given.size or given.ndim != 1 or given.dtype.kind not in "iu":
             raise _wrong_graphs(given, self.num_graphs)
@@ -134,7 +135,7 @@ class GraphBatch:
             column = pull.index if isinstance(pull, Pulled) else pull
             if column is not None and column.dtype == np.int32:
                 columns[name] = column
-        graph_ptr, child_ptr, child, taken = take_graphs(
+        graph_ptr, child_ptr, child, taken = loops.take_graphs(
             self.graph_ptr,
             self.child_ptr,
             self.child,
@@ -151,12 +152,20 @@ class GraphBatch:
                 values = pull.values if isinstance(pull, Pulled) else pull
                 shape = values.shape[1:]
                 flat, width = values.reshape(-1), math.prod(shape)
-                found = take_rows(flat, width, self.graph_ptr, ids, graph_ptr)
+                found = loops.take_rows(flat, width, self.graph_ptr, ids, graph_ptr)
                 rows = found.reshape(child_ptr.size - 1, *shape)
                 pulls[name] = Pulled(rows) if isinstance(pull, Pulled) else rows
             else:
                 pulls[name] = Pulled(pull.values, column) if isinstance(pull, Pulled) else column
         return GraphBatch(graph_ptr, child_ptr, child, pulls)
+
+
+@cache
+def _loops() -> ModuleType:
+    """Import the compiled loops when one is needed: numba loads slowly."""
+    from vertexrt.graph import compiled
+
+    return compiled
 
 
 def _wrong_graphs(ids: npt.NDArray[Any], num_graphs: int) -> GraphError:

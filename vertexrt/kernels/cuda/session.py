@@ -312,7 +312,7 @@ class Session:
         if found:
             self.device.download(slot.found.view(np.uint8), self.found.address)
         size, at = self.dtype.itemsize, 0
-        need = sum(piece.stop - piece.start for piece in fetch) * size
+        need = sum([piece.stop - piece.start for piece in fetch]) * size
         if len(slot.results) < need:
             slot.results = self.device.pinned(-(-need * 3 // 32) * 16)
         for piece in fetch:
