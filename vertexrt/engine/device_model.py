@@ -33,7 +33,7 @@ from vertexrt.engine.model import (
     outputs_of,
     purpose,
 )
-from vertexrt.engine.touched import ranges_of
+from vertexrt.engine.touched import ranges_looked_up
 from vertexrt.engine.update import Touched, Update
 from vertexrt.engine.variant import Passes, Use
 from vertexrt.engine.verify_launch import verify_launch
@@ -62,7 +62,7 @@ Array = np.ndarray[Any, Any]
 CANDIDATES = (FEWEST, 16, 32)  # processors of a group to time, where nobody says
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)
 class _Flight:
     """A step that was launched, and what is needed if it was refused."""
 
@@ -118,7 +118,7 @@ class DeviceModel(CompiledModel):
         while True:
             chosen = self.choose(use, batch)
             if chosen.persistent:
-                compile_beside(self.store.dtype)
+                compile_beside(self.session.dtype)
             try:
                 return self.prepare_as(chosen, use, batch)
             except NoKernelError:
@@ -382,10 +382,12 @@ class DeviceModel(CompiledModel):
 
     def _touched_ranges(self, run: Run) -> tuple[Array, Array]:
         """List the rows of tables that have a gradient as flat ranges: start, width."""
-        shapes, offsets = self.store.shapes, self.store.offsets
+        store, index, lookups = self.store, run.inputs.index, run.variant.lookups
         found = [
-            ranges_of(rows, offsets[name], math.prod(shapes[name][1:]))
-            for name, rows in self._touched(run).items()
+            ranges_looked_up(
+                marks, index, lookups[name], store.offsets[name], math.prod(store.shapes[name][1:])
+            )
+            for name, marks in self._marks.items()
         ]
         if len(found) == 1:
             return found[0]

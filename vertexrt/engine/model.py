@@ -24,7 +24,7 @@ from vertexrt.engine.batched import (
 from vertexrt.engine.choose import Chooser, Configuration, configurations, predicted_best
 from vertexrt.engine.inputs import read_inputs
 from vertexrt.engine.parameters import ParameterStore
-from vertexrt.engine.touched import mark_rows, new_marks, take_marked
+from vertexrt.engine.touched import new_marks, rows_looked_up, take_marked
 from vertexrt.engine.trace import Timeline
 from vertexrt.engine.update import Touched, Update, collect, cut, end_of_step
 from vertexrt.engine.variant import Passes, Use, Variant, make_variant
@@ -383,12 +383,8 @@ class CompiledModel:
 
     def _touched(self, run: Run) -> dict[str, Array]:
         """List for each sparse parameter the rows that a run looked up."""
-        found: dict[str, Array] = {}
-        for name, marks in self._marks.items():
-            for pull in run.variant.lookups.get(name, ()):
-                mark_rows(marks, run.inputs.ints[pull])
-            found[name] = take_marked(marks)
-        return found
+        index, lookups = run.inputs.index, run.variant.lookups
+        return {n: rows_looked_up(self._marks[n], index, lookups[n]) for n in self.sparse}
 
 
 def purpose(use: Use) -> str:

@@ -120,7 +120,7 @@ class Variant:
     passes: Passes
     processors: int  # 0: batched engine; else those of a group, as `Backend.written_for`
     merges: bool  # identical vertices are computed once
-    lookups: dict[str, list[int]]  # which integer pulls look up rows of a parameter
+    lookups: dict[str, Int64]  # by parameter: which integer pulls look up rows of it
     table: TensorTable = field(default_factory=TensorTable)
     tasks: list[TaskProgram] = field(default_factory=list)
     path_kinds: dict[int, Kind] = field(default_factory=dict)
@@ -359,16 +359,16 @@ def make_variant(
         seeds={name: k for k, name in enumerate(sorted(use.seeds))},
     )
     atoms = find_atoms(program, passes.specialise)
-    lookups = _lookups(program, ints)
+    lookups = _lookups(program, ints, params)
     return Variant(
         program, use, atoms, backend, binding, passes, processors, merges, lookups, table
     )
 
 
-def _lookups(program: Program, ints: list[str]) -> dict[str, list[int]]:
-    found: dict[str, list[int]] = {}
+def _lookups(program: Program, ints: list[str], params: Collection[str]) -> dict[str, Int64]:
+    found: dict[str, list[int]] = {name: [] for name in params}
     for node in program.nodes:
         if node.op == "embed":
             table, index = (program.nodes[i]["name"] for i in node.inputs)
-            found.setdefault(table, []).append(ints.index(index))
-    return found
+            found[table].append(ints.index(index))
+    return {name: np.array(pulls, np.int64) for name, pulls in found.items()}

@@ -152,6 +152,11 @@ class Device(Protocol):
         """Raise DeviceError for what the driver returned, if it is an error."""
 
 
+def address_of(array: Array) -> int:
+    """Return where a contiguous array that may be written to lies: `array.ctypes.data`, sooner."""
+    return ctypes.addressof(ctypes.c_char.from_buffer(array.data)) if array.nbytes else 0
+
+
 class CooperativeLaunch:
     """What the driver is given to launch a function, made once: it takes longer than the call."""
 
@@ -166,7 +171,7 @@ class CooperativeLaunch:
     def __call__(self, arguments: Array) -> int:
         """Launch with a struct, int64 [*], which the driver copies; return its error."""
         self._size.value = arguments.nbytes
-        self._extra[1] = arguments.ctypes.data
+        self._extra[1] = address_of(arguments)
         return int(self._launch(*self._given))
 
 
@@ -349,11 +354,11 @@ class CupyDevice:
 
     def upload(self, to: int, source: Array) -> None:
         """Copy without waiting."""
-        self._runtime.memcpyAsync(to, source.ctypes.data, source.nbytes, 1, self.stream.ptr)
+        self._runtime.memcpyAsync(to, address_of(source), source.nbytes, 1, self.stream.ptr)
 
     def download(self, to: Array, source: int) -> None:
         """Copy without waiting."""
-        self._runtime.memcpyAsync(to.ctypes.data, source, to.nbytes, 2, self.stream.ptr)
+        self._runtime.memcpyAsync(address_of(to), source, to.nbytes, 2, self.stream.ptr)
 
     def clear(self, to: int, size: int) -> None:
         """Set without waiting."""

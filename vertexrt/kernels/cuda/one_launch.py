@@ -174,7 +174,7 @@ class OneLaunch:
         store, finish = NO_ENDING
         if ending is not None:
             store, finish, _ = session.ending_words(int(words[WEIGHT]), addresses, inputs, ending)
-        job = np.frombuffer(b"".join((orders, store, finish, words.data)), np.int64)
+        job = np.frombuffer(bytearray().join((orders, store, finish, words.data)), np.int64)
         code = device.launch_all(executable.function, blocks, device.shared_bytes, job, cluster)
         device.check(code, -1, -1)
         return session.launched(slot, True, fetch)
