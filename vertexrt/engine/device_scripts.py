@@ -27,19 +27,12 @@ def inputs_of(
     run: Run, seeds: tuple[Array, ...] = (), loss_scale: float = 1.0, random_seed: int = 0
 ) -> Inputs:
     """Return the arrays of a minibatch that go up to the device."""
-    s = run.schedule
     return Inputs(
         base=run.plan.base,
         temporary=run.plan.temporary,
+        schedule=run.schedule,
         rows=run.rows,
-        order=s.order,
-        edge_ptr=s.edge_ptr,
-        child_row=s.child_row,
-        edge_row=s.edge_row,
-        parent_ptr=s.parent_ptr,
-        parent_edge=s.parent_edge,
         user_edge=run.share.batch.child_ptr,
-        weight=s.weight,
         pulls=run.inputs.index,
         largest=run.variant.reader.largest,
         floats=run.inputs.floats,

@@ -123,9 +123,12 @@ def assemble(
 def bounds_of(graph_ptr: Array, groups: int) -> Array:
     """Cut a batch between graphs, so that groups have about as many vertices: [groups + 1]."""
     bounds = np.empty(groups + 1, np.int64)
+    at, vertices = 0, int(graph_ptr[-1])
     for g in range(groups + 1):
-        wanted = int(graph_ptr[-1]) * g / groups
-        bounds[g] = graph_ptr[np.searchsorted(graph_ptr, wanted)]
+        wanted = vertices * g / groups
+        while graph_ptr[at] < wanted:
+            at += 1
+        bounds[g] = graph_ptr[at]
     return bounds
 
 

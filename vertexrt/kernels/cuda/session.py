@@ -48,6 +48,7 @@ from vertexrt.kernels.cuda.ending import (
 from vertexrt.kernels.cuda.executable import CudaExecutable, Uploads
 from vertexrt.kernels.cuda.pack import ADDRESSES, ALIGN, WEIGHT, pack
 from vertexrt.kernels.cuda.products import ARRIVED
+from vertexrt.kernels.layout import Scheduled
 
 Array = np.ndarray[Any, Any]
 Int64 = npt.NDArray[np.int64]
@@ -91,15 +92,9 @@ class Inputs:
 
     base: Int64
     temporary: int
+    schedule: Scheduled
     rows: Array
-    order: Array
-    edge_ptr: Array
-    child_row: Array
-    edge_row: Array
-    parent_ptr: Array
-    parent_edge: Array
     user_edge: Array
-    weight: Array
     pulls: Array  # int32 [integer pulls + real pulls, V]
     largest: int  # an integer that is looked up is less
     floats: Sequence[Array]
@@ -335,7 +330,7 @@ class Session:
             executable.lookups_ptr,
             executable.lookups,
             inputs.pulls,
-            inputs.order,
+            inputs.schedule.order,
             inputs.rows,
             self.marks(inputs.largest),
         )
@@ -355,14 +350,15 @@ class Session:
         Returns: the slot; the words in the order of `executable.word_names`; addresses of starts
             and widths of an ending, and of what is `more`.
         """
+        s = inputs.schedule
         indices = (
             inputs.rows,
-            inputs.order,
-            inputs.edge_ptr,
-            inputs.child_row,
-            inputs.edge_row,
-            inputs.parent_ptr,
-            inputs.parent_edge,
+            s.order,
+            s.edge_ptr,
+            s.child_row,
+            s.edge_row,
+            s.parent_ptr,
+            s.parent_edge,
             *segments,
         )
         starts, widths = (
@@ -382,7 +378,7 @@ class Session:
             words,
             indices,
             inputs.user_edge,
-            inputs.weight,
+            s.weight,
             starts,
             widths,
             inputs.pulls,
@@ -446,7 +442,7 @@ class Session:
         )
         finish = pack_finish(
             self.arena.address + e.loss_at * size,
-            weight if len(inputs.weight) else 0,
+            weight if len(inputs.schedule.weight) else 0,
             self._squares.address,
             self.found.address,
             e.rows,
