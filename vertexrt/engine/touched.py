@@ -22,7 +22,7 @@ def mark_rows(marks: Array, index: Array) -> None:
     """Mark the rows that an index has; -1 marks the last place, so that nothing branches on it."""
     last = len(marks) - 1
     for v in range(len(index)):
-        marks[index[v] if index[v] >= 0 else last] = True
+        marks[np.uint64(index[v] if index[v] >= 0 else last)] = True
 
 
 @njit(cache=True, nogil=True)

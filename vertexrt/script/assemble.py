@@ -316,7 +316,7 @@ def _fill(
                         elif now == PATH and shape.gathers[p] and processors > 1:
                             for e in range(first_edge, first_edge + edges):
                                 if child_row[e] >= 0:
-                                    need = max(need, made[child_row[e]])
+                                    need = max(need, made[np.uint32(child_row[e])])
                         wait = need if processors > 1 and need > waited else -1
                         waited = max(waited, need)
                         place = (k % segments) * apart if apart > 0 else 0
