@@ -15,6 +15,7 @@ import numpy as np
 import numpy.typing as npt
 
 from vertexrt.engine.device_scripts import write_all
+from vertexrt.engine.lay_out import lay_out
 from vertexrt.kernels.cuda.pack import FIXED, INDICES, pack
 from vertexrt.kernels.layout import COLUMNS
 from vertexrt.script.assemble import Shape
@@ -41,6 +42,11 @@ def compile_loops(dtype: npt.DTypeLike) -> None:
     write_all(
         none, pulls, INTS, INTS, TWO[:1], INTS, TWO, TWO, INTS, 1, False, False,
         1, 8, 0, TWO.astype(np.int64), LONGS, *facts, *shape,
+    )  # fmt: skip
+    lay_out(
+        TWO[:1], INTS, pulls, np.zeros(0, dtype), 0, False, False,
+        LONGS, LONGS, LONGS, 0, False, 0, 0, LONGS, LONGS, FLAGS,
+        none, none, FLAGS, triples, TWO.astype(np.int64), LONGS, FLAGS, 0, LONGS, LONGS, LONGS, 0,
     )  # fmt: skip
     nothing = np.zeros(0, np.uint8)  # too small: nothing is packed
     pack(
