@@ -19,14 +19,13 @@ from tests.shim_device import put_in_place
 from tests.strategies import pulls_for
 from vertexrt.api.network import Network
 from vertexrt.engine import choose
+from vertexrt.engine.device_scripts import write_all
 from vertexrt.engine.variant import Passes
 from vertexrt.errors import DeviceError
 from vertexrt.graph import GraphBatch, InputGraph
 from vertexrt.kernels.cuda import one_launch
-from vertexrt.kernels.cuda.orders import write_scripts
 from vertexrt.kernels.cuda.persistent import PersistentExecutable
 from vertexrt.kernels.cuda.shim.build import available
-from vertexrt.script.assemble import assemble_groups
 
 shim = pytest.mark.skipif(not available(), reason="no C++ compiler to run CUDA kernels on the CPU")
 gpu = pytest.mark.gpu
@@ -274,4 +273,4 @@ def test_loops_compiled_ahead_are_those_that_run() -> None:
     for thread in threading.enumerate():
         if thread.name == "vertexrt-loops":
             thread.join()
-    assert len(assemble_groups.signatures) == len(write_scripts.signatures) == 1  # type: ignore[attr-defined]
+    assert len(write_all.signatures) == 1  # type: ignore[attr-defined]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
+from typing import Any
 
 import numpy as np
 import pytest
@@ -11,9 +12,10 @@ from tests.devices import require
 from tests.functions import FUNCTIONS
 from tests.runs import PLAIN, TOLERANCE, Way, assert_same, evaluate, train
 from tests.strategies import pulls_for
+from vertexrt.engine import device_model
 from vertexrt.graph import GraphBatch, InputGraph
 from vertexrt.kernels.cuda import ring
-from vertexrt.kernels.cuda.one_launch import OneLaunch, Written
+from vertexrt.kernels.cuda.one_launch import Written
 from vertexrt.kernels.cuda.orders import FAR, USES, WAIT
 from vertexrt.kernels.cuda.ring_orders import FOR_ALL, FOR_RING, HAS_OPERAND, IS_SENT
 from vertexrt.kernels.cuda.shim.build import available
@@ -54,13 +56,14 @@ def binary(leaves: int, rng: np.random.Generator) -> list[list[int]]:
 def scripts(monkeypatch: pytest.MonkeyPatch) -> list[Written]:
     """Collect what is launched."""
     found: list[Written] = []
-    write = OneLaunch.write
+    write = device_model.write_launch
 
-    def noted(*given: object, **named: object) -> Written:
-        found.append(write(*given, **named))  # type: ignore[arg-type]
-        return found[-1]
+    def noted(*given: Any) -> Any:
+        everything = write(*given)
+        found.append(everything[-1])
+        return everything
 
-    monkeypatch.setattr(OneLaunch, "write", noted)
+    monkeypatch.setattr(device_model, "write_launch", noted)
     return found
 
 

@@ -19,8 +19,9 @@ from vertexrt.engine.batched import Run, Worker
 from vertexrt.engine.variant import Use
 from vertexrt.graph import GraphBatch, InputGraph
 from vertexrt.ir.program import Stage
-from vertexrt.memory import MemoryPlan, TensorTable, plan_memory
-from vertexrt.memory.plan import ALIGN, Sharing, share
+from vertexrt.memory import MemoryPlan, TensorTable, place_tensors
+from vertexrt.memory.compiled import ALIGN
+from vertexrt.memory.plan import share
 
 STAGES = list(Stage)
 
@@ -61,13 +62,10 @@ def test_no_two_live_tensors_overlap(table: TensorTable, data: st.DataObject) ->
         end_row.append(end if written else 0)
     sizes = np.array([spec.size for spec in table], np.int64)
     zero, temporary = max(spec.size for spec in table), data.draw(st.integers(0, 100))
-    plan = plan_memory(
-        share(table),
-        sizes,
-        np.array(first_row, np.int64),
-        np.array(end_row, np.int64),
-        zero,
-        temporary,
+    sharing = share(table)
+    first, end = np.array(first_row, np.int64), np.array(end_row, np.int64)
+    plan = MemoryPlan(
+        *place_tensors(sharing.buffer, sharing.width, sizes, first, end, zero, temporary)
     )
     assert plan.temporary % ALIGN == 0
     assert plan.total == plan.temporary + temporary
@@ -186,6 +184,5 @@ def test_golden_text_of_a_tensor() -> None:
 
 def test_an_empty_plan() -> None:
     none = np.zeros(0, np.int64)
-    plan = plan_memory(Sharing(none, none, none.astype(np.bool_)), none, none, none, 3, 0)
-    assert isinstance(plan, MemoryPlan)
+    plan = MemoryPlan(*place_tensors(none, none, none, none, none, 3, 0))
     assert plan.total == ALIGN

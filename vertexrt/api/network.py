@@ -15,7 +15,6 @@ from vertexrt.engine.model import (
     CompiledModel,
     Evaluation,
     outputs_of,
-    push_shape,
     step_seed,
 )
 from vertexrt.engine.trace import Timeline, recording
@@ -52,6 +51,7 @@ class Network:
         self.outputs: dict[str, Array] = {}
         self._pushes = tuple(n["name"] for n in self.program.nodes if n.op == "push")
         self._uses: dict[tuple[str, ...], Use] = {}  # to train, by what is kept
+        self._evaluations: dict[tuple[str, ...], Use] = {}  # by what is wanted
 
     @property
     def program(self) -> Program:
@@ -118,21 +118,9 @@ class Network:
             made it, and no parameter has changed; on a GPU, steps launched since have not changed
             them either. PullError, when pulled values do not fit.
         """
-        self._check_names(outputs)
-        if "loss" not in self.pushes:
-            raise UsageError(
-                message(
-                    "step",
-                    f"{self.program.name} pushes {', '.join(self.pushes)}",
-                    "a push named 'loss'",
-                    "push a loss, or use forward and backward",
-                )
-            )
-        self._pending = None  # the arena is written anew
         names = tuple(outputs)
-        use = self._uses.get(names)
-        if use is None:
-            use = self._uses[names] = Use(frozenset(names) | {"loss"}, loss=True)
+        use = self._uses.get(names) or self._training(names)
+        self._pending = None  # the arena is written anew
         loss, self.outputs = self._model.step(
             use,
             batch,
@@ -143,6 +131,21 @@ class Network:
             names,
         )
         return loss
+
+    def _training(self, names: tuple[str, ...]) -> Use:
+        """Return what a step is that keeps pushes; UsageError, where there is none."""
+        self._check_names(names)
+        if "loss" not in self.pushes:
+            raise UsageError(
+                message(
+                    "step",
+                    f"{self.program.name} pushes {', '.join(self.pushes)}",
+                    "a push named 'loss'",
+                    "push a loss, or use forward and backward",
+                )
+            )
+        use = self._uses[names] = Use(frozenset(names) | {"loss"}, loss=True)
+        return use
 
     def sync(self) -> float:
         """Wait for all steps; return the loss of the last, nan if there was none.
@@ -185,8 +188,12 @@ class Network:
             outputs: names of pushes; all by default.
         """
         self._pending = None  # the arena is written anew
-        names = self._wanted(outputs)
-        return self._model.submit(Use(frozenset(names)), batch, names)
+        names = self._pushes if outputs is None else tuple(outputs)
+        use = self._evaluations.get(names)
+        if use is None:
+            self._check_names(names)
+            use = self._evaluations[names] = Use(frozenset(names))
+        return self._model.submit(use, batch, names)
 
     def backward(self, d_outputs: Mapping[str, Array]) -> Gradients:
         """Return gradients of the last `forward(batch, train=True)`.
@@ -212,7 +219,7 @@ class Network:
         dtype = model.store.dtype
         whole: dict[str, Array] = {}
         for name in sorted(use.seeds):
-            shape = (batch.num_vertices, *push_shape(runs[0].variant.program, name))
+            shape = (batch.num_vertices, *runs[0].variant.push_shape(name))
             given = d_outputs.get(name)
             if given is not None and np.shape(given) != shape:
                 raise PullError(

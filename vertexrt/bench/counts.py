@@ -78,11 +78,11 @@ def _of_run(run: Run, itemsize: int) -> Counts:
 
 def _of_launch(model: DeviceModel, run: Run) -> Counts:
     """Count what the one launch of a GPU's persistent engine runs, over all groups."""
-    from vertexrt.engine.device_scripts import inputs_of, write_launch
+    from vertexrt.engine.device_scripts import write_launch
     from vertexrt.kernels.cuda.orders import WAIT as MEETS
 
     executable, path, written = write_launch(
-        run, run.table, model.one_launch, inputs_of(run), False, run.variant.use.backward
+        run, run.table, model.one_launch, False, run.variant.use.backward
     )
     return {
         "kernels": 1,

@@ -18,14 +18,14 @@ import numpy.typing as npt
 from vertexrt.config import config
 from vertexrt.engine.choose import Configuration
 from vertexrt.engine.inputs import Inputs, read_inputs, refuse
-from vertexrt.engine.launches import build_table
+from vertexrt.engine.lay_out import lay_out
 from vertexrt.engine.parameters import ParameterStore
 from vertexrt.engine.trace import Timeline
 from vertexrt.engine.variant import Variant
 from vertexrt.graph import GraphBatch
 from vertexrt.kernels.layout import PAD, Buffers, Ending, HostExecutable, Processors
-from vertexrt.memory.plan import MemoryPlan, plan_memory
-from vertexrt.scheduler import Schedule, make_schedule
+from vertexrt.memory import MemoryPlan
+from vertexrt.scheduler import Schedule, policy_number
 from vertexrt.scheduler.balance import Share
 from vertexrt.scheduler.kinds import FINE, NEW_LAZY_KIND, NEW_PATH_KIND, read_vertices
 from vertexrt.script.assemble import assemble
@@ -70,6 +70,7 @@ class Run:
 
     Attributes:
         table: launches; forward launches are the first `forward_launches` rows.
+        rows: int32, of launches that take a list.
         with_loss: vertices whose loss counts.
     """
 
@@ -93,111 +94,70 @@ def prepare(
     dtype: npt.DTypeLike,
     configuration: Configuration = BATCHED,
 ) -> Run:
-    """Schedule a share of a batch and plan its memory.
-
-    Raises: PullError, when pulled values do not fit.
-    """
-    batch = share.batch
-    inputs, kinds = read_batch(variant, batch, dtype)
-    ready, reader = variant.ready(), variant.reader
-    schedule = make_schedule(
-        batch.child_ptr,
-        batch.child,
-        kinds.path,
-        len(variant.path_kinds),
-        policy,
-        pulls=inputs.index,
-        used=reader.used,
-        weight=np.empty(batch.num_vertices if variant.merges else 0, dtype),
-        level=kinds.level,
-        forest=kinds.forest,
-        inner=not variant.backend.shares_graphs or not variant.processors,
-    )
-    table, forward, rows, first_row, end_row, scratch = build_table(
-        schedule.task_lo,
-        schedule.task_kind,
-        schedule.edge_ptr,
-        schedule.order,
-        kinds.lazy,
-        ready.path_programs,
-        ready.lazy_programs,
-        ready.by_ranges,
-        ready.scratch,
-        ready.writes_ptr,
-        ready.writes,
-        ready.edges,
-        variant.backend.most_scratch,
-    )
-    streams = 1 if variant.processors else variant.passes.streams
-    if streams > 1:  # each has temporaries of its own
-        scratch = streams * (-(-scratch // PAD) * PAD)
-    plan = plan_memory(ready.sharing, ready.sizes, first_row, end_row, ready.zero_elements, scratch)
-    return Run(
-        variant,
-        share,
-        inputs,
-        schedule,
-        table,
-        forward,
-        rows,
-        plan,
-        ready.zero_elements,
-        kinds.with_loss,
-        configuration,
-    )
-
-
-@dataclass(frozen=True, slots=True)
-class Kinds:
-    """What the vertices of a batch are.
-
-    Attributes:
-        path, lazy: int32 [V] kinds; level: int32 [V], see `find_levels`.
-        forest: no vertex has two parents.
-        with_loss: how many have a loss.
-    """
-
-    path: Array
-    lazy: Array
-    level: Array
-    forest: bool
-    with_loss: int
-
-
-def read_batch(variant: Variant, batch: GraphBatch, dtype: npt.DTypeLike) -> tuple[Inputs, Kinds]:
-    """Read pulled values and kinds of a batch, compiling kinds not seen before.
+    """Schedule a share of a batch and plan its memory, compiling kinds not seen before.
 
     Raises: PullError, when pulled values do not fit; GraphError, when a vertex has more children
         than the function has slots.
     """
-    reader, atoms = variant.reader, variant.atoms
-    inputs = read_inputs(reader, batch, dtype)
-    kinds: list[Any]
+    batch = share.batch
+    inputs = read_inputs(variant.reader, batch, dtype)
+    number = policy_number(policy)
+    if not variant.is_ready:
+        meet_kinds(variant, batch, inputs)
     while True:
-        known = variant.known()
-        found, vertex, bits, *kinds = read_vertices(
+        ready = variant.ready()
+        found, with_loss, schedule, plan, table, forward, rows = lay_out(
             batch.child_ptr,
             batch.child,
             inputs.index,
-            reader.numbers,
-            reader.used,
-            reader.bounds,
-            atoms.slots - 1,
-            reader.program.arity is not None,
-            atoms.path,
-            atoms.lazy,
-            known.path,
-            known.lazy,
-            known.has_loss,
+            inputs.no_reals,
+            number,
+            variant.merges,
+            not variant.backend.shares_graphs or not variant.processors,
+            *variant.vertex_facts(),
+            *ready.program_facts,
         )
         if found == FINE:
-            return inputs, Kinds(*kinds)
+            break
+        meet_kinds(variant, batch, inputs)
+    planned = MemoryPlan(*plan)
+    streams = 1 if variant.processors else variant.passes.streams
+    if streams > 1:  # each has temporaries of its own
+        scratch = planned.total - planned.temporary
+        planned.total = planned.temporary + streams * (-(-scratch // PAD) * PAD)
+    return Run(
+        variant,
+        share,
+        inputs,
+        Schedule(*schedule),
+        table,
+        forward,
+        rows,
+        planned,
+        ready.zero_elements,
+        with_loss,
+        configuration,
+    )
+
+
+def meet_kinds(variant: Variant, batch: GraphBatch, inputs: Inputs) -> None:
+    """Compile the kinds of a batch that have not been seen before.
+
+    Raises: PullError, when pulled values do not fit; GraphError, when a vertex has more children
+        than the function has slots.
+    """
+    while True:
+        found, vertex, bits, *_ = read_vertices(
+            batch.child_ptr, batch.child, inputs.index, *variant.vertex_facts()
+        )
+        if found == FINE:
+            return
         if found == NEW_PATH_KIND:
             variant.add_path_kind(bits)
         elif found == NEW_LAZY_KIND:
             variant.add_lazy_kind(bits)
         else:
-            refuse(reader, batch, inputs, found, vertex)
+            refuse(variant.reader, batch, inputs, found, vertex)
 
 
 @dataclass(frozen=True, slots=True)
@@ -254,14 +214,8 @@ def make_jobs(
         params=store.values,
         gradients=worker.gradients,
         param_at=param_at,
-        weight=s.weight,
+        schedule=s,
         rows=run.rows,
-        order=s.order,
-        edge_ptr=s.edge_ptr,
-        child_row=s.child_row,
-        edge_row=s.edge_row,
-        parent_ptr=s.parent_ptr,
-        parent_edge=s.parent_edge,
         user_edge=run.share.batch.child_ptr,
         ints=run.inputs.ints or (NO_ROWS,),
         floats=run.inputs.floats or (data[:0],),

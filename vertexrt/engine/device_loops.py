@@ -14,11 +14,11 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from vertexrt.kernels.cuda.orders import Facts, write_scripts
+from vertexrt.engine.device_scripts import write_all
+from vertexrt.engine.lay_out import lay_out
 from vertexrt.kernels.cuda.pack import FIXED, INDICES, pack
 from vertexrt.kernels.layout import COLUMNS
-from vertexrt.script.assemble import Shape, assemble_groups
-from vertexrt.script.isa import WORDS
+from vertexrt.script.assemble import Shape
 
 LONGS, INTS, FLAGS, TWO = (
     np.zeros(0, np.int64),
@@ -37,18 +37,22 @@ def compile_loops(dtype: npt.DTypeLike) -> None:
     reals, none = np.zeros(0, np.float64), np.zeros((0, COLUMNS), np.int64)
     triples = np.zeros((0, 3), np.int64)
     shape = Shape(LONGS, LONGS, LONGS, FLAGS, FLAGS, reals, reals, triples)
-    assemble_groups(shape, none, FLAGS, INTS, TWO[:1], INTS, TWO, 1, 1, 8)
-    steps = np.zeros((0, 0), np.int64)
+    steps, pulls = np.zeros((0, 0), np.int64), np.zeros((0, 0), np.int32)
     segments, rings = np.zeros((1, 5), np.int64), np.zeros((2, 2), np.int64)
-    facts = Facts(LONGS, FLAGS, LONGS, steps, FLAGS, LONGS, LONGS, triples, LONGS, segments, rings)
-    words, lengths = np.zeros((0, WORDS), np.int64), np.zeros((2, 1), np.int64)
-    write_scripts(
-        none, facts, 0, (0, 0, 0), LONGS, LONGS, False, False, words, lengths, TWO, TWO, True, False
-    )
+    facts = (LONGS, FLAGS, LONGS, steps, FLAGS, LONGS, LONGS, triples, LONGS, segments, rings)
+    write_all(
+        none, pulls, INTS, INTS, TWO[:1], INTS, TWO, TWO, INTS, 1, False, False,
+        1, 8, False, 0, TWO.astype(np.int64), LONGS, *facts, *shape,
+    )  # fmt: skip
+    lay_out(
+        TWO[:1], INTS, pulls, np.zeros(0, dtype), 0, False, False,
+        LONGS, LONGS, LONGS, 0, False, 0, 0, LONGS, LONGS, FLAGS,
+        none, none, FLAGS, triples, TWO.astype(np.int64), LONGS, FLAGS, 0, LONGS, LONGS, LONGS, 0,
+    )  # fmt: skip
     nothing = np.zeros(0, np.uint8)  # too small: nothing is packed
     pack(
         nothing, 0, FLAGS, np.zeros(FIXED, np.int64), (INTS,) * len(INDICES), INTS,
-        np.zeros(0, dtype), LONGS, INTS, np.zeros((0, 0), np.int32), 0, (INTS,) * 4, LONGS, LONGS,
+        np.zeros(0, dtype), LONGS, INTS, pulls, 0, (INTS,) * 4, LONGS, LONGS,
         0, 0, 0, 1.0, 0, 0,
     )  # fmt: skip
 

@@ -33,9 +33,8 @@ from vertexrt.engine.model import (
     loss_scale,
     outputs_of,
     purpose,
-    push_shape,
 )
-from vertexrt.engine.touched import ranges_of
+from vertexrt.engine.touched import ranges_looked_up
 from vertexrt.engine.update import Touched, Update
 from vertexrt.engine.variant import Passes, Use
 from vertexrt.engine.verify_launch import verify_launch
@@ -64,7 +63,7 @@ Array = np.ndarray[Any, Any]
 CANDIDATES = (FEWEST, 16, 32)  # processors of a group to time, where nobody says
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)
 class _Flight:
     """A step that was launched, and what is needed if it was refused."""
 
@@ -125,9 +124,9 @@ class DeviceModel(CompiledModel):
         while True:
             chosen = self.choose(use, batch)
             if chosen.persistent:
-                compile_beside(self.store.dtype)
+                compile_beside(self.session.dtype)
             try:
-                return super().prepare(use, batch)
+                return self.prepare_as(chosen, use, batch)
             except NoKernelError:
                 if self.chooser is None or not chosen.persistent:
                     raise
@@ -192,7 +191,7 @@ class DeviceModel(CompiledModel):
             for name, piece in zip(names, pieces, strict=True):
                 end = at + piece.stop - piece.start
                 rows = in_user_order(run, values[at:end].reshape(len(run.schedule.order), -1))
-                found[name] = rows.reshape(len(rows), *push_shape(run.variant.program, name))
+                found[name] = rows.reshape(len(rows), *run.variant.push_shape(name))
                 at = end
             return found
 
@@ -266,7 +265,7 @@ class DeviceModel(CompiledModel):
         """Launch the persistent kernel."""
         clips = ending is not None and ending.clip_norm > 0.0
         executable, paths, written = write_launch(
-            run, table, self.one_launch, inputs, clips, ending is not None
+            run, table, self.one_launch, clips, ending is not None
         )
         if config().check:
             verify_launch(run, table, executable, paths, written)
@@ -390,10 +389,12 @@ class DeviceModel(CompiledModel):
 
     def _touched_ranges(self, run: Run) -> tuple[Array, Array]:
         """List the rows of tables that have a gradient as flat ranges: start, width."""
-        shapes, offsets = self.store.shapes, self.store.offsets
+        store, index, lookups = self.store, run.inputs.index, run.variant.lookups
         found = [
-            ranges_of(rows, offsets[name], math.prod(shapes[name][1:]))
-            for name, rows in self._touched(run).items()
+            ranges_looked_up(
+                marks, index, lookups[name], store.offsets[name], math.prod(store.shapes[name][1:])
+            )
+            for name, marks in self._marks.items()
         ]
         if len(found) == 1:
             return found[0]

@@ -5,35 +5,34 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any, cast
 
 import numpy as np
+from numba import njit
 
 from vertexrt.engine.batched import Run
+from vertexrt.ir.program import Stage
+from vertexrt.kernels.cuda.driver import sort_lookups
 from vertexrt.kernels.cuda.one_launch import OneLaunch, Paths, Written
+from vertexrt.kernels.cuda.orders import Facts, write_scripts
 from vertexrt.kernels.cuda.session import Inputs
-from vertexrt.script.assemble import assemble_groups
+from vertexrt.script.assemble import Shape, assemble_groups
 
 if TYPE_CHECKING:
     from vertexrt.kernels.cuda.persistent import PersistentExecutable
 
 Array = np.ndarray[Any, Any]
 
+PATH, LAZY, PATH_BACKWARD = (int(s) for s in (Stage.PATH, Stage.LAZY, Stage.PATH_BACKWARD))
+
 
 def inputs_of(
     run: Run, seeds: tuple[Array, ...] = (), loss_scale: float = 1.0, random_seed: int = 0
 ) -> Inputs:
     """Return the arrays of a minibatch that go up to the device."""
-    s = run.schedule
     return Inputs(
         base=run.plan.base,
         temporary=run.plan.temporary,
+        schedule=run.schedule,
         rows=run.rows,
-        order=s.order,
-        edge_ptr=s.edge_ptr,
-        child_row=s.child_row,
-        edge_row=s.edge_row,
-        parent_ptr=s.parent_ptr,
-        parent_edge=s.parent_edge,
         user_edge=run.share.batch.child_ptr,
-        weight=s.weight,
         pulls=run.inputs.index,
         largest=run.variant.reader.largest,
         floats=run.inputs.floats,
@@ -43,37 +42,124 @@ def inputs_of(
     )
 
 
+@njit(cache=True, nogil=True)
+def write_all(
+    table: Array,
+    pulls: Array,
+    rows: Array,
+    order: Array,
+    edge_ptr: Array,
+    child_row: Array,
+    parent_ptr: Array,
+    graph_ptr: Array,
+    seen: Array,
+    groups: int,
+    clips: bool,
+    updates: bool,
+    # of `PersistentExecutable`
+    processors: int,
+    tile: int,
+    ring: bool,
+    gradients: int,
+    lookups_ptr: Array,
+    lookups: Array,
+    # its `facts`, and those of `Shape`
+    stages: Array,
+    beside: Array,
+    steps_ptr: Array,
+    steps: Array,
+    adds: Array,
+    adds_ptr: Array,
+    added: Array,
+    step_scratch: Array,
+    first_segment: Array,
+    segments: Array,
+    rings: Array,
+    stage: Array,
+    segment_ptr: Array,
+    split: Array,
+    gathers: Array,
+    tiled: Array,
+    row_cost: Array,
+    edge_cost: Array,
+    scratch: Array,
+) -> tuple[Any, ...]:
+    """Write all scripts of a launch in one call: objects of Python between them would cost more.
+
+    Args:
+        table: launches; pulls: int32 [pulls, V]; rows: of launches that take a list.
+        order, edge_ptr, child_row, parent_ptr: of the schedule; graph_ptr: of the batch.
+        groups: that the graphs are shared out among.
+        The others are those of `assemble_groups`, `sort_lookups` and `write_scripts`.
+    Returns: what `write_scripts` returns; of `assemble_groups` the lengths and the room; what
+        `sort_lookups` returns.
+    """
+    shape = Shape(stage, segment_ptr, split, gathers, tiled, row_cost, edge_cost, scratch)
+    facts = Facts(
+        stages, beside, steps_ptr, steps, adds, adds_ptr, added, step_scratch, first_segment,
+        segments, rings,
+    )  # fmt: skip
+    words, lengths, temporary = assemble_groups(
+        shape, table, beside, order, edge_ptr, child_row, graph_ptr, groups, processors, tile
+    )
+    found = sort_lookups(table, lookups_ptr, lookups, pulls, order, rows, seen)
+    script, sections, child_slot, common, elements = write_scripts(
+        table, facts, gradients, (PATH, LAZY, PATH_BACKWARD), found[0], found[1], clips, updates,
+        words, lengths, parent_ptr, child_row, ring, processors == 1,
+    )  # fmt: skip
+    return script, sections, child_slot, common, elements, lengths, temporary, found
+
+
 def write_launch(
-    run: Run, table: Array, one_launch: OneLaunch, inputs: Inputs, clips: bool, updates: bool
+    run: Run, table: Array, one_launch: OneLaunch, clips: bool, updates: bool
 ) -> tuple[PersistentExecutable, Paths, Written]:
     """Write the scripts of the one launch that stands for launches of a minibatch's table.
+
+    Groups of processors share the graphs of a batch.
 
     Args:
         table: the launches.
         clips, updates: whether they end with a norm, and with an update.
     """
-    executable = cast("PersistentExecutable", run.variant.ready().processors)
-    paths = _paths(run, table, executable)
-    written = one_launch.write(executable, table, paths, inputs, clips, updates)
-    return executable, paths, written
-
-
-def _paths(run: Run, table: Array, executable: PersistentExecutable) -> Paths:
-    """Write the scripts of the path: groups of processors share the graphs of a batch."""
-    s, shape, batch = run.schedule, run.variant.ready().shape, run.share.batch
-    assert shape is not None, f"{run.configuration} has no scripts"
-    groups = min(executable.most_groups(batch.num_graphs), batch.num_graphs)
-    ring = executable.has_ring(batch.num_graphs)
-    scripts = assemble_groups(
-        shape,
+    ready, s, batch = run.variant.ready(), run.schedule, run.share.batch
+    executable = cast("PersistentExecutable", ready.processors)
+    assert ready.shape is not None, f"{run.configuration} has no scripts"
+    graphs = batch.num_graphs
+    ring = executable.has_ring(graphs)
+    script, sections, child_slot, common, elements, lengths, temporary, found = write_all(
         table,
-        executable.beside,
+        run.inputs.index,
+        run.rows,
         s.order,
         s.edge_ptr,
         s.child_row,
+        s.parent_ptr,
         batch.graph_ptr,
-        groups,
+        one_launch.session.marks(run.variant.reader.largest),
+        min(executable.most_groups(graphs), graphs),
+        clips,
+        updates,
         executable.processors,
         executable.tile_beside_ring if ring else executable.tile,
+        ring,
+        executable.gradients,
+        executable.lookups_ptr,
+        executable.lookups,
+        *executable.facts,
+        *ready.shape,
     )
-    return Paths(*scripts, executable.clustered(batch.num_graphs), ring)
+    lookup_ptr, lookup_at, *lookups = found
+    paths = Paths(lengths, temporary, executable.clustered(graphs), ring)
+    written = Written(
+        script,
+        common,
+        sections,
+        child_slot,
+        elements,
+        clips,
+        updates,
+        lookup_ptr,
+        lookup_at,
+        lookups,
+    )
+    return executable, paths, written

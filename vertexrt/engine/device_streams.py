@@ -33,17 +33,18 @@ def order_of(run: Run, table: Array, session: Session, inputs: Inputs) -> Order 
     if session.streams == 1:
         return None
     executable = cast("CudaExecutable", run.variant.ready().executable)
+    s = inputs.schedule
     order = order_launches(
         table,
         executable,
         run.variant.relations(),
         (
             inputs.rows,
-            inputs.edge_ptr,
-            inputs.child_row,
-            inputs.edge_row,
-            inputs.parent_ptr,
-            inputs.parent_edge,
+            s.edge_ptr,
+            s.child_row,
+            s.edge_row,
+            s.parent_ptr,
+            s.parent_edge,
         ),
         session.sorted_lookups(executable, table, inputs),
         session.streams,

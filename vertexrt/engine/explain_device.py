@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from vertexrt.engine.batched import Run
-from vertexrt.engine.device_scripts import inputs_of, write_launch
+from vertexrt.engine.device_scripts import write_launch
 from vertexrt.engine.explain_scripts import HEAD, segments_of
 from vertexrt.engine.verify_launch import as_instructions
 from vertexrt.ir.passes.segment import PATH
@@ -57,9 +57,7 @@ def explain_device(model: DeviceModel, run: Run) -> str:
         run: of a persistent variant.
     """
     updates = run.variant.use.backward
-    executable, path, written = write_launch(
-        run, run.table, model.one_launch, inputs_of(run), False, updates
-    )
+    executable, path, written = write_launch(run, run.table, model.one_launch, False, updates)
     blocks = model.one_launch.blocks(executable, path)
     tasks = executable.writer.tasks
     names = [f"{STAGE_WORD[t.task.stage]}[{k}]" for k, t in enumerate(tasks)]

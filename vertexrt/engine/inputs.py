@@ -57,20 +57,29 @@ def make_reader(program: Program) -> Reader:
     )
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)
 class Inputs:
     """Pulled values, absent ones marked by an index of -1.
 
     Attributes:
         index: int32 [pulls, V] integers, then rows of reals, as `Reader.pulls`.
-        ints: one int32 [V] array an integer pull.
-        floats: one flat array a real pull; float_index: int32 [V] rows of it.
+        floats: one flat array a real pull.
+        no_reals: an empty array of their dtype.
     """
 
     index: Array
-    ints: tuple[Array, ...]
     floats: tuple[Array, ...]
-    float_index: tuple[Array, ...]
+    no_reals: Array
+
+    @property
+    def ints(self) -> tuple[Array, ...]:
+        """One int32 [V] array an integer pull."""
+        return tuple(self.index[: len(self.index) - len(self.floats)])
+
+    @property
+    def float_index(self) -> tuple[Array, ...]:
+        """One int32 [V] array a real pull: rows of it."""
+        return tuple(self.index[len(self.index) - len(self.floats) :])
 
 
 def read_inputs(reader: Reader, batch: GraphBatch, dtype: npt.DTypeLike) -> Inputs:
@@ -83,15 +92,11 @@ def read_inputs(reader: Reader, batch: GraphBatch, dtype: npt.DTypeLike) -> Inpu
         range is found when the vertices are read (`find_kinds`).
     """
     program = reader.program
-    whole = np.empty((len(reader.pulls), batch.num_vertices), np.int32)
-    ints: list[Array] = []
+    index = np.empty((len(reader.pulls), batch.num_vertices), np.int32)
     floats: list[Array] = []
-    float_index: list[Array] = []
     for k, pull in enumerate(reader.pulls):
-        index = whole[k]
-        (ints if pull.dtype == "int" else float_index).append(index)
         if not reader.is_used[k]:
-            index.fill(-1)
+            index[k] = -1
             if pull.dtype != "int":
                 floats.append(np.zeros(max(1, math.prod(pull.shape)), dtype))
             continue
@@ -106,12 +111,11 @@ def read_inputs(reader: Reader, batch: GraphBatch, dtype: npt.DTypeLike) -> Inpu
                 )
             )
         if pull.dtype == "int":
-            index[:] = _integers(program, pull, value, batch)
+            index[k] = _integers(program, pull, value, batch)
         else:
-            table, rows = _reals(program, pull, value, batch, dtype)
+            table, index[k] = _reals(program, pull, value, batch, dtype)
             floats.append(table)
-            index[:] = rows
-    return Inputs(whole, tuple(ints), tuple(floats), tuple(float_index))
+    return Inputs(index, tuple(floats), np.empty(0, dtype))
 
 
 def refuse(reader: Reader, batch: GraphBatch, inputs: Inputs, found: int, vertex: int) -> NoReturn:

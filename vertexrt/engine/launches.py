@@ -164,7 +164,7 @@ def _runs(
     runs = 0
     last = np.int64(-2)
     for r in range(len(order)):
-        p = programs[lazy_kinds[order[r]]]
+        p = programs[np.uint32(lazy_kinds[np.uint32(order[r])])]
         if p != last:
             program_of[runs] = p
             run_lo[runs] = r

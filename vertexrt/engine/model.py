@@ -16,14 +16,15 @@ from vertexrt.engine.batched import (
     Worker,
     in_user_order,
     make_jobs,
+    meet_kinds,
     prepare,
-    read_batch,
     read_rows,
     start_of,
 )
 from vertexrt.engine.choose import Chooser, Configuration, configurations, predicted_best
+from vertexrt.engine.inputs import read_inputs
 from vertexrt.engine.parameters import ParameterStore
-from vertexrt.engine.touched import mark_rows, new_marks, take_marked
+from vertexrt.engine.touched import new_marks, rows_looked_up, take_marked
 from vertexrt.engine.trace import Timeline
 from vertexrt.engine.update import Touched, Update, collect, cut, end_of_step
 from vertexrt.engine.variant import Passes, Use, Variant, make_variant
@@ -219,15 +220,19 @@ class CompiledModel:
     def variant(self, use: Use, chosen: Configuration) -> Variant:
         """Return F compiled for one use and engine."""
         processors = self.backend.written_for(chosen.processors) if chosen.persistent else 0
-        if (use, processors) not in self.variants:
-            self.variants[use, processors] = make_variant(
+        found = self.variants.get((use, processors))
+        if found is None:
+            found = self.variants[use, processors] = make_variant(
                 self.function, use, self.backend, self.param_names, self.passes, processors
             )
-        return self.variants[use, processors]
+        return found
 
     def prepare(self, use: Use, batch: GraphBatch) -> list[Run]:
         """Schedule a batch, one run for each worker or group that gets a share of it."""
-        chosen = self.choose(use, batch)
+        return self.prepare_as(self.choose(use, batch), use, batch)
+
+    def prepare_as(self, chosen: Configuration, use: Use, batch: GraphBatch) -> list[Run]:
+        """Schedule a batch for a way to run it; see `prepare`."""
         variant = self.variant(use, chosen)
         parts = min(chosen.groups, batch.num_graphs)
         while len(self.workers) < parts:
@@ -237,7 +242,8 @@ class CompiledModel:
         try:
             return [prepare(variant, share, self.policy, dtype, chosen) for share in shares]
         except (GraphError, PullError):
-            read_batch(variant, batch, dtype)  # names the vertex as the user knows it
+            inputs = read_inputs(variant.reader, batch, dtype)
+            meet_kinds(variant, batch, inputs)  # names the vertex as the user knows it
             raise
 
     def observe(self, use: Use, batch: GraphBatch, runs: Sequence[Run], seconds: float) -> None:
@@ -377,12 +383,8 @@ class CompiledModel:
 
     def _touched(self, run: Run) -> dict[str, Array]:
         """List for each sparse parameter the rows that a run looked up."""
-        found: dict[str, Array] = {}
-        for name, marks in self._marks.items():
-            for pull in run.variant.lookups.get(name, ()):
-                mark_rows(marks, run.inputs.ints[pull])
-            found[name] = take_marked(marks)
-        return found
+        index, lookups = run.inputs.index, run.variant.lookups
+        return {n: rows_looked_up(self._marks[n], index, lookups[n]) for n in self.sparse}
 
 
 def purpose(use: Use) -> str:
@@ -399,7 +401,7 @@ def multiplications(program: Program) -> float:
 def outputs_of(runs: Sequence[Run], arenas: Sequence[Array], name: str) -> Array:
     """Return a push of all shares in the user's vertex order: [V, *shape], a copy."""
     whole = rows_of_batch(runs, arenas, ("push", name))
-    return whole.reshape(len(whole), *push_shape(runs[0].variant.program, name))
+    return whole.reshape(len(whole), *runs[0].variant.push_shape(name))
 
 
 def rows_of_batch(runs: Sequence[Run], arenas: Sequence[Array], key: tuple[object, ...]) -> Array:
@@ -414,14 +416,6 @@ def rows_of_batch(runs: Sequence[Run], arenas: Sequence[Array], key: tuple[objec
     for run, part in zip(runs, parts, strict=True):
         whole[run.share.vertices] = part
     return whole
-
-
-def push_shape(program: Program, name: str) -> tuple[int, ...]:
-    """Return the shape per vertex of a push."""
-    for node in program.nodes:
-        if node.op == "push" and node["name"] == name:
-            return tuple(node["shape"])
-    raise AssertionError(f"no push {name!r}")
 
 
 def total_loss(runs: Sequence[Run], arenas: Sequence[Array]) -> float:

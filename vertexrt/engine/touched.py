@@ -22,7 +22,7 @@ def mark_rows(marks: Array, index: Array) -> None:
     """Mark the rows that an index has; -1 marks the last place, so that nothing branches on it."""
     last = len(marks) - 1
     for v in range(len(index)):
-        marks[index[v] if index[v] >= 0 else last] = True
+        marks[np.uint64(index[v] if index[v] >= 0 else last)] = True
 
 
 @njit(cache=True, nogil=True)
@@ -55,3 +55,24 @@ def ranges_of(rows: Array, offset: int, width: int) -> tuple[Array, Array]:
         starts[k] = offset + rows[k] * width
         widths[k] = width
     return starts, widths
+
+
+@njit(cache=True, nogil=True)
+def rows_looked_up(marks: Array, index: Array, pulls: Array) -> Array:
+    """Return the rows of a table that a minibatch looks up, rising, as int64.
+
+    Args:
+        marks: of the table, all False; left so.
+        index: int32 [*, V]; pulls: which rows of it look up in the table.
+    """
+    for k in pulls:
+        mark_rows(marks, index[k])
+    return take_marked(marks)
+
+
+@njit(cache=True, nogil=True)
+def ranges_looked_up(
+    marks: Array, index: Array, pulls: Array, offset: int, width: int
+) -> tuple[Array, Array]:
+    """Return the same as flat ranges; see `ranges_of`."""
+    return ranges_of(rows_looked_up(marks, index, pulls), offset, width)

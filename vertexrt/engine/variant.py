@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Collection
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, cast
+from typing import TYPE_CHECKING, Any, cast
 
 import numpy as np
 import numpy.typing as npt
@@ -127,7 +127,7 @@ class Variant:
     passes: Passes
     processors: int  # 0: batched engine; else those of a group, as `Backend.written_for`
     merges: bool  # identical vertices are computed once
-    lookups: dict[str, list[int]]  # which integer pulls look up rows of a parameter
+    lookups: dict[str, Int64]  # by parameter: which integer pulls look up rows of it
     table: TensorTable = field(default_factory=TensorTable)
     tasks: list[TaskProgram] = field(default_factory=list)
     path_kinds: dict[int, Kind] = field(default_factory=dict)
@@ -137,8 +137,9 @@ class Variant:
     _written: set[object] = field(default_factory=set)
     _ready: Ready | None = None
     _reader: Reader | None = None
-    _known: Known | None = None
     _relations: Relations | None = None
+    _vertex_facts: tuple[Any, ...] | None = None
+    _push_shapes: dict[str, tuple[int, ...]] = field(default_factory=dict)
 
     @property
     def reader(self) -> Reader:
@@ -147,15 +148,35 @@ class Variant:
             self._reader = make_reader(self.program)
         return self._reader
 
-    def known(self) -> Known:
-        """Return the kinds so far as arrays; made anew after a new kind."""
-        if self._known is None:
-            self._known = Known(
-                path=np.array(list(self.path_kinds), np.int64),
-                lazy=np.array(list(self.lazy_kinds), np.int64),
-                has_loss=np.array([k.has_loss for k in self.lazy_kinds.values()], np.bool_),
+    def vertex_facts(self) -> tuple[Any, ...]:
+        """Return what `read_vertices` takes after a batch; made anew after a new kind."""
+        if self._vertex_facts is None:
+            reader, atoms = self.reader, self.atoms
+            self._vertex_facts = (
+                reader.numbers,
+                reader.used,
+                reader.bounds,
+                atoms.slots - 1,
+                reader.program.arity is not None,
+                atoms.path,
+                atoms.lazy,
+                np.array(list(self.path_kinds), np.int64),
+                np.array(list(self.lazy_kinds), np.int64),
+                np.array([k.has_loss for k in self.lazy_kinds.values()], np.bool_),
             )
-        return self._known
+        return self._vertex_facts
+
+    def push_shape(self, name: str) -> tuple[int, ...]:
+        """Return the shape per vertex of a push."""
+        if not self._push_shapes:
+            pushes = (node for node in self.program.nodes if node.op == "push")
+            self._push_shapes = {node["name"]: tuple(node["shape"]) for node in pushes}
+        return self._push_shapes[name]
+
+    @property
+    def is_ready(self) -> bool:
+        """Tell whether `ready` compiles nothing; there is no kind yet, or a new one, otherwise."""
+        return self._ready is not None
 
     def add_path_kind(self, bits: int) -> Kind:
         """Compile what vertices of a path kind do before, on and after the path."""
@@ -165,7 +186,7 @@ class Variant:
         program = _checked(keep_across_stages(program), "path kind")
         kind = Kind(bits, {s: self._add(program, s) for s in PATH_STAGES})
         self.path_kinds[bits] = kind
-        self._ready = self._known = None
+        self._ready = self._vertex_facts = None
         return kind
 
     def add_lazy_kind(self, bits: int) -> Kind:
@@ -187,7 +208,7 @@ class Variant:
         has_loss = any(program.nodes[n.inputs[0]].op != "const" for n in loss)
         kind = Kind(bits, {s: self._add(program, s) for s in LAZY_STAGES}, has_loss)
         self.lazy_kinds[bits] = kind
-        self._ready = self._known = None
+        self._ready = self._vertex_facts = None
         return kind
 
     def ready(self) -> Ready:
@@ -246,34 +267,20 @@ class Variant:
 
 
 @dataclass(frozen=True, slots=True)
-class Known:
-    """The kinds of a variant in order: their bits, and whether a lazy kind has a loss."""
-
-    path: Int64
-    lazy: Int64
-    has_loss: npt.NDArray[np.bool_]
-
-
-@dataclass(frozen=True, slots=True)
 class Ready:
     """A variant as the per-batch code wants it: an executable and flat arrays over its programs.
 
-    Arrays as in `launches.build_table`; `sizes`: elements a row of each tensor.
+    Attributes:
+        sharing: tensors that share a buffer.
+        program_facts: what `build_table` and `place_tensors` take after a schedule.
     """
 
     executable: Executable | None
     processors: Executable | None
     shape: Shape | None
-    sharing: Sharing
-    sizes: Int64
     zero_elements: int
-    path_programs: Int64
-    lazy_programs: Int64
-    by_ranges: npt.NDArray[np.bool_]
-    scratch: Int64
-    writes_ptr: Int64
-    writes: Int64
-    edges: npt.NDArray[np.bool_]
+    sharing: Sharing
+    program_facts: tuple[Any, ...]
 
 
 def _make_ready(variant: Variant) -> Ready:
@@ -299,21 +306,23 @@ def _make_ready(variant: Variant) -> Ready:
             executable = LaunchByLaunch(cast("HostExecutable", executable))
     written = [[table.numbers[u[0]] for u in tensor_uses(task) if u[3]] for task in tasks]
     path, lazy = variant.path_kinds.values(), variant.lazy_kinds.values()
-    return Ready(
-        executable=executable,
-        processors=processors,
-        shape=shape,
-        sharing=share(table),
-        sizes=np.array([spec.size for spec in table], np.int64),
-        zero_elements=max((spec.size for spec in table), default=1),
-        path_programs=np.array([[k.programs[s] for k in path] for s in PATH_STAGES], np.int64),
-        lazy_programs=np.array([[k.programs[s] for k in lazy] for s in LAZY_STAGES], np.int64),
-        by_ranges=np.array([uses_edges(task) for task in tasks], np.bool_),
-        scratch=np.array(scratch, np.int64).reshape(-1, 3),
-        writes_ptr=np.cumsum([0] + [len(w) for w in written]).astype(np.int64),
-        writes=np.array([t for w in written for t in w], np.int64),
-        edges=np.array([spec.edges for spec in table], np.bool_),
+    zero_elements = max((spec.size for spec in table), default=1)
+    sharing = share(table)
+    facts = (
+        np.array([[k.programs[s] for k in path] for s in PATH_STAGES], np.int64),
+        np.array([[k.programs[s] for k in lazy] for s in LAZY_STAGES], np.int64),
+        np.array([uses_edges(task) for task in tasks], np.bool_),
+        np.array(scratch, np.int64).reshape(-1, 3),
+        np.cumsum([0] + [len(w) for w in written]).astype(np.int64),
+        np.array([t for w in written for t in w], np.int64),
+        np.array([spec.edges for spec in table], np.bool_),
+        variant.backend.most_scratch,
+        sharing.buffer,
+        sharing.width,
+        np.array([spec.size for spec in table], np.int64),
+        zero_elements,
     )
+    return Ready(executable, processors, shape, zero_elements, sharing, facts)
 
 
 def _checked(program: Program, where: str, placed: bool = True) -> Program:
@@ -370,16 +379,16 @@ def make_variant(
         seeds={name: k for k, name in enumerate(sorted(use.seeds))},
     )
     atoms = find_atoms(program, passes.specialise)
-    lookups = _lookups(program, ints)
+    lookups = _lookups(program, ints, params)
     return Variant(
         program, use, atoms, backend, binding, passes, processors, merges, lookups, table
     )
 
 
-def _lookups(program: Program, ints: list[str]) -> dict[str, list[int]]:
-    found: dict[str, list[int]] = {}
+def _lookups(program: Program, ints: list[str], params: Collection[str]) -> dict[str, Int64]:
+    found: dict[str, list[int]] = {name: [] for name in params}
     for node in program.nodes:
         if node.op == "embed":
             table, index = (program.nodes[i]["name"] for i in node.inputs)
-            found.setdefault(table, []).append(ints.index(index))
-    return found
+            found[table].append(ints.index(index))
+    return {name: np.array(pulls, np.int64) for name, pulls in found.items()}

@@ -5,6 +5,8 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from functools import cache
+from types import ModuleType
 from typing import Any
 
 import numpy as np
@@ -18,6 +20,7 @@ from vertexrt.graph.pulls import Pulled, PullValue, check_pulls, join_pulls
 IntArray = npt.NDArray[np.int32]
 
 _WHERE = "graph batch"
+_NO_COLUMNS = (np.zeros(0, np.int32),)
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -122,35 +125,47 @@ class GraphBatch:
             graphs: whole numbers [n] in 0..K-1.
         Raises: GraphError, when there is none or one is out of range.
         """
-        from vertexrt.graph.compiled import take_rows, take_structure
-
+        loops = _loops()
         given = np.asarray(graphs)
         if not given.size or given.ndim != 1 or given.dtype.kind not in "iu":
             raise _wrong_graphs(given, self.num_graphs)
         ids = np.ascontiguousarray(given, np.int64)
-        graph_ptr, child_ptr, child = take_structure(
-            self.graph_ptr, self.child_ptr, self.child, ids
+        columns: dict[str, IntArray] = {}
+        for name, pull in self.pulls.items():
+            column = pull.index if isinstance(pull, Pulled) else pull
+            if column is not None and column.dtype == np.int32:
+                columns[name] = column
+        graph_ptr, child_ptr, child, taken = loops.take_graphs(
+            self.graph_ptr,
+            self.child_ptr,
+            self.child,
+            tuple(columns.values()) or _NO_COLUMNS,
+            ids,
         )
         if not graph_ptr.size:
             raise _wrong_graphs(given, self.num_graphs)
-
-        def rows(values: npt.NDArray[Any]) -> npt.NDArray[Any]:
-            if values.ndim == 1:
-                return take_rows(values, 1, self.graph_ptr, ids, graph_ptr)
-            shape = values.shape[1:]
-            width = math.prod(shape)
-            flat = take_rows(values.reshape(-1), width, self.graph_ptr, ids, graph_ptr)
-            return flat.reshape(child_ptr.size - 1, *shape)
-
         pulls: dict[str, PullValue] = {}
+        of_name = dict(zip(columns, taken, strict=False))
         for name, pull in self.pulls.items():
-            if not isinstance(pull, Pulled):
-                pulls[name] = rows(pull)
-            elif pull.index is None:
-                pulls[name] = Pulled(rows(pull.values))
+            column = of_name.get(name)
+            if column is None:
+                values = pull.values if isinstance(pull, Pulled) else pull
+                shape = values.shape[1:]
+                flat, width = values.reshape(-1), math.prod(shape)
+                found = loops.take_rows(flat, width, self.graph_ptr, ids, graph_ptr)
+                rows = found.reshape(child_ptr.size - 1, *shape)
+                pulls[name] = Pulled(rows) if isinstance(pull, Pulled) else rows
             else:
-                pulls[name] = Pulled(pull.values, rows(pull.index))
+                pulls[name] = Pulled(pull.values, column) if isinstance(pull, Pulled) else column
         return GraphBatch(graph_ptr, child_ptr, child, pulls)
+
+
+@cache
+def _loops() -> ModuleType:
+    """Import the compiled loops when one is needed: numba loads slowly."""
+    from vertexrt.graph import compiled
+
+    return compiled
 
 
 def _wrong_graphs(ids: npt.NDArray[Any], num_graphs: int) -> GraphError:

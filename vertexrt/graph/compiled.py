@@ -13,20 +13,29 @@ IntArray = npt.NDArray[np.int32]
 
 
 @njit(cache=True, nogil=True)
-def take_structure(
-    graph_ptr: IntArray, child_ptr: IntArray, child: IntArray, graphs: npt.NDArray[np.int64]
-) -> tuple[IntArray, IntArray, IntArray]:
+def take_graphs(
+    graph_ptr: IntArray,
+    child_ptr: IntArray,
+    child: IntArray,
+    columns: tuple[IntArray, ...],
+    graphs: npt.NDArray[np.int64],
+) -> tuple[IntArray, IntArray, IntArray, IntArray]:
     """Copy the graphs named in `graphs`, one after another, and renumber their children.
 
-    Returns: graph_ptr, child_ptr and child, all empty where a graph is out of range.
+    All of a graph is copied at once: the first elements of its arrays come from far away in memory,
+    and this way several are waited for together.
+
+    Args:
+        columns: [V] each, at least one; one that is empty is left out.
+    Returns: graph_ptr, child_ptr, child, and int32 [columns, vertices]; all empty where a graph is
+        out of range.
     """
-    for k in graphs:
-        if k < 0 or k >= graph_ptr.size - 1:
-            return np.empty(0, np.int32), np.empty(0, np.int32), np.empty(0, np.int32)
     out_graph_ptr = np.empty(graphs.size + 1, np.int32)
-    vertices = 0
-    slots = 0
+    vertices, slots = 0, 0
     for k in range(graphs.size):
+        if graphs[k] < 0 or graphs[k] >= graph_ptr.size - 1:
+            none = out_graph_ptr[:0]
+            return none, none, none, np.empty((0, 0), np.int32)
         first, end = graph_ptr[graphs[k]], graph_ptr[graphs[k] + 1]
         out_graph_ptr[k] = vertices
         vertices += end - first
@@ -34,11 +43,16 @@ def take_structure(
     out_graph_ptr[graphs.size] = vertices
     out_child_ptr = np.empty(vertices + 1, np.int32)
     out_child = np.empty(slots, np.int32)
+    out_columns = np.empty((len(columns), vertices), np.int32)
     slots = 0
     for k in range(graphs.size):
         first, end = graph_ptr[graphs[k]], graph_ptr[graphs[k] + 1]
         to = out_graph_ptr[k]
         begin, stop = child_ptr[first], child_ptr[end]
+        for c in range(len(columns)):
+            values, given = out_columns[c][to : to + end - first], columns[c][first:end]
+            for i in range(given.size):
+                values[i] = given[i]
         move = slots - begin
         starts, given = out_child_ptr[to : to + end - first], child_ptr[first:end]
         for i in range(starts.size):
@@ -46,11 +60,10 @@ def take_structure(
         here, there = out_child[slots : slots + stop - begin], child[begin:stop]
         move = to - first
         for i in range(here.size):
-            c = there[i]
-            here[i] = c + move if c >= 0 else -1
+            here[i] = there[i] + move if there[i] >= 0 else -1
         slots += stop - begin
     out_child_ptr[vertices] = slots
-    return out_graph_ptr, out_child_ptr, out_child
+    return out_graph_ptr, out_child_ptr, out_child, out_columns
 
 
 @njit(cache=True, nogil=True)

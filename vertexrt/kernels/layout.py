@@ -48,6 +48,38 @@ class Binding:
     seeds: Mapping[str, int]
 
 
+class Scheduled(Protocol):
+    """What kernels read of a schedule; see `scheduler.Schedule`. Indices are int32."""
+
+    @property
+    def order(self) -> Array:
+        """Return the user's vertex in each row, [rows]."""
+
+    @property
+    def edge_ptr(self) -> Array:
+        """Return the first edge of each row, [rows + 1]."""
+
+    @property
+    def child_row(self) -> Array:
+        """Return the row of each edge's child, [E], -1 for an empty slot."""
+
+    @property
+    def edge_row(self) -> Array:
+        """Return the row of each edge's parent, [E]."""
+
+    @property
+    def parent_ptr(self) -> Array:
+        """Return where the edges to each row's parents start in `parent_edge`, [rows + 1]."""
+
+    @property
+    def parent_edge(self) -> Array:
+        """Return the edges in which each row is the child."""
+
+    @property
+    def weight(self) -> Array:
+        """Return how many of the user's vertices each row stands for, as reals, or nothing."""
+
+
 @dataclass(slots=True)
 class Buffers:
     """The arrays that one run reads and writes. Real ones share a dtype; indices are int32.
@@ -57,9 +89,8 @@ class Buffers:
         base: [tensors] int64, element of row 0 of each tensor.
         temporary: element at which the running task's temporaries start.
         params, gradients: flat parameter store; param_at: [names] int64 offsets.
-        weight: [rows] how many of the user's vertices each row stands for, as reals.
+        schedule: of the minibatch.
         rows: [*] execution rows of launches that are not contiguous.
-        order, edge_ptr, child_row, edge_row, parent_ptr, parent_edge: the schedule's.
         user_edge: [V + 1] first edge of each of the user's vertices (dropout counts by it).
         ints: one [V] array a pull, in the user's order; floats: flat values, with float_index: [V].
         seeds: flat gradients of pushes, in the user's order.
@@ -72,14 +103,8 @@ class Buffers:
     params: Array
     gradients: Array
     param_at: Array
-    weight: Array
+    schedule: Scheduled
     rows: Array
-    order: Array
-    edge_ptr: Array
-    child_row: Array
-    edge_row: Array
-    parent_ptr: Array
-    parent_edge: Array
     user_edge: Array
     ints: tuple[Array, ...]
     floats: tuple[Array, ...]

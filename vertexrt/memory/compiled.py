@@ -9,6 +9,8 @@ from numba import njit
 
 Array = np.ndarray[Any, Any]
 
+ALIGN = 16  # elements: 64 bytes in float32
+
 
 @njit(cache=True, nogil=True)
 def place_tensors(
@@ -18,21 +20,31 @@ def place_tensors(
     first_row: Array,
     end_row: Array,
     zero_elements: int,
-    align: int,
-) -> tuple[Array, int]:
-    """Add up the buffers: see `vertexrt.memory.plan.plan_memory`."""
+    temporary_elements: int,
+) -> tuple[Array, int, int]:
+    """Place the tensors of one minibatch: multiply the buffers by rows and add up.
+
+    Args:
+        buffer, width: int64, of `Sharing`.
+        sizes: int64 [tensors] elements a row.
+        first_row, end_row: int64 [tensors] the rows that any task writes; other rows take no
+            memory.
+        zero_elements: a row of zeros at the start of the arena (what an absent child reads).
+        temporary_elements: the most that one task needs besides.
+    Returns: the fields of `MemoryPlan`; the peak is known here, before the first kernel.
+    """
     starts = np.full(len(width), np.int64(2) ** 62, np.int64)
     ends = np.zeros(len(width), np.int64)
     for t in range(len(buffer)):
         starts[buffer[t]] = min(starts[buffer[t]], first_row[t])
         ends[buffer[t]] = max(ends[buffer[t]], end_row[t])
-    at = (zero_elements + align - 1) // align * align
+    at = (zero_elements + ALIGN - 1) // ALIGN * ALIGN
     offsets = np.empty(len(width), np.int64)
     for b in range(len(width)):
         starts[b] = min(starts[b], ends[b])
         offsets[b] = at
-        at += ((ends[b] - starts[b]) * width[b] + align - 1) // align * align
+        at += ((ends[b] - starts[b]) * width[b] + ALIGN - 1) // ALIGN * ALIGN
     base = np.empty(len(buffer), np.int64)
     for t in range(len(buffer)):
         base[t] = offsets[buffer[t]] - starts[buffer[t]] * sizes[t]
-    return base, at
+    return base, at, at + temporary_elements

@@ -1,8 +1,8 @@
 """Plan the arena: give every dynamic tensor of a minibatch an offset, before anything runs.
 
 Two steps. Once per compiled function `share` puts tensors whose lives do not overlap into common
-buffers (that depends on stages only). For each minibatch `plan_memory` multiplies by rows and adds
-up, which is array code over some dozens of buffers. Reuse by lifetime is ours; Cavs only appends.
+buffers (that depends on stages only). For each minibatch `place_tensors` multiplies by rows and
+adds up, a loop over some dozens of buffers. Reuse by lifetime is ours; Cavs only appends.
 """
 
 from __future__ import annotations
@@ -13,10 +13,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from vertexrt.memory.compiled import place_tensors
 from vertexrt.memory.tensors import TensorTable
-
-ALIGN = 16  # elements: 64 bytes in float32
 
 Int64 = npt.NDArray[np.int64]
 
@@ -30,7 +27,7 @@ class Sharing:
     edges: npt.NDArray[np.bool_]  # [buffers]
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)
 class MemoryPlan:
     """Where everything lies in one arena of `total` elements.
 
@@ -68,27 +65,3 @@ def share(table: TensorTable) -> Sharing:
     width = [max(table.specs[t].size for t in members) for members in buffers]
     edges = [table.specs[members[0]].edges for members in buffers]
     return Sharing(buffer, np.array(width, np.int64), np.array(edges, np.bool_))
-
-
-def plan_memory(
-    sharing: Sharing,
-    sizes: Int64,
-    first_row: Int64,
-    end_row: Int64,
-    zero_elements: int,
-    temporary_elements: int,
-) -> MemoryPlan:
-    """Place the tensors of one minibatch.
-
-    Args:
-        sharing: buffers of the compiled function.
-        sizes: [tensors] elements a row.
-        first_row, end_row: [tensors] the rows that any task writes; other rows take no memory.
-        zero_elements: a row of zeros at the start of the arena (what an absent child reads).
-        temporary_elements: the most that one task needs besides.
-    Returns: offsets; the peak is known here, before the first kernel.
-    """
-    base, end = place_tensors(
-        sharing.buffer, sharing.width, sizes, first_row, end_row, zero_elements, ALIGN
-    )
-    return MemoryPlan(base, end, end + temporary_elements)

@@ -27,11 +27,16 @@ class Share:
 
     Attributes:
         batch: these graphs alone, in the order that they have in the whole batch.
-        vertices: int64, their vertices in the whole batch.
+        chosen: int64, their vertices in the whole batch; None for all.
     """
 
     batch: GraphBatch
-    vertices: npt.NDArray[np.int64]
+    chosen: npt.NDArray[np.int64] | None = None
+
+    @property
+    def vertices(self) -> npt.NDArray[np.int64]:
+        """Return their vertices in the whole batch."""
+        return np.arange(self.batch.num_vertices) if self.chosen is None else self.chosen
 
 
 def share_out(batch: GraphBatch, parts: int, level: float = LEVEL) -> list[Share]:
@@ -44,7 +49,7 @@ def share_out(batch: GraphBatch, parts: int, level: float = LEVEL) -> list[Share
     """
     parts = min(parts, batch.num_graphs)
     if parts == 1:
-        return [Share(batch, np.arange(batch.num_vertices))]
+        return [Share(batch)]
     costs = graph_costs(batch.graph_ptr, batch.child_ptr, batch.child, level)
     owner = _assign(costs, np.argsort(-costs, kind="stable"), parts)
     shares = []

@@ -1,4 +1,8 @@
-"""The compiled loops of the scheduler: levels, and the order of tasks."""
+"""The compiled loops of the scheduler: levels, and the order of tasks.
+
+Indices that come from arrays are unsigned in loops over all vertices, here and in `merge` and
+`kinds`: numba takes negative ones from the end of an array, and asks at every access.
+"""
 
 from __future__ import annotations
 
@@ -8,6 +12,7 @@ import numpy as np
 from numba import njit
 
 FRONTIER, DEPTH, AGENDA, SERIAL = range(4)
+ONE = np.uint32(1)
 
 Array = np.ndarray[Any, Any]
 
@@ -40,8 +45,11 @@ def _sort(level: Array, kinds: Array, num_kinds: int) -> tuple[Array, Array, Arr
         highest = max(highest, level[v])
     buckets = (highest + 1) * num_kinds
     start = np.zeros(buckets + 1, np.int32)
+    bucket = np.empty(count, np.uint32)
     for v in range(count):
-        start[level[v] * num_kinds + kinds[v] + 1] += 1
+        bucket[v] = level[v] * num_kinds + kinds[v]
+    for v in range(count):
+        start[bucket[v] + ONE] += 1
     task_lo = np.empty(buckets + 1, np.int32)
     task_kind = np.empty(buckets, np.int32)
     tasks = 0
@@ -54,9 +62,8 @@ def _sort(level: Array, kinds: Array, num_kinds: int) -> tuple[Array, Array, Arr
     task_lo[tasks] = count
     order = np.empty(count, np.int32)
     for v in range(count):
-        b = level[v] * num_kinds + kinds[v]
-        order[start[b]] = v
-        start[b] += 1
+        order[np.uint32(start[bucket[v]])] = v
+        start[bucket[v]] += 1
     return order, task_lo[: tasks + 1], task_kind[:tasks]
 
 

@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 from numba import njit
 
-from vertexrt.scheduler.compiled import find_levels
+from vertexrt.scheduler.compiled import ONE, find_levels
 
 Array = np.ndarray[Any, Any]
 
@@ -54,40 +54,25 @@ def read_vertices(
     count = len(child_ptr) - 1
     path = np.empty(count, np.int32)
     lazy = np.empty(count, np.int32)
-    level = np.empty(count, np.int32)
-    has_parent = np.zeros(count, np.bool_)
+    level = np.zeros(count, np.int32)
     has = np.zeros(count, np.int64)
     for k in used:
         v = _read_pull(pulls[k], bounds[k], np.int64(1) << (slots + 1 + numbers[k]), has)
         if v >= 0:
             return NOT_BOUNDED, v, has[v], path, lazy, level, True, 0
+    v, ordered, forest = _read_children(child_ptr, child, slots, limited, has, level)
+    if v >= 0:
+        return TOO_MANY_CHILDREN, v, has[v], path, lazy, level, forest, 0
+    if not ordered:
+        level = find_levels(child_ptr, child)
     # Kinds met so far, each where a hash of its bits says: most batches have a handful.
     met = np.full(MET, -1, np.int64)
     met_path = np.empty(MET, np.int32)
     met_lazy = np.empty(MET, np.int32)
-    forest, ordered = True, True
     losses = 0
-    end = child_ptr[0]
     for v in range(count):
-        begin, end = end, child_ptr[v + 1]
-        bits, above = has[v], 0
-        for e in range(begin, end):
-            c = child[e]
-            if c < 0:
-                continue
-            if e - begin < slots:
-                bits |= 1 << (e - begin)
-            elif limited:
-                return TOO_MANY_CHILDREN, v, bits, path, lazy, level, forest, losses
-            bits |= 1 << slots
-            forest &= not has_parent[c]
-            has_parent[c] = True
-            if c < v:
-                above = max(above, level[c] + 1)
-            else:
-                ordered = False
-        level[v] = above
-        at = (bits ^ (bits >> 5) ^ (bits >> 10)) & (MET - 1)
+        bits = has[v]
+        at = np.uint64((bits ^ (bits >> 5) ^ (bits >> 10)) & (MET - 1))
         if met[at] != bits:
             path_kind = _number(bits & path_mask, path_known)
             if path_kind < 0:
@@ -98,10 +83,50 @@ def read_vertices(
             met[at], met_path[at], met_lazy[at] = bits, path_kind, lazy_kind
         path[v] = met_path[at]
         lazy[v] = met_lazy[at]
-        losses += has_loss[met_lazy[at]]
-    if not ordered:
-        level = find_levels(child_ptr, child)
+        losses += has_loss[np.uint32(met_lazy[at])]
     return FINE, -1, 0, path, lazy, level, forest, losses
+
+
+@njit(cache=True, nogil=True)
+def _read_children(
+    child_ptr: Array, child: Array, slots: int, limited: bool, has: Array, level: Array
+) -> tuple[Any, bool, bool]:
+    """Set the bits of children, and find levels.
+
+    Which vertices have slots cannot be predicted, so that they are listed first, without a branch.
+
+    Args:
+        has: [V] gets the bits; level: [V], zeros, gets the levels, if the vertices are ordered.
+    Returns: a vertex with more children than slots, or -1; whether children come before their
+        parents; whether no vertex has two parents.
+    """
+    count = len(child_ptr) - 1
+    inner = np.empty(count, np.uint32)
+    found = np.uint64(0)
+    for v in range(count):
+        inner[found] = v
+        found += np.uint64(child_ptr[v + 1] > child_ptr[v])
+    has_parent = np.zeros(count, np.bool_)
+    forest, ordered = True, True
+    for v in inner[:found]:
+        begin, end = child_ptr[v], child_ptr[v + ONE]
+        bits, above = np.int64(0), np.int32(0)
+        for e in range(begin, end):
+            c = child[np.uint32(e)]
+            if c < 0:
+                continue
+            if e - begin < slots:
+                bits |= 1 << (e - begin)
+            elif limited:
+                return np.int64(v), ordered, forest
+            bits |= 1 << slots
+            forest &= not has_parent[np.uint32(c)]
+            has_parent[np.uint32(c)] = True
+            above = max(above, level[np.uint32(c)] + 1)
+            ordered &= c < v
+        has[v] |= bits
+        level[v] = above
+    return -1, ordered, forest
 
 
 @njit(cache=True, nogil=True)

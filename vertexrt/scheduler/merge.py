@@ -16,6 +16,8 @@ from typing import Any
 import numpy as np
 from numba import njit
 
+from vertexrt.scheduler.compiled import AGENDA, FRONTIER, ONE, order_tasks
+
 Array = np.ndarray[Any, Any]
 
 PRIME = np.uint64(0x100000001B3)
@@ -26,31 +28,31 @@ SPREAD = np.uint64(0x9E3779B97F4A7C15)
 def number_rows(
     child_ptr: Array,
     child: Array,
-    order: Array,
-    task_lo: Array,
-    task_kind: Array,
+    kinds: Array,
+    num_kinds: int,
+    level: Array,
+    policy: int,
     pulls: Array,
     used: Array,
     weight: Array,
-    merges: bool,
-    together: bool,
     forest: bool,
     inner: bool,
 ) -> tuple[Any, ...]:
-    """Give the vertices rows in the order of tasks, and rewrite the edges by row.
+    """Order the vertices by task, give them rows in that order, and rewrite the edges by row.
 
     Args:
-        order, task_lo, task_kind: of `order_tasks`.
+        kinds, num_kinds, level, policy: of `order_tasks`.
         pulls: int32 [pulls, V]; used: the numbers of those that are read.
         weight: reals, [V] where vertices merge, written with the vertices of each row; else empty.
-        together: identical vertices are in one task, so that rows of others need no comparison.
         forest: no vertex has two parents.
         inner: vertices with children merge too.
-    Returns: of `Schedule`: order, row_of, task_lo, task_kind, edge_ptr, child_row, edge_row,
-        parent_ptr, parent_edge.
+    Returns: the arrays of `Schedule`, in its order.
     """
+    order, task_lo, task_kind = order_tasks(child_ptr, child, kinds, num_kinds, level, policy)
     row_of = np.empty(len(order), np.int32)
-    if merges:
+    if len(weight):
+        # Identical vertices are in one task, so that rows of others need no comparison.
+        together = policy in (FRONTIER, AGENDA)
         shortcut = together and forest
         order, task_lo, task_kind = _merge(
             child_ptr, child, order, task_lo, task_kind, pulls, used, weight, together, shortcut,
@@ -77,6 +79,7 @@ def number_rows(
         edge_row[:edges],
         parent_ptr,
         parent_edge[:listed],
+        weight[:rows],
     )
 
 
@@ -120,9 +123,9 @@ def _merge(
         single = not inner and _have_children(vertices, child_ptr, child)
         if single or (shortcut and _settled(vertices, child_ptr, child, row_of, weight)):
             for v in vertices:
-                row_of[v] = rows
-                weight[rows] = 1
-                user[rows] = v
+                row_of[np.uint32(v)] = rows
+                weight[np.uint64(rows)] = 1
+                user[np.uint64(rows)] = v
                 rows += 1
         else:
             leaves = _add_children(vertices, child_ptr, child, row_of, keys)
@@ -163,8 +166,9 @@ def _mixed(key: Any, value: Any) -> Any:
 @njit(cache=True, nogil=True)
 def _have_children(vertices: Array, child_ptr: Array, child: Array) -> bool:
     """Tell whether some vertex of a task has a child."""
-    for v in vertices:
-        for e in range(child_ptr[v], child_ptr[v + 1]):
+    for vertex in vertices:
+        v = np.uint32(vertex)
+        for e in range(np.uint32(child_ptr[v]), np.uint32(child_ptr[v + ONE])):
             if child[e] >= 0:
                 return True
     return False
@@ -193,9 +197,10 @@ def _add_children(
     Returns: whether none has a slot for a child.
     """
     leaves = True
-    for v in vertices:
+    for vertex in vertices:
+        v = np.uint32(vertex)
         key = keys[v]
-        for e in range(child_ptr[v], child_ptr[v + 1]):
+        for e in range(np.uint32(child_ptr[v]), np.uint32(child_ptr[v + ONE])):
             leaves = False
             row = row_of[child[e]] if child[e] >= 0 else np.int32(-1)
             key = _mixed(key * PRIME, row)
@@ -224,22 +229,23 @@ def _find(
         table: of rows by key; what is before `oldest` is as if it were not there.
         row_key: key of each row.
     """
-    mask, shift = len(table) - 1, np.uint64(64)
+    mask, shift = np.uint64(len(table) - 1), np.uint64(64)
     while (1 << np.int64(np.uint64(64) - shift)) < len(table):
         shift -= np.uint64(1)
-    for v in vertices:
+    for vertex in vertices:
+        v = np.uint32(vertex)
         key = keys[v]
-        at = np.int64((key * SPREAD) >> shift)
-        while (table[at] >= oldest) & (row_key[max(table[at], 0)] != key):
-            at = (at + 1) & mask
+        at = (key * SPREAD) >> shift
+        while (table[at] >= oldest) & (row_key[np.uint32(max(table[at], 0))] != key):
+            at = (at + np.uint64(1)) & mask
         old = np.int64(table[at])
         new = np.int64(old < oldest)
         row = old + (rows - old) * new
         table[at] = row
         row_of[v] = row
-        weight[row] += 1
-        row_key[rows] = key  # kept, if it is new; else the next vertex overwrites it
-        user[rows] = v
+        weight[np.uint64(row)] += 1
+        row_key[np.uint64(rows)] = key  # kept, if it is new; else the next vertex overwrites it
+        user[np.uint64(rows)] = vertex
         rows += int(new)
     return rows
 
@@ -340,15 +346,16 @@ def _rewrite(
     """
     edges = 0
     for r in range(len(order)):
-        v = order[r]
+        v = np.uint32(order[r])
         edge_ptr[r] = edges
-        for e in range(child_ptr[v], child_ptr[v + 1]):
+        for e in range(np.uint32(child_ptr[v]), np.uint32(child_ptr[v + ONE])):
+            c = child[e]
             row = np.int32(-1)
-            if child[e] >= 0:
-                row = row_of[child[e]]
-                parent_ptr[row + 1] += 1
-            child_row[edges] = row
-            edge_row[edges] = r
+            if c >= 0:
+                row = row_of[np.uint32(c)]
+                parent_ptr[np.uint32(row) + ONE] += 1
+            child_row[np.uint64(edges)] = row
+            edge_row[np.uint64(edges)] = r
             edges += 1
     edge_ptr[len(order)] = edges
     return edges
@@ -367,8 +374,8 @@ def _list_parents(child_row: Array, parent_ptr: Array, parent_edge: Array) -> in
         parent_ptr[r] = total
         total += many
     for e in range(len(child_row)):
-        r = child_row[e]
-        if r >= 0:
-            parent_edge[parent_ptr[r + 1]] = e
-            parent_ptr[r + 1] += 1
+        if child_row[e] >= 0:
+            behind = np.uint32(child_row[e]) + ONE
+            parent_edge[np.uint32(parent_ptr[behind])] = e
+            parent_ptr[behind] += 1
     return total

@@ -21,7 +21,7 @@ import numpy as np
 import numpy.typing as npt
 
 from vertexrt.errors import UsageError, message, nearest
-from vertexrt.scheduler.compiled import AGENDA, FRONTIER, find_levels, order_tasks
+from vertexrt.scheduler.compiled import find_levels
 from vertexrt.scheduler.merge import number_rows
 
 POLICIES = ("frontier", "depth", "agenda", "serial")
@@ -32,7 +32,7 @@ NO_NUMBERS = np.zeros(0, np.int64)
 NO_WEIGHT = np.zeros(0, np.float32)
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)
 class Schedule:
     """Batching tasks of one batch, and its graphs renumbered by row.
 
@@ -79,6 +79,23 @@ class Schedule:
         return "\n".join(lines)
 
 
+def policy_number(policy: str) -> int:
+    """Return the number of one of POLICIES.
+
+    Raises: UsageError for another one.
+    """
+    if policy in POLICIES:
+        return POLICIES.index(policy)
+    raise UsageError(
+        message(
+            "schedule",
+            f"policy is {policy!r}",
+            "one of " + ", ".join(POLICIES),
+            f"choose one of these.{nearest(policy, POLICIES)}",
+        )
+    )
+
+
 def make_schedule(
     child_ptr: Int32,
     child: Int32,
@@ -107,35 +124,11 @@ def make_schedule(
     Returns: a schedule in which each vertex is in exactly one task, after its children.
     Raises: UsageError for an unknown policy.
     """
-    if policy not in POLICIES:
-        raise UsageError(
-            message(
-                "schedule",
-                f"policy is {policy!r}",
-                "one of " + ", ".join(POLICIES),
-                f"choose one of these.{nearest(policy, POLICIES)}",
-            )
-        )
-    number = POLICIES.index(policy)
     if level is None:
         level = find_levels(child_ptr, child)
-    order, task_lo, task_kind = order_tasks(child_ptr, child, kinds, num_kinds, level, number)
-    together = number in (FRONTIER, AGENDA)
-    rows: list[Any] = [
+    number = policy_number(policy)
+    return Schedule(
         *number_rows(
-            child_ptr,
-            child,
-            order,
-            task_lo,
-            task_kind,
-            pulls,
-            used,
-            weight,
-            len(weight) > 0,
-            together,
-            forest,
-            inner,
+            child_ptr, child, kinds, num_kinds, level, number, pulls, used, weight, forest, inner
         )
-    ]
-    rows.append(weight[: len(rows[0])])
-    return Schedule(*rows)
+    )

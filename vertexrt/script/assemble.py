@@ -115,16 +115,7 @@ def assemble(
         processors: of the group.
         tile: most rows of a tile; 0 for whole tasks.
     """
-    words, counters, temporary = _assemble(
-        shape,
-        table,
-        edge_ptr,
-        child_row,
-        processors,
-        processors,
-        tile,
-        np.full(len(edge_ptr) - 1, -1, np.int64),
-    )
+    words, counters, temporary = _assemble(shape, table, edge_ptr, child_row, processors, tile)
     return Scripts(words, int(counters), int(temporary))
 
 
@@ -132,9 +123,12 @@ def assemble(
 def bounds_of(graph_ptr: Array, groups: int) -> Array:
     """Cut a batch between graphs, so that groups have about as many vertices: [groups + 1]."""
     bounds = np.empty(groups + 1, np.int64)
+    at, vertices = 0, int(graph_ptr[-1])
     for g in range(groups + 1):
-        wanted = int(graph_ptr[-1]) * g / groups
-        bounds[g] = graph_ptr[np.searchsorted(graph_ptr, wanted)]
+        wanted = vertices * g / groups
+        while graph_ptr[at] < wanted:
+            at += 1
+        bounds[g] = graph_ptr[at]
     return bounds
 
 
@@ -164,86 +158,121 @@ def assemble_groups(
         how many instructions each has; elements of temporaries that a processor needs.
     """
     bounds = bounds_of(graph_ptr, groups)
-    made = np.full(len(edge_ptr) - 1, -1, np.int64)  # groups have rows of their own
-    lengths = np.zeros((2, groups), np.int64)
-    part = np.empty((len(table), table.shape[1]), np.int64)
+    path = np.empty((2, len(table)), np.int64)  # launches of each side
+    launches = np.zeros(2, np.int64)
     first = np.empty((len(table), groups + 1), np.int64)
+    total = 0
     for t in range(len(table)):
-        lo, n = table[t, 1 + 1], table[t, 1]
-        if not beside[table[t, 0]]:
-            first[t, 0] = lo
-            for g in range(1, groups + 1):
-                first[t, g] = _first_from(order, first[t, g - 1], lo + n, bounds[g])
-    scripts = []
-    temporary, total = 0, 0
+        p, n, lo = table[t, 0], table[t, 1], table[t, 2]
+        if beside[p] or shape.stage[p] not in (PATH, PATH_BACKWARD):
+            continue
+        side = 0 if shape.stage[p] == PATH else 1
+        path[side, launches[side]] = t
+        launches[side] += 1
+        _cut_at(order, lo, lo + n, bounds, first[t])
+        for g in range(groups):
+            total += _instructions(shape, p, first[t, g + 1] - first[t, g], tile)
+    words = np.empty((1, total, WORDS), np.int64)
+    lengths = np.zeros((2, groups), np.int64)
+    part = np.zeros((len(table), table.shape[1]), np.int64)
+    made = np.full(len(edge_ptr) - 1, -1, np.int64)  # groups have rows of their own
+    most = max(1, len(table), 1 if tile == 0 else -(-len(order) // tile))
+    done, loads = np.empty(most, np.int64), np.empty(processors, np.float64)
+    cuts = np.empty(processors + 1, np.int64)
+    begin, temporary = 0, 0
     for side in range(2):
         for g in range(groups):
             count = 0
-            for t in range(len(table)):
-                p = table[t, 0]
-                if beside[p] or shape.stage[p] != (PATH if side == 0 else PATH_BACKWARD):
-                    continue
+            for k in range(launches[side]):
+                t = path[side, k]
                 lo, hi = first[t, g], first[t, g + 1]
                 if lo == hi:
                     continue
                 part[count, 0], part[count, 1], part[count, 2] = table[t, 0], hi - lo, lo
-                part[count, 3] = 0
                 part[count, 4], part[count, 5] = edge_ptr[hi] - edge_ptr[lo], edge_ptr[lo]
                 count += 1
-            words, _, need = _assemble(
-                shape, part[:count], edge_ptr, child_row, processors, 1, tile, made
-            )
+            length, need = _fill(
+                shape, part[:count], edge_ptr, child_row, processors, tile, made, done, loads, cuts,
+                words, begin,
+            )  # fmt: skip
             temporary = max(temporary, need)
-            lengths[side, g] = words.shape[1]
-            total += words.shape[1]
-            scripts.append(words)
-    joined = np.empty((total, WORDS), np.int64)
-    at = 0
-    for words in scripts:
-        joined[at : at + words.shape[1]] = words[0]
-        at += words.shape[1]
-    return joined, lengths, temporary
+            lengths[side, g] = length
+            begin += length
+    return words[0], lengths, temporary
 
 
 @njit(cache=True, nogil=True)
-def _first_from(order: Array, lo: int, hi: int, vertex: int) -> int:
-    """Return the first row from `lo` on, at most `hi`, whose vertex is not before `vertex`."""
-    while lo < hi:
-        middle = (lo + hi) // 2
-        if order[middle] < vertex:
-            lo = middle + 1
-        else:
-            hi = middle
-    return lo
+def _cut_at(order: Array, lo: int, hi: int, bounds: Array, first: Array) -> None:
+    """Find the first row of each group among the rows of a task, which rise by vertex.
+
+    Args:
+        bounds: [groups + 1] first vertices of the groups.
+        first: [groups + 1] gets the rows, and the end.
+    """
+    row = lo
+    for g in range(len(bounds) - 1):
+        first[g] = row
+        end = bounds[g + 1]
+        while row < hi and order[row] < end:
+            row += 1
+    first[len(bounds) - 1] = hi
+
+
+@njit(cache=True, nogil=True)
+def _instructions(shape: Shape, program: int, rows: int, tile: int) -> int:
+    """Return how many instructions a launch of so many rows is on the path, none for no rows."""
+    tiles = min(rows, 1)
+    if 0 < tile < rows and shape.tiled[program]:
+        tiles = -(-rows // tile)
+    return int((shape.segment_ptr[program + 1] - shape.segment_ptr[program]) * tiles)
 
 
 @njit(cache=True, nogil=True)
 def _assemble(
+    shape: Shape, table: Array, edge_ptr: Array, child_row: Array, processors: int, tile: int
+) -> tuple[Array, int, int]:
+    """Write the script of each processor of a group; see `assemble`."""
+    launches = len(table)
+    total, most = 0, max(1, launches)
+    for t in range(launches):
+        count = _instructions(shape, table[t, 0], max(table[t, 1], 1), tile)
+        total += count
+        most = max(most, count)
+    words = np.empty((processors, total, WORDS), np.int64)
+    made = np.full(len(edge_ptr) - 1, -1, np.int64)
+    done, loads = np.empty(most, np.int64), np.empty(processors, np.float64)
+    cuts = np.empty(processors + 1, np.int64)
+    counters, temporary = _fill(
+        shape, table, edge_ptr, child_row, processors, tile, made, done, loads, cuts, words, 0
+    )
+    return words, counters, temporary
+
+
+@njit(cache=True, nogil=True)
+def _fill(
     shape: Shape,
     table: Array,
     edge_ptr: Array,
     child_row: Array,
     processors: int,
-    copies: int,
     tile: int,
     made: Array,
-) -> tuple[Array, int, int]:
-    """Write scripts: `copies` of them, one a processor or one for all.
+    done: Array,
+    loads: Array,
+    cuts: Array,
+    words: Array,
+    here: int,
+) -> tuple[int, int]:
+    """Write scripts where there is room for them.
 
     Args:
         made: [rows] of the path, -1; gets the last instruction on each.
+        done: as many as tiles or launches; loads: [processors]; cuts: [processors + 1]. What they
+            hold does not matter.
+        words: [scripts, *, WORDS], one script a processor or one for all; they start at `here`.
+    Returns: how many instructions there are; elements of temporaries.
     """
-    launches = len(table)
-    total, most_tiles = 0, 1
-    for t in range(launches):
-        p, n = table[t, 0], table[t, 1]
-        tiles = -(-n // tile) if tile > 0 and shape.tiled[p] else 1
-        most_tiles = max(most_tiles, tiles)
-        total += (shape.segment_ptr[p + 1] - shape.segment_ptr[p]) * tiles
-    words = np.empty((copies, total, WORDS), np.int64)
-    done = np.empty(max(most_tiles, launches), np.int64)  # last one of each tile, or launch
-    loads = np.empty(processors, np.float64)
-    cuts = np.empty(processors + 1, np.int64)
+    launches, copies = len(table), len(words)
     at, waited, temporary = 0, -1, 0
     begin, end = 0, 0
     while begin < launches:
@@ -257,10 +286,13 @@ def _assemble(
 
         if now in (PATH, PATH_BACKWARD):
             for t in range(begin, end):
-                p, n, lo, listed, m, elo = table[t]
+                # Not `= table[t]`: a view of a row is counted like an object, which takes longer.
+                p, n, lo = table[t, 0], table[t, 1], table[t, 2]
+                listed, m, elo = table[t, 3], table[t, 4], table[t, 5]
                 segments = shape.segment_ptr[p + 1] - shape.segment_ptr[p]
-                width = min(tile, n) if tile > 0 and shape.tiled[p] else n
-                tiles = -(-n // width) if n > 0 else 1
+                width, tiles = n, 1
+                if 0 < tile < n and shape.tiled[p]:
+                    width, tiles = tile, -(-n // tile)
                 apart = 0  # elements between the temporaries of tiles under way
                 if tiles > 1 and segments > 1:
                     widest = 0
@@ -268,7 +300,7 @@ def _assemble(
                         first = lo + k * width
                         stop = min(first + width, lo + n)
                         widest = max(widest, int(edge_ptr[stop]) - int(edge_ptr[first]))
-                    apart = -(-_elements(shape.scratch[p], width, widest) // PAD) * PAD
+                    apart = -(-_elements(shape.scratch, p, width, widest) // PAD) * PAD
                 for diagonal in range(tiles + segments - 1):
                     for s in range(max(0, diagonal - tiles + 1), min(segments - 1, diagonal) + 1):
                         k = diagonal - s
@@ -284,14 +316,16 @@ def _assemble(
                         elif now == PATH and shape.gathers[p] and processors > 1:
                             for e in range(first_edge, first_edge + edges):
                                 if child_row[e] >= 0:
-                                    need = max(need, made[child_row[e]])
+                                    need = max(need, made[np.uint32(child_row[e])])
                         wait = need if processors > 1 and need > waited else -1
                         waited = max(waited, need)
-                        place = (k % segments) * apart
+                        place = (k % segments) * apart if apart > 0 else 0
                         for r in range(copies):
-                            _write(words, r, at, p, s, rows, first, listed, edges, first_edge)
-                            _order(words, r, at, wait, processors, place)
-                        temporary = max(temporary, place + _elements(shape.scratch[p], rows, edges))
+                            _write(
+                                words, r, here + at, p, s, rows, first, listed, edges, first_edge
+                            )
+                            _order(words, r, here, at, wait, processors, place)
+                        temporary = max(temporary, place + _elements(shape.scratch, p, rows, edges))
                         done[k] = at
                         if now == PATH and s == segments - 1:
                             for row in range(first, first + rows):
@@ -302,7 +336,8 @@ def _assemble(
             loads[:] = 0.0
             for s in range(segments):
                 for t in range(begin, end):
-                    p, n, lo, listed, m, elo = table[t]
+                    p, n, lo = table[t, 0], table[t, 1], table[t, 2]
+                    listed, m, elo = table[t, 3], table[t, 4], table[t, 5]
                     c = shape.segment_ptr[p] + s
                     if c >= shape.segment_ptr[p + 1]:
                         continue
@@ -322,13 +357,13 @@ def _assemble(
                                 edges = int(edge_ptr[first + rows]) - first_edge
                             else:
                                 entry = listed + cuts[r]
-                        _write(words, r, at, p, s, rows, first, entry, edges, first_edge)
-                        _order(words, r, at, wait, processors, 0)
-                        temporary = max(temporary, _elements(shape.scratch[p], rows, edges))
+                        _write(words, r, here + at, p, s, rows, first, entry, edges, first_edge)
+                        _order(words, r, here, at, wait, processors, 0)
+                        temporary = max(temporary, _elements(shape.scratch, p, rows, edges))
                     done[t] = at
                     at += 1
         begin = end
-    return words, at, temporary
+    return at, temporary
 
 
 @njit(cache=True, nogil=True, inline="always")
@@ -354,19 +389,21 @@ def _write(
 
 
 @njit(cache=True, nogil=True, inline="always")
-def _order(words: Array, copy: int, at: int, wait: int, processors: int, temporary: int) -> None:
-    words[copy, at, 7] = wait
-    words[copy, at, 8] = processors if wait >= 0 else 0
-    words[copy, at, 9] = at if processors > 1 else -1
-    words[copy, at, 10] = temporary
+def _order(
+    words: Array, copy: int, here: int, at: int, wait: int, processors: int, temporary: int
+) -> None:
+    words[copy, here + at, 7] = wait
+    words[copy, here + at, 8] = processors if wait >= 0 else 0
+    words[copy, here + at, 9] = at if processors > 1 else -1
+    words[copy, here + at, 10] = temporary
 
 
 @njit(cache=True, nogil=True)
-def _elements(scratch: Array, rows: int, edges: int) -> int:
+def _elements(scratch: Array, program: int, rows: int, edges: int) -> int:
     """Return the elements of temporaries of an instruction."""
-    by_row = scratch[0] * (-(-rows // PAD) * PAD)
-    by_edge = scratch[1] * (-(-edges // PAD) * PAD)
-    return int(by_row + by_edge + scratch[2])
+    by_row = scratch[program, 0] * (-(-rows // PAD) * PAD)
+    by_edge = scratch[program, 1] * (-(-edges // PAD) * PAD)
+    return int(by_row + by_edge + scratch[program, 2])
 
 
 @njit(cache=True, nogil=True)

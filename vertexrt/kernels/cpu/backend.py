@@ -83,6 +83,7 @@ def arguments(b: Buffers, temporary: int) -> tuple[Any, ...]:
     Args:
         temporary: element at which the temporaries of the caller start.
     """
+    s = b.schedule
     return (
         b.rows,
         b.arena,
@@ -91,13 +92,13 @@ def arguments(b: Buffers, temporary: int) -> tuple[Any, ...]:
         b.params,
         b.gradients,
         b.param_at,
-        b.weight,
-        b.order,
-        b.edge_ptr,
-        b.child_row,
-        b.edge_row,
-        b.parent_ptr,
-        b.parent_edge,
+        s.weight,
+        s.order,
+        s.edge_ptr,
+        s.child_row,
+        s.edge_row,
+        s.parent_ptr,
+        s.parent_edge,
         b.user_edge,
         b.ints,
         b.floats,

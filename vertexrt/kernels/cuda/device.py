@@ -166,6 +166,29 @@ class Device(Protocol):
         """Raise DeviceError for what the driver returned, if it is an error."""
 
 
+def address_of(array: Array) -> int:
+    """Return where a contiguous array that may be written to lies: `array.ctypes.data`, sooner."""
+    return ctypes.addressof(ctypes.c_char.from_buffer(array.data)) if array.nbytes else 0
+
+
+class CooperativeLaunch:
+    """What the driver is given to launch a function, made once: it takes longer than the call."""
+
+    def __init__(self, function: int, config: LaunchConfig) -> None:
+        self._size = ctypes.c_size_t()
+        pointer = ctypes.c_void_p
+        size = ctypes.addressof(self._size)
+        self._extra = (pointer * 5)(BUFFER_POINTER, 0, BUFFER_SIZE, size, 0)
+        self._given = ctypes.byref(config), pointer(function), None, self._extra
+        self._launch = driver().cuLaunchKernelEx
+
+    def __call__(self, arguments: Array) -> int:
+        """Launch with a struct, int64 [*], which the driver copies; return its error."""
+        self._size.value = arguments.nbytes
+        self._extra[1] = address_of(arguments)
+        return int(self._launch(*self._given))
+
+
 class CupyDevice:
     """A CUDA device through CuPy.
 
@@ -198,6 +221,7 @@ class CupyDevice:
         self.processors = int(properties["multiProcessorCount"])
         self.shared_bytes = int(properties["sharedMemPerBlockOptin"])
         self._ready: set[int] = set()  # functions whose shared memory is set
+        self._launches: dict[tuple[int, int, int, int], CooperativeLaunch] = {}
         self._modules: list[Any] = []
         self._known: dict[str, int] = {}
         self.calls = self._calls(precision, self.stream)
@@ -247,17 +271,16 @@ class CupyDevice:
         self, function: int, blocks: int, shared: int, arguments: Array, cluster: int
     ) -> int:
         """Launch cooperatively: the driver refuses what could not run at once."""
-        code = self._prepare(function, shared)
-        if code:
-            return code
-        config = self._config(blocks, shared, cluster)
-        size = ctypes.c_size_t(arguments.nbytes)
-        pointer = ctypes.c_void_p
-        extra = (pointer * 5)(
-            BUFFER_POINTER, arguments.ctypes.data, BUFFER_SIZE, ctypes.addressof(size), 0
-        )
-        launch = driver().cuLaunchKernelEx
-        return int(launch(ctypes.byref(config), pointer(function), None, extra))
+        given = function, blocks, shared, cluster
+        launch = self._launches.get(given)
+        if launch is None:
+            code = self._prepare(function, shared)
+            if code:
+                return code
+            launch = self._launches[given] = CooperativeLaunch(
+                function, self._config(blocks, shared, cluster)
+            )
+        return launch(arguments)
 
     def _config(self, blocks: int, shared: int, cluster: int) -> LaunchConfig:
         config = LaunchConfig(blocks, 1, 1, 256, 1, 1, shared, self.stream.ptr)
@@ -363,11 +386,11 @@ class CupyDevice:
 
     def upload(self, to: int, source: Array) -> None:
         """Copy without waiting."""
-        self._runtime.memcpyAsync(to, source.ctypes.data, source.nbytes, 1, self.stream.ptr)
+        self._runtime.memcpyAsync(to, address_of(source), source.nbytes, 1, self.stream.ptr)
 
     def download(self, to: Array, source: int) -> None:
         """Copy without waiting."""
-        self._runtime.memcpyAsync(to.ctypes.data, source, to.nbytes, 2, self.stream.ptr)
+        self._runtime.memcpyAsync(address_of(to), source, to.nbytes, 2, self.stream.ptr)
 
     def clear(self, to: int, size: int) -> None:
         """Set without waiting."""

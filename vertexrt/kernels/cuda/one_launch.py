@@ -10,10 +10,8 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from vertexrt.ir.program import Stage
 from vertexrt.kernels.cuda.device import Memory
 from vertexrt.kernels.cuda.ending import FINISH, STORE, Ending
-from vertexrt.kernels.cuda.orders import COLUMNS, write_scripts
 from vertexrt.kernels.cuda.pack import WEIGHT
 from vertexrt.kernels.cuda.persistent import PersistentExecutable
 from vertexrt.kernels.cuda.session import TEMPORARY, Inputs, Session, Slot
@@ -22,7 +20,6 @@ from vertexrt.kernels.layout import RULES
 Array = np.ndarray[Any, Any]
 Int64 = npt.NDArray[np.int64]
 
-PATH, LAZY, PATH_BACKWARD = (int(s) for s in (Stage.PATH, Stage.LAZY, Stage.PATH_BACKWARD))
 ORDERS = Struct("15q")  # of processor.cuh, in front of `Store` and `Finish`
 NO_ENDING = bytes(STORE.size), bytes(FINISH.size)
 STAMP = 4  # words of one, see `Stamps` of meeting.cuh
@@ -30,23 +27,24 @@ BOTH_CLOCKS = -1  # in place of an instruction: cycles, and nanoseconds
 PATIENCE = 2_000_000_000  # nanoseconds until a processor gives up waiting
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)
 class Paths:
-    """What `script.assemble.assemble_groups` returns: scripts of the groups, and their room.
+    """The scripts of the groups of a launch, see `script.assemble.assemble_groups`.
 
     Attributes:
+        lengths: [2, groups] instructions of each, forward and backward.
+        temporary: elements of temporaries that a processor needs.
         clustered: the groups are clusters.
         ring: their processors hand each other rows in shared memory.
     """
 
-    words: Int64
     lengths: Int64
     temporary: int
     clustered: bool
     ring: bool
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)
 class Written:
     """All scripts of a launch.
 
@@ -127,50 +125,6 @@ class OneLaunch:
         self._stamps = Memory(0, 0, None)
         return stamps.reshape(self.session.device.processors, -1, STAMP)
 
-    def write(
-        self,
-        executable: PersistentExecutable,
-        table: Int64,
-        path: Paths,
-        inputs: Inputs,
-        clips: bool,
-        updates: bool,
-    ) -> Written:
-        """Write the scripts of a launch over rows of a minibatch's table.
-
-        Args:
-            clips, updates: whether the step ends with a norm, and with an update.
-        """
-        lookup_ptr, lookup_at, *lookups = self.session.sorted_lookups(executable, table, inputs)
-        script, sections, child_slot, common, elements = write_scripts(
-            table,
-            executable.facts,
-            executable.gradients,
-            (PATH, LAZY, PATH_BACKWARD),
-            lookup_ptr,
-            lookup_at,
-            clips,
-            updates,
-            path.words,
-            path.lengths,
-            inputs.parent_ptr,
-            inputs.child_row,
-            path.ring,
-            executable.processors == 1,
-        )
-        return Written(
-            script.reshape(-1, COLUMNS),
-            common,
-            sections.reshape(2, -1),
-            child_slot,
-            elements,
-            clips,
-            updates,
-            lookup_ptr,
-            lookup_at,
-            lookups,
-        )
-
     def blocks(self, executable: PersistentExecutable, path: Paths) -> int:
         """Return how many processors a launch has; those of whole clusters, where there are any."""
         if path.clustered:
@@ -230,7 +184,7 @@ class OneLaunch:
         store, finish = NO_ENDING
         if ending is not None:
             store, finish, _ = session.ending_words(int(words[WEIGHT]), addresses, inputs, ending)
-        job = np.frombuffer(b"".join((orders, store, finish, words.data)), np.int64)
+        job = np.frombuffer(bytearray().join((orders, store, finish, words.data)), np.int64)
         code = device.launch_all(executable.function, blocks, device.shared_bytes, job, cluster)
         device.check(code, -1, -1)
         return session.launched(slot, True, fetch)

@@ -202,16 +202,17 @@ def write_paths(
             sections[side, g] = before + at
             at += lengths[side, g]
         sections[side, groups] = before + at
-    for k in range(len(words)):
-        w, row = words[k], script[k]
-        row[OP] = segment_ptr[w[isa.PROGRAM]] + w[isa.SEGMENT]
-        row[N], row[LO] = w[isa.ROWS], w[isa.FIRST]
-        row[M], row[ELO] = w[isa.EDGES], w[isa.FIRST_EDGE]
-        row[WAIT] = w[isa.WAIT] >= 0
-        row[TEMPORARY] = w[isa.TEMPORARY]
-        row[PROGRAM] = w[isa.PROGRAM]
-        row[FIRST_PARENT] = parent_ptr[row[LO]]
-        row[PARENTS] = parent_ptr[row[LO] + row[N]] - parent_ptr[row[LO]]
+    for k in range(len(words)):  # views of rows would be counted, like objects
+        first = words[k, isa.FIRST]
+        end = first + words[k, isa.ROWS]
+        script[k, OP] = segment_ptr[words[k, isa.PROGRAM]] + words[k, isa.SEGMENT]
+        script[k, N], script[k, LO] = words[k, isa.ROWS], first
+        script[k, M], script[k, ELO] = words[k, isa.EDGES], words[k, isa.FIRST_EDGE]
+        script[k, WAIT] = words[k, isa.WAIT] >= 0
+        script[k, TEMPORARY] = words[k, isa.TEMPORARY]
+        script[k, PROGRAM] = words[k, isa.PROGRAM]
+        script[k, FIRST_PARENT] = parent_ptr[first]
+        script[k, PARENTS] = parent_ptr[end] - parent_ptr[first]
     return script, sections
 
 
@@ -238,8 +239,8 @@ def write_scripts(
         stages: path, lazy, path_backward.
         words, lengths, parent_ptr: of `write_paths`; the others of `write_launches`.
         ring: whether groups have one; child_row, alone: of `write_ring`.
-    Returns: the script, int32 [* COLUMNS]; `sections`, flat; what `write_ring` returns, or nothing;
-        how many instructions all processors follow, and what `write_launches` says of temporaries.
+    Returns: the script, int32 [*, COLUMNS]; `sections`; what `write_ring` returns, or nothing; how
+        many instructions all processors follow, and what `write_launches` says of temporaries.
     """
     path, lazy, path_backward = stages
     launches, temporary = write_launches(
@@ -252,4 +253,4 @@ def write_scripts(
     if ring:
         slots = write_ring(paths, lengths, facts.segments, facts.rings, child_row, alone)
     script = np.concatenate((launches, paths))
-    return script.reshape(-1), sections.reshape(-1), slots, len(launches), temporary
+    return script, sections, slots, len(launches), temporary

@@ -36,6 +36,7 @@ from vertexrt.kernels.cuda.ending import (
 from vertexrt.kernels.cuda.executable import CudaExecutable, Uploads
 from vertexrt.kernels.cuda.pack import ADDRESSES, ALIGN, WEIGHT, pack
 from vertexrt.kernels.cuda.streams import NO_STEPS, NO_WAITS, Order
+from vertexrt.kernels.layout import Scheduled
 
 Array = np.ndarray[Any, Any]
 Int64 = npt.NDArray[np.int64]
@@ -73,21 +74,15 @@ class Slot:
     reader: Callable[[], object] | None = None  # copies results before the slot is used again
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)
 class Inputs:
     """The arrays of a minibatch on the host; see `layout.Buffers`."""
 
     base: Int64
     temporary: int
+    schedule: Scheduled
     rows: Array
-    order: Array
-    edge_ptr: Array
-    child_row: Array
-    edge_row: Array
-    parent_ptr: Array
-    parent_edge: Array
     user_edge: Array
-    weight: Array
     pulls: Array  # int32 [integer pulls + real pulls, V]
     largest: int  # an integer that is looked up is less
     floats: Sequence[Array]
@@ -321,7 +316,7 @@ class Session:
         if found:
             self.device.download(slot.found.view(np.uint8), self.found.address)
         size, at = self.dtype.itemsize, 0
-        need = sum(piece.stop - piece.start for piece in fetch) * size
+        need = sum([piece.stop - piece.start for piece in fetch]) * size
         if len(slot.results) < need:
             slot.results = self.device.pinned(-(-need * 3 // 32) * 16)
         for piece in fetch:
@@ -331,18 +326,22 @@ class Session:
         slot.event = self.device.record()
         return slot
 
+    def marks(self, largest: int) -> Array:
+        """Return what `driver.sort_lookups` marks integers in that are less than a bound."""
+        if len(self._seen) < largest:
+            self._seen = np.full(largest, -1, np.int32)
+        return self._seen
+
     def sorted_lookups(self, executable: Uploads, table: Int64, inputs: Inputs) -> Any:
         """Return what `driver.sort_lookups` does."""
-        if len(self._seen) < inputs.largest:
-            self._seen = np.full(inputs.largest, -1, np.int32)
         return sort_lookups(
             table,
             executable.lookups_ptr,
             executable.lookups,
             inputs.pulls,
-            inputs.order,
+            inputs.schedule.order,
             inputs.rows,
-            self._seen,
+            self.marks(inputs.largest),
         )
 
     def stage(
@@ -360,21 +359,22 @@ class Session:
         Returns: the slot; the words in the order of `executable.word_names`; addresses of starts
             and widths of an ending, and of what is `more`.
         """
+        s = inputs.schedule
         indices = (
             inputs.rows,
-            inputs.order,
-            inputs.edge_ptr,
-            inputs.child_row,
-            inputs.edge_row,
-            inputs.parent_ptr,
-            inputs.parent_edge,
+            s.order,
+            s.edge_ptr,
+            s.child_row,
+            s.edge_row,
+            s.parent_ptr,
+            s.parent_edge,
             *segments,
         )
         starts, widths = (
             (NO_STARTS, NO_WIDTHS) if ending is None else (ending.starts, ending.widths)
         )
         reals = (*inputs.floats, *inputs.seeds)
-        room = sum(array.nbytes + ALIGN for array in reals)
+        room = sum([array.nbytes + ALIGN for array in reals])
         slot = self._slot()
         zero = executable.zero_elements * self.dtype.itemsize
         self._zero = self.grown(self._zero, zero, zero=True)
@@ -387,7 +387,7 @@ class Session:
             words,
             indices,
             inputs.user_edge,
-            inputs.weight,
+            s.weight,
             starts,
             widths,
             inputs.pulls,
@@ -451,7 +451,7 @@ class Session:
         )
         finish = pack_finish(
             self.arena.address + e.loss_at * size,
-            weight if len(inputs.weight) else 0,
+            weight if len(inputs.schedule.weight) else 0,
             self._squares.address,
             self.found.address,
             e.rows,

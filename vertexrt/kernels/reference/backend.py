@@ -47,7 +47,7 @@ class ReferenceExecutable:
         for number, n, lo, at, m, elo in table.tolist():
             rows = np.arange(lo, lo + n) if lo >= 0 else buffers.rows[at : at + n]
             del m, elo  # the rows say which edges
-            first, end = buffers.edge_ptr[rows], buffers.edge_ptr[rows + 1]
+            first, end = buffers.schedule.edge_ptr[rows], buffers.schedule.edge_ptr[rows + 1]
             owner = np.repeat(np.arange(n), end - first)
             starts = np.cumsum(end - first) - (end - first)
             edges = np.arange(len(owner)) - np.repeat(starts - first, end - first)
@@ -86,7 +86,8 @@ class ReferenceExecutable:
                 value = frame.all_rows(value.astype(dtype, copy=False), node.type.domain)
             values[k] = value
             if self.watch and node.type.domain == Domain.EDGE:
-                child = frame.buffers.child_row[frame.edges] >= 0  # empty slots read anything
+                # Empty slots read anything.
+                child = frame.buffers.schedule.child_row[frame.edges] >= 0
                 self.watch(node, value[child], frame.vertices[frame.owner[child]])
             elif self.watch:
                 self.watch(node, value, frame.vertices)
@@ -107,7 +108,7 @@ class ReferenceExecutable:
             where, key = frame.edges, edge_key(node["field"], True)
         else:  # a vertex may have fewer slots than F: only where there is a child
             has = child_rows(frame, node["slot"]) >= 0
-            where = (frame.buffers.edge_ptr[frame.rows] + node["slot"])[has]
+            where = (frame.buffers.schedule.edge_ptr[frame.rows] + node["slot"])[has]
             value = np.broadcast_to(value, (len(has), value.shape[1]))[has]
             key = edge_key(node["field"], False)
         frame.write(self.binding.tensors[key], size, where, value)

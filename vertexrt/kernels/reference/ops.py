@@ -64,7 +64,7 @@ class Frame:
     @property
     def vertices(self) -> Array:
         """Return the user's numbers of the rows."""
-        return np.asarray(self.buffers.order[self.rows])
+        return np.asarray(self.buffers.schedule.order[self.rows])
 
 
 def sigmoid(x: Array) -> Array:
@@ -88,7 +88,7 @@ def uniform(seed: int, key: int, counter: Array, size: int) -> Array:
 def _dropout_factor(frame: Frame, node: Node) -> Array:
     counter = frame.vertices
     if node.type.domain == Domain.EDGE:
-        first = frame.buffers.edge_ptr[frame.rows]
+        first = frame.buffers.schedule.edge_ptr[frame.rows]
         counter = frame.buffers.user_edge[counter[frame.owner]] + frame.edges - first[frame.owner]
     draw = uniform(frame.buffers.random_seed, node["key"], counter, max(node.type.size, 1))
     threshold = np.uint32(min(int(node["p"] * 2**32), 2**32 - 1))
@@ -116,12 +116,12 @@ def _count(frame: Frame, node: Node) -> int:
 
 def child_rows(frame: Frame, slot: int) -> Array:
     """Return the row of the child in a slot, -1 where there is none."""
-    first = frame.buffers.edge_ptr[frame.rows]
-    end = frame.buffers.edge_ptr[frame.rows + 1]
+    first = frame.buffers.schedule.edge_ptr[frame.rows]
+    end = frame.buffers.schedule.edge_ptr[frame.rows + 1]
     has = first + slot < end
     return (
-        np.where(has, frame.buffers.child_row[np.where(has, first + slot, 0)], -1)
-        if len(frame.buffers.child_row)
+        np.where(has, frame.buffers.schedule.child_row[np.where(has, first + slot, 0)], -1)
+        if len(frame.buffers.schedule.child_row)
         else np.full(len(frame.rows), -1)
     )
 
@@ -162,7 +162,7 @@ def gather(frame: Frame, node: Node, x: Sequence[Array]) -> Array:
 
 def gather_all(frame: Frame, node: Node, x: Sequence[Array]) -> Array:
     """Return the state of the child of every edge, zeros for an empty slot."""
-    return _state_rows(frame, node, frame.buffers.child_row[frame.edges])
+    return _state_rows(frame, node, frame.buffers.schedule.child_row[frame.edges])
 
 
 def present(frame: Frame, node: Node, x: Sequence[Array]) -> Array:
@@ -182,13 +182,13 @@ def has_pull(frame: Frame, node: Node, x: Sequence[Array]) -> Array:
 
 def degree(frame: Frame, node: Node, x: Sequence[Array]) -> Array:
     """Return the number of children, at least 1."""
-    has = frame.buffers.child_row[frame.edges] >= 0
+    has = frame.buffers.schedule.child_row[frame.edges] >= 0
     return np.maximum(np.bincount(frame.owner, has, len(frame.rows)), 1.0)[:, None]
 
 
 def has_child(frame: Frame, node: Node, x: Sequence[Array]) -> Array:
     """Return 1 where the slot of an edge holds a child, else 0."""
-    return (frame.buffers.child_row[frame.edges] >= 0).astype(float)[:, None]
+    return (frame.buffers.schedule.child_row[frame.edges] >= 0).astype(float)[:, None]
 
 
 def loss_scale(frame: Frame, node: Node, x: Sequence[Array]) -> Array:
@@ -198,7 +198,7 @@ def loss_scale(frame: Frame, node: Node, x: Sequence[Array]) -> Array:
 
 def weight(frame: Frame, node: Node, x: Sequence[Array]) -> Array:
     """How many of the user's vertices each row stands for."""
-    return np.asarray(frame.buffers.weight[frame.rows][:, None])
+    return np.asarray(frame.buffers.schedule.weight[frame.rows][:, None])
 
 
 def seed(frame: Frame, node: Node, x: Sequence[Array]) -> Array:
@@ -210,10 +210,10 @@ def seed(frame: Frame, node: Node, x: Sequence[Array]) -> Array:
 def gather_parents(frame: Frame, node: Node, x: Sequence[Array]) -> Array:
     """Sum what the parents left on the edges that lead to each vertex, edges ascending."""
     b, size = frame.buffers, node.type.size
-    first, end = b.parent_ptr[frame.rows], b.parent_ptr[frame.rows + 1]
+    first, end = b.schedule.parent_ptr[frame.rows], b.schedule.parent_ptr[frame.rows + 1]
     owner = np.repeat(np.arange(len(frame.rows)), end - first)
     edges = np.concatenate(
-        [b.parent_edge[lo:hi] for lo, hi in zip(first, end, strict=True)] or [first[:0]]
+        [b.schedule.parent_edge[lo:hi] for lo, hi in zip(first, end, strict=True)] or [first[:0]]
     )
     total = np.zeros((len(frame.rows), size), b.arena.dtype)
     for every in (False, True):
@@ -280,7 +280,7 @@ def nll_grad(frame: Frame, node: Node, x: Sequence[Array]) -> Array:
 
 def segment_sum(frame: Frame, node: Node, x: Sequence[Array]) -> Array:
     """Sum the rows of the edges of each vertex; empty slots do not count."""
-    keep = frame.buffers.child_row[frame.edges] >= 0
+    keep = frame.buffers.schedule.child_row[frame.edges] >= 0
     out = np.zeros((len(frame.rows), max(node.type.size, 1)), x[0].dtype)
     value = np.broadcast_to(x[0], (len(frame.edges), x[0].shape[1]))
     np.add.at(out, frame.owner[keep], value[keep])
@@ -289,7 +289,7 @@ def segment_sum(frame: Frame, node: Node, x: Sequence[Array]) -> Array:
 
 def segment_max(frame: Frame, node: Node, x: Sequence[Array]) -> Array:
     """Return the largest over the edges of each vertex, zeros without children."""
-    keep = frame.buffers.child_row[frame.edges] >= 0
+    keep = frame.buffers.schedule.child_row[frame.edges] >= 0
     out = np.full((len(frame.rows), max(node.type.size, 1)), -np.inf, x[0].dtype)
     np.maximum.at(out, frame.owner[keep], x[0][keep])
     return np.where(np.isinf(out), 0.0, out)

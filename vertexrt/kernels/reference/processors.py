@@ -292,7 +292,7 @@ class Evaluator:
             where, key = self.view.edges, edge_key(node["field"], True)
         else:  # a vertex may have fewer slots than F: only where there is a child
             has = child_rows(self.view, node["slot"]) >= 0
-            where = (self.view.buffers.edge_ptr[self.view.rows] + node["slot"])[has]
+            where = (self.view.buffers.schedule.edge_ptr[self.view.rows] + node["slot"])[has]
             value = np.broadcast_to(value, (len(has), value.shape[1]))[has]
             key = edge_key(node["field"], False)
         own = self._own(k, size)
@@ -441,7 +441,7 @@ class ReferenceProcessors:
             if step.first >= 0
             else buffers.rows[step.listed : step.listed + step.rows]
         )
-        first, end = buffers.edge_ptr[rows], buffers.edge_ptr[rows + 1]
+        first, end = buffers.schedule.edge_ptr[rows], buffers.schedule.edge_ptr[rows + 1]
         owner = np.repeat(np.arange(len(rows)), end - first)
         starts = np.cumsum(end - first) - (end - first)
         edges = np.arange(len(owner)) - np.repeat(starts - first, end - first)
