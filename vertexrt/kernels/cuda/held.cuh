@@ -104,16 +104,20 @@ __device__ __forceinline__ void share_sums(real (&sum)[N]) {
 
 constexpr int TILE_ROWS = 8;  // of a product at a time
 
-// Sums of this warp's part of the depth for a row: part[own row].
-template <bool ALIGNED, int ROWS, int DEEP, class Share>
-__device__ __forceinline__ void by_lanes(const Share& share, const real* row, real* part) {
+// Sums of this warp's part of the depth for N rows: part[row][own row].
+template <int N, bool ALIGNED, int ROWS, int DEEP, class Share, class X>
+__device__ __forceinline__ void by_lanes(const Share& share, int first, X x, real* part) {
     using L = Layout<ROWS, DEEP>;
     const int thread = this_thread(), warp = thread / 32, g = thread % 32 / 4, t = thread % 4;
     const int column = warp % L::WIDE * L::BLOCKS * 16 + t * 4;
-    constexpr int SUMS = L::SLABS * 2, PADDED = (SUMS + 3) / 4 * 4;
-    Vec<4> v[L::BLOCKS];
+    constexpr int EACH = L::SLABS * 2, SUMS = EACH * N, PADDED = (SUMS + 3) / 4 * 4;
+    Vec<4> v[N][L::BLOCKS];
 #pragma unroll
-    for (int b = 0; b < L::BLOCKS; ++b) v[b] = part_of_row<DEEP, ALIGNED>(row, column + b * 16);
+    for (int r = 0; r < N; ++r) {
+        const real* const row = x(first + r);
+#pragma unroll
+        for (int b = 0; b < L::BLOCKS; ++b) v[r][b] = part_of_row<DEEP, ALIGNED>(row, column + b * 16);
+    }
     real sum[PADDED];
 #pragma unroll
     for (int k = 0; k < PADDED; ++k) sum[k] = 0;
@@ -123,14 +127,15 @@ __device__ __forceinline__ void by_lanes(const Share& share, const real* row, re
         for (int c = 0; c < 4; ++c)
 #pragma unroll
             for (int k = 0; k < SUMS; ++k) {
-                sum[k] += share.at((k / 2 * L::BLOCKS + b) * 2 + k % 2, c) * v[b].v[c];
+                const int own = k % EACH;
+                sum[k] += share.at((own / 2 * L::BLOCKS + b) * 2 + own % 2, c) * v[k / EACH][b].v[c];
             }
     share_sums(sum);
 #pragma unroll
     for (int k = 0; k < PADDED / 4; ++k) {
-        const int index = t * (PADDED / 4) + k;
-        const int q = (warp / L::WIDE * L::SLABS + index / 2) * 16 + index % 2 * 8 + g;
-        if (index < SUMS) part[warp % L::WIDE * TILE_ROWS * L::PADDED + q] = sum[k];
+        const int index = t * (PADDED / 4) + k, own = index % EACH;
+        const int q = (warp / L::WIDE * L::SLABS + own / 2) * 16 + own % 2 * 8 + g;
+        if (index < SUMS) part[(warp % L::WIDE * TILE_ROWS + index / EACH) * L::PADDED + q] = sum[k];
     }
 }
 
@@ -202,11 +207,11 @@ struct Product {
         }
 #endif
         const int n = left < FEWEST_FOR_UNITS ? left : FEWEST_FOR_UNITS - 1;
-        // One row after the other: code for several at once would have to be fetched anew each time.
+        // Two rows at a time, or one: code for more at once would have to be fetched anew each time.
+        int r = 0;
 #pragma unroll 1
-        for (int r = 0; r < n; ++r) {
-            by_lanes<ALIGNED, ROWS, DEEP>(share, x(first + r), part + r * L::PADDED);
-        }
+        for (; r + 1 < n; r += 2) by_lanes<2, ALIGNED, ROWS, DEEP>(share, first + r, x, part + r * L::PADDED);
+        if (r < n) by_lanes<1, ALIGNED, ROWS, DEEP>(share, first + r, x, part + r * L::PADDED);
         return n;
     }
     // Add up the partial sums of an element: own row `at % ROWS` of row `at / ROWS` of those made.
