@@ -46,13 +46,14 @@ def on_paper(
     of_device: int = 4,
 ) -> Network:
     """Compile for the persistent engine of a GPU on paper."""
-    backend = CudaBackend(PaperDevice(of_device), "float32")
+    chosen = passes or Passes()
+    backend = CudaBackend(PaperDevice(of_device), "float32", chosen.hold, chosen.gradients)
     model = DeviceModel(
         function.trace(),
         backend,
         "float32",
         policy,
-        passes or Passes(),
+        chosen,
         "persistent",
         (processors,),
     )

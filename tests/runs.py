@@ -74,7 +74,7 @@ class Way:
         from vertexrt.engine.device_model import CANDIDATES, DeviceModel
         from vertexrt.kernels.cuda.backend import CudaBackend
 
-        backend = CudaBackend(ShimDevice(), self.dtype, self.passes.hold)
+        backend = CudaBackend(ShimDevice(), self.dtype, self.passes.hold, self.passes.gradients)
         sizes = CANDIDATES if self.processors is None else (self.processors,)
         model = DeviceModel(
             function.trace(), backend, self.dtype, self.policy, self.passes, self.engine, sizes

@@ -136,10 +136,10 @@ def test_switches_of_a_gpu_change_what_its_persistent_kernel_runs(job: Job) -> N
         (
             "cpu",
             1,
-            "streams, weights on chip, gradients in registers, asynchronous host, group size",
+            "streams, weights on chip, gradients on chip, asynchronous host, group size",
         ),
-        ("cpu", 2, "streams, weights on chip, gradients in registers, asynchronous host"),
-        ("cuda", 1, "streams, compiled loop, gradients in registers"),
+        ("cpu", 2, "streams, weights on chip, gradients on chip, asynchronous host"),
+        ("cuda", 1, "streams, compiled loop"),
     ],
 )
 def test_every_switch_is_a_variant_or_said_to_be_missing(
@@ -152,6 +152,7 @@ def test_every_switch_is_a_variant_or_said_to_be_missing(
     assert ("+ asynchronous host" in have) == (device == "cuda")
     assert ("+ compiled loop" in have) == (device == "cpu")
     assert ("- weights on chip" in have) == (device == "cuda")
+    assert ("+ persistent, gradients on chip" in have) == (device == "cuda")
     assert "- segments" in have
     assert ("groups of 2" in have) == (device == "cpu" and threads == 2)
     assert all(v.against in have for v in variants(device, threads))

@@ -26,6 +26,7 @@ from vertexrt.kernels.cuda.orders import (
     AT,
     BACKWARD,
     BEFORE,
+    COLLECT,
     END,
     FINISH,
     FIRST_OP,
@@ -61,6 +62,8 @@ CASES = [
     *(("tree-lstm", policy, Passes()) for policy in POLICIES[1:]),
     *(("attention", policy, Passes()) for policy in POLICIES[1:]),
     ("tree-lstm", "frontier", Passes(specialise=False)),  # leaves are the groups' then
+    *((name, "frontier", Passes(gradients=True)) for name in ("tree-lstm", "both", "tied")),
+    ("tree-lstm", "frontier", Passes(specialise=False, gradients=True)),
 ]
 
 
@@ -88,12 +91,14 @@ class Launch:
         verify_launch(*self.given, replace(self.written, script=script))
 
 
-def captured(optimizer: vrt.Optimizer) -> Launch:
-    """Return a step of a Tree-LSTM on two groups of two processors."""
+def captured(
+    optimizer: vrt.Optimizer, name: str = "tree-lstm", passes: Passes | None = None
+) -> Launch:
+    """Return a step of a function on two groups of two processors."""
     found: list[tuple[Any, ...]] = []
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(device_model, "verify_launch", lambda *given: found.append(given))
-        on_paper(FUNCTIONS["tree-lstm"][0](), 2).step(batch_of("tree-lstm", 5), optimizer)
+        on_paper(FUNCTIONS[name][0](), 2, passes=passes).step(batch_of(name, 5), optimizer)
     (given,) = found
     return Launch(given[:-1], given[-1])
 
@@ -223,6 +228,27 @@ def test_each_kind_of_broken_script_is_caught(name: str) -> None:
     assert said.startswith("[script] ")
     assert said.endswith("report this as a bug; engine='batched' goes on.")
     assert text in said
+
+
+def test_sums_of_the_groups_are_collected_once_behind_the_path() -> None:
+    launch = captured(vrt.SGD(0.1), "both", Passes(gradients=True))
+    launch.check()
+    script = launch.written.script[: launch.written.common]
+    ops = [op for op in script[:, OP].tolist() if op < FIRST_OP]
+    assert ops == [FORWARD, BACKWARD, FINISH, COLLECT, UPDATE, END]
+    at = int(np.flatnonzero(script[:, OP] == COLLECT)[0])
+    with pytest.raises(PlanError, match="a wait for the stage before"):
+        launch.check(put(lambda: at, WAIT, 0))
+    with pytest.raises(PlanError, match="0 of collect"):
+        launch.check(put(lambda: at, OP, SQUARES))
+    end = at + 1 + int(np.flatnonzero(script[at + 1 :, WAIT])[1])
+
+    def later(script: Array) -> None:  # in the round in which leaves add to the same gradients
+        script[at:end] = np.roll(script[at:end], -1, axis=0)
+        script[[at, end - 1], WAIT] = 1, 0
+
+    with pytest.raises(PlanError, match=f"in one round with instruction {end - 1}"):
+        launch.check(later)
 
 
 def test_what_another_launch_of_a_round_writes_must_not_be_read(

@@ -41,7 +41,7 @@ def compile_loops(dtype: npt.DTypeLike) -> None:
     steps = np.zeros((0, 0), np.int64)
     facts = (LONGS, FLAGS, LONGS, steps, FLAGS, LONGS, LONGS, triples, LONGS)
     words, lengths = np.zeros((0, WORDS), np.int64), np.zeros((2, 1), np.int64)
-    write_scripts(none, facts, 0, (0, 0, 0), LONGS, LONGS, False, False, words, lengths, TWO)
+    write_scripts(none, facts, FLAGS, (0, 0, 0), LONGS, LONGS, False, False, words, lengths, TWO)
     nothing = np.zeros(0, np.uint8)  # too small: nothing is packed
     pack(
         nothing, 0, FLAGS, np.zeros(FIXED, np.int64), (INTS,) * len(INDICES), INTS,

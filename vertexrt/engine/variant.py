@@ -43,6 +43,7 @@ from vertexrt.script.verify import verify_sums
 
 Int64 = npt.NDArray[np.int64]
 
+GRADIENTS_ON_CHIP = False  # unless `Passes` says so: whether it is faster is not measured yet
 PATH_STAGES = (Stage.EAGER, Stage.PATH, Stage.PATH_BACKWARD, Stage.FINAL)
 
 
@@ -64,6 +65,9 @@ class Passes:
             exchanges; else one fused group or product, and where `fuse` is off, one op (VPPS).
         hold: persistent engine on a GPU: weights stay on chip while a side of the path runs; else
             each product reads its weights from memory.
+        gradients: persistent engine on a GPU: the gradients of these weights are summed up on chip
+            while the backward side of the path runs, as far as there is room; else they are
+            products over all rows behind the path.
     """
 
     specialise: bool = True
@@ -75,6 +79,7 @@ class Passes:
     loop: bool = True
     segment: bool = True
     hold: bool = True
+    gradients: bool = GRADIENTS_ON_CHIP
 
 
 @dataclass(frozen=True, slots=True)
@@ -261,6 +266,8 @@ class Ready:
 def _make_ready(variant: Variant) -> Ready:
     tasks, table = variant.tasks, variant.table
     executable, processors, shape = None, None, None
+    path, lazy = variant.path_kinds.values(), variant.lazy_kinds.values()
+    path_programs = np.array([[k.programs[s] for k in path] for s in PATH_STAGES], np.int64)
     if variant.processors:
         segmented = segment_tasks(
             tasks, alone=variant.processors == 1, whole=variant.passes.segment
@@ -271,7 +278,9 @@ def _make_ready(variant: Variant) -> Ready:
         for task in tasks:
             for key, size, edges, _ in tensor_uses(task):
                 table.use(key, max(size, 1), edges, task.stage)
-        processors = variant.backend.load_segments(segmented, variant.binding, variant.processors)
+        processors = variant.backend.load_segments(
+            segmented, variant.binding, variant.processors, path_programs
+        )
         scratch = processors.scratch
         shape = shape_of(segmented, scratch)
     else:
@@ -280,7 +289,6 @@ def _make_ready(variant: Variant) -> Ready:
         if not variant.passes.loop:
             executable = LaunchByLaunch(cast("HostExecutable", executable))
     written = [[table.numbers[u[0]] for u in tensor_uses(task) if u[3]] for task in tasks]
-    path, lazy = variant.path_kinds.values(), variant.lazy_kinds.values()
     return Ready(
         executable=executable,
         processors=processors,
@@ -288,7 +296,7 @@ def _make_ready(variant: Variant) -> Ready:
         sharing=share(table),
         sizes=np.array([spec.size for spec in table], np.int64),
         zero_elements=max((spec.size for spec in table), default=1),
-        path_programs=np.array([[k.programs[s] for k in path] for s in PATH_STAGES], np.int64),
+        path_programs=path_programs,
         lazy_programs=np.array([[k.programs[s] for k in lazy] for s in LAZY_STAGES], np.int64),
         by_ranges=np.array([uses_edges(task) for task in tasks], np.bool_),
         scratch=np.array(scratch, np.int64).reshape(-1, 3),

@@ -134,10 +134,12 @@ struct Indices {
     }
 };
 
-// One side of the path for a processor: `run(in)` executes an instruction of the group's script.
-template <int PROCESSORS, class Run>
+// One side of the path for a processor: `run(in)` executes an instruction of the group's script, and
+// `behind(in)` what nobody waits for: it runs when this processor has come to the next meeting, before
+// it waits for the others.
+template <int PROCESSORS, class Run, class Behind>
 __device__ __forceinline__ bool follow(const Orders& o, int side_of_path, int group, Meetings& meetings,
-                                       Stamps& stamps, const Indices& indices, Run run) {
+                                       Stamps& stamps, const Indices& indices, Run run, Behind behind) {
     const int* const section = o.sections + side_of_path * (o.groups + 1);
     const int begin = section[group], end = section[group + 1];
     const int* const script = reinterpret_cast<const int*>(o.script);
@@ -148,24 +150,35 @@ __device__ __forceinline__ bool follow(const Orders& o, int side_of_path, int gr
             copy_word(slot + word, script + (long long)k * INSTRUCTION_WORDS + word);
         }
     };
-    for (int k = begin; k < begin + SCRIPT_AHEAD - 1; ++k) copy_instruction(k);
+    auto fetch_indices = [&](int k) {
+        if (k < end) indices.fetch(near().group[k % SCRIPT_AHEAD], near().indices[k % INDICES_AHEAD]);
+    };
+    auto look_back = [&](int k) {
+        if (k < begin) return;
+        const Instruction in = near().group[k % SCRIPT_AHEAD];
+        behind(in, indices.at_hand(in, near().indices[k % INDICES_AHEAD]));
+    };
+    for (int k = begin; k < begin + SCRIPT_AHEAD - 2; ++k) copy_instruction(k);
     end_of_copies();
     __syncthreads();
-    if (begin < end) indices.fetch(near().group[begin % SCRIPT_AHEAD], near().indices[begin % 2]);
+    fetch_indices(begin);
     for (int k = begin; k < end; ++k) {
         end_of_copies();
         __syncthreads();  // what was copied is there, and the last instruction is over
-        const Instruction in = near().group[k % SCRIPT_AHEAD];
-        const bool waits = PROCESSORS > 1 && in.wait;
+        const bool waits = PROCESSORS > 1 && near().group[k % SCRIPT_AHEAD].wait;
         stamps.begin(k);
         if (waits) meetings.come<PROCESSORS>(o);
-        copy_instruction(k + SCRIPT_AHEAD - 1);
-        if (k + 1 < end) indices.fetch(near().group[(k + 1) % SCRIPT_AHEAD], near().indices[(k + 1) % 2]);
+        copy_instruction(k + SCRIPT_AHEAD - 2);
+        fetch_indices(k + 1);
+        look_back(k - 1);
         if (waits && !meetings.wait<PROCESSORS>(o, k)) return false;
         stamps.waited();
-        run(in, indices.at_hand(in, near().indices[k % 2]));
+        const Instruction in = near().group[k % SCRIPT_AHEAD];
+        run(in, indices.at_hand(in, near().indices[k % INDICES_AHEAD]));
         stamps.end();
     }
+    __syncthreads();
+    look_back(end - 1);
     __syncthreads();  // what is behind the path may have its memory
     return true;
 }

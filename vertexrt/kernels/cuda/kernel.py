@@ -6,6 +6,9 @@ on the function; `orders.py` writes the scripts.
 
 from __future__ import annotations
 
+from collections.abc import Collection
+from itertools import accumulate
+
 import numpy as np
 import numpy.typing as npt
 
@@ -14,6 +17,8 @@ from vertexrt.ir.program import Stage
 from vertexrt.kernels.cuda.driver import encode
 from vertexrt.kernels.cuda.emit import emit
 from vertexrt.kernels.cuda.executable import kernel_name, word_names
+from vertexrt.kernels.cuda.gradients import find_sums
+from vertexrt.kernels.cuda.gradients_text import SumWriter
 from vertexrt.kernels.cuda.orders import COLUMNS, FIRST_OP
 from vertexrt.kernels.cuda.path import PathSegment, write_path
 from vertexrt.kernels.cuda.path_rows import ROW_PAD
@@ -26,6 +31,7 @@ from vertexrt.kernels.cuda.weights import (
     Layout,
     Side,
     own_row,
+    place_gradients,
     place_weights,
 )
 from vertexrt.kernels.layout import Binding
@@ -34,6 +40,7 @@ MOST_ROWS = 56  # of a tile, whose indices lie in shared memory
 MANTISSA = {"float32": 0, "tf32": 10, "bf16": 7}  # bits that matrix units keep; 0 for all
 SIDES = (Stage.PATH, Stage.PATH_BACKWARD)
 INDEX_WORDS = ("edge_ptr", "child_row", "parent_ptr", "parent_edge")
+NOTHING_BEHIND = "[](const Instruction&, const Indices&) {}"
 
 
 class KernelWriter:
@@ -45,6 +52,12 @@ class KernelWriter:
         registers: of a thread that may hold weights.
         precision: of products of float32 by matrix units, see `vrt.compile`.
         hold: weights stay on chip while a side of the path runs, see `Passes`.
+        places: where gradients may be summed up, see `place_gradients`.
+        kinds: see `layout.Backend`.
+
+    Attributes:
+        tasks: those without what the path sums up instead.
+        sides: forward and backward, what they hold and where.
     """
 
     def __init__(
@@ -55,15 +68,43 @@ class KernelWriter:
         processors: int,
         shared_bytes: int,
         registers: int,
-        precision: str = "float32",
-        hold: bool = True,
+        precision: str,
+        hold: bool,
+        places: Collection[str],
+        kinds: npt.NDArray[np.int64],
     ) -> None:
         self.precision = precision
-        self.tasks, self.processors = tasks, processors
+        self.processors = processors
         self.itemsize = np.dtype(dtype).itemsize
         vector = 16 // self.itemsize
         self.numbers = {name: k for k, name in enumerate(word_names(binding))}
+        self.tasks = tasks
         self.path = write_path(tasks, binding, vector, processors)
+        self.sides = [
+            place_weights(
+                self._held(stage),
+                self._partial(stage),
+                processors,
+                self.itemsize,
+                shared_bytes,
+                registers,
+                hold,
+            )
+            for stage in SIDES
+        ]
+        multiplied = {h.word for side in self.sides for h in side.held} if places else set()
+        sums = find_sums(tasks, kinds, self.path, multiplied, binding, processors)
+        self.sides[1] = place_gradients(
+            self.sides[1],
+            list(dict.fromkeys(one.held for one in sums)),
+            places,
+            processors,
+            self.itemsize,
+            self._spare(shared_bytes),
+            registers,
+        )
+        self.sums = SumWriter(self.sides[1], sums, tasks, binding, processors, vector)
+        self.tasks = tasks = self.sums.tasks
         self.launches = [
             Launches(scratch=self.path[p][0].scratch)
             if p in self.path
@@ -78,18 +119,6 @@ class KernelWriter:
             if key not in self.ops:
                 self.ops[key] = FIRST_OP + len(self.ops)
                 self.steps.append(step)
-        self.sides = [
-            place_weights(
-                self._held(stage),
-                self._partial(stage),
-                processors,
-                self.itemsize,
-                shared_bytes,
-                registers,
-                hold,
-            )
-            for stage in SIDES
-        ]
 
     def _key(self, step: Kernel) -> str:
         return step.body + " ".join(step.words)
@@ -116,7 +145,7 @@ class KernelWriter:
 
     def words(self) -> set[str]:
         """Name the words that some part of the kernel reads."""
-        found = {w for step in self.steps for w in step.words}
+        found = {w for step in self.steps for w in step.words} | self.sums.words
         if self.path:
             found |= set(INDEX_WORDS)
         for segments in self.path.values():
@@ -132,14 +161,21 @@ class KernelWriter:
 
     def tile_rows(self, shared_bytes: int) -> int:
         """Return the rows of a tile whose temporaries fit in shared memory, two edges a row."""
-        room = min(
-            (shared_bytes - NEAR_BYTES - side.partial * self.itemsize - side.shared)
-            for side in self.sides
-        )
-        scratch = [segments[0].scratch for segments in self.path.values()]
-        most = max((rows + 2 * edges for rows, edges, _ in scratch), default=1)
-        rows = room // (self.itemsize * max(most, 1)) // TILE_ROWS * TILE_ROWS
+        room = min(self._room(side, shared_bytes) for side in self.sides)
+        rows = room // (self.itemsize * self._row_scratch()) // TILE_ROWS * TILE_ROWS
         return max(TILE_ROWS, min(MOST_ROWS, rows))
+
+    def _room(self, side: Side, shared_bytes: int) -> int:
+        return shared_bytes - NEAR_BYTES - side.partial * self.itemsize - side.shared
+
+    def _row_scratch(self) -> int:
+        scratch = [segments[0].scratch for segments in self.path.values()]
+        return max((rows + 2 * edges for rows, edges, _ in scratch), default=1) or 1
+
+    def _spare(self, shared_bytes: int) -> int:
+        """Return the shared memory that gradients may have without making tiles smaller."""
+        tile = self.tile_rows(shared_bytes) * self._row_scratch() * self.itemsize
+        return max(0, self._room(self.sides[1], shared_bytes) - tile)
 
     # Text.
 
@@ -152,7 +188,9 @@ class KernelWriter:
             f"NEAR_BYTES == {NEAR_BYTES} && TILE_POINTERS > {MOST_ROWS} && "
             f'INSTRUCTION_WORDS == {COLUMNS} && FIRST_OP == {FIRST_OP}, "as the host has it");'
         ]
-        shapes = (Layout(h.rows(self.processors), h.deep) for x in self.sides for h in x.held)
+        shapes = (
+            Layout(h.rows(self.processors), h.deep) for x in self.sides for h in (*x.held, *x.sums)
+        )
         lines += [shape.agrees for shape in dict.fromkeys(shapes)]
         names: dict[str, str] = {}
         for step in self.steps:
@@ -198,6 +236,8 @@ class KernelWriter:
                 f"  hold<{str(h.turned).lower()}, {kind}>(held.{h.name}, {weight}, {h.pitch}, "
                 f"[&](int q) -> int {{ {rows} }});"
             )
+        sums = self.sums if side.sums else None
+        lines += sums.opening() if sums else []
         far = [f"(const int*)job.w[{self.numbers[word]}]" for word in INDEX_WORDS]
         lines += [
             "  const long long room ="
@@ -210,8 +250,8 @@ class KernelWriter:
             "  if (start.wait && !meet_all(job.o, met, at)) return false;",
             "  stamps.end();",
             "  if (group >= job.o.groups) return true;",
-            f"  return follow<PROCESSORS>(job.o, {SIDES.index(stage)}, group, meetings,",
-            "    stamps, far,",
+            f"  const bool there = follow<PROCESSORS>(job.o, {SIDES.index(stage)}, group,",
+            "    meetings, stamps, far,",
             "    [&](const Instruction& in, const Indices& at_hand) {",
             "    const Tile a{in.n, in.lo, in.m, in.elo};",
             "    switch (in.op) {",
@@ -236,13 +276,23 @@ class KernelWriter:
                     )
             lines += [f"        {line}" for line in segment.lines]
             lines += ["        break;", "      }"]
-        return [*lines, "    }", "  });", "}"]
+        behind = sums.behind(self._segment_ptr(), self.numbers) if sums else NOTHING_BEHIND
+        lines += ["    }", f"  }}, {behind});", "  if (!there) return false;"]
+        return [*lines, *(sums.closing() if sums else []), "  return true;", "}"]
+
+    def _segment_ptr(self) -> list[int]:
+        """Return the number of the first segment of each program."""
+        return [0, *accumulate(len(plan.segments) for plan in self.tasks)]
 
     def _beside(self, names: dict[str, str]) -> list[str]:
         """Write the function that runs an instruction beside the path."""
         lines = [
             "__device__ __noinline__ void beside(const Work& a, const Instruction in) {",
             "  switch (in.op) {",
+            "    case COLLECT: {",
+            *(f"      {line}" for line in self.sums.collect(self.numbers)),
+            "      break;",
+            "    }",
             "    case SQUARES: square_pieces(a.o); break;",
             "    case FINISH:",
             "      if (blockIdx.x == gridDim.x - 1) finish_step<PROCESSOR>(a.o.finish);",

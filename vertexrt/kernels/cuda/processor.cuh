@@ -18,7 +18,7 @@ struct alignas(16) Instruction {
     int op, n, lo, at, m, elo, first, chunks, across, down, wait, temporary, before, parents, first_parent;
 };
 constexpr int INSTRUCTION_WORDS = sizeof(Instruction) / sizeof(int);
-enum { END, FORWARD, BACKWARD, SQUARES, FINISH, UPDATE, FIRST_OP };
+enum { END, FORWARD, BACKWARD, COLLECT, SQUARES, FINISH, UPDATE, FIRST_OP };
 
 // Indices of a tile, fetched while the last instruction runs: a wait throws away what the first cache
 // holds, and each look at an index would take as long as a look at a child's state.
@@ -30,7 +30,9 @@ struct TileIndices {
 // The start of a processor's dynamic shared memory. What follows is scratch of the steps beside the
 // path; on the path weights, partial sums and temporaries.
 constexpr int NEAR_INSTRUCTIONS = 64;  // of the script of all processors
-constexpr int SCRIPT_AHEAD = 4;
+// Of a group's script the last instruction, this one and the two behind it; of their indices the last
+// three.
+constexpr int SCRIPT_AHEAD = 4, INDICES_AHEAD = 3;
 struct alignas(128) Near {
     struct {
         uint3 block, grid;
@@ -39,7 +41,7 @@ struct alignas(128) Near {
     double part[32];                               // sums of warps
     Instruction group[SCRIPT_AHEAD];               // of a group's script, in turn
     alignas(16) unsigned char arguments[768];      // of a launch
-    TileIndices indices[2];                        // of a tile, in turn
+    TileIndices indices[INDICES_AHEAD];            // of a tile, in turn
     Instruction common[NEAR_INSTRUCTIONS];         // the first of the script of all processors
     alignas(16) unsigned char job[4096];           // the arguments of the kernel
     unsigned long long barrier;                    // of a group that is a cluster
