@@ -12,7 +12,7 @@ from vertexrt.bench.counts import TRAINING, Counts, count
 from vertexrt.bench.jobs import Job, first_graphs, make_job
 from vertexrt.bench.record import read
 from vertexrt.bench.stepper import Stepper
-from vertexrt.bench.switches import AGAIN, ALL_ON, BASELINE, missing, variants
+from vertexrt.bench.switches import AGAIN, ALL_ON, BASELINE, GRADIENTS, missing, variants
 from vertexrt.cli.main import main
 from vertexrt.engine.variant import Passes
 from vertexrt.ir.passes.segment import segment_tasks
@@ -123,11 +123,11 @@ def test_switches_of_a_gpu_change_what_its_persistent_kernel_runs(job: Job) -> N
         way = Way(device="shim", dtype="float32", engine="persistent", processors=2, passes=passes)
         return count(way.compile(job.make(4)), batch)
 
-    whole, stays, stepwise = (
-        counts(Passes(**off)) for off in ({}, {"hold": False}, {"segment": False})
-    )
+    other = ({"hold": False}, {"segment": False}, {"gradients": True})
+    whole, stays, stepwise, summed = (counts(Passes(**change)) for change in ({}, *other))
     assert stays["weight_bytes"] > 2 * whole["weight_bytes"] > 0
     assert stays["instructions"] == whole["instructions"] < stepwise["instructions"]
+    assert summed["instructions"] < whole["instructions"]
 
 
 @pytest.mark.parametrize(
@@ -152,7 +152,8 @@ def test_every_switch_is_a_variant_or_said_to_be_missing(
     assert ("+ asynchronous host" in have) == (device == "cuda")
     assert ("+ compiled loop" in have) == (device == "cpu")
     assert ("- weights on chip" in have) == (device == "cuda")
-    assert ("+ persistent, gradients on chip" in have) == (device == "cuda")
+    for name in ("+ persistent, gradients on chip", f"groups of 16 {GRADIENTS}"):
+        assert (name in have) == (device == "cuda")
     assert "- segments" in have
     assert ("groups of 2" in have) == (device == "cpu" and threads == 2)
     assert all(v.against in have for v in variants(device, threads))

@@ -34,6 +34,7 @@ OFF = Passes(
     gradients=False,
 )
 ALL = Passes()
+GRADIENTS = f"{'-' if ALL.gradients else '+'} gradients on chip"  # the other than by default
 # Field of Passes -> name of the switch, for those that both engines have.
 PASSES = {
     "specialise": "specialisation",
@@ -181,11 +182,13 @@ def _one_off(base: Setting, kind: str, threads: int) -> Iterator[tuple[str, str,
         yield "batched - compiled loop", engine, _with(batched, "loop", False)
     else:
         yield "- weights on chip", "", _with(base, "hold", False)
-        on = ALL.gradients
-        yield f"{'-' if on else '+'} gradients on chip", "", _with(base, "gradients", not on)
+        yield GRADIENTS, "", _with(base, "gradients", not ALL.gradients)
         yield "- asynchronous host", "", replace(base, waits=True)
     for processors in _groups(kind, threads):
-        yield f"groups of {processors}", "", replace(base, processors=processors)
+        label, group = f"groups of {processors}", replace(base, processors=processors)
+        yield label, "", group
+        if kind == "cuda":  # groups as small as the weights fit in have no room for gradients
+            yield f"{label} {GRADIENTS}", label, _with(group, "gradients", not ALL.gradients)
 
 
 def _with(setting: Setting, field: str, value: bool) -> Setting:

@@ -67,7 +67,7 @@ def explain_device(model: DeviceModel, run: Run) -> str:
     names = [f"{STAGE_WORD[t.task.stage]}[{k}]" for k, t in enumerate(tasks)]
     lines = ["The persistent kernel"]
     lines += ["  " + line for line in _groups(executable, path, blocks)]
-    lines += ["", "Weights and their gradients on chip: bytes that they take of a processor"]
+    lines += ["", "Weights on chip, and sums of gradients: bytes that they take of a processor"]
     lines += ["  " + line for line in _weights(executable, run, blocks)]
     lines += ["", "Segments of the task programs that groups run"]
     for name, task, beside in zip(names, tasks, executable.beside, strict=True):
@@ -110,7 +110,8 @@ def _weights(executable: PersistentExecutable, run: Run, blocks: int) -> list[st
     lines, loaded = [], 0
     for word, side in zip(SIDE_WORD, writer.sides, strict=True):
         sizes = [_size(h, executable.processors, itemsize) for h in side.held]
-        held = sum(sizes[: side.in_registers])
+        sums = [_size(h, executable.processors, itemsize) for h in side.sums]
+        held = sum(sizes[: side.in_registers]) + sum(sums[: side.sums_in_registers])
         memory = f", {side.memory:,} in memory" if side.memory else ""
         lines.append(f"{word}: {held:,} in registers, {side.shared:,} in shared memory{memory}")
         for k, (h, size) in enumerate(zip(side.held, sizes, strict=True)):

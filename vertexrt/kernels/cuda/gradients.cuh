@@ -32,37 +32,79 @@ __device__ __forceinline__ void clear(Share& sums) {
     for (int k = 0; k < Layout<ROWS, DEEP>::FLOATS; ++k) sums.put(k / 4, k % 4, real(0));
 }
 
+// Call `add(s, b, d, x)` for each slab s of own rows and each block b of columns. What is less, operands
+// of all slabs, `d(s)`, or of all blocks, `x(b)`, is loaded at first; the other one when it is needed.
+template <int ROWS, int DEEP, class D, class X, class Add>
+__device__ __forceinline__ void each_part(D d, X x, Add add) {
+    using L = Layout<ROWS, DEEP>;
+    if constexpr (L::SLABS <= L::BLOCKS) {
+        decltype(d(0)) left[L::SLABS];
+#pragma unroll
+        for (int s = 0; s < L::SLABS; ++s) left[s] = d(s);
+#pragma unroll
+        for (int b = 0; b < L::BLOCKS; ++b) {
+            const auto right = x(b);
+#pragma unroll
+            for (int s = 0; s < L::SLABS; ++s) add(s, b, left[s], right);
+        }
+    } else {
+        decltype(x(0)) right[L::BLOCKS];
+#pragma unroll
+        for (int b = 0; b < L::BLOCKS; ++b) right[b] = x(b);
+#pragma unroll
+        for (int s = 0; s < L::SLABS; ++s) {
+            const auto left = d(s);
+#pragma unroll
+            for (int b = 0; b < L::BLOCKS; ++b) add(s, b, left, right[b]);
+        }
+    }
+}
+
+// N vectors of W.
+template <int N, int W>
+struct Vecs {
+    Vec<W> of[N];
+};
+
 // Add NB rows by plain FMA.
 template <int NB, bool ALIGNED, int ROWS, int DEEP, class Share, class X, class D>
 __device__ __forceinline__ void sum_by_lanes(Share& sums, int first, X x, D d) {
     using L = Layout<ROWS, DEEP>;
     const LanePart<ROWS, DEEP> mine;
-    real left[NB][L::SLABS * 2];
     const real* row[NB];
 #pragma unroll
-    for (int r = 0; r < NB; ++r) {
-        row[r] = x(first + r);
+    for (int r = 0; r < NB; ++r) row[r] = x(first + r);
+    each_part<ROWS, DEEP>(
+        [&](int s) {
+            Vecs<NB, 2> left;
 #pragma unroll
-        for (int s = 0; s < L::SLABS * 2; ++s) left[r][s] = d(first + r, mine.row + 8 * s);
-    }
+            for (int r = 0; r < NB; ++r)
 #pragma unroll
-    for (int b = 0; b < L::BLOCKS; ++b) {
-        Vec<4> v[NB];
+                for (int half = 0; half < 2; ++half) {
+                    left.of[r].v[half] = d(first + r, mine.row + s * 16 + half * 8);
+                }
+            return left;
+        },
+        [&](int b) {
+            Vecs<NB, 4> right;
 #pragma unroll
-        for (int r = 0; r < NB; ++r) {
-            v[r] = part_of_row<DEEP, ALIGNED>(row[r], mine.column + b * 16 + mine.t * 4);
-        }
-#pragma unroll
-        for (int s = 0; s < L::SLABS * 2; ++s)
-#pragma unroll
-            for (int c = 0; c < 4; ++c) {
-                const int k = (s / 2 * L::BLOCKS + b) * 2 + s % 2;
-                real sum = sums.at(k, c);
-#pragma unroll
-                for (int r = 0; r < NB; ++r) sum += left[r][s] * v[r].v[c];
-                sums.put(k, c, sum);
+            for (int r = 0; r < NB; ++r) {
+                right.of[r] = part_of_row<DEEP, ALIGNED>(row[r], mine.column + b * 16 + mine.t * 4);
             }
-    }
+            return right;
+        },
+        [&](int s, int b, const Vecs<NB, 2>& left, const Vecs<NB, 4>& right) {
+#pragma unroll
+            for (int half = 0; half < 2; ++half)
+#pragma unroll
+                for (int c = 0; c < 4; ++c) {
+                    const int k = (s * L::BLOCKS + b) * 2 + half;
+                    real sum = sums.at(k, c);
+#pragma unroll
+                    for (int r = 0; r < NB; ++r) sum += left.of[r].v[half] * right.of[r].v[c];
+                    sums.put(k, c, sum);
+                }
+        });
 }
 
 #ifdef VRT_MATRIX_UNITS
@@ -89,33 +131,31 @@ __device__ __forceinline__ void sum_by_matrix_units(Share& sums, int first, int 
     using L = Layout<ROWS, DEEP>;
     const LanePart<ROWS, DEEP> mine;
     const bool there[2] = {mine.t < count, mine.t + 4 < count};
-    const float* row[2];
-    float left[L::SLABS][4];
+    const int at[2] = {first + (there[0] ? mine.t : 0), first + (there[1] ? mine.t + 4 : 0)};
+    const float* const row[2] = {x(at[0]), x(at[1])};
+    each_part<ROWS, DEEP>(
+        [&](int s) {
+            Vec<4> left;
 #pragma unroll
-    for (int h = 0; h < 2; ++h) {
-        const int i = first + (there[h] ? mine.t + 4 * h : 0);
-        row[h] = x(i);
-#pragma unroll
-        for (int s = 0; s < L::SLABS; ++s)
-#pragma unroll
-            for (int e = 0; e < 2; ++e) {
-                const float v = d(i, mine.row + s * 16 + e * 8);
-                left[s][2 * h + e] = there[h] ? v : 0.0f;
+            for (int e = 0; e < 4; ++e) {
+                const float v = d(at[e / 2], mine.row + s * 16 + e % 2 * 8);
+                left.v[e] = there[e / 2] ? v : 0.0f;
             }
-    }
+            return left;
+        },
+        [&](int b) {
+            Vecs<2, 2> right;
+            const int column = mine.column + b * 16 + mine.g * 2;
 #pragma unroll
-    for (int b = 0; b < L::BLOCKS; ++b) {
-        const int column = mine.column + b * 16 + mine.g * 2;
-        Vec<2> v[2];
-#pragma unroll
-        for (int h = 0; h < 2; ++h) v[h] = pair_of_row<DEEP, ALIGNED>(row[h], column, there[h]);
-#pragma unroll
-        for (int s = 0; s < L::SLABS; ++s) {
+            for (int h = 0; h < 2; ++h) right.of[h] = pair_of_row<DEEP, ALIGNED>(row[h], column, there[h]);
+            return right;
+        },
+        [&](int s, int b, const Vec<4>& left, const Vecs<2, 2>& right) {
             const int k = (s * L::BLOCKS + b) * 2;
             Split<4> a;
 #pragma unroll
             for (int e = 0; e < 4; ++e) {
-                float own = left[s][e];
+                float own = left.v[e];
 #ifdef __CUDACC_RTC__
                 asm volatile("" : "+f"(own));  // split here: splits of all would not fit registers
 #endif
@@ -124,8 +164,8 @@ __device__ __forceinline__ void sum_by_matrix_units(Share& sums, int first, int 
 #pragma unroll
             for (int f = 0; f < 2; ++f) {
                 Split<2> y;
-                y.put(0, v[0].v[f]);
-                y.put(1, v[1].v[f]);
+                y.put(0, right.of[0].v[f]);
+                y.put(1, right.of[1].v[f]);
                 UnitSums more;
                 more.add(a, y);
 #pragma unroll
@@ -134,8 +174,7 @@ __device__ __forceinline__ void sum_by_matrix_units(Share& sums, int first, int 
                     sums.put(k + e / 2, c, sums.at(k + e / 2, c) + more.of(e));
                 }
             }
-        }
-    }
+        });
 }
 #endif
 
