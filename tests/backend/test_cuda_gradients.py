@@ -25,13 +25,13 @@ shim = pytest.mark.skipif(not available(), reason="no C++ compiler to run CUDA k
 gpu = pytest.mark.gpu
 ON_CHIP = Passes(gradients=True)
 SHAPES = {1: [[], [0], [1], [2]], 2: [[], [], [0, 1], [], [2, 3], [], [4, 5]]}
-# One of everything: rows of edges, a child's state as the operand, two rows a vertex, stacks; one
-# processor, as many as a row has elements of a gate, more; both places.
+# One of everything: rows of edges, a child's state as the operand, two rows a vertex; plain FMA and
+# matrix units; from four groups to one; both places. Stacks are in test_cuda_persistent.py.
 ON_SHIM = (
-    ("tree-lstm", 2, "float32", REGISTERS),
-    ("lstm-lm", 4, "float32", SHARED),
-    ("both", 1, "float64", SHARED),
-    ("gru", 2, "float64", REGISTERS),
+    ("tree-fc", 1, "float32", REGISTERS),
+    ("tree-lstm", 4, "float64", SHARED),
+    ("lstm-lm", 2, "float64", REGISTERS),
+    ("both", 2, "float64", SHARED),
 )
 MIXED = ("both", "tied")  # leaves multiply by the same weight, or look up in it, beside the path
 ON_GPU = tuple(
