@@ -91,14 +91,13 @@ class Launch:
         verify_launch(*self.given, replace(self.written, script=script))
 
 
-def captured(
-    optimizer: vrt.Optimizer, name: str = "tree-lstm", passes: Passes | None = None
-) -> Launch:
+def captured(optimizer: vrt.Optimizer, name: str = "tree-lstm", gradients: bool = False) -> Launch:
     """Return a step of a function on two groups of two processors."""
     found: list[tuple[Any, ...]] = []
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(device_model, "verify_launch", lambda *given: found.append(given))
-        on_paper(FUNCTIONS[name][0](), 2, passes=passes).step(batch_of(name, 5), optimizer)
+        net = on_paper(FUNCTIONS[name][0](), 2, passes=Passes(gradients=gradients))
+        net.step(batch_of(name, 5), optimizer)
     (given,) = found
     return Launch(given[:-1], given[-1])
 
@@ -231,7 +230,7 @@ def test_each_kind_of_broken_script_is_caught(name: str) -> None:
 
 
 def test_sums_of_the_groups_are_collected_once_behind_the_path() -> None:
-    launch = captured(vrt.SGD(0.1), "both", Passes(gradients=True))
+    launch = captured(vrt.SGD(0.1), "both", gradients=True)
     launch.check()
     script = launch.written.script[: launch.written.common]
     ops = [op for op in script[:, OP].tolist() if op < FIRST_OP]

@@ -120,7 +120,8 @@ def explained_on_a_gpu(model: str, processors: int, of_device: int, clusters: in
     spec = models.get(model)
     dataset = data.load("generated", task=spec.task)
     options = {name: 16 for name in spec.options if name != "dropout"}
-    net = on_paper(spec.build(dataset, **options), processors, of_device=of_device)
+    function, passes = spec.build(dataset, **options), Passes(gradients=False)
+    net = on_paper(function, processors, passes=passes, of_device=of_device)
     net._model.session.device.clusters = lambda *_: clusters  # type: ignore[attr-defined]
     return net.explain_batch(dataset.splits["train"].take(np.arange(4)))
 
