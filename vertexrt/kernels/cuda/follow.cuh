@@ -171,9 +171,9 @@ __device__ __forceinline__ bool follow(const Orders& o, int side_of_path, int gr
         copy_instruction(k + SCRIPT_AHEAD - 2);
         fetch_indices(k + 1);
         look_back(k - 1);
+        const Instruction in = near().group[k % SCRIPT_AHEAD];  // not before: registers
         if (waits && !meetings.wait<PROCESSORS>(o, k)) return false;
         stamps.waited();
-        const Instruction in = near().group[k % SCRIPT_AHEAD];
         run(in, indices.at_hand(in, near().indices[k % INDICES_AHEAD]));
         stamps.end();
     }
