@@ -1,7 +1,9 @@
 """Where the time of a persistent kernel goes: instructions and waits, from its own time stamps.
 
 `python -m benchmarks.persistent_time --batch 1,16 --processors 8` trains a Tree-LSTM on a GPU and
-prints, for each kind of instruction, the mean over processors of what a step runs and waits.
+prints, for each kind of instruction, the mean over processors of what a step runs and waits. With
+`--gradients`, what is summed up on chip between coming to a meeting and waiting there counts as
+waiting; where the next instruction has no meeting, too.
 """
 
 import argparse
@@ -13,6 +15,7 @@ import numpy as np
 import vertexrt as vrt
 from vertexrt.bench.peers.options import Options
 from vertexrt.bench.peers.suites import make_suite
+from vertexrt.engine.variant import Passes
 
 WARM, WATCHED = 12, 8  # minibatches
 Array = np.ndarray[Any, Any]
@@ -60,10 +63,15 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--batch", default="1,16", help="sizes, such as 1,16")
     parser.add_argument("--processors", type=int, help="of a group")
+    parser.add_argument("--gradients", action="store_true", help="are summed up on chip")
     given = parser.parse_args()
     suite = make_suite("tree-lstm", Options())
     net = vrt.compile(
-        suite.function, device="cuda", engine="persistent", processors=given.processors
+        suite.function,
+        device="cuda",
+        engine="persistent",
+        processors=given.processors,
+        passes=Passes(gradients=given.gradients),
     )
     for size in map(int, given.batch.split(",")):
         measure(net, suite.pool, size)

@@ -62,13 +62,14 @@ def on_paper(
     Args:
         processors: of a group of the persistent engine.
     """
-    backend = CudaBackend(PaperDevice(of_device), "float32")
+    chosen = passes or Passes()
+    backend = CudaBackend(PaperDevice(of_device), "float32", chosen.hold, chosen.gradients)
     model = DeviceModel(
         function.trace(),
         backend,
         "float32",
         policy,
-        passes or Passes(),
+        chosen,
         engine,
         (processors,),
     )

@@ -75,7 +75,8 @@ class Way:
         from vertexrt.engine.device_model import CANDIDATES, DeviceModel
         from vertexrt.kernels.cuda.backend import CudaBackend
 
-        backend = CudaBackend(ShimDevice(order=self.order), self.dtype, self.passes.hold)
+        shim = ShimDevice(order=self.order)
+        backend = CudaBackend(shim, self.dtype, self.passes.hold, self.passes.gradients)
         sizes = CANDIDATES if self.processors is None else (self.processors,)
         model = DeviceModel(
             function.trace(), backend, self.dtype, self.policy, self.passes, self.engine, sizes

@@ -1,5 +1,6 @@
 """The ablation: each switch changes what runs, variants are compared first, all is recorded."""
 
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -13,7 +14,7 @@ from vertexrt.bench.counts import TRAINING, Counts, count
 from vertexrt.bench.jobs import Job, first_graphs, make_job
 from vertexrt.bench.record import read
 from vertexrt.bench.stepper import Stepper
-from vertexrt.bench.switches import AGAIN, ALL_ON, BASELINE, missing, variants
+from vertexrt.bench.switches import AGAIN, ALL_ON, BASELINE, GRADIENTS, missing, variants
 from vertexrt.cli.main import main
 from vertexrt.engine.variant import Passes
 from vertexrt.ir.passes.segment import segment_tasks
@@ -124,11 +125,14 @@ def test_switches_of_a_gpu_change_what_its_persistent_kernel_runs(job: Job) -> N
         way = Way(device="shim", dtype="float32", engine="persistent", processors=2, passes=passes)
         return count(way.compile(job.make(4)), batch)
 
-    whole, stays, stepwise = (
-        counts(Passes(**off)) for off in ({}, {"hold": False}, {"segment": False})
+    behind = Passes(gradients=False)
+    whole, stays, stepwise, summed = (
+        counts(replace(behind, **change))
+        for change in ({}, {"hold": False}, {"segment": False}, {"gradients": True})
     )
     assert stays["weight_bytes"] > 2 * whole["weight_bytes"] > 0
     assert stays["instructions"] == whole["instructions"] < stepwise["instructions"]
+    assert summed["instructions"] < whole["instructions"]
 
 
 def test_streams_share_what_a_gpu_launches(job: Job) -> None:
@@ -160,10 +164,10 @@ def test_streams_share_what_a_gpu_launches(job: Job) -> None:
         (
             "cpu",
             1,
-            "streams, weights on chip, gradients in registers, asynchronous host, group size",
+            "streams, weights on chip, gradients on chip, asynchronous host, group size",
         ),
-        ("cpu", 2, "streams, weights on chip, gradients in registers, asynchronous host"),
-        ("cuda", 1, "compiled loop, gradients in registers"),
+        ("cpu", 2, "streams, weights on chip, gradients on chip, asynchronous host"),
+        ("cuda", 1, "compiled loop"),
     ],
 )
 def test_every_switch_is_a_variant_or_said_to_be_missing(
@@ -177,6 +181,8 @@ def test_every_switch_is_a_variant_or_said_to_be_missing(
     assert ("+ compiled loop" in have) == (device == "cpu")
     assert ("- weights on chip" in have) == (device == "cuda")
     assert {"+ 2 streams", "batched, 2 streams"} <= have or device != "cuda"
+    for name in ("+ persistent, gradients on chip", f"groups of 16 {GRADIENTS}"):
+        assert (name in have) == (device == "cuda")
     assert "- segments" in have
     assert ("groups of 2" in have) == (device == "cpu" and threads == 2)
     assert all(v.against in have for v in variants(device, threads))

@@ -41,6 +41,7 @@ ON_SHIM = (
     ("oddments", 2, "float64"),
     ("elementwise", 2, "float64"),
 )
+GRADIENTS_ON_CHIP = ("gru", "attention")  # of the others they are made behind the path
 CASES = [
     *(pytest.param("shim", *case, marks=shim) for case in ON_SHIM),
     *(
@@ -63,9 +64,11 @@ def batch_of(name: str, graphs: int, shape: list[list[int]] | None = None) -> Gr
 @functools.cache
 def net(name: str, device: str, dtype: str, processors: int) -> Network:
     """Compile once for all tests."""
-    engine = "persistent" if processors else "batched"
-    way = Way(device=device, dtype=dtype, engine=engine, processors=processors or None)
-    return (way if processors else PLAIN).compile(FUNCTIONS[name][0]())
+    if not processors:
+        return PLAIN.compile(FUNCTIONS[name][0]())
+    passes = Passes(gradients=name in GRADIENTS_ON_CHIP)
+    way = Way(device, dtype, engine="persistent", processors=processors, passes=passes)
+    return way.compile(FUNCTIONS[name][0]())
 
 
 @pytest.mark.parametrize(("device", "name", "processors", "dtype"), CASES)

@@ -17,6 +17,7 @@ from vertexrt.errors import DeviceError
 from vertexrt.graph import GraphBatch, InputGraph
 from vertexrt.kernels.cuda.backend import CudaBackend
 from vertexrt.kernels.cuda.compile import Usage, compile_in_registers, load_nvrtc
+from vertexrt.kernels.cuda.persistent import PersistentExecutable
 from vertexrt.models import LSTMLanguageModel, TreeFC, TreeLSTM
 
 
@@ -59,6 +60,27 @@ def case_of(name: str, size: int) -> Case:
     return Case(function(), like.lists, like.pulls)
 
 
+TRAINING = Use(frozenset({"loss"}), loss=True)
+
+
+def made(
+    arch: str, name: str, size: int, processors: int, passes: Passes
+) -> tuple[Compiler, CompiledModel, GraphBatch]:
+    """Return a model on a device that compiles, and a batch for it."""
+    try:
+        load_nvrtc()
+    except DeviceError as error:
+        pytest.skip(str(error))
+    case = case_of(name, size)
+    device = Compiler(arch)
+    backend = CudaBackend(device, "float32", gradients=passes.gradients)  # type: ignore[arg-type]
+    model = CompiledModel(
+        case.function.trace(), backend, "float32", "frontier", passes, 1, "persistent", processors
+    )
+    graphs = [InputGraph.from_children(case.lists, case.pulls)]
+    return device, model, GraphBatch.from_graphs(graphs)
+
+
 # Every model for every GPU. Small ones compile faster; large ones have to leave registers for code.
 PERSISTENT = [
     *((arch, "tree-lstm", 256, 8) for arch in ARCHITECTURES),
@@ -74,19 +96,25 @@ PERSISTENT = [
 def test_they_compile_and_stay_in_registers(
     arch: str, name: str, size: int, processors: int
 ) -> None:
-    try:
-        load_nvrtc()
-    except DeviceError as error:
-        pytest.skip(str(error))
-    case = case_of(name, size)
-    device = Compiler(arch)
-    backend = CudaBackend(device, "float32")  # type: ignore[arg-type]
-    model = CompiledModel(
-        case.function.trace(), backend, "float32", "frontier", Passes(), 1, "persistent", processors
-    )
-    batch = GraphBatch.from_graphs([InputGraph.from_children(case.lists, case.pulls)])
+    device, model, batch = made(arch, name, size, processors, Passes())
     pushes = frozenset(n["name"] for n in model.function.nodes if n.op == "push")
-    for use in (Use(frozenset({"loss"}), loss=True), Use(pushes)):
+    for use in (TRAINING, Use(pushes)):
         model.prepare(use, batch)
     assert len(device.usage) == 2, "the first try spilled"
     assert min(use.registers for use in device.usage.values()) > 64, "weights are in registers"
+
+
+@pytest.mark.parametrize(
+    ("arch", "name", "size", "processors"),
+    [("sm_90a", "tree-lstm", 256, 16), ("sm_100", "tree-fc", 32, 1)],
+)
+def test_gradients_have_room_beside_the_weights(
+    arch: str, name: str, size: int, processors: int
+) -> None:
+    device, model, batch = made(arch, name, size, processors, Passes(gradients=True))
+    (run,) = model.prepare(TRAINING, batch)
+    executable = run.variant.ready().processors
+    assert isinstance(executable, PersistentExecutable)
+    side = executable.writer.sides[1]
+    assert side.sums_in_registers == len(side.sums) > 0
+    assert len(device.usage) == 1, "the first try spilled"

@@ -26,6 +26,7 @@ from vertexrt.kernels.cuda.orders import (
     AT,
     BACKWARD,
     BEFORE,
+    COLLECT,
     END,
     FINISH,
     FIRST_OP,
@@ -61,6 +62,8 @@ CASES = [
     *(("tree-lstm", policy, Passes()) for policy in POLICIES[1:]),
     *(("attention", policy, Passes()) for policy in POLICIES[1:]),
     ("tree-lstm", "frontier", Passes(specialise=False)),  # leaves are the groups' then
+    *((name, "frontier", Passes(gradients=True)) for name in ("tree-lstm", "both", "tied")),
+    ("tree-lstm", "frontier", Passes(specialise=False, gradients=True)),
 ]
 
 
@@ -88,13 +91,18 @@ class Launch:
         verify_launch(*self.given, replace(self.written, script=script))
 
 
-def captured(optimizer: vrt.Optimizer, function: vrt.VertexFunction | None = None) -> Launch:
-    """Return a step of a Tree-LSTM, or of another F, on two groups of two processors."""
+def captured(
+    optimizer: vrt.Optimizer,
+    name: str = "tree-lstm",
+    gradients: bool = False,
+    function: vrt.VertexFunction | None = None,
+) -> Launch:
+    """Return a step of a function on two groups of two processors."""
     found: list[tuple[Any, ...]] = []
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(device_model, "verify_launch", lambda *given: found.append(given))
-        net = on_paper(function or FUNCTIONS["tree-lstm"][0](), 2)
-        net.step(batch_of("tree-lstm", 5), optimizer)
+        net = on_paper(function or FUNCTIONS[name][0](), 2, passes=Passes(gradients=gradients))
+        net.step(batch_of(name, 5), optimizer)
     (given,) = found
     return Launch(given[:-1], given[-1])
 
@@ -121,7 +129,7 @@ def test_the_scripts_are_right_before_they_are_broken() -> None:
 
 def test_a_stack_and_a_part_of_it_are_one_gradient() -> None:
     """The steps that add to `w+u`, and to `u` alone, are never in one round."""
-    launch = captured(vrt.SGD(0.1), StackedAndAlone())
+    launch = captured(vrt.SGD(0.1), function=StackedAndAlone())
     run, _, executable, *_ = launch.given
     numbers = run.variant.binding.params
     words = {f"gradient_{numbers[name]}" for name in ("w+u", "u")}
@@ -243,6 +251,27 @@ def test_each_kind_of_broken_script_is_caught(name: str) -> None:
     assert said.startswith("[script] ")
     assert said.endswith("report this as a bug; engine='batched' goes on.")
     assert text in said
+
+
+def test_sums_of_the_groups_are_collected_once_behind_the_path() -> None:
+    launch = captured(vrt.SGD(0.1), "both", gradients=True)
+    launch.check()
+    script = launch.written.script[: launch.written.common]
+    ops = [op for op in script[:, OP].tolist() if op < FIRST_OP]
+    assert ops == [FORWARD, BACKWARD, FINISH, COLLECT, UPDATE, END]
+    at = int(np.flatnonzero(script[:, OP] == COLLECT)[0])
+    with pytest.raises(PlanError, match="a wait for the stage before"):
+        launch.check(put(lambda: at, WAIT, 0))
+    with pytest.raises(PlanError, match="0 of collect"):
+        launch.check(put(lambda: at, OP, SQUARES))
+    end = at + 1 + int(np.flatnonzero(script[at + 1 :, WAIT])[1])
+
+    def later(script: Array) -> None:  # in the round in which leaves add to the same gradients
+        script[at:end] = np.roll(script[at:end], -1, axis=0)
+        script[[at, end - 1], WAIT] = 1, 0
+
+    with pytest.raises(PlanError, match=f"in one round with instruction {end - 1}"):
+        launch.check(later)
 
 
 def test_what_another_launch_of_a_round_writes_must_not_be_read(

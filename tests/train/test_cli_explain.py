@@ -14,6 +14,7 @@ from tests.train.cli_runs import SMALL, write_trees
 from vertexrt import data, models
 from vertexrt.cli.main import main
 from vertexrt.engine import explain_scripts
+from vertexrt.engine.variant import Passes
 from vertexrt.kernels.cuda import device as cuda_device
 from vertexrt.models.tree_lstm import TreeLSTM
 
@@ -119,7 +120,8 @@ def explained_on_a_gpu(model: str, processors: int, of_device: int, clusters: in
     spec = models.get(model)
     dataset = data.load("generated", task=spec.task)
     options = {name: 16 for name in spec.options if name != "dropout"}
-    net = on_paper(spec.build(dataset, **options), processors, of_device=of_device)
+    function, passes = spec.build(dataset, **options), Passes(gradients=False)
+    net = on_paper(function, processors, passes=passes, of_device=of_device)
     net._model.session.device.clusters = lambda *_: clusters  # type: ignore[attr-defined]
     return net.explain_batch(dataset.splits["train"].take(np.arange(4)))
 
@@ -160,6 +162,19 @@ def test_on_a_gpu_weights_in_shared_memory_are_shown() -> None:
     assert registers > 0
     assert shared > 0
     assert registers + shared == 4 * 192 * 256  # a quarter of four matrices; 192 have room for 256
+
+
+def test_on_a_gpu_gradients_are_shown_where_they_are_made() -> None:
+    behind = "gradients made behind the path, by products over all rows: u_iou, u_f"
+    assert behind in explained_on_a_gpu("tree-lstm", 2, 4)
+    net = on_paper(TreeLSTM(10, 8, 32, 5), 2, passes=Passes(gradients=True))
+    text = net.explain_batch(batch_of("tree-lstm", 1))
+    assert "gradient of u_iou: 48 rows of 32, 8,192 in registers" in text
+    assert "gradient of u_f: 16 rows of 32, 8,192 in registers" in text
+    assert "backward: 40,960 in registers, 0 in shared memory" in text
+    assert "left for the sums of the groups, by each processor: 8,192" in text
+    assert "what groups summed up of gradients is added, in their order" in text
+    assert "behind the path, by products" not in text
 
 
 def test_on_a_gpu_scripts_are_those_that_run() -> None:

@@ -17,6 +17,7 @@ from vertexrt.engine.variant import Passes
 
 ONE_ON, ONE_OFF = "one on", "one off"
 BASELINE, ALL_ON = "baseline", "all on"
+HELD = "+ persistent, weights on chip"
 AGAIN = " again"  # the head of a family once more: how far its ratio is from 1 is the noise
 GPU_GROUPS = (8, 16, 32)  # processors of a group, which no GPU is too small for
 STREAMS = (2, 4)  # that share the launches of the batched engine
@@ -31,8 +32,10 @@ OFF = Passes(
     loop=False,
     segment=False,
     hold=False,
+    gradients=False,
 )
 ALL = Passes()
+GRADIENTS = f"{'-' if ALL.gradients else '+'} gradients on chip"  # the other than by default
 # Field of Passes -> name of the switch, for those that both engines have.
 PASSES = {
     "specialise": "specialisation",
@@ -46,7 +49,7 @@ POLICIES = ("frontier", "depth", "agenda")
 
 NO_STREAMS = "a CPU has no streams; what is independent goes to threads by shares of the batch"
 NO_REGISTERS = "a core keeps weights in its caches; nothing holds them from task to task"
-NOT_BUILT = "gradients of weights are products over all rows behind the path, on every device"
+NO_SUMS = "a core sums up gradients in its caches; only a GPU has registers to keep them in"
 NO_WAIT = "a step on this device is over when the call returns: there is nothing to run ahead of"
 ONE_FORM = "a GPU has one form: the launches of a step are one compiled loop"
 
@@ -152,7 +155,9 @@ def _one_on(base: Setting, kind: str, threads: int) -> Iterator[tuple[str, str, 
     yield engine, against, persistent
     yield "+ persistent, segments", engine, _with(persistent, "segment", True)
     if kind == "cuda":
-        yield "+ persistent, weights on chip", engine, _with(persistent, "hold", True)
+        held = _with(persistent, "hold", True)
+        yield HELD, engine, held
+        yield "+ persistent, gradients on chip", HELD, _with(held, "gradients", True)
     for processors in _groups(kind, threads):
         label = f"+ persistent, groups of {processors}"
         yield label, engine, replace(persistent, processors=processors)
@@ -178,9 +183,13 @@ def _one_off(base: Setting, kind: str, threads: int) -> Iterator[tuple[str, str,
         for streams in STREAMS:
             yield f"batched, {streams} streams", engine, _with(batched, "streams", streams)
         yield "- weights on chip", "", _with(base, "hold", False)
+        yield GRADIENTS, "", _with(base, "gradients", not ALL.gradients)
         yield "- asynchronous host", "", replace(base, waits=True)
     for processors in _groups(kind, threads):
-        yield f"groups of {processors}", "", replace(base, processors=processors)
+        label, group = f"groups of {processors}", replace(base, processors=processors)
+        yield label, "", group
+        if kind == "cuda":  # groups as small as the weights fit in have no room for gradients
+            yield f"{label} {GRADIENTS}", label, _with(group, "gradients", not ALL.gradients)
 
 
 def _with(setting: Setting, field: str, value: bool | int) -> Setting:
@@ -203,7 +212,7 @@ def missing(device: str, threads: int) -> list[Missing]:
     else:
         found.append(Missing("streams", NO_STREAMS))
         found.append(Missing("weights on chip", NO_REGISTERS))
-    found.append(Missing("gradients in registers", NOT_BUILT))
+        found.append(Missing("gradients on chip", NO_SUMS))
     if kind == "cpu":
         found.append(Missing("asynchronous host", NO_WAIT))
         if not _groups(kind, threads):

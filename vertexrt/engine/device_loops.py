@@ -42,7 +42,7 @@ def compile_loops(dtype: npt.DTypeLike) -> None:
     facts = (LONGS, FLAGS, LONGS, steps, FLAGS, LONGS, LONGS, triples, LONGS, segments, rings)
     write_all(
         none, pulls, INTS, INTS, TWO[:1], INTS, TWO, TWO, INTS, 1, False, False,
-        1, 8, False, 0, TWO.astype(np.int64), LONGS, *facts, *shape,
+        1, 8, False, FLAGS, TWO.astype(np.int64), LONGS, *facts, *shape,
     )  # fmt: skip
     lay_out(
         TWO[:1], INTS, pulls, np.zeros(0, dtype), 0, False, False,

@@ -421,5 +421,5 @@ def on_gpu(
     from vertexrt.kernels.cuda.device import CupyDevice
 
     sizes: tuple[int, ...] = CANDIDATES if processors is None else (processors,)
-    backend = CudaBackend(CupyDevice(precision), dtype, passes.hold)
+    backend = CudaBackend(CupyDevice(precision), dtype, passes.hold, passes.gradients)
     return DeviceModel(traced, backend, dtype, policy, passes, engine, sizes)

@@ -60,7 +60,7 @@ def write_all(
     processors: int,
     tile: int,
     ring: bool,
-    gradients: int,
+    gradients: Array,
     lookups_ptr: Array,
     lookups: Array,
     # its `facts`, and those of `Shape`

@@ -15,6 +15,7 @@ from vertexrt.kernels.cuda.one_launch import BOTH_CLOCKS, Paths, Written
 from vertexrt.kernels.cuda.orders import (
     AT,
     BACKWARD,
+    COLLECT,
     ELO,
     FINISH,
     FIRST_OP,
@@ -39,6 +40,7 @@ NANOSECONDS = 1e9  # in a second
 SPECIAL = {
     FORWARD: Special("weights", waits_last=True),
     BACKWARD: Special("weights'", waits_last=True),
+    COLLECT: Special("sums"),
     SQUARES: Special("norm"),
     FINISH: Special("loss"),
     UPDATE: Special("update"),

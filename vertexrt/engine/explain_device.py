@@ -19,6 +19,7 @@ from vertexrt.kernels.cuda.one_launch import Paths, Written
 from vertexrt.kernels.cuda.orders import (
     ACROSS,
     BACKWARD,
+    COLLECT,
     DOWN,
     END,
     FINISH,
@@ -43,6 +44,7 @@ SIDE_WORD = ("forward", "backward")
 SPECIAL = {
     FORWARD: "forward weights are loaded, and groups follow their scripts",
     BACKWARD: "backward weights are loaded, and groups follow their scripts",
+    COLLECT: "what groups summed up of gradients is added, in their order",
     SQUARES: "norm of the gradients",
     FINISH: "loss",
     UPDATE: "update",
@@ -63,7 +65,7 @@ def explain_device(model: DeviceModel, run: Run) -> str:
     names = [f"{STAGE_WORD[t.task.stage]}[{k}]" for k, t in enumerate(tasks)]
     lines = ["The persistent kernel"]
     lines += ["  " + line for line in _groups(executable, path, blocks)]
-    lines += ["", "Weights on chip: bytes that they take of a processor"]
+    lines += ["", "Weights on chip, and sums of gradients: bytes that they take of a processor"]
     lines += ["  " + line for line in _weights(executable, run, blocks)]
     lines += ["", "Segments of the task programs that groups run"]
     for name, task, beside in zip(names, tasks, executable.beside, strict=True):
@@ -106,7 +108,8 @@ def _weights(executable: PersistentExecutable, run: Run, blocks: int) -> list[st
     lines, loaded = [], 0
     for word, side in zip(SIDE_WORD, writer.sides, strict=True):
         sizes = [_size(h, executable.processors, itemsize) for h in side.held]
-        held = sum(sizes[: side.in_registers])
+        sums = [_size(h, executable.processors, itemsize) for h in side.sums]
+        held = sum(sizes[: side.in_registers]) + sum(sums[: side.sums_in_registers])
         memory = f", {side.memory:,} in memory" if side.memory else ""
         lines.append(f"{word}: {held:,} in registers, {side.shared:,} in shared memory{memory}")
         for k, (h, size) in enumerate(zip(side.held, sizes, strict=True)):
@@ -116,10 +119,34 @@ def _weights(executable: PersistentExecutable, run: Run, blocks: int) -> list[st
             what = "columns" if h.turned else "rows"
             lines.append(f"  {names[h.word]}: {rows} {what} of {h.deep}, {size:,} in {where}")
         loaded += loaded_elements(side.held, executable.processors, blocks) * itemsize
+    if run.variant.use.backward:
+        lines += _gradients(executable, names)
     if executable.weights_in_memory:
         lines.append("each product reads its weights from memory")
     else:
         lines.append(f"loaded a step, by all processors: {loaded:,} bytes")
+    return lines
+
+
+def _gradients(executable: PersistentExecutable, names: dict[str, str]) -> list[str]:
+    """Say where the gradients of these weights are made."""
+    processors, itemsize = executable.processors, executable.writer.itemsize
+    sides = executable.writer.sides
+    on_chip, lines = sides[1].sums, []
+    for k, h in enumerate(on_chip):
+        where = "registers" if k < sides[1].sums_in_registers else "shared memory"
+        name, size = names[h.word.replace("gradient", "param")], _size(h, processors, itemsize)
+        rows = h.rows(processors)
+        lines.append(f"  gradient of {name}: {rows} rows of {h.deep}, {size:,} in {where}")
+    done = {h.word.replace("gradient", "param") for h in on_chip}
+    rest = dict.fromkeys(h.word for h in sides[0].held if h.word not in done)
+    if rest:
+        behind = ", ".join(names[word] for word in rest)
+        lines.append(f"gradients made behind the path, by products over all rows: {behind}")
+    if on_chip:
+        lines.append(
+            f"left for the sums of the groups, by each processor: {executable.sums_left:,}"
+        )
     return lines
 
 

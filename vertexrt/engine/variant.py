@@ -47,6 +47,7 @@ if TYPE_CHECKING:
 Int64 = npt.NDArray[np.int64]
 
 MOST_STREAMS = 8
+GRADIENTS_ON_CHIP = False  # unless `Passes` says so: whether it is faster is not measured yet
 PATH_STAGES = (Stage.EAGER, Stage.PATH, Stage.PATH_BACKWARD, Stage.FINAL)
 
 
@@ -70,6 +71,9 @@ class Passes:
             each product reads its weights from memory.
         streams: batched engine on a GPU: how many streams share the launches of a step, so that
             those which need nothing of each other may run at once (Cavs, section 3.5).
+        gradients: persistent engine on a GPU: the gradients of these weights are summed up on chip
+            while the backward side of the path runs, as far as there is room; else they are
+            products over all rows behind the path.
     """
 
     specialise: bool = True
@@ -82,6 +86,7 @@ class Passes:
     segment: bool = True
     hold: bool = True
     streams: int = 1
+    gradients: bool = GRADIENTS_ON_CHIP
 
 
 @dataclass(frozen=True, slots=True)
@@ -286,6 +291,8 @@ class Ready:
 def _make_ready(variant: Variant) -> Ready:
     tasks, table = variant.tasks, variant.table
     executable, processors, shape = None, None, None
+    path, lazy = variant.path_kinds.values(), variant.lazy_kinds.values()
+    path_programs = np.array([[k.programs[s] for k in path] for s in PATH_STAGES], np.int64)
     if variant.processors:
         segmented = segment_tasks(
             tasks, alone=variant.processors == 1, whole=variant.passes.segment
@@ -296,7 +303,9 @@ def _make_ready(variant: Variant) -> Ready:
         for task in tasks:
             for key, size, edges, _ in tensor_uses(task):
                 table.use(key, max(size, 1), edges, task.stage)
-        processors = variant.backend.load_segments(segmented, variant.binding, variant.processors)
+        processors = variant.backend.load_segments(
+            segmented, variant.binding, variant.processors, path_programs
+        )
         scratch = processors.scratch
         shape = shape_of(segmented, scratch)
     else:

@@ -24,6 +24,7 @@ from vertexrt.kernels.cuda.orders import (
     BACKWARD,
     BEFORE,
     CHUNKS,
+    COLLECT,
     DOWN,
     ELO,
     END,
@@ -54,11 +55,13 @@ OP_WORD = {
     END: "end",
     FORWARD: "forward",
     BACKWARD: "backward",
+    COLLECT: "collect",
     SQUARES: "squares",
     FINISH: "finish",
     UPDATE: "update",
 }
 LAZY, PATH, PATH_BACKWARD = int(Stage.LAZY), int(Stage.PATH), int(Stage.PATH_BACKWARD)
+FINAL = int(Stage.FINAL)
 
 
 def refuse(row: Array | None, at: int, got: str, expected: str) -> NoReturn:
@@ -190,6 +193,7 @@ class _Rounds:
         for op, wanted in (
             (FORWARD, PATH in groups),
             (BACKWARD, PATH_BACKWARD in groups),
+            (COLLECT, PATH_BACKWARD in groups and self.executable.gradients.any()),
             (SQUARES, updates and self.written.clips),
             (FINISH, updates),
             (UPDATE, updates),
@@ -219,6 +223,7 @@ class _Rounds:
             of_stage[2 * step.stage].append(step.at)
         of_stage[2 * PATH + 1] += self._places(FORWARD)  # what is beside the path comes before
         of_stage[2 * PATH_BACKWARD - 1] += self._places(BACKWARD)  # or behind it
+        of_stage[2 * FINAL] += self._places(COLLECT)
         done: list[int] = []
         loss: list[int] = []
         for stage in sorted(of_stage):
@@ -245,7 +250,11 @@ class _Rounds:
         """Check that those that add to the same gradient take turns."""
         facts = self.executable.facts
         adds_ptr, added = facts.adds_ptr, facts.added
-        last: dict[tuple[int, int], int] = {}
+        last: dict[tuple[int, int], int] = {
+            (g, int(self.round[at])): at
+            for at in self._places(COLLECT)
+            for g in np.flatnonzero(self.executable.gradients).tolist()
+        }
         for step in sorted(self.steps, key=lambda x: x.at):
             for g in added[adds_ptr[step.number] : adds_ptr[step.number + 1]].tolist():
                 turn = (g, int(self.round[step.at]))

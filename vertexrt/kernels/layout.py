@@ -249,12 +249,18 @@ class Backend(Protocol):
         """Return for which number of processors of a group code is written, given theirs."""
 
     def load_segments(
-        self, tasks: list[SegmentedTask], binding: Binding, processors: int
+        self,
+        tasks: list[SegmentedTask],
+        binding: Binding,
+        processors: int,
+        kinds: npt.NDArray[np.int64],
     ) -> Executable:
         """Make segments ready for processors.
 
         Args:
             processors: of a group, as `written_for` returned it.
+            kinds: [4, kinds] the programs of each kind of vertex before the path, on both sides of
+                it and behind it; -1 for none.
         Raises: DeviceError where the device has no persistent engine.
         """
 

@@ -147,7 +147,11 @@ class CpuBackend:
         return min(processors, 2)
 
     def load_segments(
-        self, tasks: list[SegmentedTask], binding: Binding, processors: int
+        self,
+        tasks: list[SegmentedTask],
+        binding: Binding,
+        processors: int,
+        kinds: npt.NDArray[np.int64],
     ) -> Processors:
         """Generate segments for processors that are threads."""
         from vertexrt.kernels.cpu.processors import CpuProcessors

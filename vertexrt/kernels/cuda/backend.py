@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from contextlib import AbstractContextManager, nullcontext
 
+import numpy as np
 import numpy.typing as npt
 
 from vertexrt.ir.passes.fuse import TaskProgram
@@ -20,7 +21,8 @@ class CudaBackend:
 
     Args:
         dtype: of parameters and values.
-        hold: the persistent engine holds weights on chip, see `Passes`.
+        hold, gradients: the persistent engine holds weights, and sums up their gradients, on chip,
+            see `Passes`.
     """
 
     name = "cuda"
@@ -28,10 +30,12 @@ class CudaBackend:
     shares_graphs = True
     most_scratch = 64 << 20  # 256 MiB of floats: launches wide enough to fill a device
 
-    def __init__(self, device: Device, dtype: npt.DTypeLike, hold: bool = True) -> None:
+    def __init__(
+        self, device: Device, dtype: npt.DTypeLike, hold: bool = True, gradients: bool = False
+    ) -> None:
         self.device = device
         self.dtype = dtype
-        self.hold = hold
+        self.hold, self.gradients = hold, gradients
         self.where = device.name
 
     def alone(self) -> AbstractContextManager[object]:
@@ -47,13 +51,20 @@ class CudaBackend:
         return processors
 
     def load_segments(
-        self, tasks: list[SegmentedTask], binding: Binding, processors: int
+        self,
+        tasks: list[SegmentedTask],
+        binding: Binding,
+        processors: int,
+        kinds: npt.NDArray[np.int64],
     ) -> PersistentExecutable:
         """Generate a persistent kernel, compile it or find it in the cache.
 
         Args:
             processors: of a group; less than 1 for as few as the weights fit.
+            kinds: see `layout.Backend`.
         Raises: DeviceError, when the weights of the path do not fit on chip.
         """
         wanted = processors if processors > 0 else None
-        return PersistentExecutable(tasks, binding, self.device, self.dtype, wanted, self.hold)
+        return PersistentExecutable(
+            tasks, binding, self.device, self.dtype, wanted, self.hold, self.gradients, kinds
+        )

@@ -76,20 +76,22 @@ __device__ __forceinline__ void square_pieces(const Orders& o) {
     }
 }
 
-// What is done with rows of the ring between instructions: `send` hands on those of the last one,
-// `fetch` copies children that are far.
-template <class Send, class Fetch>
+// What is done between two instructions: `send` hands on rows of the ring that the last one has put there,
+// `fetch` copies children that are far to it, and `behind` is what of the last one nobody waits for: it
+// runs when this processor has come to the next meeting, before it waits for the others.
+template <class Send, class Fetch, class Behind>
 struct Hand {
     Send send;
     Fetch fetch;
+    Behind behind;
 };
-template <class Send, class Fetch>
-__device__ __forceinline__ Hand<Send, Fetch> make_hand(Send send, Fetch fetch) {
-    return {send, fetch};
+template <class Send, class Fetch, class Behind>
+__device__ __forceinline__ Hand<Send, Fetch, Behind> make_hand(Send send, Fetch fetch, Behind behind) {
+    return {send, fetch, behind};
 }
 
 // One side of the path for a processor: `run(in, indices)` executes an instruction of the group's script,
-// `hand` has to do with the ring.
+// `hand` what is done between two of them.
 template <int PROCESSORS, class Run, class Hand>
 __device__ __forceinline__ bool follow(const Orders& o, int side_of_path, int group, Meetings& meetings,
                                        Stamps& stamps, const Indices& indices, Run run, Hand hand) {
@@ -103,33 +105,46 @@ __device__ __forceinline__ bool follow(const Orders& o, int side_of_path, int gr
             copy_word(slot + word, script + (long long)k * INSTRUCTION_WORDS + word);
         }
     };
-    for (int k = begin; k < begin + SCRIPT_AHEAD - 1; ++k) copy_instruction(k);
+    auto fetch_indices = [&](int k) {
+        if (k < end) indices.fetch(near().group[k % SCRIPT_AHEAD], near().indices[k % INDICES_AHEAD]);
+    };
+    auto look_back = [&](int k) {
+        if (k < begin) return;
+        const Instruction in = near().group[k % SCRIPT_AHEAD];
+        hand.behind(in, indices.at_hand(in, near().indices[k % INDICES_AHEAD]));
+    };
+    for (int k = begin; k < begin + SCRIPT_AHEAD - 2; ++k) copy_instruction(k);
     end_of_copies();
     __syncthreads();
-    if (begin < end) indices.fetch(near().group[begin % SCRIPT_AHEAD], near().indices[begin % 2]);
+    fetch_indices(begin);
     Sent sent{0, 0, 0};
     for (int k = begin; k < end; ++k) {
         end_of_copies();
         __syncthreads();  // what was copied is there, and the last instruction is over
-        const Instruction in = near().group[k % SCRIPT_AHEAD];
-        const bool waits = PROCESSORS > 1 && in.wait != NO_WAIT;
+        const Instruction& next = near().group[k % SCRIPT_AHEAD];
+        const bool waits = PROCESSORS > 1 && next.wait != NO_WAIT, for_all = next.wait == FOR_ALL;
+        const bool far = next.far != 0;
         stamps.begin(k);
         if (PROCESSORS > 1 && sent.n > 0) hand.send(sent, meetings.turn + 1);
+        if (waits) meetings.come<PROCESSORS>(o, for_all, next.expect);
+        if (far) hand.fetch(next, indices.at_hand(next, near().indices[k % INDICES_AHEAD]));
+        copy_instruction(k + SCRIPT_AHEAD - 2);
+        fetch_indices(k + 1);
+        look_back(k - 1);
+        const Instruction in = near().group[k % SCRIPT_AHEAD];  // not before: registers
         sent = {in.op, in.uses & IS_SENT ? in.n : 0, in.slot};
-        if (waits) meetings.come<PROCESSORS>(o, in.wait == FOR_ALL, in.expect);
-        if (in.far) hand.fetch(in, indices.at_hand(in, near().indices[k % 2]));
-        copy_instruction(k + SCRIPT_AHEAD - 1);
-        if (k + 1 < end) indices.fetch(near().group[(k + 1) % SCRIPT_AHEAD], near().indices[(k + 1) % 2]);
         if (waits) {
-            if (!meetings.wait<PROCESSORS>(o, in.wait == FOR_ALL, k)) return false;
-        } else if (in.far) {
+            if (!meetings.wait<PROCESSORS>(o, for_all, k)) return false;
+        } else if (far) {
             end_of_copies();
             __syncthreads();
         }
         stamps.waited();
-        run(in, indices.at_hand(in, near().indices[k % 2]));
+        run(in, indices.at_hand(in, near().indices[k % INDICES_AHEAD]));
         stamps.end();
     }
+    __syncthreads();
+    look_back(end - 1);
     __syncthreads();  // what is behind the path may have its memory
     return true;
 }

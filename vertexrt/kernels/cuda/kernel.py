@@ -6,6 +6,9 @@ on the function; `orders.py` writes the scripts.
 
 from __future__ import annotations
 
+from collections.abc import Collection
+from itertools import accumulate
+
 import numpy as np
 import numpy.typing as npt
 
@@ -15,6 +18,8 @@ from vertexrt.kernels.cuda.compile import ONE_BLOCK
 from vertexrt.kernels.cuda.driver import encode
 from vertexrt.kernels.cuda.emit import emit
 from vertexrt.kernels.cuda.executable import kernel_name, word_names
+from vertexrt.kernels.cuda.gradients import find_sums
+from vertexrt.kernels.cuda.gradients_text import SumWriter
 from vertexrt.kernels.cuda.orders import COLUMNS, FIRST_OP
 from vertexrt.kernels.cuda.path import PathSegment, write_path
 from vertexrt.kernels.cuda.path_rows import ROW_PAD
@@ -28,6 +33,7 @@ from vertexrt.kernels.cuda.weights import (
     Layout,
     Side,
     own_row,
+    place_gradients,
     place_weights,
 )
 from vertexrt.kernels.layout import Binding
@@ -42,6 +48,7 @@ OUTSIDE = (  # where temporaries may not fit
     "  real* const outside = reinterpret_cast<real*>(memory);",
 )
 OF_RING = "child_slot"  # goes up with the scripts
+NOTHING_BEHIND = "[](const Instruction&, const Indices&) {}"
 
 
 class KernelWriter:
@@ -53,6 +60,12 @@ class KernelWriter:
         registers: of a thread that may hold weights.
         precision: of products of float32 by matrix units, see `vrt.compile`.
         hold: weights stay on chip while a side of the path runs, see `Passes`.
+        places: where gradients may be summed up, see `place_gradients`.
+        kinds: see `layout.Backend`.
+
+    Attributes:
+        tasks: those without what the path sums up instead.
+        sides: forward and backward, what they hold and where.
     """
 
     def __init__(
@@ -63,15 +76,43 @@ class KernelWriter:
         processors: int,
         shared_bytes: int,
         registers: int,
-        precision: str = "float32",
-        hold: bool = True,
+        precision: str,
+        hold: bool,
+        places: Collection[str],
+        kinds: npt.NDArray[np.int64],
     ) -> None:
         self.precision = precision
-        self.tasks, self.processors, self.shared_bytes = tasks, processors, shared_bytes
+        self.processors, self.shared_bytes = processors, shared_bytes
         self.itemsize = np.dtype(dtype).itemsize
         vector = 16 // self.itemsize
         self.numbers = {name: k for k, name in enumerate(word_names(binding))}
+        self.tasks = tasks
         self.path = write_path(tasks, binding, vector, processors)
+        self.sides = [
+            place_weights(
+                self._held(stage),
+                self._partial(stage),
+                processors,
+                self.itemsize,
+                shared_bytes,
+                registers,
+                hold,
+            )
+            for stage in SIDES
+        ]
+        multiplied = {h.word for side in self.sides for h in side.held} if places else set()
+        sums = find_sums(tasks, kinds, self.path, multiplied, binding, processors)
+        self.sides[1] = place_gradients(
+            self.sides[1],
+            list(dict.fromkeys(one.held for one in sums)),
+            places,
+            processors,
+            self.itemsize,
+            self._spare(shared_bytes),
+            registers,
+        )
+        self.sums = SumWriter(self.sides[1], sums, tasks, binding, processors, vector)
+        self.tasks = tasks = self.sums.tasks
         self.launches = [
             Launches(scratch=self.path[p][0].scratch)
             if p in self.path
@@ -86,18 +127,6 @@ class KernelWriter:
             if key not in self.ops:
                 self.ops[key] = FIRST_OP + len(self.ops)
                 self.steps.append(step)
-        self.sides = [
-            place_weights(
-                self._held(stage),
-                self._partial(stage),
-                processors,
-                self.itemsize,
-                shared_bytes,
-                registers,
-                hold,
-            )
-            for stage in SIDES
-        ]
         self.rings = [
             self._ring(stage, side, shared_bytes)
             for stage, side in zip(SIDES, self.sides, strict=True)
@@ -155,7 +184,7 @@ class KernelWriter:
 
     def words(self) -> set[str]:
         """Name the words that some part of the kernel reads."""
-        found = {w for step in self.steps for w in step.words}
+        found = {w for step in self.steps for w in step.words} | self.sums.words
         if self.path:
             found |= set(INDEX_WORDS) - {OF_RING}
         for segments in self.path.values():
@@ -193,6 +222,12 @@ class KernelWriter:
         by_edges = any(x.scratch[1] for _, x in self._segments(stage))
         return not by_edges and self._rows_inside(stage, self.shared_bytes, True) >= TILE_ROWS
 
+    def _spare(self, shared_bytes: int) -> int:
+        """Return the shared memory that gradients may have without making tiles smaller."""
+        used = self.tile_rows(shared_bytes, False) * self._row_elements(SIDES[1])
+        room = (shared_bytes - NEAR_BYTES - self.sides[1].shared) // self.itemsize
+        return max(0, room - self.sides[1].partial - used) * self.itemsize
+
     # Text.
 
     def source(self) -> str:
@@ -206,7 +241,9 @@ class KernelWriter:
             f"NEAR_BYTES == {NEAR_BYTES} && TILE_POINTERS > {MOST_ROWS} && "
             f'INSTRUCTION_WORDS == {COLUMNS} && FIRST_OP == {FIRST_OP}, "as the host has it");'
         ]
-        shapes = (Layout(h.rows(self.processors), h.deep) for x in self.sides for h in x.held)
+        shapes = (
+            Layout(h.rows(self.processors), h.deep) for x in self.sides for h in (*x.held, *x.sums)
+        )
         lines += [shape.agrees for shape in dict.fromkeys(shapes)]
         names: dict[str, str] = {}
         for step in self.steps:
@@ -252,6 +289,8 @@ class KernelWriter:
                 f"  hold<{str(h.turned).lower()}, {kind}>(held.{h.name}, {weight}, {h.pitch}, "
                 f"[&](int q) -> int {{ {rows} }});"
             )
+        sums = self.sums if side.sums else None
+        lines += sums.opening() if sums else []
         far = [
             "job.o.child_slot" if word == OF_RING else f"(const int*)job.w[{self.numbers[word]}]"
             for word in INDEX_WORDS
@@ -269,8 +308,8 @@ class KernelWriter:
             "  if (start.wait && !meet_all(job.o, met, at)) return false;",
             "  stamps.end();",
             "  if (group >= job.o.groups) return true;",
-            f"  return follow<PROCESSORS>(job.o, {SIDES.index(stage)}, group, meetings,",
-            "    stamps, far,",
+            f"  const bool there = follow<PROCESSORS>(job.o, {SIDES.index(stage)}, group,",
+            "    meetings, stamps, far,",
             "    [&](const Instruction& in, const Indices& at_hand) {",
             "    const Tile a{in.n, in.lo, in.m, in.elo, in.slot, (in.uses & HAS_OPERAND) != 0,",
             "                 (in.uses & IS_PUT) != 0, job.o.child_slot != nullptr};",
@@ -297,7 +336,14 @@ class KernelWriter:
                     )
             lines += [f"        {line}" for line in segment.lines]
             lines += ["        break;", "      }"]
-        return [*lines, "    }", "  },", *self._hand(stage, ring), "  );", "}"]
+        behind = sums.behind(self._segment_ptr(), self.numbers) if sums else NOTHING_BEHIND
+        lines += ["    }", "  },", *self._hand(stage, ring), f"  {behind}));"]
+        lines.append("  if (!there) return false;")
+        return [*lines, *(sums.closing() if sums else []), "  return true;", "}"]
+
+    def _segment_ptr(self) -> list[int]:
+        """Return the number of the first segment of each program."""
+        return [0, *accumulate(len(plan.segments) for plan in self.tasks)]
 
     def _hand(self, stage: Stage, ring: RingSize) -> list[str]:
         """Write what is done with rows of the ring between instructions."""
@@ -321,13 +367,17 @@ class KernelWriter:
                     for e in segment.gathers.values()
                 ]
                 lines.append("        break;")
-        return [*lines, "    }", "  })"]
+        return [*lines, "    }", "  },"]
 
     def _beside(self, names: dict[str, str]) -> list[str]:
         """Write the function that runs an instruction beside the path."""
         lines = [
             "__device__ __noinline__ void beside(const Work& a, const Instruction in) {",
             "  switch (in.op) {",
+            "    case COLLECT: {",
+            *(f"      {line}" for line in self.sums.collect(self.numbers)),
+            "      break;",
+            "    }",
             "    case SQUARES: square_pieces(a.o); break;",
             "    case FINISH:",
             "      if (blockIdx.x == gridDim.x - 1) finish_step<PROCESSOR>(a.o.finish);",

@@ -163,6 +163,7 @@ class OneLaunch:
         slot, words, addresses = session.stage(executable, inputs, written.lookups, ending, more)
         self._temporaries = session.grown(self._temporaries, written.elements * size)
         spill = -(-path.temporary * size // 16) * 16 + executable.weights_in_memory
+        spill += executable.sums_left
         self._spill = session.grown(self._spill, spill * device.processors)
         words[TEMPORARY] = self._temporaries.address
         rule = RULES.index(ending.rule) if ending is not None else 0

@@ -24,7 +24,7 @@ OP, N, LO, AT, M, ELO, FIRST, CHUNKS, ACROSS, DOWN, WAIT, TEMPORARY, BEFORE = ra
 PARENTS, FIRST_PARENT = 13, 14
 PROGRAM = 15  # of the task programs: for who reads a script, the kernel has no use for it
 SLOT, USES, FAR, EXPECT = 16, 17, 18, 19  # of the ring
-END, FORWARD, BACKWARD, SQUARES, FINISH, UPDATE, FIRST_OP = range(7)
+END, FORWARD, BACKWARD, COLLECT, SQUARES, FINISH, UPDATE, FIRST_OP = range(8)
 
 
 class Facts(NamedTuple):
@@ -65,7 +65,7 @@ def write_launches(
     adds: Array,
     adds_ptr: Array,
     added: Array,
-    gradients: int,
+    gradients: Array,
     lookup_ptr: Array,
     lookup_at: Array,
     scratch: Array,
@@ -75,7 +75,8 @@ def write_launches(
     """Write the script that all processors follow.
 
     Launches of a stage go side by side: a step runs in the first *round* behind all that it needs,
-    and behind all that add to the same gradients. A barrier is between two rounds.
+    and behind all that add to the same gradients. A barrier is between two rounds. What the groups
+    summed up of gradients is collected in the first round behind the backward side of the path.
 
     Args:
         table: of launches; stages: [programs].
@@ -84,20 +85,21 @@ def write_launches(
         steps_ptr, steps: of `driver.launch`.
         adds: [steps] see `Kernel.adds`.
         adds_ptr, added: CSR of the gradients that each step adds to.
-        gradients: how many there are.
+        gradients: [gradients] whether the backward side of the path sums it up.
         lookup_ptr, lookup_at: of `driver.launch`.
         scratch: [programs, 3] elements of temporaries.
         clips, updates: whether the step ends with a norm, and with an update.
     Returns: int32 [*, COLUMNS] and the elements of temporaries that a stage needs.
     """
     launches = len(table)
-    most = 8 + launches
+    most = 9 + launches
     for t in range(launches):
         most += steps_ptr[table[t, 0] + 1] - steps_ptr[table[t, 0]]
     script = np.zeros((most, COLUMNS), np.int32)
     draft = np.zeros((most, COLUMNS), np.int32)
     rounds = np.empty(most, np.int64)
-    last = np.empty(gradients + 1, np.int64)
+    last = np.empty(len(gradients) + 1, np.int64)
+    sums = False  # which the groups have left and nobody has collected
     count, temporary, begin, early = 0, 0, 0, False
     while begin < launches:
         now = stages[table[begin, 0]]
@@ -111,12 +113,21 @@ def write_launches(
             script[count, OP] = BACKWARD
             script[count, WAIT] = count > 0
             count += 1
+            sums = bool(np.any(gradients))
         if now > lazy and updates and not clips and not early:  # the loss is known
             script[count, OP] = FINISH
             script[count, WAIT] = 1
             count += 1
             early = True
         last[:] = -1
+        collects = sums and now > path_backward
+        if collects:
+            script[count, OP] = COLLECT
+            script[count, WAIT] = script[count - 1, OP] != FINISH
+            count += 1
+            sums = False
+            for g in range(len(gradients)):
+                last[g] += gradients[g]
         found, used, highest = 0, 0, -1
         for t in range(begin, end):
             p, n, lo, at, m, elo = table[t]
@@ -160,7 +171,10 @@ def write_launches(
             for k in range(found):
                 if rounds[k] == turn:
                     script[count] = draft[k]
-                    script[count, WAIT] = fresh and count > 0 and script[count - 1, OP] != FINISH
+                    before = script[count - 1, OP]
+                    script[count, WAIT] = (
+                        fresh and count > 0 and before != FINISH and (turn > 0 or before != COLLECT)
+                    )
                     script[count, BEFORE] = blocks
                     blocks += draft[k, ACROSS] * draft[k, DOWN]
                     fresh = False
@@ -170,6 +184,10 @@ def write_launches(
             script[count, WAIT] = count > 0
             count += 1
         begin = end
+    if sums:
+        script[count, OP] = COLLECT
+        script[count, WAIT] = 1
+        count += 1
     if updates:
         for op in (SQUARES, FINISH, UPDATE):
             if (op == SQUARES and not clips) or (op == FINISH and early):
@@ -220,7 +238,7 @@ def write_paths(
 def write_scripts(
     table: Array,
     facts: Facts,
-    gradients: int,
+    gradients: Array,
     stages: tuple[int, int, int],
     lookup_ptr: Array,
     lookup_at: Array,
@@ -236,7 +254,7 @@ def write_scripts(
     """Write all scripts of a launch.
 
     Args:
-        stages: path, lazy, path_backward.
+        gradients: of `PersistentExecutable`; stages: path, lazy, path_backward.
         words, lengths, parent_ptr: of `write_paths`; the others of `write_launches`.
         ring: whether groups have one; child_row, alone: of `write_ring`.
     Returns: the script, int32 [*, COLUMNS]; `sections`; what `write_ring` returns, or nothing; how

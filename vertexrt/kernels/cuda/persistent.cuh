@@ -16,3 +16,4 @@
 #include "held.cuh"
 #include "wide.cuh"
 #include "follow.cuh"
+#include "gradients.cuh"

@@ -9,9 +9,11 @@ import numpy.typing as npt
 
 from vertexrt.errors import DeviceError
 from vertexrt.ir.passes.segment import SegmentedTask
+from vertexrt.kernels.cuda import weights
 from vertexrt.kernels.cuda.compile import SpillError
 from vertexrt.kernels.cuda.device import Device
 from vertexrt.kernels.cuda.executable import Uploads, kernel_name
+from vertexrt.kernels.cuda.gradients import overlapping
 from vertexrt.kernels.cuda.kernel import KernelWriter
 from vertexrt.kernels.cuda.orders import Facts
 from vertexrt.kernels.cuda.path import beside_path
@@ -19,8 +21,11 @@ from vertexrt.kernels.cuda.steps import adding
 from vertexrt.kernels.cuda.weights import FitError
 from vertexrt.kernels.layout import Binding, gradient_owners
 
-# Of a thread, to hold weights: the first number that leaves enough for code.
+# Of a thread, to hold weights and gradients: the first number that leaves enough for code, with
+# gradients in the first of the places where they leave enough.
 REGISTERS = (144, 112, 80, 48)
+PLACES: tuple[tuple[str, ...], ...] = ((weights.REGISTERS, weights.SHARED), (weights.SHARED,))
+BEHIND: tuple[tuple[str, ...], ...] = ((),)  # all gradients are made behind the path
 GRAPHS_A_CLUSTER = 2  # at most, of a group that is one
 GROUPS = (8, 16, 32, 64, 128)  # sizes to try, where nobody says
 
@@ -32,20 +37,33 @@ def load_smallest(
     dtype: npt.DTypeLike,
     processors: int | None,
     hold: bool,
+    gradients: bool,
+    kinds: npt.NDArray[np.int64],
 ) -> tuple[KernelWriter, int]:
     """Load a kernel for groups of so many processors, or of as few as the weights fit.
 
-    Of each size the first is taken that leaves enough registers for code.
+    Of each size the first is taken that leaves enough registers for code: gradients give way before
+    weights.
 
     Raises: DeviceError, when none fits or all spill.
     """
     wanted: tuple[int, ...] = GROUPS if processors is None else (processors,)
     sizes = tuple(n for n in wanted if n <= device.processors) or wanted[:1]
     failed: dict[int | str, DeviceError] = {}  # by size the first reason, and what spilled
-    for size, registers in itertools.product(sizes, REGISTERS):
+    choices = (PLACES if gradients else ()) + BEHIND
+    for size, registers, places in itertools.product(sizes, REGISTERS, choices):
         try:
             writer = KernelWriter(
-                tasks, binding, dtype, size, device.shared_bytes, registers, device.precision, hold
+                tasks,
+                binding,
+                dtype,
+                size,
+                device.shared_bytes,
+                registers,
+                device.precision,
+                hold,
+                places,
+                kinds,
             )
             source = writer.source()
             if source not in failed:
@@ -68,9 +86,10 @@ class PersistentExecutable(Uploads):
             clusters, 0 for none.
         tile: most rows of an instruction on the path; tile_beside_ring: where groups have a ring.
         weights_in_memory: bytes of each processor's weights that are not held on chip.
+        sums_left: bytes in which each processor leaves its sums of gradients.
         beside: [programs] see `beside_path`.
         facts: what `orders.write_scripts` knows of the programs.
-        gradients: how many there are.
+        gradients: [gradients] whether the groups sum it up, or a part of it.
         function: the kernel; writer: what wrote its source.
     """
 
@@ -82,12 +101,17 @@ class PersistentExecutable(Uploads):
         dtype: npt.DTypeLike,
         processors: int | None,
         hold: bool,
+        gradients: bool,
+        kinds: npt.NDArray[np.int64],
     ) -> None:
-        writer, self.function = load_smallest(tasks, binding, device, dtype, processors, hold)
+        writer, self.function = load_smallest(
+            tasks, binding, device, dtype, processors, hold, gradients, kinds
+        )
         super().__init__([t.task for t in tasks], writer.launches, binding)
         self.writer = writer
         self.processors = writer.processors
         self.weights_in_memory = max(side.memory for side in writer.sides)
+        self.sums_left = writer.sums.elements * writer.itemsize
         self.clusters = device.clusters(self.function, self.processors, device.shared_bytes)
         self.groups = device.processors // self.processors
         self.tile = writer.tile_rows(device.shared_bytes, False)
@@ -108,7 +132,8 @@ class PersistentExecutable(Uploads):
             np.cumsum([0, *counts]).astype(np.int64),
             *writer.ring_facts(),
         )
-        self.gradients = len(binding.params)
+        self.gradients = np.zeros(len(binding.params), np.bool_)
+        self.gradients[overlapping(writer.sums.side.sums, binding)] = True
 
     def clustered(self, graphs: int) -> bool:
         """Tell whether groups are clusters, which meet faster, but leave some processors out."""

@@ -23,7 +23,7 @@ struct alignas(16) Instruction {
 constexpr int INSTRUCTION_WORDS = sizeof(Instruction) / sizeof(int);
 enum { NO_WAIT, FOR_ALL, FOR_RING };             // `wait`: for all that was written, or for rows of the ring
 enum { HAS_OPERAND = 1, IS_SENT = 2, IS_PUT = 4 };  // `uses`: what is, or comes, into the tile's rows of the ring
-enum { END, FORWARD, BACKWARD, SQUARES, FINISH, UPDATE, FIRST_OP };
+enum { END, FORWARD, BACKWARD, COLLECT, SQUARES, FINISH, UPDATE, FIRST_OP };
 
 // Indices of a tile, fetched while the last instruction runs: a wait throws away what the first cache
 // holds, and each look at an index would take as long as a look at a child's state.
@@ -36,7 +36,9 @@ struct TileIndices {
 // The start of a processor's dynamic shared memory. What follows is scratch of the steps beside the
 // path; on the path weights, partial sums and temporaries.
 constexpr int NEAR_INSTRUCTIONS = 64;  // of the script of all processors
-constexpr int SCRIPT_AHEAD = 4;
+// Of a group's script the last instruction, this one and the two behind it; of their indices the last
+// three.
+constexpr int SCRIPT_AHEAD = 4, INDICES_AHEAD = 3;
 struct alignas(128) Near {
     struct {
         uint3 block, grid;
@@ -45,7 +47,7 @@ struct alignas(128) Near {
     double part[32];                               // sums of warps
     Instruction group[SCRIPT_AHEAD];               // of a group's script, in turn
     alignas(16) unsigned char arguments[768];      // of a launch
-    TileIndices indices[2];                        // of a tile, in turn
+    TileIndices indices[INDICES_AHEAD];            // of a tile, in turn
     Instruction common[NEAR_INSTRUCTIONS];         // the first of the script of all processors
     alignas(16) unsigned char job[4096];           // the arguments of the kernel
     unsigned long long ring[2], all[2];            // barriers of a group that is a cluster, in turn

@@ -1,9 +1,9 @@
-"""Where the weights of the path lie on chip while a side of it runs."""
+"""Where the weights of the path, and their gradients, lie on chip while a side of it runs."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Collection, Sequence
+from dataclasses import dataclass, replace
 from itertools import pairwise
 
 from vertexrt.errors import NoKernelError, message
@@ -13,7 +13,13 @@ from vertexrt.kernels.cuda.rows import Cuts
 THREADS = 256  # of a processor
 WARPS = THREADS // 32
 TILE_ROWS = 8  # that products take at a time
-NEAR_BYTES = 14720  # of shared memory, in front of what is the path's
+NEAR_BYTES = 16768  # of shared memory, in front of what is the path's
+
+# Places of gradients that are summed up on chip.
+REGISTERS, SHARED = "registers", "shared memory"
+# Elements of a thread in shared memory, at most: each tile reads and writes them. Of 32 floats that
+# is 64 KiB, or 512 cycles at the 128 bytes that a multiprocessor moves in each.
+MOST_SHARED = 32
 
 
 class FitError(NoKernelError):
@@ -22,10 +28,10 @@ class FitError(NoKernelError):
 
 @dataclass(frozen=True, slots=True)
 class Held:
-    """A weight that processors hold while a side of the path runs.
+    """A weight, or the gradient of one, that processors hold while a side of the path runs.
 
     Attributes:
-        word: of the weight; pitch: elements of its rows.
+        word: of the weight or the gradient; pitch: elements of its rows.
         turned: own rows are columns of the weight.
         cuts: where its rows (or columns) are cut in pieces that are shared out evenly.
         deep: elements of an own row.
@@ -116,6 +122,8 @@ class Side:
         shared: bytes of weights in shared memory.
         memory: bytes of weights that each product reads from memory anew (an ablation); then no
             weight is anywhere else.
+        sums: gradients that are summed up; sums_in_registers: how many of them, the first ones.
+            The others are in shared memory, in `shared` bytes of it as well.
     """
 
     held: tuple[Held, ...]
@@ -123,6 +131,8 @@ class Side:
     partial: int
     shared: int
     memory: int = 0
+    sums: tuple[Held, ...] = ()
+    sums_in_registers: int = 0
 
 
 def place_weights(
@@ -173,3 +183,45 @@ def place_weights(
             )
         )
     return Side((*kept, *shared), len(kept), partial, size)
+
+
+def place_gradients(
+    side: Side,
+    gradients: Sequence[Held],
+    places: Collection[str],
+    processors: int,
+    itemsize: int,
+    room: int,
+    registers: int,
+) -> Side:
+    """Say which gradients are summed up on chip, and where: weights have had their places before.
+
+    Args:
+        side: the backward one; gradients: of weights that the path multiplies by.
+        places: REGISTERS, SHARED, both or none.
+        room: bytes of shared memory that nothing else wants.
+        registers: of a thread that may hold weights and gradients.
+    Returns: the side with those that have a place; the others stay behind the path.
+    """
+    words = itemsize // 4
+    layouts = {h: Layout(h.rows(processors), h.deep) for h in (*side.held, *gradients)}
+    taken = sum(layouts[h].elements for h in side.held[: side.in_registers]) * words
+    left = registers - taken if REGISTERS in places else 0
+    each = MOST_SHARED if SHARED in places else 0
+    kept, shared = [], []
+    for h in gradients:
+        need = layouts[h].elements
+        if need * words <= left:
+            kept.append(h)
+            left -= need * words
+        elif need <= each and need * THREADS * itemsize <= room:
+            shared.append(h)
+            each -= need
+            room -= need * THREADS * itemsize
+    size = sum(layouts[h].elements for h in shared) * THREADS * itemsize
+    return replace(
+        side,
+        shared=side.shared + size,
+        sums=(*kept, *shared),
+        sums_in_registers=len(kept),
+    )

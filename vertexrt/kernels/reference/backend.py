@@ -143,7 +143,11 @@ class ReferenceBackend:
         return min(processors, 2)
 
     def load_segments(
-        self, tasks: list[SegmentedTask], binding: Binding, processors: int
+        self,
+        tasks: list[SegmentedTask],
+        binding: Binding,
+        processors: int,
+        kinds: npt.NDArray[np.int64],
     ) -> Processors:
         """Take the segments as they are: an interpreter runs the scripts."""
         return ReferenceProcessors(tasks, binding, self.turns)

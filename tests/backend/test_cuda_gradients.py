@@ -1,0 +1,131 @@
+"""Gradients that the backward side of the path sums up on chip: on a GPU, and through the shim."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import numpy as np
+import pytest
+
+import vertexrt as vrt
+from tests.devices import require
+from tests.functions import FUNCTIONS
+from tests.runs import PLAIN, TOLERANCE, Way, assert_close, assert_same, evaluate, train
+from tests.shim_device import put_in_place
+from tests.strategies import pulls_for
+from vertexrt.api.network import Network
+from vertexrt.engine.variant import Passes
+from vertexrt.graph import GraphBatch, InputGraph
+from vertexrt.kernels.cuda import persistent
+from vertexrt.kernels.cuda.persistent import PersistentExecutable
+from vertexrt.kernels.cuda.shim.build import available
+from vertexrt.kernels.cuda.weights import REGISTERS, SHARED
+
+shim = pytest.mark.skipif(not available(), reason="no C++ compiler to run CUDA kernels on the CPU")
+gpu = pytest.mark.gpu
+ON_CHIP = Passes(gradients=True)
+SHAPES = {1: [[], [0], [1], [2]], 2: [[], [], [0, 1], [], [2, 3], [], [4, 5]]}
+# One of everything: rows of edges, a child's state as the operand, two rows a vertex; plain FMA and
+# matrix units; from four groups to one; both places. Stacks are in test_cuda_persistent.py.
+ON_SHIM = (
+    ("tree-fc", 1, "float32", REGISTERS),
+    ("tree-lstm", 4, "float64", SHARED),
+    ("lstm-lm", 2, "float64", REGISTERS),
+    ("both", 2, "float64", SHARED),
+)
+MIXED = ("both", "tied")  # leaves multiply by the same weight, or look up in it, beside the path
+ON_GPU = tuple(
+    (name, processors, dtype, place)
+    for name in ("tree-lstm", "lstm-lm", "gru", "tree-fc", "both", "tied")
+    for processors, dtype, place in (
+        (1, "float32", SHARED),
+        (2, "float64", REGISTERS),
+        (4, "float32", REGISTERS),
+    )
+)
+CASES = [
+    *(pytest.param("shim", *case, marks=shim) for case in ON_SHIM),
+    *(pytest.param("cuda", *case, marks=gpu) for case in ON_GPU),
+]
+
+
+def batch_of(name: str, graphs: int) -> GraphBatch:
+    """Make graphs of one shape with pulls of their own."""
+    lists = SHAPES[min(FUNCTIONS[name][1], 2)]
+    return GraphBatch.from_graphs(
+        [InputGraph.from_children(lists, pulls_for(len(lists), k)) for k in range(graphs)]
+    )
+
+
+def executable_of(net: Network) -> PersistentExecutable:
+    """Return what runs the steps of a network."""
+    variant = next(v for v in net._model.variants.values() if v.use.loss)
+    executable = variant.ready().processors
+    assert isinstance(executable, PersistentExecutable)
+    return executable
+
+
+@pytest.mark.parametrize(("device", "name", "processors", "dtype", "place"), CASES)
+def test_they_are_those_of_the_reference(
+    device: str,
+    name: str,
+    processors: int,
+    dtype: str,
+    place: str,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    require(device)
+    monkeypatch.setattr(persistent, "PLACES", ((place,),))
+    way = Way(device, dtype, engine="persistent", processors=processors, passes=ON_CHIP)
+    here, there = (each.compile(FUNCTIONS[name][0]()) for each in (way, PLAIN))
+    for graphs in (3, 12):  # in several groups; more rows than units take at a time
+        batch = batch_of(name, graphs)
+        first = train(here, batch)
+        assert_same(first, train(there, batch), TOLERANCE[dtype])
+        again = train(here, batch)
+        for key, value in first.parameters.items():
+            assert np.array_equal(value, again.parameters[key]), f"{key} has other bits"
+    executable = executable_of(here)
+    side = executable.writer.sides[1]
+    assert len(side.sums) > 0
+    assert side.sums_in_registers == (len(side.sums) if place == REGISTERS else 0)
+    behind = {w for step in executable.writer.all_steps for w in step.words}
+    both = behind & {h.word for h in side.sums}
+    assert bool(both) == (name in MIXED), f"{both} are made behind the path as well"
+
+
+@pytest.mark.parametrize(
+    "device", [pytest.param("shim", marks=shim), pytest.param("cuda", marks=gpu)]
+)
+def test_matrix_units_round_as_asked(device: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    require(device)
+    if device == "shim":
+        put_in_place(monkeypatch, precision="tf32")
+    function: Callable[[], vrt.VertexFunction] = FUNCTIONS["tree-fc"][0]
+    here = vrt.compile(
+        function(), device="cuda", engine="persistent", processors=2, precision="tf32",
+        passes=ON_CHIP,
+    )  # fmt: skip
+    there = vrt.compile(function(), device="reference", dtype="float64")
+    there.set_parameters(here.parameters)
+    batch = batch_of("tree-fc", 12)
+    got, want = (train(net, batch).parameters["w"] for net in (here, there))
+    error = float(np.abs(got - want).max() / np.abs(want).max())
+    assert 1e-5 < error < 5e-3
+    assert executable_of(here).writer.sides[1].sums_in_registers == 1
+
+
+@gpu
+def test_seeds_reach_them_too() -> None:
+    require("cuda")
+    way = Way("cuda", "float64", engine="persistent", processors=2, passes=ON_CHIP)
+    here, there = (each.compile(FUNCTIONS["tree-lstm"][0]()) for each in (way, PLAIN))
+    batch = batch_of("tree-lstm", 9)
+    assert_same(evaluate(here, batch), evaluate(there, batch), TOLERANCE["float64"])
+    rules = vrt.Adam(0.01), vrt.Adam(0.01)
+    for _ in range(3):
+        here.step(batch, rules[0])
+        there.step(batch, rules[1])
+    here.sync()
+    for name, value in here.parameters.items():
+        assert_close(value, there.parameters[name], 1e-9, name)
