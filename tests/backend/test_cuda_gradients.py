@@ -33,7 +33,7 @@ ON_SHIM = (
     ("lstm-lm", 2, "float64", REGISTERS),
     ("both", 2, "float64", SHARED),
 )
-MIXED = ("both", "tied")  # leaves multiply by the same weight, or look up in it, beside the path
+MIXED = ("both",)  # leaves multiply by the same weight beside the path
 ON_GPU = tuple(
     (name, processors, dtype, place)
     for name in ("tree-lstm", "lstm-lm", "gru", "tree-fc", "both", "tied")

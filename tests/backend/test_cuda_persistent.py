@@ -7,6 +7,7 @@ import itertools
 import threading
 import time
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -18,12 +19,13 @@ from tests.runs import PLAIN, TOLERANCE, Way, assert_close, assert_same, evaluat
 from tests.shim_device import put_in_place
 from tests.strategies import pulls_for
 from vertexrt.api.network import Network
-from vertexrt.engine import choose
-from vertexrt.engine.device_scripts import write_all
+from vertexrt.engine import choose, device_model
+from vertexrt.engine.device_scripts import write_all, write_launch
 from vertexrt.engine.variant import Passes
 from vertexrt.errors import DeviceError
 from vertexrt.graph import GraphBatch, InputGraph
 from vertexrt.kernels.cuda import one_launch
+from vertexrt.kernels.cuda.orders import EXPECT
 from vertexrt.kernels.cuda.persistent import PersistentExecutable
 from vertexrt.kernels.cuda.shim.build import available
 
@@ -171,10 +173,18 @@ def one_short(groups: int) -> np.ndarray:
     return counters
 
 
-@pytest.mark.parametrize("clustered", [False, True])
+def one_more(*given: Any) -> Any:
+    """Write scripts whose first wait for the ring is for an element that nobody sends."""
+    executable, paths, written = write_launch(*given)
+    waits = np.flatnonzero(written.script[:, EXPECT])
+    written.script[waits[0], EXPECT] += 1
+    return executable, paths, written
+
+
+@pytest.mark.parametrize("waits_for", ["a counter", "members", "the ring"])
 @pytest.mark.parametrize("device", DEVICES)
 def test_who_waits_in_vain_says_so_and_training_goes_on(
-    device: str, clustered: bool, monkeypatch: pytest.MonkeyPatch
+    device: str, waits_for: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     require(device)
     here = Way(device=device, dtype="float64", engine="persistent", processors=2).compile(
@@ -189,15 +199,19 @@ def test_who_waits_in_vain_says_so_and_training_goes_on(
     (variant,) = here._model.variants.values()
     executable = variant.ready().processors
     assert isinstance(executable, PersistentExecutable)
-    if not clustered:
+    if waits_for == "a counter":
         executable.clusters = 0
     elif not executable.clusters:
         pytest.skip("this GPU has no clusters")
     with monkeypatch.context() as patch:
-        if clustered:  # all wait for one member more than there are
+        if waits_for == "a counter":
+            patch.setattr(one_launch, "new_counters", one_short)
+        elif waits_for == "members":  # of whom there is one less
+            patch.setattr(PersistentExecutable, "has_ring", lambda executable, graphs: False)
             patch.setattr(one_launch, "new_members", lambda processors: processors + 1)
         else:
-            patch.setattr(one_launch, "new_counters", one_short)
+            patch.setattr(device_model, "write_launch", one_more)
+            patch.setattr(device_model, "verify_launch", lambda *given: None)
         start = time.perf_counter()
         with pytest.raises(DeviceError, match=r"processor \d+ waited at instruction \d+ for its"):
             here.step(batch, optimizer, outputs=here.pushes)
