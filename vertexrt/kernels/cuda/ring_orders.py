@@ -49,96 +49,129 @@ def write_ring(
     for k in range(len(script)):
         highest = max(highest, script[k, LO] + script[k, N])
     place = np.empty(highest, np.int64)  # of each row, counted on
-    written = np.empty(highest, np.int64)  # the epoch in which its state was, -1: before the path
+    written = np.empty(highest, np.int64)  # the epoch in which it was, -1: before the path
     there = np.empty(highest, np.bool_)  # it was put in the ring
-    longest = 0
-    for side in range(2):
-        for g in range(lengths.shape[1]):
-            longest = max(longest, lengths[side, g])
-    epoch = np.empty(longest, np.int64)
-    top = np.empty(longest + 2, np.int64)  # places given out when an epoch is over
-    sent = np.empty(longest + 2, np.int64)  # elements, in an epoch
-    waits = np.empty(longest + 2, np.int64)  # the instruction that begins an epoch
     begin = 0
     for side in range(2):
         rows, far = rings[side]
         place[:], written[:], there[:] = -1, -1, False
         for g in range(lengths.shape[1]):
-            count = lengths[side, g]
-            end = begin + count
-            given, now = 0, 0
-            for k in range(begin, end):
-                row = script[k]
-                if row[WAIT] or (alone and k > begin):
-                    now += 1
-                    top[now - 1] = given
-                    waits[now] = k
-                epoch[k - begin] = now
-                n, lo = row[N], row[LO]
-                if segments[row[0], PUTS] and place[lo] < 0 and n <= rows:
-                    if given % rows + n > rows:
-                        given += rows - given % rows
-                    for i in range(n):
-                        place[lo + i] = given + i
-                    given += n
-            top[now] = given
-            last = now
-            sent[: last + 1] = 0
-            all_at = 0  # the epoch that began with the last wait for all
-            for k in range(begin, end):
-                row = script[k]
-                e = epoch[k - begin]
-                n, lo = row[N], row[LO]
-                about = segments[row[0]]
-                first = top[e] - rows  # places before it are, or are about to be, others'
-                before = all_at if all_at < e else -1  # what was there before this epoch's wait
-                row[SLOT] = place[lo] % rows if place[lo] >= first and place[lo] >= 0 else -1
-                if about[NEEDS_ALL]:
-                    all_at = e
-                if about[OPERAND]:
-                    if row[SLOT] >= 0 and there[lo]:
-                        row[USES] |= HAS_OPERAND
-                    elif written[lo] >= all_at:
-                        all_at = e
-                if about[GATHERS]:
-                    copied = 0
-                    for at in range(row[ELO], row[ELO] + row[M]):
-                        child = child_row[at]
-                        if child < 0:
-                            continue
-                        on_path = child < highest and written[child] >= 0
-                        if on_path and there[child] and place[child] >= first:
-                            child_slot[at] = place[child] % rows
-                            continue
-                        if on_path and written[child] >= all_at:
-                            all_at = e
-                        waiting = waits[e] == k and e > 0
-                        early = (
-                            not on_path or alone or written[child] < (before if waiting else all_at)
-                        )
-                        if early and copied < far:
-                            child_slot[at] = rows + copied
-                            copied += 1
-                    row[FAR] = copied
-                if about[PUTS]:
-                    put = row[SLOT] >= 0 and (alone or e < last)
-                    if put:
-                        row[USES] |= IS_PUT
-                        if about[SENDS]:
-                            row[USES] |= IS_SENT
-                            sent[e] += about[SENDS] * n
-                    there[lo : lo + n] = put
-                written[lo : lo + n] = e
-                if alone:
-                    continue
-                if waits[e] == k and e > 0 and not script[k - 1, USES] & IS_SENT:
-                    all_at = e
-                if all_at == e and e > 0:
-                    script[waits[e], WAIT] = FOR_ALL
-                elif row[WAIT]:
-                    row[WAIT] = FOR_RING
-            for e in range(1, last + 1):
-                if not alone:
-                    script[waits[e], EXPECT] = sent[e - 1]
-            begin = end
+            part = script[begin : begin + lengths[side, g]]
+            begin += len(part)
+            epochs = _place_rows(part, segments, rows, alone, place)
+            sent = _use_rows(
+                part, segments, rows, far, alone, epochs, place, written, there, child_row,
+                child_slot,
+            )  # fmt: skip
+            if not alone:
+                for e in range(1, len(sent)):
+                    part[epochs[2][e], EXPECT] = sent[e - 1]
     return child_slot
+
+
+@njit(cache=True, nogil=True)
+def _place_rows(
+    part: Array, segments: Array, rows: int, alone: bool, place: Array
+) -> tuple[Array, Array, Array]:
+    """Give the tiles of a group's script places, one after the other.
+
+    Args:
+        place: [rows of the schedule] gets that of each row.
+    Returns: [instructions] the epoch of each; [epochs] how many places are given when one is over,
+        and the instruction that begins it.
+    """
+    epoch = np.empty(len(part), np.int64)
+    top = np.empty(len(part) + 1, np.int64)
+    first = np.empty(len(part) + 1, np.int64)
+    given, now = 0, 0
+    first[0] = 0
+    for k in range(len(part)):
+        row = part[k]
+        if row[WAIT] or (alone and k > 0):
+            top[now] = given
+            now += 1
+            first[now] = k
+        epoch[k] = now
+        n, lo = row[N], row[LO]
+        if segments[row[0], PUTS] and place[lo] < 0 and n <= rows:
+            if given % rows + n > rows:
+                given += rows - given % rows
+            for i in range(n):
+                place[lo + i] = given + i
+            given += n
+    top[now] = given
+    return epoch, top[: now + 1], first[: now + 1]
+
+
+@njit(cache=True, nogil=True)
+def _use_rows(
+    part: Array,
+    segments: Array,
+    rows: int,
+    far: int,
+    alone: bool,
+    epochs: tuple[Array, Array, Array],
+    place: Array,
+    written: Array,
+    there: Array,
+    child_row: Array,
+    child_slot: Array,
+) -> Array:
+    """Say what each instruction of a group's script reads and writes of the ring.
+
+    Returns: [epochs] how many elements are sent in each.
+    """
+    epoch, top, first = epochs
+    last = len(top) - 1
+    sent = np.zeros(len(top), np.int64)
+    all_at = 0  # the epoch that began with the last wait for all
+    for k in range(len(part)):
+        row = part[k]
+        e = epoch[k]
+        n, lo = row[N], row[LO]
+        about = segments[row[0]]
+        lowest = top[e] - rows  # places before it are, or are about to be, others'
+        before = all_at if all_at < e else -1  # what was there before this epoch's wait
+        row[SLOT] = place[lo] % rows if place[lo] >= lowest and place[lo] >= 0 else -1
+        if about[NEEDS_ALL]:
+            all_at = e
+        if about[OPERAND]:
+            if row[SLOT] >= 0 and there[lo]:
+                row[USES] |= HAS_OPERAND
+            elif written[lo] >= all_at:
+                all_at = e
+        if about[GATHERS]:
+            copied = 0
+            for at in range(row[ELO], row[ELO] + row[M]):
+                child = child_row[at]
+                if child < 0:
+                    continue
+                on_path = child < len(written) and written[child] >= 0
+                if on_path and there[child] and place[child] >= lowest:
+                    child_slot[at] = place[child] % rows
+                    continue
+                if on_path and written[child] >= all_at:
+                    all_at = e
+                visible = before if first[e] == k else all_at
+                if copied < far and (not on_path or alone or written[child] < visible):
+                    child_slot[at] = rows + copied
+                    copied += 1
+            row[FAR] = copied
+        if about[PUTS]:
+            put = row[SLOT] >= 0 and (alone or e < last)
+            if put:
+                row[USES] |= IS_PUT
+            if put and about[SENDS]:
+                row[USES] |= IS_SENT
+                sent[e] += about[SENDS] * n
+            there[lo : lo + n] = put
+        written[lo : lo + n] = e
+        if alone or e == 0:
+            continue
+        if first[e] == k and not part[k - 1, USES] & IS_SENT:
+            all_at = e
+        if all_at == e:
+            part[first[e], WAIT] = FOR_ALL
+        elif row[WAIT]:
+            row[WAIT] = FOR_RING
+    return sent
