@@ -11,12 +11,21 @@ import importlib.util
 from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
-from functools import cache
 from typing import TYPE_CHECKING, Any, Protocol
 
 import numpy as np
 
 from vertexrt.errors import DeviceError, message
+from vertexrt.kernels.cuda.cooperative import (
+    LARGE_CLUSTERS,
+    LARGEST_CLUSTER,
+    MOST_SHARED,
+    CooperativeLaunch,
+    LaunchConfig,
+    address_of,
+    driver,
+    launch_config,
+)
 
 if TYPE_CHECKING:
     from vertexrt.kernels.cuda.compile import Cubin
@@ -34,40 +43,6 @@ CUDA_ERRORS = {
     719: "launch failed",
 }
 COMPUTE = {"float32": 0, "tf32": 77, "bf16": 68}  # CUBLAS_COMPUTE_32F_FAST_TF32, ..._32F
-
-
-# CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES, ..._NON_PORTABLE_CLUSTER_SIZE_ALLOWED
-MOST_SHARED, LARGE_CLUSTERS = 8, 14
-LARGEST_CLUSTER = 16  # blocks of a cluster
-COOPERATIVE, CLUSTER = 2, 4  # CUlaunchAttributeID
-BUFFER_POINTER, BUFFER_SIZE = 1, 2  # of `extra`
-
-
-@cache
-def driver() -> ctypes.CDLL:
-    """Return the CUDA driver, which CuPy has loaded."""
-    return ctypes.CDLL("libcuda.so.1")
-
-
-class LaunchAttribute(ctypes.Structure):
-    """CUlaunchAttribute: a number, and up to 64 bytes of value."""
-
-    _fields_ = (
-        ("id", ctypes.c_int),
-        ("pad", ctypes.c_int),
-        ("value", ctypes.c_int * 16),
-    )
-
-
-class LaunchConfig(ctypes.Structure):
-    """CUlaunchConfig."""
-
-    _fields_ = (
-        *((name, ctypes.c_uint) for name in ("gx", "gy", "gz", "bx", "by", "bz", "shared")),
-        ("stream", ctypes.c_void_p),
-        ("attributes", ctypes.POINTER(LaunchAttribute)),
-        ("count", ctypes.c_uint),
-    )
 
 
 @dataclass(slots=True)
@@ -166,29 +141,6 @@ class Device(Protocol):
         """Raise DeviceError for what the driver returned, if it is an error."""
 
 
-def address_of(array: Array) -> int:
-    """Return where a contiguous array that may be written to lies: `array.ctypes.data`, sooner."""
-    return ctypes.addressof(ctypes.c_char.from_buffer(array.data)) if array.nbytes else 0
-
-
-class CooperativeLaunch:
-    """What the driver is given to launch a function, made once: it takes longer than the call."""
-
-    def __init__(self, function: int, config: LaunchConfig) -> None:
-        self._size = ctypes.c_size_t()
-        pointer = ctypes.c_void_p
-        size = ctypes.addressof(self._size)
-        self._extra = (pointer * 5)(BUFFER_POINTER, 0, BUFFER_SIZE, size, 0)
-        self._given = ctypes.byref(config), pointer(function), None, self._extra
-        self._launch = driver().cuLaunchKernelEx
-
-    def __call__(self, arguments: Array) -> int:
-        """Launch with a struct, int64 [*], which the driver copies; return its error."""
-        self._size.value = arguments.nbytes
-        self._extra[1] = address_of(arguments)
-        return int(self._launch(*self._given))
-
-
 class CupyDevice:
     """A CUDA device through CuPy.
 
@@ -283,13 +235,7 @@ class CupyDevice:
         return launch(arguments)
 
     def _config(self, blocks: int, shared: int, cluster: int) -> LaunchConfig:
-        config = LaunchConfig(blocks, 1, 1, 256, 1, 1, shared, self.stream.ptr)
-        attributes = (LaunchAttribute * 2)(
-            LaunchAttribute(COOPERATIVE, 0, (1,)), LaunchAttribute(CLUSTER, 0, (cluster, 1, 1))
-        )
-        config.attributes = ctypes.cast(attributes, ctypes.POINTER(LaunchAttribute))
-        config.count = 2 if cluster > 1 else 1
-        return config
+        return launch_config(blocks, shared, cluster, self.stream.ptr)
 
     def _prepare(self, function: int, shared: int) -> int:
         """Let a function have so much shared memory."""
