@@ -2,6 +2,7 @@
 
 import json
 import re
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -21,7 +22,9 @@ from vertexrt.bench.spread import (
     spread_of,
     verdict,
 )
+from vertexrt.cli import bench as cli_bench
 from vertexrt.cli.main import main
+from vertexrt.config import config
 from vertexrt.errors import DataError, UsageError
 
 RESULTS = Path(__file__).resolve().parents[2] / "benchmarks" / "results"
@@ -252,6 +255,21 @@ def test_a_page_needs_nothing_else(tmp_path: Path, capsys: pytest.CaptureFixture
     assert "trees &amp; words" in text
     for word in ("vertexrt bench ablation", "+ policy frontier", "streams: there are none"):
         assert word in text
+
+
+@pytest.mark.parametrize("check", [False, True])
+def test_it_is_said_that_checks_are_timed(
+    check: bool,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    record("peers", KINDS["peers"]()).write(tmp_path / "peers.json")
+    monkeypatch.setattr(cli_bench, "_peers", lambda given, command: tmp_path / "peers.json")
+    monkeypatch.setattr(cli_bench, "config", lambda: replace(config(), check=check))
+    monkeypatch.setattr("vertexrt.bench.figures.draw.can_draw", lambda: False)
+    assert main(["bench", "peers"]) == 0
+    assert ("VERTEXRT_CHECK=1" in capsys.readouterr().err) == check
 
 
 def test_a_page_without_matplotlib_takes_the_figures_that_lie_there(

@@ -9,6 +9,8 @@ from dataclasses import fields
 from pathlib import Path
 from typing import Any
 
+from vertexrt.config import config
+
 
 def bench(given: argparse.Namespace) -> int:
     """Run one of the actions; return 0.
@@ -34,6 +36,8 @@ def _measure(given: argparse.Namespace, command: list[str]) -> None:
     from vertexrt.bench.figures.draw import draw
     from vertexrt.bench.record import read
 
+    if config().check:
+        print("VERTEXRT_CHECK=1: what a step takes to be verified is timed, too", file=sys.stderr)
     runs = {"ablation": _ablation, "breakdown": _breakdown, "peers": _peers}
     path = runs[given.action](given, command)
     draw(read(path), path.parent)

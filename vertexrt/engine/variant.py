@@ -47,7 +47,7 @@ if TYPE_CHECKING:
 Int64 = npt.NDArray[np.int64]
 
 MOST_STREAMS = 8
-GRADIENTS_ON_CHIP = False  # unless `Passes` says so: whether it is faster is not measured yet
+GRADIENTS_ON_CHIP = False  # unless `Passes` says so: docs/performance.md has what they cost
 PATH_STAGES = (Stage.EAGER, Stage.PATH, Stage.PATH_BACKWARD, Stage.FINAL)
 
 
