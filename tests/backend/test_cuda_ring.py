@@ -8,8 +8,9 @@ from typing import Any
 import numpy as np
 import pytest
 
+import vertexrt as vrt
 from tests.devices import require
-from tests.functions import FUNCTIONS
+from tests.functions import CLASSES, FUNCTIONS, WORDS
 from tests.runs import PLAIN, TOLERANCE, Way, assert_same, evaluate, train
 from tests.strategies import pulls_for
 from vertexrt.engine import device_model
@@ -22,11 +23,38 @@ from vertexrt.kernels.cuda.shim.build import available
 
 shim = pytest.mark.skipif(not available(), reason="no C++ compiler to run CUDA kernels on the CPU")
 DEVICES = [pytest.param("shim", marks=shim), pytest.param("cuda", marks=pytest.mark.gpu)]
+HIDDEN = 5
 CASES = [  # with a ring of so many rows
     ("tree-lstm", 2, "float64", 8),
     ("gru", 2, "float32", 8),
     ("attention", 3, "float64", 192),
 ]
+
+
+class Handed(vrt.VertexFunction):
+    """Two states that are gathered in full, made in one of several ways."""
+
+    def __init__(self, way: str) -> None:
+        self.way, self.other = way, 1 if way == "one element" else HIDDEN
+        super().__init__(arity=2, state={"h": HIDDEN, "p": self.other})
+        self.embedding = vrt.Parameter((WORDS, HIDDEN))
+        self.u, self.q = vrt.Parameter((HIDDEN, HIDDEN)), vrt.Parameter((self.other, HIDDEN))
+        self.r = vrt.Parameter((HIDDEN, self.other))
+        self.v = vrt.Parameter((CLASSES, HIDDEN))
+
+    def forward(self) -> None:
+        left, right = self.gather(0), self.gather(1)
+        z = self.u @ left.h
+        x = vrt.embed(self.embedding, self.pull("word"))
+        if self.way == "an operand":  # that a product makes, beside a state of the same segment
+            p = vrt.tanh(z + right.p)
+            h = vrt.tanh(x + self.q @ z + self.r @ left.p)
+        else:
+            h = vrt.tanh(x + z + self.r @ right.p)
+            p = left.h if self.way == "a copy" else self.q @ left.h
+        self.scatter(h=h, p=p)
+        logits = self.push("logits", self.v @ h)
+        self.push("loss", vrt.cross_entropy(logits, self.pull("label")))
 
 
 def wide(name: str, graphs: int) -> GraphBatch:
@@ -50,6 +78,16 @@ def binary(leaves: int, rng: np.random.Generator) -> list[list[int]]:
         roots.append(len(lists))
         lists.append(pair)
     return lists
+
+
+@pytest.mark.parametrize("way", ["a product", "one element", "an operand", "a copy"])
+@pytest.mark.parametrize("device", DEVICES)
+def test_whatever_makes_a_state_it_is_handed_on(device: str, way: str) -> None:
+    require(device)
+    batch = wide("tree-lstm", 2)
+    persistent = Way(device=device, dtype="float64", engine="persistent", processors=2)
+    here, there = (each.compile(Handed(way)) for each in (persistent, PLAIN))
+    assert_same(train(here, batch), train(there, batch), TOLERANCE["float64"])
 
 
 @pytest.fixture

@@ -14,11 +14,14 @@ import vertexrt as vrt
 from tests.backend.test_cuda_ring import wide
 from tests.functions import FUNCTIONS
 from tests.paper_device import on_paper
+from tests.strategies import pulls_for
 from vertexrt.engine import device_model
 from vertexrt.engine.verify_launch import verify_launch
 from vertexrt.errors import PlanError
+from vertexrt.graph import GraphBatch, InputGraph
 from vertexrt.kernels.cuda import ring
-from vertexrt.kernels.cuda.orders import EXPECT, FAR, SLOT, USES, WAIT
+from vertexrt.kernels.cuda.kernel import SIDES
+from vertexrt.kernels.cuda.orders import EXPECT, FAR, OP, SLOT, TEMPORARY, USES, WAIT, N
 from vertexrt.kernels.cuda.ring_orders import FOR_ALL, FOR_RING, HAS_OPERAND, IS_PUT, IS_SENT
 
 Array = np.ndarray
@@ -121,3 +124,42 @@ CHANGES: list[Change] = [
 def test_each_kind_of_wrong_script_is_refused(change: Change) -> None:
     with pytest.raises(PlanError):
         check(captured("tree-lstm", 2, 8), change)
+
+
+def test_temporaries_of_several_tiles_end_before_the_ring() -> None:
+    """A GRU has two tiles under way at once, beside a ring that takes what room is left."""
+    leaves = 128
+    lists: list[list[int]] = [[] for _ in range(leaves)]
+    lists += [[2 * k, 2 * k + 1] for k in range(leaves - 1)]
+    pulls = pulls_for(len(lists), 0)
+    batch = GraphBatch.from_graphs([InputGraph.from_children(lists, pulls)])
+    net = on_paper(FUNCTIONS["gru"][0](), 2)
+    found: list[tuple[Any, ...]] = []
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(device_model, "verify_launch", lambda *given: found.append(given))
+        net.step(batch, vrt.SGD(0.1))
+        executable = found[0][2]
+        for tile in (8, 24, 40):
+            executable.tile_beside_ring = tile
+            net.step(batch, vrt.SGD(0.1))
+    writer = executable.writer
+    for given, tile in zip(found[1:], (8, 24, 40), strict=True):
+        paths, written = given[-2:]
+        assert paths.ring
+        for side, stage in enumerate(SIDES):
+            assert writer.fits(stage)
+            check(given)
+            first, end = (int(k) - written.common for k in written.sections[side, [0, -1]])
+            rows = written.script[written.common :][first:end]
+            if side == 1 and tile == 8:
+                assert rows[:, TEMPORARY].max() > 0, "one tile after the other"
+            sizes = {number: x.scratch[0] for number, x in writer.segments(stage)}
+            ends = [int(row[TEMPORARY] + row[N] * sizes[row[OP]]) for row in rows]
+            assert max(ends) <= writer.used(stage, tile)
+
+            def push_out(script: Array, slots: Array, where: slice = slice(first, end)) -> None:
+                script[where, TEMPORARY] += 1 << 20  # all, so that nothing else is wrong
+
+            more = (*given[:-2], replace(paths, temporary=1 << 22), written)
+            with pytest.raises(PlanError, match="temporaries end at element"):
+                check(more, push_out)

@@ -38,7 +38,7 @@ def compile_loops(dtype: npt.DTypeLike) -> None:
     triples = np.zeros((0, 3), np.int64)
     shape = Shape(LONGS, LONGS, LONGS, FLAGS, FLAGS, reals, reals, triples)
     steps, pulls = np.zeros((0, 0), np.int64), np.zeros((0, 0), np.int32)
-    segments, rings = np.zeros((1, 5), np.int64), np.zeros((2, 2), np.int64)
+    segments, rings = np.zeros((1, 6), np.int64), np.zeros((2, 2), np.int64)
     facts = (LONGS, FLAGS, LONGS, steps, FLAGS, LONGS, LONGS, triples, LONGS, segments, rings)
     write_all(
         none, pulls, INTS, INTS, TWO[:1], INTS, TWO, TWO, INTS, 1, False, False,

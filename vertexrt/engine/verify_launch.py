@@ -14,6 +14,7 @@ from vertexrt.engine.batched import Run
 from vertexrt.engine.verify_ring import verify_ring
 from vertexrt.engine.verify_rounds import refuse, verify_rounds
 from vertexrt.ir.pretty import STAGE_WORD
+from vertexrt.kernels.cuda.kernel import SIDES
 from vertexrt.kernels.cuda.one_launch import Paths, Written
 from vertexrt.kernels.cuda.orders import (
     ELO,
@@ -26,6 +27,7 @@ from vertexrt.kernels.cuda.orders import (
     N,
 )
 from vertexrt.kernels.cuda.orders import TEMPORARY as AT_TEMPORARY
+from vertexrt.kernels.cuda.path_rows import ROW_PAD
 from vertexrt.script import isa
 from vertexrt.script.verify import verify_groups
 
@@ -65,6 +67,7 @@ def verify_launch(
         names,
     )
     _parents(written, s.parent_ptr)
+    _temporaries(executable, path, written)
     verify_ring(executable, written, s.child_row)
     verify_rounds(run, table, executable, written)
 
@@ -99,6 +102,22 @@ def _lengths(written: Written, path: Paths) -> Array:
         got = f"scripts of groups at {written.sections.tolist()} of {len(written.script)}"
         refuse(None, written.common, got, f"{wanted.tolist()} of {ends[-1]}, by their lengths")
     return np.diff(written.sections, axis=1)
+
+
+def _temporaries(executable: PersistentExecutable, path: Paths, written: Written) -> None:
+    """Check that temporaries stay in front of what lies behind them in shared memory."""
+    writer = executable.writer
+    for side, stage in enumerate(SIDES):
+        if not writer.fits(stage):
+            continue  # the kernel looks for itself
+        room = writer.room(stage, writer.shared_bytes, path.ring)
+        scratch = {number: segment.scratch for number, segment in writer.segments(stage)}
+        for k in range(written.sections[side, 0], written.sections[side, -1]):
+            row = written.script[k]
+            by_row, _, once = scratch[int(row[OP])]
+            end = row[AT_TEMPORARY] + -(-row[N] // ROW_PAD) * ROW_PAD * by_row + once
+            if end > room:
+                refuse(row, k, f"temporaries end at element {end}", f"{room} or less")
 
 
 def _parents(written: Written, parent_ptr: Array) -> None:

@@ -17,6 +17,7 @@ from vertexrt.engine.verify_rounds import refuse
 from vertexrt.kernels.cuda.one_launch import Written
 from vertexrt.kernels.cuda.orders import ELO, EXPECT, FAR, LO, OP, SLOT, USES, WAIT, M, N
 from vertexrt.kernels.cuda.ring_orders import (
+    EVERYBODY,
     FOR_ALL,
     FOR_RING,
     GATHERS,
@@ -91,8 +92,9 @@ class _Play:
             if first[WAIT] and not self.alone and first[EXPECT] != sent:
                 got = f"waits for {first[EXPECT]} elements"
                 refuse(first, epoch[0], got, f"the {sent} that are sent")
-            if first[WAIT] == FOR_RING and (last is None or not last[USES] & IS_SENT):
-                refuse(first, epoch[0], "waits for rows of the ring", "an instruction that sends")
+            if first[WAIT] == FOR_RING and not self._all_send(last):
+                got = "waits for rows of the ring"
+                refuse(first, epoch[0], got, "an instruction before it in which everybody sends")
             puts: dict[int, int] = {}
             for k in epoch:
                 self._puts(k, puts)
@@ -111,6 +113,12 @@ class _Play:
                 for k in epoch
                 if self.script[k, USES] & IS_SENT
             )
+
+    def _all_send(self, row: Array | None) -> bool:
+        """Tell whether every processor sends something in an instruction."""
+        if row is None or not row[USES] & IS_SENT:
+            return False
+        return bool(self.facts.segments[row[OP], EVERYBODY])
 
     def _puts(self, k: int, puts: dict[int, int]) -> None:
         row = self.script[k]

@@ -7,7 +7,7 @@ on the function; `orders.py` writes the scripts.
 from __future__ import annotations
 
 from collections.abc import Collection
-from itertools import accumulate
+from itertools import accumulate, pairwise
 
 import numpy as np
 import numpy.typing as npt
@@ -36,7 +36,7 @@ from vertexrt.kernels.cuda.weights import (
     place_gradients,
     place_weights,
 )
-from vertexrt.kernels.layout import Binding
+from vertexrt.kernels.layout import PAD, Binding
 
 MOST_ROWS = 56  # of a tile, whose indices lie in shared memory
 RING_TILE = 16  # rows of a tile that has room beside a ring
@@ -134,28 +134,37 @@ class KernelWriter:
 
     def _ring(self, stage: Stage, side: Side, shared_bytes: int) -> RingSize:
         """Return the ring of a side: what room a few rows of temporaries leave."""
-        segments = [x for _, x in self._segments(stage)]
+        segments = [x for _, x in self.segments(stage)]
         entries = [e for x in segments for e in (*x.puts.values(), *x.gathers.values())]
         room = (shared_bytes - NEAR_BYTES - side.shared) // self.itemsize - side.partial
-        room -= max(RING_TILE * self._row_elements(stage), room // 4)
+        room -= max(self.used(stage, RING_TILE), room // 4)
         step = max((e.step for e in entries), default=0)
         return size_ring(step, room, any(x.gathers for x in segments))
 
     def _row_elements(self, stage: Stage) -> int:
         """Return the most elements of temporaries of a row, with two edges."""
-        scratch = [x.scratch for _, x in self._segments(stage)]
+        scratch = [x.scratch for _, x in self.segments(stage)]
         return max((rows + 2 * edges for rows, edges, _ in scratch), default=1)
 
     def ring_facts(self) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.int64]]:
         """Return what `ring_orders.write_ring` knows.
 
-        Returns: [segments, 5] about each segment; [sides, 2] rows of the ring.
+        Returns: [segments, 6] about each segment; [sides, 2] rows of the ring.
         """
-        facts = np.zeros((sum(len(plan.segments) for plan in self.tasks) + 1, 5), np.int64)
+        facts = np.zeros((sum(len(plan.segments) for plan in self.tasks) + 1, 6), np.int64)
         for stage in SIDES:
-            for number, x in self._segments(stage):
-                sends = sum(e.size for e in x.puts.values() if e.cuts)
-                facts[number] = bool(x.puts), sends, bool(x.gathers), x.operand, x.needs_all
+            for number, x in self.segments(stage):
+                sent = [e for e in x.puts.values() if e.cuts]
+                pieces = [b - a for e in sent for a, b in pairwise(e.cuts)]
+                everybody = max(pieces, default=0) >= self.processors
+                facts[number] = (
+                    bool(x.puts),
+                    sum(e.size for e in sent),
+                    bool(x.gathers),
+                    x.operand,
+                    x.needs_all,
+                    everybody,
+                )
         rows = [(ring.rows, ring.far) for ring in self.rings]
         return facts, np.array(rows, np.int64)
 
@@ -166,7 +175,7 @@ class KernelWriter:
         """Return the number by which scripts know a step beside the path."""
         return self.ops[self._key(step)]
 
-    def _segments(self, stage: Stage) -> list[tuple[int, PathSegment]]:
+    def segments(self, stage: Stage) -> list[tuple[int, PathSegment]]:
         """List the segments of a side with their numbers over all tasks."""
         found, number = [], 0
         for p, plan in enumerate(self.tasks):
@@ -177,10 +186,10 @@ class KernelWriter:
         return found
 
     def _held(self, stage: Stage) -> list[Held]:
-        return list(dict.fromkeys(h for _, x in self._segments(stage) for h in x.held))
+        return list(dict.fromkeys(h for _, x in self.segments(stage) for h in x.held))
 
     def _partial(self, stage: Stage) -> int:
-        return max((x.partial for _, x in self._segments(stage)), default=0)
+        return max((x.partial for _, x in self.segments(stage)), default=0)
 
     def words(self) -> set[str]:
         """Name the words that some part of the kernel reads."""
@@ -204,29 +213,42 @@ class KernelWriter:
         Args:
             ring: there is a ring beside them.
         """
-        most = min(self._rows_inside(stage, shared_bytes, ring) for stage in SIDES)
-        return max(TILE_ROWS, min(MOST_ROWS, most // TILE_ROWS * TILE_ROWS))
+        for rows in range(MOST_ROWS, TILE_ROWS, -TILE_ROWS):
+            if all(self.used(s, rows) <= self.room(s, shared_bytes, ring) for s in SIDES):
+                return rows
+        return TILE_ROWS
 
-    def _rows_inside(self, stage: Stage, shared_bytes: int, ring: bool) -> int:
-        """Return the rows of a tile whose temporaries fit, if several of a task are under way."""
+    def room(self, stage: Stage, shared_bytes: int, ring: bool) -> int:
+        """Return the elements of shared memory that temporaries of a side may have."""
         k = SIDES.index(stage)
         room = (shared_bytes - NEAR_BYTES - self.sides[k].shared) // self.itemsize
-        room -= self.sides[k].partial + (self.rings[k].elements if ring else 0)
-        at_once = max(
-            (len(x) for p, x in self.path.items() if self.tasks[p].task.stage == stage), default=1
-        )
-        return room // max(self._row_elements(stage) * at_once, 1)
+        return room - self.sides[k].partial - (self.rings[k].elements if ring else 0)
 
-    def _fits(self, stage: Stage) -> bool:
+    def used(self, stage: Stage, rows: int) -> int:
+        """Return the elements of temporaries of tiles with so many rows, as scripts place them."""
+        at_once = self._at_once(stage)
+        rows = rows if at_once == 1 else -(-rows // PAD) * PAD
+        once = max((x.scratch[2] for _, x in self.segments(stage)), default=0)
+        return at_once * -(-(rows * self._row_elements(stage) + once) // PAD) * PAD
+
+    def _at_once(self, stage: Stage) -> int:
+        """Return how many tiles of a task are under way at once: as many as it has segments."""
+        mine = (len(x) for p, x in self.path.items() if self.tasks[p].task.stage == stage)
+        return max(mine, default=1)
+
+    def fits(self, stage: Stage) -> bool:
         """Tell whether temporaries are always in shared memory: rows of a tile have no edges."""
-        by_edges = any(x.scratch[1] for _, x in self._segments(stage))
-        return not by_edges and self._rows_inside(stage, self.shared_bytes, True) >= TILE_ROWS
+        by_edges = any(x.scratch[1] for _, x in self.segments(stage))
+        return not by_edges and all(
+            self.used(stage, self.tile_rows(self.shared_bytes, ring))
+            <= self.room(stage, self.shared_bytes, ring)
+            for ring in (False, True)
+        )
 
     def _spare(self, shared_bytes: int) -> int:
         """Return the shared memory that gradients may have without making tiles smaller."""
-        used = self.tile_rows(shared_bytes, False) * self._row_elements(SIDES[1])
-        room = (shared_bytes - NEAR_BYTES - self.sides[1].shared) // self.itemsize
-        return max(0, room - self.sides[1].partial - used) * self.itemsize
+        used = self.used(SIDES[1], self.tile_rows(shared_bytes, False))
+        return max(0, self.room(SIDES[1], shared_bytes, False) - used) * self.itemsize
 
     # Text.
 
@@ -301,22 +323,22 @@ class KernelWriter:
             "  real* const ring = reinterpret_cast<real*>(shared_memory() + job.o.shared_bytes)"
             " - ring_elements;",
             "  real* const inside = reinterpret_cast<real*>(free);",
-            *(() if self._fits(stage) else OUTSIDE),
-            "  const Indices far{",
+            *(() if self.fits(stage) else OUTSIDE),
+            "  const Indices in_memory{",
             f"    {', '.join(far)}}};",
             "  stamps.waited();  // weights are there: here the wait comes last",
             "  if (start.wait && !meet_all(job.o, met, at)) return false;",
             "  stamps.end();",
             "  if (group >= job.o.groups) return true;",
             f"  const bool there = follow<PROCESSORS>(job.o, {SIDES.index(stage)}, group,",
-            "    meetings, stamps, far,",
+            "    meetings, stamps, in_memory,",
             "    [&](const Instruction& in, const Indices& at_hand) {",
             "    const Tile a{in.n, in.lo, in.m, in.elo, in.slot, (in.uses & HAS_OPERAND) != 0,",
             "                 (in.uses & IS_PUT) != 0, job.o.child_slot != nullptr};",
             "    switch (in.op) {",
         ]
-        fits = self._fits(stage)
-        for number, segment in self._segments(stage):
+        fits = self.fits(stage)
+        for number, segment in self.segments(stage):
             per_row, per_edge, once = segment.scratch
             rows, edges = (f"(a.{n} + {ROW_PAD - 1}) / {ROW_PAD} * {ROW_PAD}" for n in "nm")
             need = f"{rows} * {per_row}ll + {edges} * {per_edge}ll + {once}"
@@ -348,7 +370,7 @@ class KernelWriter:
     def _hand(self, stage: Stage, ring: RingSize) -> list[str]:
         """Write what is done with rows of the ring between instructions."""
         lines = ["  make_hand([&](const Sent& last, unsigned turn) {", "    switch (last.op) {"]
-        for number, segment in self._segments(stage):
+        for number, segment in self.segments(stage):
             if sent := [e for e in segment.puts.values() if e.cuts]:
                 lines.append(f"      case {number}:")
                 lines += [f"        {line}" for line in write_send(sent, self.processors)]
@@ -358,7 +380,7 @@ class KernelWriter:
             "  }, [&](const Instruction& in, const Indices& at_hand) {",
             "    switch (in.op) {",
         ]
-        for number, segment in self._segments(stage):
+        for number, segment in self.segments(stage):
             if segment.gathers:
                 lines.append(f"      case {number}:")
                 lines += [

@@ -19,7 +19,7 @@ from vertexrt.ir.passes.segment import Segment, SegmentedTask, Split
 from vertexrt.ir.program import Domain, Node, Stage
 from vertexrt.kernels.cuda.ahead import operands_ahead, write_copy
 from vertexrt.kernels.cuda.path_rows import PathGroup, PathRows
-from vertexrt.kernels.cuda.ring import BANKS, CLEAR, InRing, made_before, place_rings
+from vertexrt.kernels.cuda.ring import BANKS, CLEAR, InRing, made_before, made_in_ring, place_rings
 from vertexrt.kernels.cuda.rows import WARP, Cuts, NeedsMemoryError
 from vertexrt.kernels.cuda.weights import THREADS, Held, Layout, own_row
 from vertexrt.kernels.layout import Binding, task_nodes
@@ -182,7 +182,9 @@ class SegmentWriter:
             return None
         self.fields.add(node["field"])
         entry = self.ring.get(f"tensor_{self.binding.tensors['state', node['field']]}")
-        if entry is not None:
+        if entry is None:
+            self.reads_all()
+        else:
             self.text.gathers[entry.tensor] = entry
         return entry
 
@@ -379,8 +381,22 @@ class SegmentWriter:
             f"        const int j = [&](int q) -> int {{ {own_row(cuts, self.processors)} }}(q);",
             f"        const auto at = {outer_to} * {to.step}{inner.format(row)} + {where};",
             f"        if (j >= 0) ({target})[at] = sum;",
+            *self._put_product(to, times, wide),
             "      }),",
         ]
+
+    def _put_product(self, to: Location, times: int, wide: int) -> list[str]:
+        """Put an element of a product in the tile's row of the ring, too, if it belongs there.
+
+        Args:
+            times: rows of operands of each row; wide: elements of the result of one.
+        """
+        at = self.ring_row(to)
+        if at is None:
+            return []
+        row, inner = (f"i / {times}", f" + i % {times} * {wide}") if times > 1 else ("i", "")
+        place = f"(a.slot + {row}) * {at.step} + {at.start}{inner} + j"
+        return [f"        if (a.puts && j >= 0) ring[{place}] = sum;"]
 
     def _first(self, t: PathRows, place: Location, edges: bool) -> str:
         """Return the pointer to the tile's first row of a place."""
@@ -431,8 +447,19 @@ def write_path(
             draft = SegmentWriter(plan, binding, vector, processors, {})
             draft.segments()
             fields |= draft.fields
-    rings = place_rings(plans, binding, fields, processors)
-    return {
-        p: SegmentWriter(plan, binding, vector, processors, rings[p]).segments()
-        for p, plan in plans.items()
-    }
+    without: set[str] = set()
+    while True:
+        rings = place_rings(plans, binding, fields, processors, without)
+        found = {
+            p: SegmentWriter(plan, binding, vector, processors, rings[p]).segments()
+            for p, plan in plans.items()
+        }
+        missing = {
+            word
+            for p, segments in found.items()
+            for word in made_in_ring(plans[p], binding, rings[p])
+            if not any(word in x.puts for x in segments)
+        }
+        if not missing:
+            return found
+        without |= missing  # made in a way that does not come to the ring: read from memory

@@ -11,7 +11,7 @@ as the way between processors is ours (DESIGN section 8).
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
 
@@ -93,12 +93,17 @@ def made_before(plan: SegmentedTask) -> list[set[int]]:
 
 
 def place_rings(
-    tasks: Mapping[int, SegmentedTask], binding: Binding, fields: set[str], processors: int
+    tasks: Mapping[int, SegmentedTask],
+    binding: Binding,
+    fields: set[str],
+    processors: int,
+    without: Collection[str] = (),
 ) -> dict[int, dict[str, InRing]]:
     """Say what the tiles of each task have in the ring: number of the task -> by tensor.
 
     Args:
         fields: of states that are gathered in full on the forward path.
+        without: tensors that are not handed on.
     """
     found: dict[int, dict[str, InRing]] = {}
     for stage in (Stage.PATH, Stage.PATH_BACKWARD):
@@ -111,12 +116,14 @@ def place_rings(
             drafts[p] = {}
             scattered = _scattered(plan, binding)
             for word, size in states.items():
+                if word in without:
+                    continue
                 cuts = scattered.get(word, ())
                 drafts[p][word] = (at, size, cuts if processors > 1 else ())
                 at += -(-size // ALIGN) * ALIGN
             if processors > 1:
                 for word, size, cuts in _operands(plan, binding):
-                    if word not in drafts[p]:
+                    if word not in drafts[p] and word not in without:
                         drafts[p][word] = (at, size, cuts)
                         at += -(-size // ALIGN) * ALIGN
             widest = max(widest, at)
@@ -142,13 +149,20 @@ def _scattered(plan: SegmentedTask, binding: Binding) -> dict[str, Cuts]:
     """Return how the states that a task publishes are cut, () where everybody has all of one."""
     found: dict[str, Cuts] = {}
     nodes = plan.task.program.nodes
-    for node in nodes:
+    for k, node in enumerate(nodes):
         if node.op == "scatter":
             (i,) = node.inputs
-            whole = i in plan.whole
-            cuts = () if whole else plan.cuts.get(i, (0, max(nodes[i].type.size, 1)))
+            whole = i in plan.whole and i in plan.task.homes  # else a copy is made, in parts
+            size = max(nodes[i].type.size, 1)
+            cuts = () if whole else plan.cuts.get(k, plan.cuts.get(i, (0, size)))
             found[f"tensor_{binding.tensors['state', node['field']]}"] = cuts
     return found
+
+
+def made_in_ring(plan: SegmentedTask, binding: Binding, entries: Mapping[str, InRing]) -> set[str]:
+    """Return the tensors of a ring's rows that a task makes itself."""
+    made = {*_scattered(plan, binding), *(word for word, _, _ in _operands(plan, binding))}
+    return made & set(entries)
 
 
 def _operands(plan: SegmentedTask, binding: Binding) -> list[tuple[str, int, Cuts]]:

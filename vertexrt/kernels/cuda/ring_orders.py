@@ -6,7 +6,7 @@ of one that no instruction of this epoch or a later one reads. Rows get places o
 round and round. What is no longer there is read from memory, which needs a wait for all that was
 written (`FOR_ALL`) between writing and reading; the others are for rows of the ring alone. Since
 these come with no more than what was sent, the last instruction of the epoch before has to be one
-that sends.
+in which everybody sends.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ SLOT, USES, FAR, EXPECT = 16, 17, 18, 19
 NO_WAIT, FOR_ALL, FOR_RING = range(3)
 HAS_OPERAND, IS_SENT, IS_PUT = 1, 2, 4
 # Columns of what is known of a segment.
-PUTS, SENDS, GATHERS, OPERAND, NEEDS_ALL = range(5)
+PUTS, SENDS, GATHERS, OPERAND, NEEDS_ALL, EVERYBODY = range(6)
 
 
 @njit(cache=True, nogil=True)
@@ -37,8 +37,9 @@ def write_ring(
         script: int32 [*, COLUMNS] of all groups, forward, then backward; WAIT is not 0 where an
             instruction waits. Gets WAIT, SLOT, USES, FAR and EXPECT.
         lengths: [2, groups] instructions of each.
-        segments: [segments, 5] what each puts in a row of the ring (PUTS), how many elements are
-            sent (SENDS), whether it gathers children, reads an operand, or needs all.
+        segments: [segments, 6] whether each puts something in a row of the ring (PUTS), how many
+            elements are sent (SENDS), whether it gathers children, reads an operand, needs all, and
+            whether every processor sends some (EVERYBODY).
         rings: [2, 2] rows of the ring of each side, and rows for children that are copied.
         child_row: of the schedule.
         alone: groups have one processor, for which each instruction is an epoch.
@@ -168,7 +169,8 @@ def _use_rows(
         written[lo : lo + n] = e
         if alone or e == 0:
             continue
-        if first[e] == k and not part[k - 1, USES] & IS_SENT:
+        sender = part[k - 1]
+        if first[e] == k and not (sender[USES] & IS_SENT and segments[sender[0], EVERYBODY]):
             all_at = e
         if all_at == e:
             part[first[e], WAIT] = FOR_ALL
