@@ -10,6 +10,10 @@ from vertexrt.kernels.location import Location
 
 Spans = list[tuple[str, str]] | None  # first and end element of each; None: the whole row
 
+# Tasks are called by compiled loops only. What would let Python and C call them, with its checks of
+# some 30 arguments, takes a sixth of the time that compiling takes.
+UNWRAPPED = "no_cpython_wrapper=True, no_cfunc_wrapper=True"
+
 
 class Text:
     """Source under construction; `row_value` definitions float to the top of their row loop."""
@@ -38,7 +42,7 @@ class Text:
             "from vertexrt.kernels.cpu.runtime import *",
             "",
             "",
-            "@njit(cache=True, error_model='numpy', nogil=True)",
+            f"@njit(cache=True, error_model='numpy', nogil=True, {UNWRAPPED})",
             f"def task({arguments}):",
             "    F = ar.dtype.type",
             f"    n_pad = (n + {PAD - 1}) // {PAD} * {PAD}",
