@@ -32,6 +32,7 @@ class Text:
         self._inserted = 0
         self._row_depth = 2
         self._shares: set[int] = set()
+        self._numbers: set[int] = set()
         self._in_edges = False
 
     def module(self, arguments: str) -> str:
@@ -111,6 +112,16 @@ class Text:
             if line not in self._head:
                 self._head.append(line)
         return f"lo{code}", f"hi{code}"
+
+    def number(self, n: int) -> str:
+        """Return a variable that holds a number.
+
+        What is given a constant is compiled anew for each of its values.
+        """
+        if n not in self._numbers:
+            self._numbers.add(n)
+            self._head.append(f"    k{n} = np.int64({n})")
+        return f"k{n}"
 
     def temporary(self, size: int, edges: bool) -> Location:
         """Set aside elements for each row (or edge) of the task."""
