@@ -17,7 +17,7 @@ from vertexrt.engine.variant import Passes, Use
 from vertexrt.errors import DeviceError
 from vertexrt.graph import GraphBatch, InputGraph
 from vertexrt.kernels.cuda.backend import CudaBackend
-from vertexrt.kernels.cuda.compile import Cubin, compile_in_registers, load_nvrtc
+from vertexrt.kernels.cuda.compile import Cubin, compile_cubin, compile_in_registers, load_nvrtc
 from vertexrt.kernels.cuda.session import source_of
 from vertexrt.models import LSTMLanguageModel, TreeFC, TreeLSTM
 
@@ -67,7 +67,12 @@ class Collector:
     def load(self, sources: Sequence[str], real: np.dtype[Any]) -> dict[str, int]:
         """Give every kernel an address that nobody calls."""
         self.sources |= dict.fromkeys(sources)
-        return dict.fromkeys(re.findall(r"VRT_KERNEL\((\w+),", "".join(self.sources)), 1)
+        return dict.fromkeys(kernels_in("".join(self.sources)), 1)
+
+
+def kernels_in(source: str) -> list[str]:
+    """Return the names of kernels."""
+    return re.findall(r"VRT_KERNEL\((\w+),", source)
 
 
 def sources_of(case: Case) -> list[str]:
@@ -86,15 +91,15 @@ def sources_of(case: Case) -> list[str]:
     return [s for s in collector.sources if case.products or "product_tile" not in s]
 
 
-def modules() -> list[tuple[str, str]]:
-    """Join kernels, which saves reading the headers for each: [name of a real, source]."""
+def modules() -> list[tuple[str, list[str]]]:
+    """Return kernels that are new in a case: [name of a real, sources]."""
     update = source_of("update.cu")
-    found = [("float32", update), ("float64", update), ("float32", source_of("round.cu"))]
+    found = [("float32", [update]), ("float64", [update]), ("float32", [source_of("round.cu")])]
     seen: set[tuple[str, str]] = set()
     for case in cases():
         new = [s for s in sources_of(case) if (case.dtype, s) not in seen]
         seen |= {(case.dtype, s) for s in new}
-        found.append((case.dtype, "\n".join(new)))
+        found.append((case.dtype, new))
     return found
 
 
@@ -105,10 +110,17 @@ def test_every_kernel_compiles_and_stays_in_registers(arch: str) -> None:
     except DeviceError as error:
         pytest.skip(str(error))
 
-    def one(module: tuple[str, str]) -> Cubin:
-        dtype, source = module
+    def one(module: tuple[str, list[str]]) -> Cubin:
+        """Compile joined kernels, which saves reading the headers for each; what spills, alone."""
+        dtype, sources = module
         defines = {} if dtype == "float32" else {"VRT_REAL": "double"}
-        return compile_in_registers(source, arch, defines)
+        cubin = compile_cubin("\n".join(sources), arch, defines)
+        spilled = {name for name, use in cubin.usage.items() if use.local}
+        for source in sources:
+            if spilled & set(kernels_in(source)):
+                spilled -= compile_in_registers(source, arch, defines).usage.keys()
+        assert not spilled
+        return cubin
 
     with ThreadPoolExecutor(2) as pool:
         cubins = list(pool.map(one, modules()))

@@ -6,20 +6,13 @@ import numpy as np
 import pytest
 
 import vertexrt as vrt
+from tests.backend.test_agreement import two_kinds
 from tests.functions import FUNCTIONS
-from tests.strategies import pulls_for
 
 
 def batches() -> list[vrt.GraphBatch]:
-    found = []
-    for number in range(3):
-        graphs = []
-        for seed in range(4):
-            lists: list[list[int]] = [[], [], [0, 1], [2, 0], [3]]
-            lists = lists[: 2 + (seed + number) % 4]
-            graphs.append(vrt.InputGraph.from_children(lists, pulls_for(len(lists), seed)))
-        found.append(vrt.GraphBatch.from_graphs(graphs))
-    return found
+    """Draw batches whose vertices are of two kinds: each kind takes seconds to compile."""
+    return [two_kinds("dropout", size) for size in (2, 4, 3)]
 
 
 def trained(device: str, threads: int, seed: int = 1) -> tuple[list[float], dict[str, np.ndarray]]:

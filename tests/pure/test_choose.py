@@ -6,6 +6,9 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from tests.backend.test_update_in_step import batches
+from tests.functions import H
+from tests.strategies import WORDS
 from vertexrt.engine import choose
 from vertexrt.engine.choose import (
     SAMPLES,
@@ -19,6 +22,7 @@ from vertexrt.engine.choose import (
     size_class,
 )
 from vertexrt.graph import GraphBatch, InputGraph
+from vertexrt.models.tree_fc import TreeFC
 
 BATCHED = Configuration(False, 2)
 PAIR = Configuration(True, 1, 2)
@@ -136,16 +140,11 @@ def test_sizes_are_apart() -> None:
 
 def test_auto_trains_as_batched_does() -> None:
     import vertexrt as vrt
-    from vertexrt import data, models
 
-    spec = models.get("tree-fc")
-    dataset = data.load("generated", task=spec.task)
-    share = dataset.splits["train"].take(np.arange(4))
+    share, *_ = batches()  # the function and the sizes of that module, which compiles them too
     losses = []
     for engine in ("batched", "auto"):
-        net = vrt.compile(
-            spec.build(dataset, hidden=6), engine=engine, threads=2, dtype="float64", seed=3
-        )
+        net = vrt.compile(TreeFC(WORDS, H), engine=engine, threads=2, dtype="float64", seed=3)
         optimizer = vrt.SGD(0.05)
         losses.append([net.step(share, optimizer) for _ in range(TIMED * SAMPLES + 2)])
     np.testing.assert_allclose(losses[1], losses[0], rtol=1e-10)

@@ -397,6 +397,7 @@ class Emitter:
         if k in self.task.homes:
             self.values.place[k] = self._tensor(k, self.task.homes[k])
         m, n = self.nodes[node.inputs[0]].type.shape if node.op == "matmul" else node.type.shape
+        shape_mn = f"{self.text.number(m)}, {self.text.number(n)}"
         if node.op == "outer":
             d, x = node.inputs
             shape = self.nodes[d].type
@@ -405,7 +406,8 @@ class Emitter:
             for name in gradients_of(self.task, k):
                 target = f"pg, po[{self.binding.params[name]}], ar, {at_d}, ar, {at_x}"
                 lo, hi = self._own_rows(name, m)
-                self.text.line(f"product_outer({target}, {count}, {m}, {n}, {lo}, {hi})")
+                lo, hi = self._variable(lo), self._variable(hi)
+                self.text.line(f"product_outer({target}, {count}, {shape_mn}, {lo}, {hi})")
             return
         weight, x = node.inputs
         call = "product_transposed" if node["transpose"] else "product"
@@ -414,12 +416,16 @@ class Emitter:
         at_x = self._operand(x)
         out, after = self._result(k)
         for lo, hi in self._outputs(k, n if node["transpose"] else m):
+            lo, hi = self._variable(lo), self._variable(hi)
             self.text.line(
-                f"{call}({target}, ar, {at_x}, ar, {out}, {count}, {m}, {n}, {lo}, {hi})"
+                f"{call}({target}, ar, {at_x}, ar, {out}, {count}, {shape_mn}, {lo}, {hi})"
             )
         if after:
             self.text.line("if lo < 0:")
             self.text.line(f"    {after}")
+
+    def _variable(self, text: str) -> str:
+        return self.text.number(int(text)) if text.isdigit() else text
 
     def _outputs(self, k: int, size: int) -> Sequence[tuple[str, str]]:
         """List which outputs of a product this processor makes."""
@@ -439,10 +445,10 @@ class Emitter:
         if place.row != "row" or not self.listed:
             return start
         packed = self.text.temporary(place.size, False)
-        name = f"a{k}"
+        name, size = f"a{k}", self.text.number(place.size)
         self.text.line(f"{name} = {start} if lo >= 0 else {packed.base}")
         self.text.line("if lo < 0:")
-        self.text.line(f"    pack(ar, {place.base}, {place.size}, rows, at, n, {packed.base})")
+        self.text.line(f"    pack(ar, {place.base}, {size}, rows, at, n, {packed.base})")
         return name
 
     def _result(self, k: int) -> tuple[str, str]:
@@ -451,9 +457,9 @@ class Emitter:
         if place.row != "row" or not self.listed:
             return start, ""
         packed = self.text.temporary(place.size, False)
-        name = f"y{k}"
+        name, size = f"y{k}", self.text.number(place.size)
         self.text.line(f"{name} = {start} if lo >= 0 else {packed.base}")
-        spread = f"unpack(ar, {place.base}, {place.size}, rows, at, n, {packed.base})"
+        spread = f"unpack(ar, {place.base}, {size}, rows, at, n, {packed.base})"
         return name, spread
 
 

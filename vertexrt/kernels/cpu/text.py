@@ -10,6 +10,10 @@ from vertexrt.kernels.location import Location
 
 Spans = list[tuple[str, str]] | None  # first and end element of each; None: the whole row
 
+# Tasks are called by compiled loops only. What would let Python and C call them, with its checks of
+# some 30 arguments, takes a sixth of the time that compiling takes.
+UNWRAPPED = "no_cpython_wrapper=True, no_cfunc_wrapper=True"
+
 
 class Text:
     """Source under construction; `row_value` definitions float to the top of their row loop."""
@@ -28,6 +32,7 @@ class Text:
         self._inserted = 0
         self._row_depth = 2
         self._shares: set[int] = set()
+        self._numbers: set[int] = set()
         self._in_edges = False
 
     def module(self, arguments: str) -> str:
@@ -38,7 +43,7 @@ class Text:
             "from vertexrt.kernels.cpu.runtime import *",
             "",
             "",
-            "@njit(cache=True, error_model='numpy', nogil=True)",
+            f"@njit(cache=True, error_model='numpy', nogil=True, {UNWRAPPED})",
             f"def task({arguments}):",
             "    F = ar.dtype.type",
             f"    n_pad = (n + {PAD - 1}) // {PAD} * {PAD}",
@@ -107,6 +112,16 @@ class Text:
             if line not in self._head:
                 self._head.append(line)
         return f"lo{code}", f"hi{code}"
+
+    def number(self, n: int) -> str:
+        """Return a variable that holds a number.
+
+        What is given a constant is compiled anew for each of its values.
+        """
+        if n not in self._numbers:
+            self._numbers.add(n)
+            self._head.append(f"    k{n} = np.int64({n})")
+        return f"k{n}"
 
     def temporary(self, size: int, edges: bool) -> Location:
         """Set aside elements for each row (or edge) of the task."""
