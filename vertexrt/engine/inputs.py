@@ -89,7 +89,7 @@ def read_inputs(reader: Reader, batch: GraphBatch, dtype: npt.DTypeLike) -> Inpu
         batch: values by name: int [V] (-1: absent), real [V, *shape], or `Pulled`.
         dtype: of real values.
     Raises: PullError, when one is missing, misshapen, or of the wrong kind; whether integers are in
-        range is found when the vertices are read (`find_kinds`).
+        range is found when the vertices are read (`read_vertices`).
     """
     program = reader.program
     index = np.empty((len(reader.pulls), batch.num_vertices), np.int32)

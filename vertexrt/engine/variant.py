@@ -314,11 +314,10 @@ def _make_ready(variant: Variant) -> Ready:
         if not variant.passes.loop:
             executable = LaunchByLaunch(cast("HostExecutable", executable))
     written = [[table.numbers[u[0]] for u in tensor_uses(task) if u[3]] for task in tasks]
-    path, lazy = variant.path_kinds.values(), variant.lazy_kinds.values()
     zero_elements = max((spec.size for spec in table), default=1)
     sharing = share(table)
     facts = (
-        np.array([[k.programs[s] for k in path] for s in PATH_STAGES], np.int64),
+        path_programs,
         np.array([[k.programs[s] for k in lazy] for s in LAZY_STAGES], np.int64),
         np.array([uses_edges(task) for task in tasks], np.bool_),
         np.array(scratch, np.int64).reshape(-1, 3),
