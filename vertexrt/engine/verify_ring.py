@@ -1,9 +1,9 @@
 """Verify which rows of the ring the groups' scripts read and write (`kernels/cuda/ring_orders.py`).
 
 It is played through epoch by epoch, from the scripts alone: a row that an instruction reads has to
-have been put there in an earlier epoch, and nobody may put anything else there in the same one, since
-processors of a group go through an epoch at different speeds. What is read from memory needs a wait
-for all behind its writing.
+have been put there in an earlier epoch, and nobody may put anything else there in the same one,
+since processors of a group go through an epoch at different speeds. What is read from memory needs
+a wait for all behind its writing.
 """
 
 from __future__ import annotations
