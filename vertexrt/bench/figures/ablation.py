@@ -23,6 +23,11 @@ THICK = 0.8  # of the bars of a switch together
 ROW_INCHES, WIDTH = 0.235, 7.2
 
 
+def _power_of_two(x: float, _: int) -> str:
+    """Write a tick, a small one as a fraction, which is shorter."""
+    return f"{x:g}" if x >= 1 else f"1/{1 / x:g}"
+
+
 def draw(record: Record, folder: Path) -> list[Path]:
     """Draw one figure for each model and hidden size of a record."""
     found = []
@@ -99,7 +104,7 @@ def _panel(
     if family == ONE_ON:
         axes.set_xscale("log", base=2)
         axes.xaxis.set_major_locator(LogLocator(base=2))
-        axes.xaxis.set_major_formatter(FuncFormatter(lambda x, _: f"{x:g}"))
+        axes.xaxis.set_major_formatter(FuncFormatter(_power_of_two))
         axes.xaxis.set_minor_formatter(NullFormatter())
     else:
         axes.set_xlim(left=0.0)
