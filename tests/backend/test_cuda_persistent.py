@@ -25,7 +25,7 @@ from vertexrt.engine.variant import Passes
 from vertexrt.errors import DeviceError
 from vertexrt.graph import GraphBatch, InputGraph
 from vertexrt.kernels.cuda import one_launch
-from vertexrt.kernels.cuda.orders import EXPECT
+from vertexrt.kernels.cuda.instruction import EXPECT
 from vertexrt.kernels.cuda.persistent import PersistentExecutable
 from vertexrt.kernels.cuda.shim.build import available
 

@@ -5,20 +5,25 @@ from __future__ import annotations
 from collections import Counter
 from typing import Any
 
-import numpy as np
 import pytest
 
 import vertexrt as vrt
 from tests.devices import require
 from tests.functions import CLASSES, FUNCTIONS, WORDS
 from tests.runs import PLAIN, TOLERANCE, Way, assert_same, evaluate, train
-from tests.strategies import pulls_for
+from tests.wide import wide
 from vertexrt.engine import device_model
-from vertexrt.graph import GraphBatch, InputGraph
 from vertexrt.kernels.cuda import ring
+from vertexrt.kernels.cuda.instruction import (
+    FAR,
+    FOR_ALL,
+    FOR_RING,
+    HAS_OPERAND,
+    IS_SENT,
+    USES,
+    WAIT,
+)
 from vertexrt.kernels.cuda.one_launch import Written
-from vertexrt.kernels.cuda.orders import FAR, USES, WAIT
-from vertexrt.kernels.cuda.ring_orders import FOR_ALL, FOR_RING, HAS_OPERAND, IS_SENT
 from vertexrt.kernels.cuda.shim.build import available
 
 shim = pytest.mark.skipif(not available(), reason="no C++ compiler to run CUDA kernels on the CPU")
@@ -55,29 +60,6 @@ class Handed(vrt.VertexFunction):
         self.scatter(h=h, p=p)
         logits = self.push("logits", self.v @ h)
         self.push("loss", vrt.cross_entropy(logits, self.pull("label")))
-
-
-def wide(name: str, graphs: int) -> GraphBatch:
-    """Return graphs with levels of many widths, in which children come from far below."""
-    rng = np.random.default_rng(len(name))
-    if FUNCTIONS[name][1] == 1:
-        lists = [[[], *([k] for k in range(3 + g))] for g in range(graphs)]
-    else:
-        lists = [binary(10 + 3 * g, rng) for g in range(graphs)]
-    return GraphBatch.from_graphs(
-        [InputGraph.from_children(x, pulls_for(len(x), k)) for k, x in enumerate(lists)]
-    )
-
-
-def binary(leaves: int, rng: np.random.Generator) -> list[list[int]]:
-    """Return a random binary tree."""
-    lists: list[list[int]] = [[] for _ in range(leaves)]
-    roots = list(range(leaves))
-    while len(roots) > 1:
-        pair = [roots.pop(rng.integers(len(roots))) for _ in range(2)]
-        roots.append(len(lists))
-        lists.append(pair)
-    return lists
 
 
 @pytest.mark.parametrize("way", ["a product", "one element", "an operand", "a copy"])

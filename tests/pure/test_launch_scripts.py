@@ -20,8 +20,7 @@ from vertexrt.engine.variant import Passes
 from vertexrt.engine.verify_launch import verify_launch
 from vertexrt.errors import PlanError
 from vertexrt.graph import GraphBatch, InputGraph
-from vertexrt.kernels.cuda.one_launch import Written
-from vertexrt.kernels.cuda.orders import (
+from vertexrt.kernels.cuda.instruction import (
     ACROSS,
     AT,
     BACKWARD,
@@ -42,6 +41,7 @@ from vertexrt.kernels.cuda.orders import (
     M,
     N,
 )
+from vertexrt.kernels.cuda.one_launch import Written
 from vertexrt.scheduler import POLICIES
 
 Array = np.ndarray

@@ -11,18 +11,31 @@ import numpy as np
 import pytest
 
 import vertexrt as vrt
-from tests.backend.test_cuda_ring import wide
 from tests.functions import FUNCTIONS
 from tests.paper_device import on_paper
 from tests.strategies import pulls_for
+from tests.wide import wide
 from vertexrt.engine import device_model
 from vertexrt.engine.verify_launch import verify_launch
 from vertexrt.errors import PlanError
 from vertexrt.graph import GraphBatch, InputGraph
 from vertexrt.kernels.cuda import ring
+from vertexrt.kernels.cuda.instruction import (
+    EXPECT,
+    FAR,
+    FOR_ALL,
+    FOR_RING,
+    HAS_OPERAND,
+    IS_PUT,
+    IS_SENT,
+    OP,
+    SLOT,
+    TEMPORARY,
+    USES,
+    WAIT,
+    N,
+)
 from vertexrt.kernels.cuda.kernel import SIDES
-from vertexrt.kernels.cuda.orders import EXPECT, FAR, OP, SLOT, TEMPORARY, USES, WAIT, N
-from vertexrt.kernels.cuda.ring_orders import FOR_ALL, FOR_RING, HAS_OPERAND, IS_PUT, IS_SENT
 
 Array = np.ndarray
 Change = Callable[[Array, Array], None]

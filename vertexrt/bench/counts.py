@@ -79,7 +79,7 @@ def _of_run(run: Run, itemsize: int) -> Counts:
 def _of_launch(model: DeviceModel, run: Run) -> Counts:
     """Count what the one launch of a GPU's persistent engine runs, over all groups."""
     from vertexrt.engine.device_scripts import write_launch
-    from vertexrt.kernels.cuda.orders import WAIT as MEETS
+    from vertexrt.kernels.cuda.instruction import WAIT as MEETS
 
     executable, path, written = write_launch(
         run, run.table, model.one_launch, False, run.variant.use.backward

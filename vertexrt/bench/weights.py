@@ -102,7 +102,7 @@ def device_bytes(
 ) -> float:
     """Count the bytes of the path's weights that a launch of a GPU's persistent engine loads."""
     from vertexrt.engine.explain_device import loaded_elements
-    from vertexrt.kernels.cuda.orders import OP
+    from vertexrt.kernels.cuda.instruction import OP
 
     writer, processors = executable.writer, executable.processors
     if not executable.weights_in_memory:

@@ -11,8 +11,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from vertexrt.engine.trace import Record, Special, Timeline
-from vertexrt.kernels.cuda.one_launch import BOTH_CLOCKS, Paths, Written
-from vertexrt.kernels.cuda.orders import (
+from vertexrt.kernels.cuda.instruction import (
     AT,
     BACKWARD,
     COLLECT,
@@ -29,6 +28,7 @@ from vertexrt.kernels.cuda.orders import (
     M,
     N,
 )
+from vertexrt.kernels.cuda.one_launch import BOTH_CLOCKS, Paths, Written
 from vertexrt.script import isa
 
 if TYPE_CHECKING:

@@ -15,8 +15,7 @@ from vertexrt.engine.verify_launch import as_instructions
 from vertexrt.ir.passes.segment import PATH
 from vertexrt.ir.pretty import STAGE_WORD
 from vertexrt.ir.program import Stage
-from vertexrt.kernels.cuda.one_launch import Paths, Written
-from vertexrt.kernels.cuda.orders import (
+from vertexrt.kernels.cuda.instruction import (
     ACROSS,
     BACKWARD,
     COLLECT,
@@ -30,6 +29,7 @@ from vertexrt.kernels.cuda.orders import (
     UPDATE,
     WAIT,
 )
+from vertexrt.kernels.cuda.one_launch import Paths, Written
 from vertexrt.kernels.cuda.weights import THREADS, Held, Layout
 from vertexrt.script.isa import NONE, ROWS, SEGMENT, SIGNAL, Script, decode, describe
 from vertexrt.script.isa import WAIT as MEETS

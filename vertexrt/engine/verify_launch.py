@@ -14,9 +14,7 @@ from vertexrt.engine.batched import Run
 from vertexrt.engine.verify_ring import verify_ring
 from vertexrt.engine.verify_rounds import refuse, verify_rounds
 from vertexrt.ir.pretty import STAGE_WORD
-from vertexrt.kernels.cuda.kernel import SIDES
-from vertexrt.kernels.cuda.one_launch import Paths, Written
-from vertexrt.kernels.cuda.orders import (
+from vertexrt.kernels.cuda.instruction import (
     ELO,
     FIRST_PARENT,
     LO,
@@ -26,7 +24,9 @@ from vertexrt.kernels.cuda.orders import (
     M,
     N,
 )
-from vertexrt.kernels.cuda.orders import TEMPORARY as AT_TEMPORARY
+from vertexrt.kernels.cuda.instruction import TEMPORARY as AT_TEMPORARY
+from vertexrt.kernels.cuda.kernel import SIDES
+from vertexrt.kernels.cuda.one_launch import Paths, Written
 from vertexrt.kernels.cuda.path_rows import ROW_PAD
 from vertexrt.script import isa
 from vertexrt.script.verify import verify_groups
@@ -110,7 +110,7 @@ def _temporaries(executable: PersistentExecutable, path: Paths, written: Written
     for side, stage in enumerate(SIDES):
         if not writer.fits(stage):
             continue  # the kernel looks for itself
-        room = writer.room(stage, writer.shared_bytes, path.ring)
+        room = writer.room(stage, path.ring)
         scratch = {number: segment.scratch for number, segment in writer.segments(stage)}
         for k in range(written.sections[side, 0], written.sections[side, -1]):
             row = written.script[k]

@@ -14,21 +14,25 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from vertexrt.engine.verify_rounds import refuse
-from vertexrt.kernels.cuda.one_launch import Written
-from vertexrt.kernels.cuda.orders import ELO, EXPECT, FAR, LO, OP, SLOT, USES, WAIT, M, N
-from vertexrt.kernels.cuda.ring_orders import (
-    EVERYBODY,
+from vertexrt.kernels.cuda.instruction import (
+    ELO,
+    EXPECT,
+    FAR,
     FOR_ALL,
     FOR_RING,
-    GATHERS,
     HAS_OPERAND,
     IS_PUT,
     IS_SENT,
-    NEEDS_ALL,
-    OPERAND,
-    PUTS,
-    SENDS,
+    LO,
+    OP,
+    SLOT,
+    USES,
+    WAIT,
+    M,
+    N,
 )
+from vertexrt.kernels.cuda.one_launch import Written
+from vertexrt.kernels.cuda.ring_orders import EVERYBODY, GATHERS, NEEDS_ALL, OPERAND, PUTS, SENDS
 
 if TYPE_CHECKING:
     from vertexrt.kernels.cuda.persistent import PersistentExecutable

@@ -17,8 +17,7 @@ from vertexrt.engine.touched_rows import touched_rows
 from vertexrt.errors import PlanError, message
 from vertexrt.ir.program import Stage
 from vertexrt.kernels.cuda.driver import OVER, WHEN, applies, extent
-from vertexrt.kernels.cuda.one_launch import Written
-from vertexrt.kernels.cuda.orders import (
+from vertexrt.kernels.cuda.instruction import (
     ACROSS,
     AT,
     BACKWARD,
@@ -41,6 +40,7 @@ from vertexrt.kernels.cuda.orders import (
     M,
     N,
 )
+from vertexrt.kernels.cuda.one_launch import Written
 from vertexrt.kernels.cuda.steps import CHUNKED, SEGMENTS
 from vertexrt.kernels.layout import PAD, tensor_uses
 from vertexrt.script.verifier import REPORT

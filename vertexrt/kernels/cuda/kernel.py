@@ -20,7 +20,7 @@ from vertexrt.kernels.cuda.emit import emit
 from vertexrt.kernels.cuda.executable import kernel_name, word_names
 from vertexrt.kernels.cuda.gradients import find_sums
 from vertexrt.kernels.cuda.gradients_text import SumWriter
-from vertexrt.kernels.cuda.orders import COLUMNS, FIRST_OP
+from vertexrt.kernels.cuda.instruction import COLUMNS, FIRST_OP
 from vertexrt.kernels.cuda.path import PathSegment, write_path
 from vertexrt.kernels.cuda.path_rows import ROW_PAD
 from vertexrt.kernels.cuda.ring import RingSize, size_ring, write_send
@@ -108,7 +108,7 @@ class KernelWriter:
             places,
             processors,
             self.itemsize,
-            self._spare(shared_bytes),
+            self._spare(),
             registers,
         )
         self.sums = SumWriter(self.sides[1], sums, tasks, binding, processors, vector)
@@ -127,16 +127,13 @@ class KernelWriter:
             if key not in self.ops:
                 self.ops[key] = FIRST_OP + len(self.ops)
                 self.steps.append(step)
-        self.rings = [
-            self._ring(stage, side, shared_bytes)
-            for stage, side in zip(SIDES, self.sides, strict=True)
-        ]
+        self.rings = [self._ring(stage) for stage in SIDES]
 
-    def _ring(self, stage: Stage, side: Side, shared_bytes: int) -> RingSize:
+    def _ring(self, stage: Stage) -> RingSize:
         """Return the ring of a side: what room a few rows of temporaries leave."""
         segments = [x for _, x in self.segments(stage)]
         entries = [e for x in segments for e in (*x.puts.values(), *x.gathers.values())]
-        room = (shared_bytes - NEAR_BYTES - side.shared) // self.itemsize - side.partial
+        room = self.room(stage, False)
         room -= max(self.used(stage, RING_TILE), room // 4)
         step = max((e.step for e in entries), default=0)
         return size_ring(step, room, any(x.gathers for x in segments))
@@ -207,21 +204,21 @@ class KernelWriter:
         steps_ptr, steps, _ = encode(self.launches, functions, self.numbers)
         return steps_ptr, steps
 
-    def tile_rows(self, shared_bytes: int, ring: bool) -> int:
+    def tile_rows(self, ring: bool) -> int:
         """Return the rows of a tile whose temporaries fit in shared memory, two edges a row.
 
         Args:
             ring: there is a ring beside them.
         """
         for rows in range(MOST_ROWS, TILE_ROWS, -TILE_ROWS):
-            if all(self.used(s, rows) <= self.room(s, shared_bytes, ring) for s in SIDES):
+            if all(self.used(s, rows) <= self.room(s, ring) for s in SIDES):
                 return rows
         return TILE_ROWS
 
-    def room(self, stage: Stage, shared_bytes: int, ring: bool) -> int:
+    def room(self, stage: Stage, ring: bool) -> int:
         """Return the elements of shared memory that temporaries of a side may have."""
         k = SIDES.index(stage)
-        room = (shared_bytes - NEAR_BYTES - self.sides[k].shared) // self.itemsize
+        room = (self.shared_bytes - NEAR_BYTES - self.sides[k].shared) // self.itemsize
         return room - self.sides[k].partial - (self.rings[k].elements if ring else 0)
 
     def used(self, stage: Stage, rows: int) -> int:
@@ -240,15 +237,14 @@ class KernelWriter:
         """Tell whether temporaries are always in shared memory: rows of a tile have no edges."""
         by_edges = any(x.scratch[1] for _, x in self.segments(stage))
         return not by_edges and all(
-            self.used(stage, self.tile_rows(self.shared_bytes, ring))
-            <= self.room(stage, self.shared_bytes, ring)
+            self.used(stage, self.tile_rows(ring)) <= self.room(stage, ring)
             for ring in (False, True)
         )
 
-    def _spare(self, shared_bytes: int) -> int:
+    def _spare(self) -> int:
         """Return the shared memory that gradients may have without making tiles smaller."""
-        used = self.used(SIDES[1], self.tile_rows(shared_bytes, False))
-        return max(0, self.room(SIDES[1], shared_bytes, False) - used) * self.itemsize
+        used = self.used(SIDES[1], self.tile_rows(False))
+        return max(0, self.room(SIDES[1], False) - used) * self.itemsize
 
     # Text.
 

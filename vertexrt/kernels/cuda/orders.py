@@ -12,19 +12,38 @@ import numpy as np
 from numba import njit
 
 from vertexrt.kernels.cuda.driver import FUNCTION, OVER, WHEN, applies, extent
+from vertexrt.kernels.cuda.instruction import (
+    ACROSS,
+    AT,
+    BACKWARD,
+    BEFORE,
+    CHUNKS,
+    COLLECT,
+    COLUMNS,
+    DOWN,
+    ELO,
+    END,
+    FINISH,
+    FIRST,
+    FIRST_PARENT,
+    FORWARD,
+    LO,
+    OP,
+    PARENTS,
+    PROGRAM,
+    SQUARES,
+    TEMPORARY,
+    UPDATE,
+    WAIT,
+    M,
+    N,
+)
 from vertexrt.kernels.cuda.ring_orders import write_ring
 from vertexrt.kernels.cuda.steps import CHUNKED, SEGMENTS
 from vertexrt.kernels.layout import PAD
 from vertexrt.script import isa
 
 Array = np.ndarray[Any, Any]
-
-COLUMNS = 20
-OP, N, LO, AT, M, ELO, FIRST, CHUNKS, ACROSS, DOWN, WAIT, TEMPORARY, BEFORE = range(13)
-PARENTS, FIRST_PARENT = 13, 14
-PROGRAM = 15  # of the task programs: for who reads a script, the kernel has no use for it
-SLOT, USES, FAR, EXPECT = 16, 17, 18, 19  # of the ring
-END, FORWARD, BACKWARD, COLLECT, SQUARES, FINISH, UPDATE, FIRST_OP = range(8)
 
 
 class Facts(NamedTuple):

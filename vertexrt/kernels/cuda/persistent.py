@@ -114,8 +114,8 @@ class PersistentExecutable(Uploads):
         self.sums_left = writer.sums.elements * writer.itemsize
         self.clusters = device.clusters(self.function, self.processors, device.shared_bytes)
         self.groups = device.processors // self.processors
-        self.tile = writer.tile_rows(device.shared_bytes, False)
-        self.tile_beside_ring = writer.tile_rows(device.shared_bytes, True)
+        self.tile = writer.tile_rows(False)
+        self.tile_beside_ring = writer.tile_rows(True)
         for word in writer.words():
             self.wanted[self.numbers[word]] = True
         counts = [len(t.segments) for t in tasks]

@@ -16,13 +16,26 @@ from typing import Any
 import numpy as np
 from numba import njit
 
+from vertexrt.kernels.cuda.instruction import (
+    ELO,
+    EXPECT,
+    FAR,
+    FOR_ALL,
+    FOR_RING,
+    HAS_OPERAND,
+    IS_PUT,
+    IS_SENT,
+    LO,
+    OP,
+    SLOT,
+    USES,
+    WAIT,
+    M,
+    N,
+)
+
 Array = np.ndarray[Any, Any]
 
-# Columns of an instruction: see processor.cuh.
-N, LO, M, ELO, WAIT = 1, 2, 4, 5, 10
-SLOT, USES, FAR, EXPECT = 16, 17, 18, 19
-NO_WAIT, FOR_ALL, FOR_RING = range(3)
-HAS_OPERAND, IS_SENT, IS_PUT = 1, 2, 4
 # Columns of what is known of a segment.
 PUTS, SENDS, GATHERS, OPERAND, NEEDS_ALL, EVERYBODY = range(6)
 
@@ -94,7 +107,7 @@ def _place_rows(
             first[now] = k
         epoch[k] = now
         n, lo = row[N], row[LO]
-        if segments[row[0], PUTS] and place[lo] < 0 and n <= rows:
+        if segments[row[OP], PUTS] and place[lo] < 0 and n <= rows:
             if given % rows + n > rows:
                 given += rows - given % rows
             for i in range(n):
@@ -130,7 +143,7 @@ def _use_rows(
         row = part[k]
         e = epoch[k]
         n, lo = row[N], row[LO]
-        about = segments[row[0]]
+        about = segments[row[OP]]
         lowest = top[e] - rows  # places before it are, or are about to be, others'
         before = all_at if all_at < e else -1  # what was there before this epoch's wait
         row[SLOT] = place[lo] % rows if place[lo] >= lowest and place[lo] >= 0 else -1
@@ -170,7 +183,7 @@ def _use_rows(
         if alone or e == 0:
             continue
         sender = part[k - 1]
-        if first[e] == k and not (sender[USES] & IS_SENT and segments[sender[0], EVERYBODY]):
+        if first[e] == k and not (sender[USES] & IS_SENT and segments[sender[OP], EVERYBODY]):
             all_at = e
         if all_at == e:
             part[first[e], WAIT] = FOR_ALL
