@@ -14,7 +14,6 @@ its candidates on minibatches that do not count.
 """
 
 import argparse
-import json
 import os
 import sys
 import time
@@ -43,8 +42,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
     for name in THREAD_VARIABLES:
         os.environ[name] = str(options.threads)  # before NumPy loads its BLAS
 
+    from benchmarks.samples import write
     from vertexrt import data, models
-    from vertexrt.bench.machine import describe
     from vertexrt.bench.measure import Draw
 
     dataset = data.load(options.data, task="sentiment")
@@ -63,15 +62,14 @@ def main(arguments: Sequence[str] | None = None) -> int:
         result["auto"] = nets["auto"]._model.chooser.describe()
         results.append(result)
         print(line(result), flush=True)
-    if options.json is not None:
-        record = {
-            "benchmark": "engines",
-            "command": ["python", "-m", "benchmarks.engines", *(arguments or sys.argv[1:])],
-            "machine": describe(options.threads),
-            "unit": "graphs/s, forward + backward + SGD, minibatch assembly and schedule included",
-            "results": results,
-        }
-        options.json.write_text(json.dumps(record, indent=1) + "\n", encoding="utf-8")
+    write(
+        options.json,
+        "engines",
+        arguments,
+        results,
+        threads=options.threads,
+        unit="graphs/s, forward + backward + SGD, minibatch assembly and schedule included",
+    )
     return 0
 
 

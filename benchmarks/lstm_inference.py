@@ -9,7 +9,6 @@ are compared with float64 on the CPU first.
 """
 
 import argparse
-import json
 import sys
 import time
 from collections import deque
@@ -20,7 +19,7 @@ from typing import Any, cast
 import numpy as np
 
 import vertexrt as vrt
-from vertexrt.bench.machine import describe
+from benchmarks.samples import write
 from vertexrt.engine.device_model import DeviceModel
 from vertexrt.errors import NoKernelError
 from vertexrt.kernels.cuda.one_launch import kernel_seconds
@@ -124,14 +123,7 @@ def main() -> None:
                 results += measure(hidden, processors, [int(n) for n in given.batch.split(",")])
             except NoKernelError as error:
                 print(f"hidden {hidden} groups of {processors}: {error}", flush=True)
-    if given.json is not None:
-        record = {
-            "benchmark": "lstm_inference",
-            "command": ["python", "-m", "benchmarks.lstm_inference", *sys.argv[1:]],
-            "machine": describe(1, "cuda"),
-            "results": results,
-        }
-        given.json.write_text(json.dumps(record, indent=1) + "\n", encoding="utf-8")
+    write(given.json, "lstm_inference", None, results, device="cuda")
 
 
 if __name__ == "__main__":

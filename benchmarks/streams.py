@@ -9,7 +9,6 @@ another.
 """
 
 import argparse
-import json
 import sys
 from collections.abc import Sequence
 from pathlib import Path
@@ -27,8 +26,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
     """Check, time, print a line for each number of streams; return the exit code."""
     options = parse(arguments)
 
+    from benchmarks.samples import write
     from vertexrt.bench.jobs import make_job
-    from vertexrt.bench.machine import describe
 
     results = []
     print("graphs/s; ratios to one stream: median, quartiles")
@@ -39,15 +38,14 @@ def main(arguments: Sequence[str] | None = None) -> int:
                 result = one_size(job, policy, batch_size, options)
                 results.append(result)
                 print(lines(result), flush=True)
-    if options.json is not None:
-        record = {
-            "benchmark": "streams",
-            "command": ["python", "-m", "benchmarks.streams", *(arguments or sys.argv[1:])],
-            "machine": describe(1, "cuda"),
-            "unit": "graphs/s, forward + backward + SGD, minibatch assembly and schedule included",
-            "results": results,
-        }
-        options.json.write_text(json.dumps(record, indent=1) + "\n", encoding="utf-8")
+    write(
+        options.json,
+        "streams",
+        arguments,
+        results,
+        device="cuda",
+        unit="graphs/s, forward + backward + SGD, minibatch assembly and schedule included",
+    )
     return 0
 
 
