@@ -28,6 +28,7 @@ from vertexrt.kernels.cuda.instruction import (
     HAS_OPERAND,
     IS_PUT,
     IS_SENT,
+    NO_WAIT,
     OP,
     SLOT,
     TEMPORARY,
@@ -176,3 +177,24 @@ def test_temporaries_of_several_tiles_end_before_the_ring() -> None:
             more = (*given[:-2], replace(paths, temporary=1 << 22), written)
             with pytest.raises(PlanError, match="temporaries end at element"):
                 check(more, push_out)
+
+
+def test_who_has_nothing_to_send_is_waited_for() -> None:
+    """Of five units some of eight processors have none, and no bytes say that they are through."""
+    found: list[tuple[Any, ...]] = []
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(device_model, "verify_launch", lambda *given: found.append(given))
+        net = on_paper(FUNCTIONS["tree-lstm"][0](), 8, of_device=16)
+        net.step(wide("tree-lstm", 2), vrt.SGD(0.1))
+    paths = found[0][-1].script[found[0][-1].common :]
+    waits = paths[paths[:, WAIT] != NO_WAIT, WAIT]
+    assert len(waits) > 0
+    assert (waits == FOR_ALL).all()
+    assert (paths[:, USES] & IS_SENT).any()
+    check(found[0])
+
+    def for_the_ring(script: Array, slots: Array) -> None:
+        script[np.flatnonzero(script[:, WAIT] == FOR_ALL)[0], WAIT] = FOR_RING
+
+    with pytest.raises(PlanError, match="everybody sends"):
+        check(found[0], for_the_ring)
