@@ -59,6 +59,7 @@ def operands_ahead(
             node = nodes[i]
             size = max(node.type.size, 1)
             fits = plain and size % cuts[1] == 0 and pieces.get(i, cuts[1]) == cuts[1]
+            fits &= processors > 1 or node.op != "gather"  # its own states are near
             if fits and i not in made and _lies_in_rows(node, place.get(i)):
                 pieces[i] = cuts[1]
             else:

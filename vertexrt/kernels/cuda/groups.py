@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass
 
 from vertexrt.ir.ops import OPS
@@ -83,9 +83,11 @@ class GroupWriter(Values):
         members = [k for k in group.nodes if k in held or not _inline(nodes[k])]
         read = {i for k in members for i in (k, *nodes[k].inputs)}
         sizes = [nodes[i].type.size for i in read if nodes[i].type.domain != Domain.PARAM]
+        self.in_parts = {k for k in members if k not in held and self._read_in_parts(k, held)}
         rows = self.new_rows(max(sizes, default=1), vector, block)
         self._cuts: Cuts = ()
         super().__init__(nodes, binding, rows, dict(place))
+        members = [k for k in members if k not in self.in_parts]
         self.members, self.inside = members, set(members)
         self.edge_rows = group.domain == Domain.EDGE
         if self.edge_rows:
@@ -111,6 +113,16 @@ class GroupWriter(Values):
     def cuts_of(self, k: int) -> Cuts:
         """Return the elements of a value that are made here: () for all."""
         return ()
+
+    def _read_in_parts(self, k: int, held: Collection[int]) -> bool:
+        """Tell whether all that is read of a value is slices: each makes its elements then."""
+        nodes = self.task.program.nodes
+        readers = [i for i, node in enumerate(nodes) if k in node.inputs]
+        return (
+            OPS[nodes[k].op].role == "scalar"
+            and bool(readers)
+            and all(nodes[i].op == "slice" and i not in held for i in readers)
+        )
 
     def kernel(self) -> RowKernel:
         """Write all members; raises NeedsMemoryError, when one more value needs memory."""
@@ -150,7 +162,7 @@ class GroupWriter(Values):
             i = stack.pop()
             if i in self.inside:
                 found.add(i)
-            elif _inline(self.nodes[i]):
+            elif i in self.in_parts or _inline(self.nodes[i]):
                 stack.extend(self.nodes[i].inputs)
         return found
 

@@ -84,6 +84,17 @@ __device__ __forceinline__ Vec<4> part_of_row(const real* row, int column) {
     return x;
 }
 
+// The same of a row that is not in memory: `row(column)` gives four elements.
+template <int DEEP, bool ALIGNED, class Row>
+__device__ __forceinline__ Vec<4> part_of_row(const Row& row, int column) {
+    constexpr int FULL = 16 * Layout<1, DEEP>::WIDE;
+    if (DEEP % FULL == 0 || column < DEEP) return row(column);
+    Vec<4> x;
+#pragma unroll
+    for (int c = 0; c < 4; ++c) x.v[c] = 0;
+    return x;
+}
+
 // Add up, over the four lanes of a row, N sums each (a multiple of 4): lane t ends with a quarter of
 // them, from t N / 4 on.
 template <int N>
@@ -104,8 +115,8 @@ __device__ __forceinline__ void share_sums(real (&sum)[N]) {
 
 constexpr int TILE_ROWS = 8;  // of a product at a time
 
-// Sums of this warp's part of the depth for N rows: part[row][own row].
-template <int N, bool ALIGNED, int ROWS, int DEEP, class Share, class X>
+// Sums of this warp's part of the depth for N rows: part[row][own row], of MOST rows.
+template <int N, int MOST, bool ALIGNED, int ROWS, int DEEP, class Share, class X>
 __device__ __forceinline__ void by_lanes(const Share& share, int first, X x, real* part) {
     using L = Layout<ROWS, DEEP>;
     const int thread = this_thread(), warp = thread / 32, g = thread % 32 / 4, t = thread % 4;
@@ -114,7 +125,7 @@ __device__ __forceinline__ void by_lanes(const Share& share, int first, X x, rea
     Vec<4> v[N][L::BLOCKS];
 #pragma unroll
     for (int r = 0; r < N; ++r) {
-        const real* const row = x(first + r);
+        const auto row = x(first + r);
 #pragma unroll
         for (int b = 0; b < L::BLOCKS; ++b) v[r][b] = part_of_row<DEEP, ALIGNED>(row, column + b * 16);
     }
@@ -135,20 +146,20 @@ __device__ __forceinline__ void by_lanes(const Share& share, int first, X x, rea
     for (int k = 0; k < PADDED / 4; ++k) {
         const int index = t * (PADDED / 4) + k, own = index % EACH;
         const int q = (warp / L::WIDE * L::SLABS + own / 2) * 16 + own % 2 * 8 + g;
-        if (index < SUMS) part[(warp % L::WIDE * TILE_ROWS + index / EACH) * L::PADDED + q] = sum[k];
+        if (index < SUMS) part[(warp % L::WIDE * MOST + index / EACH) * L::PADDED + q] = sum[k];
     }
 }
 
 #ifdef VRT_MATRIX_UNITS
 // As `by_lanes`, for up to eight rows by matrix units: head head + head tail + tail head.
-template <bool ALIGNED, int ROWS, int DEEP, class Share, class X>
+template <int MOST, bool ALIGNED, int ROWS, int DEEP, class Share, class X>
 __device__ __forceinline__ void by_matrix_units(Share& share, int first, int count, X x, float* part) {
     using L = Layout<ROWS, DEEP>;
     const int thread = this_thread(), warp = thread / 32, g = thread % 32 / 4, t = thread % 4;
     const int column = warp % L::WIDE * L::BLOCKS * 16 + t * 4;
     UnitSums sums[L::SLABS];
     const bool there = g < count;
-    const float* const from = x(there ? first + g : first);
+    const auto from = x(there ? first + g : first);
 #pragma unroll
     for (int b = 0; b < L::BLOCKS; ++b) {
         const Vec<4> v = part_of_row<DEEP, ALIGNED>(from, column + b * 16);
@@ -178,12 +189,55 @@ __device__ __forceinline__ void by_matrix_units(Share& share, int first, int cou
 #pragma unroll
         for (int k = 0; k < 4; ++k) {
             const int q = (warp / L::WIDE * L::SLABS + s) * 16 + k / 2 * 8 + g;
-            part[(warp % L::WIDE * TILE_ROWS + 2 * t + k % 2) * L::PADDED + q] = sums[s].of(k);
+            part[(warp % L::WIDE * MOST + 2 * t + k % 2) * L::PADDED + q] = sums[s].of(k);
         }
 }
 #endif
 
 constexpr int FEWEST_FOR_UNITS = 5;  // rows
+
+// Make partial sums of up to TILE_ROWS rows, in an area that has room for MOST; return of how many.
+template <int MOST, bool ALIGNED, int ROWS, int DEEP, class Share, class X>
+__device__ __forceinline__ int make_some(Share& share, int first, int left, X x, real* part) {
+    using L = Layout<ROWS, DEEP>;
+    if (left <= 0) return 0;
+#ifdef VRT_MATRIX_UNITS
+    if (left >= FEWEST_FOR_UNITS) {
+        const int n = left < TILE_ROWS ? left : TILE_ROWS;
+        by_matrix_units<MOST, ALIGNED, ROWS, DEEP>(share, first, n, x, part);
+        return n;
+    }
+#endif
+    const int n = left < FEWEST_FOR_UNITS ? left : FEWEST_FOR_UNITS - 1;
+    // Two rows at a time, or one: code for more at once would have to be fetched anew each time.
+    int r = 0;
+#pragma unroll 1
+    for (; r + 1 < n; r += 2) by_lanes<2, MOST, ALIGNED, ROWS, DEEP>(share, first + r, x, part + r * L::PADDED);
+    if (r < n) by_lanes<1, MOST, ALIGNED, ROWS, DEEP>(share, first + r, x, part + r * L::PADDED);
+    return n;
+}
+
+// Make partial sums of all of `count` rows, at most MOST, which `taken` adds up.
+template <int MOST, bool ALIGNED, int ROWS, int DEEP, class Share, class X>
+__device__ __forceinline__ void make_sums(Share& share, int first, int count, X x, real* part) {
+#pragma unroll 1
+    for (int made = 0; made < count;) {
+        made += make_some<MOST, ALIGNED, ROWS, DEEP>(share, first + made, count - made, x,
+                                                     part + made * Layout<ROWS, DEEP>::PADDED);
+    }
+}
+template <int W, int MOST, int ROWS, int DEEP>
+__device__ __forceinline__ Vec<W> taken(const real* part, int row, int own) {
+    using L = Layout<ROWS, DEEP>;
+    Vec<W> sum = load<W>(part + row * L::PADDED + own);
+#pragma unroll
+    for (int k = 1; k < L::WIDE; ++k) {
+        const Vec<W> more = load<W>(part + (k * MOST + row) * L::PADDED + own);
+#pragma unroll
+        for (int c = 0; c < W; ++c) sum.v[c] += more.v[c];
+    }
+    return sum;
+}
 
 // y = x times a share: `x(i)` points to row i, `y(i, q, sum)` takes own row q of the result.
 template <bool ALIGNED, int ROWS, int DEEP, class Share, class X, class Y>
@@ -197,22 +251,7 @@ struct Product {
 
     // Make partial sums of the next rows; return of how many.
     __device__ __forceinline__ int make(real* part) {
-        const int left = count - first;
-        if (left <= 0) return 0;
-#ifdef VRT_MATRIX_UNITS
-        if (left >= FEWEST_FOR_UNITS) {
-            const int n = left < TILE_ROWS ? left : TILE_ROWS;
-            by_matrix_units<ALIGNED, ROWS, DEEP>(share, first, n, x, part);
-            return n;
-        }
-#endif
-        const int n = left < FEWEST_FOR_UNITS ? left : FEWEST_FOR_UNITS - 1;
-        // Two rows at a time, or one: code for more at once would have to be fetched anew each time.
-        int r = 0;
-#pragma unroll 1
-        for (; r + 1 < n; r += 2) by_lanes<2, ALIGNED, ROWS, DEEP>(share, first + r, x, part + r * L::PADDED);
-        if (r < n) by_lanes<1, ALIGNED, ROWS, DEEP>(share, first + r, x, part + r * L::PADDED);
-        return n;
+        return make_some<TILE_ROWS, ALIGNED, ROWS, DEEP>(share, first, count - first, x, part);
     }
     // Add up the partial sums of an element: own row `at % ROWS` of row `at / ROWS` of those made.
     __device__ __forceinline__ void take(int at, const real* part) const {

@@ -12,7 +12,7 @@ from itertools import accumulate, pairwise
 import numpy as np
 import numpy.typing as npt
 
-from vertexrt.ir.passes.segment import SegmentedTask
+from vertexrt.ir.passes.segment import SegmentedTask, Split
 from vertexrt.ir.program import Stage
 from vertexrt.kernels.cuda.compile import ONE_BLOCK
 from vertexrt.kernels.cuda.driver import encode
@@ -39,6 +39,7 @@ from vertexrt.kernels.cuda.weights import (
 from vertexrt.kernels.layout import PAD, Binding
 
 MOST_ROWS = 56  # of a tile, whose indices lie in shared memory
+TILE_EDGES = 128  # of a tile, likewise
 RING_TILE = 16  # rows of a tile that has room beside a ring
 MANTISSA = {"float32": 0, "tf32": 10, "bf16": 7}  # bits that matrix units keep; 0 for all
 SIDES = (Stage.PATH, Stage.PATH_BACKWARD)
@@ -253,10 +254,13 @@ class KernelWriter:
         lines = [ONE_BLOCK]
         if kept := MANTISSA[self.precision]:
             lines.append(f"#define VRT_MANTISSA {kept}")
+        if self._tiles_fit():
+            lines.append("#define VRT_TILES_FIT")
         lines += ['#include "persistent.cuh"', "", f"constexpr int PROCESSORS = {self.processors};"]
         lines += [
             f"static_assert(PROCESSOR == {THREADS} && TILE_ROWS == {TILE_ROWS} && "
             f"NEAR_BYTES == {NEAR_BYTES} && TILE_POINTERS > {MOST_ROWS} && "
+            f"TILE_EDGES == {TILE_EDGES} && "
             f'INSTRUCTION_WORDS == {COLUMNS} && FIRST_OP == {FIRST_OP}, "as the host has it");'
         ]
         shapes = (
@@ -274,6 +278,14 @@ class KernelWriter:
             lines += ["", *self._side(side, stage)]
         lines += ["", *self._beside(names), "", *self._kernel()]
         return "\n".join(lines) + "\n"
+
+    def _tiles_fit(self) -> bool:
+        """Tell whether the indices of every tile fit in shared memory: rows, and their children."""
+        path = [self.tasks[p] for p in self.path]
+        arities = [plan.task.program.arity for plan in path]
+        if any(arity is None or arity * MOST_ROWS > TILE_EDGES for arity in arities):
+            return False
+        return all(x.split != Split.SUMS for plan in path for x in plan.segments)
 
     def _side(self, side: Side, stage: Stage) -> list[str]:
         """Write a function that follows a group's script on one side of the path."""

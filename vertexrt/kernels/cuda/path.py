@@ -10,7 +10,6 @@ Source: VPPS (MICRO 2018), section III; a segment as one function, DESIGN sectio
 from __future__ import annotations
 
 from dataclasses import dataclass, field, replace
-from itertools import pairwise
 
 from vertexrt.errors import NoKernelError, message
 from vertexrt.ir.ops import OPS
@@ -18,10 +17,19 @@ from vertexrt.ir.passes.fuse import Group, Product, is_free
 from vertexrt.ir.passes.segment import Segment, SegmentedTask, Split
 from vertexrt.ir.program import Domain, Node, Stage
 from vertexrt.kernels.cuda.ahead import operands_ahead, write_copy
-from vertexrt.kernels.cuda.path_rows import PathGroup, PathRows
+from vertexrt.kernels.cuda.direct import Step, read_directly
+from vertexrt.kernels.cuda.path_products import (
+    PartialSums,
+    ProductWriter,
+    groups_behind,
+    pieces_alike,
+    taken_by_groups,
+    write_with_sums,
+)
+from vertexrt.kernels.cuda.path_rows import TAKEN, PathGroup, PathRows
 from vertexrt.kernels.cuda.ring import BANKS, CLEAR, InRing, made_before, made_in_ring, place_rings
 from vertexrt.kernels.cuda.rows import WARP, Cuts, NeedsMemoryError
-from vertexrt.kernels.cuda.weights import THREADS, Held, Layout, own_row
+from vertexrt.kernels.cuda.weights import THREADS, Held
 from vertexrt.kernels.layout import Binding, task_nodes
 from vertexrt.kernels.location import Location, Temporary
 
@@ -84,6 +92,23 @@ class SegmentWriter:
         self.copied: set[int] = set()  # leaves that an earlier group has put where they are read
         self.used = [0, 0, 0]
         self.by_units = False
+        self.steps: list[list[Step]] = []
+        self.direct: set[int] = set()  # operands that products read where children left them
+        for segment in plan.segments:
+            steps, direct = read_directly(plan, self._side_by_side(segment))
+            self.steps.append(steps)
+            self.direct |= direct
+        self.whole = plan.whole - self.direct
+        self.summed: set[int] = set()  # products whose partial sums groups add up
+        self.taken: dict[int, PartialSums] = {}  # where they are
+        for steps in self.steps:
+            pieces = {
+                step.node: pieces_alike(self.own_cuts(step.node), processors)
+                for side in steps
+                for step in side
+                if isinstance(step, Product)
+            }
+            self.summed |= taken_by_groups(plan, steps, pieces, processors)
         operands = {
             i
             for step in plan.task.steps
@@ -99,21 +124,21 @@ class SegmentWriter:
         for k, key in plan.task.homes.items():
             self.place[k] = self._tensor(k, key)
         many = processors > 1
-        twice = {k for k in plan.whole if k in plan.task.homes and many}
-        for k in sorted({*plan.task.local, *twice}):
+        twice = {k for k in self.whole if k in plan.task.homes and many}
+        for k in sorted({*plan.task.local - self.direct, *twice}):
             if k in twice:
                 self.also[k] = self.place[k]
             size = max(self.nodes[k].type.size, 1)
+            if k in self.summed:
+                self.place[k] = Location("", size, TAKEN)
+                continue
             edges = self.nodes[k].type.domain == Domain.EDGE
             self.place[k] = self.temporary(size, edges, k in operands, self._piece(k))
 
     def _piece(self, k: int) -> int:
         """Return the elements of each piece of a product's result, 0 where pieces are not alike."""
-        cuts = self.own_cuts(k)
-        each = cuts[1]
         product = self.nodes[k].op == "matmul" and self.processors > 1
-        alike = all(b - a == each for a, b in pairwise(cuts)) and each % self.processors == 0
-        return each if product and alike else 0
+        return pieces_alike(self.own_cuts(k), self.processors) if product else 0
 
     def temporary(self, size: int, edges: bool, operand: bool = False, piece: int = 0) -> Location:
         """Set aside elements for each row (or edge) of a tile.
@@ -143,22 +168,28 @@ class SegmentWriter:
     def cuts_of(self, k: int) -> Cuts:
         """Return the cuts of a value that is made in parts, () for what everybody makes."""
         node = self.nodes[k]
-        if not self.by_units or self.processors == 1 or k in self.plan.whole:
+        if not self.by_units or self.processors == 1 or k in self.whole:
             return ()
         made = self.nodes[node.inputs[0]] if OPS[node.op].role == "effect" else node
         if made.type.shape == () and self.own_cuts(k)[-1] == 1:  # a number: everybody has it
             return ()
         return self.own_cuts(k)
 
+    def _shares_of(self, k: int) -> Cuts:
+        """Return the cuts of a value that is made in parts; one processor makes all of each."""
+        if self.processors == 1:
+            return (0, max(self.nodes[k].type.size, 1))
+        return self.cuts_of(k)
+
     def segments(self) -> list[PathSegment]:
         """Write all segments of the task; what crosses from one to the next keeps its place."""
         found = []
         before = made_before(self.plan) if self.processors > 1 else [set[int]()]
-        for segment, made in zip(self.plan.segments, before, strict=True):
+        for segment, steps, made in zip(self.plan.segments, self.steps, before, strict=True):
             if segment.split == Split.SUMS and self.processors > 1:
                 raise unsupported(self.plan)
             self.by_units, self.before = segment.split == Split.UNITS, made
-            found.append(self._segment(segment))
+            found.append(self._segment(steps))
         for text in found:
             text.scratch = (self.used[0], self.used[1], self.used[2])
         return found
@@ -197,28 +228,34 @@ class SegmentWriter:
         """Note that something is read in full that the ring does not have."""
         self.text.needs_all |= self.processors > 1
 
-    def _segment(self, segment: Segment) -> PathSegment:
+    def _segment(self, steps: list[Step]) -> PathSegment:
         text = self.text = PathSegment()
-        steps = self._side_by_side(segment)
         ahead = self._ahead(steps, text)
-        for number, side in enumerate(steps):
+        number = 0
+        while number < len(steps):
+            products = [step.node for step in steps[number] if isinstance(step, Product)]
             if number:
                 if number in ahead:
                     text.lines.append("end_of_copies();")
                 text.lines.append("__syncthreads();")
-            first = side[0]
-            if isinstance(first, Group):
-                self._group(first, text, ahead.get(number, {}))
+            if self.summed.issuperset(products) and products:
+                groups = groups_behind(steps, number)
+                with_ahead = [(g, ahead.get(number + 1 + n, {})) for n, g in enumerate(groups)]
+                text.lines += write_with_sums(self, products, with_ahead)
+                number += len(groups)
+            elif products:
+                text.lines += ProductWriter(self, products).lines()
             else:
-                self._products([step.node for step in side if isinstance(step, Product)], text)
+                (group,) = steps[number]
+                assert isinstance(group, Group)
+                text.lines += self.group_lines(group, ahead.get(number, {}))
+            number += 1
         return text
 
-    def _ahead(
-        self, steps: list[list[Group | Product]], text: PathSegment
-    ) -> dict[int, dict[int, Location]]:
+    def _ahead(self, steps: list[Step], text: PathSegment) -> dict[int, dict[int, Location]]:
         """Ask for operands of the groups behind products: number of the step -> their places."""
         found: dict[int, dict[int, Location]] = {}
-        if not self.by_units or self.processors == 1:
+        if not self.by_units and self.processors > 1:
             return found
         made = {
             k
@@ -232,7 +269,7 @@ class SegmentWriter:
             for number, (group, *_) in enumerate(steps)
             if number and isinstance(group, Group)
             for operand in operands_ahead(
-                self.nodes, group, self.place, made, self.cuts_of, self.processors
+                self.nodes, group, self.place, made, self._shares_of, self.processors
             )
         ]
         turns = 1
@@ -240,7 +277,8 @@ class SegmentWriter:
             turns *= 2
         for turn, (number, operand) in enumerate(operands):
             k = operand.node
-            to = self.temporary(self.nodes[k].type.size, False, piece=operand.piece)
+            piece = operand.piece if self.processors > 1 else 0
+            to = self.temporary(self.nodes[k].type.size, False, piece=piece)
             t = PathRows(1, self.vector, self.processors)
             copy, words = write_copy(
                 self.nodes[k],
@@ -263,9 +301,9 @@ class SegmentWriter:
             text.lines.append("}")
         return found
 
-    def _side_by_side(self, segment: Segment) -> list[list[Group | Product]]:
+    def _side_by_side(self, segment: Segment) -> list[Step]:
         """List the steps of a segment; two products that need nothing of each other are one."""
-        found: list[list[Group | Product]] = []
+        found: list[Step] = []
         for step in segment.steps:
             if isinstance(step, Product) and self.nodes[step.node].op != "matmul":
                 raise unsupported(self.plan)
@@ -286,15 +324,15 @@ class SegmentWriter:
         inputs = self.nodes[k].inputs
         return other in inputs or any(self._follows(i, other) for i in inputs if i > other)
 
-    def _group(
-        self, group: Group, text: PathSegment, ahead: dict[int, Location] | None = None
-    ) -> None:
+    def group_lines(
+        self, group: Group, ahead: dict[int, Location], first: str = "0", end: str = "(int)a.n"
+    ) -> list[str]:
         """Write a group.
 
         Args:
             ahead: where operands lie that were copied to shared memory.
+            first, end: rows of the tile.
         """
-        ahead = ahead or {}
         kept, self.place = self.place, self.place | ahead
         nodes = tuple(k for k in group.nodes if k not in self.copied and k not in ahead)
         self.copied |= {k for k in nodes if is_free(self.nodes[k]) and k in kept}
@@ -307,8 +345,8 @@ class SegmentWriter:
             if not lines.crosses:
                 break
         self.place = kept
-        text.lines += lines.loop_over_rows()
-        text.words |= lines.words
+        self.text.words |= lines.words
+        return lines.loop_over_rows(first, end)
 
     def _attempt(self, group: Group, scratch: dict[int, Location | None]) -> PathRows:
         """Write a group; what turns out to need memory is noted in `scratch`."""
@@ -322,91 +360,6 @@ class SegmentWriter:
                 again = need.value in scratch
                 scratch[need.value] = None
             assert not again, f"a value of {group.nodes} is in memory and was not found there"
-
-    def _products(self, products: list[int], text: PathSegment) -> None:
-        t = PathRows(1, self.vector, self.processors)
-        calls = [self._product(k, t, text) for k in products]
-        layouts = [Layout(h.rows(self.processors), h.deep) for h, _ in calls]
-        text.partial = max(text.partial, sum(layout.partial for layout in layouts))
-        text.words |= t.words
-        lines = [line for _, call in calls for line in call]
-        text.lines += ["{", *(f"  {line}" for line in t._head), "  multiply(partial,", *lines[:-1]]
-        text.lines += [lines[-1].removesuffix(",") + ");", "}"]
-
-    def _product(self, k: int, t: PathRows, text: PathSegment) -> tuple[Held, list[str]]:
-        """Write the call that describes a product."""
-        node = self.nodes[k]
-        weight, x = node.inputs
-        matrix = self.nodes[weight]
-        m, n = matrix.type.shape
-        turned = bool(node["transpose"])
-        deep, wide = (m, n) if turned else (n, m)
-        times = node.type.shape[0] if len(node.type.shape) == 2 else 1
-        cuts: Cuts = (0, wide)
-        if self.processors > 1:
-            cuts = tuple(c for c in self.own_cuts(k) if c <= wide)
-        word = f"param_{self.binding.params[matrix['name']]}"
-        held = Held(word, n, turned, cuts, deep)
-        if held not in text.held:
-            text.held.append(held)
-        edges = node.type.domain == Domain.EDGE
-        source, target = self._first(t, self.place[x], edges), self._first(t, self.place[k], edges)
-        at, to = self.place[x], self.place[k]
-        step = str(at.step)
-        if x in self.before:
-            entry = None if edges else self.ring.get(at.base)
-            if entry is None:
-                self.reads_all()
-            else:
-                text.operand = True
-                in_ring = f"ring + a.slot * {entry.step} + {entry.start + at.start}"
-                t.row_value(f"from_{k}", "real* const", f"a.near ? {in_ring} : {source}")
-                t.row_value(f"step_{k}", "int", f"a.near ? {entry.step} : {at.step}")
-                source, step = f"from_{k}", f"step_{k}"
-        aligned = all(p % self.vector == 0 for p in (at.step, at.start, deep))
-        rows = held.rows(self.processors)
-        inner = f" + i % {times} * {{}}" if times > 1 else ""
-        narrow = self.place[x].temporary is not None, self.place[k].temporary is not None
-        outer, outer_to = (
-            f"{'' if small else '(long long)'}" + (f"(i / {times})" if times > 1 else "i")
-            for small in narrow
-        )
-        count = f"(int)a.{'m' if edges else 'n'} * {times}"
-        where, row = ("j", wide) if to.own is None else ("q", wide // self.processors)
-        return held, [
-            f"    product<{str(aligned).lower()}, {rows}, {deep}>(held.{held.name}, {count},",
-            f"      [&](int i) -> const real* {{ return {source} + {outer} * {step}"
-            f"{inner.format(deep)}; }},",
-            "      [&](int i, int q, real sum) {",
-            f"        const int j = [&](int q) -> int {{ {own_row(cuts, self.processors)} }}(q);",
-            f"        const auto at = {outer_to} * {to.step}{inner.format(row)} + {where};",
-            f"        if (j >= 0) ({target})[at] = sum;",
-            *self._put_product(to, times, wide),
-            "      }),",
-        ]
-
-    def _put_product(self, to: Location, times: int, wide: int) -> list[str]:
-        """Put an element of a product in the tile's row of the ring, too, if it belongs there.
-
-        Args:
-            times: rows of operands of each row; wide: elements of the result of one.
-        """
-        at = self.ring_row(to)
-        if at is None:
-            return []
-        row, inner = (f"i / {times}", f" + i % {times} * {wide}") if times > 1 else ("i", "")
-        place = f"(a.slot + {row}) * {at.step} + {at.start}{inner} + j"
-        return [f"        if (a.puts && j >= 0) ring[{place}] = sum;"]
-
-    def _first(self, t: PathRows, place: Location, edges: bool) -> str:
-        """Return the pointer to the tile's first row of a place."""
-        start = f" + {place.start}" if place.start else ""
-        if place.temporary is not None:
-            return f"({t.origin(place)}{start})"
-        word = t.word(place.base, "real*")
-        lo = "a.elo" if place.row == "edge" else "a.lo"
-        assert edges == (place.row == "edge")
-        return f"({word} + (long long){lo} * {place.step}{start})"
 
 
 def unsupported(plan: SegmentedTask) -> NoKernelError:

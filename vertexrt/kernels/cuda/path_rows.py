@@ -9,12 +9,15 @@ from vertexrt.ir.passes.fuse import Group
 from vertexrt.ir.program import Node
 from vertexrt.kernels.cuda.groups import GroupWriter
 from vertexrt.kernels.cuda.rows import ROLLED, Cuts, Loop, Rows
+from vertexrt.kernels.cuda.values import offset_of
 from vertexrt.kernels.cuda.weights import own_range
 from vertexrt.kernels.location import Location
 
 if TYPE_CHECKING:
     from vertexrt.kernels.cuda.path import SegmentWriter
 
+FEW_THREADS = 64  # of a row, so that four rows have all threads
+TAKEN = "sums"  # counts the rows of a `Location`: partial sums, which readers add up
 ROW_PAD = 4  # rows of a temporary in shared memory are rounded up
 
 
@@ -30,10 +33,12 @@ class PathRows(Rows):
         self.processors = processors
 
     def open(self, size: int, cuts: Cuts = ()) -> Loop:
-        """Go on in a loop; own elements are taken one by one, since they are few."""
+        """Go on in a loop; where elements are few, all threads of the row take some."""
         loop = super().open(size, cuts)
         if cuts:
             loop.vector = 1
+        while loop.vector > 1 and loop.vector * self.threads > size:
+            loop.vector //= 2
         return loop
 
     def heads(self, loop: Loop) -> list[tuple[list[str], str]]:
@@ -54,15 +59,16 @@ class PathRows(Rows):
         """Have none: temporaries are in shared memory already."""
         return None
 
-    def loop_over_rows(self) -> list[str]:
-        """Return the finished statements."""
+    def loop_over_rows(self, first: str, end: str) -> list[str]:
+        """Return the finished statements, for some rows of the tile (of edges all)."""
+        end = "(int)a.m" if self._edge_rows else end
+        start = "" if first == "0" else f"{first} + "
         head = [
             "{",
             f"  constexpr int T = {self.threads};",
             "  const int thread = this_thread(), lane = thread % T;",
             f"  {ROLLED}",
-            f"  for (int i = thread / T; i < (int)a.{'m' if self._edge_rows else 'n'}; "
-            "i += PROCESSOR / T) {",
+            f"  for (int i = {start}thread / T; i < {end}; i += PROCESSOR / T) {{",
         ]
         if self._edge_rows:
             lines = ["const int e = (int)a.elo + i;", "const int row = edge_row[e];"]
@@ -94,17 +100,18 @@ class PathGroup(GroupWriter):
         )
 
     def new_rows(self, widest: int, vector: int, block: int) -> Rows:
-        """Give each row as many threads as it has elements of one kind, if need be a warp's."""
+        """Give each row as many threads as it has elements of one kind, or vectors of many."""
         most = 1
         for k in self.members_of():
-            if self.writer.nodes[k].op == "concat":
+            if self.writer.nodes[k].op == "concat" or k in self.in_parts:
                 continue  # its parts count
             size = max(self.writer.nodes[k].type.size, 1)
             cuts = self.writer.cuts_of(k)
             if cuts:
                 each = max(-(-(b - a) // self.writer.processors) for a, b in pairwise(cuts))
             else:
-                each = -(-size // vector) if size % vector == 0 else size
+                vectors = -(-size // vector) if size % vector == 0 else size
+                each = max(vectors, min(size, FEW_THREADS))
             most = max(most, each)
         threads = 1
         while threads < min(most, self.writer.widest):
@@ -164,9 +171,26 @@ class PathGroup(GroupWriter):
         return f"{near} >= 0 ? {in_ring} : ({in_memory})"
 
     def _load(self, k: int, place: Location, j: str) -> str:
+        if place.row == TAKEN:
+            return self._taken(k, j)
         if self.t.loop is None or not self.t.loop.cuts:
             self.writer.reads_in_full(k)
         return super()._load(k, place, j)
+
+    def _taken(self, k: int, j: str) -> str:
+        """Return the text of an element of a product, whose partial sums are added up here."""
+        at, node, loop = self.writer.taken[k], self.nodes[k], self.t.loop
+        assert loop is not None, "numbers are not taken"
+        wide = node.type.shape[-1]
+        cuts = self.writer.own_cuts(k)
+        if self.writer.processors > 1:
+            own = self.own_element(j, cuts[1], cuts[1] // self.writer.processors)
+        else:
+            own = f"({j})"
+        row = "i - done" if at.times == 1 else f"(i - done) * {at.times} + {own} / {at.own}"
+        own = own if at.times == 1 else f"{own} % {at.own}"
+        aligned = wide % self.vector == 0 and offset_of(j) % self.vector == 0
+        return self.t.read_as(at.read(row, own), aligned)
 
     def _pointer(self, k: int) -> str:
         self.writer.reads_in_full(k)

@@ -28,6 +28,11 @@ enum { END, FORWARD, BACKWARD, COLLECT, SQUARES, FINISH, UPDATE, FIRST_OP };
 // Indices of a tile, fetched while the last instruction runs: a wait throws away what the first cache
 // holds, and each look at an index would take as long as a look at a child's state.
 constexpr int TILE_POINTERS = 64, TILE_EDGES = 128;
+#ifdef VRT_TILES_FIT
+constexpr bool TILES_FIT = true;  // no tile of the function has more: each index is read from shared memory
+#else
+constexpr bool TILES_FIT = false;
+#endif
 struct TileIndices {
     int edge_ptr[TILE_POINTERS], parent_ptr[TILE_POINTERS];
     int child_row[TILE_EDGES], child_slot[TILE_EDGES], parent_edge[TILE_EDGES];
@@ -96,18 +101,18 @@ struct Job {
 // and not once for all instructions, in registers that weights should have.
 __device__ __forceinline__ int this_thread() {
 #ifdef __CUDACC_RTC__
-    int thread;
+    unsigned thread;
     asm volatile("mov.u32 %0, %%tid.x;" : "=r"(thread));
-    return thread;
+    return (int)(thread % PROCESSOR);  // so that quotients and remainders of it are shifts and masks
 #else
     return (int)threadIdx.x;
 #endif
 }
 __device__ __forceinline__ int this_processor() {
 #ifdef __CUDACC_RTC__
-    int block;
+    unsigned block;
     asm volatile("mov.u32 %0, %%ctaid.x;" : "=r"(block));
-    return block;
+    return (int)(block & 0xffff);
 #else
     return (int)blockIdx.x;
 #endif

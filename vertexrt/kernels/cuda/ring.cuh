@@ -21,14 +21,14 @@ struct Indices {
         const int t = this_thread() - FETCHING;
         if (t < 0) return;
         const int at = t % TILE_POINTERS;
-        if (at <= in.n && in.n < TILE_POINTERS) {
+        if (at <= in.n && rows_fit(in)) {
             if (t < TILE_POINTERS) {
                 copy_word(&to.edge_ptr[at], edge_ptr + in.lo + at);
             } else {
                 copy_word(&to.parent_ptr[at], parent_ptr + in.lo + at);
             }
         }
-        if (t < in.m && in.m <= TILE_EDGES) {
+        if (t < in.m && edges_fit(in)) {
             copy_word(&to.child_row[t], child_row + in.elo + t);
             if (child_slot != nullptr) copy_word(&to.child_slot[t], child_slot + in.elo + t);
         }
@@ -36,8 +36,10 @@ struct Indices {
             copy_word(&to.parent_edge[t], parent_edge + in.first_parent + t);
         }
     }
+    static __device__ __forceinline__ bool rows_fit(const Instruction& in) { return TILES_FIT || in.n < TILE_POINTERS; }
+    static __device__ __forceinline__ bool edges_fit(const Instruction& in) { return TILES_FIT || in.m <= TILE_EDGES; }
     __device__ __forceinline__ Indices at_hand(const Instruction& in, const TileIndices& from) const {
-        const bool rows = in.n < TILE_POINTERS, edges = in.m <= TILE_EDGES;
+        const bool rows = rows_fit(in), edges = edges_fit(in);
         return {rows ? from.edge_ptr - in.lo : edge_ptr, edges ? from.child_row - in.elo : child_row,
                 edges ? from.child_slot - in.elo : child_slot, rows ? from.parent_ptr - in.lo : parent_ptr,
                 in.parents <= TILE_EDGES ? from.parent_edge - in.first_parent : parent_edge};

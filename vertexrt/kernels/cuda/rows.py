@@ -181,15 +181,19 @@ class Rows:
 
     def read(self, address: str, aligned: bool) -> str:
         """Load the elements of a thread in the open loop; return the text of one of them."""
+        return self.read_as(f"load<W>({address})", aligned)
+
+    def read_as(self, text: str, aligned: bool) -> str:
+        """Read the elements of a thread by an expression; see `read`."""
         assert self.loop is not None
         if not aligned:
             self.unaligned()
         known = self._edge_named if self._edge is not None else self.loop.known
-        if address not in known:
+        if text not in known:
             name = self.fresh("q")
-            self.line(f"const Vec<W> {name} = load<W>({address});")
-            known[address] = name
-        return f"{known[address]}.v[c]"
+            self.line(f"const Vec<W> {name} = {text};")
+            known[text] = name
+        return f"{known[text]}.v[c]"
 
     def write(self, value: int, address: str, register: str, aligned: bool) -> None:
         """Store a register of the open loop."""

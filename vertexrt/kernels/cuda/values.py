@@ -21,7 +21,10 @@ class Values:
         place: position -> where it lies in memory.
         variable: position -> the name of a scalar of the row.
         inside: the members of the group: what is made here.
+        in_parts: those of the group that are made where parts of them are read.
     """
+
+    in_parts: set[int]
 
     def __init__(
         self, nodes: Sequence[Node], binding: Binding, t: Rows, place: dict[int, Location]
@@ -71,6 +74,8 @@ class Values:
             return self._load(k, self.place[k], j)
         if k in self.inside:
             raise NeedsMemoryError(k)
+        if k in self.in_parts:
+            return f"({self.scalar_op(node, j)})"
         return self.leaf(k, node, j)
 
     def _load(self, k: int, place: Location, j: str) -> str:
@@ -80,12 +85,24 @@ class Values:
         if bare:
             return f"(*({base}))"
         if place.own is not None:
-            piece, each = place.own
-            at = f"({j}) / {piece} * {each} + ({j}) % {piece} - rank * {each}"
+            at = self.own_element(j, *place.own)
             return t.read(f"{base} + {at}", False) if t.loop is not None else f"{base}[{at}]"
         if not j.startswith(J):
             return f"{base}[{j}]"
-        return t.read(f"{base} + {j}", self.aligned(place, _offset(j)))
+        return t.read(f"{base} + {j}", self.aligned(place, offset_of(j)))
+
+    def own_element(self, j: str, piece: int, each: int) -> str:
+        """Return which of the processor's own elements an element is.
+
+        Args:
+            piece: elements of each piece of the value; each: how many of them the processor owns.
+        """
+        loop = self.t.loop
+        if loop is not None and loop.cuts == (0, piece) and j.startswith(J):
+            pieces, rest = divmod(offset_of(j), piece)
+            if rest == 0:
+                return f"({pieces * each} + j - rank * {each})"
+        return f"(({j}) / {piece} * {each} + ({j}) % {piece} - rank * {each})"
 
     def aligned(self, place: Location, offset: int = 0) -> bool:
         """Tell whether vectors of a row start on 16 bytes: tensors and temporaries do."""
@@ -95,7 +112,7 @@ class Values:
         """Read an element behind a pointer whose rows have `size` elements."""
         if not j.startswith(J):
             return f"{base}[{j}]"
-        aligned = size % self.vector == 0 and _offset(j) % self.vector == 0
+        aligned = size % self.vector == 0 and offset_of(j) % self.vector == 0
         return self.t.read(f"{base} + {j}", aligned)
 
     def leaf(self, k: int, node: Node, j: str) -> str:
@@ -107,7 +124,7 @@ class Values:
                 return self.element(node.inputs[0], str(int(j) + start))
             if bare:
                 return self.element(node.inputs[0], str(start))
-            offset = _offset(j) + start
+            offset = offset_of(j) + start
             return self.element(node.inputs[0], f"j + {offset}" if offset else J)
         if node.op in ("spread", "to_edges"):
             return self.element(node.inputs[0], j)
@@ -203,6 +220,6 @@ class Values:
         return f"({user_edge}[{u}] + e - {self.t.first_edge()})"
 
 
-def _offset(j: str) -> int:
+def offset_of(j: str) -> int:
     """Return the offset of an index text: "j", or "j + 256"."""
     return 0 if j == J else int(j.removeprefix(f"{J} + "))
