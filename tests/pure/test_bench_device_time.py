@@ -4,7 +4,7 @@ import time
 
 import pytest
 
-from vertexrt.bench.breakdown.device_time import kind_of, timed
+from vertexrt.bench.breakdown.device_time import kind_of, quiet, timed
 
 GENERATED = {"k_1": "products, ours", "k_2": "elementwise, gather, scatter"}
 
@@ -24,6 +24,15 @@ GENERATED = {"k_1": "products, ours", "k_2": "elementwise, gather, scatter"}
 )
 def test_the_kind_of_a_kernel(name: str, kind: str) -> None:
     assert kind_of(name, GENERATED) == kind
+
+
+def test_the_profiler_is_told_what_it_knows() -> None:
+    def old(*, activities: object) -> None: ...
+
+    def new(*, activities: object, acc_events: bool = False) -> None: ...
+
+    assert quiet(old) == {}
+    assert quiet(new) == {"acc_events": True}
 
 
 def test_seconds_are_noted() -> None:

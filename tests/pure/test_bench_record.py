@@ -108,6 +108,17 @@ def test_committed_results_of_any_form_can_be_read(path: Path) -> None:
 
 
 @pytest.mark.parametrize(
+    "path", sorted(RESULTS.glob("*/*.json")), ids=lambda p: f"{p.parent.name}/{p.stem}"
+)
+def test_committed_results_are_whole(path: Path) -> None:
+    found = read(path)
+    assert found.complete
+    assert found.machine["revision"]
+    assert found.entries
+    assert not [word for word in found.command if Path(word).is_absolute()]
+
+
+@pytest.mark.parametrize(
     ("text", "said"),
     [
         ("{", "not the form of a benchmark's file"),

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import math
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -20,7 +22,10 @@ AXES = {
 }
 HEADS = {ONE_ON: BASELINE, ONE_OFF: ALL_ON}
 THICK = 0.8  # of the bars of a switch together
+LINE = 0.45  # rows that another line of a name takes
 ROW_INCHES, WIDTH = 0.235, 7.2
+BEFORE, BEHIND = 0.03, 0.1  # of an axis, before the first whisker and behind the last: for a mark
+MARK = "\u2248"
 
 
 def _power_of_two(x: float, _: int) -> str:
@@ -42,10 +47,12 @@ def draw(record: Record, folder: Path) -> list[Path]:
 def _draw(entries: list[Entry], record: Record, path: Path) -> None:
     sizes = list(dict.fromkeys(e.key["batch_size"] for e in entries))
     names = {family: _names(entries, family) for family in TITLES}
-    rows = max(len(n) for n in names.values())
+    labels = {family: [label(n, entries, family) for n in names[family]] for family in TITLES}
+    rows = max(row_edges(texts)[-1] for texts in labels.values())
     with figure(path, 1, 2, (WIDTH, 1.0 + rows * ROW_INCHES)) as ((left, right),):
         for axes, family in ((left, ONE_ON), (right, ONE_OFF)):
-            _panel(axes, entries, family, names[family], sizes)
+            mine = [e for e in entries if e.key["family"] == family]
+            _panel(axes, mine, family, dict(zip(names[family], labels[family], strict=True)), sizes)
         handles, labels = left.get_legend_handles_labels()
         left.figure.legend(handles, labels, loc="outside upper center", ncols=len(sizes))
         where = record.machine.get("processor", "")
@@ -56,7 +63,7 @@ def _draw(entries: list[Entry], record: Record, path: Path) -> None:
         threads = "1 thread" if count == 1 else f"{count} threads"
         left.figure.supxlabel(
             f"{first['model']}, hidden {first['hidden']}, training; {where}, {threads}; "
-            "whiskers: quartiles over rounds; \u2248: hidden by the spread",
+            f"whiskers: quartiles over rounds; {MARK}: hidden by the spread",
             fontsize=6.5,
         )
 
@@ -66,30 +73,39 @@ def _names(entries: list[Entry], family: str) -> list[str]:
     return [n for n in found if n != HEADS[family]]
 
 
-def _panel(
-    axes: Any, entries: list[Entry], family: str, names: list[str], sizes: list[Any]
-) -> None:
-    from matplotlib.ticker import FuncFormatter, LogLocator, NullFormatter
+def row_edges(texts: Sequence[str]) -> list[float]:
+    """Return where rows begin, and where the last ends; names of several lines take more."""
+    edges = [0.0]
+    for text in texts:
+        edges.append(edges[-1] + 1.0 + LINE * text.count("\n"))
+    return edges
 
+
+def _panel(
+    axes: Any, entries: list[Entry], family: str, names: dict[str, str], sizes: list[Any]
+) -> None:
+    """Draw the bars of a family.
+
+    Args:
+        names: variant -> what its row is called, in the order of the rows.
+    """
+    edges = row_edges(list(names.values()))
+    rows = {n: (edges[k] + edges[k + 1]) / 2 for k, n in enumerate(names)}
     each = THICK / len(sizes)
     for k, size in enumerate(sizes):
-        found = {
-            str(e.key["variant"]): e
-            for e in entries
-            if e.key["family"] == family and e.key["batch_size"] == size
-        }
+        found = [e for e in entries if e.key["batch_size"] == size and e.key["variant"] in rows]
         places, middle, low, high = [], [], [], []
-        for row, name in enumerate(names):
-            ratio = found[name].ratio if name in found else None
+        for entry in found:
+            ratio = entry.ratio
             if ratio is None:
                 continue
-            places.append(row - THICK / 2 + (k + 0.5) * each)
+            places.append(rows[str(entry.key["variant"])] - THICK / 2 + (k + 0.5) * each)
             middle.append(ratio.median)
             low.append(ratio.low)
             high.append(ratio.high)
-            if found[name].verdict == HIDDEN:
+            if entry.verdict == HIDDEN:
                 end = max(ratio.high, 1.0)
-                axes.annotate("\u2248", (end, places[-1]), (3, -3), textcoords="offset points")
+                axes.annotate(MARK, (end, places[-1]), (3, -3), textcoords="offset points")
         axes.barh(
             places,
             [m - 1.0 for m in middle],
@@ -101,18 +117,31 @@ def _panel(
             **bar_style(k),
         )
     axes.axvline(1.0, color="black", linewidth=0.8)
+    _limits(axes, entries, family)
+    axes.set_yticks(list(rows.values()), list(names.values()))
+    axes.set_ylim(edges[-1], edges[0])
+    axes.set_xlabel(AXES[family])
+    axes.set_title(TITLES[family], loc="left")
+    axes.grid(visible=False, axis="y")
+
+
+def _limits(axes: Any, entries: list[Entry], family: str) -> None:
+    """Give the axis room for all whiskers, and for a mark behind the longest."""
+    from matplotlib.ticker import FuncFormatter, LogLocator, NullFormatter
+
+    ratios = [e.ratio for e in entries if e.ratio is not None]
+    low = min([1.0, *(r.low for r in ratios)])
+    high = max([1.0, *(r.high for r in ratios)])
     if family == ONE_ON:
+        begin, end = math.log2(low), math.log2(high)
+        whole = max(end - begin, 1.0) / (1 - BEFORE - BEHIND)
         axes.set_xscale("log", base=2)
+        axes.set_xlim(2 ** (begin - BEFORE * whole), 2 ** (end + BEHIND * whole))
         axes.xaxis.set_major_locator(LogLocator(base=2))
         axes.xaxis.set_major_formatter(FuncFormatter(_power_of_two))
         axes.xaxis.set_minor_formatter(NullFormatter())
     else:
-        axes.set_xlim(left=0.0)
-    axes.set_yticks(range(len(names)), [label(n, entries, family) for n in names])
-    axes.set_ylim(len(names) - 0.4, -0.6)
-    axes.set_xlabel(AXES[family])
-    axes.set_title(TITLES[family], loc="left")
-    axes.grid(visible=False, axis="y")
+        axes.set_xlim(0.0, high / (1 - BEHIND))
 
 
 def label(name: str, entries: list[Entry], family: str) -> str:
