@@ -41,12 +41,33 @@ struct BesideRegisters : Layout<ROWS, DEEP> {
     __device__ __forceinline__ real at(int k, int c) const { return w[k * PROCESSOR].v[c]; }
 };
 
+// A number that need not stay next to those that it was loaded with: operands of matrix units are other
+// quartets of registers. `nothing` is zero.
+__device__ __forceinline__ float apart(float x, unsigned nothing) {
+#ifdef __CUDACC_RTC__
+    return __uint_as_float(__float_as_uint(x) ^ nothing);
+#else
+    return x;
+#endif
+}
+__device__ __forceinline__ double apart(double x, unsigned) { return x; }
+__device__ __forceinline__ unsigned zero_of_unknown() {
+#ifdef __CUDACC_RTC__
+    unsigned y;
+    asm volatile("mov.u32 %0, %%tid.y;" : "=r"(y));  // blocks are lines of threads
+    return y;
+#else
+    return 0;
+#endif
+}
+
 // Load a share. `row(q)` is the weight's row (its column if TRANSPOSED) that own row q is, or negative;
 // `pitch` is the length of the weight's rows.
 template <bool TRANSPOSED, int ROWS, int DEEP, class Share, class Row>
 __device__ __forceinline__ void hold(Share& share, const real* weight, int pitch, Row row) {
     using L = Layout<ROWS, DEEP>;
     const int warp = threadIdx.x / 32, g = threadIdx.x % 32 / 4, t = threadIdx.x % 4;
+    const unsigned nothing = zero_of_unknown();
 #pragma unroll
     for (int s = 0; s < L::SLABS; ++s)
 #pragma unroll
@@ -57,6 +78,13 @@ __device__ __forceinline__ void hold(Share& share, const real* weight, int pitch
             for (int b = 0; b < L::BLOCKS; ++b) {
                 const int column = (warp % L::WIDE * L::BLOCKS + b) * 16 + t * 4;
                 const int k = (s * L::BLOCKS + b) * 2 + half;
+                if (!TRANSPOSED && DEEP % 4 == 0 && pitch % 4 == 0) {
+                    Vec<4> x{};
+                    if (own >= 0 && column < DEEP) x = load<4>(weight + (long long)own * pitch + column);
+#pragma unroll
+                    for (int c = 0; c < 4; ++c) share.put(k, c, apart(x.v[c], nothing));
+                    continue;
+                }
 #pragma unroll
                 for (int c = 0; c < 4; ++c) {
                     const bool there = own >= 0 && column + c < DEEP;
