@@ -13,9 +13,11 @@ __device__ __forceinline__ Arguments& step_arguments() {
 }
 
 // What a segment of the path is given; `slot` and what follows are about rows of the ring: see ring.cuh.
+// What it sends counts for meeting `turn`.
 struct Tile {
     int n, lo, m, elo, slot;
-    bool near, puts, children;
+    unsigned turn;
+    bool near, puts, sends, children;
 };
 
 // Copy what all processors are to do, and the arguments of the kernel, to shared memory: an instruction

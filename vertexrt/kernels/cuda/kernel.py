@@ -341,8 +341,9 @@ class KernelWriter:
             f"  const bool there = follow<PROCESSORS>(job.o, {SIDES.index(stage)}, group,",
             "    meetings, stamps, in_memory,",
             "    [&](const Instruction& in, const Indices& at_hand) {",
-            "    const Tile a{in.n, in.lo, in.m, in.elo, in.slot, (in.uses & HAS_OPERAND) != 0,",
-            "                 (in.uses & IS_PUT) != 0, job.o.child_slot != nullptr};",
+            "    const Tile a{in.n, in.lo, in.m, in.elo, in.slot, meetings.turn + 1,",
+            "                 (in.uses & HAS_OPERAND) != 0, (in.uses & IS_PUT) != 0,",
+            "                 (in.uses & IS_SENT) != 0, job.o.child_slot != nullptr};",
             "    switch (in.op) {",
         ]
         fits = self.fits(stage)
@@ -379,9 +380,9 @@ class KernelWriter:
         """Write what is done with rows of the ring between instructions."""
         lines = ["  make_hand([&](const Sent& last, unsigned turn) {", "    switch (last.op) {"]
         for number, segment in self.segments(stage):
-            if sent := [e for e in segment.puts.values() if e.cuts]:
+            if late := [e for e in segment.puts.values() if e.cuts and e.tensor in segment.late]:
                 lines.append(f"      case {number}:")
-                lines += [f"        {line}" for line in write_send(sent, self.processors)]
+                lines += [f"        {line}" for line in write_send(late, self.processors)]
                 lines.append("        break;")
         lines += [
             "    }",

@@ -9,6 +9,7 @@ Source: VPPS (MICRO 2018), section III; a segment as one function, DESIGN sectio
 
 from __future__ import annotations
 
+from collections.abc import Collection
 from dataclasses import dataclass, field, replace
 
 from vertexrt.errors import NoKernelError, message
@@ -43,7 +44,8 @@ class PathSegment:
         words: that they name, with their types.
         scratch: elements of temporaries for each row, for each edge, and once.
         held: weights that it multiplies by; partial: elements of their partial sums.
-        puts: what it puts in the tile's rows of the ring; gathers: what it reads there of children.
+        puts: what it puts in the tile's rows of the ring; late: of these, by tensor, what is sent
+            when the segment is over; gathers: what it reads there of children.
         operand: it reads there what an earlier segment has put.
         needs_all: it reads in full what others made in parts and the ring does not have.
     """
@@ -54,6 +56,7 @@ class PathSegment:
     held: list[Held] = field(default_factory=list)
     partial: int = 0
     puts: dict[str, InRing] = field(default_factory=dict)
+    late: set[str] = field(default_factory=set)
     gathers: dict[str, InRing] = field(default_factory=dict)
     operand: bool = False
     needs_all: bool = False
@@ -66,6 +69,7 @@ class SegmentWriter:
         processors: of a group.
         vector: elements of 16 bytes.
         ring: what the task has in rows of the ring, by tensor.
+        late: of that, what is not sent as soon as it is there.
 
     Attributes:
         fields: of states that it gathers in full.
@@ -78,9 +82,10 @@ class SegmentWriter:
         vector: int,
         processors: int,
         ring: dict[str, InRing],
+        late: Collection[str] = (),
     ) -> None:
         self.plan, self.binding, self.vector = plan, binding, vector
-        self.ring, self.fields = ring, set[str]()
+        self.ring, self.late, self.fields = ring, late, set[str]()
         self.text = PathSegment()  # what is being written
         self.before: set[int] = set()  # what earlier segments made in parts
         self.processors = processors
@@ -101,6 +106,8 @@ class SegmentWriter:
         self.whole = plan.whole - self.direct
         self.summed: set[int] = set()  # products whose partial sums groups add up
         self.taken: dict[int, PartialSums] = {}  # where they are
+        self._sent: set[str] = set()  # tensors of which elements are sent as soon as they are there
+        self._reads_now = False  # the step that is being written reads rows of the ring
         for steps in self.steps:
             pieces = {
                 step.node: pieces_alike(self.own_cuts(step.node), processors)
@@ -202,7 +209,41 @@ class SegmentWriter:
         if entry is None or home.row != "row":
             return None
         self.text.puts[home.base] = entry
+        if home.base in self.late:
+            self.text.late.add(home.base)
         return replace(entry, start=entry.start + home.start)
+
+    def hands_on(self, home: Location, threads: int, cuts: Cuts) -> bool:
+        """Tell whether elements of a tensor are sent by the threads that make them.
+
+        Args:
+            threads: that have neighbouring elements of a row; cuts: of the loop that makes them.
+        """
+        entry = self.ring[home.base]
+        if not entry.cuts:
+            return False
+        each, rest = divmod(cuts[1], self.processors) if len(cuts) == 2 else (0, 0)
+        alike = each > 0 and rest == 0 and each == threads and each % self.vector == 0
+        if not alike or home.base in self.late:
+            self.text.late.add(home.base)  # of which nothing may be sent sooner then
+            return False
+        self._sent.add(home.base)
+        if self._reads_now:
+            self.text.late.add(home.base)
+        return True
+
+    def new_step(self) -> None:
+        """Begin a step: threads have met since the last one."""
+        self._reads_now = False
+
+    def reads_ring(self) -> None:
+        """Note that this step reads rows of the ring.
+
+        Who has received what a member sends takes it that the member has read what it needs: what
+        is sent in this step or was before has to wait until the segment is over.
+        """
+        self._reads_now = True
+        self.text.late |= self._sent
 
     def gathered(self, node: Node, size: int) -> InRing | None:
         """Return where the state of a child is in its row of the ring, read in full."""
@@ -217,6 +258,7 @@ class SegmentWriter:
             self.reads_all()
         else:
             self.text.gathers[entry.tensor] = entry
+            self.reads_ring()
         return entry
 
     def reads_in_full(self, k: int) -> None:
@@ -232,7 +274,9 @@ class SegmentWriter:
         text = self.text = PathSegment()
         ahead = self._ahead(steps, text)
         number = 0
+        self._sent = set()
         while number < len(steps):
+            self.new_step()
             products = [step.node for step in steps[number] if isinstance(step, Product)]
             if number:
                 if number in ahead:
@@ -401,18 +445,21 @@ def write_path(
             draft.segments()
             fields |= draft.fields
     without: set[str] = set()
+    late: dict[int, set[str]] = {p: set() for p in plans}
     while True:
         rings = place_rings(plans, binding, fields, processors, without)
         found = {
-            p: SegmentWriter(plan, binding, vector, processors, rings[p]).segments()
+            p: SegmentWriter(plan, binding, vector, processors, rings[p], late[p]).segments()
             for p, plan in plans.items()
         }
+        seen = {p: set().union(*(x.late for x in found[p])) for p in plans}
         missing = {
             word
             for p, segments in found.items()
             for word in made_in_ring(plans[p], binding, rings[p])
             if not any(word in x.puts for x in segments)
         }
-        if not missing:
+        if not missing and all(seen[p] <= late[p] for p in plans):
             return found
         without |= missing  # made in a way that does not come to the ring: read from memory
+        late = {p: late[p] | seen[p] for p in plans}

@@ -207,6 +207,7 @@ class ProductWriter:
                 writer.reads_all()
             else:
                 writer.text.operand = True
+                writer.reads_ring()
                 in_ring = f"ring + a.slot * {entry.step} + {entry.start + at.start}"
                 self.t.row_value(f"from_{k}", "real* const", f"a.near ? {in_ring} : {source}")
                 self.t.row_value(f"step_{k}", "int", f"a.near ? {entry.step} : {at.step}")
@@ -244,6 +245,7 @@ class ProductWriter:
         at = self.writer.ring_row(to)
         if at is None:
             return []
+        self.writer.hands_on(to, 0, ())
         row, inner = (f"i / {times}", f" + i % {times} * {wide}") if times > 1 else ("i", "")
         place = f"(a.slot + {row}) * {at.step} + {at.start}{inner} + j"
         return [f"        if (a.puts && j >= 0) ring[{place}] = sum;"]
@@ -289,6 +291,7 @@ def write_with_sums(
         if number == 0 or reads & made:
             body.append("__syncthreads();")
             made.clear()
+            writer.new_step()
         made |= {*group.nodes}
         body += writer.group_lines(group, ahead, "done", "end")
     writer.taken = {}

@@ -149,7 +149,13 @@ class PathGroup(GroupWriter):
         at = self.writer.ring_row(home)
         if at is not None:
             row = self.t.row_value("ring_row", "auto", f"ring + (a.slot + i) * {at.step}")
-            self.t.store(f"if (a.puts) store<W>({row} + {at.start} + j, {register});")
+            to = f"{row} + {at.start} + j"
+            cuts = self.t.loop.cuts if self.t.loop is not None else ()
+            if self.writer.hands_on(home, self.t.threads, cuts):
+                call = f"hand_on<PROCESSORS>({to}, {register}.v[0], a.sends, a.turn)"
+                self.t.store(f"if (a.puts) {call};")
+            else:
+                self.t.store(f"if (a.puts) store<W>({to}, {register});")
 
     def state_of_child(self, k: int, node: Node, size: int) -> str:
         """Return where the state of a child lies: in the ring, or in its tensor, or zeros."""

@@ -46,7 +46,24 @@ struct Indices {
     }
 };
 
-// Rows of the ring that a segment has put there: they are sent when all threads are through with it.
+// Put an element into a row of the own ring, and if members wait for it send it to all of them at once:
+// VECTOR neighbouring threads have neighbouring elements, and share the members.
+template <int PROCESSORS>
+__device__ __forceinline__ void hand_on(real* own, real x, bool sends, unsigned turn) {
+    *own = x;
+    if (!sends) return;
+    const int lane = this_thread() % 32, part = lane % VECTOR, first = lane - part;
+    const unsigned quartet = ((1u << VECTOR) - 1) << first;
+    Vec<VECTOR> all;
+#pragma unroll
+    for (int c = 0; c < VECTOR; ++c) all.v[c] = __shfl_sync(quartet, x, first + c);
+#pragma unroll 4
+    for (int member = part; member < PROCESSORS; member += VECTOR) {
+        send<PROCESSORS, VECTOR>(own - part, all, turn, way_to<PROCESSORS>(member));
+    }
+}
+
+// Rows of the ring that a segment has put there and not sent: that is done when all threads are through.
 struct Sent {
     int op, n, slot;
 };
