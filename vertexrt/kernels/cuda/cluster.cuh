@@ -180,7 +180,7 @@ struct Meetings {
             }
             near().turn.alive = alive;
         }
-        end_of_copies();
+        end_of_closed_copies();
         __syncthreads();
         return near().turn.alive;
     }

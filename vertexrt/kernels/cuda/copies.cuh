@@ -33,3 +33,14 @@ __device__ __forceinline__ void end_of_copies() {
     asm volatile("cp.async.wait_all;" ::: "memory");
 #endif
 }
+// Copies come in lots: `close_copies` ends one, `end_of_closed_copies` waits for all but the last.
+__device__ __forceinline__ void close_copies() {
+#ifdef __CUDACC_RTC__
+    asm volatile("cp.async.commit_group;" ::: "memory");
+#endif
+}
+__device__ __forceinline__ void end_of_closed_copies() {
+#ifdef __CUDACC_RTC__
+    asm volatile("cp.async.wait_group 1;" ::: "memory");
+#endif
+}

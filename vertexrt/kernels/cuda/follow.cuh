@@ -79,17 +79,19 @@ __device__ __forceinline__ void square_pieces(const Orders& o) {
 }
 
 // What is done between two instructions: `send` hands on rows of the ring that the last one has put there,
-// `fetch` copies children that are far to it, and `behind` is what of the last one nobody waits for: it
+// `fetch` copies children that are far to it, `ahead` operands that only this processor writes, and `behind` is what of the last one nobody waits for: it
 // runs when this processor has come to the next meeting, before it waits for the others.
-template <class Send, class Fetch, class Behind>
+template <class Send, class Fetch, class Ahead, class Behind>
 struct Hand {
     Send send;
     Fetch fetch;
+    Ahead ahead;
     Behind behind;
 };
-template <class Send, class Fetch, class Behind>
-__device__ __forceinline__ Hand<Send, Fetch, Behind> make_hand(Send send, Fetch fetch, Behind behind) {
-    return {send, fetch, behind};
+template <class Send, class Fetch, class Ahead, class Behind>
+__device__ __forceinline__ Hand<Send, Fetch, Ahead, Behind> make_hand(Send send, Fetch fetch, Ahead ahead,
+                                                                      Behind behind) {
+    return {send, fetch, ahead, behind};
 }
 
 // One side of the path for a processor: `run(in, indices)` executes an instruction of the group's script,
@@ -132,13 +134,16 @@ __device__ __forceinline__ bool follow(const Orders& o, int side_of_path, int gr
         if (far) hand.fetch(next, indices.at_hand(next, near().indices[k % INDICES_AHEAD]));
         copy_instruction(k + SCRIPT_AHEAD - 2);
         fetch_indices(k + 1);
+        close_copies();
+        hand.ahead(next, indices.at_hand(next, near().indices[k % INDICES_AHEAD]));
+        close_copies();
         look_back(k - 1);
         const Instruction in = near().group[k % SCRIPT_AHEAD];  // not before: registers
         sent = {in.op, in.uses & IS_SENT ? in.n : 0, in.slot};
         if (waits) {
             if (!meetings.wait<PROCESSORS>(o, for_all, k)) return false;
         } else if (far) {
-            end_of_copies();
+            end_of_closed_copies();
             __syncthreads();
         }
         stamps.waited();

@@ -346,38 +346,48 @@ class KernelWriter:
             "                 (in.uses & IS_SENT) != 0, job.o.child_slot != nullptr};",
             "    switch (in.op) {",
         ]
-        fits = self.fits(stage)
+        early = sums is None  # what is behind a segment may still read temporaries
         for number, segment in self.segments(stage):
-            per_row, per_edge, once = segment.scratch
-            rows, edges = (f"(a.{n} + {ROW_PAD - 1}) / {ROW_PAD} * {ROW_PAD}" for n in "nm")
-            need = f"{rows} * {per_row}ll + {edges} * {per_edge}ll + {once}"
-            where = "inside" if fits else f"(in.temporary + {need} <= room ? inside : outside)"
-            lines += [
-                f"      case {number}: {{",
-                "        const int rank = this_processor() % PROCESSORS;",
-                f"        real* const temporary = {where} + in.temporary;",
-            ]
-            for word, type_ in segment.words.items():
-                if word in INDEX_WORDS:
-                    lines.append(f"        const int* const {word} = at_hand.{word};")
-                elif word != "temporary":
-                    lines.append(
-                        f"        {type_.removesuffix('*')}* const {word} = "
-                        f"({type_})job.w[{self.numbers[word]}];"
-                    )
-            lines += [f"        {line}" for line in segment.lines]
-            lines += ["        break;", "      }"]
+            body = segment.lines if early else [*segment.ahead, *segment.lines]
+            lines += self._case(number, segment, stage, body)
         behind = sums.behind(self._segment_ptr(), self.numbers) if sums else NOTHING_BEHIND
-        lines += ["    }", "  },", *self._hand(stage, ring), f"  {behind}));"]
+        lines += ["    }", "  },", *self._hand(stage, ring, early), f"  {behind}));"]
         lines.append("  if (!there) return false;")
         return [*lines, *(sums.closing() if sums else []), "  return true;", "}"]
+
+    def _case(self, number: int, segment: PathSegment, stage: Stage, body: list[str]) -> list[str]:
+        """Write statements of a segment over its tile, as a case of its number."""
+        per_row, per_edge, once = segment.scratch
+        rows, edges = (f"(in.{n} + {ROW_PAD - 1}) / {ROW_PAD} * {ROW_PAD}" for n in "nm")
+        need = f"{rows} * {per_row}ll + {edges} * {per_edge}ll + {once}"
+        where = (
+            "inside" if self.fits(stage) else f"(in.temporary + {need} <= room ? inside : outside)"
+        )
+        lines = [
+            f"      case {number}: {{",
+            "        const int rank = this_processor() % PROCESSORS;",
+            f"        real* const temporary = {where} + in.temporary;",
+        ]
+        for word, type_ in segment.words.items():
+            if word in INDEX_WORDS:
+                lines.append(f"        const int* const {word} = at_hand.{word};")
+            elif word != "temporary":
+                lines.append(
+                    f"        {type_.removesuffix('*')}* const {word} = "
+                    f"({type_})job.w[{self.numbers[word]}];"
+                )
+        return [*lines, *(f"        {line}" for line in body), "        break;", "      }"]
 
     def _segment_ptr(self) -> list[int]:
         """Return the number of the first segment of each program."""
         return [0, *accumulate(len(plan.segments) for plan in self.tasks)]
 
-    def _hand(self, stage: Stage, ring: RingSize) -> list[str]:
-        """Write what is done with rows of the ring between instructions."""
+    def _hand(self, stage: Stage, ring: RingSize, early: bool) -> list[str]:
+        """Write what is done between instructions.
+
+        Args:
+            early: operands are asked for there.
+        """
         lines = ["  make_hand([&](const Sent& last, unsigned turn) {", "    switch (last.op) {"]
         for number, segment in self.segments(stage):
             if late := [e for e in segment.puts.values() if e.cuts and e.tensor in segment.late]:
@@ -398,6 +408,15 @@ class KernelWriter:
                     for e in segment.gathers.values()
                 ]
                 lines.append("        break;")
+        lines += [
+            "    }",
+            "  }, [&](const Instruction& in, const Indices& at_hand) {",
+            "    const Instruction& a = in;",
+            "    switch (in.op) {",
+        ]
+        for number, segment in self.segments(stage):
+            if segment.ahead and early:
+                lines += self._case(number, segment, stage, segment.ahead)
         return [*lines, "    }", "  },"]
 
     def _beside(self, names: dict[str, str]) -> list[str]:

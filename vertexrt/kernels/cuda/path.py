@@ -41,6 +41,7 @@ class PathSegment:
 
     Attributes:
         lines: statements over a tile `a`, temporaries from `temporary` on.
+        ahead: those that ask for operands, which may run before the processors meet.
         words: that they name, with their types.
         scratch: elements of temporaries for each row, for each edge, and once.
         held: weights that it multiplies by; partial: elements of their partial sums.
@@ -51,6 +52,7 @@ class PathSegment:
     """
 
     lines: list[str] = field(default_factory=list)
+    ahead: list[str] = field(default_factory=list)
     words: dict[str, str] = field(default_factory=dict)
     scratch: tuple[int, int, int] = (0, 0, 0)
     held: list[Held] = field(default_factory=list)
@@ -337,12 +339,12 @@ class SegmentWriter:
                 turns,
             )
             if turn == 0:
-                text.lines += ["{", "  const int thread = this_thread();"]
-            text.lines += ["  {", *(f"    {line}" for line in (*t._head, *copy)), "  }"]
+                text.ahead += ["{", "  const int thread = this_thread();"]
+            text.ahead += ["  {", *(f"    {line}" for line in (*t._head, *copy)), "  }"]
             text.words |= t.words | words
             found.setdefault(number, {})[k] = to
         if operands:
-            text.lines.append("}")
+            text.ahead.append("}")
         return found
 
     def _side_by_side(self, segment: Segment) -> list[Step]:
