@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import replace
 
-from vertexrt.ir.passes.fuse import Group, TaskProgram
+from vertexrt.ir.passes.fuse import Group, TaskProgram, is_free
 from vertexrt.ir.program import Domain
 from vertexrt.kernels.cuda.groups import write_group
 from vertexrt.kernels.cuda.products import (
@@ -18,8 +18,11 @@ from vertexrt.kernels.cuda.products import (
     FLOATS,
     MANY_ROWS,
     SHARED_ROWS,
+    WARP_ROWS,
+    by_warps,
     large_product,
     outer_product,
+    product_by_warps,
     product_kernel,
     tiled,
 )
@@ -43,6 +46,7 @@ from vertexrt.kernels.cuda.steps import (
     Gemm,
     Kernel,
     Launches,
+    Lookup,
     Operand,
     Slot,
     Tiles,
@@ -103,7 +107,7 @@ class Emitter:
                 continue
             self._products(matmuls)
             matmuls = []
-            if isinstance(step, Group) and self._only_gathers(step):
+            if isinstance(step, Group) and self._only_copies(step):
                 self.before.append(step)
             elif isinstance(step, Group):
                 self._group(step)
@@ -156,13 +160,16 @@ class Emitter:
 
     # Copies that products of few rows make by themselves.
 
-    def _only_gathers(self, group: Group) -> bool:
-        """Tell whether a group does nothing but copy children's rows for products."""
-        return not self.listed and all(
-            self.nodes[k].op == "gather"
-            and k in self.task.local
+    def _only_copies(self, group: Group) -> bool:
+        """Tell whether a group only copies, for products: rows of children, or of tables."""
+        copies = [k for k in group.nodes if k in self.task.local]
+        plain = all(is_free(self.nodes[k]) and k not in self.task.homes for k in group.nodes)
+        ops = {"embed"} if self.listed else {"embed", "gather"}
+        return bool(copies and plain) and all(
+            self.nodes[k].op in ops
+            and self.nodes[k].type.domain == Domain.VERTEX
             and all(self.nodes[r].op == "matmul" for r in self.readers[k])
-            for k in group.nodes
+            for k in copies
         )
 
     def _only_scatters(self, group: Group, products: Sequence[int]) -> bool:
@@ -175,20 +182,29 @@ class Emitter:
             for k in group.nodes
         )
 
-    def _slots(self, positions: Sequence[int], after: Group | None) -> dict[int, Slot]:
-        """Name the tensors that products read and write in place of copies, by value."""
-        found = {}
+    def _slots(
+        self, positions: Sequence[int], after: Group | None
+    ) -> tuple[dict[int, Slot | Lookup], dict[int, Slot]]:
+        """Name what products read and write in place of copies, by value."""
+        sources: dict[int, Slot | Lookup] = {}
+        targets: dict[int, Slot] = {}
         for group in self.before:
             for k in group.nodes:
                 node = self.nodes[k]
-                tensor = self.binding.tensors["state", node["field"]]
-                if all(r in positions for r in self.readers[k]):
-                    found[k] = Slot(f"tensor_{tensor}", node["slot"])
+                if k not in self.task.local or any(r not in positions for r in self.readers[k]):
+                    continue
+                if node.op == "embed":
+                    table, index = (self.nodes[i] for i in node.inputs)
+                    word = f"param_{self.binding.params[table['name']]}"
+                    sources[k] = Lookup(word, f"int_{self.binding.ints[index['name']]}")
+                else:
+                    tensor = self.binding.tensors["state", node["field"]]
+                    sources[k] = Slot(f"tensor_{tensor}", node["slot"])
         for k in after.nodes if after is not None else ():
             node = self.nodes[k]
             tensor = self.binding.tensors[edge_key(node["field"], False)]
-            found[node.inputs[0]] = Slot(f"tensor_{tensor}", node["slot"])
-        return found
+            targets[node.inputs[0]] = Slot(f"tensor_{tensor}", node["slot"])
+        return sources, targets
 
     # Sums over rows.
 
@@ -306,7 +322,7 @@ class Emitter:
         """
         if not positions:
             return
-        slots = self._slots(positions, after)
+        sources, targets = self._slots(positions, after)
         gemms: list[Gemm] = []
         spread: list[tuple[Location, Location]] = []
         for k in positions:
@@ -329,21 +345,26 @@ class Emitter:
                     node.type.shape[0] if len(node.type.shape) == 2 else 1,
                     at_x,
                     self._at(place, packed),
-                    gathered=slots.get(x),
-                    scattered=slots.get(k),
+                    gathered=sources.get(x),
+                    scattered=targets.get(k),
                 )
             )
         per_row = max((g.times for g in gemms if not g.edges), default=0)
         per_edge = max((g.times for g in gemms if g.edges), default=0)
         above, largest = None, 0
         few = self.vector == FLOATS and all(tiled(g) for g in gemms)
-        early = [g for g in self.before if few and all(k in slots for k in g.nodes)]
+        copies = {group: set(group.nodes) & self.task.local for group in self.before}
+        early = [g for g in self.before if few and copies[g] <= set(sources)]
         for group in self.before:
             if group not in early:
                 self._group(group)
         self.before = []
         if few:
             ranges = [(0, FEW_ROWS, 8), (FEW_ROWS, SHARED_ROWS, 32)]
+            if self.block and all(by_warps(g) for g in gemms):
+                ranges = [(WARP_ROWS, SHARED_ROWS, 32)]
+                tiles = Tiles(per_row, per_edge, 0, WARP_ROWS, WARP_ROWS)
+                self.launches.steps.append(product_by_warps(gemms, tiles))
             if len(gemms) > 1:  # one launch instead of several
                 ranges.append((SHARED_ROWS, MANY_ROWS, 32))
             for low, high, rows in ranges:

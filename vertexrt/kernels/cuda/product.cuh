@@ -178,4 +178,57 @@ __device__ __forceinline__ void product_tile(TileMemory<ROWS>& memory, int row_t
     }
 }
 
+// Add up R numbers of each of the 32 lanes: lane 8 r (of 4) ends with number r.
+__device__ __forceinline__ float sum_of_four(const float (&x)[4]) {
+    const int lane = threadIdx.x % 32;
+    const bool upper = lane & 16, odd = lane & 8;
+    float pair[2];
+#pragma unroll
+    for (int k = 0; k < 2; ++k) {
+        const float keep = upper ? x[k + 2] : x[k], give = upper ? x[k] : x[k + 2];
+        pair[k] = keep + __shfl_xor_sync(0xffffffffu, give, 16);
+    }
+    const float keep = odd ? pair[1] : pair[0], give = odd ? pair[0] : pair[1];
+    float sum = keep + __shfl_xor_sync(0xffffffffu, give, 8);
+#pragma unroll
+    for (int distance = 4; distance > 0; distance /= 2) sum += __shfl_xor_sync(0xffffffffu, sum, distance);
+    return sum;
+}
+
+// y[count, WIDE] = x[count, DEEP] w[WIDE, DEEP]^T where few rows leave tiles no work: each warp makes a
+// column, of which its lanes hold the weights. `x(i)` points to a row, or nowhere if it is zero.
+template <int WIDE, int DEEP, class X, class Y>
+__device__ __forceinline__ void product_by_warps(int block, int count, X x, const float* w, Y y) {
+    static_assert(DEEP % 4 == 0, "loads are of 16 bytes");
+    constexpr int EACH = (DEEP + 127) / 128;
+    const int lane = threadIdx.x % 32, column = block * (PRODUCT_THREADS / 32) + threadIdx.x / 32;
+    if (column >= WIDE) return;
+    Vec<4> weight[EACH];
+    const auto part = [&](const float* row, int e) {
+        const int k = (e * 32 + lane) * 4;
+        Vec<4> v{};
+        if (row != nullptr && (DEEP % 128 == 0 || k < DEEP)) v = load<4>(row + k);
+        return v;
+    };
+#pragma unroll
+    for (int e = 0; e < EACH; ++e) weight[e] = part(w + (long long)column * DEEP, e);
+#pragma unroll 2
+    for (int i = 0; i < count; i += 4) {
+        float sum[4];
+#pragma unroll
+        for (int r = 0; r < 4; ++r) {
+            const float* const row = i + r < count ? x(i + r) : nullptr;
+            sum[r] = 0.0f;
+#pragma unroll
+            for (int e = 0; e < EACH; ++e) {
+                const Vec<4> v = part(row, e);
+#pragma unroll
+                for (int c = 0; c < 4; ++c) sum[r] += v.v[c] * weight[e].v[c];
+            }
+        }
+        const float total = sum_of_four(sum);
+        if (lane % 8 == 0 && i + lane / 8 < count) y(i + lane / 8, column, total);
+    }
+}
+
 #endif

@@ -17,6 +17,7 @@ from vertexrt.kernels.cuda.steps import (
     TRANSPOSED,
     Gemm,
     Kernel,
+    Lookup,
     Operand,
     Slot,
     Tiles,
@@ -30,6 +31,9 @@ FLOATS = 4  # of 16 bytes
 # many rows with 8 or 32 rows a block, and blocks sharing the depth; up to the last bound without,
 # where that saves launches; above by cuBLAS.
 FEW_ROWS, SHARED_ROWS, MANY_ROWS = 16, 128, 256
+WARP_ROWS = 32  # up to so many a warp makes a column, where the rest of the kernel waits for it
+WARPS = 8  # of a block
+DEEPEST_ROW = 1024  # elements of a row of the weight that a warp holds
 BLOCKS = 128  # to aim at: about one for each multiprocessor
 CHUNK = 32  # of the depth, see product.cuh; a block takes at least two
 TILE = 32  # outputs of a block, see product.cuh
@@ -93,6 +97,30 @@ def product_kernel(gemms: Sequence[Gemm], tiles: Tiles, partial: Temporary) -> t
     body = t.plain_kernel(PRODUCT_THREADS)
     words = tuple(t.words)
     return Kernel(body, words, TILES, blocks, PRODUCT_THREADS, tiles=tiles), used
+
+
+def product_by_warps(gemms: Sequence[Gemm], tiles: Tiles) -> Kernel:
+    """Write independent products of a few rows as one kernel in which a warp makes a column."""
+    t = Rows(1, FLOATS)
+    blocks = 0
+    for g in gemms:
+        mine = -(-g.m // WARPS)
+        count = f"(int)a.{'m' if g.edges else 'n'} * {g.times}"
+        weight = t.word(g.weight, "const real*")
+        block = f"(int)VRT_BLOCK.x - {blocks}" if blocks else "(int)VRT_BLOCK.x"
+        t.line(f"if (VRT_BLOCK.x < {blocks + mine}) {{")
+        t.line(f"  product_by_warps<{g.m}, {g.k}>({block}, {count},")
+        t.line(f"    {_source(t, g, g.k)}, {weight}, {_target(t, g, g.m)});")
+        t.line("  return;")
+        t.line("}")
+        blocks += mine
+    body = t.plain_kernel(PRODUCT_THREADS)
+    return Kernel(body, tuple(t.words), TILES, blocks, PRODUCT_THREADS, tiles=tiles)
+
+
+def by_warps(g: Gemm) -> bool:
+    """Tell whether a warp can make a column of a product: it holds that row of the weight."""
+    return g.form != TRANSPOSED and tiled(g) and g.k <= DEEPEST_ROW
 
 
 def large_product(g: Gemm, block: int, vector: int) -> Kernel:
@@ -187,6 +215,13 @@ def _source(t: Rows, g: Gemm, deep: int) -> str:
     if g.gathered is None:
         x = _first(t, g.x)
         return f"[&](int i) -> const float* {{ return {x} + (long long)i * {deep}; }}"
+    if isinstance(g.gathered, Lookup):
+        table, pull = t.word(g.gathered.word, "const real*"), t.word(g.gathered.pull, "const int*")
+        rows, order = t.word("rows", "const int*"), t.word("order", "const int*")
+        row = f"const int row = a.lo >= 0 ? (int)a.lo + i : {rows}[a.at + i];"
+        at = f"const int at = {pull}[{order}[row]];"
+        found = f"at >= 0 ? {table} + (long long)at * {deep} : nullptr"
+        return f"[&](int i) -> const float* {{ {row} {at} return {found}; }}"
     child, tensor = _child(t, g.gathered), t.word(g.gathered.word, "real*")
     row = f"{tensor} + (long long)child_row[e] * {deep}"
     return f"[&](int i) -> const float* {{ {child} return there ? {row} : nullptr; }}"

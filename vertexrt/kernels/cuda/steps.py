@@ -93,6 +93,14 @@ class Slot:
 
 
 @dataclass(frozen=True, slots=True)
+class Lookup:
+    """The rows of a table that an integer pull names, instead of an operand."""
+
+    word: str
+    pull: str
+
+
+@dataclass(frozen=True, slots=True)
 class Gemm:
     """A product over all rows of a launch: `weight` is [m, k].
 
@@ -110,7 +118,7 @@ class Gemm:
     x: Operand
     y: Operand
     tiles: Tiles | None = None
-    gathered: Slot | None = None
+    gathered: Slot | Lookup | None = None
     scattered: Slot | None = None
 
 
