@@ -163,7 +163,8 @@ class Emitter:
     def _only_copies(self, group: Group) -> bool:
         """Tell whether a group only copies, for products: rows of children, or of tables."""
         copies = [k for k in group.nodes if k in self.task.local]
-        plain = all(is_free(self.nodes[k]) and k not in self.task.homes for k in group.nodes)
+        rest = [k for k in group.nodes if k not in copies]
+        plain = all(is_free(self.nodes[k]) and k not in self.task.homes for k in rest)
         ops = {"embed"} if self.listed else {"embed", "gather"}
         return bool(copies and plain) and all(
             self.nodes[k].op in ops

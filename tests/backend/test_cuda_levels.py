@@ -1,0 +1,135 @@
+"""What a level of the persistent path does where states are whole vectors of elements.
+
+Operands are read where children left them, sums of products are taken by the groups behind them,
+elements of the ring are sent as soon as they are there, and products of few rows are made by warps.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import numpy as np
+import pytest
+
+import vertexrt as vrt
+from tests.devices import require
+from tests.runs import TOLERANCE, Way, assert_same, evaluate, train
+from tests.strategies import CLASSES, WORDS, pulls_for
+from vertexrt.engine.variant import Use
+from vertexrt.graph import GraphBatch, InputGraph
+from vertexrt.kernels.cuda.persistent import PersistentExecutable
+from vertexrt.kernels.cuda.shim.build import available
+from vertexrt.models import LSTMLanguageModel, TreeLSTM
+
+shim = pytest.mark.skipif(not available(), reason="no C++ compiler to run CUDA kernels on the CPU")
+DEVICES = [pytest.param("shim", marks=shim), pytest.param("cuda", marks=pytest.mark.gpu)]
+HIDDEN, EMBED = 16, 24
+TREE = [[], [], [0, 1], [], [2, 3], [], [4, 5]]
+CHAIN = [[], [0], [1], [2]]
+
+
+class Operands(vrt.VertexFunction):
+    """Products of a child's state, of a sum of states, and of something made of them."""
+
+    def __init__(self) -> None:
+        super().__init__(arity=2, state={"h": HIDDEN, "p": HIDDEN})
+        self.embedding = vrt.Parameter((WORDS, EMBED))
+        self.w = vrt.Parameter((HIDDEN, EMBED))
+        self.u, self.q = vrt.Parameter((HIDDEN, HIDDEN)), vrt.Parameter((HIDDEN, HIDDEN))
+        self.r, self.v = vrt.Parameter((HIDDEN, HIDDEN)), vrt.Parameter((CLASSES, HIDDEN))
+
+    def forward(self) -> None:
+        left, right = self.gather(0), self.gather(1)
+        x = self.w @ vrt.embed(self.embedding, self.pull("word"))
+        h = vrt.tanh(x + self.u @ left.h + self.q @ (left.p * right.h - right.p))
+        p = vrt.sigmoid(self.r @ (left.h + right.p)) * h
+        self.scatter(h=h, p=p)
+        logits = self.push("logits", self.v @ h)
+        self.push("loss", vrt.cross_entropy(logits, self.pull("label")))
+
+
+MODELS: dict[str, tuple[Callable[[], vrt.VertexFunction], list[list[int]]]] = {
+    "tree-lstm": (lambda: TreeLSTM(WORDS, EMBED, HIDDEN, CLASSES), TREE),
+    "lstm": (lambda: LSTMLanguageModel(WORDS, EMBED, HIDDEN), CHAIN),
+    "operands": (Operands, TREE),
+}
+CASES = [
+    ("tree-lstm", 1, "float32"),
+    ("tree-lstm", 4, "float32"),
+    ("lstm", 1, "float64"),
+    ("lstm", 4, "float32"),
+    ("operands", 4, "float64"),
+    ("operands", 2, "float32"),
+]
+
+
+def batch_of(name: str, graphs: int) -> GraphBatch:
+    """Make graphs of one shape with pulls of their own."""
+    lists = MODELS[name][1]
+    shape = [InputGraph.from_children(lists, pulls_for(len(lists), k)) for k in range(graphs)]
+    return GraphBatch.from_graphs(shape)
+
+
+@pytest.mark.parametrize("device", DEVICES)
+@pytest.mark.parametrize(("name", "processors", "dtype"), CASES)
+def test_it_agrees_with_the_reference(name: str, processors: int, dtype: str, device: str) -> None:
+    require(device)
+    way = Way(device, dtype, engine="persistent", processors=processors)
+    here, there = way.compile(MODELS[name][0]()), Way().compile(MODELS[name][0]())
+    for graphs in (1, 3, 11):  # one row a tile, few, and enough for matrix units and a second chunk
+        batch = batch_of(name, graphs)
+        first = evaluate(here, batch)
+        assert_same(first, evaluate(there, batch), TOLERANCE[dtype])
+        for key, value in evaluate(here, batch).parameters.items():
+            assert np.array_equal(value, first.parameters[key]), f"{key} has other bits"
+    assert_same(train(here, batch), train(there, batch), TOLERANCE[dtype])
+
+
+def source_of(name: str, processors: int, dtype: str, outputs: set[str]) -> str:
+    """Return the kernel of an evaluation."""
+    net = Way("shim", dtype, engine="persistent", processors=processors).compile(MODELS[name][0]())
+    model = net._model
+    (run,) = model.prepare(Use(frozenset(outputs)), batch_of(name, 2))
+    executable = run.variant.ready().processors
+    assert isinstance(executable, PersistentExecutable)
+    return executable.writer.source()
+
+
+@shim
+def test_operands_and_sums_stay_out_of_shared_memory() -> None:
+    source = source_of("lstm", 4, "float32", {"logits"})
+    assert "return [=](int j)" in source, "the state of the child is read by the product"
+    assert "taken<W, 8, 16, 16>" in source, "the cell adds up partial sums"
+    assert "multiply(partial," not in source
+    assert "hand_on<PROCESSORS>(ring_row" in source, "elements are sent at once"
+    assert "send_rows<" not in source
+
+
+@shim
+def test_shares_that_are_no_whole_vectors_are_sent_when_the_segment_is_over() -> None:
+    source = source_of("lstm", 8, "float32", {"logits"})  # two elements each
+    assert "hand_on<" not in source
+    assert "send_rows<" in source
+
+
+@shim
+def test_an_operand_that_is_wanted_elsewhere_is_stored_behind_the_products() -> None:
+    net = Way("shim", "float32", engine="persistent", processors=4).compile(
+        MODELS["tree-lstm"][0]()
+    )
+    (run,) = net._model.prepare(Use(frozenset({"loss"}), loss=True), batch_of("tree-lstm", 2))
+    executable = run.variant.ready().processors
+    assert isinstance(executable, PersistentExecutable)
+    source = executable.writer.source()
+    path = source[source.index("bool path(") : source.index("bool path_backward(")]
+    reading, _, behind = path.partition("__syncthreads();\n            {")
+    assert "make_sums<" in reading
+    assert "store<W>(b_tensor" not in reading, "nothing is written before the products"
+    assert behind.count("store<W>(b_tensor") > 2
+
+
+@shim
+def test_products_of_few_rows_are_made_by_warps_beside_the_path() -> None:
+    source = source_of("tree-lstm", 4, "float32", {"logits"})
+    assert f"product_by_warps<{4 * HIDDEN}, {EMBED}>" in source
+    assert "const int at = int_0[order[row]]" in source, "which read the table of words"
