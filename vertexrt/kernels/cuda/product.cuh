@@ -195,39 +195,50 @@ __device__ __forceinline__ float sum_of_four(const float (&x)[4]) {
     return sum;
 }
 
-// y[count, WIDE] = x[count, DEEP] w[WIDE, DEEP]^T where few rows leave tiles no work: each warp makes a
-// column, of which its lanes hold the weights. `x(i)` points to a row, or nowhere if it is zero.
+// y[count, WIDE] = x[count, DEEP] w[WIDE, DEEP]^T where few rows, at most 32, leave tiles no work: each warp
+// makes a column, of which its lanes hold the weights. `x(i)` points to a row, or nowhere if it is zero:
+// each lane asks for one, since several looks may be needed to find it.
 template <int WIDE, int DEEP, class X, class Y>
 __device__ __forceinline__ void product_by_warps(int block, int count, X x, const float* w, Y y) {
     static_assert(DEEP % 4 == 0, "loads are of 16 bytes");
-    constexpr int EACH = (DEEP + 127) / 128;
+    constexpr int EACH = (DEEP + 127) / 128, ROWS = EACH <= 2 ? 8 : 4;  // vectors of a lane; rows under way
     const int lane = threadIdx.x % 32, column = block * (PRODUCT_THREADS / 32) + threadIdx.x / 32;
     if (column >= WIDE) return;
-    Vec<4> weight[EACH];
     const auto part = [&](const float* row, int e) {
         const int k = (e * 32 + lane) * 4;
         Vec<4> v{};
         if (row != nullptr && (DEEP % 128 == 0 || k < DEEP)) v = load<4>(row + k);
         return v;
     };
+    const unsigned long long mine = lane < count ? reinterpret_cast<unsigned long long>(x(lane)) : 0;
+    Vec<4> weight[EACH];
 #pragma unroll
     for (int e = 0; e < EACH; ++e) weight[e] = part(w + (long long)column * DEEP, e);
-#pragma unroll 2
-    for (int i = 0; i < count; i += 4) {
-        float sum[4];
+#pragma unroll 1
+    for (int i = 0; i < count; i += ROWS) {
+        Vec<4> v[ROWS][EACH];
 #pragma unroll
-        for (int r = 0; r < 4; ++r) {
-            const float* const row = i + r < count ? x(i + r) : nullptr;
+        for (int r = 0; r < ROWS; ++r) {
+            const float* const row = reinterpret_cast<const float*>(__shfl_sync(0xffffffffu, mine, i + r));
+#pragma unroll
+            for (int e = 0; e < EACH; ++e) v[r][e] = part(row, e);
+        }
+        float sum[ROWS];
+#pragma unroll
+        for (int r = 0; r < ROWS; ++r) {
             sum[r] = 0.0f;
 #pragma unroll
-            for (int e = 0; e < EACH; ++e) {
-                const Vec<4> v = part(row, e);
+            for (int e = 0; e < EACH; ++e)
 #pragma unroll
-                for (int c = 0; c < 4; ++c) sum[r] += v.v[c] * weight[e].v[c];
-            }
+                for (int c = 0; c < 4; ++c) sum[r] += v[r][e].v[c] * weight[e].v[c];
         }
-        const float total = sum_of_four(sum);
-        if (lane % 8 == 0 && i + lane / 8 < count) y(i + lane / 8, column, total);
+#pragma unroll
+        for (int first = 0; first < ROWS; first += 4) {
+            const float four[4] = {sum[first], sum[first + 1], sum[first + 2], sum[first + 3]};
+            const float total = sum_of_four(four);
+            const int row = i + first + lane / 8;
+            if (lane % 8 == 0 && row < count) y(row, column, total);
+        }
     }
 }
 
