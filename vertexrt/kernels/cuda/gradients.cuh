@@ -89,7 +89,7 @@ __device__ __forceinline__ void sum_by_lanes(Share& sums, int first, X x, D d) {
             Vecs<NB, 4> right;
 #pragma unroll
             for (int r = 0; r < NB; ++r) {
-                right.of[r] = part_of_row<DEEP, ALIGNED>(row[r], mine.column + b * 16 + mine.t * 4);
+                right.of[r] = part_of_row<L, ALIGNED>(row[r], mine.column + b * 16 + mine.t * 4);
             }
             return right;
         },
@@ -109,16 +109,16 @@ __device__ __forceinline__ void sum_by_lanes(Share& sums, int first, X x, D d) {
 
 #ifdef VRT_MATRIX_UNITS
 // Two neighbours of a row of x.
-template <int DEEP, bool ALIGNED>
+template <class L, bool ALIGNED>
 __device__ __forceinline__ Vec<2> pair_of_row(const float* row, int column, bool there) {
     Vec<2> x;
-    if (ALIGNED && DEEP % 16 == 0 && DEEP / 16 % Layout<1, DEEP>::WIDE == 0) {
+    if (ALIGNED && L::WHOLE) {
         x = load<2>(row + column);
         if (!there) x.v[0] = x.v[1] = 0;
         return x;
     }
 #pragma unroll
-    for (int c = 0; c < 2; ++c) x.v[c] = there && column + c < DEEP ? row[column + c] : 0.0f;
+    for (int c = 0; c < 2; ++c) x.v[c] = there && column + c < L::DEPTH ? row[column + c] : 0.0f;
     return x;
 }
 
@@ -147,7 +147,7 @@ __device__ __forceinline__ void sum_by_matrix_units(Share& sums, int first, int 
             Vecs<2, 2> right;
             const int column = mine.column + b * 16 + mine.g * 2;
 #pragma unroll
-            for (int h = 0; h < 2; ++h) right.of[h] = pair_of_row<DEEP, ALIGNED>(row[h], column, there[h]);
+            for (int h = 0; h < 2; ++h) right.of[h] = pair_of_row<L, ALIGNED>(row[h], column, there[h]);
             return right;
         },
         [&](int s, int b, const Vec<4>& left, const Vecs<2, 2>& right) {

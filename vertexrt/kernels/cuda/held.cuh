@@ -9,14 +9,27 @@
 // are the warps; of its part a warp has SLABS x BLOCKS fragments of 16 x 16. In a fragment lane 4 g + t
 // has columns 4 t to 4 t + 3 of rows g and g + 8: operand A of `mma` with its columns in another
 // order, the same for operand B.
+//
+// The fewer warps share the depth, the fewer partial sums there are; but none may be left without rows,
+// and a lane holds the columns of a few blocks of an operand.
+constexpr int MOST_BLOCKS = 4;
 constexpr int power_below(int n) { return n < 2 ? 1 : 2 * power_below(n / 2); }
+constexpr int blocks_of(int deep, int wide) { return ((deep + 15) / 16 + wide - 1) / wide; }
+constexpr int slabs_of(int rows, int wide) { return ((rows + 15) / 16 * wide + WARPS_EACH - 1) / WARPS_EACH; }
+constexpr int narrowed(int rows, int deep, int wide) {
+    return wide > 1 && blocks_of(deep, wide / 2) <= MOST_BLOCKS &&
+                   slabs_of(rows, wide / 2) * blocks_of(deep, wide / 2) <= slabs_of(rows, wide) * blocks_of(deep, wide)
+               ? narrowed(rows, deep, wide / 2)
+               : wide;
+}
 template <int ROWS, int DEEP>
 struct Layout {
-    static constexpr int PARTS = (DEEP + 15) / 16;
-    static constexpr int WIDE = PARTS >= WARPS_EACH ? WARPS_EACH : power_below(PARTS);
+    static constexpr int PARTS = (DEEP + 15) / 16, DEPTH = DEEP;
+    static constexpr int WIDE = narrowed(ROWS, DEEP, PARTS >= WARPS_EACH ? WARPS_EACH : power_below(PARTS));
+    static constexpr bool WHOLE = DEEP % 16 == 0 && PARTS % WIDE == 0;  // no warp has columns beyond the depth
     static constexpr int TALL = WARPS_EACH / WIDE;
-    static constexpr int SLABS = ((ROWS + 15) / 16 + TALL - 1) / TALL;
-    static constexpr int BLOCKS = (PARTS + WIDE - 1) / WIDE;
+    static constexpr int SLABS = slabs_of(ROWS, WIDE);
+    static constexpr int BLOCKS = blocks_of(DEEP, WIDE);
     static constexpr int PADDED = SLABS * TALL * 16;  // rows
     static constexpr int FLOATS = SLABS * BLOCKS * 8;  // of a lane
 };
@@ -97,26 +110,24 @@ __device__ __forceinline__ void hold(Share& share, const real* weight, int pitch
 }
 
 // The elements of a row of an operand that a lane needs of a block: four from `column` on.
-template <int DEEP, bool ALIGNED>
+template <class L, bool ALIGNED>
 __device__ __forceinline__ Vec<4> part_of_row(const real* row, int column) {
     Vec<4> x;
-    if (ALIGNED && DEEP % 4 == 0) {
-        constexpr int FULL = 16 * Layout<1, DEEP>::WIDE;
-        if (DEEP % FULL == 0 || column < DEEP) return load<4>(row + column);
+    if (ALIGNED && L::DEPTH % 4 == 0) {
+        if (L::WHOLE || column < L::DEPTH) return load<4>(row + column);
 #pragma unroll
         for (int c = 0; c < 4; ++c) x.v[c] = 0;
         return x;
     }
 #pragma unroll
-    for (int c = 0; c < 4; ++c) x.v[c] = column + c < DEEP ? row[column + c] : real(0);
+    for (int c = 0; c < 4; ++c) x.v[c] = column + c < L::DEPTH ? row[column + c] : real(0);
     return x;
 }
 
 // The same of a row that is not in memory: `row(column)` gives four elements.
-template <int DEEP, bool ALIGNED, class Row>
+template <class L, bool ALIGNED, class Row>
 __device__ __forceinline__ Vec<4> part_of_row(const Row& row, int column) {
-    constexpr int FULL = 16 * Layout<1, DEEP>::WIDE;
-    if (DEEP % FULL == 0 || column < DEEP) return row(column);
+    if (L::WHOLE || column < L::DEPTH) return row(column);
     Vec<4> x;
 #pragma unroll
     for (int c = 0; c < 4; ++c) x.v[c] = 0;
@@ -155,7 +166,7 @@ __device__ __forceinline__ void by_lanes(const Share& share, int first, X x, rea
     for (int r = 0; r < N; ++r) {
         const auto row = x(first + r);
 #pragma unroll
-        for (int b = 0; b < L::BLOCKS; ++b) v[r][b] = part_of_row<DEEP, ALIGNED>(row, column + b * 16);
+        for (int b = 0; b < L::BLOCKS; ++b) v[r][b] = part_of_row<L, ALIGNED>(row, column + b * 16);
     }
     real sum[PADDED];
 #pragma unroll
@@ -190,7 +201,7 @@ __device__ __forceinline__ void by_matrix_units(Share& share, int first, int cou
     const auto from = x(there ? first + g : first);
 #pragma unroll
     for (int b = 0; b < L::BLOCKS; ++b) {
-        const Vec<4> v = part_of_row<DEEP, ALIGNED>(from, column + b * 16);
+        const Vec<4> v = part_of_row<L, ALIGNED>(from, column + b * 16);
 #pragma unroll
         for (int step = 0; step < 2; ++step) {
             Split<2> x;

@@ -13,6 +13,7 @@ from vertexrt.kernels.cuda.rows import Cuts
 THREADS = 256  # of a processor
 WARPS = THREADS // 32
 TILE_ROWS = 8  # that products take at a time
+MOST_BLOCKS = 4  # of columns of an operand that a lane holds, where fewer warps share the depth
 NEAR_BYTES = 16768  # of shared memory, in front of what is the path's
 
 # Places of gradients that are summed up on chip.
@@ -85,22 +86,29 @@ class Layout:
     @property
     def _wide(self) -> int:
         parts = -(-self.deep // 16)
-        return WARPS if parts >= WARPS else 1 << (parts.bit_length() - 1)
+        wide = WARPS if parts >= WARPS else 1 << (parts.bit_length() - 1)
+        while wide > 1 and self._blocks(wide // 2) <= MOST_BLOCKS:
+            narrow = wide // 2
+            if self._slabs(narrow) * self._blocks(narrow) > self._slabs(wide) * self._blocks(wide):
+                break
+            wide = narrow
+        return wide
 
-    @property
-    def _slabs(self) -> int:
-        tall = WARPS // self._wide
-        return -(-self.rows // (16 * tall))
+    def _blocks(self, wide: int) -> int:
+        return -(-(-(-self.deep // 16)) // wide)
+
+    def _slabs(self, wide: int) -> int:
+        return -(-(-(-self.rows // 16)) * wide // WARPS)
 
     @property
     def elements(self) -> int:
         """Count the elements of a thread."""
-        return self._slabs * -(-self.deep // (16 * self._wide)) * 8
+        return self._slabs(self._wide) * self._blocks(self._wide) * 8
 
     @property
     def partial(self) -> int:
         """Count the elements of its partial sums."""
-        return self._wide * TILE_ROWS * self._slabs * (WARPS // self._wide) * 16
+        return TILE_ROWS * self._slabs(self._wide) * WARPS * 16
 
     @property
     def agrees(self) -> str:
