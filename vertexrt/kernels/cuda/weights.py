@@ -95,10 +95,12 @@ class Layout:
         return wide
 
     def _blocks(self, wide: int) -> int:
-        return -(-(-(-self.deep // 16)) // wide)
+        parts = (self.deep + 15) // 16
+        return (parts + wide - 1) // wide
 
     def _slabs(self, wide: int) -> int:
-        return -(-(-(-self.rows // 16)) * wide // WARPS)
+        parts = (self.rows + 15) // 16
+        return (parts * wide + WARPS - 1) // WARPS
 
     @property
     def elements(self) -> int:
