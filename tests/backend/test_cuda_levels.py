@@ -122,7 +122,7 @@ def test_an_operand_that_is_wanted_elsewhere_is_stored_behind_the_products() -> 
     assert isinstance(executable, PersistentExecutable)
     source = executable.writer.source()
     path = source[source.index("bool path(") : source.index("bool path_backward(")]
-    reading, _, behind = path.partition("__syncthreads();\n            {")
+    reading, _, behind = path.partition("leisure();")
     assert "make_sums<" in reading
     assert "store<W>(b_tensor" not in reading, "nothing is written before the products"
     assert behind.count("store<W>(b_tensor") > 2

@@ -25,7 +25,7 @@ from vertexrt.kernels.cuda.instruction import (
     N,
 )
 from vertexrt.kernels.cuda.instruction import TEMPORARY as AT_TEMPORARY
-from vertexrt.kernels.cuda.kernel import SIDES
+from vertexrt.kernels.cuda.kernel import MOST_ROWS, SIDES, TILE_EDGES
 from vertexrt.kernels.cuda.one_launch import Paths, Written
 from vertexrt.kernels.cuda.path_rows import ROW_PAD
 from vertexrt.script import isa
@@ -35,6 +35,8 @@ if TYPE_CHECKING:
     from vertexrt.kernels.cuda.persistent import PersistentExecutable
 
 Array = np.ndarray[Any, Any]
+
+MANY = 1 << 30  # rows or edges of a tile whose indices are read from memory
 
 
 def verify_launch(
@@ -66,6 +68,7 @@ def verify_launch(
         executable.processors,
         names,
     )
+    _sizes(executable, written)
     _parents(written, s.parent_ptr)
     _temporaries(executable, path, written)
     verify_ring(executable, written, s.child_row)
@@ -118,6 +121,16 @@ def _temporaries(executable: PersistentExecutable, path: Paths, written: Written
             end = row[AT_TEMPORARY] + -(-row[N] // ROW_PAD) * ROW_PAD * by_row + once
             if end > room:
                 refuse(row, k, f"temporaries end at element {end}", f"{room} or less")
+
+
+def _sizes(executable: PersistentExecutable, written: Written) -> None:
+    """Check that tiles have rows, and not more than a kernel that relies on it has indices for."""
+    script = written.script[written.common :]
+    most = (MOST_ROWS, TILE_EDGES) if executable.writer.tiles_fit() else (MANY, MANY)
+    wrong = (script[:, N] < 1) | (script[:, N] > most[0]) | (script[:, M] > most[1])
+    for k in np.flatnonzero(wrong):
+        got = f"a tile of {script[k, N]} rows and {script[k, M]} edges"
+        refuse(script[k], written.common + int(k), got, f"1 to {most[0]}, and at most {most[1]}")
 
 
 def _parents(written: Written, parent_ptr: Array) -> None:

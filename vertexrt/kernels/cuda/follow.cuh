@@ -94,8 +94,9 @@ __device__ __forceinline__ Hand<Send, Fetch, Ahead, Behind> make_hand(Send send,
     return {send, fetch, ahead, behind};
 }
 
-// One side of the path for a processor: `run(in, indices)` executes an instruction of the group's script,
-// `hand` what is done between two of them.
+// One side of the path for a processor: `run(in, indices, leisure)` executes an instruction of the group's
+// script and calls `leisure`, which asks for what comes next, where some threads have nothing else to do;
+// `hand` is what is done between two of them.
 template <int PROCESSORS, class Run, class Hand>
 __device__ __forceinline__ bool follow(const Orders& o, int side_of_path, int group, Meetings& meetings,
                                        Stamps& stamps, const Indices& indices, Run run, Hand hand) {
@@ -132,8 +133,6 @@ __device__ __forceinline__ bool follow(const Orders& o, int side_of_path, int gr
         if (PROCESSORS > 1 && sent.n > 0) hand.send(sent, meetings.turn + 1);
         if (waits) meetings.come<PROCESSORS>(o, for_all, next.expect);
         if (far) hand.fetch(next, indices.at_hand(next, near().indices[k % INDICES_AHEAD]));
-        copy_instruction(k + SCRIPT_AHEAD - 2);
-        fetch_indices(k + 1);
         close_copies();
         hand.ahead(next, indices.at_hand(next, near().indices[k % INDICES_AHEAD]));
         close_copies();
@@ -147,7 +146,10 @@ __device__ __forceinline__ bool follow(const Orders& o, int side_of_path, int gr
             __syncthreads();
         }
         stamps.waited();
-        run(in, indices.at_hand(in, near().indices[k % INDICES_AHEAD]));
+        run(in, indices.at_hand(in, near().indices[k % INDICES_AHEAD]), [&]() {
+            copy_instruction(k + SCRIPT_AHEAD - 2);
+            fetch_indices(k + 1);
+        });
         stamps.end();
     }
     __syncthreads();

@@ -12,7 +12,7 @@
 //
 // The fewer warps share the depth, the fewer partial sums there are; but none may be left without rows,
 // and a lane holds the columns of a few blocks of an operand.
-constexpr int MOST_BLOCKS = 4;
+constexpr int MOST_BLOCKS = 2;
 constexpr int power_below(int n) { return n < 2 ? 1 : 2 * power_below(n / 2); }
 constexpr int blocks_of(int deep, int wide) { return ((deep + 15) / 16 + wide - 1) / wide; }
 constexpr int slabs_of(int rows, int wide) { return ((rows + 15) / 16 * wide + WARPS_EACH - 1) / WARPS_EACH; }

@@ -254,7 +254,7 @@ class KernelWriter:
         lines = [ONE_BLOCK]
         if kept := MANTISSA[self.precision]:
             lines.append(f"#define VRT_MANTISSA {kept}")
-        if self._tiles_fit():
+        if self.tiles_fit():
             lines.append("#define VRT_TILES_FIT")
         lines += ['#include "persistent.cuh"', "", f"constexpr int PROCESSORS = {self.processors};"]
         lines += [
@@ -279,7 +279,7 @@ class KernelWriter:
         lines += ["", *self._beside(names), "", *self._kernel()]
         return "\n".join(lines) + "\n"
 
-    def _tiles_fit(self) -> bool:
+    def tiles_fit(self) -> bool:
         """Tell whether the indices of every tile fit in shared memory: rows, and their children."""
         path = [self.tasks[p] for p in self.path]
         arities = [plan.task.program.arity for plan in path]
@@ -340,7 +340,7 @@ class KernelWriter:
             "  if (group >= job.o.groups) return true;",
             f"  const bool there = follow<PROCESSORS>(job.o, {SIDES.index(stage)}, group,",
             "    meetings, stamps, in_memory,",
-            "    [&](const Instruction& in, const Indices& at_hand) {",
+            "    [&](const Instruction& in, const Indices& at_hand, auto leisure) {",
             "    const Tile a{in.n, in.lo, in.m, in.elo, in.slot, meetings.turn + 1,",
             "                 (in.uses & HAS_OPERAND) != 0, (in.uses & IS_PUT) != 0,",
             "                 (in.uses & IS_SENT) != 0, job.o.child_slot != nullptr};",

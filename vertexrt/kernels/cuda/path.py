@@ -284,10 +284,13 @@ class SegmentWriter:
                 if number in ahead:
                     text.lines.append("end_of_copies();")
                 text.lines.append("__syncthreads();")
-            if self.summed.issuperset(products) and products:
+            with_sums = bool(products) and self.summed.issuperset(products)
+            if number == 0 and not with_sums:
+                text.lines.append("leisure();")
+            if with_sums:
                 groups = groups_behind(steps, number)
                 with_ahead = [(g, ahead.get(number + 1 + n, {})) for n, g in enumerate(groups)]
-                text.lines += write_with_sums(self, products, with_ahead)
+                text.lines += write_with_sums(self, products, with_ahead, number == 0)
                 number += len(groups)
             elif products:
                 text.lines += ProductWriter(self, products).lines()

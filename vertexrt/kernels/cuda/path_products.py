@@ -276,11 +276,13 @@ def write_with_sums(
     writer: SegmentWriter,
     products: Sequence[int],
     groups: Sequence[tuple[Group, dict[int, Location]]],
+    first: bool,
 ) -> list[str]:
     """Write products and the groups behind them that take their sums, a few rows at a time.
 
     Args:
         groups: with places of operands that were asked for ahead.
+        first: these are the first steps of the segment.
     """
     lines, places = ProductWriter(writer, products).sums()
     writer.taken = places
@@ -292,6 +294,8 @@ def write_with_sums(
             body.append("__syncthreads();")
             made.clear()
             writer.new_step()
+        if first and number == 0:
+            body.append("if (done == 0) leisure();")
         made |= {*group.nodes}
         body += writer.group_lines(group, ahead, "done", "end")
     writer.taken = {}

@@ -13,7 +13,7 @@ from vertexrt.kernels.cuda.rows import Cuts
 THREADS = 256  # of a processor
 WARPS = THREADS // 32
 TILE_ROWS = 8  # that products take at a time
-MOST_BLOCKS = 4  # of columns of an operand that a lane holds, where fewer warps share the depth
+MOST_BLOCKS = 2  # of columns of an operand that a lane holds, where fewer warps share the depth
 NEAR_BYTES = 16768  # of shared memory, in front of what is the path's
 
 # Places of gradients that are summed up on chip.
