@@ -16,7 +16,7 @@ import numpy.typing as npt
 
 from vertexrt.engine.device_scripts import write_all
 from vertexrt.engine.lay_out import lay_out
-from vertexrt.kernels.cuda.pack import FIXED, INDICES, pack
+from vertexrt.kernels.cuda.pack import FIXED, PARTS, pack
 from vertexrt.kernels.layout import COLUMNS
 from vertexrt.script.assemble import Shape
 
@@ -26,6 +26,7 @@ LONGS, INTS, FLAGS, TWO = (
     np.zeros(0, np.bool_),
     np.zeros(2, np.int32),
 )
+PLACES = np.tile([0, 1], (PARTS, 1))
 
 
 def compile_loops(dtype: npt.DTypeLike) -> None:
@@ -41,7 +42,7 @@ def compile_loops(dtype: npt.DTypeLike) -> None:
     segments, rings = np.zeros((1, 6), np.int64), np.zeros((2, 2), np.int64)
     facts = (LONGS, FLAGS, LONGS, steps, FLAGS, LONGS, LONGS, triples, LONGS, segments, rings)
     write_all(
-        none, pulls, INTS, INTS, TWO[:1], INTS, TWO, TWO, INTS, 1, False, False,
+        none, pulls, INTS, TWO, PLACES, TWO, INTS, 1, False, False,
         1, 8, False, FLAGS, TWO.astype(np.int64), LONGS, *facts, *shape,
     )  # fmt: skip
     lay_out(
@@ -51,7 +52,7 @@ def compile_loops(dtype: npt.DTypeLike) -> None:
     )  # fmt: skip
     nothing = np.zeros(0, np.uint8)  # too small: nothing is packed
     pack(
-        nothing, 0, FLAGS, np.zeros(FIXED, np.int64), (INTS,) * len(INDICES), INTS,
+        nothing, 0, FLAGS, np.zeros(FIXED, np.int64), INTS, INTS, PLACES, (INTS,) * 3, INTS,
         np.zeros(0, dtype), LONGS, INTS, pulls, 0, (INTS,) * 4, LONGS, LONGS,
         0, 0, 0, 1.0, 0, 0,
     )  # fmt: skip

@@ -13,6 +13,7 @@ from vertexrt.kernels.cuda.driver import sort_lookups
 from vertexrt.kernels.cuda.one_launch import OneLaunch, Paths, Written
 from vertexrt.kernels.cuda.orders import Facts, write_scripts
 from vertexrt.kernels.cuda.session import Inputs
+from vertexrt.scheduler.merge import CHILD_ROW, EDGE_PTR, ORDER, PARENT_PTR, part_of
 from vertexrt.script.assemble import Shape, assemble_groups
 
 if TYPE_CHECKING:
@@ -30,7 +31,9 @@ def inputs_of(
     return Inputs(
         base=run.plan.base,
         temporary=run.plan.temporary,
-        schedule=run.schedule,
+        indices=run.indices,
+        extents=run.extents,
+        weight=run.weight,
         rows=run.rows,
         user_edge=run.share.batch.child_ptr,
         pulls=run.inputs.index,
@@ -47,10 +50,8 @@ def write_all(
     table: Array,
     pulls: Array,
     rows: Array,
-    order: Array,
-    edge_ptr: Array,
-    child_row: Array,
-    parent_ptr: Array,
+    indices: Array,
+    extents: Array,
     graph_ptr: Array,
     seen: Array,
     groups: int,
@@ -88,12 +89,14 @@ def write_all(
 
     Args:
         table: launches; pulls: int32 [pulls, V]; rows: of launches that take a list.
-        order, edge_ptr, child_row, parent_ptr: of the schedule; graph_ptr: of the batch.
+        indices, extents: of `number_rows`; graph_ptr: of the batch.
         groups: that the graphs are shared out among.
         The others are those of `assemble_groups`, `sort_lookups` and `write_scripts`.
     Returns: what `write_scripts` returns; of `assemble_groups` the lengths and the room; what
         `sort_lookups` returns.
     """
+    order, edge_ptr = part_of(indices, extents, ORDER), part_of(indices, extents, EDGE_PTR)
+    child_row = part_of(indices, extents, CHILD_ROW)
     shape = Shape(stage, segment_ptr, split, gathers, tiled, row_cost, edge_cost, scratch)
     facts = Facts(
         stages, beside, steps_ptr, steps, adds, adds_ptr, added, step_scratch, first_segment,
@@ -105,7 +108,7 @@ def write_all(
     found = sort_lookups(table, lookups_ptr, lookups, pulls, order, rows, seen)
     script, sections, child_slot, common, elements = write_scripts(
         table, facts, gradients, (PATH, LAZY, PATH_BACKWARD), found[0], found[1], clips, updates,
-        words, lengths, parent_ptr, child_row, ring, processors == 1,
+        words, lengths, part_of(indices, extents, PARENT_PTR), child_row, ring, processors == 1,
     )  # fmt: skip
     return script, sections, child_slot, common, elements, lengths, temporary, found
 
@@ -121,7 +124,7 @@ def write_launch(
         table: the launches.
         clips, updates: whether they end with a norm, and with an update.
     """
-    ready, s, batch = run.variant.ready(), run.schedule, run.share.batch
+    ready, batch = run.variant.ready(), run.share.batch
     executable = cast("PersistentExecutable", ready.processors)
     assert ready.shape is not None, f"{run.configuration} has no scripts"
     graphs = batch.num_graphs
@@ -130,10 +133,8 @@ def write_launch(
         table,
         run.inputs.index,
         run.rows,
-        s.order,
-        s.edge_ptr,
-        s.child_row,
-        s.parent_ptr,
+        run.indices,
+        run.extents,
         batch.graph_ptr,
         one_launch.session.marks(run.variant.reader.largest),
         min(executable.most_groups(graphs), graphs),
@@ -148,7 +149,6 @@ def write_launch(
         *executable.facts,
         *ready.shape,
     )
-    lookup_ptr, lookup_at, *lookups = found
     paths = Paths(lengths, temporary, executable.clustered(graphs), ring)
     written = Written(
         script,
@@ -158,8 +158,8 @@ def write_launch(
         elements,
         clips,
         updates,
-        lookup_ptr,
-        lookup_at,
-        lookups,
+        found[0],
+        found[1],
+        found[2:],
     )
     return executable, paths, written

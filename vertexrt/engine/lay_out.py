@@ -14,7 +14,14 @@ from numba import njit
 from vertexrt.engine.launches import build_table
 from vertexrt.memory.compiled import place_tensors
 from vertexrt.scheduler.kinds import FINE, read_vertices
-from vertexrt.scheduler.merge import number_rows
+from vertexrt.scheduler.merge import (
+    EDGE_PTR,
+    ORDER,
+    TASK_KIND,
+    TASK_LO,
+    number_rows,
+    part_of,
+)
 
 Array = np.ndarray[Any, Any]
 
@@ -61,8 +68,9 @@ def lay_out(
         policy: number of one of POLICIES; merges, inner: of `number_rows`.
         The others are those of `read_vertices`, `build_table` and `place_tensors`.
     Returns: what `read_vertices` found, and unless that is FINE nothing else that counts; how many
-        vertices have a loss; the fields of `Schedule`; those of `MemoryPlan`; and of `build_table`
-        the table, how many launches are forward, and the rows of launches that take a list.
+        vertices have a loss; what `number_rows` returns; the fields of `MemoryPlan`; and of
+        `build_table` the table, how many launches are forward, and the rows of launches that take
+        a list.
     """
     found, _, _, path, lazy, level, forest, losses = read_vertices(
         child_ptr, child, pulls, numbers, used, bounds, slots, limited, path_mask, lazy_mask,
@@ -77,13 +85,14 @@ def lay_out(
             level[:0],
         )
     weight = np.empty(len(path) if merges else 0, real.dtype)
-    rows = number_rows(
+    schedule = number_rows(
         child_ptr, child, path, len(path_known), level, policy, pulls, used, weight, forest, inner
     )
-    order, _, task_lo, task_kind, edge_ptr, _, _, _, _, _ = rows
+    ints, extents, _ = schedule
     table, forward, listed, first_row, end_row, scratch = build_table(
-        task_lo, task_kind, edge_ptr, order, lazy, path_programs, lazy_programs, by_ranges,
-        scratch_of, writes_ptr, writes, edges, most_scratch,
+        part_of(ints, extents, TASK_LO), part_of(ints, extents, TASK_KIND),
+        part_of(ints, extents, EDGE_PTR), part_of(ints, extents, ORDER), lazy, path_programs,
+        lazy_programs, by_ranges, scratch_of, writes_ptr, writes, edges, most_scratch,
     )  # fmt: skip
     plan = place_tensors(buffer, width, sizes, first_row, end_row, zero_elements, scratch)
-    return found, losses, rows, plan, table, forward, listed
+    return found, losses, schedule, plan, table, forward, listed

@@ -424,8 +424,8 @@ def total_loss(runs: Sequence[Run], arenas: Sequence[Array]) -> float:
 
     total = 0.0
     for run, data in zip(runs, arenas, strict=True):
-        rows, at = len(run.schedule.order), start_of(run, ("push", "loss"))
-        total += sum_loss(data[at : at + rows], 0, rows, run.schedule.weight)
+        rows, at = run.num_rows, start_of(run, ("push", "loss"))
+        total += sum_loss(data[at : at + rows], 0, rows, run.weight)
     return total
 
 

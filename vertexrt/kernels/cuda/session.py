@@ -34,9 +34,8 @@ from vertexrt.kernels.cuda.ending import (
     pack_store,
 )
 from vertexrt.kernels.cuda.executable import CudaExecutable, Uploads
-from vertexrt.kernels.cuda.pack import ADDRESSES, ALIGN, WEIGHT, pack
+from vertexrt.kernels.cuda.pack import ADDRESSES, ALIGN, ORDER, WEIGHT, pack
 from vertexrt.kernels.cuda.streams import NO_STEPS, NO_WAITS, Order
-from vertexrt.kernels.layout import Scheduled
 
 Array = np.ndarray[Any, Any]
 Int64 = npt.NDArray[np.int64]
@@ -80,7 +79,9 @@ class Inputs:
 
     base: Int64
     temporary: int
-    schedule: Scheduled
+    indices: Array  # int32, the arrays of the schedule one after the other
+    extents: Int64  # [PARTS, 2] where each of them begins and ends; see `pack`
+    weight: Array
     rows: Array
     user_edge: Array
     pulls: Array  # int32 [integer pulls + real pulls, V]
@@ -268,10 +269,9 @@ class Session:
         Returns: the slot, whose event comes when the device is done; `results`, and with an ending
             `found`, are valid then.
         """
-        lookup_ptr, lookup_at, *segments = (
-            self.sorted_lookups(executable, table, inputs) if order is None else order.lookups
-        )
-        slot, words, addresses = self.stage(executable, inputs, segments, ending)
+        lookups = self.sorted_lookups(executable, table, inputs) if order is None else order.lookups
+        lookup_ptr, lookup_at = lookups[:2]
+        slot, words, addresses = self.stage(executable, inputs, tuple(lookups[2:]), ending)
         calls = self._addresses(1 if order is None else self.streams)
         if calls[0, ROUND]:
             size = most_halves(table, executable.steps_ptr, executable.steps)
@@ -339,7 +339,7 @@ class Session:
             executable.lookups_ptr,
             executable.lookups,
             inputs.pulls,
-            inputs.schedule.order,
+            inputs.indices[inputs.extents[ORDER, 0] : inputs.extents[ORDER, 1]],
             inputs.rows,
             self.marks(inputs.largest),
         )
@@ -348,28 +348,18 @@ class Session:
         self,
         executable: Uploads,
         inputs: Inputs,
-        segments: Sequence[Array],
+        segments: tuple[Array, ...],
         ending: Ending | None,
         more: tuple[Array, ...] = (NO_WIDTHS,),
     ) -> tuple[Slot, Int64, Int64]:
         """Copy arrays into a pinned buffer and from there to the device.
 
         Args:
+            segments: of `driver.sort_lookups`.
             more: what else is uploaded, int32 [*] each.
         Returns: the slot; the words in the order of `executable.word_names`; addresses of starts
             and widths of an ending, and of what is `more`.
         """
-        s = inputs.schedule
-        indices = (
-            inputs.rows,
-            s.order,
-            s.edge_ptr,
-            s.child_row,
-            s.edge_row,
-            s.parent_ptr,
-            s.parent_edge,
-            *segments,
-        )
         starts, widths = (
             (NO_STARTS, NO_WIDTHS) if ending is None else (ending.starts, ending.widths)
         )
@@ -385,9 +375,12 @@ class Session:
         given = (
             executable.wanted,
             words,
-            indices,
+            inputs.rows,
+            inputs.indices,
+            inputs.extents,
+            segments,
             inputs.user_edge,
-            s.weight,
+            inputs.weight,
             starts,
             widths,
             inputs.pulls,
@@ -451,7 +444,7 @@ class Session:
         )
         finish = pack_finish(
             self.arena.address + e.loss_at * size,
-            weight if len(inputs.schedule.weight) else 0,
+            weight if len(inputs.weight) else 0,
             self._squares.address,
             self.found.address,
             e.rows,
