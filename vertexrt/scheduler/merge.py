@@ -160,15 +160,18 @@ def _merge(
         vertices = order[task_lo[t] : task_lo[t + 1]]
         first = rows
         oldest = first if together else 0  # rows of other tasks do not count
-        single = not inner and _have_children(vertices, child_ptr, child)
-        if single or (shortcut and _settled(vertices, child_ptr, child, row_of, weight)):
+        leaves = not _have_slots(vertices, child_ptr)
+        single = not leaves and not inner and _have_children(vertices, child_ptr, child)
+        settled = not leaves and shortcut
+        if single or (settled and _settled(vertices, child_ptr, child, row_of, weight)):
             for v in vertices:
                 row_of[np.uint32(v)] = rows
                 weight[np.uint64(rows)] = 1
                 user[np.uint64(rows)] = v
                 rows += 1
         else:
-            leaves = _add_children(vertices, child_ptr, child, row_of, keys)
+            if not leaves:
+                _add_children(vertices, child_ptr, child, row_of, keys)
             rows = _find(vertices, keys, oldest, rows, table, row_key, user, row_of, weight)
             if not (together and leaves and len(used) <= 2):  # a key may be shared
                 parted = _part(vertices, child_ptr, child, pulls, used, rows, user, row_of, weight)
@@ -204,6 +207,16 @@ def _mixed(key: Any, value: Any) -> Any:
 
 
 @njit(cache=True, nogil=True)
+def _have_slots(vertices: Array, child_ptr: Array) -> bool:
+    """Tell whether some vertex of a task has a slot for a child."""
+    for vertex in vertices:
+        v = np.uint32(vertex)
+        if child_ptr[v + ONE] > child_ptr[v]:
+            return True
+    return False
+
+
+@njit(cache=True, nogil=True)
 def _have_children(vertices: Array, child_ptr: Array, child: Array) -> bool:
     """Tell whether some vertex of a task has a child."""
     for vertex in vertices:
@@ -231,21 +244,15 @@ def _settled(vertices: Array, child_ptr: Array, child: Array, row_of: Array, wei
 @njit(cache=True, nogil=True)
 def _add_children(
     vertices: Array, child_ptr: Array, child: Array, row_of: Array, keys: Array
-) -> bool:
-    """Mix the rows of children into the keys of a task's vertices.
-
-    Returns: whether none has a slot for a child.
-    """
-    leaves = True
+) -> None:
+    """Mix the rows of children into the keys of a task's vertices."""
     for vertex in vertices:
         v = np.uint32(vertex)
         key = keys[v]
         for e in range(np.uint32(child_ptr[v]), np.uint32(child_ptr[v + ONE])):
-            leaves = False
             row = row_of[child[e]] if child[e] >= 0 else np.int32(-1)
             key = _mixed(key * PRIME, row)
         keys[v] = key
-    return leaves
 
 
 @njit(cache=True, nogil=True)
