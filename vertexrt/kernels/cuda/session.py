@@ -68,8 +68,9 @@ class Slot:
     pinned: Array
     memory: Memory
     found: Array  # float64 [FOUND], pinned
+    found_bytes: Array  # the same memory
     results: Array  # bytes, pinned: what a run was asked to bring back
-    event: Any = None  # what used the buffer last
+    event: Any = None  # of who used the buffer last
     reader: Callable[[], object] | None = None  # copies results before the slot is used again
 
 
@@ -195,9 +196,11 @@ class Session:
         """Return the pinned buffer whose turn it is, when the device has read it."""
         if not self._slots:
             for _ in range(SLOTS):
-                found = self.device.pinned(8 * FOUND).view(np.float64)
+                found = self.device.pinned(8 * FOUND)
                 nothing = np.zeros(0, np.uint8)
-                self._slots.append(Slot(nothing, Memory(0, 0, None), found, nothing))
+                self._slots.append(
+                    Slot(nothing, Memory(0, 0, None), found.view(np.float64), found, nothing)
+                )
         slot = self._slots[self._next]
         self._next = (self._next + 1) % SLOTS
         if slot.reader is not None:
@@ -205,7 +208,6 @@ class Session:
             slot.reader = None
         if slot.event is not None:
             self.device.wait(slot.event)
-            slot.event = None
         return slot
 
     def _grow(self, slot: Slot, size: int) -> None:
@@ -314,7 +316,7 @@ class Session:
     def launched(self, slot: Slot, found: bool, fetch: Sequence[slice]) -> Slot:
         """Ask for what is wanted of a run that was launched; see `run`."""
         if found:
-            self.device.download(slot.found.view(np.uint8), self.found.address)
+            self.device.download(slot.found_bytes, self.found.address)
         size, at = self.dtype.itemsize, 0
         need = sum([piece.stop - piece.start for piece in fetch]) * size
         if len(slot.results) < need:
@@ -323,7 +325,7 @@ class Session:
             end = at + (piece.stop - piece.start) * size
             self.device.download(slot.results[at:end], self.arena.address + piece.start * size)
             at = end
-        slot.event = self.device.record()
+        slot.event = self.device.record(slot.event)
         return slot
 
     def marks(self, largest: int) -> Array:
