@@ -137,8 +137,8 @@ def prepare(
             number,
             variant.merges,
             not variant.backend.shares_graphs or not variant.processors,
-            *variant.vertex_facts(),
-            *ready.program_facts,
+            variant.packed_vertex_facts(),
+            ready.program_facts,
         )
         if found == FINE:
             break

@@ -8,6 +8,7 @@ import numpy as np
 from numba import njit
 
 from vertexrt.engine.batched import Run
+from vertexrt.engine.facts import row_at, table_at
 from vertexrt.ir.program import Stage
 from vertexrt.kernels.cuda.driver import sort_lookups
 from vertexrt.kernels.cuda.one_launch import OneLaunch, Paths, Written
@@ -21,6 +22,14 @@ if TYPE_CHECKING:
 
 Array = np.ndarray[Any, Any]
 
+# Of `Ready.script_facts`: the fields of `Facts` and of `Shape`.
+(
+    STAGES, BESIDE, STEPS_PTR, STEPS, ADDS, ADDS_PTR, ADDED, STEP_SCRATCH, FIRST_SEGMENT, SEGMENTS,
+    RINGS,
+) = range(11)  # fmt: skip
+(
+    STAGE, SEGMENT_PTR, SPLIT, GATHERS, TILED, ROW_COST, EDGE_COST, SCRATCH
+) = range(11, 19)  # fmt: skip
 PATH, LAZY, PATH_BACKWARD = (int(s) for s in (Stage.PATH, Stage.LAZY, Stage.PATH_BACKWARD))
 
 
@@ -64,26 +73,7 @@ def write_all(
     gradients: Array,
     lookups_ptr: Array,
     lookups: Array,
-    # its `facts`, and those of `Shape`
-    stages: Array,
-    beside: Array,
-    steps_ptr: Array,
-    steps: Array,
-    adds: Array,
-    adds_ptr: Array,
-    added: Array,
-    step_scratch: Array,
-    first_segment: Array,
-    segments: Array,
-    rings: Array,
-    stage: Array,
-    segment_ptr: Array,
-    split: Array,
-    gathers: Array,
-    tiled: Array,
-    row_cost: Array,
-    edge_cost: Array,
-    scratch: Array,
+    script_facts: Array,
 ) -> tuple[Any, ...]:
     """Write all scripts of a launch in one call: objects of Python between them would cost more.
 
@@ -91,16 +81,26 @@ def write_all(
         table: launches; pulls: int32 [pulls, V]; rows: of launches that take a list.
         indices, extents: of `number_rows`; graph_ptr: of the batch.
         groups: that the graphs are shared out among.
+        script_facts: of `Ready`: the facts of `PersistentExecutable`, and those of `Shape`.
         The others are those of `assemble_groups`, `sort_lookups` and `write_scripts`.
     Returns: what `write_scripts` returns; of `assemble_groups` the lengths and the room; what
         `sort_lookups` returns.
     """
     order, edge_ptr = part_of(indices, extents, ORDER), part_of(indices, extents, EDGE_PTR)
     child_row = part_of(indices, extents, CHILD_ROW)
-    shape = Shape(stage, segment_ptr, split, gathers, tiled, row_cost, edge_cost, scratch)
+    shape = Shape(
+        row_at(script_facts, STAGE), row_at(script_facts, SEGMENT_PTR),
+        row_at(script_facts, SPLIT), row_at(script_facts, GATHERS),
+        row_at(script_facts, TILED), row_at(script_facts, ROW_COST).view(np.float64),
+        row_at(script_facts, EDGE_COST).view(np.float64), table_at(script_facts, SCRATCH),
+    )  # fmt: skip
+    beside = row_at(script_facts, BESIDE)
     facts = Facts(
-        stages, beside, steps_ptr, steps, adds, adds_ptr, added, step_scratch, first_segment,
-        segments, rings,
+        row_at(script_facts, STAGES), beside, row_at(script_facts, STEPS_PTR),
+        table_at(script_facts, STEPS), row_at(script_facts, ADDS),
+        row_at(script_facts, ADDS_PTR), row_at(script_facts, ADDED),
+        table_at(script_facts, STEP_SCRATCH), row_at(script_facts, FIRST_SEGMENT),
+        table_at(script_facts, SEGMENTS), table_at(script_facts, RINGS),
     )  # fmt: skip
     words, lengths, temporary = assemble_groups(
         shape, table, beside, order, edge_ptr, child_row, graph_ptr, groups, processors, tile
@@ -146,8 +146,7 @@ def write_launch(
         executable.gradients,
         executable.lookups_ptr,
         executable.lookups,
-        *executable.facts,
-        *ready.shape,
+        ready.script_facts,
     )
     paths = Paths(lengths, temporary, executable.clustered(graphs), ring)
     written = Written(
