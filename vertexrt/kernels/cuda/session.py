@@ -401,9 +401,7 @@ class Session:
         if end < 0:
             self._grow(slot, -end)
             end, addresses = pack(slot.pinned, slot.memory.address, *given)
-        for word, array in zip(
-            (*executable.float_words, *executable.seed_words), reals, strict=True
-        ):
+        for word, array in zip(executable.real_words, reals, strict=True):
             if executable.wanted[word]:
                 words[word] = slot.memory.address + end
                 slot.pinned[end : end + array.nbytes] = array.view(np.uint8)
