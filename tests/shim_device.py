@@ -161,7 +161,7 @@ class ShimDevice:
 
         self._ask(clear)
 
-    def record(self) -> Any:
+    def record(self, event: Any = None) -> Any:
         """Return nothing: whoever waits, waits for everything."""
         return None
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
+from dataclasses import fields
 from typing import Any
 
 import numpy as np
@@ -13,7 +14,8 @@ from hypothesis import strategies as st
 from tests.strategies import ChildLists, child_lists
 from vertexrt.errors import UsageError
 from vertexrt.graph import GraphBatch, InputGraph
-from vertexrt.scheduler import POLICIES, Schedule, make_schedule
+from vertexrt.kernels.cuda import pack
+from vertexrt.scheduler import POLICIES, Schedule, make_schedule, merge
 from vertexrt.scheduler.compiled import find_levels
 from vertexrt.scheduler.kinds import (
     FINE,
@@ -340,3 +342,13 @@ def test_golden_text_of_a_schedule() -> None:
         "  ... 3 more tasks ...",
         "  V_4: 1 rows of kind 1",
     ]
+
+
+def test_parts_of_a_schedule_are_numbered_alike_by_who_uploads_them() -> None:
+    names = [field.name.upper() for field in fields(Schedule) if field.name != "weight"]
+    assert [getattr(merge, name) for name in names] == list(range(merge.PARTS))
+    assert merge.PARTS == pack.PARTS
+    for name in ("ORDER", "EDGE_PTR", "CHILD_ROW", "EDGE_ROW", "PARENT_PTR", "PARENT_EDGE"):
+        assert getattr(pack, name) == getattr(merge, name), name
+    uploaded = [name.upper() for name in pack.INDICES[1 : 1 + len(pack.UPLOADED)]]
+    assert [getattr(merge, name) for name in uploaded] == list(pack.UPLOADED)

@@ -28,6 +28,8 @@ from vertexrt.memory import MemoryPlan
 from vertexrt.scheduler import Schedule, policy_number
 from vertexrt.scheduler.balance import Share
 from vertexrt.scheduler.kinds import FINE, NEW_LAZY_KIND, NEW_PATH_KIND, read_vertices
+from vertexrt.scheduler.merge import ORDER, ROW_OF
+from vertexrt.scheduler.schedule import schedule_of
 from vertexrt.script.assemble import assemble
 from vertexrt.script.verify import verify_scripts
 
@@ -69,6 +71,7 @@ class Run:
     """One minibatch, ready to run: everything is decided, nothing has been computed.
 
     Attributes:
+        indices, extents, weight: what `number_rows` found.
         table: launches; forward launches are the first `forward_launches` rows.
         rows: int32, of launches that take a list.
         with_loss: vertices whose loss counts.
@@ -77,7 +80,9 @@ class Run:
     variant: Variant
     share: Share
     inputs: Inputs
-    schedule: Schedule
+    indices: Array
+    extents: Int64
+    weight: Array
     table: Int64
     forward_launches: int
     rows: Array
@@ -85,6 +90,24 @@ class Run:
     zero_elements: int
     with_loss: int
     configuration: Configuration
+    _schedule: Schedule | None = None
+
+    @property
+    def schedule(self) -> Schedule:
+        """Its schedule, array by array."""
+        if self._schedule is None:
+            self._schedule = schedule_of(self.indices, self.extents, self.weight)
+        return self._schedule
+
+    @property
+    def num_rows(self) -> int:
+        """Rows of the schedule."""
+        return int(self.extents[ORDER, 1])
+
+    @property
+    def row_of(self) -> Array:
+        """Row of each of the user's vertices."""
+        return self.indices[self.extents[ROW_OF, 0] : self.extents[ROW_OF, 1]]
 
 
 def prepare(
@@ -106,7 +129,7 @@ def prepare(
         meet_kinds(variant, batch, inputs)
     while True:
         ready = variant.ready()
-        found, with_loss, schedule, plan, table, forward, rows = lay_out(
+        found, with_loss, (indices, extents, weight), plan, table, forward, rows = lay_out(
             batch.child_ptr,
             batch.child,
             inputs.index,
@@ -114,8 +137,8 @@ def prepare(
             number,
             variant.merges,
             not variant.backend.shares_graphs or not variant.processors,
-            *variant.vertex_facts(),
-            *ready.program_facts,
+            variant.packed_vertex_facts(),
+            ready.program_facts,
         )
         if found == FINE:
             break
@@ -129,7 +152,9 @@ def prepare(
         variant,
         share,
         inputs,
-        Schedule(*schedule),
+        indices,
+        extents,
+        weight,
         table,
         forward,
         rows,
@@ -261,22 +286,22 @@ def rows_at(run: Run, key: tuple[object, ...]) -> slice:
     """Return the elements of the arena that hold all rows of a tensor, in execution order."""
     number = run.variant.table.numbers[key]
     start = int(run.plan.base[number])
-    return slice(start, start + len(run.schedule.order) * run.variant.table.specs[number].size)
+    return slice(start, start + run.num_rows * run.variant.table.specs[number].size)
 
 
 def read_rows(run: Run, data: Array, key: tuple[object, ...]) -> Array:
     """Return all rows of a tensor in execution order, [V, size]; a view of the arena."""
-    return data[rows_at(run, key)].reshape(len(run.schedule.order), -1)
+    return data[rows_at(run, key)].reshape(run.num_rows, -1)
 
 
 def rows_of_vertices(run: Run, data: Array, key: tuple[object, ...], vertices: Array) -> Array:
     """Copy the rows of some of the user's vertices, [n, size]; only these need be in memory."""
     number = run.variant.table.numbers[key]
     size = run.variant.table.specs[number].size
-    at = run.plan.base[number] + run.schedule.row_of[vertices].astype(np.int64) * size
+    at = run.plan.base[number] + run.row_of[vertices].astype(np.int64) * size
     return np.asarray(data[at[:, None] + np.arange(size)])
 
 
 def in_user_order(run: Run, rows: Array) -> Array:
     """Copy rows into the user's vertex order."""
-    return rows.take(run.schedule.row_of, axis=0)
+    return rows.take(run.row_of, axis=0)

@@ -15,10 +15,10 @@ import numpy as np
 import numpy.typing as npt
 
 from vertexrt.engine.device_scripts import write_all
+from vertexrt.engine.facts import pack_facts
 from vertexrt.engine.lay_out import lay_out
-from vertexrt.kernels.cuda.pack import FIXED, INDICES, pack
+from vertexrt.kernels.cuda.pack import FIXED, PARTS, pack
 from vertexrt.kernels.layout import COLUMNS
-from vertexrt.script.assemble import Shape
 
 LONGS, INTS, FLAGS, TWO = (
     np.zeros(0, np.int64),
@@ -26,6 +26,7 @@ LONGS, INTS, FLAGS, TWO = (
     np.zeros(0, np.bool_),
     np.zeros(2, np.int32),
 )
+PLACES = np.tile([0, 1], (PARTS, 1))
 
 
 def compile_loops(dtype: npt.DTypeLike) -> None:
@@ -36,22 +37,25 @@ def compile_loops(dtype: npt.DTypeLike) -> None:
     """
     reals, none = np.zeros(0, np.float64), np.zeros((0, COLUMNS), np.int64)
     triples = np.zeros((0, 3), np.int64)
-    shape = Shape(LONGS, LONGS, LONGS, FLAGS, FLAGS, reals, reals, triples)
     steps, pulls = np.zeros((0, 0), np.int64), np.zeros((0, 0), np.int32)
     segments, rings = np.zeros((1, 6), np.int64), np.zeros((2, 2), np.int64)
     facts = (LONGS, FLAGS, LONGS, steps, FLAGS, LONGS, LONGS, triples, LONGS, segments, rings)
+    shape = (LONGS, LONGS, LONGS, FLAGS, FLAGS, reals, reals, triples)
     write_all(
-        none, pulls, INTS, INTS, TWO[:1], INTS, TWO, TWO, INTS, 1, False, False,
-        1, 8, False, FLAGS, TWO.astype(np.int64), LONGS, *facts, *shape,
+        none, pulls, INTS, TWO, PLACES, TWO, INTS, 1, False, False,
+        1, 8, False, FLAGS, TWO.astype(np.int64), LONGS, pack_facts((*facts, *shape)),
+    )  # fmt: skip
+    vertex = (LONGS, LONGS, LONGS, 0, False, 0, 0, LONGS, LONGS, FLAGS)
+    program = (
+        none, none, FLAGS, triples, TWO.astype(np.int64), LONGS, FLAGS, 0, LONGS, LONGS, LONGS, 0,
     )  # fmt: skip
     lay_out(
         TWO[:1], INTS, pulls, np.zeros(0, dtype), 0, False, False,
-        LONGS, LONGS, LONGS, 0, False, 0, 0, LONGS, LONGS, FLAGS,
-        none, none, FLAGS, triples, TWO.astype(np.int64), LONGS, FLAGS, 0, LONGS, LONGS, LONGS, 0,
+        pack_facts(vertex), pack_facts(program),
     )  # fmt: skip
     nothing = np.zeros(0, np.uint8)  # too small: nothing is packed
     pack(
-        nothing, 0, FLAGS, np.zeros(FIXED, np.int64), (INTS,) * len(INDICES), INTS,
+        nothing, 0, FLAGS, np.zeros(FIXED, np.int64), INTS, INTS, PLACES, (INTS,) * 3, INTS,
         np.zeros(0, dtype), LONGS, INTS, pulls, 0, (INTS,) * 4, LONGS, LONGS,
         0, 0, 0, 1.0, 0, 0,
     )  # fmt: skip

@@ -190,7 +190,7 @@ class DeviceModel(CompiledModel):
             values = slot.results.view(self.session.dtype)
             for name, piece in zip(names, pieces, strict=True):
                 end = at + piece.stop - piece.start
-                rows = in_user_order(run, values[at:end].reshape(len(run.schedule.order), -1))
+                rows = in_user_order(run, values[at:end].reshape(run.num_rows, -1))
                 found[name] = rows.reshape(len(rows), *run.variant.push_shape(name))
                 at = end
             return found
@@ -329,7 +329,7 @@ class DeviceModel(CompiledModel):
         starts, widths = self._touched_ranges(run)
         ending = Ending(
             loss_at=start_of(run, ("push", "loss")),
-            rows=len(run.schedule.order),
+            rows=run.num_rows,
             rule=update.rule,
             scalars=scalars_of(update.rule, update.scalars),
             clip_norm=update.clip_norm or 0.0,

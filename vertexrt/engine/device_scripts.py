@@ -8,11 +8,13 @@ import numpy as np
 from numba import njit
 
 from vertexrt.engine.batched import Run
+from vertexrt.engine.facts import row_at, table_at
 from vertexrt.ir.program import Stage
 from vertexrt.kernels.cuda.driver import sort_lookups
 from vertexrt.kernels.cuda.one_launch import OneLaunch, Paths, Written
 from vertexrt.kernels.cuda.orders import Facts, write_scripts
 from vertexrt.kernels.cuda.session import Inputs
+from vertexrt.scheduler.merge import CHILD_ROW, EDGE_PTR, ORDER, PARENT_PTR, part_of
 from vertexrt.script.assemble import Shape, assemble_groups
 
 if TYPE_CHECKING:
@@ -20,6 +22,14 @@ if TYPE_CHECKING:
 
 Array = np.ndarray[Any, Any]
 
+# Of `Ready.script_facts`: the fields of `Facts` and of `Shape`.
+(
+    STAGES, BESIDE, STEPS_PTR, STEPS, ADDS, ADDS_PTR, ADDED, STEP_SCRATCH, FIRST_SEGMENT, SEGMENTS,
+    RINGS,
+) = range(11)  # fmt: skip
+(
+    STAGE, SEGMENT_PTR, SPLIT, GATHERS, TILED, ROW_COST, EDGE_COST, SCRATCH
+) = range(11, 19)  # fmt: skip
 PATH, LAZY, PATH_BACKWARD = (int(s) for s in (Stage.PATH, Stage.LAZY, Stage.PATH_BACKWARD))
 
 
@@ -30,7 +40,9 @@ def inputs_of(
     return Inputs(
         base=run.plan.base,
         temporary=run.plan.temporary,
-        schedule=run.schedule,
+        indices=run.indices,
+        extents=run.extents,
+        weight=run.weight,
         rows=run.rows,
         user_edge=run.share.batch.child_ptr,
         pulls=run.inputs.index,
@@ -47,10 +59,8 @@ def write_all(
     table: Array,
     pulls: Array,
     rows: Array,
-    order: Array,
-    edge_ptr: Array,
-    child_row: Array,
-    parent_ptr: Array,
+    indices: Array,
+    extents: Array,
     graph_ptr: Array,
     seen: Array,
     groups: int,
@@ -63,41 +73,34 @@ def write_all(
     gradients: Array,
     lookups_ptr: Array,
     lookups: Array,
-    # its `facts`, and those of `Shape`
-    stages: Array,
-    beside: Array,
-    steps_ptr: Array,
-    steps: Array,
-    adds: Array,
-    adds_ptr: Array,
-    added: Array,
-    step_scratch: Array,
-    first_segment: Array,
-    segments: Array,
-    rings: Array,
-    stage: Array,
-    segment_ptr: Array,
-    split: Array,
-    gathers: Array,
-    tiled: Array,
-    row_cost: Array,
-    edge_cost: Array,
-    scratch: Array,
+    script_facts: Array,
 ) -> tuple[Any, ...]:
     """Write all scripts of a launch in one call: objects of Python between them would cost more.
 
     Args:
         table: launches; pulls: int32 [pulls, V]; rows: of launches that take a list.
-        order, edge_ptr, child_row, parent_ptr: of the schedule; graph_ptr: of the batch.
+        indices, extents: of `number_rows`; graph_ptr: of the batch.
         groups: that the graphs are shared out among.
+        script_facts: of `Ready`: the facts of `PersistentExecutable`, and those of `Shape`.
         The others are those of `assemble_groups`, `sort_lookups` and `write_scripts`.
     Returns: what `write_scripts` returns; of `assemble_groups` the lengths and the room; what
         `sort_lookups` returns.
     """
-    shape = Shape(stage, segment_ptr, split, gathers, tiled, row_cost, edge_cost, scratch)
+    order, edge_ptr = part_of(indices, extents, ORDER), part_of(indices, extents, EDGE_PTR)
+    child_row = part_of(indices, extents, CHILD_ROW)
+    shape = Shape(
+        row_at(script_facts, STAGE), row_at(script_facts, SEGMENT_PTR),
+        row_at(script_facts, SPLIT), row_at(script_facts, GATHERS),
+        row_at(script_facts, TILED), row_at(script_facts, ROW_COST).view(np.float64),
+        row_at(script_facts, EDGE_COST).view(np.float64), table_at(script_facts, SCRATCH),
+    )  # fmt: skip
+    beside = row_at(script_facts, BESIDE)
     facts = Facts(
-        stages, beside, steps_ptr, steps, adds, adds_ptr, added, step_scratch, first_segment,
-        segments, rings,
+        row_at(script_facts, STAGES), beside, row_at(script_facts, STEPS_PTR),
+        table_at(script_facts, STEPS), row_at(script_facts, ADDS),
+        row_at(script_facts, ADDS_PTR), row_at(script_facts, ADDED),
+        table_at(script_facts, STEP_SCRATCH), row_at(script_facts, FIRST_SEGMENT),
+        table_at(script_facts, SEGMENTS), table_at(script_facts, RINGS),
     )  # fmt: skip
     words, lengths, temporary = assemble_groups(
         shape, table, beside, order, edge_ptr, child_row, graph_ptr, groups, processors, tile
@@ -105,7 +108,7 @@ def write_all(
     found = sort_lookups(table, lookups_ptr, lookups, pulls, order, rows, seen)
     script, sections, child_slot, common, elements = write_scripts(
         table, facts, gradients, (PATH, LAZY, PATH_BACKWARD), found[0], found[1], clips, updates,
-        words, lengths, parent_ptr, child_row, ring, processors == 1,
+        words, lengths, part_of(indices, extents, PARENT_PTR), child_row, ring, processors == 1,
     )  # fmt: skip
     return script, sections, child_slot, common, elements, lengths, temporary, found
 
@@ -121,7 +124,7 @@ def write_launch(
         table: the launches.
         clips, updates: whether they end with a norm, and with an update.
     """
-    ready, s, batch = run.variant.ready(), run.schedule, run.share.batch
+    ready, batch = run.variant.ready(), run.share.batch
     executable = cast("PersistentExecutable", ready.processors)
     assert ready.shape is not None, f"{run.configuration} has no scripts"
     graphs = batch.num_graphs
@@ -130,10 +133,8 @@ def write_launch(
         table,
         run.inputs.index,
         run.rows,
-        s.order,
-        s.edge_ptr,
-        s.child_row,
-        s.parent_ptr,
+        run.indices,
+        run.extents,
         batch.graph_ptr,
         one_launch.session.marks(run.variant.reader.largest),
         min(executable.most_groups(graphs), graphs),
@@ -145,10 +146,8 @@ def write_launch(
         executable.gradients,
         executable.lookups_ptr,
         executable.lookups,
-        *executable.facts,
-        *ready.shape,
+        ready.script_facts,
     )
-    lookup_ptr, lookup_at, *lookups = found
     paths = Paths(lengths, temporary, executable.clustered(graphs), ring)
     written = Written(
         script,
@@ -158,8 +157,8 @@ def write_launch(
         elements,
         clips,
         updates,
-        lookup_ptr,
-        lookup_at,
-        lookups,
+        found[0],
+        found[1],
+        found[2:],
     )
     return executable, paths, written

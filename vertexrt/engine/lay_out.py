@@ -11,12 +11,29 @@ from typing import Any
 import numpy as np
 from numba import njit
 
+from vertexrt.engine.facts import fact, row_at, table_at
 from vertexrt.engine.launches import build_table
 from vertexrt.memory.compiled import place_tensors
 from vertexrt.scheduler.kinds import FINE, read_vertices
-from vertexrt.scheduler.merge import number_rows
+from vertexrt.scheduler.merge import (
+    EDGE_PTR,
+    ORDER,
+    TASK_KIND,
+    TASK_LO,
+    number_rows,
+    part_of,
+)
 
 Array = np.ndarray[Any, Any]
+
+# Of `Variant.vertex_facts` and `Ready.program_facts`.
+(
+    NUMBERS, USED, BOUNDS, SLOTS, LIMITED, PATH_MASK, LAZY_MASK, PATH_KNOWN, LAZY_KNOWN, HAS_LOSS
+) = range(10)  # fmt: skip
+(
+    PATH_PROGRAMS, LAZY_PROGRAMS, BY_RANGES, SCRATCH, WRITES_PTR, WRITES, EDGES, MOST_SCRATCH,
+    BUFFER, WIDTH, SIZES, ZERO_ELEMENTS,
+) = range(12)  # fmt: skip
 
 
 @njit(cache=True, nogil=True)
@@ -28,30 +45,8 @@ def lay_out(
     policy: int,
     merges: bool,
     inner: bool,
-    # of `Variant.vertex_facts`
-    numbers: Array,
-    used: Array,
-    bounds: Array,
-    slots: int,
-    limited: bool,
-    path_mask: int,
-    lazy_mask: int,
-    path_known: Array,
-    lazy_known: Array,
-    has_loss: Array,
-    # of `Ready.program_facts`
-    path_programs: Array,
-    lazy_programs: Array,
-    by_ranges: Array,
-    scratch_of: Array,
-    writes_ptr: Array,
-    writes: Array,
-    edges: Array,
-    most_scratch: int,
-    buffer: Array,
-    width: Array,
-    sizes: Array,
-    zero_elements: int,
+    vertex_facts: Array,
+    program_facts: Array,
 ) -> tuple[Any, ...]:
     """Decide everything about a minibatch.
 
@@ -59,14 +54,19 @@ def lay_out(
         child_ptr, child: CSR of the children; pulls: int32 [pulls, V].
         real: an array of the dtype of reals.
         policy: number of one of POLICIES; merges, inner: of `number_rows`.
-        The others are those of `read_vertices`, `build_table` and `place_tensors`.
+        vertex_facts: of `Variant`: what `read_vertices` takes after a batch.
+        program_facts: of `Ready`: what `build_table` and `place_tensors` take after a schedule.
     Returns: what `read_vertices` found, and unless that is FINE nothing else that counts; how many
-        vertices have a loss; the fields of `Schedule`; those of `MemoryPlan`; and of `build_table`
-        the table, how many launches are forward, and the rows of launches that take a list.
+        vertices have a loss; what `number_rows` returns; the fields of `MemoryPlan`; and of
+        `build_table` the table, how many launches are forward, and the rows of launches that take
+        a list.
     """
+    used, path_known = row_at(vertex_facts, USED), row_at(vertex_facts, PATH_KNOWN)
     found, _, _, path, lazy, level, forest, losses = read_vertices(
-        child_ptr, child, pulls, numbers, used, bounds, slots, limited, path_mask, lazy_mask,
-        path_known, lazy_known, has_loss,
+        child_ptr, child, pulls, row_at(vertex_facts, NUMBERS), used,
+        row_at(vertex_facts, BOUNDS), fact(vertex_facts, SLOTS), fact(vertex_facts, LIMITED),
+        fact(vertex_facts, PATH_MASK), fact(vertex_facts, LAZY_MASK), path_known,
+        row_at(vertex_facts, LAZY_KNOWN), row_at(vertex_facts, HAS_LOSS),
     )  # fmt: skip
     if found != FINE:
         child_ptr, child, path, lazy, level = (
@@ -77,13 +77,21 @@ def lay_out(
             level[:0],
         )
     weight = np.empty(len(path) if merges else 0, real.dtype)
-    rows = number_rows(
+    schedule = number_rows(
         child_ptr, child, path, len(path_known), level, policy, pulls, used, weight, forest, inner
     )
-    order, _, task_lo, task_kind, edge_ptr, _, _, _, _, _ = rows
+    ints, extents, _ = schedule
     table, forward, listed, first_row, end_row, scratch = build_table(
-        task_lo, task_kind, edge_ptr, order, lazy, path_programs, lazy_programs, by_ranges,
-        scratch_of, writes_ptr, writes, edges, most_scratch,
+        part_of(ints, extents, TASK_LO), part_of(ints, extents, TASK_KIND),
+        part_of(ints, extents, EDGE_PTR), part_of(ints, extents, ORDER), lazy,
+        table_at(program_facts, PATH_PROGRAMS), table_at(program_facts, LAZY_PROGRAMS),
+        row_at(program_facts, BY_RANGES), table_at(program_facts, SCRATCH),
+        row_at(program_facts, WRITES_PTR), row_at(program_facts, WRITES),
+        row_at(program_facts, EDGES), fact(program_facts, MOST_SCRATCH),
     )  # fmt: skip
-    plan = place_tensors(buffer, width, sizes, first_row, end_row, zero_elements, scratch)
-    return found, losses, rows, plan, table, forward, listed
+    plan = place_tensors(
+        row_at(program_facts, BUFFER), row_at(program_facts, WIDTH),
+        row_at(program_facts, SIZES), first_row, end_row, fact(program_facts, ZERO_ELEMENTS),
+        scratch,
+    )  # fmt: skip
+    return found, losses, schedule, plan, table, forward, listed

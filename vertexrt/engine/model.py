@@ -36,7 +36,7 @@ from vertexrt.ir.pretty import format_program
 from vertexrt.ir.program import Program
 from vertexrt.kernels.layout import Backend, Ending, Processors
 from vertexrt.scheduler import POLICIES as POLICIES  # for the front end
-from vertexrt.scheduler.balance import share_out
+from vertexrt.scheduler.balance import Share, share_out
 from vertexrt.script.cost import level_in_vertices
 
 Array = np.ndarray[Any, Any]
@@ -238,7 +238,9 @@ class CompiledModel:
         while len(self.workers) < parts:
             self.workers.append(Worker(self.store.copies[len(self.workers)]))
         dtype = self.store.dtype
-        shares = share_out(batch, parts, level_in_vertices(self.work))
+        shares = (
+            [Share(batch)] if parts == 1 else share_out(batch, parts, level_in_vertices(self.work))
+        )
         try:
             return [prepare(variant, share, self.policy, dtype, chosen) for share in shares]
         except (GraphError, PullError):
@@ -424,8 +426,8 @@ def total_loss(runs: Sequence[Run], arenas: Sequence[Array]) -> float:
 
     total = 0.0
     for run, data in zip(runs, arenas, strict=True):
-        rows, at = len(run.schedule.order), start_of(run, ("push", "loss"))
-        total += sum_loss(data[at : at + rows], 0, rows, run.schedule.weight)
+        rows, at = run.num_rows, start_of(run, ("push", "loss"))
+        total += sum_loss(data[at : at + rows], 0, rows, run.weight)
     return total
 
 

@@ -15,6 +15,7 @@ import numpy as np
 import numpy.typing as npt
 
 from vertexrt.config import config
+from vertexrt.engine.facts import pack_facts
 from vertexrt.engine.inputs import Reader, make_reader
 from vertexrt.errors import PlanError, message
 from vertexrt.ir.autodiff import differentiate
@@ -144,6 +145,7 @@ class Variant:
     _reader: Reader | None = None
     _relations: Relations | None = None
     _vertex_facts: tuple[Any, ...] | None = None
+    _packed_vertex_facts: npt.NDArray[np.int64] | None = None
     _push_shapes: dict[str, tuple[int, ...]] = field(default_factory=dict)
 
     @property
@@ -171,6 +173,12 @@ class Variant:
             )
         return self._vertex_facts
 
+    def packed_vertex_facts(self) -> npt.NDArray[np.int64]:
+        """Return the same as `lay_out` takes it."""
+        if self._packed_vertex_facts is None:
+            self._packed_vertex_facts = pack_facts(self.vertex_facts())
+        return self._packed_vertex_facts
+
     def push_shape(self, name: str) -> tuple[int, ...]:
         """Return the shape per vertex of a push."""
         if not self._push_shapes:
@@ -191,7 +199,7 @@ class Variant:
         program = _checked(keep_across_stages(program), "path kind")
         kind = Kind(bits, {s: self._add(program, s) for s in PATH_STAGES})
         self.path_kinds[bits] = kind
-        self._ready = self._vertex_facts = None
+        self._ready = self._vertex_facts = self._packed_vertex_facts = None
         return kind
 
     def add_lazy_kind(self, bits: int) -> Kind:
@@ -213,7 +221,7 @@ class Variant:
         has_loss = any(program.nodes[n.inputs[0]].op != "const" for n in loss)
         kind = Kind(bits, {s: self._add(program, s) for s in LAZY_STAGES}, has_loss)
         self.lazy_kinds[bits] = kind
-        self._ready = self._vertex_facts = None
+        self._ready = self._vertex_facts = self._packed_vertex_facts = None
         return kind
 
     def ready(self) -> Ready:
@@ -277,7 +285,9 @@ class Ready:
 
     Attributes:
         sharing: tensors that share a buffer.
-        program_facts: what `build_table` and `place_tensors` take after a schedule.
+        program_facts: what `build_table` and `place_tensors` take after a schedule, packed.
+        script_facts: what `device_scripts.write_all` takes of a kernel and a shape, packed; empty,
+            where there are none.
     """
 
     executable: Executable | None
@@ -285,7 +295,8 @@ class Ready:
     shape: Shape | None
     zero_elements: int
     sharing: Sharing
-    program_facts: tuple[Any, ...]
+    program_facts: npt.NDArray[np.int64]
+    script_facts: npt.NDArray[np.int64]
 
 
 def _make_ready(variant: Variant) -> Ready:
@@ -330,7 +341,11 @@ def _make_ready(variant: Variant) -> Ready:
         np.array([spec.size for spec in table], np.int64),
         zero_elements,
     )
-    return Ready(executable, processors, shape, zero_elements, sharing, facts)
+    kernel_facts = getattr(processors, "facts", None)
+    script_facts = pack_facts(() if kernel_facts is None else (*kernel_facts, *(shape or ())))
+    return Ready(
+        executable, processors, shape, zero_elements, sharing, pack_facts(facts), script_facts
+    )
 
 
 def _checked(program: Program, where: str, placed: bool = True) -> Program:

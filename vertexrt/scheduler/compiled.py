@@ -38,32 +38,48 @@ def order_tasks(
 
 @njit(cache=True, nogil=True)
 def _sort(level: Array, kinds: Array, num_kinds: int) -> tuple[Array, Array, Array]:
-    """Sort the vertices by level, then kind, then number: a task is what shares both."""
+    """Sort the vertices by level, then kind, then number: a task is what shares both.
+
+    About half of the vertices are leaves, and each of them waits for the count that the one before
+    left. So the two halves of the vertices are counted and placed side by side.
+    """
     count = len(level)
+    half = count // 2
     highest = 0
     for v in range(count):
         highest = max(highest, level[v])
     buckets = (highest + 1) * num_kinds
     start = np.zeros(buckets + 1, np.int32)
+    upper = np.zeros(buckets, np.int32)  # of the upper half
     bucket = np.empty(count, np.uint32)
     for v in range(count):
         bucket[v] = level[v] * num_kinds + kinds[v]
-    for v in range(count):
+    for v in range(half):
         start[bucket[v] + ONE] += 1
+        upper[bucket[half + v]] += 1
+    if half + half < count:
+        upper[bucket[count - 1]] += 1
     task_lo = np.empty(buckets + 1, np.int32)
     task_kind = np.empty(buckets, np.int32)
     tasks = 0
     for b in range(buckets):
-        if start[b + 1] > 0:
+        lower, higher = start[b + 1], upper[b]
+        if lower + higher > 0:
             task_lo[tasks] = start[b]
             task_kind[tasks] = b % num_kinds
             tasks += 1
-        start[b + 1] += start[b]
+        upper[b] = start[b] + lower
+        start[b + 1] = upper[b] + higher
     task_lo[tasks] = count
     order = np.empty(count, np.int32)
-    for v in range(count):
+    for v in range(half):
+        u = half + v
         order[np.uint32(start[bucket[v]])] = v
+        order[np.uint32(upper[bucket[u]])] = u
         start[bucket[v]] += 1
+        upper[bucket[u]] += 1
+    if half + half < count:
+        order[np.uint32(upper[bucket[count - 1]])] = count - 1
     return order, task_lo[: tasks + 1], task_kind[:tasks]
 
 

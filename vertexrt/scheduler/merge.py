@@ -23,6 +23,12 @@ Array = np.ndarray[Any, Any]
 PRIME = np.uint64(0x100000001B3)
 SPREAD = np.uint64(0x9E3779B97F4A7C15)
 
+# The arrays of `Schedule` that are int32, in its order: they come as parts of one.
+PARTS = 9
+ORDER, ROW_OF, TASK_LO, TASK_KIND, EDGE_PTR, CHILD_ROW, EDGE_ROW, PARENT_PTR, PARENT_EDGE = range(
+    PARTS
+)
+
 
 @njit(cache=True, nogil=True)
 def number_rows(
@@ -40,47 +46,79 @@ def number_rows(
 ) -> tuple[Any, ...]:
     """Order the vertices by task, give them rows in that order, and rewrite the edges by row.
 
+    What it finds is one array, since making an object of Python of each would take longer than the
+    loops where the batch is small.
+
     Args:
         kinds, num_kinds, level, policy: of `order_tasks`.
         pulls: int32 [pulls, V]; used: the numbers of those that are read.
         weight: reals, [V] where vertices merge, written with the vertices of each row; else empty.
         forest: no vertex has two parents.
         inner: vertices with children merge too.
-    Returns: the arrays of `Schedule`, in its order.
+    Returns: int32 [*], the arrays of `Schedule` that are int32; int64 [PARTS, 2], where each of
+        them begins and ends; the weight of each row.
     """
     order, task_lo, task_kind = order_tasks(child_ptr, child, kinds, num_kinds, level, policy)
-    row_of = np.empty(len(order), np.int32)
+    count, tasks, slots = len(order), len(task_kind), len(child)
+    ints, extents = _make_room(
+        (count, count, tasks + 1, tasks, count + 1, slots, slots, count + 1, slots)
+    )
+    user, row_of = part_of(ints, extents, ORDER), part_of(ints, extents, ROW_OF)
+    new_lo, new_kind = part_of(ints, extents, TASK_LO), part_of(ints, extents, TASK_KIND)
+    rows = count
     if len(weight):
         # Identical vertices are in one task, so that rows of others need no comparison.
         together = policy in (FRONTIER, AGENDA)
         shortcut = together and forest
-        order, task_lo, task_kind = _merge(
+        rows, tasks = _merge(
             child_ptr, child, order, task_lo, task_kind, pulls, used, weight, together, shortcut,
-            inner, row_of,
+            inner, user, row_of, new_lo, new_kind,
         )  # fmt: skip
     else:
-        for r in range(len(order)):
+        user[:], new_lo[:], new_kind[:] = order, task_lo, task_kind
+        for r in range(count):
             row_of[order[r]] = r
-    rows = len(order)
-    edge_ptr = np.empty(rows + 1, np.int32)
-    child_row = np.empty(len(child), np.int32)
-    edge_row = np.empty(len(child), np.int32)
-    parent_ptr = np.zeros(rows + 1, np.int32)
-    edges = _rewrite(child_ptr, child, order, row_of, edge_ptr, child_row, edge_row, parent_ptr)
-    parent_edge = np.empty(edges, np.int32)
-    listed = _list_parents(child_row[:edges], parent_ptr, parent_edge)
-    return (
-        order,
-        row_of,
-        task_lo,
-        task_kind,
-        edge_ptr,
-        child_row[:edges],
-        edge_row[:edges],
-        parent_ptr,
-        parent_edge[:listed],
-        weight[:rows],
-    )
+    _cut(extents, ORDER, rows)
+    _cut(extents, TASK_LO, tasks + 1)
+    _cut(extents, TASK_KIND, tasks)
+    _cut(extents, EDGE_PTR, rows + 1)
+    _cut(extents, PARENT_PTR, rows + 1)
+    child_row = part_of(ints, extents, CHILD_ROW)
+    parent_ptr = part_of(ints, extents, PARENT_PTR)
+    parent_ptr[:] = 0
+    edges = _rewrite(
+        child_ptr, child, user[:rows], row_of, part_of(ints, extents, EDGE_PTR), child_row,
+        part_of(ints, extents, EDGE_ROW), parent_ptr,
+    )  # fmt: skip
+    listed = _list_parents(child_row[:edges], parent_ptr, part_of(ints, extents, PARENT_EDGE))
+    _cut(extents, CHILD_ROW, edges)
+    _cut(extents, EDGE_ROW, edges)
+    _cut(extents, PARENT_EDGE, listed)
+    return ints, extents, weight[:rows]
+
+
+@njit(cache=True, nogil=True)
+def _make_room(most: tuple[int, ...]) -> tuple[Array, Array]:
+    """Return an array with room for parts of so many elements, and where each begins and ends."""
+    extents = np.empty((len(most), 2), np.int64)
+    at = 0
+    for k in range(len(most)):
+        extents[k, 0] = at
+        at += most[k]
+        extents[k, 1] = at
+    return np.empty(at, np.int32), extents
+
+
+@njit(cache=True, nogil=True)
+def part_of(ints: Array, extents: Array, part: int) -> Array:
+    """Return one of the arrays that `number_rows` found."""
+    return ints[extents[part, 0] : extents[part, 1]]
+
+
+@njit(cache=True, nogil=True)
+def _cut(extents: Array, part: int, size: int) -> None:
+    """Say how much of a part's room is used."""
+    extents[part, 1] = extents[part, 0] + size
 
 
 @njit(cache=True, nogil=True)
@@ -96,8 +134,11 @@ def _merge(
     together: bool,
     shortcut: bool,
     inner: bool,
+    user: Array,
     row_of: Array,
-) -> tuple[Array, Array, Array]:
+    new_lo: Array,
+    new_kind: Array,
+) -> tuple[int, int]:
     """Find the distinct vertices, and write the row of each; see `number_rows`.
 
     Vertices are looked up in a hash table of rows. A task goes without, when each has a child that
@@ -105,12 +146,11 @@ def _merge(
 
     Args:
         shortcut: look for such tasks; copies are together, and there is no other parent.
-    Returns: the first vertex of each row, and the tasks that have rows.
+        user: gets the first vertex of each row; row_of: the row of each vertex.
+        new_lo, new_kind: get the tasks that have rows.
+    Returns: how many rows there are, and tasks.
     """
     count = len(order)
-    user = np.empty(count, np.int32)
-    new_lo = np.empty(len(task_lo), np.int32)
-    new_kind = np.empty(len(task_kind), np.int32)
     keys = _keys(pulls, used, count)
     row_key = np.empty(count, np.uint64)
     weight[:] = 0
@@ -120,15 +160,18 @@ def _merge(
         vertices = order[task_lo[t] : task_lo[t + 1]]
         first = rows
         oldest = first if together else 0  # rows of other tasks do not count
-        single = not inner and _have_children(vertices, child_ptr, child)
-        if single or (shortcut and _settled(vertices, child_ptr, child, row_of, weight)):
+        leaves = not _have_slots(vertices, child_ptr)
+        single = not leaves and not inner and _have_children(vertices, child_ptr, child)
+        settled = not leaves and shortcut
+        if single or (settled and _settled(vertices, child_ptr, child, row_of, weight)):
             for v in vertices:
                 row_of[np.uint32(v)] = rows
                 weight[np.uint64(rows)] = 1
                 user[np.uint64(rows)] = v
                 rows += 1
         else:
-            leaves = _add_children(vertices, child_ptr, child, row_of, keys)
+            if not leaves:
+                _add_children(vertices, child_ptr, child, row_of, keys)
             rows = _find(vertices, keys, oldest, rows, table, row_key, user, row_of, weight)
             if not (together and leaves and len(used) <= 2):  # a key may be shared
                 parted = _part(vertices, child_ptr, child, pulls, used, rows, user, row_of, weight)
@@ -140,7 +183,7 @@ def _merge(
             new_kind[tasks] = task_kind[t]
             tasks += 1
     new_lo[tasks] = rows
-    return user[:rows], new_lo[: tasks + 1], new_kind[:tasks]
+    return rows, tasks
 
 
 @njit(cache=True, nogil=True)
@@ -161,6 +204,16 @@ def _keys(pulls: Array, used: Array, count: int) -> Array:
 def _mixed(key: Any, value: Any) -> Any:
     """Mix a value into a hash."""
     return (key ^ np.uint64(np.uint32(value))) * PRIME
+
+
+@njit(cache=True, nogil=True)
+def _have_slots(vertices: Array, child_ptr: Array) -> bool:
+    """Tell whether some vertex of a task has a slot for a child."""
+    for vertex in vertices:
+        v = np.uint32(vertex)
+        if child_ptr[v + ONE] > child_ptr[v]:
+            return True
+    return False
 
 
 @njit(cache=True, nogil=True)
@@ -191,21 +244,15 @@ def _settled(vertices: Array, child_ptr: Array, child: Array, row_of: Array, wei
 @njit(cache=True, nogil=True)
 def _add_children(
     vertices: Array, child_ptr: Array, child: Array, row_of: Array, keys: Array
-) -> bool:
-    """Mix the rows of children into the keys of a task's vertices.
-
-    Returns: whether none has a slot for a child.
-    """
-    leaves = True
+) -> None:
+    """Mix the rows of children into the keys of a task's vertices."""
     for vertex in vertices:
         v = np.uint32(vertex)
         key = keys[v]
         for e in range(np.uint32(child_ptr[v]), np.uint32(child_ptr[v + ONE])):
-            leaves = False
             row = row_of[child[e]] if child[e] >= 0 else np.int32(-1)
             key = _mixed(key * PRIME, row)
         keys[v] = key
-    return leaves
 
 
 @njit(cache=True, nogil=True)

@@ -127,8 +127,14 @@ def make_schedule(
     if level is None:
         level = find_levels(child_ptr, child)
     number = policy_number(policy)
-    return Schedule(
+    return schedule_of(
         *number_rows(
             child_ptr, child, kinds, num_kinds, level, number, pulls, used, weight, forest, inner
         )
     )
+
+
+def schedule_of(ints: Int32, extents: npt.NDArray[np.int64], weight: npt.NDArray[Any]) -> Schedule:
+    """Return what `number_rows` found."""
+    fields: list[Any] = [*(ints[begin:end] for begin, end in extents.tolist()), weight]
+    return Schedule(*fields)

@@ -131,8 +131,8 @@ class Device(Protocol):
     def clear(self, to: int, size: int) -> None:
         """Set bytes to zero."""
 
-    def record(self) -> Any:
-        """Return an event: everything asked for so far."""
+    def record(self, event: Any = None) -> Any:
+        """Return an event: everything asked for so far; one that came is used again, if given."""
 
     def wait(self, event: Any) -> None:
         """Wait until an event has come."""
@@ -343,9 +343,10 @@ class CupyDevice:
         if size:
             self._runtime.memsetAsync(to, 0, size, self.stream.ptr)
 
-    def record(self) -> Any:
+    def record(self, event: Any = None) -> Any:
         """Record an event that does not time."""
-        event = self.cupy.cuda.Event(disable_timing=True)
+        if event is None:
+            event = self.cupy.cuda.Event(disable_timing=True)
         event.record(self.stream)
         return event
 

@@ -59,7 +59,7 @@ class Uploads:
         numbers: of the words, by name.
         wanted: [words] whether a kernel or a product reads it.
         num_ints: how many integer pulls there are.
-        float_words, seed_words: numbers of the words of real pulls and seeds.
+        real_words: numbers of the words of real pulls, and of seeds behind them.
         lookups_ptr, lookups: CSR of the integer pulls that each program's sorted lookups read.
         zero_elements: longest row that an absent child or pull reads.
     """
@@ -74,8 +74,9 @@ class Uploads:
         self.lookups_ptr = np.cumsum([0] + [len(x) for x in lookups]).astype(np.int64)
         self.lookups = np.array([pull for x in lookups for pull in x] + [0], np.int64)
         self.num_ints = len(binding.ints)
-        self.float_words = [self.numbers[f"float_{k}"] for k in range(len(binding.floats))]
-        self.seed_words = [self.numbers[f"seed_{k}"] for k in range(len(binding.seeds))]
+        names = [f"float_{k}" for k in range(len(binding.floats))]
+        names += [f"seed_{k}" for k in range(len(binding.seeds))]
+        self.real_words = [self.numbers[name] for name in names]
         self.zero_elements = max(
             (n.type.size for p in programs for n in p.program.nodes if n.type.dtype == "float"),
             default=1,

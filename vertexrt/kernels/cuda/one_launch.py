@@ -67,7 +67,7 @@ class Written:
     updates: bool
     lookup_ptr: Int64
     lookup_at: Int64
-    lookups: Sequence[Array]
+    lookups: tuple[Array, ...]
 
 
 def new_counters(groups: int) -> npt.NDArray[np.int32]:

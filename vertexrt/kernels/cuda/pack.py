@@ -30,6 +30,12 @@ FIXED_WORDS = (*ADDRESSES, *INDICES, "user_edge", "weight", "scale", "random_see
 FIXED, FIRST_INDEX = len(FIXED_WORDS), len(ADDRESSES)
 USER_EDGE, WEIGHT, SCALE, RANDOM_SEED = range(FIRST_INDEX + len(INDICES), FIXED)
 
+# The arrays of `Schedule` that are int32, in its order, and those of INDICES behind the rows.
+PARTS = 9
+ORDER, EDGE_PTR, CHILD_ROW, EDGE_ROW, PARENT_PTR, PARENT_EDGE = 0, 4, 5, 6, 7, 8
+UPLOADED = (ORDER, EDGE_PTR, CHILD_ROW, EDGE_ROW, PARENT_PTR, PARENT_EDGE)
+FIRST_PART, FIRST_SEGMENT = FIRST_INDEX + 1, FIRST_INDEX + 1 + len(UPLOADED)
+
 
 @njit(cache=True, nogil=True)
 def pack(
@@ -37,7 +43,10 @@ def pack(
     address: int,
     wanted: Array,
     words: Array,
-    indices: tuple[Array, ...],
+    rows: Array,
+    indices: Array,
+    extents: Array,
+    segments: tuple[Array, ...],
     user_edge: Array,
     weight: Array,
     starts: Array,
@@ -60,7 +69,10 @@ def pack(
         pinned: bytes, aligned as ALIGN; address: of its twin on the device.
         wanted: [words] whether any kernel reads what a word points to.
         words: int64; ADDRESSES are given, and those of real values and seeds are left as they are.
-        indices: as INDICES, int32.
+        rows: int32, of launches that take a list.
+        indices, extents: int32 [*], the arrays of the schedule; [PARTS, 2] where each of them
+            begins and ends.
+        segments: the last of INDICES, int32.
         weight: whose dtype is that of reals.
         starts, widths: of `Ending`.
         pulls: int32 [integer pulls + real pulls, V].
@@ -73,17 +85,26 @@ def pack(
     addresses = np.empty(2 + len(more), np.int64)
     need = ALIGN * (FIXED + len(pulls) + len(more) + 2) + 4 * (user_edge.size + pulls.size)
     need += weight.size * weight.itemsize + starts.size * 8 + widths.size * 4
-    for k in range(len(indices)):
-        need += 4 * indices[k].size
+    need += 4 * (rows.size + indices.size)
+    for k in range(len(segments)):
+        need += 4 * segments[k].size
     for k in range(len(more)):
         need += 4 * more[k].size
     if need + room > len(pinned):
         return -(need + room), addresses
     end = 0
-    for k in range(len(indices)):
-        if wanted[FIRST_INDEX + k]:
-            words[FIRST_INDEX + k] = address + end
-            end = _copy(pinned, end, indices[k])
+    if wanted[FIRST_INDEX]:
+        words[FIRST_INDEX] = address + end
+        end = _copy(pinned, end, rows)
+    for k in range(len(UPLOADED)):
+        if wanted[FIRST_PART + k]:
+            words[FIRST_PART + k] = address + end
+            part = extents[UPLOADED[k]]
+            end = _copy(pinned, end, indices[part[0] : part[1]])
+    for k in range(len(segments)):
+        if wanted[FIRST_SEGMENT + k]:
+            words[FIRST_SEGMENT + k] = address + end
+            end = _copy(pinned, end, segments[k])
     if wanted[USER_EDGE]:
         words[USER_EDGE] = address + end
         end = _copy(pinned, end, user_edge)

@@ -38,6 +38,7 @@ Array = np.ndarray[Any, Any]
 
 # Columns of what is known of a segment.
 PUTS, SENDS, GATHERS, OPERAND, NEEDS_ALL, EVERYBODY = range(6)
+BEFORE_PATH = -2  # in place of an epoch, less than all of them and than -1 for none
 
 
 @njit(cache=True, nogil=True)
@@ -62,131 +63,160 @@ def write_ring(
     highest = 0
     for k in range(len(script)):
         highest = max(highest, script[k, LO] + script[k, N])
+    for e in range(len(child_row)):
+        highest = max(highest, child_row[e] + 1)
     place = np.empty(highest, np.int64)  # of each row, counted on
-    written = np.empty(highest, np.int64)  # the epoch in which it was, -1: before the path
+    slot_of = np.empty(highest, np.int32)  # the row of the ring that it is, -1 for none
+    written = np.empty(highest, np.int64)  # the epoch in which it was
     there = np.empty(highest, np.bool_)  # it was put in the ring
+    epoch = np.empty(len(script), np.int64)
+    longest = 0
+    for side in range(2):
+        for g in range(lengths.shape[1]):
+            longest = max(longest, lengths[side, g])
+    top = np.empty(longest + 1, np.int64)
+    first = np.empty(longest + 1, np.int64)
+    sent = np.empty(longest + 1, np.int64)
     begin = 0
     for side in range(2):
         rows, far = rings[side]
-        place[:], written[:], there[:] = -1, -1, False
+        place[:], slot_of[:], written[:], there[:] = -1, -1, BEFORE_PATH, False
         for g in range(lengths.shape[1]):
-            part = script[begin : begin + lengths[side, g]]
-            begin += len(part)
-            epochs = _place_rows(part, segments, rows, alone, place)
-            sent = _use_rows(
-                part, segments, rows, far, alone, epochs, place, written, there, child_row,
-                child_slot,
+            end = begin + lengths[side, g]
+            last = _place_rows(
+                script, begin, end, segments, rows, alone, place, slot_of, epoch, top, first
+            )
+            _use_rows(
+                script, begin, end, segments, rows, far, alone, epoch, top, first, last, place,
+                slot_of, written, there, child_row, child_slot, sent,
             )  # fmt: skip
             if not alone:
-                for e in range(1, len(sent)):
-                    part[epochs[2][e], EXPECT] = sent[e - 1]
+                for e in range(1, last + 1):
+                    script[first[e], EXPECT] = sent[e - 1]
+            begin = end
     return child_slot
 
 
 @njit(cache=True, nogil=True)
 def _place_rows(
-    part: Array, segments: Array, rows: int, alone: bool, place: Array
-) -> tuple[Array, Array, Array]:
+    script: Array,
+    begin: int,
+    end: int,
+    segments: Array,
+    rows: int,
+    alone: bool,
+    place: Array,
+    slot_of: Array,
+    epoch: Array,
+    top: Array,
+    first: Array,
+) -> int:
     """Give the tiles of a group's script places, one after the other.
 
     Args:
-        place: [rows of the schedule] gets that of each row.
-    Returns: [instructions] the epoch of each; [epochs] how many places are given when one is over,
-        and the instruction that begins it.
+        begin, end: where in `script` the group's is.
+        place: [rows of the schedule] gets that of each row; slot_of: the row of the ring.
+        epoch: [instructions] gets the epoch of each.
+        top, first: [epochs] get how many places are given when one is over, and the instruction
+            that begins it.
+    Returns: the last epoch.
     """
-    epoch = np.empty(len(part), np.int64)
-    top = np.empty(len(part) + 1, np.int64)
-    first = np.empty(len(part) + 1, np.int64)
     given, now = 0, 0
-    first[0] = 0
-    for k in range(len(part)):
-        row = part[k]
-        if row[WAIT] or (alone and k > 0):
+    first[0] = begin
+    for k in range(begin, end):  # views of rows would be counted, like objects
+        if script[k, WAIT] or (alone and k > begin):
             top[now] = given
             now += 1
             first[now] = k
         epoch[k] = now
-        n, lo = row[N], row[LO]
-        if segments[row[OP], PUTS] and place[lo] < 0 and n <= rows:
-            if given % rows + n > rows:
-                given += rows - given % rows
+        n, lo = script[k, N], script[k, LO]
+        if segments[script[k, OP], PUTS] and place[lo] < 0 and n <= rows:
+            begins = given % rows
+            if begins + n > rows:
+                given += rows - begins
+                begins = 0
             for i in range(n):
                 place[lo + i] = given + i
+                slot_of[lo + i] = begins + i
             given += n
     top[now] = given
-    return epoch, top[: now + 1], first[: now + 1]
+    return now
 
 
 @njit(cache=True, nogil=True)
 def _use_rows(
-    part: Array,
+    script: Array,
+    begin: int,
+    end: int,
     segments: Array,
     rows: int,
     far: int,
     alone: bool,
-    epochs: tuple[Array, Array, Array],
+    epoch: Array,
+    top: Array,
+    first: Array,
+    last: int,
     place: Array,
+    slot_of: Array,
     written: Array,
     there: Array,
     child_row: Array,
     child_slot: Array,
-) -> Array:
+    sent: Array,
+) -> None:
     """Say what each instruction of a group's script reads and writes of the ring.
 
-    Returns: [epochs] how many elements are sent in each.
+    Args:
+        epoch, top, first, last: what `_place_rows` found.
+        sent: [epochs] gets how many elements are sent in each.
     """
-    epoch, top, first = epochs
-    last = len(top) - 1
-    sent = np.zeros(len(top), np.int64)
+    sent[: last + 1] = 0
     all_at = 0  # the epoch that began with the last wait for all
-    for k in range(len(part)):
-        row = part[k]
+    for k in range(begin, end):
+        op, n, lo = script[k, OP], script[k, N], script[k, LO]
         e = epoch[k]
-        n, lo = row[N], row[LO]
-        about = segments[row[OP]]
         lowest = top[e] - rows  # places before it are, or are about to be, others'
         before = all_at if all_at < e else -1  # what was there before this epoch's wait
-        row[SLOT] = place[lo] % rows if place[lo] >= lowest and place[lo] >= 0 else -1
-        if about[NEEDS_ALL]:
+        slot = slot_of[lo] if place[lo] >= lowest else -1
+        script[k, SLOT] = slot
+        if segments[op, NEEDS_ALL]:
             all_at = e
-        if about[OPERAND]:
-            if row[SLOT] >= 0 and there[lo]:
-                row[USES] |= HAS_OPERAND
+        if segments[op, OPERAND]:
+            if slot >= 0 and there[lo]:
+                script[k, USES] |= HAS_OPERAND
             elif written[lo] >= all_at:
                 all_at = e
-        if about[GATHERS]:
+        if segments[op, GATHERS]:
+            # Which children are leaves cannot be predicted, so that little branches on it.
             copied = 0
-            for at in range(row[ELO], row[ELO] + row[M]):
+            for at in range(script[k, ELO], script[k, ELO] + script[k, M]):
                 child = child_row[at]
                 if child < 0:
                     continue
-                on_path = child < len(written) and written[child] >= 0
-                if on_path and there[child] and place[child] >= lowest:
-                    child_slot[at] = place[child] % rows
-                    continue
-                if on_path and written[child] >= all_at:
-                    all_at = e
+                kept = there[child] & (place[child] >= lowest)
+                all_at = e if (not kept) & (written[child] >= all_at) else all_at
                 visible = before if first[e] == k else all_at
-                if copied < far and (not on_path or alone or written[child] < visible):
-                    child_slot[at] = rows + copied
-                    copied += 1
-            row[FAR] = copied
-        if about[PUTS]:
-            put = row[SLOT] >= 0 and (alone or e < last)
+                copy = (not kept) & (copied < far) & (alone | (written[child] < visible))
+                child_slot[at] = slot_of[child] if kept else (rows + copied if copy else -1)
+                copied += copy
+            script[k, FAR] = copied
+        if segments[op, PUTS]:
+            put = slot >= 0 and (alone or e < last)
             if put:
-                row[USES] |= IS_PUT
-            if put and about[SENDS]:
-                row[USES] |= IS_SENT
-                sent[e] += about[SENDS] * n
-            there[lo : lo + n] = put
-        written[lo : lo + n] = e
+                script[k, USES] |= IS_PUT
+            if put and segments[op, SENDS]:
+                script[k, USES] |= IS_SENT
+                sent[e] += segments[op, SENDS] * n
+            for row in range(lo, lo + n):  # a slice takes as long as all else here
+                there[row] = put
+        for row in range(lo, lo + n):
+            written[row] = e
         if alone or e == 0:
             continue
-        sender = part[k - 1]
-        if first[e] == k and not (sender[USES] & IS_SENT and segments[sender[OP], EVERYBODY]):
+        sends = script[k - 1, USES] & IS_SENT and segments[script[k - 1, OP], EVERYBODY]
+        if first[e] == k and not sends:
             all_at = e
         if all_at == e:
-            part[first[e], WAIT] = FOR_ALL
-        elif row[WAIT]:
-            row[WAIT] = FOR_RING
-    return sent
+            script[first[e], WAIT] = FOR_ALL
+        elif script[k, WAIT]:
+            script[k, WAIT] = FOR_RING

@@ -34,9 +34,8 @@ from vertexrt.kernels.cuda.ending import (
     pack_store,
 )
 from vertexrt.kernels.cuda.executable import CudaExecutable, Uploads
-from vertexrt.kernels.cuda.pack import ADDRESSES, ALIGN, WEIGHT, pack
+from vertexrt.kernels.cuda.pack import ADDRESSES, ALIGN, ORDER, WEIGHT, pack
 from vertexrt.kernels.cuda.streams import NO_STEPS, NO_WAITS, Order
-from vertexrt.kernels.layout import Scheduled
 
 Array = np.ndarray[Any, Any]
 Int64 = npt.NDArray[np.int64]
@@ -69,8 +68,9 @@ class Slot:
     pinned: Array
     memory: Memory
     found: Array  # float64 [FOUND], pinned
+    found_bytes: Array  # the same memory
     results: Array  # bytes, pinned: what a run was asked to bring back
-    event: Any = None  # what used the buffer last
+    event: Any = None  # of who used the buffer last
     reader: Callable[[], object] | None = None  # copies results before the slot is used again
 
 
@@ -80,7 +80,9 @@ class Inputs:
 
     base: Int64
     temporary: int
-    schedule: Scheduled
+    indices: Array  # int32, the arrays of the schedule one after the other
+    extents: Int64  # [PARTS, 2] where each of them begins and ends; see `pack`
+    weight: Array
     rows: Array
     user_edge: Array
     pulls: Array  # int32 [integer pulls + real pulls, V]
@@ -194,9 +196,11 @@ class Session:
         """Return the pinned buffer whose turn it is, when the device has read it."""
         if not self._slots:
             for _ in range(SLOTS):
-                found = self.device.pinned(8 * FOUND).view(np.float64)
+                found = self.device.pinned(8 * FOUND)
                 nothing = np.zeros(0, np.uint8)
-                self._slots.append(Slot(nothing, Memory(0, 0, None), found, nothing))
+                self._slots.append(
+                    Slot(nothing, Memory(0, 0, None), found.view(np.float64), found, nothing)
+                )
         slot = self._slots[self._next]
         self._next = (self._next + 1) % SLOTS
         if slot.reader is not None:
@@ -204,7 +208,6 @@ class Session:
             slot.reader = None
         if slot.event is not None:
             self.device.wait(slot.event)
-            slot.event = None
         return slot
 
     def _grow(self, slot: Slot, size: int) -> None:
@@ -268,10 +271,9 @@ class Session:
         Returns: the slot, whose event comes when the device is done; `results`, and with an ending
             `found`, are valid then.
         """
-        lookup_ptr, lookup_at, *segments = (
-            self.sorted_lookups(executable, table, inputs) if order is None else order.lookups
-        )
-        slot, words, addresses = self.stage(executable, inputs, segments, ending)
+        lookups = self.sorted_lookups(executable, table, inputs) if order is None else order.lookups
+        lookup_ptr, lookup_at = lookups[:2]
+        slot, words, addresses = self.stage(executable, inputs, tuple(lookups[2:]), ending)
         calls = self._addresses(1 if order is None else self.streams)
         if calls[0, ROUND]:
             size = most_halves(table, executable.steps_ptr, executable.steps)
@@ -314,7 +316,7 @@ class Session:
     def launched(self, slot: Slot, found: bool, fetch: Sequence[slice]) -> Slot:
         """Ask for what is wanted of a run that was launched; see `run`."""
         if found:
-            self.device.download(slot.found.view(np.uint8), self.found.address)
+            self.device.download(slot.found_bytes, self.found.address)
         size, at = self.dtype.itemsize, 0
         need = sum([piece.stop - piece.start for piece in fetch]) * size
         if len(slot.results) < need:
@@ -323,7 +325,7 @@ class Session:
             end = at + (piece.stop - piece.start) * size
             self.device.download(slot.results[at:end], self.arena.address + piece.start * size)
             at = end
-        slot.event = self.device.record()
+        slot.event = self.device.record(slot.event)
         return slot
 
     def marks(self, largest: int) -> Array:
@@ -339,7 +341,7 @@ class Session:
             executable.lookups_ptr,
             executable.lookups,
             inputs.pulls,
-            inputs.schedule.order,
+            inputs.indices[inputs.extents[ORDER, 0] : inputs.extents[ORDER, 1]],
             inputs.rows,
             self.marks(inputs.largest),
         )
@@ -348,28 +350,18 @@ class Session:
         self,
         executable: Uploads,
         inputs: Inputs,
-        segments: Sequence[Array],
+        segments: tuple[Array, ...],
         ending: Ending | None,
         more: tuple[Array, ...] = (NO_WIDTHS,),
     ) -> tuple[Slot, Int64, Int64]:
         """Copy arrays into a pinned buffer and from there to the device.
 
         Args:
+            segments: of `driver.sort_lookups`.
             more: what else is uploaded, int32 [*] each.
         Returns: the slot; the words in the order of `executable.word_names`; addresses of starts
             and widths of an ending, and of what is `more`.
         """
-        s = inputs.schedule
-        indices = (
-            inputs.rows,
-            s.order,
-            s.edge_ptr,
-            s.child_row,
-            s.edge_row,
-            s.parent_ptr,
-            s.parent_edge,
-            *segments,
-        )
         starts, widths = (
             (NO_STARTS, NO_WIDTHS) if ending is None else (ending.starts, ending.widths)
         )
@@ -385,9 +377,12 @@ class Session:
         given = (
             executable.wanted,
             words,
-            indices,
+            inputs.rows,
+            inputs.indices,
+            inputs.extents,
+            segments,
             inputs.user_edge,
-            s.weight,
+            inputs.weight,
             starts,
             widths,
             inputs.pulls,
@@ -406,9 +401,7 @@ class Session:
         if end < 0:
             self._grow(slot, -end)
             end, addresses = pack(slot.pinned, slot.memory.address, *given)
-        for word, array in zip(
-            (*executable.float_words, *executable.seed_words), reals, strict=True
-        ):
+        for word, array in zip(executable.real_words, reals, strict=True):
             if executable.wanted[word]:
                 words[word] = slot.memory.address + end
                 slot.pinned[end : end + array.nbytes] = array.view(np.uint8)
@@ -451,7 +444,7 @@ class Session:
         )
         finish = pack_finish(
             self.arena.address + e.loss_at * size,
-            weight if len(inputs.schedule.weight) else 0,
+            weight if len(inputs.weight) else 0,
             self._squares.address,
             self.found.address,
             e.rows,
