@@ -192,12 +192,20 @@ class KernelWriter:
     def words(self) -> set[str]:
         """Name the words that some part of the kernel reads."""
         found = {w for step in self.steps for w in step.words} | self.sums.words
-        if self.path:
-            found |= set(INDEX_WORDS) - {OF_RING}
+        for stage in SIDES:
+            found |= self._indices(stage) - {OF_RING}
         for segments in self.path.values():
             for segment in segments:
                 found |= {*segment.words, *(h.word for h in segment.held)} - {OF_RING}
         return found
+
+    def _indices(self, stage: Stage) -> set[str]:
+        """Name the indices that a side of the path reads."""
+        if self.sums.words:
+            return set(INDEX_WORDS)
+        segments = [x for _, x in self.segments(stage)]
+        found = {w for x in segments for w in x.words if w in INDEX_WORDS}
+        return found | ({"child_row", OF_RING} if any(x.gathers for x in segments) else set())
 
     def encode(self) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.int64]]:
         """Return steps_ptr and steps of `driver.encode`; a function is a number of a script."""
@@ -321,8 +329,13 @@ class KernelWriter:
             )
         sums = self.sums if side.sums else None
         lines += sums.opening() if sums else []
+        read = self._indices(stage)
         far = [
-            "job.o.child_slot" if word == OF_RING else f"(const int*)job.w[{self.numbers[word]}]"
+            "nullptr"
+            if word not in read
+            else "job.o.child_slot"
+            if word == OF_RING
+            else f"(const int*)job.w[{self.numbers[word]}]"
             for word in INDEX_WORDS
         ]
         ring = self.rings[SIDES.index(stage)]

@@ -11,7 +11,8 @@ constexpr int VECTOR = 16 / sizeof(real);
 constexpr int FETCHING = PROCESSOR / 2;  // the first thread of those that fetch what comes next
 static_assert(PROCESSOR - FETCHING == TILE_EDGES && TILE_EDGES == 2 * TILE_POINTERS, "each fetches an edge");
 
-// What a segment reads of the schedule, by absolute numbers: copies in shared memory, where they fit.
+// What a segment reads of the schedule, by absolute numbers: copies in shared memory, where they fit. What
+// no segment of a side reads is null.
 // child_slot: the row of the ring that has the state of the child of an edge, or negative.
 struct Indices {
     const int *edge_ptr, *child_row, *child_slot, *parent_ptr, *parent_edge;
@@ -23,16 +24,16 @@ struct Indices {
         const int at = t % TILE_POINTERS;
         if (at <= in.n && rows_fit(in)) {
             if (t < TILE_POINTERS) {
-                copy_word(&to.edge_ptr[at], edge_ptr + in.lo + at);
-            } else {
+                if (edge_ptr != nullptr) copy_word(&to.edge_ptr[at], edge_ptr + in.lo + at);
+            } else if (parent_ptr != nullptr) {
                 copy_word(&to.parent_ptr[at], parent_ptr + in.lo + at);
             }
         }
         if (t < in.m && edges_fit(in)) {
-            copy_word(&to.child_row[t], child_row + in.elo + t);
+            if (child_row != nullptr) copy_word(&to.child_row[t], child_row + in.elo + t);
             if (child_slot != nullptr) copy_word(&to.child_slot[t], child_slot + in.elo + t);
         }
-        if (t < in.parents && in.parents <= TILE_EDGES) {
+        if (parent_edge != nullptr && t < in.parents && in.parents <= TILE_EDGES) {
             copy_word(&to.parent_edge[t], parent_edge + in.first_parent + t);
         }
     }
