@@ -28,6 +28,12 @@ __device__ __forceinline__ bool open_cluster(const Orders& o, unsigned*) {
     asm volatile("barrier.cluster.arrive.release.aligned;\nbarrier.cluster.wait.acquire.aligned;" ::: "memory");
     return true;
 }
+// Wait until no member sends any more, before one that gave up ends: its shared memory ends with it. Who has
+// ended counts as come, and every wait of the others has an end.
+__device__ __forceinline__ void close_cluster(const Orders& o) {
+    if (o.members == 0) return;
+    asm volatile("barrier.cluster.arrive.release;\nbarrier.cluster.wait.acquire;" ::: "memory");
+}
 template <int PROCESSORS>
 __device__ __forceinline__ void arrive(unsigned turn, int member) {
     const unsigned there = address_at(shared_address(&near().all[turn & 1]), member);
@@ -89,6 +95,7 @@ __device__ __forceinline__ void send(real* own, const Vec<W>& x, unsigned turn, 
 }
 #else
 __device__ __forceinline__ bool open_cluster(const Orders&, unsigned*) { return true; }
+__device__ __forceinline__ void close_cluster(const Orders&) {}
 template <int PROCESSORS>
 __device__ __forceinline__ void arrive(unsigned, int) {}
 __device__ __forceinline__ void expect(unsigned, unsigned) {}
@@ -106,6 +113,7 @@ inline bool open_cluster(const Orders& o, unsigned* counter) {
     near().ring[0] = near().ring[1] = near().all[0] = near().all[1] = 0;
     return meet(o, counter, (unsigned)o.members, GROUP_WAIT, 0);
 }
+inline void close_cluster(const Orders&) {}  // a block's memory outlives it
 template <int PROCESSORS>
 inline Near& near_of(int member) {
     const unsigned first = blockIdx.x - blockIdx.x % PROCESSORS;

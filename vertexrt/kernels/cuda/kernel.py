@@ -469,7 +469,10 @@ class KernelWriter:
     def _kernel(self) -> list[str]:
         sides = [
             f"    if (in.op == {op}) {{\n"
-            f"      if (!{stage.name.lower()}(a, group, in, at, met, meetings, stamps)) return;\n"
+            f"      if (!{stage.name.lower()}(a, group, in, at, met, meetings, stamps)) {{\n"
+            "        close_cluster(a.o);\n"
+            "        return;\n"
+            "      }\n"
             "      continue;\n"
             "    }"
             for op, stage in zip(("FORWARD", "BACKWARD"), SIDES, strict=True)
