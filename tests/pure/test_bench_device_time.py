@@ -1,10 +1,18 @@
 """Kernels of a GPU are told apart by their names; times are noted as functions return."""
 
 import time
+from types import SimpleNamespace
+from typing import Any, cast
 
 import pytest
 
+from tests.functions import FUNCTIONS
+from tests.runs import Way
+from tests.strategies import pulls_for
+from vertexrt.bench.breakdown import device_time
 from vertexrt.bench.breakdown.device_time import kind_of, quiet, timed
+from vertexrt.graph import GraphBatch, InputGraph
+from vertexrt.kernels.cuda.shim.build import available
 
 GENERATED = {"k_1": "products, ours", "k_2": "elementwise, gather, scatter"}
 
@@ -45,3 +53,23 @@ def test_seconds_are_noted() -> None:
     assert timed(sleep, noted)(0.002) == "slept"
     (seconds,) = noted
     assert seconds >= 0.002
+
+
+@pytest.mark.skipif(not available(), reason="no C++ compiler to run CUDA kernels on the CPU")
+@pytest.mark.parametrize(("engine", "processors"), [("batched", None), ("persistent", 1)])
+def test_the_host_schedules_and_launches_with_both_engines(
+    engine: str, processors: int | None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(device_time, "STEPS", 1)
+    monkeypatch.setattr(device_time, "ROUNDS", 2)
+    lists = [[], [], [0, 1]]
+    graphs = [InputGraph.from_children(lists, pulls_for(3, k)) for k in range(2)]
+    bench: Any = SimpleNamespace(job=SimpleNamespace(pool=GraphBatch.from_graphs(graphs)))
+    way = Way("shim", engine=engine, processors=processors)
+    net = way.compile(FUNCTIONS["tree-lstm"][0]())
+    samples = device_time._host(bench, net, 2)
+    assert all(len(values) == 2 and min(values) > 0.0 for values in samples.values())
+    assert set(samples) == {"untraced", "whole", "host: schedule", "host: launches"}
+    model = cast("Any", net._model)
+    assert "run" not in vars(model.one_launch), "all is put back"
+    assert "prepare" not in vars(model)

@@ -89,23 +89,31 @@ def device_times(run: Callable[[], object], net: vrt.Network) -> dict[str, tuple
 
 
 def run(bench: Bench) -> None:
-    """Time both engines at each batch size."""
+    """Time both engines at each batch size.
+
+    All is timed before the profiler starts for the first time: part of it stays for good.
+    """
     profiler = importlib.util.find_spec("torch") is not None
     if not profiler:
         bench.record.missing.append({"name": "times of kernels", "because": NO_PROFILER})
+    found: list[tuple[Key, vrt.Network, int, dict[str, list[float]]]] = []
     for engine in ("batched", "persistent"):
         net = bench.compile(engine)
         for batch_size in bench.options.batch_sizes:
             key = bench.key("time", engine=engine, setting=engine, batch_size=batch_size)
-            _one(bench, key, net, batch_size, profiler)
+            found.append((key, net, batch_size, _host(bench, net, batch_size)))
+    for key, net, batch_size, samples in found:
+        if profiler:
+            samples |= _device(bench, net, batch_size, samples["untraced"])
+        for part, values in samples.items():
+            entry = make_entry({**key, "variant": part}, values, "us a step", "lower")
+            bench.record.entries.append(entry)
 
 
-def _one(bench: Bench, key: Key, net: vrt.Network, batch_size: int, profiler: bool) -> None:
-    session: Any = importlib.import_module("vertexrt.kernels.cuda.session")
+def _steps(bench: Bench, net: vrt.Network, batch_size: int) -> Callable[[int], float]:
+    """Return a function that runs so many steps, and returns microseconds a step."""
     pool, optimizer = bench.job.pool, vrt.SGD(lr=LR)
     draw = Draw(pool, batch_size)
-    prepared: list[float] = []
-    launched: list[float] = []
 
     def steps(count: int) -> float:
         ids = draw.take(count)
@@ -116,33 +124,50 @@ def _one(bench: Bench, key: Key, net: vrt.Network, batch_size: int, profiler: bo
         net.sync()
         return (time.perf_counter() - begin) / count * MICROSECONDS
 
+    return steps
+
+
+def _host(bench: Bench, net: vrt.Network, batch_size: int) -> dict[str, list[float]]:
+    """Sample a step, and what of it the host takes to schedule it and to launch it."""
+    session: Any = importlib.import_module("vertexrt.kernels.cuda.session")
+    model: Any = net._model
+    steps = _steps(bench, net, batch_size)
+    prepared: list[float] = []
+    launched: list[float] = []
     steps(STEPS)
     samples: dict[str, list[float]] = defaultdict(list)
-    model = net._model
     for _ in range(ROUNDS):
         samples["untraced"].append(steps(STEPS))
-        original = session.launch
-        model.prepare = timed(type(model).prepare.__get__(model), prepared)  # type: ignore[method-assign]
-        session.launch = timed(original, launched)
+        original, one_launch = session.launch, model.one_launch
+        model.prepare = timed(type(model).prepare.__get__(model), prepared)
+        session.launch = timed(original, launched)  # of the batched engine
+        one_launch.run = timed(type(one_launch).run.__get__(one_launch), launched)
         try:
             samples["whole"].append(steps(STEPS))
         finally:
-            del model.prepare
+            del model.prepare, one_launch.run
             session.launch = original
         samples["host: schedule"].append(sum(prepared) / STEPS * MICROSECONDS)
         samples["host: launches"].append(sum(launched) / STEPS * MICROSECONDS)
         prepared.clear()
         launched.clear()
-        if profiler:
-            found = device_times(lambda: steps(PROFILED), net)
-            busy = sum(microseconds for microseconds, _ in found.values())
-            for kind, (microseconds, _) in found.items():
-                samples[kind].append(microseconds)
-            samples["device, busy"].append(busy)
-            samples["gaps"].append(max(samples["untraced"][-1] - busy, 0.0))
-    for part, values in samples.items():
-        entry = make_entry({**key, "variant": part}, values, "us a step", "lower")
-        bench.record.entries.append(entry)
+    return samples
+
+
+def _device(
+    bench: Bench, net: vrt.Network, batch_size: int, untraced: list[float]
+) -> dict[str, list[float]]:
+    """Sample what the device does, and what is left of a step that nobody watches."""
+    steps = _steps(bench, net, batch_size)
+    samples: dict[str, list[float]] = defaultdict(list)
+    for whole in untraced:
+        found = device_times(lambda: steps(PROFILED), net)
+        busy = sum(microseconds for microseconds, _ in found.values())
+        for kind, (microseconds, _) in found.items():
+            samples[kind].append(microseconds)
+        samples["device, busy"].append(busy)
+        samples["gaps"].append(max(whole - busy, 0.0))
+    return samples
 
 
 def timed(original: Callable[..., Any], into: list[float]) -> Callable[..., Any]:
