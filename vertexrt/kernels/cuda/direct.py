@@ -63,6 +63,13 @@ def read_directly(plan: SegmentedTask, steps: Sequence[Step]) -> tuple[list[Step
     return [*left, *late], frozenset(found)
 
 
+def readers_of(plan: SegmentedTask, k: int) -> set[int]:
+    """List what reads a value, of all that a task makes."""
+    steps = [step for segment in plan.segments for step in segment.steps]
+    made = {i for s in steps for i in (s.nodes if isinstance(s, Group) else (s.node,))}
+    return {i for i in made if k in plan.task.program.nodes[i].inputs}
+
+
 def _is_direct(plan: SegmentedTask, x: int, products: Sequence[int], group: Group) -> bool:
     """Tell whether an operand is worked out from children's states, for these products alone."""
     nodes = plan.task.program.nodes
@@ -70,10 +77,8 @@ def _is_direct(plan: SegmentedTask, x: int, products: Sequence[int], group: Grou
     home = plan.task.homes.get(x)
     if node.type.domain != Domain.VERTEX or (home is not None and home[0] != "value"):
         return False
-    steps = [step for segment in plan.segments for step in segment.steps]
-    members = {k for s in steps for k in (s.nodes if isinstance(s, Group) else (s.node,))}
-    readers = {k for k in members if x in nodes[k].inputs}
-    if not readers <= {*products} | {k for k in group.nodes if OPS[nodes[k].op].role == "effect"}:
+    effects = {k for k in group.nodes if OPS[nodes[k].op].role == "effect"}
+    if not readers_of(plan, x) <= {*products} | effects:
         return False
     deep = node.type.shape[-1]
     if deep % QUARTET:

@@ -16,7 +16,7 @@ from vertexrt.ir.ops import OPS
 from vertexrt.ir.passes.fuse import Group, Product
 from vertexrt.ir.passes.segment import SegmentedTask
 from vertexrt.ir.program import Domain
-from vertexrt.kernels.cuda.direct import OperandRow, Step
+from vertexrt.kernels.cuda.direct import OperandRow, Step, readers_of
 from vertexrt.kernels.cuda.path_rows import PathRows
 from vertexrt.kernels.cuda.rows import ROLLED, Cuts
 from vertexrt.kernels.cuda.weights import TILE_ROWS, Held, Layout, own_row
@@ -113,13 +113,10 @@ def groups_behind(steps: Sequence[Step], number: int) -> list[Group]:
 def _read_by(plan: SegmentedTask, k: int) -> set[int]:
     """Collect what reads a value, itself where it is not read element by element."""
     nodes = plan.task.program.nodes
-    steps = [step for segment in plan.segments for step in segment.steps]
-    members = {i for s in steps for i in (s.nodes if isinstance(s, Group) else (s.node,))}
     found: set[int] = set()
     stack = [k]
     while stack:
-        i = stack.pop()
-        for reader in sorted(r for r in members if i in nodes[r].inputs):
+        for reader in readers_of(plan, stack.pop()):
             if OPS[nodes[reader].op].role == "scalar":
                 found.add(reader)
             elif nodes[reader].op == "slice":
