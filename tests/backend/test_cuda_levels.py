@@ -48,10 +48,30 @@ class Operands(vrt.VertexFunction):
         self.push("loss", vrt.cross_entropy(logits, self.pull("label")))
 
 
+class Shared(vrt.VertexFunction):
+    """Three products: the third comes behind two others, and reads what one of them reads."""
+
+    def __init__(self) -> None:
+        super().__init__(arity=2, state={"h": HIDDEN, "p": HIDDEN})
+        self.embedding = vrt.Parameter((WORDS, HIDDEN))
+        self.u, self.q = vrt.Parameter((HIDDEN, HIDDEN)), vrt.Parameter((HIDDEN, HIDDEN))
+        self.r, self.v = vrt.Parameter((HIDDEN, HIDDEN)), vrt.Parameter((CLASSES, HIDDEN))
+
+    def forward(self) -> None:
+        left, right = self.gather(0), self.gather(1)
+        x = vrt.embed(self.embedding, self.pull("word"))
+        below = self.u @ (left.h * right.p) + self.q @ (right.h + right.p) + self.r @ left.h
+        h = vrt.tanh(x + below)
+        self.scatter(h=h, p=vrt.sigmoid(h + left.p))
+        logits = self.push("logits", self.v @ h)
+        self.push("loss", vrt.cross_entropy(logits, self.pull("label")))
+
+
 MODELS: dict[str, tuple[Callable[[], vrt.VertexFunction], list[list[int]]]] = {
     "tree-lstm": (lambda: TreeLSTM(WORDS, EMBED, HIDDEN, CLASSES), TREE),
     "lstm": (lambda: LSTMLanguageModel(WORDS, EMBED, HIDDEN), CHAIN),
     "operands": (Operands, TREE),
+    "shared": (Shared, TREE),
 }
 CASES = [
     ("tree-lstm", 1, "float32"),
@@ -60,6 +80,8 @@ CASES = [
     ("lstm", 4, "float32"),
     ("operands", 4, "float64"),
     ("operands", 2, "float32"),
+    ("shared", 1, "float64"),
+    ("shared", 4, "float32"),
 ]
 
 

@@ -130,7 +130,8 @@ class OperandRow(PathGroup):
         made = [x] if nodes[x].op == "concat" else sorted(_inner(nodes, x))
         writer.group_nodes = made
         super().__init__(writer, Group(Domain.VERTEX, tuple(made)), {})
-        for k in made:
+        children = [k for k in self.place if nodes[k].op == "gather"]
+        for k in (*made, *children):  # where groups put them is not written yet
             self.place.pop(k, None)
 
     def new_rows(self, widest: int, vector: int, block: int) -> Rows:
