@@ -87,6 +87,17 @@ def test_it_agrees_with_the_reference(device: str, name: str, processors: int, d
     assert_same(train(here, batch), train(there, batch), TOLERANCE[dtype])
 
 
+@shim
+def test_each_group_of_a_launch_has_a_counter(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Groups without graphs meet as well, before they end."""
+    here, asked = net("tree-lstm", "shim", "float32", 2), list[int]()
+    new = one_launch.new_counters
+    monkeypatch.setattr(one_launch, "new_counters", lambda n: new(asked.append(n) or n))
+    here.forward(batch_of("tree-lstm", 1))
+    model: Any = here._model
+    assert asked == [model.session.device.processors // 2]
+
+
 DEVICES = [pytest.param("shim", marks=shim), pytest.param("cuda", marks=gpu)]
 
 

@@ -71,7 +71,7 @@ class Written:
 
 
 def new_counters(groups: int) -> npt.NDArray[np.int32]:
-    """Return the counters of a launch: of all processors, of who gave up, of each group."""
+    """Return the counters of a launch: of all processors, of who gave up, of each group it has."""
     return np.zeros(2 + groups, np.int32)
 
 
@@ -157,7 +157,7 @@ class OneLaunch:
         more = (
             written.script.reshape(-1),
             written.sections.reshape(-1),
-            new_counters(groups),
+            new_counters(blocks // executable.processors),
             written.child_slot,
         )
         slot, words, addresses = session.stage(executable, inputs, written.lookups, ending, more)
