@@ -172,7 +172,8 @@ def _rows(draft: _Draft, sources: list[int], like: Node, origin: Callable[[Hasha
     domain = max(p.type.domain for p in parts)
     stage = like.stage
     for k, node in enumerate(draft.nodes):
-        if node.op == "concat" and node.inputs == tuple(sources) and node.stage <= stage:
+        same = node.op == "concat" and node.inputs == tuple(sources) and node.type.shape == shape
+        if same and node.stage <= stage:
             return k
     key = ("rows", tuple((p.origin, p.attrs if p.op == "const" else ()) for p in parts))
     made = Node(
