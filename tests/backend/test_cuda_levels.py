@@ -67,11 +67,46 @@ class Shared(vrt.VertexFunction):
         self.push("loss", vrt.cross_entropy(logits, self.pull("label")))
 
 
+class Residual(Shared):
+    """An operand of which a part is wanted behind the product, and is a state."""
+
+    def forward(self) -> None:
+        left, right = self.gather(0), self.gather(1)
+        y = left.h * right.p
+        x = vrt.embed(self.embedding, self.pull("word"))
+        h = vrt.tanh(self.u @ (y + right.h) + x + y)
+        self.scatter(h=h, p=y)
+        logits = self.push("logits", self.v @ h)
+        self.push("loss", vrt.cross_entropy(logits, self.pull("label")))
+
+
+class Parts(vrt.VertexFunction):
+    """Slices of products: as states, of what is dropped out, and one number."""
+
+    def __init__(self) -> None:
+        super().__init__(arity=2, state={"h": HIDDEN, "p": HIDDEN})
+        self.embedding = vrt.Parameter((WORDS, HIDDEN))
+        self.t, self.w = (vrt.Parameter((2 * HIDDEN, HIDDEN)) for _ in range(2))
+        self.u, self.v = vrt.Parameter((HIDDEN, HIDDEN)), vrt.Parameter((CLASSES, HIDDEN))
+
+    def forward(self) -> None:
+        left, right = self.gather(0), self.gather(1)
+        x = vrt.embed(self.embedding, self.pull("word"))
+        a, b = vrt.split(vrt.dropout(self.t @ left.h, 0.4), 2)
+        number = vrt.tanh((self.u @ right.p)[3])
+        h = vrt.tanh(a - b + x) * number
+        self.scatter(h=h + x, p=(self.w @ right.h)[HIDDEN:])
+        logits = self.push("logits", self.v @ h)
+        self.push("loss", vrt.cross_entropy(logits, self.pull("label")))
+
+
 MODELS: dict[str, tuple[Callable[[], vrt.VertexFunction], list[list[int]]]] = {
     "tree-lstm": (lambda: TreeLSTM(WORDS, EMBED, HIDDEN, CLASSES), TREE),
     "lstm": (lambda: LSTMLanguageModel(WORDS, EMBED, HIDDEN), CHAIN),
     "operands": (Operands, TREE),
     "shared": (Shared, TREE),
+    "residual": (Residual, TREE),
+    "parts": (Parts, TREE),
 }
 CASES = [
     ("tree-lstm", 1, "float32"),
@@ -82,6 +117,9 @@ CASES = [
     ("operands", 2, "float32"),
     ("shared", 1, "float64"),
     ("shared", 4, "float32"),
+    ("residual", 2, "float64"),
+    ("parts", 1, "float64"),
+    ("parts", 2, "float32"),
 ]
 
 

@@ -193,7 +193,8 @@ class SegmentWriter:
     def segments(self) -> list[PathSegment]:
         """Write all segments of the task; what crosses from one to the next keeps its place."""
         found = []
-        before = made_before(self.plan) if self.processors > 1 else [set[int]()]
+        alone = [set[int]() for _ in self.plan.segments]
+        before = made_before(self.plan) if self.processors > 1 else alone
         for segment, steps, made in zip(self.plan.segments, self.steps, before, strict=True):
             if segment.split == Split.SUMS and self.processors > 1:
                 raise unsupported(self.plan)

@@ -69,11 +69,10 @@ class PartialSums:
         """Count them."""
         return Layout(self.own, self.deep).partial // TILE_ROWS * self.rows
 
-    def read(self, row: str, own: str) -> str:
-        """Return the text that adds up W own rows."""
-        return (
-            f"taken<W, {self.rows}, {self.own}, {self.deep}>(partial + {self.start}, {row}, {own})"
-        )
+    def read(self, row: str, own: str, width: str = "W") -> str:
+        """Return the text that adds up so many own rows."""
+        kind = f"{width}, {self.rows}, {self.own}, {self.deep}"
+        return f"taken<{kind}>(partial + {self.start}, {row}, {own})"
 
 
 def taken_by_groups(
@@ -117,9 +116,10 @@ def _read_by(plan: SegmentedTask, k: int) -> set[int]:
     stack = [k]
     while stack:
         for reader in readers_of(plan, stack.pop()):
+            stored = reader in plan.task.homes or reader in plan.task.local
             if OPS[nodes[reader].op].role == "scalar":
                 found.add(reader)
-            elif nodes[reader].op == "slice":
+            elif nodes[reader].op == "slice" and not stored:
                 stack.append(reader)
             else:
                 found.add(k)  # which is in no group

@@ -9,7 +9,7 @@ from vertexrt.ir.passes.fuse import Group
 from vertexrt.ir.program import Node
 from vertexrt.kernels.cuda.groups import GroupWriter
 from vertexrt.kernels.cuda.rows import ROLLED, Cuts, Loop, Rows
-from vertexrt.kernels.cuda.values import offset_of
+from vertexrt.kernels.cuda.values import J, offset_of
 from vertexrt.kernels.cuda.weights import own_range
 from vertexrt.kernels.location import Location
 
@@ -185,8 +185,7 @@ class PathGroup(GroupWriter):
 
     def _taken(self, k: int, j: str) -> str:
         """Return the text of an element of a product, whose partial sums are added up here."""
-        at, node, loop = self.writer.taken[k], self.nodes[k], self.t.loop
-        assert loop is not None, "numbers are not taken"
+        at, node = self.writer.taken[k], self.nodes[k]
         wide = node.type.shape[-1]
         cuts = self.writer.own_cuts(k)
         if self.writer.processors > 1:
@@ -195,6 +194,8 @@ class PathGroup(GroupWriter):
             own = f"({j})"
         row = "i - done" if at.times == 1 else f"(i - done) * {at.times} + {own} / {at.own}"
         own = own if at.times == 1 else f"{own} % {at.own}"
+        if not j.startswith(J):  # one element, the same for all lanes
+            return f"{at.read(row, own, '1')}.v[0]"
         aligned = wide % self.vector == 0 and offset_of(j) % self.vector == 0
         return self.t.read_as(at.read(row, own), aligned)
 

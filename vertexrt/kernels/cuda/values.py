@@ -204,7 +204,7 @@ class Values:
             seed = self.t.row_value(
                 "seed_", "unsigned", f"(unsigned)*{self.t.word('random_seed', 'const long long*')}"
             )
-            element = "j + c" if j.startswith(J) else j
+            element = f"{j} + c" if j.startswith(J) else j
             counter = self._counter(node.type.domain == Domain.EDGE)
             draw = f"vrt_uniform({seed}, {node['key']}u, {counter}, {element})"
             factor = 1.0 / (1.0 - node["p"])
