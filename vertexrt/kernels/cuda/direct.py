@@ -58,7 +58,8 @@ def read_directly(plan: SegmentedTask, steps: Sequence[Step]) -> tuple[list[Step
         left.append(side)
         rest = _what_is_left(plan, group, operands)
         if rest:
-            read = any(readers_of(plan, k) - set(rest) for k in rest)
+            apart = {*rest, *products}  # which read the operands themselves
+            read = any(readers_of(plan, k) - apart for k in rest)
             (left if read else late).append([Group(group.domain, rest)])
     return [*left, *late], frozenset(found)
 
