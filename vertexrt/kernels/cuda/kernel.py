@@ -22,8 +22,8 @@ from vertexrt.kernels.cuda.gradients import find_sums
 from vertexrt.kernels.cuda.gradients_text import SumWriter
 from vertexrt.kernels.cuda.instruction import COLUMNS, FIRST_OP
 from vertexrt.kernels.cuda.path import PathSegment, write_path
-from vertexrt.kernels.cuda.path_rows import ROW_PAD
-from vertexrt.kernels.cuda.ring import RingSize, size_ring, write_send
+from vertexrt.kernels.cuda.ring import RingSize, size_ring
+from vertexrt.kernels.cuda.side_text import INDEX_WORDS, OF_RING, SideText
 from vertexrt.kernels.cuda.steps import Kernel, Launches
 from vertexrt.kernels.cuda.weights import (
     NEAR_BYTES,
@@ -31,8 +31,6 @@ from vertexrt.kernels.cuda.weights import (
     TILE_ROWS,
     Held,
     Layout,
-    Side,
-    own_row,
     place_gradients,
     place_weights,
 )
@@ -43,13 +41,6 @@ TILE_EDGES = 128  # of a tile, likewise
 RING_TILE = 16  # rows of a tile that has room beside a ring
 MANTISSA = {"float32": 0, "tf32": 10, "bf16": 7}  # bits that matrix units keep; 0 for all
 SIDES = (Stage.PATH, Stage.PATH_BACKWARD)
-INDEX_WORDS = ("edge_ptr", "child_row", "child_slot", "parent_ptr", "parent_edge")
-OUTSIDE = (  # where temporaries may not fit
-    "  const long long room = ring - reinterpret_cast<real*>(free);",
-    "  real* const outside = reinterpret_cast<real*>(memory);",
-)
-OF_RING = "child_slot"  # goes up with the scripts
-NOTHING_BEHIND = "[](const Instruction&, const Indices&) {}"
 
 
 class KernelWriter:
@@ -193,13 +184,13 @@ class KernelWriter:
         """Name the words that some part of the kernel reads."""
         found = {w for step in self.steps for w in step.words} | self.sums.words
         for stage in SIDES:
-            found |= self._indices(stage) - {OF_RING}
+            found |= self.indices(stage) - {OF_RING}
         for segments in self.path.values():
             for segment in segments:
                 found |= {*segment.words, *(h.word for h in segment.held)} - {OF_RING}
         return found
 
-    def _indices(self, stage: Stage) -> set[str]:
+    def indices(self, stage: Stage) -> set[str]:
         """Name the indices that a side of the path reads."""
         if self.sums.words:
             return set(INDEX_WORDS)
@@ -283,7 +274,7 @@ class KernelWriter:
             names[self._key(step)] = name
         lines.append(f"typedef Job<{len(self.numbers)}> Work;")
         for side, stage in zip(self.sides, SIDES, strict=True):
-            lines += ["", *self._side(side, stage)]
+            lines += ["", *SideText(self, side, stage).lines()]
         lines += ["", *self._beside(names), "", *self._kernel()]
         return "\n".join(lines) + "\n"
 
@@ -295,142 +286,9 @@ class KernelWriter:
             return False
         return all(x.split != Split.SUMS for plan in path for x in plan.segments)
 
-    def _side(self, side: Side, stage: Stage) -> list[str]:
-        """Write a function that follows a group's script on one side of the path."""
-        name = stage.name.lower()
-        lines = [f"struct {name}_weights {{"]
-        for k, h in enumerate(side.held):
-            kind = "InRegisters" if k < side.in_registers else "BesideRegisters"
-            lines.append(f"  {kind}<{h.rows(self.processors)}, {h.deep}> {h.name};")
-        lines += [
-            "};",
-            f"__device__ __forceinline__ bool {name}(const Work& job, int group, "
-            "const Instruction& start, int at, unsigned& met, Meetings& meetings, "
-            "Stamps& stamps) {",
-            f"  {name}_weights held;",
-            "  __syncthreads();  // nobody reads what lies where weights come",
-            "  const int rank = this_processor() % PROCESSORS;",
-            "  unsigned char* free = shared_memory() + NEAR_BYTES;",
-            "  unsigned char* memory = job.o.spill + blockIdx.x * job.o.spill_bytes;",
-            "  real* const partial = reinterpret_cast<real*>(free);",
-            f"  free += {side.partial} * sizeof(real);",
-        ]
-        for k, h in enumerate(side.held):
-            kind = f"{h.rows(self.processors)}, {h.deep}"
-            if k >= side.in_registers:
-                where = "memory" if side.memory else "free"
-                lines.append(f"  held.{h.name}.take({where});")
-                lines.append(f"  {where} += BesideRegisters<{kind}>::BYTES;")
-            weight = f"(const real*)job.w[{self.numbers[h.word]}]"
-            rows = own_row(h.cuts, self.processors)
-            lines.append(
-                f"  hold<{str(h.turned).lower()}, {kind}>(held.{h.name}, {weight}, {h.pitch}, "
-                f"[&](int q) -> int {{ {rows} }});"
-            )
-        sums = self.sums if side.sums else None
-        lines += sums.opening() if sums else []
-        read = self._indices(stage)
-        far = [
-            "nullptr"
-            if word not in read
-            else "job.o.child_slot"
-            if word == OF_RING
-            else f"(const int*)job.w[{self.numbers[word]}]"
-            for word in INDEX_WORDS
-        ]
-        ring = self.rings[SIDES.index(stage)]
-        lines += [
-            f"  const int ring_elements = job.o.child_slot != nullptr ? {ring.elements} : 0;",
-            "  real* const ring = reinterpret_cast<real*>(shared_memory() + job.o.shared_bytes)"
-            " - ring_elements;",
-            "  real* const inside = reinterpret_cast<real*>(free);",
-            *(() if self.fits(stage) else OUTSIDE),
-            "  const Indices in_memory{",
-            f"    {', '.join(far)}}};",
-            "  stamps.waited();  // weights are there: here the wait comes last",
-            "  if (start.wait && !meet_all(job.o, met, at)) return false;",
-            "  stamps.end();",
-            "  if (group >= job.o.groups) return true;",
-            f"  const bool there = follow<PROCESSORS>(job.o, {SIDES.index(stage)}, group,",
-            "    meetings, stamps, in_memory,",
-            "    [&](const Instruction& in, const Indices& at_hand, auto leisure) {",
-            "    const Tile a{in.n, in.lo, in.m, in.elo, in.slot, meetings.turn + 1,",
-            "                 (in.uses & HAS_OPERAND) != 0, (in.uses & IS_PUT) != 0,",
-            "                 (in.uses & IS_SENT) != 0, job.o.child_slot != nullptr};",
-            "    switch (in.op) {",
-        ]
-        early = sums is None  # what is behind a segment may still read temporaries
-        for number, segment in self.segments(stage):
-            body = segment.lines if early else [*segment.ahead, *segment.lines]
-            lines += self._case(number, segment, stage, body)
-        behind = sums.behind(self._segment_ptr(), self.numbers) if sums else NOTHING_BEHIND
-        lines += ["    }", "  },", *self._hand(stage, ring, early), f"  {behind}));"]
-        lines.append("  if (!there) return false;")
-        return [*lines, *(sums.closing() if sums else []), "  return true;", "}"]
-
-    def _case(self, number: int, segment: PathSegment, stage: Stage, body: list[str]) -> list[str]:
-        """Write statements of a segment over its tile, as a case of its number."""
-        per_row, per_edge, once = segment.scratch
-        rows, edges = (f"(in.{n} + {ROW_PAD - 1}) / {ROW_PAD} * {ROW_PAD}" for n in "nm")
-        need = f"{rows} * {per_row}ll + {edges} * {per_edge}ll + {once}"
-        where = (
-            "inside" if self.fits(stage) else f"(in.temporary + {need} <= room ? inside : outside)"
-        )
-        lines = [
-            f"      case {number}: {{",
-            "        const int rank = this_processor() % PROCESSORS;",
-            f"        real* const temporary = {where} + in.temporary;",
-        ]
-        for word, type_ in segment.words.items():
-            if word in INDEX_WORDS:
-                lines.append(f"        const int* const {word} = at_hand.{word};")
-            elif word != "temporary":
-                lines.append(
-                    f"        {type_.removesuffix('*')}* const {word} = "
-                    f"({type_})job.w[{self.numbers[word]}];"
-                )
-        return [*lines, *(f"        {line}" for line in body), "        break;", "      }"]
-
-    def _segment_ptr(self) -> list[int]:
+    def segment_ptr(self) -> list[int]:
         """Return the number of the first segment of each program."""
         return [0, *accumulate(len(plan.segments) for plan in self.tasks)]
-
-    def _hand(self, stage: Stage, ring: RingSize, early: bool) -> list[str]:
-        """Write what is done between instructions.
-
-        Args:
-            early: operands are asked for there.
-        """
-        lines = ["  make_hand([&](const Sent& last, unsigned turn) {", "    switch (last.op) {"]
-        for number, segment in self.segments(stage):
-            if late := [e for e in segment.puts.values() if e.cuts and e.tensor in segment.late]:
-                lines.append(f"      case {number}:")
-                lines += [f"        {line}" for line in write_send(late, self.processors)]
-                lines.append("        break;")
-        lines += [
-            "    }",
-            "  }, [&](const Instruction& in, const Indices& at_hand) {",
-            "    switch (in.op) {",
-        ]
-        for number, segment in self.segments(stage):
-            if segment.gathers:
-                lines.append(f"      case {number}:")
-                lines += [
-                    f"        copy_far<{e.size}>(ring + {e.start}, {e.step}, {ring.rows}, in, "
-                    f"at_hand, (const real*)job.w[{self.numbers[e.tensor]}]);"
-                    for e in segment.gathers.values()
-                ]
-                lines.append("        break;")
-        lines += [
-            "    }",
-            "  }, [&](const Instruction& in, const Indices& at_hand) {",
-            "    const Instruction& a = in;",
-            "    switch (in.op) {",
-        ]
-        for number, segment in self.segments(stage):
-            if segment.ahead and early:
-                lines += self._case(number, segment, stage, segment.ahead)
-        return [*lines, "    }", "  },"]
 
     def _beside(self, names: dict[str, str]) -> list[str]:
         """Write the function that runs an instruction beside the path."""
