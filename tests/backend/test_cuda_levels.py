@@ -15,7 +15,8 @@ import vertexrt as vrt
 from tests.devices import require
 from tests.runs import TOLERANCE, Way, assert_same, evaluate, train
 from tests.strategies import CLASSES, WORDS, pulls_for
-from vertexrt.engine.variant import Use
+from vertexrt.engine.variant import Passes, Use
+from vertexrt.errors import NoKernelError
 from vertexrt.graph import GraphBatch, InputGraph
 from vertexrt.kernels.cuda.persistent import PersistentExecutable
 from vertexrt.kernels.cuda.shim.build import available
@@ -28,15 +29,26 @@ TREE = [[], [], [0, 1], [], [2, 3], [], [4, 5]]
 CHAIN = [[], [0], [1], [2]]
 
 
-class Operands(vrt.VertexFunction):
+class States(vrt.VertexFunction):
+    """Two states, a table of words, and weights between states."""
+
+    def __init__(self, embed: int = HIDDEN) -> None:
+        super().__init__(arity=2, state={"h": HIDDEN, "p": HIDDEN})
+        self.embedding = vrt.Parameter((WORDS, embed))
+        self.u, self.q = vrt.Parameter((HIDDEN, HIDDEN)), vrt.Parameter((HIDDEN, HIDDEN))
+        self.r, self.v = vrt.Parameter((HIDDEN, HIDDEN)), vrt.Parameter((CLASSES, HIDDEN))
+
+    def classify(self, h: vrt.Value) -> None:
+        logits = self.push("logits", self.v @ h)
+        self.push("loss", vrt.cross_entropy(logits, self.pull("label")))
+
+
+class Operands(States):
     """Products of a child's state, of a sum of states, and of something made of them."""
 
     def __init__(self) -> None:
-        super().__init__(arity=2, state={"h": HIDDEN, "p": HIDDEN})
-        self.embedding = vrt.Parameter((WORDS, EMBED))
+        super().__init__(EMBED)
         self.w = vrt.Parameter((HIDDEN, EMBED))
-        self.u, self.q = vrt.Parameter((HIDDEN, HIDDEN)), vrt.Parameter((HIDDEN, HIDDEN))
-        self.r, self.v = vrt.Parameter((HIDDEN, HIDDEN)), vrt.Parameter((CLASSES, HIDDEN))
 
     def forward(self) -> None:
         left, right = self.gather(0), self.gather(1)
@@ -44,18 +56,11 @@ class Operands(vrt.VertexFunction):
         h = vrt.tanh(x + self.u @ left.h + self.q @ (left.p * right.h - right.p))
         p = vrt.sigmoid(self.r @ (left.h + right.p)) * h
         self.scatter(h=h, p=p)
-        logits = self.push("logits", self.v @ h)
-        self.push("loss", vrt.cross_entropy(logits, self.pull("label")))
+        self.classify(h)
 
 
-class Shared(vrt.VertexFunction):
+class Shared(States):
     """Three products: the third comes behind two others, and reads what one of them reads."""
-
-    def __init__(self) -> None:
-        super().__init__(arity=2, state={"h": HIDDEN, "p": HIDDEN})
-        self.embedding = vrt.Parameter((WORDS, HIDDEN))
-        self.u, self.q = vrt.Parameter((HIDDEN, HIDDEN)), vrt.Parameter((HIDDEN, HIDDEN))
-        self.r, self.v = vrt.Parameter((HIDDEN, HIDDEN)), vrt.Parameter((CLASSES, HIDDEN))
 
     def forward(self) -> None:
         left, right = self.gather(0), self.gather(1)
@@ -63,11 +68,10 @@ class Shared(vrt.VertexFunction):
         below = self.u @ (left.h * right.p) + self.q @ (right.h + right.p) + self.r @ left.h
         h = vrt.tanh(x + below)
         self.scatter(h=h, p=vrt.sigmoid(h + left.p))
-        logits = self.push("logits", self.v @ h)
-        self.push("loss", vrt.cross_entropy(logits, self.pull("label")))
+        self.classify(h)
 
 
-class Residual(Shared):
+class Residual(States):
     """An operand of which a part is wanted behind the product, and is a state."""
 
     def forward(self) -> None:
@@ -76,8 +80,7 @@ class Residual(Shared):
         x = vrt.embed(self.embedding, self.pull("word"))
         h = vrt.tanh(self.u @ (y + right.h) + x + y)
         self.scatter(h=h, p=y)
-        logits = self.push("logits", self.v @ h)
-        self.push("loss", vrt.cross_entropy(logits, self.pull("label")))
+        self.classify(h)
 
 
 class Parts(vrt.VertexFunction):
@@ -193,3 +196,18 @@ def test_products_of_few_rows_are_made_by_warps_beside_the_path() -> None:
     source = source_of("tree-lstm", 4, "float32", {"logits"})
     assert f"product_by_warps<{4 * HIDDEN}, {EMBED}>" in source
     assert "const int at = int_0[order[row]]" in source, "which read the table of words"
+
+
+@shim
+def test_more_processors_than_there_are_cannot_be_a_group() -> None:
+    net = Way("shim", engine="persistent", processors=99).compile(MODELS["lstm"][0]())
+    with pytest.raises(NoKernelError, match=r"a group of 99 processors; at most the device's"):
+        net.forward(batch_of("lstm", 1))
+
+
+@shim
+def test_one_processor_follows_segments_of_one_step_each() -> None:
+    way = Way("shim", engine="persistent", processors=1, passes=Passes(segment=False))
+    batch = batch_of("residual", 3)
+    here, there = (each.compile(MODELS["residual"][0]()) for each in (way, Way()))
+    assert_same(evaluate(here, batch), evaluate(there, batch), TOLERANCE["float64"])

@@ -9,6 +9,7 @@ from numba import njit
 
 from vertexrt.engine.batched import Run
 from vertexrt.engine.facts import row_at, table_at
+from vertexrt.errors import NoKernelError, message
 from vertexrt.ir.program import Stage
 from vertexrt.kernels.cuda.driver import sort_lookups
 from vertexrt.kernels.cuda.one_launch import OneLaunch, Paths, Written
@@ -128,6 +129,11 @@ def write_launch(
     executable = cast("PersistentExecutable", ready.processors)
     assert ready.shape is not None, f"{run.configuration} has no scripts"
     graphs = batch.num_graphs
+    groups = executable.most_groups(graphs)
+    if not groups:
+        got = f"a group of {executable.processors} processors"
+        have = f"at most the device's {one_launch.session.device.processors}"
+        raise NoKernelError(message("cuda", got, have, "take fewer processors a group"))
     ring = executable.has_ring(graphs)
     script, sections, child_slot, common, elements, lengths, temporary, found = write_all(
         table,
@@ -137,7 +143,7 @@ def write_launch(
         run.extents,
         batch.graph_ptr,
         one_launch.session.marks(run.variant.reader.largest),
-        min(executable.most_groups(graphs), graphs),
+        min(groups, graphs),
         clips,
         updates,
         executable.processors,
