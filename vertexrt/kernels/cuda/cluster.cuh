@@ -188,7 +188,7 @@ struct Meetings {
             }
             near().turn.alive = alive;
         }
-        end_of_closed_copies();
+        wait_for_lots<1>();
         __syncthreads();
         return near().turn.alive;
     }

@@ -1,5 +1,6 @@
 // Copies to shared memory that nobody waits for.
 #pragma once
+#include "lots.cuh"
 #include "processor.cuh"
 
 // Copy a word to shared memory without waiting; `end_of_copies` waits for the thread's own.
@@ -31,16 +32,5 @@ __device__ __forceinline__ void copy_ahead(real* to, const real* from) {
 __device__ __forceinline__ void end_of_copies() {
 #ifdef __CUDACC_RTC__
     asm volatile("cp.async.wait_all;" ::: "memory");
-#endif
-}
-// Copies come in lots: `close_copies` ends one, `end_of_closed_copies` waits for all but the last.
-__device__ __forceinline__ void close_copies() {
-#ifdef __CUDACC_RTC__
-    asm volatile("cp.async.commit_group;" ::: "memory");
-#endif
-}
-__device__ __forceinline__ void end_of_closed_copies() {
-#ifdef __CUDACC_RTC__
-    asm volatile("cp.async.wait_group 1;" ::: "memory");
 #endif
 }

@@ -133,16 +133,16 @@ __device__ __forceinline__ bool follow(const Orders& o, int side_of_path, int gr
         if (PROCESSORS > 1 && sent.n > 0) hand.send(sent, meetings.turn + 1);
         if (waits) meetings.come<PROCESSORS>(o, for_all, next.expect);
         if (far) hand.fetch(next, indices.at_hand(next, near().indices[k % INDICES_AHEAD]));
-        close_copies();
+        end_of_lot();
         hand.ahead(next, indices.at_hand(next, near().indices[k % INDICES_AHEAD]));
-        close_copies();
+        end_of_lot();
         look_back(k - 1);
         const Instruction in = near().group[k % SCRIPT_AHEAD];  // not before: registers
         sent = {in.op, in.uses & IS_SENT ? in.n : 0, in.slot};
         if (waits) {
             if (!meetings.wait<PROCESSORS>(o, for_all, k)) return false;
         } else if (far) {
-            end_of_closed_copies();
+            wait_for_lots<1>();
             __syncthreads();
         }
         stamps.waited();

@@ -6,6 +6,7 @@
 // the depth, and their sums are added in order. Where that leaves most of the device idle, several
 // blocks share the depth too; the last one to come adds up what they left, also in order.
 #pragma once
+#include "lots.cuh"
 #include "row.cuh"
 
 #ifndef VRT_REAL  // for float only: two buffers of doubles would not fit
@@ -22,20 +23,6 @@ __device__ __forceinline__ void copy_async(float* to, const float* from, bool th
                  : "memory");
 #else
     for (int k = 0; k < 4; ++k) to[k] = there ? from[k] : 0.0f;
-#endif
-}
-
-__device__ __forceinline__ void end_of_stage() {
-#ifdef __CUDACC_RTC__
-    asm volatile("cp.async.commit_group;" ::: "memory");
-#endif
-}
-
-// Wait until at most `LEFT` stages are still on their way.
-template <int LEFT>
-__device__ __forceinline__ void wait_for_stages() {
-#ifdef __CUDACC_RTC__
-    asm volatile("cp.async.wait_group %0;" ::"n"(LEFT) : "memory");
 #endif
 }
 
@@ -85,7 +72,7 @@ __device__ __forceinline__ void product_tile(TileMemory<ROWS>& memory, int row_t
                 copy_async(&memory.w[stage][line][piece], from, there);
             }
         }
-        end_of_stage();
+        end_of_lot();
     };
 
     constexpr int R = ROWS == 32 ? 4 : 2, C = 4;        // outputs of a thread
@@ -103,7 +90,7 @@ __device__ __forceinline__ void product_tile(TileMemory<ROWS>& memory, int row_t
 
     for (int chunk = 0; chunk < STAGES - 1; ++chunk) fetch(first_chunk + chunk);
     for (int chunk = first_chunk; chunk < last_chunk; ++chunk) {
-        wait_for_stages<STAGES - 2>();
+        wait_for_lots<STAGES - 2>();
         __syncthreads();
         fetch(chunk + STAGES - 1);  // into the buffer that was read before the barrier
         const int stage = chunk % STAGES;
