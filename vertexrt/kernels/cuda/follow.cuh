@@ -79,8 +79,9 @@ __device__ __forceinline__ void square_pieces(const Orders& o) {
 }
 
 // What is done between two instructions: `send` hands on rows of the ring that the last one has put there,
-// `fetch` copies children that are far to it, `ahead` operands that only this processor writes, and `behind` is what of the last one nobody waits for: it
-// runs when this processor has come to the next meeting, before it waits for the others.
+// `fetch` copies children that are far to it, `ahead` asks for operands that only this processor writes, and
+// `behind` is what of the last one nobody waits for: it runs when this processor has come to the next
+// meeting, before it waits for the others.
 template <class Send, class Fetch, class Ahead, class Behind>
 struct Hand {
     Send send;

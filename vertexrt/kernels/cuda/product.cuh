@@ -165,7 +165,7 @@ __device__ __forceinline__ void product_tile(TileMemory<ROWS>& memory, int row_t
     }
 }
 
-// Add up R numbers of each of the 32 lanes: lane 8 r (of 4) ends with number r.
+// Add up four numbers over the 32 lanes: lane 8 r ends with the sum of number r.
 __device__ __forceinline__ float sum_of_four(const float (&x)[4]) {
     const int lane = threadIdx.x % 32;
     const bool upper = lane & 16, odd = lane & 8;
