@@ -55,6 +55,11 @@ def _step(s: Site, d: Value, a: Value, b: Value) -> Value:
     return d * s.b.emit("greater_equal", a, b)
 
 
+def _flat(s: Site, d: Value) -> Sequence[None]:
+    """Return no gradient of any operand."""
+    return [None] * len(s.x)
+
+
 def _slice_vjp(s: Site, d: Value) -> Sequence[Value]:
     whole, start = s.x[0].type, s.node["start"]
     after = whole.size - start - d.type.size
@@ -145,8 +150,13 @@ ROWS = [
         "x1 if x0 >= x1 else x0",
         vjp=lambda s, d: [d - _step(s, d, *s.x), _step(s, d, *s.x)],
     ),
-    Op("greater_equal", 2, "scalar", shapes.elementwise, "1.0 if x0 >= x1 else 0.0"),
-    Op("equal", 2, "scalar", shapes.elementwise, "1.0 if x0 == x1 else 0.0"),
+    # Comparisons are constant but for steps.
+    Op("greater_equal", 2, "scalar", shapes.comparison, "1.0 if x0 >= x1 else 0.0"),
+    Op("equal", 2, "scalar", shapes.comparison, "1.0 if x0 == x1 else 0.0"),
+    Op("greater", 2, "scalar", shapes.comparison, "1.0 if x0 > x1 else 0.0", vjp=_flat),
+    Op("not_equal", 2, "scalar", shapes.comparison, "1.0 if x0 != x1 else 0.0", vjp=_flat),
+    # The value, as if it did not depend on anything: the shift of a softmax.
+    Op("stop_gradient", 1, "scalar", shapes.elementwise, "x0", vjp=_flat),
     Op(
         "where",
         3,

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 
 from vertexrt.ir.passes.rewrite import Rewriter, drop_dead, keep, rewrite
 from vertexrt.ir.passes.simplify import simplified
-from vertexrt.ir.program import Domain, Node, Program, Stage, Type
+from vertexrt.ir.program import Domain, Node, Program, Stage, Type, attributes
 
 GRADIENTS_TO_CHILDREN = ("scatter_child", "scatter_children")
 
@@ -152,12 +152,12 @@ def _drop_absent(program: Program, facts: Facts) -> Program:
 
 
 def _absent_index(node: Node) -> Node:
-    """Return the index of what is not there: the one integer constant, -1."""
+    """Return the index of what is not there: -1."""
     return Node(
         "const",
         (),
         Type((), "int", Domain.PARAM),
-        (("shape", ()), ("value", -1.0)),
+        attributes({"dtype": "int", "shape": (), "value": -1}),
         node.where,
         node.stage,
     )
