@@ -20,6 +20,10 @@ class TraceError(VertexrtError):
     """Report a fault in the declaration of a vertex function."""
 
 
+class FieldError(TraceError, AttributeError):
+    """Report a field that a state does not have; `hasattr` takes it for an answer."""
+
+
 class PullError(VertexrtError):
     """Report a pulled array that is missing or has the wrong shape, dtype or values."""
 
