@@ -36,6 +36,12 @@ class UsageError(VertexrtError):
     """Report an option, a flag or a name that vertexrt does not know."""
 
 
+class UnknownParameterError(UsageError, KeyError):
+    """Report a parameter that a network does not have; mappings take it for a KeyError."""
+
+    __str__ = Exception.__str__  # KeyError shows the text in quotes
+
+
 class CheckpointError(VertexrtError):
     """Report parameters or a checkpoint that do not belong to this network, or a damaged file."""
 

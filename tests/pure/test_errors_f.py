@@ -300,6 +300,49 @@ def test_more_children_than_the_arity(threads: int) -> None:
     )
 
 
+class Reads(vrt.VertexFunction):
+    """Declares one slot and reads all children by gather_all; the slot too, if asked for."""
+
+    def __init__(self, slot: bool) -> None:
+        super().__init__(arity=1, state={"h": 2})
+        self.slot = slot
+        self.b = vrt.Parameter((2,))
+
+    def forward(self) -> None:
+        below = vrt.sum(self.gather_all().h)
+        self.scatter(h=below + self.b + (self.gather(0).h if self.slot else 0.0))
+        self.push("below", below)
+
+
+@pytest.mark.parametrize(
+    ("slot", "children", "text"),
+    [
+        (
+            True,
+            7,
+            "Reads declares slots 0..0, which bound the children that gather_all reads too; "
+            "declare arity=7 and gather the slots as before, or binarise the graph.",
+        ),
+        (
+            True,
+            40,
+            "Reads declares slots 0..0, which bound the children that gather_all reads too; "
+            "binarise the graph.",
+        ),
+        (
+            False,
+            7,
+            "Reads declares slots 0..0, though it only reads gather_all; leave arity out.",
+        ),
+    ],
+)
+def test_more_children_than_slots_beside_gather_all(slot: bool, children: int, text: str) -> None:
+    graph = vrt.InputGraph.from_children([*([[]] * children), list(range(children))])
+    net = vrt.compile(Reads(slot), device="reference")
+    got = text_of(GraphError, lambda: net.forward(vrt.GraphBatch.from_graphs([graph])))
+    assert got == f"[gather] vertex {children} of graph 0 has {children} children; {text}"
+
+
 def test_empty_slots_beyond_the_arity_do_no_harm() -> None:
     net = network()
     long = batch_of(([[], [], [0, 1, -1, -1]], pulls(3)))

@@ -1,21 +1,33 @@
-"""Read what a vertex function declares: shapes, slots and state, whatever a user passes."""
+"""Read what users pass: integers and arrays; shapes, slots and state of a vertex function."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import TypeGuard
+from typing import Any, TypeGuard
 
 import numpy as np
 
 from vertexrt.errors import TraceError, message
-
-MOST_SLOTS = 32  # a kind is 63 bits: the slots, and the pulls
-MOST_PULLS = 30
+from vertexrt.ir.passes.specialise import MOST_SLOTS
 
 
 def is_whole(n: object) -> TypeGuard[int]:
     """Tell whether something is an integer, of Python or of NumPy; True and False are not."""
     return isinstance(n, (int, np.integer)) and not isinstance(n, bool)
+
+
+def is_real(x: object) -> TypeGuard[float]:
+    """Tell whether something is a number, of Python or of NumPy; True and False are not."""
+    return isinstance(x, (int, float, np.integer, np.floating)) and not isinstance(x, bool)
+
+
+def as_reals(value: Any) -> np.ndarray[Any, Any] | None:
+    """Return an array of integers or reals, None where it is something else."""
+    try:
+        array = np.asarray(value)
+    except ValueError:  # lists of different lengths
+        return None
+    return array if array.dtype.kind in "fiu" else None
 
 
 def read_shape(shape: object) -> tuple[int, ...] | None:

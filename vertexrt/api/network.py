@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Collection, Mapping
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
@@ -9,7 +10,9 @@ from typing import Any
 
 import numpy as np
 
+from vertexrt.api.declaration import as_reals, is_whole
 from vertexrt.api.optimizer import Optimizer
+from vertexrt.api.parameters import Parameters
 from vertexrt.engine.explain import explain_batch, explain_function
 from vertexrt.engine.model import (
     CompiledModel,
@@ -33,12 +36,15 @@ class Gradients:
     parameters: dict[str, Array]
     pulled: dict[str, Array]
 
+    def __repr__(self) -> str:
+        return f"Gradients(parameters: {_shapes(self.parameters)}; pulled: {_shapes(self.pulled)})"
+
 
 class Network:
     """A compiled vertex function. Made by `vrt.compile`.
 
     Attributes:
-        parameters: live arrays by name; writing to them changes the network.
+        parameters: live arrays by name; writing to them, or setting them, changes the network.
         outputs: pushes of the last `step`, as it was asked, in the user's vertex order.
     """
 
@@ -52,6 +58,14 @@ class Network:
         self._pushes = tuple(n["name"] for n in self.program.nodes if n.op == "push")
         self._uses: dict[tuple[str, ...], Use] = {}  # to train, by what is kept
         self._evaluations: dict[tuple[str, ...], Use] = {}  # by what is wanted
+
+    def __repr__(self) -> str:
+        model, store = self._model, self._model.store
+        count = sum(math.prod(shape) for shape in store.shapes.values())
+        return (
+            f"Network({self.program.name} on {self.device}, engine={model.engine!r}, "
+            f"{store.dtype}, {count:,} parameters, pushes {', '.join(self.pushes)})"
+        )
 
     @property
     def program(self) -> Program:
@@ -69,41 +83,33 @@ class Network:
         return self._pushes
 
     @property
-    def parameters(self) -> dict[str, Array]:
-        """Live arrays by name; on a GPU as of now, and read again before the next step."""
-        self._model.store.refresh()
-        return {name: self._model.store.value(name) for name in self._model.store.names}
+    def parameters(self) -> Parameters:
+        """Live arrays by name; setting one copies. On a GPU as of now, and read before a step."""
+        return Parameters(self._model.store)
 
     def set_parameters(self, values: Mapping[str, Array]) -> None:
-        """Copy values into the parameters.
+        """Copy values into all parameters.
 
-        Raises: CheckpointError, when names or shapes differ; nothing is changed then.
+        Raises: CheckpointError, when names or shapes differ or numbers are not real and finite;
+            nothing is changed then.
         """
-        store = self._model.store
-        if set(values) != set(store.names):
-            missing = sorted(set(store.names) - set(values))
-            extra = sorted(set(values) - set(store.names))
+        own = self.parameters
+        if not isinstance(values, Mapping) or set(values) != set(own):
+            given = set(values) if isinstance(values, Mapping) else set()
+            missing = sorted(set(own) - given)
+            extra = sorted(given - set(own), key=str)
             raise CheckpointError(
                 message(
                     "parameters",
-                    f"missing {missing}, unknown {extra}",
-                    f"the parameters of {self.program.name}: {sorted(store.names)}",
-                    "load a checkpoint of the same model",
+                    f"missing {missing}, unknown {extra}"
+                    if isinstance(values, Mapping)
+                    else f"a {type(values).__name__}",
+                    f"the parameters of {self.program.name}: {sorted(own)}",
+                    "load a checkpoint of the same model; one alone is set by "
+                    "net.parameters[name] = array",
                 )
             )
-        for name, value in values.items():
-            if np.shape(value) != store.shapes[name]:
-                raise CheckpointError(
-                    message(
-                        "parameters",
-                        f"{name!r} has shape {list(np.shape(value))}",
-                        f"{list(store.shapes[name])}",
-                        "load a checkpoint of the same sizes",
-                    )
-                )
-        store.refresh()
-        for name, value in values.items():
-            store.value(name)[...] = value
+        own.update({name: own.checked(name, value) for name, value in values.items()})
 
     def step(self, batch: GraphBatch, optimizer: Optimizer, outputs: Collection[str] = ()) -> float:
         """Train on a batch: forward, backward, update.
@@ -118,7 +124,7 @@ class Network:
             made it, and no parameter has changed; on a GPU, steps launched since have not changed
             them either. PullError, when pulled values do not fit.
         """
-        names = tuple(outputs)
+        names = _names(outputs)
         use = self._uses.get(names) or self._training(names)
         self._pending = None  # the arena is written anew
         loss, self.outputs = self._model.step(
@@ -188,7 +194,7 @@ class Network:
             outputs: names of pushes; all by default.
         """
         self._pending = None  # the arena is written anew
-        names = self._pushes if outputs is None else tuple(outputs)
+        names = self._pushes if outputs is None else _names(outputs)
         use = self._evaluations.get(names)
         if use is None:
             self._check_names(names)
@@ -213,6 +219,15 @@ class Network:
                     "call it once for each backward",
                 )
             )
+        if not isinstance(d_outputs, Mapping):
+            raise UsageError(
+                message(
+                    "backward",
+                    f"d_outputs is a {type(d_outputs).__name__}",
+                    "a dict of pushes to gradients",
+                    "write backward({'h': d_h})",
+                )
+            )
         batch, runs, _, use = self._pending
         self._pending = None
         model = self._model
@@ -220,24 +235,25 @@ class Network:
         whole: dict[str, Array] = {}
         for name in sorted(use.seeds):
             shape = (batch.num_vertices, *runs[0].variant.push_shape(name))
-            given = d_outputs.get(name)
-            if given is not None and np.shape(given) != shape:
+            given = as_reals(d_outputs.get(name, np.zeros(shape, dtype)))
+            if given is None or given.shape != shape:
+                what = "is no array of reals" if given is None else f"has shape {list(given.shape)}"
                 raise PullError(
                     message(
                         "backward",
-                        f"the gradient of {name!r} has shape {list(np.shape(given))}",
+                        f"the gradient of {name!r} {what}",
                         f"{list(shape)}, one row a vertex",
                         "pass the gradient of what forward returned",
                     )
                 )
-            whole[name] = np.zeros(shape, dtype) if given is None else np.asarray(given, dtype)
+            whole[name] = given.astype(dtype, copy=False)
         unknown = set(d_outputs) - set(use.seeds)
         if unknown:
             self._check_names(unknown)
             raise UsageError(
                 message(
                     "backward",
-                    f"a gradient of {sorted(unknown)}",
+                    f"a gradient of {sorted(unknown, key=str)}",
                     f"forward was asked for {sorted(use.seeds)}",
                     "name it in forward(outputs=...)",
                 )
@@ -262,7 +278,17 @@ class Network:
 
     def set_random_state(self, state: Mapping[str, int]) -> None:
         """Continue from a state that `random_state` returned."""
-        self._seed, self._step = int(state["seed"]), int(state["step"])
+        numbers = [state.get(k) if isinstance(state, Mapping) else None for k in ("seed", "step")]
+        if not all(is_whole(n) and n >= 0 for n in numbers):
+            raise UsageError(
+                message(
+                    "random_state",
+                    f"state is {state!r}",
+                    "whole numbers 'seed' and 'step'",
+                    "pass what random_state() returned",
+                )
+            )
+        self._seed, self._step = (int(n) for n in numbers if n is not None)
 
     def explain(self) -> str:
         """Print F and dF, the kinds met so far, placement and fused groups."""
@@ -277,7 +303,7 @@ class Network:
         return recording(self._model, timeline)
 
     def _wanted(self, outputs: Collection[str] | None) -> tuple[str, ...]:
-        names = tuple(self.pushes if outputs is None else outputs)
+        names = self.pushes if outputs is None else _names(outputs)
         self._check_names(names)
         return names
 
@@ -289,7 +315,7 @@ class Network:
                         "outputs",
                         f"{name!r}",
                         f"{self.program.name} pushes {', '.join(self.pushes)}",
-                        f"ask for one of these.{nearest(name, self.pushes)}",
+                        f"ask for one of these.{nearest(str(name), self.pushes)}",
                     )
                 )
 
@@ -303,9 +329,37 @@ class Network:
         return tuple(np.zeros(1, self._model.store.dtype) for _ in use.seeds)
 
 
+def _shapes(arrays: Mapping[str, Array]) -> str:
+    return ", ".join(f"{name} {list(a.shape)}" for name, a in arrays.items()) or "none"
+
+
 def _asks(optimizer: Optimizer) -> bool:
-    """Tell whether an optimizer leaves the update to us; it may have one of its own."""
-    return getattr(type(optimizer), "update", None) is Optimizer.update
+    """Tell whether an optimizer leaves the update to us; it may have one of its own.
+
+    Raises: UsageError for what is no optimizer.
+    """
+    update = getattr(type(optimizer), "update", None)
+    if update is None:
+        raise UsageError(
+            message(
+                "step",
+                f"the optimizer is {optimizer!r}",
+                "an instance of vrt.SGD, vrt.Adagrad, vrt.Adam or vrt.AdamW",
+                "write optimizer = vrt.Adam(lr=1e-3) once, and net.step(batch, optimizer)",
+            )
+        )
+    return update is Optimizer.update
+
+
+def _names(outputs: Collection[str]) -> tuple[str, ...]:
+    """Return names of pushes as a tuple; UsageError for one string, or for what holds none."""
+    if isinstance(outputs, str) or not isinstance(outputs, Collection):
+        raise UsageError(
+            message(
+                "outputs", f"outputs={outputs!r}", "a list of names", "write outputs=['logits']"
+            )
+        )
+    return tuple(outputs)
 
 
 def _pulled_gradient(batch: GraphBatch, runs: list[Any], arenas: list[Array], name: str) -> Array:

@@ -5,13 +5,14 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping
 
-from vertexrt.api.declaration import MOST_PULLS, is_whole, read_arity, read_shape, read_state
+from vertexrt.api.declaration import is_whole, read_arity, read_shape, read_state
 from vertexrt.api.parameter import Parameter
 from vertexrt.api.state import State
 from vertexrt.api.trace import Trace, current_builder
 from vertexrt.errors import TraceError, message
 from vertexrt.ir.builder import Value, user_line
 from vertexrt.ir.passes.simplify import simplify
+from vertexrt.ir.passes.specialise import MOST_PULLS
 from vertexrt.ir.program import Program
 
 

@@ -12,6 +12,7 @@ import numpy.typing as npt
 
 from vertexrt.errors import GraphError, PullError, message, nearest
 from vertexrt.graph import GraphBatch, Pulled
+from vertexrt.ir.passes.specialise import MOST_SLOTS
 from vertexrt.ir.program import Program, Pull
 from vertexrt.scheduler.kinds import NOT_BOUNDED, TOO_MANY_CHILDREN
 
@@ -124,13 +125,10 @@ def refuse(reader: Reader, batch: GraphBatch, inputs: Inputs, found: int, vertex
     if found == TOO_MANY_CHILDREN:
         children = batch.child[batch.child_ptr[vertex] : batch.child_ptr[vertex + 1]]
         count = int(np.flatnonzero(children >= 0)[-1]) + 1
-        declared = f"slots 0..{program.arity - 1}" if program.arity else "no slots"
+        declared, action = _limit_of_children(program, count)
         raise GraphError(
             message(
-                "gather",
-                f"{vertex_name(batch, vertex)} has {count} children",
-                f"{program.name} declares {declared}",
-                f"binarise the graph, declare arity={count}, or read them by gather_all",
+                "gather", f"{vertex_name(batch, vertex)} has {count} children", declared, action
             )
         )
     assert found == NOT_BOUNDED, found
@@ -147,6 +145,23 @@ def refuse(reader: Reader, batch: GraphBatch, inputs: Inputs, found: int, vertex
             "correct the data or declare more",
         )
     )
+
+
+def _limit_of_children(program: Program, count: int) -> tuple[str, str]:
+    """Say what limits the children of a vertex, and what helps one that has more of them."""
+    assert program.arity is not None
+    declared = f"{program.name} declares slots 0..{program.arity - 1}"
+    larger = f"declare arity={count}" if count <= MOST_SLOTS else ""
+    if not program.find("gather_all"):
+        ways = ["binarise the graph", larger, "read them by gather_all"]
+    elif program.find("gather"):
+        declared += ", which bound the children that gather_all reads too"
+        ways = [larger + " and gather the slots as before" if larger else "", "binarise the graph"]
+    else:
+        declared += ", though it only reads gather_all"
+        ways = ["leave arity out"]
+    ways = [way for way in ways if way]
+    return declared, ", ".join(ways[:-1]) + (", or " if len(ways) > 1 else "") + ways[-1]
 
 
 def vertex_name(batch: GraphBatch, v: int) -> str:

@@ -15,6 +15,7 @@ from vertexrt.ir.passes.rewrite import Rewriter, drop_dead, keep, rewrite
 from vertexrt.ir.passes.simplify import simplified
 from vertexrt.ir.program import Domain, Node, Program, Stage, Type, attributes
 
+MOST_SLOTS, MOST_PULLS = 32, 30  # a kind is 63 bits: slots, all children together, and pulls
 GRADIENTS_TO_CHILDREN = ("scatter_child", "scatter_children")
 
 
