@@ -92,9 +92,10 @@ class Adam(Optimizer):
     ) -> None:
         """Take the options; betas are in [0, 1), eps is above 0. Raises: UsageError."""
         super().__init__(lr, weight_decay, clip_norm)
-        if not isinstance(betas, (tuple, list)) or len(betas) != 2:
+        given: Any = betas
+        if not isinstance(given, (tuple, list)) or len(given) != 2:
             name = type(self).__name__
-            raise UsageError(message(name, f"betas={betas!r}", "two numbers", "set both"))
+            raise UsageError(message(name, f"betas={given!r}", "two numbers", "set both"))
         self.betas = (
             self._checked("betas[0]", betas[0], below_one, "in [0, 1)"),
             self._checked("betas[1]", betas[1], below_one, "in [0, 1)"),
