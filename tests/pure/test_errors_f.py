@@ -254,7 +254,7 @@ def test_a_value_of_another_function() -> None:
         ({"dtype": object()}, UsageError, "[compile] dtype is '<object"),
         ({"reduction": "graphs"}, UsageError, "choose one of these. Nearest: 'graph'."),
         ({"policy": None}, UsageError, "[compile] policy is None; one of frontier,"),
-        ({"threads": 0}, UsageError, "[compile] threads is 0; 1 or more;"),
+        ({"threads": 0}, UsageError, "[compile] threads is 0; 1 to 1024;"),
         (
             {"device": "cpuu"},
             DeviceError,

@@ -18,6 +18,7 @@ if TYPE_CHECKING:
     from vertexrt.engine.variant import Passes
 
 ENGINES = ("auto", "batched", "persistent")
+MOST_THREADS = 1024  # that share a batch, or processors of a group
 DTYPES = ("float32", "float64")
 
 
@@ -102,10 +103,19 @@ def compile(
             )
         )
     for name, number in (("threads", threads), ("processors", processors)):
-        if number is not None and not (is_whole(number) and number >= 1):
+        if number is not None and not (is_whole(number) and 1 <= number <= MOST_THREADS):
             raise UsageError(
-                message("compile", f"{name} is {number!r}", "1 or more", f"leave {name} out")
+                message(
+                    "compile",
+                    f"{name} is {number!r}",
+                    f"1 to {MOST_THREADS}",
+                    f"leave {name} out",
+                )
             )
+    if not isinstance(device, str):
+        raise UsageError(
+            message("compile", f"device is {device!r}", "a string", "write device='cpu'")
+        )
     _check_function(function)
     parameters = function.parameters()
     device = device_named(device)

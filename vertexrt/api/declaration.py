@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Mapping
 from typing import Any, TypeGuard
 
@@ -17,8 +18,11 @@ def is_whole(n: object) -> TypeGuard[int]:
 
 
 def is_real(x: object) -> TypeGuard[float]:
-    """Tell whether something is a number, of Python or of NumPy; True and False are not."""
-    return isinstance(x, (int, float, np.integer, np.floating)) and not isinstance(x, bool)
+    """Tell whether something is a finite number, of Python or of NumPy; True and False are not."""
+    if isinstance(x, bool) or not isinstance(x, (int, float, np.integer, np.floating)):
+        return False
+    number: Any = x  # of either library
+    return bool(abs(number) <= sys.float_info.max)
 
 
 def as_reals(value: Any) -> np.ndarray[Any, Any] | None:

@@ -6,8 +6,7 @@ import builtins
 import zlib
 from typing import Any
 
-import numpy as np
-
+from vertexrt.api.declaration import is_real, is_whole
 from vertexrt.api.parameter import Parameter
 from vertexrt.api.trace import as_index, current_builder
 from vertexrt.errors import TraceError, message
@@ -88,8 +87,7 @@ def split(x: Operand, parts: int) -> list[Value]:
     """
     value = _value(x)
     length = value.type.size
-    whole = isinstance(parts, (int, np.integer)) and parts >= 1
-    if len(value.shape) != 1 or not whole or length % parts:
+    if len(value.shape) != 1 or not is_whole(parts) or parts < 1 or length % parts:
         raise TraceError(
             message(
                 "split",
@@ -171,13 +169,15 @@ def _over_children(
         default: of a value per child; None where the user has to say it.
     """
     per_child = value.type.domain == Domain.EDGE
-    chosen = over if over is not None else default if per_child else ELEMENTS
+    chosen = over if isinstance(over, str) else None
+    if over is None:
+        chosen = default if per_child else ELEMENTS
     if chosen == ELEMENTS or (chosen == CHILDREN and per_child):
         return chosen == CHILDREN
     if over is None:
         got, expected = "a value per child", "over='children' or over='elements'"
         action = f"write vrt.{where}(x, over='children') for attention over the children"
-    elif over == CHILDREN:
+    elif chosen == CHILDREN:
         got, expected = "over='children' of a value per vertex", "a value per child"
         action = "read the children by gather_all, or leave over out"
     else:
@@ -202,7 +202,7 @@ def dropout(x: Operand, p: float) -> Value:
 
     Raises: TraceError, when p is not in [0, 1).
     """
-    if not isinstance(p, (int, float, np.number)) or not 0.0 <= p < 1.0:
+    if not is_real(p) or not 0.0 <= p < 1.0:
         raise TraceError(
             message(
                 "dropout", f"p is {p!r} at {user_line()}", "0 <= p < 1", "pass the share of zeros"

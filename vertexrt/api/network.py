@@ -339,7 +339,7 @@ def _asks(optimizer: Optimizer) -> bool:
     Raises: UsageError for what is no optimizer.
     """
     update = getattr(type(optimizer), "update", None)
-    if update is None:
+    if update is None or isinstance(optimizer, (Mapping, set)):
         raise UsageError(
             message(
                 "step",
@@ -353,7 +353,8 @@ def _asks(optimizer: Optimizer) -> bool:
 
 def _names(outputs: Collection[str]) -> tuple[str, ...]:
     """Return names of pushes as a tuple; UsageError for one string, or for what holds none."""
-    if isinstance(outputs, str) or not isinstance(outputs, Collection):
+    several = isinstance(outputs, Collection) and not isinstance(outputs, (str, np.ndarray))
+    if not several or not all(isinstance(name, str) for name in outputs):
         raise UsageError(
             message(
                 "outputs", f"outputs={outputs!r}", "a list of names", "write outputs=['logits']"

@@ -136,7 +136,7 @@ class Optimizer:
             nothing is changed then.
         """
         counted = as_reals(state.get(STEPS)) if isinstance(state, Mapping) else None
-        if counted is None or counted.ndim or counted < 0:
+        if counted is None or counted.ndim or counted.dtype.kind == "f" or counted < 0:
             raise self._misfit("no count of steps", f"'{STEPS}' beside the moments")
         steps = int(counted)
         loaded = {name: np.array(array) for name, array in state.items() if name != STEPS}
@@ -214,7 +214,7 @@ class Optimizer:
     def _checked(
         self, option: str, value: float, fits: Callable[[float], bool], expected: str
     ) -> float:
-        if not (is_real(value) and math.isfinite(value) and fits(value)):
+        if not (is_real(value) and fits(value)):
             raise UsageError(
                 message(
                     type(self).__name__, f"{option}={value!r}", f"{option} {expected}", "set it"

@@ -7,9 +7,10 @@ from typing import NoReturn
 
 from vertexrt.errors import FieldError, TraceError, message, nearest
 from vertexrt.ir.builder import Builder, Value, user_line
+from vertexrt.ir.operators import Operators
 
 
-class State:
+class State(Operators):
     """The fields of a child's state, each a value: `self.gather(0).h`.
 
     Raises: FieldError for a field that the vertex function does not declare, TraceError where the
@@ -48,5 +49,4 @@ class State:
             )
         )
 
-    __add__ = __radd__ = __sub__ = __rsub__ = __mul__ = __rmul__ = __truediv__ = _refuse
-    __rtruediv__ = __neg__ = __matmul__ = __rmatmul__ = __getitem__ = __iter__ = _refuse
+    _builder = __getitem__ = _refuse

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 
 from vertexrt.api.declaration import is_whole, read_arity, read_shape, read_state
 from vertexrt.api.parameter import Parameter
@@ -62,7 +62,8 @@ class VertexFunction:
         name = type(self).__name__
         if not self._is_declared():
             return f"{name}(without super().__init__())"
-        count = sum(math.prod(p.shape) for p in self.parameters().values())
+        parameters = {id(p): p for _, p in self._declared_parameters()}.values()
+        count = sum(math.prod(p.shape) for p in parameters)
         return f"{name}(arity={self.arity}, state={self.state}, {count:,} parameters)"
 
     def forward(self) -> None:
@@ -181,7 +182,7 @@ class VertexFunction:
             raise self._error(
                 "pull", f"name {name!r} at {user_line()}", "a string", "name an array of the batch"
             )
-        if dtype not in (None, "int", "float"):
+        if dtype is not None and (not isinstance(dtype, str) or dtype not in ("int", "float")):
             raise self._error(
                 "pull", f"dtype {dtype!r} of {name!r} at {user_line()}", "'int' or 'float'"
             )
@@ -270,29 +271,29 @@ class VertexFunction:
         """Return the parameters by attribute name; those of lists and dicts are numbered."""
         self._check_declared()
         found: dict[str, Parameter] = {}
-
-        def visit(name: str, value: object) -> None:
-            if isinstance(value, Parameter):
-                value.name = value.name or name
-                if found.setdefault(value.name, value) is not value:
-                    raise self._error(
-                        "parameters",
-                        f"two parameters are called {value.name!r}: {name!r} got its name before, "
-                        "in another vertex function",
-                        "names that differ",
-                        "share parameters under one attribute name",
-                    )
-            elif isinstance(value, (list, tuple)):
-                for k, item in enumerate(value):
-                    visit(f"{name}.{k}", item)
-            elif isinstance(value, dict):
-                for key, item in value.items():
-                    visit(f"{name}.{key}", item)
-
-        for name, value in vars(self).items():
-            if not name.startswith("_"):
-                visit(name, value)
+        for name, parameter in self._declared_parameters():
+            parameter.name = parameter.name or name
+            if found.setdefault(parameter.name, parameter) is not parameter:
+                raise self._error(
+                    "parameters",
+                    f"two parameters are called {parameter.name!r}: {name!r} got its name before, "
+                    "in another vertex function",
+                    "names that differ",
+                    "share parameters under one attribute name",
+                )
         return found
+
+    def _declared_parameters(self) -> Iterator[tuple[str, Parameter]]:
+        """Yield parameters by attribute name, one as often as it is found."""
+        stack = [(n, v) for n, v in reversed(vars(self).items()) if not n.startswith("_")]
+        while stack:
+            name, value = stack.pop()
+            if isinstance(value, Parameter):
+                yield name, value
+            elif isinstance(value, (list, tuple)):
+                stack += [(f"{name}.{k}", item) for k, item in reversed([*enumerate(value)])]
+            elif isinstance(value, dict):
+                stack += [(f"{name}.{key}", item) for key, item in reversed(value.items())]
 
     def trace(self) -> Program:
         """Run `forward` once and return the program of F.

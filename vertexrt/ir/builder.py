@@ -222,17 +222,20 @@ class Value(Operators):
     __radd__ = __add__
 
     def __getitem__(self, key: slice | int) -> Value:
-        if len(self.shape) != 1 or (isinstance(key, slice) and key.step not in (None, 1)):
+        given = (key.start, key.stop, key.step) if isinstance(key, slice) else (key,)
+        bounds = [b for b in given if b is not None or not isinstance(key, slice)]
+        plain = all(isinstance(b, (int, np.integer)) for b in bounds)
+        if len(self.shape) != 1 or not plain or given[2:] not in ((), (None,), (1,)):
             raise TraceError(
                 message(
                     "slice",
-                    f"{key} of a value of shape {self.shape}, at {user_line()}",
+                    f"{key!r} of a value of shape {self.shape}, at {user_line()}",
                     "a step-1 slice or an index of a vector",
                     "slice vectors only",
                 )
             )
         length = self.shape[0]
-        if isinstance(key, int):
+        if not isinstance(key, slice):
             start = range(length)[key] if -length <= key < length else length
             return self.builder.emit("slice", self, start=start, shape=())
         start, stop, _ = key.indices(length)
