@@ -174,7 +174,8 @@ class VertexFunction:
         Args:
             name: of the array in the graph batch.
             shape: per vertex; a number by default.
-            dtype: `int` or `float`; by default an integer if it is used as an index or a label.
+            dtype: `int` or `float`; by default an integer if it is used as an index or a label. An
+                integer is -1 where the vertex has none, and can be compared with integers.
         Raises: TraceError, when it was pulled before in another shape, or too many are pulled.
         """
         trace = self._tracing("pull")
