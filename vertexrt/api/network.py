@@ -10,7 +10,7 @@ from typing import Any
 
 import numpy as np
 
-from vertexrt.api.declaration import as_reals, is_whole
+from vertexrt.api.declaration import as_reals
 from vertexrt.api.optimizer import Optimizer
 from vertexrt.api.parameters import Parameters
 from vertexrt.engine.explain import explain_batch, explain_function
@@ -278,17 +278,7 @@ class Network:
 
     def set_random_state(self, state: Mapping[str, int]) -> None:
         """Continue from a state that `random_state` returned."""
-        numbers = [state.get(k) if isinstance(state, Mapping) else None for k in ("seed", "step")]
-        if not all(is_whole(n) and n >= 0 for n in numbers):
-            raise UsageError(
-                message(
-                    "random_state",
-                    f"state is {state!r}",
-                    "whole numbers 'seed' and 'step'",
-                    "pass what random_state() returned",
-                )
-            )
-        self._seed, self._step = (int(n) for n in numbers if n is not None)
+        self._seed, self._step = int(state["seed"]), int(state["step"])
 
     def explain(self) -> str:
         """Print F and dF, the kinds met so far, placement and fused groups."""

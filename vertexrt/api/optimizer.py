@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from vertexrt.api.declaration import as_reals, is_real
+from vertexrt.api.declaration import is_real
 from vertexrt.engine.parameters import FloatArray, ParameterStore
 from vertexrt.engine.update import Rule, Update, apply_update
 from vertexrt.errors import CheckpointError, NumericError, UsageError, message
@@ -135,10 +135,9 @@ class Optimizer:
         Raises: CheckpointError, when the state is not one of this optimizer and its network;
             nothing is changed then.
         """
-        counted = as_reals(state.get(STEPS)) if isinstance(state, Mapping) else None
-        if counted is None or counted.ndim or counted.dtype.kind == "f" or counted < 0:
+        if STEPS not in state or int(state[STEPS]) < 0:
             raise self._misfit("no count of steps", f"'{STEPS}' beside the moments")
-        steps = int(counted)
+        steps = int(state[STEPS])
         loaded = {name: np.array(array) for name, array in state.items() if name != STEPS}
         moments = {name.partition("/")[0] for name in loaded}
         if moments != set(self.moment_names) and (loaded or steps):
