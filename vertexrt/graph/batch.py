@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
 from functools import cache
-from types import ModuleType
+from types import MappingProxyType, ModuleType
 from typing import Any
 
 import numpy as np
@@ -14,75 +14,108 @@ import numpy.typing as npt
 
 from vertexrt.errors import GraphError, message
 from vertexrt.graph.checks import check_structure, int32_array
-from vertexrt.graph.input_graph import InputGraph
-from vertexrt.graph.pulls import Pulled, PullValue, check_pulls, join_pulls
+from vertexrt.graph.input_graph import BracketTree, InputGraph
+from vertexrt.graph.owned import INT32, MOST, assembler, freeze, own, read_array
+from vertexrt.graph.pulls import (
+    Pulled,
+    PullValue,
+    check_pulls,
+    describe_all,
+    join_pulls,
+    pulled_unchecked,
+)
 
 IntArray = npt.NDArray[np.int32]
 
 _WHERE = "graph batch"
-_NO_COLUMNS = (np.zeros(0, np.int32),)
+_ZERO = np.zeros(1, np.int32)
+_NO_COLUMNS = (own(np.zeros(0, np.int32), INT32),)
 
 
-@dataclass(frozen=True, slots=True, eq=False)
+@dataclass(frozen=True, slots=True, eq=False, repr=False)
 class GraphBatch:
     """Hold K graphs as one set of CSR arrays; a graph's vertices lie side by side.
 
-    The class itself checks nothing, so that `take` costs little: build batches with `from_graphs`
-    or `from_arrays`, which do.
+    Construction checks everything, as `InputGraph` does for one graph, and copies arrays into
+    memory that nobody can write to: what has been checked stays so.
 
     Attributes:
         graph_ptr: int32 [K+1], first vertex of each graph.
         child_ptr: int32 [V+1], first slot of each vertex in `child`.
         child: int32 [E], vertices of the batch, -1 in an empty slot.
         pulls: by name, int32 [V] (-1: absent), floats [V, *shape], or `Pulled`.
+    Raises: GraphError, on structure that cannot be evaluated; PullError, on a pulled array that
+        does not fit.
     """
 
     graph_ptr: IntArray
     child_ptr: IntArray
     child: IntArray
-    pulls: dict[str, PullValue]
+    pulls: Mapping[str, PullValue] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        graph_ptr = int32_array(self.graph_ptr, "graph_ptr", _WHERE)
+        child_ptr = int32_array(self.child_ptr, "child_ptr", _WHERE)
+        child = int32_array(self.child, "child", _WHERE)
+        check_structure(graph_ptr, child_ptr, child, _WHERE)
+        object.__setattr__(self, "graph_ptr", graph_ptr)
+        object.__setattr__(self, "child_ptr", child_ptr)
+        object.__setattr__(self, "child", child)
+        object.__setattr__(self, "pulls", check_pulls(self.pulls, len(child_ptr) - 1, _WHERE))
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return GraphBatch, (self.graph_ptr, self.child_ptr, self.child, dict(self.pulls))
+
+    def __setstate__(self, state: Sequence[Any]) -> None:
+        GraphBatch.__init__(self, *state)
+
+    def __repr__(self) -> str:
+        slots = f"{self.num_edges} slots ({int((self.child >= 0).sum())} children)"
+        size = f"{self.num_graphs} graphs, {self.num_vertices} vertices, {slots}"
+        return f"GraphBatch({size}; pulls: {describe_all(self.pulls)})"
 
     @classmethod
-    def from_graphs(cls, graphs: Sequence[InputGraph]) -> GraphBatch:
+    def from_graphs(cls, graphs: Iterable[InputGraph]) -> GraphBatch:
         """Put graphs side by side, in the order given.
 
-        Raises: GraphError, when there is none; PullError, when two differ in their pulls.
+        Raises: GraphError, when there is none, or they are no graphs, or too many for int32;
+            PullError, when two differ in their pulls.
         """
-        if not graphs:
+        if not isinstance(graphs, Iterable):
+            raise _not_a_graph("", graphs)
+        several = tuple(graphs)
+        if not several:
             raise GraphError(
                 message(_WHERE, "no graph", "expected at least one", "leave the batch out")
             )
-        sizes = [graph.num_vertices for graph in graphs]
+        for number, graph in enumerate(several):
+            if not isinstance(graph, InputGraph):
+                raise _not_a_graph(f"graph {number} is ", graph)
+        sizes = [graph.num_vertices for graph in several]
+        slots = [graph.num_edges for graph in several]
+        if max(sum(sizes), sum(slots)) >= MOST:
+            raise _too_large(sum(sizes), sum(slots), _WHERE)
         graph_ptr = np.cumsum([0, *sizes])
-        slots = np.cumsum([0, *(graph.num_edges for graph in graphs)])
-        child_ptr = [graph.child_ptr[1:] + at for graph, at in zip(graphs, slots, strict=False)]
-        child = [
-            np.where(graph.child >= 0, graph.child + first, -1)
-            for graph, first in zip(graphs, graph_ptr, strict=False)
-        ]
-        return cls(
-            int32_array(graph_ptr, "graph_ptr", _WHERE),
-            int32_array(np.concatenate([[0], *child_ptr]), "child_ptr", _WHERE),
-            np.concatenate(child).astype(np.int32),
-            join_pulls([graph.pulls for graph in graphs], sizes),
+        child_ptr = np.concatenate([_ZERO, *(graph.child_ptr[1:] for graph in several)])
+        child_ptr[1:] += np.repeat(np.cumsum([0, *slots[:-1]]).astype(np.int32), sizes)
+        child = np.concatenate([graph.child for graph in several])
+        first = np.repeat(graph_ptr[:-1], slots)
+        return _unchecked(
+            own(graph_ptr, INT32),
+            own(child_ptr, INT32),
+            own(np.where(child >= 0, child + first, -1), INT32),
+            join_pulls([graph.pulls for graph in several], sizes),
         )
 
     @classmethod
     def from_arrays(
         cls, graph_ptr: Any, child_ptr: Any, child: Any, pulls: Mapping[str, Any] | None = None
     ) -> GraphBatch:
-        """Build a batch from CSR arrays and check it whole, as `InputGraph` checks one graph.
+        """Build a batch from CSR arrays, or lists; the same as the class.
 
-        Raises: GraphError, on structure that cannot be evaluated; PullError, on a pulled array
-            that does not fit.
+        Raises: GraphError and PullError, as the class does.
         """
-        graph_ptr = int32_array(graph_ptr, "graph_ptr", _WHERE)
-        child_ptr = int32_array(child_ptr, "child_ptr", _WHERE)
-        child = int32_array(child, "child", _WHERE)
-        check_structure(graph_ptr, child_ptr, child, _WHERE)
-        return cls(
-            graph_ptr, child_ptr, child, check_pulls(pulls or {}, len(child_ptr) - 1, _WHERE)
-        )
+        return cls(graph_ptr, child_ptr, child, {} if pulls is None else pulls)
 
     @property
     def num_graphs(self) -> int:
@@ -123,41 +156,62 @@ class GraphBatch:
 
         Args:
             graphs: whole numbers [n] in 0..K-1.
-        Raises: GraphError, when there is none or one is out of range.
+        Raises: GraphError, when there is none, one is out of range, or they are too many for int32.
         """
         loops = _loops()
-        given = np.asarray(graphs)
-        if not given.size or given.ndim != 1 or given.dtype.kind not in "iu":
+        given = read_array(graphs)
+        if (
+            isinstance(given, str)
+            or not given.size
+            or given.ndim != 1
+            or given.dtype.kind not in "iu"
+        ):
             raise _wrong_graphs(given, self.num_graphs)
-        ids = np.ascontiguousarray(given, np.int64)
+        ids = given.astype(np.int64)  # a copy: it is read twice
         columns: dict[str, IntArray] = {}
         for name, pull in self.pulls.items():
             column = pull.index if isinstance(pull, Pulled) else pull
-            if column is not None and column.dtype == np.int32:
+            if column is not None and column.dtype is INT32:
                 columns[name] = column
-        graph_ptr, child_ptr, child, taken = loops.take_graphs(
+        taken, vertices, slots = loops.take_graphs(
             self.graph_ptr,
             self.child_ptr,
             self.child,
             tuple(columns.values()) or _NO_COLUMNS,
             ids,
         )
-        if not graph_ptr.size:
+        if not taken.size:
+            if vertices:
+                raise _too_large(vertices, slots, "take")
             raise _wrong_graphs(given, self.num_graphs)
+        whole = freeze(taken)
+        at = ids.size + 1
+        graph_ptr, child_ptr = whole[:at], whole[at : at + vertices + 1]
+        at += vertices + 1
+        child = whole[at : at + slots]
+        at += slots
         pulls: dict[str, PullValue] = {}
-        of_name = dict(zip(columns, taken, strict=False))
         for name, pull in self.pulls.items():
-            column = of_name.get(name)
-            if column is None:
-                values = pull.values if isinstance(pull, Pulled) else pull
-                shape = values.shape[1:]
-                flat, width = values.reshape(-1), math.prod(shape)
-                found = loops.take_rows(flat, width, self.graph_ptr, ids, graph_ptr)
-                rows = found.reshape(child_ptr.size - 1, *shape)
-                pulls[name] = Pulled(rows) if isinstance(pull, Pulled) else rows
-            else:
-                pulls[name] = Pulled(pull.values, column) if isinstance(pull, Pulled) else column
-        return GraphBatch(graph_ptr, child_ptr, child, pulls)
+            if name in columns:
+                taken_column = whole[at : at + vertices]
+                at += vertices
+                pulls[name] = (
+                    pulled_unchecked(pull.values, taken_column)
+                    if isinstance(pull, Pulled)
+                    else taken_column
+                )
+                continue
+            values = pull.values if isinstance(pull, Pulled) else pull
+            shape = values.shape[1:]
+            found = loops.take_rows(
+                values.reshape(-1), math.prod(shape), self.graph_ptr, ids, graph_ptr
+            )
+            rows = own(found.reshape(vertices, *shape), values.dtype)
+            pulls[name] = pulled_unchecked(rows, None) if isinstance(pull, Pulled) else rows
+        return _unchecked(graph_ptr, child_ptr, child, MappingProxyType(pulls))
+
+
+_unchecked = assembler(GraphBatch)
 
 
 @cache
@@ -168,8 +222,10 @@ def _loops() -> ModuleType:
     return compiled
 
 
-def _wrong_graphs(ids: npt.NDArray[Any], num_graphs: int) -> GraphError:
-    if not ids.size:
+def _wrong_graphs(ids: npt.NDArray[Any] | str, num_graphs: int) -> GraphError:
+    if isinstance(ids, str):
+        got = ids
+    elif not ids.size:
         got = "no graph"
     elif ids.ndim != 1:
         got = f"graph numbers with {ids.ndim} axes"
@@ -179,3 +235,18 @@ def _wrong_graphs(ids: npt.NDArray[Any], num_graphs: int) -> GraphError:
         got = f"graph {ids[(ids < 0) | (ids >= num_graphs)][0]}"
     expected = f"the batch has the graphs 0..{num_graphs - 1}"
     return GraphError(message("take", got, expected, "give a row of their numbers"))
+
+
+def _too_large(vertices: int, slots: int, where: str) -> GraphError:
+    got = f"{vertices} vertices with {slots} slots"
+    return GraphError(message(where, got, f"at most {MOST - 1} of each", "split the batch"))
+
+
+def _not_a_graph(what: str, given: object) -> GraphError:
+    action = "make each an InputGraph, and pass a list of them"
+    if isinstance(given, InputGraph):
+        action = "pass a list of graphs"
+    elif isinstance(given, BracketTree):
+        action = "pass the attribute `graph` of the tree"
+    got = f"{what}a {type(given).__name__}"
+    return GraphError(message(_WHERE, got, "expected a list of InputGraph", action))

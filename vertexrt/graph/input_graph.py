@@ -12,7 +12,7 @@ import numpy.typing as npt
 from vertexrt.errors import DataError, GraphError, message
 from vertexrt.graph.brackets import parse_brackets
 from vertexrt.graph.checks import check_structure, int32_array
-from vertexrt.graph.pulls import PullValue, check_pulls
+from vertexrt.graph.pulls import PullValue, check_pulls, describe_all
 
 if TYPE_CHECKING:
     import networkx
@@ -22,12 +22,13 @@ IntArray = npt.NDArray[np.int32]
 _WHERE = "input graph"
 
 
-@dataclass(frozen=True, slots=True, eq=False)
+@dataclass(frozen=True, slots=True, eq=False, repr=False)
 class InputGraph:
     """Hold one graph as CSR arrays; vertices keep the user's order.
 
     The state of a child flows to its parents; a vertex may have many parents. A slot is a position
-    in a vertex's child list. Construction checks everything and converts arrays to their dtypes.
+    in a vertex's child list. Construction checks everything and copies arrays to their dtypes, into
+    memory that nobody can write to: neither the graph nor its pulls change later.
 
     Attributes:
         child_ptr: int32 [V+1], first slot of each vertex in `child`.
@@ -49,6 +50,17 @@ class InputGraph:
         object.__setattr__(self, "child_ptr", child_ptr)
         object.__setattr__(self, "child", child)
         object.__setattr__(self, "pulls", check_pulls(self.pulls, len(child_ptr) - 1, _WHERE))
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return InputGraph, (self.child_ptr, self.child, dict(self.pulls))
+
+    def __setstate__(self, state: Sequence[Any]) -> None:
+        InputGraph.__init__(self, *state)
+
+    def __repr__(self) -> str:
+        slots = f"{self.num_edges} slots ({int((self.child >= 0).sum())} children)"
+        pulls = describe_all(self.pulls)
+        return f"InputGraph({self.num_vertices} vertices, {slots}; pulls: {pulls})"
 
     @property
     def num_vertices(self) -> int:
