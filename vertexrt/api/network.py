@@ -9,6 +9,13 @@ from typing import Any
 
 import numpy as np
 
+from vertexrt.api.arguments import (
+    check_batch,
+    check_mapping,
+    check_optimizer,
+    names_of,
+    real_array,
+)
 from vertexrt.api.optimizer import Optimizer
 from vertexrt.engine.explain import explain_batch, explain_function
 from vertexrt.engine.model import (
@@ -80,6 +87,7 @@ class Network:
         Raises: CheckpointError, when names or shapes differ; nothing is changed then.
         """
         store = self._model.store
+        check_mapping("parameters", values, CheckpointError)
         if set(values) != set(store.names):
             missing = sorted(set(store.names) - set(values))
             extra = sorted(set(values) - set(store.names))
@@ -91,19 +99,22 @@ class Network:
                     "load a checkpoint of the same model",
                 )
             )
+        arrays: dict[str, Array] = {}
         for name, value in values.items():
-            if np.shape(value) != store.shapes[name]:
+            array, wrong = real_array(value, store.shapes[name], store.dtype)
+            if array is None:
                 raise CheckpointError(
                     message(
                         "parameters",
-                        f"{name!r} has shape {list(np.shape(value))}",
-                        f"{list(store.shapes[name])}",
+                        f"{name!r} {wrong}",
+                        f"real numbers of shape {list(store.shapes[name])}",
                         "load a checkpoint of the same sizes",
                     )
                 )
+            arrays[name] = array
         store.refresh()
-        for name, value in values.items():
-            store.value(name)[...] = value
+        for name, array in arrays.items():
+            store.value(name)[...] = array
 
     def step(self, batch: GraphBatch, optimizer: Optimizer, outputs: Collection[str] = ()) -> float:
         """Train on a batch: forward, backward, update.
@@ -118,7 +129,9 @@ class Network:
             made it, and no parameter has changed; on a GPU, steps launched since have not changed
             them either. PullError, when pulled values do not fit.
         """
-        names = tuple(outputs)
+        check_batch("step", batch)
+        check_optimizer("step", optimizer)
+        names = names_of("step", outputs)
         use = self._uses.get(names) or self._training(names)
         self._pending = None  # the arena is written anew
         loss, self.outputs = self._model.step(
@@ -166,8 +179,9 @@ class Network:
         """
         if not train:
             return self.submit(batch, outputs).result()
+        check_batch("forward", batch)
+        names = self._wanted("forward", outputs)
         self._pending = None  # the arena is written anew
-        names = self._wanted(outputs)
         reals = frozenset(p.name for p in self.program.pulls if p.dtype == "float")
         use = Use(frozenset(names), seeds=frozenset(names), pulls=reals)
         model = self._model
@@ -186,13 +200,16 @@ class Network:
 
         Args:
             outputs: names of pushes; all by default.
+        Raises: UsageError, when no push is named, or one that F does not have; PullError, when
+            pulled values do not fit.
         """
-        self._pending = None  # the arena is written anew
-        names = self._pushes if outputs is None else tuple(outputs)
+        check_batch("submit", batch)
+        names = self._pushes if outputs is None else names_of("submit", outputs)
         use = self._evaluations.get(names)
         if use is None:
-            self._check_names(names)
-            use = self._evaluations[names] = Use(frozenset(names))
+            use = Use(frozenset(self._wanted("submit", names)))
+            self._evaluations[names] = use
+        self._pending = None  # the arena is written anew
         return self._model.submit(use, batch, names)
 
     def backward(self, d_outputs: Mapping[str, Array]) -> Gradients:
@@ -213,6 +230,7 @@ class Network:
                     "call it once for each backward",
                 )
             )
+        check_mapping("backward", d_outputs, UsageError)
         batch, runs, _, use = self._pending
         self._pending = None
         model = self._model
@@ -220,20 +238,23 @@ class Network:
         whole: dict[str, Array] = {}
         for name in sorted(use.seeds):
             shape = (batch.num_vertices, *runs[0].variant.push_shape(name))
-            given = d_outputs.get(name)
-            if given is not None and np.shape(given) != shape:
+            if d_outputs.get(name) is None:
+                whole[name] = np.zeros(shape, dtype)
+                continue
+            array, wrong = real_array(d_outputs[name], shape, dtype)
+            if array is None:
                 raise PullError(
                     message(
                         "backward",
-                        f"the gradient of {name!r} has shape {list(np.shape(given))}",
-                        f"{list(shape)}, one row a vertex",
+                        f"the gradient of {name!r} {wrong}",
+                        f"real numbers of shape {list(shape)}, one row a vertex",
                         "pass the gradient of what forward returned",
                     )
                 )
-            whole[name] = np.zeros(shape, dtype) if given is None else np.asarray(given, dtype)
+            whole[name] = array
         unknown = set(d_outputs) - set(use.seeds)
         if unknown:
-            self._check_names(unknown)
+            self._check_names(names_of("backward", unknown))
             raise UsageError(
                 message(
                     "backward",
@@ -270,14 +291,19 @@ class Network:
 
     def explain_batch(self, batch: GraphBatch) -> str:
         """Print what a batch costs: levels, rows per task, FLOPs, peak bytes, kernel calls."""
+        check_batch("explain_batch", batch)
         return explain_batch(self._model, batch)
 
     def trace(self, timeline: Timeline | None = None) -> AbstractContextManager[Timeline]:
         """Record processors inside a `with`; UsageError, if the engine is not `persistent`."""
         return recording(self._model, timeline)
 
-    def _wanted(self, outputs: Collection[str] | None) -> tuple[str, ...]:
-        names = tuple(self.pushes if outputs is None else outputs)
+    def _wanted(self, where: str, outputs: Collection[str] | None) -> tuple[str, ...]:
+        names = self._pushes if outputs is None else names_of(where, outputs)
+        if not names:
+            pushes = f"{self.program.name} pushes {', '.join(self.pushes)}"
+            action = "name one, or leave outputs out for all"
+            raise UsageError(message(where, "outputs names no push", pushes, action))
         self._check_names(names)
         return names
 
