@@ -6,7 +6,7 @@ import math
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cache
-from types import MappingProxyType, ModuleType
+from types import ModuleType
 from typing import Any
 
 import numpy as np
@@ -14,13 +14,22 @@ import numpy.typing as npt
 
 from vertexrt.errors import GraphError, message
 from vertexrt.graph.checks import check_structure, int32_array
-from vertexrt.graph.input_graph import BracketTree, InputGraph
-from vertexrt.graph.owned import INT32, MOST, assembler, freeze, own, read_array
+from vertexrt.graph.input_graph import (
+    BracketTree,
+    InputGraph,
+    held_child,
+    held_child_ptr,
+    held_pulls,
+)
+from vertexrt.graph.owned import INT32, MOST, assembler, freeze, hand_out, own, read_array, view_of
 from vertexrt.graph.pulls import (
     Pulled,
+    Pulls,
     PullValue,
     check_pulls,
     describe_all,
+    held_index,
+    held_values,
     join_pulls,
     pulled_unchecked,
 )
@@ -61,7 +70,7 @@ class GraphBatch:
         object.__setattr__(self, "graph_ptr", graph_ptr)
         object.__setattr__(self, "child_ptr", child_ptr)
         object.__setattr__(self, "child", child)
-        object.__setattr__(self, "pulls", check_pulls(self.pulls, len(child_ptr) - 1, _WHERE))
+        object.__setattr__(self, "pulls", check_pulls(_pulls(self), len(child_ptr) - 1, _WHERE))
 
     def __reduce__(self) -> tuple[Any, ...]:
         return GraphBatch, (self.graph_ptr, self.child_ptr, self.child, dict(self.pulls))
@@ -91,20 +100,22 @@ class GraphBatch:
         for number, graph in enumerate(several):
             if not isinstance(graph, InputGraph):
                 raise _not_a_graph(f"graph {number} is ", graph)
-        sizes = [graph.num_vertices for graph in several]
-        slots = [graph.num_edges for graph in several]
+        children = [held_child(graph) for graph in several]
+        offsets = [held_child_ptr(graph) for graph in several]
+        sizes = [len(each) - 1 for each in offsets]
+        slots = [len(each) for each in children]
         if max(sum(sizes), sum(slots)) >= MOST:
             raise _too_large(sum(sizes), sum(slots), _WHERE)
         graph_ptr = np.cumsum([0, *sizes])
-        child_ptr = np.concatenate([_ZERO, *(graph.child_ptr[1:] for graph in several)])
+        child_ptr = np.concatenate([_ZERO, *(each[1:] for each in offsets)])
         child_ptr[1:] += np.repeat(np.cumsum([0, *slots[:-1]]).astype(np.int32), sizes)
-        child = np.concatenate([graph.child for graph in several])
+        child = np.concatenate(children)
         first = np.repeat(graph_ptr[:-1], slots)
         return _unchecked(
             own(graph_ptr, INT32),
             own(child_ptr, INT32),
             own(np.where(child >= 0, child + first, -1), INT32),
-            join_pulls([graph.pulls for graph in several], sizes),
+            join_pulls([held_pulls(graph) for graph in several], sizes),
         )
 
     @classmethod
@@ -120,17 +131,17 @@ class GraphBatch:
     @property
     def num_graphs(self) -> int:
         """Return K."""
-        return len(self.graph_ptr) - 1
+        return len(_graph_ptr(self)) - 1
 
     @property
     def num_vertices(self) -> int:
         """Return V."""
-        return len(self.child_ptr) - 1
+        return len(_child_ptr(self)) - 1
 
     @property
     def num_edges(self) -> int:
         """Return E, the number of slots, empty ones included."""
-        return len(self.child)
+        return len(_child(self))
 
     @property
     def graph_of(self) -> IntArray:
@@ -168,15 +179,17 @@ class GraphBatch:
         ):
             raise _wrong_graphs(given, self.num_graphs)
         ids = given.astype(np.int64)  # a copy: it is read twice
+        given_pulls: dict[str, PullValue] = _pulls(self)
         columns: dict[str, IntArray] = {}
-        for name, pull in self.pulls.items():
-            column = pull.index if isinstance(pull, Pulled) else pull
+        for name, pull in given_pulls.items():
+            column = held_index(pull) if isinstance(pull, Pulled) else pull
             if column is not None and column.dtype is INT32:
                 columns[name] = column
+        graph_ptr = _graph_ptr(self)
         taken, vertices, slots = loops.take_graphs(
-            self.graph_ptr,
-            self.child_ptr,
-            self.child,
+            graph_ptr,
+            _child_ptr(self),
+            _child(self),
             tuple(columns.values()) or _NO_COLUMNS,
             ids,
         )
@@ -185,33 +198,33 @@ class GraphBatch:
                 raise _too_large(vertices, slots, "take")
             raise _wrong_graphs(given, self.num_graphs)
         whole = freeze(taken)
-        at = ids.size + 1
-        graph_ptr, child_ptr = whole[:at], whole[at : at + vertices + 1]
-        at += vertices + 1
-        child = whole[at : at + slots]
+        first, at = ids.size + 1, ids.size + vertices + 2
+        out_graph_ptr, out_child_ptr, out_child = (
+            whole[:first],
+            whole[first:at],
+            whole[at : at + slots],
+        )
         at += slots
         pulls: dict[str, PullValue] = {}
-        for name, pull in self.pulls.items():
+        for name, pull in given_pulls.items():
+            values = held_values(pull) if isinstance(pull, Pulled) else pull
             if name in columns:
-                taken_column = whole[at : at + vertices]
+                column = whole[at : at + vertices]
                 at += vertices
-                pulls[name] = (
-                    pulled_unchecked(pull.values, taken_column)
-                    if isinstance(pull, Pulled)
-                    else taken_column
-                )
+                pulls[name] = pulled_unchecked(values, column) if values is not pull else column
                 continue
-            values = pull.values if isinstance(pull, Pulled) else pull
             shape = values.shape[1:]
             found = loops.take_rows(
-                values.reshape(-1), math.prod(shape), self.graph_ptr, ids, graph_ptr
+                values.reshape(-1), math.prod(shape), graph_ptr, ids, out_graph_ptr
             )
             rows = own(found.reshape(vertices, *shape), values.dtype)
-            pulls[name] = pulled_unchecked(rows, None) if isinstance(pull, Pulled) else rows
-        return _unchecked(graph_ptr, child_ptr, child, MappingProxyType(pulls))
+            pulls[name] = pulled_unchecked(rows, None) if values is not pull else rows
+        return _unchecked(out_graph_ptr, out_child_ptr, out_child, pulls)
 
 
 _unchecked = assembler(GraphBatch)
+_graph_ptr, _child_ptr, _child = hand_out(GraphBatch, view_of, "graph_ptr", "child_ptr", "child")
+(_pulls,) = hand_out(GraphBatch, Pulls, "pulls")
 
 
 @cache

@@ -12,7 +12,8 @@ import numpy.typing as npt
 from vertexrt.errors import DataError, GraphError, message
 from vertexrt.graph.brackets import parse_brackets
 from vertexrt.graph.checks import check_structure, int32_array
-from vertexrt.graph.pulls import PullValue, check_pulls, describe_all
+from vertexrt.graph.owned import hand_out, view_of
+from vertexrt.graph.pulls import Pulls, PullValue, check_pulls, describe_all
 
 if TYPE_CHECKING:
     import networkx
@@ -49,7 +50,7 @@ class InputGraph:
         check_structure(graph_ptr, child_ptr, child, _WHERE)
         object.__setattr__(self, "child_ptr", child_ptr)
         object.__setattr__(self, "child", child)
-        object.__setattr__(self, "pulls", check_pulls(self.pulls, len(child_ptr) - 1, _WHERE))
+        object.__setattr__(self, "pulls", check_pulls(held_pulls(self), len(child_ptr) - 1, _WHERE))
 
     def __reduce__(self) -> tuple[Any, ...]:
         return InputGraph, (self.child_ptr, self.child, dict(self.pulls))
@@ -203,6 +204,10 @@ class InputGraph:
         from vertexrt.graph.networks import write_networkx
 
         return write_networkx(self.child_ptr, self.child, self.pulls)
+
+
+held_child_ptr, held_child = hand_out(InputGraph, view_of, "child_ptr", "child")
+(held_pulls,) = hand_out(InputGraph, Pulls, "pulls")
 
 
 @dataclass(frozen=True, slots=True, eq=False)

@@ -4,6 +4,8 @@ Compiled loops follow the numbers of a graph without a look at their bounds, so 
 checked must stay. Read-only is not enough: who owns an array can make it writable again, and a
 read-only view shows what is written to its base. So graphs and pulls are copied into `bytes`, which
 numpy refuses to make writable whoever asks. What is in `bytes` already is shared, not copied.
+Shape and dtype of an array can be set in place as well, so that what is held is never handed out:
+whoever asks gets a view of it.
 """
 
 from __future__ import annotations
@@ -28,20 +30,28 @@ REALS: dict[int, np.dtype[Any]] = {
 
 
 def own(array: Array, dtype: np.dtype[Any]) -> Array:
-    """Return an array in memory that nobody can write to, in C order; itself, where it is so.
+    """Return an array that nobody else has in memory that nobody can write to, in C order.
 
     Args:
-        array: of any layout.
+        array: of any layout; its memory is shared, where nobody can write to it.
         dtype: native, without objects; values are converted to it and are known to fit.
     """
     if array.base is not None and array.dtype is dtype and is_owned(array):
-        return array
+        return array.view()
     return freeze(array.astype(dtype, copy=False)).reshape(array.shape)
 
 
 def freeze(array: Array) -> Array:
     """Return a copy of all elements in a row, in memory that nobody can write to."""
     return np.frombuffer(array.tobytes(), array.dtype)
+
+
+def same_memory(a: Array, b: Array) -> bool:
+    """Tell whether two arrays that are owned are the same elements in the same memory."""
+    if a is b:
+        return True
+    at = [array.__array_interface__["data"][0] for array in (a, b)]
+    return at[0] == at[1] and a.dtype is b.dtype and a.shape == b.shape
 
 
 def is_owned(array: Array) -> bool:
@@ -94,8 +104,40 @@ def _own_if_fits(array: Array, dtype: np.dtype[Any]) -> Array | str:
         return f"{array.size} elements, which memory does not hold"
 
 
+class _HandedOut:
+    """A field of a record that hands out something made of what it holds."""
+
+    def __init__(self, slot: Any, made: Callable[[Any], Any]) -> None:
+        self.held, self.hold, self._made = slot.__get__, slot.__set__, made
+
+    def __get__(self, record: object, cls: type) -> Any:
+        return self if record is None else self._made(self.held(record))
+
+    def __set__(self, record: object, value: object) -> None:
+        self.hold(record, value)
+
+
+def hand_out(cls: type, made: Callable[[Any], Any], *names: str) -> list[Callable[[Any], Any]]:
+    """Let fields of a frozen, slotted record hand out what is made of what they hold.
+
+    Returns: what reads the values held, field by field.
+    """
+    fields = [_HandedOut(getattr(cls, name), made) for name in names]
+    for name, given in zip(names, fields, strict=True):
+        setattr(cls, name, given)
+    return [given.held for given in fields]
+
+
+def view_of(array: Any) -> Any:
+    """Return a view of an array; anything else, which is not checked yet, as it is."""
+    return array.view() if type(array) is np.ndarray else array
+
+
 def assembler(cls: type[T]) -> Callable[..., T]:
-    """Return what makes a frozen record of fields that are known to be right, unchecked."""
+    """Return what makes a frozen record of fields that are known to be right, unchecked.
+
+    Call it before `hand_out`.
+    """
     setters = [getattr(cls, name).__set__ for name in cls.__slots__]  # type: ignore[attr-defined]
 
     def assemble(*fields: object) -> T:

@@ -4,9 +4,8 @@ A pull has one of three forms: whole numbers for each vertex (a word, a label; -
 has none), floats for each vertex, or rows of a table that vertices share through an index map.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from types import MappingProxyType
 from typing import Any
 from weakref import WeakValueDictionary
 
@@ -15,7 +14,18 @@ import numpy.typing as npt
 
 from vertexrt.errors import PullError, message
 from vertexrt.graph.checks import shape_of
-from vertexrt.graph.owned import INT32, MOST, Array, assembler, own, own_numbers, read_array
+from vertexrt.graph.owned import (
+    INT32,
+    MOST,
+    Array,
+    assembler,
+    hand_out,
+    own,
+    own_numbers,
+    read_array,
+    same_memory,
+    view_of,
+)
 
 IntArray = npt.NDArray[np.int32]
 FloatArray = npt.NDArray[np.floating[Any]]
@@ -48,13 +58,13 @@ class Pulled:
     index: IntArray | None = None
 
     def __post_init__(self) -> None:
-        values = _own_table(self.values)
+        values = _own_table(held_values(self))
         object.__setattr__(self, "values", values)
         if self.index is not None:
             object.__setattr__(self, "index", _own_index(self.index, len(values)))
 
     def __reduce__(self) -> tuple[Any, ...]:
-        return Pulled, (self.values, self.index)
+        return Pulled, (held_values(self), held_index(self))  # pickled once, if it is shared
 
     def __setstate__(self, state: Sequence[Any]) -> None:
         Pulled.__init__(self, *state)
@@ -64,21 +74,44 @@ class Pulled:
 
 
 pulled_unchecked = assembler(Pulled)
+held_values, held_index = hand_out(Pulled, view_of, "values", "index")
 
 # Whole numbers [V], floats [V, *shape], or a table with an index map.
 PullValue = npt.NDArray[Any] | Pulled
 
 
+class Pulls(Mapping[str, PullValue]):
+    """Pulled values by name that have been checked: a read-only mapping that hands out views."""
+
+    __slots__ = ("_held",)
+
+    def __init__(self, held: Mapping[str, PullValue]) -> None:
+        self._held = held
+
+    def __getitem__(self, name: str) -> PullValue:
+        value = self._held[name]
+        return value if isinstance(value, Pulled) else value.view()
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._held)
+
+    def __len__(self) -> int:
+        return len(self._held)
+
+    def __repr__(self) -> str:
+        return f"Pulls({describe_all(self)})"
+
+
 def check_pulls(
     pulls: Mapping[Any, Any], num_vertices: int, where: str = "input graph"
-) -> Mapping[str, PullValue]:
+) -> dict[str, PullValue]:
     """Return the pulls as arrays of an allowed dtype that nobody can change, fit for V vertices.
 
     Args:
         pulls: by name; arrays, nested lists or `Pulled`.
         num_vertices: V.
         where: name for error messages.
-    Returns: whole numbers as int32, floats as they are (float32 or float64); a read-only mapping.
+    Returns: whole numbers as int32, floats as they are (float32 or float64).
     Raises: PullError, when a name, length, shape, dtype or value does not fit.
     """
     given: object = pulls
@@ -92,7 +125,7 @@ def check_pulls(
             raise PullError(message(where, got, "expected text", "use the name that F pulls"))
         check = _check_pulled if isinstance(value, Pulled) else _check_plain
         found[name] = check(f"pull '{name}' has", value, num_vertices, where)
-    return MappingProxyType(found)
+    return found
 
 
 def describe(value: PullValue) -> str:
@@ -110,10 +143,10 @@ def describe_all(pulls: Mapping[str, PullValue]) -> str:
 
 def join_pulls(
     pulls: Sequence[Mapping[str, PullValue]], sizes: Sequence[int]
-) -> Mapping[str, PullValue]:
+) -> dict[str, PullValue]:
     """Join the checked pulls of several graphs, graph after graph.
 
-    A table that all graphs share (the same array object) stays one; other tables are joined.
+    A table that all graphs share (the same memory) stays one; other tables are joined.
 
     Args:
         pulls: of each graph.
@@ -135,8 +168,7 @@ def join_pulls(
                         "give every graph the same form, shape and dtype",
                     )
                 )
-    joined = {name: _join(name, [other[name] for other in pulls], sizes) for name in first}
-    return MappingProxyType(joined)
+    return {name: _join(name, [other[name] for other in pulls], sizes) for name in first}
 
 
 def _join(name: str, parts: list[PullValue], sizes: Sequence[int]) -> PullValue:
@@ -144,12 +176,12 @@ def _join(name: str, parts: list[PullValue], sizes: Sequence[int]) -> PullValue:
     if plain:
         return own(np.concatenate(plain), plain[0].dtype)
     tables = [part for part in parts if isinstance(part, Pulled)]
-    values = tables[0].values
-    shared = all(table.values is values for table in tables)
-    rows = [len(table.values) for table in tables]
-    maps = [table.index for table in tables if table.index is not None]
+    values = held_values(tables[0])
+    shared = all(same_memory(held_values(table), values) for table in tables)
+    rows = [len(held_values(table)) for table in tables]
+    maps = [index for index in map(held_index, tables) if index is not None]
     if not maps:
-        joined = np.concatenate([table.values for table in tables])
+        joined = np.concatenate([held_values(table) for table in tables])
         return pulled_unchecked(own(joined, values.dtype), None)
     index = np.concatenate(maps)
     if not shared:
@@ -160,7 +192,7 @@ def _join(name: str, parts: list[PullValue], sizes: Sequence[int]) -> PullValue:
             )
         before = np.repeat(np.cumsum([0, *rows[:-1]]), sizes)
         index = np.where(index >= 0, index + before, -1)
-        values = own(np.concatenate([table.values for table in tables]), values.dtype)
+        values = own(np.concatenate([held_values(table) for table in tables]), values.dtype)
     return pulled_unchecked(values, own(index, INT32))
 
 
@@ -226,7 +258,7 @@ def _own_table(given: Any) -> Array:
         raise _misfit("Pulled", "a table of shape []", "[N, ...], one row a value")
     if values.dtype.kind == "i":
         _check_lowest("", values, "row", "Pulled")
-    if values is not given:
+    if not isinstance(given, np.ndarray) or not same_memory(given, values):
         _copies[id(given)] = values
     return values
 
