@@ -208,6 +208,33 @@ def test_edges_and_trees_are_refused() -> None:
 
 
 @pytest.mark.parametrize(
+    ("make", "text"),
+    [
+        (lambda: InputGraph.chain("3"), "length is '3'; expected a whole number in 0..2147483646"),  # type: ignore[arg-type]
+        (lambda: InputGraph.chain(-1), "length is -1; expected a whole number in"),
+        (lambda: InputGraph.chain(2**40), "length is 1099511627776; expected a whole number in"),
+        (lambda: InputGraph.chain(True), "length is True; expected"),
+        (lambda: InputGraph.complete_tree(4, 2.0), "arity is 2.0; expected a whole number"),  # type: ignore[arg-type]
+        (
+            lambda: InputGraph.from_children([0, 1]),
+            "the child lists are none (object of type 'int'",
+        ),  # type: ignore[list-item]
+        (lambda: InputGraph.from_children(None), "the child lists are none ("),  # type: ignore[arg-type]
+        (lambda: InputGraph.from_edges(2, 5), "edges is an array []; expected pairs"),  # type: ignore[arg-type]
+        (lambda: InputGraph.from_edges(2, [(0, 1, 1)]), "edges is an array [1, 3]; expected pairs"),  # type: ignore[list-item]
+        (lambda: InputGraph.from_edges(2, [(0, 1), (0,)]), "edges is rows of unequal length;"),  # type: ignore[list-item]
+        (lambda: InputGraph.from_edges(2, [(0, 0.5)]), "edges is float64 [2]; expected int32"),  # type: ignore[list-item]
+        (lambda: InputGraph.chain(2).children(2), "vertex is 2; expected a whole number in 0..1"),
+        (lambda: InputGraph.chain(2).children(-1), "vertex is -1; expected a whole number in"),
+    ],
+)
+def test_what_is_no_graph_is_refused(make: Any, text: str) -> None:
+    with pytest.raises(GraphError) as caught:
+        make()
+    assert str(caught.value).startswith(f"[input graph] {text}")
+
+
+@pytest.mark.parametrize(
     ("pull", "text"),
     [
         (np.zeros(2, int), "pull 'p' has [2]; expected [3, ...], one row a vertex"),

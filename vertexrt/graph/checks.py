@@ -6,7 +6,7 @@ import numpy as np
 import numpy.typing as npt
 
 from vertexrt.errors import GraphError, message
-from vertexrt.graph.owned import own_whole, read_array
+from vertexrt.graph.owned import MOST, own_whole, read_array
 
 IntArray = npt.NDArray[np.int32]
 
@@ -135,6 +135,14 @@ def int32_array(values: Any, what: str, where: str) -> IntArray:
 
 def _misfit(where: str, got: str) -> GraphError:
     return GraphError(message(where, got, "expected int32 [n]", "correct or convert it"))
+
+
+def count_of(given: object, what: str, where: str, most: int = MOST - 1) -> int:
+    """Return a whole number from 0 to `most`. Raises: GraphError, when it is none."""
+    if isinstance(given, int | np.integer) and not isinstance(given, bool) and 0 <= given <= most:
+        return int(given)
+    expected = f"expected a whole number in 0..{most}"
+    raise GraphError(message(where, f"{what} is {given!r:.60}", expected, "correct it"))
 
 
 def shape_of(array: npt.NDArray[Any]) -> str:
