@@ -432,7 +432,7 @@ def test_gradients_that_do_not_fit() -> None:
     net, batch = network(), batch_of((TREE, pulls(3)))
     net.forward(batch, train=True, outputs=["logits"])
     text = text_of(PullError, lambda: net.backward({"logits": np.ones((3, 1))}))
-    assert text.startswith("[backward] the gradient of 'logits' has shape [3, 1]; [3, 3], one row")
+    assert text.startswith("[backward] the gradient of 'logits' has shape [3, 1]; real numbers of")
     net.forward(batch, train=True, outputs=["logits"])
     text = text_of(UsageError, lambda: net.backward({"loss": np.ones(3)}))
     assert "forward was asked for ['logits']" in text

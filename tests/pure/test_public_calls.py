@@ -297,7 +297,7 @@ MISTAKES: dict[str, tuple[Callable[[], object], str]] = {
     ),
     "a class of optimizers": (
         lambda: network_of().step(graphs(), vrt.Adam),  # type: ignore[arg-type]
-        "an instance of vrt.SGD, vrt.Adagrad, vrt.Adam or vrt.AdamW",
+        "[step] the class Adam; expected an optimizer; pass an optimizer such as vrt.Adam(lr=1e-3).",
     ),
     "initial of nothing": (
         lambda: OnlyAll().trace(),
@@ -345,7 +345,7 @@ MISTAKES: dict[str, tuple[Callable[[], object], str]] = {
     ),
     "one string of outputs": (
         lambda: network_of().forward(graphs(), outputs="loss"),
-        "[outputs] outputs='loss'; a list of names; write outputs=['logits'].",
+        "outputs is 'loss'; expected names of pushes; write outputs=['loss'].",
     ),
 }
 

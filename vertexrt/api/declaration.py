@@ -1,4 +1,4 @@
-"""Read what users pass: integers and arrays; shapes, slots and state of a vertex function."""
+"""Read what users declare: numbers, shapes, slots and state, whatever they pass."""
 
 from __future__ import annotations
 
@@ -23,15 +23,6 @@ def is_real(x: object) -> TypeGuard[float]:
         return False
     number: Any = x  # of either library
     return bool(abs(number) <= sys.float_info.max)
-
-
-def as_reals(value: Any) -> np.ndarray[Any, Any] | None:
-    """Return an array of integers or reals, None where it is something else."""
-    try:
-        array = np.asarray(value)
-    except ValueError:  # lists of different lengths
-        return None
-    return array if array.dtype.kind in "fiu" else None
 
 
 def read_shape(shape: object) -> tuple[int, ...] | None:

@@ -13,7 +13,8 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from vertexrt.api.declaration import as_reals, is_real, is_whole
+from vertexrt.api.arguments import real_array
+from vertexrt.api.declaration import is_real, is_whole
 from vertexrt.errors import UsageError, message
 
 Array = npt.NDArray[np.float64]
@@ -124,21 +125,18 @@ def draw(name: str, shape: Shape, init: Initializer | None, seed: int) -> Array:
         seed: at least 0.
     Raises: UsageError, when `init` returns another shape or numbers that are not finite.
     """
-    made = (init or default(shape))(shape, generator(seed, name))
-    values = as_reals(made)
-    if values is None or values.shape != shape or not np.isfinite(values).all():
-        got = f"a {type(made).__name__}" if values is None else f"shape {values.shape}"
-        if values is not None and values.shape == shape:
-            got = "numbers that are not finite"
+    values, wrong = real_array((init or default(shape))(shape, generator(seed, name)), shape, float)
+    if values is None or not np.isfinite(values).all():
         raise UsageError(
             message(
                 "init",
-                f"the initializer of '{name}' returned {got}",
+                f"what the initializer of '{name}' returned "
+                + (wrong or "has numbers that are not finite"),
                 f"finite numbers of shape {shape}",
                 "correct the initializer",
             )
         )
-    return values.astype(np.float64, copy=False)
+    return values
 
 
 def _check(where: str, option: str, value: Any, fits: bool, expected: str) -> None:

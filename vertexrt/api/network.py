@@ -10,7 +10,13 @@ from typing import Any
 
 import numpy as np
 
-from vertexrt.api.declaration import as_reals
+from vertexrt.api.arguments import (
+    check_batch,
+    check_mapping,
+    check_optimizer,
+    names_of,
+    real_array,
+)
 from vertexrt.api.optimizer import Optimizer
 from vertexrt.api.parameters import Parameters
 from vertexrt.engine.explain import explain_batch, explain_function
@@ -94,16 +100,14 @@ class Network:
             nothing is changed then.
         """
         own = self.parameters
-        if not isinstance(values, Mapping) or set(values) != set(own):
-            given = set(values) if isinstance(values, Mapping) else set()
-            missing = sorted(set(own) - given)
-            extra = sorted(given - set(own), key=str)
+        check_mapping("parameters", values, CheckpointError)
+        if set(values) != set(own):
+            missing = sorted(set(own) - set(values))
+            extra = sorted(set(values) - set(own), key=str)
             raise CheckpointError(
                 message(
                     "parameters",
-                    f"missing {missing}, unknown {extra}"
-                    if isinstance(values, Mapping)
-                    else f"a {type(values).__name__}",
+                    f"missing {missing}, unknown {extra}",
                     f"the parameters of {self.program.name}: {sorted(own)}",
                     "load a checkpoint of the same model; one alone is set by "
                     "net.parameters[name] = array",
@@ -124,7 +128,9 @@ class Network:
             made it, and no parameter has changed; on a GPU, steps launched since have not changed
             them either. PullError, when pulled values do not fit.
         """
-        names = _names(outputs)
+        check_batch("step", batch)
+        check_optimizer("step", optimizer)
+        names = names_of("step", outputs)
         use = self._uses.get(names) or self._training(names)
         self._pending = None  # the arena is written anew
         loss, self.outputs = self._model.step(
@@ -172,8 +178,9 @@ class Network:
         """
         if not train:
             return self.submit(batch, outputs).result()
+        check_batch("forward", batch)
+        names = self._wanted("forward", outputs)
         self._pending = None  # the arena is written anew
-        names = self._wanted(outputs)
         reals = frozenset(p.name for p in self.program.pulls if p.dtype == "float")
         use = Use(frozenset(names), seeds=frozenset(names), pulls=reals)
         model = self._model
@@ -192,13 +199,16 @@ class Network:
 
         Args:
             outputs: names of pushes; all by default.
+        Raises: UsageError, when no push is named, or one that F does not have; PullError, when
+            pulled values do not fit.
         """
-        self._pending = None  # the arena is written anew
-        names = self._pushes if outputs is None else _names(outputs)
+        check_batch("submit", batch)
+        names = self._pushes if outputs is None else names_of("submit", outputs)
         use = self._evaluations.get(names)
         if use is None:
-            self._check_names(names)
-            use = self._evaluations[names] = Use(frozenset(names))
+            use = Use(frozenset(self._wanted("submit", names)))
+            self._evaluations[names] = use
+        self._pending = None  # the arena is written anew
         return self._model.submit(use, batch, names)
 
     def backward(self, d_outputs: Mapping[str, Array]) -> Gradients:
@@ -219,15 +229,7 @@ class Network:
                     "call it once for each backward",
                 )
             )
-        if not isinstance(d_outputs, Mapping):
-            raise UsageError(
-                message(
-                    "backward",
-                    f"d_outputs is a {type(d_outputs).__name__}",
-                    "a dict of pushes to gradients",
-                    "write backward({'h': d_h})",
-                )
-            )
+        check_mapping("backward", d_outputs, UsageError)
         batch, runs, _, use = self._pending
         self._pending = None
         model = self._model
@@ -235,21 +237,23 @@ class Network:
         whole: dict[str, Array] = {}
         for name in sorted(use.seeds):
             shape = (batch.num_vertices, *runs[0].variant.push_shape(name))
-            given = as_reals(d_outputs.get(name, np.zeros(shape, dtype)))
-            if given is None or given.shape != shape:
-                what = "is no array of reals" if given is None else f"has shape {list(given.shape)}"
+            if d_outputs.get(name) is None:
+                whole[name] = np.zeros(shape, dtype)
+                continue
+            array, wrong = real_array(d_outputs[name], shape, dtype)
+            if array is None:
                 raise PullError(
                     message(
                         "backward",
-                        f"the gradient of {name!r} {what}",
-                        f"{list(shape)}, one row a vertex",
+                        f"the gradient of {name!r} {wrong}",
+                        f"real numbers of shape {list(shape)}, one row a vertex",
                         "pass the gradient of what forward returned",
                     )
                 )
-            whole[name] = given.astype(dtype, copy=False)
+            whole[name] = array
         unknown = set(d_outputs) - set(use.seeds)
         if unknown:
-            self._check_names(unknown)
+            self._check_names(names_of("backward", unknown))
             raise UsageError(
                 message(
                     "backward",
@@ -286,14 +290,19 @@ class Network:
 
     def explain_batch(self, batch: GraphBatch) -> str:
         """Print what a batch costs: levels, rows per task, FLOPs, peak bytes, kernel calls."""
+        check_batch("explain_batch", batch)
         return explain_batch(self._model, batch)
 
     def trace(self, timeline: Timeline | None = None) -> AbstractContextManager[Timeline]:
         """Record processors inside a `with`; UsageError, if the engine is not `persistent`."""
         return recording(self._model, timeline)
 
-    def _wanted(self, outputs: Collection[str] | None) -> tuple[str, ...]:
-        names = self.pushes if outputs is None else _names(outputs)
+    def _wanted(self, where: str, outputs: Collection[str] | None) -> tuple[str, ...]:
+        names = self._pushes if outputs is None else names_of(where, outputs)
+        if not names:
+            pushes = f"{self.program.name} pushes {', '.join(self.pushes)}"
+            action = "name one, or leave outputs out for all"
+            raise UsageError(message(where, "outputs names no push", pushes, action))
         self._check_names(names)
         return names
 
@@ -324,33 +333,8 @@ def _shapes(arrays: Mapping[str, Array]) -> str:
 
 
 def _asks(optimizer: Optimizer) -> bool:
-    """Tell whether an optimizer leaves the update to us; it may have one of its own.
-
-    Raises: UsageError for what is no optimizer.
-    """
-    update = getattr(type(optimizer), "update", None)
-    if update is None or isinstance(optimizer, (Mapping, set)):
-        raise UsageError(
-            message(
-                "step",
-                f"the optimizer is {optimizer!r}",
-                "an instance of vrt.SGD, vrt.Adagrad, vrt.Adam or vrt.AdamW",
-                "write optimizer = vrt.Adam(lr=1e-3) once, and net.step(batch, optimizer)",
-            )
-        )
-    return update is Optimizer.update
-
-
-def _names(outputs: Collection[str]) -> tuple[str, ...]:
-    """Return names of pushes as a tuple; UsageError for one string, or for what holds none."""
-    several = isinstance(outputs, Collection) and not isinstance(outputs, (str, np.ndarray))
-    if not several or not all(isinstance(name, str) for name in outputs):
-        raise UsageError(
-            message(
-                "outputs", f"outputs={outputs!r}", "a list of names", "write outputs=['logits']"
-            )
-        )
-    return tuple(outputs)
+    """Tell whether an optimizer leaves the update to us; it may have one of its own."""
+    return getattr(type(optimizer), "update", None) is Optimizer.update
 
 
 def _pulled_gradient(batch: GraphBatch, runs: list[Any], arenas: list[Array], name: str) -> Array:

@@ -7,7 +7,7 @@ from typing import Any, NoReturn
 
 import numpy as np
 
-from vertexrt.api.declaration import as_reals
+from vertexrt.api.arguments import real_array
 from vertexrt.engine.parameters import ParameterStore
 from vertexrt.errors import CheckpointError, UnknownParameterError, message, nearest
 
@@ -50,20 +50,16 @@ class Parameters(MutableMapping[str, Array]):
         Raises: CheckpointError, when it does not fit.
         """
         shape, dtype = self._store.shapes[name], self._store.dtype
-        got, action = "", "pass an array of that shape and finite numbers"
-        array = as_reals(value)
-        if array is None:
-            got = f"{name!r} is a {type(value).__name__} that holds no real numbers"
-        elif array.shape != shape:
-            got, action = f"{name!r} has shape {list(array.shape)}", "load one of the same sizes"
-        else:
-            with np.errstate(over="ignore"):
-                array = array.astype(dtype, copy=False)
-            if not np.isfinite(array).all():
-                got = f"{name!r} has numbers that are not finite in {dtype}"
-        if array is None or got:
-            expected = f"real numbers of shape {list(shape)}"
-            raise CheckpointError(message("parameters", got, expected, action))
+        array, wrong = real_array(value, shape, dtype)
+        if array is None or not np.isfinite(array).all():
+            raise CheckpointError(
+                message(
+                    "parameters",
+                    f"{name!r} {wrong or f'has numbers that are not finite in {dtype}'}",
+                    f"real numbers of shape {list(shape)}",
+                    "pass an array of that shape, or load a checkpoint of the same sizes",
+                )
+            )
         return array
 
     def __delitem__(self, name: str) -> NoReturn:
