@@ -186,6 +186,24 @@ def network() -> None:
             attempt(net.backward, gradients)
 
 
+def graphs_of_odd_parts() -> None:
+    net = network_of()
+    of_odd(vrt.InputGraph.from_children, 2)()
+    of_odd(vrt.GraphBatch.from_graphs)()
+    of_odd(vrt.Pulled, 2)()
+    for x in ODD:
+        attempt(vrt.GraphBatch.from_graphs, [x])
+        attempt(vrt.GraphBatch.from_arrays, x, [0, 0, 1], [0], {})
+        attempt(vrt.GraphBatch.from_arrays, [0, 2], x, [0], {})
+        attempt(vrt.GraphBatch.from_arrays, [0, 2], [0, 0, 1], x, {})
+        attempt(vrt.GraphBatch.from_arrays, [0, 2], [0, 0, 1], [0], {"word": x})
+        attempt(vrt.InputGraph.from_children, [[], [x]], {})
+        attempt(vrt.InputGraph.from_children, [[], [0]], {"word": x})
+        attempt(net.submit, x)
+        attempt(net.step, x, vrt.SGD(0.1))
+        attempt(net.explain_batch, x)
+
+
 INIT = [vrt.init.constant, vrt.init.normal, vrt.init.uniform]
 
 TABLE: dict[str, Callable[[], None]] = {
@@ -206,15 +224,13 @@ TABLE: dict[str, Callable[[], None]] = {
     "compile": compile_,
     "VertexFunction": vertex_function,
     "Network": network,
+    **dict.fromkeys(("GraphBatch", "InputGraph", "Pulled"), graphs_of_odd_parts),
 }
 
 # Checked where their subject is, or made by vertexrt alone.
 ELSEWHERE = {
     "Checkpoint",
     "Gradients",
-    "GraphBatch",
-    "InputGraph",
-    "Pulled",
     "VertexrtError",
     "__version__",
     "load_checkpoint",
@@ -297,7 +313,7 @@ MISTAKES: dict[str, tuple[Callable[[], object], str]] = {
     ),
     "a class of optimizers": (
         lambda: network_of().step(graphs(), vrt.Adam),  # type: ignore[arg-type]
-        "[step] the class Adam; expected an optimizer; pass an optimizer such as vrt.Adam(lr=1e-3).",
+        "[step] the class Adam; expected an optimizer; pass an optimizer such as vrt.Adam(lr=",
     ),
     "initial of nothing": (
         lambda: OnlyAll().trace(),

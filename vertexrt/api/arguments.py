@@ -49,7 +49,8 @@ def names_of(where: str, outputs: object) -> tuple[str, ...]:
 
     Raises: UsageError, when they are one text, or no texts.
     """
-    if isinstance(outputs, Iterable) and not isinstance(outputs, str):
+    bare = isinstance(outputs, np.ndarray) and outputs.ndim == 0  # which cannot be iterated over
+    if isinstance(outputs, Iterable) and not isinstance(outputs, str) and not bare:
         names = tuple(outputs)
         if all(isinstance(name, str) for name in names):
             return names

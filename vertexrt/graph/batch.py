@@ -90,7 +90,8 @@ class GraphBatch:
         Raises: GraphError, when there is none, or they are no graphs, or too many for int32;
             PullError, when two differ in their pulls.
         """
-        if not isinstance(graphs, Iterable):
+        bare = isinstance(graphs, np.ndarray) and graphs.ndim == 0
+        if bare or not isinstance(graphs, Iterable):
             raise _not_a_graph("", graphs)
         several = tuple(graphs)
         if not several:

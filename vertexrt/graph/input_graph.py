@@ -111,7 +111,8 @@ class InputGraph:
         Raises: GraphError, also when a parent is out of range; PullError, as the class does.
         """
         count = count_of(num_vertices, "num_vertices", _WHERE)
-        given = read_array(list(edges) if isinstance(edges, Iterable) else edges)
+        listed = isinstance(edges, Iterable) and not isinstance(edges, np.ndarray)
+        given = read_array(list(edges) if listed else edges)
         if isinstance(given, str) or (given.size and given.shape[1:] != (2,)):
             got = given if isinstance(given, str) else f"an array {shape_of(given)}"
             expected = "expected pairs (child, parent)"
