@@ -30,7 +30,7 @@ def check_batch(where: str, given: object) -> None:
 
 def check_optimizer(where: str, given: object) -> None:
     """Refuse what cannot update parameters. Raises: UsageError."""
-    known = (type, Mapping, set)  # of which all have something else called update
+    known = (type, dict, set)  # of which all have something else called update
     if isinstance(given, known) or not hasattr(given, "update"):
         got = f"the class {given.__name__}" if isinstance(given, type) else f"{given!r:.60}"
         action = "pass an optimizer such as vrt.Adam(lr=1e-3)"
@@ -49,6 +49,8 @@ def names_of(where: str, outputs: object) -> tuple[str, ...]:
 
     Raises: UsageError, when they are one text, or no texts.
     """
+    if isinstance(outputs, tuple) and not outputs:
+        return ()  # what a step is asked for, as a rule
     bare = isinstance(outputs, np.ndarray) and outputs.ndim == 0  # which cannot be iterated over
     if isinstance(outputs, Iterable) and not isinstance(outputs, str) and not bare:
         names = tuple(outputs)
