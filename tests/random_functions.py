@@ -125,7 +125,8 @@ OPS: list[Op] = [
     edges(lambda f, a, b, c: f.edge(a) * vrt.sigmoid(f.vector(b))),
     edges(lambda f, a, b, c: vrt.tanh(f.edge(a) - f.b) * f.number(b)),
     edges(lambda f, a, b, c: vrt.tanh(f.wide @ vrt.concat(f.edge(a), f.vector(b)))),
-    edges(lambda f, a, b, c: vrt.softmax(f.edge(a))),
+    edges(lambda f, a, b, c: vrt.softmax(f.edge(a), over="elements")),
+    edges(lambda f, a, b, c: vrt.softmax(f.edge(a), over="children")),
     edges(lambda f, a, b, c: vrt.dropout(f.edge(a), 0.25) + f.edge(b)),
 ]
 

@@ -20,6 +20,10 @@ class TraceError(VertexrtError):
     """Report a fault in the declaration of a vertex function."""
 
 
+class FieldError(TraceError, AttributeError):
+    """Report a field that a state does not have; `hasattr` takes it for an answer."""
+
+
 class PullError(VertexrtError):
     """Report a pulled array that is missing or has the wrong shape, dtype or values."""
 
@@ -30,6 +34,12 @@ class DataError(VertexrtError):
 
 class UsageError(VertexrtError):
     """Report an option, a flag or a name that vertexrt does not know."""
+
+
+class UnknownParameterError(UsageError, KeyError):
+    """Report a parameter that a network does not have; mappings take it for a KeyError."""
+
+    __str__ = Exception.__str__  # KeyError shows the text in quotes
 
 
 class CheckpointError(VertexrtError):

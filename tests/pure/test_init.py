@@ -66,10 +66,10 @@ def test_draw_refuses_what_an_initializer_should_not_return() -> None:
     with pytest.raises(UsageError) as caught:
         init.draw("w", (2, 3), lambda shape, rng: np.zeros((3, 2)), seed=0)
     assert str(caught.value) == (
-        "[init] the initializer of 'w' returned shape (3, 2); finite numbers of shape (2, 3); "
-        "correct the initializer."
+        "[init] what the initializer of 'w' returned has shape [3, 2]; finite numbers of shape "
+        "(2, 3); correct the initializer."
     )
-    with pytest.raises(UsageError, match="returned numbers that are not finite"):
+    with pytest.raises(UsageError, match="returned has numbers that are not finite"):
         init.draw("w", (2,), lambda shape, rng: np.array([0.0, np.nan]), seed=0)
 
 

@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from vertexrt.api.declaration import is_whole
 from vertexrt.api.init import draw
 from vertexrt.api.vertex_function import VertexFunction
 from vertexrt.config import config
@@ -17,6 +18,7 @@ if TYPE_CHECKING:
     from vertexrt.engine.variant import Passes
 
 ENGINES = ("auto", "batched", "persistent")
+MOST_THREADS = 1024  # that share a batch, or processors of a group
 DTYPES = ("float32", "float64")
 
 
@@ -80,7 +82,7 @@ def compile(
         ("reduction", reduction, REDUCTIONS),
         ("precision", precision, PRECISIONS),
     ):
-        if value not in known:
+        if not isinstance(value, str) or value not in known:
             raise UsageError(
                 message(
                     "compile",
@@ -101,13 +103,27 @@ def compile(
             )
         )
     for name, number in (("threads", threads), ("processors", processors)):
-        if number is not None and number < 1:
+        if number is not None and not (is_whole(number) and 1 <= number <= MOST_THREADS):
             raise UsageError(
-                message("compile", f"{name} is {number}", "1 or more", f"leave {name} out")
+                message(
+                    "compile",
+                    f"{name} is {number!r}",
+                    f"1 to {MOST_THREADS}",
+                    f"leave {name} out",
+                )
             )
+    if not isinstance(device, str):
+        raise UsageError(
+            message("compile", f"device is {device!r}", "a string", "write device='cpu'")
+        )
+    _check_function(function)
     parameters = function.parameters()
     device = device_named(device)
-    chosen = passes or Passes()
+    chosen = Passes() if passes is None else passes
+    if not isinstance(chosen, Passes):
+        raise UsageError(
+            message("compile", f"passes is {passes!r}", "a Passes, or None", "leave passes out")
+        )
     if chosen.streams not in range(1, MOST_STREAMS + 1):
         raise UsageError(
             message(
@@ -141,6 +157,22 @@ def compile(
     for name, parameter in parameters.items():
         model.store.value(name)[...] = draw(name, parameter.shape, parameter.init, seed)
     return Network(model, seed, reduction)
+
+
+def _check_function(function: object) -> None:
+    """Refuse what is no vertex function, the class of one among that."""
+    if isinstance(function, VertexFunction):
+        return
+    is_class = isinstance(function, type)
+    name = function.__name__ if isinstance(function, type) else "MyFunction"
+    raise UsageError(
+        message(
+            "compile",
+            f"the class {name}" if is_class else f"a {type(function).__name__}",
+            "an instance of a subclass of vrt.VertexFunction",
+            f"write vrt.compile({name}(...))",
+        )
+    )
 
 
 def _check_gpu_options(engine: str, processors: int | None) -> None:

@@ -2,16 +2,21 @@
 
 from __future__ import annotations
 
+import builtins
 import zlib
 from typing import Any
 
+from vertexrt.api.declaration import is_real, is_whole
 from vertexrt.api.parameter import Parameter
 from vertexrt.api.trace import as_index, current_builder
 from vertexrt.errors import TraceError, message
 from vertexrt.ir.builder import Builder, Value, user_line
+from vertexrt.ir.operators import Operators
 from vertexrt.ir.program import Domain
 
 Operand = Any  # Value | Parameter | float
+
+CHILDREN, ELEMENTS = "children", "elements"  # what a reduction goes over
 
 
 def _emit(op: str, *operands: Operand, **attrs: Any) -> Value:
@@ -82,11 +87,11 @@ def split(x: Operand, parts: int) -> list[Value]:
     """
     value = _value(x)
     length = value.type.size
-    if len(value.shape) != 1 or parts < 1 or length % parts:
+    if len(value.shape) != 1 or not is_whole(parts) or parts < 1 or length % parts:
         raise TraceError(
             message(
                 "split",
-                f"shape {list(value.shape)} in {parts} parts at {user_line()}",
+                f"shape {list(value.shape)} in {parts!r} parts at {user_line()}",
                 "a vector whose length is a multiple of the parts",
                 "slice it: x[:k], x[k:]",
             )
@@ -96,53 +101,89 @@ def split(x: Operand, parts: int) -> list[Value]:
 
 
 def concat(*values: Operand) -> Value:
-    """Join vectors: [N1], [N2], ... to [N1 + N2 + ...]."""
-    parts = [_value(v) for v in values]
-    length = 0
-    for part in parts:
-        if len(part.shape) != 1:
-            raise TraceError(
-                message(
-                    "concat",
-                    f"an operand of shape {list(part.shape)} at {user_line()}",
-                    "vectors",
-                    "pass vectors only",
-                )
+    """Join vectors: [N1], [N2], ... to [N1 + N2 + ...].
+
+    Raises: TraceError for anything else.
+    """
+    listed = [v for v in values if isinstance(v, (list, tuple))]
+    parts = [_value(v) for v in values] if not listed else []
+    shapes = [list(part.shape) for part in parts]
+    if not parts or not all(len(shape) == 1 for shape in shapes):
+        kinds = f"a {type(listed[0]).__name__}" if listed else f"operands of shapes {shapes}"
+        raise TraceError(
+            message(
+                "concat",
+                f"{kinds} at {user_line()}",
+                "one vector or more",
+                "write vrt.concat(x, y[k : k + 1]): a slice of one element is a vector",
             )
-        length += part.shape[0]
-    return _emit("concat", *parts, shape=(length,))
+        )
+    return _emit("concat", *parts, shape=(builtins.sum(shape[0] for shape in shapes),))
 
 
-def _reduces_children(value: Value) -> bool:
-    return value.type.domain == Domain.EDGE
-
-
-def sum(x: Operand) -> Value:
+def sum(x: Operand, *, over: str | None = None) -> Value:
     """Sum over the children of a value from `gather_all`; else over the elements of a vector.
 
-    A vertex without children gets zeros.
+    Args:
+        x: [N], or a value per child of any shape.
+        over: "children", the default of a value per child, or "elements", which leaves a number
+            per child there.
+    Returns: over children, the shape of x, zeros for a vertex without any; else a number.
+    Raises: TraceError for a value per vertex over "children", and for a number over "elements".
     """
     value = _value(x)
-    return _emit("segment_sum" if _reduces_children(value) else "reduce_sum", value)
+    return _emit("segment_sum" if _over_children("sum", value, over) else "reduce_sum", value)
 
 
-def max(x: Operand) -> Value:
+def max(x: Operand, *, over: str | None = None) -> Value:
     """Take the largest over the children of a value from `gather_all`; else over the elements.
 
-    A vertex without children gets zeros; tied elements share the gradient.
+    Ties share the gradient.
+
+    Args, Returns, Raises: as those of `sum`; a vertex without children gets zeros.
     """
     value = _value(x)
-    return _emit("segment_max" if _reduces_children(value) else "reduce_max", value)
+    return _emit("segment_max" if _over_children("max", value, over) else "reduce_max", value)
 
 
-def mean(x: Operand) -> Value:
-    """Average over the children of a value from `gather_all`; else over the elements."""
+def mean(x: Operand, *, over: str | None = None) -> Value:
+    """Average over the children of a value from `gather_all`; else over the elements.
+
+    Args, Returns, Raises: as those of `sum`; a vertex without children gets zeros.
+    """
     value = _value(x)
-    if _reduces_children(value):
+    if _over_children("mean", value, over):
         builder: Builder = value.builder
         degree = builder.emit("degree", slot=_slot(value))
         return builder.emit("segment_sum", value) / degree
-    return sum(value) * (1.0 / value.type.size)
+    return _emit("reduce_sum", value) * (1.0 / value.type.size)
+
+
+def _over_children(
+    where: str, value: Value, over: str | None, default: str | None = CHILDREN
+) -> bool:
+    """Tell whether a function goes over the children of each vertex, not over a value's elements.
+
+    Args:
+        over: what the user wrote.
+        default: of a value per child; None where the user has to say it.
+    """
+    per_child = value.type.domain == Domain.EDGE
+    chosen = over if isinstance(over, str) else None
+    if over is None:
+        chosen = default if per_child else ELEMENTS
+    if chosen == ELEMENTS or (chosen == CHILDREN and per_child):
+        return chosen == CHILDREN
+    if over is None:
+        got, expected = "a value per child", "over='children' or over='elements'"
+        action = f"write vrt.{where}(x, over='children') for attention over the children"
+    elif chosen == CHILDREN:
+        got, expected = "over='children' of a value per vertex", "a value per child"
+        action = "read the children by gather_all, or leave over out"
+    else:
+        got, expected = f"over={over!r}", "'children' or 'elements'"
+        action = "choose one of them"
+    raise TraceError(message(where, f"{got} at {user_line()}", expected, action))
 
 
 def _slot(value: Value) -> int:
@@ -161,10 +202,10 @@ def dropout(x: Operand, p: float) -> Value:
 
     Raises: TraceError, when p is not in [0, 1).
     """
-    if not 0.0 <= p < 1.0:
+    if not is_real(p) or not 0.0 <= p < 1.0:
         raise TraceError(
             message(
-                "dropout", f"p is {p} at {user_line()}", "0 <= p < 1", "pass the share of zeros"
+                "dropout", f"p is {p!r} at {user_line()}", "0 <= p < 1", "pass the share of zeros"
             )
         )
     value = _value(x)
@@ -174,21 +215,64 @@ def dropout(x: Operand, p: float) -> Value:
     return _emit("dropout", value, p=float(p), key=key)
 
 
-def logsumexp(x: Operand) -> Value:
-    """Return log(sum(exp(x))) of a vector without overflow: a scalar."""
-    return _emit("logsumexp", x)
+def logsumexp(x: Operand, *, over: str | None = None) -> Value:
+    """Return log(sum(exp(x))) without overflow.
 
-
-def softmax(x: Operand) -> Value:
-    """Return exp(x) / sum(exp(x)) of a vector."""
+    Args:
+        x: [N], or a value per child.
+        over: "elements", the default of a value per vertex, or "children"; a value per child has
+            no default.
+    Returns: over elements, a number; over children, the shape of x per vertex, where a vertex
+        without children gets zeros, as from `sum` and `max` (the limit, -inf, would poison what
+        is computed from it).
+    Raises: TraceError for a value per child without `over`, and as `sum`.
+    """
     value = _value(x)
-    return exp(value - logsumexp(value))
+    if not _over_children("logsumexp", value, over, None):
+        return _emit("logsumexp", value)
+    top, total = _children_exp(value)[1:]
+    return top + log(total)
 
 
-def log_softmax(x: Operand) -> Value:
-    """Return the logarithm of the softmax of a vector."""
+def softmax(x: Operand, *, over: str | None = None) -> Value:
+    """Return exp(x) / sum(exp(x)).
+
+    Attention over children: `vrt.sum(vrt.softmax(score, over="children") * kids.h)`, with a score
+    [] for each child. A vertex without children has no rows, and the sum of none is zero.
+
+    Args:
+        x: [N], or a value per child.
+        over: "elements", the default of a value per vertex; "children", for each element of x by
+            itself. A value per child has no default.
+    Returns: the shape of x.
+    Raises: as `logsumexp`.
+    """
     value = _value(x)
-    return value - logsumexp(value)
+    if not _over_children("softmax", value, over, None):
+        return exp(value - _emit("logsumexp", value))
+    each, _, total = _children_exp(value)
+    return each / total
+
+
+def log_softmax(x: Operand, *, over: str | None = None) -> Value:
+    """Return the logarithm of the softmax. Args, Returns, Raises: as those of `softmax`."""
+    value = _value(x)
+    if not _over_children("log_softmax", value, over, None):
+        return value - _emit("logsumexp", value)
+    return value - logsumexp(value, over=CHILDREN)
+
+
+def _children_exp(value: Value) -> tuple[Value, Value, Value]:
+    """Return exp(x - top) for each child, the largest x as `top`, and the sum of the former.
+
+    The result of a softmax does not depend on the shift, so no gradient goes through it. The sum is
+    at least 1 where there are children, since the largest term is; without children it is 1. An
+    empty slot is in no sum, but what it reads may be larger than all children's.
+    """
+    top = _emit("stop_gradient", _emit("segment_max", value))
+    below = where(value.builder.emit("has_child"), value - top, 0.0)
+    each = exp(below)
+    return each, top, maximum(_emit("segment_sum", each), 1.0)
 
 
 def cross_entropy(logits: Operand, label: Value) -> Value:
@@ -199,11 +283,27 @@ def cross_entropy(logits: Operand, label: Value) -> Value:
         label: a pull, 0 to C - 1.
     """
     value = _value(logits)
-    return _emit("nll", value, as_index(_value(label)), logsumexp(value))
+    return _emit("nll", value, as_index(_value(label)), _emit("logsumexp", value))
 
 
 def squared_error(x: Operand, y: Operand) -> Value:
-    """Return the sum of (x - y) squared over the elements: a scalar."""
-    difference = _value(x) - y
+    """Return the sum of (x - y) squared over the elements: a scalar.
+
+    Args:
+        x, y: of one shape; either may be a plain number, which stands for all elements.
+    Raises: TraceError, when the shapes differ: nothing is repeated to fit.
+    """
+    left, right = _value(x), _value(y)
+    both = isinstance(x, Operators) and isinstance(y, Operators)
+    if both and left.shape != right.shape:
+        raise TraceError(
+            message(
+                "squared_error",
+                f"shapes {list(left.shape)} and {list(right.shape)} at {user_line()}",
+                "two values of one shape, or a plain number as the target",
+                "slice or pull a target of that shape",
+            )
+        )
+    difference = left - right
     square = difference * difference
     return square if square.shape == () else _emit("reduce_sum", square)

@@ -13,6 +13,8 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from vertexrt.api.arguments import real_array
+from vertexrt.api.declaration import is_real, is_whole
 from vertexrt.errors import UsageError, message
 
 Array = npt.NDArray[np.float64]
@@ -32,7 +34,7 @@ def ones(shape: Shape, rng: np.random.Generator) -> Array:
 
 def constant(value: float) -> Initializer:
     """Make an initializer that sets every element to `value`."""
-    _check("constant", "value", value, math.isfinite(value), "a finite number")
+    _check("constant", "value", value, is_real(value), "a finite number")
 
     def fill(shape: Shape, rng: np.random.Generator) -> Array:
         return np.full(shape, float(value))
@@ -45,7 +47,8 @@ def normal(std: float) -> Initializer:
 
     Raises: UsageError, when std is negative or not finite.
     """
-    _check("normal", "std", std, math.isfinite(std) and std >= 0.0, "a finite number >= 0")
+    fits = is_real(std) and std >= 0.0
+    _check("normal", "std", std, fits, "a finite number >= 0")
 
     def sample(shape: Shape, rng: np.random.Generator) -> Array:
         return std * rng.standard_normal(shape)
@@ -58,7 +61,8 @@ def uniform(a: float) -> Initializer:
 
     Raises: UsageError, when a is negative or not finite.
     """
-    _check("uniform", "a", a, math.isfinite(a) and a >= 0.0, "a finite number >= 0")
+    fits = is_real(a) and a >= 0.0
+    _check("uniform", "a", a, fits, "a finite number >= 0")
 
     def sample(shape: Shape, rng: np.random.Generator) -> Array:
         return a * (2.0 * rng.random(shape) - 1.0)
@@ -107,7 +111,7 @@ def generator(seed: int, name: str) -> np.random.Generator:
 
     Raises: UsageError, when the seed is negative.
     """
-    _check("init", "seed", seed, seed >= 0, "a whole number >= 0")
+    _check("init", "seed", seed, is_whole(seed) and seed >= 0, "a whole number >= 0")
     return np.random.default_rng([seed, zlib.crc32(name.encode())])
 
 
@@ -121,14 +125,13 @@ def draw(name: str, shape: Shape, init: Initializer | None, seed: int) -> Array:
         seed: at least 0.
     Raises: UsageError, when `init` returns another shape or numbers that are not finite.
     """
-    values = np.asarray((init or default(shape))(shape, generator(seed, name)), np.float64)
-    fits = values.shape == shape and bool(np.isfinite(values).all())
-    if not fits:
-        got = f"shape {values.shape}" if values.shape != shape else "numbers that are not finite"
+    values, wrong = real_array((init or default(shape))(shape, generator(seed, name)), shape, float)
+    if values is None or not np.isfinite(values).all():
         raise UsageError(
             message(
                 "init",
-                f"the initializer of '{name}' returned {got}",
+                f"what the initializer of '{name}' returned "
+                + (wrong or "has numbers that are not finite"),
                 f"finite numbers of shape {shape}",
                 "correct the initializer",
             )

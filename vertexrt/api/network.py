@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Collection, Mapping
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
@@ -9,7 +10,15 @@ from typing import Any
 
 import numpy as np
 
+from vertexrt.api.arguments import (
+    check_batch,
+    check_mapping,
+    check_optimizer,
+    names_of,
+    real_array,
+)
 from vertexrt.api.optimizer import Optimizer
+from vertexrt.api.parameters import Parameters
 from vertexrt.engine.explain import explain_batch, explain_function
 from vertexrt.engine.model import (
     CompiledModel,
@@ -33,12 +42,15 @@ class Gradients:
     parameters: dict[str, Array]
     pulled: dict[str, Array]
 
+    def __repr__(self) -> str:
+        return f"Gradients(parameters: {_shapes(self.parameters)}; pulled: {_shapes(self.pulled)})"
+
 
 class Network:
     """A compiled vertex function. Made by `vrt.compile`.
 
     Attributes:
-        parameters: live arrays by name; writing to them changes the network.
+        parameters: live arrays by name; writing to them, or setting them, changes the network.
         outputs: pushes of the last `step`, as it was asked, in the user's vertex order.
     """
 
@@ -52,6 +64,14 @@ class Network:
         self._pushes = tuple(n["name"] for n in self.program.nodes if n.op == "push")
         self._uses: dict[tuple[str, ...], Use] = {}  # to train, by what is kept
         self._evaluations: dict[tuple[str, ...], Use] = {}  # by what is wanted
+
+    def __repr__(self) -> str:
+        model, store = self._model, self._model.store
+        count = sum(math.prod(shape) for shape in store.shapes.values())
+        return (
+            f"Network({self.program.name} on {self.device}, engine={model.engine!r}, "
+            f"{store.dtype}, {count:,} parameters, pushes {', '.join(self.pushes)})"
+        )
 
     @property
     def program(self) -> Program:
@@ -69,41 +89,31 @@ class Network:
         return self._pushes
 
     @property
-    def parameters(self) -> dict[str, Array]:
-        """Live arrays by name; on a GPU as of now, and read again before the next step."""
-        self._model.store.refresh()
-        return {name: self._model.store.value(name) for name in self._model.store.names}
+    def parameters(self) -> Parameters:
+        """Live arrays by name; setting one copies. On a GPU as of now, and read before a step."""
+        return Parameters(self._model.store)
 
     def set_parameters(self, values: Mapping[str, Array]) -> None:
-        """Copy values into the parameters.
+        """Copy values into all parameters.
 
-        Raises: CheckpointError, when names or shapes differ; nothing is changed then.
+        Raises: CheckpointError, when names or shapes differ or numbers are not real and finite;
+            nothing is changed then.
         """
-        store = self._model.store
-        if set(values) != set(store.names):
-            missing = sorted(set(store.names) - set(values))
-            extra = sorted(set(values) - set(store.names))
+        own = self.parameters
+        check_mapping("parameters", values, CheckpointError)
+        if set(values) != set(own):
+            missing = sorted(set(own) - set(values))
+            extra = sorted(set(values) - set(own), key=str)
             raise CheckpointError(
                 message(
                     "parameters",
                     f"missing {missing}, unknown {extra}",
-                    f"the parameters of {self.program.name}: {sorted(store.names)}",
-                    "load a checkpoint of the same model",
+                    f"the parameters of {self.program.name}: {sorted(own)}",
+                    "load a checkpoint of the same model; one alone is set by "
+                    "net.parameters[name] = array",
                 )
             )
-        for name, value in values.items():
-            if np.shape(value) != store.shapes[name]:
-                raise CheckpointError(
-                    message(
-                        "parameters",
-                        f"{name!r} has shape {list(np.shape(value))}",
-                        f"{list(store.shapes[name])}",
-                        "load a checkpoint of the same sizes",
-                    )
-                )
-        store.refresh()
-        for name, value in values.items():
-            store.value(name)[...] = value
+        own.update({name: own.checked(name, value) for name, value in values.items()})
 
     def step(self, batch: GraphBatch, optimizer: Optimizer, outputs: Collection[str] = ()) -> float:
         """Train on a batch: forward, backward, update.
@@ -118,7 +128,9 @@ class Network:
             made it, and no parameter has changed; on a GPU, steps launched since have not changed
             them either. PullError, when pulled values do not fit.
         """
-        names = tuple(outputs)
+        check_batch("step", batch)
+        check_optimizer("step", optimizer)
+        names = names_of("step", outputs)
         use = self._uses.get(names) or self._training(names)
         self._pending = None  # the arena is written anew
         loss, self.outputs = self._model.step(
@@ -166,8 +178,9 @@ class Network:
         """
         if not train:
             return self.submit(batch, outputs).result()
+        check_batch("forward", batch)
+        names = self._wanted("forward", outputs)
         self._pending = None  # the arena is written anew
-        names = self._wanted(outputs)
         reals = frozenset(p.name for p in self.program.pulls if p.dtype == "float")
         use = Use(frozenset(names), seeds=frozenset(names), pulls=reals)
         model = self._model
@@ -186,13 +199,16 @@ class Network:
 
         Args:
             outputs: names of pushes; all by default.
+        Raises: UsageError, when no push is named, or one that F does not have; PullError, when
+            pulled values do not fit.
         """
-        self._pending = None  # the arena is written anew
-        names = self._pushes if outputs is None else tuple(outputs)
+        check_batch("submit", batch)
+        names = self._pushes if outputs is None else names_of("submit", outputs)
         use = self._evaluations.get(names)
         if use is None:
-            self._check_names(names)
-            use = self._evaluations[names] = Use(frozenset(names))
+            use = Use(frozenset(self._wanted("submit", names)))
+            self._evaluations[names] = use
+        self._pending = None  # the arena is written anew
         return self._model.submit(use, batch, names)
 
     def backward(self, d_outputs: Mapping[str, Array]) -> Gradients:
@@ -213,6 +229,7 @@ class Network:
                     "call it once for each backward",
                 )
             )
+        check_mapping("backward", d_outputs, UsageError)
         batch, runs, _, use = self._pending
         self._pending = None
         model = self._model
@@ -220,24 +237,27 @@ class Network:
         whole: dict[str, Array] = {}
         for name in sorted(use.seeds):
             shape = (batch.num_vertices, *runs[0].variant.push_shape(name))
-            given = d_outputs.get(name)
-            if given is not None and np.shape(given) != shape:
+            if d_outputs.get(name) is None:
+                whole[name] = np.zeros(shape, dtype)
+                continue
+            array, wrong = real_array(d_outputs[name], shape, dtype)
+            if array is None:
                 raise PullError(
                     message(
                         "backward",
-                        f"the gradient of {name!r} has shape {list(np.shape(given))}",
-                        f"{list(shape)}, one row a vertex",
+                        f"the gradient of {name!r} {wrong}",
+                        f"real numbers of shape {list(shape)}, one row a vertex",
                         "pass the gradient of what forward returned",
                     )
                 )
-            whole[name] = np.zeros(shape, dtype) if given is None else np.asarray(given, dtype)
+            whole[name] = array
         unknown = set(d_outputs) - set(use.seeds)
         if unknown:
-            self._check_names(unknown)
+            self._check_names(names_of("backward", unknown))
             raise UsageError(
                 message(
                     "backward",
-                    f"a gradient of {sorted(unknown)}",
+                    f"a gradient of {sorted(unknown, key=str)}",
                     f"forward was asked for {sorted(use.seeds)}",
                     "name it in forward(outputs=...)",
                 )
@@ -270,14 +290,19 @@ class Network:
 
     def explain_batch(self, batch: GraphBatch) -> str:
         """Print what a batch costs: levels, rows per task, FLOPs, peak bytes, kernel calls."""
+        check_batch("explain_batch", batch)
         return explain_batch(self._model, batch)
 
     def trace(self, timeline: Timeline | None = None) -> AbstractContextManager[Timeline]:
         """Record processors inside a `with`; UsageError, if the engine is not `persistent`."""
         return recording(self._model, timeline)
 
-    def _wanted(self, outputs: Collection[str] | None) -> tuple[str, ...]:
-        names = tuple(self.pushes if outputs is None else outputs)
+    def _wanted(self, where: str, outputs: Collection[str] | None) -> tuple[str, ...]:
+        names = self._pushes if outputs is None else names_of(where, outputs)
+        if not names:
+            pushes = f"{self.program.name} pushes {', '.join(self.pushes)}"
+            action = "name one, or leave outputs out for all"
+            raise UsageError(message(where, "outputs names no push", pushes, action))
         self._check_names(names)
         return names
 
@@ -289,7 +314,7 @@ class Network:
                         "outputs",
                         f"{name!r}",
                         f"{self.program.name} pushes {', '.join(self.pushes)}",
-                        f"ask for one of these.{nearest(name, self.pushes)}",
+                        f"ask for one of these.{nearest(str(name), self.pushes)}",
                     )
                 )
 
@@ -301,6 +326,10 @@ class Network:
 
     def _zero_seeds(self, use: Use, runs: list[Any]) -> tuple[Array, ...]:
         return tuple(np.zeros(1, self._model.store.dtype) for _ in use.seeds)
+
+
+def _shapes(arrays: Mapping[str, Array]) -> str:
+    return ", ".join(f"{name} {list(a.shape)}" for name, a in arrays.items()) or "none"
 
 
 def _asks(optimizer: Optimizer) -> bool:

@@ -10,7 +10,8 @@ Adagrad and under SGD without momentum, both without weight decay, where the two
 
 from typing import Any
 
-from vertexrt.api.optimizer import Optimizer
+from vertexrt.api.optimizer import Optimizer, above_zero
+from vertexrt.errors import UsageError, message
 
 
 class SGD(Optimizer):
@@ -30,7 +31,7 @@ class SGD(Optimizer):
     ) -> None:
         """Take the options; momentum is in [0, 1). Raises: UsageError."""
         super().__init__(lr, weight_decay, clip_norm)
-        self.momentum = self._checked("momentum", momentum, 0.0 <= momentum < 1.0, "in [0, 1)")
+        self.momentum = self._checked("momentum", momentum, below_one, "in [0, 1)")
         self.rule = "momentum" if self.momentum else "sgd"
         self.moment_names = ("velocity",) if self.momentum else ()
 
@@ -61,7 +62,7 @@ class Adagrad(Optimizer):
     ) -> None:
         """Take the options; eps is above 0. Raises: UsageError."""
         super().__init__(lr, weight_decay, clip_norm)
-        self.eps = self._checked("eps", eps, eps > 0.0, "> 0")
+        self.eps = self._checked("eps", eps, above_zero, "> 0")
 
     def _scalars(self) -> tuple[float, ...]:
         return (self.weight_decay, self.lr, self.eps)
@@ -91,11 +92,15 @@ class Adam(Optimizer):
     ) -> None:
         """Take the options; betas are in [0, 1), eps is above 0. Raises: UsageError."""
         super().__init__(lr, weight_decay, clip_norm)
+        given: Any = betas
+        if not isinstance(given, (tuple, list)) or len(given) != 2:
+            name = type(self).__name__
+            raise UsageError(message(name, f"betas={given!r}", "two numbers", "set both"))
         self.betas = (
-            self._checked("betas[0]", betas[0], 0.0 <= betas[0] < 1.0, "in [0, 1)"),
-            self._checked("betas[1]", betas[1], 0.0 <= betas[1] < 1.0, "in [0, 1)"),
+            self._checked("betas[0]", betas[0], below_one, "in [0, 1)"),
+            self._checked("betas[1]", betas[1], below_one, "in [0, 1)"),
         )
-        self.eps = self._checked("eps", eps, eps > 0.0, "> 0")
+        self.eps = self._checked("eps", eps, above_zero, "> 0")
 
     def _scalars(self) -> tuple[float, ...]:
         return (self.weight_decay, self.lr, *self.betas, self.eps, 1.0, self.steps + 1)
@@ -126,3 +131,8 @@ class AdamW(Adam):
     def _scalars(self) -> tuple[float, ...]:
         shrink = 1.0 - self.lr * self.weight_decay
         return (0.0, self.lr, *self.betas, self.eps, shrink, self.steps + 1)
+
+
+def below_one(value: float) -> bool:
+    """Tell whether an option is at least 0 and less than 1."""
+    return 0.0 <= value < 1.0

@@ -5,12 +5,13 @@ apply the rule. Clipping sees the plain gradients of everything, dense parameter
 """
 
 import math
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
+from vertexrt.api.declaration import is_real
 from vertexrt.engine.parameters import FloatArray, ParameterStore
 from vertexrt.engine.update import Rule, Update, apply_update
 from vertexrt.errors import CheckpointError, NumericError, UsageError, message
@@ -32,10 +33,16 @@ class Optimizer:
     moment_names: tuple[str, ...]
 
     def __init__(self, lr: float, weight_decay: float, clip_norm: float | None) -> None:
+        if type(self) is Optimizer:
+            raise UsageError(
+                self._text(
+                    "the base class", "vrt.SGD, vrt.Adagrad, vrt.Adam or vrt.AdamW", "take one"
+                )
+            )
         self.lr = lr
-        self.weight_decay = self._checked("weight_decay", weight_decay, weight_decay >= 0.0, ">= 0")
+        self.weight_decay = self._checked("weight_decay", weight_decay, not_negative, ">= 0")
         if clip_norm is not None:
-            clip_norm = self._checked("clip_norm", clip_norm, clip_norm > 0.0, "> 0, or None")
+            clip_norm = self._checked("clip_norm", clip_norm, above_zero, "> 0, or None")
         self.clip_norm = clip_norm
         self.steps = 0
         self._store: ParameterStore | None = None
@@ -49,15 +56,32 @@ class Optimizer:
 
     @lr.setter
     def lr(self, value: float) -> None:
-        self._lr = self._checked("lr", value, value >= 0.0, ">= 0")
+        self._lr = self._checked("lr", value, not_negative, ">= 0")
+
+    def __repr__(self) -> str:
+        options = {k: v for k, v in self.describe().items() if k != "class"}
+        shown = ", ".join(f"{name}={value!r}" for name, value in options.items())
+        return f"{type(self).__name__}({shown}; {self.steps} steps done)"
 
     def update(self, store: ParameterStore) -> None:
         """Move the parameters of a store by its gradients.
 
-        Raises: NumericError, when the gradients are to be clipped and their norm is not finite;
-            CheckpointError, when a loaded state does not fit the store; UsageError, when the
-            optimizer holds moments of another store. Nothing is changed then.
+        `net.step(batch, optimizer)` does it. Gradients of `net.backward` are applied by hand:
+        `net.parameters[name] -= lr * gradients.parameters[name]`.
+
+        Raises: UsageError for what is no store, or when the optimizer holds moments of another one;
+            NumericError, when the gradients are to be clipped and their norm is not finite;
+            CheckpointError, when a loaded state does not fit. Nothing is changed then.
         """
+        if not isinstance(store, ParameterStore):
+            raise UsageError(
+                self._text(
+                    f"a {type(store).__name__}",
+                    "the parameters of a network, which net.step(batch, optimizer) hands over",
+                    "call net.step, or apply gradients of net.backward by hand: "
+                    "net.parameters[name] -= lr * gradients.parameters[name]",
+                )
+            )
         self.settle(apply_update(store, self.request(store)))
 
     def request(self, store: ParameterStore) -> Update:
@@ -186,10 +210,14 @@ class Optimizer:
         for key, view in views.items():
             view[...] = loaded.get(key, 0.0)
 
-    def _checked(self, option: str, value: float, fits: bool, expected: str) -> float:
-        if not (fits and math.isfinite(value)):
+    def _checked(
+        self, option: str, value: float, fits: Callable[[float], bool], expected: str
+    ) -> float:
+        if not (is_real(value) and fits(value)):
             raise UsageError(
-                message(type(self).__name__, f"{option}={value}", f"{option} {expected}", "set it")
+                message(
+                    type(self).__name__, f"{option}={value!r}", f"{option} {expected}", "set it"
+                )
             )
         return float(value)
 
@@ -205,3 +233,13 @@ class Optimizer:
 
     def _text(self, got: str, expected: str, action: str) -> str:
         return message(f"{type(self).__name__}.update", got, expected, action)
+
+
+def not_negative(value: float) -> bool:
+    """Tell whether an option is 0 or more."""
+    return value >= 0.0
+
+
+def above_zero(value: float) -> bool:
+    """Tell whether an option is more than 0."""
+    return value > 0.0

@@ -4,28 +4,30 @@ from __future__ import annotations
 
 from typing import Any
 
+from vertexrt.api.declaration import read_shape
 from vertexrt.api.init import Initializer
 from vertexrt.api.trace import current_builder
 from vertexrt.errors import TraceError, message
 from vertexrt.ir.builder import Builder, Value, user_line
+from vertexrt.ir.operators import Operators
 
 
-class Parameter:
+class Parameter(Operators):
     """A trained array, shared by all vertices.
 
     Assign it to an attribute of a vertex function: the attribute's name is the parameter's.
 
     Args:
-        shape: of the array; a matrix [M, N] multiplies vectors of N elements: `w @ x`.
+        shape: of the array; a matrix [M, N] multiplies vectors of N elements: `w @ x`. A number is
+            the length of a vector.
         init: draws the first value (see `vertexrt.init`); by default Xavier uniform for matrices,
             zeros for vectors.
-    Raises: TraceError, when the shape is not of positive integers.
+    Raises: TraceError, when the shape is not of positive integers, or `init` is no function.
     """
 
-    __array_ufunc__ = None
-
-    def __init__(self, shape: tuple[int, ...], init: Initializer | None = None) -> None:
-        if not all(isinstance(n, int) and n > 0 for n in shape):
+    def __init__(self, shape: tuple[int, ...] | int, init: Initializer | None = None) -> None:
+        extents = read_shape(shape)
+        if extents is None:
             raise TraceError(
                 message(
                     "Parameter",
@@ -34,9 +36,22 @@ class Parameter:
                     "write (rows, columns), or (length,) for a vector",
                 )
             )
-        self.shape = tuple(shape)
+        if init is not None and not callable(init):
+            raise TraceError(
+                message(
+                    "Parameter",
+                    f"init is a {type(init).__name__}",
+                    "a function of shape and generator, as those of vrt.init",
+                    "write init=vrt.init.constant(value) for one number; set an array by "
+                    "net.parameters[name] = array",
+                )
+            )
+        self.shape = extents
         self.init = init
         self.name: str | None = None
+
+    def _builder(self) -> Builder:
+        return current_builder()
 
     def as_value(self, builder: Builder) -> Value:
         """Return the node that reads this parameter."""
@@ -45,14 +60,16 @@ class Parameter:
                 message(
                     "trace",
                     f"a parameter of shape {self.shape} has no name at {user_line()}",
-                    "parameters are attributes of the vertex function, set in __init__",
+                    "parameters are attributes of the vertex function, set in __init__, with names "
+                    "that do not begin with _",
                     "write self.name = vrt.Parameter(...)",
                 )
             )
         return builder.emit("param", name=self.name, shape=self.shape)
 
     def __repr__(self) -> str:
-        return f"Parameter({self.name!r}, {self.shape})"
+        name = f"{self.name!r}, " if self.name else ""
+        return f"Parameter({name}{self.shape})"
 
     def __matmul__(self, x: Any) -> Value:
         vector = current_builder().lift(x)
@@ -63,7 +80,7 @@ class Parameter:
                 message(
                     "matmul",
                     f"a right operand of shape {list(vector.shape)} at {user_line()}",
-                    f"a right operand of shape [{self.shape[-1]}]",
+                    f"a right operand of shape [{self.shape[-1] if self.shape else 1}]",
                     "multiply vectors only",
                 )
             )
@@ -71,28 +88,3 @@ class Parameter:
 
     def __getitem__(self, key: slice | int) -> Value:
         return self.as_value(current_builder())[key]
-
-    def __add__(self, other: Any) -> Value:
-        return current_builder().emit("add", self, other)
-
-    __radd__ = __add__
-
-    def __sub__(self, other: Any) -> Value:
-        return current_builder().emit("sub", self, other)
-
-    def __rsub__(self, other: Any) -> Value:
-        return current_builder().emit("sub", other, self)
-
-    def __mul__(self, other: Any) -> Value:
-        return current_builder().emit("mul", self, other)
-
-    __rmul__ = __mul__
-
-    def __truediv__(self, other: Any) -> Value:
-        return current_builder().emit("div", self, other)
-
-    def __rtruediv__(self, other: Any) -> Value:
-        return current_builder().emit("div", other, self)
-
-    def __neg__(self) -> Value:
-        return current_builder().emit("neg", self)

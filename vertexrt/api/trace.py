@@ -61,13 +61,16 @@ class Trace:
         self.name = name
         self.builder = Builder()
         self.pulled: dict[str, Value] = {}
+        self._outer: Builder | None = None
 
     def __enter__(self) -> Trace:
+        self._outer = getattr(_active, "builder", None)
         _active.builder = self.builder
         return self
 
     def __exit__(self, *_: object) -> None:
-        _active.builder = None
+        _active.builder = self._outer
+        self.builder.closed = True
 
     def program(
         self, params: dict[str, tuple[int, ...]], state: dict[str, int], arity: int | None

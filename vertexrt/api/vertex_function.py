@@ -2,19 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from types import SimpleNamespace
-from typing import Any
+import math
+from collections.abc import Iterator, Mapping
 
+from vertexrt.api.declaration import is_whole, read_arity, read_shape, read_state
 from vertexrt.api.parameter import Parameter
+from vertexrt.api.state import State
 from vertexrt.api.trace import Trace, current_builder
 from vertexrt.errors import TraceError, message
 from vertexrt.ir.builder import Value, user_line
 from vertexrt.ir.passes.simplify import simplify
+from vertexrt.ir.passes.specialise import MOST_PULLS
 from vertexrt.ir.program import Program
-
-MOST_SLOTS = 32  # a kind is 63 bits: the slots, and the pulls
-MOST_PULLS = 30
 
 
 class VertexFunction:
@@ -35,27 +34,37 @@ class VertexFunction:
         state: Mapping[str, int],
         initial: Mapping[str, Parameter] | None = None,
     ) -> None:
-        self.arity = arity
-        self.state = dict(state)
-        self.initial = dict(initial or {})
+        self.arity = read_arity(arity)
+        self.state = read_state(state)
+        self.initial = self._read_initial(initial)
         self._trace: Trace | None = None
         self._scattered = False
         self._pushed: set[str] = set()
-        if arity is not None and not 1 <= arity <= MOST_SLOTS:
-            raise self._error(
-                "arity",
-                f"arity is {arity}",
-                f"1 to {MOST_SLOTS}, or None where only gather_all is used",
-                "read many children by gather_all",
-            )
-        for name, size in self.state.items():
-            if not isinstance(size, int) or size < 1:
-                raise self._error("state", f"field {name!r} has {size!r} elements", "1 or more")
-        for name in self.initial:
+
+    def _read_initial(self, initial: object) -> dict[str, Parameter]:
+        if initial is not None and not isinstance(initial, Mapping):
+            raise self._error("state", f"initial is {initial!r}", "a dict of fields to parameters")
+        for name, parameter in (initial or {}).items():
             if name not in self.state:
                 raise self._error(
                     "state", f"initial names field {name!r}", f"fields are {sorted(self.state)}"
                 )
+            if not isinstance(parameter, Parameter) or parameter.shape != (self.state[name],):
+                raise self._error(
+                    "state",
+                    f"the initial state of {name!r} is {parameter!r}",
+                    f"a vrt.Parameter of shape {(self.state[name],)}",
+                    "set it as an attribute first: self.h0 = vrt.Parameter(...)",
+                )
+        return dict(initial or {})
+
+    def __repr__(self) -> str:
+        name = type(self).__name__
+        if not self._is_declared():
+            return f"{name}(without super().__init__())"
+        parameters = {id(p): p for _, p in self._declared_parameters()}.values()
+        count = sum(math.prod(p.shape) for p in parameters)
+        return f"{name}(arity={self.arity}, state={self.state}, {count:,} parameters)"
 
     def forward(self) -> None:
         """Compute one vertex. Overridden by the user."""
@@ -63,7 +72,7 @@ class VertexFunction:
 
     # The four functions of Cavs.
 
-    def gather(self, slot: int) -> Any:
+    def gather(self, slot: int) -> State:
         """Read the state of the child in a slot; zeros (or the initial state) where it is absent.
 
         Args:
@@ -71,15 +80,8 @@ class VertexFunction:
         Returns: an object with one attribute a field, each of shape [elements].
         Raises: TraceError for a slot that was not declared.
         """
-        if self.arity is None or not 0 <= slot < self.arity:
-            raise self._error(
-                "gather",
-                f"slot {slot} at {user_line()}",
-                f"{type(self).__name__} declares "
-                + ("no slots" if self.arity is None else f"slots 0..{self.arity - 1}"),
-                "declare a larger arity",
-            )
-        b = current_builder()
+        b = self._tracing("gather").builder
+        slot = self._declared_slot("gather", slot)
         fields: dict[str, Value] = {}
         for name, size in self.state.items():
             value = b.emit("gather", slot=slot, field=name, shape=(size,))
@@ -87,28 +89,59 @@ class VertexFunction:
                 absent = 1.0 - b.emit("present", slot=slot)
                 value = value + absent * self.initial[name].as_value(b)
             fields[name] = value
-        return SimpleNamespace(**fields)
+        return State(fields)
 
-    def gather_all(self) -> Any:
+    def gather_all(self) -> State:
         """Read the states of all children, any number of them.
 
         Returns: an object with one attribute a field, a value per child: compute with it, then
-            reduce it by `vrt.sum`, `vrt.max` or `vrt.mean`.
+            reduce it over the children by `vrt.sum`, `vrt.max` or `vrt.mean`, weighted by
+            `vrt.softmax(score, over="children")` for attention. An empty slot is not a child, and
+            `initial` is not read.
         """
-        b = current_builder()
+        b = self._tracing("gather_all").builder
         slot = self.arity or 0
-        return SimpleNamespace(
-            **{
+        return State(
+            {
                 name: b.emit("gather_all", slot=slot, field=name, shape=(size,))
                 for name, size in self.state.items()
             }
         )
+
+    def _declared_slot(self, where: str, slot: object) -> int:
+        if self.arity is None or not is_whole(slot) or not 0 <= slot < self.arity:
+            raise self._error(
+                where,
+                f"slot {slot!r} at {user_line()}",
+                f"{type(self).__name__} declares "
+                + ("no slots" if self.arity is None else f"slots 0..{self.arity - 1}"),
+                "declare a larger arity" if is_whole(slot) else "pass the number of a slot",
+            )
+        return int(slot)
+
+    def _tracing(self, where: str) -> Trace:
+        """Return the trace of this function's forward(), in which it is called.
+
+        Raises: TraceError outside of it.
+        """
+        builder = current_builder()
+        self._check_declared()
+        if self._trace is None or self._trace.builder is not builder:
+            raise self._error(
+                where,
+                f"{type(self).__name__}.{where} in the forward() of another function, at "
+                f"{user_line()}",
+                "a call on the function whose forward() runs",
+                "call self." + where,
+            )
+        return self._trace
 
     def scatter(self, **state: Value) -> None:
         """Publish this vertex's state to its parents.
 
         Raises: TraceError, when the fields or shapes differ from the declared state.
         """
+        b = self._tracing("scatter").builder
         if self._scattered:
             raise self._error(
                 "scatter", f"called a second time at {user_line()}", "one scatter in forward()"
@@ -121,7 +154,6 @@ class VertexFunction:
                 f"the declared state {sorted(self.state)}",
                 "scatter every field once",
             )
-        b = current_builder()
         for name, size in self.state.items():
             value = b.lift(state[name])
             if value.shape != (size,):
@@ -142,31 +174,43 @@ class VertexFunction:
         Args:
             name: of the array in the graph batch.
             shape: per vertex; a number by default.
-            dtype: `int` or `float`; by default an integer if it is used as an index or a label.
+            dtype: `int` or `float`; by default an integer if it is used as an index or a label. An
+                integer is -1 where the vertex has none, and can be compared with integers.
         Raises: TraceError, when it was pulled before in another shape, or too many are pulled.
         """
-        b = current_builder()
-        assert self._trace is not None
-        if dtype not in (None, "int", "float"):
+        trace = self._tracing("pull")
+        if not isinstance(name, str):
+            raise self._error(
+                "pull", f"name {name!r} at {user_line()}", "a string", "name an array of the batch"
+            )
+        if dtype is not None and (not isinstance(dtype, str) or dtype not in ("int", "float")):
             raise self._error(
                 "pull", f"dtype {dtype!r} of {name!r} at {user_line()}", "'int' or 'float'"
             )
-        if name not in self._trace.pulled:
-            if len(self._trace.pulled) == MOST_PULLS:
+        extents = read_shape(() if shape is None else shape)
+        if extents is None or (dtype == "int" and extents):
+            raise self._error(
+                "pull",
+                f"shape {shape!r} of {name!r} at {user_line()}",
+                "a tuple of positive integers, and () for an integer",
+                "pull reals by shape, and integers one by one",
+            )
+        if name not in trace.pulled:
+            if len(trace.pulled) == MOST_PULLS:
                 raise self._error(
                     "pull",
                     f"{name!r} at {user_line()}, after {MOST_PULLS} others",
                     f"at most {MOST_PULLS} names",
                     "pull vectors instead of many numbers",
                 )
-            self._trace.pulled[name] = b.emit(
-                "pull", name=name, shape=tuple(shape or ()), dtype=dtype or "float", auto=not dtype
+            trace.pulled[name] = trace.builder.emit(
+                "pull", name=name, shape=extents, dtype=dtype or "float", auto=not dtype
             )
-        found = self._trace.pulled[name]
-        if shape is not None and tuple(shape) != found.shape:
+        found = trace.pulled[name]
+        if shape is not None and extents != found.shape:
             raise self._error(
                 "pull",
-                f"{name!r} of shape {list(shape)} at {user_line()}",
+                f"{name!r} of shape {list(extents)} at {user_line()}",
                 f"it was pulled before with shape {list(found.shape)}",
                 "pull it once, or use two names",
             )
@@ -180,27 +224,28 @@ class VertexFunction:
         Args:
             what: a slot, or the name of a pull that was read before.
         """
-        b = current_builder()
+        trace = self._tracing("present")
         if isinstance(what, str):
-            if self._trace is None or what not in self._trace.pulled:
+            if what not in trace.pulled:
                 raise self._error(
                     "present",
                     f"pull {what!r} at {user_line()}",
                     "the name of a pull that forward() has read",
                     "call self.pull first",
                 )
-            return b.emit("has_pull", name=what)
-        if self.arity is None or not 0 <= what < self.arity:
-            raise self._error(
-                "present", f"slot {what} at {user_line()}", "a declared slot", "declare more"
-            )
-        return b.emit("present", slot=what)
+            return trace.builder.emit("has_pull", name=what)
+        return trace.builder.emit("present", slot=self._declared_slot("present", what))
 
     def push(self, name: str, value: Value) -> Value:
         """Write a value to the outside and return it. The push `loss`, a scalar, is minimised.
 
         Raises: TraceError for a name used twice, or a loss that is not a scalar.
         """
+        b = self._tracing("push").builder
+        if not isinstance(name, str):
+            raise self._error(
+                "push", f"name {name!r} at {user_line()}", "a string", "write push(name, value)"
+            )
         if name in self._pushed:
             raise self._error(
                 "push",
@@ -209,7 +254,6 @@ class VertexFunction:
                 "rename one of them",
             )
         self._pushed.add(name)
-        b = current_builder()
         value = b.lift(value)
         if name == "loss" and value.shape != ():
             raise self._error(
@@ -226,30 +270,31 @@ class VertexFunction:
 
     def parameters(self) -> dict[str, Parameter]:
         """Return the parameters by attribute name; those of lists and dicts are numbered."""
+        self._check_declared()
         found: dict[str, Parameter] = {}
-
-        def visit(name: str, value: object) -> None:
-            if isinstance(value, Parameter):
-                value.name = value.name or name
-                if found.setdefault(value.name, value) is not value:
-                    raise self._error(
-                        "parameters",
-                        f"two parameters are called {value.name!r}: {name!r} got its name before, "
-                        "in another vertex function",
-                        "names that differ",
-                        "share parameters under one attribute name",
-                    )
-            elif isinstance(value, (list, tuple)):
-                for k, item in enumerate(value):
-                    visit(f"{name}.{k}", item)
-            elif isinstance(value, dict):
-                for key, item in value.items():
-                    visit(f"{name}.{key}", item)
-
-        for name, value in vars(self).items():
-            if not name.startswith("_"):
-                visit(name, value)
+        for name, parameter in self._declared_parameters():
+            parameter.name = parameter.name or name
+            if found.setdefault(parameter.name, parameter) is not parameter:
+                raise self._error(
+                    "parameters",
+                    f"two parameters are called {parameter.name!r}: {name!r} got its name before, "
+                    "in another vertex function",
+                    "names that differ",
+                    "share parameters under one attribute name",
+                )
         return found
+
+    def _declared_parameters(self) -> Iterator[tuple[str, Parameter]]:
+        """Yield parameters by attribute name, one as often as it is found."""
+        stack = [(n, v) for n, v in reversed(vars(self).items()) if not n.startswith("_")]
+        while stack:
+            name, value = stack.pop()
+            if isinstance(value, Parameter):
+                yield name, value
+            elif isinstance(value, (list, tuple)):
+                stack += [(f"{name}.{k}", item) for k, item in reversed([*enumerate(value)])]
+            elif isinstance(value, dict):
+                stack += [(f"{name}.{key}", item) for key, item in reversed(value.items())]
 
     def trace(self) -> Program:
         """Run `forward` once and return the program of F.
@@ -268,8 +313,27 @@ class VertexFunction:
                 )
             if not self._pushed:
                 raise self._error("push", "forward() pushes nothing", "at least one push")
+            if self.initial and not any(n.op == "gather" for n in trace.builder.nodes):
+                raise self._error(
+                    "initial",
+                    f"initial gives {sorted(self.initial)}, and forward() gathers no slot",
+                    "gather(slot), which reads it where a child is absent; gather_all does not",
+                    "leave initial out, or gather slots",
+                )
         self._trace = None
         return simplify(trace.program(params, self.state, self.arity))
+
+    def _is_declared(self) -> bool:
+        return "_pushed" in vars(self)
+
+    def _check_declared(self) -> None:
+        if not self._is_declared():
+            raise self._error(
+                "trace",
+                f"{type(self).__name__} has no arity and no state",
+                "a call of super().__init__ in its __init__",
+                "write super().__init__(arity=2, state={'h': hidden}) there",
+            )
 
     def _no_edges(self, where: str, name: str, value: Value) -> None:
         if value.type.domain.name == "EDGE":
@@ -277,7 +341,7 @@ class VertexFunction:
                 where,
                 f"{name!r} is a value per child at {user_line()}",
                 "a value per vertex",
-                "reduce it by vrt.sum, vrt.max or vrt.mean",
+                "reduce it over the children by vrt.sum, vrt.max or vrt.mean",
             )
 
     def _error(self, where: str, got: str, expected: str, action: str = "") -> TraceError:

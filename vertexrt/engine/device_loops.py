@@ -26,6 +26,8 @@ LONGS, INTS, FLAGS, TWO = (
     np.zeros(0, np.bool_),
     np.zeros(2, np.int32),
 )
+OF_BATCH, TWO_OF_BATCH = INTS.copy(), TWO.copy()  # a batch's arrays are read-only
+OF_BATCH.flags.writeable = TWO_OF_BATCH.flags.writeable = False
 PLACES = np.tile([0, 1], (PARTS, 1))
 
 
@@ -42,7 +44,7 @@ def compile_loops(dtype: npt.DTypeLike) -> None:
     facts = (LONGS, FLAGS, LONGS, steps, FLAGS, LONGS, LONGS, triples, LONGS, segments, rings)
     shape = (LONGS, LONGS, LONGS, FLAGS, FLAGS, reals, reals, triples)
     write_all(
-        none, pulls, INTS, TWO, PLACES, TWO, INTS, 1, False, False,
+        none, pulls, INTS, TWO, PLACES, TWO_OF_BATCH, INTS, 1, False, False,
         1, 8, False, FLAGS, TWO.astype(np.int64), LONGS, pack_facts((*facts, *shape)),
     )  # fmt: skip
     vertex = (LONGS, LONGS, LONGS, 0, False, 0, 0, LONGS, LONGS, FLAGS)
@@ -50,12 +52,12 @@ def compile_loops(dtype: npt.DTypeLike) -> None:
         none, none, FLAGS, triples, TWO.astype(np.int64), LONGS, FLAGS, 0, LONGS, LONGS, LONGS, 0,
     )  # fmt: skip
     lay_out(
-        TWO[:1], INTS, pulls, np.zeros(0, dtype), 0, False, False,
+        TWO_OF_BATCH[:1], OF_BATCH, pulls, np.zeros(0, dtype), 0, False, False,
         pack_facts(vertex), pack_facts(program),
     )  # fmt: skip
     nothing = np.zeros(0, np.uint8)  # too small: nothing is packed
     pack(
-        nothing, 0, FLAGS, np.zeros(FIXED, np.int64), INTS, INTS, PLACES, (INTS,) * 3, INTS,
+        nothing, 0, FLAGS, np.zeros(FIXED, np.int64), INTS, INTS, PLACES, (INTS,) * 3, OF_BATCH,
         np.zeros(0, dtype), LONGS, INTS, pulls, 0, (INTS,) * 4, LONGS, LONGS,
         0, 0, 0, 1.0, 0, 0,
     )  # fmt: skip

@@ -12,6 +12,7 @@ import numpy.typing as npt
 
 from vertexrt.errors import GraphError, PullError, message, nearest
 from vertexrt.graph import GraphBatch, Pulled
+from vertexrt.ir.passes.specialise import MOST_SLOTS
 from vertexrt.ir.program import Program, Pull
 from vertexrt.scheduler.kinds import NOT_BOUNDED, TOO_MANY_CHILDREN
 
@@ -63,7 +64,7 @@ class Inputs:
 
     Attributes:
         index: int32 [pulls, V] integers, then rows of reals, as `Reader.pulls`.
-        floats: one flat array a real pull.
+        floats: one flat array a real pull, read-only.
         no_reals: an empty array of their dtype.
     """
 
@@ -98,7 +99,7 @@ def read_inputs(reader: Reader, batch: GraphBatch, dtype: npt.DTypeLike) -> Inpu
         if not reader.is_used[k]:
             index[k] = -1
             if pull.dtype != "int":
-                floats.append(np.zeros(max(1, math.prod(pull.shape)), dtype))
+                floats.append(_flat(np.zeros(max(1, math.prod(pull.shape))), dtype))
             continue
         value = batch.pulls.get(pull.name)
         if value is None:
@@ -124,13 +125,10 @@ def refuse(reader: Reader, batch: GraphBatch, inputs: Inputs, found: int, vertex
     if found == TOO_MANY_CHILDREN:
         children = batch.child[batch.child_ptr[vertex] : batch.child_ptr[vertex + 1]]
         count = int(np.flatnonzero(children >= 0)[-1]) + 1
-        declared = f"slots 0..{program.arity - 1}" if program.arity else "no slots"
+        declared, action = _limit_of_children(program, count)
         raise GraphError(
             message(
-                "gather",
-                f"{vertex_name(batch, vertex)} has {count} children",
-                f"{program.name} declares {declared}",
-                f"binarise the graph, declare arity={count}, or read them by gather_all",
+                "gather", f"{vertex_name(batch, vertex)} has {count} children", declared, action
             )
         )
     assert found == NOT_BOUNDED, found
@@ -147,6 +145,23 @@ def refuse(reader: Reader, batch: GraphBatch, inputs: Inputs, found: int, vertex
             "correct the data or declare more",
         )
     )
+
+
+def _limit_of_children(program: Program, count: int) -> tuple[str, str]:
+    """Say what limits the children of a vertex, and what helps one that has more of them."""
+    assert program.arity is not None
+    declared = f"{program.name} declares slots 0..{program.arity - 1}"
+    larger = f"declare arity={count}" if count <= MOST_SLOTS else ""
+    if not program.find("gather_all"):
+        ways = ["binarise the graph", larger, "read them by gather_all"]
+    elif program.find("gather"):
+        declared += ", which bound the children that gather_all reads too"
+        ways = [larger + " and gather the slots as before" if larger else "", "binarise the graph"]
+    else:
+        declared += ", though it only reads gather_all"
+        ways = ["leave arity out"]
+    ways = [way for way in ways if way]
+    return declared, ", ".join(ways[:-1]) + (", or " if len(ways) > 1 else "") + ways[-1]
 
 
 def vertex_name(batch: GraphBatch, v: int) -> str:
@@ -170,21 +185,21 @@ def index_bounds(program: Program) -> Mapping[str, tuple[int, str]]:
 
 
 def _integers(program: Program, pull: Pull, value: Any, batch: GraphBatch) -> Array:
-    if isinstance(value, Pulled):
-        if value.index is None:
-            value = value.values
-        else:
-            value = np.where(value.index >= 0, value.values[value.index], -1)
-    if value.dtype.kind not in "iu" or value.ndim != 1 or len(value) != batch.num_vertices:
+    given = value.values if isinstance(value, Pulled) else value
+    if given.dtype.kind != "i" or given.ndim != 1:
         raise PullError(
             message(
                 "pull",
-                f"{pull.name!r} is {value.dtype} of shape {list(value.shape)}",
+                f"{pull.name!r} is {given.dtype} of shape {list(given.shape)}",
                 f"{program.name} reads an integer per vertex: [{batch.num_vertices}]",
                 "pass an integer array with -1 where a vertex has none",
             )
         )
-    return np.asarray(value)
+    if not isinstance(value, Pulled) or value.index is None:
+        return np.asarray(given)
+    if not given.size:
+        return np.full(batch.num_vertices, -1, np.int32)
+    return np.where(value.index >= 0, given[value.index], -1)
 
 
 def _reals(
@@ -192,11 +207,7 @@ def _reals(
 ) -> tuple[Array, Array]:
     table = value.values if isinstance(value, Pulled) else value
     rows = value.index if isinstance(value, Pulled) else None
-    if (
-        table.dtype.kind != "f"
-        or table.shape[1:] != pull.shape
-        or (rows is None and len(table) != batch.num_vertices)
-    ):
+    if table.dtype.kind != "f" or table.shape[1:] != pull.shape:
         raise PullError(
             message(
                 "pull",
@@ -208,4 +219,11 @@ def _reals(
         )
     if rows is None:
         rows = np.arange(batch.num_vertices, dtype=np.int32)
-    return np.ascontiguousarray(table, dtype).reshape(-1), rows
+    return _flat(table, dtype), rows
+
+
+def _flat(table: Array, dtype: npt.DTypeLike) -> Array:
+    """Return the elements in a row, read-only as a batch's own are: compiled code is by type."""
+    flat = np.ascontiguousarray(table, dtype).reshape(-1)
+    flat.flags.writeable = False
+    return flat

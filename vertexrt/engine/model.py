@@ -90,7 +90,7 @@ def backend_named(device: str) -> Backend:
             "device",
             f"device is {device!r}",
             "one of " + ", ".join(DEVICES),
-            f"choose one of these.{nearest(device, DEVICES)}",
+            f"choose one of these.{nearest(str(device), DEVICES)}",
         )
     )
 
@@ -114,6 +114,13 @@ class Evaluation:
         self._wait = outputs
         self._outputs: Outputs | None = None
         self._failure: DeviceError | None = None
+
+    def __repr__(self) -> str:
+        if self._failure is not None:
+            return "Evaluation(failed)"
+        if self._outputs is None:
+            return "Evaluation(not waited for)"
+        return f"Evaluation({', '.join(f'{n} {list(a.shape)}' for n, a in self._outputs.items())})"
 
     def settle(self) -> None:
         """Wait for the pushes and keep them, or why there are none."""
@@ -163,6 +170,7 @@ class CompiledModel:
         self.function = stack_parameters(place(traced)) if passes.stack else traced
         self.backend = backend
         self.policy = policy
+        self.engine = engine
         self.passes = passes
         self.sparse = sparse_parameters(traced)
         stacked = self.function.stacks

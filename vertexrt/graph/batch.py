@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
 from functools import cache
 from types import ModuleType
 from typing import Any
@@ -14,90 +14,135 @@ import numpy.typing as npt
 
 from vertexrt.errors import GraphError, message
 from vertexrt.graph.checks import check_structure, int32_array
-from vertexrt.graph.input_graph import InputGraph
-from vertexrt.graph.pulls import Pulled, PullValue, check_pulls, join_pulls
+from vertexrt.graph.input_graph import (
+    BracketTree,
+    InputGraph,
+    held_child,
+    held_child_ptr,
+    held_pulls,
+)
+from vertexrt.graph.owned import INT32, MOST, assembler, freeze, hand_out, own, read_array, view_of
+from vertexrt.graph.pulls import (
+    Pulled,
+    Pulls,
+    PullValue,
+    check_pulls,
+    describe_all,
+    held_index,
+    held_values,
+    join_pulls,
+    pulled_unchecked,
+)
 
 IntArray = npt.NDArray[np.int32]
 
 _WHERE = "graph batch"
-_NO_COLUMNS = (np.zeros(0, np.int32),)
+_ZERO = np.zeros(1, np.int32)
+_NO_COLUMNS = (own(np.zeros(0, np.int32), INT32),)
 
 
-@dataclass(frozen=True, slots=True, eq=False)
+@dataclass(frozen=True, slots=True, eq=False, repr=False)
 class GraphBatch:
     """Hold K graphs as one set of CSR arrays; a graph's vertices lie side by side.
 
-    The class itself checks nothing, so that `take` costs little: build batches with `from_graphs`
-    or `from_arrays`, which do.
+    Construction checks everything, as `InputGraph` does for one graph, and copies arrays into
+    memory that nobody can write to: what has been checked stays so.
 
     Attributes:
         graph_ptr: int32 [K+1], first vertex of each graph.
         child_ptr: int32 [V+1], first slot of each vertex in `child`.
         child: int32 [E], vertices of the batch, -1 in an empty slot.
         pulls: by name, int32 [V] (-1: absent), floats [V, *shape], or `Pulled`.
+    Raises: GraphError, on structure that cannot be evaluated; PullError, on a pulled array that
+        does not fit.
     """
 
     graph_ptr: IntArray
     child_ptr: IntArray
     child: IntArray
-    pulls: dict[str, PullValue]
+    pulls: Mapping[str, PullValue] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        graph_ptr = int32_array(self.graph_ptr, "graph_ptr", _WHERE)
+        child_ptr = int32_array(self.child_ptr, "child_ptr", _WHERE)
+        child = int32_array(self.child, "child", _WHERE)
+        check_structure(graph_ptr, child_ptr, child, _WHERE)
+        object.__setattr__(self, "graph_ptr", graph_ptr)
+        object.__setattr__(self, "child_ptr", child_ptr)
+        object.__setattr__(self, "child", child)
+        object.__setattr__(self, "pulls", check_pulls(_pulls(self), len(child_ptr) - 1, _WHERE))
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return GraphBatch, (self.graph_ptr, self.child_ptr, self.child, dict(self.pulls))
+
+    def __setstate__(self, state: Sequence[Any]) -> None:
+        GraphBatch.__init__(self, *state)
+
+    def __repr__(self) -> str:
+        slots = f"{self.num_edges} slots ({int((self.child >= 0).sum())} children)"
+        size = f"{self.num_graphs} graphs, {self.num_vertices} vertices, {slots}"
+        return f"GraphBatch({size}; pulls: {describe_all(self.pulls)})"
 
     @classmethod
-    def from_graphs(cls, graphs: Sequence[InputGraph]) -> GraphBatch:
+    def from_graphs(cls, graphs: Iterable[InputGraph]) -> GraphBatch:
         """Put graphs side by side, in the order given.
 
-        Raises: GraphError, when there is none; PullError, when two differ in their pulls.
+        Raises: GraphError, when there is none, or they are no graphs, or too many for int32;
+            PullError, when two differ in their pulls.
         """
-        if not graphs:
+        bare = isinstance(graphs, np.ndarray) and graphs.ndim == 0
+        if bare or not isinstance(graphs, Iterable):
+            raise _not_a_graph("", graphs)
+        several = tuple(graphs)
+        if not several:
             raise GraphError(
                 message(_WHERE, "no graph", "expected at least one", "leave the batch out")
             )
-        sizes = [graph.num_vertices for graph in graphs]
+        for number, graph in enumerate(several):
+            if not isinstance(graph, InputGraph):
+                raise _not_a_graph(f"graph {number} is ", graph)
+        children = [held_child(graph) for graph in several]
+        offsets = [held_child_ptr(graph) for graph in several]
+        sizes = [len(each) - 1 for each in offsets]
+        slots = [len(each) for each in children]
+        if max(sum(sizes), sum(slots)) >= MOST:
+            raise _too_large(sum(sizes), sum(slots), _WHERE)
         graph_ptr = np.cumsum([0, *sizes])
-        slots = np.cumsum([0, *(graph.num_edges for graph in graphs)])
-        child_ptr = [graph.child_ptr[1:] + at for graph, at in zip(graphs, slots, strict=False)]
-        child = [
-            np.where(graph.child >= 0, graph.child + first, -1)
-            for graph, first in zip(graphs, graph_ptr, strict=False)
-        ]
-        return cls(
-            int32_array(graph_ptr, "graph_ptr", _WHERE),
-            int32_array(np.concatenate([[0], *child_ptr]), "child_ptr", _WHERE),
-            np.concatenate(child).astype(np.int32),
-            join_pulls([graph.pulls for graph in graphs], sizes),
+        child_ptr = np.concatenate([_ZERO, *(each[1:] for each in offsets)])
+        child_ptr[1:] += np.repeat(np.cumsum([0, *slots[:-1]]).astype(np.int32), sizes)
+        child = np.concatenate(children)
+        first = np.repeat(graph_ptr[:-1], slots)
+        return _unchecked(
+            own(graph_ptr, INT32),
+            own(child_ptr, INT32),
+            own(np.where(child >= 0, child + first, -1), INT32),
+            join_pulls([held_pulls(graph) for graph in several], sizes),
         )
 
     @classmethod
     def from_arrays(
         cls, graph_ptr: Any, child_ptr: Any, child: Any, pulls: Mapping[str, Any] | None = None
     ) -> GraphBatch:
-        """Build a batch from CSR arrays and check it whole, as `InputGraph` checks one graph.
+        """Build a batch from CSR arrays, or lists; the same as the class.
 
-        Raises: GraphError, on structure that cannot be evaluated; PullError, on a pulled array
-            that does not fit.
+        Raises: GraphError and PullError, as the class does.
         """
-        graph_ptr = int32_array(graph_ptr, "graph_ptr", _WHERE)
-        child_ptr = int32_array(child_ptr, "child_ptr", _WHERE)
-        child = int32_array(child, "child", _WHERE)
-        check_structure(graph_ptr, child_ptr, child, _WHERE)
-        return cls(
-            graph_ptr, child_ptr, child, check_pulls(pulls or {}, len(child_ptr) - 1, _WHERE)
-        )
+        return cls(graph_ptr, child_ptr, child, {} if pulls is None else pulls)
 
     @property
     def num_graphs(self) -> int:
         """Return K."""
-        return len(self.graph_ptr) - 1
+        return len(_graph_ptr(self)) - 1
 
     @property
     def num_vertices(self) -> int:
         """Return V."""
-        return len(self.child_ptr) - 1
+        return len(_child_ptr(self)) - 1
 
     @property
     def num_edges(self) -> int:
         """Return E, the number of slots, empty ones included."""
-        return len(self.child)
+        return len(_child(self))
 
     @property
     def graph_of(self) -> IntArray:
@@ -123,41 +168,64 @@ class GraphBatch:
 
         Args:
             graphs: whole numbers [n] in 0..K-1.
-        Raises: GraphError, when there is none or one is out of range.
+        Raises: GraphError, when there is none, one is out of range, or they are too many for int32.
         """
         loops = _loops()
-        given = np.asarray(graphs)
-        if not given.size or given.ndim != 1 or given.dtype.kind not in "iu":
+        given = read_array(graphs)
+        if (
+            isinstance(given, str)
+            or not given.size
+            or given.ndim != 1
+            or given.dtype.kind not in "iu"
+        ):
             raise _wrong_graphs(given, self.num_graphs)
-        ids = np.ascontiguousarray(given, np.int64)
+        ids = given.astype(np.int64)  # a copy: it is read twice
+        given_pulls: dict[str, PullValue] = _pulls(self)
         columns: dict[str, IntArray] = {}
-        for name, pull in self.pulls.items():
-            column = pull.index if isinstance(pull, Pulled) else pull
-            if column is not None and column.dtype == np.int32:
+        for name, pull in given_pulls.items():
+            column = held_index(pull) if isinstance(pull, Pulled) else pull
+            if column is not None and column.dtype is INT32:
                 columns[name] = column
-        graph_ptr, child_ptr, child, taken = loops.take_graphs(
-            self.graph_ptr,
-            self.child_ptr,
-            self.child,
+        graph_ptr = _graph_ptr(self)
+        taken, vertices, slots = loops.take_graphs(
+            graph_ptr,
+            _child_ptr(self),
+            _child(self),
             tuple(columns.values()) or _NO_COLUMNS,
             ids,
         )
-        if not graph_ptr.size:
+        if not taken.size:
+            if vertices:
+                raise _too_large(vertices, slots, "take")
             raise _wrong_graphs(given, self.num_graphs)
+        whole = freeze(taken)
+        first, at = ids.size + 1, ids.size + vertices + 2
+        out_graph_ptr, out_child_ptr, out_child = (
+            whole[:first],
+            whole[first:at],
+            whole[at : at + slots],
+        )
+        at += slots
         pulls: dict[str, PullValue] = {}
-        of_name = dict(zip(columns, taken, strict=False))
-        for name, pull in self.pulls.items():
-            column = of_name.get(name)
-            if column is None:
-                values = pull.values if isinstance(pull, Pulled) else pull
-                shape = values.shape[1:]
-                flat, width = values.reshape(-1), math.prod(shape)
-                found = loops.take_rows(flat, width, self.graph_ptr, ids, graph_ptr)
-                rows = found.reshape(child_ptr.size - 1, *shape)
-                pulls[name] = Pulled(rows) if isinstance(pull, Pulled) else rows
-            else:
-                pulls[name] = Pulled(pull.values, column) if isinstance(pull, Pulled) else column
-        return GraphBatch(graph_ptr, child_ptr, child, pulls)
+        for name, pull in given_pulls.items():
+            values = held_values(pull) if isinstance(pull, Pulled) else pull
+            if name in columns:
+                column = whole[at : at + vertices]
+                at += vertices
+                pulls[name] = pulled_unchecked(values, column) if values is not pull else column
+                continue
+            shape = values.shape[1:]
+            found = loops.take_rows(
+                values.reshape(-1), math.prod(shape), graph_ptr, ids, out_graph_ptr
+            )
+            rows = own(found.reshape(vertices, *shape), values.dtype)
+            pulls[name] = pulled_unchecked(rows, None) if values is not pull else rows
+        return _unchecked(out_graph_ptr, out_child_ptr, out_child, pulls)
+
+
+_unchecked = assembler(GraphBatch)
+_graph_ptr, _child_ptr, _child = hand_out(GraphBatch, view_of, "graph_ptr", "child_ptr", "child")
+(_pulls,) = hand_out(GraphBatch, Pulls, "pulls")
 
 
 @cache
@@ -168,8 +236,10 @@ def _loops() -> ModuleType:
     return compiled
 
 
-def _wrong_graphs(ids: npt.NDArray[Any], num_graphs: int) -> GraphError:
-    if not ids.size:
+def _wrong_graphs(ids: npt.NDArray[Any] | str, num_graphs: int) -> GraphError:
+    if isinstance(ids, str):
+        got = ids
+    elif not ids.size:
         got = "no graph"
     elif ids.ndim != 1:
         got = f"graph numbers with {ids.ndim} axes"
@@ -179,3 +249,18 @@ def _wrong_graphs(ids: npt.NDArray[Any], num_graphs: int) -> GraphError:
         got = f"graph {ids[(ids < 0) | (ids >= num_graphs)][0]}"
     expected = f"the batch has the graphs 0..{num_graphs - 1}"
     return GraphError(message("take", got, expected, "give a row of their numbers"))
+
+
+def _too_large(vertices: int, slots: int, where: str) -> GraphError:
+    got = f"{vertices} vertices with {slots} slots"
+    return GraphError(message(where, got, f"at most {MOST - 1} of each", "split the batch"))
+
+
+def _not_a_graph(what: str, given: object) -> GraphError:
+    action = "make each an InputGraph, and pass a list of them"
+    if isinstance(given, InputGraph):
+        action = "pass a list of graphs"
+    elif isinstance(given, BracketTree):
+        action = "pass the attribute `graph` of the tree"
+    got = f"{what}a {type(given).__name__}"
+    return GraphError(message(_WHERE, got, "expected a list of InputGraph", action))

@@ -6,10 +6,11 @@ import numpy as np
 import numpy.typing as npt
 
 from vertexrt.errors import GraphError, message
+from vertexrt.graph.owned import MOST, own_whole, read_array
 
 IntArray = npt.NDArray[np.int32]
 
-_INT32 = np.iinfo(np.int32)
+NO_NUMBERS = np.zeros(0, np.int32)
 _CYCLE_SHOWN = 8  # vertices of a cycle that an error names
 
 
@@ -117,20 +118,33 @@ def _name(graph_ptr: IntArray, vertex: int, where: str) -> str:
 
 
 def int32_array(values: Any, what: str, where: str) -> IntArray:
-    """Return whole numbers as a contiguous, writable int32 array of one axis.
+    """Return whole numbers as an int32 array of one axis that nobody can write to.
 
     Raises: GraphError, when they are not whole numbers in one row, or beyond 32 bits.
     """
-    array = np.asarray(values)
-    if array.size == 0:
-        array = array.astype(np.int32)
-    if array.ndim != 1 or array.dtype.kind not in "iu":
-        shape = ", ".join(map(str, array.shape))
-        raise GraphError(
-            message(where, f"{what} is {array.dtype} [{shape}]", "expected int32 [n]", "convert it")
-        )
-    if array.size and not (_INT32.min <= array.min() and array.max() <= _INT32.max):
-        raise GraphError(
-            message(where, f"{what} goes beyond 32 bits", "expected int32 [n]", "split the batch")
-        )
-    return np.require(array, np.int32, ["C", "A", "W"])
+    array = read_array(values)
+    if isinstance(array, str):
+        raise _misfit(where, f"{what} is {array}")
+    if array.ndim != 1 or (array.size and array.dtype.kind not in "iu"):
+        raise _misfit(where, f"{what} is {array.dtype} {shape_of(array)}")
+    owned = own_whole(array if array.size else NO_NUMBERS)
+    if isinstance(owned, str):
+        raise _misfit(where, f"{what} has {owned}")
+    return owned
+
+
+def _misfit(where: str, got: str) -> GraphError:
+    return GraphError(message(where, got, "expected int32 [n]", "correct or convert it"))
+
+
+def count_of(given: object, what: str, where: str, most: int = MOST - 1) -> int:
+    """Return a whole number from 0 to `most`. Raises: GraphError, when it is none."""
+    if isinstance(given, int | np.integer) and not isinstance(given, bool) and 0 <= given <= most:
+        return int(given)
+    expected = f"expected a whole number in 0..{most}"
+    raise GraphError(message(where, f"{what} is {given!r:.60}", expected, "correct it"))
+
+
+def shape_of(array: npt.NDArray[Any]) -> str:
+    """Return the shape of an array as messages write it."""
+    return "[" + ", ".join(map(str, array.shape)) + "]"

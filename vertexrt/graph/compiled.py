@@ -12,6 +12,9 @@ from numba import njit
 IntArray = npt.NDArray[np.int32]
 
 
+MOST = np.iinfo(np.int32).max
+
+
 @njit(cache=True, nogil=True)
 def take_graphs(
     graph_ptr: IntArray,
@@ -19,7 +22,7 @@ def take_graphs(
     child: IntArray,
     columns: tuple[IntArray, ...],
     graphs: npt.NDArray[np.int64],
-) -> tuple[IntArray, IntArray, IntArray, IntArray]:
+) -> tuple[IntArray, int, int]:
     """Copy the graphs named in `graphs`, one after another, and renumber their children.
 
     All of a graph is copied at once: the first elements of its arrays come from far away in memory,
@@ -27,30 +30,34 @@ def take_graphs(
 
     Args:
         columns: [V] each, at least one; one that is empty is left out.
-    Returns: graph_ptr, child_ptr, child, and int32 [columns, vertices]; all empty where a graph is
-        out of range.
+    Returns: graph_ptr, child_ptr, child and the columns behind one another; how many vertices, and
+        how many slots. The array is empty where a graph is out of range (no vertices then), or
+        where there are more vertices or slots than int32 can number.
     """
-    out_graph_ptr = np.empty(graphs.size + 1, np.int32)
+    none = np.empty(0, np.int32)
     vertices, slots = 0, 0
     for k in range(graphs.size):
         if graphs[k] < 0 or graphs[k] >= graph_ptr.size - 1:
-            none = out_graph_ptr[:0]
-            return none, none, none, np.empty((0, 0), np.int32)
+            return none, 0, 0
         first, end = graph_ptr[graphs[k]], graph_ptr[graphs[k] + 1]
-        out_graph_ptr[k] = vertices
         vertices += end - first
         slots += child_ptr[end] - child_ptr[first]
-    out_graph_ptr[graphs.size] = vertices
-    out_child_ptr = np.empty(vertices + 1, np.int32)
-    out_child = np.empty(slots, np.int32)
-    out_columns = np.empty((len(columns), vertices), np.int32)
-    slots = 0
+    if vertices >= MOST or slots >= MOST:
+        return none, vertices, slots
+    used = len(columns) if columns[0].size else 0
+    out = np.empty(graphs.size + 1 + vertices + 1 + slots + used * vertices, np.int32)
+    out_graph_ptr, rest = out[: graphs.size + 1], out[graphs.size + 1 :]
+    out_child_ptr, rest = rest[: vertices + 1], rest[vertices + 1 :]
+    out_child, rest = rest[:slots], rest[slots:]
+    vertices, slots = 0, 0
     for k in range(graphs.size):
         first, end = graph_ptr[graphs[k]], graph_ptr[graphs[k] + 1]
-        to = out_graph_ptr[k]
+        to = vertices
+        out_graph_ptr[k] = to
         begin, stop = child_ptr[first], child_ptr[end]
-        for c in range(len(columns)):
-            values, given = out_columns[c][to : to + end - first], columns[c][first:end]
+        for c in range(used):
+            at = c * (len(out_child_ptr) - 1) + to
+            values, given = rest[at : at + end - first], columns[c][first:end]
             for i in range(given.size):
                 values[i] = given[i]
         move = slots - begin
@@ -61,9 +68,11 @@ def take_graphs(
         move = to - first
         for i in range(here.size):
             here[i] = there[i] + move if there[i] >= 0 else -1
+        vertices += end - first
         slots += stop - begin
+    out_graph_ptr[graphs.size] = vertices
     out_child_ptr[vertices] = slots
-    return out_graph_ptr, out_child_ptr, out_child, out_columns
+    return out, vertices, slots
 
 
 @njit(cache=True, nogil=True)

@@ -11,8 +11,9 @@ import numpy.typing as npt
 
 from vertexrt.errors import DataError, GraphError, message
 from vertexrt.graph.brackets import parse_brackets
-from vertexrt.graph.checks import check_structure, int32_array
-from vertexrt.graph.pulls import PullValue, check_pulls
+from vertexrt.graph.checks import check_structure, count_of, int32_array, shape_of
+from vertexrt.graph.owned import hand_out, read_array, view_of
+from vertexrt.graph.pulls import Pulls, PullValue, check_pulls, describe_all
 
 if TYPE_CHECKING:
     import networkx
@@ -22,12 +23,13 @@ IntArray = npt.NDArray[np.int32]
 _WHERE = "input graph"
 
 
-@dataclass(frozen=True, slots=True, eq=False)
+@dataclass(frozen=True, slots=True, eq=False, repr=False)
 class InputGraph:
     """Hold one graph as CSR arrays; vertices keep the user's order.
 
     The state of a child flows to its parents; a vertex may have many parents. A slot is a position
-    in a vertex's child list. Construction checks everything and converts arrays to their dtypes.
+    in a vertex's child list. Construction checks everything and copies arrays to their dtypes, into
+    memory that nobody can write to: neither the graph nor its pulls change later.
 
     Attributes:
         child_ptr: int32 [V+1], first slot of each vertex in `child`.
@@ -48,7 +50,18 @@ class InputGraph:
         check_structure(graph_ptr, child_ptr, child, _WHERE)
         object.__setattr__(self, "child_ptr", child_ptr)
         object.__setattr__(self, "child", child)
-        object.__setattr__(self, "pulls", check_pulls(self.pulls, len(child_ptr) - 1, _WHERE))
+        object.__setattr__(self, "pulls", check_pulls(held_pulls(self), len(child_ptr) - 1, _WHERE))
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return InputGraph, (self.child_ptr, self.child, dict(self.pulls))
+
+    def __setstate__(self, state: Sequence[Any]) -> None:
+        InputGraph.__init__(self, *state)
+
+    def __repr__(self) -> str:
+        slots = f"{self.num_edges} slots ({int((self.child >= 0).sum())} children)"
+        pulls = describe_all(self.pulls)
+        return f"InputGraph({self.num_vertices} vertices, {slots}; pulls: {pulls})"
 
     @property
     def num_vertices(self) -> int:
@@ -61,10 +74,12 @@ class InputGraph:
         return len(self.child)
 
     def children(self, vertex: int) -> list[int]:
-        """Return the child in each slot of a vertex, -1 in an empty slot."""
-        children: list[int] = self.child[
-            self.child_ptr[vertex] : self.child_ptr[vertex + 1]
-        ].tolist()
+        """Return the child in each slot of a vertex, -1 in an empty slot.
+
+        Raises: GraphError, when the graph has no such vertex.
+        """
+        at = count_of(vertex, "vertex", _WHERE, self.num_vertices - 1)
+        children: list[int] = self.child[self.child_ptr[at] : self.child_ptr[at + 1]].tolist()
         return children
 
     @classmethod
@@ -75,9 +90,14 @@ class InputGraph:
 
         Raises: GraphError and PullError, as the class does.
         """
-        child_ptr = np.cumsum([0, *map(len, lists)])
-        child = [child for slots in lists for child in slots]
-        return cls(child_ptr, int32_array(child, "child", _WHERE), pulls or {})
+        try:
+            child_ptr = np.cumsum([0, *map(len, lists)])
+            child = [child for slots in lists for child in slots]
+        except TypeError as error:
+            got = f"the child lists are none ({error})"
+            expected = "expected one list of children a vertex"
+            raise GraphError(message(_WHERE, got, expected, "write [] for no child")) from error
+        return cls(child_ptr, int32_array(child, "child", _WHERE), {} if pulls is None else pulls)
 
     @classmethod
     def from_edges(
@@ -90,20 +110,29 @@ class InputGraph:
 
         Raises: GraphError, also when a parent is out of range; PullError, as the class does.
         """
-        pairs = list(edges)
-        lists: list[list[int]] = [[] for _ in range(num_vertices)]
-        for number, (child, parent) in enumerate(pairs):
-            if not 0 <= parent < num_vertices:
-                raise GraphError(
-                    message(
-                        _WHERE,
-                        f"edge {number} goes from {child} to the parent {parent}",
-                        f"the graph has the vertices 0..{num_vertices - 1}",
-                        "correct the edge",
-                    )
+        count = count_of(num_vertices, "num_vertices", _WHERE)
+        listed = isinstance(edges, Iterable) and not isinstance(edges, np.ndarray)
+        given = read_array(list(edges) if listed else edges)
+        if isinstance(given, str) or (given.size and given.shape[1:] != (2,)):
+            got = given if isinstance(given, str) else f"an array {shape_of(given)}"
+            expected = "expected pairs (child, parent)"
+            raise GraphError(message(_WHERE, f"edges is {got}", expected, "list the pairs"))
+        pairs = int32_array(given.reshape(-1), "edges", _WHERE).reshape(-1, 2)
+        child, parent = pairs[:, 0], pairs[:, 1]
+        wrong = (parent < 0) | (parent >= count)
+        if wrong.any():
+            number = int(np.argmax(wrong))
+            raise GraphError(
+                message(
+                    _WHERE,
+                    f"edge {number} goes from {child[number]} to the parent {parent[number]}",
+                    f"the graph has the vertices 0..{count - 1}",
+                    "correct the edge",
                 )
-            lists[parent].append(child)
-        return cls.from_children(lists, pulls)
+            )
+        child_ptr = np.cumsum(np.concatenate([[0], np.bincount(parent, minlength=count)]))
+        order = np.argsort(parent, kind="stable")
+        return cls(child_ptr, child[order], {} if pulls is None else pulls)
 
     @classmethod
     def chain(cls, length: int, pulls: Mapping[str, Any] | None = None) -> InputGraph:
@@ -111,8 +140,10 @@ class InputGraph:
 
         Raises: GraphError, when `length` is under 1; PullError, as the class does.
         """
-        child_ptr = np.maximum(np.arange(-1, max(length, 0), dtype=np.int32), 0)
-        return cls(child_ptr, np.arange(length - 1, dtype=np.int32), pulls or {})
+        count = count_of(length, "length", _WHERE)
+        child_ptr = np.maximum(np.arange(-1, count, dtype=np.int32), 0)
+        child = np.arange(count - 1, dtype=np.int32)
+        return cls(child_ptr, child, {} if pulls is None else pulls)
 
     @classmethod
     def complete_tree(
@@ -126,6 +157,7 @@ class InputGraph:
             pulls: by name; V = (leaves * arity - 1) / (arity - 1).
         Raises: GraphError, when there is no such tree; PullError, as the class does.
         """
+        leaves, arity = count_of(leaves, "leaves", _WHERE), count_of(arity, "arity", _WHERE)
         size = 1
         while arity > 1 and size < leaves:
             size *= arity
@@ -141,7 +173,8 @@ class InputGraph:
         inner = (leaves - 1) // (arity - 1)
         slots = np.concatenate([np.zeros(leaves, np.int32), np.full(inner, arity, np.int32)])
         child_ptr = np.concatenate([[0], np.cumsum(slots)])
-        return cls(child_ptr, np.arange(inner * arity, dtype=np.int32), pulls or {})
+        child = np.arange(inner * arity, dtype=np.int32)
+        return cls(child_ptr, child, {} if pulls is None else pulls)
 
     @staticmethod
     def from_brackets(text: str, *, file: str = "brackets", line: int = 1) -> BracketTree:
@@ -191,6 +224,10 @@ class InputGraph:
         from vertexrt.graph.networks import write_networkx
 
         return write_networkx(self.child_ptr, self.child, self.pulls)
+
+
+held_child_ptr, held_child = hand_out(InputGraph, view_of, "child_ptr", "child")
+(held_pulls,) = hand_out(InputGraph, Pulls, "pulls")
 
 
 @dataclass(frozen=True, slots=True, eq=False)

@@ -4,57 +4,141 @@ A pull has one of three forms: whole numbers for each vertex (a word, a label; -
 has none), floats for each vertex, or rows of a table that vertices share through an index map.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
+from weakref import WeakValueDictionary
 
 import numpy as np
 import numpy.typing as npt
 
 from vertexrt.errors import PullError, message
+from vertexrt.graph.checks import shape_of
+from vertexrt.graph.owned import (
+    INT32,
+    MOST,
+    Array,
+    assembler,
+    hand_out,
+    own,
+    own_numbers,
+    read_array,
+    same_memory,
+    view_of,
+)
 
 IntArray = npt.NDArray[np.int32]
 FloatArray = npt.NDArray[np.floating[Any]]
 
-_INT32 = np.iinfo(np.int32)
+_NUMBERS = "rows of one shape, of whole numbers of 32 bits, float32 or float64"
+
+# Our copies of tables, by the identity of what they were copied from: graphs that are given the
+# same table share one copy. What is found is compared, so that a table may change between them.
+_copies: WeakValueDictionary[int, Array] = WeakValueDictionary()
 
 
-@dataclass(frozen=True, slots=True, eq=False)
+@dataclass(frozen=True, slots=True, eq=False, repr=False)
 class Pulled:
     """Give vertices rows of a table through an index map.
 
+    Construction checks everything and copies both arrays, so that nothing changes later. Objects
+    that are given the same table share one copy of it, as long as it has not changed between them.
+    To know that is to compare it: where a large table is shared by many graphs, give all but the
+    first the `values` of the first, which is taken as it is.
+
     Attributes:
-        values: float32, float64 or int32 [N, *shape], the table.
+        values: float32, float64 or int32 [N, *shape], the table; whole numbers are -1 where there
+            is none.
         index: int32 [V], the row that each vertex pulls, -1 where it pulls nothing; None when
             vertex i pulls row i (then N = V).
+    Raises: PullError, on a dtype or shape that does not fit, or a row that is not in the table.
     """
 
     values: npt.NDArray[Any]
     index: IntArray | None = None
 
+    def __post_init__(self) -> None:
+        values = _own_table(held_values(self))
+        object.__setattr__(self, "values", values)
+        if self.index is not None:
+            object.__setattr__(self, "index", _own_index(self.index, len(values)))
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return Pulled, (held_values(self), held_index(self))  # pickled once, if it is shared
+
+    def __setstate__(self, state: Sequence[Any]) -> None:
+        Pulled.__init__(self, *state)
+
+    def __repr__(self) -> str:
+        return f"Pulled({describe(self)})"
+
+
+pulled_unchecked = assembler(Pulled)
+held_values, held_index = hand_out(Pulled, view_of, "values", "index")
 
 # Whole numbers [V], floats [V, *shape], or a table with an index map.
 PullValue = npt.NDArray[Any] | Pulled
 
 
+class Pulls(Mapping[str, PullValue]):
+    """Pulled values by name that have been checked: a read-only mapping that hands out views."""
+
+    __slots__ = ("_held",)
+
+    def __init__(self, held: Mapping[str, PullValue]) -> None:
+        self._held = held
+
+    def __getitem__(self, name: str) -> PullValue:
+        value = self._held[name]
+        return value if isinstance(value, Pulled) else value.view()
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._held)
+
+    def __len__(self) -> int:
+        return len(self._held)
+
+    def __repr__(self) -> str:
+        return f"Pulls({describe_all(self)})"
+
+
 def check_pulls(
-    pulls: Mapping[str, Any], num_vertices: int, where: str = "input graph"
+    pulls: Mapping[Any, Any], num_vertices: int, where: str = "input graph"
 ) -> dict[str, PullValue]:
-    """Return the pulls as contiguous arrays of an allowed dtype, each fit for V vertices.
+    """Return the pulls as arrays of an allowed dtype that nobody can change, fit for V vertices.
 
     Args:
         pulls: by name; arrays, nested lists or `Pulled`.
         num_vertices: V.
         where: name for error messages.
     Returns: whole numbers as int32, floats as they are (float32 or float64).
-    Raises: PullError, when a length, shape, dtype or value does not fit.
+    Raises: PullError, when a name, length, shape, dtype or value does not fit.
     """
-    return {
-        name: _check_pulled(name, value, num_vertices, where)
-        if isinstance(value, Pulled)
-        else _check_plain(name, value, num_vertices, where)
-        for name, value in pulls.items()
-    }
+    given: object = pulls
+    if not isinstance(given, Mapping):
+        got = f"the pulls are a {type(given).__name__}"
+        raise PullError(message(where, got, "expected arrays by name", "pass a dict"))
+    found: dict[str, PullValue] = {}
+    for name, value in given.items():
+        if not isinstance(name, str):
+            got = f"a pull is called {name!r}"
+            raise PullError(message(where, got, "expected text", "use the name that F pulls"))
+        check = _check_pulled if isinstance(value, Pulled) else _check_plain
+        found[name] = check(f"pull '{name}' has", value, num_vertices, where)
+    return found
+
+
+def describe(value: PullValue) -> str:
+    """Return dtypes and shapes of a pull in a few words."""
+    if not isinstance(value, Pulled):
+        return f"{value.dtype} {shape_of(value)}"
+    rows = "rows by vertex" if value.index is None else f"an index {shape_of(value.index)}"
+    return f"{value.values.dtype} {shape_of(value.values)} with {rows}"
+
+
+def describe_all(pulls: Mapping[str, PullValue]) -> str:
+    """Return the pulls of a graph or batch in one line."""
+    return ", ".join(f"{name} {describe(value)}" for name, value in pulls.items()) or "none"
 
 
 def join_pulls(
@@ -62,7 +146,7 @@ def join_pulls(
 ) -> dict[str, PullValue]:
     """Join the checked pulls of several graphs, graph after graph.
 
-    A table that all graphs share (the same array object) stays one; other tables are joined.
+    A table that all graphs share (the same memory) stays one; other tables are joined.
 
     Args:
         pulls: of each graph.
@@ -70,38 +154,46 @@ def join_pulls(
     Raises: PullError, when a graph lacks a pull that another has, or has it in another form.
     """
     first = pulls[0]
+    forms = {name: _form(value) for name, value in first.items()}
     for number, other in enumerate(pulls):
-        if other.keys() != first.keys():
+        if other.keys() != forms.keys():
             raise _missing(number, first, other)
         for name, value in other.items():
-            if _form(value) != _form(first[name]):
+            if _form(value) != forms[name]:
                 raise PullError(
                     message(
                         f"graph {number}",
-                        f"pull '{name}' is {_form(value)}",
-                        f"in graph 0 it is {_form(first[name])}",
+                        f"pull '{name}' is {_form_text(value)}",
+                        f"in graph 0 it is {_form_text(first[name])}",
                         "give every graph the same form, shape and dtype",
                     )
                 )
-    return {name: _join([other[name] for other in pulls], sizes) for name in first}
+    return {name: _join(name, [other[name] for other in pulls], sizes) for name in first}
 
 
-def _join(parts: list[PullValue], sizes: Sequence[int]) -> PullValue:
+def _join(name: str, parts: list[PullValue], sizes: Sequence[int]) -> PullValue:
     plain = [part for part in parts if not isinstance(part, Pulled)]
     if plain:
-        return np.concatenate(plain)
+        return own(np.concatenate(plain), plain[0].dtype)
     tables = [part for part in parts if isinstance(part, Pulled)]
-    maps = [table.index for table in tables if table.index is not None]
-    values = tables[0].values
+    values = held_values(tables[0])
+    shared = all(same_memory(held_values(table), values) for table in tables)
+    rows = [len(held_values(table)) for table in tables]
+    maps = [index for index in map(held_index, tables) if index is not None]
     if not maps:
-        return Pulled(np.concatenate([table.values for table in tables]))
+        joined = np.concatenate([held_values(table) for table in tables])
+        return pulled_unchecked(own(joined, values.dtype), None)
     index = np.concatenate(maps)
-    if any(table.values is not values for table in tables):
-        rows = [len(table.values) for table in tables]
+    if not shared:
+        if sum(rows) > MOST:
+            got = f"the tables of pull '{name}' have {sum(rows)} rows together"
+            raise PullError(
+                message("graph batch", got, f"at most {MOST}", "let graphs share a table")
+            )
         before = np.repeat(np.cumsum([0, *rows[:-1]]), sizes)
-        index = np.where(index >= 0, index + before, -1).astype(np.int32)
-        values = np.concatenate([table.values for table in tables])
-    return Pulled(values, index)
+        index = np.where(index >= 0, index + before, -1)
+        values = own(np.concatenate([held_values(table) for table in tables]), values.dtype)
+    return pulled_unchecked(values, own(index, INT32))
 
 
 def _missing(number: int, first: Mapping[str, object], other: Mapping[str, object]) -> PullError:
@@ -114,8 +206,14 @@ def _missing(number: int, first: Mapping[str, object], other: Mapping[str, objec
     return PullError(message(f"graph {number}", got, have, "give every graph the same pulls"))
 
 
-def _form(value: PullValue) -> str:
-    """Describe what must agree between graphs; rows of a table that has an index may differ."""
+def _form(value: PullValue) -> tuple[object, ...]:
+    """Return what must agree between graphs; rows of a table that has an index may differ."""
+    if isinstance(value, Pulled):
+        return value.values.dtype, value.values.shape[1:], value.index is None
+    return value.dtype, value.shape[1:]
+
+
+def _form_text(value: PullValue) -> str:
     values = value.values if isinstance(value, Pulled) else value
     shape = "".join(f", {n}" for n in values.shape[1:])
     if not isinstance(value, Pulled):
@@ -123,79 +221,83 @@ def _form(value: PullValue) -> str:
     return f"{values.dtype} [N{shape}] {'without' if value.index is None else 'with'} an index"
 
 
-def _check_plain(name: str, given: Any, num_vertices: int, where: str) -> PullValue:
-    array = _numbers(name, given, where)
+def _check_plain(has: str, given: Any, num_vertices: int, where: str) -> PullValue:
+    array = _numbers(has, given, where)
     if array.ndim == 0 or len(array) != num_vertices:
-        raise _misfit(name, where, _shape(array), f"[{num_vertices}, ...], one row a vertex")
-    if array.dtype == np.int32:
+        expected = f"[{num_vertices}, ...], one row a vertex"
+        raise _misfit(where, f"{has} {shape_of(array)}", expected)
+    if array.dtype.kind == "i":
         if array.ndim != 1:
-            raise _misfit(
-                name, where, f"whole numbers of shape {_shape(array)}", f"[{num_vertices}]"
-            )
-        lowest = int(array.min(initial=0))
-        if lowest < -1:
-            raise _misfit(
-                name,
-                where,
-                f"{lowest} at vertex {int(np.argmin(array))}",
-                "at least 0, or -1 where the vertex has none",
-            )
+            got = f"{has} whole numbers of shape {shape_of(array)}"
+            raise _misfit(where, got, f"[{num_vertices}]")
+        _check_lowest(has, array, "vertex", where)
     return array
 
 
-def _check_pulled(name: str, given: Pulled, num_vertices: int, where: str) -> Pulled:
-    values = _numbers(name, given.values, where)
-    if values.ndim == 0:
-        raise _misfit(name, where, "a table of shape []", "[N, ...], one row a value")
+def _check_pulled(has: str, given: Pulled, num_vertices: int, where: str) -> Pulled:
+    """Check how many vertices it is for; the rest was checked when it was made."""
     if given.index is None:
-        if len(values) != num_vertices:
-            raise _misfit(
-                name,
-                where,
-                f"a table of shape {_shape(values)} without an index",
-                f"[{num_vertices}, ...], one row a vertex",
-            )
-        return Pulled(values)
-    index = _numbers(name, given.index, where)
-    if index.dtype != np.int32 or index.shape != (num_vertices,):
-        raise _misfit(
-            name,
-            where,
-            f"an index {index.dtype} {_shape(index)}",
-            f"whole numbers [{num_vertices}]",
-        )
-    wrong = (index < -1) | (index >= len(values))
+        if len(given.values) != num_vertices:
+            got = f"{has} a table of shape {shape_of(given.values)} without an index"
+            raise _misfit(where, got, f"[{num_vertices}, ...], one row a vertex")
+    elif len(given.index) != num_vertices:
+        got = f"{has} an index int32 {shape_of(given.index)}"
+        raise _misfit(where, got, f"whole numbers [{num_vertices}]")
+    return given
+
+
+def _own_table(given: Any) -> Array:
+    """Return a table that nobody can change: a copy, or one that was made before of the same."""
+    held = _copies.get(id(given))
+    if held is not None:
+        array = read_array(given)
+        if isinstance(array, np.ndarray) and _same_bits(array, held):
+            return held
+    values = _numbers("", given, "Pulled")
+    if values.ndim == 0:
+        raise _misfit("Pulled", "a table of shape []", "[N, ...], one row a value")
+    if values.dtype.kind == "i":
+        _check_lowest("", values, "row", "Pulled")
+    if not isinstance(given, np.ndarray) or not same_memory(given, values):
+        _copies[id(given)] = values
+    return values
+
+
+def _same_bits(array: Array, held: Array) -> bool:
+    if array.dtype != held.dtype or array.shape != held.shape:
+        return False
+    bits = f"i{held.dtype.itemsize}"  # a NaN equals itself
+    return np.array_equal(array.view(bits), held.view(bits))
+
+
+def _own_index(given: Any, rows: int) -> IntArray:
+    index = _numbers("", given, "Pulled")
+    if index.dtype != INT32 or index.ndim != 1:
+        got = f"an index {index.dtype} {shape_of(index)}"
+        raise _misfit("Pulled", got, "whole numbers [V]")
+    wrong = (index < -1) | (index >= rows)
     if wrong.any():
         vertex = int(np.argmax(wrong))
-        raise _misfit(
-            name,
-            where,
-            f"row {int(index[vertex])} at vertex {vertex}",
-            f"rows 0..{len(values) - 1}, or -1 where the vertex has none",
-        )
-    return Pulled(values, index)
+        expected = f"rows 0..{rows - 1}, or -1 where the vertex has none"
+        raise _misfit("Pulled", f"row {int(index[vertex])} at vertex {vertex}", expected)
+    return index
 
 
-def _numbers(name: str, given: Any, where: str) -> npt.NDArray[Any]:
-    """Return int32, float32 or float64, contiguous and writable."""
-    try:
-        array = np.asarray(given)
-    except ValueError as error:  # rows of unequal length
-        raise _misfit(name, where, "rows of unequal length", "one shape for all") from error
-    if array.dtype.kind in "iu":
-        if array.size and (array.min() < _INT32.min or array.max() > _INT32.max):
-            raise _misfit(name, where, "a whole number beyond 32 bits", "int32")
-        array = array.astype(np.int32, copy=False)
-    elif array.dtype not in (np.float32, np.float64):
-        raise _misfit(name, where, f"dtype {array.dtype}", "whole numbers, float32 or float64")
-    return np.require(array, requirements=["C", "A", "W"])
+def _check_lowest(has: str, array: Array, at: str, where: str) -> None:
+    if int(array.min(initial=0)) < -1:
+        number = int(np.argmin(array))
+        expected = f"at least 0, or -1 where the {at} has none"
+        raise _misfit(where, f"{has} {array.flat[number]} at {at} {number}", expected)
 
 
-def _misfit(name: str, where: str, got: str, expected: str) -> PullError:
-    return PullError(
-        message(where, f"pull '{name}' has {got}", f"expected {expected}", "correct the array")
-    )
+def _numbers(has: str, given: Any, where: str) -> Array:
+    """Return int32, float32 or float64 that nobody can change."""
+    array = read_array(given)
+    owned = array if isinstance(array, str) else own_numbers(array)
+    if isinstance(owned, str):
+        raise _misfit(where, f"{has} {owned}", _NUMBERS)
+    return owned
 
 
-def _shape(array: npt.NDArray[Any]) -> str:
-    return "[" + ", ".join(map(str, array.shape)) + "]"
+def _misfit(where: str, got: str, expected: str) -> PullError:
+    return PullError(message(where, got.strip(), f"expected {expected}", "correct the array"))

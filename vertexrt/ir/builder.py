@@ -7,14 +7,19 @@ rule reads as it stands in a textbook.
 from __future__ import annotations
 
 import linecache
+import math
 import sys
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, Protocol, runtime_checkable
 
+import numpy as np
+
 from vertexrt.errors import TraceError, message
+from vertexrt.ir.operators import Operators
 from vertexrt.ir.program import Domain, Node, Stage, Type, attributes
 
+MOST_INT = 2**31 - 1  # of an integer pull
 PACKAGE = str(Path(__file__).resolve().parents[1])
 
 
@@ -53,6 +58,7 @@ class Builder:
         self.nodes: list[Node] = list(nodes)
         self.where: str | None = None  # set by passes: new nodes come from this user line
         self.stage: Stage = Stage.PATH
+        self.closed = False  # the trace is over: nothing may be appended
 
     def value(self, index: int) -> Value:
         """Return a handle on an existing node."""
@@ -65,6 +71,15 @@ class Builder:
         """
         from vertexrt.ir.ops import OPS  # the table's vjp rules build IR with this class
 
+        if self.closed:
+            raise TraceError(
+                message(
+                    "trace",
+                    f"{op} of a value that outlived its forward(), at {user_line()}",
+                    "values are used inside the forward() that made them",
+                    "move the expression into forward(), or push the value",
+                )
+            )
         row = OPS[op]
         where = self.where if self.where is not None else user_line()
         values = [self.lift(x) for x in operands]
@@ -97,18 +112,62 @@ class Builder:
                     )
                 )
             return x
-        if isinstance(x, (int, float)):
-            return self.const(float(x))
         if isinstance(x, AsValue):
             return x.as_value(self)
-        raise TraceError(
-            message(
-                "trace",
-                f"an operand is a {type(x).__name__} at {user_line()}",
-                "a traced value, a vrt.Parameter or a number",
-                "pull arrays by name; wrap constants in vrt.Parameter",
+        return self.const(self.number(x))
+
+    def number(self, x: Operand) -> float:
+        """Return a number as Python has it: of Python, of NumPy, or an array without axes.
+
+        Raises: TraceError for anything else, and for numbers that are not finite.
+        """
+        array = np.asarray(x) if isinstance(x, (int, float, np.generic, np.ndarray)) else None
+        if array is None or array.ndim or array.dtype.kind not in "biuf":
+            what = f" of shape {list(np.shape(x))}" if isinstance(x, np.ndarray) else ""
+            raise TraceError(
+                message(
+                    "trace",
+                    f"an operand is a {type(x).__name__}{what} at {user_line()}",
+                    "a traced value, a vrt.Parameter or a number",
+                    "pull an array by name; one that is equal for all vertices is a table of one "
+                    "row, vrt.Pulled(array[None], zeros), which is not trained",
+                )
             )
-        )
+        value = array.item()
+        if not math.isfinite(value):
+            raise TraceError(
+                message(
+                    "trace",
+                    f"an operand is {value} at {user_line()}",
+                    "a finite number",
+                    "write a large one, such as -1e30, to leave something out of a softmax",
+                )
+            )
+        return value if isinstance(value, int) else float(value)
+
+    def compare(self, op: str, x: Operand, y: Operand) -> Value:
+        """Append a comparison; a whole number beside an integer pull is an integer.
+
+        Raises: TraceError, when one operand is an integer pull and the other is real.
+        """
+        values = [self.lift(v) for v in (x, y)]
+        for k, given in enumerate((x, y)):
+            if not isinstance(given, Operators) and values[1 - k].type.dtype == "int":
+                values[k] = self._whole(self.number(given))
+        return self.emit(op, *values)
+
+    def _whole(self, number: float) -> Value:
+        """Append an integer constant."""
+        if number != int(number) or abs(number) > MOST_INT:
+            raise TraceError(
+                message(
+                    "compare",
+                    f"an integer pull and {number} at {user_line()}",
+                    "a whole number of 32 bits",
+                    "compare integers, or declare pull(name, dtype='float')",
+                )
+            )
+        return self.emit("const", value=int(number), shape=(), dtype="int")
 
     def const(self, value: float, shape: tuple[int, ...] = ()) -> Value:
         """Append a constant, equal in every element."""
@@ -125,11 +184,10 @@ class ShapeError(Exception):
     """What a shape rule expected; the builder adds the user's line."""
 
 
-class Value:
+class Value(Operators):
     """A handle on one node: operators emit further nodes."""
 
     __slots__ = ("builder", "index")
-    __array_ufunc__ = None  # NumPy must not take over `array * value`
 
     def __init__(self, builder: Builder, index: int) -> None:
         self.builder = builder
@@ -150,18 +208,11 @@ class Value:
         """Shape per vertex."""
         return self.type.shape
 
-    def __repr__(self) -> str:
-        return f"Value(%{self.index} {self.type} = {self.node.op})"
+    def _builder(self) -> Builder:
+        return self.builder
 
-    def __bool__(self) -> bool:
-        raise TraceError(
-            message(
-                "trace",
-                f"the truth of a traced value was asked for, at {user_line()}",
-                "F is declared once, for all vertices, so it cannot branch on values",
-                "use vrt.where, or pull a mask and multiply",
-            )
-        )
+    def __repr__(self) -> str:
+        return f"Value({self.node.op}: {self.type})"
 
     def __add__(self, other: Operand) -> Value:
         if isinstance(other, (int, float)) and other == 0:
@@ -170,51 +221,21 @@ class Value:
 
     __radd__ = __add__
 
-    def __sub__(self, other: Operand) -> Value:
-        return self.builder.emit("sub", self, other)
-
-    def __rsub__(self, other: Operand) -> Value:
-        return self.builder.emit("sub", other, self)
-
-    def __mul__(self, other: Operand) -> Value:
-        return self.builder.emit("mul", self, other)
-
-    def __rmul__(self, other: Operand) -> Value:
-        return self.builder.emit("mul", other, self)
-
-    def __truediv__(self, other: Operand) -> Value:
-        return self.builder.emit("div", self, other)
-
-    def __rtruediv__(self, other: Operand) -> Value:
-        return self.builder.emit("div", other, self)
-
-    def __neg__(self) -> Value:
-        return self.builder.emit("neg", self)
-
-    def __pow__(self, exponent: float) -> Value:
-        if exponent == 2:
-            return self.builder.emit("mul", self, self)
-        raise TraceError(
-            message(
-                "pow",
-                f"exponent is {exponent!r} at {user_line()}",
-                "2",
-                "write vrt.exp(k * vrt.log(x))",
-            )
-        )
-
     def __getitem__(self, key: slice | int) -> Value:
-        if len(self.shape) != 1 or (isinstance(key, slice) and key.step not in (None, 1)):
+        given = (key.start, key.stop, key.step) if isinstance(key, slice) else (key,)
+        bounds = [b for b in given if b is not None or not isinstance(key, slice)]
+        plain = all(isinstance(b, (int, np.integer)) for b in bounds)
+        if len(self.shape) != 1 or not plain or given[2:] not in ((), (None,), (1,)):
             raise TraceError(
                 message(
                     "slice",
-                    f"{key} of a value of shape {self.shape}, at {user_line()}",
+                    f"{key!r} of a value of shape {self.shape}, at {user_line()}",
                     "a step-1 slice or an index of a vector",
                     "slice vectors only",
                 )
             )
         length = self.shape[0]
-        if isinstance(key, int):
+        if not isinstance(key, slice):
             start = range(length)[key] if -length <= key < length else length
             return self.builder.emit("slice", self, start=start, shape=())
         start, stop, _ = key.indices(length)

@@ -50,6 +50,11 @@ class Op:
     vjp: Vjp | None = None
 
 
+def piecewise_constant(s: Site, d: Value) -> Sequence[None]:
+    """Say of an op that its derivative is zero wherever it has one (a vjp)."""
+    return [None for _ in s.x]
+
+
 def _step(s: Site, d: Value, a: Value, b: Value) -> Value:
     """Return d where a >= b, else 0."""
     return d * s.b.emit("greater_equal", a, b)
@@ -145,8 +150,28 @@ ROWS = [
         "x1 if x0 >= x1 else x0",
         vjp=lambda s, d: [d - _step(s, d, *s.x), _step(s, d, *s.x)],
     ),
-    Op("greater_equal", 2, "scalar", shapes.elementwise, "1.0 if x0 >= x1 else 0.0"),
-    Op("equal", 2, "scalar", shapes.elementwise, "1.0 if x0 == x1 else 0.0"),
+    Op(
+        "greater_equal",
+        2,
+        "scalar",
+        shapes.comparison,
+        "1.0 if x0 >= x1 else 0.0",
+        vjp=piecewise_constant,
+    ),
+    Op("equal", 2, "scalar", shapes.comparison, "1.0 if x0 == x1 else 0.0", vjp=piecewise_constant),
+    Op(
+        "greater", 2, "scalar", shapes.comparison, "1.0 if x0 > x1 else 0.0", vjp=piecewise_constant
+    ),
+    Op(
+        "not_equal",
+        2,
+        "scalar",
+        shapes.comparison,
+        "1.0 if x0 != x1 else 0.0",
+        vjp=piecewise_constant,
+    ),
+    # The value, as if it did not depend on anything: the shift of a softmax.
+    Op("stop_gradient", 1, "scalar", shapes.elementwise, "x0", vjp=piecewise_constant),
     Op(
         "where",
         3,

@@ -16,9 +16,17 @@ Types = Sequence[Type]
 Attrs = dict[str, Any]
 
 
+def _floats(types: Types) -> None:
+    for t in types:
+        if t.dtype != "float":
+            raise ShapeError(
+                "real operands; an integer is an index of embed, a label, or compared with integers"
+            )
+
+
 def constant(types: Types, attrs: Attrs) -> Type:
     """Give a constant its declared shape; it is the same for every vertex."""
-    return Type(tuple(attrs["shape"]), "float", Domain.PARAM)
+    return Type(tuple(attrs["shape"]), attrs.get("dtype", "float"), Domain.PARAM)
 
 
 def declared(types: Types, attrs: Attrs) -> Type:
@@ -53,13 +61,8 @@ def scalar_param(types: Types, attrs: Attrs) -> Type:
 
 def nothing(types: Types, attrs: Attrs) -> Type:
     """Give an effect no value; it runs in the domain of what it writes."""
+    _floats(types)
     return Type((), "none", types[0].domain)
-
-
-def _floats(types: Types) -> None:
-    for t in types:
-        if t.dtype != "float":
-            raise ShapeError("real operands; an integer is only an index of embed or a label")
 
 
 def elementwise(types: Types, attrs: Attrs) -> Type:
@@ -72,6 +75,13 @@ def elementwise(types: Types, attrs: Attrs) -> Type:
         shape = t.shape or shape
     domain = max(t.domain for t in types)
     return Type(shape, "float", max(domain, Domain.VERTEX))
+
+
+def comparison(types: Types, attrs: Attrs) -> Type:
+    """Compare as elementwise ops do, or two integers: 1.0 where it holds, else 0.0."""
+    if any(t.dtype != "int" for t in types):
+        return elementwise(types, attrs)
+    return Type((), "float", max(Domain.VERTEX, *(t.domain for t in types)))
 
 
 def part(types: Types, attrs: Attrs) -> Type:

@@ -53,8 +53,6 @@ def _fault(program: Program, k: int, placed: bool) -> str | None:
         return "reads an effect"
     if placed and any(s.stage > node.stage for s in sources):
         return f"runs in stage {node.stage.name} and reads a later one"
-    if node.op == "const" and node.type.dtype == "int":
-        return None  # an absent index, made by specialise
     try:
         expected = row.shape([s.type for s in sources], dict(node.attrs))
     except ShapeError as error:

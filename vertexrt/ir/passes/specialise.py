@@ -13,8 +13,9 @@ from dataclasses import dataclass
 
 from vertexrt.ir.passes.rewrite import Rewriter, drop_dead, keep, rewrite
 from vertexrt.ir.passes.simplify import simplified
-from vertexrt.ir.program import Domain, Node, Program, Stage, Type
+from vertexrt.ir.program import Domain, Node, Program, Stage, Type, attributes
 
+MOST_SLOTS, MOST_PULLS = 32, 30  # a kind is 63 bits: slots, all children together, and pulls
 GRADIENTS_TO_CHILDREN = ("scatter_child", "scatter_children")
 
 
@@ -152,12 +153,12 @@ def _drop_absent(program: Program, facts: Facts) -> Program:
 
 
 def _absent_index(node: Node) -> Node:
-    """Return the index of what is not there: the one integer constant, -1."""
+    """Return the index of what is not there: -1."""
     return Node(
         "const",
         (),
         Type((), "int", Domain.PARAM),
-        (("shape", ()), ("value", -1.0)),
+        attributes({"dtype": "int", "shape": (), "value": -1}),
         node.where,
         node.stage,
     )

@@ -60,7 +60,7 @@ class Values:
         if node.op in ("spread", "to_edges"):
             return self.element(node.inputs[0], j)
         if node.op == "const":
-            return f"F({node['value']!r})"
+            return f"F({node['value']!r})" if node.type.dtype == "float" else f"{node['value']}"
         if node.op == "loss_scale":
             return "scale"
         if node.op == "weight":
@@ -89,6 +89,8 @@ class Values:
             return f"(F(1.0) if {source}[{number}][{t.user_vertex()}] >= 0 else F(0.0))"
         if node.op == "degree":
             return t.row_value("degree", "F(max(1, count_children(child_row, edge_ptr, row)))")
+        if node.op == "pull" and node.type.dtype == "int":
+            return self.index(k)
         if node.op == "pull":
             number = self.binding.floats[node["name"]]
             at = t.row_value(f"x{number}", f"findex[{number}][{t.user_vertex()}]")

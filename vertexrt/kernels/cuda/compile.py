@@ -144,13 +144,15 @@ def compile_in_registers(
         if ONE_BLOCK not in source:
             cubin = compile_cubin(source, arch, {**defines, "VRT_BLOCKS": "1"}, cuda)
         if not may_spill:
-            check_spills(cubin)
+            check_spills(cubin, persistent=ONE_BLOCK in source)
     return cubin
 
 
-def check_spills(cubin: Cubin) -> None:
+def check_spills(cubin: Cubin, persistent: bool = False) -> None:
     """Look for values that did not fit in registers, or arrays that are indexed at run time.
 
+    Args:
+        persistent: it is the kernel of the persistent engine, so another one runs the function.
     Raises: SpillError, when a kernel uses local memory: it would run, but many times slower.
     """
     for name, use in cubin.usage.items():
@@ -161,8 +163,11 @@ def check_spills(cubin: Cubin) -> None:
                     f"kernel {name} has {use.stack_bytes} bytes of stack, spills "
                     f"{use.spill_store_bytes} and reloads {use.spill_load_bytes} bytes at "
                     f"{use.registers} registers",
-                    "values in registers only",
-                    f"report this as a bug with {cubin.path}",
+                    "values in registers only: in local memory they would take many times as long",
+                    f"take engine='batched', which runs this function; the kernel is {cubin.path}"
+                    if persistent
+                    else "take device='cpu' or dtype='float64', and report this as a bug with "
+                    f"{cubin.path}",
                 )
             )
 

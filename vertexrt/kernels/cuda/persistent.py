@@ -75,7 +75,8 @@ def load_smallest(
         except SpillError as error:
             failed.setdefault(size, error)
             failed[source] = error
-    raise failed[sizes[-1]]
+    last = failed[sizes[-1]]
+    raise last.within(device.processors) if isinstance(last, FitError) else last
 
 
 class PersistentExecutable(Uploads):

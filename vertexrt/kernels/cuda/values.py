@@ -129,7 +129,8 @@ class Values:
         if node.op in ("spread", "to_edges"):
             return self.element(node.inputs[0], j)
         if node.op == "const":
-            return f"real({node['value']!r})"
+            value = node["value"]
+            return f"real({value!r})" if node.type.dtype == "float" else f"({value})"
         if node.op == "loss_scale":
             pointer = t.word("scale", "const double*")
             return t.row_value("scale_", "real", f"real(*{pointer})")
@@ -158,6 +159,8 @@ class Values:
             pointer = t.word("child_row", "const int*")
             first, end = t.first_edge(), t.end_edge()
             return t.row_value("degree", "real", f"vrt_degree({pointer}, {first}, {end})")
+        if node.op == "pull" and node.type.dtype == "int":
+            return self.index(k)
         if node.op == "pull":
             number = self.binding.floats[node["name"]]
             where = t.word(f"float_index_{number}", "const int*")

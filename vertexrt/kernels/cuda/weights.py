@@ -16,6 +16,8 @@ TILE_ROWS = 8  # that products take at a time
 MOST_BLOCKS = 2  # of columns of an operand that a lane holds, where fewer warps share the depth
 NEAR_BYTES = 16768  # of shared memory, in front of what is the path's
 
+MOST_PROCESSORS = 128  # of a group
+
 # Places of gradients that are summed up on chip.
 REGISTERS, SHARED = "registers", "shared memory"
 # Elements of a thread in shared memory, at most: each tile reads and writes them. Of 32 floats that
@@ -24,7 +26,28 @@ MOST_SHARED = 32
 
 
 class FitError(NoKernelError):
-    """Weights do not fit on chip."""
+    """Weights do not fit on chip.
+
+    Args:
+        got, expected: for the text.
+        fitting: sizes of larger groups, ascending, in which they fit; rows are padded to 16, so
+            that beyond some size more processors take as much of each.
+        most: processors that there are.
+    """
+
+    def __init__(
+        self, got: str, expected: str, fitting: Sequence[int], most: int = MOST_PROCESSORS
+    ) -> None:
+        self.got, self.expected, self.fitting = got, expected, tuple(fitting)
+        within = [size for size in fitting if size <= most]
+        action = "take engine='batched'; more processors a group do not help"
+        if within:
+            action = f"take processors={within[0]}, or engine='batched'"
+        super().__init__(message("cuda", got, expected, action))
+
+    def within(self, most: int) -> FitError:
+        """Return the same for a device with so many processors."""
+        return FitError(self.got, self.expected, self.fitting, most)
 
 
 @dataclass(frozen=True, slots=True)
@@ -163,36 +186,49 @@ def place_weights(
         hold: False to leave all weights in memory.
     Raises: FitError, when they do not fit.
     """
-    layouts = {h: Layout(h.rows(processors), h.deep) for h in held}
     if not hold:
-        size = sum(x.elements for x in layouts.values()) * THREADS * itemsize
+        size = _bytes(held, processors, itemsize)
         return Side(tuple(held), 0, partial, 0, size)
-    words = itemsize // 4
-    left = registers
-    kept, shared = [], []
-    for h in held:
-        need = layouts[h].elements * words
-        if need <= left:
-            kept.append(h)
-            left -= need
-        else:
-            shared.append(h)
-    size = sum(layouts[h].elements for h in shared) * THREADS * itemsize
-    room = shared_bytes - NEAR_BYTES - partial * itemsize
+    room = max(shared_bytes - NEAR_BYTES - partial * itemsize, 0)
+    kept, shared = _in_registers(held, processors, itemsize, registers)
+    size = _bytes(shared, processors, itemsize)
     if size > room:
-        total = sum(x.elements for x in layouts.values()) * THREADS * itemsize
-        keeps = registers * THREADS * 4
+        larger = range(processors + 1, MOST_PROCESSORS + 1)
+        fitting = [
+            n
+            for n in larger
+            if _bytes(_in_registers(held, n, itemsize, registers)[1], n, itemsize) <= room
+        ]
+        total = _bytes(held, processors, itemsize)
+        plain = sum(h.rows(processors) * h.deep for h in held) * itemsize
         raise FitError(
-            message(
-                "cuda",
-                f"the weights of the path take {total / 1024:,.0f} KiB of each of {processors} "
-                f"processor{'s' if processors > 1 else ''}",
-                f"each in {keeps / 1024:,.0f} KiB of registers or {max(room, 0) / 1024:,.0f} KiB "
-                "of shared memory",
-                "take more processors a group, or engine='batched'",
-            )
+            f"the weights of the path take {total / 1024:,.0f} KiB of each of {processors} "
+            f"processor{'s' if processors > 1 else ''}, {(total - plain) / 1024:,.0f} KiB of it "
+            "padding to tiles of 16 by 16",
+            f"each weight whole in {registers * THREADS * 4 / 1024:,.0f} KiB of registers or "
+            f"{room / 1024:,.0f} KiB of shared memory",
+            fitting,
         )
     return Side((*kept, *shared), len(kept), partial, size)
+
+
+def _bytes(held: Sequence[Held], processors: int, itemsize: int) -> int:
+    """Count the bytes that weights take of a processor."""
+    layouts = [Layout(h.rows(processors), h.deep) for h in held]
+    return sum(x.elements for x in layouts) * THREADS * itemsize
+
+
+def _in_registers(
+    held: Sequence[Held], processors: int, itemsize: int, registers: int
+) -> tuple[list[Held], list[Held]]:
+    """Share weights out, in order: those for which registers are left, and the others."""
+    kept: list[Held] = []
+    shared: list[Held] = []
+    for h in held:
+        need = Layout(h.rows(processors), h.deep).elements * (itemsize // 4)
+        (kept if need <= registers else shared).append(h)
+        registers -= need if need <= registers else 0
+    return kept, shared
 
 
 def place_gradients(

@@ -1,0 +1,119 @@
+"""`net.parameters`: what is read is live, what is set is copied into the network, on every device.
+
+Setting did nothing once: the property made a new dict, and pretrained embeddings were lost.
+"""
+
+from __future__ import annotations
+
+import copy
+import pickle
+from typing import Any
+
+import numpy as np
+import pytest
+
+import vertexrt as vrt
+from tests.runs import Way
+from vertexrt.errors import CheckpointError, UnknownParameterError, UsageError
+from vertexrt.kernels.cuda.shim import build as shim
+
+ROWS, H = 5, 3
+
+WAYS = {"reference": Way(dtype="float32"), "cpu": Way("cpu", "float32"), "shim": Way("shim")}
+
+
+class Embedded(vrt.VertexFunction):
+    def __init__(self) -> None:
+        super().__init__(arity=1, state={"h": H})
+        self.embedding = vrt.Parameter((ROWS, H))
+        self.b = vrt.Parameter((H,))
+
+    def forward(self) -> None:
+        x = vrt.embed(self.embedding, self.pull("word")) + self.b
+        self.scatter(h=x)
+        self.push("x", x)
+        self.push("loss", vrt.sum(x * x + self.gather(0).h))
+
+
+@pytest.fixture(params=WAYS)
+def net(request: pytest.FixtureRequest) -> vrt.Network:
+    if request.param == "shim" and not shim.available():
+        pytest.skip("no C++ compiler")
+    return WAYS[request.param].compile(Embedded())
+
+
+def batch() -> vrt.GraphBatch:
+    words = {"word": np.array([1, 4])}
+    return vrt.GraphBatch.from_graphs([vrt.InputGraph.from_children([[], [0]], words)])
+
+
+def test_pretrained_embeddings_are_taken(net: vrt.Network) -> None:
+    table = np.arange(ROWS * H, dtype=np.float64).reshape(ROWS, H)
+    net.step(batch(), vrt.SGD(0.0))  # on a GPU the network's own are on the device now
+    net.parameters["embedding"] = table
+    net.parameters.update(b=np.zeros(H, int))
+    np.testing.assert_array_equal(net.forward(batch())["x"], table[[1, 4]])
+    table[:] = 0.0  # it was copied
+    assert net.parameters["embedding"][4, 2] == 14.0
+
+
+def test_arrays_are_live(net: vrt.Network) -> None:
+    net.step(batch(), vrt.SGD(0.0))
+    net.parameters["embedding"][...] = 2.0
+    net.parameters["b"] -= net.parameters["b"]
+    np.testing.assert_array_equal(net.forward(batch())["x"], np.full((2, H), 2.0))
+
+
+def test_what_does_not_fit_changes_nothing(net: vrt.Network) -> None:
+    before = {name: value.copy() for name, value in net.parameters.items()}
+    bad: list[tuple[Any, str]] = [
+        (np.ones((ROWS, H + 1)), "'embedding' has shape [5, 4]; real numbers of shape [5, 3];"),
+        (np.full((ROWS, H), np.nan), "'embedding' has numbers that are not finite in float"),
+        (0.0, "'embedding' has shape []"),
+        ("many", "'embedding' has shape []"),
+        ([[1.0], [1.0, 2.0]], "'embedding' is "),
+        (np.ones((ROWS, H), complex), "'embedding' has dtype complex128; real numbers"),
+        (np.full((ROWS, H), "x"), "'embedding' has dtype <U1"),
+    ]
+    for value, text in bad:
+        with pytest.raises(CheckpointError) as error:
+            net.parameters["embedding"] = value
+        assert text in str(error.value)
+        with pytest.raises(CheckpointError):
+            net.set_parameters({"b": np.ones(H), "embedding": value})
+    with pytest.raises(CheckpointError, match="is to be deleted"):
+        del net.parameters["b"]
+    for name, value in net.parameters.items():
+        np.testing.assert_array_equal(value, before[name])
+
+
+def test_a_number_too_large_for_float32_is_not_finite() -> None:
+    net = WAYS["reference"].compile(Embedded())
+    with pytest.raises(CheckpointError, match="not finite in float32"):
+        net.parameters["b"] = np.full(H, 1e300)
+
+
+def test_it_is_like_a_dict(net: vrt.Network) -> None:
+    parameters = net.parameters
+    assert list(parameters) == ["embedding", "b"]
+    assert len(parameters) == 2
+    assert "b" in parameters
+    assert "c" not in parameters
+    assert parameters.get("c") is None
+    assert set({**parameters}) == {"embedding", "b"}
+    assert [value.shape for value in parameters.values()] == [(ROWS, H), (H,)]
+    for made in (copy.deepcopy(parameters), pickle.loads(pickle.dumps(parameters))):
+        assert type(made) is dict
+        assert made["b"] is not parameters["b"]
+        np.testing.assert_array_equal(made["b"], parameters["b"])
+
+
+def test_a_name_that_is_not_there() -> None:
+    net = WAYS["reference"].compile(Embedded())
+    with pytest.raises(UnknownParameterError) as error:
+        net.parameters["embeding"] = np.ones((ROWS, H))
+    assert str(error.value) == (
+        "[parameters] no parameter is called 'embeding'; the parameters are embedding, b; correct "
+        "the name. Nearest: 'embedding'."
+    )
+    assert isinstance(error.value, (UsageError, KeyError))

@@ -1,0 +1,126 @@
+"""What is handed to a network is refused by name before anything is computed."""
+
+from typing import Any
+
+import numpy as np
+import pytest
+
+import vertexrt as vrt
+from tests.functions import FUNCTIONS
+from vertexrt.errors import CheckpointError, PullError, UsageError, VertexrtError
+
+GRAPH = vrt.InputGraph.from_children(
+    [[], [], [0, 1]], {"word": np.zeros(3, np.int32), "label": np.zeros(3, np.int32)}
+)
+BATCH = vrt.GraphBatch.from_graphs([GRAPH])
+
+
+@pytest.fixture(scope="module")
+def net() -> vrt.Network:
+    return vrt.compile(FUNCTIONS["tree-lstm"][0](), device="reference")
+
+
+def text_of(error: type[VertexrtError], call: Any) -> str:
+    with pytest.raises(error) as caught:
+        call()
+    return str(caught.value)
+
+
+@pytest.mark.parametrize("given", [[GRAPH], GRAPH, None])
+def test_what_is_no_batch(net: vrt.Network, given: Any) -> None:
+    calls = {
+        "step": lambda: net.step(given, vrt.SGD(0.1)),
+        "submit": lambda: net.forward(given),
+        "forward": lambda: net.forward(given, train=True),
+        "explain_batch": lambda: net.explain_batch(given),
+    }
+    for where, call in calls.items():
+        assert text_of(UsageError, call) == (
+            f"[{where}] the batch is a {type(given).__name__}; expected a GraphBatch; "
+            "build a GraphBatch: vrt.GraphBatch.from_graphs([...])."
+        )
+
+
+def test_no_output_is_asked_for(net: vrt.Network) -> None:
+    for where, call in (
+        ("submit", lambda: net.submit(BATCH, ())),
+        ("forward", lambda: net.forward(BATCH, train=True, outputs=[])),
+    ):
+        assert text_of(UsageError, call) == (
+            f"[{where}] outputs names no push; TreeLSTM pushes logits, loss; "
+            "name one, or leave outputs out for all."
+        )
+
+
+def test_outputs_that_are_no_list_of_names(net: vrt.Network) -> None:
+    text = text_of(UsageError, lambda: net.submit(BATCH, "logits"))
+    assert text.endswith("expected names of pushes; write outputs=['logits'].")
+    for given in (7, [["logits"]], [None]):
+        wrong: Any = given
+        text_of(UsageError, lambda wrong=wrong: net.submit(BATCH, wrong))
+        text_of(UsageError, lambda wrong=wrong: net.step(BATCH, vrt.SGD(0.1), outputs=wrong))
+
+
+def test_what_is_no_optimizer(net: vrt.Network) -> None:
+    text = text_of(UsageError, lambda: net.step(BATCH, vrt.Adam))  # type: ignore[arg-type]
+    assert text.startswith("[step] the class Adam; expected an optimizer;")
+    text_of(UsageError, lambda: net.step(BATCH, None))  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize(
+    ("given", "text"),
+    [
+        (np.array(["1.0"] * 3), "has dtype <U3"),
+        (np.zeros(3, complex), "has dtype complex128"),
+        ([[1.0], [1.0, 2.0], []], "is rows of unequal length"),
+        (np.array([None] * 3), "has dtype object"),
+        (np.ma.masked_all(3), "is a masked array, whose mask would be lost"),
+    ],
+)
+def test_gradients_of_other_dtypes(net: vrt.Network, given: Any, text: str) -> None:
+    net.forward(BATCH, train=True)
+    found = text_of(PullError, lambda: net.backward({"loss": given}))
+    assert found.startswith(f"[backward] the gradient of 'loss' {text}; real numbers of shape [3]")
+
+
+@pytest.mark.parametrize("dtype", ["<U3", "complex128", "object", "bool", "datetime64[s]"])
+def test_parameters_of_other_dtypes_change_nothing(net: vrt.Network, dtype: str) -> None:
+    before = {name: value.copy() for name, value in net.parameters.items()}
+    last = list(before)[-1]
+    values = {name: value + 1.0 for name, value in before.items()}
+    values[last] = np.zeros(before[last].shape, dtype)
+    found = text_of(CheckpointError, lambda: net.set_parameters(values))
+    assert found.startswith(f"[parameters] {last!r} has dtype {values[last].dtype}; real numbers")
+    assert all((net.parameters[name] == value).all() for name, value in before.items())
+
+
+def test_gradients_of_any_layout_are_the_same(net: vrt.Network) -> None:
+    plain = np.random.default_rng(0).standard_normal((3, 3)).astype(np.float32)
+
+    def gradient(given: Any) -> np.ndarray:
+        net.forward(BATCH, train=True, outputs=["logits"])
+        found = net.backward({"logits": given}).parameters
+        return np.concatenate([value.ravel() for value in found.values()])
+
+    want = gradient(plain)
+    spread = np.zeros((3, 6), np.float32)[:, ::2]
+    spread[...] = plain
+    layouts: list[Any] = [plain.astype(">f4"), np.asfortranarray(plain), spread, plain.tolist()]
+    layouts += [plain[::-1].copy()[::-1], plain.astype(np.float64)]
+    for given in layouts:
+        assert (gradient(given) == want).all()
+
+
+def test_what_is_no_mapping(net: vrt.Network) -> None:
+    net.forward(BATCH, train=True)
+    wrong: Any = [np.zeros(3)]
+    assert text_of(UsageError, lambda: net.backward(wrong)).startswith("[backward] a list; expect")
+    text_of(CheckpointError, lambda: net.set_parameters(wrong))
+
+
+def test_a_table_of_words_without_a_row(net: vrt.Network) -> None:
+    pulls = {"word": vrt.Pulled(np.zeros(0, np.int32), [-1, -1, -1]), "label": np.zeros(3, int)}
+    none = vrt.GraphBatch.from_graphs([vrt.InputGraph.from_children([[], [], [0, 1]], pulls)])
+    absent = pulls | {"word": np.full(3, -1)}
+    want = vrt.GraphBatch.from_graphs([vrt.InputGraph.from_children([[], [], [0, 1]], absent)])
+    assert (net.forward(none)["logits"] == net.forward(want)["logits"]).all()

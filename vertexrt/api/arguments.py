@@ -1,0 +1,81 @@
+"""Check what is handed to a network: batches, names of pushes, optimizers, real arrays."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from vertexrt.errors import UsageError, VertexrtError, message
+from vertexrt.graph import GraphBatch
+from vertexrt.graph.owned import read_array
+
+Array = np.ndarray[Any, Any]
+
+
+def check_batch(where: str, given: object) -> None:
+    """Refuse what is no batch, a list of graphs above all. Raises: UsageError."""
+    if not isinstance(given, GraphBatch):
+        raise UsageError(
+            message(
+                where,
+                f"the batch is a {type(given).__name__}",
+                "expected a GraphBatch",
+                "build a GraphBatch: vrt.GraphBatch.from_graphs([...])",
+            )
+        )
+
+
+def check_optimizer(where: str, given: object) -> None:
+    """Refuse what cannot update parameters. Raises: UsageError."""
+    known = (type, dict, set)  # of which all have something else called update
+    if isinstance(given, known) or not hasattr(given, "update"):
+        got = f"the class {given.__name__}" if isinstance(given, type) else f"{given!r:.60}"
+        action = "pass an optimizer such as vrt.Adam(lr=1e-3)"
+        raise UsageError(message(where, got, "expected an optimizer", action))
+
+
+def check_mapping(where: str, given: object, error: type[VertexrtError]) -> None:
+    """Refuse what are no arrays by name. Raises: an error of that class."""
+    if not isinstance(given, Mapping):
+        got = f"a {type(given).__name__}"
+        raise error(message(where, got, "expected arrays by name", "pass a dict"))
+
+
+def names_of(where: str, outputs: object) -> tuple[str, ...]:
+    """Return names of pushes as a tuple; whether F pushes them is not looked at.
+
+    Raises: UsageError, when they are one text, or no texts.
+    """
+    if isinstance(outputs, tuple) and not outputs:
+        return ()  # what a step is asked for, as a rule
+    bare = isinstance(outputs, np.ndarray) and outputs.ndim == 0  # which cannot be iterated over
+    if isinstance(outputs, Iterable) and not isinstance(outputs, str) and not bare:
+        names = tuple(outputs)
+        if all(isinstance(name, str) for name in names):
+            return names
+    action = f"write outputs=[{outputs!r}]" if isinstance(outputs, str) else "pass a list of names"
+    got = f"outputs is {outputs!r:.60}"
+    raise UsageError(message(where, got, "expected names of pushes", action))
+
+
+def real_array(
+    given: object, shape: tuple[int, ...], dtype: npt.DTypeLike
+) -> tuple[Array | None, str]:
+    """Return real numbers as a contiguous array of a dtype, or None and what was given instead.
+
+    Args:
+        given: whole or real numbers of that shape, in an array or lists.
+        dtype: float32 or float64; what goes beyond its range becomes infinite.
+    """
+    array = read_array(given)
+    if isinstance(array, str):
+        return None, f"is {array}"
+    if array.shape != shape:
+        return None, f"has shape {list(array.shape)}"
+    if array.dtype.kind not in "fiu":
+        return None, f"has dtype {array.dtype}"
+    with np.errstate(over="ignore"):
+        return np.ascontiguousarray(array, dtype).reshape(shape), ""

@@ -1,0 +1,61 @@
+"""Read what users declare: numbers, shapes, slots and state, whatever they pass."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Mapping
+from typing import Any, TypeGuard
+
+import numpy as np
+
+from vertexrt.errors import TraceError, message
+from vertexrt.ir.passes.specialise import MOST_SLOTS
+
+
+def is_whole(n: object) -> TypeGuard[int]:
+    """Tell whether something is an integer, of Python or of NumPy; True and False are not."""
+    return isinstance(n, (int, np.integer)) and not isinstance(n, bool)
+
+
+def is_real(x: object) -> TypeGuard[float]:
+    """Tell whether something is a finite number, of Python or of NumPy; True and False are not."""
+    if isinstance(x, bool) or not isinstance(x, (int, float, np.integer, np.floating)):
+        return False
+    number: Any = x  # of either library
+    return bool(abs(number) <= sys.float_info.max)
+
+
+def read_shape(shape: object) -> tuple[int, ...] | None:
+    """Return a shape as a tuple, of one extent for a number; None where it is no shape."""
+    extents = shape if isinstance(shape, (tuple, list)) else (shape,)
+    return tuple(int(n) for n in extents) if all(is_whole(n) and n > 0 for n in extents) else None
+
+
+def read_arity(arity: object) -> int | None:
+    """Return the number of slots.
+
+    Raises: TraceError, when it is not 1 to MOST_SLOTS, or None.
+    """
+    if arity is None:
+        return None
+    if not is_whole(arity) or not 1 <= arity <= MOST_SLOTS:
+        expected = f"1 to {MOST_SLOTS}, or None where only gather_all is used"
+        action = "read many children by gather_all"
+        raise TraceError(message("arity", f"arity is {arity!r}", expected, action))
+    return int(arity)
+
+
+def read_state(state: object) -> dict[str, int]:
+    """Return the fields of the state with their elements.
+
+    Raises: TraceError, when it is not names with positive integers.
+    """
+    action = "write state={'h': hidden}, or state={} for none"
+    if not isinstance(state, Mapping) or not all(isinstance(name, str) for name in state):
+        expected = "a dict of names to numbers of elements"
+        raise TraceError(message("state", f"state is {state!r}", expected, action))
+    for name, size in state.items():
+        if not is_whole(size) or size < 1:
+            got = f"field {name!r} has {size!r} elements"
+            raise TraceError(message("state", got, "1 or more", action))
+    return {name: int(size) for name, size in state.items()}

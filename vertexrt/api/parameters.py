@@ -1,0 +1,99 @@
+"""The parameters of a network as a mapping that writes through: `net.parameters["w"] = array`."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, MutableMapping
+from typing import Any, NoReturn
+
+import numpy as np
+
+from vertexrt.api.arguments import real_array
+from vertexrt.engine.parameters import ParameterStore
+from vertexrt.errors import CheckpointError, UnknownParameterError, message, nearest
+
+Array = np.ndarray[Any, Any]
+
+
+class Parameters(MutableMapping[str, Array]):
+    """Live arrays by name, in the order of declaration.
+
+    What is read is the network's own array: `parameters["w"][0] = 1.0` changes the network, and so
+    does `parameters["w"] = array`, which copies. On a GPU an array is as of when it was asked for.
+    A copy (`copy`, `deepcopy`, `pickle`) is a dict.
+
+    Raises: UnknownParameterError, which is a KeyError, for a name that is not declared.
+    """
+
+    def __init__(self, store: ParameterStore) -> None:
+        self._store = store
+
+    def __getitem__(self, name: str) -> Array:
+        self._check_name(name)
+        self._store.refresh()
+        return self._store.value(name)
+
+    def __setitem__(self, name: str, value: Any) -> None:
+        """Copy an array into a parameter.
+
+        Args:
+            value: of the parameter's shape; real, finite.
+        Raises: CheckpointError, when it is not; nothing is changed then.
+        """
+        self._check_name(name)
+        array = self.checked(name, value)
+        self._store.refresh()
+        self._store.value(name)[...] = array
+
+    def checked(self, name: str, value: Any) -> Array:
+        """Return what a parameter would be set to, in the network's dtype.
+
+        Raises: CheckpointError, when it does not fit.
+        """
+        shape, dtype = self._store.shapes[name], self._store.dtype
+        array, wrong = real_array(value, shape, dtype)
+        if array is None or not np.isfinite(array).all():
+            raise CheckpointError(
+                message(
+                    "parameters",
+                    f"{name!r} {wrong or f'has numbers that are not finite in {dtype}'}",
+                    f"real numbers of shape {list(shape)}",
+                    "pass an array of that shape, or load a checkpoint of the same sizes",
+                )
+            )
+        return array
+
+    def __delitem__(self, name: str) -> NoReturn:
+        raise CheckpointError(
+            message(
+                "parameters",
+                f"{name!r} is to be deleted",
+                "the parameters that the vertex function declares",
+                "remove it from the vertex function, or set it to zero",
+            )
+        )
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._store.names)
+
+    def __len__(self) -> int:
+        return len(self._store.names)
+
+    def __repr__(self) -> str:
+        shapes = (f"{name}: {list(self._store.shapes[name])}" for name in self)
+        return f"Parameters({', '.join(shapes)}; {self._store.dtype})"
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return dict, ({name: value.copy() for name, value in self.items()},)
+
+    def _check_name(self, name: object) -> None:
+        if name not in self._store.shapes:
+            known = ", ".join(self._store.names) or "none"
+            close = nearest(str(name), self._store.names)
+            raise UnknownParameterError(
+                message(
+                    "parameters",
+                    f"no parameter is called {name!r}",
+                    f"the parameters are {known}",
+                    f"correct the name.{close}",
+                )
+            )

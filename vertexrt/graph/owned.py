@@ -1,0 +1,149 @@
+"""Arrays that nobody can change once they are checked, and how they are made of what users give.
+
+Compiled loops follow the numbers of a graph without a look at their bounds, so what has been
+checked must stay. Read-only is not enough: who owns an array can make it writable again, and a
+read-only view shows what is written to its base. So graphs and pulls are copied into `bytes`, which
+numpy refuses to make writable whoever asks. What is in `bytes` already is shared, not copied.
+Shape and dtype of an array can be set in place as well, so that what is held is never handed out:
+whoever asks gets a view of it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any, TypeVar
+
+import numpy as np
+import numpy.typing as npt
+
+Array = np.ndarray[Any, Any]
+IntArray = npt.NDArray[np.int32]
+T = TypeVar("T")
+
+INT32 = np.dtype(np.int32)
+MOST = np.iinfo(np.int32).max  # vertices, slots or rows of a table: int32 numbers them
+_LEAST = np.iinfo(np.int32).min
+REALS: dict[int, np.dtype[Any]] = {
+    4: np.dtype(np.float32),
+    8: np.dtype(np.float64),
+}  # by bytes an element
+
+
+def own(array: Array, dtype: np.dtype[Any]) -> Array:
+    """Return an array that nobody else has in memory that nobody can write to, in C order.
+
+    Args:
+        array: of any layout; its memory is shared, where nobody can write to it.
+        dtype: native, without objects; values are converted to it and are known to fit.
+    """
+    if array.base is not None and array.dtype is dtype and is_owned(array):
+        return array.view()
+    return freeze(array.astype(dtype, copy=False)).reshape(array.shape)
+
+
+def freeze(array: Array) -> Array:
+    """Return a copy of all elements in a row, in memory that nobody can write to."""
+    return np.frombuffer(array.tobytes(), array.dtype)
+
+
+def same_memory(a: Array, b: Array) -> bool:
+    """Tell whether two arrays that are owned are the same elements in the same memory."""
+    if a is b:
+        return True
+    at = [array.__array_interface__["data"][0] for array in (a, b)]
+    return at[0] == at[1] and a.dtype is b.dtype and a.shape == b.shape
+
+
+def is_owned(array: Array) -> bool:
+    """Tell whether an array lies in C order in memory that nobody can write to."""
+    base: object = array.base
+    while type(base) is np.ndarray:
+        base = base.base
+    return type(base) is bytes and array.flags.c_contiguous and array.flags.aligned
+
+
+def read_array(given: Any) -> Array | str:
+    """Return what was given as a plain numpy array, not yet owned; or what is wrong with it."""
+    if type(given) is np.ndarray:
+        return given
+    if isinstance(given, np.ma.MaskedArray):
+        return "a masked array, whose mask would be lost"
+    try:
+        return np.asarray(given)
+    except (TypeError, ValueError, RuntimeError, OverflowError, MemoryError) as error:
+        if isinstance(given, list | tuple) and isinstance(error, ValueError):
+            return "rows of unequal length"
+        return f"a {type(given).__name__} that is no array ({error})"
+
+
+def own_whole(array: Array) -> IntArray | str:
+    """Return whole numbers as an owned int32 array; or what is wrong with them."""
+    if array.dtype.kind not in "iu":
+        return f"dtype {array.dtype}"
+    if array.size and not (array.min() >= _LEAST and array.max() <= MOST):
+        return "a whole number beyond 32 bits"
+    return _own_if_fits(array, INT32)
+
+
+def own_numbers(array: Array) -> Array | str:
+    """Return an owned array of int32, float32 or float64; or what is wrong with it.
+
+    Floats of another byte order become native; other dtypes are refused, since a conversion would
+    lose digits or guess.
+    """
+    kind, size = array.dtype.kind, array.dtype.itemsize
+    if kind == "f" and size in REALS:
+        return _own_if_fits(array, REALS[size])
+    return own_whole(array)
+
+
+def _own_if_fits(array: Array, dtype: np.dtype[Any]) -> Array | str:
+    try:
+        return own(array, dtype)
+    except MemoryError:  # a view may be larger than memory: np.broadcast_to
+        return f"{array.size} elements, which memory does not hold"
+
+
+class _HandedOut:
+    """A field of a record that hands out something made of what it holds."""
+
+    def __init__(self, slot: Any, made: Callable[[Any], Any]) -> None:
+        self.held, self.hold, self._made = slot.__get__, slot.__set__, made
+
+    def __get__(self, record: object, cls: type) -> Any:
+        return self if record is None else self._made(self.held(record))
+
+    def __set__(self, record: object, value: object) -> None:
+        self.hold(record, value)
+
+
+def hand_out(cls: type, made: Callable[[Any], Any], *names: str) -> list[Callable[[Any], Any]]:
+    """Let fields of a frozen, slotted record hand out what is made of what they hold.
+
+    Returns: what reads the values held, field by field.
+    """
+    fields = [_HandedOut(getattr(cls, name), made) for name in names]
+    for name, given in zip(names, fields, strict=True):
+        setattr(cls, name, given)
+    return [given.held for given in fields]
+
+
+def view_of(array: Any) -> Any:
+    """Return a view of an array; anything else, which is not checked yet, as it is."""
+    return array.view() if type(array) is np.ndarray else array
+
+
+def assembler(cls: type[T]) -> Callable[..., T]:
+    """Return what makes a frozen record of fields that are known to be right, unchecked.
+
+    Call it before `hand_out`.
+    """
+    setters = [getattr(cls, name).__set__ for name in cls.__slots__]  # type: ignore[attr-defined]
+
+    def assemble(*fields: object) -> T:
+        made = object.__new__(cls)
+        for put, value in zip(setters, fields, strict=True):
+            put(made, value)
+        return made
+
+    return assemble
