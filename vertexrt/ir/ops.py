@@ -1,8 +1,9 @@
 """The op table: every operation of the IR is one row here, and nothing about it stands elsewhere.
 
 A row gives the shape rule, the vjp (which emits IR, so that backward is scheduled, fused and
-compiled like forward) and the code: one scalar expression that NumPy, numba and CUDA render, or
-the name of one template that each backend implements. `role` is what the passes need to know:
+compiled like forward; what has none is made by dF alone) and the code: one scalar expression that
+NumPy, numba and CUDA render, or the name of one template that each backend implements.
+`role` is what the passes need to know:
 
 - `leaf`: reads an input; free to repeat.
 - `scalar`: elementwise, has `scalar`.
@@ -50,6 +51,11 @@ class Op:
     vjp: Vjp | None = None
 
 
+def piecewise_constant(s: Site, d: Value) -> Sequence[None]:
+    """Say of an op that its derivative is zero wherever it has one (a vjp)."""
+    return [None for _ in s.x]
+
+
 def _step(s: Site, d: Value, a: Value, b: Value) -> Value:
     """Return d where a >= b, else 0."""
     return d * s.b.emit("greater_equal", a, b)
@@ -88,10 +94,9 @@ def _segment_max_vjp(s: Site, d: Value) -> Sequence[Value]:
 
 def _matmul_vjp(s: Site, d: Value) -> Sequence[Value]:
     w, x = s.x
-    assert not s.node["transpose"], (
-        "the vjp of a transposed product is not needed: dF is not derived"
-    )
-    return [s.b.emit("outer", d, x), s.b.emit("matmul", w, d, transpose=True)]
+    turned = s.node["transpose"]
+    d_w = s.b.emit("outer", x, d) if turned else s.b.emit("outer", d, x)
+    return [d_w, s.b.emit("matmul", w, d, transpose=not turned)]
 
 
 def _dropout_vjp(s: Site, d: Value) -> Sequence[Value]:
@@ -145,8 +150,22 @@ ROWS = [
         "x1 if x0 >= x1 else x0",
         vjp=lambda s, d: [d - _step(s, d, *s.x), _step(s, d, *s.x)],
     ),
-    Op("greater_equal", 2, "scalar", shapes.elementwise, "1.0 if x0 >= x1 else 0.0"),
-    Op("equal", 2, "scalar", shapes.elementwise, "1.0 if x0 == x1 else 0.0"),
+    Op(
+        "greater_equal",
+        2,
+        "scalar",
+        shapes.elementwise,
+        "1.0 if x0 >= x1 else 0.0",
+        vjp=piecewise_constant,
+    ),
+    Op(
+        "equal",
+        2,
+        "scalar",
+        shapes.elementwise,
+        "1.0 if x0 == x1 else 0.0",
+        vjp=piecewise_constant,
+    ),
     Op(
         "where",
         3,
@@ -210,7 +229,14 @@ ROWS = [
         vjp=lambda s, d: [s.b.emit("spread", d, shape=s.x[0].shape)],
     ),
     Op("reduce_max", 1, "row", shapes.row_scalar, template="reduce_max", vjp=_max_vjp),
-    Op("spread", 1, "view", shapes.spread, template="spread"),
+    Op(
+        "spread",
+        1,
+        "view",
+        shapes.spread,
+        template="spread",
+        vjp=lambda s, d: [s.b.emit("reduce_sum", d) if d.shape else d],
+    ),
     Op(
         "logsumexp",
         1,
