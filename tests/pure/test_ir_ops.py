@@ -84,6 +84,7 @@ CASES: dict[str, Body] = {
     "weight": lambda f: f.w @ f.word + f.h * f.b,
     "seed": lambda f: f.b * f.b,
     "gather_parents": lambda f: vrt.sigmoid(f.h),
+    "stored": lambda f: f.w @ f.word + f.h,
     "add": lambda f: f.h + f.s,
     "sub": lambda f: f.s - f.h,
     "mul": lambda f: f.h * f.b,
@@ -169,6 +170,8 @@ def test_every_op_has_code(row: Op) -> None:
     """One scalar expression, or one template with a function in the reference backend."""
     if row.role == "effect":
         assert row.template is not None
+        return
+    if row.name == "stored":  # read as every value of an earlier stage is, by no code of its own
         return
     assert row.name in FUNCTIONS
     if row.scalar is None:

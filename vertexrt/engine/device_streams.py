@@ -9,7 +9,8 @@ from typing import TYPE_CHECKING, Any, cast
 import numpy as np
 
 from vertexrt.config import config
-from vertexrt.ir.passes.fuse import Key, TaskProgram
+from vertexrt.ir.passes.fuse import TaskProgram
+from vertexrt.ir.passes.store import Key
 from vertexrt.kernels.cuda.streams import STAGES, Order, Relations, order_launches
 from vertexrt.kernels.layout import CHILDREN, OWN, PARENTS, rows_read, tensor_uses
 

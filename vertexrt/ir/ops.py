@@ -119,6 +119,8 @@ ROWS = [
     Op("weight", 0, "leaf", shapes.scalar_vertex, template="weight"),
     Op("seed", 0, "leaf", shapes.declared, template="seed_rows"),
     Op("gather_parents", 0, "leaf", shapes.declared, template="gather_parents"),
+    # The value of `origin`, where another program of the same vertices left it (`passes/store.py`).
+    Op("stored", 0, "leaf", shapes.declared, template="stored"),
     # Elementwise arithmetic.
     Op("add", 2, "scalar", shapes.elementwise, "x0 + x1", vjp=lambda s, d: [d, d]),
     Op("sub", 2, "scalar", shapes.elementwise, "x0 - x1", vjp=lambda s, d: [d, -d]),

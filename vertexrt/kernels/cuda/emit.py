@@ -9,7 +9,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import replace
 
-from vertexrt.ir.passes.fuse import Group, TaskProgram, is_free
+from vertexrt.ir.passes.fuse import Group, TaskProgram
+from vertexrt.ir.passes.store import is_free
 from vertexrt.ir.program import Domain
 from vertexrt.kernels.cuda.groups import write_group
 from vertexrt.kernels.cuda.products import (
