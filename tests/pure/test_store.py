@@ -55,7 +55,7 @@ class TwoCells(vrt.VertexFunction):
 
 
 class SeenWhenAbsent(vrt.VertexFunction):
-    """A concat of the path, of which a lazy stage would read a part alone where a pull is absent."""
+    """A concat of the path, of which a lazy stage reads a part alone where a pull is absent."""
 
     def __init__(self) -> None:
         super().__init__(arity=1, state={"h": H})
