@@ -243,7 +243,7 @@ class DeviceModel(CompiledModel):
         seeds: tuple[Array, ...] = (),
         fetch: Sequence[slice] = (),
     ) -> Any:
-        session, ready = self.session, run.variant.ready()
+        session, ready = self.session, run.ready
         if self._gradients_left:
             session.clear_gradients()
             self._gradients_left = False

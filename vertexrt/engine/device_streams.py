@@ -33,7 +33,7 @@ def order_of(run: Run, table: Array, session: Session, inputs: Inputs) -> Order 
     """
     if session.streams == 1:
         return None
-    executable = cast("CudaExecutable", run.variant.ready().executable)
+    executable = cast("CudaExecutable", run.ready.executable)
     s = run.schedule
     order = order_launches(
         table,

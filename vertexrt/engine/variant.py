@@ -20,6 +20,7 @@ from vertexrt.engine.inputs import Reader, make_reader
 from vertexrt.errors import PlanError, message
 from vertexrt.ir.autodiff import differentiate
 from vertexrt.ir.passes.fuse import TaskProgram, cut
+from vertexrt.ir.passes.operands import copy_operands
 from vertexrt.ir.passes.place import place
 from vertexrt.ir.passes.segment import segment_tasks
 from vertexrt.ir.passes.simplify import simplify, without_dropout
@@ -207,6 +208,7 @@ class Variant:
         program = specialise(lazy_part(path), self.atoms.facts(bits, self.atoms.lazy))
         if self.passes.stack:
             program = stack_rows(program, LAZY_STAGES, self._origin)
+        program = copy_operands(program, self.backend.apart, self._origin)
         lazy = store_values(program, path.of_origins())
         _checked(lazy.program, "lazy kind")
         has_loss = _has_loss(lazy.program if self.passes.lazy else path.program)
@@ -222,6 +224,7 @@ class Variant:
             program = specialise(self.program, self.atoms.facts(bits, self.atoms.path))
             if self.passes.stack:
                 program = stack_rows(program, PATH_STAGES, self._origin)
+            program = copy_operands(program, self.backend.apart, self._origin)
             self._paths[known] = store_values(program)
             _checked(self._paths[known].program, "path kind")
         return self._paths[known]

@@ -14,8 +14,9 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from vertexrt.ir.ops import OPS
+from vertexrt.ir.passes.operands import is_apart, operand_positions
 from vertexrt.ir.passes.store import TENSOR_OF_EFFECT, Key, Read, Stored, is_free
-from vertexrt.ir.program import Domain, Node, Program, Stage
+from vertexrt.ir.program import Domain, Program, Stage
 
 
 @dataclass(frozen=True, slots=True)
@@ -109,11 +110,6 @@ def _live(program: Program, stage: Stage, effects: list[int]) -> set[int]:
     return live
 
 
-def is_apart(node: Node, apart: frozenset[str] = frozenset()) -> bool:
-    """Tell whether a node is a step of its own: it needs all rows of its operands."""
-    return OPS[node.op].role == "product" or node.op in apart
-
-
 def _times(program: Program, live: set[int], apart: set[int], fuse: bool) -> dict[int, int]:
     """Return the number of the group of each node; a product of time t runs after group t."""
     order = sorted(live)
@@ -144,8 +140,7 @@ def _operands(program: Program, live: set[int], apart: set[int]) -> set[int]:
     found: set[int] = set()
     for k in apart:
         node = program.nodes[k]
-        beside = node.op in ("matmul", "embed_grad")  # a parameter, an index
-        found |= set(node.inputs[1:] if beside else node.inputs) & live
+        found |= {node.inputs[position] for position in operand_positions(node)} & live
     return found
 
 
