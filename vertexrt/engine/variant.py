@@ -17,7 +17,7 @@ import numpy.typing as npt
 from vertexrt.config import config
 from vertexrt.engine.facts import pack_facts
 from vertexrt.engine.inputs import Reader, make_reader
-from vertexrt.errors import PlanError, message
+from vertexrt.engine.verify_tasks import verify_segments, verify_tasks
 from vertexrt.ir.autodiff import differentiate
 from vertexrt.ir.passes.fuse import TaskProgram, cut
 from vertexrt.ir.passes.operands import copy_operands
@@ -116,10 +116,15 @@ class Use:
 
 @dataclass(slots=True)
 class Kind:
-    """Task programs of one kind by stage: numbers among the variant's programs, -1 for none."""
+    """Task programs of one kind by stage: numbers among the variant's programs, -1 for none.
+
+    Attributes:
+        stored: what they were cut from.
+    """
 
     bits: int
     programs: dict[Stage, int]
+    stored: Stored
     has_loss: bool = True
 
 
@@ -143,7 +148,6 @@ class Variant:
     _numbers: dict[str, int] = field(default_factory=dict)
     _origins: dict[object, int] = field(default_factory=dict)
     _paths: dict[int, Stored] = field(default_factory=dict)
-    _written: set[object] = field(default_factory=set)
     _ready: Ready | None = None
     _reader: Reader | None = None
     _relations: Relations | None = None
@@ -197,7 +201,7 @@ class Variant:
     def add_path_kind(self, bits: int) -> Kind:
         """Compile what vertices of a path kind do before, on and after the path."""
         path = self._on_path(bits)
-        kind = Kind(bits, {s: self._add(path, s) for s in PATH_STAGES})
+        kind = Kind(bits, {s: self._add(path, s) for s in PATH_STAGES}, path)
         self.path_kinds[bits] = kind
         self._ready = self._vertex_facts = self._packed_vertex_facts = None
         return kind
@@ -212,7 +216,7 @@ class Variant:
         lazy = store_values(program, path.of_origins())
         _checked(lazy.program, "lazy kind")
         has_loss = _has_loss(lazy.program if self.passes.lazy else path.program)
-        kind = Kind(bits, {s: self._add(lazy, s) for s in LAZY_STAGES}, has_loss)
+        kind = Kind(bits, {s: self._add(lazy, s) for s in LAZY_STAGES}, lazy, has_loss)
         self.lazy_kinds[bits] = kind
         self._ready = self._vertex_facts = self._packed_vertex_facts = None
         return kind
@@ -232,7 +236,8 @@ class Variant:
     def ready(self) -> Ready:
         """Return what runs need of all kinds so far; made anew after a new kind."""
         if self._ready is None:
-            self._check_reads()
+            if config().check:
+                verify_tasks(self)
             self._ready = _make_ready(self)
             self._relations = None
         return self._ready
@@ -246,20 +251,6 @@ class Variant:
             self._relations = relations_of(self)
         return self._relations
 
-    def _check_reads(self) -> None:
-        for task in self.tasks:
-            for i, read in task.reads.items():
-                if read.key not in self._written:
-                    raise PlanError(
-                        message(
-                            "variant",
-                            f"stage {task.stage.name} reads %{i} from {read.key}, "
-                            "which nothing writes",
-                            "every value that crosses stages is kept",
-                            "report this as a bug",
-                        )
-                    )
-
     def _origin(self, key: object) -> int:
         return self._origins.setdefault(key, len(self.program.nodes) + len(self._origins))
 
@@ -267,10 +258,8 @@ class Variant:
         task = cut(stored, stage, self.passes.fuse, self.backend.apart)
         if task is None:
             return -1
-        for key, size, edges, written in tensor_uses(task):
+        for key, size, edges, _ in tensor_uses(task):
             self.table.use(key, max(size, 1), edges, stage)
-            if written:
-                self._written.add(key)
         for key in self.table.numbers:
             if key[0] in ("push", "pull_grad"):  # read when the run is over
                 self.table.use(
@@ -315,6 +304,9 @@ def _make_ready(variant: Variant) -> Ready:
         )
         if variant.processors != 1 and not variant.backend.shares_graphs:
             verify_sums(segmented)
+        if config().check:
+            for plan in segmented:
+                verify_segments(plan)
         tasks = [s.task for s in segmented]
         for task in tasks:
             for key, size, edges, _ in tensor_uses(task):
