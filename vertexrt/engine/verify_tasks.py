@@ -24,7 +24,7 @@ from vertexrt.ir.passes.segment import SegmentedTask, Split
 from vertexrt.ir.passes.store import TENSOR_OF_EFFECT, Key, is_free
 from vertexrt.ir.pretty import STAGE_WORD, format_node
 from vertexrt.ir.program import Domain, Node, Program, Stage
-from vertexrt.kernels.layout import edge_key, gradients_of, per_edge, stored_size
+from vertexrt.kernels.layout import by_rows, edge_key, gradients_of, per_edge, stored_size
 
 if TYPE_CHECKING:
     from vertexrt.engine.variant import Kind, Variant
@@ -102,8 +102,9 @@ def verify_segments(plan: SegmentedTask) -> None:
             for i in nodes[k].inputs:
                 if made.get(i, number) == number or (is_free(nodes[i]) and i not in task.homes):
                     continue
-                alike = segment.split == plan.segments[made[i]].split == Split.UNITS
-                if i not in task.homes and not (alike and i in task.local):
+                splits = {segment.split, plan.segments[made[i]].split}
+                private = not by_rows(task.stage) and Split.SUMS not in splits
+                if i not in task.homes and not (private and i in task.local):
                     refuse(task, k, f"%{i} of another segment has no tensor", "a value to exchange")
         for k in _members(segment.steps):
             made.setdefault(k, number)
