@@ -91,3 +91,24 @@ def test_the_largest_of_a_constant_over_children(device: str) -> None:
     net = Way(device).compile(MaxOfConstant())
     best = net.forward(vrt.GraphBatch.from_graphs([graph]))["best"]
     np.testing.assert_array_equal(best, [[0.0] * 4, [0.0] * 4, [0.5] * 4])
+
+
+class SharedLogits(vrt.VertexFunction):
+    """Logits that are a parameter: their gradient is a row a vertex all the same."""
+
+    def __init__(self) -> None:
+        super().__init__(arity=2, state={})
+        self.b = vrt.Parameter((7,))
+
+    def forward(self) -> None:
+        self.push("loss", vrt.cross_entropy(self.b, self.pull("label")))
+
+
+@pytest.mark.parametrize("segment", [True, False])
+@pytest.mark.parametrize("device", ["reference", "cpu"])
+def test_logits_that_all_vertices_share(device: str, segment: bool) -> None:
+    require(device)
+    graph = vrt.InputGraph.from_children([[], [], []], {"label": [3, 5, -1]})
+    way = Way(device, engine="persistent", processors=2, passes=Passes(segment=segment))
+    net = way.compile(SharedLogits())
+    assert_loss_gradients(net, vrt.GraphBatch.from_graphs([graph]))

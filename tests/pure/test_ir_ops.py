@@ -266,6 +266,7 @@ ACCEPTED: list[tuple[str, tuple[Type, ...], dict[str, Any], Type]] = [
     ("logsumexp", (TWO,), {}, vertex()),
     ("nll", (THREE, INT, vertex()), {}, vertex()),
     ("nll_grad", (THREE, INT, vertex(), vertex()), {}, THREE),
+    ("nll_grad", (param(3), INT, vertex(), param()), {}, THREE),
     ("embed", (param(7, 3), INT), {}, THREE),
     ("embed_grad", (INT, THREE), {"shape": (7, 3)}, param(7, 3)),
     ("matmul", (param(3, 2), TWO), {"transpose": False}, THREE),

@@ -103,7 +103,8 @@ def verify_segments(plan: SegmentedTask) -> None:
                 if made.get(i, number) == number or (is_free(nodes[i]) and i not in task.homes):
                     continue
                 splits = {segment.split, plan.segments[made[i]].split}
-                private = not by_rows(task.stage) and Split.SUMS not in splits
+                alike = i in plan.whole or Split.SUMS not in splits
+                private = alike and not by_rows(task.stage)  # each has its own
                 if i not in task.homes and not (private and i in task.local):
                     refuse(task, k, f"%{i} of another segment has no tensor", "a value to exchange")
         for k in _members(segment.steps):
