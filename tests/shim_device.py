@@ -153,11 +153,11 @@ class ShimDevice:
 
         self._ask(copy)
 
-    def clear(self, to: int, size: int) -> None:
+    def clear(self, to: int, size: int, byte: int = 0) -> None:
         """Set what is there then."""
 
         def clear() -> None:
-            memory(to, size)[:] = 0
+            memory(to, size)[:] = byte
 
         self._ask(clear)
 

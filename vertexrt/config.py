@@ -2,7 +2,8 @@
 
 An option that changes results is an argument of a function, never a flag.
 
-VERTEXRT_CHECK    0 or 1 (default 0): verify the IR after every pass, and scripts before each run.
+VERTEXRT_CHECK    0 or 1 (default 0): verify the IR after every pass, and scripts before each run;
+                  memory that a run has not written yet holds NaN.
 VERTEXRT_CACHE    folder for compiled kernels and downloaded data (default: `vertexrt` inside
                   $XDG_CACHE_HOME, or ~/.cache/vertexrt). It is made when first written to.
 VERTEXRT_THREADS  processors that the CPU backend may use, at least 1 (default: all there are).
@@ -25,7 +26,7 @@ class Config:
     """Hold the validated flags.
 
     Attributes:
-        check: verify the IR after every pass, and scripts before each run.
+        check: verify the IR after every pass, and scripts before each run; fill memory with NaN.
         cache_dir: folder for compiled kernels and downloaded data; may not exist yet.
         threads: processors that the CPU backend may use, at least 1.
     """

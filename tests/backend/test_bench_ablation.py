@@ -100,7 +100,7 @@ def test_what_is_off_by_default_is_not_there(job: Job) -> None:
     batch = first_graphs(job, GRAPHS)
     net = vrt.compile(job.make(4), device="cpu", threads=1)
     (run,) = net._model.prepare(TRAINING, batch)
-    assert type(run.variant.ready().executable) is CpuExecutable
+    assert type(run.ready.executable) is CpuExecutable
     tasks = segment_tasks(run.variant.tasks, alone=True)
     assert all(len(t.segments) == 1 for t in tasks)
     assert [t.task for t in tasks] == run.variant.tasks

@@ -153,7 +153,7 @@ def source_of(name: str, processors: int, dtype: str, outputs: set[str]) -> str:
     net = Way("shim", dtype, engine="persistent", processors=processors).compile(MODELS[name][0]())
     model = net._model
     (run,) = model.prepare(Use(frozenset(outputs)), batch_of(name, 2))
-    executable = run.variant.ready().processors
+    executable = run.ready.processors
     assert isinstance(executable, PersistentExecutable)
     return executable.writer.source()
 
@@ -181,7 +181,7 @@ def test_an_operand_that_is_wanted_elsewhere_is_stored_behind_the_products() -> 
         MODELS["tree-lstm"][0]()
     )
     (run,) = net._model.prepare(Use(frozenset({"loss"}), loss=True), batch_of("tree-lstm", 2))
-    executable = run.variant.ready().processors
+    executable = run.ready.processors
     assert isinstance(executable, PersistentExecutable)
     source = executable.writer.source()
     path = source[source.index("bool path(") : source.index("bool path_backward(")]

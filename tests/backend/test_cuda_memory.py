@@ -13,6 +13,7 @@ import vertexrt as vrt
 from tests.backend.test_cuda import shim, tree_lstm, trees
 from tests.shim_device import ShimDevice, put_in_place
 from vertexrt.errors import DeviceError
+from vertexrt.kernels.cuda.session import DeviceArena
 
 pytestmark = shim
 PLENTY = 1 << 30
@@ -164,3 +165,22 @@ def test_a_checkpoint_continues_a_run(
             assert np.array_equal(net.parameters[name], value), name
         for name, array in whole_optimizer.state.items():
             assert np.array_equal(state[name], array), name
+
+
+@pytest.mark.parametrize(("engine", "processors"), [("batched", None), ("persistent", 2)])
+def test_memory_that_a_run_has_not_written_holds_no_number(
+    monkeypatch: pytest.MonkeyPatch, engine: str, processors: int | None
+) -> None:
+    """Under VERTEXRT_CHECK=1, also where an earlier run has left numbers."""
+    put_in_place(monkeypatch, limit=PLENTY)
+    net = vrt.compile(
+        tree_lstm(), device="cuda", engine=engine, processors=processors, dtype="float64", seed=3
+    )
+    net.step(trees(6, 1), vrt.SGD(0.1))
+    many = DeviceArena(net._model.session)
+    end = many._session.arena.size // 8
+    assert np.isfinite(many[0:end]).sum() > end // 8
+    net.submit(trees(1, 1)).result()
+    left = many[0:end]
+    assert np.isnan(left[end // 2 :]).all()
+    assert np.isfinite(left[: end // 2]).any()

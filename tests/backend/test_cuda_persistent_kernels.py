@@ -113,7 +113,7 @@ def test_gradients_have_room_beside_the_weights(
 ) -> None:
     device, model, batch = made(arch, name, size, processors, Passes(gradients=True))
     (run,) = model.prepare(TRAINING, batch)
-    executable = run.variant.ready().processors
+    executable = run.ready.processors
     assert isinstance(executable, PersistentExecutable)
     side = executable.writer.sides[1]
     assert side.sums_in_registers == len(side.sums) > 0

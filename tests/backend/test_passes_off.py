@@ -43,7 +43,7 @@ def batch_of(name: str) -> GraphBatch:
 def instructions(net: vrt.Network, batch: GraphBatch, processors: int) -> int:
     """Count the instructions of a processor's script for a step."""
     (run,) = net._model.prepare(training_use(net._model), batch)
-    shape, s = run.variant.ready().shape, run.schedule
+    shape, s = run.ready.shape, run.schedule
     assert shape is not None
     return assemble(shape, run.table, s.edge_ptr, s.child_row, processors).words.shape[1]
 

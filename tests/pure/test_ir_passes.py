@@ -16,11 +16,12 @@ from vertexrt.engine.variant import Passes
 from vertexrt.ir.autodiff import differentiate
 from vertexrt.ir.builder import Builder
 from vertexrt.ir.ops import OPS
-from vertexrt.ir.passes.fuse import Group, TaskProgram, is_free
+from vertexrt.ir.passes.fuse import Group, TaskProgram
 from vertexrt.ir.passes.place import place
 from vertexrt.ir.passes.simplify import ZERO_IF_ZERO, simplify, without_dropout
 from vertexrt.ir.passes.specialise import find_atoms, specialise
 from vertexrt.ir.passes.stack import stack_parameters, stack_rows
+from vertexrt.ir.passes.store import is_free
 from vertexrt.ir.program import Domain, Node, Program, Stage
 from vertexrt.ir.verify import verify
 from vertexrt.models.tree_lstm import TreeLSTM

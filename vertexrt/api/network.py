@@ -351,6 +351,8 @@ def _pulled_gradient(batch: GraphBatch, runs: list[Any], arenas: list[Array], na
         mine = run.share.vertices
         rows = mine if index is None else index[mine]
         has = np.flatnonzero(rows >= 0)
+        if not len(has):  # the tensor may be younger than the plan of this run
+            continue
         given = rows_of_vertices(run, data, ("pull_grad", name), has).reshape(-1, *table.shape[1:])
         np.add.at(out, rows[has], given)
     return out

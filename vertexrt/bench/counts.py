@@ -71,7 +71,7 @@ def _of_run(run: Run, itemsize: int) -> Counts:
     found["weight_bytes"] = loaded_bytes(run, itemsize)
     if run.configuration.persistent:
         found |= _of_scripts(run)
-    elif isinstance(run.variant.ready().executable, LaunchByLaunch):
+    elif isinstance(run.ready.executable, LaunchByLaunch):
         found["calls"] = launches
     return found
 

@@ -47,7 +47,7 @@ def weight_elements(task: TaskProgram, steps: Iterable[Step]) -> int:
 
 def scripts_of(run: Run) -> Scripts:
     """Assemble the scripts of a minibatch once more."""
-    shape, s, chosen = run.variant.ready().shape, run.schedule, run.configuration
+    shape, s, chosen = run.ready.shape, run.schedule, run.configuration
     assert shape is not None, f"{chosen} has no scripts"
     return assemble(shape, run.table, s.edge_ptr, s.child_row, chosen.processors, chosen.tile)
 

@@ -21,7 +21,7 @@ from vertexrt.engine.inputs import Inputs, read_inputs, refuse
 from vertexrt.engine.lay_out import lay_out
 from vertexrt.engine.parameters import ParameterStore
 from vertexrt.engine.trace import Timeline
-from vertexrt.engine.variant import Variant
+from vertexrt.engine.variant import Ready, Variant
 from vertexrt.graph import GraphBatch
 from vertexrt.kernels.layout import PAD, Buffers, Ending, HostExecutable, Processors
 from vertexrt.memory import MemoryPlan
@@ -71,6 +71,8 @@ class Run:
     """One minibatch, ready to run: everything is decided, nothing has been computed.
 
     Attributes:
+        ready: what was compiled when its memory was planned; the variant may have met other kinds
+            since, in another share of the batch, and then has other tensors.
         indices, extents, weight: what `number_rows` found.
         table: launches; forward launches are the first `forward_launches` rows.
         rows: int32, of launches that take a list.
@@ -78,6 +80,7 @@ class Run:
     """
 
     variant: Variant
+    ready: Ready
     share: Share
     inputs: Inputs
     indices: Array
@@ -150,6 +153,7 @@ def prepare(
         planned.total = planned.temporary + streams * (-(-scratch // PAD) * PAD)
     return Run(
         variant,
+        ready,
         share,
         inputs,
         indices,
@@ -222,7 +226,7 @@ def make_jobs(
         ending: the update, which the processors of all groups run at their end.
         group: number of this share among those that run at once.
     """
-    s, ready = run.schedule, run.variant.ready()
+    s, ready = run.schedule, run.ready
     table, executor = run.table[part], cast("Processors | None", ready.processors)
     processors, scripts, scratch = run.configuration.processors, None, 0
     if executor is not None:
@@ -232,6 +236,8 @@ def make_jobs(
         scratch = -(-scripts.temporary // PAD) * PAD
     elements = max(run.plan.total, run.plan.temporary + processors * scratch)
     data = worker.take(elements, run.zero_elements)
+    if config().check:  # what nobody writes shows; backward reads what forward left
+        data[run.plan.temporary if part.start else run.zero_elements :] = np.nan
     buffers = Buffers(
         arena=data,
         base=run.plan.base,

@@ -107,6 +107,7 @@ class DeviceModel(CompiledModel):
             store.dense_size,
             self.param_at,
             passes.streams,
+            config().check,
         )
         self.one_launch = OneLaunch(self.session)
         store.on_refresh = self.to_host
@@ -243,11 +244,13 @@ class DeviceModel(CompiledModel):
         seeds: tuple[Array, ...] = (),
         fetch: Sequence[slice] = (),
     ) -> Any:
-        session, ready = self.session, run.variant.ready()
+        session, ready = self.session, run.ready
         if self._gradients_left:
             session.clear_gradients()
             self._gradients_left = False
         session.take_arena(run.plan.total, run.share.batch.num_graphs)
+        kept = run.plan.temporary if part.start else 0  # backward reads what forward left
+        session.poison(session.arena, kept * session.dtype.itemsize)
         inputs = inputs_of(run, seeds, loss_scale, random_seed)
         table = run.table[part]
         try:

@@ -125,7 +125,7 @@ def write_launch(
         table: the launches.
         clips, updates: whether they end with a norm, and with an update.
     """
-    ready, batch = run.variant.ready(), run.share.batch
+    ready, batch = run.ready, run.share.batch
     executable = cast("PersistentExecutable", ready.processors)
     assert ready.shape is not None, f"{run.configuration} has no scripts"
     graphs = batch.num_graphs

@@ -9,7 +9,8 @@ from typing import TYPE_CHECKING, Any, cast
 import numpy as np
 
 from vertexrt.config import config
-from vertexrt.ir.passes.fuse import Key, TaskProgram
+from vertexrt.ir.passes.fuse import TaskProgram
+from vertexrt.ir.passes.store import Key
 from vertexrt.kernels.cuda.streams import STAGES, Order, Relations, order_launches
 from vertexrt.kernels.layout import CHILDREN, OWN, PARENTS, rows_read, tensor_uses
 
@@ -32,7 +33,7 @@ def order_of(run: Run, table: Array, session: Session, inputs: Inputs) -> Order 
     """
     if session.streams == 1:
         return None
-    executable = cast("CudaExecutable", run.variant.ready().executable)
+    executable = cast("CudaExecutable", run.ready.executable)
     s = run.schedule
     order = order_launches(
         table,

@@ -13,7 +13,8 @@ from vertexrt.engine.model import CompiledModel
 from vertexrt.engine.variant import PATH_STAGES, Kind, Use, Variant
 from vertexrt.graph import GraphBatch
 from vertexrt.ir.ops import OPS
-from vertexrt.ir.passes.fuse import LAZY_STAGES, Group, TaskProgram
+from vertexrt.ir.passes.fuse import Group, TaskProgram
+from vertexrt.ir.passes.store import LAZY_STAGES
 from vertexrt.ir.pretty import STAGE_WORD, format_node, format_program
 from vertexrt.ir.program import Domain, Program, Stage
 from vertexrt.kernels.layout import EDGES, PROGRAM, ROWS

@@ -9,8 +9,9 @@ from typing import Any
 import numpy as np
 
 from vertexrt.engine.batched import Run
-from vertexrt.ir.passes.fuse import Group, is_free
+from vertexrt.ir.passes.fuse import Group
 from vertexrt.ir.passes.segment import PATH, WHOLE_ROW, Segment, SegmentedTask, Split, segment_tasks
+from vertexrt.ir.passes.store import is_free
 from vertexrt.ir.pretty import STAGE_WORD
 from vertexrt.ir.program import Node, Stage
 from vertexrt.script.assemble import Scripts, Shape, assemble

@@ -381,7 +381,7 @@ class CompiledModel:
         Args:
             scale: factor on the loss.
         """
-        processors = cast("Processors | None", runs[0].variant.ready().processors)
+        processors = cast("Processors | None", runs[0].ready.processors)
         if processors is None:
             return None
         gate = processors.new_gate(len(runs), runs[0].configuration.processors)

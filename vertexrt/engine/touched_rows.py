@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 
 from vertexrt.engine.batched import Run
-from vertexrt.ir.passes.fuse import Key
+from vertexrt.ir.passes.store import Key
 from vertexrt.kernels.layout import CHILDREN, PARENTS, rows_read
 
 Array = np.ndarray[Any, Any]

@@ -17,14 +17,16 @@ import numpy.typing as npt
 from vertexrt.config import config
 from vertexrt.engine.facts import pack_facts
 from vertexrt.engine.inputs import Reader, make_reader
-from vertexrt.errors import PlanError, message
+from vertexrt.engine.verify_tasks import verify_segments, verify_tasks
 from vertexrt.ir.autodiff import differentiate
-from vertexrt.ir.passes.fuse import LAZY_STAGES, TaskProgram, cut, keep_across_stages
+from vertexrt.ir.passes.fuse import TaskProgram, cut
+from vertexrt.ir.passes.operands import copy_operands
 from vertexrt.ir.passes.place import place
 from vertexrt.ir.passes.segment import segment_tasks
 from vertexrt.ir.passes.simplify import simplify, without_dropout
 from vertexrt.ir.passes.specialise import Atoms, find_atoms, specialise, without_effects
 from vertexrt.ir.passes.stack import stack_rows
+from vertexrt.ir.passes.store import LAZY_STAGES, Stored, lazy_part, store_values
 from vertexrt.ir.program import Program, Stage
 from vertexrt.ir.verify import verify
 from vertexrt.kernels.layout import (
@@ -114,10 +116,15 @@ class Use:
 
 @dataclass(slots=True)
 class Kind:
-    """Task programs of one kind by stage: numbers among the variant's programs, -1 for none."""
+    """Task programs of one kind by stage: numbers among the variant's programs, -1 for none.
+
+    Attributes:
+        stored: what they were cut from.
+    """
 
     bits: int
     programs: dict[Stage, int]
+    stored: Stored
     has_loss: bool = True
 
 
@@ -140,7 +147,7 @@ class Variant:
     lazy_kinds: dict[int, Kind] = field(default_factory=dict)
     _numbers: dict[str, int] = field(default_factory=dict)
     _origins: dict[object, int] = field(default_factory=dict)
-    _written: set[object] = field(default_factory=set)
+    _paths: dict[int, Stored] = field(default_factory=dict)
     _ready: Ready | None = None
     _reader: Reader | None = None
     _relations: Relations | None = None
@@ -193,41 +200,44 @@ class Variant:
 
     def add_path_kind(self, bits: int) -> Kind:
         """Compile what vertices of a path kind do before, on and after the path."""
-        program = specialise(self.program, self.atoms.facts(bits, self.atoms.path))
-        if self.passes.stack:
-            program = stack_rows(program, PATH_STAGES, self._origin)
-        program = _checked(keep_across_stages(program), "path kind")
-        kind = Kind(bits, {s: self._add(program, s) for s in PATH_STAGES})
+        path = self._on_path(bits)
+        kind = Kind(bits, {s: self._add(path, s) for s in PATH_STAGES}, path)
         self.path_kinds[bits] = kind
         self._ready = self._vertex_facts = self._packed_vertex_facts = None
         return kind
 
     def add_lazy_kind(self, bits: int) -> Kind:
         """Compile what vertices of a kind do between forward and backward."""
-        path = specialise(self.program, self.atoms.facts(bits, self.atoms.path))
-        if self.passes.stack:
-            path = stack_rows(path, PATH_STAGES, self._origin)
-        kept = {
-            n["origin"]
-            for n in keep_across_stages(path).nodes
-            if n.op == "keep" and n.stage in LAZY_STAGES
-        }
-        facts = self.atoms.facts(bits, self.atoms.lazy)
-        program = specialise(self.program, facts, kept)
+        path = self._on_path(bits)
+        program = specialise(lazy_part(path), self.atoms.facts(bits, self.atoms.lazy))
         if self.passes.stack:
             program = stack_rows(program, LAZY_STAGES, self._origin)
-        program = _checked(keep_across_stages(program), "lazy kind")
-        loss = [n for n in program.nodes if n.op == "push" and n["name"] == "loss"]
-        has_loss = any(program.nodes[n.inputs[0]].op != "const" for n in loss)
-        kind = Kind(bits, {s: self._add(program, s) for s in LAZY_STAGES}, has_loss)
+        program = copy_operands(program, self.backend.apart, self._origin)
+        lazy = store_values(program, path.of_origins())
+        _checked(lazy.program, "lazy kind")
+        has_loss = _has_loss(lazy.program if self.passes.lazy else path.program)
+        kind = Kind(bits, {s: self._add(lazy, s) for s in LAZY_STAGES}, lazy, has_loss)
         self.lazy_kinds[bits] = kind
         self._ready = self._vertex_facts = self._packed_vertex_facts = None
         return kind
 
+    def _on_path(self, bits: int) -> Stored:
+        """Return the program of a path kind, lazy stages by what the path knows."""
+        known = bits & self.atoms.path
+        if known not in self._paths:
+            program = specialise(self.program, self.atoms.facts(bits, self.atoms.path))
+            if self.passes.stack:
+                program = stack_rows(program, PATH_STAGES, self._origin)
+            program = copy_operands(program, self.backend.apart, self._origin)
+            self._paths[known] = store_values(program)
+            _checked(self._paths[known].program, "path kind")
+        return self._paths[known]
+
     def ready(self) -> Ready:
         """Return what runs need of all kinds so far; made anew after a new kind."""
         if self._ready is None:
-            self._check_reads()
+            if config().check:
+                verify_tasks(self)
             self._ready = _make_ready(self)
             self._relations = None
         return self._ready
@@ -241,31 +251,15 @@ class Variant:
             self._relations = relations_of(self)
         return self._relations
 
-    def _check_reads(self) -> None:
-        for task in self.tasks:
-            for i, read in task.reads.items():
-                if read.key not in self._written:
-                    raise PlanError(
-                        message(
-                            "variant",
-                            f"stage {task.stage.name} reads %{i} from {read.key}, "
-                            "which nothing writes",
-                            "every value that crosses stages is kept",
-                            "report this as a bug",
-                        )
-                    )
-
     def _origin(self, key: object) -> int:
         return self._origins.setdefault(key, len(self.program.nodes) + len(self._origins))
 
-    def _add(self, program: Program, stage: Stage) -> int:
-        task = cut(program, stage, self.passes.fuse, self.backend.apart)
+    def _add(self, stored: Stored, stage: Stage) -> int:
+        task = cut(stored, stage, self.passes.fuse, self.backend.apart)
         if task is None:
             return -1
-        for key, size, edges, written in tensor_uses(task):
+        for key, size, edges, _ in tensor_uses(task):
             self.table.use(key, max(size, 1), edges, stage)
-            if written:
-                self._written.add(key)
         for key in self.table.numbers:
             if key[0] in ("push", "pull_grad"):  # read when the run is over
                 self.table.use(
@@ -310,6 +304,9 @@ def _make_ready(variant: Variant) -> Ready:
         )
         if variant.processors != 1 and not variant.backend.shares_graphs:
             verify_sums(segmented)
+        if config().check:
+            for plan in segmented:
+                verify_segments(plan)
         tasks = [s.task for s in segmented]
         for task in tasks:
             for key, size, edges, _ in tensor_uses(task):
@@ -350,6 +347,13 @@ def _make_ready(variant: Variant) -> Ready:
 
 def _checked(program: Program, where: str, placed: bool = True) -> Program:
     return verify(program, where, placed) if config().check else program
+
+
+def _has_loss(program: Program) -> bool:
+    """Tell whether a kind pushes a loss that is not known to be a constant."""
+    nodes = program.nodes
+    losses = [n for n in nodes if n.op == "push" and n["name"] == "loss"]
+    return any(nodes[n.inputs[0]].op != "const" for n in losses)
 
 
 def _leaves_multiply(program: Program) -> bool:

@@ -49,7 +49,7 @@ def verify_launch(
         path: what the scripts of the groups were written from.
     Raises: PlanError, which names group or launch, and the instruction.
     """
-    shape, s = run.variant.ready().shape, run.schedule
+    shape, s = run.ready.shape, run.schedule
     assert shape is not None, f"{run.configuration} has no scripts"
     lengths = _lengths(written, path)
     words = as_instructions(written.script[written.common :], shape.segment_ptr)

@@ -83,7 +83,7 @@ def verify_streams(run: Run, table: Array, order: Order) -> None:
 
     Raises: PlanError, which names the launches.
     """
-    executable = cast("CudaExecutable", run.variant.ready().executable)
+    executable = cast("CudaExecutable", run.ready.executable)
     check = _Streams(run, table, executable, order)
     check.launches()
     check.gradients()
@@ -168,7 +168,7 @@ class _Streams:
     def tensors(self) -> None:
         """Check that who touches what another one writes runs in the order of the table."""
         run, table = self.run, self.run.variant.table
-        buffer, in_turn = run.variant.ready().sharing.buffer, self._in_turn()
+        buffer, in_turn = run.ready.sharing.buffer, self._in_turn()
         found: dict[int, list[Touch]] = defaultdict(list)
         for t in range(len(self.table)):
             for key, _, edges, written in tensor_uses(run.variant.tasks[int(self.table[t, 0])]):

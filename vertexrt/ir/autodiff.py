@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Collection
 
+from vertexrt.errors import PlanError, message
 from vertexrt.ir.builder import Builder, Value
 from vertexrt.ir.ops import OPS, Site
 from vertexrt.ir.program import Node, Program
@@ -33,6 +34,8 @@ def differentiate(
 
     Returns: F and dF in one program. Gradients leave by the effects `param_grad`, `pull_grad`,
         `scatter_child` (slot by slot) and `scatter_children` (from `gather_all`).
+    Raises: PlanError, when a gradient comes to an op that depends on a parameter or a wanted pull
+        and has no vjp.
     """
     return _Backward(program, frozenset(seeds), frozenset(pulls), scaled_loss, weighted).run()
 
@@ -138,7 +141,14 @@ class _Backward:
         elif self.depends[index]:
             rule = OPS[node.op].vjp
             if rule is None:
-                return  # piecewise constant: greater_equal, equal
+                raise PlanError(
+                    message(
+                        "autodiff",
+                        f"a gradient comes to %{index} = {node.op}, made at {node.where}",
+                        "an op with a vjp on the way to a parameter or a wanted pull",
+                        "report this as a bug",
+                    )
+                )
             x = tuple(self.b.value(i) for i in node.inputs)
             given = rule(Site(self.b, node, x, self.b.value(index)), d)
             for source, part in zip(node.inputs, given, strict=True):

@@ -1,8 +1,9 @@
 """The op table: every operation of the IR is one row here, and nothing about it stands elsewhere.
 
 A row gives the shape rule, the vjp (which emits IR, so that backward is scheduled, fused and
-compiled like forward) and the code: one scalar expression that NumPy, numba and CUDA render, or
-the name of one template that each backend implements. `role` is what the passes need to know:
+compiled like forward; what has none is made by dF alone) and the code: one scalar expression that
+NumPy, numba and CUDA render, or the name of one template that each backend implements.
+`role` is what the passes need to know:
 
 - `leaf`: reads an input; free to repeat.
 - `scalar`: elementwise, has `scalar`.
@@ -93,10 +94,9 @@ def _segment_max_vjp(s: Site, d: Value) -> Sequence[Value]:
 
 def _matmul_vjp(s: Site, d: Value) -> Sequence[Value]:
     w, x = s.x
-    assert not s.node["transpose"], (
-        "the vjp of a transposed product is not needed: dF is not derived"
-    )
-    return [s.b.emit("outer", d, x), s.b.emit("matmul", w, d, transpose=True)]
+    turned = s.node["transpose"]
+    d_w = s.b.emit("outer", x, d) if turned else s.b.emit("outer", d, x)
+    return [d_w, s.b.emit("matmul", w, d, transpose=not turned)]
 
 
 def _dropout_vjp(s: Site, d: Value) -> Sequence[Value]:
@@ -119,6 +119,8 @@ ROWS = [
     Op("weight", 0, "leaf", shapes.scalar_vertex, template="weight"),
     Op("seed", 0, "leaf", shapes.declared, template="seed_rows"),
     Op("gather_parents", 0, "leaf", shapes.declared, template="gather_parents"),
+    # The value of `origin`, where another program of the same vertices left it (`passes/store.py`).
+    Op("stored", 0, "leaf", shapes.declared, template="stored"),
     # Elementwise arithmetic.
     Op("add", 2, "scalar", shapes.elementwise, "x0 + x1", vjp=lambda s, d: [d, d]),
     Op("sub", 2, "scalar", shapes.elementwise, "x0 - x1", vjp=lambda s, d: [d, -d]),
@@ -235,7 +237,14 @@ ROWS = [
         vjp=lambda s, d: [s.b.emit("spread", d, shape=s.x[0].shape)],
     ),
     Op("reduce_max", 1, "row", shapes.row_scalar, template="reduce_max", vjp=_max_vjp),
-    Op("spread", 1, "view", shapes.spread, template="spread"),
+    Op(
+        "spread",
+        1,
+        "view",
+        shapes.spread,
+        template="spread",
+        vjp=lambda s, d: [s.b.emit("reduce_sum", d) if d.shape else d],
+    ),
     Op(
         "logsumexp",
         1,

@@ -138,8 +138,8 @@ def row_scalar(types: Types, attrs: Attrs) -> Type:
 
 
 def like_first(types: Types, attrs: Attrs) -> Type:
-    """Give the type of the first operand."""
-    return types[0]
+    """Give the shape of the first operand, per vertex also where that is a parameter."""
+    return Type(types[0].shape, "float", max(types[0].domain, Domain.VERTEX))
 
 
 def nll(types: Types, attrs: Attrs) -> Type:

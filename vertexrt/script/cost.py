@@ -12,8 +12,9 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from vertexrt.ir.passes.fuse import Group, is_free
+from vertexrt.ir.passes.fuse import Group
 from vertexrt.ir.passes.segment import SUMS, Segment, SegmentedTask
+from vertexrt.ir.passes.store import is_free
 from vertexrt.ir.program import Domain
 
 MULTIPLY_ADD = 1.3e-11

@@ -26,8 +26,9 @@ from vertexrt.engine.trace import Timeline
 from vertexrt.engine.variant import Passes, Variant
 from vertexrt.graph import GraphBatch
 from vertexrt.ir.ops import OPS
-from vertexrt.ir.passes.fuse import Group, Product, TaskProgram, is_free
+from vertexrt.ir.passes.fuse import Group, Product, TaskProgram
 from vertexrt.ir.passes.segment import segment_tasks
+from vertexrt.ir.passes.store import is_free
 from vertexrt.script.isa import PROGRAM, SEGMENT
 
 PARTS = (

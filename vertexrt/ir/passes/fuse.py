@@ -11,25 +11,12 @@ the groups here, since a group works row by row.
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import dataclass
 
 from vertexrt.ir.ops import OPS
-from vertexrt.ir.passes.specialise import keep_effect
-from vertexrt.ir.program import Domain, Node, Program, Stage
-
-LAZY_STAGES = (Stage.LAZY, Stage.LAZY_BACKWARD)
-
-Key = tuple[object, ...]  # names a tensor: ("state", "h"), ("value", 17), ("push", "loss"), ...
-
-
-@dataclass(frozen=True, slots=True)
-class Read:
-    """Where a value of an earlier stage lies: some elements of each row of a tensor."""
-
-    key: Key
-    start: int
-    width: int  # of the tensor's rows
+from vertexrt.ir.passes.operands import is_apart, operand_positions
+from vertexrt.ir.passes.store import TENSOR_OF_EFFECT, Key, Read, Stored, is_free
+from vertexrt.ir.program import Domain, Program, Stage
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,101 +54,18 @@ class TaskProgram:
     steps: tuple[Group | Product, ...]
 
 
-# Effects that put a value into a tensor, and the tensor's name.
-TENSOR_OF_EFFECT: dict[str, Callable[[Node], Key]] = {
-    "scatter": lambda n: ("state", n["field"]),
-    "push": lambda n: ("push", n["name"]),
-    "keep": lambda n: ("value", n["origin"]),
-    "pull_grad": lambda n: ("pull_grad", n["name"]),
-}
-
-
-def is_free(node: Node) -> bool:
-    """Tell whether a node is read where it is used, never stored: a leaf other than a sum."""
-    return OPS[node.op].role == "leaf" and node.op != "gather_parents"
-
-
-def own_tensor(program: Program, position: int) -> Read:
-    """Name the tensor in which a value lies: its state, or one of its own."""
-    made = program.nodes[position]
-    size = max(made.type.size, 1)
-    for node in program.nodes:
-        if node.op == "scatter" and node.inputs[0] == position and node.stage == made.stage:
-            return Read(TENSOR_OF_EFFECT["scatter"](node), 0, size)
-    return Read(("value", made.origin), 0, size)
-
-
-def read_from(program: Program, position: int, reader: Stage) -> Read:
-    """Say where a later stage reads a value.
-
-    A value that is a part of a stored concat (the gradient of one gate among those of all gates) is
-    read from there, and not stored twice, unless a product wants its rows alone. Lazy stages know
-    other facts and see other concats, so they always read the value's own tensor.
-    """
-    if reader not in LAZY_STAGES and not _read_alone(program, position):
-        for whole in _concats_with(program, position):
-            start = 0
-            for i in program.nodes[whole].inputs:
-                if i == position:
-                    own = own_tensor(program, whole)
-                    return Read(own.key, start, own.width)
-                start += program.nodes[i].type.size
-    return own_tensor(program, position)
-
-
-def _read_alone(program: Program, position: int) -> bool:
-    stage = program.nodes[position].stage
-    return any(
-        position in n.inputs and n.stage > stage and OPS[n.op].role in ("product", "effect")
-        for n in program.nodes
-    )
-
-
-def _concats_with(program: Program, position: int) -> list[int]:
-    """List the concats of a value that later path stages find in memory."""
-    made = program.nodes[position]
-    return [
-        k
-        for k, n in enumerate(program.nodes)
-        if n.op == "concat"
-        and n.stage == made.stage
-        and position in n.inputs
-        and any(
-            k in r.inputs and r.stage > n.stage and r.stage not in LAZY_STAGES
-            for r in program.nodes
-        )
-    ]
-
-
-def keep_across_stages(program: Program) -> Program:
-    """Add an effect `keep` for every value that a later stage reads from a tensor of its own."""
-    kept = {n["origin"] for n in program.nodes if n.op == "keep"}
-    nodes = list(program.nodes)
-    readers = program.consumers()
-    for position, node in enumerate(program.nodes):
-        stages = {nodes[r].stage for r in readers[position]} - {node.stage}
-        if not stages or is_free(node) or node.origin in kept:
-            continue
-        own = own_tensor(program, position)
-        if own.key[0] != "state" and any(
-            read_from(program, position, stage) == own for stage in stages
-        ):
-            nodes.append(keep_effect(position, node, node.origin))
-    return program.with_nodes(nodes)
-
-
 def cut(
-    program: Program, stage: Stage, fuse: bool = True, apart: frozenset[str] = frozenset()
+    stored: Stored, stage: Stage, fuse: bool = True, apart: frozenset[str] = frozenset()
 ) -> TaskProgram | None:
     """Extract one stage of a kind's program and cut it into kernels.
 
     Args:
-        program: of one kind, with `keep` effects.
+        stored: the program of one kind, and where its values lie.
         fuse: False makes a group of every node (the ablation's baseline).
         apart: ops besides products that the backend runs over all rows at once.
     Returns: None, when the kind has nothing to do in this stage.
     """
-    nodes = program.nodes
+    program, nodes = stored.program, stored.program.nodes
     effects = [k for k, n in enumerate(nodes) if n.stage == stage and OPS[n.op].role == "effect"]
     if not effects:
         return None
@@ -178,7 +82,7 @@ def cut(
             silent.add(k)  # what it reads adds into the gradient as it sums over the rows
     live = _live(program, stage, effects)
     reads = {
-        i: read_from(program, i, stage)
+        i: stored.reads[i]
         for k in live
         for i in nodes[k].inputs
         if i not in live and not is_free(nodes[i])
@@ -204,11 +108,6 @@ def _live(program: Program, stage: Stage, effects: list[int]) -> set[int]:
                 if program.nodes[i].stage == stage or is_free(program.nodes[i]):
                     stack.append(i)
     return live
-
-
-def is_apart(node: Node, apart: frozenset[str] = frozenset()) -> bool:
-    """Tell whether a node is a step of its own: it needs all rows of its operands."""
-    return OPS[node.op].role == "product" or node.op in apart
 
 
 def _times(program: Program, live: set[int], apart: set[int], fuse: bool) -> dict[int, int]:
@@ -241,8 +140,7 @@ def _operands(program: Program, live: set[int], apart: set[int]) -> set[int]:
     found: set[int] = set()
     for k in apart:
         node = program.nodes[k]
-        beside = node.op in ("matmul", "embed_grad")  # a parameter, an index
-        found |= set(node.inputs[1:] if beside else node.inputs) & live
+        found |= {node.inputs[position] for position in operand_positions(node)} & live
     return found
 
 

@@ -19,7 +19,8 @@ from dataclasses import dataclass, replace
 from enum import IntEnum
 
 from vertexrt.ir.ops import OPS
-from vertexrt.ir.passes.fuse import Group, Key, Product, TaskProgram, is_free
+from vertexrt.ir.passes.fuse import Group, Product, TaskProgram
+from vertexrt.ir.passes.store import Key, is_free
 from vertexrt.ir.passes.units import Cuts, find_cuts
 from vertexrt.ir.program import Domain, Node, Program, Stage
 

@@ -8,7 +8,7 @@ tensors are shared between kinds by origin.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
 from vertexrt.ir.passes.rewrite import Rewriter, drop_dead, keep, rewrite
@@ -89,14 +89,12 @@ def find_atoms(program: Program, specialised: bool = True) -> Atoms:
     return Atoms(slots, names, path, lazy | path)
 
 
-def specialise(program: Program, facts: Facts, keep_origins: Collection[int] = ()) -> Program:
+def specialise(program: Program, facts: Facts) -> Program:
     """Return the program of the vertices for which these facts hold.
 
     Args:
         program: placed F, or F and dF.
         facts: what is known of these vertices.
-        keep_origins: nodes of the placed program whose value another stage reads from memory; each
-            leaves by an effect `keep`, also where it became a constant.
     Source: Cavs leaves this to the user; the zero propagation is ours (DESIGN section 4).
     """
 
@@ -122,22 +120,7 @@ def specialise(program: Program, facts: Facts, keep_origins: Collection[int] = (
                 return out.const(node, 0.0)
         return simplified(out, node)
 
-    placed = list(program.nodes)
-    for origin in sorted(keep_origins):
-        placed.append(keep_effect(origin, program.nodes[origin], origin))
-    return _drop_absent(rewrite(program.with_nodes(placed), rule), facts)
-
-
-def keep_effect(position: int, like: Node, origin: int) -> Node:
-    """Return the effect that puts the value at a position into the tensor of an origin."""
-    return Node(
-        "keep",
-        (position,),
-        Type((), "none", like.type.domain),
-        (("origin", origin), ("shape", like.type.shape)),
-        like.where,
-        like.stage,
-    )
+    return _drop_absent(rewrite(program, rule), facts)
 
 
 def _drop_absent(program: Program, facts: Facts) -> Program:

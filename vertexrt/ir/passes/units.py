@@ -15,7 +15,8 @@ from collections.abc import Hashable, Sequence
 from dataclasses import dataclass
 
 from vertexrt.ir.ops import OPS
-from vertexrt.ir.passes.fuse import TENSOR_OF_EFFECT, Group, TaskProgram
+from vertexrt.ir.passes.fuse import Group, TaskProgram
+from vertexrt.ir.passes.store import TENSOR_OF_EFFECT
 from vertexrt.ir.program import Node
 
 Cuts = dict[int, tuple[int, ...]]  # position -> first elements of its pieces, and the size

@@ -14,8 +14,9 @@ from dataclasses import replace
 from itertools import pairwise
 
 from vertexrt.ir.ops import OPS
-from vertexrt.ir.passes.fuse import TENSOR_OF_EFFECT, Group, Product, TaskProgram, is_free
+from vertexrt.ir.passes.fuse import Group, Product, TaskProgram
 from vertexrt.ir.passes.segment import SegmentedTask, Split, rows_in_storage
+from vertexrt.ir.passes.store import TENSOR_OF_EFFECT, is_free
 from vertexrt.ir.program import Domain, Node
 from vertexrt.kernels.cpu.text import Spans, Text
 from vertexrt.kernels.cpu.values import Values

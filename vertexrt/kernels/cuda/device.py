@@ -128,8 +128,8 @@ class Device(Protocol):
     def download(self, to: Array, source: int) -> None:
         """Copy to pinned memory; valid after an event behind it."""
 
-    def clear(self, to: int, size: int) -> None:
-        """Set bytes to zero."""
+    def clear(self, to: int, size: int, byte: int = 0) -> None:
+        """Set bytes to zero, or to something else."""
 
     def record(self, event: Any = None) -> Any:
         """Return an event: everything asked for so far; one that came is used again, if given."""
@@ -338,10 +338,10 @@ class CupyDevice:
         """Copy without waiting."""
         self._runtime.memcpyAsync(address_of(to), source, to.nbytes, 2, self.stream.ptr)
 
-    def clear(self, to: int, size: int) -> None:
+    def clear(self, to: int, size: int, byte: int = 0) -> None:
         """Set without waiting."""
         if size:
-            self._runtime.memsetAsync(to, 0, size, self.stream.ptr)
+            self._runtime.memsetAsync(to, byte, size, self.stream.ptr)
 
     def record(self, event: Any = None) -> Any:
         """Record an event that does not time."""

@@ -9,7 +9,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import replace
 
-from vertexrt.ir.passes.fuse import Group, TaskProgram, is_free
+from vertexrt.ir.passes.fuse import Group, TaskProgram
+from vertexrt.ir.passes.store import is_free
 from vertexrt.ir.program import Domain
 from vertexrt.kernels.cuda.groups import write_group
 from vertexrt.kernels.cuda.products import (
@@ -99,6 +100,9 @@ class Emitter:
             op = "" if isinstance(step, Group) else self.nodes[step.node].op
             if op == "matmul":
                 assert not isinstance(step, Group)
+                if self.nodes[step.node].inputs[1] in matmuls:  # which is another launch
+                    self._products(matmuls)
+                    matmuls = []
                 matmuls.append(step.node)
                 continue
             if isinstance(step, Group) and self._only_scatters(step, matmuls):
@@ -317,6 +321,8 @@ class Emitter:
 
     def _products(self, positions: Sequence[int], after: Group | None = None) -> None:
         """Make products that do not need each other: few rows in one kernel, many by cuBLAS.
+
+        Products next to each other depend on each other only where one is the operand of another.
 
         Args:
             after: copies their results to edges; a kernel of few rows does that itself.

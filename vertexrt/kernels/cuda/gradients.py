@@ -18,8 +18,9 @@ import numpy as np
 import numpy.typing as npt
 
 from vertexrt.ir.ops import OPS
-from vertexrt.ir.passes.fuse import Group, Product, Read, TaskProgram
+from vertexrt.ir.passes.fuse import Group, Product, TaskProgram
 from vertexrt.ir.passes.segment import SUMS, SegmentedTask
+from vertexrt.ir.passes.store import Read
 from vertexrt.ir.program import Domain
 from vertexrt.kernels.cuda.rows import Cuts
 from vertexrt.kernels.cuda.weights import Held

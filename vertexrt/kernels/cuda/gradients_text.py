@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import replace
 
-from vertexrt.ir.passes.fuse import Read
 from vertexrt.ir.passes.segment import SegmentedTask
+from vertexrt.ir.passes.store import Read
 from vertexrt.kernels.cuda.gradients import EVERY, Child, PathSum, Sums, without
 from vertexrt.kernels.cuda.weights import Held, Side, own_row
 from vertexrt.kernels.layout import Binding

@@ -6,7 +6,8 @@ from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass
 
 from vertexrt.ir.ops import OPS
-from vertexrt.ir.passes.fuse import TENSOR_OF_EFFECT, Group, TaskProgram, is_free
+from vertexrt.ir.passes.fuse import Group, TaskProgram
+from vertexrt.ir.passes.store import TENSOR_OF_EFFECT, is_free
 from vertexrt.ir.program import Domain, Node
 from vertexrt.kernels.cuda.rows import Cuts, MustCloseError, NeedsMemoryError, Rows
 from vertexrt.kernels.cuda.values import J, Values

@@ -14,8 +14,9 @@ from dataclasses import dataclass, field, replace
 
 from vertexrt.errors import NoKernelError, message
 from vertexrt.ir.ops import OPS
-from vertexrt.ir.passes.fuse import Group, Product, is_free
+from vertexrt.ir.passes.fuse import Group, Product
 from vertexrt.ir.passes.segment import Segment, SegmentedTask, Split
+from vertexrt.ir.passes.store import is_free
 from vertexrt.ir.program import Domain, Node, Stage
 from vertexrt.kernels.cuda.ahead import operands_ahead, write_copy
 from vertexrt.kernels.cuda.direct import Step, read_directly

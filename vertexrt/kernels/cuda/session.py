@@ -101,6 +101,7 @@ class Session:
         total, dense: elements of the parameter store, and of its dense part.
         param_at: [names] first element of each parameter and stack.
         streams: how many may share the launches of a step.
+        poisons: memory of a run is filled with what is no number before it.
     """
 
     def __init__(
@@ -111,8 +112,10 @@ class Session:
         dense: int,
         param_at: Int64,
         streams: int = 1,
+        poisons: bool = False,
     ) -> None:
         self.device = device
+        self.poisons = poisons
         self.dtype = np.dtype(dtype)
         self.streams = len(device.lanes(streams))
         self._lanes: Sequence[Calls] = ()
@@ -191,6 +194,11 @@ class Session:
         if zero:
             self.device.clear(memory.address, memory.size)
         return memory
+
+    def poison(self, memory: Memory, start: int = 0) -> None:
+        """Fill memory from a byte on with what is no number, so that what nobody writes shows."""
+        if self.poisons:
+            self.device.clear(memory.address + start, memory.size - start, 0xFF)
 
     def _slot(self) -> Slot:
         """Return the pinned buffer whose turn it is, when the device has read it."""
@@ -279,6 +287,7 @@ class Session:
             size = most_halves(table, executable.steps_ptr, executable.steps)
             size = -(-size // ALIGN) * ALIGN
             self._halves = self.grown(self._halves, size * len(calls))
+            self.poison(self._halves)
             calls[:, HALVES] = self._halves.address + size * np.arange(len(calls))
         if order is not None and len(self._events) < order.events:
             self._events = np.append(
@@ -426,6 +435,7 @@ class Session:
         dense_pieces = -(-self.dense // PIECE)
         pieces = dense_pieces + len(e.starts)
         self._squares = self.grown(self._squares, 8 * pieces)
+        self.poison(self._squares)
         size = self.dtype.itemsize
         scalars = (*e.scalars, *NO_SCALARS[len(e.scalars) :])
         store = pack_store(

@@ -13,8 +13,9 @@ import numpy as np
 import numpy.typing as npt
 
 from vertexrt.ir.ops import OPS
-from vertexrt.ir.passes.fuse import TENSOR_OF_EFFECT, Key, TaskProgram
+from vertexrt.ir.passes.fuse import TaskProgram
 from vertexrt.ir.passes.segment import SegmentedTask
+from vertexrt.ir.passes.store import TENSOR_OF_EFFECT, Key
 from vertexrt.ir.program import Domain, Node
 from vertexrt.kernels.layout import (
     Array,

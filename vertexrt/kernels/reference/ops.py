@@ -291,7 +291,8 @@ def segment_max(frame: Frame, node: Node, x: Sequence[Array]) -> Array:
     """Return the largest over the edges of each vertex, zeros without children."""
     keep = frame.buffers.schedule.child_row[frame.edges] >= 0
     out = np.full((len(frame.rows), max(node.type.size, 1)), -np.inf, x[0].dtype)
-    np.maximum.at(out, frame.owner[keep], x[0][keep])
+    value = np.broadcast_to(x[0], (len(frame.edges), x[0].shape[1]))
+    np.maximum.at(out, frame.owner[keep], value[keep])
     return np.where(np.isinf(out), 0.0, out)
 
 

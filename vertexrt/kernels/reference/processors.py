@@ -23,8 +23,9 @@ import numpy as np
 
 from vertexrt.errors import DeviceError, message
 from vertexrt.ir.ops import OPS
-from vertexrt.ir.passes.fuse import TENSOR_OF_EFFECT, Group, Key
+from vertexrt.ir.passes.fuse import Group
 from vertexrt.ir.passes.segment import Segment, SegmentedTask, Split, rows_in_storage
+from vertexrt.ir.passes.store import TENSOR_OF_EFFECT, Key
 from vertexrt.ir.program import Domain, Node
 from vertexrt.kernels.layout import (
     Array,

@@ -1,0 +1,86 @@
+"""A product of a product, nothing between: on a GPU no launch may make both."""
+
+from __future__ import annotations
+
+from itertools import pairwise
+
+import numpy as np
+import pytest
+
+import vertexrt as vrt
+from vertexrt.engine.variant import Passes
+from vertexrt.kernels.cuda.shim.build import available
+
+N = 40
+
+
+class TwoProducts(vrt.VertexFunction):
+    """w2 (w1 x), on the path (with a child) and beside it; and another product that needs w1 x."""
+
+    def __init__(self) -> None:
+        super().__init__(arity=1, state={"h": 4})
+        self.w1 = vrt.Parameter((64, 4))
+        self.w2 = vrt.Parameter((64, 64))
+        self.w3 = vrt.Parameter((4, 64))
+        self.u1 = vrt.Parameter((8, 4))
+        self.u2 = vrt.Parameter((4, 8))
+
+    def forward(self) -> None:
+        first = self.w1 @ self.pull("x", shape=(4,))
+        h = self.u2 @ (self.u1 @ self.gather(0).h) + self.pull("x", shape=(4,))
+        self.scatter(h=h)
+        self.push("y", self.w2 @ first)
+        self.push("z", self.w3 @ first)
+        self.push("h", h)
+        self.push("loss", vrt.sum(h))
+
+
+def batch(listed: bool) -> vrt.GraphBatch:
+    """Return a chain; where every third vertex lacks its pull, the rows of a kind are a list."""
+    index = np.arange(N, dtype=np.int32)
+    if listed:
+        index[::3] = -1
+    x = np.random.default_rng(0).normal(size=(N, 4))
+    pulls = {"x": vrt.Pulled(x, index)}
+    return vrt.GraphBatch.from_graphs([vrt.InputGraph.chain(N, pulls)])
+
+
+def by_hand(net: vrt.Network, pulled: vrt.Pulled) -> dict[str, np.ndarray]:
+    """Compute the pushes vertex by vertex in float64."""
+    p = {name: np.asarray(value, np.float64) for name, value in net.parameters.items()}
+    x = np.where(pulled.index[:, None] >= 0, pulled.values[pulled.index], 0.0)
+    h = [x[0]]
+    for _, row in pairwise(x):
+        h.append(p["u2"] @ (p["u1"] @ h[-1]) + row)
+    first = x @ p["w1"].T
+    return {"y": first @ p["w2"].T, "z": first @ p["w3"].T, "h": np.array(h)}
+
+
+def network(dtype: str, engine: str, seed: int) -> vrt.Network:
+    """Compile for the shim, whose threads run in an order drawn from a seed."""
+    from tests.shim_device import ShimDevice
+    from vertexrt.api.network import Network
+    from vertexrt.engine.device_model import CANDIDATES, DeviceModel
+    from vertexrt.kernels.cuda.backend import CudaBackend
+
+    backend = CudaBackend(ShimDevice(seed=seed), dtype, True, False)
+    sizes = CANDIDATES if engine == "batched" else (2,)
+    model = DeviceModel(
+        TwoProducts().trace(), backend, np.dtype(dtype), "frontier", Passes(), engine, sizes
+    )
+    net = Network(model, 1, "graph")
+    rng = np.random.default_rng(7)
+    net.set_parameters({n: rng.uniform(-0.3, 0.3, v.shape) for n, v in net.parameters.items()})
+    return net
+
+
+@pytest.mark.skipif(not available(), reason="no C++ compiler to run CUDA kernels on the CPU")
+@pytest.mark.parametrize("engine", ["batched", "persistent"])
+@pytest.mark.parametrize(
+    ("dtype", "listed", "seed"), [("float32", False, 1), ("float32", True, 2), ("float64", True, 0)]
+)
+def test_a_product_of_a_product(dtype: str, listed: bool, seed: int, engine: str) -> None:
+    net, graphs = network(dtype, engine, seed), batch(listed)
+    got, want = net.forward(graphs, train=True), by_hand(net, graphs.pulls["x"])
+    for name, exact in want.items():
+        np.testing.assert_allclose(got[name], exact, atol=2e-6, rtol=0, err_msg=name)

@@ -1,0 +1,101 @@
+"""Where values lie that another stage reads: one decision, on which keeps and reads agree."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import numpy as np
+import pytest
+
+import vertexrt as vrt
+from tests.runs import Way, assert_loss_gradients, assert_output_gradients
+from vertexrt.engine.variant import Passes
+
+H = 4
+
+
+class NestedParts(vrt.VertexFunction):
+    """Gradients that are parts of a concat that is itself only stored as a part of a concat."""
+
+    def __init__(self) -> None:
+        super().__init__(arity=1, state={"h": H})
+        self.w1 = vrt.Parameter((2 * H, H))
+        self.w2 = vrt.Parameter((2 * H, H))
+        self.b = vrt.Parameter((2 * H,))
+        self.c = vrt.Parameter((H,))
+
+    def forward(self) -> None:
+        h = self.gather(0).h + self.pull("x", shape=(H,))
+        first, second = self.w1 @ h, self.w2 @ h + self.b
+        self.scatter(h=vrt.tanh(first[:H] + second[:H] + self.c))
+        self.push("loss", vrt.squared_error(h, 0.3))
+
+
+class TwoCells(vrt.VertexFunction):
+    """Two GRU cells over one child sum and one pulled vector."""
+
+    def __init__(self) -> None:
+        super().__init__(arity=2, state={"h": H, "g": H})
+        self.w = [vrt.Parameter((3 * H, H)) for _ in range(2)]
+        self.u = [vrt.Parameter((3 * H, H)) for _ in range(2)]
+        self.b = [vrt.Parameter((3 * H,)) for _ in range(2)]
+
+    def forward(self) -> None:
+        h = self.gather(0).h + self.gather(1).g
+        x = self.pull("x", shape=(H,))
+        made = []
+        for w, u, b in zip(self.w, self.u, self.b, strict=True):
+            x_r, x_z, x_n = vrt.split(w @ x, 3)
+            h_r, h_z, h_n = vrt.split(u @ h + b, 3)
+            z = vrt.sigmoid(x_z + h_z)
+            n = vrt.tanh(x_n + vrt.sigmoid(x_r + h_r) * h_n)
+            made.append((1.0 - z) * n + z * h)
+        self.scatter(h=made[0], g=made[1])
+        self.push("loss", vrt.sum(made[0] * made[1]))
+
+
+class SeenWhenAbsent(vrt.VertexFunction):
+    """A concat of the path, of which a lazy stage reads a part alone where a pull is absent."""
+
+    def __init__(self) -> None:
+        super().__init__(arity=1, state={"h": H})
+        self.w = vrt.Parameter((2, H))
+        self.u = vrt.Parameter((2, H))
+
+    def forward(self) -> None:
+        h = self.gather(0).h + self.pull("x", shape=(H,))
+        both = vrt.concat(self.w @ h, self.u @ h)
+        self.scatter(h=vrt.tanh(both))
+        y = (both + self.pull("y", shape=(H,)))[:2]
+        self.push("loss", vrt.sum(y * y))
+
+
+FUNCTIONS: list[Callable[[], vrt.VertexFunction]] = [NestedParts, TwoCells, SeenWhenAbsent]
+
+
+def batch(lists: list[list[int]], pulls: tuple[str, ...]) -> vrt.GraphBatch:
+    rng = np.random.default_rng(2)
+    found = {}
+    for name in pulls:
+        index = np.arange(len(lists), dtype=np.int32)
+        index[1::2] = -1 if name == "y" else index[1::2]
+        found[name] = vrt.Pulled(rng.normal(size=(len(lists), H)), index)
+    return vrt.GraphBatch.from_graphs([vrt.InputGraph.from_children(lists, found)])
+
+
+@pytest.mark.parametrize("make", FUNCTIONS)
+@pytest.mark.parametrize(
+    "passes",
+    [Passes(), Passes(stack=False), Passes(specialise=False)],
+    ids=["all", "no-stack", "no-specialise"],
+)
+def test_gradients_of_values_that_several_stages_read(
+    make: Callable[[], vrt.VertexFunction], passes: Passes
+) -> None:
+    """Gradients of slices, and sums of them, that lie in concats of concats."""
+    net = Way(passes=passes).compile(make())
+    names = ("x", "y") if make is SeenWhenAbsent else ("x",)
+    slots = [[0, 1], [2, 0]] if make is TwoCells else [[0], [2]]
+    graphs = batch([[], [], slots[0], slots[1], []], names)
+    assert_output_gradients(net, graphs)
+    assert_loss_gradients(net, graphs)

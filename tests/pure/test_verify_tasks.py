@@ -1,0 +1,216 @@
+"""The verifier of task programs finds each way of reading what nobody has written."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+import pytest
+
+import vertexrt as vrt
+from tests.functions import FUNCTIONS
+from tests.pure.test_store import NestedParts, batch
+from tests.runs import Way, train
+from tests.strategies import pulls_for
+from vertexrt.engine.variant import Variant
+from vertexrt.engine.verify_tasks import verify_segments, verify_tasks
+from vertexrt.errors import PlanError
+from vertexrt.ir.passes.fuse import Group, TaskProgram
+from vertexrt.ir.passes.segment import segment_tasks
+from vertexrt.ir.passes.store import Read
+from vertexrt.ir.program import Stage
+
+GRAPH = [[], [], [0, 1], [2, 0], [-1, 3], [4, -1]]
+
+
+def compiled(name: str = "tree-lstm") -> Variant:
+    """Train a step and return what was compiled for it."""
+    make, arity = FUNCTIONS[name]
+    graph = vrt.InputGraph.from_children([c[:arity] for c in GRAPH], pulls_for(len(GRAPH), 4))
+    net = Way().compile(make())
+    train(net, vrt.GraphBatch.from_graphs([graph]))
+    return next(v for v in net._model.variants.values() if v.use.loss)
+
+
+def nested() -> Variant:
+    net = Way().compile(NestedParts())
+    train(net, batch([[], [0], [1]], ("x",)))
+    return next(iter(net._model.variants.values()))
+
+
+def change(variant: Variant, number: int, **fields: Any) -> None:
+    variant.tasks[number] = replace(variant.tasks[number], **fields)
+
+
+def refused(variant: Variant, text: str) -> None:
+    with pytest.raises(PlanError, match=text):
+        verify_tasks(variant)
+
+
+def where(variant: Variant, wanted: Callable[[TaskProgram], object]) -> int:
+    """Return the first task program with which something can be done."""
+    return next(k for k, task in enumerate(variant.tasks) if wanted(task))
+
+
+@pytest.mark.parametrize("name", FUNCTIONS)
+def test_what_the_compiler_makes_is_accepted(name: str) -> None:
+    variant = compiled(name)
+    verify_tasks(variant)
+    for alone in (True, False):
+        for whole in (True, False):
+            for plan in segment_tasks(variant.tasks, alone, whole):
+                verify_segments(plan)
+
+
+def test_a_part_read_from_the_own_tensor_of_a_concat_that_lies_in_another() -> None:
+    """The table as it was before it followed concats into concats."""
+    variant = nested()
+    verify_tasks(variant)
+    for number, task in enumerate(variant.tasks):
+        nodes, reads = task.program.nodes, dict(task.reads)
+        for i, read in task.reads.items():
+            for whole in (n for n in nodes if n.op == "concat" and i in n.inputs):
+                if read.key not in (("value", whole.origin), ("value", nodes[i].origin)):
+                    before = whole.inputs[: whole.inputs.index(i)]
+                    start = sum(nodes[j].type.size for j in before)
+                    reads[i] = Read(("value", whole.origin), start, whole.type.size)
+        if reads != task.reads:
+            change(variant, number, reads=reads)
+            refused(variant, r"reads %\d+ from elements 0..3 of 8 of \('value', \d+\)")
+            return
+    pytest.fail("no part of a part is read")
+
+
+def test_an_offset_outside_of_what_was_written() -> None:
+    variant = compiled("gru")
+    number = where(variant, lambda t: any(r.start for r in t.reads.values()))
+    reads = {
+        i: replace(r, start=r.start + r.width) if r.start else r
+        for i, r in variant.tasks[number].reads.items()
+    }
+    change(variant, number, reads=reads)
+    refused(variant, r"reads %\d+ from elements \d+..\d+ of")
+
+
+def test_rows_of_another_width() -> None:
+    variant = compiled()
+    number = where(variant, lambda t: t.reads)
+    reads = {i: replace(r, width=r.width + 1) for i, r in variant.tasks[number].reads.items()}
+    change(variant, number, reads=reads)
+    refused(variant, "what an earlier stage has written")
+
+
+@pytest.mark.parametrize("tensor", ["value", "state"])
+def test_a_value_that_is_not_kept(tensor: str) -> None:
+    variant = compiled()
+    number = where(variant, lambda t: any(key[0] == tensor for key in t.homes.values()))
+    homes = {i: key for i, key in variant.tasks[number].homes.items() if key[0] != tensor}
+    change(variant, number, homes=homes)
+    refused(variant, r"left out: \[\('" + tensor)
+
+
+def test_a_stage_that_is_left_out() -> None:
+    variant = compiled()
+    for kind in variant.path_kinds.values():
+        kind.programs[Stage.PATH_BACKWARD] = -1
+    refused(variant, r"stage path': left out: .*every effect of the program once")
+
+
+def test_steps_in_another_order() -> None:
+    variant = compiled()
+    number = where(variant, lambda t: t.stage == Stage.PATH and len(t.steps) > 2)
+    change(variant, number, steps=variant.tasks[number].steps[::-1])
+    refused(variant, r"reads %\d+; an operand that an earlier step makes")
+
+
+def test_nodes_of_a_group_in_another_order() -> None:
+    variant = compiled()
+    number = where(variant, lambda t: t.stage == Stage.PATH and t.reads)
+    steps = [
+        replace(s, nodes=s.nodes[::-1]) if isinstance(s, Group) else s
+        for s in variant.tasks[number].steps
+    ]
+    change(variant, number, steps=tuple(steps))
+    refused(variant, r"reads %\d+; an operand that an earlier step makes")
+
+
+def test_an_operand_that_is_nowhere_in_memory() -> None:
+    variant = compiled()
+    number = where(variant, lambda t: t.stage == Stage.PATH and t.local)
+    change(variant, number, local=frozenset())
+    refused(variant, r"reads %\d+ of another step; an operand kept in memory")
+
+
+def test_a_gradient_that_no_step_makes() -> None:
+    variant = compiled()
+
+    def sums(task: TaskProgram) -> bool:
+        return any(not isinstance(s, Group) and is_sum(task, s.node) for s in task.steps)
+
+    def is_sum(task: TaskProgram, k: int) -> bool:
+        return task.program.nodes[k].op == "outer"
+
+    number = where(variant, sums)
+    task = variant.tasks[number]
+    kept = [s for s in task.steps if isinstance(s, Group) or not is_sum(task, s.node)]
+    change(variant, number, steps=tuple(kept))
+    refused(variant, r"left out: \[\('gradient', ")
+
+
+def test_children_of_a_kind_without_a_state() -> None:
+    net = Way().compile(NestedParts())
+    net.forward(batch([[], [0], [1]], ("x",)))
+    (variant,) = net._model.variants.values()
+    kind = next(iter(variant.path_kinds.values()))
+    program = kind.stored.program
+    fewer = [n for n in program.nodes if n.op != "scatter"]
+    kind.stored = replace(kind.stored, program=program.with_nodes(fewer))
+    for stage, number in kind.programs.items():
+        if number >= 0 and "state" in {key[0] for key in variant.tasks[number].homes.values()}:
+            kind.programs[stage] = -1
+    refused(variant, r"children of a kind do not write \('state', 'h'\)")
+
+
+def test_parents_that_leave_no_gradient() -> None:
+    variant = compiled()
+    kind = next(k for k in variant.path_kinds.values() if k.bits & 1)
+    program = kind.stored.program
+    fewer = [n for n in program.nodes if n.op != "scatter_child"]
+    kind.stored = replace(kind.stored, program=program.with_nodes(fewer))
+    number = kind.programs[Stage.PATH_BACKWARD]
+    task = variant.tasks[number]
+    steps = []
+    for s in task.steps:
+        if isinstance(s, Group):
+            s = replace(
+                s, nodes=tuple(k for k in s.nodes if task.program.nodes[k].op != "scatter_child")
+            )
+        steps.append(s)
+    variant.tasks.append(replace(task, steps=tuple(steps)))
+    kind.programs[Stage.PATH_BACKWARD] = len(variant.tasks) - 1
+    refused(variant, r"parents of a kind leave nothing in \[\('")
+
+
+def test_a_value_between_segments_that_is_not_exchanged() -> None:
+    plans = segment_tasks(compiled("gru").tasks)
+    plan = next(p for p in plans if any(key[0] == "exchange" for key in p.task.homes.values()))
+    homes = {i: key for i, key in plan.task.homes.items() if key[0] != "exchange"}
+    broken = replace(plan, task=replace(plan.task, homes=homes))
+    with pytest.raises(PlanError, match=r"an operand kept in memory|a value to exchange"):
+        verify_segments(broken)
+
+
+def test_what_nobody_writes_is_not_a_number_and_not_what_was_there_before() -> None:
+    net = Way().compile(NestedParts())
+    graphs = batch([[], [0], [1]], ("x",))
+    assert np.isfinite(net.forward(graphs)["loss"]).all()
+    (variant,) = net._model.variants.values()
+    for task in variant.ready().executable.programs:  # type: ignore[union-attr]
+        for i, key in list(task.homes.items()):
+            if key[0] == "state":
+                del task.homes[i]
+    found = net.forward(graphs)["loss"]
+    assert np.isfinite(found[0])  # it has no child
+    assert np.isnan(found[1:]).all()

@@ -1,0 +1,245 @@
+"""Verify task programs: whatever is read was written, by whom the vertex has met before.
+
+A vertex runs the task programs of its two kinds, stage by stage. Each element of a tensor that one
+of them reads must have been written by an earlier stage, in the rows of the vertex itself, of its
+children or of its parents; within a task program each operand is made by an earlier step, which
+leaves it where a later one finds it; and every effect of the program happens.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, NoReturn
+
+import numpy as np
+import numpy.typing as npt
+
+from vertexrt.errors import PlanError, message
+from vertexrt.ir.ops import OPS
+from vertexrt.ir.passes.fuse import Group, Product, TaskProgram
+from vertexrt.ir.passes.operands import operand_positions
+from vertexrt.ir.passes.segment import SegmentedTask, Split
+from vertexrt.ir.passes.store import TENSOR_OF_EFFECT, Key, is_free
+from vertexrt.ir.pretty import STAGE_WORD, format_node
+from vertexrt.ir.program import Domain, Node, Program, Stage
+from vertexrt.kernels.layout import by_rows, edge_key, gradients_of, per_edge, stored_size
+
+if TYPE_CHECKING:
+    from vertexrt.engine.variant import Kind, Variant
+
+TO_CHILDREN = ("scatter_child", "scatter_children")
+
+
+def refuse(task: TaskProgram, node: int | str, got: str, expected: str) -> NoReturn:
+    """Raise PlanError about a node of a task program."""
+    name = format_node(node, task.program.nodes[node]) if isinstance(node, int) else node
+    where = f"stage {STAGE_WORD[task.stage]}, {name}"
+    raise PlanError(message("tasks", f"{where}: {got}", expected, "report this as a bug"))
+
+
+@dataclass(slots=True)
+class Written:
+    """What the stages of a vertex have written so far.
+
+    Attributes:
+        elements: key -> which elements of a row hold a value; rows are edges where `edges` says so.
+        slots: (field, slot) of the edges that got a gradient; the slot of all children is -1.
+    """
+
+    elements: dict[Key, npt.NDArray[np.bool_]] = field(default_factory=dict)
+    edges: dict[Key, bool] = field(default_factory=dict)
+    slots: set[tuple[str, int]] = field(default_factory=set)
+
+    def write(self, key: Key, size: int, edges: bool) -> None:
+        """Note that all elements of a row are written."""
+        self.elements[key] = np.ones(max(size, 1), np.bool_)
+        self.edges[key] = edges
+
+    def has(self, key: Key, start: int, size: int, width: int, edges: bool) -> bool:
+        """Tell whether elements of a row of so many are there."""
+        found = self.elements.get(key)
+        if found is None or len(found) != width or self.edges[key] != edges:
+            return False
+        return start >= 0 and start + size <= width and bool(found[start : start + size].all())
+
+
+def verify_tasks(variant: Variant) -> None:
+    """Check all task programs of a variant.
+
+    Raises: PlanError, which names what is read, and the node that reads it.
+    """
+    for task in variant.tasks:
+        verify_steps(task)
+    written: list[tuple[Kind, Written]] = []
+    for lazy in variant.lazy_kinds.values():
+        known = variant.atoms.path
+        for path in variant.path_kinds.values():
+            if path.bits & known == lazy.bits & known:
+                written.append((path, _verify_kind(variant, path, lazy)))
+    for _, found in written:
+        _verify_outputs(variant, found)
+    _verify_neighbours(variant, written)
+
+
+def verify_steps(task: TaskProgram) -> None:
+    """Check that the steps of a task program leave what later ones read."""
+    _walk(task, task.steps, set())
+
+
+def verify_segments(plan: SegmentedTask) -> None:
+    """Check that what crosses from one segment to another is left where the reader finds it.
+
+    Raises: PlanError, as `verify_tasks` does.
+    """
+    task, nodes = plan.task, plan.task.program.nodes
+    made: dict[int, int] = {}
+    done: set[int] = set()
+    for number, segment in enumerate(plan.segments):
+        _walk(task, segment.steps, done)
+        for k in _members(segment.steps):
+            for i in nodes[k].inputs:
+                if made.get(i, number) == number or (is_free(nodes[i]) and i not in task.homes):
+                    continue
+                splits = {segment.split, plan.segments[made[i]].split}
+                alike = i in plan.whole or Split.SUMS not in splits
+                private = alike and not by_rows(task.stage)  # each has its own
+                if i not in task.homes and not (private and i in task.local):
+                    refuse(task, k, f"%{i} of another segment has no tensor", "a value to exchange")
+        for k in _members(segment.steps):
+            made.setdefault(k, number)
+
+
+def _members(steps: Iterable[Group | Product]) -> list[int]:
+    return [k for s in steps for k in (s.nodes if isinstance(s, Group) else (s.node,))]
+
+
+def _walk(task: TaskProgram, steps: Sequence[Group | Product], done: set[int]) -> None:
+    """Follow steps; `done` has what earlier ones made."""
+    nodes = task.program.nodes
+    placed = {*task.homes, *task.local}
+    for step in steps:
+        own: set[int] = set()
+        for k in step.nodes if isinstance(step, Group) else (step.node,):
+            rows = operand_positions(nodes[k]) if isinstance(step, Product) else range(0)
+            for position, i in enumerate(nodes[k].inputs):
+                free = is_free(nodes[i]) and position not in rows
+                if free or i in task.reads or i in own:
+                    continue
+                if i not in done:
+                    refuse(task, k, f"reads %{i}", "an operand that an earlier step makes")
+                if i not in placed:
+                    refuse(task, k, f"reads %{i} of another step", "an operand kept in memory")
+            own.add(k)
+        done |= own
+
+
+def _verify_kind(variant: Variant, path: Kind, lazy: Kind) -> Written:
+    """Follow the stages of a vertex; return what it has written in the end."""
+    written = Written()
+    for stage in Stage:
+        kind = lazy if stage in lazy.programs else path
+        number = kind.programs[stage]
+        task = variant.tasks[number] if number >= 0 else None
+        _verify_effects(kind.stored.program, stage, task)
+        if task is None:
+            continue
+        nodes = task.program.nodes
+        for i, read in task.reads.items():
+            size, edges = max(nodes[i].type.size, 1), nodes[i].type.domain == Domain.EDGE
+            if not written.has(read.key, read.start, size, read.width, edges):
+                reader = next(k for k in _members(task.steps) if i in nodes[k].inputs)
+                at = f"elements {read.start}..{read.start + size - 1} of {read.width} of {read.key}"
+                refuse(task, reader, f"reads %{i} from {at}", "what an earlier stage has written")
+        _note(task, written)
+    return written
+
+
+def _note(task: TaskProgram, written: Written) -> None:
+    """Note what a task program writes."""
+    nodes = task.program.nodes
+    for k in _members(task.steps):
+        node = nodes[k]
+        if k in task.homes:
+            written.write(task.homes[k], node.type.size, node.type.domain == Domain.EDGE)
+        if OPS[node.op].role != "effect":
+            continue
+        source = nodes[node.inputs[0]]
+        if node.op in TENSOR_OF_EFFECT:
+            key = TENSOR_OF_EFFECT[node.op](node)
+            written.write(key, stored_size(node, source), per_edge(node, source))
+        elif node.op in TO_CHILDREN:
+            written.slots.add((node["field"], -1 if node.op == TO_CHILDREN[1] else node["slot"]))
+
+
+def _verify_effects(program: Program, stage: Stage, task: TaskProgram | None) -> None:
+    """Check that a task program does all that its stage of a kind has to do."""
+    effects = [n for n in program.nodes if n.stage == stage and OPS[n.op].role == "effect"]
+    wanted = Counter(_effect(n) for n in effects)
+    done: Counter[Key] = Counter()
+    if task is not None:
+        nodes = task.program.nodes
+        for k in _members(task.steps):
+            if OPS[nodes[k].op].role == "effect":
+                done[_effect(nodes[k])] += 1
+            done.update(("gradient", name) for name in gradients_of(task, k))
+            if k in task.homes and task.homes[k] in wanted:
+                done[task.homes[k]] += 1
+    if wanted != done:
+        missing, more = wanted - done, done - wanted
+        text = f"left out: {list(missing)}; too much: {list(more)}"
+        where = f"stage {STAGE_WORD[stage]}: {text}"
+        raise PlanError(
+            message("tasks", where, "every effect of the program once", "report this as a bug")
+        )
+
+
+def _effect(node: Node) -> Key:
+    if node.op in TENSOR_OF_EFFECT:
+        return TENSOR_OF_EFFECT[node.op](node)
+    if node.op == "param_grad":
+        return ("gradient", node["name"])
+    return (*edge_key(node["field"], node.op == TO_CHILDREN[1]), node["slot"])
+
+
+def _verify_outputs(variant: Variant, written: Written) -> None:
+    """Check that what is read when a run is over is there for vertices of every kind."""
+    sizes = {n["name"]: n["shape"] for n in variant.program.nodes if n.op == "push"}
+    for name in variant.use.outputs:
+        if name in sizes and ("push", name) not in written.elements:
+            raise PlanError(
+                message(
+                    "tasks",
+                    f"vertices of a kind do not push {name!r}",
+                    "every push, of every vertex",
+                    "report this as a bug",
+                )
+            )
+
+
+def _verify_neighbours(variant: Variant, found: Sequence[tuple[Kind, Written]]) -> None:
+    """Check what a vertex reads of its children, and of the edges to its parents."""
+    for task in variant.tasks:
+        for k in _members(task.steps):
+            node = task.program.nodes[k]
+            if node.op in ("gather", "gather_all"):
+                key, size = ("state", node["field"]), max(node.type.size, 1)
+                if not all(w.has(key, 0, size, size, False) for _, w in found):
+                    refuse(task, k, f"children of a kind do not write {key}", "a state of all")
+            elif node.op == "gather_parents":
+                _verify_edges(variant, task, k, found)
+
+
+def _verify_edges(
+    variant: Variant, task: TaskProgram, k: int, found: Sequence[tuple[Kind, Written]]
+) -> None:
+    node, arity = task.program.nodes[k], variant.program.arity or 0
+    for kind, written in found:
+        slots = variant.atoms.facts(kind.bits, variant.atoms.path).slots
+        wanted = [(node["field"], s) for s in range(arity) if node["slots"] and slots.get(s, True)]
+        if node["every"] and slots.get(arity, True):
+            wanted.append((node["field"], -1))
+        if not set(wanted) <= written.slots:
+            missing = sorted(set(wanted) - written.slots)
+            refuse(task, k, f"parents of a kind leave nothing in {missing}", "a gradient each")
