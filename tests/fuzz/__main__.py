@@ -6,6 +6,8 @@ Exit code 1 where one fails: its script, made small, is printed, and written to 
 from __future__ import annotations
 
 import argparse
+import itertools
+import math
 import os
 import sys
 import time
@@ -35,6 +37,7 @@ def parser() -> argparse.ArgumentParser:
     p.add_argument("--nodes", type=int, default=MOST_NODES, help="of a function, about")
     p.add_argument("--jobs", type=int, default=1, help="processes (default: 1)")
     p.add_argument("--shrink", type=float, default=20.0, help="seconds a failure (default: 20)")
+    p.add_argument("--seconds", type=float, help="begin no function after this time")
     p.add_argument("--out", type=Path, help="file to which scripts of failures are appended")
     p.add_argument("--list", action="store_true", help="list the ways and stop")
     return p
@@ -59,16 +62,18 @@ def main() -> int:
         print("\n".join(way.name for way in settings.listed()))
         return 0
     total, start = Tally(), time.monotonic()
+    end = start + (math.inf if a.seconds is None else a.seconds)
     seeds = range(a.seed, a.seed + a.count)
+    begun = itertools.takewhile(lambda _: time.monotonic() < end, seeds)
     with tqdm(total=a.count, unit="functions", disable=None) as progress:
-        for tally in run_all(seeds, settings, a.jobs):
+        for tally in run_all(begun, settings, a.jobs):
             total.add(tally)
             progress.update()
             progress.set_postfix(failed=len(total.findings))
             for finding in tally.findings:
                 show(finding, a.out)
     print(total.table())
-    print(f"seeds {seeds.start} to {seeds.stop - 1}, {time.monotonic() - start:.0f} s")
+    print(f"seeds from {seeds.start}, {time.monotonic() - start:.0f} s")
     return 1 if total.findings else 0
 
 

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import itertools
 import multiprocessing
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator
 from concurrent.futures import FIRST_COMPLETED, Future, ProcessPoolExecutor, wait
 from concurrent.futures.process import BrokenProcessPool
 from dataclasses import dataclass, field
@@ -140,33 +141,36 @@ def run_one(seed: int, settings: Settings) -> Tally:
     return tally
 
 
-def run_all(seeds: Sequence[int], settings: Settings, jobs: int) -> Iterator[Tally]:
+def run_all(seeds: Iterable[int], settings: Settings, jobs: int) -> Iterator[Tally]:
     """Run the functions of many seeds, in this process or in several; yield as they end."""
     if jobs == 1:
         for seed in seeds:
             yield run_one(seed, settings)
         return
-    left = list(reversed(seeds))
-    while left:
-        yield from _run_in_pool(left, settings, jobs)
+    left = iter(seeds)
+    while (first := next(left, None)) is not None:
+        yield from _run_in_pool(itertools.chain([first], left), settings, jobs)
 
 
-def _run_in_pool(left: list[int], settings: Settings, jobs: int) -> Iterator[Tally]:
-    """Run seeds from the end of a list, until none is left or a process has died."""
+def _run_in_pool(seeds: Iterator[int], settings: Settings, jobs: int) -> Iterator[Tally]:
+    """Run seeds until none is left or a process has died; then what was under way, one by one."""
     context = multiprocessing.get_context("spawn")  # neither threads nor a GPU survive a fork
+    running: dict[Future[Tally], int] = {}
     with ProcessPoolExecutor(jobs, context) as pool:
-        running: dict[Future[Tally], int] = {}
-        while left or running:
-            while left and len(running) < 2 * jobs:
-                seed = left.pop()
+
+        def begin(count: int) -> None:
+            for seed in itertools.islice(seeds, count):
                 running[pool.submit(run_one, seed, settings)] = seed
+
+        begin(2 * jobs)
+        while running:
             done, _ = wait(running, return_when=FIRST_COMPLETED)
-            broken = any(isinstance(f.exception(), BrokenProcessPool) for f in done)
-            if broken:
+            if any(isinstance(future.exception(), BrokenProcessPool) for future in done):
                 break
             for future in done:
                 del running[future]
                 yield future.result()
+            begin(len(done))
     for seed in running.values():
         yield _run_alone(seed, settings)
 

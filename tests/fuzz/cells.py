@@ -123,11 +123,14 @@ def attention(s: Sketch) -> int:
     length = s.pick((1, 2, 3, 4))
     query = s.tame(s.matmul(some(s, None), length))
     products = s.map("mul", s.tame(s.matmul(keys, length)), query)
-    score = s.tame(total(s, [s.element(products) for _ in range(length)]), 3.0)
-    top = s.reduce("max", score)
-    power = s.function("exp", s.map("sub", score, top))
-    share = s.map("div", power, s.map("maximum", s.reduce("sum", power), 0.05))
-    s.bounds[share] = 1.0
+    if s.chance(0.5):
+        score = s.tame(s.reduce("sum", products, "elements"), 3.0)
+        share = s.along("softmax", score, "children")
+    else:
+        score = s.tame(total(s, [s.element(products) for _ in range(length)]), 3.0)
+        power = s.function("exp", s.map("sub", score, s.reduce("max", score)))
+        share = s.map("div", power, s.map("maximum", s.reduce("sum", power), 0.05))
+        s.bounds[share] = 1.0
     values = s.tame(s.matmul(keys, s.size())) if s.chance(0.6) else keys
     return s.reduce("sum", s.map("mul", share, values))
 
@@ -163,6 +166,21 @@ def layers(s: Sketch) -> int:
     return x
 
 
+def reused_parameter(s: Sketch) -> int:
+    """Read one vector of parameters in several places: per child, in a product, per vertex."""
+    field = s.pick(list(s.state))
+    length = s.state[field]
+    vector = s.parameter((length,))
+    y = s.matmul(vector, s.size())
+    if s.chance(0.5):
+        y = s.map(s.pick(("add", "mul")), y, s.tame(some(s, s.shape(y))))
+    if s.reads_all:
+        z = s.reduce(s.pick(("sum", "max")), s.map("add", s.children(field), vector))
+    else:
+        z = s.map(s.pick(("add", "maximum")), some(s, (length,)), vector)
+    return s.map("add", y, s.tame(summary(s, z)))
+
+
 def masked(s: Sketch) -> int:
     """Multiply or choose by presence, and add a number to what may be zeros."""
     x = s.tame(some(s, None, per_child=False))
@@ -195,6 +213,7 @@ CELLS: tuple[tuple[Callable[[Sketch], int], float], ...] = (
     (attention, 1.0),
     (shared_weight, 1.5),
     (layers, 1.0),
+    (reused_parameter, 0.7),
     (masked, 1.5),
     (matrix, 0.6),
 )

@@ -19,7 +19,7 @@ from tests.fuzz.bounded import Array, Bounded, exact
 from tests.fuzz.evaluate import OracleGradients, OracleRun
 from tests.fuzz.function import Build
 from tests.fuzz.ways import NamedWay, ways_of
-from tests.runs import Capture, cotangents
+from tests.runs import PLAIN, Capture, cotangents, evaluate, train
 from vertexrt.errors import NoKernelError
 
 PARAMETERS = 7  # seed of the parameters of every function
@@ -28,6 +28,7 @@ PARAMETERS = 7  # seed of the parameters of every function
 SLACK = {"float64": 64.0, "float32": 8.0}
 # A bound that is wider than this, relative to the largest element, would show nothing.
 WIDEST = 0.02
+DROPPED = 1000.0  # bound relative to the largest element, where two ways are compared
 NOT_FINITE = "not finite"
 GRADIENTS = ("gradient", "updated", "backward")  # how differences of gradients begin
 
@@ -119,7 +120,10 @@ def check(build: Build, expected: Sequence[Expected], way: NamedWay, shuffle: in
     try:
         net = way.compile(build(vrt), expected[0].parameters, shuffle)
         for want in expected:
-            found = [text for text in _differences(net, want, way.way.dtype) if text]
+            texts = _differences(net, want, way.way.dtype)
+            if want.tape.drops:
+                texts = _dropped(net, build, want, way.way.dtype)
+            found = [text for text in texts if text]
             if found:
                 only_gradients = all(text.startswith(GRADIENTS) for text in found)
                 tied = want.tape.tied and only_gradients and NOT_FINITE not in "; ".join(found)
@@ -172,11 +176,8 @@ def _all(
 def _differences(net: vrt.Network, want: Expected, dtype: str) -> Iterator[str]:
     """Yield what differs, in the order in which things are run; "" for what does not."""
     plan = want.plan
-    if want.tape.drops or plan.again:
-        pushes = {name: want.pushes[name] for name in plan.asked}
-        yield from _all(net.forward(want.batch, outputs=plan.asked), pushes, dtype, "inference")
-    if want.tape.drops:
-        return
+    if plan.again:
+        yield from _inference(net, want, dtype)
     yield from _step(net, want, dtype)
     if plan.again:
         capture = Capture()
@@ -191,6 +192,33 @@ def _differences(net: vrt.Network, want: Expected, dtype: str) -> Iterator[str]:
         yield from _all(gradients.parameters, want.back.parameters, dtype, "backward")
         pulled = {name: want.back.pulled[name] for name in gradients.pulled}
         yield from _all(gradients.pulled, pulled, dtype, "backward of pull")
+
+
+def _inference(net: vrt.Network, want: Expected, dtype: str) -> Iterator[str]:
+    asked = want.plan.asked
+    pushes = {name: want.pushes[name] for name in asked}
+    yield from _all(net.forward(want.batch, outputs=asked), pushes, dtype, "inference")
+
+
+def _dropped(net: vrt.Network, build: Build, want: Expected, dtype: str) -> Iterator[str]:
+    """Yield how a function with dropout differs: from the oracle in inference, which does not drop,
+    and in training from the plainest way, whose masks are the same.
+    """
+    yield from _inference(net, want, dtype)
+    plain = PLAIN.compile(build(vrt))
+    plain.set_parameters(want.parameters)
+    for run in (evaluate, train):
+        got, other = run(net, want.batch), run(plain, want.batch)
+        yield difference(got.loss, _loosely(np.float64(other.loss)), dtype, "loss with dropout")
+        for part in ("outputs", "parameters", "pulled"):
+            theirs = {name: _loosely(value) for name, value in getattr(other, part).items()}
+            yield from _all(getattr(got, part), theirs, dtype, f"{part} with dropout:")
+
+
+def _loosely(value: Any) -> Bounded:
+    """Return what another way computed, with a bound for want of a better one."""
+    number = exact(value)
+    return Bounded(number.value, np.full(number.shape, DROPPED * _scale(number)))
 
 
 def _step(net: vrt.Network, want: Expected, dtype: str) -> Iterator[str]:

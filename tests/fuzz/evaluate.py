@@ -50,10 +50,10 @@ class OracleVertex:
         if name not in self.pulled:
             rows = self.pulls[name]
             index = int(rows.index[self.number])
-            table = np.zeros(1) if rows.table is None else rows.table
-            row = (
-                table[index] if index >= 0 and rows.table is not None else np.zeros(table.shape[1:])
-            )
+            if rows.table is None:
+                row = np.array(float(index))
+            else:
+                row = rows.table[index] if index >= 0 else np.zeros(rows.table.shape[1:])
             self.pulled[name] = self.constant(np.asarray(row)[None])
             self.pulled[name].index = index
         return self.pulled[name]

@@ -31,7 +31,14 @@ TEXTS = {
     "neg": "-{0}",
     "square": "{0} ** 2",
     "dropout": "vrt.dropout({0}, {1})",
+    "equal": "{0} == {1}",
+    "not_equal": "{0} != {1}",
+    "less": "{0} < {1}",
+    "less_equal": "{0} <= {1}",
+    "greater": "{0} > {1}",
+    "greater_equal": "{0} >= {1}",
 }
+COMPARISONS = ("equal", "not_equal", "less", "less_equal", "greater", "greater_equal")
 
 
 @dataclass(frozen=True, slots=True)
@@ -115,11 +122,14 @@ def prune(spec: FunctionSpec) -> FunctionSpec:
         )
         for k in order
     )
-    used = {n.extra[0] for n in nodes if n.op == "parameter"} | set(spec.initial.values())
+    read = {n.extra[1] for n in nodes if n.op == "gather"}  # an initial state is for slots
+    initial = {field: name for field, name in spec.initial.items() if field in read}
+    used = {n.extra[0] for n in nodes if n.op == "parameter"} | set(initial.values())
     pulled = {n.extra[0] for n in nodes if n.op == "pull"}
     return replace(
         spec,
         nodes=nodes,
+        initial=initial,
         scatter={name: new[k] for name, k in spec.scatter.items()},
         pushes={name: new[k] for name, k in spec.pushes.items()},
         parameters={n: shape for n, shape in spec.parameters.items() if n in used},
@@ -152,17 +162,17 @@ def _body(spec: FunctionSpec) -> Iterator[str]:
         return f"self.{node.extra[0]}" if node.op == "parameter" else f"v{x}"
 
     looked_up = {n.operands[-1] for n in spec.nodes if n.op in ("embed", "cross_entropy")}
+    looked_up -= {x for n in spec.nodes if n.op in COMPARISONS for x in n.operands}
     for k, node in enumerate(spec.nodes):
         if node.op == "parameter":
             continue
         operands = [name(x) for x in node.inputs]
         if node.op == "pull":
             text = _pull(node.extra[0], spec.pulls[node.extra[0]], k in looked_up)
-        elif node.op == "square" and operands[0].startswith("self."):
-            text = f"{operands[0]} * {operands[0]}"  # a parameter has no `**`
         elif node.op in TEXTS:
             text = TEXTS[node.op].format(*operands, *node.extra)
-        else:
+        else:  # reductions may say what they go over
+            operands += [f"over={over!r}" for over in node.extra if over]
             text = f"vrt.{node.op}({', '.join(operands)})"
         yield f"v{k} = {text}"
     if spec.state:
@@ -172,7 +182,7 @@ def _body(spec: FunctionSpec) -> Iterator[str]:
 
 
 def _pull(name: str, form: PullForm, looked_up: bool) -> str:
-    if form.bound:  # what is only asked for presence does not show that it is an integer
+    if form.bound:  # only a look-up shows by itself that it is an integer
         return f"self.pull({name!r})" if looked_up else f"self.pull({name!r}, dtype='int')"
     return f"self.pull({name!r}, {form.shape})" if form.shape else f"self.pull({name!r})"
 

@@ -7,7 +7,7 @@ from collections.abc import Callable
 import numpy as np
 
 from tests.fuzz.cells import CELLS
-from tests.fuzz.function import FunctionSpec, Operand, prune
+from tests.fuzz.function import COMPARISONS, FunctionSpec, Operand, prune
 from tests.fuzz.operands import fresh, some, summary
 from tests.fuzz.sketch import SMALL_SIZES, STATE, WIDE_SIZES, Sketch
 
@@ -113,12 +113,36 @@ def _concat(s: Sketch, rows: bool) -> None:
 
 
 def _along(s: Sketch, rows: bool) -> None:
-    s.along(s.pick(("softmax", "log_softmax", "logsumexp")), s.tame(some(s, None, rows)))
+    op = s.pick(("softmax", "log_softmax", "logsumexp"))
+    x = s.tame(some(s, () if rows and s.chance(0.3) else None, rows))
+    if rows:
+        s.along(op, x, "children" if s.shape(x) == () or s.chance(0.6) else "elements")
+    else:
+        s.along(op, x, s.pick(("", "", "elements")))
+
+
+def _compare(s: Sketch, rows: bool) -> None:
+    op = s.pick(COMPARISONS)
+    if s.chance(0.3):
+        index = s.pull_index(int(s.rng.integers(2, 6)))
+        bound = s.pulls[s.nodes[index].extra[0]].bound
+        s.compare(op, index, s.pick((float(s.rng.integers(bound)), -1.0)))
+        return
+    x = some(s, s.pick((None, None, ())), rows)
+    y: Operand = s.pick((0.0, 0.25)) if s.chance(0.5) else some(s, s.pick(((), s.shape(x))), rows)
+    s.compare(op, *((y, x) if s.chance(0.3) else (x, y)))
 
 
 def _where(s: Sketch, rows: bool) -> None:
     x = some(s, None, rows)
-    mask = s.has() if s.chance(0.5) else s.function("relu", some(s, s.pick(((), s.shape(x))), rows))
+    shape = s.pick(((), s.shape(x)))
+    c = s.rng.random()
+    if c < 0.4:
+        mask = s.has()
+    elif c < 0.7:
+        mask = s.function("relu", some(s, shape, rows))
+    else:
+        mask = s.compare(s.pick(COMPARISONS), some(s, shape, rows), 0.25)
     y: Operand = 0.25 if s.chance(0.2) else some(s, s.shape(x), rows)
     s.map("where", mask, *((y, x) if s.chance(0.3) else (x, y)))
 
@@ -132,13 +156,14 @@ def _squared_error(s: Sketch, rows: bool) -> None:
 def _reduce(s: Sketch, rows: bool) -> None:
     if rows:
         x = some(s, None if s.chance(0.8) else (), True)
-        s.reduce(s.pick(("sum", "sum", "max", "mean")), x)
+        over = s.pick(("", "", "", "children", "elements" if s.shape(x) else ""))
+        s.reduce(s.pick(("sum", "sum", "max", "mean")), x, over)
     else:
         summary(s, some(s, None))
 
 
 def _dropout(s: Sketch, rows: bool) -> None:
-    p = s.pick((0.0, 0.0, 0.0, 0.25))  # with the last, only inference can be compared
+    p = s.pick((0.0, 0.0, 0.25, 0.5))  # where it drops, the oracle knows inference only
     x = some(s, None, rows)
     s.emit("dropout", (x,), s.nodes[x].type, s.bound(x), (p,))
 
@@ -151,9 +176,10 @@ STEPS: tuple[tuple[Callable[[Sketch, bool], None], float], ...] = (
     (_concat, 5.0),
     (_along, 4.0),
     (_where, 4.0),
+    (_compare, 3.0),
     (_squared_error, 3.0),
     (_reduce, 9.0),
-    (_dropout, 1.0),
+    (_dropout, 2.0),
 )
 _SHARES = np.array([share for _, share in STEPS]) / sum(share for _, share in STEPS)
 

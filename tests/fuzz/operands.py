@@ -69,4 +69,5 @@ def summary(s: Sketch, x: int) -> int:
     op = s.pick(("element", "element", "sum", "sum", "mean", "max", "logsumexp"))
     if op == "element":
         return s.element(x)
-    return s.along(op, x) if op == "logsumexp" else s.reduce(op, x)
+    over = s.pick(("", "", "", "elements"))
+    return s.along(op, x, over) if op == "logsumexp" else s.reduce(op, x, over)

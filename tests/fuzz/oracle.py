@@ -147,40 +147,51 @@ def concat(*values: Operand) -> Value:
 # Over children, or over the elements of a vector.
 
 
-def _axes(x: Value) -> tuple[int, ...]:
-    return (0,) if x.children is not None else tuple(range(1, x.number.value.ndim))
+def _axes(x: Value, over: str | None) -> tuple[int, ...]:
+    """Return the axis of the children, the default where there are some, or those of a row."""
+    children = over == "children" or (over is None and x.children is not None)
+    assert not children or x.children is not None, "children of a value per vertex"
+    return (0,) if children else tuple(range(1, x.number.value.ndim))
 
 
-def _reduced(x: Value, number: Bounded, vjp: Callable[[Bounded], Bounded]) -> Value:
-    """Return a value per vertex from one row; `vjp` gets a gradient of length 1 along the axes."""
-    kept = tuple(1 if k in _axes(x) else n for k, n in enumerate(x.number.shape))
-    shape = x.shape if x.children is not None else ()
+def _reduced(
+    x: Value, axes: tuple[int, ...], number: Bounded, vjp: Callable[[Bounded], Bounded]
+) -> Value:
+    """Return a reduction over axes; `vjp` gets a gradient of length 1 along them."""
+    kept = tuple(1 if k in axes else n for k, n in enumerate(x.number.shape))
+    shape, children = (x.shape, None) if axes == (0,) else ((), x.children)
+    rows = 1 if children is None else len(children)
     return Value(
-        x.tape, number.reshape(1, *shape), shape, None, (x,), lambda g: (vjp(g.reshape(*kept)),)
+        x.tape,
+        number.reshape(rows, *shape),
+        shape,
+        children,
+        (x,),
+        lambda g: (vjp(g.reshape(*kept)),),
     )
 
 
-def sum(x: Operand) -> Value:
+def sum(x: Operand, *, over: str | None = None) -> Value:
     """Add up over the children of a value per child, else over the elements."""
     v = lift(x)
-    return _reduced(v, v.number.sum(_axes(v)), lambda g: g.broadcast(v.number.shape))
+    axes = _axes(v, over)
+    return _reduced(v, axes, v.number.sum(axes), lambda g: g.broadcast(v.number.shape))
 
 
-def mean(x: Operand) -> Value:
+def mean(x: Operand, *, over: str | None = None) -> Value:
     """Average as `sum` adds up; zeros without children."""
     v = lift(x)
-    count = builtins.max(1, int(np.prod([v.number.shape[axis] for axis in _axes(v)])))
-    return sum(v) / float(count)
+    count = int(np.prod([v.number.shape[axis] for axis in _axes(v, over)]))
+    return sum(v, over=over) / float(builtins.max(count, 1))
 
 
-def max(x: Operand) -> Value:
+def max(x: Operand, *, over: str | None = None) -> Value:
     """Take the largest as `sum` adds up; tied elements share the gradient."""
     v = lift(x)
-    (axis,) = _axes(v)
+    (axis,) = _axes(v, over)
     if not v.number.shape[axis]:
-        return sum(v)
-    best = v.number.value.argmax(axis)
-    index = np.expand_dims(best, axis)
+        return sum(v, over=over)
+    index = np.expand_dims(v.number.value.argmax(axis), axis)
     top = Bounded(
         np.take_along_axis(v.number.value, index, axis),
         np.take_along_axis(v.number.error, index, axis),
@@ -188,7 +199,7 @@ def max(x: Operand) -> Value:
     _compare_others(v, top, index, axis)
     hit = (v.number.value == top.value).astype(np.float64)
     share = exact(hit / hit.sum(axis, keepdims=True))
-    return _reduced(v, top, lambda g: g * share)
+    return _reduced(v, (axis,), top, lambda g: g * share)
 
 
 def _compare_others(v: Value, top: Bounded, index: np.ndarray[Any, Any], axis: int) -> None:
@@ -196,48 +207,55 @@ def _compare_others(v: Value, top: Bounded, index: np.ndarray[Any, Any], axis: i
     number = v.number
     others = np.ones(number.shape, np.bool_)
     np.put_along_axis(others, index, False, axis)
-    if v.children is not None:
+    if axis == 0:
         children = np.array(v.children).reshape(-1, *[1] * len(v.shape))
         others &= children != children.reshape(-1)[index]
     whole = top.broadcast(number.shape)
     v.tape.compared(number[others], whole[others])
 
 
-def logsumexp(x: Operand) -> Value:
-    """Return log(sum(exp(x))) over the elements, for each child where there is one per child."""
+def logsumexp(x: Operand, *, over: str | None = None) -> Value:
+    """Return log(sum(exp(x))) over the elements, or the children; zeros without children."""
     v = lift(x)
-    share, total = _partition(v)
-    return Value(v.tape, total, (), v.children, (v,), lambda g: (g.reshape(-1, 1) * share,))
+    (axis,) = _axes(v, over)
+    if not v.number.shape[axis]:
+        return sum(v, over=over)
+    share, total = _partition(v, axis)
+    return _reduced(v, (axis,), total, lambda g: g * share)
 
 
-def _partition(v: Value) -> tuple[Bounded, Bounded]:
-    """Return the softmax [rows, n] and the logarithm of the partition sum [rows]."""
+def _partition(v: Value, axis: int) -> tuple[Bounded, Bounded]:
+    """Return the softmax along an axis, and the logarithm of the partition sum."""
     number = v.number
-    top = number.value.max(1, keepdims=True)
+    top = number.value.max(axis, keepdims=True)
     powers = np.exp(number.value - top)
-    total = powers.sum(1, keepdims=True)
+    total = powers.sum(axis, keepdims=True)
     share = powers / total
-    value = (top + np.log(total))[:, 0]
-    deep = np.sqrt(v.shape[0])
-    error = (share * number.error).sum(1) + FUNCTION_ROUNDINGS * (np.abs(value) + deep)
-    moved = number.error + error[:, None] + np.abs(number.value) + np.abs(value)[:, None]
-    return Bounded(share, share * (moved + FUNCTION_ROUNDINGS)), Bounded(value, error)
+    value = top + np.log(total)
+    deep = np.sqrt(number.shape[axis])
+    moved = (share * number.error).sum(axis, keepdims=True)
+    error = moved + FUNCTION_ROUNDINGS * (np.abs(value) + deep)
+    beside = number.error + error + np.abs(number.value) + np.abs(value) + FUNCTION_ROUNDINGS
+    return Bounded(share, share * beside), Bounded(value, error)
 
 
-def softmax(x: Operand) -> Value:
-    """Return exp(x) / sum(exp(x)) of a vector."""
+def softmax(x: Operand, *, over: str | None = None) -> Value:
+    """Return exp(x) / sum(exp(x)) over the elements, or the children."""
     v = lift(x)
-    share, _ = _partition(v)
+    (axis,) = _axes(v, over)
+    if not v.number.shape[axis]:
+        return v * 1.0
+    share, _ = _partition(v, axis)
 
     def vjp(g: Bounded) -> Sequence[Bounded]:
-        return (share * (g - (g * share).sum(1, keepdims=True)),)
+        return (share * (g - (g * share).sum(axis, keepdims=True)),)
 
     return Value(v.tape, share, v.shape, v.children, (v,), vjp)
 
 
-def log_softmax(x: Operand) -> Value:
-    """Return the logarithm of the softmax of a vector."""
-    return lift(x) - logsumexp(x)
+def log_softmax(x: Operand, *, over: str | None = None) -> Value:
+    """Return the logarithm of the softmax."""
+    return lift(x) - logsumexp(x, over=over)
 
 
 def cross_entropy(logits: Operand, label: Value) -> Value:
@@ -251,7 +269,8 @@ def cross_entropy(logits: Operand, label: Value) -> Value:
 def squared_error(x: Operand, y: Operand) -> Value:
     """Return the sum of squared differences over the elements, for each child if per child."""
     first, second = together(x, y)
-    square = (first - second) * (first - second)
+    difference = first - second
+    square = difference * difference
     if not square.shape:
         return square
     total = square.number.sum(tuple(range(1, square.number.value.ndim)))

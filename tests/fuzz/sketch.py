@@ -243,19 +243,35 @@ class Sketch:
         type = ValueType((sum(self.length(x) for x in xs),), self.per_child(*xs))
         return self.emit("concat", xs, type, max(self.bound(x) for x in xs))
 
-    def reduce(self, op: str, x: int) -> int:
-        """Reduce by sum, max or mean: over children, else over the elements of a row."""
-        shape = self.shape(x) if self.per_child(x) else ()
-        count = MOST_CHILDREN if self.per_child(x) else math.prod(self.shape(x))
-        bound = self.bound(x) * (count if op == "sum" else 1.0)
-        return self.emit(op, (x,), ValueType(shape), bound)
+    def reduce(self, op: str, x: int, over: str = "") -> int:
+        """Reduce by sum, max or mean.
 
-    def along(self, op: str, x: int) -> int:
-        """Apply logsumexp, softmax or log_softmax along the elements."""
-        shape = () if op == "logsumexp" else self.shape(x)
-        grown = 2.0 * self.bound(x) + math.log(self.length(x))
-        bound = 1.0 if op == "softmax" else grown
-        return self.emit(op, (x,), ValueType(shape, self.per_child(x)), bound)
+        Args:
+            over: "children", "elements", or "" for the default: the children, if it has any.
+        """
+        children = over == "children" or (not over and self.per_child(x))
+        shape = self.shape(x) if children else ()
+        count = MOST_CHILDREN if children else math.prod(self.shape(x))
+        bound = self.bound(x) * (count if op == "sum" else 1.0)
+        type = ValueType(shape, self.per_child(x) and not children)
+        return self.emit(op, (x,), type, bound, (over,))
+
+    def along(self, op: str, x: int, over: str = "") -> int:
+        """Apply logsumexp, softmax or log_softmax; a value per child has no default for `over`."""
+        children = over == "children"
+        count = MOST_CHILDREN if children else self.length(x)
+        bound = 1.0 if op == "softmax" else 2.0 * self.bound(x) + math.log(count)
+        if op == "logsumexp":
+            shape = self.shape(x) if children else ()
+            type = ValueType(shape, self.per_child(x) and not children)
+        else:
+            type = ValueType(self.shape(x), self.per_child(x))
+        return self.emit(op, (x,), type, bound, (over,))
+
+    def compare(self, op: str, x: Operand, y: Operand) -> int:
+        """Compare two reals, or an integer pull with a whole number or another one."""
+        shape = next((self.shape(v) for v in (x, y) if self.shape(v)), ())
+        return self.emit(op, (x, y), ValueType(shape, self.per_child(x, y)), 1.0)
 
     def squared_error(self, x: int, y: Operand) -> int:
         """Compare two values, or one with a number."""

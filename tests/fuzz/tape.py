@@ -58,7 +58,27 @@ class Leaf(Protocol):
 
 
 class Operators:
-    """Python's operators of values and parameters."""
+    """Python's operators of values and parameters; comparisons are 1.0 or 0.0 for each element."""
+
+    __hash__ = object.__hash__
+
+    def __eq__(self, other: Any) -> Value:  # type: ignore[override]
+        return _comparison(np.equal, self, other)
+
+    def __ne__(self, other: Any) -> Value:  # type: ignore[override]
+        return _comparison(np.not_equal, self, other)
+
+    def __lt__(self, other: Any) -> Value:
+        return _comparison(np.less, self, other)
+
+    def __le__(self, other: Any) -> Value:
+        return _comparison(np.less_equal, self, other)
+
+    def __gt__(self, other: Any) -> Value:
+        return _comparison(np.greater, self, other)
+
+    def __ge__(self, other: Any) -> Value:
+        return _comparison(np.greater_equal, self, other)
 
     def __add__(self, other: Any) -> Value:
         return elementwise(lambda x, y: x + y, lambda g, x, y: (g, g), self, other)
@@ -86,6 +106,10 @@ class Operators:
 
     def __rtruediv__(self, other: Any) -> Value:
         return lift(other, lift(self).tape) / self
+
+    def __pow__(self, exponent: int) -> Value:
+        assert exponent == 2, exponent
+        return lift(self) * self
 
     def __neg__(self) -> Value:
         return elementwise(lambda x: -x, lambda g, x: (-g,), self)
@@ -131,10 +155,6 @@ class Value(Operators):
         self.gradient: Bounded | None = None
         self.index = -1
         tape.values.append(self)
-
-    def __pow__(self, exponent: int) -> Value:
-        assert exponent == 2, exponent
-        return self * self
 
     def receive(self, gradient: Bounded) -> None:
         """Add a gradient, summed over the axes along which this was repeated."""
@@ -185,6 +205,20 @@ def elementwise(
     return Value(
         values[0].tape, function(*aligned), shape, children, values, lambda g: vjp(g, *aligned)
     )
+
+
+def _comparison(compare: np.ufunc, *operands: Any) -> Value:
+    """Compare elementwise; the result has no gradient."""
+    tape = together(*operands)[0].tape
+
+    def forward(x: Bounded, y: Bounded) -> Bounded:
+        tape.compared(x, y, jumps=True)
+        return exact(compare(x.value, y.value))
+
+    def vjp(g: Bounded, *operands: Bounded) -> Sequence[Bounded]:
+        return [exact(np.zeros(x.shape)) for x in operands]
+
+    return elementwise(forward, vjp, *operands)
 
 
 def selected(

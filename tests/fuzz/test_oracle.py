@@ -83,12 +83,15 @@ def test_everything_public_is_drawn() -> None:
                 called.add((node.value.id, node.attr))
             if isinstance(node, (ast.BinOp, ast.UnaryOp)):
                 operators.add(type(node.op))
+            if isinstance(node, ast.Compare):
+                operators.add(type(node.ops[0]))
             if isinstance(node, ast.Subscript):
                 operators.add(type(node.slice))
     assert set(functions()) <= {name for owner, name in called if owner == "vrt"}
     assert set(methods()) <= {name for owner, name in called if owner == "self"}
-    wanted = {ast.Add, ast.Sub, ast.Mult, ast.Div, ast.MatMult, ast.Pow, ast.USub}
-    assert wanted | {ast.Slice, ast.Constant} <= operators
+    arithmetic = {ast.Add, ast.Sub, ast.Mult, ast.Div, ast.MatMult, ast.Pow, ast.USub}
+    compared = {ast.Eq, ast.NotEq, ast.Lt, ast.LtE, ast.Gt, ast.GtE}
+    assert arithmetic | compared | {ast.Slice, ast.Constant} <= operators
 
 
 def run(
