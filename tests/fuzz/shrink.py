@@ -11,7 +11,10 @@ from tests.fuzz.compare import Expected, Outcome, check
 from tests.fuzz.function import FunctionSpec, FuzzNode, ValueType, builder, prune, source
 from tests.fuzz.ways import NamedWay
 
-SCRIPT = '''"""{way} on {device}, {dtype}: {text}"""
+SCRIPT = '''"""{way} on {device}, {dtype}: {text}
+
+Run it in the checkout: VERTEXRT_CHECK=1 PYTHONPATH=. python FILE
+"""
 
 from tests.fuzz.batches import BatchSpec, PullSpec
 from tests.fuzz.compare import report

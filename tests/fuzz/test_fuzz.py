@@ -37,9 +37,9 @@ def run(seeds: Sequence[int], settings: Settings, note: str = "") -> None:
     assert total.functions >= 0.7 * len(seeds), f"{note}\n{total.table()}"
 
 
-@pytest.mark.parametrize("first", range(0, 240, 60))
+@pytest.mark.parametrize("first", range(0, 200, 50))
 def test_reference(first: int) -> None:
-    run(range(first, first + 60), Settings(per=1))
+    run(range(first, first + 50), Settings(per=1))
 
 
 def test_reference_in_float32() -> None:
@@ -53,7 +53,7 @@ def test_reference_on_functions_of_the_day() -> None:
 
 
 def test_cpu() -> None:
-    run(range(8), Settings("cpu", per=1, most=4, nodes=12))
+    run(range(6), Settings("cpu", per=1, most=4, nodes=12))
 
 
 @pytest.mark.skipif(not shim.available(), reason="needs a C++ compiler")
