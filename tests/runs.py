@@ -47,6 +47,7 @@ class Way:
     engine: str = "batched"
     processors: int | None = None
     order: str | int = "last"  # of the shim's streams
+    shuffle: int = 0  # seed of the order of the shim's threads; 0 takes them in turn
 
     def compile(self, function: vrt.VertexFunction, seed: int = 3) -> vrt.Network:
         if self.device == "shim":
@@ -75,7 +76,7 @@ class Way:
         from vertexrt.engine.device_model import CANDIDATES, DeviceModel
         from vertexrt.kernels.cuda.backend import CudaBackend
 
-        shim = ShimDevice(order=self.order)
+        shim = ShimDevice(seed=self.shuffle, order=self.order)
         backend = CudaBackend(shim, self.dtype, self.passes.hold, self.passes.gradients)
         sizes = CANDIDATES if self.processors is None else (self.processors,)
         model = DeviceModel(

@@ -1,0 +1,6 @@
+"""Random vertex functions, run by vertexrt in every way and compared with an oracle.
+
+`python -m tests.fuzz --help` says how to run any number of them. A function is drawn as plain data
+(`generate`, `cells`, `function`) with batches for it (`batches`); `oracle` evaluates it vertex by
+vertex, `compare` runs it in one of the ways of `ways`, and `shrink` makes a failure small.
+"""

@@ -1,0 +1,81 @@
+"""Run random vertex functions: `python -m tests.fuzz --count 1000 --device cpu`.
+
+Exit code 1 where one fails: its script, made small, is printed, and written to `--out`.
+"""
+
+from __future__ import annotations
+
+import argparse
+import itertools
+import math
+import os
+import sys
+import time
+from pathlib import Path
+
+os.environ.setdefault("VERTEXRT_CHECK", "1")  # before the package reads its flags
+
+from tqdm import tqdm
+
+from tests.fuzz.campaign import Finding, Settings, Tally, run_all
+from tests.fuzz.generate import MOST_NODES
+from tests.fuzz.ways import DEVICES, DTYPES
+
+
+def parser() -> argparse.ArgumentParser:
+    """Return the parser of the command line."""
+    p = argparse.ArgumentParser("python -m tests.fuzz", description=__doc__)
+    p.add_argument("--count", type=int, default=100, help="functions (default: 100)")
+    p.add_argument("--seed", type=int, default=0, help="of the first function (default: 0)")
+    p.add_argument("--device", choices=DEVICES, default="reference")
+    p.add_argument("--dtype", choices=DTYPES, default="float64")
+    p.add_argument(
+        "--ways", default="", help="names or their beginnings, with commas (default: all)"
+    )
+    p.add_argument("--per", type=int, default=2, help="ways of each function, in turn (2)")
+    p.add_argument("--most", type=int, default=6, help="vertices of a graph (default: 6)")
+    p.add_argument("--nodes", type=int, default=MOST_NODES, help="of a function, about")
+    p.add_argument("--jobs", type=int, default=1, help="processes (default: 1)")
+    p.add_argument("--shrink", type=float, default=20.0, help="seconds a failure (default: 20)")
+    p.add_argument("--seconds", type=float, help="begin no function after this time")
+    p.add_argument("--out", type=Path, help="file to which scripts of failures are appended")
+    p.add_argument("--list", action="store_true", help="list the ways and stop")
+    return p
+
+
+def show(finding: Finding, out: Path | None) -> None:
+    """Print a failure, and append it to a file."""
+    text = f"# seed {finding.seed}, {finding.way}: {finding.text}\n{finding.script}\n"
+    tqdm.write(text)
+    if out is not None:
+        with out.open("a") as file:
+            file.write(text)
+
+
+def main() -> int:
+    """Run what the command line asks for."""
+    a = parser().parse_args()
+    settings = Settings(a.device, a.dtype, a.ways, a.per, a.most, a.nodes, a.shrink)
+    if not settings.listed():
+        sys.exit(f"no way begins with {a.ways!r}; --list names them")
+    if a.list:
+        print("\n".join(way.name for way in settings.listed()))
+        return 0
+    total, start = Tally(), time.monotonic()
+    end = start + (math.inf if a.seconds is None else a.seconds)
+    seeds = range(a.seed, a.seed + a.count)
+    begun = itertools.takewhile(lambda _: time.monotonic() < end, seeds)
+    with tqdm(total=a.count, unit="functions", disable=None) as progress:
+        for tally in run_all(begun, settings, a.jobs):
+            total.add(tally)
+            progress.update()
+            progress.set_postfix(failed=len(total.findings))
+            for finding in tally.findings:
+                show(finding, a.out)
+    print(total.table())
+    print(f"seeds from {seeds.start}, {time.monotonic() - start:.0f} s")
+    return 1 if total.findings else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,213 @@
+"""Draw batches for a function: graphs of every form, and pulled values, some of them absent."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+
+import numpy as np
+
+import vertexrt as vrt
+from tests.fuzz.bounded import Array
+from tests.fuzz.evaluate import PulledRows
+from tests.fuzz.function import FunctionSpec, PullForm, Shape
+from tests.fuzz.sketch import MATRIX, MOST_CHILDREN
+
+ChildLists = tuple[tuple[int, ...], ...]
+FORMS = ("chain", "tree", "dag", "dag", "forest", "fan", "isolated")
+GRAIN = 256  # reals are whole numbers over this: short to print, and exact in float32
+
+
+@dataclass(frozen=True, slots=True)
+class PullSpec:
+    """What the vertices of a batch pull under a name.
+
+    Attributes:
+        form: reals of a shape, or an integer below a bound.
+        shared: rows of a table, or integers of one, through an index map.
+        index: of each vertex, a row, or the integer; -1 where it has none.
+    """
+
+    form: PullForm
+    shared: bool
+    index: tuple[int, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class BatchSpec:
+    """A batch as plain data.
+
+    Attributes:
+        graphs: child lists of each.
+        pulls: by name, over the vertices of all graphs.
+        seed: of real values.
+        apart: built from one `InputGraph` a graph, else from arrays.
+    """
+
+    graphs: tuple[ChildLists, ...]
+    pulls: Mapping[str, PullSpec]
+    seed: int
+    apart: bool = False
+
+    @property
+    def children(self) -> list[list[int]]:
+        """Child lists over the whole batch."""
+        found: list[list[int]] = []
+        for graph in self.graphs:
+            first = len(found)
+            found += [[c + first if c >= 0 else -1 for c in slots] for slots in graph]
+        return found
+
+
+# Graphs.
+
+
+def draw_graph(rng: np.random.Generator, arity: int | None, most: int) -> ChildLists:
+    """Draw child lists of at most so many vertices; some slots are empty, in any order."""
+    size = int(rng.integers(1, most + 1))
+    slots = arity or 5
+    form = str(rng.choice(FORMS))
+    if form == "fan" and arity is None and rng.random() < 0.3:
+        size, slots = int(rng.integers(most, MOST_CHILDREN + 1)), MOST_CHILDREN
+    lists = [list(c) for c in _shape(rng, form, size, slots)]
+    for children in lists:
+        if len(children) < slots and rng.random() < 0.2:
+            children.insert(int(rng.integers(0, len(children) + 1)), -1)
+    order = rng.permutation(size) if rng.random() < 0.5 else np.arange(size)
+    moved: list[tuple[int, ...]] = [()] * size
+    for v, children in enumerate(lists):
+        moved[order[v]] = tuple(int(order[c]) if c >= 0 else -1 for c in children)
+    return tuple(moved)
+
+
+def _shape(rng: np.random.Generator, form: str, size: int, slots: int) -> Iterator[Sequence[int]]:
+    """Yield the children of vertex after vertex; children come first."""
+    if form in ("tree", "forest"):
+        yield from _forest(rng, size, slots, 0.3 if form == "forest" else 0.0)
+        return
+    for v in range(size):
+        if form == "isolated" or v == 0:
+            yield ()
+        elif form == "chain":
+            yield (v - 1,)
+        elif form == "fan":
+            yield range(min(v, slots)) if v == size - 1 else ()
+        else:
+            count = int(rng.integers(0, slots + 1)) if rng.random() < 0.75 else 0
+            yield rng.integers(0, v, count).tolist()
+
+
+def _forest(rng: np.random.Generator, size: int, slots: int, roots: float) -> list[list[int]]:
+    lists: list[list[int]] = [[] for _ in range(size)]
+    for v in range(size - 1):
+        room = [p for p in range(v + 1, size) if len(lists[p]) < slots]
+        if room and rng.random() >= roots:
+            lists[int(rng.choice(room))].append(v)
+    return lists
+
+
+# Batches.
+
+
+def draw_batch(rng: np.random.Generator, spec: FunctionSpec, most: int) -> BatchSpec:
+    """Draw one to four graphs with what a function pulls.
+
+    Args:
+        most: vertices of a graph.
+    """
+    graphs = [draw_graph(rng, spec.arity, most) for _ in range(int(rng.choice([1, 1, 2, 3])))]
+    twice = bool(rng.random() < 0.3)  # the first graph again, with or without its pulls
+    if twice:
+        graphs.append(graphs[0])
+    same = twice and bool(rng.random() < 0.5)
+    total, first = sum(map(len, graphs)), len(graphs[0])
+    leaves = [not any(c >= 0 for c in slots) for graph in graphs for slots in graph]
+    only_leaves = rng.random() < 0.25
+    pulls = {}
+    for name, form in spec.pulls.items():
+        has = np.array(leaves) if only_leaves else rng.random(total) < rng.choice([0.5, 0.8, 1.0])
+        few = rng.random() < 0.3  # vertices that pull the same, and may be merged
+        bound = form.bound or (2 if few else total)
+        index = np.where(has, rng.integers(0, bound, total), -1)
+        if same:
+            index[-first:] = index[:first]
+        shared = bool(rng.random() < (0.25 if form.bound else 0.5))
+        if not form.bound and not shared:
+            index = np.maximum(index, 0)  # an array of a row for each vertex has none absent
+        pulls[name] = PullSpec(form, shared, tuple(index.tolist()))
+    apart = bool(rng.random() < 0.3)
+    return BatchSpec(tuple(graphs), pulls, int(rng.integers(1 << 30)), apart)
+
+
+def reals(seed: int, name: str, rows: int, shape: Shape) -> Array:
+    """Return rows of pulled reals; the first ones are the same for any number of rows."""
+    rng = np.random.default_rng([seed, *name.encode()])
+    drawn = np.clip(rng.normal(size=(rows, *shape)), -2.0, 2.0)
+    return np.asarray(np.round(drawn * GRAIN) / GRAIN)
+
+
+def parameters(shapes: Mapping[str, Shape], seed: int) -> dict[str, Array]:
+    """Draw the parameters of a function, exact in float32."""
+    found = {}
+    for name, shape in shapes.items():
+        scale = MATRIX / np.sqrt(shape[1]) if len(shape) == 2 else 1.0
+        drawn = np.random.default_rng([seed, *name.encode()]).uniform(-1.0, 1.0, shape) * scale
+        found[name] = np.asarray(np.round(drawn * 4096) / 4096)
+    return found
+
+
+def pulled_rows(batch: BatchSpec) -> dict[str, PulledRows]:
+    """Return the pulls of a batch as the oracle reads them."""
+    found = {}
+    for name, pull in batch.pulls.items():
+        index = np.array(pull.index, np.int32)
+        if pull.form.bound:
+            found[name] = PulledRows(None, index)
+            continue
+        table = reals(batch.seed, name, max(int(np.max(index)) + 1, 1), pull.form.shape)
+        if not pull.shared:
+            table, index = table[index], np.arange(len(index), dtype=np.int32)
+        found[name] = PulledRows(table, index)
+    return found
+
+
+def graph_batch(batch: BatchSpec) -> vrt.GraphBatch:
+    """Build the batch for vertexrt."""
+    rows = pulled_rows(batch)
+    pulls = {name: _pull(pull, rows[name]) for name, pull in batch.pulls.items()}
+    ends = np.cumsum([len(graph) for graph in batch.graphs])
+    if not batch.apart:
+        lists = batch.children
+        ptr = np.cumsum([0, *map(len, lists)])
+        flat = np.array([c for slots in lists for c in slots], np.int32)
+        return vrt.GraphBatch.from_arrays(np.array([0, *ends]), ptr, flat, pulls)
+    graphs = [
+        vrt.InputGraph.from_children(
+            graph, {n: _of_graph(p, end - len(graph), end) for n, p in pulls.items()}
+        )
+        for graph, end in zip(batch.graphs, ends.tolist(), strict=True)
+    ]
+    return vrt.GraphBatch.from_graphs(graphs)
+
+
+def _pull(pull: PullSpec, rows: PulledRows) -> Array | vrt.Pulled:
+    if rows.table is not None:
+        return vrt.Pulled(rows.table, rows.index) if pull.shared else rows.table
+    if not pull.shared:
+        return rows.index  # type: ignore[return-value]
+    last = pull.form.bound - 1
+    table = np.arange(last, -1, -1, dtype=np.int32)
+    return vrt.Pulled(table, np.where(rows.index >= 0, last - rows.index, -1).astype(np.int32))
+
+
+def _of_graph(pull: Array | vrt.Pulled, start: int, end: int) -> Array | vrt.Pulled:
+    """Return the pull of one graph; a table is shared by all."""
+    if not isinstance(pull, vrt.Pulled):
+        return pull[start:end]
+    assert pull.index is not None
+    return vrt.Pulled(pull.values, pull.index[start:end])
+
+
+def fit(batch: BatchSpec, spec: FunctionSpec) -> BatchSpec:
+    """Leave out what a function does not pull."""
+    return replace(batch, pulls={name: batch.pulls[name] for name in spec.pulls})

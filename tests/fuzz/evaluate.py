@@ -1,0 +1,166 @@
+"""Run a function of the oracle on a batch, and go back with gradients of what it pushed."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+
+import numpy as np
+import numpy.typing as npt
+
+from tests.fuzz import oracle
+from tests.fuzz.bounded import Array, Bounded, exact
+from tests.fuzz.tape import Tape, Value, propagate
+
+ChildLists = Sequence[Sequence[int]]
+
+
+@dataclass(frozen=True, slots=True)
+class PulledRows:
+    """A pull of a batch.
+
+    Attributes:
+        table: rows of reals [N, *shape]; None where the pull is an integer.
+        index: int [V], the row, or the integer itself; -1 where a vertex has none.
+    """
+
+    table: Array | None
+    index: npt.NDArray[np.int32]
+
+
+@dataclass(slots=True)
+class OracleVertex:
+    """One vertex, as `oracle.Vertex` describes it."""
+
+    tape: Tape
+    number: int
+    slots: Sequence[int]
+    states: Mapping[int, Mapping[str, Value]]
+    pulls: Mapping[str, PulledRows]
+    pushed: dict[str, Value] = field(default_factory=dict)
+    scattered: dict[str, Value] = field(default_factory=dict)
+    pulled: dict[str, Value] = field(default_factory=dict)
+
+    def constant(self, value: Array) -> Value:
+        """Return a value of the tape without inputs."""
+        return Value(self.tape, exact(value), value.shape[1:])
+
+    def pull(self, name: str) -> Value:
+        """Return the pulled value, one and the same for each call."""
+        if name not in self.pulled:
+            rows = self.pulls[name]
+            index = int(rows.index[self.number])
+            if rows.table is None:
+                row = np.array(float(index))
+            else:
+                row = rows.table[index] if index >= 0 else np.zeros(rows.table.shape[1:])
+            self.pulled[name] = self.constant(np.asarray(row)[None])
+            self.pulled[name].index = index
+        return self.pulled[name]
+
+
+@dataclass(frozen=True, slots=True)
+class OracleGradients:
+    """Gradients of parameters, and of the tables of real pulls, by name."""
+
+    parameters: dict[str, Bounded]
+    pulled: dict[str, Bounded]
+
+
+class OracleRun:
+    """A batch, evaluated.
+
+    Args:
+        function: made with the oracle in place of vertexrt.
+        children: of each vertex of the batch, -1 in an empty slot.
+        pulls: by name.
+        parameters: by name.
+    """
+
+    def __init__(
+        self,
+        function: oracle.VertexFunction,
+        children: ChildLists,
+        pulls: Mapping[str, PulledRows],
+        parameters: Mapping[str, Array],
+    ) -> None:
+        self.tape = Tape()
+        self._pulls = pulls
+        self._leaves: dict[str, Value] = {}
+        for name, parameter in function.parameters().items():
+            number = exact(np.asarray(parameters[name])[None])
+            self._leaves[name] = parameter.leaf = Value(self.tape, number, parameter.shape)
+        states: dict[int, dict[str, Value]] = {}
+        self._vertices: dict[int, OracleVertex] = {}
+        for v in children_first(children):
+            vertex = OracleVertex(self.tape, v, children[v], states, pulls)
+            function.vertex = vertex
+            function.forward()  # type: ignore[attr-defined]
+            states[v], self._vertices[v] = vertex.scattered, vertex
+
+    @property
+    def closest(self) -> float:
+        """Return how close a comparison came to the other side; see `Tape`."""
+        return self.tape.closest
+
+    @property
+    def pushes(self) -> tuple[str, ...]:
+        """Return the names of what is pushed."""
+        return tuple(self._vertices[0].pushed)
+
+    def push(self, name: str) -> Bounded:
+        """Return a push of all vertices: [V, *shape]."""
+        found = [self._vertices[v].pushed[name].number for v in range(len(self._vertices))]
+        return Bounded(
+            np.concatenate([f.value for f in found]), np.concatenate([f.error for f in found])
+        )
+
+    def gradients(self, d_pushes: Mapping[str, Array]) -> OracleGradients:
+        """Go back.
+
+        Args:
+            d_pushes: gradients of pushes, [V, *shape].
+        """
+        seeds = [
+            (vertex.pushed[name], np.asarray(gradient[v])[None])
+            for name, gradient in d_pushes.items()
+            for v, vertex in self._vertices.items()
+        ]
+        propagate(self.tape, seeds)
+        parameters = {name: _gradient(leaf)[0] for name, leaf in self._leaves.items()}
+        return OracleGradients(parameters, self._pulled_gradients())
+
+    def _pulled_gradients(self) -> dict[str, Bounded]:
+        found = {
+            name: exact(np.zeros(rows.table.shape))
+            for name, rows in self._pulls.items()
+            if rows.table is not None
+        }
+        for vertex in self._vertices.values():
+            for name, value in vertex.pulled.items():
+                if name in found and value.index >= 0:
+                    total = found[name][value.index] + _gradient(value)[0]
+                    found[name].value[value.index] = total.value
+                    found[name].error[value.index] = total.error
+        return found
+
+
+def _gradient(value: Value) -> Bounded:
+    return exact(np.zeros(value.number.shape)) if value.gradient is None else value.gradient
+
+
+def children_first(children: ChildLists) -> list[int]:
+    """Order vertices so that each comes after its children."""
+    waiting = [len({c for c in slots if c >= 0}) for slots in children]
+    parents: list[list[int]] = [[] for _ in children]
+    for v, slots in enumerate(children):
+        for child in {c for c in slots if c >= 0}:
+            parents[child].append(v)
+    order = [v for v, count in enumerate(waiting) if not count]
+    for v in order:
+        for parent in parents[v]:
+            waiting[parent] -= 1
+            if not waiting[parent]:
+                order.append(parent)
+    assert len(order) == len(children), "a cycle"
+    return order

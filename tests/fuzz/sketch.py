@@ -1,0 +1,285 @@
+"""A vertex function while it is drawn: nodes, their types, and bounds on how large values get.
+
+The bounds keep numbers near one however deep a graph is: what has grown is squashed (`tame`), what
+divides stays away from zero.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Sequence
+from typing import Any, TypeVar
+
+import numpy as np
+
+from tests.fuzz.function import FuzzNode, Operand, PullForm, Shape, ValueType
+
+STATE, PULLED = 2.0, 2.0  # bounds on what is scattered and on what is pulled
+MATRIX = 1.2  # elements of a parameter [M, N] are at most this over the root of N; others at most 1
+MOST_CHILDREN = 20
+LARGEST = 6.0  # what goes into a product or a function that grows
+SMALL_SIZES = (1, 2, 3, 4, 5, 6, 7, 8)
+WIDE_SIZES = (4, 8, 12, 16, 20, 24, 32, 48, 64)
+
+Item = TypeVar("Item")
+
+# Bounds on the result of elementwise ops, from those of the operands.
+BOUNDS: dict[str, Callable[..., float]] = {
+    "add": lambda a, b: a + b,
+    "sub": lambda a, b: a + b,
+    "mul": lambda a, b: a * b,
+    "div": lambda a, b: 1.5 * a,  # divisors are at least 0.7
+    "square": lambda a: a * a,
+    "exp": math.exp,
+    "log": lambda a: 1.0 + math.log(1.0 + a),
+    "sqrt": lambda a: 1.0 + a,
+    "sigmoid": lambda a: 1.0,
+    "tanh": lambda a: 1.0,
+    "maximum": max,
+    "minimum": max,
+    "where": lambda mask, a, b: max(a, b),
+}
+
+
+class Sketch:
+    """A function under construction.
+
+    Args:
+        rng: every choice is drawn from it.
+        sizes: of vectors.
+        arity: slots, or None.
+        reads_all: `gather_all` may be used.
+        state: fields and their elements.
+    """
+
+    def __init__(
+        self,
+        rng: np.random.Generator,
+        sizes: Sequence[int],
+        arity: int | None,
+        reads_all: bool,
+        state: dict[str, int],
+    ) -> None:
+        self.rng, self.sizes, self.arity, self.reads_all = rng, list(sizes), arity, reads_all
+        self.state = state
+        self.parameters: dict[str, Shape] = {}
+        self.pulls: dict[str, PullForm] = {}
+        self.nodes: list[FuzzNode] = []
+        self.bounds: list[float] = []
+
+    # Choices.
+
+    def chance(self, p: float) -> bool:
+        """Draw a truth with probability p."""
+        return bool(self.rng.random() < p)
+
+    def pick(self, items: Sequence[Item]) -> Item:
+        """Draw one of several."""
+        return items[int(self.rng.integers(len(items)))]
+
+    def size(self) -> int:
+        """Draw the elements of a vector."""
+        return self.pick(self.sizes)
+
+    # Nodes.
+
+    def emit(
+        self,
+        op: str,
+        inputs: Sequence[Operand],
+        type: ValueType,
+        bound: float,
+        extra: tuple[Any, ...] = (),
+    ) -> int:
+        """Append a node, or find the leaf that is there already."""
+        node = FuzzNode(op, tuple(inputs), extra, type)
+        if not inputs and node in self.nodes:
+            return self.nodes.index(node)
+        self.nodes.append(node)
+        self.bounds.append(bound)
+        return len(self.nodes) - 1
+
+    def shape(self, x: Operand) -> Shape:
+        """Return the shape of an operand."""
+        return () if isinstance(x, float) else self.nodes[x].type.shape
+
+    def length(self, x: Operand) -> int:
+        """Return the elements of a vector."""
+        (length,) = self.shape(x)
+        return length
+
+    def per_child(self, *operands: Operand) -> bool:
+        """Tell whether one of several operands has a row for each child."""
+        return any(not isinstance(x, float) and self.nodes[x].type.per_child for x in operands)
+
+    def bound(self, x: Operand) -> float:
+        """Return the largest that an operand can be."""
+        return abs(x) if isinstance(x, float) else self.bounds[x]
+
+    def fits(self, k: int, shape: Shape | None, per_child: bool | None) -> bool:
+        """Tell whether a node is a value of a shape (None: any vector) and kind of rows."""
+        type = self.nodes[k].type
+        if type.index or (per_child is not None and type.per_child != per_child):
+            return False
+        return len(type.shape) == 1 if shape is None else type.shape == shape
+
+    # Leaves.
+
+    def parameter(self, shape: Shape, fresh: bool = False) -> int:
+        """Read an old or a new parameter of a shape."""
+        same = [name for name, other in self.parameters.items() if other == shape]
+        if same and not fresh and self.chance(0.5):
+            name = self.pick(same)
+        else:
+            name = f"{'cbW'[len(shape)]}{len(self.parameters)}"
+            self.parameters[name] = shape
+        bound = MATRIX / math.sqrt(shape[1]) if len(shape) == 2 else 1.0
+        return self.emit("parameter", (), ValueType(shape), bound, (name,))
+
+    def gather(self, slot: int | None = None, field: str | None = None) -> int:
+        """Read a child in a slot."""
+        assert self.arity is not None
+        slot = int(self.rng.integers(self.arity)) if slot is None else slot
+        field = field or self.pick(list(self.state))
+        return self.emit("gather", (), ValueType((self.state[field],)), STATE, (slot, field))
+
+    def children(self, field: str | None = None) -> int:
+        """Read all children."""
+        field = field or self.pick(list(self.state))
+        type = ValueType((self.state[field],), per_child=True)
+        return self.emit("gather_all", (), type, STATE, (field,))
+
+    def pull(self, shape: Shape) -> int:
+        """Pull reals under an old or a new name."""
+        old = [n for n, form in self.pulls.items() if not form.bound and form.shape == shape]
+        name = self.pick(old) if old and self.chance(0.7) else f"x{len(self.pulls)}"
+        self.pulls[name] = PullForm(shape)
+        return self.emit("pull", (), ValueType(shape), PULLED, (name,))
+
+    def pull_index(self, bound: int) -> int:
+        """Pull an integer below a bound, under an old or a new name."""
+        old = [n for n, form in self.pulls.items() if form.bound]
+        name = self.pick(old) if old and self.chance(0.6) else f"i{len(self.pulls)}"
+        least = min(bound, self.pulls[name].bound) if name in self.pulls else bound
+        self.pulls[name] = PullForm((), least)
+        return self.emit("pull", (), ValueType((), index=True), 0.0, (name,))
+
+    def embedding(self, length: int) -> int:
+        """Look up a row of a table, which products may share."""
+        tables = [s for s in self.parameters.values() if len(s) == 2 and s[1] == length]
+        rows = self.pick(tables)[0] if tables and self.chance(0.4) else int(self.rng.integers(2, 7))
+        table = self.parameter((rows, length))
+        index = self.pull_index(rows)
+        return self.emit("embed", (table, index), ValueType((length,)), 1.0)
+
+    def has(self) -> int:
+        """Ask whether there is a child in a slot or a pulled value."""
+        pulled = [k for k, node in enumerate(self.nodes) if node.op == "pull"]
+        if self.arity is not None and (not pulled or self.chance(0.5)):
+            slot = int(self.rng.integers(self.arity))
+            return self.emit("present", (), ValueType(()), 1.0, (slot,))
+        if not pulled:
+            return self.parameter(())
+        k = self.pick(pulled)
+        return self.emit("has", (k,), ValueType(()), 1.0, self.nodes[k].extra)
+
+    # Operations.
+
+    def map(self, op: str, *operands: Operand) -> int:
+        """Apply an op elementwise."""
+        shape = next((self.shape(x) for x in operands if self.shape(x)), ())
+        bounds = [self.bound(x) for x in operands]
+        bound = BOUNDS.get(op, max)(*bounds) if len(bounds) > 1 or op in BOUNDS else bounds[0]
+        return self.emit(op, operands, ValueType(shape, self.per_child(*operands)), bound)
+
+    def tame(self, x: int, most: float = LARGEST) -> int:
+        """Squash what has grown."""
+        if self.bound(x) <= most:
+            return x
+        return self.map("tanh" if self.chance(0.7) else "sigmoid", x)
+
+    def function(self, op: str, x: int) -> int:
+        """Apply a function of one operand where it is smooth and not large."""
+        x = self.tame(x, 2.0 if op == "exp" else LARGEST)
+        if op == "log":
+            x = self.map("add", self.map("sigmoid", x), 0.5)
+        if op == "sqrt":
+            x = self.map("add", self.map("square", x), 0.5)
+        return self.map(op, x)
+
+    def divide(self, x: Operand, y: int) -> int:
+        """Divide by what is made at least 0.7."""
+        squared = self.chance(0.5)
+        y = self.map("square", self.tame(y)) if squared else self.map("sigmoid", y)
+        return self.map("div", x, self.map("add", y, 1.0 if squared else 0.7))
+
+    def matmul(self, x: int, length: int, weight: int | None = None) -> int:
+        """Multiply a matrix, of the function's own or new, and a vector."""
+        x = self.tame(x)
+        weight = self.parameter((length, self.length(x))) if weight is None else weight
+        bound = MATRIX * self.bound(x) * math.sqrt(self.length(x))
+        return self.emit("matmul", (weight, x), ValueType((length,), self.per_child(x)), bound)
+
+    def slice(self, x: int, start: int, stop: int) -> int:
+        """Take some elements."""
+        type = ValueType((stop - start,), self.per_child(x))
+        return self.emit("slice", (x,), type, self.bound(x), (start, stop))
+
+    def parts(self, x: int, count: int) -> list[int]:
+        """Cut a vector into equal parts, by slices or `split`."""
+        step = self.length(x) // count
+        if self.chance(0.6):
+            return [self.slice(x, k * step, (k + 1) * step) for k in range(count)]
+        type = ValueType((step,), self.per_child(x))
+        return [self.emit("split", (x,), type, self.bound(x), (count, k)) for k in range(count)]
+
+    def element(self, x: int) -> int:
+        """Take one element, counted from either end."""
+        k = int(self.rng.integers(-self.length(x), self.length(x)))
+        return self.emit("element", (x,), ValueType((), self.per_child(x)), self.bound(x), (k,))
+
+    def concat(self, xs: Sequence[int]) -> int:
+        """Join vectors."""
+        type = ValueType((sum(self.length(x) for x in xs),), self.per_child(*xs))
+        return self.emit("concat", xs, type, max(self.bound(x) for x in xs))
+
+    def reduce(self, op: str, x: int, over: str = "") -> int:
+        """Reduce by sum, max or mean.
+
+        Args:
+            over: "children", "elements", or "" for the default: the children, if it has any.
+        """
+        children = over == "children" or (not over and self.per_child(x))
+        shape = self.shape(x) if children else ()
+        count = MOST_CHILDREN if children else math.prod(self.shape(x))
+        bound = self.bound(x) * (count if op == "sum" else 1.0)
+        type = ValueType(shape, self.per_child(x) and not children)
+        return self.emit(op, (x,), type, bound, (over,))
+
+    def along(self, op: str, x: int, over: str = "") -> int:
+        """Apply logsumexp, softmax or log_softmax; a value per child has no default for `over`."""
+        children = over == "children"
+        count = MOST_CHILDREN if children else self.length(x)
+        bound = 1.0 if op == "softmax" else 2.0 * self.bound(x) + math.log(count)
+        if op == "logsumexp":
+            shape = self.shape(x) if children else ()
+            type = ValueType(shape, self.per_child(x) and not children)
+        else:
+            type = ValueType(self.shape(x), self.per_child(x))
+        return self.emit(op, (x,), type, bound, (over,))
+
+    def compare(self, op: str, x: Operand, y: Operand) -> int:
+        """Compare two reals, or an integer pull with a whole number or another one."""
+        shape = next((self.shape(v) for v in (x, y) if self.shape(v)), ())
+        return self.emit(op, (x, y), ValueType(shape, self.per_child(x, y)), 1.0)
+
+    def squared_error(self, x: int, y: Operand) -> int:
+        """Compare two values, or one with a number."""
+        bound = (self.bound(x) + self.bound(y)) ** 2 * math.prod(self.shape(x))
+        return self.emit("squared_error", (x, y), ValueType((), self.per_child(x, y)), bound)
+
+    def cross_entropy(self, logits: int) -> int:
+        """Compare logits with a pulled label."""
+        label = self.pull_index(self.length(logits))
+        bound = 2.0 * self.bound(logits) + math.log(self.length(logits))
+        return self.emit("cross_entropy", (logits, label), ValueType(()), bound)

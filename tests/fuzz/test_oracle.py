@@ -1,0 +1,158 @@
+"""The oracle: independent of the package, right by central differences, and complete."""
+
+from __future__ import annotations
+
+import ast
+import inspect
+from collections.abc import Iterator
+from pathlib import Path
+from types import FunctionType
+
+import numpy as np
+import pytest
+
+import vertexrt as vrt
+from tests.fuzz import oracle
+from tests.fuzz.batches import BatchSpec, parameters, pulled_rows
+from tests.fuzz.bounded import Array, exact
+from tests.fuzz.campaign import drawn
+from tests.fuzz.evaluate import OracleRun, PulledRows
+from tests.fuzz.function import Build, builder, source
+from vertexrt.api import functional
+
+STEP = 1e-6  # of central differences: rounding and curvature are both near 1e-10
+INDEPENDENT = ("oracle.py", "tape.py", "bounded.py", "evaluate.py")
+SEEDS = range(160)  # what they draw holds every op
+
+
+def functions() -> dict[str, FunctionType]:
+    """Return the public functions on traced values."""
+    return {
+        name: function
+        for name, function in inspect.getmembers(functional, inspect.isfunction)
+        if not name.startswith("_") and function.__module__ == functional.__name__
+    }
+
+
+def methods() -> dict[str, FunctionType]:
+    """Return what a vertex function calls inside `forward`."""
+    outside = ("forward", "parameters", "trace")
+    found = inspect.getmembers(vrt.VertexFunction, inspect.isfunction)
+    return {n: m for n, m in found if not n.startswith("_") and n not in outside}
+
+
+@pytest.mark.parametrize("file", INDEPENDENT)
+def test_the_oracle_imports_nothing_of_the_package(file: str) -> None:
+    tree = ast.parse((Path(__file__).parent / file).read_text())
+    for node in ast.walk(tree):
+        if isinstance(node, ast.ImportFrom):
+            names = [node.module or ""]
+        elif isinstance(node, ast.Import):
+            names = [alias.name for alias in node.names]
+        else:
+            continue
+        for name in names:
+            if name.startswith("tests."):
+                module = name.split(".")
+                assert module[1] == "fuzz"
+                assert len(module) == 2 or f"{module[2]}.py" in (*INDEPENDENT, "function.py")
+            assert not name.startswith("vertexrt")
+
+
+@pytest.mark.parametrize("name", functions())
+def test_the_oracle_has_every_function(name: str) -> None:
+    assert list(inspect.signature(getattr(oracle, name)).parameters) == list(
+        inspect.signature(functions()[name]).parameters
+    )
+
+
+@pytest.mark.parametrize("name", methods())
+def test_the_oracle_has_every_method(name: str) -> None:
+    assert list(inspect.signature(getattr(oracle.VertexFunction, name)).parameters) == list(
+        inspect.signature(methods()[name]).parameters
+    )
+
+
+def test_everything_public_is_drawn() -> None:
+    """An op that the generator does not know fails here: add it to its steps."""
+    called: set[tuple[str, str]] = set()
+    operators: set[type] = set()
+    for seed in SEEDS:
+        for node in ast.walk(ast.parse(source(drawn(seed, 2)[0]))):
+            if isinstance(node, ast.Attribute) and isinstance(node.value, ast.Name):
+                called.add((node.value.id, node.attr))
+            if isinstance(node, (ast.BinOp, ast.UnaryOp)):
+                operators.add(type(node.op))
+            if isinstance(node, ast.Compare):
+                operators.add(type(node.ops[0]))
+            if isinstance(node, ast.Subscript):
+                operators.add(type(node.slice))
+    assert set(functions()) <= {name for owner, name in called if owner == "vrt"}
+    assert set(methods()) <= {name for owner, name in called if owner == "self"}
+    arithmetic = {ast.Add, ast.Sub, ast.Mult, ast.Div, ast.MatMult, ast.Pow, ast.USub}
+    compared = {ast.Eq, ast.NotEq, ast.Lt, ast.LtE, ast.Gt, ast.GtE}
+    assert arithmetic | compared | {ast.Slice, ast.Constant} <= operators
+
+
+def run(
+    build: Build, batch: BatchSpec, pulls: dict[str, PulledRows], values: dict[str, Array]
+) -> OracleRun:
+    """Evaluate a batch with other pulls or parameters."""
+    return OracleRun(build(oracle), batch.children, pulls, values)
+
+
+def clear_cases() -> Iterator[tuple[int, Build, BatchSpec]]:
+    """Yield functions whose comparisons are not nearly tied."""
+    for seed in SEEDS[:60]:
+        spec, (batch, *_) = drawn(seed, 4)
+        build = builder(source(spec))
+        shapes = {n: p.shape for n, p in build(oracle).parameters().items()}
+        if run(build, batch, pulled_rows(batch), parameters(shapes, 3)).closest > 1e-4:
+            yield seed, build, batch
+
+
+def test_gradients_are_those_of_central_differences() -> None:
+    """In a random direction of all parameters, and of each pulled table."""
+    cases = list(clear_cases())
+    assert len(cases) > 20
+    for seed, build, batch in cases:
+        rng = np.random.default_rng(seed)
+        shapes = {n: p.shape for n, p in build(oracle).parameters().items()}
+        values, pulls = parameters(shapes, 3), pulled_rows(batch)
+        start = run(build, batch, pulls, values)
+        d_pushes = {n: rng.normal(size=start.push(n).shape) for n in start.pushes}
+        gradients = start.gradients(d_pushes)
+
+        def total(pulls: dict[str, PulledRows], values: dict[str, Array]) -> float:
+            here = run(build, batch, pulls, values)  # noqa: B023 - called in this turn only
+            return sum(float((here.push(n).value * d).sum()) for n, d in d_pushes.items())  # noqa: B023
+
+        way = {n: rng.normal(size=v.shape) for n, v in values.items()}
+        ends = [total(pulls, {n: v + h * way[n] for n, v in values.items()}) for h in (STEP, -STEP)]
+        along = sum(float((gradients.parameters[n].value * way[n]).sum()) for n in values)
+        assert along == pytest.approx((ends[0] - ends[1]) / (2 * STEP), rel=1e-5, abs=1e-6), seed
+        for name, rows in pulls.items():
+            if rows.table is None:
+                continue
+            moved = rng.normal(size=rows.table.shape)
+            ends = [
+                total({**pulls, name: PulledRows(rows.table + h * moved, rows.index)}, values)
+                for h in (STEP, -STEP)
+            ]
+            along = float((gradients.pulled[name].value * moved).sum())
+            assert along == pytest.approx((ends[0] - ends[1]) / (2 * STEP), rel=1e-5, abs=1e-6), (
+                seed
+            )
+
+
+@pytest.mark.parametrize("depth", [1, 10, 1000])
+def test_bounds_hold_and_are_not_wide(depth: int) -> None:
+    """A sum of products in float32 is inside its bound, and the bound is not much wider."""
+    rng = np.random.default_rng(depth)
+    a, b = (rng.normal(size=(50, depth)).astype(np.float32) for _ in "ab")
+    want = exact(a) * exact(b)
+    want = want.sum(1)
+    off = np.abs(np.cumsum(a * b, axis=1, dtype=np.float32)[:, -1] - want.value)
+    bound = want.error * np.finfo(np.float32).eps
+    assert (off <= bound).all()
+    assert off.max() > bound.mean() / 300
