@@ -112,3 +112,30 @@ def test_logits_that_all_vertices_share(device: str, segment: bool) -> None:
     way = Way(device, engine="persistent", processors=2, passes=Passes(segment=segment))
     net = way.compile(SharedLogits())
     assert_loss_gradients(net, vrt.GraphBatch.from_graphs([graph]))
+
+
+class LogOfChildren(vrt.VertexFunction):
+    """What an empty slot makes is not finite: log(0) per edge, multiplied and added to."""
+
+    def __init__(self) -> None:
+        super().__init__(arity=2, state={"h": 3})
+        self.w = vrt.Parameter((3,))
+        self.u = vrt.Parameter((2, 3))
+
+    def forward(self) -> None:
+        kids = self.gather_all().h
+        each = vrt.log(kids * (self.w * self.w))
+        self.scatter(h=1.5 + vrt.sigmoid(self.pull("x", (3,)) + self.gather(0).h))
+        self.push("y", vrt.sum(vrt.tanh(self.u @ each)))
+        self.push("loss", vrt.sum(vrt.sum(each)))
+
+
+@pytest.mark.parametrize("device", ["reference", "cpu"])
+def test_gradients_of_parameters_do_not_count_empty_slots(device: str) -> None:
+    require(device)
+    x = np.random.default_rng(1).normal(size=(5, 3))
+    graph = vrt.InputGraph.from_children([[], [], [0, 1], [-1, 1], [2, -1]], {"x": x})
+    batch = vrt.GraphBatch.from_graphs([graph])
+    net = Way(device).compile(LogOfChildren())
+    assert_output_gradients(net, batch)
+    assert_loss_gradients(net, batch)

@@ -12,7 +12,7 @@ from collections.abc import Collection
 
 from vertexrt.errors import PlanError, message
 from vertexrt.ir.builder import Builder, Value
-from vertexrt.ir.ops import OPS, Site
+from vertexrt.ir.ops import OPS, Site, on_children
 from vertexrt.ir.program import Node, Program
 
 
@@ -122,7 +122,7 @@ class _Backward:
             d = self.b.emit("reduce_sum", d)
         if node.op == "param":
             summed = d.node.op in ("outer", "embed_grad")
-            total = d if summed else self.b.emit("sum_rows", d)
+            total = d if summed else self.b.emit("sum_rows", on_children(self.b, d))
             self.b.emit("param_grad", total, name=node["name"])
         else:
             self.gradients.setdefault(index, []).append(d)

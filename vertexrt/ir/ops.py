@@ -81,13 +81,21 @@ def _max_vjp(s: Site, d: Value) -> Sequence[Value]:
     return [hit * (d / s.b.emit("reduce_sum", hit))]  # ties share the gradient
 
 
-def _on_children(s: Site, d: Value) -> Value:
-    """Return d on the edges that hold a child, 0 in empty slots: these are in no sum."""
-    return s.b.emit("where", s.b.emit("has_child"), d, 0.0)
+def on_children(b: Builder, x: Value) -> Value:
+    """Return x on the edges that hold a child, 0 in empty slots: these are in no sum.
+
+    What is made of an empty slot may be anything: log(0), and 0 / 0 in its gradient. A value that
+    is not per edge, or that is zero there already, is returned as it is.
+    """
+    node = x.node
+    masked = node.op == "where" and b.nodes[node.inputs[0]].op == "has_child"
+    if node.type.domain != Domain.EDGE or masked or node.op == "gather_all":
+        return x
+    return b.emit("where", b.emit("has_child"), x, 0.0)
 
 
 def _segment_max_vjp(s: Site, d: Value) -> Sequence[Value]:
-    hit = _on_children(s, s.b.emit("equal", s.x[0], s.out))
+    hit = on_children(s.b, s.b.emit("equal", s.x[0], s.out))
     ties = s.b.emit("maximum", s.b.emit("segment_sum", hit), 1.0)  # none without children
     return [hit * (d / ties)]
 
@@ -95,7 +103,8 @@ def _segment_max_vjp(s: Site, d: Value) -> Sequence[Value]:
 def _matmul_vjp(s: Site, d: Value) -> Sequence[Value]:
     w, x = s.x
     turned = s.node["transpose"]
-    d_w = s.b.emit("outer", x, d) if turned else s.b.emit("outer", d, x)
+    rows = [on_children(s.b, v) for v in ((x, d) if turned else (d, x))]
+    d_w = s.b.emit("outer", *rows)
     return [d_w, s.b.emit("matmul", w, d, transpose=not turned)]
 
 
@@ -271,7 +280,7 @@ ROWS = [
         "segment",
         shapes.to_vertex,
         template="segment_sum",
-        vjp=lambda s, d: [_on_children(s, s.b.emit("to_edges", d))],
+        vjp=lambda s, d: [on_children(s.b, s.b.emit("to_edges", d))],
     ),
     Op("segment_max", 1, "segment", shapes.to_vertex, template="segment_max", vjp=_segment_max_vjp),
     # Lookup and products with parameters; `outer` and `sum_rows` add up over all rows.

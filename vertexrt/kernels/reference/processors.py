@@ -225,7 +225,7 @@ class Evaluator:
             operands = [view.all_rows(x, domain) for x in operands]
         if node.op == "gather_parents":  # the parents left own units; others are not looked at
             view.only = self._own(k, max(node.type.size, 1))
-        with np.errstate(invalid="ignore"):
+        with np.errstate(all="ignore"):
             value = FUNCTIONS[node.op](view, node, operands)
         view.only = None
         if node.type.dtype != "int":
