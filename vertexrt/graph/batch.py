@@ -178,6 +178,8 @@ class GraphBatch:
             or given.dtype.kind not in "iu"
         ):
             raise _wrong_graphs(given, self.num_graphs)
+        if given.size > MOST:
+            raise _too_large(given.size, 0, "take")
         ids = given.astype(np.int64)  # a copy: it is read twice
         given_pulls: dict[str, PullValue] = _pulls(self)
         columns: dict[str, IntArray] = {}

@@ -80,6 +80,8 @@ def own_whole(array: Array) -> IntArray | str:
     """Return whole numbers as an owned int32 array; or what is wrong with them."""
     if array.dtype.kind not in "iu":
         return f"dtype {array.dtype}"
+    if array.size > MOST:  # of a view it may be, whose elements are not in memory
+        return f"{array.size} elements, more than int32 can number"
     if array.size and not (array.min() >= _LEAST and array.max() <= MOST):
         return "a whole number beyond 32 bits"
     return _own_if_fits(array, INT32)
