@@ -67,6 +67,7 @@ class Case:
         default_factory=list
     )
     ids: Any = None  # of graphs that are taken
+    gradient: str = ""  # how the gradient that goes back is changed
 
 
 def draw(rng: random.Random) -> Given:
@@ -343,6 +344,11 @@ def take(case: Case) -> None:
     case.after.append(lambda batch: batch.take(ids))
 
 
+def gradients(case: Case) -> None:
+    """Go back with a hostile array as the gradient of a push."""
+    case.gradient = case.rng.choice(list(CHANGES))
+
+
 ATTACKS: dict[str, tuple[int, Callable[[Case], None]]] = {
     "(nothing)": (2, nothing),
     "graphs one by one": (3, graphs),
@@ -355,6 +361,7 @@ ATTACKS: dict[str, tuple[int, Callable[[Case], None]]] = {
     "what is handed out": (6, handed_out),
     "copies and pickles": (3, copies),
     "take": (8, take),
+    "gradients that go back": (4, gradients),
     **{
         f"array: {name}": (
             9 if name == "values" else 5,
@@ -404,6 +411,12 @@ def frozen(given: Given) -> Given:
     return Given(*(snapshot(getattr(given, name)) for name in FIELDS), pulls)
 
 
+def is_gradient(array: Any, size: int) -> bool:
+    """Tell whether it is real numbers of the shape of `out`."""
+    right = isinstance(array, np.ndarray) and array.shape == (size, CLASSES)
+    return right and array.dtype.kind in "fiu"
+
+
 class Networks:
     """Networks that hostile batches are evaluated by: two slots, and any number of children.
 
@@ -433,28 +446,40 @@ class Networks:
         ]
 
     def check(
-        self, rng: random.Random, batch: vrt.GraphBatch, lists: list[list[int]] | None, pulls: Any
+        self,
+        rng: random.Random,
+        batch: vrt.GraphBatch,
+        lists: list[list[int]],
+        pulls: Any,
+        gradient: str = "",
     ) -> None:
-        """Evaluate a batch by one network and compare; `lists` is None where it is no batch.
+        """Evaluate a batch by one network and compare.
+
+        Args:
+            gradient: how the gradient that goes back is changed.
 
         Raises: Wrong; VertexrtError, as the network does.
         """
         which = rng.randrange(2)
         slots, net = self.nets[which]
         dtype = np.dtype("float64" if which else "float32")
-        d_out = np.array([[rng.gauss(0, 1)] * CLASSES for _ in range(batch.num_vertices)])
+        d_out: Any = np.array([[rng.gauss(0, 1) for _ in range(CLASSES)] for _ in lists])
+        if gradient:
+            d_out = CHANGES[gradient](rng, d_out)
+        d_right = snapshot(d_out)
         want: Result | None = None
-        if lists is not None and len(lists) == len(d_out):
+        if is_gradient(d_right, len(lists)) and len(lists) == batch.num_vertices:
+            d_right = d_right.astype(dtype).astype(np.float64)
             try:
                 with np.errstate(all="ignore"):
-                    want = evaluate(lists, pulls, self.parameters[which], slots, dtype, d_out)
+                    want = evaluate(lists, pulls, self.parameters[which], slots, dtype, d_right)
             except Invalid:
                 want = None
         finite = want is not None and all(
             np.isfinite(value).all() for value in (want.out, *want.gradients.values())
         )
         try:
-            outputs, gradients = self._run(net, batch, rng.randrange(4), d_out)
+            outputs, gradients = self._run(net, batch, 3 if gradient else rng.randrange(4), d_out)
         finally:
             if not finite:  # a step with a gradient that is not finite may have changed them
                 net.set_parameters(self.parameters[which])
@@ -466,7 +491,7 @@ class Networks:
             _compare(name, value, want.gradients[name], 10 * TOLERANCE[dtype])
 
     def _run(
-        self, net: vrt.Network, batch: vrt.GraphBatch, way: int, d_out: np.ndarray[Any, Any]
+        self, net: vrt.Network, batch: vrt.GraphBatch, way: int, d_out: Any
     ) -> tuple[dict[str, Any], dict[str, Any]]:
         if way == 0:
             return net.forward(batch), {}
@@ -523,7 +548,7 @@ def run_case(networks: Networks, seed: int, number: int) -> tuple[str, str]:
 
 def _evaluated(networks: Networks, case: Case, batch: Any, lists: Any, pulls: Any) -> str:
     try:
-        networks.check(case.rng, batch, lists, pulls)
+        networks.check(case.rng, batch, lists, pulls, case.gradient)
     except vrt.VertexrtError as error:
         return f"refused: {type(error).__name__}"
     except Exception as error:  # noqa: BLE001
