@@ -199,6 +199,17 @@ def test_graphs_that_are_given_the_same_table_share_a_copy() -> None:
     assert np.isnan(first.values[0, 0])
 
 
+def test_a_dtype_that_is_equal_but_not_the_same() -> None:
+    other = np.dtype(np.int32, metadata={"from": "elsewhere"})
+    assert other == np.int32
+    table = np.arange(3, dtype=other)
+    pulls = {"word": Pulled(table, np.array([2, 0], other)), "label": np.array([1, 0], other)}
+    graphs = [InputGraph(np.array([0, 0, 1], other), np.array([0], other), pulls)] * 2
+    batch = GraphBatch.from_graphs(graphs).take(np.array([1, 0], other)).take([1])
+    assert [array.dtype.metadata for array in arrays_of(batch)] == [None] * 6
+    assert contents(batch) == [[0, 2], [0, 0, 1], [0], [0, 1, 2], [2, 0], [1, 0]]
+
+
 def test_a_shared_table_is_joined_and_pickled_once() -> None:
     table = np.arange(2000.0).reshape(1000, 2)
     graphs = [InputGraph.chain(2, {"x": Pulled(table, [k, -1])}) for k in range(3)]

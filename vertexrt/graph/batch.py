@@ -179,12 +179,14 @@ class GraphBatch:
             or given.dtype.kind not in "iu"
         ):
             raise _wrong_graphs(given, self.num_graphs)
+        if given.size > MOST:
+            raise _too_large(given.size, 0, "take")
         ids = given.astype(np.int64)  # a copy: it is read twice
         given_pulls: dict[str, PullValue] = _pulls(self)
         columns: dict[str, IntArray] = {}
         for name, pull in given_pulls.items():
             column = held_index(pull) if isinstance(pull, Pulled) else pull
-            if column is not None and column.dtype is INT32:
+            if column is not None and column.dtype == INT32:
                 columns[name] = column
         graph_ptr = _graph_ptr(self)
         taken, vertices, slots = loops.take_graphs(
@@ -198,7 +200,7 @@ class GraphBatch:
             if vertices:
                 raise _too_large(vertices, slots, "take")
             raise _wrong_graphs(given, self.num_graphs)
-        whole = freeze(taken)
+        whole = freeze(taken, INT32)
         first, at = ids.size + 1, ids.size + vertices + 2
         out_graph_ptr, out_child_ptr, out_child = (
             whole[:first],
@@ -218,7 +220,7 @@ class GraphBatch:
             found = loops.take_rows(
                 values.reshape(-1), math.prod(shape), graph_ptr, ids, out_graph_ptr
             )
-            rows = own(found.reshape(vertices, *shape), values.dtype)
+            rows = freeze(found, values.dtype).reshape(vertices, *shape)
             pulls[name] = pulled_unchecked(rows, None) if values is not pull else rows
         return _unchecked(out_graph_ptr, out_child_ptr, out_child, pulls)
 

@@ -38,12 +38,16 @@ def own(array: Array, dtype: np.dtype[Any]) -> Array:
     """
     if array.base is not None and array.dtype is dtype and is_owned(array):
         return array.view()
-    return freeze(array.astype(dtype, copy=False)).reshape(array.shape)
+    return freeze(array.astype(dtype, copy=False), dtype).reshape(array.shape)
 
 
-def freeze(array: Array) -> Array:
-    """Return a copy of all elements in a row, in memory that nobody can write to."""
-    return np.frombuffer(array.tobytes(), array.dtype)
+def freeze(array: Array, dtype: np.dtype[Any]) -> Array:
+    """Return a copy of all elements in a row, in memory that nobody can write to.
+
+    Args:
+        dtype: equal to that of the array, which may be another object with a name or metadata.
+    """
+    return np.frombuffer(array.tobytes(), dtype)
 
 
 def same_memory(a: Array, b: Array) -> bool:
@@ -80,6 +84,8 @@ def own_whole(array: Array) -> IntArray | str:
     """Return whole numbers as an owned int32 array; or what is wrong with them."""
     if array.dtype.kind not in "iu":
         return f"dtype {array.dtype}"
+    if array.size > MOST:  # of a view it may be, whose elements are not in memory
+        return f"{array.size} elements, more than int32 can number"
     if array.size and not (array.min() >= _LEAST and array.max() <= MOST):
         return "a whole number beyond 32 bits"
     return _own_if_fits(array, INT32)

@@ -257,6 +257,8 @@ def _own_table(given: Any) -> Array:
     if values.ndim == 0:
         raise _misfit("Pulled", "a table of shape []", "[N, ...], one row a value")
     if values.dtype.kind == "i":
+        if values.ndim != 1:
+            raise _misfit("Pulled", f"whole numbers of shape {shape_of(values)}", "[N]")
         _check_lowest("", values, "row", "Pulled")
     if not isinstance(given, np.ndarray) or not same_memory(given, values):
         _copies[id(given)] = values
