@@ -9,7 +9,9 @@ from typing import Any
 
 import numpy as np
 
-from vertexrt.api.optimizer import Optimizer
+from vertexrt.api.compile import LARGEST_SEED
+from vertexrt.api.json_record import JsonRecord
+from vertexrt.api.optimizer import LARGEST_COUNT, Optimizer
 from vertexrt.engine.explain import explain_batch, explain_function
 from vertexrt.engine.model import (
     CompiledModel,
@@ -77,7 +79,8 @@ class Network:
     def set_parameters(self, values: Mapping[str, Array]) -> None:
         """Copy values into the parameters.
 
-        Raises: CheckpointError, when names or shapes differ; nothing is changed then.
+        Raises: CheckpointError, when names or shapes differ or a number is not finite; nothing is
+            changed then.
         """
         store = self._model.store
         if set(values) != set(store.names):
@@ -101,9 +104,27 @@ class Network:
                         "load a checkpoint of the same sizes",
                     )
                 )
+        taken = {name: self._finite(name, value) for name, value in values.items()}
         store.refresh()
-        for name, value in values.items():
-            store.value(name)[...] = value
+        for name, array in taken.items():
+            store.value(name)[...] = array
+
+    def _finite(self, name: str, value: Any) -> Array:
+        """Return a parameter's new value in the network's dtype; CheckpointError without one."""
+        array = np.asarray(value)
+        dtype = self._model.store.dtype
+        got = f"dtype {array.dtype}"
+        if array.dtype.kind in "fiu":
+            with np.errstate(over="ignore"):  # what overflows is refused below
+                array = array.astype(dtype)
+            if np.isfinite(array).all():
+                return array
+            got = f"numbers that are not finite in {dtype}"
+        raise CheckpointError(
+            message(
+                "parameters", f"{name!r} has {got}", "finite numbers", "load another checkpoint"
+            )
+        )
 
     def step(self, batch: GraphBatch, optimizer: Optimizer, outputs: Collection[str] = ()) -> float:
         """Train on a batch: forward, backward, update.
@@ -261,8 +282,14 @@ class Network:
         return {"seed": self._seed, "step": self._step}
 
     def set_random_state(self, state: Mapping[str, int]) -> None:
-        """Continue from a state that `random_state` returned."""
-        self._seed, self._step = int(state["seed"]), int(state["step"])
+        """Continue from a state that `random_state` returned.
+
+        Raises: CheckpointError, when it is not one: whole numbers `seed` and `step`.
+        """
+        fields = JsonRecord(dict(state), "random state")
+        found = fields.whole("seed", 0, LARGEST_SEED), fields.whole("step", 0, LARGEST_COUNT)
+        fields.end()
+        self._seed, self._step = found
 
     def explain(self) -> str:
         """Print F and dF, the kinds met so far, placement and fused groups."""

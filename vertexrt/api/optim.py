@@ -50,6 +50,7 @@ class Adagrad(Optimizer):
 
     rule = "adagrad"
     moment_names = ("sum",)
+    squares = ("sum",)
 
     def __init__(
         self,
@@ -79,6 +80,7 @@ class Adam(Optimizer):
 
     rule = "adam"
     moment_names = ("m", "v")
+    squares = ("v",)
 
     def __init__(
         self,

@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from vertexrt.errors import DataError, message
+from vertexrt.errors import DataError, UsageError, message
 
 
 @dataclass(frozen=True, slots=True)
@@ -22,6 +22,24 @@ class Texts:
     texts: dict[str, str]
     files: dict[str, str]
     description: str
+
+
+def expanded(given: str) -> Path:
+    """Return a path in which `~` stands for a home folder.
+
+    Raises: UsageError, when it is the home of nobody.
+    """
+    try:
+        return Path(given).expanduser()
+    except RuntimeError as error:  # pathlib's answer
+        raise UsageError(
+            message(
+                "data",
+                f"'{given}'",
+                "expected a path whose home folder is known",
+                "give the full path",
+            )
+        ) from error
 
 
 def read_splits(folder: Path, names: Mapping[str, Sequence[str]], what: str) -> Texts:
