@@ -121,6 +121,9 @@ def test_a_run_folder_is_not_overwritten(
     (out / "note.txt").write_text("keep me")
     shown = complaint(["train", "tree-lstm", "--out", str(out)], 2, capsys)
     assert f"[--out] the folder {out} is not empty; expected a new or empty folder" in shown
+    assert shown.endswith("Give another one.\n")  # there is no run to continue
+    (out / "last.safetensors").write_text("")
+    shown = complaint(["train", "tree-lstm", "--out", str(out)], 2, capsys)
     assert f"continue that run with --resume {out}" in shown
 
 
