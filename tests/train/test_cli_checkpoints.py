@@ -1,4 +1,4 @@
-"""What is in a checkpoint is checked field by field: no file makes a traceback or a silent result."""
+"""A checkpoint is checked field by field: no file makes a traceback or a silent result."""
 
 import copy
 import json

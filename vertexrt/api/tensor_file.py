@@ -17,7 +17,11 @@ from vertexrt.api.json_record import parse_json
 
 Arrays = Mapping[str, npt.NDArray[Any]]
 
-DTYPES = {"F32": np.dtype("<f4"), "F64": np.dtype("<f8"), "I64": np.dtype("<i8")}
+DTYPES: dict[str, np.dtype[Any]] = {
+    "F32": np.dtype("<f4"),
+    "F64": np.dtype("<f8"),
+    "I64": np.dtype("<i8"),
+}
 CHECKSUM = "sha256"
 MOST_AXES = 8
 _LENGTH_BYTES = 8  # of the header, little endian, before it

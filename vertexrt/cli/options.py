@@ -157,7 +157,7 @@ def resolve(given: argparse.Namespace, spec: ModelSpec) -> RunOptions:
     Raises: UsageError, when an option does not belong to the model, the optimizer or the engine.
     """
     _require_fitting(given, spec)
-    data = data_name(given.data or spec.train["data"])
+    data = data_name(spec.train["data"] if given.data is None else given.data)
     defaults = {**NEUTRAL, **spec.train}
     if getattr(given, "optimizer", None) not in (None, defaults["optimizer"]):
         defaults["lr"] = LEARNING_RATES[given.optimizer]
