@@ -73,7 +73,7 @@ def complaint(words: list[str], code: int, capsys: pytest.CaptureFixture[str]) -
         ("train tree-lstm --lr 1e9999", "[--lr] got '1e9999'; expected a number, 0 or more;"),
         ("train tree-lstm --lr 1e-9999", "expected a number that is not too small to be told"),
         ("train tree-lstm --lr 1_0.5", "[--lr] got '1_0.5'; expected a number, 0 or more;"),
-        ("train tree-lstm --epochs 3 --epochs 4", "[--epochs] got twice, the second time with '4'"),
+        ("train tree-lstm --epochs 3 --epochs 4", "[--epochs] got two values; expected one, since"),
         ("train tree-lstm --device gpu", "expected one of auto, cuda, cpu, reference;"),
         ("train tree-lstm --engine fast", "expected one of batched, persistent, auto;"),
         ("bench ablation --batch-sizes 1,,2", "[--batch-sizes] got ''; expected a whole number"),

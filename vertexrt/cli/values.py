@@ -62,9 +62,7 @@ class Once(argparse.Action):
     ) -> None:
         """Store what argparse has read."""
         if option_string is not None and self.given:
-            _refuse(
-                option_string, f"twice, the second time with '{values}'", "once", "Leave one out"
-            )
+            _refuse(option_string, "two values", "one, since only one can hold", "Leave one out")
         self.given = option_string is not None
         setattr(namespace, self.dest, values)
 

@@ -1,0 +1,1 @@
+"""Attacks on the runtime from outside, which anybody can run: `python -m tests.attacks.NAME`."""
