@@ -2,11 +2,11 @@
 
     python -m tests.attacks.checkpoints --count 100000 --seed 1
 
-Three attacks. `bytes`: a checkpoint with bits, bytes or pieces changed, which must be refused, or be
-the same. `parts`: metadata and tensors are changed and signed with a checksum that is right, so that
-every check behind it has its turn; what is loaded must be finite and within the limits, and what
-fits the run must take a step. `folder`: metrics, locks and other things of a run folder are changed
-and the run is continued or evaluated by the command line.
+Three attacks. `bytes`: a checkpoint with bits, bytes or pieces changed must be refused, or be the
+same. `parts`: metadata and tensors are changed and signed with a checksum that is right, so that
+every check after it has its turn; what is loaded must be finite and within the limits, and what
+fits the run must take a step or be refused. `folder`: metrics, locks and other things of a run
+folder are changed, and the command line continues or evaluates the run.
 """
 
 from __future__ import annotations
@@ -45,11 +45,12 @@ Rng = np.random.Generator
 
 # What a field may become.
 VALUES: tuple[Any, ...] = (
-    None, True, False, 0, 1, -1, 2, 3, 7, 10**9, 2**31, 2**53, 2**53 + 1, 2**63, 2**64, 10**40, 0.0,
-    -0.0, 0.5, 1.0, 1e-320, 1e38, 1e39, 1e300, -1.5, "", "x", "0", "nan", "Infinity", "\0", "\ud800",
-    "../../etc/passwd", "~nosuchuser", "/dev/zero", "adam", "adamm", "sgd", "tree-lstm", "tree-fc",
-    "lstm-lm", "cuda", "cpu", "auto", "persistent", "float64", "float16", "generated", "x" * 5000, [],
-    {}, [[]], [1, 2], {"": 0}, {"x": None}, [None] * 50, ["<unk>"], ["<unk>", "a"], ["<unk>", "<unk>"],
+    None, True, False, 0, 1, -1, 2, 3, 7, 10**9, 2**31, 2**53, 2**53 + 1, 2**63, 2**64, 10**40,
+    0.0, -0.0, 0.5, 1.0, 1e-320, 1e38, 1e39, 1e300, -1.5, "", "x", "0", "nan", "Infinity", "\0",
+    "\ud800", "../../etc/passwd", "~nosuchuser", "/dev/zero", "adam", "adamm", "sgd", "tree-lstm",
+    "tree-fc", "lstm-lm", "cuda", "cpu", "auto", "persistent", "float64", "float16", "generated",
+    "x" * 5000, [], {}, [[]], [1, 2], {"": 0}, {"x": None}, [None] * 50, ["<unk>"],
+    ["<unk>", "a"], ["<unk>", "<unk>"],
 )  # fmt: skip
 
 
@@ -265,9 +266,8 @@ def _load(path: Path, original: run_state.Stored, session: Session, *, damaged: 
         session.net.step(batch, optimizer)
     except VertexrtError as error:
         text = str(error)
-        return (
-            REFUSED if text.startswith("[") and text.isprintable() else f"{FAILED}: says {text!r}"
-        )
+        told = text.startswith("[") and text.isprintable()
+        return REFUSED if told else f"{FAILED}: says {text!r}"
     return SAME if same else LOADED
 
 

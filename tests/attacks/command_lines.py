@@ -33,17 +33,18 @@ Rng = np.random.Generator
 
 # What people, scripts and attackers put where a value should be. None of them is a long training.
 VALUES = (
-    "", " ", "0", "1", "2", "3", "-1", "+1", "01", "1_0", "0x10", "1e3", "1e9999", "1e-9999", "nan",
-    "inf", "-inf", "1.5", ".5", "5.", "1e-3", " 1", "1 ", "\u0661\u0662", "\u00b2", "\uff11", "1,2",
-    "1,,2", ",", "9" * 30, "9" * 5000, "18446744073709551615", "18446744073709551616", "2147483648",
-    "99999999999", "None", "true", "x", "x" * 300, "x/" * 3000, "x" * 5000, "a\0b", "\n", "a\nb",
-    "\udcff", "\ud800", "\u202e", "%s", "%(prog)s", "{}", "$HOME", "~", "~nosuchuser", "~nosuchuser/x",
-    ".", "..", "/", "/dev/null", "/dev/full", "/dev/zero", "/proc/self/mem", "/nonexistent/x", "file",
-    "folder", "locked", "pipe", "loop", "run", "run/last.safetensors", "run/metrics.jsonl", "trees",
-    "trees/train.txt", "empty", "bad.json", "deep.json", "-", "--", "-h", "--help", "--version",
-    "--epochs", "--epochs=1", "@file", "adam", "adamw", "sgd", "adagrad", "cpuu", "reference",
-    "cuda", "float32", "float64", "fine", "binary", "dev", "test", "train", "depth", "serial",
-    "agenda", "frontier", "persistent", "batched", "sst ", "tree-lstm", "tree-fc", "lstm-lm", "list",
+    "", " ", "0", "1", "2", "3", "-1", "+1", "01", "1_0", "0x10", "1e3", "1e9999", "1e-9999",
+    "nan", "inf", "-inf", "1.5", ".5", "5.", "1e-3", " 1", "1 ", "\u0661\u0662", "\u00b2",
+    "\uff11", "1,2", "1,,2", ",", "9" * 30, "9" * 5000, "18446744073709551615",
+    "18446744073709551616", "2147483648", "99999999999", "None", "true", "x", "x" * 300,
+    "x/" * 3000, "x" * 5000, "a\0b", "\n", "a\nb", "\udcff", "\ud800", "\u202e", "%s", "%(prog)s",
+    "{}", "$HOME", "~", "~nosuchuser", "~nosuchuser/x", ".", "..", "/", "/dev/null", "/dev/full",
+    "/dev/zero", "/proc/self/mem", "/nonexistent/x", "file", "folder", "locked", "pipe", "loop",
+    "run", "run/last.safetensors", "run/metrics.jsonl", "trees", "trees/train.txt", "empty",
+    "bad.json", "deep.json", "-", "--", "-h", "--help", "--version", "--epochs", "--epochs=1",
+    "@file", "adam", "adamw", "sgd", "adagrad", "cpuu", "reference", "cuda", "float32", "float64",
+    "fine", "binary", "dev", "test", "train", "depth", "serial", "agenda", "frontier",
+    "persistent", "batched", "sst ", "tree-lstm", "tree-fc", "lstm-lm", "list",
 )  # fmt: skip
 OPTIONS = (
     "--data", "--task", "--pieces", "--epochs", "--batch-size", "--window", "--seed", "--out",
@@ -208,13 +209,9 @@ def _other_options(words: list[str], run_folder: Path) -> str:
         value = value if equals else given[at + 1]
         kept = stored[name]
         if name == "data":
-            same = (
-                kept == value or Path(kept).name == Path(value).name or Path(kept).samefile(value)
-            )
+            same = Path(kept).name == Path(os.path.normpath(value)).name
         else:
-            same = str(kept) == value or (
-                kept not in (None, "") and _number(kept) == _number(value)
-            )
+            same = str(kept) == value or _number(kept) == _number(value) is not None
         if not same:
             return f"{flag} is {json.dumps(kept)}"
     return ""

@@ -10,7 +10,6 @@ import os
 import select
 import signal
 import sys
-import tempfile
 import time
 import traceback
 from collections.abc import Sequence
@@ -49,7 +48,7 @@ class Child:
     def __init__(
         self, words: Sequence[str], folder: Path, streams: dict[int, str] | None = None
     ) -> None:
-        self._files: list[BinaryIO] = [tempfile.TemporaryFile(), tempfile.TemporaryFile()]
+        self._files: list[BinaryIO] = [os.fdopen(_nameless(), "w+b") for _ in range(2)]
         sys.stdout.flush()
         sys.stderr.flush()
         self.pid = os.fork()
@@ -103,6 +102,10 @@ class Child:
                 if stream is not None:
                     with contextlib.suppress(OSError):
                         stream.flush()
+
+
+def _nameless() -> int:
+    return os.memfd_create("output")
 
 
 def run(words: Sequence[str], folder: Path, streams: dict[int, str] | None = None) -> Ended:

@@ -29,10 +29,10 @@ from vertexrt.data import generate_treebank
 
 SHAPE = ("--hidden", "4", "--embed", "3", "--batch-size", "8", "--threads", "1", "--quiet")
 VARIANTS = (
+    ("--device", "reference", "--dropout", "0.3"),
     ("--device", "cpu", "--optimizer", "adam", "--dropout", "0.2"),
     ("--device", "cpu", "--optimizer", "sgd", "--momentum", "0.9", "--window", "2"),
     ("--device", "cpu", "--engine", "persistent", "--processors", "1"),
-    ("--device", "reference", "--dropout", "0.3"),
 )
 MOST_KILLS = 4
 SAVE_SECONDS = 0.004  # about what a save takes; a kill inside one comes so long after its start
@@ -114,7 +114,7 @@ def _next_words(whole: Whole, out: Path) -> list[str]:
 def _kill(
     child: Child, out: Path, rng: np.random.Generator, seconds: float, *, saving: bool
 ) -> bool:
-    """Kill a child after so many seconds, or inside the next save then; tell whether it was in one."""
+    """Kill a child after so many seconds, or in the next save then; tell whether it was in one."""
     if child.ended(seconds):
         return False
     while saving and not child.ended(0.0):
@@ -165,7 +165,7 @@ def _metrics(run: Path) -> list[dict[str, object]]:
     return [{key: value for key, value in line.items() if key not in clock} for line in lines]
 
 
-def attack(count: int, seed: int, *, first: int = 0, epochs: int = 12, variants: int = 4) -> Tally:
+def attack(count: int, seed: int, *, first: int, epochs: int, variants: int) -> Tally:
     """Run cases first..first+count-1."""
     tally = Tally()
     scratch = Path(tempfile.mkdtemp(prefix="vertexrt-kills-"))
@@ -185,9 +185,16 @@ def main() -> int:
     parser.add_argument("--count", type=int, default=40)
     parser.add_argument("--seed", type=int, default=1)
     parser.add_argument("--first", type=int, default=0, help="number of the first case")
+    parser.add_argument("--epochs", type=int, default=12, help="of a run: two saves each")
+    parser.add_argument(
+        "--variants", type=int, default=len(VARIANTS), help="of runs; the first: NumPy"
+    )
     given = parser.parse_args()
     started = time.perf_counter()
-    return finish(attack(given.count, given.seed, first=given.first), started)
+    tally = attack(
+        given.count, given.seed, first=given.first, epochs=given.epochs, variants=given.variants
+    )
+    return finish(tally, started)
 
 
 if __name__ == "__main__":

@@ -3,22 +3,17 @@
 import errno
 import fcntl
 import os
-import signal
 import socket
 import subprocess
 import sys
-import time
 from pathlib import Path
 
 import pytest
 
 from tests.train.cli_runs import (
-    COMMAND,
     ROOT,
     SMALL,
-    require_same_checkpoint,
     train,
-    without_times,
     write_trees,
 )
 from vertexrt.cli import run_folder, run_lock
@@ -126,25 +121,6 @@ def test_killed_inside_the_first_save(
     assert names == {"metrics.jsonl", "last.safetensors", "best.safetensors"}
 
 
-def test_killed_while_saving(data: Path, tmp_path: Path) -> None:
-    whole, run = tmp_path / "whole", tmp_path / "run"
-    assert train(data, whole, "--epochs", "40") == 0
-    words = ("--data", str(data), "--out", str(run), "--epochs", "40", *SMALL)
-    process = subprocess.Popen(
-        [*COMMAND, "train", "tree-lstm", *words], cwd=ROOT, stdout=subprocess.DEVNULL
-    )
-    end = time.monotonic() + 60
-    while process.poll() is None and time.monotonic() < end:
-        if run.is_dir() and len(list(run.glob(".*.tmp"))) and (run / "last.safetensors").exists():
-            break
-    process.send_signal(signal.SIGKILL)
-    process.wait()
-    assert main(["train", "--resume", str(run)]) == 0
-    require_same_checkpoint(run / "last.safetensors", whole / "last.safetensors")
-    assert without_times(run) == without_times(whole)
-    assert set(os.listdir(run)) == set(os.listdir(whole))
-
-
 def test_no_link_in_a_run_folder_is_written_through(data: Path, tmp_path: Path) -> None:
     """`metrics.jsonl.new` as a link made --resume overwrite its target."""
     run, target = tmp_path / "run", tmp_path / "target"
@@ -154,7 +130,7 @@ def test_no_link_in_a_run_folder_is_written_through(data: Path, tmp_path: Path) 
         (run / name).symlink_to(target)
     (run / "curve.png").unlink(missing_ok=True)
     (run / "curve.png").symlink_to(target)
-    assert main(["train", "--resume", str(run), "--epochs", "9"]) == 0
+    assert main(["train", "--resume", str(run), "--epochs", "2"]) == 0
     assert target.read_text() == "precious"
     assert not (run / LEFT).is_symlink()
 
