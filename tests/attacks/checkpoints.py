@@ -177,7 +177,7 @@ def changed_json(rng: Rng, value: Any) -> Any:
     elif kind == 2 and isinstance(owner[name], int | float):
         owner[name] = owner[name] + type(owner[name])(rng.integers(-3, 4))
     elif kind == 3 and rng.random() < 0.2:
-        for _ in range(int(rng.integers(1, 3000))):
+        for _ in range(int(rng.integers(1, 300))):
             owner[name] = [owner[name]]
             if rng.random() < 0.01:
                 break

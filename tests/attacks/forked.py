@@ -91,7 +91,9 @@ class Child:
                 handle = file.fileno() if where is None else os.open(where, os.O_WRONLY)
                 os.dup2(handle, number)
             sys.stdout = open(1, "w") if streams.get(1) != "" else None  # noqa: SIM115
-            sys.stderr = open(2, "w", buffering=1) if streams.get(2) != "" else None  # noqa: SIM115
+            sys.stderr = None
+            if streams.get(2) != "":
+                sys.stderr = open(2, "w", buffering=1, errors="backslashreplace")  # noqa: SIM115
             os.chdir(folder)
             return main(list(words))
         except BaseException:  # noqa: BLE001 (to be shown; nothing of the parent may run here)

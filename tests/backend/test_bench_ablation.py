@@ -12,7 +12,7 @@ from tests.runs import Way
 from vertexrt.bench import ablation
 from vertexrt.bench.counts import TRAINING, Counts, count
 from vertexrt.bench.jobs import Job, first_graphs, make_job
-from vertexrt.bench.record import read
+from vertexrt.bench.read_record import read
 from vertexrt.bench.stepper import Stepper
 from vertexrt.bench.switches import AGAIN, ALL_ON, BASELINE, GRADIENTS, missing, variants
 from vertexrt.cli.main import main

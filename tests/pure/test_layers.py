@@ -145,6 +145,19 @@ print(sorted(set({HEAVY!r}) & set(sys.modules)))
     assert run.stdout.strip() == "[]"
 
 
+def test_public_names_are_loaded_when_they_are_asked_for() -> None:
+    """Loading NumPy takes a third of a second, in which the command line must answer Ctrl-C."""
+    code = "import sys, vertexrt; print('numpy' in sys.modules, vertexrt.Adam.__name__)"
+    run = subprocess.run(
+        [sys.executable, "-c", code], cwd=ROOT, capture_output=True, text=True, check=True
+    )
+    assert run.stdout == "False Adam\n"
+    import vertexrt
+
+    assert sorted(vertexrt._HOMES) == sorted(set(vertexrt.__all__) - {"__version__"})
+    assert all(getattr(vertexrt, name) is not None for name in vertexrt.__all__)
+
+
 TREE = frozenset(
     f"{PACKAGE}{name}"
     for name in ("", ".errors", ".graph", ".ir", ".ir.ops", ".engine", ".kernels", ".script")

@@ -2,6 +2,7 @@
 
 import json
 import math
+import os
 from dataclasses import asdict
 from pathlib import Path
 
@@ -131,6 +132,10 @@ def test_metrics_that_cannot_be_read_or_written(tmp_path: Path) -> None:
         folder.metrics.write_text(f"{good}\n{line}\n")
         with pytest.raises(CheckpointError, match=text):
             folder.records()
+    folder.metrics.unlink()
+    os.mkfifo(folder.metrics)  # reading it would wait for somebody who writes
+    with pytest.raises(CheckpointError, match="it is not a plain file"):
+        folder.records()
     gone = RunFolder(tmp_path / "gone")
     text = r"metrics.jsonl\] the metrics cannot be written \(No such file or directory\)"
     with pytest.raises(CheckpointError, match=text):

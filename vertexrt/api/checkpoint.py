@@ -27,7 +27,7 @@ from vertexrt.api.tensor_file import (
     read_texts,
     write_tensors,
 )
-from vertexrt.errors import CheckpointError, NumericError, UsageError, message, nearest
+from vertexrt.errors import CheckpointError, NumericError, UsageError, message, nearest, one_line
 from vertexrt.plain_files import read_plain, write_atomically
 
 FORMAT = "vertexrt-checkpoint"
@@ -200,7 +200,7 @@ def _own_texts(path: Path, content: bytes) -> dict[str, str]:
         )
     if texts.get("version") != str(VERSION):
         raise _unreadable(
-            f"{path} has the format version {str(texts.get('version'))[:20]}",
+            f"{path} has the format version {one_line(str(texts.get('version'))[:20])}",
             f"version {VERSION}",
             "use the version of vertexrt that wrote it",
         )
@@ -219,7 +219,7 @@ def _require_expected(path: Path, tensors: Arrays) -> None:
     """Refuse tensors that no checkpoint holds."""
     for name, array in tensors.items():
         if not name.startswith((_PARAMETER, _OPTIMIZER)):
-            got = f"a tensor '{name[:80]}'"
+            got = f"a tensor '{one_line(name[:80])}'"
         elif name.startswith(_PARAMETER) and array.dtype.kind != "f":
             got = f"{_spoken(name)} of dtype {array.dtype}"
         elif not np.isfinite(array).all():
@@ -236,7 +236,7 @@ def _require_expected(path: Path, tensors: Arrays) -> None:
 def _spoken(name: str) -> str:
     """Return what a tensor of a checkpoint is, for people."""
     kind = "parameter" if name.startswith(_PARAMETER) else "optimizer state"
-    return f"the {kind} '{name.partition('/')[2][:80]}'"
+    return f"the {kind} '{one_line(name.partition('/')[2][:80])}'"
 
 
 def parameter_differences(found: Arrays, expected: Arrays) -> list[str]:

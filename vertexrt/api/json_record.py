@@ -14,7 +14,7 @@ import re
 from collections.abc import Collection
 from typing import Any, NoReturn
 
-from vertexrt.errors import CheckpointError, message, nearest
+from vertexrt.errors import CheckpointError, VertexrtError, message, nearest, one_line
 
 DEEPEST = 32  # lists and objects inside each other
 SHOWN = 60  # characters of a wrong value that an error shows
@@ -59,6 +59,10 @@ def _each_once(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
     return found
 
 
+def _is_real(value: Any) -> bool:
+    return type(value) is float or (type(value) is int and abs(value) < 2**1023)
+
+
 class JsonRecord:
     """Hand out the fields of a JSON object, each checked.
 
@@ -67,13 +71,22 @@ class JsonRecord:
         where: the file, for errors.
         name: of the record inside the file; "" for the outermost.
         action: what an error says to do.
-    Raises: CheckpointError, here and in every method, that names file, field, value and what fits.
+        error: its class.
+    Raises: `error`, here and in every method, that names file, field, value and what fits.
     """
 
-    def __init__(self, value: Any, where: str, name: str = "", action: str = ACTION) -> None:
+    def __init__(
+        self,
+        value: Any,
+        where: str,
+        name: str = "",
+        action: str = ACTION,
+        error: type[VertexrtError] = CheckpointError,
+    ) -> None:
         self.where = where
         self.name = name
         self.action = action
+        self.error = error
         if not isinstance(value, dict):
             self._refuse(name or "the record", value, "an object with named fields")
         self._fields: dict[str, Any] = value
@@ -87,7 +100,8 @@ class JsonRecord:
         """Refuse fields that were not asked for."""
         for name in self.unread():
             known = [each for each in self._fields if each not in self._unread]
-            self._fail(f"the field '{self._path(name)[:SHOWN]}' is not known{nearest(name, known)}")
+            path = one_line(self._path(name)[:SHOWN])
+            self._fail(f"the field '{path}' is not known{nearest(name, known)}")
 
     def null(self, field: str) -> bool:
         """Tell whether a field is null; it still counts as not read when it is not."""
@@ -106,8 +120,7 @@ class JsonRecord:
     def real(self, field: str, least: float = -math.inf, most: float = math.inf) -> float:
         """Return a finite number within its limits."""
         value = self._take(field)
-        fits = type(value) is float or (type(value) is int and abs(value) < 2**1023)
-        if not fits or not least <= value <= most:
+        if not _is_real(value) or not least <= value <= most:
             bounds = "" if math.isinf(least) else f" from {least:g}"
             bounds += "" if math.isinf(most) else f" to {most:g}"
             self._refuse(field, value, f"a number{bounds}")
@@ -123,6 +136,20 @@ class JsonRecord:
         if len(value) > longest or "\0" in value:
             self._refuse(field, value, f"at most {longest} characters, none of them NUL")
         return value
+
+    def flag(self, field: str) -> bool:
+        """Return true or false."""
+        value = self._take(field)
+        if type(value) is not bool:
+            self._refuse(field, value, "true or false")
+        return bool(value)
+
+    def reals(self, field: str) -> tuple[float, ...]:
+        """Return a list of finite numbers, at least one."""
+        value = self._take(field)
+        if not isinstance(value, list) or not value or any(not _is_real(each) for each in value):
+            self._refuse(field, value, "a list of numbers, at least one")
+        return tuple(float(each) for each in value)
 
     def texts(self, field: str, most: int, longest: int = LONGEST_TEXT) -> tuple[str, ...]:
         """Return a list of texts."""
@@ -144,7 +171,23 @@ class JsonRecord:
 
     def record(self, field: str) -> "JsonRecord":
         """Return the record in a field."""
-        return JsonRecord(self._take(field), self.where, self._path(field), self.action)
+        return self._inner(self._take(field), self._path(field))
+
+    def records(self, field: str) -> "list[JsonRecord]":
+        """Return the records in a list."""
+        value = self._take(field)
+        if not isinstance(value, list):
+            self._refuse(field, value, "a list")
+        path = self._path(field)
+        return [self._inner(each, f"{path}.{number}") for number, each in enumerate(value)]
+
+    def _inner(self, value: Any, path: str) -> "JsonRecord":
+        return JsonRecord(value, self.where, path, self.action, self.error)
+
+    def plain(self) -> dict[str, Any]:
+        """Return the whole record as it was parsed, for values that are only shown."""
+        self._unread.clear()
+        return dict(self._fields)
 
     def refuse(self, field: str, expected: str) -> NoReturn:
         """Raise the error for a field whose value does not fit the others."""
@@ -167,4 +210,4 @@ class JsonRecord:
         self._fail(f"{name} is {shown}", f"expected {expected}")
 
     def _fail(self, got: str, expected: str = "expected what vertexrt writes") -> NoReturn:
-        raise CheckpointError(message(self.where, got, expected, self.action))
+        raise self.error(message(self.where, got, expected, self.action))

@@ -14,6 +14,7 @@ import safetensors
 import safetensors.numpy
 
 from vertexrt.api.json_record import parse_json
+from vertexrt.errors import one_line
 
 Arrays = Mapping[str, npt.NDArray[Any]]
 
@@ -57,14 +58,14 @@ def read_tensors(content: bytes) -> dict[str, npt.NDArray[Any]]:
     try:
         found: list[tuple[str, dict[str, Any]]] = safetensors.deserialize(content)  # type: ignore[no-untyped-call]
     except safetensors.SafetensorError as error:
-        raise ValueError(str(error)) from error
+        raise ValueError(one_line(str(error))) from error
     tensors = {}
     for name, entry in found:
         dtype, shape = entry["dtype"], tuple(entry["shape"])
         if dtype not in DTYPES:
-            raise ValueError(f"'{name}' is of dtype {dtype}, not {', '.join(DTYPES)}")
+            raise ValueError(f"{name!r} is of dtype {dtype}, not {', '.join(DTYPES)}")
         if 0 in shape or len(shape) > MOST_AXES:
-            raise ValueError(f"'{name}' has no elements, or more than {MOST_AXES} axes")
+            raise ValueError(f"{name!r} has no elements, or more than {MOST_AXES} axes")
         tensors[name] = np.frombuffer(entry["data"], DTYPES[dtype]).reshape(shape).copy()
     return tensors
 

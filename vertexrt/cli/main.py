@@ -15,7 +15,14 @@ from contextlib import suppress
 from typing import TYPE_CHECKING
 
 from vertexrt.cli.interrupt import Interrupt, Interrupted
-from vertexrt.errors import UsageError, VertexrtError, message
+from vertexrt.errors import (
+    CheckpointError,
+    DataError,
+    UsageError,
+    VertexrtError,
+    message,
+    one_line,
+)
 
 if TYPE_CHECKING:
     import argparse
@@ -37,7 +44,10 @@ def main(argv: Sequence[str] | None = None) -> int:
         if not _open_streams():
             return FAILED
         code = _checked(sys.argv[1:] if argv is None else list(argv), interrupt)
-        return max(code, _flush())
+        lost = _flush()
+        if lost is not None and code == 0 and not isinstance(lost, BrokenPipeError):
+            _complain_of(lost)  # where code is not 0, what went wrong is said already
+        return code or (FAILED if lost is not None else 0)
 
 
 def _checked(words: list[str], interrupt: Interrupt) -> int:
@@ -45,8 +55,11 @@ def _checked(words: list[str], interrupt: Interrupt) -> int:
     try:
         return _run(words, interrupt)
     except UsageError as error:
-        _complain(_one_line(str(error)))
+        _complain(one_line(str(error)))
         return USAGE
+    except (CheckpointError, DataError) as error:  # they may repeat what a file holds
+        _complain(one_line(str(error)))
+        return FAILED
     except VertexrtError as error:
         _complain(str(error))
         return FAILED
@@ -143,18 +156,14 @@ def _open_streams() -> bool:
     return True
 
 
-def _flush() -> int:
-    """Write out what stdout still holds; return FAILED when that cannot be done."""
+def _flush() -> OSError | None:
+    """Write out what stdout still holds; return why that cannot be done."""
     try:
         sys.stdout.flush()
-    except BrokenPipeError:
-        _discard(sys.stdout.fileno())
-        return FAILED
     except OSError as error:
-        _complain_of(error)
         _discard(sys.stdout.fileno())
-        return FAILED
-    return 0
+        return error
+    return None
 
 
 def _discard(number: int) -> None:
@@ -165,12 +174,7 @@ def _discard(number: int) -> None:
 def _complain_of(error: OSError) -> None:
     where = "output" if error.filename is None else str(error.filename)
     text = ("expected files that can be read and written", "Check the disk, and where output goes")
-    _complain(_one_line(message(where, error.strerror or str(error), *text)))
-
-
-def _one_line(text: str) -> str:
-    """Return a text in which what would end a line, or move the cursor, is written as \\n."""
-    return "".join(each if each.isprintable() else ascii(each)[1:-1] for each in text)
+    _complain(one_line(message(where, error.strerror or str(error), *text)))
 
 
 def _complain(text: str) -> None:

@@ -27,7 +27,13 @@ from vertexrt.api.optimizer import LARGEST_COUNT
 from vertexrt.cli import run_lock
 from vertexrt.cli.limits import SPLITS
 from vertexrt.errors import CheckpointError, UsageError, message
-from vertexrt.plain_files import append_durably, leftovers, remove_leftovers, write_atomically
+from vertexrt.plain_files import (
+    append_durably,
+    leftovers,
+    read_plain,
+    remove_leftovers,
+    write_atomically,
+)
 
 LAST = "last.safetensors"
 BEST = "best.safetensors"
@@ -89,7 +95,7 @@ class RunFolder:
         if not self.metrics.exists():
             return []
         try:
-            lines = self.metrics.read_bytes().split(b"\n")[:-1]
+            lines = read_plain(self.metrics).split(b"\n")[:-1]
         except OSError as error:
             raise self._misread(str(self.metrics), error.strerror or str(error)) from error
         return [self._record(number, line) for number, line in enumerate(lines, 1)]
