@@ -96,7 +96,7 @@ class Parts:
 def changed_bytes(rng: Rng, content: bytes) -> bytes:
     """Damage a file as disks, transfers and people do."""
     data = bytearray(content)
-    header = 8 + int.from_bytes(data[:8], "little")
+    header = min(8 + int.from_bytes(data[:8], "little"), len(data))
     at = int(rng.integers(header if rng.random() < 0.6 else len(data)))
     end = at + int(rng.integers(1, 64))
     kind = rng.integers(8)
