@@ -4,43 +4,8 @@ A vertex function is declared once, with gather, scatter, pull and push; each ex
 input graph. See README.md for a first model and docs/architecture.md for how it works.
 """
 
+from importlib import import_module
 from typing import TYPE_CHECKING, Any
-
-from vertexrt.api import init
-from vertexrt.api.checkpoint import Checkpoint, load_checkpoint, save_checkpoint
-from vertexrt.api.compile import compile
-from vertexrt.api.functional import (
-    concat,
-    cross_entropy,
-    dropout,
-    embed,
-    exp,
-    log,
-    log_softmax,
-    logsumexp,
-    max,
-    maximum,
-    mean,
-    minimum,
-    relu,
-    sigmoid,
-    softmax,
-    split,
-    sqrt,
-    squared_error,
-    sum,
-    tanh,
-    where,
-)
-from vertexrt.api.optim import SGD, Adagrad, Adam, AdamW
-from vertexrt.api.optimizer import Optimizer
-from vertexrt.api.parameter import Parameter
-from vertexrt.api.vertex_function import VertexFunction
-from vertexrt.errors import VertexrtError
-from vertexrt.graph import GraphBatch, InputGraph, Pulled
-
-if TYPE_CHECKING:
-    from vertexrt.api.network import Gradients, Network
 
 __version__ = "0.1.0"
 
@@ -87,11 +52,98 @@ __all__ = [
     "where",
 ]
 
+if TYPE_CHECKING:
+    from vertexrt.api import init
+    from vertexrt.api.checkpoint import Checkpoint, load_checkpoint, save_checkpoint
+    from vertexrt.api.compile import compile
+    from vertexrt.api.functional import (
+        concat,
+        cross_entropy,
+        dropout,
+        embed,
+        exp,
+        log,
+        log_softmax,
+        logsumexp,
+        max,
+        maximum,
+        mean,
+        minimum,
+        relu,
+        sigmoid,
+        softmax,
+        split,
+        sqrt,
+        squared_error,
+        sum,
+        tanh,
+        where,
+    )
+    from vertexrt.api.network import Gradients, Network
+    from vertexrt.api.optim import SGD, Adagrad, Adam, AdamW
+    from vertexrt.api.optimizer import Optimizer
+    from vertexrt.api.parameter import Parameter
+    from vertexrt.api.vertex_function import VertexFunction
+    from vertexrt.errors import VertexrtError
+    from vertexrt.graph import GraphBatch, InputGraph, Pulled
+else:
 
-def __getattr__(name: str) -> Any:
-    """Load what needs numba when it is first asked for."""
-    if name in ("Gradients", "Network"):
-        from vertexrt.api import network
+    def __getattr__(name: str) -> Any:
+        """Load what a public name stands for when it is first asked for.
 
-        return getattr(network, name)
-    raise AttributeError(f"module 'vertexrt' has no attribute {name!r}")
+        So the command line is ready for Ctrl-C before NumPy is loaded, and only who compiles waits
+        for numba.
+        """
+        if name not in _HOMES:
+            raise AttributeError(f"module 'vertexrt' has no attribute {name!r}")
+        home = import_module(_HOMES[name])
+        value = home if name == "init" else getattr(home, name)
+        globals()[name] = value
+        return value
+
+    def __dir__() -> list[str]:
+        return sorted({*globals(), *__all__})
+
+
+# The module of each public name.
+_HOMES = {
+    "Adagrad": "vertexrt.api.optim",
+    "Adam": "vertexrt.api.optim",
+    "AdamW": "vertexrt.api.optim",
+    "Checkpoint": "vertexrt.api.checkpoint",
+    "Gradients": "vertexrt.api.network",
+    "GraphBatch": "vertexrt.graph",
+    "InputGraph": "vertexrt.graph",
+    "Network": "vertexrt.api.network",
+    "Optimizer": "vertexrt.api.optimizer",
+    "Parameter": "vertexrt.api.parameter",
+    "Pulled": "vertexrt.graph",
+    "SGD": "vertexrt.api.optim",
+    "VertexFunction": "vertexrt.api.vertex_function",
+    "VertexrtError": "vertexrt.errors",
+    "compile": "vertexrt.api.compile",
+    "concat": "vertexrt.api.functional",
+    "cross_entropy": "vertexrt.api.functional",
+    "dropout": "vertexrt.api.functional",
+    "embed": "vertexrt.api.functional",
+    "exp": "vertexrt.api.functional",
+    "init": "vertexrt.api.init",
+    "load_checkpoint": "vertexrt.api.checkpoint",
+    "log": "vertexrt.api.functional",
+    "log_softmax": "vertexrt.api.functional",
+    "logsumexp": "vertexrt.api.functional",
+    "max": "vertexrt.api.functional",
+    "maximum": "vertexrt.api.functional",
+    "mean": "vertexrt.api.functional",
+    "minimum": "vertexrt.api.functional",
+    "relu": "vertexrt.api.functional",
+    "save_checkpoint": "vertexrt.api.checkpoint",
+    "sigmoid": "vertexrt.api.functional",
+    "softmax": "vertexrt.api.functional",
+    "split": "vertexrt.api.functional",
+    "sqrt": "vertexrt.api.functional",
+    "squared_error": "vertexrt.api.functional",
+    "sum": "vertexrt.api.functional",
+    "tanh": "vertexrt.api.functional",
+    "where": "vertexrt.api.functional",
+}

@@ -75,6 +75,11 @@ def message(where: str, got: str, expected: str, action: str) -> str:
     return f"[{where}] {got}; {expected}; {action}{end}"
 
 
+def one_line(text: str) -> str:
+    """Return a text of others in which what would end a line, or move the cursor, reads as \\n."""
+    return "".join(each if each.isprintable() else ascii(each)[1:-1] for each in text)
+
+
 def nearest(name: str, known: Iterable[str], *, count: int = 3) -> str:
     """Return the known names closest to `name` as ` Nearest: 'a', 'b'`, or "" when none is close.
 

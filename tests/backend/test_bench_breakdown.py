@@ -13,7 +13,7 @@ from vertexrt import models
 from vertexrt.bench.breakdown import compile_once, compile_time, schedule, throughput
 from vertexrt.bench.breakdown import time as time_part
 from vertexrt.bench.counts import TRAINING, count
-from vertexrt.bench.record import read
+from vertexrt.bench.read_record import read
 from vertexrt.bench.weights import held_bytes, loaded_bytes
 from vertexrt.cli.main import main
 from vertexrt.engine.batched import Run

@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from vertexrt.bench.check import BOUNDS
-from vertexrt.bench.record import read
+from vertexrt.bench.read_record import read
 from vertexrt.cli.main import main
 
 BENCH = ["bench", "peers", "--device=cpu", "--threads=1"]

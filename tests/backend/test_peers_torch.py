@@ -18,7 +18,7 @@ from vertexrt.bench.ours import Ours  # noqa: E402
 from vertexrt.bench.peers import lstm, lstm_manual, tree_fc, tree_lstm, tree_lstm_manual  # noqa: E402
 from vertexrt.bench.peers.recursive import recursive  # noqa: E402
 from vertexrt.bench.peers.torch_peer import Peer, pack_floats, unpack_floats  # noqa: E402
-from vertexrt.bench.record import read  # noqa: E402
+from vertexrt.bench.read_record import read  # noqa: E402
 from vertexrt.cli.main import main  # noqa: E402
 
 WORDS, EMBED, HIDDEN, CLASSES = 30, 5, 7, 4

@@ -10,7 +10,8 @@ from typing import Any
 import pytest
 
 from vertexrt.bench.figures import ablation, style
-from vertexrt.bench.record import Record, read
+from vertexrt.bench.read_record import read
+from vertexrt.bench.record import Record
 from vertexrt.bench.spread import HIDDEN, Spread
 from vertexrt.bench.switches import ONE_OFF, ONE_ON
 

@@ -11,7 +11,8 @@ import pytest
 from vertexrt.bench import compare, page
 from vertexrt.bench.figures import style
 from vertexrt.bench.figures.draw import draw
-from vertexrt.bench.record import Entry, Record, compared, make_entry, one_number, read
+from vertexrt.bench.read_record import read
+from vertexrt.bench.record import Entry, Record, compared, make_entry, one_number
 from vertexrt.bench.spread import (
     FASTER,
     HIDDEN,
@@ -118,13 +119,30 @@ def test_committed_results_are_whole(path: Path) -> None:
     assert not [word for word in found.command if Path(word).is_absolute()]
 
 
+LIKE = (
+    '{"schema": 1, "benchmark": "peers", "command": [], "options": {}, "date": "", "complete": '
+    'true, "machine": {}, "jobs": {}, "checks": [], "missing": [], "entries": [{"key": %s, '
+    '"unit": "", "better": "", "median": %s, "quartiles": [1, 2], "samples": [1], "against": '
+    'null, "ratio": null, "verdict": null, "counts": {}}]}'
+)
+
+
 @pytest.mark.parametrize(
     ("text", "said"),
     [
         ("{", "not the form of a benchmark's file"),
         ('{"schema": 2}', "schema 2"),
-        ("[]", "not the form"),
-        ('{"benchmark": "engines"}', "not the form"),
+        ("[]", "the record is a list of 0; expected an object with named fields; Give another"),
+        ('{"benchmark": "engines"}', "the field 'schema' is missing"),
+        ("[" * 100_000, "not the form of a benchmark's file .more than 32 levels"),
+        ('{"schema": 1, "benchmark": 3}', "benchmark is 3; expected one of ablation, peers, brea"),
+        ('{"schema": 1, "benchmark": "peers", "command": 7}', "command is 7; expected a list"),
+        (LIKE % ('{"suite": "x"}', "1"), "the field 'entries.0.key.mode' is missing"),
+        (
+            LIKE % ('{"suite": "x", "batch_size": "1"}', "1"),
+            "key.batch_size is '1'; expected a who",
+        ),
+        (LIKE.replace("[1, 2]", "[1]") % ("{}", "1"), "entries.0.quartiles is a list of 1; expec"),
     ],
 )
 def test_other_files_are_refused(text: str, said: str, tmp_path: Path) -> None:

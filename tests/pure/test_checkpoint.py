@@ -112,8 +112,8 @@ def test_meta_that_is_not_json(tmp_path: Path) -> None:
         save_checkpoint(tmp_path / "last", Net(), meta={"loss": np.float32(1.0)})
     assert str(caught.value) == (
         "[save_checkpoint] meta cannot be written as JSON (Object of type float32 is not JSON "
-        "serializable); text, numbers, lists and dicts with text keys; convert the values, NumPy "
-        "numbers with `.item()`."
+        "serializable); text, finite numbers, lists and dicts with text keys; convert the values, "
+        "NumPy numbers with `.item()`."
     )
     assert os.listdir(tmp_path) == []
 
@@ -170,10 +170,10 @@ def rewrite(path: Path, **changes: str) -> None:
 def test_version_and_damaged_metadata(saved: Path) -> None:
     rewrite(saved, version="9")
     assert failure(saved) == (
-        "[load_checkpoint] PATH has the format version 9; version 1; use the version of vertexrt "
+        "[load_checkpoint] PATH has the format version 9; version 2; use the version of vertexrt "
         "that wrote it."
     )
-    rewrite(saved, version="1", meta="{")
+    rewrite(saved, version="2", meta="{")
     assert "PATH is damaged or truncated" in failure(saved)
 
 

@@ -156,6 +156,57 @@ def test_no_archive(publish: Publish, name: str, cut: int) -> None:
         fetch("tiny")
 
 
+def marked(archive: bytes, place: int, value: int) -> bytes:
+    """Change a byte of every member's header in a .zip; in its list it stands 2 bytes later."""
+    data = bytearray(archive)
+    for sign, offset in ((b"PK\x03\x04", place), (b"PK\x01\x02", place + 2)):
+        at = data.find(sign)
+        while at >= 0:
+            data[at + offset] = value
+            at = data.find(sign, at + 4)
+    return bytes(data)
+
+
+@pytest.mark.parametrize(
+    ("place", "value", "text"),
+    [
+        (6, 1, "is encrypted, password required"),
+        (8, 97, "compression method is not supported"),
+        (8, 12, "Invalid data stream"),  # it says bzip2
+        (8, 14, "no archive that can be read"),  # it says LZMA
+    ],
+)
+def test_an_archive_packed_in_another_way(
+    place: int, value: int, text: str, publish: Publish
+) -> None:
+    publish(marked(zipped(FILES), place, value))
+    with pytest.raises(DataError, match=text):
+        fetch("tiny")
+
+
+@pytest.mark.parametrize(("name", "pack"), [("a.zip", zipped), ("a.tgz", tarred)])
+def test_a_file_that_is_too_large_is_not_unpacked(
+    name: str,
+    pack: Callable[[dict[str, bytes]], bytes],
+    publish: Publish,
+    cache: Path,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """A member of 600 MB was read into memory."""
+    monkeypatch.setattr(download, "_LARGEST_FILE", 5)
+    publish(pack(FILES), name)
+    with pytest.raises(DataError, match=r"train.txt has more than 0 MiB"):
+        fetch("tiny")
+    assert list((cache / "data").iterdir()) == []
+
+
+def test_a_kept_file_that_has_changed_is_fetched_again(publish: Publish) -> None:
+    publish(zipped(FILES))
+    damaged = fetch("tiny") / "dev.txt"
+    damaged.write_bytes(b"(2 other)\n")
+    assert (fetch("tiny") / "dev.txt").read_bytes() == TEXTS["dev"]
+
+
 def test_archive_without_the_files(publish: Publish) -> None:
     publish(zipped({"trees/train.txt": TEXTS["train"]}))
     with pytest.raises(

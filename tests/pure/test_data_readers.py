@@ -6,7 +6,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from vertexrt.data import Vocabulary, catalogue, load
+from vertexrt.data import Vocabulary, catalogue, files, load
 from vertexrt.errors import DataError, UsageError
 
 TREES = {
@@ -87,11 +87,15 @@ def test_pieces(text: Path) -> None:
         load(text, task="language-model", pieces=0)
 
 
-def test_compressed_text(text: Path) -> None:
+def test_compressed_text(text: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     train = text / "ptb.train.txt"
     (text / "ptb.train.txt.gz").write_bytes(gzip.compress(train.read_bytes()))
     train.unlink()
     assert load(text, task="language-model").splits["train"].num_vertices == 6
+    with monkeypatch.context() as patch:  # a small file may unpack to any size
+        patch.setattr(files, "LARGEST_TEXT", 5)
+        with pytest.raises(DataError, match=r"train\.txt\.gz\] cannot be read: more than 0 MiB"):
+            load(text, task="language-model")
     (text / "ptb.train.txt.gz").write_bytes(b"\x1f\x8b\x08 cut")
     with pytest.raises(DataError, match=r"ptb\.train\.txt\.gz\] cannot be read: .*check the file"):
         load(text, task="language-model")

@@ -15,7 +15,7 @@ import pytest
 ROOT = Path(__file__).resolve().parents[2]
 PACKAGE = "vertexrt"
 OUTSIDE = ("tests", "benchmarks")  # never imported by the package
-BASE = ("errors", "config")  # may be imported by every layer
+BASE = ("errors", "config", "plain_files")  # may be imported by every layer
 INSIDE = ("graph", "ir", "scheduler", "memory", "script", "script.isa", "kernels", "engine")
 
 # Who may import what. A name is a module or a folder of the package; the longest one that fits a
@@ -23,6 +23,7 @@ INSIDE = ("graph", "ir", "scheduler", "memory", "script", "script.isa", "kernels
 LAYERS: dict[str, tuple[str, ...]] = {
     "errors": (),
     "config": ("errors",),
+    "plain_files": (),
     "graph": BASE,
     "ir": BASE,
     "scheduler": (*BASE, "graph"),
@@ -142,6 +143,19 @@ print(sorted(set({HEAVY!r}) & set(sys.modules)))
         [sys.executable, "-c", code], cwd=ROOT, capture_output=True, text=True, check=True
     )
     assert run.stdout.strip() == "[]"
+
+
+def test_public_names_are_loaded_when_they_are_asked_for() -> None:
+    """Loading NumPy takes a third of a second, in which the command line must answer Ctrl-C."""
+    code = "import sys, vertexrt; print('numpy' in sys.modules, vertexrt.Adam.__name__)"
+    run = subprocess.run(
+        [sys.executable, "-c", code], cwd=ROOT, capture_output=True, text=True, check=True
+    )
+    assert run.stdout == "False Adam\n"
+    import vertexrt
+
+    assert sorted(vertexrt._HOMES) == sorted(set(vertexrt.__all__) - {"__version__"})
+    assert all(getattr(vertexrt, name) is not None for name in vertexrt.__all__)
 
 
 TREE = frozenset(

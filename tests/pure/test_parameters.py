@@ -140,3 +140,9 @@ def test_refused_shapes_and_types() -> None:
     with pytest.raises(UsageError, match="dtype float16; float32 or float64"):
         ParameterStore(SHAPES, "float16")
     assert ParameterStore({}).values.size == 0
+
+
+def test_more_than_the_machine_has() -> None:
+    """The system promises such memory and ends the process when it is written."""
+    with pytest.raises(UsageError, match=r"their gradients take 7451 GiB; this machine has .* GiB"):
+        ParameterStore({"w": (10**6, 10**6)})

@@ -17,7 +17,8 @@ from vertexrt.data import generate_treebank
 ROOT = Path(__file__).resolve().parents[2]
 COMMAND = (sys.executable, "-m", "vertexrt.cli")
 TRAIN, DEV, TEST = 24, 8, 8
-SMALL = ("--hidden", "6", "--embed", "5", "--batch-size", "8", "--device", "reference")
+SIZES = {"--hidden": "6", "--embed": "5", "--batch-size": "8", "--device": "reference"}
+SMALL = tuple(word for option in SIZES.items() for word in option)
 
 
 @cache
@@ -37,7 +38,8 @@ def write_trees(folder: Path, train: int = TRAIN, dev: int = DEV, test: int = TE
 
 def train(data: Path, out: Path, *more: str) -> int:
     """Train a small Tree-LSTM in this process; return the exit code."""
-    return main(["train", "tree-lstm", "--data", str(data), "--out", str(out), *SMALL, *more])
+    small = [word for flag, value in SIZES.items() if flag not in more for word in (flag, value)]
+    return main(["train", "tree-lstm", "--data", str(data), "--out", str(out), *small, *more])
 
 
 def start(*words: str, **environ: str) -> "subprocess.Popen[str]":

@@ -2,12 +2,14 @@
 
 import json
 import math
+import os
 from dataclasses import asdict
 from pathlib import Path
 
 import numpy as np
 import pytest
 
+from vertexrt.api.json_record import JsonRecord
 from vertexrt.cli import curve
 from vertexrt.cli.metrics import Totals, criterion, shown
 from vertexrt.cli.run_folder import RunFolder
@@ -89,6 +91,7 @@ def test_values_for_people() -> None:
         ("sentiment", [0.5, 0.6, 0.6, 0.4, math.nan], 1),
         ("language-model", [300.0, 200.0, 200.0, 250.0, math.nan], 1),
         ("tree-fc", [math.nan, 2.0, 1.0], 2),
+        ("language-model", [math.inf, 9.0], 1),  # an infinite best value could not be stored
     ],
 )
 def test_the_first_of_the_best_is_kept(task: str, values: list[float], best: int) -> None:
@@ -102,7 +105,7 @@ def test_the_first_of_the_best_is_kept(task: str, values: list[float], best: int
 def test_a_state_survives_json() -> None:
     state = RunState(3, 5, Totals(loss=0.1 + 0.2, graphs=7, seconds=1 / 3), 0.9, 2, 1)
     text = json.dumps(asdict(state))
-    assert RunState.from_json(json.loads(text)) == state
+    assert RunState.from_json(JsonRecord(json.loads(text), "test")) == state
 
 
 def test_a_line_that_was_cut_off_is_left_out(tmp_path: Path) -> None:
@@ -117,8 +120,21 @@ def test_a_line_that_was_cut_off_is_left_out(tmp_path: Path) -> None:
 
 def test_metrics_that_cannot_be_read_or_written(tmp_path: Path) -> None:
     folder = RunFolder(tmp_path)
-    folder.metrics.write_text('{"epoch": 1}\nnonsense\n')
-    with pytest.raises(CheckpointError, match=r"metrics.jsonl:2\] the line is not JSON"):
+    good = '{"epoch": 1, "split": "dev", "loss": null}'
+    for line, text in (
+        ("nonsense", r"metrics.jsonl:2\] the line is not JSON"),
+        ("[" * 99, r"the line is not JSON \(more than 32 levels\)"),
+        ('{"epoch": 1}', r"metrics.jsonl:2\] the field 'split' is missing; .*; Correct or remove"),
+        ('{"epoch": true, "split": "dev"}', r"epoch is True; expected a whole number"),
+        ('{"epoch": 1, "split": "dev", "loss": "low"}', r"loss is 'low'; expected a number;"),
+        ('{"epoch": 1, "split": "dev", "loss": NaN}', r"NaN is no number of JSON"),
+    ):
+        folder.metrics.write_text(f"{good}\n{line}\n")
+        with pytest.raises(CheckpointError, match=text):
+            folder.records()
+    folder.metrics.unlink()
+    os.mkfifo(folder.metrics)  # reading it would wait for somebody who writes
+    with pytest.raises(CheckpointError, match="it is not a plain file"):
         folder.records()
     gone = RunFolder(tmp_path / "gone")
     text = r"metrics.jsonl\] the metrics cannot be written \(No such file or directory\)"

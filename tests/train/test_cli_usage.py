@@ -59,12 +59,138 @@ def complaint(words: list[str], code: int, capsys: pytest.CaptureFixture[str]) -
         ("train tree-lstm --epochs ten", "[--epochs] got 'ten'; expected a whole number"),
         ("train tree-lstm --lr fast", "[--lr] got 'fast'; expected a number, 0 or more; Change"),
         ("train tree-lstm --dropout 1", "expected a number, 0 or more and less than 1;"),
+        ("train tree-lstm --epochs 1_0", "[--epochs] got '1_0'; expected a whole number, 1 or"),
+        ("train tree-lstm --epochs 0x10", "[--epochs] got '0x10'; expected a whole number, 1"),
+        ("train tree-lstm --epochs +3", "[--epochs] got '+3'; expected a whole number, 1 or mo"),
+        (
+            "train tree-lstm --epochs \u0661\u0662",
+            "[--epochs] got '\u0661\u0662'; expected a whole",
+        ),
+        ("train tree-lstm --hidden 1000000000", "expected a whole number, 65536 at most; Change"),
+        ("train tree-lstm --seed " + "9" * 5000, f"got '{'9' * 60}...'; expected a whole number"),
+        ("train tree-lstm --lr inf", "[--lr] got 'inf'; expected a number, 0 or more; Change it."),
+        ("train tree-lstm --lr nan", "[--lr] got 'nan'; expected a number, 0 or more; Change it."),
+        ("train tree-lstm --lr 1e9999", "[--lr] got '1e9999'; expected a number, 0 or more;"),
+        ("train tree-lstm --lr 1e-9999", "expected a number that is not too small to be told"),
+        ("train tree-lstm --lr 1_0.5", "[--lr] got '1_0.5'; expected a number, 0 or more;"),
+        ("train tree-lstm --epochs 3 --epochs 4", "[--epochs] got two values; expected one, since"),
+        ("train tree-lstm --device gpu", "expected one of auto, cuda, cpu, reference;"),
+        ("train tree-lstm --engine fast", "expected one of batched, persistent, auto;"),
+        ("bench ablation --batch-sizes 1,,2", "[--batch-sizes] got ''; expected a whole number"),
+        ("bench ablation --batch-sizes 1,1", "[--batch-sizes] got '1,1'; expected each value once"),
+        ("bench ablation --thr 3", "unknown option '--thr'"),
+        ("--version train", "[vertexrt] --version and other words; expected it alone;"),
         ("train tree-lstm --lr", "[vertexrt train] argument --lr: expected one argument;"),
         ("eval", "[vertexrt eval] the following arguments are required: RUN;"),
     ],
 )
 def test_wrong_words(words: str, text: str, capsys: pytest.CaptureFixture[str]) -> None:
     assert text in complaint(words.split(), 2, capsys)
+
+
+NO_PATH = "expected a name or a path, not empty, without control characters; Change it."
+
+
+@pytest.mark.parametrize(
+    ("value", "text"),
+    [
+        ("", f"got ''; {NO_PATH}"),
+        ("a\0b", f"got 'a\\x00b'; {NO_PATH}"),
+        ("two\nlines", f"got 'two\\nlines'; {NO_PATH}"),
+        ("\ud800", f"got '\\ud800'; {NO_PATH}"),
+        ("x" * 300, "expected at most 4095 bytes, 255 between two slashes; Change it."),
+        ("x/" * 2500, "expected at most 4095 bytes, 255 between two slashes; Change it."),
+    ],
+)
+@pytest.mark.parametrize(
+    ("words", "flag"),
+    [
+        (["train", "tree-lstm", "--data"], "--data"),
+        (["train", "tree-lstm", "--out"], "--out"),
+        (["train", "--resume"], "--resume"),
+        (["train", "tree-lstm", "--engine", "persistent", "--trace"], "--trace"),
+        (["eval"], "eval"),
+        (["explain", "tree-lstm", "--data"], "--data"),
+        (["bench", "report"], "report"),
+        (["bench", "compare", "a.json"], "compare"),
+    ],
+)
+def test_what_is_no_path(
+    words: list[str], flag: str, value: str, text: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """`--data ""` trained on generated data; the others were tracebacks."""
+    shown = complaint([*words, value], 2, capsys)
+    assert f"[{flag}] got " in shown
+    assert text in shown
+
+
+def test_a_home_of_nobody(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    words = ["train", "tree-lstm", "--out", str(tmp_path / "run"), "--data", "~nosuchuser/trees"]
+    assert "[data] '~nosuchuser/trees'; expected a path whose home" in complaint(words, 2, capsys)
+    assert not (tmp_path / "run").exists()
+
+
+def test_sizes_that_no_machine_has(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    words = ["train", "tree-lstm", "--out", str(tmp_path / "run"), "--hidden", "65536"]
+    shown = complaint([*words, "--embed", "65536", "--device", "reference"], 2, capsys)
+    assert "[parameters] the parameters and their gradients take " in shown
+    assert not (tmp_path / "run").exists()
+
+
+def test_the_words_are_those_of_the_runtime() -> None:
+    from vertexrt.api.compile import ENGINES
+    from vertexrt.cli import limits
+    from vertexrt.cli.session import OPTIMIZERS
+    from vertexrt.engine.model import DEVICES, POLICIES, PRECISIONS
+
+    assert sorted(limits.ENGINES) == sorted(ENGINES)
+    assert sorted(limits.DEVICES) == sorted(DEVICES)
+    assert (limits.POLICIES, limits.PRECISIONS) == (POLICIES, PRECISIONS)
+    assert tuple(OPTIMIZERS) == limits.OPTIMIZERS
+
+
+def shell(line: str) -> tuple[int, str, str]:
+    """Run `vertexrt LINE` in a shell; return exit code, stdout and stderr."""
+    run = subprocess.run(
+        f"{' '.join(COMMAND)} {line}", shell=True, cwd=ROOT, capture_output=True, text=True
+    )
+    return run.returncode, run.stdout, run.stderr
+
+
+def test_results_that_cannot_be_written() -> None:
+    assert shell("data list > /dev/full") == (
+        1,
+        "",
+        "vertexrt: [output] No space left on device; expected files that can be read and written; "
+        "Check the disk, and where output goes.\n",
+    )
+    code, _, err = shell("data list >&-")
+    assert (code, err.startswith("vertexrt: [stdout] it is closed; expected ")) == (1, True)
+    assert shell("trian 2> /dev/full") == (2, "", "")
+    assert shell("trian 2>&-") == (2, "", "")
+    assert shell("data list <&-")[0] == 0
+
+
+@pytest.mark.parametrize("name", ["argparse", "vertexrt.cli.parser", "numpy", "vertexrt.cli.train"])
+def test_a_signal_while_importing(name: str, tmp_path: Path) -> None:
+    """It printed a traceback."""
+    code = """
+import signal, sys
+class Finder:
+    def find_spec(self, name, path=None, target=None):
+        if name == WANTED:
+            signal.raise_signal(signal.SIGINT)
+WANTED = sys.argv.pop(1)
+sys.meta_path.insert(0, Finder())
+from vertexrt.cli.main import main
+sys.exit(main())
+"""
+    words = ["train", "tree-lstm", "--out", str(tmp_path / "run")]
+    run = subprocess.run(
+        [sys.executable, "-c", code, name, *words], cwd=ROOT, capture_output=True, text=True
+    )
+    assert (run.returncode, run.stdout, run.stderr) == (130, "", "vertexrt: interrupted\n")
+    assert not (tmp_path / "run").exists()
 
 
 def test_unknown_model(capsys: pytest.CaptureFixture[str]) -> None:
@@ -121,6 +247,9 @@ def test_a_run_folder_is_not_overwritten(
     (out / "note.txt").write_text("keep me")
     shown = complaint(["train", "tree-lstm", "--out", str(out)], 2, capsys)
     assert f"[--out] the folder {out} is not empty; expected a new or empty folder" in shown
+    assert shown.endswith("Give another one.\n")  # there is no run to continue
+    (out / "last.safetensors").write_text("")
+    shown = complaint(["train", "tree-lstm", "--out", str(out)], 2, capsys)
     assert f"continue that run with --resume {out}" in shown
 
 

@@ -2,8 +2,9 @@
 
 Tensors are called "parameter/NAME" and "optimizer/KEY" (a key of `Optimizer.state`). The metadata
 of safetensors is text only, so that it holds JSON: "meta" is the caller's, "optimizer" is
-`Optimizer.describe()`, "format" and "version" tell our files from others'. A file appears under
-its name only when it is whole and on disk: an interrupted save leaves the previous one.
+`Optimizer.describe()`, "format" and "version" tell our files from others', "sha256" says that no
+bit has changed. A file appears under its name only when it is whole and on disk: an interrupted
+save leaves the previous one. What is not finite is neither saved nor loaded.
 """
 
 import json
@@ -15,14 +16,22 @@ from typing import Any, Protocol
 
 import numpy as np
 import numpy.typing as npt
-import safetensors
-import safetensors.numpy
 
+from vertexrt.api.json_record import parse_json
 from vertexrt.api.optimizer import Optimizer
-from vertexrt.errors import CheckpointError, UsageError, message, nearest
+from vertexrt.api.tensor_file import (
+    CHECKSUM,
+    DTYPES,
+    checksum,
+    read_tensors,
+    read_texts,
+    write_tensors,
+)
+from vertexrt.errors import CheckpointError, NumericError, UsageError, message, nearest, one_line
+from vertexrt.plain_files import read_plain, write_atomically
 
 FORMAT = "vertexrt-checkpoint"
-VERSION = 1
+VERSION = 2  # 1 had no checksum
 
 _PARAMETER = "parameter/"
 _OPTIMIZER = "optimizer/"
@@ -68,34 +77,22 @@ def save_checkpoint(
         net: the network whose parameters are saved.
         optimizer: its state is saved too.
         meta: anything that JSON can hold, such as epoch and random state.
-    Raises: UsageError, when `meta` cannot be JSON; CheckpointError, when the file cannot be
-        written.
+    Raises: UsageError, when `meta` cannot be JSON or an array is of a dtype that a checkpoint does
+        not hold; NumericError, when a parameter or the optimizer's state is not finite;
+        CheckpointError, when the file cannot be written.
     """
     tensors = {_PARAMETER + name: array for name, array in net.parameters.items()}
     if optimizer is not None:
         tensors.update({_OPTIMIZER + key: array for key, array in optimizer.state.items()})
-    try:
-        note = json.dumps(dict(meta or {}))
-    except (TypeError, ValueError) as error:
-        raise UsageError(
-            message(
-                "save_checkpoint",
-                f"meta cannot be written as JSON ({error})",
-                "text, numbers, lists and dicts with text keys",
-                "convert the values, NumPy numbers with `.item()`",
-            )
-        ) from error
-    metadata = {
+    _require_storable(tensors)
+    texts = {
         "format": FORMAT,
         "version": str(VERSION),
-        "meta": note,
+        "meta": _note(meta or {}),
         "optimizer": json.dumps({} if optimizer is None else optimizer.describe()),
     }
-    content = safetensors.numpy.save(
-        {key: np.asarray(array, order="C") for key, array in tensors.items()}, metadata
-    )
     try:
-        _replace(Path(path), content)
+        write_atomically(Path(path), write_tensors(tensors, texts))
     except OSError as error:
         raise CheckpointError(
             message(
@@ -107,55 +104,139 @@ def save_checkpoint(
         ) from error
 
 
+def _note(meta: Mapping[str, Any]) -> str:
+    """Return the caller's note as JSON that `parse_json` reads back."""
+    try:
+        note = json.dumps(dict(meta), allow_nan=False)
+        parse_json(note)  # not too deep
+    except (TypeError, ValueError, RecursionError) as error:
+        raise UsageError(
+            message(
+                "save_checkpoint",
+                f"meta cannot be written as JSON ({error})",
+                "text, finite numbers, lists and dicts with text keys",
+                "convert the values, NumPy numbers with `.item()`",
+            )
+        ) from error
+    return note
+
+
+def _require_storable(tensors: Arrays) -> None:
+    for name, array in tensors.items():
+        if np.asarray(array).dtype not in DTYPES.values():
+            raise UsageError(
+                message(
+                    "save_checkpoint",
+                    f"{_spoken(name)} is of dtype {np.asarray(array).dtype}",
+                    "float32 or float64, and int64 in an optimizer's state",
+                    "convert it",
+                )
+            )
+        if not np.isfinite(array).all():
+            raise NumericError(
+                message(
+                    "save_checkpoint",
+                    f"{_spoken(name)} is not finite",
+                    "finite numbers; nothing was written",
+                    "lower the learning rate, or bound the gradient with clip_norm",
+                )
+            )
+
+
 def load_checkpoint(path: str | os.PathLike[str]) -> Checkpoint:
     """Read a checkpoint.
 
-    Raises: CheckpointError, when the file is missing, cannot be read, is damaged or truncated, or
-        was not written by `save_checkpoint`.
+    Raises: CheckpointError, when the file is missing, cannot be read, is damaged or truncated, was
+        not written by `save_checkpoint`, or holds numbers that are not finite.
     """
     path = Path(path)
     try:
-        content = path.read_bytes()
-    except OSError as error:
+        content = read_plain(path)
+    except (OSError, ValueError) as error:  # ValueError: the path holds a NUL
         raise _unreadable(
-            f"cannot read {path} ({error.strerror or error})",
+            f"cannot read {path} ({getattr(error, 'strerror', None) or error})",
             "a checkpoint file",
             "check the path",
         ) from error
-    metadata = _metadata(content)
-    if metadata is None:
-        raise _unreadable(
-            f"{path} is not a safetensors file, or only the start of one ({len(content)} bytes)",
-            "a file that save_checkpoint wrote",
-            "check the path, or use an earlier checkpoint",
-        )
-    if metadata.get("format") != FORMAT:
-        raise _unreadable(
-            f"{path} holds tensors that vertexrt did not write",
-            "a file that save_checkpoint wrote",
-            "read it with safetensors and hand the arrays to net.set_parameters",
-        )
-    if metadata.get("version") != str(VERSION):
-        raise _unreadable(
-            f"{path} has the format version {metadata.get('version')}",
-            f"version {VERSION}",
-            "use the version of vertexrt that wrote it",
-        )
+    texts = _own_texts(path, content)
     try:
-        tensors = safetensors.numpy.load(content)
-        optimizer, meta = json.loads(metadata["optimizer"]), json.loads(metadata["meta"])
-    except (safetensors.SafetensorError, KeyError, ValueError) as error:
+        tensors = read_tensors(content)
+        stated = texts.pop(CHECKSUM, None)
+        if stated != checksum(tensors, texts):
+            raise ValueError("its checksum is another")
+        optimizer, meta = (_json_object(texts, name) for name in ("optimizer", "meta"))
+    except ValueError as error:
         raise _unreadable(
             f"{path} is damaged or truncated ({len(content)} bytes; {error})",
             "a whole checkpoint",
             "use an earlier checkpoint or a fresh copy",
         ) from error
+    _require_expected(path, tensors)
     return Checkpoint(
         parameters=_named(tensors, _PARAMETER),
         optimizer_state=_named(tensors, _OPTIMIZER),
         optimizer=optimizer,
         meta=meta,
     )
+
+
+def _own_texts(path: Path, content: bytes) -> dict[str, str]:
+    """Return the texts of a file that `save_checkpoint` wrote.
+
+    Raises: CheckpointError, when another program or another version wrote it.
+    """
+    texts = read_texts(content)
+    if texts is None:
+        raise _unreadable(
+            f"{path} is not a safetensors file, or only the start of one ({len(content)} bytes)",
+            "a file that save_checkpoint wrote",
+            "check the path, or use an earlier checkpoint",
+        )
+    if texts.get("format") != FORMAT:
+        raise _unreadable(
+            f"{path} holds tensors that vertexrt did not write",
+            "a file that save_checkpoint wrote",
+            "read it with safetensors and hand the arrays to net.set_parameters",
+        )
+    if texts.get("version") != str(VERSION):
+        raise _unreadable(
+            f"{path} has the format version {one_line(str(texts.get('version'))[:20])}",
+            f"version {VERSION}",
+            "use the version of vertexrt that wrote it",
+        )
+    return texts
+
+
+def _json_object(texts: Mapping[str, str], name: str) -> dict[str, Any]:
+    """Return what a text holds; ValueError, when it is no object of JSON."""
+    value = parse_json(texts[name]) if name in texts else None
+    if not isinstance(value, dict):
+        raise ValueError(f"its {name} is no object of JSON")
+    return value
+
+
+def _require_expected(path: Path, tensors: Arrays) -> None:
+    """Refuse tensors that no checkpoint holds."""
+    for name, array in tensors.items():
+        if not name.startswith((_PARAMETER, _OPTIMIZER)):
+            got = f"a tensor '{one_line(name[:80])}'"
+        elif name.startswith(_PARAMETER) and array.dtype.kind != "f":
+            got = f"{_spoken(name)} of dtype {array.dtype}"
+        elif not np.isfinite(array).all():
+            got = f"{_spoken(name)} that is not finite"
+        else:
+            continue
+        raise _unreadable(
+            f"{path} holds {got}",
+            "parameters and an optimizer's state, finite numbers",
+            "use an earlier checkpoint",
+        )
+
+
+def _spoken(name: str) -> str:
+    """Return what a tensor of a checkpoint is, for people."""
+    kind = "parameter" if name.startswith(_PARAMETER) else "optimizer state"
+    return f"the {kind} '{one_line(name.partition('/')[2][:80])}'"
 
 
 def parameter_differences(found: Arrays, expected: Arrays) -> list[str]:
@@ -195,40 +276,6 @@ def check_parameters(found: Arrays, expected: Arrays, where: str = "checkpoint")
             "build the network with the options that the parameters were saved with",
         )
     )
-
-
-def _replace(path: Path, content: bytes) -> None:
-    """Write a file under a temporary name beside `path` and rename it once it is on disk."""
-    temporary = path.with_name(f".{path.name}.{os.getpid()}.tmp")
-    try:
-        with open(temporary, "wb") as file:
-            file.write(content)
-            file.flush()
-            os.fsync(file.fileno())
-        os.replace(temporary, path)
-    finally:  # after the rename there is nothing left to remove
-        temporary.unlink(missing_ok=True)
-    if os.name == "posix":  # the rename itself is on disk once the folder is
-        folder = os.open(path.parent, os.O_RDONLY)
-        try:
-            os.fsync(folder)
-        finally:
-            os.close(folder)
-
-
-def _metadata(content: bytes) -> dict[str, Any] | None:
-    """Return the metadata of a safetensors file; None when its header is not whole.
-
-    The header is a length of 8 bytes, little endian, and that many bytes of JSON. It comes first,
-    so that it still tells what a truncated file was.
-    """
-    size = int.from_bytes(content[:8], "little")
-    try:
-        header = json.loads(content[8 : 8 + size])
-    except ValueError:  # a decoding error is one too
-        return None
-    metadata = header.get("__metadata__", {}) if isinstance(header, dict) else None
-    return metadata if isinstance(metadata, dict) else None
 
 
 def _named(tensors: Arrays, prefix: str) -> dict[str, npt.NDArray[Any]]:

@@ -20,6 +20,7 @@ if TYPE_CHECKING:
 ENGINES = ("auto", "batched", "persistent")
 MOST_THREADS = 1024  # that share a batch, or processors of a group
 DTYPES = ("float32", "float64")
+LARGEST_SEED = 2**64 - 1
 
 
 def compile(
@@ -48,7 +49,7 @@ def compile(
             for bit.
         dtype: float32 or float64.
         policy: how vertices are batched: frontier, depth, agenda or serial. Results are equal.
-        seed: of the initial parameters and of dropout.
+        seed: of the initial parameters and of dropout; from 0 to 2**64 - 1.
         threads: how many share a batch; by default VERTEXRT_THREADS or the number of cores.
             A run repeats bit for bit with the same number.
         processors: of a group of the persistent engine; threads / processors groups share a batch.
@@ -100,6 +101,12 @@ def compile(
                 f"precision is {precision!r} with device={device!r}, dtype {_dtype_name(dtype)}",
                 "device='cuda' and float32",
                 "leave precision out",
+            )
+        )
+    if type(seed) is not int or not 0 <= seed <= LARGEST_SEED:
+        raise UsageError(
+            message(
+                "compile", f"seed is {seed!r}", "a whole number from 0 to 2**64 - 1", "change it"
             )
         )
     for name, number in (("threads", threads), ("processors", processors)):

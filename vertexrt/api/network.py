@@ -17,7 +17,9 @@ from vertexrt.api.arguments import (
     names_of,
     real_array,
 )
-from vertexrt.api.optimizer import Optimizer
+from vertexrt.api.compile import LARGEST_SEED
+from vertexrt.api.json_record import JsonRecord
+from vertexrt.api.optimizer import LARGEST_COUNT, Optimizer
 from vertexrt.api.parameters import Parameters
 from vertexrt.engine.explain import explain_batch, explain_function
 from vertexrt.engine.model import (
@@ -281,8 +283,14 @@ class Network:
         return {"seed": self._seed, "step": self._step}
 
     def set_random_state(self, state: Mapping[str, int]) -> None:
-        """Continue from a state that `random_state` returned."""
-        self._seed, self._step = int(state["seed"]), int(state["step"])
+        """Continue from a state that `random_state` returned.
+
+        Raises: CheckpointError, when it is not one: whole numbers `seed` and `step`.
+        """
+        fields = JsonRecord(dict(state), "random state")
+        found = fields.whole("seed", 0, LARGEST_SEED), fields.whole("step", 0, LARGEST_COUNT)
+        fields.end()
+        self._seed, self._step = found
 
     def explain(self) -> str:
         """Print F and dF, the kinds met so far, placement and fused groups."""

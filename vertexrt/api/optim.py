@@ -51,6 +51,7 @@ class Adagrad(Optimizer):
 
     rule = "adagrad"
     moment_names = ("sum",)
+    squares = ("sum",)
 
     def __init__(
         self,
@@ -80,6 +81,7 @@ class Adam(Optimizer):
 
     rule = "adam"
     moment_names = ("m", "v")
+    squares = ("v",)
 
     def __init__(
         self,

@@ -17,6 +17,7 @@ from vertexrt.engine.update import Rule, Update, apply_update
 from vertexrt.errors import CheckpointError, NumericError, UsageError, message
 
 STEPS = "steps"  # name of the step count in an optimizer's state
+LARGEST_COUNT = 2**53  # of steps or draws: as a float64, which kernels take, it is still exact
 NO_MOMENTS: FloatArray = np.zeros((0, 0))
 
 
@@ -31,6 +32,7 @@ class Optimizer:
 
     rule: Rule
     moment_names: tuple[str, ...]
+    squares: tuple[str, ...] = ()  # moments that are never negative
 
     def __init__(self, lr: float, weight_decay: float, clip_norm: float | None) -> None:
         if type(self) is Optimizer:
@@ -129,15 +131,13 @@ class Optimizer:
     def load_state(self, state: Mapping[str, npt.NDArray[Any]]) -> None:
         """Continue from the state of an optimizer of the same class.
 
-        The arrays are copied. Names and shapes are checked at once when the optimizer has done an
-        update, else at its first one. Learning rate and other options stay as they are.
+        The arrays are copied. Numbers are checked at once; names and shapes too when the optimizer
+        has done an update, else at its first one. Learning rate and other options stay as they are.
 
         Raises: CheckpointError, when the state is not one of this optimizer and its network;
             nothing is changed then.
         """
-        if STEPS not in state or int(state[STEPS]) < 0:
-            raise self._misfit("no count of steps", f"'{STEPS}' beside the moments")
-        steps = int(state[STEPS])
+        steps = self._steps(state)
         loaded = {name: np.array(array) for name, array in state.items() if name != STEPS}
         moments = {name.partition("/")[0] for name in loaded}
         if moments != set(self.moment_names) and (loaded or steps):
@@ -145,12 +145,31 @@ class Optimizer:
                 "moments " + (", ".join(sorted(moments)) or "of no name"),
                 ", ".join(self.moment_names) or "none",
             )
+        for key, array in loaded.items():
+            least = 0.0 if key.partition("/")[0] in self.squares else -math.inf
+            if array.dtype.kind != "f" or not (np.isfinite(array) & (array >= least)).all():
+                raise self._misfit(
+                    f"'{key}' with numbers that no step leaves",
+                    "finite floats, and no negative sums of squares",
+                )
         if self._store is not None:
             self._store.refresh()
             self._fill(self._store, self._moments, loaded)
         else:
             self._loaded = loaded
         self.steps = steps
+
+    def _steps(self, state: Mapping[str, npt.NDArray[Any]]) -> int:
+        """Return the count of steps in a state."""
+        if STEPS not in state:
+            raise self._misfit("no count of steps", f"'{STEPS}' beside the moments")
+        count = np.asarray(state[STEPS])
+        if count.shape or count.dtype.kind not in "iu" or not 0 <= count <= LARGEST_COUNT:
+            raise self._misfit(
+                f"'{STEPS}' of shape {count.shape}, {count.dtype}",
+                f"one whole number from 0 to {LARGEST_COUNT}",
+            )
+        return int(count)
 
     def describe(self) -> dict[str, Any]:
         """Return the class and the options by name, as JSON can hold them."""
@@ -202,10 +221,12 @@ class Optimizer:
                 "one array for each moment and parameter",
             )
         for key, array in loaded.items():
-            if array.shape != views[key].shape or array.dtype.kind != "f":
+            with np.errstate(over="ignore"):
+                fits = np.isfinite(array.astype(store.dtype)).all()
+            if array.shape != views[key].shape or not fits:
                 raise self._misfit(
                     f"'{key}' with shape {array.shape}, {array.dtype}",
-                    f"shape {views[key].shape}, float",
+                    f"shape {views[key].shape}, floats that are finite in {store.dtype}",
                 )
         for key, view in views.items():
             view[...] = loaded.get(key, 0.0)

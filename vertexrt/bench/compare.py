@@ -15,7 +15,8 @@ from pathlib import Path
 
 import numpy as np
 
-from vertexrt.bench.record import Entry, Record, read
+from vertexrt.bench.read_record import read
+from vertexrt.bench.record import Entry, Record
 from vertexrt.bench.spread import FASTER, HIDDEN, SLOWER
 from vertexrt.bench.text import aligned, number
 from vertexrt.errors import UsageError, message

@@ -9,10 +9,12 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from vertexrt.bench.figures.draw import draw
-from vertexrt.bench.record import Entry, Record, read
+from vertexrt.bench.read_record import read
+from vertexrt.bench.record import Entry, Record
 from vertexrt.bench.run import say
 from vertexrt.bench.text import COUNTS, number
 from vertexrt.errors import DataError, message
+from vertexrt.plain_files import write_atomically
 
 NAME = "report.html"
 STYLE = """
@@ -54,7 +56,7 @@ def run(folder_name: str) -> Path:
         + "\n</body></html>\n"
     )
     out = folder / NAME
-    out.write_text(page, encoding="utf-8")
+    write_atomically(out, page.encode("utf-8", "backslashreplace"))
     say(f"written: {out}")
     return out
 

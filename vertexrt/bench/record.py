@@ -33,7 +33,7 @@ from pathlib import Path
 from typing import Any
 
 from vertexrt.bench.spread import Spread, noise_of, ratio_of, spread_of, verdict
-from vertexrt.errors import DataError, message
+from vertexrt.plain_files import write_atomically
 
 SCHEMA = 1
 Key = dict[str, str | int]
@@ -60,25 +60,6 @@ class Entry:
         r = self.ratio
         found["ratio"] = None if r is None else {"median": r.median, "quartiles": [r.low, r.high]}
         return found
-
-    @classmethod
-    def from_json(cls, stored: Mapping[str, Any]) -> Entry:
-        """Read an entry back; KeyError where a field is missing."""
-        r = stored["ratio"]
-        ratio = None if r is None else Spread(r["median"], *r["quartiles"])
-        low, high = stored["quartiles"]
-        return cls(
-            dict(stored["key"]),
-            stored["unit"],
-            stored["better"],
-            stored["median"],
-            (low, high),
-            tuple(stored["samples"]),
-            stored["against"],
-            ratio,
-            stored["verdict"],
-            dict(stored["counts"]),
-        )
 
     @property
     def spread(self) -> Spread:
@@ -157,55 +138,11 @@ class Record:
         entries = ",\n  ".join(json.dumps(entry.to_json()) for entry in self.entries)
         head = json.dumps(whole, indent=1).removesuffix("\n}")
         text = f'{head},\n "entries": [\n  {entries}\n ]\n}}\n'  # one line an entry
-        path.write_text(text, encoding="utf-8")
+        write_atomically(path, text.encode())
 
     def select(self, **wanted: str | int) -> list[Entry]:
         """Return the entries whose key has these values."""
         return [e for e in self.entries if all(e.key.get(n) == v for n, v in wanted.items())]
-
-
-def read(path: Path) -> Record:
-    """Read a file that a benchmark wrote.
-
-    Raises: DataError, when it cannot be read, is no such file, or is of a newer form.
-    """
-    try:
-        stored = json.loads(path.read_text(encoding="utf-8"))
-        if "schema" not in stored and stored["benchmark"] == "peers":
-            return _old_peers(stored)
-        if stored["schema"] == SCHEMA:
-            rest = {name: value for name, value in stored.items() if name != "entries"}
-            return Record(**rest, entries=[Entry.from_json(e) for e in stored["entries"]])
-        got = f"schema {stored['schema']}"
-    except OSError as error:
-        got = str(error)
-    except (ValueError, KeyError, TypeError) as error:
-        got = f"not the form of a benchmark's file ({type(error).__name__}: {error})"
-    raise DataError(
-        message(str(path), got, f"a file of `vertexrt bench`, schema {SCHEMA}", "Give another file")
-    )
-
-
-def _old_peers(stored: Mapping[str, Any]) -> Record:
-    """Read what the peers wrote before there was a schema."""
-    entries = []
-    for result in stored["results"]:
-        key = {name: result[name] for name in ("suite", "mode", "batch_size")}
-        samples = {name: found["samples"] for name, found in result["variants"].items()}
-        entries += compared(key, samples)
-    return Record(
-        "peers",
-        list(stored["command"]),
-        dict(stored["options"]),
-        stored["date"],
-        stored["complete"],
-        dict(stored["machine"]),
-        dict(stored["suites"]),
-        list(stored["checks"]),
-        [],
-        entries,
-        0,
-    )
 
 
 def compared(

@@ -34,7 +34,7 @@ def bench(given: argparse.Namespace) -> int:
 
 def _measure(given: argparse.Namespace, command: list[str]) -> None:
     from vertexrt.bench.figures.draw import draw
-    from vertexrt.bench.record import read
+    from vertexrt.bench.read_record import read
 
     if config().check:
         print("VERTEXRT_CHECK=1: what a step takes to be verified is timed, too", file=sys.stderr)

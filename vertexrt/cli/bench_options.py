@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
-from vertexrt.cli.values import Parser, list_of, one_of, real, whole
+from vertexrt.cli.limits import DEVICES, DTYPES, WHOLE
+from vertexrt.cli.values import Parser, list_of, one_of, path, real, whole
 
 PARTS = ("time", "schedule", "throughput", "weights", "compile")
 SUITES = ("tree-lstm", "tree-fc", "var-lstm", "fixed-lstm")
 MODES = ("train", "infer")
 PEERS = ("torch", "dynet", "none")
-DTYPES = ("float32", "float64")
 UNMERGED = ":unmerged"
+LARGEST_GRAPH = 2**20  # leaves of a tree, words of a chain
+MOST_COMPILERS = 1024
+MOST_SECONDS = 7 * 86_400.0
 ACTIONS = ("ablation", "breakdown", "peers", "report", "compare")
 
 
@@ -35,35 +38,47 @@ def add_bench(parser: Parser) -> None:
     breakdown.add_argument(
         "--hidden-sizes",
         metavar="N,N,...",
-        type=list_of("--hidden-sizes", whole("--hidden-sizes", 1)),
+        type=list_of("--hidden-sizes", whole("--hidden-sizes", *WHOLE["hidden"])),
         default=(64, 128, 256, 512),
         help="of the part throughput",
     )
     breakdown.add_argument(
         "--leaf-counts",
         metavar="N,N,...",
-        type=list_of("--leaf-counts", whole("--leaf-counts", 2)),
+        type=list_of("--leaf-counts", whole("--leaf-counts", 2, LARGEST_GRAPH)),
         default=(32, 64, 128, 256, 512, 1024),
         help="of the trees of the part schedule, powers of 2",
     )
     _add_peers(actions.add_parser("peers", help="beside PyTorch and DyNet"))
     report = actions.add_parser("report", help="join results in one HTML page")
-    report.add_argument("folder", metavar="FOLDER", help="that holds results")
+    report.add_argument("folder", metavar="FOLDER", type=path("report"), help="that holds results")
     compare = actions.add_parser("compare", help="what got faster or slower")
-    compare.add_argument("before", metavar="A.json")
-    compare.add_argument("after", metavar="B.json")
+    compare.add_argument("before", metavar="A.json", type=path("compare"))
+    compare.add_argument("after", metavar="B.json", type=path("compare"))
 
 
 def _add_job(parser: Parser) -> None:
     parser.add_argument(
         "--model", metavar="MODEL", default="tree-lstm", help="tree-lstm (default), tree-fc, ..."
     )
-    parser.add_argument("--data", metavar="NAME|PATH", help="data set, or a folder that holds one")
     parser.add_argument(
-        "--leaves", metavar="N", type=whole("--leaves", 2), help="of a tree of tree-fc"
+        "--data",
+        metavar="NAME|PATH",
+        type=path("--data"),
+        help="data set, or a folder that holds one",
     )
     parser.add_argument(
-        "--hidden", metavar="N", type=whole("--hidden", 1), default=64, help="and embedding size"
+        "--leaves",
+        metavar="N",
+        type=whole("--leaves", 2, LARGEST_GRAPH),
+        help="of a tree of tree-fc",
+    )
+    parser.add_argument(
+        "--hidden",
+        metavar="N",
+        type=whole("--hidden", *WHOLE["hidden"]),
+        default=64,
+        help="and embedding size",
     )
 
 
@@ -71,26 +86,40 @@ def _add_sizes(parser: Parser, sizes: tuple[int, ...]) -> None:
     parser.add_argument(
         "--batch-sizes",
         metavar="N,N,...",
-        type=list_of("--batch-sizes", whole("--batch-sizes", 1)),
+        type=list_of("--batch-sizes", whole("--batch-sizes", *WHOLE["batch_size"])),
         default=sizes,
         help="graphs in a minibatch",
     )
 
 
 def _add_run(parser: Parser, seconds: float, of_what: str) -> None:
-    parser.add_argument("--device", metavar="D", default="auto", help="auto (default), cuda, cpu")
-    parser.add_argument("--threads", metavar="N", type=whole("--threads", 1), help="CPU threads")
     parser.add_argument(
-        "--seconds", metavar="S", type=real("--seconds"), default=seconds, help=of_what
+        "--device",
+        metavar="D",
+        type=one_of("--device", DEVICES),
+        default="auto",
+        help="auto (default), cuda, cpu",
     )
-    parser.add_argument("--out", metavar="DIR", default="bench", help="folder for the results")
+    parser.add_argument(
+        "--threads", metavar="N", type=whole("--threads", *WHOLE["threads"]), help="CPU threads"
+    )
+    parser.add_argument(
+        "--seconds",
+        metavar="S",
+        type=real("--seconds", MOST_SECONDS),
+        default=seconds,
+        help=of_what,
+    )
+    parser.add_argument(
+        "--out", metavar="DIR", type=path("--out"), default="bench", help="folder for the results"
+    )
 
 
 def _add_compilers(parser: Parser) -> None:
     parser.add_argument(
         "--compilers",
         metavar="N",
-        type=whole("--compilers", 1),
+        type=whole("--compilers", 1, MOST_COMPILERS),
         help="processes that compile at once (default: cores)",
     )
 
@@ -131,16 +160,26 @@ def _add_peers(parser: Parser) -> None:
     parser.add_argument(
         "--hidden",
         metavar="N",
-        type=whole("--hidden", 1),
+        type=whole("--hidden", *WHOLE["hidden"]),
         help="and embedding size; by default 256 for tree-lstm, 512 for the others",
     )
     parser.add_argument("--dtype", metavar="T", type=one_of("--dtype", DTYPES), default="float32")
     parser.add_argument(
-        "--leaves", metavar="N", type=whole("--leaves", 2), default=256, help="of tree-fc"
+        "--leaves",
+        metavar="N",
+        type=whole("--leaves", 2, LARGEST_GRAPH),
+        default=256,
+        help="of tree-fc",
     )
     parser.add_argument(
-        "--length", metavar="N", type=whole("--length", 1), default=64, help="words in fixed-lstm"
+        "--length",
+        metavar="N",
+        type=whole("--length", 1, LARGEST_GRAPH),
+        default=64,
+        help="words in fixed-lstm",
     )
     data = "a name or a folder; by default {} if it is cached, else generated"
-    parser.add_argument("--trees", metavar="NAME|PATH", help=data.format("sst"))
-    parser.add_argument("--text", metavar="NAME|PATH", help=data.format("ptb"))
+    parser.add_argument(
+        "--trees", metavar="NAME|PATH", type=path("--trees"), help=data.format("sst")
+    )
+    parser.add_argument("--text", metavar="NAME|PATH", type=path("--text"), help=data.format("ptb"))

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import importlib.util
+import io
 from typing import Any
 
 from vertexrt.cli.run_folder import RunFolder
+from vertexrt.plain_files import write_atomically
 
 HINT = "no curve.png: matplotlib is not installed; get it with: pip install 'vertexrt[plot]'"
 SPLITS = ("train", "dev")
@@ -46,12 +48,12 @@ def draw(folder: RunFolder) -> str | None:
         axes.xaxis.set_major_locator(MaxNLocator(integer=True))
         axes.grid(alpha=0.3)
         axes.legend()
-    partial = folder.curve.with_suffix(".new.png")
+    picture = io.BytesIO()
+    figure.savefig(picture, dpi=120)
     try:
-        figure.savefig(partial, dpi=120)
-        partial.replace(folder.curve)
+        write_atomically(folder.curve, picture.getvalue())
     except OSError as error:
-        return f"no curve.png: it cannot be written ({error.strerror})"
+        return f"no curve.png: it cannot be written ({error.strerror or error})"
     return None
 
 

@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 import argparse
-from collections.abc import Mapping
 from dataclasses import replace
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -15,6 +13,7 @@ from vertexrt.cli import run_state
 from vertexrt.cli.loop import evaluate as evaluate_split
 from vertexrt.cli.options import RunOptions, data_name
 from vertexrt.cli.run_folder import find_checkpoint
+from vertexrt.cli.run_state import Stored
 from vertexrt.cli.session import (
     Session,
     compile_model,
@@ -34,19 +33,20 @@ def evaluate(given: argparse.Namespace) -> int:
         checkpoint is damaged or does not fit the data; DataError, when the split has no graphs.
     """
     path = find_checkpoint(given.run)
-    checkpoint, options = run_state.load(path)
-    options = _changed(options, given)
+    stored = run_state.load(path)
+    options = _changed(stored.options, given)
     spec = models.get(options.model)
-    dataset = _dataset(options, spec, checkpoint.meta, path)
+    dataset = _dataset(options, spec, stored)
     require_graphs(dataset, given.split)
     net = compile_model(options, spec, dataset)
-    net.set_parameters(checkpoint.parameters)
+    net.set_parameters(stored.checkpoint.parameters)
     session = Session(options, spec, dataset, net)
     device = device_line(options, net)
     if device is not None:
         print(device)
     totals = evaluate_split(session, given.split, batch_size=given.batch_size)
     assert totals is not None
+    totals.require_finite(given.split)
     print(
         f"{given.split}: {totals.text(spec.task)}; {totals.graphs} graphs of {dataset.name}, "
         f"{totals.graphs_per_s():.0f} graphs/s; {path}"
@@ -69,26 +69,25 @@ def _changed(options: RunOptions, given: argparse.Namespace) -> RunOptions:
     return replace(options, **changes)
 
 
-def _dataset(options: RunOptions, spec: ModelSpec, meta: Mapping[str, Any], path: Path) -> Dataset:
+def _dataset(options: RunOptions, spec: ModelSpec, stored: Stored) -> Dataset:
     """Load the data set and number its words as the run did.
 
     Raises: CheckpointError, when its classes are not those of the run.
     """
     dataset = load_data(options, spec)
-    trained = Vocabulary(tuple(meta["vocabulary"]))
-    if spec.task != "language-model" and dataset.classes != meta["data"]["classes"]:
+    if spec.task != "language-model" and dataset.classes != stored.data.classes:
         raise CheckpointError(
             message(
-                str(path),
-                f"it tells {meta['data']['classes']} classes apart, "
+                str(stored.path),
+                f"it tells {stored.data.classes} classes apart, "
                 f"'{dataset.name}' has {dataset.classes}",
                 "expected data of the same task",
                 "Give other data, or train a model for these",
             )
         )
-    if dataset.vocabulary == trained:
+    if dataset.vocabulary == stored.vocabulary:
         return dataset
-    return renumbered(dataset, trained)
+    return renumbered(dataset, stored.vocabulary)
 
 
 def renumbered(dataset: Dataset, vocabulary: Vocabulary) -> Dataset:

@@ -1,13 +1,15 @@
-"""Let a training run end at a minibatch boundary when Ctrl-C or SIGTERM arrives."""
+"""Let Ctrl-C and SIGTERM end a command in one line, and a training run at a minibatch boundary."""
 
 from __future__ import annotations
 
+import os
 import signal
 import threading
 from types import FrameType, TracebackType
 from typing import Self
 
 SIGNALS = (signal.SIGINT, signal.SIGTERM)
+TEXT = "vertexrt: interrupted\n"
 
 
 class Interrupted(BaseException):
@@ -19,14 +21,22 @@ class Interrupted(BaseException):
 
 
 class Interrupt:
-    """Catch SIGINT and SIGTERM inside a `with` block and put the old handlers back after it.
+    """Catch SIGINT and SIGTERM inside a `with` block.
 
-    Before `defer()` a signal raises Interrupted at once: there is nothing to save yet. After it,
-    the first signal is only noted in `number` (0: none came) and the second one raises.
+    A signal raises Interrupted at once, until `defer()`: from there on the first signal is only
+    noted in `number` (0: none came) and the second one raises. After the block the old handlers are
+    back.
+
+    Args:
+        whole_process: the process is this command and nothing else. A signal before `started()`
+            ends it, since an exception in the middle of an import of NumPy may be lost; after the
+            block signals are ignored, since what is left is to end.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, *, whole_process: bool = False) -> None:
         self.number = 0
+        self._whole_process = whole_process
+        self._starting = whole_process
         self._deferred = False
         self._before: dict[int, object] = {}
 
@@ -44,10 +54,20 @@ class Interrupt:
         trace: TracebackType | None,
     ) -> None:
         for number, handler in self._before.items():
-            signal.signal(number, handler)  # type: ignore[arg-type]
+            after = signal.SIG_IGN if self._whole_process else handler
+            signal.signal(number, after)  # type: ignore[arg-type]
+
+    def started(self) -> None:
+        """Raise from here on: everything that the command needs is imported."""
+        self._starting = False
 
     def defer(self) -> None:
-        """Note signals from here on instead of leaving at once."""
+        """Note signals from here on instead of leaving at once.
+
+        Raises: Interrupted, when one came whose exception was lost, in a finalizer for instance.
+        """
+        if self.number:
+            raise Interrupted(self.number)
         self._deferred = True
 
     @property
@@ -61,6 +81,10 @@ class Interrupt:
         return 128 + self.number
 
     def _receive(self, number: int, frame: FrameType | None) -> None:
-        if not self._deferred or self.number:
-            raise Interrupted(number)
+        if self._starting:
+            os.write(2, TEXT.encode())
+            os._exit(128 + number)
+        leave = not self._deferred or self.number != 0
         self.number = number
+        if leave:
+            raise Interrupted(number)

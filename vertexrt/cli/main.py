@@ -1,19 +1,31 @@
 """Enter the command line: read the words, run one command, turn errors into exit codes.
 
-Exit codes: 0 done; 1 an error of the data, the device or the numbers; 2 a wrong option or name;
-130 after Ctrl-C and 143 after SIGTERM. An error is one line on stderr, without a traceback.
+Exit codes: 0 done; 1 an error of the data, the device, the system or the numbers; 2 a wrong option
+or name; 130 after Ctrl-C and 143 after SIGTERM. An error is one line on stderr, no traceback.
+
+Nothing heavy is imported before the handlers of signals are there.
 """
 
 from __future__ import annotations
 
-import argparse
 import os
 import sys
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from contextlib import suppress
+from typing import TYPE_CHECKING
 
-import vertexrt
-from vertexrt.cli.parser import build, parse
-from vertexrt.errors import UsageError, VertexrtError
+from vertexrt.cli.interrupt import Interrupt, Interrupted
+from vertexrt.errors import (
+    CheckpointError,
+    DataError,
+    UsageError,
+    VertexrtError,
+    message,
+    one_line,
+)
+
+if TYPE_CHECKING:
+    import argparse
 
 INTERRUPTED = 130
 USAGE = 2
@@ -25,38 +37,71 @@ def main(argv: Sequence[str] | None = None) -> int:
     """Run the command line and return its exit code.
 
     Args:
-        argv: the words after the program's name; those of this process by default.
+        argv: the words after the program's name; those of this process by default, which is then
+            expected to end with the code.
     """
-    words = sys.argv[1:] if argv is None else list(argv)
+    with Interrupt(whole_process=argv is None) as interrupt:
+        if not _open_streams():
+            return FAILED
+        code = _checked(sys.argv[1:] if argv is None else list(argv), interrupt)
+        lost = _flush()
+        if lost is not None and code == 0 and not isinstance(lost, BrokenPipeError):
+            _complain_of(lost)  # where code is not 0, what went wrong is said already
+        return code or (FAILED if lost is not None else 0)
+
+
+def _checked(words: list[str], interrupt: Interrupt) -> int:
+    """Run a command line; say what went wrong."""
     try:
-        return _run(words)
+        return _run(words, interrupt)
     except UsageError as error:
-        _complain(str(error))
+        _complain(one_line(str(error)))
         return USAGE
+    except (CheckpointError, DataError) as error:  # they may repeat what a file holds
+        _complain(one_line(str(error)))
+        return FAILED
     except VertexrtError as error:
         _complain(str(error))
         return FAILED
-    except KeyboardInterrupt:
+    except Interrupted as stop:
+        _complain("interrupted")
+        return 128 + stop.number
+    except KeyboardInterrupt:  # in a thread, where handlers cannot be installed
         _complain("interrupted")
         return INTERRUPTED
     except BrokenPipeError:  # the reader of our output, such as `head`, has left
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        _discard(sys.stdout.fileno())
+        return FAILED
+    except MemoryError:
+        text = ("there is not enough memory", "expected sizes that this machine has room for")
+        _complain(message("memory", *text, "Take a smaller --hidden, --embed or --batch-size"))
+        return FAILED
+    except OSError as error:  # what no part of the program expects: a disk that fails, for instance
+        _complain_of(error)
         return FAILED
 
 
-def _run(words: list[str]) -> int:
+def _run(words: list[str], interrupt: Interrupt) -> int:
+    # Imported here, and by `_command`: signals are handled by now, and a help text need not wait
+    # for NumPy and the compiler.
+    from vertexrt.cli.parser import build, parse
+
     try:
         options = parse(words)
     except SystemExit as leave:  # argparse has printed the help
         return leave.code if isinstance(leave.code, int) else USAGE
     if options.version:
+        import vertexrt
+
         print(f"vertexrt {vertexrt.__version__}")
         return 0
     if options.command is None:
         build()[0].print_help()
         return 0
     _limit_threads(options)
-    return _command(options)
+    command = _command(options.command)
+    interrupt.started()
+    return command(options)
 
 
 def _limit_threads(options: argparse.Namespace) -> None:
@@ -67,28 +112,73 @@ def _limit_threads(options: argparse.Namespace) -> None:
             os.environ[name] = str(threads)
 
 
-def _command(options: argparse.Namespace) -> int:
-    # Imported here: a help text must not wait for NumPy and the compiler.
-    if options.command == "train":
+def _command(name: str) -> Callable[[argparse.Namespace], int]:
+    """Import a command."""
+    if name == "train":
         from vertexrt.cli.train import train
 
-        return train(options)
-    if options.command == "eval":
+        return train
+    if name == "eval":
         from vertexrt.cli.evaluate import evaluate
 
-        return evaluate(options)
-    if options.command == "explain":
+        return evaluate
+    if name == "explain":
         from vertexrt.cli.explain import explain
 
-        return explain(options)
-    if options.command == "bench":
+        return explain
+    if name == "bench":
         from vertexrt.cli.bench import bench
 
-        return bench(options)
+        return bench
     from vertexrt.cli.data import data
 
-    return data(options)
+    return data
+
+
+def _open_streams() -> bool:
+    """Make stdout and stderr such that writing to them cannot fail for what is written.
+
+    Returns: whether there is a stdout to write results to.
+    """
+    for number in range(3):  # a file that we open must not become our own output
+        with suppress(OSError):
+            os.fstat(number)
+            continue
+        os.open(os.devnull, os.O_RDWR)
+    if sys.stderr is None:
+        sys.stderr = open(os.devnull, "w")  # noqa: SIM115 (it is open as long as the process)
+    if sys.stdout is None:
+        text = ("it is closed", "expected an open file or a terminal")
+        _complain(message("stdout", *text, "Send it to /dev/null where it is not wanted"))
+        return False
+    if hasattr(sys.stdout, "reconfigure"):  # not where a program has put an object of its own there
+        sys.stdout.reconfigure(errors="backslashreplace")  # names of files need not be UTF-8
+    return True
+
+
+def _flush() -> OSError | None:
+    """Write out what stdout still holds; return why that cannot be done."""
+    try:
+        sys.stdout.flush()
+    except OSError as error:
+        _discard(sys.stdout.fileno())
+        return error
+    return None
+
+
+def _discard(number: int) -> None:
+    """Send what is still written to an open file nowhere: Python would fail on it when it ends."""
+    os.dup2(os.open(os.devnull, os.O_WRONLY), number)
+
+
+def _complain_of(error: OSError) -> None:
+    where = "output" if error.filename is None else str(error.filename)
+    text = ("expected files that can be read and written", "Check the disk, and where output goes")
+    _complain(one_line(message(where, error.strerror or str(error), *text)))
 
 
 def _complain(text: str) -> None:
-    print(f"vertexrt: {text}", file=sys.stderr)
+    try:
+        print(f"vertexrt: {text}", file=sys.stderr, flush=True)
+    except OSError:  # there is nobody to tell; the exit code still says it
+        _discard(sys.stderr.fileno())

@@ -5,10 +5,12 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Self
 
 import numpy as np
 
+from vertexrt.api.json_record import JsonRecord
+from vertexrt.api.optimizer import LARGEST_COUNT
 from vertexrt.errors import NumericError, message
 from vertexrt.graph import GraphBatch
 
@@ -19,6 +21,7 @@ PUSHES: dict[str, tuple[str, ...]] = {
     "tree-fc": ("loss",),
 }
 PERPLEXITY_CEILING = 700.0  # math.exp overflows above 709
+COUNTED = ("graphs", "roots", "roots_right", "vertices", "judged", "vertices_right")
 LONG = 1e6  # larger values are shown with an exponent
 
 
@@ -43,6 +46,14 @@ class Totals:
     judged: int = 0
     vertices_right: int = 0
     seconds: float = 0.0
+
+    @classmethod
+    def from_json(cls, fields: JsonRecord) -> Self:
+        """Read the sums back. Raises: CheckpointError."""
+        loss, seconds = fields.real("loss"), fields.real("seconds", 0.0)
+        counts = {name: fields.whole(name, 0, LARGEST_COUNT) for name in COUNTED}
+        fields.end()
+        return cls(loss=loss, seconds=seconds, **counts)
 
     def add(
         self, batch: GraphBatch, pushed: Mapping[str, np.ndarray], loss: float, seconds: float
@@ -173,8 +184,8 @@ class Criterion:
         return {"loss": totals.mean_loss(), **totals.measures(task)}[self.name]
 
     def better(self, new: float, old: float | None) -> bool:
-        """Tell whether `new` beats the best value so far; a tie does not, and NaN never does."""
-        if math.isnan(new):
+        """Tell whether `new` beats the best value so far; a tie does not, NaN or infinity never."""
+        if not math.isfinite(new):
             return False
         if old is None:
             return True

@@ -3,13 +3,28 @@
 from __future__ import annotations
 
 import argparse
-from collections.abc import Mapping
+import os
 from dataclasses import asdict, dataclass, fields, replace
 from pathlib import Path
 from typing import Any, NoReturn, Self
 
+from vertexrt import models
+from vertexrt.api.json_record import JsonRecord
+from vertexrt.cli.limits import (
+    DEVICES,
+    DTYPES,
+    ENGINES,
+    LONGEST_PATH,
+    OPTIMIZERS,
+    POLICIES,
+    PRECISIONS,
+    REAL,
+    TASKS,
+    WHOLE,
+)
 from vertexrt.config import config
 from vertexrt.data import catalogue
+from vertexrt.data.files import expanded
 from vertexrt.errors import CheckpointError, UsageError, message
 from vertexrt.models import ModelSpec
 
@@ -81,23 +96,56 @@ class RunOptions:
         return asdict(self)
 
     @classmethod
-    def from_json(cls, stored: Mapping[str, Any], where: str) -> Self:
+    def from_json(cls, fields: JsonRecord) -> Self:
         """Read the options back.
 
-        Raises: CheckpointError, when one is missing.
+        Raises: CheckpointError, when one is missing, unknown, or not what the command line takes.
         """
-        names = [field.name for field in fields(cls)]
-        missing = [name for name in names if name not in stored]
-        if missing:
-            raise CheckpointError(
-                message(
-                    where,
-                    f"the options {', '.join(missing)} are missing",
-                    "expected a checkpoint written by `vertexrt train`",
-                    "Give a run folder of this version",
-                )
-            )
-        return cls(**{name: stored[name] for name in names})
+        model = fields.text("model", models.names())
+        spec = models.get(model)
+        found: dict[str, Any] = {
+            "model": model,
+            "data": fields.text("data", longest=LONGEST_PATH),
+            "task": fields.text("task", TASKS if spec.task == "sentiment" else ("",)),
+            "pieces": None if fields.null("pieces") else fields.whole("pieces", *WHOLE["pieces"]),
+            "shape": _shape(fields.record("shape"), spec),
+            "optimizer": fields.text("optimizer", OPTIMIZERS),
+            "policy": fields.text("policy", POLICIES),
+            "dtype": fields.text("dtype", DTYPES),
+            "device": fields.text("device", DEVICES),
+            "precision": fields.text("precision", PRECISIONS),
+            "engine": fields.text("engine", ENGINES),
+            "processors": None
+            if fields.null("processors")
+            else fields.whole("processors", *WHOLE["processors"]),
+        }
+        for name in ("epochs", "patience", "batch_size", "window", "seed", "threads"):
+            found[name] = fields.whole(name, *WHOLE[name])
+        for name in ("lr", "momentum", "weight_decay", "clip_norm"):
+            found[name] = _real(fields, name)
+        fields.end()
+        if found["pieces"] is not None and spec.task != "language-model":
+            fields.refuse("pieces", f"null, since {model} reads no text")
+        if found["momentum"] and found["optimizer"] != "sgd":
+            fields.refuse("momentum", f"0, since {found['optimizer']} has none")
+        return cls(**found)
+
+
+def _shape(fields: JsonRecord, spec: ModelSpec) -> dict[str, float]:
+    """Read the options that a model has."""
+    shape = {
+        name: _real(fields, name) if name in REAL else fields.whole(name, *WHOLE[name])
+        for name in spec.options
+    }
+    fields.end()
+    return shape
+
+
+def _real(fields: JsonRecord, name: str) -> float:
+    value = fields.real(name, 0.0)
+    if value >= REAL[name]:
+        fields.refuse(name, f"a number less than {REAL[name]:g}")
+    return value
 
 
 def resolve(given: argparse.Namespace, spec: ModelSpec) -> RunOptions:
@@ -109,7 +157,7 @@ def resolve(given: argparse.Namespace, spec: ModelSpec) -> RunOptions:
     Raises: UsageError, when an option does not belong to the model, the optimizer or the engine.
     """
     _require_fitting(given, spec)
-    data = data_name(given.data or spec.train["data"])
+    data = data_name(spec.train["data"] if given.data is None else given.data)
     defaults = {**NEUTRAL, **spec.train}
     if getattr(given, "optimizer", None) not in (None, defaults["optimizer"]):
         defaults["lr"] = LEARNING_RATES[given.optimizer]
@@ -215,8 +263,8 @@ def data_name(given: str) -> str:
     """Return a data set's name as it is and a path in full: a run may go on from elsewhere."""
     if any(entry.name == given for entry in catalogue()):
         return given
-    path = Path(given).expanduser()
-    return str(path.resolve()) if path.exists() else given
+    path = expanded(given)
+    return str(path.resolve()) if os.path.exists(path) else given
 
 
 def _require_fitting(given: argparse.Namespace, spec: ModelSpec) -> None:

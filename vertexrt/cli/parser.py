@@ -10,56 +10,85 @@ from collections.abc import Callable, Sequence
 
 from vertexrt.cli.bench_options import ACTIONS as BENCH_ACTIONS
 from vertexrt.cli.bench_options import add_bench
-from vertexrt.cli.values import Parser, one_of, real, whole
+from vertexrt.cli.limits import (
+    DEVICES,
+    DTYPES,
+    ENGINES,
+    OPTIMIZERS,
+    POLICIES,
+    PRECISIONS,
+    REAL,
+    SPLITS,
+    TASKS,
+    WHOLE,
+)
+from vertexrt.cli.values import Parser, one_of, path, real, whole
 from vertexrt.errors import UsageError, message, nearest
 
-DTYPES = ("float32", "float64")
-PRECISIONS = ("float32", "tf32", "bf16")
-TASKS = ("fine", "binary")
-SPLITS = ("dev", "test", "train")
-OPTIMIZERS = ("sgd", "adagrad", "adam", "adamw")
+
+def _whole(parser: Parser, name: str, text: str) -> None:
+    """Add an option that takes a whole number."""
+    flag = "--" + name.replace("_", "-")
+    parser.add_argument(flag, metavar="N", type=whole(flag, *WHOLE[name]), help=text)
+
+
+def _real(parser: Parser, name: str, text: str, metavar: str = "X") -> None:
+    """Add an option that takes a number."""
+    flag = "--" + name.replace("_", "-")
+    parser.add_argument(flag, metavar=metavar, type=real(flag, REAL[name]), help=text)
 
 
 def _add_data(parser: Parser) -> None:
-    parser.add_argument("--data", metavar="NAME|PATH", help="data set, or a folder that holds one")
+    parser.add_argument(
+        "--data",
+        metavar="NAME|PATH",
+        type=path("--data"),
+        help="data set, or a folder that holds one",
+    )
     parser.add_argument(
         "--task", metavar="TASK", type=one_of("--task", TASKS), help="fine or binary (sentiment)"
     )
-    parser.add_argument(
-        "--pieces",
-        metavar="N",
-        type=whole("--pieces", 1),
-        help="cut a text into pieces of N words (language models)",
-    )
+    _whole(parser, "pieces", "cut a text into pieces of N words (language models)")
 
 
 def _add_shape(parser: Parser) -> None:
-    widths = (("hidden", "width of the state"), ("embed", "width of the word embedding"))
-    for name, text in widths:
-        parser.add_argument(f"--{name}", metavar="N", type=whole(f"--{name}", 1), help=text)
-    parser.add_argument(
-        "--dropout", metavar="P", type=real("--dropout", below=1.0), help="probability, 0 to 1"
-    )
+    _whole(parser, "hidden", "width of the state")
+    _whole(parser, "embed", "width of the word embedding")
+    _real(parser, "dropout", "probability, 0 to 1", "P")
 
 
 def _add_machine(parser: Parser) -> None:
-    parser.add_argument("--policy", metavar="P", help="frontier, depth, agenda or serial")
+    parser.add_argument(
+        "--policy",
+        metavar="P",
+        type=one_of("--policy", POLICIES),
+        help="frontier, depth, agenda or serial",
+    )
     parser.add_argument(
         "--dtype", metavar="T", type=one_of("--dtype", DTYPES), help="float32 or float64"
     )
     _add_device(parser)
-    parser.add_argument("--engine", metavar="E", help="batched (default), persistent or auto")
     parser.add_argument(
-        "--processors",
-        metavar="N",
-        type=whole("--processors", 1),
-        help="threads, on a GPU blocks, that share each task (persistent); by default chosen",
+        "--engine",
+        metavar="E",
+        type=one_of("--engine", ENGINES),
+        help="batched (default), persistent or auto",
+    )
+    _whole(
+        parser,
+        "processors",
+        "threads, on a GPU blocks, that share each task (persistent); by default chosen",
     )
     _add_threads(parser)
 
 
 def _add_device(parser: Parser) -> None:
-    parser.add_argument("--device", metavar="D", help="auto (default), cuda, cpu or reference")
+    parser.add_argument(
+        "--device",
+        metavar="D",
+        type=one_of("--device", DEVICES),
+        help="auto (default), cuda, cpu or reference",
+    )
     parser.add_argument(
         "--precision",
         metavar="P",
@@ -69,69 +98,66 @@ def _add_device(parser: Parser) -> None:
 
 
 def _add_threads(parser: Parser) -> None:
-    parser.add_argument(
-        "--threads", metavar="N", type=whole("--threads", 1), help="CPU threads, BLAS included"
-    )
+    _whole(parser, "threads", "CPU threads, BLAS included")
 
 
 def _add_batch_size(parser: Parser) -> None:
-    parser.add_argument(
-        "--batch-size", metavar="N", type=whole("--batch-size", 1), help="graphs in a minibatch"
-    )
+    _whole(parser, "batch_size", "graphs in a minibatch")
 
 
 def _add_window(parser: Parser) -> None:
-    parser.add_argument(
-        "--window",
-        metavar="N",
-        type=whole("--window", 1),
-        help="sort graphs by size within N minibatches, so that like sizes come together",
+    _whole(
+        parser,
+        "window",
+        "sort graphs by size within N minibatches, so that like sizes come together",
     )
 
 
 def _add_train(parser: Parser) -> None:
     parser.add_argument("model", metavar="MODEL", nargs="?", help="tree-lstm, tree-fc or lstm-lm")
     _add_data(parser)
-    parser.add_argument("--epochs", metavar="N", type=whole("--epochs", 1), help="epochs")
+    _whole(parser, "epochs", "epochs")
     _add_batch_size(parser)
     _add_window(parser)
+    _whole(parser, "seed", "of weights, dropout and order")
     parser.add_argument(
-        "--seed", metavar="N", type=whole("--seed", 0), help="of weights, dropout and order"
+        "--out",
+        metavar="DIR",
+        type=path("--out"),
+        help="run folder (default runs/MODEL-DATE-TIME)",
     )
-    parser.add_argument("--out", metavar="DIR", help="run folder (default runs/MODEL-DATE-TIME)")
     _add_shape(parser)
-    parser.add_argument("--lr", metavar="X", type=real("--lr"), help="learning rate")
+    _real(parser, "lr", "learning rate")
     parser.add_argument(
         "--optimizer",
         metavar="NAME",
         type=one_of("--optimizer", OPTIMIZERS),
         help=", ".join(OPTIMIZERS),
     )
-    parser.add_argument("--momentum", metavar="X", type=real("--momentum", below=1.0), help="sgd")
-    parser.add_argument(
-        "--weight-decay", metavar="X", type=real("--weight-decay"), help="L2 penalty"
-    )
-    parser.add_argument(
-        "--clip-norm", metavar="X", type=real("--clip-norm"), help="largest global norm; 0: none"
-    )
+    _real(parser, "momentum", "sgd")
+    _real(parser, "weight_decay", "L2 penalty")
+    _real(parser, "clip_norm", "largest global norm; 0: none")
     _add_machine(parser)
+    _whole(parser, "patience", "stop after N epochs without a better dev value; 0: never")
     parser.add_argument(
-        "--patience",
-        metavar="N",
-        type=whole("--patience", 0),
-        help="stop after N epochs without a better dev value; 0: never",
+        "--resume", metavar="RUN", type=path("--resume"), help="continue the run in this folder"
     )
-    parser.add_argument("--resume", metavar="RUN", help="continue the run in this folder")
-    parser.add_argument("--trace", metavar="FILE", help="timeline of minibatches (persistent)")
+    parser.add_argument(
+        "--trace", metavar="FILE", type=path("--trace"), help="timeline of minibatches (persistent)"
+    )
     parser.add_argument("--quiet", action="store_true", help="print the result only")
 
 
 def _add_eval(parser: Parser) -> None:
-    parser.add_argument("run", metavar="RUN", help="run folder, or one checkpoint of it")
+    parser.add_argument(
+        "run", metavar="RUN", type=path("eval"), help="run folder, or one checkpoint of it"
+    )
     parser.add_argument(
         "--split", metavar="SPLIT", type=one_of("--split", SPLITS), default="dev", help="dev, test"
     )
-    parser.add_argument("--data", metavar="NAME|PATH", help="another data set of the same task")
+    parser.add_argument(
+        "--data", metavar="NAME|PATH", type=path("--data"), help="another data set of the same task"
+    )
     _add_batch_size(parser)
     _add_device(parser)
     _add_threads(parser)
@@ -168,14 +194,13 @@ def build() -> tuple[Parser, dict[str, Parser]]:
     parser = Parser(
         prog="vertexrt",
         description="Train dynamic neural networks: one vertex function, a graph per example.",
-        allow_abbrev=False,
     )
     parser.add_argument("--version", action="store_true", help="show the version")
     groups = parser.add_subparsers(dest="command", metavar="COMMAND", parser_class=Parser)
     parsers: dict[str, Parser] = {}
     for name, (text, fill) in COMMANDS.items():
         parsers[name] = groups.add_parser(
-            name, help=text, description=text[0].upper() + text[1:] + ".", allow_abbrev=False
+            name, help=text, description=text[0].upper() + text[1:] + "."
         )
         fill(parsers[name])
     return parser, parsers
@@ -196,6 +221,10 @@ def parse(argv: Sequence[str]) -> argparse.Namespace:
         _require(argv[0], tuple(COMMANDS), "vertexrt")
         if argv[0] in ACTIONS and len(words) > 1:
             _require(words[1], ACTIONS[argv[0]], f"vertexrt {argv[0]}")
+    if "--version" in argv and len(argv) > 1:
+        raise UsageError(
+            message("vertexrt", "--version and other words", "expected it alone", "Leave them out")
+        )
     options, unknown = parser.parse_known_args(list(argv))
     if unknown:
         command = parsers.get(options.command, parser)

@@ -4,23 +4,43 @@ DIR/metrics.jsonl       one object per epoch and split
 DIR/last.safetensors    where to continue
 DIR/best.safetensors    the parameters with the best dev value
 DIR/curve.png           learning curves, where matplotlib is installed
+DIR/run.lock            while a run is at work: its process and machine (`run_lock`)
+
+Every file appears whole or not at all, and metrics reach the disk before the checkpoint that counts
+them. So a run that is killed at any instant leaves a folder with last.safetensors, which --resume
+continues, or one with nothing but a lock and a file that was being written (`.NAME.XXXXXXXX.tmp`),
+in which --out starts again; the next run removes both. No link in the folder is written through.
 """
 
 from __future__ import annotations
 
 import json
 import os
-import tempfile
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from datetime import datetime
 from pathlib import Path
 from typing import Any
 
+from vertexrt.api.json_record import JsonRecord, parse_json
+from vertexrt.api.optimizer import LARGEST_COUNT
+from vertexrt.cli import run_lock
+from vertexrt.cli.limits import SPLITS
 from vertexrt.errors import CheckpointError, UsageError, message
+from vertexrt.plain_files import (
+    append_durably,
+    leftovers,
+    read_plain,
+    remove_leftovers,
+    write_atomically,
+)
 
 LAST = "last.safetensors"
 BEST = "best.safetensors"
+METRICS = "metrics.jsonl"
+CURVE = "curve.png"
+CORRECT = "Correct or remove the line"
+WRITTEN = (LAST, BEST, METRICS, CURVE)
 
 
 @dataclass(frozen=True, slots=True)
@@ -30,10 +50,12 @@ class RunFolder:
     Attributes:
         path: the folder; it exists.
         made: folders that did not exist before, the innermost first.
+        lock: what keeps other runs out; None where the folder is only read.
     """
 
     path: Path
     made: tuple[Path, ...] = ()
+    lock: run_lock.RunLock | None = None
 
     @property
     def last(self) -> Path:
@@ -48,128 +70,157 @@ class RunFolder:
     @property
     def metrics(self) -> Path:
         """Return the file of metrics."""
-        return self.path / "metrics.jsonl"
+        return self.path / METRICS
 
     @property
     def curve(self) -> Path:
         """Return the picture of the learning curves."""
-        return self.path / "curve.png"
+        return self.path / CURVE
 
     def append(self, records: Iterable[dict[str, Any]]) -> None:
-        """Add lines to the metrics.
+        """Add lines to the metrics; they are on disk when this returns.
 
         Raises: CheckpointError, when they cannot be written.
         """
         try:
-            with self.metrics.open("a", encoding="utf-8") as file:
-                file.writelines(json.dumps(record) + "\n" for record in records)
+            append_durably(self.metrics, _lines(records))
         except OSError as error:
             raise self._unwritable(error) from error
 
     def records(self) -> list[dict[str, Any]]:
         """Return the metrics written so far; a last line that was cut off is left out.
 
-        Raises: CheckpointError, when a line is not JSON.
+        Raises: CheckpointError, when they cannot be read, or a line is not one of a run's.
         """
         if not self.metrics.exists():
             return []
-        found = []
-        lines = self.metrics.read_text(encoding="utf-8").split("\n")[:-1]
-        for number, line in enumerate(lines, 1):
-            try:
-                found.append(json.loads(line))
-            except json.JSONDecodeError as error:
-                raise CheckpointError(
-                    message(
-                        f"{self.metrics}:{number}",
-                        f"the line is not JSON ({error})",
-                        "expected the metrics of a run, unchanged",
-                        "Correct or remove the line",
-                    )
-                ) from error
-        return found
+        try:
+            lines = read_plain(self.metrics).split(b"\n")[:-1]
+        except OSError as error:
+            raise self._misread(str(self.metrics), error.strerror or str(error)) from error
+        return [self._record(number, line) for number, line in enumerate(lines, 1)]
 
     def keep(self, wanted: Callable[[dict[str, Any]], bool]) -> None:
         """Drop the lines that are not `wanted`, in one rename.
 
         Raises: CheckpointError, when the metrics cannot be read or written.
         """
-        text = "".join(json.dumps(record) + "\n" for record in self.records() if wanted(record))
-        fresh = self.metrics.with_suffix(".jsonl.new")
+        kept = _lines(record for record in self.records() if wanted(record))
         try:
-            fresh.write_text(text, encoding="utf-8")
-            fresh.replace(self.metrics)
+            write_atomically(self.metrics, kept)
         except OSError as error:
             raise self._unwritable(error) from error
 
-    def discard_if_empty(self) -> None:
-        """Remove the folders that were made, when the run ended before it wrote anything."""
+    def close(self) -> None:
+        """Let others in; remove folders that were made for a run that never saved."""
+        if self.lock is not None:
+            self.lock.release()
         for folder in self.made:
             if folder.is_dir() and not any(folder.iterdir()):
                 folder.rmdir()
+
+    def _record(self, number: int, line: bytes) -> dict[str, Any]:
+        """Read a line: `epoch`, `split`, and numbers by name, null where one was not finite."""
+        where = f"{self.metrics}:{number}"
+        try:
+            stored = parse_json(line)
+        except ValueError as error:
+            raise self._misread(where, f"the line is not JSON ({error})") from error
+        fields = JsonRecord(stored, where, action=CORRECT)
+        record: dict[str, Any] = {
+            "epoch": fields.whole("epoch", 0, LARGEST_COUNT),
+            "split": fields.text("split", SPLITS),
+        }
+        for name in fields.unread():
+            record[name] = None if fields.null(name) else fields.real(name)
+        return record
+
+    def _misread(self, where: str, got: str) -> CheckpointError:
+        return CheckpointError(
+            message(where, got, "expected the metrics of a run, unchanged", CORRECT)
+        )
 
     def _unwritable(self, error: OSError) -> CheckpointError:
         return CheckpointError(
             message(
                 str(self.metrics),
-                f"the metrics cannot be written ({error.strerror})",
+                f"the metrics cannot be written ({error.strerror or error})",
                 "expected a folder with room",
                 "Make room and continue with --resume",
             )
         )
 
 
+def _lines(records: Iterable[dict[str, Any]]) -> bytes:
+    return "".join(json.dumps(record) + "\n" for record in records).encode()
+
+
 def fresh(out: str | None, model: str) -> RunFolder:
-    """Make the folder of a new run and try to write to it.
+    """Make the folder of a new run and lock it.
+
+    A folder may be there when it is empty, or when a run was killed in it before its first save.
 
     Args:
         out: the folder; by default `runs/MODEL-DATE-TIME`, a name not taken yet.
         model: name of the model.
-    Raises: UsageError, when the folder holds files already or cannot be made or written.
+    Raises: UsageError, when the folder holds files already, another run is at work in it, or it
+        cannot be made or written.
     """
     path = Path(out) if out is not None else _unused(Path("runs"), model)
-    if path.is_dir() and any(path.iterdir()):
-        raise UsageError(
-            message(
-                "--out",
-                f"the folder {path} is not empty",
-                "expected a new or empty folder, so that no run is overwritten",
-                f"Give another one, or continue that run with --resume {path}",
-            )
-        )
-    made = tuple(folder for folder in (path, *path.parents) if not folder.exists())
-    require_writable(path)
-    return RunFolder(path, made)
-
-
-def require_writable(path: Path) -> None:
-    """Make the folder where it is missing, and write and remove a file in it.
-
-    Raises: UsageError, with the reason that the system gives.
-    """
+    made = tuple(folder for folder in (path, *path.parents) if not os.path.exists(folder))
     try:
         path.mkdir(parents=True, exist_ok=True)
-        with tempfile.NamedTemporaryFile(dir=path, prefix=".probe-"):
-            pass
+        if not os.path.lexists(path / run_lock.NAME):  # a folder of other files gets none
+            _require_empty(path)
+        folder = RunFolder(path, made, run_lock.take(path, "--out"))
     except OSError as error:
-        raise UsageError(
-            message(
-                "--out",
-                f"the run folder {path} cannot be written ({os.strerror(error.errno or 0)})",
-                "expected a folder where checkpoints can be kept",
-                "Give another one with --out",
-            )
-        ) from error
+        raise _cannot_write("--out", path, error) from error
+    try:
+        _require_empty(path)
+        remove_leftovers(path, WRITTEN)
+    except BaseException:
+        folder.close()
+        raise
+    return folder
+
+
+def _require_empty(path: Path) -> None:
+    """Raise UsageError when a folder holds more than what a run left that never saved."""
+    ours = {run_lock.NAME, *(left.name for left in leftovers(path, WRITTEN))}
+    if all(entry.name in ours for entry in path.iterdir()):
+        return
+    other = "Give another one"
+    if (path / LAST).is_file():
+        other += f", or continue that run with --resume {path}"
+    raise UsageError(
+        message(
+            "--out",
+            f"the folder {path} is not empty",
+            "expected a new or empty folder, so that no run is overwritten",
+            other,
+        )
+    )
+
+
+def _cannot_write(flag: str, path: Path, error: OSError) -> UsageError:
+    return UsageError(
+        message(
+            flag,
+            f"the run folder {path} cannot be written ({error.strerror or error})",
+            "expected a folder where checkpoints can be kept",
+            "Give another one with --out",
+        )
+    )
 
 
 def existing(name: str) -> RunFolder:
-    """Return the folder of a run to continue.
+    """Return the folder of a run to continue, locked.
 
-    Raises: UsageError, when there is no such folder or it cannot be written; CheckpointError, when
-        it holds no checkpoint.
+    Raises: UsageError, when there is no such folder, it cannot be written, or another run is at
+        work in it; CheckpointError, when it holds no checkpoint.
     """
-    folder = RunFolder(Path(name))
-    if not folder.path.is_dir():
+    path = Path(name)
+    if not os.path.isdir(path):
         raise UsageError(
             message(
                 "--resume",
@@ -178,17 +229,28 @@ def existing(name: str) -> RunFolder:
                 "Give the --out folder of a run",
             )
         )
+    if not (path / LAST).is_file() and not os.path.lexists(path / run_lock.NAME):
+        raise _no_checkpoint(name)
+    try:
+        folder = RunFolder(path, (), run_lock.take(path, "--resume"))
+    except OSError as error:
+        raise _cannot_write("--resume", path, error) from error
     if not folder.last.is_file():
-        raise CheckpointError(
-            message(
-                "--resume",
-                f"{name} holds no {LAST}",
-                "expected the folder of a run that wrote a checkpoint",
-                "Start a new run with --out",
-            )
-        )
-    require_writable(folder.path)
+        folder.close()
+        raise _no_checkpoint(name)
+    remove_leftovers(path, WRITTEN)
     return folder
+
+
+def _no_checkpoint(name: str) -> CheckpointError:
+    return CheckpointError(
+        message(
+            "--resume",
+            f"{name} holds no {LAST}",
+            "expected the folder of a run that wrote a checkpoint",
+            f"Start the run again with --out {name}",
+        )
+    )
 
 
 def find_checkpoint(run: str) -> Path:
@@ -197,9 +259,9 @@ def find_checkpoint(run: str) -> Path:
     Raises: UsageError, when nothing is there; CheckpointError, when the folder holds none.
     """
     path = Path(run)
-    if path.is_file():
+    if os.path.isfile(path):
         return path
-    if not path.is_dir():
+    if not os.path.isdir(path):
         raise UsageError(
             message(
                 "eval",

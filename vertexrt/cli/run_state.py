@@ -2,19 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
-from typing import Any, Self
-
-import numpy as np
+from typing import Self
 
 import vertexrt as vrt
-from vertexrt.api.optimizer import Optimizer
+from vertexrt.api.json_record import JsonRecord
+from vertexrt.api.optimizer import LARGEST_COUNT, Optimizer
+from vertexrt.cli.limits import MOST_WORDS
 from vertexrt.cli.metrics import Totals
 from vertexrt.cli.options import RunOptions
-from vertexrt.cli.session import Session, fingerprint
-from vertexrt.errors import CheckpointError, NumericError, message
+from vertexrt.cli.session import Fingerprint, Session, fingerprint, hash_of
+from vertexrt.data import Vocabulary
+from vertexrt.errors import CheckpointError, DataError, message
 
 FORMAT = "vertexrt-train-1"  # tells these checkpoints from those of other programs
 
@@ -45,41 +45,62 @@ class RunState:
         self.totals = Totals()
 
     @classmethod
-    def from_json(cls, stored: Mapping[str, Any]) -> Self:
-        """Read the position back."""
-        return cls(**{**stored, "totals": Totals(**stored["totals"])})
+    def from_json(cls, fields: JsonRecord) -> Self:
+        """Read the position back. Raises: CheckpointError."""
+        epoch, batch = (fields.whole(name, 0, LARGEST_COUNT) for name in ("epoch", "batch"))
+        totals = Totals.from_json(fields.record("totals"))
+        best = None if fields.null("best") else fields.real("best")
+        best_epoch = fields.whole("best_epoch", 0, epoch)
+        stale = fields.whole("stale", epoch - best_epoch, epoch - best_epoch)
+        if (best is None) != (best_epoch == 0):
+            fields.refuse("best", f"the dev value of epoch {best_epoch}, or null before the first")
+        fields.end()
+        return cls(epoch, batch, totals, best, best_epoch, stale)
+
+
+@dataclass(frozen=True, slots=True)
+class Stored:
+    """Hold a checkpoint of a run, every field of it checked.
+
+    Attributes:
+        checkpoint: parameters, and state and description of the optimizer.
+        options: of the run.
+        state: where it stood.
+        random: of the network.
+        data: what the run was trained on.
+        vocabulary: its words.
+    """
+
+    path: Path
+    checkpoint: vrt.Checkpoint
+    options: RunOptions
+    state: RunState
+    random: dict[str, int]
+    data: Fingerprint
+    vocabulary: Vocabulary
 
 
 def save(path: Path, session: Session, optimizer: Optimizer, state: RunState) -> None:
     """Write a checkpoint to a temporary name and rename it.
 
-    Raises: NumericError, when a parameter is not finite; the file there stays as it is.
+    Raises: NumericError, when a number is not finite; the file there stays as it is.
     """
-    for name, value in session.net.parameters.items():
-        if not np.isfinite(value).all():
-            raise NumericError(
-                message(
-                    "train",
-                    f"the parameter '{name}' is not finite after epoch {state.epoch}",
-                    "expected finite numbers",
-                    "Lower --lr, or bound the gradient with --clip-norm",
-                )
-            )
     meta = {
         "format": FORMAT,
         "options": session.options.to_json(),
         "state": asdict(state),
         "random": session.net.random_state(),
-        "data": fingerprint(session.dataset),
+        "data": asdict(fingerprint(session.dataset)),
         "vocabulary": list(session.dataset.vocabulary.words),
     }
     vrt.save_checkpoint(path, session.net, optimizer, meta)
 
 
-def load(path: Path) -> tuple[vrt.Checkpoint, RunOptions]:
-    """Read a checkpoint of a run and the options that it was trained with.
+def load(path: Path) -> Stored:
+    """Read a checkpoint of a run.
 
-    Raises: CheckpointError, when it is damaged or was not written by `vertexrt train`.
+    Raises: CheckpointError, when it is damaged, was not written by `vertexrt train`, or a field of
+        it is not what that writes.
     """
     checkpoint = vrt.load_checkpoint(path)
     if checkpoint.meta.get("format") != FORMAT:
@@ -91,15 +112,66 @@ def load(path: Path) -> tuple[vrt.Checkpoint, RunOptions]:
                 "Give the folder of such a run",
             )
         )
-    return checkpoint, RunOptions.from_json(checkpoint.meta["options"], str(path))
+    fields = JsonRecord(checkpoint.meta, str(path))
+    fields.text("format")
+    options = RunOptions.from_json(fields.record("options"))
+    state = RunState.from_json(fields.record("state"))
+    random = _random(fields.record("random"), options)
+    data = Fingerprint.from_json(fields.record("data"))
+    words = fields.texts("vocabulary", MOST_WORDS)
+    fields.end()
+    return Stored(path, checkpoint, options, state, random, data, _vocabulary(words, data, path))
 
 
-def restore(checkpoint: vrt.Checkpoint, session: Session, optimizer: Optimizer) -> RunState:
+def _random(fields: JsonRecord, options: RunOptions) -> dict[str, int]:
+    seed = fields.whole("seed", options.seed, options.seed)
+    step = fields.whole("step", 0, LARGEST_COUNT)
+    fields.end()
+    return {"seed": seed, "step": step}
+
+
+def _vocabulary(words: tuple[str, ...], data: Fingerprint, path: Path) -> Vocabulary:
+    if hash_of(words) != data.words:
+        raise _not_of_one_run(path, "the vocabulary is not that of data.words")
+    try:
+        return Vocabulary(words)
+    except DataError as error:
+        raise _not_of_one_run(path, "the vocabulary is no list of different words") from error
+
+
+def restore(stored: Stored, session: Session, optimizer: Optimizer) -> RunState:
     """Put network and optimizer back to where a checkpoint was written; return the position.
 
-    Raises: CheckpointError, when the parameters or the state do not belong to this network.
+    Raises: CheckpointError, when parameters, state or counts do not belong to this run.
     """
+    checkpoint, state, options = stored.checkpoint, stored.state, session.options
+    if checkpoint.optimizer != optimizer.describe():
+        raise _not_of_one_run(stored.path, "the optimizer is not the one that the options name")
     session.net.set_parameters(checkpoint.parameters)
-    session.net.set_random_state(checkpoint.meta["random"])
+    session.net.set_random_state(stored.random)
     optimizer.load_state(checkpoint.optimizer_state)
-    return RunState.from_json(checkpoint.meta["state"])
+    graphs = session.dataset.splits["train"].num_graphs
+    batches = -(-graphs // options.batch_size)
+    most = state.batch * options.batch_size
+    least = most - (batches * options.batch_size - graphs)  # the smaller one may be among them
+    if state.batch > batches or not max(least, 0) <= state.totals.graphs <= most:
+        raise _not_of_one_run(
+            stored.path, f"{state.batch} minibatches of {state.totals.graphs} graphs are done"
+        )
+    if optimizer.steps != state.epoch * batches + state.batch:
+        raise _not_of_one_run(
+            stored.path,
+            f"{optimizer.steps} steps in {state.epoch} epochs and {state.batch} minibatches",
+        )
+    return state
+
+
+def _not_of_one_run(path: Path, got: str) -> CheckpointError:
+    return CheckpointError(
+        message(
+            str(path),
+            got,
+            "expected the parts of one run, as `vertexrt train` writes them",
+            "Use an earlier checkpoint or a fresh copy",
+        )
+    )

@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Mapping
-from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from collections.abc import Sequence
+from dataclasses import dataclass, fields
+from typing import TYPE_CHECKING, Any, Self
 
 import vertexrt as vrt
 from vertexrt import models
-from vertexrt.api.optimizer import Optimizer
+from vertexrt.api.json_record import JsonRecord
+from vertexrt.api.optimizer import LARGEST_COUNT, Optimizer
+from vertexrt.cli.limits import SPLITS
 from vertexrt.cli.options import RunOptions
 from vertexrt.data import Dataset, load
 from vertexrt.errors import CheckpointError, DataError, message
@@ -104,21 +106,53 @@ def make_optimizer(options: RunOptions) -> Optimizer:
     return OPTIMIZERS[options.optimizer](options.lr, **hyper)
 
 
-def fingerprint(dataset: Dataset) -> dict[str, Any]:
-    """Return what tells two data sets apart: words, classes, and the size of every split."""
-    return {
-        "words": hashlib.sha256("\n".join(dataset.vocabulary.words).encode()).hexdigest(),
-        "classes": dataset.classes,
-        "splits": {
-            name: [split.num_graphs, split.num_vertices] for name, split in dataset.splits.items()
-        },
-    }
+@dataclass(frozen=True, slots=True)
+class Fingerprint:
+    """Tell two data sets apart.
+
+    Attributes:
+        words: sha256 of the vocabulary.
+        classes: labels.
+        splits: graphs and vertices of each split.
+    """
+
+    words: str
+    classes: int
+    splits: dict[str, tuple[int, int]]
+
+    @classmethod
+    def from_json(cls, stored: JsonRecord) -> Self:
+        """Read it back. Raises: CheckpointError."""
+        words, classes = stored.text("words"), stored.whole("classes", 0, LARGEST_COUNT)
+        splits = stored.record("splits")
+        sizes = {name: splits.pair(name, LARGEST_COUNT) for name in SPLITS}
+        splits.end()
+        stored.end()
+        return cls(words, classes, sizes)
 
 
-def require_same_data(dataset: Dataset, stored: Mapping[str, Any], run: str) -> None:
+def fingerprint(dataset: Dataset) -> Fingerprint:
+    """Return what tells a data set apart from others."""
+    return Fingerprint(
+        hash_of(dataset.vocabulary.words),
+        dataset.classes,
+        {name: (split.num_graphs, split.num_vertices) for name, split in dataset.splits.items()},
+    )
+
+
+def hash_of(words: Sequence[str]) -> str:
+    """Return the sha256 of words."""
+    return hashlib.sha256("\n".join(words).encode("utf-8", "surrogatepass")).hexdigest()
+
+
+def require_same_data(dataset: Dataset, stored: Fingerprint, run: str) -> None:
     """Raise CheckpointError when the data set is not the one that a run was trained on."""
     found = fingerprint(dataset)
-    different = [name for name in found if found[name] != stored.get(name)]
+    different = [
+        field.name
+        for field in fields(Fingerprint)
+        if getattr(found, field.name) != getattr(stored, field.name)
+    ]
     if different:
         raise CheckpointError(
             message(

@@ -68,12 +68,12 @@ def trace_file(given: str | None, options: RunOptions) -> TraceFile | None:
             )
         )
     path = Path(given)
-    if path.is_dir() or not path.parent.is_dir():
+    if not path.parent.is_dir() or (path.exists() and not path.is_file()):
         raise UsageError(
             message(
                 "--trace",
                 f"{given} cannot be written",
-                "expected a file in a folder that exists",
+                "expected a plain file in a folder that exists",
                 "Make the folder, or name another file",
             )
         )

@@ -54,35 +54,35 @@ def _start(given: argparse.Namespace, interrupt: Interrupt) -> int:
     folder = run_folder.fresh(given.out, options.model)
     try:
         session = open_session(options)
-        training = Training(
-            session,
-            make_optimizer(options),
-            folder,
-            Reporter(quiet=given.quiet),
-            interrupt,
-            RunState(),
-            trace,
-        )
-        return _train(training)
+        optimizer, reporter = make_optimizer(options), Reporter(quiet=given.quiet)
+        return _train(Training(session, optimizer, folder, reporter, interrupt, RunState(), trace))
     finally:
-        folder.discard_if_empty()
+        folder.close()
 
 
 def _continue(given: argparse.Namespace, interrupt: Interrupt) -> int:
     folder = run_folder.existing(given.resume)
-    checkpoint, stored = run_state.load(folder.last)
-    options = resume(given, stored, given.resume)
+    try:
+        return _train(_training(given, folder, interrupt))
+    finally:
+        folder.close()
+
+
+def _training(given: argparse.Namespace, folder: RunFolder, interrupt: Interrupt) -> Training:
+    """Return the run in a folder where it stopped."""
+    stored = run_state.load(folder.last)
+    options = resume(given, stored.options, given.resume)
     trace = trace_file(given.trace, options)
     session = open_session(options)
-    require_same_data(session.dataset, checkpoint.meta["data"], given.resume)
+    require_same_data(session.dataset, stored.data, given.resume)
     optimizer = make_optimizer(options)
-    state = run_state.restore(checkpoint, session, optimizer)
+    state = run_state.restore(stored, session, optimizer)
     reporter = Reporter(quiet=given.quiet)
     folder.keep(lambda line: line["split"] != "test" and line["epoch"] <= state.epoch)
     reporter.line(
         f"continuing {folder.path} after {state.epoch} epochs and {state.batch} minibatches"
     )
-    return _train(Training(session, optimizer, folder, reporter, interrupt, state, trace))
+    return Training(session, optimizer, folder, reporter, interrupt, state, trace)
 
 
 def _train(training: Training) -> int:
@@ -96,7 +96,7 @@ def _train(training: Training) -> int:
         complete = training.run()
     except NumericError as error:
         _draw(training)
-        kept = f"The last good checkpoint is {folder.last}." if folder.last.exists() else ""
+        kept = f"The last good checkpoint is {folder.last}." if folder.last.is_file() else ""
         raise NumericError(f"{error} {kept}".rstrip()) from error
     _draw(training)
     if training.trace is not None:
@@ -121,9 +121,8 @@ def _report(training: Training) -> bool:
     task, result = session.spec.task, training.reporter.result
     if training.out_of_patience():
         result(f"stopped early: no better dev value for {state.stale} epochs")
-    if folder.best.exists():
-        checkpoint, _ = run_state.load(folder.best)
-        session.net.set_parameters(checkpoint.parameters)
+    if folder.best.is_file():
+        session.net.set_parameters(run_state.load(folder.best).checkpoint.parameters)
         best = shown(training.criterion.name, state.best or 0.0)
         result(f"best dev {best} (epoch {state.best_epoch} of {state.epoch})")
     if "test" in session.dataset.splits and session.dataset.splits["test"].num_graphs:

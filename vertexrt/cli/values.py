@@ -4,14 +4,31 @@ from __future__ import annotations
 
 import argparse
 import math
+import os
+import re
 from collections.abc import Callable, Sequence
-from typing import NoReturn
+from typing import Any, NoReturn
 
+from vertexrt.cli.limits import LONGEST_NAME, LONGEST_PATH
 from vertexrt.errors import UsageError, message, nearest
+
+# Digits of ASCII only: no spaces, signs, underscores, other bases or other scripts.
+_WHOLE = re.compile(r"[0-9]{1,20}")
+_REAL = re.compile(r"(?:[0-9]+\.?[0-9]*|\.[0-9]+)(?:[eE][+-]?[0-9]{1,5})?")
+LONGEST_REAL = 64  # characters
+SHOWN = 60  # characters of a wrong value that an error repeats
 
 
 class Parser(argparse.ArgumentParser):
-    """An argument parser that raises UsageError instead of leaving the process."""
+    """An argument parser that raises UsageError instead of leaving the process.
+
+    An option that is given twice is an error: one of the values would be ignored.
+    """
+
+    def __init__(self, **settings: Any) -> None:
+        super().__init__(**{**settings, "allow_abbrev": False})
+        for name in (None, "store"):
+            self.register("action", name, Once)
 
     def error(self, text: str) -> NoReturn:
         """Raise a UsageError that carries argparse's text."""
@@ -31,43 +48,49 @@ class Parser(argparse.ArgumentParser):
         return [name for action in self._actions for name in action.option_strings]
 
 
-def whole(flag: str, least: int) -> Callable[[str], int]:
-    """Return a reader of whole numbers."""
+class Once(argparse.Action):
+    """Store a value, the first time."""
+
+    given = False
+
+    def __call__(
+        self,
+        parser: argparse.ArgumentParser,
+        namespace: argparse.Namespace,
+        values: Any,
+        option_string: str | None = None,
+    ) -> None:
+        """Store what argparse has read."""
+        if option_string is not None and self.given:
+            _refuse(option_string, "two values", "one, since only one can hold", "Leave one out")
+        self.given = option_string is not None
+        setattr(namespace, self.dest, values)
+
+
+def whole(flag: str, least: int, most: int) -> Callable[[str], int]:
+    """Return a reader of whole numbers, written in decimal digits."""
 
     def read(text: str) -> int:
-        try:
-            value = int(text)
-        except ValueError:
-            value = least - 1
-        if value < least:
-            raise UsageError(
-                message(
-                    flag, f"got '{text}'", f"expected a whole number, {least} or more", "Change it"
-                )
-            )
-        return value
+        if _WHOLE.fullmatch(text) is None or int(text) < least:
+            _refuse_value(flag, text, f"a whole number, {least} or more")
+        if int(text) > most:
+            _refuse_value(flag, text, f"a whole number, {most} at most")
+        return int(text)
 
     return read
 
 
-def real(flag: str, *, least: float = 0.0, below: float = math.inf) -> Callable[[str], float]:
-    """Return a reader of numbers."""
-    limit = "" if below == math.inf else f" and less than {below:g}"
+def real(flag: str, below: float) -> Callable[[str], float]:
+    """Return a reader of numbers from 0 up to `below`, written as 0.05 or 5e-2."""
+    limit = "" if below > 1.0 else f" and less than {below:g}"
 
     def read(text: str) -> float:
-        try:
-            value = float(text)
-        except ValueError:
-            value = math.nan
-        if not (least <= value < below):
-            raise UsageError(
-                message(
-                    flag,
-                    f"got '{text}'",
-                    f"expected a number, {least:g} or more{limit}",
-                    "Change it",
-                )
-            )
+        fits = len(text) <= LONGEST_REAL and _REAL.fullmatch(text) is not None
+        value = float(text) if fits else math.nan
+        if not 0.0 <= value < below:
+            _refuse_value(flag, text, f"a number, 0 or more{limit}")
+        if value == 0.0 and re.search("[1-9]", re.split("[eE]", text)[0]):
+            _refuse_value(flag, text, "a number that is not too small to be told from 0")
         return value
 
     return read
@@ -78,14 +101,23 @@ def one_of(flag: str, known: Sequence[str]) -> Callable[[str], str]:
 
     def read(text: str) -> str:
         if text not in known:
-            raise UsageError(
-                message(
-                    flag,
-                    f"got '{text}'",
-                    "expected one of " + ", ".join(known),
-                    "Change it." + nearest(text, known),
-                )
-            )
+            _refuse_value(flag, text, "one of " + ", ".join(known), nearest(text, known))
+        return text
+
+    return read
+
+
+def path(flag: str) -> Callable[[str], str]:
+    """Return a reader of names and paths: what a system takes as a path, and not empty."""
+
+    def read(text: str) -> str:
+        whole_path = os.fsencode(text) if _encodable(text) else b"\0"
+        longest = max(len(part) for part in whole_path.split(b"/"))
+        if not text or re.search(rb"[\0-\x1f\x7f]", whole_path):
+            _refuse_value(flag, text, "a name or a path, not empty, without control characters")
+        if len(whole_path) > LONGEST_PATH or longest > LONGEST_NAME:
+            bounds = f"at most {LONGEST_PATH} bytes, {LONGEST_NAME} between two slashes"
+            _refuse_value(flag, text, bounds)
         return text
 
     return read
@@ -97,6 +129,24 @@ def list_of(
     """Return a reader of values with commas between them, each once."""
 
     def read_all(text: str) -> tuple[int | str, ...]:
-        return tuple(dict.fromkeys(read(part) for part in text.split(",")))
+        found = tuple(read(part) for part in text.split(","))
+        if len(set(found)) < len(found):
+            _refuse_value(flag, text, "each value once")
+        return found
 
     return read_all
+
+
+def _encodable(text: str) -> bool:
+    """Tell whether a text can be a path: it has no half of a surrogate pair."""
+    return not re.search("[\ud800-\udc7f\udd00-\udfff]", text)
+
+
+def _refuse_value(flag: str, text: str, expected: str, near: str = "") -> NoReturn:
+    shown = text if len(text) <= SHOWN else text[:SHOWN] + "..."
+    shown = shown if shown.isprintable() else ascii(shown)[1:-1]
+    _refuse(flag, f"'{shown}'", expected, "Change it." + near)
+
+
+def _refuse(flag: str, got: str, expected: str, action: str) -> NoReturn:
+    raise UsageError(message(flag, f"got {got}", f"expected {expected}", action))

@@ -2,8 +2,10 @@
 
 import hashlib
 import http.client
+import lzma
 import os
 import shutil
+import struct
 import tarfile
 import tempfile
 import urllib.error
@@ -11,6 +13,7 @@ import urllib.request
 import zipfile
 import zlib
 from pathlib import Path
+from typing import IO
 
 from vertexrt.data.catalogue import Entry, Source, catalogue
 from vertexrt.errors import DataError, UsageError, message, nearest
@@ -18,7 +21,23 @@ from vertexrt.errors import DataError, UsageError, message, nearest
 _TIMEOUT_SECONDS = 60
 _CHUNK_BYTES = 1 << 20
 
-_DAMAGED = (tarfile.TarError, zipfile.BadZipFile, EOFError, zlib.error, OSError)
+_LARGEST_ARCHIVE = 1 << 30  # bytes; those of the catalogue have at most 40 MB
+_LARGEST_FILE = 256 << 20  # bytes, unpacked
+
+# What the standard library raises for an archive that is damaged (ValueError: its text fields), is
+# encrypted (RuntimeError) or packed in a way that it does not know (NotImplementedError).
+_DAMAGED = (
+    tarfile.TarError,
+    zipfile.BadZipFile,
+    zlib.error,
+    lzma.LZMAError,
+    struct.error,
+    EOFError,
+    NotImplementedError,
+    OSError,
+    RuntimeError,
+    ValueError,
+)
 
 
 def fetch(name: str) -> Path:
@@ -35,7 +54,7 @@ def fetch(name: str) -> Path:
     entries = [entry for entry in catalogue() if entry.source]
     for entry in entries:
         if entry.name == name:
-            return entry.folder if entry.cached else _download(entry)
+            return entry.folder if _is_whole(entry) else _download(entry)
     names = [entry.name for entry in entries]
     raise UsageError(
         message(
@@ -45,6 +64,17 @@ def fetch(name: str) -> Path:
             "give one of them." + nearest(name, names),
         )
     )
+
+
+def _is_whole(entry: Entry) -> bool:
+    """Tell whether the files of a data set are there and as they were downloaded."""
+    assert entry.source is not None
+    paths = {entry.folder / file.name: file.sha256 for file in entry.source.files}
+    return entry.cached and all(_hash(path) == sha256 for path, sha256 in paths.items())
+
+
+def _hash(path: Path) -> str:
+    return hashlib.sha256(path.read_bytes()).hexdigest()
 
 
 def _download(entry: Entry) -> Path:
@@ -72,7 +102,7 @@ def _download(entry: Entry) -> Path:
         ready.mkdir()
         _unpack(entry.name, source, archive, ready)
         for file in source.files:
-            found = hashlib.sha256((ready / file.name).read_bytes()).hexdigest()
+            found = _hash(ready / file.name)
             if found != file.sha256:
                 raise _wrong_checksum(entry.name, file.member, found, file.sha256)
         if folder.exists():  # left incomplete, or made by another process in the meantime
@@ -93,6 +123,8 @@ def _receive(name: str, source: Source, to: Path) -> str:
             while chunk := answer.read(_CHUNK_BYTES):
                 digest.update(chunk)
                 file.write(chunk)
+                if file.tell() > _LARGEST_ARCHIVE:
+                    raise OSError(0, f"more than {_LARGEST_ARCHIVE >> 20} MiB")
     except (OSError, http.client.HTTPException) as error:
         reason = error.reason if isinstance(error, urllib.error.URLError) else error
         raise DataError(
@@ -115,7 +147,8 @@ def _unpack(name: str, source: Source, archive: Path, to: Path) -> None:
             with zipfile.ZipFile(archive) as unzipped:
                 for member in unzipped.namelist():
                     if target := wanted.pop(member.removeprefix("./"), None):
-                        target.write_bytes(unzipped.read(member))
+                        with unzipped.open(member) as packed:
+                            _copy(packed, target)
         else:
             with tarfile.open(archive) as unpacked:
                 for info in unpacked:
@@ -123,11 +156,23 @@ def _unpack(name: str, source: Source, archive: Path, to: Path) -> None:
                     if stream is None:
                         continue
                     if target := wanted.pop(info.name.removeprefix("./"), None):
-                        target.write_bytes(stream.read())
+                        _copy(stream, target)
     except _DAMAGED as error:
         raise _not_the_archive(name, source, f"no archive that can be read ({error})") from error
     if wanted:
         raise _not_the_archive(name, source, f"an archive without {', '.join(wanted)}")
+
+
+def _copy(packed: IO[bytes], target: Path) -> None:
+    """Unpack a file as a stream: what an archive says of a file's size need not be true.
+
+    Raises: OSError, when it is too large; what the archive's reader raises.
+    """
+    with target.open("wb") as file:
+        while chunk := packed.read(_CHUNK_BYTES):
+            file.write(chunk)
+            if file.tell() > _LARGEST_FILE:
+                raise OSError(0, f"{target.name} has more than {_LARGEST_FILE >> 20} MiB")
 
 
 def _not_the_archive(name: str, source: Source, got: str) -> DataError:

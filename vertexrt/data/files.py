@@ -6,7 +6,9 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from vertexrt.errors import DataError, message
+from vertexrt.errors import DataError, UsageError, message
+
+LARGEST_TEXT = 1 << 30  # bytes; what is packed may be a thousand times as large as its file
 
 
 @dataclass(frozen=True, slots=True)
@@ -24,6 +26,24 @@ class Texts:
     description: str
 
 
+def expanded(given: str) -> Path:
+    """Return a path in which `~` stands for a home folder.
+
+    Raises: UsageError, when it is the home of nobody.
+    """
+    try:
+        return Path(given).expanduser()
+    except RuntimeError as error:  # pathlib's answer
+        raise UsageError(
+            message(
+                "data",
+                f"'{given}'",
+                "expected a path whose home folder is known",
+                "give the full path",
+            )
+        ) from error
+
+
 def read_splits(folder: Path, names: Mapping[str, Sequence[str]], what: str) -> Texts:
     """Read the file of each split: the first of its names that the folder holds.
 
@@ -37,7 +57,7 @@ def read_splits(folder: Path, names: Mapping[str, Sequence[str]], what: str) -> 
     for split, candidates in names.items():
         paths = [folder / name for name in candidates if (folder / name).is_file()]
         if not paths:
-            present = sorted(path.name for path in folder.iterdir())
+            present = _names_in(folder)
             shown = ", ".join(present[:6]) + (", ..." if len(present) > 6 else "")
             raise DataError(
                 message(
@@ -54,15 +74,30 @@ def read_splits(folder: Path, names: Mapping[str, Sequence[str]], what: str) -> 
     )
 
 
+def _names_in(folder: Path) -> list[str]:
+    try:
+        return sorted(path.name for path in folder.iterdir())
+    except OSError as error:
+        raise DataError(
+            message(
+                str(folder),
+                f"cannot be read: {error.strerror}",
+                "expected a folder with the data",
+                "check the folder",
+            )
+        ) from error
+
+
 def read_text(path: Path) -> str:
     """Return the text of a UTF-8 file, line ends as they are; a name in .gz is decompressed.
 
     Raises: DataError, when the file cannot be read or is not UTF-8 (the line is named).
     """
     try:
-        data = path.read_bytes()
-        if path.suffix == ".gz":
-            data = gzip.decompress(data)
+        with gzip.open(path) if path.suffix == ".gz" else path.open("rb") as file:
+            data = file.read(LARGEST_TEXT + 1)
+        if len(data) > LARGEST_TEXT:
+            raise OSError(0, f"more than {LARGEST_TEXT >> 20} MiB")
     except (OSError, EOFError, zlib.error) as error:
         reason = getattr(error, "strerror", None) or str(error)
         raise DataError(

@@ -7,7 +7,7 @@ from typing import get_args
 from vertexrt.data.catalogue import catalogue
 from vertexrt.data.dataset import Dataset, Task
 from vertexrt.data.download import fetch
-from vertexrt.data.files import Texts
+from vertexrt.data.files import Texts, expanded
 from vertexrt.data.generated_text import generate_text
 from vertexrt.data.language import language_model_dataset, read_sentences
 from vertexrt.data.sentiment import read_treebank, treebank_dataset
@@ -94,15 +94,15 @@ def _not_for(task: str, got: str) -> UsageError:
 
 def _folder(name: str, task: str) -> Path:
     """Return the folder that a name or a path stands for."""
-    path = Path(name).expanduser()
+    path = expanded(name)
     of_name = [entry for entry in catalogue() if entry.name == name]
     if of_name and of_name[0].task == task:
         return fetch(name)
     if of_name:
         raise _not_for(task, f"'{name}' is made for the task {of_name[0].task}")
-    if path.is_dir():
+    if os.path.isdir(path):  # also False where the system refuses such a name
         return path
-    if path.exists():
+    if os.path.exists(path):
         raise DataError(
             message("data", f"{path} is a file", "expected a folder", "give the folder it is in")
         )

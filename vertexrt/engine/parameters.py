@@ -10,6 +10,7 @@ matrix.
 
 import itertools
 import math
+import os
 from collections.abc import Callable, Collection, Mapping, Sequence
 from typing import Any
 
@@ -23,6 +24,18 @@ RowArray = npt.NDArray[np.int64]
 
 ALIGNMENT = 16  # elements: 64 bytes in float32
 CACHE_LINE_BYTES = 64
+GIB = 2**30
+
+
+def _require_room(size: int) -> None:
+    """Raise UsageError for what this machine's memory cannot hold: the system may promise it."""
+    memory = os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
+    if size > memory:
+        raise _refusal(
+            f"the parameters and their gradients take {size / GIB:.4g} GiB",
+            f"this machine has {memory / GIB:.4g} GiB of memory",
+            "take smaller sizes",
+        )
 
 
 class ParameterStore:
@@ -84,6 +97,7 @@ class ParameterStore:
         self.sparse = tuple(name for name in self.names if name in sparse)
         self._stack_of = self._check_stacks(stacks)
         self.offsets, self.dense_size, total = self._layout()
+        _require_room(2 * total * self.dtype.itemsize)  # values and gradients
         self.values = _aligned_zeros(total, self.dtype)
         self.copies = _aligned_zeros(copies * total, self.dtype).reshape(copies, total)
         self.gradients = self.copies[0]

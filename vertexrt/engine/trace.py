@@ -21,6 +21,7 @@ from vertexrt.errors import UsageError, message
 from vertexrt.ir.pretty import STAGE_WORD
 from vertexrt.ir.program import Stage
 from vertexrt.kernels.layout import Processors
+from vertexrt.plain_files import write_atomically
 from vertexrt.script.isa import NONE, Instruction, decode
 
 Array = np.ndarray[Any, Any]
@@ -134,9 +135,22 @@ class Timeline:
         return names + found
 
     def write(self, path: str | os.PathLike[str]) -> None:
-        """Write the timeline to a file."""
+        """Write the timeline to a file, whole or not at all; a link there is replaced.
+
+        Raises: UsageError, when the file cannot be written.
+        """
         whole = {"traceEvents": self.events(), "displayTimeUnit": "ns"}
-        Path(path).write_text(json.dumps(whole), encoding="utf-8")
+        try:
+            write_atomically(Path(path), json.dumps(whole).encode())
+        except OSError as error:
+            raise UsageError(
+                message(
+                    "trace",
+                    f"{path} cannot be written ({error.strerror or error})",
+                    "expected a file in a folder that exists and has room",
+                    "Name another file",
+                )
+            ) from error
 
 
 def _slices(record: Record, processor: int, row: int, origin: int) -> list[Event]:

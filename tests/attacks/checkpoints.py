@@ -1,0 +1,346 @@
+"""Load mutated and hostile checkpoints and run folders.
+
+    python -m tests.attacks.checkpoints --count 100000 --seed 1
+
+Three attacks. `bytes`: a checkpoint with bits, bytes or pieces changed must be refused, or be the
+same. `parts`: metadata and tensors are changed and signed with a checksum that is right, so that
+every check after it has its turn; what is loaded must be finite and within the limits, and what
+fits the run must take a step or be refused. `folder`: metrics, locks and other things of a run
+folder are changed, and the command line continues or evaluates the run.
+"""
+
+from __future__ import annotations
+
+import argparse
+import contextlib
+import copy
+import io
+import json
+import os
+import shutil
+import struct
+import sys
+import tempfile
+import time
+import traceback
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from tests.attacks.outcomes import FAILED, Cases, finish, run_in_children
+from vertexrt import models
+from vertexrt.api.checkpoint import FORMAT, VERSION
+from vertexrt.api.tensor_file import read_tensors, read_texts, write_tensors
+from vertexrt.cli import run_state
+from vertexrt.cli.main import main as command_line
+from vertexrt.cli.session import Session, make_optimizer, open_session
+from vertexrt.data import generate_treebank
+from vertexrt.errors import VertexrtError
+
+SMALL = ("--hidden", "4", "--embed", "3", "--batch-size", "8", "--device", "reference", "--quiet")
+SIZES = {"train": 8, "dev": 4, "test": 4}
+REFUSED, SAME, LOADED = "refused", "the same", "loaded, within its limits"
+Rng = np.random.Generator
+
+# What a field may become.
+VALUES: tuple[Any, ...] = (
+    None, True, False, 0, 1, -1, 2, 3, 7, 10**9, 2**31, 2**53, 2**53 + 1, 2**63, 2**64, 10**40,
+    0.0, -0.0, 0.5, 1.0, 1e-320, 1e38, 1e39, 1e300, -1.5, "", "x", "0", "nan", "Infinity", "\0",
+    "\ud800", "../../etc/passwd", "~nosuchuser", "/dev/zero", "adam", "adamm", "sgd", "tree-lstm",
+    "tree-fc", "lstm-lm", "cuda", "cpu", "auto", "persistent", "float64", "float16", "generated",
+    "x" * 5000, [], {}, [[]], [1, 2], {"": 0}, {"x": None}, [None] * 50, ["<unk>"],
+    ["<unk>", "a"], ["<unk>", "<unk>"],
+)  # fmt: skip
+
+
+def prepare(folder: Path) -> Path:
+    """Train the run that is attacked; return its folder."""
+    data = folder / "trees"
+    data.mkdir()
+    for split, text in generate_treebank(0).items():
+        (data / f"{split}.txt").write_text("".join(text.splitlines(True)[: SIZES[split]]))
+    run = folder / "run"
+    words = ["train", "tree-lstm", "--data", str(data), "--out", str(run), "--epochs", "2", *SMALL]
+    code, text = _command([*words, "--optimizer", "adam"])
+    if code:
+        raise RuntimeError(text)
+    return run
+
+
+def _command(words: list[str]) -> tuple[int, str]:
+    """Run the command line in this process; return exit code and what it said on stderr."""
+    err = io.StringIO()
+    with contextlib.redirect_stdout(io.StringIO()), contextlib.redirect_stderr(err):
+        code = command_line(words)
+    return code, err.getvalue()
+
+
+class Parts:
+    """A checkpoint taken apart."""
+
+    def __init__(self, content: bytes) -> None:
+        texts = read_texts(content)
+        assert texts is not None
+        self.tensors = read_tensors(content)
+        self.texts: dict[str, str] = {"format": FORMAT, "version": str(VERSION)}
+        self.meta: Any = json.loads(texts["meta"])
+        self.optimizer: Any = json.loads(texts["optimizer"])
+
+    def signed(self) -> bytes:
+        """Put it together with a checksum that is right."""
+        notes = {"meta": json.dumps(self.meta), "optimizer": json.dumps(self.optimizer)}
+        return write_tensors(self.tensors, {**notes, **self.texts})
+
+
+def changed_bytes(rng: Rng, content: bytes) -> bytes:
+    """Damage a file as disks, transfers and people do."""
+    data = bytearray(content)
+    header = min(8 + int.from_bytes(data[:8], "little"), len(data))
+    at = int(rng.integers(header if rng.random() < 0.6 else len(data)))
+    end = at + int(rng.integers(1, 64))
+    kind = rng.integers(8)
+    if kind == 0:
+        data[at] ^= 1 << int(rng.integers(8))
+    elif kind == 1:
+        data[at:end] = rng.bytes(end - at)
+    elif kind == 2:
+        del data[at:]
+    elif kind == 3:
+        del data[at:end]
+    elif kind == 4:
+        data[at:at] = data[at:end]
+    elif kind == 5:
+        data += rng.bytes(int(rng.integers(1, 99)))
+    elif kind == 6:
+        data[at : min(end, len(data))] = bytes(min(end, len(data)) - at)
+    else:
+        sizes = (0, 1, len(data), 2**31, 2**40, 2**63 - 1, 2**63, 2**64 - 1, header - 9, header)
+        data[:8] = struct.pack("<Q", sizes[int(rng.integers(len(sizes)))])
+    return bytes(data)
+
+
+def lying_header(rng: Rng, content: bytes) -> bytes:
+    """Change what the header says of the tensors: offsets, shapes, dtypes, names."""
+    size = int.from_bytes(content[:8], "little")
+    header = json.loads(content[8 : 8 + size])
+    names = [name for name in header if name != "__metadata__"]
+    entry = header[names[int(rng.integers(len(names)))]]
+    kind = rng.integers(5)
+    if kind == 0:
+        spot = int(rng.integers(2))
+        entry["data_offsets"][spot] = int(rng.choice([0, 1, -1, 2**40, 2**62, len(content)]))
+    elif kind == 1:
+        shapes = ([], [0], [-1], [2**62, 4], [2**32] * 3, [1] * 99, [2**64], [1.5], None, [2, "2"])
+        entry["shape"] = shapes[int(rng.integers(len(shapes)))]
+    elif kind == 2:
+        entry["dtype"] = str(
+            rng.choice(["F16", "BF16", "I64", "F64", "BOOL", "F8_E4M3", "U8", "C64"])
+        )
+    elif kind == 3:
+        other = header[names[int(rng.integers(len(names)))]]
+        entry["data_offsets"] = list(other["data_offsets"])  # two tensors in one place
+    else:
+        header[str(VALUES[int(rng.integers(len(VALUES)))])[:50]] = copy.deepcopy(entry)
+    text = json.dumps(header).encode()
+    return struct.pack("<Q", len(text)) + text + content[8 + size :]
+
+
+def _places(value: Any, path: tuple[Any, ...] = ()) -> list[tuple[Any, ...]]:
+    """Return the paths of everything in a JSON value but the words of the vocabulary."""
+    items: list[tuple[Any, Any]] = []
+    if isinstance(value, dict):
+        items = list(value.items())
+    elif isinstance(value, list) and len(value) < 8:
+        items = list(enumerate(value))
+    found = [(*path, key) for key, _ in items]
+    for key, each in items:
+        found += _places(each, (*path, key))
+    return found
+
+
+def changed_json(rng: Rng, value: Any) -> Any:
+    """Change, remove or add a field somewhere."""
+    paths = _places(value)
+    if not paths or rng.random() < 0.02:
+        return copy.deepcopy(VALUES[int(rng.integers(len(VALUES)))])
+    value = copy.deepcopy(value)
+    *folders, name = paths[int(rng.integers(len(paths)))]
+    owner = value
+    for each in folders:
+        owner = owner[each]
+    kind = rng.integers(5)
+    if kind == 0:
+        del owner[name]
+    elif kind == 1 and isinstance(owner, dict):
+        owner[f"{name}{rng.integers(3)}"] = owner[name]
+    elif kind == 2 and isinstance(owner[name], int | float):
+        owner[name] = owner[name] + type(owner[name])(rng.integers(-3, 4))
+    elif kind == 3 and rng.random() < 0.2:
+        for _ in range(int(rng.integers(1, 300))):
+            owner[name] = [owner[name]]
+            if rng.random() < 0.01:
+                break
+    else:
+        owner[name] = copy.deepcopy(VALUES[int(rng.integers(len(VALUES)))])
+    return value
+
+
+def changed_tensor(rng: Rng, tensors: dict[str, np.ndarray]) -> None:
+    """Change one tensor: numbers, shape, dtype, name, or whether it is there."""
+    name = sorted(tensors)[int(rng.integers(len(tensors)))]
+    array = tensors[name].copy()
+    kind = rng.integers(7)
+    if kind == 0 and array.dtype.kind == "f" and array.size:
+        spot = np.unravel_index(int(rng.integers(array.size)), array.shape)
+        with np.errstate(over="ignore"):
+            array[spot] = rng.choice([np.nan, np.inf, -np.inf, 1e38, -1e38, -1.0, 0.0])
+        tensors[name] = array
+    elif kind == 1:
+        tensors[name] = array.astype(rng.choice(["<f4", "<f8", "<i8"]))
+    elif kind == 2:
+        tensors[name] = array.reshape(-1) if rng.random() < 0.5 else array[..., None]
+    elif kind == 3:
+        tensors[name] = np.resize(array, [int(n) for n in rng.integers(1, 6, rng.integers(0, 4))])
+    elif kind == 4:
+        del tensors[name]
+    elif kind == 5:
+        new = str(
+            rng.choice(["x", "parameter/", "parameter/x", "optimizer/steps", "optimizer/m/x"])
+        )
+        tensors[new] = tensors.pop(name)
+    else:
+        tensors["optimizer/steps"] = np.array(rng.choice([-1, 0, 1, 2, 9, 2**53, 2**62]), np.int64)
+
+
+def make(folder: str, seed: int) -> Cases:
+    """Return the function that runs a case, for a run that `prepare` has trained."""
+    run = Path(folder)
+    content = (run / "last.safetensors").read_bytes()
+    stored = run_state.load(run / "last.safetensors")
+    session = open_session(stored.options)
+    scratch = Path(tempfile.mkdtemp(prefix="vertexrt-checkpoints-"))
+    path = scratch / "last.safetensors"
+
+    def case(number: int) -> tuple[str, str]:
+        rng = np.random.default_rng([seed, number])
+        kind = rng.random()
+        try:
+            if kind < 0.01:
+                return "folder", attack_folder(rng, run, scratch / "copy")
+            if kind < 0.35:
+                change = changed_bytes if rng.random() < 0.6 else lying_header
+                path.write_bytes(change(rng, content))
+                return "bytes", _load(path, stored, session, damaged=True)
+            parts = Parts(content)
+            for _ in range(int(rng.integers(1, 4))):
+                target = rng.random()
+                if target < 0.6:
+                    parts.meta = changed_json(rng, parts.meta)
+                elif target < 0.7:
+                    parts.optimizer = changed_json(rng, parts.optimizer)
+                elif parts.tensors:
+                    changed_tensor(rng, parts.tensors)
+            path.write_bytes(parts.signed())
+            return "parts", _load(path, stored, session, damaged=False)
+        except Exception:  # noqa: BLE001 (to be shown)
+            return "parts", f"{FAILED}: {traceback.format_exc()}"
+
+    return case
+
+
+def _load(path: Path, original: run_state.Stored, session: Session, *, damaged: bool) -> str:
+    """Load a checkpoint as --resume does and take a step; say how it ended."""
+    try:
+        found = run_state.load(path)
+        same = _content(found) == _content(original)
+        if damaged:
+            return SAME if same else f"{FAILED}: a damaged file was loaded"
+        if found.options.shape != original.options.shape or found.options.model != "tree-lstm":
+            models.get(found.options.model).build(session.dataset, **found.options.shape)
+            return LOADED
+        optimizer = make_optimizer(found.options)
+        here = Session(found.options, session.spec, session.dataset, session.net)
+        run_state.restore(found, here, optimizer)
+        batch = session.dataset.splits["dev"].take(np.arange(2, dtype=np.int32))
+        session.net.step(batch, optimizer)
+    except VertexrtError as error:
+        text = str(error)
+        told = text.startswith("[") and text.isprintable()
+        return REFUSED if told else f"{FAILED}: says {text!r}"
+    return SAME if same else LOADED
+
+
+def _content(stored: run_state.Stored) -> list[Any]:
+    checkpoint = stored.checkpoint
+    arrays = {**checkpoint.parameters, **checkpoint.optimizer_state}
+    bits = {
+        name: (array.shape, str(array.dtype), array.tobytes()) for name, array in arrays.items()
+    }
+    return [bits, checkpoint.meta, checkpoint.optimizer]
+
+
+def attack_folder(rng: Rng, run: Path, out: Path) -> str:
+    """Put something hostile into a copy of a run folder and go on with it by the command line."""
+    shutil.rmtree(out, ignore_errors=True)
+    shutil.copytree(run, out)
+    secret = out.parent / "secret"
+    secret.write_bytes(b"precious")
+    names = ("metrics.jsonl", "last.safetensors", "best.safetensors", "curve.png", "run.lock")
+    names += (".last.safetensors.01234567.tmp", "metrics.jsonl.new", "metrics.jsonl.tmp")
+    target = out / str(rng.choice(names))
+    kind = rng.integers(6)
+    old = target.read_bytes() if target.is_file() else b'process 1 on here\n{"epoch": 1}\n'
+    target.unlink(missing_ok=True)
+    if kind == 0:
+        target.write_bytes(changed_bytes(rng, old + bytes(16)))
+    elif kind == 1:
+        target.mkdir()
+    elif kind == 2:
+        target.symlink_to(secret)
+    elif kind == 3:
+        os.mkfifo(target)
+    elif kind == 4:
+        lines = [changed_json(rng, {"epoch": 1, "split": "dev", "loss": 0.5}) for _ in range(3)]
+        target.write_text("".join(json.dumps(line) + "\n" for line in lines))
+    words = (
+        ["train", "--resume", str(out), "--quiet", "--epochs", "3"],
+        ["train", "tree-lstm", "--out", str(out), *SMALL, "--epochs", "1"],
+        ["eval", str(out)],
+    )[int(rng.integers(3))]
+    code, text = _command(words)
+    if secret.read_bytes() != b"precious":
+        return f"{FAILED}: {words} wrote through a link at {target.name}"
+    if code == 0:
+        left = [name for name in os.listdir(out) if name.startswith(".") and (out / name).is_file()]
+        if left and words[0] == "train":
+            return f"{FAILED}: {left} stays"
+        return LOADED
+    if code not in (1, 2) or text.count("\n") != 1 or not text.startswith("vertexrt: ["):
+        return f"{FAILED}: exit code {code}, {text}"
+    return REFUSED
+
+
+def attack(count: int, seed: int, *, first: int = 0, jobs: int = 1) -> Any:
+    """Run cases first..first+count-1; return their tally."""
+    with tempfile.TemporaryDirectory(prefix="vertexrt-run-") as folder:
+        run = prepare(Path(folder))
+        return run_in_children(make, (str(run), seed), count, jobs=jobs, first=first)
+
+
+def main() -> int:
+    """Read the command line and run the attack."""
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawTextHelpFormatter
+    )
+    parser.add_argument("--count", type=int, default=20_000)
+    parser.add_argument("--seed", type=int, default=1)
+    parser.add_argument("--first", type=int, default=0, help="number of the first case")
+    parser.add_argument("--jobs", type=int, default=1, help="processes at once")
+    given = parser.parse_args()
+    started = time.perf_counter()
+    return finish(attack(given.count, given.seed, first=given.first, jobs=given.jobs), started)
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,201 @@
+"""Kill training runs at random instants, inside saves too, go on with them, and compare the bits.
+
+    python -m tests.attacks.kills --count 200 --seed 1
+
+A case is a small training whose process is killed (SIGKILL) one to four times, then continued as
+the folder allows, by --resume or again by --out, to its end. Parameters, optimizer state and
+metrics must then be those of the run that nobody killed, and nothing else may be in the folder.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import shutil
+import sys
+import tempfile
+import time
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+
+import vertexrt as vrt
+from tests.attacks.forked import Child, run, timed
+from tests.attacks.outcomes import FAILED, Tally, finish
+from vertexrt.cli.run_folder import WRITTEN
+from vertexrt.data import generate_treebank
+
+SHAPE = ("--hidden", "4", "--embed", "3", "--batch-size", "8", "--threads", "1", "--quiet")
+VARIANTS = (
+    ("--device", "reference", "--dropout", "0.3"),
+    ("--device", "cpu", "--optimizer", "adam", "--dropout", "0.2"),
+    ("--device", "cpu", "--optimizer", "sgd", "--momentum", "0.9", "--window", "2"),
+    ("--device", "cpu", "--engine", "persistent", "--processors", "1"),
+)
+MOST_KILLS = 4
+SAVE_SECONDS = 0.004  # about what a save takes; a kill inside one comes so long after its start
+SIZES = {"train": 24, "dev": 8, "test": 8}
+
+
+@dataclass(frozen=True, slots=True)
+class Whole:
+    """A run that nobody kills: its words, its folder, the seconds that it takes."""
+
+    words: tuple[str, ...]
+    folder: Path
+    seconds: float
+
+
+def prepare(scratch: Path, epochs: int, variants: int) -> list[Whole]:
+    """Write the data and train the runs to compare with; compile what they need in this process."""
+    data = scratch / "trees"
+    data.mkdir()
+    for split, text in generate_treebank(0).items():
+        lines = text.splitlines(keepends=True)[: SIZES[split]]
+        (data / f"{split}.txt").write_text("".join(lines))
+    found = []
+    for number, variant in enumerate(VARIANTS[:variants]):
+        words = ("train", "tree-lstm", "--data", str(data), "--epochs", str(epochs))
+        words += (*SHAPE, *variant)
+        _warm([*words, "--out", str(scratch / f"warm-{number}")])
+        folder = scratch / f"whole-{number}"
+        ended, seconds = timed([*words, "--out", str(folder)], scratch)
+        if ended.code:
+            raise RuntimeError(f"the run to compare with: {ended.how}, {ended.err}")
+        found.append(Whole(words, folder, seconds))
+    return found
+
+
+def _warm(words: list[str]) -> None:
+    from vertexrt.cli.main import main
+
+    out, sys.stdout = sys.stdout, sys.stderr
+    code = main(words)
+    sys.stdout = out
+    if code:
+        raise RuntimeError(f"the run that compiles: exit code {code}")
+
+
+def case(number: int, seed: int, wholes: list[Whole], scratch: Path) -> tuple[str, str]:
+    """Kill a run, go on, compare; return the attack's name and its outcome."""
+    rng = np.random.default_rng([seed, number])
+    whole = wholes[int(rng.integers(len(wholes)))]
+    out = scratch / f"run-{number}"
+    kills, inside = 0, 0
+    for _ in range(int(rng.integers(1, MOST_KILLS + 1))):
+        child = Child(_next_words(whole, out), scratch)
+        saving = rng.random() < 0.6
+        left = _kill(child, out, rng, rng.uniform(0.0, 1.1) * whole.seconds, saving=saving)
+        ended = child.finish()
+        if ended.code not in (0, -9):
+            return "kills", f"{FAILED}: {ended.how}: {ended.err}"
+        kills += ended.code == -9
+        inside += left and ended.code == -9
+    ended = run(_next_words(whole, out), scratch)
+    if ended.code:
+        return "kills", f"{FAILED}: at the end {ended.how}: {ended.err}"
+    wrong = differences(out, whole.folder)
+    if wrong:
+        return "kills", f"{FAILED}: {wrong} ({out} is kept)"
+    shutil.rmtree(out)
+    name = "killed inside a save" if inside else "killed" if kills else "ended before the kill"
+    return name, "the same bits"
+
+
+def _next_words(whole: Whole, out: Path) -> list[str]:
+    """Say what the run's owner would: continue it if it can be, else start it again."""
+    if (out / "last.safetensors").is_file():
+        return ["train", "--resume", str(out), "--quiet"]
+    return [*whole.words, "--out", str(out)]
+
+
+def _kill(
+    child: Child, out: Path, rng: np.random.Generator, seconds: float, *, saving: bool
+) -> bool:
+    """Kill a child after so many seconds, or in the next save then; tell whether it was in one."""
+    if child.ended(seconds):
+        return False
+    while saving and not child.ended(0.0):
+        if _temporaries(out):
+            time.sleep(rng.uniform(0.0, SAVE_SECONDS))
+            break
+    child.kill()
+    child.ended(1.0)
+    return bool(_temporaries(out))
+
+
+def _temporaries(out: Path) -> list[str]:
+    return [name for name in os.listdir(out) if name.endswith(".tmp")] if out.is_dir() else []
+
+
+def differences(run: Path, whole: Path) -> str:
+    """Say how two finished run folders differ; "" when they do not."""
+    names = set(os.listdir(run))
+    if not names <= set(WRITTEN) or names != set(os.listdir(whole)):
+        return f"the folder holds {sorted(names)}"
+    for name in ("last.safetensors", "best.safetensors"):
+        one, other = vrt.load_checkpoint(run / name), vrt.load_checkpoint(whole / name)
+        for left, right in (
+            (one.parameters, other.parameters),
+            (one.optimizer_state, other.optimizer_state),
+        ):
+            if left.keys() != right.keys():
+                return f"{name}: other tensors"
+            for key, array in left.items():
+                if array.tobytes() != right[key].tobytes():
+                    return f"{name}: other bits in {key}"
+        left_meta, right_meta = (_timeless(found.meta) for found in (one, other))
+        if left_meta != right_meta:
+            return f"{name}: other meta data"
+    if _metrics(run) != _metrics(whole):
+        return "other metrics"
+    return ""
+
+
+def _timeless(meta: dict[str, object]) -> str:
+    state = dict(meta["state"], totals=None)  # type: ignore[call-overload]
+    return json.dumps({**meta, "state": state}, sort_keys=True)
+
+
+def _metrics(run: Path) -> list[dict[str, object]]:
+    lines = [json.loads(line) for line in (run / "metrics.jsonl").read_text().splitlines()]
+    clock = ("seconds", "graphs_per_s")
+    return [{key: value for key, value in line.items() if key not in clock} for line in lines]
+
+
+def attack(count: int, seed: int, *, first: int, epochs: int, variants: int) -> Tally:
+    """Run cases first..first+count-1."""
+    tally = Tally()
+    scratch = Path(tempfile.mkdtemp(prefix="vertexrt-kills-"))
+    wholes = prepare(scratch, epochs, variants)
+    for number in range(first, first + count):
+        tally.add(number, *case(number, seed, wholes, scratch))
+    if not tally.failures:
+        shutil.rmtree(scratch)
+    return tally
+
+
+def main() -> int:
+    """Read the command line and run the attack."""
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawTextHelpFormatter
+    )
+    parser.add_argument("--count", type=int, default=40)
+    parser.add_argument("--seed", type=int, default=1)
+    parser.add_argument("--first", type=int, default=0, help="number of the first case")
+    parser.add_argument("--epochs", type=int, default=12, help="of a run: two saves each")
+    parser.add_argument(
+        "--variants", type=int, default=len(VARIANTS), help="of runs; the first: NumPy"
+    )
+    given = parser.parse_args()
+    started = time.perf_counter()
+    tally = attack(
+        given.count, given.seed, first=given.first, epochs=given.epochs, variants=given.variants
+    )
+    return finish(tally, started)
+
+
+if __name__ == "__main__":
+    sys.exit(main())

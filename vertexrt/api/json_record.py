@@ -1,0 +1,213 @@
+"""Read JSON that others may have written: parsed strictly, each field with its type and limits.
+
+A record is read like this, and whatever is missing, of another type, out of its limits or not asked
+for raises an error that names the field:
+
+    fields = JsonRecord(parse_json(text), "last.safetensors", "state")
+    epoch, best = fields.whole("epoch", 0, 1000), fields.real("best")
+    fields.end()
+"""
+
+import json
+import math
+import re
+from collections.abc import Collection
+from typing import Any, NoReturn
+
+from vertexrt.errors import CheckpointError, VertexrtError, message, nearest, one_line
+
+DEEPEST = 32  # lists and objects inside each other
+SHOWN = 60  # characters of a wrong value that an error shows
+LONGEST_TEXT = 4096  # characters
+ACTION = "Use an earlier checkpoint or a fresh copy"
+# A text (also one without its end), or what opens or closes a level.
+_LEVELS = re.compile(r'"(?:[^"\\]|\\.)*+"?|[\[{]|[\]}]', re.DOTALL)
+
+
+def parse_json(text: str | bytes) -> Any:
+    """Parse JSON: UTF-8, numbers that are finite, no name twice in an object, 32 levels at most.
+
+    Raises: ValueError.
+    """
+    if isinstance(text, bytes):
+        text = text.decode("utf-8")
+    level = 0
+    for found in _LEVELS.finditer(text):
+        level += {"[": 1, "{": 1, "]": -1, "}": -1}.get(found[0], 0)
+        if level > DEEPEST:
+            raise ValueError(f"more than {DEEPEST} levels")
+    return json.loads(
+        text, parse_constant=_no_constant, parse_float=_finite, object_pairs_hook=_each_once
+    )
+
+
+def _no_constant(text: str) -> NoReturn:
+    raise ValueError(f"{text} is no number of JSON")
+
+
+def _finite(text: str) -> float:
+    value = float(text)
+    if not math.isfinite(value):
+        raise ValueError(f"the number {text[:SHOWN]} is too large")
+    return value
+
+
+def _each_once(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    found = dict(pairs)
+    if len(found) < len(pairs):
+        raise ValueError("a name stands twice in an object")
+    return found
+
+
+def _is_real(value: Any) -> bool:
+    return type(value) is float or (type(value) is int and abs(value) < 2**1023)
+
+
+class JsonRecord:
+    """Hand out the fields of a JSON object, each checked.
+
+    Args:
+        value: what was parsed.
+        where: the file, for errors.
+        name: of the record inside the file; "" for the outermost.
+        action: what an error says to do.
+        error: its class.
+    Raises: `error`, here and in every method, that names file, field, value and what fits.
+    """
+
+    def __init__(
+        self,
+        value: Any,
+        where: str,
+        name: str = "",
+        action: str = ACTION,
+        error: type[VertexrtError] = CheckpointError,
+    ) -> None:
+        self.where = where
+        self.name = name
+        self.action = action
+        self.error = error
+        if not isinstance(value, dict):
+            self._refuse(name or "the record", value, "an object with named fields")
+        self._fields: dict[str, Any] = value
+        self._unread = set(value)
+
+    def unread(self) -> list[str]:
+        """Return the names that were not asked for, in the order of the file."""
+        return [name for name in self._fields if name in self._unread]
+
+    def end(self) -> None:
+        """Refuse fields that were not asked for."""
+        for name in self.unread():
+            known = [each for each in self._fields if each not in self._unread]
+            path = one_line(self._path(name)[:SHOWN])
+            self._fail(f"the field '{path}' is not known{nearest(name, known)}")
+
+    def null(self, field: str) -> bool:
+        """Tell whether a field is null; it still counts as not read when it is not."""
+        if self._take(field) is None:
+            return True
+        self._unread.add(field)
+        return False
+
+    def whole(self, field: str, least: int, most: int) -> int:
+        """Return a whole number within its limits."""
+        value = self._take(field)
+        if type(value) is not int or not least <= value <= most:
+            self._refuse(field, value, f"a whole number from {least} to {most}")
+        return int(value)
+
+    def real(self, field: str, least: float = -math.inf, most: float = math.inf) -> float:
+        """Return a finite number within its limits."""
+        value = self._take(field)
+        if not _is_real(value) or not least <= value <= most:
+            bounds = "" if math.isinf(least) else f" from {least:g}"
+            bounds += "" if math.isinf(most) else f" to {most:g}"
+            self._refuse(field, value, f"a number{bounds}")
+        return float(value)
+
+    def text(
+        self, field: str, known: Collection[str] | None = None, longest: int = LONGEST_TEXT
+    ) -> str:
+        """Return a text, one of those `known` where they are given."""
+        value = self._take(field)
+        if not isinstance(value, str) or (known is not None and value not in known):
+            self._refuse(field, value, "a text" if known is None else f"one of {', '.join(known)}")
+        if len(value) > longest or "\0" in value:
+            self._refuse(field, value, f"at most {longest} characters, none of them NUL")
+        return value
+
+    def flag(self, field: str) -> bool:
+        """Return true or false."""
+        value = self._take(field)
+        if type(value) is not bool:
+            self._refuse(field, value, "true or false")
+        return bool(value)
+
+    def reals(self, field: str) -> tuple[float, ...]:
+        """Return a list of finite numbers, at least one."""
+        value = self._take(field)
+        if not isinstance(value, list) or not value or any(not _is_real(each) for each in value):
+            self._refuse(field, value, "a list of numbers, at least one")
+        return tuple(float(each) for each in value)
+
+    def texts(self, field: str, most: int, longest: int = LONGEST_TEXT) -> tuple[str, ...]:
+        """Return a list of texts."""
+        value = self._take(field)
+        if not isinstance(value, list) or len(value) > most:
+            self._refuse(field, value, f"a list of at most {most} texts")
+        for each in value:
+            if not isinstance(each, str) or len(each) > longest:
+                self._refuse(field, each, f"texts of at most {longest} characters")
+        return tuple(value)
+
+    def pair(self, field: str, most: int) -> tuple[int, int]:
+        """Return a list of two whole numbers from 0 to `most`."""
+        value = self._take(field)
+        fits = isinstance(value, list) and len(value) == 2
+        if not fits or not all(type(each) is int and 0 <= each <= most for each in value):
+            self._refuse(field, value, f"two whole numbers from 0 to {most}")
+        return value[0], value[1]
+
+    def record(self, field: str) -> "JsonRecord":
+        """Return the record in a field."""
+        return self._inner(self._take(field), self._path(field))
+
+    def records(self, field: str) -> "list[JsonRecord]":
+        """Return the records in a list."""
+        value = self._take(field)
+        if not isinstance(value, list):
+            self._refuse(field, value, "a list")
+        path = self._path(field)
+        return [self._inner(each, f"{path}.{number}") for number, each in enumerate(value)]
+
+    def _inner(self, value: Any, path: str) -> "JsonRecord":
+        return JsonRecord(value, self.where, path, self.action, self.error)
+
+    def plain(self) -> dict[str, Any]:
+        """Return the whole record as it was parsed, for values that are only shown."""
+        self._unread.clear()
+        return dict(self._fields)
+
+    def refuse(self, field: str, expected: str) -> NoReturn:
+        """Raise the error for a field whose value does not fit the others."""
+        self._refuse(field, self._fields[field], expected)
+
+    def _take(self, field: str) -> Any:
+        if field not in self._fields:
+            self._fail(f"the field '{self._path(field)}' is missing")
+        self._unread.discard(field)
+        return self._fields[field]
+
+    def _path(self, field: str) -> str:
+        return f"{self.name}.{field}" if self.name else field
+
+    def _refuse(self, field: str, value: Any, expected: str) -> NoReturn:
+        nested = isinstance(value, list | dict)
+        shown = f"a {type(value).__name__} of {len(value)}" if nested else repr(value)
+        shown = shown if len(shown) <= SHOWN else shown[:SHOWN] + "..."
+        name = field if field == self.name else self._path(field)
+        self._fail(f"{name} is {shown}", f"expected {expected}")
+
+    def _fail(self, got: str, expected: str = "expected what vertexrt writes") -> NoReturn:
+        raise self.error(message(self.where, got, expected, self.action))

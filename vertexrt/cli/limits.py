@@ -1,0 +1,43 @@
+"""Say what each option may be, wherever it comes from: a command line or a checkpoint.
+
+The limits are far above what anybody trains with; they keep a slip of the keyboard, or a damaged
+file, from becoming a size that no machine has.
+"""
+
+from __future__ import annotations
+
+from typing import Final
+
+DTYPES: Final = ("float32", "float64")
+DEVICES: Final = ("auto", "cuda", "cpu", "reference")
+ENGINES: Final = ("batched", "persistent", "auto")
+POLICIES: Final = ("frontier", "depth", "agenda", "serial")
+PRECISIONS: Final = ("float32", "tf32", "bf16")
+OPTIMIZERS: Final = ("sgd", "adagrad", "adam", "adamw")
+TASKS: Final = ("fine", "binary")
+SPLITS: Final = ("dev", "test", "train")
+
+# Least and most of whole numbers.
+WHOLE: Final = {
+    "batch_size": (1, 2**31 - 1),
+    "embed": (1, 2**16),
+    "epochs": (1, 10**9),
+    "hidden": (1, 2**16),
+    "patience": (0, 10**9),
+    "pieces": (1, 2**31 - 1),
+    "processors": (1, 2**16),
+    "seed": (0, 2**64 - 1),
+    "threads": (1, 1024),
+    "window": (1, 2**31 - 1),
+}
+# Numbers from 0 up to, and without, this one.
+REAL: Final = {
+    "clip_norm": 1e30,
+    "dropout": 1.0,
+    "lr": 1e30,
+    "momentum": 1.0,
+    "weight_decay": 1e30,
+}
+LONGEST_PATH = 4095  # bytes; what systems take
+LONGEST_NAME = 255  # bytes of one part of a path
+MOST_WORDS = 10**8  # of a vocabulary
