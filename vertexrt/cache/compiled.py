@@ -23,12 +23,19 @@ import numpy as np
 from numba.core import sigutils
 from numba.core.caching import _Cache
 from numba.core.compiler import CompileResult
+from numba.core.compiler_lock import global_compiler_lock
 
 from vertexrt.cache import entries, record
 from vertexrt.cache.fingerprint import file_hash, fingerprint
 from vertexrt.cache.folders import folders
+from vertexrt.locks import hold_at_fork
 
 KIND = "cpu"
+
+# Another thread may be compiling; its lock would stay taken in a forked child.
+hold_at_fork(
+    global_compiler_lock.acquire, global_compiler_lock.release, global_compiler_lock.release
+)
 
 Function = TypeVar("Function", bound=Callable[..., Any])
 

@@ -11,7 +11,6 @@ import functools
 import hashlib
 import linecache
 import sys
-import threading
 from contextlib import AbstractContextManager
 from types import ModuleType
 from typing import Any
@@ -25,6 +24,7 @@ from vertexrt.ir.passes.fuse import TaskProgram
 from vertexrt.ir.passes.segment import SegmentedTask
 from vertexrt.kernels.cpu.emit import ARGUMENTS, emit
 from vertexrt.kernels.layout import Binding, Buffers, Processors
+from vertexrt.locks import ProcessLock
 
 
 @functools.cache
@@ -33,7 +33,29 @@ def blas_threads() -> Any:
     return ThreadpoolController().select(user_api="blas")
 
 
-_loading = threading.RLock()
+class _OneThread:
+    """BLAS on one thread while anybody is inside; the limit is the process's, networks are many."""
+
+    def __init__(self) -> None:
+        self._lock = ProcessLock()
+        self._inside = 0
+        self._limit: Any = None
+
+    def __enter__(self) -> None:
+        with self._lock:
+            if self._inside == 0:
+                self._limit = blas_threads().limit(limits=1)
+            self._inside += 1
+
+    def __exit__(self, *_: object) -> None:
+        with self._lock:
+            self._inside -= 1
+            if self._inside == 0:
+                self._limit.restore_original_limits()
+
+
+_one_thread = _OneThread()
+_loading = ProcessLock()
 
 
 def load_source(source: str) -> ModuleType:
@@ -129,7 +151,7 @@ class CpuBackend:
 
     def alone(self) -> AbstractContextManager[object]:
         """Keep BLAS to the calling threads while workers run; takes 10 us."""
-        return blas_threads().limit(limits=1)  # type: ignore[no-any-return]
+        return _one_thread
 
     def load(self, programs: list[TaskProgram], binding: Binding) -> CpuExecutable:
         """Generate, compile or find in the cache."""
