@@ -75,7 +75,6 @@ def main() -> None:
             environment = {
                 **os.environ,
                 "VERTEXRT_CACHE": f"{folder}/vertexrt",
-                "NUMBA_CACHE_DIR": f"{folder}/numba",
                 "CUDA_CACHE_DISABLE": "1",
             }
             for state in ("empty", "full"):

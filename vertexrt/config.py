@@ -5,11 +5,13 @@ An option that changes results is an argument of a function, never a flag.
 VERTEXRT_CHECK    0 or 1 (default 0): verify the IR after every pass, and scripts before each run;
                   memory that a run has not written yet holds NaN.
 VERTEXRT_CACHE    folder for compiled kernels and downloaded data (default: `vertexrt` inside
-                  $XDG_CACHE_HOME, or ~/.cache/vertexrt). It is made when first written to.
+                  $XDG_CACHE_HOME, or ~/.cache/vertexrt; where the home folder is not known,
+                  `vertexrt-<user>` in the temporary folder). It is made when first written to.
 VERTEXRT_THREADS  processors that the CPU backend may use, at least 1 (default: all there are).
 """
 
 import os
+import tempfile
 from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cache
@@ -80,12 +82,17 @@ def _switch(environ: Mapping[str, str], name: str) -> bool:
 
 def _cache_dir(environ: Mapping[str, str]) -> Path:
     given = environ.get("VERTEXRT_CACHE", "")
+    shared = environ.get("XDG_CACHE_HOME", "")
+    home = os.path.expanduser("~")
     if given:
         folder = _expand(given, "VERTEXRT_CACHE")
-    else:
-        home = environ.get("XDG_CACHE_HOME", "") or "~/.cache"
-        folder = _expand(home, "XDG_CACHE_HOME") / "vertexrt"
-    if folder.exists() and not folder.is_dir():
+    elif shared:
+        folder = _expand(shared, "XDG_CACHE_HOME") / "vertexrt"
+    elif os.path.isabs(home):
+        folder = Path(home, ".cache", "vertexrt")
+    else:  # no HOME, and no entry in the user database: as in many containers
+        folder = temporary_cache()
+    if os.path.isfile(folder):
         raise UsageError(
             message(
                 "config",
@@ -95,6 +102,16 @@ def _cache_dir(environ: Mapping[str, str]) -> Path:
             )
         )
     return folder
+
+
+def temporary_cache() -> Path:
+    """Return the folder in the temporary folder that takes the place of a cache folder."""
+    user = os.geteuid() if hasattr(os, "geteuid") else "user"
+    try:
+        folder = tempfile.gettempdir()
+    except FileNotFoundError:  # nothing can be written anywhere
+        folder = os.sep
+    return Path(folder, f"vertexrt-{user}")
 
 
 def _expand(text: str, name: str) -> Path:

@@ -184,3 +184,42 @@ def test_memory_that_a_run_has_not_written_holds_no_number(
     left = many[0:end]
     assert np.isnan(left[end // 2 :]).all()
     assert np.isfinite(left[: end // 2]).any()
+
+
+def test_a_buffer_waits_for_its_upload_also_if_the_launch_behind_it_failed(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """What a failed run uploads may still be under way; the buffer it leaves from is in use."""
+    net, batch = compiled(monkeypatch, "cuda"), trees(3, 1)
+    device = leave(net, PLENTY)
+    uploads: list[np.ndarray] = []  # what the device may still read
+    upload, arrived = device.upload, 0
+
+    def send(to: int, source: np.ndarray) -> None:
+        waiting = uploads[arrived:]
+        assert not any(np.shares_memory(source, each) for each in waiting), "used too soon"
+        uploads.append(source)
+        upload(to, source)
+
+    def wait(event: int | None) -> None:
+        nonlocal arrived
+        arrived = max(arrived, event or 0)
+
+    def refuse(code: int, launch: int, step: int) -> None:
+        raise DeviceError("a launch that fails")
+
+    monkeypatch.setattr(device, "upload", send)
+    monkeypatch.setattr(device, "record", lambda event=None: len(uploads))
+    monkeypatch.setattr(device, "wait", wait)
+    expected = net.forward(batch)["logits"]
+    for _ in range(3):
+        net.forward(batch)
+    for fails in (False, True, False, True, True, False, False):
+        with monkeypatch.context() as patch:
+            if fails:
+                patch.setattr(device, "check", refuse)
+                with pytest.raises(DeviceError, match="a launch that fails"):
+                    net.submit(batch)
+            else:
+                found = net.submit(batch)
+    assert np.array_equal(found.result()["logits"], expected)

@@ -254,11 +254,8 @@ def test_weights_that_do_not_fit_are_refused_with_figures() -> None:
 
 
 @pytest.mark.parametrize("device", DEVICES)
-def test_auto_times_both_engines_and_goes_on_with_one(
-    device: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_auto_times_both_engines_and_goes_on_with_one(device: str, cache_folder: Path) -> None:
     require(device)
-    monkeypatch.setattr(choose, "config", lambda: type("C", (), {"cache_dir": tmp_path}))
     function = FUNCTIONS["tree-lstm"][0]
     here, there = (
         Way(device=device, dtype="float64", engine=engine, processors=n).compile(function())
@@ -274,16 +271,14 @@ def test_auto_times_both_engines_and_goes_on_with_one(
     ((name, timed),) = chooser.samples.items()
     assert {option.persistent for option in timed} == {False, True}
     assert name in chooser.chosen
-    assert list(tmp_path.rglob("*.json")), "the choice is not on disk"
+    assert list((cache_folder / "choices").iterdir()), "the choice is not on disk"
 
 
 @shim
-def test_auto_goes_on_without_what_does_not_fit(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+@pytest.mark.usefixtures("cache_folder")
+def test_auto_goes_on_without_what_does_not_fit() -> None:
     from vertexrt.models import TreeLSTM
 
-    monkeypatch.setattr(choose, "config", lambda: type("C", (), {"cache_dir": tmp_path}))
     net = Way(device="shim", dtype="float64", engine="auto", processors=1).compile(
         TreeLSTM(10, 8, 512, 5)
     )

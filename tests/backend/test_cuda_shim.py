@@ -13,7 +13,6 @@ import numpy as np
 import numpy.typing as npt
 import pytest
 
-from vertexrt.config import config
 from vertexrt.errors import DeviceError
 from vertexrt.kernels.cuda.shim import build as shim
 from vertexrt.kernels.cuda.shim.build import ShimModule, build
@@ -372,23 +371,18 @@ VRT_KERNEL(twice, Args, 64) {
     assert min(took) < 1e-3  # 30 us; a fiber for each thread would take 2 ms
 
 
-def test_a_module_is_compiled_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("VERTEXRT_CACHE", str(tmp_path))
-    config.cache_clear()
-    try:
-        source = HEAD + sum_kernel("total")
-        path = shim._library(source, [], tmp_path)
-        written = path.stat().st_mtime_ns
-        assert shim._library(source, [], tmp_path) == path
-        assert path.stat().st_mtime_ns == written
-        path.write_bytes(b"not a library")
-        assert shim._library(source, [], tmp_path) == path
-        assert path.read_bytes().startswith(b"\x7fELF")
-        with pytest.raises(DeviceError) as raised:
-            shim._library(HEAD + "int f() { return unheard; }", [], tmp_path)
-    finally:
-        monkeypatch.undo()
-        config.cache_clear()
+@pytest.mark.usefixtures("cache_folder")
+def test_a_module_is_compiled_once() -> None:
+    source = HEAD + sum_kernel("total")
+    path = shim._library(source, [])
+    written = path.stat().st_mtime_ns
+    assert shim._library(source, []) == path
+    assert path.stat().st_mtime_ns == written
+    path.write_bytes(b"not a library")
+    assert shim._library(source, []) == path
+    assert path.read_bytes().startswith(b"\x7fELF")
+    with pytest.raises(DeviceError) as raised:
+        shim._library(HEAD + "int f() { return unheard; }", [])
     text = str(raised.value)
     assert text.startswith("[cuda shim] a kernel does not compile: kernels.cu:4:18: error: ")
     assert "unheard" in text
@@ -400,7 +394,7 @@ def test_no_compiler_says_what_to_install(monkeypatch: pytest.MonkeyPatch, tmp_p
     try:
         assert not shim.available()
         with pytest.raises(DeviceError) as raised:
-            shim._library("", [], tmp_path)
+            shim._library("", [])
     finally:
         monkeypatch.undo()
         shim._compiler.cache_clear()

@@ -190,11 +190,10 @@ def test_nvrtc_is_of_the_version_of_cupy(libraries: list[str]) -> None:
 
 
 def test_nvrtc_of_another_version_only(
-    monkeypatch: pytest.MonkeyPatch, libraries: list[str], tmp_path: Path
+    monkeypatch: pytest.MonkeyPatch, libraries: list[str]
 ) -> None:
     libraries += ["/a/libnvrtc.so.13", "libnvrtc.so.13", "libnvrtc.so.12"]
     fake_cupy(monkeypatch, version=12090)
-    monkeypatch.setenv("VERTEXRT_CACHE", str(tmp_path))
     compiler._compile.cache_clear()
     with pytest.raises(DeviceError) as raised:
         CupyDevice().load(["nothing"], np.dtype("float32"))

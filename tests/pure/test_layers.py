@@ -15,7 +15,7 @@ import pytest
 ROOT = Path(__file__).resolve().parents[2]
 PACKAGE = "vertexrt"
 OUTSIDE = ("tests", "benchmarks")  # never imported by the package
-BASE = ("errors", "config", "plain_files")  # may be imported by every layer
+BASE = ("errors", "config", "plain_files", "locks", "cache")  # may be imported by every layer
 INSIDE = ("graph", "ir", "scheduler", "memory", "script", "script.isa", "kernels", "engine")
 
 # Who may import what. A name is a module or a folder of the package; the longest one that fits a
@@ -24,6 +24,8 @@ LAYERS: dict[str, tuple[str, ...]] = {
     "errors": (),
     "config": ("errors",),
     "plain_files": (),
+    "locks": (),
+    "cache": ("errors", "config", "locks"),
     "graph": BASE,
     "ir": BASE,
     "scheduler": (*BASE, "graph"),

@@ -11,12 +11,15 @@ from vertexrt.api.init import draw
 from vertexrt.api.vertex_function import VertexFunction
 from vertexrt.config import config
 from vertexrt.errors import UsageError, message, nearest
+from vertexrt.locks import ProcessLock
 
 if TYPE_CHECKING:
     from vertexrt.api.network import Network
     from vertexrt.engine.model import CompiledModel
     from vertexrt.engine.variant import Passes
+    from vertexrt.ir.program import Program
 
+_tracing = ProcessLock()
 ENGINES = ("auto", "batched", "persistent")
 MOST_THREADS = 1024  # that share a batch, or processors of a group
 DTYPES = ("float32", "float64")
@@ -147,12 +150,12 @@ def compile(
         _check_gpu_options(engine, processors)
         _check_gpu_passes(chosen, engine)
         model = on_gpu(
-            function.trace(), np.dtype(dtype), policy, chosen, precision, engine, processors
+            _traced(function), np.dtype(dtype), policy, chosen, precision, engine, processors
         )
     else:
         _check_host_passes(chosen, device)
         model = CompiledModel(
-            function.trace(),
+            _traced(function),
             backend_named(device),
             np.dtype(dtype),
             policy,
@@ -180,6 +183,12 @@ def _check_function(function: object) -> None:
             f"write vrt.compile({name}(...))",
         )
     )
+
+
+def _traced(function: VertexFunction) -> Program:
+    """Trace F; a thread at a time, since F notes what it has pulled and pushed."""
+    with _tracing:
+        return function.trace()
 
 
 def _check_gpu_options(engine: str, processors: int | None) -> None:

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import functools
 import math
-from collections.abc import Collection, Mapping
+import threading
+from collections.abc import Callable, Collection, Mapping
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Concatenate, NoReturn, ParamSpec, TypeVar
 
 import numpy as np
 
@@ -48,12 +50,44 @@ class Gradients:
         return f"Gradients(parameters: {_shapes(self.parameters)}; pulled: {_shapes(self.pulled)})"
 
 
+P = ParamSpec("P")
+R = TypeVar("R")
+
+
+def _in_turn(
+    method: Callable[Concatenate[Network, P], R],
+) -> Callable[Concatenate[Network, P], R]:
+    """Let one thread at a time into a network; 0.3 us."""
+
+    def guarded(self: Network, /, *args: P.args, **kwargs: P.kwargs) -> R:
+        with self._model.lock:
+            return method(self, *args, **kwargs)
+
+    functools.update_wrapper(guarded, method)
+    return guarded
+
+
+@dataclass(frozen=True, slots=True)
+class _Pending:
+    """A forward pass that can be gone back through."""
+
+    thread: int  # which called it
+    batch: GraphBatch
+    runs: list[Any]
+    use: Use
+
+
 class Network:
     """A compiled vertex function. Made by `vrt.compile`.
 
+    Threads may share it: each call has it to itself, and others wait. `forward(train=True)` and
+    `backward` are two calls: where another thread comes between, `backward` raises UsageError.
+    A forked child has a network of its own, as it was; on a GPU it has none (`spawn` works).
+
     Attributes:
         parameters: live arrays by name; writing to them, or setting them, changes the network.
-        outputs: pushes of the last `step`, as it was asked, in the user's vertex order.
+        outputs: pushes of the last `step` of this thread, as it was asked, in the user's vertex
+            order.
     """
 
     def __init__(self, model: CompiledModel, seed: int, reduction: str) -> None:
@@ -61,8 +95,9 @@ class Network:
         self._seed = seed
         self._step = 0
         self._reduction = reduction
-        self._pending: tuple[GraphBatch, list[Any], list[Array], Use] | None = None
-        self.outputs: dict[str, Array] = {}
+        self._pending: _Pending | None = None
+        self._overtaken: set[int] = set()  # threads whose forward pass another one overwrote
+        self._outputs = threading.local()
         self._pushes = tuple(n["name"] for n in self.program.nodes if n.op == "push")
         self._uses: dict[tuple[str, ...], Use] = {}  # to train, by what is kept
         self._evaluations: dict[tuple[str, ...], Use] = {}  # by what is wanted
@@ -91,10 +126,29 @@ class Network:
         return self._pushes
 
     @property
+    def outputs(self) -> dict[str, Array]:
+        """Pushes of the last `step` that this thread called, by name."""
+        found: dict[str, Array] = getattr(self._outputs, "of_step", {})
+        return found
+
+    def __reduce_ex__(self, _: object) -> NoReturn:
+        """Refuse copies, and with them pickling: there is compiled code and a device behind."""
+        raise UsageError(
+            message(
+                "network",
+                "a network is to be copied or pickled",
+                "arrays, which can be",
+                "compile the function again and copy the parameters: "
+                "vrt.compile(...).set_parameters(net.parameters)",
+            )
+        )
+
+    @property
     def parameters(self) -> Parameters:
         """Live arrays by name; setting one copies. On a GPU as of now, and read before a step."""
-        return Parameters(self._model.store)
+        return Parameters(self._model.store, self._model.lock)
 
+    @_in_turn
     def set_parameters(self, values: Mapping[str, Array]) -> None:
         """Copy values into all parameters.
 
@@ -117,6 +171,7 @@ class Network:
             )
         own.update({name: own.checked(name, value) for name, value in values.items()})
 
+    @_in_turn
     def step(self, batch: GraphBatch, optimizer: Optimizer, outputs: Collection[str] = ()) -> float:
         """Train on a batch: forward, backward, update.
 
@@ -134,8 +189,8 @@ class Network:
         check_optimizer("step", optimizer)
         names = names_of("step", outputs)
         use = self._uses.get(names) or self._training(names)
-        self._pending = None  # the arena is written anew
-        loss, self.outputs = self._model.step(
+        self._overwrite()
+        loss, self._outputs.of_step = self._model.step(
             use,
             batch,
             optimizer,
@@ -161,6 +216,7 @@ class Network:
         use = self._uses[names] = Use(frozenset(names) | {"loss"}, loss=True)
         return use
 
+    @_in_turn
     def sync(self) -> float:
         """Wait for all steps; return the loss of the last, nan if there was none.
 
@@ -168,6 +224,7 @@ class Network:
         """
         return self._model.sync()
 
+    @_in_turn
     def forward(
         self, batch: GraphBatch, train: bool = False, outputs: Collection[str] | None = None
     ) -> dict[str, Array]:
@@ -182,7 +239,7 @@ class Network:
             return self.submit(batch, outputs).result()
         check_batch("forward", batch)
         names = self._wanted("forward", outputs)
-        self._pending = None  # the arena is written anew
+        self._overwrite()
         reals = frozenset(p.name for p in self.program.pulls if p.dtype == "float")
         use = Use(frozenset(names), seeds=frozenset(names), pulls=reals)
         model = self._model
@@ -190,9 +247,11 @@ class Network:
         parts = [slice(0, run.forward_launches) for run in runs]
         zero = self._zero_seeds(use, runs)
         arenas = model.execute(runs, parts, random_seed=self._next_seed(), seeds=zero)
-        self._pending = (batch, runs, arenas, use)
+        self._pending = _Pending(threading.get_ident(), batch, runs, use)
+        self._overtaken.discard(threading.get_ident())
         return {name: outputs_of(runs, arenas, name) for name in names}
 
+    @_in_turn
     def submit(self, batch: GraphBatch, outputs: Collection[str] | None = None) -> Evaluation:
         """Begin to evaluate F on a batch, without dropout; `result()` of what it returns waits.
 
@@ -210,9 +269,10 @@ class Network:
         if use is None:
             use = Use(frozenset(self._wanted("submit", names)))
             self._evaluations[names] = use
-        self._pending = None  # the arena is written anew
+        self._overwrite()
         return self._model.submit(use, batch, names)
 
+    @_in_turn
     def backward(self, d_outputs: Mapping[str, Array]) -> Gradients:
         """Return gradients of the last `forward(batch, train=True)`.
 
@@ -222,18 +282,8 @@ class Network:
         Returns: gradients of parameters, and of real pulled values in the shape of their arrays.
         Raises: UsageError, when there was no such forward; PullError, when a shape is wrong.
         """
-        if self._pending is None:
-            raise UsageError(
-                message(
-                    "backward",
-                    "no forward pass to go back through",
-                    "forward(batch, train=True) just before",
-                    "call it once for each backward",
-                )
-            )
         check_mapping("backward", d_outputs, UsageError)
-        batch, runs, _, use = self._pending
-        self._pending = None
+        batch, runs, use = self._take_pending()
         model = self._model
         dtype = model.store.dtype
         whole: dict[str, Array] = {}
@@ -278,10 +328,12 @@ class Network:
         pulled = {n: _pulled_gradient(batch, runs, arenas, n) for n in sorted(use.pulls)}
         return Gradients(parameters, pulled)
 
+    @_in_turn
     def random_state(self) -> dict[str, int]:
         """Return what continues the random draws: the seed and the number of draws so far."""
         return {"seed": self._seed, "step": self._step}
 
+    @_in_turn
     def set_random_state(self, state: Mapping[str, int]) -> None:
         """Continue from a state that `random_state` returned.
 
@@ -292,10 +344,12 @@ class Network:
         fields.end()
         self._seed, self._step = found
 
+    @_in_turn
     def explain(self) -> str:
         """Print F and dF, the kinds met so far, placement and fused groups."""
         return explain_function(self._model)
 
+    @_in_turn
     def explain_batch(self, batch: GraphBatch) -> str:
         """Print what a batch costs: levels, rows per task, FLOPs, peak bytes, kernel calls."""
         check_batch("explain_batch", batch)
@@ -304,6 +358,42 @@ class Network:
     def trace(self, timeline: Timeline | None = None) -> AbstractContextManager[Timeline]:
         """Record processors inside a `with`; UsageError, if the engine is not `persistent`."""
         return recording(self._model, timeline)
+
+    def _overwrite(self) -> None:
+        """Forget the pending forward pass: the arena is written anew."""
+        pending, self._pending = self._pending, None
+        if pending is not None and pending.thread != threading.get_ident():
+            self._overtaken.add(pending.thread)
+
+    def _take_pending(self) -> tuple[GraphBatch, list[Any], Use]:
+        """Return the forward pass that the caller means.
+
+        A thread of autograd may go back through what another has evaluated; but not where threads
+        came between each other, since it cannot be known whose pass it means then.
+        """
+        pending, caller = self._pending, threading.get_ident()
+        others = pending is not None and pending.thread != caller and bool(self._overtaken)
+        if caller in self._overtaken or others:
+            self._overtaken.discard(caller)
+            raise UsageError(
+                message(
+                    "backward",
+                    "another thread used the network after forward(batch, train=True)",
+                    "forward and backward of one thread with nothing between them",
+                    "hold a lock of yours around both, or compile a network for each thread",
+                )
+            )
+        if pending is None:
+            raise UsageError(
+                message(
+                    "backward",
+                    "no forward pass to go back through",
+                    "forward(batch, train=True) just before",
+                    "call it once for each backward",
+                )
+            )
+        self._pending = None
+        return pending.batch, pending.runs, pending.use
 
     def _wanted(self, where: str, outputs: Collection[str] | None) -> tuple[str, ...]:
         names = self._pushes if outputs is None else names_of(where, outputs)

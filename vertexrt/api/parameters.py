@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, MutableMapping
+from contextlib import AbstractContextManager
 from typing import Any, NoReturn
 
 import numpy as np
@@ -24,12 +25,14 @@ class Parameters(MutableMapping[str, Array]):
     Raises: UnknownParameterError, which is a KeyError, for a name that is not declared.
     """
 
-    def __init__(self, store: ParameterStore) -> None:
+    def __init__(self, store: ParameterStore, lock: AbstractContextManager[object]) -> None:
         self._store = store
+        self._lock = lock  # of the network, which threads may share
 
     def __getitem__(self, name: str) -> Array:
         self._check_name(name)
-        self._store.refresh()
+        with self._lock:
+            self._store.refresh()
         return self._store.value(name)
 
     def __setitem__(self, name: str, value: Any) -> None:
@@ -41,8 +44,9 @@ class Parameters(MutableMapping[str, Array]):
         """
         self._check_name(name)
         array = self.checked(name, value)
-        self._store.refresh()
-        self._store.value(name)[...] = array
+        with self._lock:
+            self._store.refresh()
+            self._store.value(name)[...] = array
 
     def checked(self, name: str, value: Any) -> Array:
         """Return what a parameter would be set to, in the network's dtype.

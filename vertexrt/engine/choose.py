@@ -8,20 +8,16 @@ Sizes are classes of the number of vertices, a factor of two wide.
 
 from __future__ import annotations
 
-import hashlib
-import json
 import math
-import os
 import statistics
-import tempfile
 from collections.abc import Callable, Sequence
-from dataclasses import asdict, dataclass, field
-from pathlib import Path
+from dataclasses import asdict, dataclass, field, fields
 
-from vertexrt.config import config
+from vertexrt.cache import entries
 from vertexrt.graph import GraphBatch
 from vertexrt.script.cost import EXCHANGE, INSTRUCTION, MULTIPLY_ADD, WEIGHT
 
+KIND = "choices"  # of entries in the cache
 TIMED = 4  # configurations that are timed
 SAMPLES = 5  # minibatches for each; the first of them warms up
 
@@ -193,28 +189,17 @@ class Chooser:
                     lines.append(f"    {option}: {each:.2f} us a vertex")
         return "\n".join(lines)
 
-    def _path(self) -> Path:
-        digest = hashlib.sha256(self.key.encode()).hexdigest()[:24]
-        return config().cache_dir / "choices" / f"{digest}.json"
+    def _name(self) -> str:
+        return entries.key_of([self.key, *(each.name for each in fields(Configuration))])
 
     def _load(self) -> None:
-        try:
-            stored = json.loads(self._path().read_text())
-            self.chosen = {n: Configuration(**c) for n, c in stored["chosen"].items()}
-        except (OSError, ValueError, TypeError, KeyError):
-            self.chosen = {}  # nothing there, or of another version: measured anew
+        found = entries.read(KIND, self._name())
+        if found is not None:
+            self.chosen = {n: Configuration(**c) for n, c in found.facts.items()}
 
     def _save(self) -> None:
-        path = self._path()
-        content = {"key": self.key, "chosen": {n: asdict(c) for n, c in self.chosen.items()}}
-        try:
-            path.parent.mkdir(parents=True, exist_ok=True)
-            handle, temporary = tempfile.mkstemp(dir=path.parent, suffix=".tmp")
-            with os.fdopen(handle, "w") as file:
-                json.dump(content, file, indent=1)
-            os.replace(temporary, path)
-        except OSError:
-            return  # the choice holds for this run
+        chosen = {n: asdict(c) for n, c in self.chosen.items()}
+        entries.write(KIND, self._name(), b"", chosen)
 
 
 def size_class(purpose: str, batch: GraphBatch) -> str:

@@ -42,6 +42,7 @@ from vertexrt.errors import DeviceError, NoKernelError, NumericError, message
 from vertexrt.graph import GraphBatch
 from vertexrt.ir.program import Program
 from vertexrt.kernels.cuda.backend import CudaBackend
+from vertexrt.kernels.cuda.device import in_a_child
 from vertexrt.kernels.cuda.ending import (
     GAVE_UP,
     GAVE_UP_AT,
@@ -75,6 +76,21 @@ class _Flight:
     seed: Callable[[int], int]
     optimizer: Trainer
     clips: bool
+
+
+class _InAChild:
+    """The lock of a model in a forked child: a GPU of the parent's cannot be used there."""
+
+    def __enter__(self) -> None:
+        raise in_a_child()
+
+    def __exit__(self, *_: object) -> None:
+        """Give back what is never taken."""
+
+    def acquire(self) -> None:
+        """Let the child fork again."""
+
+    release = acquire
 
 
 class DeviceModel(CompiledModel):
@@ -115,6 +131,10 @@ class DeviceModel(CompiledModel):
         self._moments: Array | None = None
         self._gradients_left = False  # on the device, of a run without an update
         self._flights: deque[_Flight] = deque()
+
+    def after_fork(self) -> None:
+        """Refuse every use."""
+        self.lock = _InAChild()
 
     def candidates(self, batch: GraphBatch) -> list[Configuration]:
         """List the batched engine, and groups of several sizes of the persistent one."""
@@ -196,7 +216,7 @@ class DeviceModel(CompiledModel):
                 at = end
             return found
 
-        evaluation = Evaluation(outputs)
+        evaluation = Evaluation(self, outputs)
         slot.reader = evaluation.settle
         return evaluation
 

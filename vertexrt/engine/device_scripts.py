@@ -5,8 +5,8 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any, cast
 
 import numpy as np
-from numba import njit
 
+from vertexrt.cache.compiled import njit
 from vertexrt.engine.batched import Run
 from vertexrt.engine.facts import row_at, table_at
 from vertexrt.errors import NoKernelError, message

@@ -11,7 +11,8 @@ from typing import Any
 
 import numpy as np
 import numpy.typing as npt
-from numba import njit
+
+from vertexrt.cache.compiled import njit
 
 Array = np.ndarray[Any, Any]
 HEAD = 3  # of each array: where it begins, its rows and its columns

@@ -9,8 +9,8 @@ from __future__ import annotations
 from typing import Any
 
 import numpy as np
-from numba import njit
 
+from vertexrt.cache.compiled import njit
 from vertexrt.kernels.layout import COLUMNS, PAD
 
 Array = np.ndarray[Any, Any]

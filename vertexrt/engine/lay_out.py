@@ -9,8 +9,8 @@ from __future__ import annotations
 from typing import Any
 
 import numpy as np
-from numba import njit
 
+from vertexrt.cache.compiled import njit
 from vertexrt.engine.facts import fact, row_at, table_at
 from vertexrt.engine.launches import build_table
 from vertexrt.memory.compiled import place_tensors

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import threading
 import time
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
@@ -35,6 +36,7 @@ from vertexrt.ir.passes.stack import stack_parameters
 from vertexrt.ir.pretty import format_program
 from vertexrt.ir.program import Program
 from vertexrt.kernels.layout import Backend, Ending, Processors
+from vertexrt.locks import share
 from vertexrt.scheduler import POLICIES as POLICIES  # for the front end
 from vertexrt.scheduler.balance import Share, share_out
 from vertexrt.script.cost import level_in_vertices
@@ -110,7 +112,8 @@ def sparse_parameters(program: Program) -> list[str]:
 class Evaluation:
     """Pushes of a batch, which a GPU may still be computing. Made by `Network.submit`."""
 
-    def __init__(self, outputs: Callable[[], Outputs]) -> None:
+    def __init__(self, model: CompiledModel, outputs: Callable[[], Outputs]) -> None:
+        self._model = model
         self._wait = outputs
         self._outputs: Outputs | None = None
         self._failure: DeviceError | None = None
@@ -124,11 +127,12 @@ class Evaluation:
 
     def settle(self) -> None:
         """Wait for the pushes and keep them, or why there are none."""
-        if self._outputs is None and self._failure is None:
-            try:
-                self._outputs = self._wait()
-            except DeviceError as error:
-                self._failure = error
+        with self._model.lock:
+            if self._outputs is None and self._failure is None:
+                try:
+                    self._outputs = self._wait()
+                except DeviceError as error:
+                    self._failure = error
 
     def result(self) -> Outputs:
         """Return the pushes, waiting for them: name -> [V, *shape], in the user's vertex order.
@@ -144,6 +148,8 @@ class Evaluation:
 
 class CompiledModel:
     """F, its parameter store, and one variant for each way in which it has been run.
+
+    `lock` is for who uses it: one thread at a time. A thread may take it again.
 
     Args:
         traced: the program of F.
@@ -197,10 +203,20 @@ class CompiledModel:
             self.chooser = Chooser(key, self.candidates, Configuration(False, threads))
         elif processors is not None:
             self.configuration = Configuration(True, max(threads // processors, 1), processors)
-        most = max(threads, processors or 1)
-        self._pool = ThreadPoolExecutor(most - 1) if most > 1 else None
+        self._helpers = max(threads, processors or 1) - 1
+        self.start_helpers()
+        share(self)
         self.last_loss = math.nan
         self._marks = {n: new_marks(self.store.shapes[n][0]) for n in self.sparse}
+
+    def start_helpers(self) -> None:
+        """Make what a process has of its own: the lock, and the threads beside the caller's."""
+        self.lock: Any = threading.RLock()
+        self._pool = ThreadPoolExecutor(self._helpers) if self._helpers else None
+
+    def after_fork(self) -> None:
+        """Work on in a forked child; the threads of the parent are not there."""
+        self.start_helpers()
 
     def choose(self, use: Use, batch: GraphBatch) -> Configuration:
         """Return how a batch is to run."""
@@ -346,7 +362,7 @@ class CompiledModel:
         arenas = self.execute(runs, [slice(0, run.forward_launches) for run in runs], random_seed=0)
         self.observe(use, batch, runs, time.perf_counter() - start)
         found = {name: outputs_of(runs, arenas, name) for name in names}
-        return Evaluation(lambda: found)
+        return Evaluation(self, lambda: found)
 
     def sync(self) -> float:
         """Return the loss of the last step: here it is never waited for."""

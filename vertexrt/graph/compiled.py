@@ -7,7 +7,8 @@ from typing import Any
 
 import numpy as np
 import numpy.typing as npt
-from numba import njit
+
+from vertexrt.cache.compiled import njit
 
 IntArray = npt.NDArray[np.int32]
 

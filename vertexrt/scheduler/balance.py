@@ -12,8 +12,8 @@ from typing import Any
 
 import numpy as np
 import numpy.typing as npt
-from numba import njit
 
+from vertexrt.cache.compiled import njit
 from vertexrt.graph import GraphBatch
 
 Array = np.ndarray[Any, Any]

@@ -9,7 +9,8 @@ from __future__ import annotations
 from typing import Any
 
 import numpy as np
-from numba import njit
+
+from vertexrt.cache.compiled import njit
 
 FRONTIER, DEPTH, AGENDA, SERIAL = range(4)
 ONE = np.uint32(1)

@@ -5,8 +5,8 @@ from __future__ import annotations
 from typing import Any
 
 import numpy as np
-from numba import njit
 
+from vertexrt.cache.compiled import njit
 from vertexrt.scheduler.compiled import ONE, find_levels
 
 Array = np.ndarray[Any, Any]

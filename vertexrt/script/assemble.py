@@ -20,8 +20,8 @@ from typing import Any, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
-from numba import njit
 
+from vertexrt.cache.compiled import njit
 from vertexrt.ir.passes.fuse import Group
 from vertexrt.ir.passes.segment import PATH as PATH_STAGES
 from vertexrt.ir.passes.segment import SUMS, SegmentedTask, Split

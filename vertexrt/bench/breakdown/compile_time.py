@@ -53,7 +53,6 @@ def _one(bench: Bench, engine: str, cache: Path) -> dict[str, float]:
     environment = {
         **os.environ,
         "VERTEXRT_CACHE": str(cache / "vertexrt"),
-        "NUMBA_CACHE_DIR": str(cache / "numba"),
         "CUDA_CACHE_DISABLE": "1",
     }
     module = "vertexrt.bench.breakdown.compile_once"

@@ -1,19 +1,17 @@
 """The `cpu` backend: generated numba code and BLAS, the whole launch table in one compiled call.
 
-Each task program becomes a file named by the hash of its source in the cache folder, so that numba
-can cache its machine code beside it and models share what is equal. The driver, which loops over
-the launch table and calls them, is generated the same way.
+Each task program becomes a module named by the hash of its source, so that models share what is
+equal, in a process and in the cache. The driver, which loops over the launch table and calls them,
+is generated the same way.
 """
 
 from __future__ import annotations
 
 import functools
 import hashlib
-import importlib.util
-import os
+import linecache
 import sys
 from contextlib import AbstractContextManager
-from pathlib import Path
 from types import ModuleType
 from typing import Any
 
@@ -22,19 +20,11 @@ import numpy.typing as npt
 import scipy.linalg.cython_blas  # noqa: F401  the products call it through numba
 from threadpoolctl import ThreadpoolController
 
-from vertexrt.config import config
 from vertexrt.ir.passes.fuse import TaskProgram
 from vertexrt.ir.passes.segment import SegmentedTask
-from vertexrt.kernels import cache
-from vertexrt.kernels.cpu import runtime
 from vertexrt.kernels.cpu.emit import ARGUMENTS, emit
 from vertexrt.kernels.layout import Binding, Buffers, Processors
-
-
-@functools.cache
-def _runtime_hash() -> str:
-    source = Path(runtime.__file__).read_bytes()
-    return hashlib.sha256(source).hexdigest()
+from vertexrt.locks import ProcessLock
 
 
 @functools.cache
@@ -43,28 +33,53 @@ def blas_threads() -> Any:
     return ThreadpoolController().select(user_api="blas")
 
 
-@functools.cache
+class _OneThread:
+    """BLAS on one thread while anybody is inside; the limit is the process's, networks are many."""
+
+    def __init__(self) -> None:
+        self._lock = ProcessLock()
+        self._inside = 0
+        self._limit: Any = None
+
+    def __enter__(self) -> None:
+        with self._lock:
+            if self._inside == 0:
+                self._limit = blas_threads().limit(limits=1)
+            self._inside += 1
+
+    def __exit__(self, *_: object) -> None:
+        with self._lock:
+            self._inside -= 1
+            if self._inside == 0:
+                self._limit.restore_original_limits()
+
+
+_one_thread = _OneThread()
+_loading = ProcessLock()
+
+
 def load_source(source: str) -> ModuleType:
-    """Import a generated module from the cache folder, writing it there first if it is new."""
-    digest = hashlib.sha256((source + _runtime_hash()).encode()).hexdigest()[:24]
+    """Return the module of a generated source; it is made once, by the first thread that asks.
+
+    Its text is never read from a file: what is kept on disk is machine code (`vertexrt.cache`).
+    """
+    digest = hashlib.sha256(source.encode()).hexdigest()[:24]
     name = f"vertexrt_generated_{digest}"
-    if name in sys.modules:
-        return sys.modules[name]
-    path = config().cache_dir / "cpu" / f"{name}.py"
-    if not os.path.exists(path):  # False also where the folder may not be read
-        cache.write(path, source.encode())
-    spec = importlib.util.spec_from_file_location(name, path)
-    assert spec is not None, path
-    assert spec.loader is not None, path
-    module = importlib.util.module_from_spec(spec)
-    sys.modules[name] = module
-    spec.loader.exec_module(module)
-    return module
+    with _loading:
+        found = sys.modules.get(name)
+        if found is None:
+            found = ModuleType(name)
+            file = f"<{name}>"
+            # So that errors of the compiler show lines.
+            linecache.cache[file] = (len(source), None, source.splitlines(True), file)
+            exec(compile(source, file, "exec"), found.__dict__)
+            sys.modules[name] = found
+    return found
 
 
 def driver_source(names: list[str]) -> str:
     """Write the loop over the launch table that calls the task programs by number."""
-    lines = ["from numba import njit"]
+    lines = ["from vertexrt.cache.compiled import njit"]
     lines += [f"from {name} import task as task{k}" for k, name in enumerate(names)]
     lines += ["", "", "@njit(cache=True, nogil=True)"]
     arguments = ARGUMENTS.partition("elo, ")[2]
@@ -136,7 +151,7 @@ class CpuBackend:
 
     def alone(self) -> AbstractContextManager[object]:
         """Keep BLAS to the calling threads while workers run; takes 10 us."""
-        return blas_threads().limit(limits=1)  # type: ignore[no-any-return]
+        return _one_thread
 
     def load(self, programs: list[TaskProgram], binding: Binding) -> CpuExecutable:
         """Generate, compile or find in the cache."""

@@ -17,8 +17,10 @@ import time
 from typing import Any
 
 import llvmlite.ir as ll
-from numba import njit, types
+from numba import types
 from numba.extending import intrinsic
+
+from vertexrt.cache.compiled import njit
 
 APART = 16  # int32 words from one counter to the next
 FAILED, PROCESSOR, INSTRUCTION, WAITED = range(4)  # the error record, before the counters

@@ -20,7 +20,8 @@ from typing import Any
 
 import numpy as np
 import numpy.typing as npt
-from numba import njit
+
+from vertexrt.cache.compiled import njit
 
 FloatArray = npt.NDArray[np.floating[Any]]
 RowArray = npt.NDArray[np.int64]

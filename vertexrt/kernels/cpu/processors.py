@@ -7,15 +7,12 @@ share of the update.
 from __future__ import annotations
 
 import functools
-import hashlib
-from pathlib import Path
 from typing import Any
 
 import numpy as np
 
 from vertexrt.errors import DeviceError, message
 from vertexrt.ir.passes.segment import SegmentedTask
-from vertexrt.kernels.cpu import counters, optim, update
 from vertexrt.kernels.cpu.backend import arguments, load_source
 from vertexrt.kernels.cpu.counters import (
     APART,
@@ -30,13 +27,6 @@ from vertexrt.kernels.cpu.counters import (
 from vertexrt.kernels.cpu.emit import ARGUMENTS, emit
 from vertexrt.kernels.cpu.update import AT_THE_GATE, PATIENCE
 from vertexrt.kernels.layout import Array, Binding, Buffers, Ending
-
-
-@functools.cache
-def _linked_hash() -> str:
-    """Hash what drivers are linked with, so that one from the cache is never older than that."""
-    files = [Path(module.__file__) for module in (counters, optim, update) if module.__file__]
-    return hashlib.sha256(b"".join(file.read_bytes() for file in files)).hexdigest()[:16]
 
 
 @functools.cache
@@ -66,7 +56,7 @@ def driver_source(names: list[str], timed: bool = False) -> str:
         timed: it also notes the cycles at the start, the end of the wait and the end of each
             instruction; a loop of its own, so that the other one pays nothing.
     """
-    lines = [f"# linked with {_linked_hash()}", "from numba import njit"]
+    lines = ["from vertexrt.cache.compiled import njit"]
     lines += ["from vertexrt.kernels.cpu.counters import abandon, cycles, fail, move_on, signal"]
     lines += ["from vertexrt.kernels.cpu.counters import wait_for"]
     lines += ["from vertexrt.kernels.cpu.update import finish"]

@@ -11,9 +11,11 @@ from typing import Any
 
 import llvmlite.ir as ll
 import numpy as np
-from numba import njit, types
+from numba import types
 from numba.core import cgutils
 from numba.extending import intrinsic, overload
+
+from vertexrt.cache.compiled import njit
 
 
 @intrinsic  # type: ignore[untyped-decorator]

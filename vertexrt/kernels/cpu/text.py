@@ -39,7 +39,7 @@ class Text:
         """Return the finished module."""
         lines = [
             "import numpy as np",
-            "from numba import njit",
+            "from vertexrt.cache.compiled import njit",
             "from vertexrt.kernels.cpu.runtime import *",
             "",
             "",

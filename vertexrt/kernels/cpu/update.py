@@ -17,8 +17,8 @@ import math
 from typing import Any
 
 import numpy as np
-from numba import njit
 
+from vertexrt.cache.compiled import njit
 from vertexrt.kernels.cpu.counters import (
     ALL_HERE,
     EXPIRED,

@@ -10,9 +10,10 @@ from typing import Any
 
 import llvmlite.ir as ll
 import numpy as np
-from numba import njit, types
+from numba import types
 from numba.extending import intrinsic
 
+from vertexrt.cache.compiled import njit
 from vertexrt.kernels.cuda.device import Calls
 
 Array = np.ndarray[Any, Any]

@@ -15,10 +15,11 @@ from importlib.util import find_spec
 from pathlib import Path
 from types import MappingProxyType
 
+from vertexrt.cache import entries
 from vertexrt.config import config
 from vertexrt.errors import DeviceError, NoKernelError, message
-from vertexrt.kernels import cache
 
+KIND = "cuda"  # of entries in the cache
 FOLDER = Path(__file__).parent  # its *.cuh are what a source may include
 SOURCE_NAME = "kernels.cu"  # in the messages of the compiler
 OPTIONS = (
@@ -59,7 +60,7 @@ class Cubin:
 
     Attributes:
         content: the ELF file, as the driver loads it.
-        path: where it lies in the cache.
+        path: of its entry in the cache.
         usage: kernel name -> what it takes.
     """
 
@@ -78,16 +79,15 @@ def compile_cubin(
         arch: such as "sm_80", "sm_90a", "sm_100".
         defines: macro -> its text.
         cuda: major version of the CUDA that loads the code; drivers refuse that of a newer one.
-    Raises: DeviceError, when NVRTC is missing, the source does not compile, or the cache folder
-        cannot be written.
+    Raises: DeviceError, when NVRTC is missing or the source does not compile.
     """
-    folder = config().cache_dir / "cuda"
-    return _compile(source, arch, tuple(sorted(defines.items())), cuda, folder)
+    root = config().cache_dir  # tests change it
+    return _compile(source, arch, tuple(sorted(defines.items())), cuda, root)
 
 
 @functools.cache
 def _compile(
-    source: str, arch: str, defines: tuple[tuple[str, str], ...], cuda: int, folder: Path
+    source: str, arch: str, defines: tuple[tuple[str, str], ...], cuda: int, root: Path
 ) -> Cubin:
     nvrtc = load_nvrtc(cuda)
     headers = {path.name: path.read_text() for path in sorted(FOLDER.glob("*.cuh"))}
@@ -95,17 +95,16 @@ def _compile(
     options += [f"--define-macro={name}={text}" for name, text in defines]
     version = "NVRTC {}.{}".format(*nvrtc.version())
     texts = [text for header in headers.items() for text in header]
-    key = cache.key_of([version, source, *options, "", *texts])
-    path = folder / f"{key}.cubin"
-    found = cache.read_checked(path)
-    if found is not None and found[1]:
-        return Cubin(found[0], path, {name: Usage(**use) for name, use in found[1].items()})
+    key = entries.key_of([version, source, *options, "", *texts])
+    found = entries.read(KIND, f"{key}.cubin")
+    if found is not None and found.facts:
+        usage = {name: Usage(**use) for name, use in found.facts.items()}
+        return Cubin(found.content, found.path, usage)
     content, log = nvrtc.compile(source, headers, options)
     if content is not None and not parse_usage(log):  # NVRTC had it in a cache of its own
         content, log = nvrtc.compile(source, headers, [*options, "--no-cache"])
     if content is None:
-        failed = folder / f"failed_{key}.cu"
-        cache.write(failed, source.encode())
+        failed = entries.write_file(KIND, f"failed_{key}.cu", source.encode())
         raise DeviceError(
             message(
                 "cuda",
@@ -115,7 +114,8 @@ def _compile(
             )
         )
     usage = parse_usage(log)
-    cache.write_checked(path, content, {name: asdict(use) for name, use in usage.items()})
+    facts = {name: asdict(use) for name, use in usage.items()}
+    path = entries.write(KIND, f"{key}.cubin", content, facts)
     return Cubin(content, path, usage)
 
 

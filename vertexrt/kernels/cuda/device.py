@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import ctypes
 import importlib.util
+import os
 from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
@@ -141,6 +142,22 @@ class Device(Protocol):
         """Raise DeviceError for what the driver returned, if it is an error."""
 
 
+_processes: set[int] = set()  # that have used a GPU: this one, or those it was forked from
+
+
+def in_a_child() -> DeviceError:
+    """Return what is raised where a forked child uses the GPU of its parent: it cannot."""
+    return DeviceError(
+        message(
+            "cuda",
+            "a forked child of a process that uses the GPU",
+            "a process of its own: CUDA does not live through a fork",
+            "start it by spawn: multiprocessing.get_context('spawn'), or for a DataLoader "
+            "multiprocessing_context='spawn', and compile the network there",
+        )
+    )
+
+
 class CupyDevice:
     """A CUDA device through CuPy.
 
@@ -150,10 +167,13 @@ class CupyDevice:
     """
 
     def __init__(self, precision: str = "float32") -> None:
+        if _processes and os.getpid() not in _processes:
+            raise in_a_child()
         self.precision = precision
         self.cupy = import_cupy()
         runtime = self.cupy.cuda.runtime
         self._runtime = runtime
+        _processes.add(os.getpid())
         properties = runtime.getDeviceProperties(self.cupy.cuda.Device().id)
         self.name = properties["name"].decode()
         major, minor = properties["major"], properties["minor"]

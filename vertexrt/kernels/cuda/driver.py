@@ -10,8 +10,8 @@ from __future__ import annotations
 from typing import Any
 
 import numpy as np
-from numba import njit
 
+from vertexrt.cache.compiled import njit
 from vertexrt.kernels.cuda.calls import (
     BUFFER_POINTER,
     BUFFER_SIZE,

@@ -9,8 +9,8 @@ from __future__ import annotations
 from typing import Any, NamedTuple
 
 import numpy as np
-from numba import njit
 
+from vertexrt.cache.compiled import njit
 from vertexrt.kernels.cuda.driver import FUNCTION, OVER, WHEN, applies, extent
 from vertexrt.kernels.cuda.instruction import (
     ACROSS,

@@ -70,7 +70,8 @@ class Slot:
     found: Array  # float64 [FOUND], pinned
     found_bytes: Array  # the same memory
     results: Array  # bytes, pinned: what a run was asked to bring back
-    event: Any = None  # of who used the buffer last
+    event: Any = None  # of who used the buffer last,
+    open: bool = False  # unless an upload left it for a run that did not get as far as its event
     reader: Callable[[], object] | None = None  # copies results before the slot is used again
 
 
@@ -214,7 +215,10 @@ class Session:
         if slot.reader is not None:
             slot.reader()
             slot.reader = None
-        if slot.event is not None:
+        if slot.open:  # a launch failed behind the upload
+            self.synchronize()
+            slot.open = False
+        elif slot.event is not None:
             self.device.wait(slot.event)
         return slot
 
@@ -335,6 +339,7 @@ class Session:
             self.device.download(slot.results[at:end], self.arena.address + piece.start * size)
             at = end
         slot.event = self.device.record(slot.event)
+        slot.open = False
         return slot
 
     def marks(self, largest: int) -> Array:
@@ -415,6 +420,7 @@ class Session:
                 words[word] = slot.memory.address + end
                 slot.pinned[end : end + array.nbytes] = array.view(np.uint8)
                 end += -(-array.nbytes // ALIGN) * ALIGN
+        slot.open = True
         self.device.upload(slot.memory.address, slot.pinned[:end])
         return slot, words, addresses
 

@@ -13,8 +13,8 @@ from typing import Any
 
 import numpy as np
 import numpy.typing as npt
-from numba import njit
 
+from vertexrt.cache.compiled import njit
 from vertexrt.ir.program import Stage
 from vertexrt.kernels.cuda.driver import (
     END_WAIT,

@@ -18,10 +18,10 @@ from dataclasses import dataclass
 from pathlib import Path
 from types import MappingProxyType
 
+from vertexrt.cache import entries
 from vertexrt.config import config
 from vertexrt.errors import DeviceError, message
-from vertexrt.kernels import cache
-from vertexrt.kernels.cuda.compile import FOLDER, SOURCE_NAME, first_errors
+from vertexrt.kernels.cuda.compile import FOLDER, KIND, SOURCE_NAME, first_errors
 
 SHIM = Path(__file__).parent
 OPTIONS = (
@@ -60,7 +60,7 @@ class ShimModule:
 
     def seed(self, n: int) -> None:
         """Choose the order of the threads of all later launches; 0 takes them in turn."""
-        _runtime(_folder()).shim_seed(ctypes.c_ulonglong(n))
+        _runtime(_root()).shim_seed(ctypes.c_ulonglong(n))
 
 
 def available() -> bool:
@@ -74,17 +74,16 @@ def build(source: str, defines: Mapping[str, str] = NO_DEFINES) -> ShimModule:
     Args:
         source: CUDA C++; it may include the headers that `compile_cubin` gives.
         defines: macro -> its text.
-    Raises: DeviceError, when there is no compiler, the source does not compile, or the cache folder
-        cannot be written.
+    Raises: DeviceError, when there is no compiler, or the source does not compile.
     """
-    return _build(source, tuple(sorted(defines.items())), _folder())
+    return _build(source, tuple(sorted(defines.items())), _root())
 
 
 @functools.cache
-def _build(source: str, defines: tuple[tuple[str, str], ...], folder: Path) -> ShimModule:
-    runtime = _runtime(folder)
+def _build(source: str, defines: tuple[tuple[str, str], ...], root: Path) -> ShimModule:
+    runtime = _runtime(root)
     options = [*KERNEL_OPTIONS, *(f"-D{name}={text}" for name, text in defines)]
-    library = ctypes.CDLL(str(_library(source, options, folder)))
+    library = ctypes.CDLL(str(_library(source, options)))
     following, name_of = library.shim_next_kernel, library.shim_kernel_name
     following.argtypes, following.restype = [ctypes.c_void_p], ctypes.c_void_p
     name_of.argtypes, name_of.restype = [ctypes.c_void_p], ctypes.c_char_p
@@ -107,17 +106,17 @@ def _build(source: str, defines: tuple[tuple[str, str], ...], folder: Path) -> S
 
 
 @functools.cache
-def _runtime(folder: Path) -> ctypes.CDLL:
-    path = _library((SHIM / "runtime.cpp").read_text(), [*RUNTIME_OPTIONS], folder)
+def _runtime(root: Path) -> ctypes.CDLL:
+    path = _library((SHIM / "runtime.cpp").read_text(), [*RUNTIME_OPTIONS])
     # Global, since modules find what their kernels call in it.
     return ctypes.CDLL(str(path), mode=ctypes.RTLD_GLOBAL)
 
 
-def _folder() -> Path:
-    return config().cache_dir / "cuda"
+def _root() -> Path:
+    return config().cache_dir  # tests change it
 
 
-def _library(source: str, options: list[str], folder: Path) -> Path:
+def _library(source: str, options: list[str]) -> Path:
     """Return the path of a shared library made from a source, compiling it if it is new."""
     compiler = _compiler()
     if not compiler:
@@ -134,10 +133,10 @@ def _library(source: str, options: list[str], folder: Path) -> Path:
     ]
     texts = [text for p in headers for text in (p.name, p.read_text())]
     options = [*OPTIONS, *options]
-    key = cache.key_of([_version(compiler), source, *options, "", *texts])
-    path = folder / f"{key}.so"
-    if cache.read_checked(path) is not None:
-        return path
+    key = entries.key_of([_version(compiler), source, *options, "", *texts])
+    found = entries.read(KIND, f"{key}.so")
+    if found is not None:
+        return found.path
     with tempfile.TemporaryDirectory() as scratch:
         written, made = Path(scratch, SOURCE_NAME), Path(scratch, "kernels.so")
         written.write_text(source)
@@ -146,8 +145,7 @@ def _library(source: str, options: list[str], folder: Path) -> Path:
             [*command, "-o", made.name], cwd=scratch, capture_output=True, text=True, check=False
         )
         if run.returncode:
-            failed = folder / f"failed_{key}.cu"
-            cache.write(failed, source.encode())
+            failed = entries.write_file(KIND, f"failed_{key}.cu", source.encode())
             raise DeviceError(
                 message(
                     "cuda shim",
@@ -156,8 +154,7 @@ def _library(source: str, options: list[str], folder: Path) -> Path:
                     f"report this as a bug with {failed}",
                 )
             )
-        cache.write_checked(path, made.read_bytes(), None)
-    return path
+        return entries.write(KIND, f"{key}.so", made.read_bytes(), None)
 
 
 @functools.cache

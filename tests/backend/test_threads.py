@@ -1,0 +1,298 @@
+"""Networks in several threads and processes: results are those of one thread, or an error."""
+
+import copy
+import os
+import pickle
+import subprocess
+import sys
+import threading
+import warnings
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+import vertexrt as vrt
+from tests.functions import FUNCTIONS
+from tests.shim_device import put_in_place
+from tests.strategies import pulls_for
+from vertexrt.errors import DeviceError, UsageError
+from vertexrt.kernels.cpu.backend import blas_threads
+from vertexrt.kernels.cuda.shim.build import available
+
+ROOT = Path(__file__).resolve().parents[2]
+TREES = ([[], [], [0, 1]], [[], [], [0, 1], [], [2, 3]], [[], [0], [1], [2]])
+
+
+def batch_of(graphs: int) -> vrt.GraphBatch:
+    trees = [TREES[k % 3] for k in range(graphs)]
+    return vrt.GraphBatch.from_graphs(
+        [vrt.InputGraph.from_children(t, pulls_for(len(t), k)) for k, t in enumerate(trees)]
+    )
+
+
+def network(device: str = "cpu", engine: str = "batched", threads: int = 2) -> vrt.Network:
+    function = FUNCTIONS["tree-lstm"][0]()
+    return vrt.compile(
+        function, device=device, engine=engine, threads=threads, seed=1, dtype="float64"
+    )
+
+
+def in_threads(count: int, work: Callable[[int], None]) -> None:
+    """Run work in so many threads at once; raise what one of them raised."""
+    begin = threading.Barrier(count)
+
+    def one(k: int) -> None:
+        begin.wait()
+        work(k)
+
+    with ThreadPoolExecutor(count) as pool:
+        list(pool.map(one, range(count)))
+
+
+@pytest.mark.parametrize("engine", ["batched", "persistent"])
+def test_evaluations_of_several_threads_are_apart(engine: str) -> None:
+    net = network(engine=engine)
+    batches = [batch_of(k) for k in (1, 2, 5, 9)]
+    expected = [net.forward(batch)["logits"] for batch in batches]
+
+    def work(k: int) -> None:
+        for _ in range(60):
+            assert np.array_equal(net.forward(batches[k])["logits"], expected[k])
+
+    in_threads(4, work)
+
+
+def test_steps_of_several_threads_come_one_after_the_other() -> None:
+    nets, optimizers = [network(), network()], [vrt.Adam(0.01), vrt.Adam(0.01)]
+    batch = batch_of(5)
+    in_threads(3, lambda _: [nets[0].step(batch, optimizers[0]) for _ in range(20)] and None)
+    for _ in range(60):
+        nets[1].step(batch, optimizers[1])
+    for name, value in nets[1].parameters.items():
+        assert np.array_equal(nets[0].parameters[name], value)
+
+
+def test_outputs_are_those_of_the_steps_of_a_thread() -> None:
+    net, optimizer = network(), vrt.SGD(0.0)
+    batches = [batch_of(k) for k in (1, 2, 5)]
+    expected = [net.forward(batch)["logits"] for batch in batches]
+
+    def work(k: int) -> None:
+        for _ in range(30):
+            net.step(batches[k], optimizer, outputs=["logits"])
+            assert np.array_equal(net.outputs["logits"], expected[k])
+
+    in_threads(3, work)
+    assert net.outputs == {}  # this thread has made no step
+
+
+def test_backward_is_never_of_the_pass_of_another_thread() -> None:
+    net, batches = network(), [batch_of(k) for k in (1, 5)]
+    seeds, expected = [], []
+    for batch in batches:
+        seeds.append({"loss": np.ones_like(net.forward(batch, train=True)["loss"])})
+        expected.append(net.backward(seeds[-1]).parameters)
+    said = set()
+
+    def work(k: int) -> None:
+        for _ in range(60):
+            net.forward(batches[k], train=True)
+            try:
+                found = net.backward(seeds[k]).parameters
+            except UsageError as error:
+                said.add(str(error))
+                continue
+            for name, gradient in found.items():
+                assert np.array_equal(gradient, expected[k][name])
+
+    in_threads(2, work)
+    assert said <= {
+        "[backward] another thread used the network after forward(batch, train=True); forward and "
+        "backward of one thread with nothing between them; hold a lock of yours around both, or "
+        "compile a network for each thread."
+    }
+    lock = threading.Lock()
+
+    def locked(k: int) -> None:
+        for _ in range(20):
+            with lock:
+                net.forward(batches[k], train=True)
+                found = net.backward(seeds[k]).parameters
+            for name, gradient in found.items():
+                assert np.array_equal(gradient, expected[k][name])
+
+    in_threads(2, locked)
+
+
+def elsewhere(work: Callable[[], object]) -> None:
+    """Do something in a thread of its own."""
+    with ThreadPoolExecutor(1) as pool:
+        pool.submit(work).result()
+
+
+def test_another_thread_may_go_back_where_none_came_between() -> None:
+    """As that of an autograd engine does."""
+    net, batch = network(), batch_of(2)
+    loss = net.forward(batch, train=True)["loss"]
+    elsewhere(lambda: net.backward({"loss": np.ones_like(loss)}))
+
+
+@pytest.mark.parametrize("between", ["forward", "step", "submit"])
+def test_what_came_between_is_an_error_at_backward(between: str) -> None:
+    net, batch, other = network(), batch_of(2), batch_of(3)
+    loss = net.forward(batch, train=True)["loss"]
+    uses: dict[str, Callable[[], object]] = {
+        "forward": lambda: net.forward(other, train=True),
+        "step": lambda: net.step(other, vrt.SGD(0.0)),
+        "submit": lambda: net.submit(other),
+    }
+    elsewhere(uses[between])
+    for uncertain in (lambda work: elsewhere(work), lambda work: work()):
+        with pytest.raises(UsageError, match=r"another thread used the network|no forward pass"):
+            uncertain(lambda: net.backward({"loss": np.ones_like(loss)}))
+
+
+def test_blas_has_its_threads_again_after_networks_in_turn() -> None:
+    before = [pool["num_threads"] for pool in blas_threads().info()]
+    nets, batch = [network(), network(engine="persistent")], batch_of(5)
+    in_threads(2, lambda k: [nets[k].forward(batch) for _ in range(200)] and None)
+    assert [pool["num_threads"] for pool in blas_threads().info()] == before
+
+
+def run(code: str, **environ: str) -> str:
+    done = subprocess.run(
+        [sys.executable, "-W", "ignore::DeprecationWarning", "-c", code],
+        cwd=ROOT,
+        env={**os.environ, **environ},
+        capture_output=True,
+        text=True,
+        check=False,
+        timeout=600,
+    )
+    assert done.returncode == 0, done.stdout + done.stderr
+    return done.stdout
+
+
+HEAD = "import os, signal, threading, time\nfrom tests.backend.test_threads import *\n"
+
+
+def test_threads_may_compile_at_once_in_a_new_process() -> None:
+    code = """
+function = FUNCTIONS["tree-lstm"][0]()  # one, which notes what it pulls while it is traced
+found = {}
+
+def work(k):
+    made = network() if k % 2 else vrt.compile(function, device="cpu", seed=1, dtype="float64")
+    found[k] = made.forward(batch_of(4))["logits"].tobytes()
+
+in_threads(6, work)
+assert len(set(found.values())) == 1, found
+"""
+    run(HEAD + code)
+
+
+def test_a_forked_child_goes_on() -> None:
+    """With worker threads of its own, though another thread of the parent is in a step."""
+    code = """
+net, busy, batch, optimizer = network(), network(engine="persistent"), batch_of(5), vrt.SGD(0.1)
+whole = batch_of(20)
+losses = [net.step(batch, optimizer) for _ in range(2)]
+busy.step(batch, vrt.SGD(0.1))
+other = threading.Thread(target=lambda: [busy.step(batch, vrt.SGD(0.1)) for _ in range(400)])
+other.start()
+children = []
+for _ in range(8):
+    child = os.fork()
+    if child == 0:
+        signal.alarm(60)
+        first = net.step(batch, optimizer)
+        again = [busy.step(whole.take([k, k + 1]), vrt.SGD(0.1)) for k in range(3)]
+        print(first, flush=True)
+        os._exit(0 if all(map(np.isfinite, again)) else 1)
+    children.append(child)
+for child in children:
+    assert os.waitpid(child, 0)[1] == 0
+print(net.step(batch, optimizer))
+other.join()
+"""
+    found = run(HEAD + code).split()
+    assert len(found) == 9
+    assert len(set(found)) == 1
+
+
+def test_spawned_processes_compile_their_own() -> None:
+    net = network(threads=1)
+    expected = net.forward(batch_of(3))["logits"]
+    code = """
+import multiprocessing
+
+def child(values, pipe):
+    net = network(threads=1)
+    net.set_parameters(values)
+    pipe.send(net.forward(batch_of(3))["logits"])
+
+if __name__ == "__main__":
+    here, there = multiprocessing.Pipe()
+    started = multiprocessing.get_context("spawn").Process(
+        target=child, args=(network(threads=1).parameters, there)
+    )
+    started.start()
+    np.save(sys.argv[1], here.recv())
+    started.join()
+"""
+    import tempfile
+
+    with tempfile.TemporaryDirectory() as name:
+        script, result = Path(name, "script.py"), Path(name, "result.npy")
+        script.write_text(HEAD + code)
+        subprocess.run(
+            [sys.executable, str(script), str(result)],
+            env={**os.environ, "PYTHONPATH": str(ROOT)},
+            check=True,
+            timeout=600,
+        )
+        assert np.array_equal(np.load(result), expected)
+
+
+@pytest.mark.skipif(not available(), reason="no C++ compiler")
+def test_a_forked_child_of_a_gpu_is_told_so(monkeypatch: pytest.MonkeyPatch) -> None:
+    put_in_place(monkeypatch)
+    net, batch = network("cuda"), batch_of(2)
+    net.forward(batch)
+    read, write = os.pipe()
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", DeprecationWarning)  # pytest has threads
+        child = os.fork()
+    if child == 0:
+        said = []
+        for use in (lambda: net.forward(batch), lambda: net.parameters, net.sync):
+            try:
+                use()
+                said.append("nothing")
+            except DeviceError as error:
+                said.append(str(error))
+        os.write(write, "\n".join(said).encode())
+        os._exit(0)
+    os.close(write)
+    os.waitpid(child, 0)
+    with os.fdopen(read) as file:
+        said = file.read().splitlines()
+    assert said == 3 * [
+        "[cuda] a forked child of a process that uses the GPU; a process of its own: CUDA does not "
+        "live through a fork; start it by spawn: multiprocessing.get_context('spawn'), or for a "
+        "DataLoader multiprocessing_context='spawn', and compile the network there."
+    ]
+    assert np.isfinite(net.forward(batch)["loss"]).all()
+
+
+@pytest.mark.parametrize("copied", [copy.copy, copy.deepcopy, pickle.dumps])
+def test_a_network_is_not_copied(copied: Callable[[object], object]) -> None:
+    with pytest.raises(UsageError) as raised:
+        copied(network(device="reference"))
+    assert str(raised.value) == (
+        "[network] a network is to be copied or pickled; arrays, which can be; compile the "
+        "function again and copy the parameters: vrt.compile(...).set_parameters(net.parameters)."
+    )

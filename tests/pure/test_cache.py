@@ -1,0 +1,373 @@
+"""The cache: who may use its folder, what counts as an entry, what names a compiled function."""
+
+import os
+import shutil
+import stat
+import subprocess
+import sys
+import tempfile
+import warnings
+from collections.abc import Iterator
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from tests.attacks import cache as attack
+from vertexrt.cache import entries, folders
+from vertexrt.cache.compiled import njit
+from vertexrt.cache.fingerprint import fingerprint
+from vertexrt.cache.folders import CacheWarning
+from vertexrt.config import config, read
+
+ROOT = Path(__file__).resolve().parents[2]
+as_root = pytest.mark.skipif(
+    os.name != "posix" or os.geteuid() != 0, reason="only the superuser can be somebody else"
+)
+
+
+@pytest.fixture
+def temporary(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
+    """Give a temporary folder of this test's own, and forget which folders were chosen."""
+    folder = tmp_path / "temporary"
+    folder.mkdir(mode=0o700)
+    monkeypatch.setattr(tempfile, "tempdir", str(folder))
+    folders._folders.cache_clear()
+    folders._own_temporary.cache_clear()
+    yield folder
+    folders._folders.cache_clear()
+    folders._own_temporary.cache_clear()
+
+
+def mode(path: Path) -> int:
+    return stat.S_IMODE(path.stat().st_mode)
+
+
+def private(temporary: Path) -> Path:
+    return temporary / f"vertexrt-{os.geteuid()}"
+
+
+def test_folders_and_files_are_private_whatever_the_umask(cache_folder: Path) -> None:
+    before = os.umask(0)
+    try:
+        path = entries.write("kind", "name", b"content", 1)
+    finally:
+        os.umask(before)
+    assert path == cache_folder / "kind" / "name"
+    assert [mode(p) for p in (cache_folder, path.parent, path)] == [0o700, 0o700, 0o600]
+
+
+@pytest.mark.parametrize("inside", [False, True])
+@pytest.mark.parametrize("bits", [0o770, 0o702, 0o777])
+def test_a_folder_that_others_may_write_to_is_refused(
+    cache_folder: Path, temporary: Path, bits: int, inside: bool
+) -> None:
+    path = entries.write("kind", "name", b"planted", None)
+    folders._folders.cache_clear()
+    refused = path.parent if inside else cache_folder
+    refused.chmod(bits)
+    with pytest.warns(CacheWarning) as caught:
+        assert entries.read("kind", "name") is None
+    assert [str(each.message) for each in caught] == [
+        f"[cache] {refused} can be written by others (mode {bits:o}); a folder of this user that "
+        "nobody else can write to, for compiled kernels; set VERTEXRT_CACHE to such a folder; they "
+        f"are kept in {private(temporary)} now."
+    ]
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")  # it is said once
+        assert entries.write("kind", "name", b"ours", None).parent == private(temporary) / "kind"
+    found = entries.read("kind", "name")
+    assert found is not None
+    assert found.content == b"ours"
+
+
+@as_root
+def test_a_folder_of_another_user_is_refused(cache_folder: Path, temporary: Path) -> None:
+    entries.write("kind", "name", b"planted", None)
+    os.chown(cache_folder, 65534, 65534)
+    folders._folders.cache_clear()
+    with pytest.warns(CacheWarning, match=f"{cache_folder} belongs to user 65534; a folder"):
+        assert entries.read("kind", "name") is None
+
+
+@as_root
+@pytest.mark.parametrize("trap", ["of another user", "a link"])
+def test_a_temporary_folder_that_was_laid_out_is_not_used(
+    cache_folder: Path, temporary: Path, trap: str
+) -> None:
+    cache_folder.mkdir()
+    cache_folder.chmod(0o777)
+    if trap == "a link":
+        (temporary / "target").mkdir(mode=0o700)
+        private(temporary).symlink_to(temporary / "target")
+    else:
+        private(temporary).mkdir()
+        os.chown(private(temporary), 65534, 65534)
+    with pytest.warns(CacheWarning, match="can be written by others"):
+        path = entries.write("kind", "name", b"content", None)
+    assert path.parents[2] == temporary
+    assert path.parents[1].name.startswith("vertexrt-")
+    assert path.parents[1] != private(temporary)
+    assert mode(path.parents[1]) == 0o700
+    found = entries.read("kind", "name")
+    assert found is not None
+    assert found.content == b"content"
+
+
+def test_where_nothing_can_be_written_nothing_is_kept(
+    tmp_path: Path, temporary: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    temporary.rmdir()
+    temporary.write_text("a file")
+    monkeypatch.setenv("VERTEXRT_CACHE", str(temporary / "cache"))
+    config.cache_clear()
+    with pytest.warns(CacheWarning, match="every process compiles them anew now"):
+        entries.write("kind", "name", b"content", None)
+    assert entries.read("kind", "name") is None
+    monkeypatch.undo()
+    config.cache_clear()
+
+
+def test_a_full_disk_is_said_and_stops_nothing(
+    cache_folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def full(handle: int) -> None:
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr(os, "fsync", full)
+    with pytest.warns(CacheWarning, match="cannot be written: No space left on device; room"):
+        entries.write("kind", "name", b"content", None)
+    assert entries.read("kind", "name") is None
+    assert not list((cache_folder / "kind").iterdir())
+
+
+def test_an_entry_comes_back() -> None:
+    for content in (b"", b"\x7fELF" + bytes(1000), entries.MAGIC * 3):
+        facts = {"a": [1, "two", None], "b": 0.5}
+        file = entries.encode("name", content, facts)
+        assert entries.decode("name", file) == (content, facts)
+        assert file.startswith(content)
+
+
+def test_every_changed_byte_and_every_cut_is_seen() -> None:
+    file = entries.encode("name", b"content of an entry", {"facts": 1})
+    for k in range(len(file)):
+        for other in (file[k] ^ 1, file[k] ^ 0x80, 0):
+            if other != file[k]:
+                assert entries.decode("name", file[:k] + bytes([other]) + file[k + 1 :]) is None
+        assert entries.decode("name", file[:k]) is None
+        assert entries.decode("name", file[k + 1 :]) is None
+    assert entries.decode("name", file + b"\0") is None
+    assert entries.decode("another", file) is None
+
+
+DAMAGE = {
+    "empty": lambda path: path.write_bytes(b""),
+    "link": lambda path: (path.rename(path.with_name("moved")), path.symlink_to("moved")),
+    "folder": lambda path: (path.unlink(), path.mkdir(), (path / "inside").write_text("")),
+    "pipe": lambda path: (path.unlink(), os.mkfifo(path)),
+    "writable by others": lambda path: path.chmod(0o666),
+    "gone": lambda path: path.unlink(),
+}
+
+
+@pytest.mark.parametrize("damage", DAMAGE)
+def test_what_is_no_plain_file_of_ours_is_made_again(cache_folder: Path, damage: str) -> None:
+    path = entries.write("kind", "name", b"content", None)
+    DAMAGE[damage](path)
+    assert entries.read("kind", "name") is None
+    entries.write("kind", "name", b"content", None)
+    found = entries.read("kind", "name")
+    assert found is not None
+    assert found.content == b"content"
+    assert not path.is_symlink()
+    assert not list(path.parent.glob("*.tmp"))
+
+
+@as_root
+def test_an_unknown_home_is_no_mistake() -> None:
+    """No HOME and no entry in the user database, as in many containers."""
+    code = "from vertexrt.config import read; print(read({}).cache_dir)"
+    done = as_user(12345, "-c", code, environ={})
+    assert done.stdout.strip() == str(Path(tempfile.gettempdir()) / "vertexrt-12345"), done.stderr
+
+
+def test_a_home_that_may_not_be_looked_into_is_no_mistake(tmp_path: Path) -> None:
+    assert read({"VERTEXRT_CACHE": "/dev/null/cache"}).cache_dir == Path("/dev/null/cache")
+
+
+# Compiled functions.
+
+SCALE = 2.0
+TABLE = np.arange(4)
+THING = object()
+
+
+@njit()
+def inner(x):  # type: ignore[no-untyped-def]
+    return x * SCALE
+
+
+@njit()
+def outer(x):  # type: ignore[no-untyped-def]
+    return inner(x) + TABLE[0]
+
+
+@njit()
+def uses_a_thing(x):  # type: ignore[no-untyped-def]
+    return x if THING is None else x + 1
+
+
+def fresh(function: object) -> str | None:
+    from vertexrt.cache import fingerprint as module
+
+    module._describe_function.cache_clear()
+    return fingerprint(function)
+
+
+def test_a_fingerprint_covers_code_constants_and_calls(monkeypatch: pytest.MonkeyPatch) -> None:
+    first = fresh(outer)
+    assert first == fresh(outer)
+    seen = {first, fresh(inner)}
+    module = sys.modules[__name__]
+    monkeypatch.setattr(module, "SCALE", 3.0)  # of what it calls
+    seen.add(fresh(outer))
+    monkeypatch.setattr(module, "TABLE", np.arange(5))
+    seen.add(fresh(outer))
+    monkeypatch.setattr(inner.py_func, "__code__", (lambda x: x / SCALE).__code__)
+    seen.add(fresh(outer))
+    assert len(seen) == 5
+
+
+def test_a_fingerprint_is_that_of_another_process() -> None:
+    code = (
+        "from vertexrt.scheduler import merge, kinds; from vertexrt.kernels.cpu import runtime;"
+        "from vertexrt.cache.fingerprint import fingerprint as f;"
+        "print(f(merge.number_rows), f(kinds.read_vertices), f(runtime.tanh32))"
+    )
+    found = {
+        subprocess.run(
+            [sys.executable, "-c", code],
+            env={**os.environ, "PYTHONHASHSEED": seed},
+            capture_output=True,
+            text=True,
+            check=True,
+        ).stdout
+        for seed in ("1", "2")
+    }
+    assert len(found) == 1
+    assert "None" not in found.pop()
+
+
+def test_a_function_that_uses_an_unknown_object_has_no_fingerprint() -> None:
+    assert fingerprint(uses_a_thing) is None
+
+
+SMALL = """
+import sys, warnings
+import numba.core.event as events
+import numpy as np
+from vertexrt.cache.compiled import njit
+
+@njit(cache=True)
+def f(x, n):
+    total = np.zeros(n, np.float32)
+    for k in range(n):
+        total[k] = x[k] * 2
+    return total, n
+
+class Count(events.Listener):
+    def on_start(self, event): counted.append(event)
+    def on_end(self, event): pass
+
+counted = []
+events.register("numba:compile", Count())
+found, n = f(np.arange(3.0), 3)
+assert found.tolist() == [0, 2, 4] and found.dtype == np.float32 and n == 3
+print(bool(counted))
+"""
+
+
+def as_user(user: int, *words: str, environ: dict[str, str]) -> subprocess.CompletedProcess[str]:
+    """Run Python as a user who may read everything and write what is his; skip where none can."""
+    ability = "+dac_read_search"  # the interpreter may lie in a folder of the superuser
+    command = ["setpriv", f"--reuid={user}", "--clear-groups"]
+    command += [f"--inh-caps={ability}", f"--ambient-caps={ability}"]
+    if shutil.which("setpriv") is None or subprocess.run([*command, "true"]).returncode:
+        pytest.skip("setpriv cannot make another user of this one")
+    return subprocess.run(
+        [*command, sys.executable, *words],
+        env={"PATH": os.environ["PATH"], "PYTHONPATH": str(ROOT)} | environ,
+        capture_output=True,
+        text=True,
+        cwd="/",
+        check=False,
+    )
+
+
+def run_small(script: Path, environ: dict[str, str], user: int) -> tuple[bool, str]:
+    """Return whether anything was compiled, and what was said."""
+    done = as_user(user, str(script), environ=environ)
+    assert done.returncode == 0, done.stderr
+    return done.stdout.strip() == "True", done.stderr
+
+
+@as_root
+@pytest.mark.parametrize(
+    ("home", "given"),
+    [
+        ("none", "unset"),
+        ("/nonexistent", "unset"),
+        ("/dev/null", "unset"),
+        ("of another user", "unset"),
+        ("of another user", "writable"),
+        ("none", "read-only"),
+        ("none", "of another user"),
+    ],
+)
+def test_compiled_functions_are_kept_for_any_user_and_home(home: str, given: str) -> None:
+    """Packages and home folder that cannot be written, as in most containers."""
+    with tempfile.TemporaryDirectory() as name:
+        folder = Path(name)
+        folder.chmod(0o711)
+        script = folder / "small.py"
+        script.write_text(SMALL)
+        script.chmod(0o644)
+        mine, other, closed = folder / "mine", folder / "other", folder / "closed"
+        for path, owner, bits in (
+            (mine, 12345, 0o700),
+            (other, 0, 0o755),
+            (closed, 12345, 0o500),
+            (folder / "tmp", 0, 0o777),
+        ):
+            path.mkdir()
+            path.chmod(bits)
+            os.chown(path, owner, owner)
+        environ = {"TMPDIR": str(folder / "tmp")}
+        if home != "none":
+            environ["HOME"] = str(other) if home == "of another user" else home
+        if given != "unset":
+            paths = {"writable": mine, "read-only": closed, "of another user": other}
+            environ["VERTEXRT_CACHE"] = str(paths[given])
+        compiled, said = run_small(script, environ, 12345)
+        assert compiled
+        assert ("CacheWarning: [cache] " in said) == (
+            given in ("read-only", "of another user") or (given == "unset" and home != "none")
+        )
+        assert not run_small(script, environ, 12345)[0]
+
+
+def test_a_second_process_compiles_nothing() -> None:
+    """All that a step takes has a form on disk; a function that has none would be found here."""
+    first, second = attack.one_training(None), attack.one_training(None)
+    assert first[0] == second[0] == 0, first[2]
+    assert second[1] == [first[1][0], "0"]
+
+
+def test_damaged_entries_are_made_again(tmp_path: Path) -> None:
+    command = ["-m", "tests.attacks.cache", "--count", "40", "--seed", "1", "--trainings", "0"]
+    done = subprocess.run(
+        [sys.executable, *command], cwd=ROOT, capture_output=True, text=True, check=False
+    )
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert done.stdout.startswith("cache: 40 damaged entries, 0 wrong")

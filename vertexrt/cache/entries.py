@@ -1,0 +1,157 @@
+"""Entries of the cache: files that are checked before anything in them is used.
+
+An entry is named by a hash of all that it is made from. Its file holds the content, a line of facts
+in JSON, and a SHA-256 over both and the name, so a file that was cut, changed, or has the name of
+another one counts as missing, and is written again. The digest finds damage. Against people who
+would put files there stands the folder, which is this user's alone (`folders.py`): whoever can
+write to it can also compute a digest.
+
+A file never changes after it has its name, so processes may share the folder.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+import shutil
+import stat
+import tempfile
+import warnings
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from vertexrt.cache.folders import CacheWarning, folders, is_private
+from vertexrt.config import config
+from vertexrt.errors import message
+
+MAGIC = b"vertexrt cache entry 1\n"  # the last bytes of a file
+DIGEST = hashlib.sha256().digest_size
+MOST_BYTES = 1 << 30
+# Nothing but a plain file is opened: a link is not followed, a pipe not waited for.
+FLAGS = os.O_RDONLY | getattr(os, "O_NOFOLLOW", 0) | getattr(os, "O_NONBLOCK", 0)
+
+
+@dataclass(frozen=True, slots=True)
+class Entry:
+    """What was kept under a name.
+
+    Attributes:
+        content: bytes; they are the first of the file, so it may be loaded as what they are.
+        facts: what JSON can hold.
+        path: of the file.
+    """
+
+    content: bytes
+    facts: Any
+    path: Path
+
+
+def key_of(parts: Sequence[str]) -> str:
+    """Hash texts to the name of an entry; where one ends and the next begins counts."""
+    return hashlib.sha256(json.dumps(list(parts)).encode()).hexdigest()
+
+
+def read(kind: str, name: str) -> Entry | None:
+    """Return an entry; None when it is missing or damaged.
+
+    Args:
+        kind: of entries: each has a folder of its own.
+    """
+    for folder in folders(kind).read:
+        path = folder / name
+        found = decode(name, _plain_file(path))
+        if found is not None:
+            return Entry(*found, path)
+    return None
+
+
+def write(kind: str, name: str, content: bytes, facts: object) -> Path:
+    """Keep an entry, if a folder can be written.
+
+    Args:
+        facts: anything that JSON can hold.
+    Returns: the path where it lies, or would.
+    Warns: CacheWarning, when it could not be written.
+    """
+    return write_file(kind, name, encode(name, content, facts))
+
+
+def encode(name: str, content: bytes, facts: object) -> bytes:
+    """Return the bytes of an entry's file."""
+    notes = json.dumps(facts).encode()
+    body = content + notes + len(notes).to_bytes(8, "little")
+    return body + _digest(name, body) + MAGIC
+
+
+def decode(name: str, file: bytes) -> tuple[bytes, Any] | None:
+    """Return content and facts of an entry's file; None when it is damaged."""
+    end = len(file) - len(MAGIC) - DIGEST
+    if end < 8 or not file.endswith(MAGIC):
+        return None
+    body = memoryview(file)[:end]
+    if _digest(name, body) != file[end : end + DIGEST]:
+        return None
+    start = end - 8 - int.from_bytes(body[-8:], "little")
+    return bytes(body[:start]), json.loads(bytes(body[start : end - 8]))
+
+
+def write_file(kind: str, name: str, content: bytes) -> Path:
+    """Give a file its content in one step that survives a crash of the machine; see `write`."""
+    folder = folders(kind).write
+    if folder is None:
+        return config().cache_dir / kind / name
+    path = folder / name
+    try:
+        handle, temporary = tempfile.mkstemp(dir=folder, suffix=".tmp")
+        try:
+            with os.fdopen(handle, "wb") as file:
+                file.write(content)
+                file.flush()
+                os.fsync(handle)
+            if path.is_dir() and not path.is_symlink():  # damage: no entry is a folder
+                shutil.rmtree(path)
+            os.replace(temporary, path)
+        except OSError:
+            Path(temporary).unlink(missing_ok=True)
+            raise
+        _sync(folder)
+    except OSError as error:
+        text = message(
+            "cache",
+            f"{folder} cannot be written: {error.strerror}",
+            "room for compiled kernels",
+            "the next process compiles them anew; make room, or set VERTEXRT_CACHE",
+        )
+        warnings.warn(text, CacheWarning, stacklevel=2)
+    return path
+
+
+def _digest(name: str, body: bytes | memoryview) -> bytes:
+    found = hashlib.sha256(name.encode() + b"\n")
+    found.update(body)
+    return found.digest()
+
+
+def _plain_file(path: Path) -> bytes:
+    """Return the bytes of a plain file of this user; b"" where there is none."""
+    try:
+        with open(path, "rb", opener=lambda name, _: os.open(name, FLAGS)) as file:
+            found = os.fstat(file.fileno())
+            usable = stat.S_ISREG(found.st_mode) and found.st_size <= MOST_BYTES
+            return file.read() if usable and is_private(found) else b""
+    except OSError:
+        return b""
+
+
+def _sync(folder: Path) -> None:
+    """Make the names in a folder survive a crash of the machine."""
+    if os.name != "posix":
+        return
+    handle = os.open(folder, os.O_RDONLY)
+    try:
+        os.fsync(handle)
+    finally:
+        os.close(handle)
