@@ -293,10 +293,9 @@ class Network:
                     )
                 )
 
-    def _next_seed(self) -> Any:
-        step, seed = self._step, self._seed
+    def _next_seed(self) -> int:
+        self._last_seed = step_seed(self._seed, self._step)
         self._step += 1
-        self._last_seed = lambda share: step_seed(seed, step, share)
         return self._last_seed
 
     def _zero_seeds(self, use: Use, runs: list[Any]) -> tuple[Array, ...]:

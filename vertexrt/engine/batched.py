@@ -232,6 +232,7 @@ def make_jobs(
         scratch = -(-scripts.temporary // PAD) * PAD
     elements = max(run.plan.total, run.plan.temporary + processors * scratch)
     data = worker.take(elements, run.zero_elements)
+    user_vertex, user_edge = run.share.numbers() if run.variant.draws else (NO_ROWS, NO_ROWS)
     buffers = Buffers(
         arena=data,
         base=run.plan.base,
@@ -241,7 +242,8 @@ def make_jobs(
         param_at=param_at,
         schedule=s,
         rows=run.rows,
-        user_edge=run.share.batch.child_ptr,
+        user_vertex=user_vertex,
+        user_edge=user_edge,
         ints=run.inputs.ints or (NO_ROWS,),
         floats=run.inputs.floats or (data[:0],),
         float_index=run.inputs.float_index or (NO_ROWS,),

@@ -11,7 +11,7 @@ from __future__ import annotations
 import math
 import time
 from collections import deque
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -72,7 +72,7 @@ class _Flight:
     use: Use
     batch: GraphBatch
     scale: float
-    seed: Callable[[int], int]
+    seed: int
     optimizer: Trainer
     clips: bool
 
@@ -308,7 +308,7 @@ class DeviceModel(CompiledModel):
         optimizer: Trainer,
         asks: bool,
         reduction: str,
-        seed: Callable[[int], int],
+        seed: int,
         outputs: Sequence[str],
     ) -> tuple[float, Outputs]:
         """Launch a step; return the newest loss that is known without waiting for it.
@@ -337,7 +337,7 @@ class DeviceModel(CompiledModel):
             widths=widths,
         )
         prepared = time.perf_counter()
-        slot = self._launch(run, slice(None), ending, loss_scale=scale, random_seed=seed(0))
+        slot = self._launch(run, slice(None), ending, loss_scale=scale, random_seed=seed)
         self._time(use, batch, runs, slot, start, prepared)
         optimizer.settle(0.0)  # it counts; what the device found is looked at when it lands
         self._device_newer = True

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -29,7 +28,7 @@ def find_not_finite(
     batch: GraphBatch,
     loss: float,
     scale: float,
-    seed: Callable[[int], int],
+    seed: int,
     parts: int,
 ) -> str:
     """Return the error text for a loss that is not finite.
@@ -50,7 +49,7 @@ def find_not_finite(
                 "go back to the last good checkpoint and lower the learning rate",
             )
     variant = make_variant(model.function, use, ReferenceBackend(), model.param_names, model.passes)
-    for k, share in enumerate(share_out(batch, parts)):
+    for share in share_out(batch, parts):
         run = prepare(variant, share, model.policy, model.store.dtype)
         found: list[str] = []
 
@@ -83,7 +82,7 @@ def find_not_finite(
                 worker,
                 model.param_at,
                 loss_scale=scale,
-                random_seed=seed(k),
+                random_seed=seed,
             ).calls
             call()
         except _Found:

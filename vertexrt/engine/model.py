@@ -292,14 +292,14 @@ class CompiledModel:
         optimizer: Trainer,
         asks: bool,
         reduction: str,
-        seed: Callable[[int], int],
+        seed: int,
         outputs: Sequence[str],
     ) -> tuple[float, Outputs]:
         """Train on a batch: forward, backward, update.
 
         Args:
             asks: the optimizer has no update of its own; processors may do it.
-            seed: random bits of each share.
+            seed: 32 random bits.
             outputs: names of pushes.
         Returns: the loss, and the pushes in the user's vertex order.
         Raises: NumericError, when the loss or a norm is not finite; nothing was updated then.
@@ -440,9 +440,9 @@ def loss_scale(reduction: str, batch: GraphBatch, runs: Sequence[Run]) -> float:
     return 1.0
 
 
-def step_seed(seed: int, step: int, share: int) -> int:
-    """Mix seed, step and share into 32 random bits (splitmix64's finaliser)."""
-    z = (seed * 0x9E3779B97F4A7C15 + step * 0xBF58476D1CE4E5B9 + share) % 2**64
+def step_seed(seed: int, step: int) -> int:
+    """Mix seed and step into 32 random bits (splitmix64's finaliser)."""
+    z = (seed * 0x9E3779B97F4A7C15 + step * 0xBF58476D1CE4E5B9) % 2**64
     z = (z ^ (z >> 30)) * 0xBF58476D1CE4E5B9 % 2**64
     z = (z ^ (z >> 27)) * 0x94D049BB133111EB % 2**64
     return (z ^ (z >> 31)) % 2**32

@@ -91,7 +91,8 @@ class Buffers:
         params, gradients: flat parameter store; param_at: [names] int64 offsets.
         schedule: of the minibatch.
         rows: [*] execution rows of launches that are not contiguous.
-        user_edge: [V + 1] first edge of each of the user's vertices (dropout counts by it).
+        user_vertex, user_edge: [V] what random draws count by: the number of each of the user's
+            vertices in the whole batch, of which this may be a share, and of its first edge there.
         ints: one [V] array a pull, in the user's order; floats: flat values, with float_index: [V].
         seeds: flat gradients of pushes, in the user's order.
         loss_scale: factor on the loss; random_seed: of this step, 32 bits.
@@ -105,6 +106,7 @@ class Buffers:
     param_at: Array
     schedule: Scheduled
     rows: Array
+    user_vertex: Array
     user_edge: Array
     ints: tuple[Array, ...]
     floats: tuple[Array, ...]
