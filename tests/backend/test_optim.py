@@ -149,9 +149,9 @@ def test_gradients_that_are_not_finite_change_nothing(name: str) -> None:
     with pytest.raises(NumericError) as caught:
         optimizer.update(store)
     assert str(caught.value) == (
-        f"[{type(optimizer).__name__}.update] the gradients of step 3 have the norm nan; a finite "
-        "norm; no parameter was changed; lower the learning rate, or look for a division or log "
-        "of zero in F."
+        f"[{type(optimizer).__name__}.update] the gradient of 'b' is nan at [2]; finite gradients; "
+        "nothing was changed; look for a division or log of zero in F, or lower the learning rate, "
+        "or clip the gradient norm."
     )
     np.testing.assert_array_equal(store.values, values)
     for key, array in optimizer.state.items():

@@ -114,9 +114,12 @@ class Network:
             outputs: pushes to keep in `self.outputs`.
         Returns: the loss, reduced as `vrt.compile` was told. On a GPU the step is not waited for:
             the loss is that of the step before, except for the first step and with outputs.
-        Raises: NumericError, when the loss is not finite: it names the first op and vertex that
-            made it, and no parameter has changed; on a GPU, steps launched since have not changed
-            them either. PullError, when pulled values do not fit.
+        Raises: NumericError, when the loss, a gradient, or a number that the update would write to
+            a parameter or to the optimizer's state is not finite: it names the first op and vertex
+            that made it, or the element of the update, and nothing has changed; on a GPU the next
+            call raises it, and steps launched since have changed nothing either. An optimizer with
+            an `update` of its own is called with finite gradients only, and what it has written is
+            looked at: see `Optimizer`. PullError, when pulled values do not fit.
         """
         names = tuple(outputs)
         use = self._uses.get(names) or self._training(names)

