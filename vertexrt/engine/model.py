@@ -337,7 +337,11 @@ class CompiledModel:
         if update is None:
             self._update_by(optimizer, attempt)
         else:
-            outcome = apply_update(self.store, update) if ending is None else outcome_of(ending)
+            outcome = (
+                apply_update(self.store, update)
+                if ending is None
+                else outcome_of(self.store, ending)
+            )
             if not outcome.done:
                 raise NumericError(refused_step(self, attempt, outcome.norm, True))
             optimizer.settle(outcome)

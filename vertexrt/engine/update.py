@@ -152,13 +152,14 @@ def end_of_step(
     )
 
 
-def outcome_of(ending: Ending) -> Outcome:
+def outcome_of(store: ParameterStore, ending: Ending) -> Outcome:
     """Read how an update ended that ran in the call."""
     done, norm, tried = (
         bool(ending.found[FOUND_DONE]),
         float(ending.found[FOUND_NORM]),
         bool(ending.found[FOUND_TRIED]),
     )
+    store.cleared = done
     return Outcome(done, norm, math.inf if tried else ending.reach)
 
 
@@ -192,7 +193,7 @@ def _norm(store: ParameterStore, p: Pieces) -> float:
 
 
 def apply_update(store: ParameterStore, update: Update) -> Outcome:
-    """Update the values of a store, and the optimizer's moments, in place.
+    """Update the values of a store, and the optimizer's moments, in place; clear the gradients.
 
     Nothing is updated when the norm, or a number that would be written, is not finite.
 
@@ -226,6 +227,7 @@ def apply_update(store: ParameterStore, update: Update) -> Outcome:
     if not enough and not check(*given, limit, found):  # type: ignore[call-arg]
         return Outcome(False, norm)
     apply(*given)
+    store.cleared = True
     return Outcome(True, norm, math.inf if found[FOUND_TRIED] else reach)
 
 
@@ -234,11 +236,12 @@ def try_update(store: ParameterStore, update: Update, norm: float) -> tuple[Floa
     from vertexrt.kernels.cpu.update import apply
 
     p, values, moments = cut(store), store.values.copy(), update.moments.copy()
+    gradients = store.gradients.copy()
     clips = update.clip_norm is not None and norm > update.clip_norm
     apply(
         RULES.index(update.rule),
         values,
-        store.gradients,
+        gradients,
         moments,
         p.pieces,
         p.spans,

@@ -183,7 +183,7 @@ def apply(
     scale: float,
     s: Any,
 ) -> None:
-    """Run a rule over some pieces.
+    """Run a rule over some pieces, and set their gradients to zero.
 
     Args:
         rule: number in RULES.
@@ -238,7 +238,7 @@ def is_finite(
     v, m = values[start:end].copy(), moments[:, start:end].copy()
     whole = np.array([[0, width]], np.int64)
     spans, row = np.array([[[0, 1]]], np.int64), np.zeros(1, np.int64)
-    apply(rule, v, gradients[start:end], m, whole, spans, row, 0, 1, scale, s)
+    apply(rule, v, gradients[start:end].copy(), m, whole, spans, row, 0, 1, scale, s)
     return bool(np.isfinite(v).all() and np.isfinite(m).all())
 
 
