@@ -28,8 +28,8 @@ import numpy as np
 from vertexrt.engine.parameters import FloatArray
 
 NOTHING = -1.0  # no gradient is within this limit
-LIMIT = {"float32": 2.0**48, "float64": 2.0**400}
-HALF_PLACE = {"float32": 2.0**103, "float64": 2.0**970}
+LIMIT = {4: 2.0**48, 8: 2.0**400}  # by the bytes of a number, float32 and float64
+HALF_PLACE = {4: 2.0**103, 8: 2.0**970}
 SLACK = 4.0  # for roundings
 FORGETS = 2.0**-20  # what a moving average takes away must be more than roundings
 
@@ -51,7 +51,7 @@ def limit_of(
         tried, and is 0 for a rule that needs none.
     """
     decay, lr, *rest = scalars
-    limit, most = LIMIT[dtype.name], HALF_PLACE[dtype.name] / SLACK
+    limit, most = LIMIT[dtype.itemsize], HALF_PLACE[dtype.itemsize] / SLACK
     operand = 2.0 * limit
     safe, stays = decay <= 1.0, 0.0
     if rule == "sgd":

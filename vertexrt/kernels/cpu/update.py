@@ -43,6 +43,7 @@ from vertexrt.kernels.cpu.optim import (
     adam,
     momentum,
     sgd,
+    size_of,
     sum_of_squares,
     within,
 )
@@ -154,11 +155,12 @@ def norm_of(squares: Any) -> float:
 @njit(cache=True, error_model="numpy", nogil=True)
 def all_within(numbers: Any, pieces: Any, spans: Any, listed: Any, limit: float) -> bool:
     """Tell whether the size of every number of all pieces is at most a limit."""
+    most = size_of(limit, numbers)
     for p in range(len(pieces)):
         start, width = pieces[p]
         for r in range(spans[p, 0, 0], spans[p, 0, 1]):
             begin = start + listed[r] * width
-            if not within(numbers[begin : begin + width], limit):
+            if not within(numbers[begin : begin + width], most):
                 return False
     return True
 
@@ -264,16 +266,16 @@ def check(
         limit: of `finite.limit_of`: ranges within it need not be tried; below 0, all are.
         found: of `Ending`; says when a range was tried.
     """
-    decays = s[0] > 0.0
-    for p in range(first, last):
+    decays, most = s[0] > 0.0, size_of(max(limit, 0.0), gradients)
+    for p in range(last - 1, first - 1, -1):  # the first are in the cache then
         start, width = pieces[p]
         for r in range(spans[p, 0, 0], spans[p, 0, 1]):
             begin = start + listed[r] * width
             end = begin + width
             if (
                 limit >= 0.0
-                and within(gradients[begin:end], limit)
-                and not (decays and not within(values[begin:end], limit))
+                and within(gradients[begin:end], most)
+                and not (decays and not within(values[begin:end], most))
             ):
                 continue
             found[FOUND_TRIED] = 1.0
