@@ -51,7 +51,7 @@ class PlanError(VertexrtError):
 
 
 class NumericError(VertexrtError):
-    """Report a loss that is not finite."""
+    """Report a loss, a gradient or an update that is not finite."""
 
 
 class DeviceError(VertexrtError):

@@ -25,6 +25,7 @@ from vertexrt.kernels.cuda.instruction import (
     AT,
     BACKWARD,
     BEFORE,
+    CHECK,
     COLLECT,
     END,
     FINISH,
@@ -122,9 +123,17 @@ def test_the_scripts_are_right_before_they_are_broken() -> None:
         launch.check()
         assert len(launch.written.sections[0]) == 3
     ops = clipped().written.script[: clipped().written.common, OP].tolist()
-    assert [op for op in ops if op < FIRST_OP] == [FORWARD, BACKWARD, SQUARES, FINISH, UPDATE, END]
+    assert [op for op in ops if op < FIRST_OP] == [
+        FORWARD,
+        BACKWARD,
+        SQUARES,
+        FINISH,
+        CHECK,
+        UPDATE,
+        END,
+    ]
     ops = plain().written.script[: plain().written.common, OP].tolist()
-    assert [op for op in ops if op < FIRST_OP] == [FORWARD, BACKWARD, FINISH, UPDATE, END]
+    assert [op for op in ops if op < FIRST_OP] == [FORWARD, BACKWARD, FINISH, CHECK, UPDATE, END]
 
 
 def test_a_stack_and_a_part_of_it_are_one_gradient() -> None:
@@ -215,12 +224,14 @@ MUTATIONS: dict[str, tuple[Callable[[Array], None], str]] = {
     "no wait behind the way back": (put(special(BACKWARD, 1), WAIT, 0), "the stage before"),
     "no wait before the norm": (put(special(SQUARES), WAIT, 0), "all gradients"),
     "no wait before the loss": (put(special(FINISH), WAIT, 0), "the loss, and the norm"),
-    "no wait before the update": (put(special(UPDATE), WAIT, 0), "the whole step"),
+    "no wait before the check": (put(special(CHECK), WAIT, 0), "the whole step"),
+    "no wait before the update": (put(special(UPDATE), WAIT, 0), "the check"),
     "two add to a gradient at once": (two_in_one_round, "adds to a gradient in one round"),
     "no forward": (put(special(FORWARD), OP, BACKWARD), "of forward"),
     "two ends": (put(special(UPDATE), OP, END), "0 of update"),
     "no end": (put(special(END), OP, FINISH), "of finish"),
-    "update before the loss": (swap(special(UPDATE), special(FINISH)), "the whole step"),
+    "check before the loss": (swap(special(CHECK), special(FINISH)), "the whole step"),
+    "update before the check": (swap(special(UPDATE), special(CHECK)), "the check"),
     "norm before the gradients": (swap(special(SQUARES), special(SQUARES, -1)), "all gradients"),
     "forward after backward": (swap(special(FORWARD), special(BACKWARD)), "the stage before"),
     "an op that is not there": (put(first, OP, 999), "no launch asks for it"),
@@ -258,7 +269,7 @@ def test_sums_of_the_groups_are_collected_once_behind_the_path() -> None:
     launch.check()
     script = launch.written.script[: launch.written.common]
     ops = [op for op in script[:, OP].tolist() if op < FIRST_OP]
-    assert ops == [FORWARD, BACKWARD, FINISH, COLLECT, UPDATE, END]
+    assert ops == [FORWARD, BACKWARD, FINISH, COLLECT, CHECK, UPDATE, END]
     at = int(np.flatnonzero(script[:, OP] == COLLECT)[0])
     with pytest.raises(PlanError, match="a wait for the stage before"):
         launch.check(put(lambda: at, WAIT, 0))

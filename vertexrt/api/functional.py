@@ -197,8 +197,9 @@ def _slot(value: Value) -> int:
 def dropout(x: Operand, p: float) -> Value:
     """Zero each element with probability p in training and scale the others by 1 / (1 - p).
 
-    The mask depends on the seed, the step, the vertex and the element, not on how vertices are
-    batched. In inference the value passes unchanged.
+    The mask depends on the seed, the step, the number of the vertex in the batch and the element:
+    it is the same on every device and engine, with any number of threads. In inference the value
+    passes unchanged.
 
     Raises: TraceError, when p is not in [0, 1).
     """

@@ -181,9 +181,12 @@ class Network:
             outputs: pushes to keep in `self.outputs`.
         Returns: the loss, reduced as `vrt.compile` was told. On a GPU the step is not waited for:
             the loss is that of the step before, except for the first step and with outputs.
-        Raises: NumericError, when the loss is not finite: it names the first op and vertex that
-            made it, and no parameter has changed; on a GPU, steps launched since have not changed
-            them either. PullError, when pulled values do not fit.
+        Raises: NumericError, when the loss, a gradient, or a number that the update would write to
+            a parameter or to the optimizer's state is not finite: it names the first op and vertex
+            that made it, or the element of the update, and nothing has changed; on a GPU the next
+            call raises it, and steps launched since have changed nothing either. An optimizer with
+            an `update` of its own is called with finite gradients only, and what it has written is
+            looked at: see `Optimizer`. PullError, when pulled values do not fit.
         """
         check_batch("step", batch)
         check_optimizer("step", optimizer)
@@ -416,10 +419,9 @@ class Network:
                     )
                 )
 
-    def _next_seed(self) -> Any:
-        step, seed = self._step, self._seed
+    def _next_seed(self) -> int:
+        self._last_seed = step_seed(self._seed, self._step)
         self._step += 1
-        self._last_seed = lambda share: step_seed(seed, step, share)
         return self._last_seed
 
     def _zero_seeds(self, use: Use, runs: list[Any]) -> tuple[Array, ...]:

@@ -50,8 +50,7 @@ class Adagrad(Optimizer):
     """
 
     rule = "adagrad"
-    moment_names = ("sum",)
-    squares = ("sum",)
+    moment_names = squares = ("sum",)
 
     def __init__(
         self,

@@ -6,14 +6,14 @@ apply the rule. Clipping sees the plain gradients of everything, dense parameter
 
 import math
 from collections.abc import Callable, Mapping
-from typing import Any
+from typing import Any, get_args
 
 import numpy as np
 import numpy.typing as npt
 
 from vertexrt.api.declaration import is_real
 from vertexrt.engine.parameters import FloatArray, ParameterStore
-from vertexrt.engine.update import Rule, Update, apply_update
+from vertexrt.engine.update import Outcome, Rule, Update, apply_update
 from vertexrt.errors import CheckpointError, NumericError, UsageError, message
 
 STEPS = "steps"  # name of the step count in an optimizer's state
@@ -24,6 +24,11 @@ NO_MOMENTS: FloatArray = np.zeros((0, 0))
 class Optimizer:
     """Update the parameters of one network.
 
+    Numbers that are not finite never reach a parameter or the state: a step that would write one is
+    refused, and changes nothing. A class may have an `update` of its own, which runs on the host: a
+    step calls it with finite gradients only. What it writes stays; if that is not finite, in the
+    dense part or in rows that the step touched, the step raises NumericError at once.
+
     Attributes:
         weight_decay: at least 0; added to the gradient as weight_decay * value (AdamW: see there).
         clip_norm: largest global norm of the gradients, or None.
@@ -32,7 +37,7 @@ class Optimizer:
 
     rule: Rule
     moment_names: tuple[str, ...]
-    squares: tuple[str, ...] = ()  # moments that are never negative
+    squares: tuple[str, ...] = ()  # those of the moments that are never negative
 
     def __init__(self, lr: float, weight_decay: float, clip_norm: float | None) -> None:
         if type(self) is Optimizer:
@@ -49,6 +54,7 @@ class Optimizer:
         self.steps = 0
         self._store: ParameterStore | None = None
         self._moments: FloatArray = NO_MOMENTS  # [*, total] of the store's layout
+        self._reach = 0.0  # of the moments: see `Update`
         self._loaded: dict[str, npt.NDArray[Any]] = {}  # a state that no store has taken yet
 
     @property
@@ -71,9 +77,11 @@ class Optimizer:
         `net.step(batch, optimizer)` does it. Gradients of `net.backward` are applied by hand:
         `net.parameters[name] -= lr * gradients.parameters[name]`.
 
-        Raises: UsageError for what is no store, or when the optimizer holds moments of another one;
-            NumericError, when the gradients are to be clipped and their norm is not finite;
-            CheckpointError, when a loaded state does not fit. Nothing is changed then.
+        Raises: NumericError, when a gradient, their norm if they are to be clipped, or a number
+            that would be written to a parameter or a moment is not finite; CheckpointError, when a
+            loaded state does not fit the store; UsageError for what is no store, when the optimizer
+            holds moments of another one, or has a rule that nothing computes. Nothing is changed
+            then.
         """
         if not isinstance(store, ParameterStore):
             raise UsageError(
@@ -84,7 +92,13 @@ class Optimizer:
                     "net.parameters[name] -= lr * gradients.parameters[name]",
                 )
             )
-        self.settle(apply_update(store, self.request(store)))
+        request = self.request(store)
+        outcome = apply_update(store, request)
+        if not outcome.done:
+            from vertexrt.engine.refused import refused_update
+
+            raise NumericError(refused_update(store, request, outcome.norm))
+        self.settle(outcome)
 
     def request(self, store: ParameterStore) -> Update:
         """Return what the next update is to do with a store; the engine may do it in a step.
@@ -93,31 +107,28 @@ class Optimizer:
         """
         if store is not self._store:
             self._bind(store)
-        return Update(self.rule, self._moments, self.clip_norm, self._scalars())
+        return Update(
+            self.rule,
+            self._moments,
+            self.clip_norm,
+            self._scalars(),
+            self._reach,
+            type(self).__name__,
+            self.moment_names,
+        )
 
-    def settle(self, norm: float) -> None:
-        """Count an update that has been done.
-
-        Args:
-            norm: of the gradients, if they were to be clipped.
-        Raises: NumericError, when it is not finite: nothing was updated then.
-        """
-        if self.clip_norm is not None and not math.isfinite(norm):
-            raise NumericError(
-                self._text(
-                    f"the gradients of step {self.steps + 1} have the norm {norm}",
-                    "a finite norm; no parameter was changed",
-                    "lower the learning rate, or look for a division or log of zero in F",
-                )
-            )
+    def settle(self, outcome: Outcome) -> None:
+        """Count an update that has been done."""
         self.steps += 1
+        self._reach = outcome.reach
 
     @property
     def state(self) -> dict[str, npt.NDArray[Any]]:
         """What continues a run: "steps" (int64), and each moment as "MOMENT/PARAMETER".
 
-        The moments are live views in their parameter's shape, so that a state does not depend on
-        the store's layout. Before the first update there are none, unless a state was loaded.
+        The moments are live views in their parameter's shape, to read only, so that a state does
+        not depend on the store's layout. Before the first update there are none, unless a state was
+        loaded.
         """
         found: dict[str, npt.NDArray[Any]] = {STEPS: np.array(self.steps, np.int64)}
         found.update(self._loaded)
@@ -125,6 +136,7 @@ class Optimizer:
             self._store.refresh()
             for moment, flat in zip(self.moment_names, self._moments, strict=True):
                 for name, view in self._store.views(flat).items():
+                    view.flags.writeable = False
                     found[f"{moment}/{name}"] = view
         return found
 
@@ -197,6 +209,19 @@ class Optimizer:
                     "make one optimizer for each network",
                 )
             )
+        if self.rule not in get_args(Rule):
+            raise UsageError(
+                self._text(
+                    f"the rule {self.rule!r}",
+                    "one of " + ", ".join(get_args(Rule)),
+                    "give the class an `update` of its own",
+                )
+            )
+        eps, least = self._options().get("eps", 1.0), float(np.finfo(store.dtype).tiny)
+        if eps < least:
+            raise UsageError(
+                self._text(f"eps={eps}", f"at least {least:.3g} in {store.dtype}", "set it")
+            )
         moments = np.zeros((len(self.moment_names), store.values.size), store.dtype)
         if self._loaded:
             self._fill(store, moments, self._loaded)
@@ -221,13 +246,22 @@ class Optimizer:
                 "one array for each moment and parameter",
             )
         for key, array in loaded.items():
-            with np.errstate(over="ignore"):
-                fits = np.isfinite(array.astype(store.dtype)).all()
-            if array.shape != views[key].shape or not fits:
+            if array.shape != views[key].shape or array.dtype.kind != "f":
                 raise self._misfit(
                     f"'{key}' with shape {array.shape}, {array.dtype}",
-                    f"shape {views[key].shape}, floats that are finite in {store.dtype}",
+                    f"shape {views[key].shape}, float",
                 )
+            with np.errstate(over="ignore"):
+                fits = np.isfinite(array.astype(store.dtype))
+            if key.partition("/")[0] in self.squares:
+                fits &= array >= 0.0
+            if not fits.all():
+                at = np.argwhere(~fits)[0].tolist()
+                raise self._misfit(
+                    f"{array[tuple(at)]} in '{key}' at {at}",
+                    "numbers that an optimizer can have made",
+                )
+        self._reach = math.inf
         for key, view in views.items():
             view[...] = loaded.get(key, 0.0)
 

@@ -238,6 +238,7 @@ def make_jobs(
     data = worker.take(elements, run.zero_elements)
     if config().check:  # what nobody writes shows; backward reads what forward left
         data[run.plan.temporary if part.start else run.zero_elements :] = np.nan
+    user_vertex, user_edge = run.share.numbers() if run.variant.draws else (NO_ROWS, NO_ROWS)
     buffers = Buffers(
         arena=data,
         base=run.plan.base,
@@ -247,7 +248,8 @@ def make_jobs(
         param_at=param_at,
         schedule=s,
         rows=run.rows,
-        user_edge=run.share.batch.child_ptr,
+        user_vertex=user_vertex,
+        user_edge=user_edge,
         ints=run.inputs.ints or (NO_ROWS,),
         floats=run.inputs.floats or (data[:0],),
         float_index=run.inputs.float_index or (NO_ROWS,),

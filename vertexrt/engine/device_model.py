@@ -11,7 +11,7 @@ from __future__ import annotations
 import math
 import time
 from collections import deque
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -25,6 +25,7 @@ from vertexrt.engine.device_loops import compile_beside
 from vertexrt.engine.device_scripts import inputs_of, write_launch
 from vertexrt.engine.device_streams import order_of
 from vertexrt.engine.device_timeline import record_launch
+from vertexrt.engine.diagnose import Attempt, refused_loss, refused_step
 from vertexrt.engine.model import (
     CompiledModel,
     Evaluation,
@@ -35,7 +36,7 @@ from vertexrt.engine.model import (
     purpose,
 )
 from vertexrt.engine.touched import ranges_looked_up
-from vertexrt.engine.update import Touched, Update
+from vertexrt.engine.update import Outcome, Touched, Update
 from vertexrt.engine.variant import Passes, Use
 from vertexrt.engine.verify_launch import verify_launch
 from vertexrt.errors import DeviceError, NoKernelError, NumericError, message
@@ -70,12 +71,8 @@ class _Flight:
 
     event: Any
     found: Array
-    use: Use
-    batch: GraphBatch
-    scale: float
-    seed: Callable[[int], int]
+    attempt: Attempt
     optimizer: Trainer
-    clips: bool
 
 
 class _InAChild:
@@ -331,7 +328,7 @@ class DeviceModel(CompiledModel):
         optimizer: Trainer,
         asks: bool,
         reduction: str,
-        seed: Callable[[int], int],
+        seed: int,
         outputs: Sequence[str],
     ) -> tuple[float, Outputs]:
         """Launch a step; return the newest loss that is known without waiting for it.
@@ -360,13 +357,12 @@ class DeviceModel(CompiledModel):
             widths=widths,
         )
         prepared = time.perf_counter()
-        slot = self._launch(run, slice(None), ending, loss_scale=scale, random_seed=seed(0))
+        slot = self._launch(run, slice(None), ending, loss_scale=scale, random_seed=seed)
         self._time(use, batch, runs, slot, start, prepared)
-        optimizer.settle(0.0)  # it counts; what the device found is looked at when it lands
+        optimizer.settle(Outcome(True))  # it counts; what was found is looked at when it lands
         self._device_newer = True
-        flight = _Flight(
-            slot.event, slot.found, use, batch, scale, seed, optimizer, bool(update.clip_norm)
-        )
+        attempt = Attempt(use, batch, scale, seed, 1, update)
+        flight = _Flight(slot.event, slot.found, attempt, optimizer)
         self._flights.append(flight)
         wait = bool(outputs) or math.isnan(self.last_loss)
         while len(self._flights) > (0 if wait else 1):
@@ -402,13 +398,11 @@ class DeviceModel(CompiledModel):
         loss, self.last_loss = self.last_loss, math.nan
         self._gave_up(found)
         self.session.forgive()
-        if math.isfinite(loss) and flight.clips:
-            flight.optimizer.settle(float(found[NORM]))  # raises
-        from vertexrt.engine.diagnose import find_not_finite
-
         self.to_host()
-        f = flight
-        raise NumericError(find_not_finite(self, f.use, f.batch, loss, f.scale, f.seed, 1))
+        if not math.isfinite(loss):
+            raise NumericError(refused_loss(self, flight.attempt, loss))
+        self.begin_gradients(self.prepare(flight.attempt.use, flight.attempt.batch))
+        raise NumericError(refused_step(self, flight.attempt, float(found[NORM]), False))
 
     def _touched_ranges(self, run: Run) -> tuple[Array, Array]:
         """List the rows of tables that have a gradient as flat ranges: start, width."""

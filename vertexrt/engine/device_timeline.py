@@ -14,6 +14,7 @@ from vertexrt.engine.trace import Record, Special, Timeline
 from vertexrt.kernels.cuda.instruction import (
     AT,
     BACKWARD,
+    CHECK,
     COLLECT,
     ELO,
     FINISH,
@@ -43,6 +44,7 @@ SPECIAL = {
     COLLECT: Special("sums"),
     SQUARES: Special("norm"),
     FINISH: Special("loss"),
+    CHECK: Special("check"),
     UPDATE: Special("update"),
 }
 

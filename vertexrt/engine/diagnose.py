@@ -1,101 +1,177 @@
-"""Find where a loss that is not finite comes from: run the batch again, node by node."""
+"""Say why a step was refused: which op made the first number that is not finite, and where.
+
+A batch runs again on the `reference` backend, node by node, with the parameters of the step, which
+have not changed.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from typing import Any
+from dataclasses import dataclass, replace
+from typing import Any, Protocol
 
 import numpy as np
 
 from vertexrt.engine.batched import Worker, make_jobs, prepare
 from vertexrt.engine.inputs import vertex_name
-from vertexrt.engine.model import CompiledModel
-from vertexrt.engine.variant import Use, make_variant
+from vertexrt.engine.parameters import ParameterStore
+from vertexrt.engine.refused import first_bad, refused_update
+from vertexrt.engine.update import Update
+from vertexrt.engine.variant import Passes, Use, make_variant
 from vertexrt.errors import message
 from vertexrt.graph import GraphBatch
-from vertexrt.ir.program import Node
+from vertexrt.ir.autodiff import DERIVED
+from vertexrt.ir.program import Node, Program
 from vertexrt.scheduler.balance import share_out
 
 Array = np.ndarray[Any, Any]
 
 
-class _Found(Exception):
-    """Ends the run at the first value that is not finite."""
+class Compiled(Protocol):
+    """What is needed of a compiled model to run it again."""
+
+    function: Program
+    store: ParameterStore
+    policy: str
+    passes: Passes
+    param_names: list[str]
+    param_at: Array
 
 
-def find_not_finite(
-    model: CompiledModel,
-    use: Use,
-    batch: GraphBatch,
-    loss: float,
-    scale: float,
-    seed: Callable[[int], int],
-    parts: int,
-) -> str:
+@dataclass(frozen=True, slots=True)
+class Attempt:
+    """A step, as it was run.
+
+    Attributes:
+        scale: factor on the loss.
+        seed: 32 random bits.
+        parts: how many shares the batch had.
+        update: what was to be done with the gradients; None for an optimizer's own update.
+    """
+
+    use: Use
+    batch: GraphBatch
+    scale: float
+    seed: int
+    parts: int
+    update: Update | None
+
+
+@dataclass(slots=True)
+class Origins:
+    """The first values of F and of dF that are not finite, in words; the gradients that follow."""
+
+    gradients: Array
+    first: str = ""
+    of_f: str = ""
+    of_df: str = ""
+
+
+def refused_loss(model: Compiled, attempt: Attempt, loss: float) -> str:
     """Return the error text for a loss that is not finite.
 
-    The batch runs again on the `reference` backend with the parameters of the step (they have not
-    changed), in as many shares; the text names the first op, in execution order, whose value is not
-    finite while its vertex's inputs were, and that vertex.
+    It names the first op, in execution order, whose value is not finite while its vertex's inputs
+    were, and that vertex.
     """
-    from vertexrt.kernels.reference.backend import ReferenceBackend, ReferenceExecutable
-
     for name in model.store.names:
-        bad = np.argwhere(~np.isfinite(model.store.value(name)))
-        if len(bad):
+        bad = first_bad(model.store.value(name))
+        if bad is not None:
             return message(
                 "loss",
-                f"the loss is {loss}: parameter {name!r} is not finite at {bad[0].tolist()}",
+                f"the loss is {loss}: parameter {name!r} is not finite at {bad}",
                 "finite parameters",
                 "go back to the last good checkpoint and lower the learning rate",
             )
-    variant = make_variant(model.function, use, ReferenceBackend(), model.param_names, model.passes)
-    for k, share in enumerate(share_out(batch, parts)):
-        run = prepare(variant, share, model.policy, model.store.dtype)
-        found: list[str] = []
-
-        def watch(
-            node: Node,
-            value: Array,
-            vertices: Array,
-            whole: Array = share.vertices,
-            found: list[str] = found,
-        ) -> None:
-            bad = np.flatnonzero(~np.isfinite(value).all(axis=1))
-            if not len(bad):
-                return
-            where = f", at {node.where}" if node.where else ""
-            if len(value) == len(vertices):
-                who = vertex_name(batch, int(whole[vertices[bad[0]]]))
-            else:
-                who = "a value of all vertices"
-            found.append(f"{node.op} of {who}{where}")
-            raise _Found
-
-        executable = variant.ready().executable
-        assert isinstance(executable, ReferenceExecutable)
-        executable.watch = watch
-        worker = Worker(np.zeros_like(model.store.gradients))
-        try:
-            (call,) = make_jobs(
-                run,
-                model.store,
-                worker,
-                model.param_at,
-                loss_scale=scale,
-                random_seed=seed(k),
-            ).calls
-            call()
-        except _Found:
-            return message(
-                "loss",
-                f"the loss is {loss}: the first value that is not finite is made by {found[0]}",
-                "a finite loss; no parameter was changed",
-                "lower the learning rate, clip the gradient norm, or guard that expression",
-            )
+    origins = find_origins(model, attempt)
+    if origins.first:
+        return message(
+            "loss",
+            f"the loss is {loss}: the first value that is not finite is made by {origins.first}",
+            "a finite loss; no parameter was changed",
+            "lower the learning rate, clip the gradient norm, or guard that expression",
+        )
     return message(
         "loss",
         f"the loss is {loss}, though every value is finite in {model.store.dtype} on `reference`",
         "a finite sum",
         "use dtype='float64' or a smaller loss",
     )
+
+
+def refused_step(model: Compiled, attempt: Attempt, norm: float, gradients_known: bool) -> str:
+    """Return the error text for a step whose loss was finite, and that was refused.
+
+    Args:
+        norm: of the gradients, where they were to be clipped.
+        gradients_known: the store has those of the step; else they are made again.
+    """
+    store = model.store
+    if not gradients_known:
+        store.gradients[:] = find_origins(model, attempt).gradients
+    for name in store.names:
+        bad = first_bad(store.gradient(name))
+        if bad is None:
+            continue
+        origins = find_origins(model, attempt)
+        number = store.gradient(name)[tuple(bad)]
+        got = f"the gradient of {name!r} is {number} at {bad}, though the loss is finite"
+        if origins.of_df:
+            got += f": the first value of dF that is not finite is made by {origins.of_df}"
+        if origins.of_f:
+            got += f"; in F, {origins.of_f} made one before, which the loss does not depend on"
+        return message(
+            "gradient",
+            got,
+            "finite gradients; nothing was changed",
+            "guard the operand of that expression, not its result (where(m, sqrt(where(m, x, 1)), "
+            "0)), clip the gradient norm, or use dtype='float64'",
+        )
+    assert attempt.update is not None
+    return refused_update(store, attempt.update, norm)
+
+
+def find_origins(model: Compiled, attempt: Attempt) -> Origins:
+    """Run a step again but for its update, and look at every value."""
+    from vertexrt.kernels.reference.backend import ReferenceBackend, ReferenceExecutable
+
+    passes = replace(model.passes, loop=True)
+    variant = make_variant(
+        model.function, attempt.use, ReferenceBackend(), model.param_names, passes
+    )
+    origins = Origins(np.zeros_like(model.store.gradients))
+    for share in share_out(attempt.batch, attempt.parts):
+        run = prepare(variant, share, model.policy, model.store.dtype)
+        executable = variant.ready().executable
+        assert isinstance(executable, ReferenceExecutable)
+
+        def watch(node: Node, value: Array, rows: Array, whole: Array = share.vertices) -> None:
+            bad = np.flatnonzero(~np.isfinite(value).all(axis=1))
+            if len(bad):
+                vertex = int(whole[rows[bad[0]]]) if len(value) == len(rows) else None
+                _note(origins, attempt.batch, node, vertex)
+
+        executable.watch = watch
+        jobs = make_jobs(
+            run,
+            model.store,
+            Worker(origins.gradients),
+            model.param_at,
+            loss_scale=attempt.scale,
+            random_seed=attempt.seed,
+        )
+        with np.errstate(all="ignore"):
+            for call in jobs.calls:
+                call()
+    return origins
+
+
+def _note(origins: Origins, batch: GraphBatch, node: Node, vertex: int | None) -> None:
+    """Remember a node whose value is not finite, if it is the first."""
+    who = "a value of all vertices" if vertex is None else vertex_name(batch, vertex)
+    derived = node.where.startswith(DERIVED)
+    where = "" if not node.where else f", {'in' if derived else 'at'} {node.where}"
+    text = f"{node.op} of {who}{where}"
+    origins.first = origins.first or text
+    if derived:
+        origins.of_df = origins.of_df or text
+    else:
+        origins.of_f = origins.of_f or text

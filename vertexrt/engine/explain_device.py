@@ -18,6 +18,7 @@ from vertexrt.ir.program import Stage
 from vertexrt.kernels.cuda.instruction import (
     ACROSS,
     BACKWARD,
+    CHECK,
     COLLECT,
     DOWN,
     END,
@@ -47,6 +48,7 @@ SPECIAL = {
     COLLECT: "what groups summed up of gradients is added, in their order",
     SQUARES: "norm of the gradients",
     FINISH: "loss",
+    CHECK: "whether what the update makes is finite",
     UPDATE: "update",
     END: "end",
 }

@@ -23,11 +23,23 @@ from vertexrt.engine.batched import (
     start_of,
 )
 from vertexrt.engine.choose import Chooser, Configuration, configurations, predicted_best
+from vertexrt.engine.diagnose import Attempt, refused_loss, refused_step
 from vertexrt.engine.inputs import read_inputs
 from vertexrt.engine.parameters import ParameterStore
+from vertexrt.engine.refused import written_by
 from vertexrt.engine.touched import new_marks, rows_looked_up, take_marked
 from vertexrt.engine.trace import Timeline
-from vertexrt.engine.update import Touched, Update, collect, cut, end_of_step
+from vertexrt.engine.update import (
+    Outcome,
+    Touched,
+    Update,
+    all_finite,
+    apply_update,
+    collect,
+    cut,
+    end_of_step,
+    outcome_of,
+)
 from vertexrt.engine.variant import Passes, Use, Variant, make_variant
 from vertexrt.errors import DeviceError, GraphError, NumericError, PullError, message, nearest
 from vertexrt.graph import GraphBatch
@@ -54,8 +66,8 @@ class Trainer(Protocol):
     def request(self, store: ParameterStore) -> Update:
         """Say what the next update is to do."""
 
-    def settle(self, norm: float) -> None:
-        """Count an update; raise NumericError, if gradients were clipped and have no norm."""
+    def settle(self, outcome: Outcome) -> None:
+        """Count an update that was done."""
 
     def update(self, store: ParameterStore) -> None:
         """Move the parameters by their gradients."""
@@ -316,25 +328,25 @@ class CompiledModel:
         optimizer: Trainer,
         asks: bool,
         reduction: str,
-        seed: Callable[[int], int],
+        seed: int,
         outputs: Sequence[str],
     ) -> tuple[float, Outputs]:
         """Train on a batch: forward, backward, update.
 
         Args:
             asks: the optimizer has no update of its own; processors may do it.
-            seed: random bits of each share.
+            seed: 32 random bits.
             outputs: names of pushes.
         Returns: the loss, and the pushes in the user's vertex order.
-        Raises: NumericError, when the loss or a norm is not finite; nothing was updated then.
+        Raises: NumericError, when the loss, a gradient or a number that would be written is not
+            finite; nothing was updated then.
         """
         start = time.perf_counter()
         runs = self.prepare(use, batch)
         scale = loss_scale(reduction, batch, runs)
         touched = self.begin_gradients(runs)
-        ending = None
-        if asks:
-            ending = self.ending(runs, touched, optimizer.request(self.store), scale)
+        update = optimizer.request(self.store) if asks else None
+        ending = None if update is None else self.ending(runs, touched, update, scale)
         whole = [slice(None)] * len(runs)
         arenas = self.execute(runs, whole, loss_scale=scale, random_seed=seed, ending=ending)
         if ending is None:
@@ -342,18 +354,32 @@ class CompiledModel:
             loss = total_loss(runs, arenas) * scale
         else:
             loss = float(ending.found[0]) * scale
+        attempt = Attempt(use, batch, scale, seed, len(runs), update)
         if not math.isfinite(loss):
-            from vertexrt.engine.diagnose import find_not_finite
-
-            raise NumericError(find_not_finite(self, use, batch, loss, scale, seed, len(runs)))
+            raise NumericError(refused_loss(self, attempt, loss))
         found = {name: outputs_of(runs, arenas, name) for name in outputs}
-        if ending is None:
-            optimizer.update(self.store)
+        if update is None:
+            self._update_by(optimizer, attempt)
         else:
-            optimizer.settle(float(ending.found[1]))
+            outcome = (
+                apply_update(self.store, update)
+                if ending is None
+                else outcome_of(self.store, ending)
+            )
+            if not outcome.done:
+                raise NumericError(refused_step(self, attempt, outcome.norm, True))
+            optimizer.settle(outcome)
         self.observe(use, batch, runs, time.perf_counter() - start)
         self.last_loss = loss
         return loss, found
+
+    def _update_by(self, optimizer: Trainer, attempt: Attempt) -> None:
+        """Let an optimizer with an update of its own move the parameters; see `Network.step`."""
+        if not all_finite(self.store, self.store.gradients):
+            raise NumericError(refused_step(self, attempt, 0.0, True))
+        optimizer.update(self.store)
+        if not all_finite(self.store, self.store.values):
+            raise NumericError(written_by(optimizer, self.store))
 
     def submit(self, use: Use, batch: GraphBatch, names: Sequence[str]) -> Evaluation:
         """Evaluate F on a batch; here the result is there at once."""
@@ -464,9 +490,9 @@ def loss_scale(reduction: str, batch: GraphBatch, runs: Sequence[Run]) -> float:
     return 1.0
 
 
-def step_seed(seed: int, step: int, share: int) -> int:
-    """Mix seed, step and share into 32 random bits (splitmix64's finaliser)."""
-    z = (seed * 0x9E3779B97F4A7C15 + step * 0xBF58476D1CE4E5B9 + share) % 2**64
+def step_seed(seed: int, step: int) -> int:
+    """Mix seed and step into 32 random bits (splitmix64's finaliser)."""
+    z = (seed * 0x9E3779B97F4A7C15 + step * 0xBF58476D1CE4E5B9) % 2**64
     z = (z ^ (z >> 30)) * 0xBF58476D1CE4E5B9 % 2**64
     z = (z ^ (z >> 27)) * 0x94D049BB133111EB % 2**64
     return (z ^ (z >> 31)) % 2**32

@@ -54,6 +54,7 @@ class ParameterStore:
         dense_size: elements of the dense part, padding included.
         touched: for each sparse parameter that has a gradient in this step, the rows that have
             one: int64, sorted, unique. The engine sets it.
+        cleared: an update has left all gradients at zero.
     """
 
     def __init__(
@@ -102,6 +103,7 @@ class ParameterStore:
         self.copies = _aligned_zeros(copies * total, self.dtype).reshape(copies, total)
         self.gradients = self.copies[0]
         self.touched: dict[str, RowArray] = {}
+        self.cleared = False
         self.on_refresh: Callable[[], None] | None = None
         self._values = self.views(self.values)
         self._gradients = self.views(self.gradients)
@@ -150,9 +152,16 @@ class ParameterStore:
         return found
 
     def zero_gradients(self) -> None:
-        """Clear the gradients of the dense part and of the touched rows; nothing stays touched."""
-        self.gradients[: self.dense_size] = 0.0
-        self.zero_touched()
+        """Clear the gradients of the dense part and of the touched rows; nothing stays touched.
+
+        What follows adds to them, so that they are not `cleared` any more.
+        """
+        if self.cleared:
+            self.touched.clear()
+        else:
+            self.gradients[: self.dense_size] = 0.0
+            self.zero_touched()
+        self.cleared = False
 
     def zero_touched(self) -> None:
         """Clear the gradients of the touched rows; enough where backward overwrites the others."""

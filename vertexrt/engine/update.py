@@ -14,9 +14,10 @@ from typing import Any, Literal
 
 import numpy as np
 
+from vertexrt.engine.finite import limit_of
 from vertexrt.engine.parameters import FloatArray, ParameterStore, RowArray
 from vertexrt.errors import PlanError, message
-from vertexrt.kernels.layout import RULES, Ending
+from vertexrt.kernels.layout import FOUND_DONE, FOUND_NORM, FOUND_TRIED, RULES, Ending
 
 Rule = Literal["sgd", "momentum", "adagrad", "adam"]  # functions of vertexrt.kernels.cpu.optim
 Touched = Mapping[str, RowArray]  # sorted, unique rows of sparse parameters
@@ -34,12 +35,32 @@ class Update:
         moments: [*, total] of the store's layout, in the kernel's order.
         clip_norm: largest norm of the gradients, or None.
         scalars: what the kernel takes after the factor of the gradients.
+        reach: a bound of the first moment: see `finite`; inf, where none is known.
+        optimizer, moment_names: what a user calls the rule and its moments.
     """
 
     rule: Rule
     moments: FloatArray
     clip_norm: float | None
     scalars: tuple[float, ...]
+    reach: float = math.inf
+    optimizer: str = ""
+    moment_names: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Outcome:
+    """How an update ended.
+
+    Attributes:
+        done: it was done; else something was not finite, and nothing has changed.
+        norm: of the gradients, if they were to be clipped, else 0.
+        reach: of `Update`, afterwards.
+    """
+
+    done: bool
+    norm: float = 0.0
+    reach: float = math.inf
 
 
 @dataclass(frozen=True, slots=True)
@@ -109,12 +130,15 @@ def end_of_step(
     Args:
         gate, loss_at, loss_scale: see `Ending`.
     """
+    limit, reach = limit_of(update.rule, update.scalars, update.moments, update.reach, store.dtype)
     return Ending(
         gate=gate,
         rule=RULES.index(update.rule),
         scalars=np.array(update.scalars, np.float64),
         loss_scale=float(loss_scale),
         clip_norm=update.clip_norm or 0.0,
+        limit=limit,
+        reach=reach,
         loss_at=np.array(loss_at, np.int64),
         values=store.values,
         moments=update.moments,
@@ -124,8 +148,19 @@ def end_of_step(
         listed=pieces.listed,
         losses=np.zeros(len(loss_at)),
         squares=np.zeros(len(pieces.pieces)),
-        found=np.zeros(2),
+        found=np.zeros(4),
     )
+
+
+def outcome_of(store: ParameterStore, ending: Ending) -> Outcome:
+    """Read how an update ended that ran in the call."""
+    done, norm, tried = (
+        bool(ending.found[FOUND_DONE]),
+        float(ending.found[FOUND_NORM]),
+        bool(ending.found[FOUND_TRIED]),
+    )
+    store.cleared = done
+    return Outcome(done, norm, math.inf if tried else ending.reach)
 
 
 def collect(store: ParameterStore, touched: Sequence[Touched]) -> None:
@@ -134,6 +169,14 @@ def collect(store: ParameterStore, touched: Sequence[Touched]) -> None:
 
     p = cut(store, touched)
     add_up(store.copies, p.pieces, p.spans, p.listed, 0, len(p.pieces))
+
+
+def all_finite(store: ParameterStore, numbers: FloatArray) -> bool:
+    """Tell whether values or gradients are finite, in the dense part and the touched rows."""
+    from vertexrt.kernels.cpu.update import all_within
+
+    p = cut(store)
+    return bool(all_within(numbers, p.pieces, p.spans, p.listed, np.finfo(store.dtype).max))
 
 
 def gradient_norm(store: ParameterStore) -> float:
@@ -149,23 +192,25 @@ def _norm(store: ParameterStore, p: Pieces) -> float:
     return float(norm_of(squares))
 
 
-def apply_update(store: ParameterStore, update: Update) -> float:
-    """Update the values of a store, and the optimizer's moments, in place.
+def apply_update(store: ParameterStore, update: Update) -> Outcome:
+    """Update the values of a store, and the optimizer's moments, in place; clear the gradients.
 
-    Returns: the norm of the gradients, if they are to be clipped, else 0. Nothing is updated when
-        it is not finite.
+    Nothing is updated when the norm, or a number that would be written, is not finite.
+
     Raises: PlanError, when a touched row is not a row of its parameter; nothing is updated then.
     """
-    from vertexrt.kernels.cpu.update import apply
+    from vertexrt.kernels.cpu.update import apply, check, norm_is_enough
 
     p, norm, scale = cut(store), 0.0, 1.0
     if update.clip_norm is not None:
         norm = _norm(store, p)
         if not math.isfinite(norm):
-            return norm
+            return Outcome(False, norm)
         if norm > update.clip_norm:
             scale = update.clip_norm / norm
-    apply(
+    scalars, found = np.array(update.scalars, np.float64), np.zeros(4)
+    limit, reach = limit_of(update.rule, update.scalars, update.moments, update.reach, store.dtype)
+    given: tuple[Any, ...] = (
         RULES.index(update.rule),
         store.values,
         store.gradients,
@@ -176,6 +221,34 @@ def apply_update(store: ParameterStore, update: Update) -> float:
         0,
         len(p.pieces),
         scale,
+        scalars,
+    )
+    enough = norm_is_enough(update.clip_norm or 0.0, norm, limit, scalars)
+    if not enough and not check(*given, limit, found):  # type: ignore[call-arg]
+        return Outcome(False, norm)
+    apply(*given)
+    store.cleared = True
+    return Outcome(True, norm, math.inf if found[FOUND_TRIED] else reach)
+
+
+def try_update(store: ParameterStore, update: Update, norm: float) -> tuple[FloatArray, FloatArray]:
+    """Return what an update would make of copies: values [total] and moments [*, total]."""
+    from vertexrt.kernels.cpu.update import apply
+
+    p, values, moments = cut(store), store.values.copy(), update.moments.copy()
+    gradients = store.gradients.copy()
+    clips = update.clip_norm is not None and norm > update.clip_norm
+    apply(
+        RULES.index(update.rule),
+        values,
+        gradients,
+        moments,
+        p.pieces,
+        p.spans,
+        p.listed,
+        0,
+        len(p.pieces),
+        update.clip_norm / norm if update.clip_norm is not None and clips else 1.0,
         np.array(update.scalars, np.float64),
     )
-    return norm
+    return values, moments

@@ -140,6 +140,7 @@ class Variant:
     passes: Passes
     processors: int  # 0: batched engine; else those of a group, as `Backend.written_for`
     merges: bool  # identical vertices are computed once
+    draws: bool  # it has random ops
     lookups: dict[str, Int64]  # by parameter: which integer pulls look up rows of it
     table: TensorTable = field(default_factory=TensorTable)
     tasks: list[TaskProgram] = field(default_factory=list)
@@ -384,7 +385,8 @@ def make_variant(
     program = without_effects(function, lambda n: n.op == "push" and n["name"] not in wanted)
     if not use.backward:
         program = without_dropout(program)
-    merges = passes.merge and not use.seeds and not program.find("dropout")
+    draws = bool(program.find("dropout"))
+    merges = passes.merge and not use.seeds and not draws
     merges = merges and _leaves_multiply(program)
     if processors and backend.shares_graphs:
         # Merged leaves have parents in several groups: what they do must be beside the path.
@@ -408,7 +410,7 @@ def make_variant(
     atoms = find_atoms(program, passes.specialise)
     lookups = _lookups(program, ints, params)
     return Variant(
-        program, use, atoms, backend, binding, passes, processors, merges, lookups, table
+        program, use, atoms, backend, binding, passes, processors, merges, draws, lookups, table
     )
 
 

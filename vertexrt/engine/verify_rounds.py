@@ -22,6 +22,7 @@ from vertexrt.kernels.cuda.instruction import (
     AT,
     BACKWARD,
     BEFORE,
+    CHECK,
     CHUNKS,
     COLLECT,
     DOWN,
@@ -58,6 +59,7 @@ OP_WORD = {
     COLLECT: "collect",
     SQUARES: "squares",
     FINISH: "finish",
+    CHECK: "check",
     UPDATE: "update",
 }
 LAZY, PATH, PATH_BACKWARD = int(Stage.LAZY), int(Stage.PATH), int(Stage.PATH_BACKWARD)
@@ -196,6 +198,7 @@ class _Rounds:
             (COLLECT, PATH_BACKWARD in groups and self.executable.gradients.any()),
             (SQUARES, updates and self.written.clips),
             (FINISH, updates),
+            (CHECK, updates),
             (UPDATE, updates),
             (END, True),
         ):
@@ -233,7 +236,9 @@ class _Rounds:
         squares, finish = self._places(SQUARES), self._places(FINISH)
         self._after(squares, done, "all gradients")
         self._after(finish, loss + squares, "the loss, and the norm")
-        self._after(self._places(UPDATE), done + squares + finish, "the whole step")
+        check = self._places(CHECK)
+        self._after(check, done + squares + finish, "the whole step")
+        self._after(self._places(UPDATE), check, "the check")
 
     def launches(self) -> None:
         """Check that a step of a launch runs behind those of it that it needs."""

@@ -15,6 +15,8 @@ from vertexrt.ir.builder import Builder, Value
 from vertexrt.ir.ops import OPS, Site, on_children
 from vertexrt.ir.program import Node, Program
 
+DERIVED = "the derivative of "  # before the user's line, where a node of dF says whence it comes
+
 
 def differentiate(
     program: Program,
@@ -64,7 +66,7 @@ class _Backward:
     def run(self) -> Program:
         for index in range(len(self.program.nodes) - 1, -1, -1):
             node = self.program.nodes[index]
-            self.b.where = node.where
+            self.b.where = f"{DERIVED}{node.where}"
             if OPS[node.op].role == "effect":
                 self._seed(node)
             elif index in self.gradients:

@@ -92,7 +92,8 @@ class Buffers:
         params, gradients: flat parameter store; param_at: [names] int64 offsets.
         schedule: of the minibatch.
         rows: [*] execution rows of launches that are not contiguous.
-        user_edge: [V + 1] first edge of each of the user's vertices (dropout counts by it).
+        user_vertex, user_edge: [V] what random draws count by: the number of each of the user's
+            vertices in the whole batch, of which this may be a share, and of its first edge there.
         ints: one [V] array a pull, in the user's order; floats: flat values, with float_index: [V].
         seeds: flat gradients of pushes, in the user's order.
         loss_scale: factor on the loss; random_seed: of this step, 32 bits.
@@ -106,6 +107,7 @@ class Buffers:
     param_at: Array
     schedule: Scheduled
     rows: Array
+    user_vertex: Array
     user_edge: Array
     ints: tuple[Array, ...]
     floats: tuple[Array, ...]
@@ -116,6 +118,7 @@ class Buffers:
 
 
 RULES = ("sgd", "momentum", "adagrad", "adam")  # update rules, by their number in `Ending`
+FOUND_LOSS, FOUND_NORM, FOUND_TRIED, FOUND_DONE = range(4)  # of `Ending.found`
 
 
 @dataclass(frozen=True, slots=True)
@@ -127,13 +130,15 @@ class Ending:
         rule: number in RULES; scalars: what the rule takes after the factor of the gradients.
         loss_scale: factor on the summed loss.
         clip_norm: largest norm of the gradients, or 0 for any.
+        limit, reach: of `finite.limit_of`.
         loss_at: [groups] element of each group's arena where the losses of its rows start.
         values: flat parameter store; moments: [*, total], in the order of the rule.
         copies: [groups or more, total], the gradients of each group.
         pieces, spans, listed: how the store is cut, see `kernels.cpu.update`.
         losses: [groups], squares: [pieces], float64, made on the way.
-        found: [2] float64, the loss before the factor, and the norm where it is bounded. When the
-            scripts are done and both are finite, the parameters have changed, else they have not.
+        found: [4] float64, the loss before the factor, the norm where it is bounded, whether a
+            piece had to be tried, and whether the parameters have changed: they have, unless the
+            loss, the norm or what the update would write is not finite.
     """
 
     gate: Array
@@ -141,6 +146,8 @@ class Ending:
     scalars: Array
     loss_scale: float
     clip_norm: float
+    limit: float
+    reach: float
     loss_at: Array
     values: Array
     moments: Array

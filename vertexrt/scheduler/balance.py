@@ -28,15 +28,25 @@ class Share:
     Attributes:
         batch: these graphs alone, in the order that they have in the whole batch.
         chosen: int64, their vertices in the whole batch; None for all.
+        whole: the batch, where this is not all of it.
     """
 
     batch: GraphBatch
     chosen: npt.NDArray[np.int64] | None = None
+    whole: GraphBatch | None = None
 
     @property
     def vertices(self) -> npt.NDArray[np.int64]:
         """Return their vertices in the whole batch."""
         return np.arange(self.batch.num_vertices) if self.chosen is None else self.chosen
+
+    def numbers(self) -> tuple[Array, Array]:
+        """Return, as int32, the numbers of their vertices, and of the first edge of each.
+
+        They count in the whole batch, so that nothing that depends on them depends on shares.
+        """
+        child_ptr = (self.whole or self.batch).child_ptr
+        return self.vertices.astype(np.int32), child_ptr[self.vertices]
 
 
 def share_out(batch: GraphBatch, parts: int, level: float = LEVEL) -> list[Share]:
@@ -59,7 +69,7 @@ def share_out(batch: GraphBatch, parts: int, level: float = LEVEL) -> list[Share
         sizes = end - first
         starts = np.cumsum(sizes) - sizes
         vertices = np.arange(sizes.sum()) + np.repeat(first - starts, sizes)
-        shares.append(Share(batch.take(graphs), vertices))
+        shares.append(Share(batch.take(graphs), vertices, batch))
     return shares
 
 

@@ -52,7 +52,7 @@ def kind_of(name: str, generated: dict[str, str]) -> str:
     """Name the kind of a kernel or copy."""
     if name.startswith("k_"):  # of those that are generated, the others are a step's only one
         return generated.get(name, "the persistent kernel")
-    if name.startswith(("update_", "sum_squares", "finish_step")):
+    if name.startswith(("update_", "check_", "sum_squares", "finish_step")):
         return "loss and update"
     if name.startswith("Mem"):
         return "copies"

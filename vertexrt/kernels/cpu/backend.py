@@ -114,6 +114,7 @@ def arguments(b: Buffers, temporary: int) -> tuple[Any, ...]:
         s.edge_row,
         s.parent_ptr,
         s.parent_edge,
+        b.user_vertex,
         b.user_edge,
         b.ints,
         b.floats,

@@ -26,13 +26,13 @@ APART = 16  # int32 words from one counter to the next
 FAILED, PROCESSOR, INSTRUCTION, WAITED = range(4)  # the error record, before the counters
 SECONDS = 2.0
 
-# Words of a gate: who has arrived and what is decided, before the update and about the norm; then
-# who has arrived of each group, and how far each processor is.
-GROUPS_HERE, LOSS, ALL_HERE, NORM, OF_GROUP = range(5)
+# Words of a gate: who has arrived and what is decided, about the loss, the norm and the update;
+# then who has arrived of each group, and how far each processor is.
+GROUPS_HERE, LOSS, ALL_HERE, NORM, ALL_CHECKED, UPDATE, OF_GROUP = range(7)
 
 # What can be decided; 0 is undecided.
 GO = 1
-REFUSED = 2  # the loss or the norm of the gradients is not finite
+REFUSED = 2  # the loss, the norm of the gradients or the update is not finite
 ABANDONED = 3  # a script ended early
 EXPIRED = 4  # somebody waited too long
 

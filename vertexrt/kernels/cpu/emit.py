@@ -34,7 +34,8 @@ SEGMENT_ARGUMENTS = "segment, part, parts, "  # before the others, where process
 
 ARGUMENTS = (
     "n, lo, at, m, elo, rows, ar, off, tmp, pv, pg, po, weight, order, edge_ptr, child_row, "
-    "edge_row, parent_ptr, parent_edge, user_edge, ints, floats, findex, seeds, scale, seed"
+    "edge_row, parent_ptr, parent_edge, user_vertex, user_edge, ints, floats, findex, seeds, "
+    "scale, seed"
 )
 
 

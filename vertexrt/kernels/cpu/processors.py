@@ -35,7 +35,7 @@ def _no_ending(dtype: np.dtype[Any]) -> tuple[Any, ...]:
     real, none = np.zeros((0, 0), dtype), np.zeros((0, 2), np.int64)
     numbers, spans = np.zeros(0), np.zeros((0, 1, 2), np.int64)
     words, rows = np.zeros(0, np.int32), np.zeros(0, np.int64)
-    settings = (0, 0.0, 0.0)
+    settings = (0, 0.0, 0.0, 0.0)
     scratch = (numbers, numbers, numbers, numbers)
     return (words, settings, rows, *scratch, real.reshape(-1), real, real, none, spans, rows)
 
@@ -43,7 +43,7 @@ def _no_ending(dtype: np.dtype[Any]) -> tuple[Any, ...]:
 def _arguments(ending: Ending) -> tuple[Any, ...]:
     """Return an ending as drivers take it."""
     e = ending
-    settings = (e.rule, e.loss_scale, e.clip_norm)
+    settings = (e.rule, e.loss_scale, e.clip_norm, e.limit)
     scratch = (e.scalars, e.losses, e.squares, e.found)
     store = (e.values, e.copies, e.moments, e.pieces, e.spans, e.listed)
     return (e.gate, settings, e.loss_at, *scratch, *store)

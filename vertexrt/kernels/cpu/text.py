@@ -257,4 +257,4 @@ class Text:
     def counter(self, edges: bool) -> str:
         """Return what numbers the random draws: the user's vertex, or the user's edge."""
         u = self.user_vertex()
-        return f"user_edge[{u}] + e - edge_ptr[row]" if edges else u
+        return f"user_edge[{u}] + e - edge_ptr[row]" if edges else f"user_vertex[{u}]"

@@ -20,6 +20,7 @@ import numpy as np
 
 from vertexrt.cache.compiled import njit
 from vertexrt.kernels.cpu.counters import (
+    ALL_CHECKED,
     ALL_HERE,
     EXPIRED,
     GO,
@@ -28,6 +29,7 @@ from vertexrt.kernels.cpu.counters import (
     NORM,
     OF_GROUP,
     REFUSED,
+    UPDATE,
     arrive,
     await_decision,
     cycles,
@@ -41,11 +43,14 @@ from vertexrt.kernels.cpu.optim import (
     adam,
     momentum,
     sgd,
+    size_of,
     sum_of_squares,
+    within,
 )
-from vertexrt.kernels.layout import RULES
+from vertexrt.kernels.layout import FOUND_DONE, FOUND_LOSS, FOUND_NORM, FOUND_TRIED, RULES
 
-SGD, MOMENTUM, ADAGRAD, ADAM = (RULES.index(n) for n in ("sgd", "momentum", "adagrad", "adam"))
+assert RULES == ("sgd", "momentum", "adagrad", "adam"), RULES  # `apply` has a branch for each
+SGD, MOMENTUM, ADAGRAD, ADAM = range(len(RULES))
 AT_THE_GATE = -1  # in an error record, in place of a counter
 PATIENCE = 2  # times the limit of a wait in a script, so that an error names that wait, not this
 
@@ -148,6 +153,25 @@ def norm_of(squares: Any) -> float:
 
 
 @njit(cache=True, error_model="numpy", nogil=True)
+def all_within(numbers: Any, pieces: Any, spans: Any, listed: Any, limit: float) -> bool:
+    """Tell whether the size of every number of all pieces is at most a limit."""
+    most = size_of(limit, numbers)
+    for p in range(len(pieces)):
+        start, width = pieces[p]
+        for r in range(spans[p, 0, 0], spans[p, 0, 1]):
+            begin = start + listed[r] * width
+            if not within(numbers[begin : begin + width], most):
+                return False
+    return True
+
+
+@njit(cache=True, error_model="numpy", nogil=True)
+def norm_is_enough(clip_norm: float, norm: float, limit: float, s: Any) -> bool:
+    """Tell whether the norm says that gradients, as they are clipped, are within a limit."""
+    return clip_norm > 0.0 and min(norm, clip_norm) <= limit and s[0] == 0.0
+
+
+@njit(cache=True, error_model="numpy", nogil=True)
 def apply(
     rule: int,
     values: Any,
@@ -161,7 +185,7 @@ def apply(
     scale: float,
     s: Any,
 ) -> None:
-    """Run a rule over some pieces.
+    """Run a rule over some pieces, and set their gradients to zero.
 
     Args:
         rule: number in RULES.
@@ -196,6 +220,68 @@ def apply(
                 s[5],
                 steps,
             )
+        else:
+            raise ValueError("there is no such update rule")
+
+
+@njit(cache=True, error_model="numpy", nogil=True)
+def is_finite(
+    rule: int,
+    values: Any,
+    gradients: Any,
+    moments: Any,
+    start: int,
+    width: int,
+    scale: float,
+    s: Any,
+) -> bool:
+    """Tell whether all that a rule would write to a range is finite, by running it on a copy."""
+    end = start + width
+    v, m = values[start:end].copy(), moments[:, start:end].copy()
+    whole = np.array([[0, width]], np.int64)
+    spans, row = np.array([[[0, 1]]], np.int64), np.zeros(1, np.int64)
+    apply(rule, v, gradients[start:end].copy(), m, whole, spans, row, 0, 1, scale, s)
+    return bool(np.isfinite(v).all() and np.isfinite(m).all())
+
+
+@njit(cache=True, error_model="numpy", nogil=True)
+def check(
+    rule: int,
+    values: Any,
+    gradients: Any,
+    moments: Any,
+    pieces: Any,
+    spans: Any,
+    listed: Any,
+    first: int,
+    last: int,
+    scale: float,
+    s: Any,
+    limit: float,
+    found: Any,
+) -> bool:
+    """Tell whether all that a rule would write to some pieces is finite; write none of it.
+
+    Args:
+        limit: of `finite.limit_of`: ranges within it need not be tried; below 0, all are.
+        found: of `Ending`; says when a range was tried.
+    """
+    decays, most = s[0] > 0.0, size_of(max(limit, 0.0), gradients)
+    for p in range(last - 1, first - 1, -1):  # the first are in the cache then
+        start, width = pieces[p]
+        for r in range(spans[p, 0, 0], spans[p, 0, 1]):
+            begin = start + listed[r] * width
+            end = begin + width
+            if (
+                limit >= 0.0
+                and within(gradients[begin:end], most)
+                and not (decays and not within(values[begin:end], most))
+            ):
+                continue
+            found[FOUND_TRIED] = 1.0
+            if not is_finite(rule, values, gradients, moments, begin, width, scale, s):
+                return False
+    return True
 
 
 @njit(cache=True, error_model="numpy", nogil=True)
@@ -205,7 +291,7 @@ def finish(
     parts: int,
     group: int,
     instructions: int,
-    limit: int,
+    patience: int,
     arena: Any,
     rows: int,
     weight: Any,
@@ -214,27 +300,29 @@ def finish(
     """End a step: called by every processor of every group when its script is done.
 
     The last processor of a group sums the group's losses, and the last of all decides whether the
-    step counts. Then each adds up its share of the pieces and runs the rule on them; where the norm
-    is wanted, it is decided on in between. Nothing changes unless everybody is there and the loss
-    and the norm are finite.
+    step counts. Then each adds up its share of the pieces, checks it and runs the rule on it; the
+    norm, where it is wanted, and what all have checked are decided on in between. Nothing changes
+    unless everybody is there and the loss, the norm and all that would be written are finite.
 
     Args:
         part, parts: processor and how many its group has; instructions: of its script.
-        limit: cycles that a wait in a script may take.
+        patience: cycles that a wait in a script may take.
         arena, rows, weight: of the group.
         ending: `Ending.arguments`.
     Returns: the clock when the wait for the other processors was over.
     """
-    gate, (rule, loss_scale, clip_norm), loss_at, scalars, losses, squares, found = ending[:7]
+    gate, (rule, loss_scale, clip_norm, limit), loss_at, scalars, losses, squares, found = ending[
+        :7
+    ]
     values, copies, moments, pieces, spans, listed = ending[7:]
     groups = len(losses)
     if arrive(gate, OF_GROUP + group, parts):
         losses[group] = sum_loss(arena, loss_at[group], rows, weight)
         if arrive(gate, GROUPS_HERE, groups):
             for k in range(groups):
-                found[0] += losses[k]
-            decide(gate, LOSS, GO if math.isfinite(found[0] * loss_scale) else REFUSED)
-    decision = await_decision(gate, LOSS, groups, PATIENCE * limit)
+                found[FOUND_LOSS] += losses[k]
+            decide(gate, LOSS, GO if math.isfinite(found[FOUND_LOSS] * loss_scale) else REFUSED)
+    decision = await_decision(gate, LOSS, groups, PATIENCE * patience)
     opened = cycles()
     share = group * parts + part
     first = len(pieces) * share // (groups * parts)
@@ -245,13 +333,22 @@ def finish(
     if decision == GO and clip_norm > 0.0:
         add_squares(copies[0], pieces, spans, listed, first, last, squares)
         if arrive(gate, ALL_HERE, groups * parts):
-            found[1] = norm_of(squares)
-            decide(gate, NORM, GO if math.isfinite(found[1]) else REFUSED)
-        decision = await_decision(gate, NORM, groups, PATIENCE * limit)
-        if found[1] > clip_norm:
-            scale = clip_norm / found[1]
+            found[FOUND_NORM] = norm_of(squares)
+            decide(gate, NORM, GO if math.isfinite(found[FOUND_NORM]) else REFUSED)
+        decision = await_decision(gate, NORM, groups, PATIENCE * patience)
+        if found[FOUND_NORM] > clip_norm:
+            scale = clip_norm / found[FOUND_NORM]
+    g, s = copies[0], scalars
+    if decision == GO and not norm_is_enough(clip_norm, found[FOUND_NORM], limit, s):
+        if not check(
+            rule, values, g, moments, pieces, spans, listed, first, last, scale, s, limit, found
+        ):
+            decide(gate, UPDATE, REFUSED)
+        if arrive(gate, ALL_CHECKED, groups * parts):
+            decide(gate, UPDATE, GO)
+        decision = await_decision(gate, UPDATE, groups, PATIENCE * patience)
     if decision == GO:
-        g, s = copies[0], scalars
+        found[FOUND_DONE] = 1.0
         apply(rule, values, g, moments, pieces, spans, listed, first, last, scale, s)
     elif decision == EXPIRED:
         fail(counters, part, instructions, AT_THE_GATE)

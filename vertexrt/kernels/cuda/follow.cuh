@@ -59,23 +59,11 @@ __device__ __forceinline__ void take_turns(const Instruction& in, Fill fill, Ste
     }
 }
 
-__device__ __forceinline__ void update_pieces(const Orders& o) {
+// Call `each` for the first of every eight pieces that are this processor's.
+template <class Each>
+__device__ __forceinline__ void over_pieces(const Orders& o, Each each) {
     const long long step = (long long)gridDim.x * WARPS;
-    for (long long first = (long long)blockIdx.x * WARPS; first < o.store.pieces; first += step) {
-        switch (o.rule) {
-            case 0: update<Sgd>(o.store, first); break;
-            case 1: update<Momentum>(o.store, first); break;
-            case 2: update<Adagrad>(o.store, first); break;
-            default: update<Adam>(o.store, first); break;
-        }
-    }
-}
-
-__device__ __forceinline__ void square_pieces(const Orders& o) {
-    const long long step = (long long)gridDim.x * WARPS;
-    for (long long first = (long long)blockIdx.x * WARPS; first < o.store.pieces; first += step) {
-        sum_squares(o.store, first);
-    }
+    for (long long first = (long long)blockIdx.x * WARPS; first < o.store.pieces; first += step) each(first);
 }
 
 // What is done between two instructions: `send` hands on rows of the ring that the last one has put there,

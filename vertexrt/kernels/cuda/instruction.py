@@ -10,7 +10,7 @@ PROGRAM = 15  # of the task programs: for who reads a script, the kernel has no 
 SLOT, USES, FAR, EXPECT = 16, 17, 18, 19  # of the ring
 
 # OP of the script of all processors; on the path it is the number of a segment.
-END, FORWARD, BACKWARD, COLLECT, SQUARES, FINISH, UPDATE, FIRST_OP = range(8)
+END, FORWARD, BACKWARD, COLLECT, SQUARES, FINISH, CHECK, UPDATE, FIRST_OP = range(9)
 # WAIT: for all that was written, or for rows of the ring alone.
 NO_WAIT, FOR_ALL, FOR_RING = range(3)
 # USES: what is, or comes, into a tile's rows of the ring.

@@ -34,13 +34,23 @@ from vertexrt.kernels.cuda.weights import (
     place_gradients,
     place_weights,
 )
-from vertexrt.kernels.layout import PAD, Binding
+from vertexrt.kernels.layout import PAD, RULES, Binding
 
 MOST_ROWS = 56  # of a tile, whose indices lie in shared memory
 TILE_EDGES = 128  # of a tile, likewise
 RING_TILE = 16  # rows of a tile that has room beside a ring
 MANTISSA = {"float32": 0, "tf32": 10, "bf16": 7}  # bits that matrix units keep; 0 for all
 SIDES = (Stage.PATH, Stage.PATH_BACKWARD)
+
+
+def by_rule(op: str, function: str) -> list[str]:
+    """Write an instruction that is another function for each update rule; none is left out."""
+    lines = [f"    case {op}:", "      switch (a.o.rule) {"]
+    for number, rule in enumerate(RULES):
+        call = f"{function}<{rule.capitalize()}>(a.o.store, first)"
+        each = f"over_pieces(a.o, [&](long long first) {{ {call}; }})"
+        lines += [f"        case {number}: {each}; break;"]
+    return [*lines, "      }", "      break;"]
 
 
 class KernelWriter:
@@ -299,11 +309,14 @@ class KernelWriter:
             *(f"      {line}" for line in self.sums.collect(self.numbers)),
             "      break;",
             "    }",
-            "    case SQUARES: square_pieces(a.o); break;",
+            "    case SQUARES:",
+            "      over_pieces(a.o, [&](long long first) { sum_squares(a.o.store, first); });",
+            "      break;",
             "    case FINISH:",
             "      if (blockIdx.x == gridDim.x - 1) finish_step<PROCESSOR>(a.o.finish);",
             "      break;",
-            "    case UPDATE: update_pieces(a.o); break;",
+            *by_rule("CHECK", "check"),
+            *by_rule("UPDATE", "update"),
         ]
         for step in self.steps:
             words = []

@@ -17,6 +17,7 @@ from vertexrt.kernels.cuda.instruction import (
     AT,
     BACKWARD,
     BEFORE,
+    CHECK,
     CHUNKS,
     COLLECT,
     COLUMNS,
@@ -111,7 +112,7 @@ def write_launches(
     Returns: int32 [*, COLUMNS] and the elements of temporaries that a stage needs.
     """
     launches = len(table)
-    most = 9 + launches
+    most = 10 + launches
     for t in range(launches):
         most += steps_ptr[table[t, 0] + 1] - steps_ptr[table[t, 0]]
     script = np.zeros((most, COLUMNS), np.int32)
@@ -208,7 +209,7 @@ def write_launches(
         script[count, WAIT] = 1
         count += 1
     if updates:
-        for op in (SQUARES, FINISH, UPDATE):
+        for op in (SQUARES, FINISH, CHECK, UPDATE):
             if (op == SQUARES and not clips) or (op == FINISH and early):
                 continue
             script[count, OP] = op

@@ -23,7 +23,7 @@ struct alignas(16) Instruction {
 constexpr int INSTRUCTION_WORDS = sizeof(Instruction) / sizeof(int);
 enum { NO_WAIT, FOR_ALL, FOR_RING };             // `wait`: for all that was written, or for rows of the ring
 enum { HAS_OPERAND = 1, IS_SENT = 2, IS_PUT = 4 };  // `uses`: what is, or comes, into the tile's rows of the ring
-enum { END, FORWARD, BACKWARD, COLLECT, SQUARES, FINISH, UPDATE, FIRST_OP };
+enum { END, FORWARD, BACKWARD, COLLECT, SQUARES, FINISH, CHECK, UPDATE, FIRST_OP };
 
 // Indices of a tile, fetched while the last instruction runs: a wait throws away what the first cache
 // holds, and each look at an index would take as long as a look at a child's state.

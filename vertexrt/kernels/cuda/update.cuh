@@ -138,13 +138,58 @@ struct Adam {
     }
 };
 
-// Apply a rule to eight pieces, a warp each, from piece `first` on.
+// Values and moments of W elements.
+template <class Rule, int W>
+struct Updated {
+    Vec<W> p, m[Rule::MOMENTS + 1];
+};
+
+// What a rule makes of W elements, given their gradients.
+template <class Rule, int W>
+__device__ __forceinline__ Updated<Rule, W> updated(const Store& a, long long at, const Vec<W>& g, real scale) {
+    const real decay = real(a.s[0]);
+    Updated<Rule, W> x;
+    x.p = load<W>(a.values + at);
+#pragma unroll
+    for (int k = 0; k < Rule::MOMENTS; ++k) x.m[k] = load<W>(a.moments + k * a.total + at);
+    VRT_LANES {
+        real moments[Rule::MOMENTS + 1];
+#pragma unroll
+        for (int k = 0; k < Rule::MOMENTS; ++k) moments[k] = x.m[k].v[c];
+        x.p.v[c] = Rule::apply(x.p.v[c], scale * g.v[c] + decay * x.p.v[c], moments, a.s);
+#pragma unroll
+        for (int k = 0; k < Rule::MOMENTS; ++k) x.m[k].v[c] = moments[k];
+    }
+    return x;
+}
+
+// Look at what a rule would make of eight pieces, a warp each, from piece `first` on, and refuse the
+// step if a number is not finite. Nothing is updated before all pieces have been looked at.
+template <class Rule>
+__device__ __forceinline__ void check(const Store& a, long long first) {
+    const long long number = first + threadIdx.x / 32;
+    if (number >= a.pieces || a.found->refused != 0.0) return;
+    const real scale = real(a.found->scale);
+    bool finite = true;
+    over_piece(a, number, [&](long long at, auto lanes) {
+        constexpr int W = decltype(lanes)::W;
+        const Updated<Rule, W> x = updated<Rule>(a, at, load<W>(a.gradients + at), scale);
+        VRT_LANES {
+            finite &= x.p.v[c] - x.p.v[c] == real(0);
+#pragma unroll
+            for (int k = 0; k < Rule::MOMENTS; ++k) finite &= x.m[k].v[c] - x.m[k].v[c] == real(0);
+        }
+    });
+    if (!finite) a.found->refused = 1.0;
+}
+
+// Apply a rule to eight pieces, a warp each, from piece `first` on, and clear their gradients.
 template <class Rule>
 __device__ __forceinline__ void update(const Store& a, long long first) {
     const long long number = first + threadIdx.x / 32;
     if (number >= a.pieces) return;
     const bool refused = a.found->refused != 0.0;
-    const real scale = real(a.found->scale), decay = real(a.s[0]);
+    const real scale = real(a.found->scale);
     over_piece(a, number, [&](long long at, auto lanes) {
         constexpr int W = decltype(lanes)::W;
         const Vec<W> g = load<W>(a.gradients + at);
@@ -152,19 +197,9 @@ __device__ __forceinline__ void update(const Store& a, long long first) {
         VRT_LANES zero.v[c] = 0;
         store<W>(a.gradients + at, zero);
         if (refused) return;
-        Vec<W> p = load<W>(a.values + at), m[Rule::MOMENTS + 1];
+        const Updated<Rule, W> x = updated<Rule>(a, at, g, scale);
+        store<W>(a.values + at, x.p);
 #pragma unroll
-        for (int k = 0; k < Rule::MOMENTS; ++k) m[k] = load<W>(a.moments + k * a.total + at);
-        VRT_LANES {
-            real moments[Rule::MOMENTS + 1];
-#pragma unroll
-            for (int k = 0; k < Rule::MOMENTS; ++k) moments[k] = m[k].v[c];
-            p.v[c] = Rule::apply(p.v[c], scale * g.v[c] + decay * p.v[c], moments, a.s);
-#pragma unroll
-            for (int k = 0; k < Rule::MOMENTS; ++k) m[k].v[c] = moments[k];
-        }
-        store<W>(a.values + at, p);
-#pragma unroll
-        for (int k = 0; k < Rule::MOMENTS; ++k) store<W>(a.moments + k * a.total + at, m[k]);
+        for (int k = 0; k < Rule::MOMENTS; ++k) store<W>(a.moments + k * a.total + at, x.m[k]);
     });
 }

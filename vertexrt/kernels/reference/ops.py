@@ -86,10 +86,11 @@ def uniform(seed: int, key: int, counter: Array, size: int) -> Array:
 
 
 def _dropout_factor(frame: Frame, node: Node) -> Array:
-    counter = frame.vertices
+    counter = frame.buffers.user_vertex[frame.vertices]
     if node.type.domain == Domain.EDGE:
         first = frame.buffers.schedule.edge_ptr[frame.rows]
-        counter = frame.buffers.user_edge[counter[frame.owner]] + frame.edges - first[frame.owner]
+        edge = frame.buffers.user_edge[frame.vertices[frame.owner]]
+        counter = edge + frame.edges - first[frame.owner]
     draw = uniform(frame.buffers.random_seed, node["key"], counter, max(node.type.size, 1))
     threshold = np.uint32(min(int(node["p"] * 2**32), 2**32 - 1))
     return np.where(draw >= threshold, 1.0 / (1.0 - node["p"]), 0.0)

@@ -1,0 +1,404 @@
+"""A step whose loss, gradients or update are not finite changes nothing, and says where they arise.
+
+Whichever of the three is not finite first: on every device and engine, for every optimizer.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+import pytest
+
+import vertexrt as vrt
+from tests.optimizers import OPTIMIZERS, make_store, set_gradients
+from tests.runs import Way
+from vertexrt.api.network import Network
+from vertexrt.api.optimizer import Optimizer
+from vertexrt.engine.finite import NOTHING, limit_of
+from vertexrt.engine.update import apply_update
+from vertexrt.engine.variant import Passes
+from vertexrt.errors import CheckpointError, NumericError, UsageError
+from vertexrt.graph import GraphBatch, InputGraph
+
+Array = np.ndarray[Any, Any]
+
+WAYS = {
+    "reference": Way("reference", "float32"),
+    "reference persistent": Way("reference", "float32", engine="persistent", processors=1),
+    "cpu": Way("cpu", "float32"),
+    "cpu, launch by launch": Way("cpu", "float32", passes=Passes(loop=False)),
+    "cpu, 2 threads": Way("cpu", "float32", threads=2),
+    "persistent": Way("cpu", "float32", engine="persistent", processors=1),
+    "persistent, 2 groups": Way("cpu", "float32", threads=2, engine="persistent", processors=1),
+    "persistent, 2 processors": Way("cpu", "float32", threads=2, engine="persistent", processors=2),
+    "shim": Way("shim", "float32"),
+    "shim persistent": Way("shim", "float32", engine="persistent", processors=2),
+}
+every_way = pytest.mark.parametrize("way", WAYS.values(), ids=WAYS)
+every_optimizer = pytest.mark.parametrize("name", OPTIMIZERS)
+
+
+class Masked(vrt.VertexFunction):
+    """Takes the square root of what may be negative, and drops it there."""
+
+    def __init__(self) -> None:
+        super().__init__(arity=1, state={"h": 2})
+        self.w = vrt.Parameter((2, 2))
+        self.table = vrt.Parameter((5, 2))
+
+    def forward(self) -> None:
+        word = vrt.embed(self.table, self.pull("word"))
+        x = self.w @ self.pull("x", shape=(2,)) + word * word + 0.5 * self.gather(0).h
+        h = vrt.where(self.pull("m", shape=(2,)), vrt.sqrt(x), 0.0)
+        self.scatter(h=h)
+        self.push("loss", vrt.sum(h))
+
+
+class Saturated(vrt.VertexFunction):
+    """Has a finite loss whatever it pulls."""
+
+    def __init__(self) -> None:
+        super().__init__(arity=1, state={"h": 2})
+        self.w = vrt.Parameter((2, 2))
+        self.table = vrt.Parameter((5, 2))
+
+    def forward(self) -> None:
+        word = vrt.embed(self.table, self.pull("word"))
+        h = vrt.tanh(self.w @ self.pull("x", shape=(2,)) + word + self.gather(0).h)
+        self.scatter(h=h)
+        self.push("loss", vrt.sum(h))
+
+
+class Linear(vrt.VertexFunction):
+    """Has what it pulls for a gradient."""
+
+    def __init__(self) -> None:
+        super().__init__(arity=1, state={"h": 2})
+        self.w = vrt.Parameter((2, 2))
+        self.table = vrt.Parameter((5, 2))
+
+    def forward(self) -> None:
+        word = vrt.embed(self.table, self.pull("word"))
+        x = self.pull("x", shape=(2,))
+        h = self.w @ x + word * x + self.gather(0).h
+        self.scatter(h=h)
+        self.push("loss", vrt.sum(h))
+
+
+def batch_of(x: float, others: float = 0.25) -> GraphBatch:
+    """Return three chains, of which vertex 1 of graph 1 pulls a number."""
+    graphs = []
+    for k in range(3):
+        pulled = np.full((3, 2), others)
+        if k == 1:
+            pulled[1] = x
+        words = np.arange(k, k + 3, dtype=np.int32)
+        pulls = {"x": pulled, "m": (pulled >= 0.0).astype(float), "word": words}
+        graphs.append(InputGraph.chain(3, pulls))
+    return GraphBatch.from_graphs(graphs)
+
+
+def network(way: Way, function: vrt.VertexFunction) -> Network:
+    net = way.compile(function)
+    net.set_parameters({name: np.full(value.shape, 0.5) for name, value in net.parameters.items()})
+    return net
+
+
+def state_of(optimizer: Optimizer) -> dict[str, Array]:
+    return {name: np.array(array) for name, array in optimizer.state.items()}
+
+
+def step_and_wait(net: Network, batch: GraphBatch, optimizer: Optimizer) -> None:
+    """Step; a GPU says at the next call how it went."""
+    net.step(batch, optimizer)
+    net.sync()
+
+
+def assert_refused(net: Network, optimizer: Optimizer, good: GraphBatch, bad: GraphBatch) -> str:
+    """Step, step in vain, and step again as if the step between had not been."""
+    with np.errstate(all="ignore"):
+        net.step(good, optimizer)
+        net.sync()
+        start = {name: value.copy() for name, value in net.parameters.items()}
+        state = state_of(optimizer)
+        with pytest.raises(NumericError) as caught:
+            step_and_wait(net, bad, optimizer)
+        for name, value in net.parameters.items():
+            np.testing.assert_array_equal(value, start[name], err_msg=name)
+        for name, array in state_of(optimizer).items():
+            np.testing.assert_array_equal(array, state[name], err_msg=name)
+        net.step(good, optimizer)
+        net.sync()
+    assert optimizer.steps == 2
+    return str(caught.value)
+
+
+def assert_continues(
+    make: Callable[[], Network],
+    name: str,
+    options: dict[str, Any],
+    bad: GraphBatch,
+    good: GraphBatch | None = None,
+) -> str:
+    """Check that a refused step leaves no trace: the next one has the bits of a run without it."""
+    good = good or batch_of(0.25)
+    net, optimizer = make(), OPTIMIZERS[name](**options)
+    text = assert_refused(net, optimizer, good, bad)
+    other, without = make(), OPTIMIZERS[name](**options)
+    for _ in range(2):
+        other.step(good, without)
+    other.sync()
+    for key, value in other.parameters.items():
+        np.testing.assert_array_equal(net.parameters[key], value, err_msg=key)
+    for key, array in state_of(without).items():
+        np.testing.assert_array_equal(array, optimizer.state[key], err_msg=key)
+    return text
+
+
+@every_way
+@every_optimizer
+@pytest.mark.parametrize("clip", [None, 1.0])
+def test_a_gradient_that_is_not_finite_changes_nothing(
+    way: Way, name: str, clip: float | None
+) -> None:
+    bad = batch_of(-8.0)
+    text = assert_continues(lambda: network(way, Masked()), name, {"clip_norm": clip}, bad)
+    assert text.startswith("[gradient] the gradient of 'w' is nan at [0, 0], though the loss is")
+    assert "of vertex 1 of graph 1, in the derivative of test_finite.py:" in text
+    assert "in F, sqrt of vertex 1 of graph 1, at test_finite.py:" in text
+    assert "finite gradients; nothing was changed; guard the operand" in text
+
+
+@every_way
+def test_an_infinite_pull_under_tanh_changes_nothing(way: Way) -> None:
+    text = assert_continues(lambda: network(way, Saturated()), "adam", {}, batch_of(np.inf))
+    assert text.startswith("[gradient] the gradient of 'w' is nan at [0, 0], though the loss is")
+
+
+@every_way
+def test_gradients_whose_sum_overflows_change_nothing(way: Way) -> None:
+    def make() -> Network:
+        net = network(way, Linear())
+        net.set_parameters({n: np.zeros(v.shape) for n, v in net.parameters.items()})
+        return net
+
+    text = assert_continues(make, "sgd", {}, batch_of(3e38, 3e38), batch_of(1e-4, 1e-4))
+    assert text.startswith("[gradient] the gradient of 'w' is inf at [0, 0], though the loss is")
+
+
+@every_way
+@pytest.mark.parametrize("clip", [None, 1e30])
+def test_an_update_that_overflows_is_refused_at_once(way: Way, clip: float | None) -> None:
+    """A rate of 1e30 was reported one step late, with the parameters lost."""
+    net = network(way, Linear())
+    optimizer = vrt.SGD(0.1, clip_norm=clip)
+    good = batch_of(0.25)
+    net.step(good, optimizer)
+    net.sync()
+    start = {name: value.copy() for name, value in net.parameters.items()}
+    optimizer.lr = 1e39
+    with np.errstate(all="ignore"), pytest.raises(NumericError) as caught:
+        step_and_wait(net, good, optimizer)
+    assert str(caught.value).startswith("[SGD.update] the update of 'w' at [0, 0] makes its value")
+    assert "and the gradient " in str(caught.value)
+    for name, value in net.parameters.items():
+        np.testing.assert_array_equal(value, start[name])
+    optimizer.lr = 0.1
+    net.step(good, optimizer)
+    assert np.isfinite(net.sync())
+
+
+@every_way
+@pytest.mark.parametrize("name", ["adagrad", "adam", "adamw"])
+def test_squares_that_overflow_are_refused(way: Way, name: str) -> None:
+    text = assert_continues(lambda: network(way, Linear()), name, {}, batch_of(1e22))
+    moment = {"adagrad": "sum"}.get(name, "v")
+    kind = type(OPTIMIZERS[name]()).__name__
+    assert text.startswith(f"[{kind}.update] the update of 'w' at [0, 0] makes its '{moment}' inf")
+
+
+@every_way
+@pytest.mark.parametrize("name", ["sgd", "momentum", "adagrad", "adamw"])
+def test_numbers_that_are_large_but_finite_are_trained_on(way: Way, name: str) -> None:
+    net, optimizer = network(way, Linear()), OPTIMIZERS[name]()
+    before = net.parameters["w"].copy()
+    for _ in range(3):
+        net.step(batch_of(1e17), optimizer)
+    assert np.isfinite(net.sync())
+    assert all(np.isfinite(value).all() for value in net.parameters.values())
+    assert (net.parameters["w"] != before).all()
+    assert optimizer.steps == 3
+
+
+# Optimizers with an update of their own.
+
+
+class Own:
+    """An optimizer of somebody else."""
+
+    def __init__(self, factor: float) -> None:
+        self.factor, self.calls = factor, 0
+
+    def update(self, store: Any) -> None:
+        self.calls += 1
+        for name in store.names:
+            store.value(name)[...] *= self.factor
+
+
+@pytest.mark.parametrize("way", [WAYS["cpu, 2 threads"], WAYS["persistent"], WAYS["shim"]])
+def test_an_update_of_ones_own_gets_finite_gradients_only(way: Way) -> None:
+    net, optimizer = network(way, Masked()), Own(1.0)
+    with np.errstate(all="ignore"), pytest.raises(NumericError, match="the gradient of 'w' is nan"):
+        net.step(batch_of(-8.0), optimizer)  # type: ignore[arg-type]
+    assert optimizer.calls == 0
+    net.step(batch_of(0.25), optimizer)  # type: ignore[arg-type]
+    assert optimizer.calls == 1
+
+
+def test_what_an_update_of_ones_own_writes_is_looked_at() -> None:
+    net = network(WAYS["cpu"], Linear())
+    with pytest.raises(NumericError) as caught:
+        net.step(batch_of(0.25), Own(np.inf))  # type: ignore[arg-type]
+    assert str(caught.value) == (
+        "[Own.update] it made 'w' at [0, 0] inf, from finite gradients; finite parameters; what an "
+        "`update` of one's own has written stays; go back to the last good checkpoint and correct "
+        "it."
+    )
+
+
+# What is known without a trial.
+
+
+@pytest.mark.parametrize("dtype", ["float32", "float64"])
+@every_optimizer
+def test_whatever_is_within_the_limit_stays_finite(name: str, dtype: str) -> None:
+    """Gradients up to the limit, any finite values, moments within reach: no rule overflows."""
+    rng = np.random.default_rng([7, *name.encode()])
+    largest = float(np.finfo(dtype).max)
+    known = 0
+    for _ in range(300):
+        lr, eps = 10.0 ** rng.uniform(-8, 25), 10.0 ** rng.uniform(-20, 3)
+        decay = float(rng.choice([0.0, 0.0, 10.0 ** rng.uniform(-6, 1)]))
+        beta = 1.0 - 10.0 ** rng.uniform(-8, -0.01)
+        optimizer: Optimizer
+        if name in ("sgd", "momentum"):
+            optimizer = vrt.SGD(lr, beta * (name == "momentum"), weight_decay=decay)
+        elif name == "adagrad":
+            optimizer = vrt.Adagrad(lr, eps=eps, weight_decay=decay)
+        else:
+            kind = vrt.Adam if name == "adam" else vrt.AdamW
+            optimizer = kind(lr, (beta, 0.9), eps, weight_decay=decay)
+        store = make_store(dtype)
+        update = optimizer.request(store)
+        limit, reach = limit_of(update.rule, update.scalars, update.moments, 0.0, store.dtype)
+        if limit == NOTHING:
+            continue
+        known += 1
+        sign = rng.choice([-1.0, 1.0], store.values.size)
+        set_gradients(store, 0)
+        store.gradients[store.gradients != 0.0] = -limit
+        store.gradients *= sign
+        bound = limit if decay and name != "adamw" else largest
+        store.values[:] = rng.choice([bound, bound / 3, 1.0, 0.0], store.values.size) * sign
+        for k, moment in enumerate(update.moments):
+            moment[:] = (reach if optimizer.moment_names[k] in ("velocity", "m") else largest) * (
+                sign if k == 0 and name != "adagrad" else 1.0
+            )
+        with np.errstate(all="ignore"):
+            outcome = apply_update(store, update)
+        assert outcome.done
+        assert np.isfinite(store.values).all()
+        assert np.isfinite(update.moments).all()
+        if reach:
+            assert np.abs(update.moments[0]).max() <= reach
+    assert known > 50
+
+
+@pytest.mark.parametrize("dtype", ["float32", "float64"])
+@every_optimizer
+def test_a_trial_is_exact(name: str, dtype: str) -> None:
+    """Of numbers of any size, an update is refused just when it would write one too large."""
+    rng = np.random.default_rng([8, *name.encode()])
+    largest, found = float(np.finfo(dtype).max), []
+    for k in range(60):
+        store, optimizer = make_store(dtype), OPTIMIZERS[name](weight_decay=0.1 * (k % 2))
+        update = optimizer.request(store)
+        set_gradients(store, k)
+        top = math.log10(largest)
+        top = top * rng.uniform(-1.0, 0.98) if k % 2 else top - rng.uniform(0.35, 1.0)
+        store.gradients[:] = np.clip(store.gradients, -2.0, 2.0) * 10.0**top
+        if k % 3:
+            size = rng.uniform(0.5, 0.97, store.values.size) * largest
+            store.values[:] = np.where(store.values > 0.0, size, -size)
+        values, moments = store.values.copy(), update.moments.copy()
+        with np.errstate(all="ignore"):
+            outcome = apply_update(store, replace(update, reach=math.inf))
+        found.append(outcome.done)
+        if outcome.done:
+            assert np.isfinite(store.values).all()
+            assert np.isfinite(update.moments).all()
+        else:
+            np.testing.assert_array_equal(store.values, values)
+            np.testing.assert_array_equal(update.moments, moments)
+    assert 5 < sum(found) < 60
+
+
+def test_a_large_moment_is_found_again() -> None:
+    """Momentum that is loaded, or that a trial let through, is not taken to be small."""
+    store, optimizer = make_store("float32"), vrt.SGD(1e8, 0.5)
+    optimizer.update(store)
+    state = {name: array.copy() for name, array in optimizer.state.items()}
+    state["velocity/w"][1, 2] = 1e32
+    optimizer.load_state(state)
+    with pytest.raises(NumericError, match=r"the update of 'w' at \[1, 2\] makes its value -inf"):
+        optimizer.update(store)
+    optimizer.lr = 1.0
+    optimizer.update(store)
+    optimizer.lr = 1e8
+    with pytest.raises(NumericError, match=r"the update of 'w' at \[1, 2\] makes its value -inf"):
+        optimizer.update(store)
+
+
+# What cannot work.
+
+
+@pytest.mark.parametrize("number", [np.nan, np.inf, -1.0, 1e300])
+def test_a_state_that_no_optimizer_can_have_made_is_refused(number: float) -> None:
+    store, optimizer = make_store("float32"), vrt.Adagrad(0.1)
+    optimizer.update(store)
+    state = {name: array.astype(np.float64) for name, array in optimizer.state.items()}
+    state["sum/w"][1, 2] = number
+    with pytest.raises(CheckpointError, match=r"the state holds .* in 'sum/w' at \[1, 2\]"):
+        optimizer.load_state(state)
+    assert np.isfinite(optimizer.state["sum/w"]).all()
+
+
+def test_a_state_is_to_read_only() -> None:
+    store, optimizer = make_store("float32"), vrt.Adagrad(0.1)
+    optimizer.update(store)
+    with pytest.raises(ValueError, match="read-only"):
+        optimizer.state["sum/w"][...] = 1.0
+
+
+def test_an_eps_that_is_zero_in_float32_is_refused() -> None:
+    with pytest.raises(UsageError, match=r"eps=1e-50; at least 1.18e-38 in float32"):
+        vrt.Adam(eps=1e-50).update(make_store("float32"))
+    vrt.Adam(eps=1e-50).update(make_store("float64"))
+
+
+def test_a_rule_that_nothing_computes_is_refused() -> None:
+    class Lion(vrt.SGD):
+        def __init__(self) -> None:
+            super().__init__(0.1)
+            self.rule = "lion"  # type: ignore[assignment]
+
+    with pytest.raises(UsageError) as caught:
+        Lion().update(make_store("float32"))
+    assert str(caught.value) == (
+        "[Lion.update] the rule 'lion'; one of sgd, momentum, adagrad, adam; give the class an "
+        "`update` of its own."
+    )
