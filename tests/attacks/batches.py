@@ -466,7 +466,8 @@ class Networks:
         d_out: Any = np.array([[rng.gauss(0, 1) for _ in range(CLASSES)] for _ in lists])
         if gradient:
             d_out = CHANGES[gradient](rng, d_out)
-        d_right = snapshot(d_out)
+        # None is what is left out.
+        d_right = np.zeros((len(lists), CLASSES)) if d_out is None else snapshot(d_out)
         want: Result | None = None
         if is_gradient(d_right, len(lists)) and len(lists) == batch.num_vertices:
             d_right = d_right.astype(dtype).astype(np.float64)
@@ -484,7 +485,7 @@ class Networks:
             if not finite:  # a step with a gradient that is not finite may have changed them
                 net.set_parameters(self.parameters[which])
         if want is None:
-            raise Wrong("what is no batch of the function was evaluated")
+            raise Wrong("what is no batch or gradient of the function was evaluated")
         for name, value in outputs.items():
             _compare(name, value, getattr(want, name), TOLERANCE[dtype])
         for name, value in gradients.items() if finite else ():
