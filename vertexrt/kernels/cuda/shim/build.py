@@ -19,7 +19,6 @@ from pathlib import Path
 from types import MappingProxyType
 
 from vertexrt.cache import entries
-from vertexrt.config import config
 from vertexrt.errors import DeviceError, message
 from vertexrt.kernels.cuda.compile import FOLDER, KIND, SOURCE_NAME, first_errors
 
@@ -60,7 +59,7 @@ class ShimModule:
 
     def seed(self, n: int) -> None:
         """Choose the order of the threads of all later launches; 0 takes them in turn."""
-        _runtime(_root()).shim_seed(ctypes.c_ulonglong(n))
+        _runtime().shim_seed(ctypes.c_ulonglong(n))
 
 
 def available() -> bool:
@@ -76,12 +75,12 @@ def build(source: str, defines: Mapping[str, str] = NO_DEFINES) -> ShimModule:
         defines: macro -> its text.
     Raises: DeviceError, when there is no compiler, or the source does not compile.
     """
-    return _build(source, tuple(sorted(defines.items())), _root())
+    return _build(source, tuple(sorted(defines.items())))
 
 
 @functools.cache
-def _build(source: str, defines: tuple[tuple[str, str], ...], root: Path) -> ShimModule:
-    runtime = _runtime(root)
+def _build(source: str, defines: tuple[tuple[str, str], ...]) -> ShimModule:
+    runtime = _runtime()
     options = [*KERNEL_OPTIONS, *(f"-D{name}={text}" for name, text in defines)]
     library = ctypes.CDLL(str(_library(source, options)))
     following, name_of = library.shim_next_kernel, library.shim_kernel_name
@@ -106,14 +105,11 @@ def _build(source: str, defines: tuple[tuple[str, str], ...], root: Path) -> Shi
 
 
 @functools.cache
-def _runtime(root: Path) -> ctypes.CDLL:
+def _runtime() -> ctypes.CDLL:
+    """Load what all modules share: one, also where the cache folder changes."""
     path = _library((SHIM / "runtime.cpp").read_text(), [*RUNTIME_OPTIONS])
     # Global, since modules find what their kernels call in it.
     return ctypes.CDLL(str(path), mode=ctypes.RTLD_GLOBAL)
-
-
-def _root() -> Path:
-    return config().cache_dir  # tests change it
 
 
 def _library(source: str, options: list[str]) -> Path:
