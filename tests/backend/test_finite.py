@@ -19,10 +19,14 @@ from tests.runs import Way
 from vertexrt.api.network import Network
 from vertexrt.api.optimizer import Optimizer
 from vertexrt.engine.finite import NOTHING, limit_of
-from vertexrt.engine.update import apply_update
+from vertexrt.engine.update import apply_update, cut
 from vertexrt.engine.variant import Passes
-from vertexrt.errors import CheckpointError, NumericError, UsageError
+from vertexrt.errors import CheckpointError, DeviceError, NumericError, UsageError
 from vertexrt.graph import GraphBatch, InputGraph
+from vertexrt.kernels.cpu.update import apply
+from vertexrt.kernels.cuda import kernel, session
+from vertexrt.kernels.cuda.shim.build import build
+from vertexrt.kernels.layout import RULES
 
 Array = np.ndarray[Any, Any]
 
@@ -402,3 +406,17 @@ def test_a_rule_that_nothing_computes_is_refused() -> None:
         "[Lion.update] the rule 'lion'; one of sgd, momentum, adagrad, adam; give the class an "
         "`update` of its own."
     )
+
+
+def test_a_rule_that_has_no_kernel_does_not_compile(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A fifth rule was Adam's on a GPU, and nothing at all on a CPU."""
+    monkeypatch.setattr(session, "RULES", (*RULES, "lion"))
+    with pytest.raises(DeviceError, match="Lion"):
+        build(session.update_source())
+    monkeypatch.setattr(kernel, "RULES", (*RULES, "lion"))
+    assert any("update<Lion>" in line for line in kernel.by_rule("UPDATE", "update"))
+    store = make_store("float32")
+    p, s = cut(store), np.zeros(8)
+    given = (store.values, store.gradients, store.values[None], p.pieces, p.spans, p.listed)
+    with pytest.raises(ValueError, match="no such update rule"):
+        apply(len(RULES), *given, 0, len(p.pieces), 1.0, s)
