@@ -237,7 +237,7 @@ def make_jobs(
     elements = max(run.plan.total, run.plan.temporary + processors * scratch)
     data = worker.take(elements, run.zero_elements)
     if config().check:  # what nobody writes shows; backward reads what forward left
-        data[run.plan.temporary if part.start else run.zero_elements :] = np.nan
+        data[run.plan.temporary if part.start else run.zero_elements : elements] = np.nan
     user_vertex, user_edge = run.share.numbers() if run.variant.draws else (NO_ROWS, NO_ROWS)
     buffers = Buffers(
         arena=data,
