@@ -166,7 +166,7 @@ def _by_rows(task: TaskProgram) -> Draft:
     needed: set[int] = set()
     for step in task.steps:
         if isinstance(step, Product):
-            if nodes[step.node].op == "outer":
+            if nodes[step.node].op in SUMS:
                 sums.append(step)
                 needed |= set(nodes[step.node].inputs)
             else:

@@ -189,7 +189,7 @@ class Emitter:
         node, role = self.nodes[k], OPS[self.nodes[k].op].role
         if role == "effect":
             self._effect(k, node)
-        elif node.op in ("sum_rows", "embed_grad"):
+        elif node.op == "sum_rows":
             self._accumulate(k, node)
         elif is_free(node) or (role == "view" and k not in self.values.place):
             if k in self.values.place:
@@ -302,7 +302,10 @@ class Emitter:
 
     def _sum_rows_of_edges(self, k: int, node: Node, to: Location, size: int) -> None:
         largest = node.op == "segment_max"
+        total = None if largest else self.text.scratch(size)
         self.text.line("first = True")
+        if total:
+            self.text.line("added = 0")
         for source, open_loop in self._edge_sources(k, node):
             with open_loop:
                 for test, combine in (("first", False), ("else", True)):
@@ -314,12 +317,28 @@ class Emitter:
                             new = f"max({old}, {new})" if largest else f"{old} + {new}"
                         self.text.line(f"store(ar, {self.values.at(to, 'j')}, {new})")
                 self.text.line("first = False")
+                if total:
+                    self.text.line("added += 1")
+                    self.text.line("if added % ROWS_A_SUM == 0:")
+                    self._add_row(k, to, total, "added == ROWS_A_SUM")
+                    self.text.line("    first = True")
+        if total:
+            self.text.line("if added >= ROWS_A_SUM:")
+            self._add_row(k, total, to, "first")
+            self.text.line("    first = False")
         self.text.line("if first:")
         with self.text.indent(), self.text.loop(size, self._spans(k)):
             self.text.line(f"store(ar, {self.values.at(to, 'j')}, F(0.0))")
         if node.type.shape == ():
             self.values.variable[k] = f"v{k}"
             self.text.line(f"v{k} = load(ar, {self.values.at(to)})")
+
+    def _add_row(self, k: int, source: Location, to: Location, anew: str) -> None:
+        """Add a row to another, or copy it there: sums of sums, so that long ones stay exact."""
+        spans = self._spans(k) or [("0", str(max(source.size, 1)))]
+        for first, end in spans:
+            rows = f"ar, {self.values.at(source)} + {first}, ar, {self.values.at(to)} + {first}"
+            self.text.line(f"    add_row({rows}, {end} - ({first}), {anew})")
 
     def _edge_sources(self, k: int, node: Node):  # type: ignore[no-untyped-def]
         size = max(node.type.size, 1)
@@ -336,30 +355,25 @@ class Emitter:
     def _accumulate(self, k: int, node: Node) -> None:
         for name in gradients_of(self.task, k):
             base = f"po[{self.binding.params[name]}]"
-            if node.op == "sum_rows":
-                size = max(node.type.size, 1)
-                rows = node.type.shape[0] if node.type.shape else 1
-                first, end = self._own_rows(name, rows)
-                each = f" * {size // rows}" if size > rows else ""
-                with self.text.loop(size, [(first + each, end + each)]):
-                    value = self.values.element(node.inputs[0], "j", size)
-                    self.text.line(f"store(pg, {base} + j, load(pg, {base} + j) + {value})")
-                continue
-            index, d = node.inputs
-            word, (rows, size) = self.values.index(index), node.type.shape
-            row = self.text.row_value(f"g{k}", f"{base} + {word} * {size}")
-            spans: Spans = None
-            test = f"{word} >= 0"
-            if self.split == Split.SUMS and self.plan is not None:
-                if name in self.plan.by_columns:
-                    spans = [self.text.share(0, size)]
-                else:
-                    first, end = self._own_rows(name, rows)
-                    test = f"{first} <= {word} < {end}"
-            self.text.line(f"if {test}:")
-            with self.text.indent(), self.text.loop(size, spans):
-                value = self.values.element(d, "j", size)
-                self.text.line(f"store(pg, {row} + j, load(pg, {row} + j) + {value})")
+            size = max(node.type.size, 1)
+            rows = node.type.shape[0] if node.type.shape else 1
+            first, end = self._own_rows(name, rows)
+            each = f" * {size // rows}" if size > rows else ""
+            self._sum_rows(node.inputs[0], base, (first + each, end + each), size)
+
+    def _sum_rows(self, k: int, base: str, own: tuple[str, str], size: int) -> None:
+        """Add a value of each row to a gradient: some rows to a sum of theirs, and these to it."""
+        t, total, (first, end) = self.text, self.text.scratch(size), own
+        number, count = t.row_numbers()
+        t.line(f"if {number} % ROWS_A_SUM == 0:")
+        with t.indent(), t.loop(size, [own]):
+            t.line(f"store(ar, {total.base} + j, F(0.0))")
+        with t.loop(size, [own]):
+            value = self.values.element(k, "j", size)
+            t.line(f"store(ar, {total.base} + j, load(ar, {total.base} + j) + {value})")
+        t.line(f"if {number} % ROWS_A_SUM == ROWS_A_SUM - 1 or {number} == {count} - 1:")
+        rows = f"ar, {total.base} + {first}, pg, {base} + {first}"
+        t.line(f"    add_row({rows}, {end} - ({first}), False)")
 
     def _own_rows(self, name: str, rows: int) -> tuple[str, str]:
         """Return the first and the end row of a gradient that this processor adds to."""
@@ -396,6 +410,9 @@ class Emitter:
     def _product(self, step: Product) -> None:
         k = step.node
         node = self.nodes[k]
+        if node.op == "embed_grad":
+            self._add_lookups(k, node)
+            return
         if k in self.task.homes:
             self.values.place[k] = self._tensor(k, self.task.homes[k])
         m, n = self.nodes[node.inputs[0]].type.shape if node.op == "matmul" else node.type.shape
@@ -425,6 +442,23 @@ class Emitter:
         if after:
             self.text.line("if lo < 0:")
             self.text.line(f"    {after}")
+
+    def _add_lookups(self, k: int, node: Node) -> None:
+        """Add rows to the rows of a table's gradient that were looked up."""
+        index, d = node.inputs
+        place, (rows, size) = self.values.place[d], node.type.shape
+        number = self.binding.ints[self.nodes[index]["name"]]
+        source = f"ar, {place.base} + {place.start}, {self.text.number(place.step)}"
+        for name in gradients_of(self.task, k):
+            words, columns = ("0", str(rows)), ("0", str(size))
+            if self.split == Split.SUMS and self.plan is not None and name in self.plan.by_columns:
+                columns = self.text.share(0, size)
+            else:
+                words = self._own_rows(name, rows)
+            own = ", ".join(self._variable(x) for x in (*words, *columns))
+            target = f"pg, po[{self.binding.params[name]}], {self.text.number(size)}"
+            task = f"ints[{number}], order, lo, rows, at, n, {place.row == 'local'}"
+            self.text.line(f"add_lookups({target}, {own}, {source}, {task})")
 
     def _variable(self, text: str) -> str:
         return self.text.number(int(text)) if text.isdigit() else text

@@ -317,3 +317,89 @@ def unpack(a: Any, base: int, size: int, rows: Any, at: int, n: int, source: int
         to = base + rows[at + i] * size
         for j in range(size):
             store(a, to + j, load(a, source + i * size + j))
+
+
+ROWS_A_SUM = 256  # added up one by one; longer sums are sums of such, or float32 would lose digits
+
+
+@njit(cache=True, nogil=True)
+def add_row(a: Any, source: int, b: Any, to: int, size: int, anew: bool) -> None:
+    """Add elements of an array to those of another, or copy them there."""
+    if anew:
+        for j in range(size):
+            store(b, to + j, load(a, source + j))
+    else:
+        for j in range(size):
+            store(b, to + j, load(b, to + j) + load(a, source + j))
+
+
+@njit(cache=True, nogil=True)
+def add_part(a: Any, source: int, b: Any, to: int, first: int, end: int) -> None:
+    """Add some elements of a row to those of another."""
+    for j in range(first, end):
+        store(b, to + j, load(b, to + j) + load(a, source + j))
+
+
+@njit(cache=True, nogil=True)
+def add_lookups(
+    gradient: Any,
+    to: int,
+    size: int,
+    first_word: int,
+    end_word: int,
+    first: int,
+    end: int,
+    a: Any,
+    source: int,
+    step: int,
+    index: Any,
+    order: Any,
+    lo: int,
+    rows: Any,
+    at: int,
+    n: int,
+    local: bool,
+) -> None:
+    """Add the rows of a task to the rows of a table's gradient that they looked up.
+
+    Args:
+        to: where the gradient begins; size: elements of a row.
+        first_word, end_word, first, end: the rows and columns that this processor adds to.
+        source, step: where the rows to be added lie, one for each of the task if `local`.
+        index: what each vertex looked up, -1 for nothing, by `order` of the rows.
+        lo, rows, at, n: the task.
+    """
+    row_of = np.empty(n, np.int64)
+    word_of = np.empty(n, np.int64)
+    for i in range(n):
+        row = lo + i if lo >= 0 else rows[at + i]
+        word = np.int64(index[order[row]])
+        row_of[i] = source + (i if local else row) * step
+        word_of[i] = word if first_word <= word < end_word else -1
+    if n <= ROWS_A_SUM:
+        for i in range(n):
+            if word_of[i] >= 0:
+                add_part(a, row_of[i], gradient, to + word_of[i] * size, first, end)
+        return
+    # Rows of one word in a chain, in their order. What a frequent word adds up would lose digits in
+    # float32.
+    newest = np.full(end_word - first_word, -1, np.int64)
+    following = np.empty(n, np.int64)
+    for i in range(n - 1, -1, -1):
+        if word_of[i] >= 0:
+            following[i] = newest[word_of[i] - first_word]
+            newest[word_of[i] - first_word] = i
+    total = np.zeros(size, np.float64)
+    for i in range(n):
+        if word_of[i] < 0 or newest[word_of[i] - first_word] != i:
+            continue
+        target = to + word_of[i] * size
+        if following[i] < 0:
+            add_part(a, row_of[i], gradient, target, first, end)
+            continue
+        other = i
+        while other >= 0:
+            add_part(a, row_of[other], total, 0, first, end)
+            other = following[other]
+        add_part(total, 0, gradient, target, first, end)
+        total[first:end] = 0.0

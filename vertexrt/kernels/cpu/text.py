@@ -163,6 +163,10 @@ class Text:
         self._insert = [len(self._body)]
         self._row_depth = self._depth
 
+    def row_numbers(self) -> tuple[str, str]:
+        """Return the number of the row, or the edge, in the open loop, and how many there are."""
+        return ("(e - elo)", "m") if self._in_edges else ("i", "n")
+
     def end_rows(self) -> None:
         """Close the loop over the rows."""
         self._depth -= 1

@@ -190,23 +190,24 @@ __device__ __forceinline__ void by_lanes(const Share& share, int first, X x, rea
 }
 
 #ifdef VRT_MATRIX_UNITS
+constexpr int FEW_BLOCKS = 3;  // of the depth, whose products are added up inside the units
+
 // As `by_lanes`, for up to eight rows by matrix units: head head + head tail + tail head.
 template <int MOST, bool ALIGNED, int ROWS, int DEEP, class Share, class X>
 __device__ __forceinline__ void by_matrix_units(Share& share, int first, int count, X x, float* part) {
     using L = Layout<ROWS, DEEP>;
     const int thread = this_thread(), warp = thread / 32, g = thread % 32 / 4, t = thread % 4;
     const int column = warp % L::WIDE * L::BLOCKS * 16 + t * 4;
-    UnitSums sums[L::SLABS];
-    const bool there = g < count;
-    const auto from = x(there ? first + g : first);
+    UnitSums sums[L::SLABS], few[L::SLABS];
+    const auto from = x(first + (g < count ? g : 0));  // what rows beyond the last one give, nobody takes
 #pragma unroll
     for (int b = 0; b < L::BLOCKS; ++b) {
         const Vec<4> v = part_of_row<L, ALIGNED>(from, column + b * 16);
 #pragma unroll
         for (int step = 0; step < 2; ++step) {
             Split<2> x;
-            x.put(0, there ? v.v[2 * step] : 0.0f);
-            x.put(1, there ? v.v[2 * step + 1] : 0.0f);
+            x.put(0, v.v[2 * step]);
+            x.put(1, v.v[2 * step + 1]);
 #pragma unroll
             for (int s = 0; s < L::SLABS; ++s) {
                 const int k = (s * L::BLOCKS + b) * 2;
@@ -219,8 +220,12 @@ __device__ __forceinline__ void by_matrix_units(Share& share, int first, int cou
 #endif
                     weight.put(e, w);
                 }
-                sums[s].add(weight, x);
+                few[s].add(weight, x);
             }
+        }
+        if (b % FEW_BLOCKS == FEW_BLOCKS - 1 || b == L::BLOCKS - 1) {
+#pragma unroll
+            for (int s = 0; s < L::SLABS; ++s) sums[s].move(few[s]);
         }
     }
 #pragma unroll

@@ -8,26 +8,39 @@
 #ifndef VRT_REAL
 #define VRT_MATRIX_UNITS 1
 
-// d += a b of a warp: 16 x 8 x 8, operands that TF32 can hold.
-__device__ __forceinline__ void matrix_unit(float (&d)[4], const float (&a)[4], float b0, float b1) {
+#ifndef __CUDACC_RTC__
+// A sum as the units leave it: cut off towards zero.
+inline float cut_off(double sum) {
+    const float nearest = (float)sum;
+    return fabs((double)nearest) > fabs(sum) ? nextafterf(nearest, 0.0f) : nearest;
+}
+#endif
+
+// d = c + a b of a warp: 16 x 8 x 8, operands that TF32 can hold. The units cut off what does not fit
+// float32 when they add, and do not round.
+__device__ __forceinline__ void matrix_unit(float (&d)[4], const float (&a)[4], float b0, float b1,
+                                            const float (&c)[4]) {
 #ifdef __CUDACC_RTC__
     asm volatile(
         "mma.sync.aligned.m16n8k8.row.col.f32.tf32.tf32.f32 {%0,%1,%2,%3}, {%4,%5,%6,%7}, {%8,%9}, "
-        "{%0,%1,%2,%3};"
-        : "+f"(d[0]), "+f"(d[1]), "+f"(d[2]), "+f"(d[3])
+        "{%10,%11,%12,%13};"
+        : "=f"(d[0]), "=f"(d[1]), "=f"(d[2]), "=f"(d[3])
         : "r"(__float_as_uint(a[0])), "r"(__float_as_uint(a[1])), "r"(__float_as_uint(a[2])),
-          "r"(__float_as_uint(a[3])), "r"(__float_as_uint(b0)), "r"(__float_as_uint(b1)));
+          "r"(__float_as_uint(a[3])), "r"(__float_as_uint(b0)), "r"(__float_as_uint(b1)), "f"(c[0]), "f"(c[1]),
+          "f"(c[2]), "f"(c[3]));
 #else
     const int g = threadIdx.x % 32 / 4, t = threadIdx.x % 4;
+    double sum[4] = {c[0], c[1], c[2], c[3]};
     for (int k = 0; k < 8; ++k) {
         const float upper = __shfl_sync(0xffffffffu, k < 4 ? a[0] : a[2], 4 * g + k % 4);
         const float lower = __shfl_sync(0xffffffffu, k < 4 ? a[1] : a[3], 4 * g + k % 4);
         for (int n = 0; n < 2; ++n) {
-            const float b = __shfl_sync(0xffffffffu, k < 4 ? b0 : b1, 4 * (2 * t + n) + k % 4);
-            d[n] += upper * b;
-            d[2 + n] += lower * b;
+            const double b = __shfl_sync(0xffffffffu, k < 4 ? b0 : b1, 4 * (2 * t + n) + k % 4);
+            sum[n] += upper * b;
+            sum[2 + n] += lower * b;
         }
     }
+    for (int k = 0; k < 4; ++k) d[k] = cut_off(sum[k]);
 #endif
 }
 
@@ -66,12 +79,21 @@ struct UnitSums {
 #pragma unroll
         for (int k = 0; k < 4; ++k) sum[k] = 0;
     }
+    // Add up inside the units: what these cut off grows with the number of calls, always towards zero.
     __device__ __forceinline__ void add(const Split<4>& a, const Split<2>& b) {
 #ifndef VRT_MANTISSA
-        matrix_unit(sum, a.head, b.tail[0], b.tail[1]);
-        matrix_unit(sum, a.tail, b.head[0], b.head[1]);
+        matrix_unit(sum, a.head, b.tail[0], b.tail[1], sum);
+        matrix_unit(sum, a.tail, b.head[0], b.head[1], sum);
 #endif
-        matrix_unit(sum, a.head, b.head[0], b.head[1]);
+        matrix_unit(sum, a.head, b.head[0], b.head[1], sum);
+    }
+    // Add what was summed up inside the units to sums of any length, and begin anew.
+    __device__ __forceinline__ void move(UnitSums& few) {
+#pragma unroll
+        for (int k = 0; k < 4; ++k) {
+            sum[k] += few.sum[k];
+            few.sum[k] = 0;
+        }
     }
     __device__ __forceinline__ float of(int k) const { return sum[k]; }
 };

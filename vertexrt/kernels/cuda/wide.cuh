@@ -17,6 +17,8 @@ constexpr int big_pitch(bool along) { return along ? BIG_PITCH : BIG_PITCH + 1; 
 #endif
 
 #ifdef VRT_MATRIX_UNITS
+constexpr int FEW_STEPS = 2;  // of the depth, eight each, whose products are added up inside the units
+
 // A warp's part of a tile, 32 x 16, by matrix units.
 struct BigSums {
     UnitSums sums[2][2];
@@ -25,22 +27,30 @@ struct BigSums {
     __device__ __forceinline__ void add(const float* a, const float* b) {
         const int warp = threadIdx.x / 32, g = threadIdx.x % 32 / 4, t = threadIdx.x % 4;
         const int i = warp / 4 * 32 + g, j = warp % 4 * 16 + g;
-#pragma unroll 2
-        for (int k = 0; k < DEPTH; k += 8) {
-            Split<4> x[2];
-            Split<2> y[2];
+#pragma unroll 1
+        for (int k0 = 0; k0 < DEPTH; k0 += 8 * FEW_STEPS) {
+            UnitSums few[2][2];
+#pragma unroll
+            for (int k = k0; k < k0 + 8 * FEW_STEPS; k += 8) {
+                Split<4> x[2];
+                Split<2> y[2];
+#pragma unroll
+                for (int m = 0; m < 2; ++m)
+#pragma unroll
+                    for (int e = 0; e < 4; ++e) x[m].put(e, a[(k + t + e / 2 * 4) * A + i + m * 16 + e % 2 * 8]);
+#pragma unroll
+                for (int n = 0; n < 2; ++n)
+#pragma unroll
+                    for (int e = 0; e < 2; ++e) y[n].put(e, b[(k + t + e * 4) * B + j + n * 8]);
+#pragma unroll
+                for (int m = 0; m < 2; ++m)
+#pragma unroll
+                    for (int n = 0; n < 2; ++n) few[m][n].add(x[m], y[n]);
+            }
 #pragma unroll
             for (int m = 0; m < 2; ++m)
 #pragma unroll
-                for (int e = 0; e < 4; ++e) x[m].put(e, a[(k + t + e / 2 * 4) * A + i + m * 16 + e % 2 * 8]);
-#pragma unroll
-            for (int n = 0; n < 2; ++n)
-#pragma unroll
-                for (int e = 0; e < 2; ++e) y[n].put(e, b[(k + t + e * 4) * B + j + n * 8]);
-#pragma unroll
-            for (int m = 0; m < 2; ++m)
-#pragma unroll
-                for (int n = 0; n < 2; ++n) sums[m][n].add(x[m], y[n]);
+                for (int n = 0; n < 2; ++n) sums[m][n].move(few[m][n]);
         }
     }
     template <class Take>

@@ -216,12 +216,12 @@ def gather_parents(frame: Frame, node: Node, x: Sequence[Array]) -> Array:
     edges = np.concatenate(
         [b.schedule.parent_edge[lo:hi] for lo, hi in zip(first, end, strict=True)] or [first[:0]]
     )
-    total = np.zeros((len(frame.rows), size), b.arena.dtype)
+    total = np.zeros((len(frame.rows), size))
     for every in (False, True):
         if node["every" if every else "slots"]:
             tensor = frame.binding.tensors[edge_key(node["field"], every)]
             np.add.at(total, owner, frame.read(tensor, size, edges))
-    return total
+    return total.astype(b.arena.dtype)
 
 
 # Views and reductions of rows.
@@ -282,10 +282,10 @@ def nll_grad(frame: Frame, node: Node, x: Sequence[Array]) -> Array:
 def segment_sum(frame: Frame, node: Node, x: Sequence[Array]) -> Array:
     """Sum the rows of the edges of each vertex; empty slots do not count."""
     keep = frame.buffers.schedule.child_row[frame.edges] >= 0
-    out = np.zeros((len(frame.rows), max(node.type.size, 1)), x[0].dtype)
+    out = np.zeros((len(frame.rows), max(node.type.size, 1)))
     value = np.broadcast_to(x[0], (len(frame.edges), x[0].shape[1]))
     np.add.at(out, frame.owner[keep], value[keep])
-    return out
+    return out.astype(x[0].dtype)
 
 
 def segment_max(frame: Frame, node: Node, x: Sequence[Array]) -> Array:
@@ -310,10 +310,10 @@ def embed(frame: Frame, node: Node, x: Sequence[Array]) -> Array:
 def embed_grad(frame: Frame, node: Node, x: Sequence[Array]) -> Array:
     """Add each row to the row of the table that was looked up."""
     index, d = x
-    out = np.zeros(node.type.shape, d.dtype)
+    out = np.zeros(node.type.shape)
     has = index[:, 0] >= 0
     np.add.at(out, index[has, 0], np.broadcast_to(d, (len(index), d.shape[1]))[has])
-    return out
+    return out.astype(d.dtype)
 
 
 def matmul(frame: Frame, node: Node, x: Sequence[Array]) -> Array:
@@ -337,7 +337,7 @@ def outer(frame: Frame, node: Node, x: Sequence[Array]) -> Array:
 
 def sum_rows(frame: Frame, node: Node, x: Sequence[Array]) -> Array:
     """Sum over all rows."""
-    return np.asarray(x[0].sum(axis=0, keepdims=True))
+    return np.asarray(x[0].sum(axis=0, keepdims=True, dtype=np.float64)).astype(x[0].dtype)
 
 
 Function = Callable[[Frame, Node, Sequence[Array]], Array]
