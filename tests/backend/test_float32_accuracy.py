@@ -27,6 +27,18 @@ class Classifier(vrt.VertexFunction):
         self.push("loss", vrt.cross_entropy(self.v @ h, self.pull("label")))
 
 
+class Deep(vrt.VertexFunction):
+    """A product of great depth, of positive numbers."""
+
+    def __init__(self, deep: int, wide: int) -> None:
+        super().__init__(state={})
+        self.w = vrt.Parameter((wide, deep))
+
+    def forward(self) -> None:
+        y = self.w @ self.pull("x", self.w.shape[1:])
+        self.push("loss", vrt.sum(y * y))
+
+
 class Fan(vrt.VertexFunction):
     """Sums over the children, one way and the other, and over all vertices."""
 
@@ -79,11 +91,11 @@ class Kept:
 
 
 def gradients(function: vrt.VertexFunction, batch: vrt.GraphBatch, **options: object) -> dict:
-    require(str(options["device"]))
     net = vrt.compile(function, seed=3, **options)  # type: ignore[arg-type]
     rng = np.random.default_rng(1)
+    low = 0.1 if isinstance(function, Deep) else -0.3
     net.set_parameters(
-        {n: rng.uniform(-0.3, 0.3, p.shape).astype(np.float32) for n, p in net.parameters.items()}
+        {n: rng.uniform(low, 0.3, p.shape).astype(np.float32) for n, p in net.parameters.items()}
     )
     kept = Kept()
     net.step(batch, kept)  # type: ignore[arg-type]
@@ -107,29 +119,36 @@ GPU = [
 @pytest.mark.parametrize(("device", "engine"), [*HOST, *GPU])
 @pytest.mark.parametrize("classes", [10_000, 40_000])
 def test_many_classes(device: str, engine: str, classes: int) -> None:
+    require(device)
     batch = chains(2, 20, classes, 16)
     check(Classifier(classes, 16), batch, device=device, engine=engine, dtype="float32")
 
 
 @pytest.mark.parametrize(("device", "engine"), [*HOST, *GPU])
 def test_many_vertices(device: str, engine: str) -> None:
+    require(device)
     check(Classifier(3, 4), chains(2500, 20, 3, 4), device=device, engine=engine, dtype="float32")
 
 
 @pytest.mark.parametrize(("device", "engine"), [*HOST, *GPU])
 def test_many_children(device: str, engine: str) -> None:
+    require(device)
     check(Fan(8), fan(50_000), device=device, engine=engine, dtype="float32")
 
 
+def positive(rows: int, deep: int) -> vrt.GraphBatch:
+    x = np.random.default_rng(0).uniform(0.5, 1.0, (rows, deep))
+    return vrt.GraphBatch.from_graphs([vrt.InputGraph.from_children([[]] * rows, {"x": x})])
+
+
+@pytest.mark.parametrize(("device", "engine"), [*HOST, *GPU])
+def test_a_deep_product(device: str, engine: str) -> None:
+    require(device)
+    check(Deep(40_000, 8), positive(40, 40_000), device=device, engine=engine, dtype="float32")
+
+
 def test_matrix_units_that_cut_off(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A product of great depth by units that cut off what they add, as a GPU's do."""
+    """By units that cut off what they add, as a GPU's do."""
     put_in_place(monkeypatch, seed=1)
-    batch = chains(2, 20, 2000, 8)
-    check(
-        Classifier(2000, 8),
-        batch,
-        device="cuda",
-        engine="persistent",
-        processors=1,
-        dtype="float32",
-    )
+    options = {"engine": "persistent", "processors": 1, "dtype": "float32"}
+    check(Deep(1024, 20), positive(150, 1024), device="cuda", **options)
