@@ -49,8 +49,8 @@ def names_of(where: str, outputs: object) -> tuple[str, ...]:
 
     Raises: UsageError, when they are one text, or no texts.
     """
-    if isinstance(outputs, tuple) and not outputs:
-        return ()  # what a step is asked for, as a rule
+    if type(outputs) is tuple and all(type(name) is str for name in outputs):
+        return outputs  # as a rule
     bare = isinstance(outputs, np.ndarray) and outputs.ndim == 0  # which cannot be iterated over
     if isinstance(outputs, Iterable) and not isinstance(outputs, str) and not bare:
         names = tuple(outputs)

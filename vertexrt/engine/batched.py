@@ -23,6 +23,7 @@ from vertexrt.engine.parameters import ParameterStore
 from vertexrt.engine.trace import Timeline
 from vertexrt.engine.variant import Ready, Variant
 from vertexrt.graph import GraphBatch
+from vertexrt.graph.batch import child_of, child_ptr_of
 from vertexrt.kernels.layout import PAD, Buffers, Ending, HostExecutable, Processors
 from vertexrt.memory import MemoryPlan
 from vertexrt.scheduler import Schedule, policy_number
@@ -133,8 +134,8 @@ def prepare(
     while True:
         ready = variant.ready()
         found, with_loss, (indices, extents, weight), plan, table, forward, rows = lay_out(
-            batch.child_ptr,
-            batch.child,
+            child_ptr_of(batch),
+            child_of(batch),
             inputs.index,
             inputs.no_reals,
             number,
@@ -177,7 +178,7 @@ def meet_kinds(variant: Variant, batch: GraphBatch, inputs: Inputs) -> None:
     """
     while True:
         found, vertex, bits, *_ = read_vertices(
-            batch.child_ptr, batch.child, inputs.index, *variant.vertex_facts()
+            child_ptr_of(batch), child_of(batch), inputs.index, *variant.vertex_facts()
         )
         if found == FINE:
             return

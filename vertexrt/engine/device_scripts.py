@@ -10,6 +10,7 @@ from vertexrt.cache.compiled import njit
 from vertexrt.engine.batched import Run
 from vertexrt.engine.facts import row_at, table_at
 from vertexrt.errors import NoKernelError, message
+from vertexrt.graph.batch import child_ptr_of, graph_ptr_of
 from vertexrt.ir.program import Stage
 from vertexrt.kernels.cuda.driver import sort_lookups
 from vertexrt.kernels.cuda.one_launch import OneLaunch, Paths, Written
@@ -45,7 +46,7 @@ def inputs_of(
         extents=run.extents,
         weight=run.weight,
         rows=run.rows,
-        user_edge=run.share.batch.child_ptr,
+        user_edge=child_ptr_of(run.share.batch),
         pulls=run.inputs.index,
         largest=run.variant.reader.largest,
         floats=run.inputs.floats,
@@ -141,7 +142,7 @@ def write_launch(
         run.rows,
         run.indices,
         run.extents,
-        batch.graph_ptr,
+        graph_ptr_of(batch),
         one_launch.session.marks(run.variant.reader.largest),
         min(groups, graphs),
         clips,

@@ -12,6 +12,7 @@ import numpy.typing as npt
 
 from vertexrt.errors import GraphError, PullError, message, nearest
 from vertexrt.graph import GraphBatch, Pulled
+from vertexrt.graph.batch import pulls_of
 from vertexrt.ir.passes.specialise import MOST_SLOTS
 from vertexrt.ir.program import Program, Pull
 from vertexrt.scheduler.kinds import NOT_BOUNDED, TOO_MANY_CHILDREN
@@ -95,20 +96,21 @@ def read_inputs(reader: Reader, batch: GraphBatch, dtype: npt.DTypeLike) -> Inpu
     program = reader.program
     index = np.empty((len(reader.pulls), batch.num_vertices), np.int32)
     floats: list[Array] = []
+    given = pulls_of(batch)
     for k, pull in enumerate(reader.pulls):
         if not reader.is_used[k]:
             index[k] = -1
             if pull.dtype != "int":
                 floats.append(_flat(np.zeros(max(1, math.prod(pull.shape))), dtype))
             continue
-        value = batch.pulls.get(pull.name)
+        value = given.get(pull.name)
         if value is None:
             raise PullError(
                 message(
                     "pull",
                     f"{program.name} pulls {pull.name!r}, which the batch does not give",
-                    "it gives " + (", ".join(sorted(batch.pulls)) or "nothing"),
-                    f"add the array to the graphs.{nearest(pull.name, list(batch.pulls))}",
+                    "it gives " + (", ".join(sorted(given)) or "nothing"),
+                    f"add the array to the graphs.{nearest(pull.name, list(given))}",
                 )
             )
         if pull.dtype == "int":

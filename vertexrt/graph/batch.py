@@ -70,7 +70,7 @@ class GraphBatch:
         object.__setattr__(self, "graph_ptr", graph_ptr)
         object.__setattr__(self, "child_ptr", child_ptr)
         object.__setattr__(self, "child", child)
-        object.__setattr__(self, "pulls", check_pulls(_pulls(self), len(child_ptr) - 1, _WHERE))
+        object.__setattr__(self, "pulls", check_pulls(pulls_of(self), len(child_ptr) - 1, _WHERE))
 
     def __reduce__(self) -> tuple[Any, ...]:
         return GraphBatch, (self.graph_ptr, self.child_ptr, self.child, dict(self.pulls))
@@ -132,17 +132,17 @@ class GraphBatch:
     @property
     def num_graphs(self) -> int:
         """Return K."""
-        return len(_graph_ptr(self)) - 1
+        return len(graph_ptr_of(self)) - 1
 
     @property
     def num_vertices(self) -> int:
         """Return V."""
-        return len(_child_ptr(self)) - 1
+        return len(child_ptr_of(self)) - 1
 
     @property
     def num_edges(self) -> int:
         """Return E, the number of slots, empty ones included."""
-        return len(_child(self))
+        return len(child_of(self))
 
     @property
     def graph_of(self) -> IntArray:
@@ -182,17 +182,17 @@ class GraphBatch:
         if given.size > MOST:
             raise _too_large(given.size, 0, "take")
         ids = given.astype(np.int64)  # a copy: it is read twice
-        given_pulls: dict[str, PullValue] = _pulls(self)
+        given_pulls: dict[str, PullValue] = pulls_of(self)
         columns: dict[str, IntArray] = {}
         for name, pull in given_pulls.items():
             column = held_index(pull) if isinstance(pull, Pulled) else pull
             if column is not None and column.dtype == INT32:
                 columns[name] = column
-        graph_ptr = _graph_ptr(self)
+        graph_ptr = graph_ptr_of(self)
         taken, vertices, slots = loops.take_graphs(
             graph_ptr,
-            _child_ptr(self),
-            _child(self),
+            child_ptr_of(self),
+            child_of(self),
             tuple(columns.values()) or _NO_COLUMNS,
             ids,
         )
@@ -226,8 +226,11 @@ class GraphBatch:
 
 
 _unchecked = assembler(GraphBatch)
-_graph_ptr, _child_ptr, _child = hand_out(GraphBatch, view_of, "graph_ptr", "child_ptr", "child")
-(_pulls,) = hand_out(GraphBatch, Pulls, "pulls")
+# What a batch holds, for code that changes nothing: no view is made.
+graph_ptr_of, child_ptr_of, child_of = hand_out(
+    GraphBatch, view_of, "graph_ptr", "child_ptr", "child"
+)
+(pulls_of,) = hand_out(GraphBatch, Pulls, "pulls")
 
 
 @cache

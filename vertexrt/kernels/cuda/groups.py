@@ -258,13 +258,22 @@ class GroupWriter(Values):
             t.line(f"real {name} = 0;")
             largest = node.op == "segment_max"
             first = t.fresh("first")
-            t.line(f"bool {first} = true;")
+            t.line(
+                f"bool {first} = true;" if largest else f"real {first} = 0; int {first}_rows = 0;"
+            )
             for loop, source in self._edge_sources(node, None):
                 with loop:
                     new = source()
-                    more = f"vrt_max({name}, {new})" if largest else f"{name} + {new}"
-                    t.line(f"{name} = {first} ? {new} : {more};")
-                    t.line(f"{first} = false;")
+                    if largest:
+                        t.line(f"{name} = {first} ? {new} : vrt_max({name}, {new});")
+                        t.line(f"{first} = false;")
+                    else:
+                        t.line(f"{first} += {new};")
+                        t.line(f"if (++{first}_rows % ROWS_A_SUM == 0) {{")
+                        t.line(f"  {name} += {first}; {first} = 0;")
+                        t.line("}")
+            if not largest:
+                t.line(f"{name} += {first};")
         else:
             t.line(f"const real {name} = {self._scalar_text(k, node)};")
         self.variable[k] = name
@@ -393,6 +402,9 @@ class GroupWriter(Values):
         first = t.fresh("first")
         if node.op == "segment_max":
             t.line(f"bool {first} = true;")
+        elif _may_be_long(node):
+            t.line(f"Vec<W> {first}; int {first}_rows = 0;")
+            t.line(f"VRT_LANES {first}.v[c] = 0;")
         for loop, source in self._edge_sources(node, J):
             t.line(UNROLLED)
             with loop:
@@ -400,8 +412,15 @@ class GroupWriter(Values):
                 if node.op == "segment_max":
                     t.line(f"VRT_LANES {old} = {first} ? {new} : vrt_max({old}, {new});")
                     t.line(f"{first} = false;")
+                elif _may_be_long(node):
+                    t.line(f"VRT_LANES {first}.v[c] += {new};")
+                    t.line(f"if (++{first}_rows % ROWS_A_SUM == 0) {{")
+                    t.line(f"  VRT_LANES {{ {old} += {first}.v[c]; {first}.v[c] = 0; }}")
+                    t.line("}")
                 else:
                     t.line(f"VRT_LANES {old} += {new};")
+        if node.op != "segment_max" and _may_be_long(node):
+            t.line(f"VRT_LANES {old} += {first}.v[c];")
 
     def _reads_parents(self) -> None:
         """Take note that what the parents left is read in the open loop."""
@@ -432,6 +451,11 @@ class GroupWriter(Values):
         header = f"for (int e = {t.first_edge()}; e < {t.end_edge()}; ++e)"
         skip = f"if ({child}[e] < 0) continue;"
         yield t.edges(header, skip), lambda: self.element(i, j or "0")
+
+
+def _may_be_long(node: Node) -> bool:
+    """Tell whether many edges may be added up, so that float32 would lose digits."""
+    return node.op == "segment_sum" or (node.op == "gather_parents" and node["every"])
 
 
 def part_of(cuts: Cuts, start: int, size: int) -> Cuts:

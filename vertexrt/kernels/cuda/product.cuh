@@ -159,7 +159,7 @@ __device__ __forceinline__ void product_tile(TileMemory<ROWS>& memory, int row_t
     __threadfence();
     for (int at = threadIdx.x; at < ROWS * TILE; at += PRODUCT_THREADS) {
         float total = 0.0f;
-#pragma unroll
+#pragma unroll 16
         for (int k = 0; k < SPLITS; ++k) total += __ldcg(&left[k * ROWS * TILE + at]);
         finish(at, total);
     }

@@ -203,10 +203,17 @@ __device__ __forceinline__ void sum_segment(int size, const int* member, int beg
     Vec<W> total;
     VRT_LANES total.v[c] = 0;
     if (j < size) {
+        const int step = few ? 1 : WARPS;
+        for (int p = begin + (few ? 0 : warp); p < end;) {
+            const int until = end - p < step * ROWS_A_SUM ? end : p + step * ROWS_A_SUM;
+            Vec<W> some;
+            VRT_LANES some.v[c] = 0;
 #pragma unroll 8
-        for (int p = begin + (few ? 0 : warp); p < end; p += few ? 1 : WARPS) {
-            const Vec<W> x = load<W>(row(member[p]) + j);
-            VRT_LANES total.v[c] += x.v[c];
+            for (; p < until; p += step) {
+                const Vec<W> x = load<W>(row(member[p]) + j);
+                VRT_LANES some.v[c] += x.v[c];
+            }
+            VRT_LANES total.v[c] += some.v[c];
         }
     }
     if (!few) {

@@ -21,6 +21,8 @@
 //                                  compiler weighs them against registers.
 #pragma once
 
+constexpr int ROWS_A_SUM = 64;  // added up one by one; longer sums are sums of such, or digits would be lost
+
 #ifdef __CUDACC_RTC__
 
 #ifdef VRT_BLOCKS
