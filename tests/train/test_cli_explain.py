@@ -185,7 +185,8 @@ def test_on_a_gpu_scripts_are_those_that_run() -> None:
     assert [m[1] for m in ops if m] == ["eager", "path", "lazy", "path'", "final"]
     special = [x.strip() for x, m in zip(script[1:], ops[1:], strict=True) if not m]
     weights = "weights are loaded, and groups follow their scripts"
-    assert special == [f"forward {weights}", f"backward {weights}", "loss", "update", "end"]
+    check = "whether what the update makes is finite"
+    assert special == [f"forward {weights}", f"backward {weights}", "loss", check, "update", "end"]
     assert sum(int(m[2]) for m in ops if m) + len(special) == int(count)
     assert int(rounds) > sum(int(m[3]) for m in ops if m)
     paths = text.partition("Scripts of the groups\n")[2].splitlines()

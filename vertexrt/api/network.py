@@ -146,7 +146,8 @@ class Network:
     @property
     def parameters(self) -> Parameters:
         """Live arrays by name; setting one copies. On a GPU as of now, and read before a step."""
-        return Parameters(self._model.store, self._model.lock)
+        with self._model.lock:
+            return Parameters(self._model.store, self._model.lock)
 
     @_in_turn
     def set_parameters(self, values: Mapping[str, Array]) -> None:

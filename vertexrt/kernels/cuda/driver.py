@@ -67,6 +67,7 @@ HEAD = 7  # values of `Args` before its words
 TEMPORARY, ARRIVED_AT = ADDRESSES.index("temporary"), ADDRESSES.index("arrived")
 COUNTERS = 4 * ARRIVED  # bytes of a stream's
 OF_STREAM, REGION, RECORDED, FIRST_WAIT, END_WAIT = range(5)  # columns of `streams.Order.steps`
+ROWS_A_PRODUCT = 1 << 14  # of an outer product: sums over more lose digits of float32
 FORK = 0  # the event where all streams begin; that of each stream's end has the stream's number
 
 
@@ -307,10 +308,15 @@ def launch(
                         one, w, deep, x, deep, zero, y, wide,
                     )  # fmt: skip
                 elif step[FORM] == OUTER:
-                    code = product(
-                        own, NO_TRANSPOSE, TRANSPOSE, deep, wide, count,
-                        one, x, deep, y, wide, one, w, deep,
-                    )  # fmt: skip
+                    code = 0
+                    for begin in range(0, count, ROWS_A_PRODUCT):
+                        if code == 0:
+                            code = product(
+                                own, NO_TRANSPOSE, TRANSPOSE, deep, wide,
+                                min(ROWS_A_PRODUCT, count - begin), one,
+                                x + begin * deep * itemsize, deep,
+                                y + begin * wide * itemsize, wide, one, w, deep,
+                            )  # fmt: skip
                 else:
                     code = product(
                         own, NO_TRANSPOSE, NO_TRANSPOSE, deep, count,
