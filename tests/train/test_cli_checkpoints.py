@@ -173,7 +173,7 @@ CHANGES: list[tuple[Callable[[Parts], None], str]] = [
     (infinite_moment, "holds the optimizer state 'm/b' that is not finite"),
     (
         negative_square,
-        "'v/b' with numbers that no step leaves; expected: finite floats, and no neg",
+        " in 'v/b' at [0]; expected: finite floats, and no neg",
     ),
     (wrong_count, "99 steps in 1 epochs and 0 minibatches"),
     (no_count, "'steps' of shape (2,), int64; expected: one whole number from 0 to"),

@@ -71,7 +71,7 @@ def _in_turn(
 class _Pending:
     """A forward pass that can be gone back through."""
 
-    thread: int  # which called it
+    thread: threading.Thread  # which called it; numbers of threads are given away again
     batch: GraphBatch
     runs: list[Any]
     use: Use
@@ -96,7 +96,7 @@ class Network:
         self._step = 0
         self._reduction = reduction
         self._pending: _Pending | None = None
-        self._overtaken: set[int] = set()  # threads whose forward pass another one overwrote
+        self._overtaken: set[threading.Thread] = set()  # threads whose forward pass another one overwrote
         self._outputs = threading.local()
         self._pushes = tuple(n["name"] for n in self.program.nodes if n.op == "push")
         self._uses: dict[tuple[str, ...], Use] = {}  # to train, by what is kept
@@ -251,8 +251,8 @@ class Network:
         parts = [slice(0, run.forward_launches) for run in runs]
         zero = self._zero_seeds(use, runs)
         arenas = model.execute(runs, parts, random_seed=self._next_seed(), seeds=zero)
-        self._pending = _Pending(threading.get_ident(), batch, runs, use)
-        self._overtaken.discard(threading.get_ident())
+        self._pending = _Pending(threading.current_thread(), batch, runs, use)
+        self._overtaken.discard(threading.current_thread())
         return {name: outputs_of(runs, arenas, name) for name in names}
 
     @_in_turn
@@ -366,7 +366,7 @@ class Network:
     def _overwrite(self) -> None:
         """Forget the pending forward pass: the arena is written anew."""
         pending, self._pending = self._pending, None
-        if pending is not None and pending.thread != threading.get_ident():
+        if pending is not None and pending.thread != threading.current_thread():
             self._overtaken.add(pending.thread)
 
     def _take_pending(self) -> tuple[GraphBatch, list[Any], Use]:
@@ -375,7 +375,7 @@ class Network:
         A thread of autograd may go back through what another has evaluated; but not where threads
         came between each other, since it cannot be known whose pass it means then.
         """
-        pending, caller = self._pending, threading.get_ident()
+        pending, caller = self._pending, threading.current_thread()
         others = pending is not None and pending.thread != caller and bool(self._overtaken)
         if caller in self._overtaken or others:
             self._overtaken.discard(caller)

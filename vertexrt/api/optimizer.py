@@ -158,12 +158,7 @@ class Optimizer:
                 ", ".join(self.moment_names) or "none",
             )
         for key, array in loaded.items():
-            least = 0.0 if key.partition("/")[0] in self.squares else -math.inf
-            if array.dtype.kind != "f" or not (np.isfinite(array) & (array >= least)).all():
-                raise self._misfit(
-                    f"'{key}' with numbers that no step leaves",
-                    "finite floats, and no negative sums of squares",
-                )
+            self._check_numbers(key, array, array.dtype)
         if self._store is not None:
             self._store.refresh()
             self._fill(self._store, self._moments, loaded)
@@ -251,19 +246,25 @@ class Optimizer:
                     f"'{key}' with shape {array.shape}, {array.dtype}",
                     f"shape {views[key].shape}, float",
                 )
-            with np.errstate(over="ignore"):
-                fits = np.isfinite(array.astype(store.dtype))
-            if key.partition("/")[0] in self.squares:
-                fits &= array >= 0.0
-            if not fits.all():
-                at = np.argwhere(~fits)[0].tolist()
-                raise self._misfit(
-                    f"{array[tuple(at)]} in '{key}' at {at}",
-                    "numbers that an optimizer can have made",
-                )
+            self._check_numbers(key, array, store.dtype)
         self._reach = math.inf
         for key, view in views.items():
             view[...] = loaded.get(key, 0.0)
+
+    def _check_numbers(self, key: str, array: npt.NDArray[Any], dtype: np.dtype[Any]) -> None:
+        """Refuse floats that are not finite in a dtype, and negative sums of squares."""
+        fits = np.zeros(array.shape, np.bool_)
+        if array.dtype.kind == "f":
+            with np.errstate(over="ignore"):
+                fits = np.isfinite(array.astype(dtype))
+            if key.partition("/")[0] in self.squares:
+                fits &= array >= 0.0
+        if not fits.all():
+            at = np.argwhere(~fits)[0].tolist()
+            raise self._misfit(
+                f"{array[tuple(at)]} in '{key}' at {at}",
+                "finite floats, and no negative sums of squares",
+            )
 
     def _checked(
         self, option: str, value: float, fits: Callable[[float], bool], expected: str
