@@ -96,7 +96,7 @@ class Network:
         self._step = 0
         self._reduction = reduction
         self._pending: _Pending | None = None
-        self._overtaken: set[threading.Thread] = set()  # threads whose forward pass another one overwrote
+        self._overtaken: set[threading.Thread] = set()  # whose forward pass another overwrote
         self._outputs = threading.local()
         self._pushes = tuple(n["name"] for n in self.program.nodes if n.op == "push")
         self._uses: dict[tuple[str, ...], Use] = {}  # to train, by what is kept
