@@ -13,6 +13,7 @@ from types import SimpleNamespace
 from typing import Any, Protocol
 
 import numpy as np
+from scipy.special import expit
 
 from tests.fuzz.bounded import Array, Bounded, exact, join
 from tests.fuzz.tape import Operators, Shape, Value, elementwise, lift, selected, together
@@ -64,7 +65,7 @@ def _smooth(
 
 _ONE = exact(1.0)
 
-sigmoid = _smooth(lambda a: 0.5 + 0.5 * np.tanh(0.5 * a), lambda x, out: out * (_ONE - out))
+sigmoid = _smooth(expit, lambda x, out: out * (_ONE - out))
 tanh = _smooth(np.tanh, lambda x, out: _ONE - out * out)
 exp = _smooth(np.exp, lambda x, out: out)
 log = _smooth(np.log, lambda x, out: _ONE / x)

@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import ast
 import inspect
+import math
 from collections.abc import Iterator
 from pathlib import Path
 from types import FunctionType
+from typing import Any
 
 import numpy as np
 import pytest
@@ -143,6 +145,25 @@ def test_gradients_are_those_of_central_differences() -> None:
             assert along == pytest.approx((ends[0] - ends[1]) / (2 * STEP), rel=1e-5, abs=1e-6), (
                 seed
             )
+
+
+def test_sigmoid_is_right_where_it_is_tiny() -> None:
+    """Half of 1 + tanh(x / 2) has lost every digit at -40."""
+
+    def build(vrt: Any) -> Any:
+        class F(vrt.VertexFunction):  # type: ignore[misc]
+            def __init__(self) -> None:
+                self.b = vrt.Parameter((3,))
+                super().__init__(arity=None, state={})
+
+            def forward(self) -> None:
+                self.push("p", vrt.sigmoid(self.b))
+
+        return F()
+
+    x = np.array([-700.0, -40.0, 40.0])
+    got = run(build, BatchSpec((((),),), {}, 0), {}, {"b": x}).push("p").value
+    assert got[0] == pytest.approx([math.exp(-700), math.exp(-40), 1.0], rel=1e-15, abs=0)
 
 
 @pytest.mark.parametrize("depth", [1, 10, 1000])
