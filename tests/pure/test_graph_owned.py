@@ -141,6 +141,8 @@ def test_copies_and_pickles_are_equal() -> None:
         ({"child": np.array([900000])}, "vertex 1 has the child 900000"),
         ({"child": np.array([2])}, "vertex 1 has the child 2"),  # of the other graph
         ({"child_ptr": np.array([0, 0, 2, 1])}, "child_ptr holds 0 ... 1"),
+        # Every difference of these wraps around to a positive int32; their sum is 2**32 + 1.
+        ({"child_ptr": np.array([0, 2**31 - 1, 1000 - 2**31, 1])}, "child_ptr holds 0 ... 1"),
         ({"graph_ptr": np.array([0, 2, 4])}, "graph_ptr holds 0 ... 4"),
         ({"child": np.array([1])}, "vertex 1 is its own child"),
         ({"pulls": {"word": np.arange(2)}}, "pull 'word' has [2]; expected [3"),
