@@ -391,10 +391,11 @@ class Session:
             (NO_STARTS, NO_WIDTHS) if ending is None else (ending.starts, ending.widths)
         )
         reals = (*inputs.floats, *inputs.seeds)
-        room = sum([array.nbytes + ALIGN for array in reals])
+        room = sum([array.nbytes + ALIGN for array in reals]) if reals else 0
         slot = self._slot()
         zero = executable.zero_elements * self.dtype.itemsize
-        self._zero = self.grown(self._zero, zero, zero=True)
+        if self._zero.size < zero:
+            self._zero = self.grown(self._zero, zero, zero=True)
         words = np.zeros(len(executable.wanted), np.int64)
         words[TEMPORARY] = self.arena.address + inputs.temporary * self.dtype.itemsize
         words[ZERO] = self._zero.address
