@@ -21,10 +21,6 @@ import numpy.typing as npt
 from vertexrt.config import config
 from vertexrt.engine.batched import Run, in_user_order, rows_at, start_of
 from vertexrt.engine.choose import FEWEST, Chooser, Configuration
-from vertexrt.engine.device_loops import compile_beside
-from vertexrt.engine.device_scripts import inputs_of, write_launch
-from vertexrt.engine.device_streams import order_of
-from vertexrt.engine.device_timeline import record_launch
 from vertexrt.engine.diagnose import Attempt, refused_loss, refused_step
 from vertexrt.engine.model import (
     CompiledModel,
@@ -44,6 +40,10 @@ from vertexrt.graph import GraphBatch
 from vertexrt.ir.program import Program
 from vertexrt.kernels.cuda.backend import CudaBackend
 from vertexrt.kernels.cuda.device import in_a_child
+from vertexrt.kernels.cuda.device_loops import compile_beside
+from vertexrt.kernels.cuda.device_scripts import inputs_of, write_launch
+from vertexrt.kernels.cuda.device_streams import order_of
+from vertexrt.kernels.cuda.device_timeline import record_launch
 from vertexrt.kernels.cuda.ending import (
     GAVE_UP,
     GAVE_UP_AT,
