@@ -20,8 +20,8 @@ import numpy as np
 
 import vertexrt as vrt
 from benchmarks.samples import write
-from vertexrt.engine.device_model import DeviceModel
 from vertexrt.errors import NoKernelError
+from vertexrt.kernels.cuda.device_model import DeviceModel
 from vertexrt.kernels.cuda.one_launch import kernel_seconds
 
 STEPS, WARM, TIMED = 100, 5, 20

@@ -15,7 +15,7 @@ import vertexrt as vrt
 from vertexrt.bench.breakdown.device_time import PROFILED, device_times, timed
 from vertexrt.bench.peers.options import Options
 from vertexrt.bench.peers.suites import make_suite
-from vertexrt.engine.device_model import DeviceModel
+from vertexrt.kernels.cuda.device_model import DeviceModel
 
 ROUNDS = 40  # minibatches, after as many to warm up
 

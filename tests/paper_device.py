@@ -12,10 +12,10 @@ import numpy as np
 from tests.shim_device import ShimDevice
 from tests.shim_streams import GEMM, LAUNCH, RECORD, WAIT
 from vertexrt.api.network import Network
-from vertexrt.engine.device_model import DeviceModel
 from vertexrt.engine.variant import Passes
 from vertexrt.kernels.cuda.backend import CudaBackend
 from vertexrt.kernels.cuda.device import Array, Calls
+from vertexrt.kernels.cuda.device_model import DeviceModel
 
 SOME_ADDRESS = 64
 DO_NOTHING = [kind(lambda *_: 0) for kind in (LAUNCH, GEMM, GEMM, RECORD, WAIT)]

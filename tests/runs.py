@@ -73,8 +73,8 @@ class Way:
         """Compile for a GPU, and run the kernels on the CPU."""
         from tests.shim_device import ShimDevice
         from vertexrt.api.network import Network
-        from vertexrt.engine.device_model import CANDIDATES, DeviceModel
         from vertexrt.kernels.cuda.backend import CudaBackend
+        from vertexrt.kernels.cuda.device_model import CANDIDATES, DeviceModel
 
         shim = ShimDevice(seed=self.shuffle, order=self.order)
         backend = CudaBackend(shim, self.dtype, self.passes.hold, self.passes.gradients)

@@ -60,8 +60,8 @@ def network(dtype: str, engine: str, seed: int) -> vrt.Network:
     """Compile for the shim, whose threads run in an order drawn from a seed."""
     from tests.shim_device import ShimDevice
     from vertexrt.api.network import Network
-    from vertexrt.engine.device_model import CANDIDATES, DeviceModel
     from vertexrt.kernels.cuda.backend import CudaBackend
+    from vertexrt.kernels.cuda.device_model import CANDIDATES, DeviceModel
 
     backend = CudaBackend(ShimDevice(seed=seed), dtype, True, False)
     sizes = CANDIDATES if engine == "batched" else (2,)

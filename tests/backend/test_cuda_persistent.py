@@ -19,12 +19,12 @@ from tests.runs import PLAIN, TOLERANCE, Way, assert_close, assert_same, evaluat
 from tests.shim_device import put_in_place
 from tests.strategies import pulls_for
 from vertexrt.api.network import Network
-from vertexrt.engine import choose, device_model
-from vertexrt.engine.device_scripts import write_all, write_launch
+from vertexrt.engine import choose
 from vertexrt.engine.variant import Passes
 from vertexrt.errors import DeviceError
 from vertexrt.graph import GraphBatch, InputGraph
-from vertexrt.kernels.cuda import one_launch
+from vertexrt.kernels.cuda import device_model, one_launch
+from vertexrt.kernels.cuda.device_scripts import write_all, write_launch
 from vertexrt.kernels.cuda.instruction import EXPECT
 from vertexrt.kernels.cuda.persistent import PersistentExecutable
 from vertexrt.kernels.cuda.shim.build import available

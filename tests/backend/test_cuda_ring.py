@@ -12,8 +12,7 @@ from tests.devices import require
 from tests.functions import CLASSES, FUNCTIONS, WORDS
 from tests.runs import PLAIN, TOLERANCE, Way, assert_same, evaluate, train
 from tests.wide import wide
-from vertexrt.engine import device_model
-from vertexrt.kernels.cuda import ring
+from vertexrt.kernels.cuda import device_model, ring
 from vertexrt.kernels.cuda.instruction import (
     FAR,
     FOR_ALL,

@@ -18,11 +18,11 @@ from tests.shim_streams import ASKED, FIRST, LAST, LAUNCH, Queues
 from tests.strategies import pulls_for
 from vertexrt.api.network import Network
 from vertexrt.bench.counts import TRAINING
-from vertexrt.engine.device_scripts import inputs_of
-from vertexrt.engine.device_streams import order_of
 from vertexrt.engine.variant import Passes
 from vertexrt.errors import DeviceError, NumericError
 from vertexrt.graph import GraphBatch, InputGraph
+from vertexrt.kernels.cuda.device_scripts import inputs_of
+from vertexrt.kernels.cuda.device_streams import order_of
 
 # Several kinds of vertices at a level, and trees of several depths.
 LISTS = [[[], [], [0, 1], [], [2, 3], [], [4, 5]], [[], [], [0, 1]], [[], [0], [], [1, 2]]]

@@ -16,9 +16,9 @@ from tests.devices import require
 from tests.functions import FUNCTIONS
 from tests.runs import Way
 from vertexrt.api.network import Network
-from vertexrt.engine import device_model
-from vertexrt.engine.device_timeline import record_launch
 from vertexrt.engine.trace import Timeline
+from vertexrt.kernels.cuda import device_model
+from vertexrt.kernels.cuda.device_timeline import record_launch
 from vertexrt.kernels.cuda.instruction import BACKWARD, FORWARD, OP
 from vertexrt.kernels.cuda.one_launch import BOTH_CLOCKS, Paths, Written
 

@@ -15,11 +15,12 @@ from tests.functions import FUNCTIONS, StackedAndAlone
 from tests.paper_device import on_paper
 from tests.strategies import pulls_for
 from vertexrt.config import config
-from vertexrt.engine import device_model, verify_rounds
+from vertexrt.engine import verify_rounds
 from vertexrt.engine.variant import Passes
 from vertexrt.engine.verify_launch import verify_launch
 from vertexrt.errors import PlanError
 from vertexrt.graph import GraphBatch, InputGraph
+from vertexrt.kernels.cuda import device_model
 from vertexrt.kernels.cuda.instruction import (
     ACROSS,
     AT,

@@ -34,14 +34,24 @@ LAYERS: dict[str, tuple[str, ...]] = {
     "script": (*BASE, "ir", "scheduler", "memory", "script.isa"),
     "kernels": (*BASE, "ir", "script.isa"),
     "engine": (*BASE, "graph", "ir", "scheduler", "memory", "script", "script.isa", "kernels"),
-    "api": (*BASE, "ir", "graph", "engine"),
+    "kernels.cuda": (*BASE, *INSIDE),
+    "api": (*BASE, "ir", "graph", "engine", "kernels.cuda"),
     "": ("api", "graph", "errors"),
     "models": (*BASE, "api", ""),
     "data": (*BASE, "graph"),
-    "bench": (*BASE, *INSIDE, "api", "", "models", "data"),
-    "cli": (*BASE, *INSIDE, "api", "", "models", "data", "bench"),
+    "bench": (*BASE, *INSIDE, "kernels.cuda", "api", "", "models", "data"),
+    "cli": (*BASE, *INSIDE, "kernels.cuda", "api", "", "models", "data", "bench"),
     "__main__": ("cli",),
 }
+
+# Files of a GPU that stand in another folder; they belong to the layer of the GPU.
+OF_CUDA = tuple(
+    f"engine.{name}"
+    for name in (
+        "explain", "explain_device", "verify_launch", "verify_ring", "verify_rounds",
+        "verify_streams",
+    )
+)  # fmt: skip
 
 # What `import vertexrt` must leave alone: it stays quick, and works without a GPU.
 HEAVY = ("numba", "scipy", "networkx", "cupy", "matplotlib", "torch")
@@ -60,6 +70,8 @@ MODULES = frozenset(module_name(path) for path in FILES)
 def layer_of(module: str) -> str | None:
     """Return the layer of a module of the package; None when the table has no row for it."""
     inside = module.removeprefix(PACKAGE).removeprefix(".")
+    if inside in OF_CUDA:
+        return "kernels.cuda"
     while inside and inside not in LAYERS:
         inside = inside.rpartition(".")[0]
     return inside if inside or module == PACKAGE else None

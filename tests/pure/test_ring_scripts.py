@@ -15,11 +15,10 @@ from tests.functions import FUNCTIONS
 from tests.paper_device import on_paper
 from tests.strategies import pulls_for
 from tests.wide import wide
-from vertexrt.engine import device_model
 from vertexrt.engine.verify_launch import verify_launch
 from vertexrt.errors import PlanError
 from vertexrt.graph import GraphBatch, InputGraph
-from vertexrt.kernels.cuda import ring
+from vertexrt.kernels.cuda import device_model, ring
 from vertexrt.kernels.cuda.instruction import (
     EXPECT,
     FAR,

@@ -14,12 +14,12 @@ from tests.functions import FUNCTIONS, StackedAndAlone
 from tests.paper_device import on_paper
 from tests.shim_device import put_in_place
 from tests.strategies import pulls_for
-from vertexrt.engine import device_streams
 from vertexrt.engine import verify_streams as verify_module
 from vertexrt.engine.variant import Passes
 from vertexrt.engine.verify_streams import verify_streams
 from vertexrt.errors import PlanError, UsageError
 from vertexrt.graph import GraphBatch, InputGraph
+from vertexrt.kernels.cuda import device_streams
 from vertexrt.kernels.cuda.driver import END_WAIT, FIRST_WAIT, OF_STREAM, RECORDED, REGION
 from vertexrt.kernels.cuda.streams import Order
 from vertexrt.scheduler import POLICIES

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from vertexrt.engine.touched import mark_rows, new_marks, take_marked
+from vertexrt.engine.touched import FEW, mark_rows, new_marks, rows_looked_up, take_marked
 
 
 @pytest.mark.parametrize("rows", [1, 7, 8, 9, 100])
@@ -24,3 +24,14 @@ def test_nothing_is_looked_up() -> None:
     marks = new_marks(8)
     mark_rows(marks, np.full(5, -1, np.int32))
     assert take_marked(marks).tolist() == []
+
+
+@pytest.mark.parametrize("vertices", [1, 9, FEW, FEW + 1, 300])
+def test_few_and_many_lookups_come_out_alike(vertices: int) -> None:
+    rng = np.random.default_rng(vertices)
+    marks = new_marks(50)
+    index = rng.integers(-1, 50, (3, vertices)).astype(np.int32)
+    for pulls in ([1], [0, 2], []):
+        found = rows_looked_up(marks, index, np.array(pulls, np.int64))
+        assert found.tolist() == sorted({*index[pulls].reshape(-1).tolist()} - {-1})
+        assert not marks.any()

@@ -49,8 +49,12 @@ def names_of(where: str, outputs: object) -> tuple[str, ...]:
 
     Raises: UsageError, when they are one text, or no texts.
     """
-    if type(outputs) is tuple and all(type(name) is str for name in outputs):
-        return outputs  # as a rule
+    if type(outputs) is tuple:  # as a rule, and one by one: a generator takes 0.5 us
+        for name in outputs:
+            if type(name) is not str:
+                break
+        else:
+            return outputs
     bare = isinstance(outputs, np.ndarray) and outputs.ndim == 0  # which cannot be iterated over
     if isinstance(outputs, Iterable) and not isinstance(outputs, str) and not bare:
         names = tuple(outputs)

@@ -145,7 +145,7 @@ def compile(
         )
     model: CompiledModel
     if device == "cuda":
-        from vertexrt.engine.device_model import on_gpu
+        from vertexrt.kernels.cuda.device_model import on_gpu
 
         _check_gpu_options(engine, processors)
         _check_gpu_passes(chosen, engine)

@@ -172,7 +172,6 @@ class Network:
             )
         own.update({name: own.checked(name, value) for name, value in values.items()})
 
-    @_in_turn
     def step(self, batch: GraphBatch, optimizer: Optimizer, outputs: Collection[str] = ()) -> float:
         """Train on a batch: forward, backward, update.
 
@@ -189,21 +188,20 @@ class Network:
             an `update` of its own is called with finite gradients only, and what it has written is
             looked at: see `Optimizer`. PullError, when pulled values do not fit.
         """
-        check_batch("step", batch)
-        check_optimizer("step", optimizer)
-        names = names_of("step", outputs)
-        use = self._uses.get(names) or self._training(names)
-        self._overwrite()
-        loss, self._outputs.of_step = self._model.step(
-            use,
-            batch,
-            optimizer,
-            _asks(optimizer),
-            self._reduction,
-            self._next_seed(),
-            names,
-        )
-        return loss
+        with self._model.lock:
+            # It leaves the update to us, unless it has one of its own.
+            asks = getattr(type(optimizer), "update", None) is Optimizer.update
+            if not asks:
+                check_optimizer("step", optimizer)
+            check_batch("step", batch)
+            names = names_of("step", outputs)
+            use = self._uses.get(names) or self._training(names)
+            if self._pending is not None:
+                self._overwrite()
+            loss, self._outputs.of_step = self._model.step(
+                use, batch, optimizer, asks, self._reduction, self._next_seed(), names
+            )
+            return loss
 
     def _training(self, names: tuple[str, ...]) -> Use:
         """Return what a step is that keeps pushes; UsageError, where there is none."""
@@ -228,7 +226,6 @@ class Network:
         """
         return self._model.sync()
 
-    @_in_turn
     def forward(
         self, batch: GraphBatch, train: bool = False, outputs: Collection[str] | None = None
     ) -> dict[str, Array]:
@@ -241,6 +238,12 @@ class Network:
         """
         if not train:
             return self.submit(batch, outputs).result()
+        return self._forward_to_train(batch, outputs)
+
+    @_in_turn
+    def _forward_to_train(
+        self, batch: GraphBatch, outputs: Collection[str] | None
+    ) -> dict[str, Array]:
         check_batch("forward", batch)
         names = self._wanted("forward", outputs)
         self._overwrite()
@@ -255,7 +258,6 @@ class Network:
         self._overtaken.discard(threading.current_thread())
         return {name: outputs_of(runs, arenas, name) for name in names}
 
-    @_in_turn
     def submit(self, batch: GraphBatch, outputs: Collection[str] | None = None) -> Evaluation:
         """Begin to evaluate F on a batch, without dropout; `result()` of what it returns waits.
 
@@ -267,14 +269,16 @@ class Network:
         Raises: UsageError, when no push is named, or one that F does not have; PullError, when
             pulled values do not fit.
         """
-        check_batch("submit", batch)
-        names = self._pushes if outputs is None else names_of("submit", outputs)
-        use = self._evaluations.get(names)
-        if use is None:
-            use = Use(frozenset(self._wanted("submit", names)))
-            self._evaluations[names] = use
-        self._overwrite()
-        return self._model.submit(use, batch, names)
+        with self._model.lock:
+            check_batch("submit", batch)
+            names = self._pushes if outputs is None else names_of("submit", outputs)
+            use = self._evaluations.get(names)
+            if use is None:
+                use = Use(frozenset(self._wanted("submit", names)))
+                self._evaluations[names] = use
+            if self._pending is not None:
+                self._overwrite()
+            return self._model.submit(use, batch, names)
 
     @_in_turn
     def backward(self, d_outputs: Mapping[str, Array]) -> Gradients:
@@ -431,11 +435,6 @@ class Network:
 
 def _shapes(arrays: Mapping[str, Array]) -> str:
     return ", ".join(f"{name} {list(a.shape)}" for name, a in arrays.items()) or "none"
-
-
-def _asks(optimizer: Optimizer) -> bool:
-    """Tell whether an optimizer leaves the update to us; it may have one of its own."""
-    return getattr(type(optimizer), "update", None) is Optimizer.update
 
 
 def _pulled_gradient(batch: GraphBatch, runs: list[Any], arenas: list[Array], name: str) -> Array:

@@ -18,7 +18,7 @@ from vertexrt.kernels.layout import LaunchByLaunch
 from vertexrt.script.isa import PROGRAM, SEGMENT, WAIT
 
 if TYPE_CHECKING:
-    from vertexrt.engine.device_model import DeviceModel
+    from vertexrt.kernels.cuda.device_model import DeviceModel
 
 TRAINING = Use(frozenset({"loss"}), loss=True)
 Counts = dict[str, float]
@@ -78,7 +78,7 @@ def _of_run(run: Run, itemsize: int) -> Counts:
 
 def _of_launch(model: DeviceModel, run: Run) -> Counts:
     """Count what the one launch of a GPU's persistent engine runs, over all groups."""
-    from vertexrt.engine.device_scripts import write_launch
+    from vertexrt.kernels.cuda.device_scripts import write_launch
     from vertexrt.kernels.cuda.instruction import WAIT as MEETS
 
     executable, path, written = write_launch(
@@ -94,8 +94,8 @@ def _of_launch(model: DeviceModel, run: Run) -> Counts:
 
 def _of_streams(model: DeviceModel, run: Run) -> Counts:
     """Count what several streams of a GPU share."""
-    from vertexrt.engine.device_scripts import inputs_of
-    from vertexrt.engine.device_streams import order_of
+    from vertexrt.kernels.cuda.device_scripts import inputs_of
+    from vertexrt.kernels.cuda.device_streams import order_of
 
     order = order_of(run, run.table, model.session, inputs_of(run))
     if order is None:

@@ -28,7 +28,7 @@ from vertexrt.script.assemble import Scripts, assemble
 from vertexrt.script.isa import PROGRAM, ROWS, SEGMENT
 
 if TYPE_CHECKING:
-    from vertexrt.engine.device_model import DeviceModel
+    from vertexrt.kernels.cuda.device_model import DeviceModel
     from vertexrt.kernels.cuda.one_launch import Paths, Written
     from vertexrt.kernels.cuda.persistent import PersistentExecutable
 

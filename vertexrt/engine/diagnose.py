@@ -7,7 +7,7 @@ have not changed.
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
-from typing import Any, Protocol
+from typing import Any, NamedTuple, Protocol
 
 import numpy as np
 
@@ -37,8 +37,7 @@ class Compiled(Protocol):
     param_at: Array
 
 
-@dataclass(frozen=True, slots=True)
-class Attempt:
+class Attempt(NamedTuple):
     """A step, as it was run.
 
     Attributes:

@@ -20,7 +20,7 @@ from vertexrt.ir.program import Domain, Program, Stage
 from vertexrt.kernels.layout import EDGES, PROGRAM, ROWS
 
 if TYPE_CHECKING:
-    from vertexrt.engine.device_model import DeviceModel
+    from vertexrt.kernels.cuda.device_model import DeviceModel
     from vertexrt.kernels.cuda.persistent import PersistentExecutable
 
 
@@ -182,8 +182,8 @@ def _run(model: CompiledModel, run: Run) -> list[str]:
 
 def _streams(model: DeviceModel, run: Run) -> list[str]:
     """Say how several streams share the launches."""
-    from vertexrt.engine.device_scripts import inputs_of
-    from vertexrt.engine.device_streams import order_of
+    from vertexrt.kernels.cuda.device_scripts import inputs_of
+    from vertexrt.kernels.cuda.device_streams import order_of
 
     order = order_of(run, run.table, model.session, inputs_of(run))
     if order is None:

@@ -9,12 +9,12 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from vertexrt.engine.batched import Run
-from vertexrt.engine.device_scripts import write_launch
 from vertexrt.engine.explain_scripts import HEAD, segments_of
 from vertexrt.engine.verify_launch import as_instructions
 from vertexrt.ir.passes.segment import PATH
 from vertexrt.ir.pretty import STAGE_WORD
 from vertexrt.ir.program import Stage
+from vertexrt.kernels.cuda.device_scripts import write_launch
 from vertexrt.kernels.cuda.instruction import (
     ACROSS,
     BACKWARD,
@@ -36,7 +36,7 @@ from vertexrt.script.isa import NONE, ROWS, SEGMENT, SIGNAL, Script, decode, des
 from vertexrt.script.isa import WAIT as MEETS
 
 if TYPE_CHECKING:
-    from vertexrt.engine.device_model import DeviceModel
+    from vertexrt.kernels.cuda.device_model import DeviceModel
     from vertexrt.kernels.cuda.persistent import PersistentExecutable
 
 Array = np.ndarray[Any, Any]

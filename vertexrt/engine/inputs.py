@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping
 from dataclasses import dataclass
+from functools import cache
 from typing import Any, NoReturn
 
 import numpy as np
@@ -13,6 +14,7 @@ import numpy.typing as npt
 from vertexrt.errors import GraphError, PullError, message, nearest
 from vertexrt.graph import GraphBatch, Pulled
 from vertexrt.graph.batch import pulls_of
+from vertexrt.graph.owned import INT32
 from vertexrt.ir.passes.specialise import MOST_SLOTS
 from vertexrt.ir.program import Program, Pull
 from vertexrt.scheduler.kinds import NOT_BOUNDED, TOO_MANY_CHILDREN
@@ -113,12 +115,13 @@ def read_inputs(reader: Reader, batch: GraphBatch, dtype: npt.DTypeLike) -> Inpu
                     f"add the array to the graphs.{nearest(pull.name, list(given))}",
                 )
             )
-        if pull.dtype == "int":
-            index[k] = _integers(program, pull, value, batch)
+        if pull.dtype == "int":  # a batch's own whole numbers are int32 [V]
+            plain = type(value) is np.ndarray and value.dtype is INT32
+            index[k] = value if plain else _integers(program, pull, value, batch)
         else:
             table, index[k] = _reals(program, pull, value, batch, dtype)
             floats.append(table)
-    return Inputs(index, tuple(floats), np.empty(0, dtype))
+    return Inputs(index, tuple(floats), _none_of(np.dtype(dtype)))
 
 
 def refuse(reader: Reader, batch: GraphBatch, inputs: Inputs, found: int, vertex: int) -> NoReturn:
@@ -222,6 +225,11 @@ def _reals(
     if rows is None:
         rows = np.arange(batch.num_vertices, dtype=np.int32)
     return _flat(table, dtype), rows
+
+
+@cache
+def _none_of(dtype: np.dtype[Any]) -> Array:
+    return np.empty(0, dtype)
 
 
 def _flat(table: Array, dtype: npt.DTypeLike) -> Array:

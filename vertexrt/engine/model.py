@@ -151,7 +151,8 @@ class Evaluation:
 
         Raises: DeviceError, when the batch did not run to its end.
         """
-        self.settle()
+        if self._outputs is None:
+            self.settle()
         if self._outputs is None:
             assert self._failure is not None
             raise self._failure

@@ -11,6 +11,7 @@ from vertexrt.cache.compiled import njit
 Array = np.ndarray[Any, Any]
 
 EIGHT = 8  # marks are read so many at once
+FEW = 64  # lookups that are sorted faster than a table's marks are read
 
 
 def new_marks(rows: int) -> Array:
@@ -48,6 +49,27 @@ def take_marked(marks: Array) -> Array:
 
 
 @njit(cache=True, nogil=True)
+def list_rows(marks: Array, index: Array, pulls: Array) -> Array:
+    """Return what `rows_looked_up` does, for few vertices: the marks are not gone through."""
+    rows = np.empty(len(pulls) * index.shape[1], np.int64)
+    count = 0
+    for k in pulls:
+        for row in index[k]:
+            if row < 0 or marks[row]:
+                continue
+            marks[row] = True
+            at = count
+            while at > 0 and rows[at - 1] > row:
+                rows[at] = rows[at - 1]
+                at -= 1
+            rows[at] = row
+            count += 1
+    for r in range(count):
+        marks[rows[r]] = False
+    return rows[:count]
+
+
+@njit(cache=True, nogil=True)
 def ranges_of(rows: Array, offset: int, width: int) -> tuple[Array, Array]:
     """Return flat ranges of rows of a table: first elements, int64, and widths, int32."""
     starts = np.empty(len(rows), np.int64)
@@ -66,6 +88,8 @@ def rows_looked_up(marks: Array, index: Array, pulls: Array) -> Array:
         marks: of the table, all False; left so.
         index: int32 [*, V]; pulls: which rows of it look up in the table.
     """
+    if len(pulls) * index.shape[1] <= FEW:
+        return list_rows(marks, index, pulls)
     for k in pulls:
         mark_rows(marks, index[k])
     return take_marked(marks)

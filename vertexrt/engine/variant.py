@@ -247,7 +247,7 @@ class Variant:
         """Return what launches need of each other, where several streams of a GPU share them."""
         self.ready()
         if self._relations is None:
-            from vertexrt.engine.device_streams import relations_of
+            from vertexrt.kernels.cuda.device_streams import relations_of
 
             self._relations = relations_of(self)
         return self._relations

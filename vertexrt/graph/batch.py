@@ -7,7 +7,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cache
 from types import ModuleType
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
@@ -21,7 +21,16 @@ from vertexrt.graph.input_graph import (
     held_child_ptr,
     held_pulls,
 )
-from vertexrt.graph.owned import INT32, MOST, assembler, freeze, hand_out, own, read_array, view_of
+from vertexrt.graph.owned import (
+    INT32,
+    MOST,
+    assembler,
+    hand_out,
+    own,
+    read_array,
+    unwritten,
+    view_of,
+)
 from vertexrt.graph.pulls import (
     Pulled,
     Pulls,
@@ -39,6 +48,20 @@ IntArray = npt.NDArray[np.int32]
 _WHERE = "graph batch"
 _ZERO = np.zeros(1, np.int32)
 _NO_COLUMNS = (own(np.zeros(0, np.int32), INT32),)
+
+
+class _Parts(NamedTuple):
+    """What `take` takes of a batch besides its structure, found once.
+
+    Attributes:
+        columns: int32 [V] each, of which the first `used` count; there is at least one.
+        forms: of each pull its name; a table, where there is one; and the rows of the vertices,
+            where they are not the next of the columns.
+    """
+
+    columns: tuple[IntArray, ...]
+    used: int
+    forms: tuple[tuple[str, npt.NDArray[Any] | None, npt.NDArray[Any] | None], ...]
 
 
 @dataclass(frozen=True, slots=True, eq=False, repr=False)
@@ -61,6 +84,7 @@ class GraphBatch:
     child_ptr: IntArray
     child: IntArray
     pulls: Mapping[str, PullValue] = field(default_factory=dict)
+    _parts: _Parts | None = field(default=None, init=False)
 
     def __post_init__(self) -> None:
         graph_ptr = int32_array(self.graph_ptr, "graph_ptr", _WHERE)
@@ -117,6 +141,7 @@ class GraphBatch:
             own(child_ptr, INT32),
             own(np.where(child >= 0, child + first, -1), INT32),
             join_pulls([held_pulls(graph) for graph in several], sizes),
+            None,
         )
 
     @classmethod
@@ -182,47 +207,30 @@ class GraphBatch:
         if given.size > MOST:
             raise _too_large(given.size, 0, "take")
         ids = given.astype(np.int64)  # a copy: it is read twice
-        given_pulls: dict[str, PullValue] = pulls_of(self)
-        columns: dict[str, IntArray] = {}
-        for name, pull in given_pulls.items():
-            column = held_index(pull) if isinstance(pull, Pulled) else pull
-            if column is not None and column.dtype == INT32:
-                columns[name] = column
-        graph_ptr = graph_ptr_of(self)
-        taken, vertices, slots = loops.take_graphs(
-            graph_ptr,
-            child_ptr_of(self),
-            child_of(self),
-            tuple(columns.values()) or _NO_COLUMNS,
-            ids,
-        )
-        if not taken.size:
-            if vertices:
-                raise _too_large(vertices, slots, "take")
+        graph_ptr, child_ptr = graph_ptr_of(self), child_ptr_of(self)
+        size = vertices, slots = loops.count_graphs(graph_ptr, child_ptr, ids)
+        if not vertices:
             raise _wrong_graphs(given, self.num_graphs)
-        whole = freeze(taken, INT32)
-        first, at = ids.size + 1, ids.size + vertices + 2
-        out_graph_ptr, out_child_ptr, out_child = (
-            whole[:first],
-            whole[first:at],
-            whole[at : at + slots],
-        )
-        at += slots
+        if vertices >= MOST or slots >= MOST:
+            raise _too_large(vertices, slots, "take")
+        parts = self._parts or _find_parts(self)
+        first, at = ids.size + 1, ids.size + 1 + vertices + 1
+        end = at + slots
+        whole = unwritten(end + parts.used * vertices, INT32)
+        loops.take_graphs(whole, graph_ptr, child_ptr, child_of(self), parts.columns, ids, size)
         pulls: dict[str, PullValue] = {}
-        for name, pull in given_pulls.items():
-            values = held_values(pull) if isinstance(pull, Pulled) else pull
-            if name in columns:
-                column = whole[at : at + vertices]
-                at += vertices
-                pulls[name] = pulled_unchecked(values, column) if values is not pull else column
+        out_child = whole[at:end]
+        for name, table, rows in parts.forms:
+            if rows is None:
+                column = whole[end : end + vertices]
+                end += vertices
+                pulls[name] = column if table is None else pulled_unchecked(table, column)
                 continue
-            shape = values.shape[1:]
-            found = loops.take_rows(
-                values.reshape(-1), math.prod(shape), graph_ptr, ids, out_graph_ptr
-            )
-            rows = freeze(found, values.dtype).reshape(vertices, *shape)
-            pulls[name] = pulled_unchecked(rows, None) if values is not pull else rows
-        return _unchecked(out_graph_ptr, out_child_ptr, out_child, pulls)
+            taken = unwritten(vertices * math.prod(rows.shape[1:]), rows.dtype)
+            loops.take_rows(taken, rows, graph_ptr, ids)
+            taken = taken.reshape(vertices, *rows.shape[1:])
+            pulls[name] = taken if table is None else pulled_unchecked(taken, None)
+        return _unchecked(whole[:first], whole[first:at], out_child, pulls, None)
 
 
 _unchecked = assembler(GraphBatch)
@@ -231,6 +239,23 @@ graph_ptr_of, child_ptr_of, child_of = hand_out(
     GraphBatch, view_of, "graph_ptr", "child_ptr", "child"
 )
 (pulls_of,) = hand_out(GraphBatch, Pulls, "pulls")
+
+
+def _find_parts(batch: GraphBatch) -> _Parts:
+    columns: list[IntArray] = []
+    forms: list[tuple[str, npt.NDArray[Any] | None, npt.NDArray[Any] | None]] = []
+    given: dict[str, PullValue] = pulls_of(batch)
+    for name, pull in given.items():
+        table = held_values(pull) if isinstance(pull, Pulled) else None
+        column = held_index(pull) if isinstance(pull, Pulled) else pull
+        if column is not None and column.dtype == INT32:
+            columns.append(column)
+            forms.append((name, table, None))
+        else:
+            forms.append((name, table, pull if isinstance(pull, np.ndarray) else table))
+    parts = _Parts(tuple(columns) or _NO_COLUMNS, len(columns), tuple(forms))
+    object.__setattr__(batch, "_parts", parts)
+    return parts
 
 
 @cache

@@ -7,46 +7,62 @@ from typing import Any
 
 import numpy as np
 import numpy.typing as npt
+from numba import carray, types
+from numba.extending import intrinsic
 
 from vertexrt.cache.compiled import njit
 
 IntArray = npt.NDArray[np.int32]
 
 
-MOST = np.iinfo(np.int32).max
+@intrinsic
+def _pointer(typing, address):  # type: ignore[no-untyped-def]
+    """Return an address as a pointer."""
+
+    def code(context: Any, builder: Any, sig: Any, args: Any) -> Any:
+        return builder.inttoptr(args[0], context.get_value_type(sig.return_type))
+
+    return types.voidptr(types.uintp), code
+
+
+@njit(cache=True, nogil=True)
+def count_graphs(
+    graph_ptr: IntArray, child_ptr: IntArray, graphs: npt.NDArray[np.int64]
+) -> tuple[int, int]:
+    """Return how many vertices and slots the graphs named have; none, if one is out of range."""
+    vertices, slots = 0, 0
+    for k in range(graphs.size):
+        if graphs[k] < 0 or graphs[k] >= graph_ptr.size - 1:
+            return 0, 0
+        first, end = graph_ptr[graphs[k]], graph_ptr[graphs[k] + 1]
+        vertices += end - first
+        slots += child_ptr[end] - child_ptr[first]
+    return vertices, slots
 
 
 @njit(cache=True, nogil=True)
 def take_graphs(
+    whole: IntArray,
     graph_ptr: IntArray,
     child_ptr: IntArray,
     child: IntArray,
     columns: tuple[IntArray, ...],
     graphs: npt.NDArray[np.int64],
-) -> tuple[IntArray, int, int]:
+    size: tuple[int, int],
+) -> None:
     """Copy the graphs named in `graphs`, one after another, and renumber their children.
 
     All of a graph is copied at once: the first elements of its arrays come from far away in memory,
     and this way several are waited for together.
 
     Args:
+        whole: `unwritten`; gets graph_ptr, child_ptr, child and the columns, one after another.
         columns: [V] each, at least one; one that is empty is left out.
-    Returns: graph_ptr, child_ptr, child and the columns behind one another; how many vertices, and
-        how many slots. The array is empty where a graph is out of range (no vertices then), or
-        where there are more vertices or slots than int32 can number.
+        size: vertices and slots, of `count_graphs`.
     """
-    none = np.empty(0, np.int32)
-    vertices, slots = 0, 0
-    for k in range(graphs.size):
-        if graphs[k] < 0 or graphs[k] >= graph_ptr.size - 1:
-            return none, 0, 0
-        first, end = graph_ptr[graphs[k]], graph_ptr[graphs[k] + 1]
-        vertices += end - first
-        slots += child_ptr[end] - child_ptr[first]
-    if vertices >= MOST or slots >= MOST:
-        return none, vertices, slots
+    out = carray(_pointer(whole.ctypes.data), whole.size, np.int32)
     used = len(columns) if columns[0].size else 0
-    out = np.empty(graphs.size + 1 + vertices + 1 + slots + used * vertices, np.int32)
+    vertices, slots = size
     out_graph_ptr, rest = out[: graphs.size + 1], out[graphs.size + 1 :]
     out_child_ptr, rest = rest[: vertices + 1], rest[vertices + 1 :]
     out_child, rest = rest[:slots], rest[slots:]
@@ -73,25 +89,29 @@ def take_graphs(
         slots += stop - begin
     out_graph_ptr[graphs.size] = vertices
     out_child_ptr[vertices] = slots
-    return out, vertices, slots
 
 
 @njit(cache=True, nogil=True)
 def take_rows(
-    values: npt.NDArray[Any],
-    width: int,
+    whole: npt.NDArray[Any],
+    rows: npt.NDArray[Any],
     graph_ptr: IntArray,
     graphs: npt.NDArray[np.int64],
-    out_graph_ptr: IntArray,
-) -> npt.NDArray[Any]:
-    """Copy the rows of the vertices of `graphs`; `values` is flat, `width` elements a vertex."""
-    out = np.empty(out_graph_ptr[-1] * width, values.dtype)
+) -> None:
+    """Copy the rows of the vertices of `graphs`.
+
+    Args:
+        whole: `unwritten`, of the dtype of `rows`; gets them.
+        rows: [V, *].
+    """
+    values = rows.reshape(-1)
+    width = values.size // max(1, len(rows))
+    out = carray(_pointer(whole.ctypes.data), whole.size, whole.dtype)
+    to = 0
     for k in range(graphs.size):
-        first = graph_ptr[graphs[k]] * width
-        to = out_graph_ptr[k] * width
-        size = (out_graph_ptr[k + 1] - out_graph_ptr[k]) * width
-        out[to : to + size] = values[first : first + size]
-    return out
+        first, end = graph_ptr[graphs[k]] * width, graph_ptr[graphs[k] + 1] * width
+        out[to : to + end - first] = values[first:end]
+        to += end - first
 
 
 @njit(cache=True, nogil=True)

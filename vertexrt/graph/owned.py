@@ -10,6 +10,7 @@ whoever asks gets a view of it.
 
 from __future__ import annotations
 
+import ctypes
 from collections.abc import Callable
 from typing import Any, TypeVar
 
@@ -27,6 +28,10 @@ REALS: dict[int, np.dtype[Any]] = {
     4: np.dtype(np.float32),
     8: np.dtype(np.float64),
 }  # by bytes an element
+
+_new_bytes = ctypes.PYFUNCTYPE(ctypes.py_object, ctypes.c_void_p, ctypes.c_ssize_t)(
+    ("PyBytes_FromStringAndSize", ctypes.pythonapi)
+)
 
 
 def own(array: Array, dtype: np.dtype[Any]) -> Array:
@@ -48,6 +53,15 @@ def freeze(array: Array, dtype: np.dtype[Any]) -> Array:
         dtype: equal to that of the array, which may be another object with a name or metadata.
     """
     return np.frombuffer(array.tobytes(), dtype)
+
+
+def unwritten(size: int, dtype: np.dtype[Any]) -> Array:
+    """Return an array [size] in memory that nobody can write to, with nothing in it yet.
+
+    Python lets the maker of `bytes` fill them. A compiled loop does so at once (see `compiled`),
+    before anybody else sees them.
+    """
+    return np.frombuffer(_new_bytes(None, size * dtype.itemsize), dtype)
 
 
 def same_memory(a: Array, b: Array) -> bool:

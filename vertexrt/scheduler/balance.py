@@ -7,8 +7,7 @@ far (Graham 1969).
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
@@ -21,8 +20,7 @@ Array = np.ndarray[Any, Any]
 LEVEL = 2.0  # vertices that a level of its own is worth, where the caller does not know
 
 
-@dataclass(frozen=True, slots=True)
-class Share:
+class Share(NamedTuple):
     """Some graphs of a batch.
 
     Attributes:

@@ -165,8 +165,9 @@ class OneLaunch:
         spill = -(-path.temporary * size // 16) * 16 + executable.weights_in_memory
         spill += executable.sums_left
         self._spill = session.grown(self._spill, spill * device.processors)
-        for memory in (self._temporaries, self._spill):
-            session.poison(memory)
+        if session.poisons:
+            session.poison(self._temporaries)
+            session.poison(self._spill)
         words[TEMPORARY] = self._temporaries.address
         rule = RULES.index(ending.rule) if ending is not None else 0
         orders = ORDERS.pack(

@@ -209,8 +209,7 @@ class Session:
 
     def poison(self, memory: Memory, start: int = 0) -> None:
         """Fill memory from a byte on with what is no number, so that what nobody writes shows."""
-        if self.poisons:
-            self.device.clear(memory.address + start, memory.size - start, 0xFF)
+        self.device.clear(memory.address + start, memory.size - start, 0xFF)
 
     def _slot(self) -> Slot:
         """Return the pinned buffer whose turn it is, when the device has read it."""
@@ -302,7 +301,8 @@ class Session:
             size = most_halves(table, executable.steps_ptr, executable.steps)
             size = -(-size // ALIGN) * ALIGN
             self._halves = self.grown(self._halves, size * len(calls))
-            self.poison(self._halves)
+            if self.poisons:
+                self.poison(self._halves)
             calls[:, HALVES] = self._halves.address + size * np.arange(len(calls))
         if order is not None and len(self._events) < order.events:
             self._events = np.append(
@@ -391,10 +391,11 @@ class Session:
             (NO_STARTS, NO_WIDTHS) if ending is None else (ending.starts, ending.widths)
         )
         reals = (*inputs.floats, *inputs.seeds)
-        room = sum([array.nbytes + ALIGN for array in reals])
+        room = sum([array.nbytes + ALIGN for array in reals]) if reals else 0
         slot = self._slot()
         zero = executable.zero_elements * self.dtype.itemsize
-        self._zero = self.grown(self._zero, zero, zero=True)
+        if self._zero.size < zero:
+            self._zero = self.grown(self._zero, zero, zero=True)
         words = np.zeros(len(executable.wanted), np.int64)
         words[TEMPORARY] = self.arena.address + inputs.temporary * self.dtype.itemsize
         words[ZERO] = self._zero.address
@@ -453,7 +454,8 @@ class Session:
         dense_pieces = -(-self.dense // PIECE)
         pieces = dense_pieces + len(e.starts)
         self._squares = self.grown(self._squares, 8 * pieces)
-        self.poison(self._squares)
+        if self.poisons:
+            self.poison(self._squares)
         size = self.dtype.itemsize
         scalars = (*e.scalars, *NO_SCALARS[len(e.scalars) :])
         store = pack_store(

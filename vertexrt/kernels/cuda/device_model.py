@@ -20,11 +20,7 @@ import numpy.typing as npt
 
 from vertexrt.config import config
 from vertexrt.engine.batched import Run, in_user_order, rows_at, start_of
-from vertexrt.engine.choose import FEWEST, Configuration
-from vertexrt.engine.device_loops import compile_beside
-from vertexrt.engine.device_scripts import inputs_of, write_launch
-from vertexrt.engine.device_streams import order_of
-from vertexrt.engine.device_timeline import record_launch
+from vertexrt.engine.choose import FEWEST, Chooser, Configuration
 from vertexrt.engine.diagnose import Attempt, refused_loss, refused_step
 from vertexrt.engine.model import (
     CompiledModel,
@@ -44,6 +40,10 @@ from vertexrt.graph import GraphBatch
 from vertexrt.ir.program import Program
 from vertexrt.kernels.cuda.backend import CudaBackend
 from vertexrt.kernels.cuda.device import in_a_child
+from vertexrt.kernels.cuda.device_loops import compile_beside
+from vertexrt.kernels.cuda.device_scripts import inputs_of, write_launch
+from vertexrt.kernels.cuda.device_streams import order_of
+from vertexrt.kernels.cuda.device_timeline import record_launch
 from vertexrt.kernels.cuda.ending import (
     GAVE_UP,
     GAVE_UP_AT,
@@ -62,6 +62,7 @@ from vertexrt.kernels.cuda.session import DeviceArena, Inputs, Session, Slot
 
 Array = np.ndarray[Any, Any]
 
+DONE = Outcome(True)
 CANDIDATES = (FEWEST, 16, 32)  # processors of a group to time, where nobody says
 
 
@@ -128,6 +129,7 @@ class DeviceModel(CompiledModel):
         self._moments: Array | None = None
         self._gradients_left = False  # on the device, of a run without an update
         self._flights: deque[_Flight] = deque()
+        self._widths = {name: math.prod(store.shapes[name][1:]) for name in self.sparse}
 
     def after_fork(self) -> None:
         """Refuse every use."""
@@ -197,7 +199,8 @@ class DeviceModel(CompiledModel):
         pieces = [rows_at(run, ("push", name)) for name in names]
         prepared = time.perf_counter()
         slot = self._launch(run, slice(0, run.forward_launches), None, fetch=pieces)
-        self._time(use, batch, [run], slot, start, prepared)
+        if self.chooser is not None:
+            self._time(self.chooser, use, batch, [run], slot, start, prepared)
 
         def outputs() -> Outputs:
             self.session.device.wait(slot.event)
@@ -219,6 +222,7 @@ class DeviceModel(CompiledModel):
 
     def _time(
         self,
+        chooser: Chooser,
         use: Use,
         batch: GraphBatch,
         runs: Sequence[Run],
@@ -233,7 +237,7 @@ class DeviceModel(CompiledModel):
         Args:
             start, prepared: when the host began, and when it began to launch.
         """
-        if self.chooser is None or not self.chooser.times(purpose(use), batch):
+        if not chooser.times(purpose(use), batch):
             return
         launched = time.perf_counter()
         self.session.device.wait(slot.event)
@@ -266,8 +270,9 @@ class DeviceModel(CompiledModel):
             session.clear_gradients()
             self._gradients_left = False
         session.take_arena(run.plan.total, run.share.batch.num_graphs)
-        kept = run.plan.temporary if part.start else 0  # backward reads what forward left
-        session.poison(session.arena, kept * session.dtype.itemsize)
+        if session.poisons:
+            kept = run.plan.temporary if part.start else 0  # backward reads what forward left
+            session.poison(session.arena, kept * session.dtype.itemsize)
         inputs = inputs_of(run, seeds, loss_scale, random_seed)
         table = run.table[part]
         try:
@@ -358,8 +363,9 @@ class DeviceModel(CompiledModel):
         )
         prepared = time.perf_counter()
         slot = self._launch(run, slice(None), ending, loss_scale=scale, random_seed=seed)
-        self._time(use, batch, runs, slot, start, prepared)
-        optimizer.settle(Outcome(True))  # it counts; what was found is looked at when it lands
+        if self.chooser is not None:
+            self._time(self.chooser, use, batch, runs, slot, start, prepared)
+        optimizer.settle(DONE)  # it counts; what was found is looked at when it lands
         self._device_newer = True
         attempt = Attempt(use, batch, scale, seed, 1, update)
         flight = _Flight(slot.event, slot.found, attempt, optimizer)
@@ -408,9 +414,7 @@ class DeviceModel(CompiledModel):
         """List the rows of tables that have a gradient as flat ranges: start, width."""
         store, index, lookups = self.store, run.inputs.index, run.variant.lookups
         found = [
-            ranges_looked_up(
-                marks, index, lookups[name], store.offsets[name], math.prod(store.shapes[name][1:])
-            )
+            ranges_looked_up(marks, index, lookups[name], store.offsets[name], self._widths[name])
             for name, marks in self._marks.items()
         ]
         if len(found) == 1:

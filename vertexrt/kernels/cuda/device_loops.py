@@ -14,9 +14,9 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from vertexrt.engine.device_scripts import write_all
 from vertexrt.engine.facts import pack_facts
 from vertexrt.engine.lay_out import lay_out
+from vertexrt.kernels.cuda.device_scripts import write_all
 from vertexrt.kernels.cuda.pack import FIXED, PARTS, pack
 from vertexrt.kernels.layout import COLUMNS
 
