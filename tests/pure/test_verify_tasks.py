@@ -202,6 +202,32 @@ def test_a_value_between_segments_that_is_not_exchanged() -> None:
         verify_segments(broken)
 
 
+class PulledOperand(vrt.VertexFunction):
+    """A product of what is pulled."""
+
+    def __init__(self) -> None:
+        super().__init__(arity=1, state={})
+        self.w = vrt.Parameter((8, 4))
+
+    def forward(self) -> None:
+        self.push("loss", vrt.sum(self.w @ self.pull("x", (4,))))
+
+
+def test_rows_that_are_pulled_for_a_product_of_another_segment_are_exchanged() -> None:
+    """Processors may own other rows in the next segment: they share out what each costs."""
+    net = Way().compile(PulledOperand())
+    net.forward(batch([[], []], ("x",)))
+    (variant,) = net._model.variants.values()
+    (plan,) = segment_tasks(variant.tasks, whole=False)
+    verify_segments(plan)
+    pulled = next(k for k, n in enumerate(plan.task.program.nodes) if n.op == "pull")
+    assert plan.task.homes[pulled][0] == "exchange"
+    homes = {i: key for i, key in plan.task.homes.items() if i != pulled}
+    broken = replace(plan, task=replace(plan.task, homes=homes, local=frozenset({pulled})))
+    with pytest.raises(PlanError, match="a value to exchange"):
+        verify_segments(broken)
+
+
 def test_what_nobody_writes_is_not_a_number_and_not_what_was_there_before() -> None:
     net = Way().compile(NestedParts())
     graphs = batch([[], [0], [1]], ("x",))

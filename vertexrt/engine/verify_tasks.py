@@ -18,10 +18,9 @@ import numpy.typing as npt
 
 from vertexrt.errors import PlanError, message
 from vertexrt.ir.ops import OPS
-from vertexrt.ir.passes.fuse import Group, Product, TaskProgram
-from vertexrt.ir.passes.operands import operand_positions
+from vertexrt.ir.passes.fuse import Group, Product, TaskProgram, stored_inputs
 from vertexrt.ir.passes.segment import SegmentedTask, Split
-from vertexrt.ir.passes.store import TENSOR_OF_EFFECT, Key, is_free
+from vertexrt.ir.passes.store import TENSOR_OF_EFFECT, Key
 from vertexrt.ir.pretty import STAGE_WORD, format_node
 from vertexrt.ir.program import Domain, Node, Program, Stage
 from vertexrt.kernels.layout import by_rows, edge_key, gradients_of, per_edge, stored_size
@@ -98,17 +97,24 @@ def verify_segments(plan: SegmentedTask) -> None:
     done: set[int] = set()
     for number, segment in enumerate(plan.segments):
         _walk(task, segment.steps, done)
-        for k in _members(segment.steps):
-            for i in nodes[k].inputs:
-                if made.get(i, number) == number or (is_free(nodes[i]) and i not in task.homes):
-                    continue
-                splits = {segment.split, plan.segments[made[i]].split}
-                alike = i in plan.whole or Split.SUMS not in splits
-                private = alike and not by_rows(task.stage)  # each has its own
-                if i not in task.homes and not (private and i in task.local):
-                    refuse(task, k, f"%{i} of another segment has no tensor", "a value to exchange")
+        for step in segment.steps:
+            for k in _members([step]):
+                crossing = [
+                    i for i in stored_inputs(nodes, step, k) if made.get(i, number) != number
+                ]
+                for i in crossing:
+                    _verify_crossing(plan, k, i, {segment.split, plan.segments[made[i]].split})
         for k in _members(segment.steps):
             made.setdefault(k, number)
+
+
+def _verify_crossing(plan: SegmentedTask, k: int, i: int, splits: set[Split]) -> None:
+    """Check that what a segment reads of another one, the value at i, is there for the node k."""
+    task = plan.task
+    alike = i in plan.whole or Split.SUMS not in splits
+    private = alike and not by_rows(task.stage)  # each processor has its own
+    if i not in task.homes and not (private and i in task.local):
+        refuse(task, k, f"%{i} of another segment has no tensor", "a value to exchange")
 
 
 def _members(steps: Iterable[Group | Product]) -> list[int]:
@@ -122,10 +128,8 @@ def _walk(task: TaskProgram, steps: Sequence[Group | Product], done: set[int]) -
     for step in steps:
         own: set[int] = set()
         for k in step.nodes if isinstance(step, Group) else (step.node,):
-            rows = operand_positions(nodes[k]) if isinstance(step, Product) else range(0)
-            for position, i in enumerate(nodes[k].inputs):
-                free = is_free(nodes[i]) and position not in rows
-                if free or i in task.reads or i in own:
+            for i in stored_inputs(nodes, step, k):
+                if i in task.reads or i in own:
                     continue
                 if i not in done:
                     refuse(task, k, f"reads %{i}", "an operand that an earlier step makes")

@@ -11,12 +11,13 @@ the groups here, since a group works row by row.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 from vertexrt.ir.ops import OPS
 from vertexrt.ir.passes.operands import is_apart, operand_positions
 from vertexrt.ir.passes.store import TENSOR_OF_EFFECT, Key, Read, Stored, is_free
-from vertexrt.ir.program import Domain, Program, Stage
+from vertexrt.ir.program import Domain, Node, Program, Stage
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,6 +33,15 @@ class Product:
     """One GEMM over all rows of the task, or another sum over rows that a backend does alone."""
 
     node: int
+
+
+def stored_inputs(nodes: Sequence[Node], step: Group | Product, k: int) -> list[int]:
+    """List the inputs of a node that its step reads from where they were stored.
+
+    A leaf is read again where it is used; but a product reads rows of memory, a leaf's too.
+    """
+    rows = operand_positions(nodes[k]) if isinstance(step, Product) else range(0)
+    return [i for at, i in enumerate(nodes[k].inputs) if at in rows or not is_free(nodes[i])]
 
 
 @dataclass(frozen=True, slots=True)

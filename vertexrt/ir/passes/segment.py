@@ -19,7 +19,7 @@ from dataclasses import dataclass, replace
 from enum import IntEnum
 
 from vertexrt.ir.ops import OPS
-from vertexrt.ir.passes.fuse import Group, Product, TaskProgram
+from vertexrt.ir.passes.fuse import Group, Product, TaskProgram, stored_inputs
 from vertexrt.ir.passes.store import Key, is_free
 from vertexrt.ir.passes.units import Cuts, find_cuts
 from vertexrt.ir.program import Domain, Node, Program, Stage
@@ -266,8 +266,8 @@ def _crossing(task: TaskProgram, segments: Sequence[Segment]) -> set[int]:
         for step in segment.steps:
             for k in step.nodes if isinstance(step, Group) else (step.node,):
                 made.setdefault(k, s)
-                for i in nodes[k].inputs:
-                    if made.get(i, s) != s and not is_free(nodes[i]) and i not in task.homes:
+                for i in stored_inputs(nodes, step, k):
+                    if made.get(i, s) != s and i not in task.homes:
                         crossing.add(i)
     return crossing
 
