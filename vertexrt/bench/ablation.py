@@ -37,7 +37,7 @@ from vertexrt.bench.switches import (
     variants,
 )
 from vertexrt.bench.text import table
-from vertexrt.engine.model import device_named
+from vertexrt.engine.devices import device_named
 from vertexrt.errors import DeviceError, PlanError
 
 CHECKED_GRAPHS = 4  # with the reference, which is slow

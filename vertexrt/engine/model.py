@@ -41,7 +41,7 @@ from vertexrt.engine.update import (
     outcome_of,
 )
 from vertexrt.engine.variant import Passes, Use, Variant, make_variant
-from vertexrt.errors import DeviceError, GraphError, NumericError, PullError, message, nearest
+from vertexrt.errors import DeviceError, GraphError, NumericError, PullError
 from vertexrt.graph import GraphBatch
 from vertexrt.ir.passes.place import place
 from vertexrt.ir.passes.stack import stack_parameters
@@ -71,42 +71,6 @@ class Trainer(Protocol):
 
     def update(self, store: ParameterStore) -> None:
         """Move the parameters by their gradients."""
-
-
-DEVICES = ("auto", "cpu", "cuda", "reference")
-PRECISIONS = ("float32", "tf32", "bf16")
-
-
-def device_named(device: str) -> str:
-    """Return the name of the device that `auto` stands for: a GPU where there is a usable one."""
-    if device != "auto":
-        return device
-    from vertexrt.kernels.cuda.device import usable
-
-    return "cuda" if usable() else "cpu"
-
-
-def backend_named(device: str) -> Backend:
-    """Return the backend of a device whose memory is the host's.
-
-    Raises: DeviceError for a device that is unknown.
-    """
-    if device == "cpu":
-        from vertexrt.kernels.cpu.backend import CpuBackend
-
-        return CpuBackend()
-    if device == "reference":
-        from vertexrt.kernels.reference.backend import ReferenceBackend
-
-        return ReferenceBackend()
-    raise DeviceError(
-        message(
-            "device",
-            f"device is {device!r}",
-            "one of " + ", ".join(DEVICES),
-            f"choose one of these.{nearest(str(device), DEVICES)}",
-        )
-    )
 
 
 def sparse_parameters(program: Program) -> list[str]:

@@ -421,26 +421,3 @@ class DeviceModel(CompiledModel):
             return found[0]
         starts, widths = zip(*found, strict=True) if found else ((), ())
         return np.concatenate([NO_STARTS, *starts]), np.concatenate([NO_WIDTHS, *widths])
-
-
-def on_gpu(
-    traced: Program,
-    dtype: npt.DTypeLike,
-    policy: str,
-    passes: Passes,
-    precision: str,
-    engine: str = "batched",
-    processors: int | None = None,
-) -> DeviceModel:
-    """Compile a program of F for the GPU of this process.
-
-    Args:
-        precision: of products: see `vrt.compile`.
-        processors: of a group of the persistent engine.
-    Raises: DeviceError, when there is no usable GPU.
-    """
-    from vertexrt.kernels.cuda.device import CupyDevice
-
-    sizes: tuple[int, ...] = CANDIDATES if processors is None else (processors,)
-    backend = CudaBackend(CupyDevice(precision), dtype, passes.hold, passes.gradients)
-    return DeviceModel(traced, backend, dtype, policy, passes, engine, sizes)

@@ -1,0 +1,59 @@
+"""A GPU as a device that functions are compiled for: see `engine.devices`."""
+
+from __future__ import annotations
+
+from vertexrt.engine.devices import CompileOptions
+from vertexrt.errors import UsageError, message
+from vertexrt.ir.program import Program
+from vertexrt.kernels.cuda import device as gpu
+from vertexrt.kernels.cuda.backend import CudaBackend
+from vertexrt.kernels.cuda.device_model import CANDIDATES, DeviceModel
+
+
+def usable() -> bool:
+    """Tell whether there is a GPU that this backend can use; never raises."""
+    return gpu.usable()
+
+
+def check(device: str, options: CompileOptions) -> None:
+    """Refuse what the batched engine does not have there, and what has no other form there."""
+    passes = options.passes
+    if options.engine == "batched" and options.processors is not None:
+        raise UsageError(
+            message(
+                "compile",
+                f"processors is {options.processors} with engine={options.engine!r} on a GPU",
+                "processors with engine='persistent' or 'auto'",
+                "leave processors out",
+            )
+        )
+    if passes.streams > 1 and options.engine == "persistent":
+        raise UsageError(
+            message(
+                "compile",
+                f"Passes(streams={passes.streams}) with engine='persistent'",
+                "one stream, since a step is one kernel there",
+                "leave streams out, or take engine='batched'",
+            )
+        )
+    if not passes.loop:
+        raise UsageError(
+            message(
+                "compile",
+                "Passes(loop=False) on a GPU",
+                "the launches of a step in one compiled call, the only form there",
+                "leave loop out, or take device='cpu'",
+            )
+        )
+
+
+def compile_for(device: str, traced: Program, options: CompileOptions) -> DeviceModel:
+    """Compile a program of F for the GPU of this process; see `engine.devices`."""
+    passes, chosen = options.passes, options.processors
+    sizes: tuple[int, ...] = CANDIDATES if chosen is None else (chosen,)
+    backend = CudaBackend(
+        gpu.CupyDevice(options.precision), options.dtype, passes.hold, passes.gradients
+    )
+    return DeviceModel(
+        traced, backend, options.dtype, options.policy, passes, options.engine, sizes
+    )
