@@ -94,8 +94,8 @@ def test_each_group_of_a_launch_has_a_counter(monkeypatch: pytest.MonkeyPatch) -
     new = one_launch.new_counters
     monkeypatch.setattr(one_launch, "new_counters", lambda n: new(asked.append(n) or n))
     here.forward(batch_of("tree-lstm", 1))
-    model: Any = here._model
-    assert asked == [model.session.device.processors // 2]
+    executor: Any = here._executor
+    assert asked == [executor.session.device.processors // 2]
 
 
 DEVICES = [pytest.param("shim", marks=shim), pytest.param("cuda", marks=gpu)]
@@ -204,7 +204,7 @@ def test_who_waits_in_vain_says_so_and_training_goes_on(
     batch, optimizer = batch_of("tree-lstm", 3), vrt.SGD(0.1)
     here.step(batch, optimizer, outputs=here.pushes)
     before = {name: value.copy() for name, value in here.parameters.items()}
-    launch = here._model.one_launch  # type: ignore[attr-defined]
+    launch = here._executor.one_launch  # type: ignore[attr-defined]
     if device == "shim":
         launch.patience = 5_000_000
     (variant,) = here._model.variants.values()

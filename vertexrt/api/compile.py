@@ -146,10 +146,10 @@ def compile(
         np.dtype(dtype), policy, chosen, precision, engine, threads, processors
     )
     module.check(device, options)
-    model = module.compile_for(device, _traced(function), options)
+    executor = module.compile_for(device, _traced(function), options)
     for name, parameter in parameters.items():
-        model.store.value(name)[...] = draw(name, parameter.shape, parameter.init, seed)
-    return Network(model, seed, reduction)
+        executor.model.store.value(name)[...] = draw(name, parameter.shape, parameter.init, seed)
+    return Network(executor, seed, reduction)
 
 
 def _check_function(function: object) -> None:

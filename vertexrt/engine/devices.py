@@ -8,7 +8,7 @@ from typing import Protocol, cast
 
 import numpy as np
 
-from vertexrt.engine.model import CompiledModel
+from vertexrt.engine.executor import Executor
 from vertexrt.engine.variant import Passes
 from vertexrt.errors import DeviceError, message, nearest
 from vertexrt.ir.program import Program
@@ -51,7 +51,7 @@ class DeviceModule(Protocol):
     def check(self, device: str, options: CompileOptions) -> None:
         """Raise UsageError for options that the device does not have."""
 
-    def compile_for(self, device: str, traced: Program, options: CompileOptions) -> CompiledModel:
+    def compile_for(self, device: str, traced: Program, options: CompileOptions) -> Executor:
         """Compile a program of F.
 
         Raises: DeviceError, when there is no such device, or it has too little memory.

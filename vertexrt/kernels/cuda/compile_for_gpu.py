@@ -3,16 +3,17 @@
 from __future__ import annotations
 
 from vertexrt.engine.devices import CompileOptions
+from vertexrt.engine.model import CompiledModel
 from vertexrt.errors import UsageError, message
 from vertexrt.ir.program import Program
-from vertexrt.kernels.cuda import device as gpu
+from vertexrt.kernels.cuda import device as cuda
 from vertexrt.kernels.cuda.backend import CudaBackend
-from vertexrt.kernels.cuda.device_model import CANDIDATES, DeviceModel
+from vertexrt.kernels.cuda.device_model import CANDIDATES, CudaExecutor
 
 
 def usable() -> bool:
     """Tell whether there is a GPU that this backend can use; never raises."""
-    return gpu.usable()
+    return cuda.usable()
 
 
 def check(device: str, options: CompileOptions) -> None:
@@ -47,13 +48,21 @@ def check(device: str, options: CompileOptions) -> None:
         )
 
 
-def compile_for(device: str, traced: Program, options: CompileOptions) -> DeviceModel:
+def compile_for(device: str, traced: Program, options: CompileOptions) -> CudaExecutor:
     """Compile a program of F for the GPU of this process; see `engine.devices`."""
     passes, chosen = options.passes, options.processors
     sizes: tuple[int, ...] = CANDIDATES if chosen is None else (chosen,)
-    backend = CudaBackend(
-        gpu.CupyDevice(options.precision), options.dtype, passes.hold, passes.gradients
+    gpu = cuda.CupyDevice(options.precision)
+    backend = CudaBackend(gpu, options.dtype, passes.hold, passes.gradients)
+    model = CompiledModel(
+        traced,
+        backend,
+        options.dtype,
+        options.policy,
+        passes,
+        1,
+        options.engine,
+        sizes[0],
+        sizes,
     )
-    return DeviceModel(
-        traced, backend, options.dtype, options.policy, passes, options.engine, sizes
-    )
+    return CudaExecutor(model, gpu)
