@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
 from vertexrt.engine.devices import CompileOptions
 from vertexrt.engine.model import CompiledModel
 from vertexrt.errors import UsageError, message
 from vertexrt.ir.program import Program
 from vertexrt.kernels.cuda import device as cuda
-from vertexrt.kernels.cuda.backend import CudaBackend
-from vertexrt.kernels.cuda.device_model import CANDIDATES, CudaExecutor
+
+if TYPE_CHECKING:
+    from vertexrt.kernels.cuda.device_model import CudaExecutor
 
 
 def usable() -> bool:
@@ -50,6 +53,10 @@ def check(device: str, options: CompileOptions) -> None:
 
 def compile_for(device: str, traced: Program, options: CompileOptions) -> CudaExecutor:
     """Compile a program of F for the GPU of this process; see `engine.devices`."""
+    # 40 modules, which `auto` need not load where `usable` finds no GPU.
+    from vertexrt.kernels.cuda.backend import CudaBackend
+    from vertexrt.kernels.cuda.device_model import CANDIDATES, CudaExecutor
+
     passes, chosen = options.passes, options.processors
     sizes: tuple[int, ...] = CANDIDATES if chosen is None else (chosen,)
     gpu = cuda.CupyDevice(options.precision)
