@@ -23,6 +23,7 @@ from vertexrt.api.compile import LARGEST_SEED
 from vertexrt.api.json_record import JsonRecord
 from vertexrt.api.optimizer import LARGEST_COUNT, Optimizer
 from vertexrt.api.parameters import Parameters
+from vertexrt.engine.batched import rows_of_vertices
 from vertexrt.engine.executor import Evaluation, Executor, TrainStep, outputs_of, step_seed
 from vertexrt.engine.explain import explain_batch, explain_function
 from vertexrt.engine.trace import Timeline, recording
@@ -435,8 +436,6 @@ def _shapes(arrays: Mapping[str, Array]) -> str:
 
 def _pulled_gradient(batch: GraphBatch, runs: list[Any], arenas: list[Array], name: str) -> Array:
     """Add up the gradients of pulled values over the vertices that pulled them."""
-    from vertexrt.engine.batched import rows_of_vertices
-
     value = batch.pulls[name]
     table = value.values if isinstance(value, Pulled) else value
     index = value.index if isinstance(value, Pulled) else None

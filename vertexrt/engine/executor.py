@@ -23,6 +23,7 @@ from vertexrt.engine.update import Outcome, Touched, Update, all_finite
 from vertexrt.engine.variant import Use
 from vertexrt.errors import DeviceError, NumericError
 from vertexrt.graph import GraphBatch
+from vertexrt.kernels.cpu.update import sum_loss
 
 Array = np.ndarray[Any, Any]
 Outputs = dict[str, Array]
@@ -189,8 +190,6 @@ def rows_of_batch(runs: Sequence[Run], arenas: Sequence[Array], key: tuple[objec
 
 def total_loss(runs: Sequence[Run], arenas: Sequence[Array]) -> float:
     """Sum the push `loss` over all vertices, in float64 and in execution order."""
-    from vertexrt.kernels.cpu.update import sum_loss  # loads numba
-
     total = 0.0
     for run, data in zip(runs, arenas, strict=True):
         rows, at = run.num_rows, start_of(run, ("push", "loss"))

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any, cast
 import numpy as np
 
 from vertexrt.config import config
+from vertexrt.engine.verify_streams import verify_streams
 from vertexrt.ir.passes.fuse import TaskProgram
 from vertexrt.ir.passes.store import Key
 from vertexrt.kernels.cuda.executable import CudaExecutable, Relations
@@ -54,8 +55,6 @@ def order_of(run: Run, table: Array, session: Session, inputs: Inputs) -> Order 
         (run.plan.total - run.plan.temporary) // session.streams,
     )
     if config().check:
-        from vertexrt.engine.verify_streams import verify_streams
-
         verify_streams(run, table, order)
     return order
 
