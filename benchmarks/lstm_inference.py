@@ -21,7 +21,7 @@ import numpy as np
 import vertexrt as vrt
 from benchmarks.samples import write
 from vertexrt.errors import NoKernelError
-from vertexrt.kernels.cuda.device_model import CudaExecutor
+from vertexrt.kernels.cuda.device_executor import CudaExecutor
 from vertexrt.kernels.cuda.one_launch import kernel_seconds
 
 STEPS, WARM, TIMED = 100, 5, 20

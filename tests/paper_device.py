@@ -16,7 +16,7 @@ from vertexrt.engine.model import CompiledModel
 from vertexrt.engine.variant import Passes
 from vertexrt.kernels.cuda.backend import CudaBackend
 from vertexrt.kernels.cuda.device import Array, Calls
-from vertexrt.kernels.cuda.device_model import CudaExecutor
+from vertexrt.kernels.cuda.device_executor import CudaExecutor
 
 SOME_ADDRESS = 64
 DO_NOTHING = [kind(lambda *_: 0) for kind in (LAUNCH, GEMM, GEMM, RECORD, WAIT)]

@@ -75,7 +75,7 @@ class Way:
         from vertexrt.api.network import Network
         from vertexrt.engine.model import CompiledModel
         from vertexrt.kernels.cuda.backend import CudaBackend
-        from vertexrt.kernels.cuda.device_model import CANDIDATES, CudaExecutor
+        from vertexrt.kernels.cuda.device_executor import CANDIDATES, CudaExecutor
 
         shim = ShimDevice(seed=self.shuffle, order=self.order)
         backend = CudaBackend(shim, self.dtype, self.passes.hold, self.passes.gradients)

@@ -62,7 +62,7 @@ def network(dtype: str, engine: str, seed: int) -> vrt.Network:
     from vertexrt.api.network import Network
     from vertexrt.engine.model import CompiledModel
     from vertexrt.kernels.cuda.backend import CudaBackend
-    from vertexrt.kernels.cuda.device_model import CANDIDATES, CudaExecutor
+    from vertexrt.kernels.cuda.device_executor import CANDIDATES, CudaExecutor
 
     shim = ShimDevice(seed=seed)
     backend = CudaBackend(shim, dtype, True, False)

@@ -23,7 +23,7 @@ from vertexrt.engine import choose
 from vertexrt.engine.variant import Passes
 from vertexrt.errors import DeviceError
 from vertexrt.graph import GraphBatch, InputGraph
-from vertexrt.kernels.cuda import device_model, one_launch
+from vertexrt.kernels.cuda import device_executor, one_launch
 from vertexrt.kernels.cuda.device_scripts import write_all, write_launch
 from vertexrt.kernels.cuda.instruction import EXPECT
 from vertexrt.kernels.cuda.persistent import PersistentExecutable
@@ -221,8 +221,8 @@ def test_who_waits_in_vain_says_so_and_training_goes_on(
             patch.setattr(PersistentExecutable, "has_ring", lambda executable, graphs: False)
             patch.setattr(one_launch, "new_members", lambda processors: processors + 1)
         else:
-            patch.setattr(device_model, "write_launch", one_more)
-            patch.setattr(device_model, "verify_launch", lambda *given: None)
+            patch.setattr(device_executor, "write_launch", one_more)
+            patch.setattr(device_executor, "verify_launch", lambda *given: None)
         start = time.perf_counter()
         with pytest.raises(DeviceError, match=r"processor \d+ waited at instruction \d+ for its"):
             here.step(batch, optimizer, outputs=here.pushes)

@@ -18,7 +18,7 @@ from vertexrt.kernels.layout import LaunchByLaunch
 from vertexrt.script.isa import PROGRAM, SEGMENT, WAIT
 
 if TYPE_CHECKING:
-    from vertexrt.kernels.cuda.device_model import CudaExecutor
+    from vertexrt.kernels.cuda.device_executor import CudaExecutor
 
 TRAINING = Use(frozenset({"loss"}), loss=True)
 Counts = dict[str, float]

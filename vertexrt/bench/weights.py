@@ -28,7 +28,7 @@ from vertexrt.script.assemble import Scripts, assemble
 from vertexrt.script.isa import PROGRAM, ROWS, SEGMENT
 
 if TYPE_CHECKING:
-    from vertexrt.kernels.cuda.device_model import CudaExecutor
+    from vertexrt.kernels.cuda.device_executor import CudaExecutor
     from vertexrt.kernels.cuda.one_launch import Paths, Written
     from vertexrt.kernels.cuda.persistent import PersistentExecutable
 

@@ -21,7 +21,7 @@ from vertexrt.ir.program import Domain, Program, Stage
 from vertexrt.kernels.layout import EDGES, PROGRAM, ROWS
 
 if TYPE_CHECKING:
-    from vertexrt.kernels.cuda.device_model import CudaExecutor
+    from vertexrt.kernels.cuda.device_executor import CudaExecutor
     from vertexrt.kernels.cuda.persistent import PersistentExecutable
 
 

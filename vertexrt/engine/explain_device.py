@@ -36,7 +36,7 @@ from vertexrt.script.isa import NONE, ROWS, SEGMENT, SIGNAL, Script, decode, des
 from vertexrt.script.isa import WAIT as MEETS
 
 if TYPE_CHECKING:
-    from vertexrt.kernels.cuda.device_model import CudaExecutor
+    from vertexrt.kernels.cuda.device_executor import CudaExecutor
     from vertexrt.kernels.cuda.persistent import PersistentExecutable
 
 Array = np.ndarray[Any, Any]

@@ -1,4 +1,4 @@
-"""The `cuda` backend: task programs for a device. `device_model` runs them."""
+"""The `cuda` backend: task programs for a device. `device_executor` runs them."""
 
 from __future__ import annotations
 

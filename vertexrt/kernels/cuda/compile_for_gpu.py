@@ -11,7 +11,7 @@ from vertexrt.ir.program import Program
 from vertexrt.kernels.cuda import device as cuda
 
 if TYPE_CHECKING:
-    from vertexrt.kernels.cuda.device_model import CudaExecutor
+    from vertexrt.kernels.cuda.device_executor import CudaExecutor
 
 
 def usable() -> bool:
@@ -55,7 +55,7 @@ def compile_for(device: str, traced: Program, options: CompileOptions) -> CudaEx
     """Compile a program of F for the GPU of this process; see `engine.devices`."""
     # 40 modules, which `auto` need not load where `usable` finds no GPU.
     from vertexrt.kernels.cuda.backend import CudaBackend
-    from vertexrt.kernels.cuda.device_model import CANDIDATES, CudaExecutor
+    from vertexrt.kernels.cuda.device_executor import CANDIDATES, CudaExecutor
 
     passes, chosen = options.passes, options.processors
     sizes: tuple[int, ...] = CANDIDATES if chosen is None else (chosen,)
