@@ -107,9 +107,9 @@ def compile_all(
         )
         for name, engine in CONTENDERS.items()
     }
-    first, *others = [net._model for net in nets.values()]
-    for model in others:
-        model.store, model.workers = first.store, first.workers
+    first, *others = [net._executor for net in nets.values()]
+    for other in others:
+        other.model.store, other.workers = first.model.store, first.workers
     chooser = nets["auto"]._model.chooser
     chooser.chosen.clear()  # what another run has timed
     return nets

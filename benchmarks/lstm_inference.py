@@ -21,7 +21,7 @@ import numpy as np
 import vertexrt as vrt
 from benchmarks.samples import write
 from vertexrt.errors import NoKernelError
-from vertexrt.kernels.cuda.device_model import DeviceModel
+from vertexrt.kernels.cuda.device_executor import CudaExecutor
 from vertexrt.kernels.cuda.one_launch import kernel_seconds
 
 STEPS, WARM, TIMED = 100, 5, 20
@@ -85,7 +85,7 @@ def measure(hidden: int, processors: int, sizes: Sequence[int]) -> list[dict[str
         while waiting:
             waiting.popleft().result()
         whole = (time.perf_counter() - start) / TIMED
-        launch = cast("DeviceModel", net._model).one_launch
+        launch = cast("CudaExecutor", net._executor).one_launch
         spans = []
         launch.watched = True
         for _ in range(TIMED):

@@ -10,7 +10,7 @@ import numpy as np
 import vertexrt as vrt
 from vertexrt.bench.peers.options import Options
 from vertexrt.bench.peers.suites import make_suite
-from vertexrt.engine.model import PRECISIONS
+from vertexrt.engine.devices import PRECISIONS
 from vertexrt.engine.parameters import ParameterStore
 
 COMPARED, TIMED, ROUNDS = 64, 256, 60  # graphs of a batch, batches

@@ -15,7 +15,7 @@ import vertexrt as vrt
 from vertexrt.bench.breakdown.device_time import PROFILED, device_times, timed
 from vertexrt.bench.peers.options import Options
 from vertexrt.bench.peers.suites import make_suite
-from vertexrt.kernels.cuda.device_model import DeviceModel
+from vertexrt.engine.model import CompiledModel
 
 ROUNDS = 40  # minibatches, after as many to warm up
 
@@ -47,11 +47,11 @@ def measure(net: vrt.Network, pool: vrt.GraphBatch, output: str, mode: str, size
         whole.append((time.perf_counter() - start) / ROUNDS * 1e6)
     prepared: list[float] = []
     launched: list[float] = []
-    prepare, launch = DeviceModel.prepare, session.launch
-    DeviceModel.prepare = timed(prepare, prepared)  # type: ignore[method-assign]
+    prepare, launch = CompiledModel.prepare, session.launch
+    CompiledModel.prepare = timed(prepare, prepared)  # type: ignore[method-assign]
     session.launch = timed(launch, launched)
     run()
-    DeviceModel.prepare = prepare  # type: ignore[method-assign]
+    CompiledModel.prepare = prepare  # type: ignore[method-assign]
     session.launch = launch
     by_kind = device_times(lambda: run(PROFILED), net)
     print(f"{mode}, batch {size}: {statistics.median(whole):.0f} us a step")

@@ -15,7 +15,7 @@ import numpy as np
 
 import vertexrt as vrt
 from vertexrt import data, models
-from vertexrt.kernels.cuda.device_model import DeviceModel
+from vertexrt.kernels.cuda.device_executor import CudaExecutor
 from vertexrt.kernels.cuda.ending import LOSS, NORM
 
 SIZES = (1, 2, 3, 5, 8, 16, 40)
@@ -38,17 +38,17 @@ def main() -> int:
     batches = [
         pool.take(rng.integers(0, pool.num_graphs, size)) for size in SIZES for _ in range(KINDS)
     ]
-    model = cast("DeviceModel", net._model)
+    executor = cast("CudaExecutor", net._executor)
     landed: list[tuple[float, float]] = []
-    land = model._land
+    land = executor._land
 
     def watched_land() -> None:
-        found = model._flights[0].found
-        model.session.device.wait(model._flights[0].event)
+        found = executor._flights[0].found
+        executor.session.device.wait(executor._flights[0].event)
         landed.append((float(found[LOSS]), float(found[NORM])))
         land()
 
-    model._land = watched_land  # type: ignore[method-assign]
+    executor._land = watched_land  # type: ignore[method-assign]
     optimizer = vrt.SGD(0.0, clip_norm=1e30)
     first_step: dict[int, tuple[float, float]] = {}
     first_output: dict[int, Any] = {}

@@ -12,10 +12,11 @@ import numpy as np
 from tests.shim_device import ShimDevice
 from tests.shim_streams import GEMM, LAUNCH, RECORD, WAIT
 from vertexrt.api.network import Network
+from vertexrt.engine.model import CompiledModel
 from vertexrt.engine.variant import Passes
 from vertexrt.kernels.cuda.backend import CudaBackend
 from vertexrt.kernels.cuda.device import Array, Calls
-from vertexrt.kernels.cuda.device_model import DeviceModel
+from vertexrt.kernels.cuda.device_executor import CudaExecutor
 
 SOME_ADDRESS = 64
 DO_NOTHING = [kind(lambda *_: 0) for kind in (LAUNCH, GEMM, GEMM, RECORD, WAIT)]
@@ -63,14 +64,9 @@ def on_paper(
         processors: of a group of the persistent engine.
     """
     chosen = passes or Passes()
-    backend = CudaBackend(PaperDevice(of_device), "float32", chosen.hold, chosen.gradients)
-    model = DeviceModel(
-        function.trace(),
-        backend,
-        "float32",
-        policy,
-        chosen,
-        engine,
-        (processors,),
+    device = PaperDevice(of_device)
+    backend = CudaBackend(device, "float32", chosen.hold, chosen.gradients)
+    model = CompiledModel(
+        function.trace(), backend, "float32", policy, chosen, 1, engine, processors, (processors,)
     )
-    return Network(model, 0, "graph")
+    return Network(CudaExecutor(model, device), 0, "graph")

@@ -73,16 +73,25 @@ class Way:
         """Compile for a GPU, and run the kernels on the CPU."""
         from tests.shim_device import ShimDevice
         from vertexrt.api.network import Network
+        from vertexrt.engine.model import CompiledModel
         from vertexrt.kernels.cuda.backend import CudaBackend
-        from vertexrt.kernels.cuda.device_model import CANDIDATES, DeviceModel
+        from vertexrt.kernels.cuda.device_executor import CANDIDATES, CudaExecutor
 
         shim = ShimDevice(seed=self.shuffle, order=self.order)
         backend = CudaBackend(shim, self.dtype, self.passes.hold, self.passes.gradients)
         sizes = CANDIDATES if self.processors is None else (self.processors,)
-        model = DeviceModel(
-            function.trace(), backend, self.dtype, self.policy, self.passes, self.engine, sizes
+        model = CompiledModel(
+            function.trace(),
+            backend,
+            self.dtype,
+            self.policy,
+            self.passes,
+            1,
+            self.engine,
+            sizes[0],
+            sizes,
         )
-        return Network(model, seed, "graph")
+        return Network(CudaExecutor(model, shim), seed, "graph")
 
 
 OFF = Passes(specialise=False, eager=False, lazy=False, stack=False, fuse=False, merge=False)

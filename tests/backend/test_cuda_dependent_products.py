@@ -60,15 +60,18 @@ def network(dtype: str, engine: str, seed: int) -> vrt.Network:
     """Compile for the shim, whose threads run in an order drawn from a seed."""
     from tests.shim_device import ShimDevice
     from vertexrt.api.network import Network
+    from vertexrt.engine.model import CompiledModel
     from vertexrt.kernels.cuda.backend import CudaBackend
-    from vertexrt.kernels.cuda.device_model import CANDIDATES, DeviceModel
+    from vertexrt.kernels.cuda.device_executor import CANDIDATES, CudaExecutor
 
-    backend = CudaBackend(ShimDevice(seed=seed), dtype, True, False)
+    shim = ShimDevice(seed=seed)
+    backend = CudaBackend(shim, dtype, True, False)
     sizes = CANDIDATES if engine == "batched" else (2,)
-    model = DeviceModel(
-        TwoProducts().trace(), backend, np.dtype(dtype), "frontier", Passes(), engine, sizes
+    traced, passes = TwoProducts().trace(), Passes()
+    model = CompiledModel(
+        traced, backend, np.dtype(dtype), "frontier", passes, 1, engine, sizes[0], sizes
     )
-    net = Network(model, 1, "graph")
+    net = Network(CudaExecutor(model, shim), 1, "graph")
     rng = np.random.default_rng(7)
     net.set_parameters({n: rng.uniform(-0.3, 0.3, v.shape) for n, v in net.parameters.items()})
     return net

@@ -23,7 +23,7 @@ from vertexrt.engine import choose
 from vertexrt.engine.variant import Passes
 from vertexrt.errors import DeviceError
 from vertexrt.graph import GraphBatch, InputGraph
-from vertexrt.kernels.cuda import device_model, one_launch
+from vertexrt.kernels.cuda import device_executor, one_launch
 from vertexrt.kernels.cuda.device_scripts import write_all, write_launch
 from vertexrt.kernels.cuda.instruction import EXPECT
 from vertexrt.kernels.cuda.persistent import PersistentExecutable
@@ -94,8 +94,8 @@ def test_each_group_of_a_launch_has_a_counter(monkeypatch: pytest.MonkeyPatch) -
     new = one_launch.new_counters
     monkeypatch.setattr(one_launch, "new_counters", lambda n: new(asked.append(n) or n))
     here.forward(batch_of("tree-lstm", 1))
-    model: Any = here._model
-    assert asked == [model.session.device.processors // 2]
+    executor: Any = here._executor
+    assert asked == [executor.session.device.processors // 2]
 
 
 DEVICES = [pytest.param("shim", marks=shim), pytest.param("cuda", marks=gpu)]
@@ -204,7 +204,7 @@ def test_who_waits_in_vain_says_so_and_training_goes_on(
     batch, optimizer = batch_of("tree-lstm", 3), vrt.SGD(0.1)
     here.step(batch, optimizer, outputs=here.pushes)
     before = {name: value.copy() for name, value in here.parameters.items()}
-    launch = here._model.one_launch  # type: ignore[attr-defined]
+    launch = here._executor.one_launch  # type: ignore[attr-defined]
     if device == "shim":
         launch.patience = 5_000_000
     (variant,) = here._model.variants.values()
@@ -221,8 +221,8 @@ def test_who_waits_in_vain_says_so_and_training_goes_on(
             patch.setattr(PersistentExecutable, "has_ring", lambda executable, graphs: False)
             patch.setattr(one_launch, "new_members", lambda processors: processors + 1)
         else:
-            patch.setattr(device_model, "write_launch", one_more)
-            patch.setattr(device_model, "verify_launch", lambda *given: None)
+            patch.setattr(device_executor, "write_launch", one_more)
+            patch.setattr(device_executor, "verify_launch", lambda *given: None)
         start = time.perf_counter()
         with pytest.raises(DeviceError, match=r"processor \d+ waited at instruction \d+ for its"):
             here.step(batch, optimizer, outputs=here.pushes)

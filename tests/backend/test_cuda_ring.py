@@ -12,7 +12,7 @@ from tests.devices import require
 from tests.functions import CLASSES, FUNCTIONS, WORDS
 from tests.runs import PLAIN, TOLERANCE, Way, assert_same, evaluate, train
 from tests.wide import wide
-from vertexrt.kernels.cuda import device_model, ring
+from vertexrt.kernels.cuda import device_executor, ring
 from vertexrt.kernels.cuda.instruction import (
     FAR,
     FOR_ALL,
@@ -75,14 +75,14 @@ def test_whatever_makes_a_state_it_is_handed_on(device: str, way: str) -> None:
 def scripts(monkeypatch: pytest.MonkeyPatch) -> list[Written]:
     """Collect what is launched."""
     found: list[Written] = []
-    write = device_model.write_launch
+    write = device_executor.write_launch
 
     def noted(*given: Any) -> Any:
         everything = write(*given)
         found.append(everything[-1])
         return everything
 
-    monkeypatch.setattr(device_model, "write_launch", noted)
+    monkeypatch.setattr(device_executor, "write_launch", noted)
     return found
 
 

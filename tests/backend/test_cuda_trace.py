@@ -17,7 +17,7 @@ from tests.functions import FUNCTIONS
 from tests.runs import Way
 from vertexrt.api.network import Network
 from vertexrt.engine.trace import Timeline
-from vertexrt.kernels.cuda import device_model
+from vertexrt.kernels.cuda import device_executor
 from vertexrt.kernels.cuda.device_timeline import record_launch
 from vertexrt.kernels.cuda.instruction import BACKWARD, FORWARD, OP
 from vertexrt.kernels.cuda.one_launch import BOTH_CLOCKS, Paths, Written
@@ -46,7 +46,7 @@ def recorded(device: str) -> tuple[Timeline, list[Written], list[Paths]]:
         record_launch(timeline, executable, script, path, *more)
 
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(device_model, "record_launch", keep)
+        patch.setattr(device_executor, "record_launch", keep)
         with net.trace() as timeline:
             for _ in range(RUNS):
                 net.step(batch, vrt.SGD(0.1))
@@ -170,7 +170,7 @@ def test_clocks_become_seconds_by_the_times_at_both_ends(device: str) -> None:
         found.append(given)
 
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(device_model, "record_launch", keep)
+        patch.setattr(device_executor, "record_launch", keep)
         with net.trace():
             net.step(batch, vrt.SGD(0.1))
     ((_, executable, written, path, stamps),) = found

@@ -95,6 +95,6 @@ def test_a_device_refuses_what_it_has_no_other_form_of(monkeypatch: pytest.Monke
     function = FUNCTIONS["tree-fc"][0]
     with pytest.raises(UsageError, match=r"with device='cpu'; .* the only form there; leave"):
         vrt.compile(function(), device="cpu", passes=Passes(hold=False))
-    monkeypatch.setattr("vertexrt.engine.model.device_named", lambda _: "cuda")
+    monkeypatch.setattr("vertexrt.engine.devices.device_named", lambda _: "cuda")
     with pytest.raises(UsageError, match=r"on a GPU; .* the only form there; leave"):
         vrt.compile(function(), device="cuda", passes=Passes(loop=False))

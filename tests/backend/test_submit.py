@@ -61,7 +61,7 @@ def test_an_evaluation_that_gave_up_says_so_when_it_is_read(
     net = network("shim", "persistent")
     batch = batch_of("tree-lstm", 3)
     before = net.forward(batch)
-    net._model.one_launch.patience = 5_000_000  # type: ignore[attr-defined]
+    net._executor.one_launch.patience = 5_000_000  # type: ignore[attr-defined]
     with monkeypatch.context() as patch:
         patch.setattr(one_launch, "new_counters", one_short)
         evaluation = net.submit(batch)

@@ -16,7 +16,6 @@ from tests.backend.test_persistent import (
 from tests.runs import Way, assert_same
 from vertexrt.api.network import Network
 from vertexrt.engine.choose import Configuration
-from vertexrt.engine.explain import explain_batch
 from vertexrt.engine.model import CompiledModel
 
 WIDTHS = (1, 3, 16, 0)  # 0: whole tasks
@@ -58,7 +57,7 @@ def test_compiled_tiles_equal_the_reference(name: str, processors: int) -> None:
 def test_explain_shows_tiles() -> None:
     make, _ = ALL_FUNCTIONS["two-exchanges"]
     net = tiled(interpreted(make(), 2, None), 2, 3)
-    text = explain_batch(net._model, generated("chain", 20))
+    text = net.explain_batch(generated("chain", 20))
     assert "persistent, 1 x 2 processors, tiles of 3 rows" in text
     (line,) = [x for x in text.splitlines() if x.strip().startswith("path:")]
     tasks, tiles, instructions = (

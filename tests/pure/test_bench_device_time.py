@@ -70,6 +70,6 @@ def test_the_host_schedules_and_launches_with_both_engines(
     samples = device_time._host(bench, net, 2)
     assert all(len(values) == 2 and min(values) > 0.0 for values in samples.values())
     assert set(samples) == {"untraced", "whole", "host: schedule", "host: launches"}
-    model = cast("Any", net._model)
-    assert "run" not in vars(model.one_launch), "all is put back"
-    assert "prepare" not in vars(model)
+    executor = cast("Any", net._executor)
+    assert "run" not in vars(executor.one_launch), "all is put back"
+    assert "prepare" not in vars(executor.model)

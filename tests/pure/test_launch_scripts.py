@@ -20,7 +20,7 @@ from vertexrt.engine.variant import Passes
 from vertexrt.engine.verify_launch import verify_launch
 from vertexrt.errors import PlanError
 from vertexrt.graph import GraphBatch, InputGraph
-from vertexrt.kernels.cuda import device_model
+from vertexrt.kernels.cuda import device_executor
 from vertexrt.kernels.cuda.instruction import (
     ACROSS,
     AT,
@@ -102,7 +102,7 @@ def captured(
     """Return a step of a function on two groups of two processors."""
     found: list[tuple[Any, ...]] = []
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(device_model, "verify_launch", lambda *given: found.append(given))
+        patch.setattr(device_executor, "verify_launch", lambda *given: found.append(given))
         net = on_paper(function or FUNCTIONS[name][0](), 2, passes=Passes(gradients=gradients))
         net.step(batch_of(name, 5), optimizer)
     (given,) = found
@@ -310,7 +310,7 @@ def test_wrong_starts_of_the_groups_are_caught(field: str) -> None:
 
 def test_nothing_is_verified_unless_asked(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("VERTEXRT_CHECK", "0")
-    monkeypatch.setattr(device_model, "verify_launch", None)
+    monkeypatch.setattr(device_executor, "verify_launch", None)
     config.cache_clear()
     try:
         net = on_paper(FUNCTIONS["gru"][0](), 2)

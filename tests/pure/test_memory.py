@@ -106,7 +106,7 @@ class Guarded(Worker):
 def guarded(name: str, specialised: bool) -> Network:
     """Compile once; the nets meet new batches again and again, as in training."""
     net = Way(passes=ALL if specialised else OFF).compile(FUNCTIONS[name][0]())
-    net._model.workers[0] = Guarded(net._model.store.gradients)
+    net._executor.workers[0] = Guarded(net._model.store.gradients)
     return net
 
 
@@ -120,7 +120,7 @@ def test_the_peak_is_known_before_the_run(
     """Nothing is written outside of the plan, and nothing is read that was not written."""
     batch = data.draw(full_batches(FUNCTIONS[name][1], max_vertices=6, max_graphs=2))
     net = guarded(name, specialised)
-    worker = net._model.workers[0]
+    worker = net._executor.workers[0]
     assert isinstance(worker, Guarded)
     for run in (net.forward, lambda b: train(net, b).outputs):
         plans = _plans(net, lambda run=run: run(batch).values())

@@ -18,7 +18,7 @@ from tests.wide import wide
 from vertexrt.engine.verify_launch import verify_launch
 from vertexrt.errors import PlanError
 from vertexrt.graph import GraphBatch, InputGraph
-from vertexrt.kernels.cuda import device_model, ring
+from vertexrt.kernels.cuda import device_executor, ring
 from vertexrt.kernels.cuda.instruction import (
     EXPECT,
     FAR,
@@ -46,7 +46,7 @@ def captured(name: str, processors: int, rows: int) -> tuple[Any, ...]:
     """Return what the verifier is given for a step."""
     found: list[tuple[Any, ...]] = []
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(device_model, "verify_launch", lambda *given: found.append(given))
+        patch.setattr(device_executor, "verify_launch", lambda *given: found.append(given))
         patch.setattr(ring, "MOST_ROWS", rows)
         on_paper(FUNCTIONS[name][0](), processors).step(wide(name, 2), vrt.SGD(0.1))
     return found[0]
@@ -149,7 +149,7 @@ def test_temporaries_of_several_tiles_end_before_the_ring() -> None:
     net = on_paper(FUNCTIONS["gru"][0](), 2)
     found: list[tuple[Any, ...]] = []
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(device_model, "verify_launch", lambda *given: found.append(given))
+        patch.setattr(device_executor, "verify_launch", lambda *given: found.append(given))
         net.step(batch, vrt.SGD(0.1))
         executable = found[0][2]
         for tile in (8, 24, 40):
@@ -182,7 +182,7 @@ def test_who_has_nothing_to_send_is_waited_for() -> None:
     """Of five units some of eight processors have none, and no bytes say that they are through."""
     found: list[tuple[Any, ...]] = []
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(device_model, "verify_launch", lambda *given: found.append(given))
+        patch.setattr(device_executor, "verify_launch", lambda *given: found.append(given))
         net = on_paper(FUNCTIONS["tree-lstm"][0](), 8, of_device=16)
         net.step(wide("tree-lstm", 2), vrt.SGD(0.1))
     paths = found[0][-1].script[found[0][-1].common :]

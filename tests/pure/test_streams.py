@@ -14,7 +14,6 @@ from tests.functions import FUNCTIONS, StackedAndAlone
 from tests.paper_device import on_paper
 from tests.shim_device import put_in_place
 from tests.strategies import pulls_for
-from vertexrt.engine import verify_streams as verify_module
 from vertexrt.engine.variant import Passes
 from vertexrt.engine.verify_streams import verify_streams
 from vertexrt.errors import PlanError, UsageError
@@ -81,7 +80,7 @@ def captured(name: str, passes: Passes, policy: str = "frontier") -> list[tuple[
     """Return what the verifier is given, for each launch of a table."""
     found: list[tuple[Any, ...]] = []
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(verify_module, "verify_streams", lambda *given: found.append(given))
+        patch.setattr(device_streams, "verify_streams", lambda *given: found.append(given))
         make, arity = FUNCTIONS[name]
         net = on_paper(make(), 1, policy=policy, passes=passes, engine="batched")
         net.step(batch_of(arity), vrt.SGD(0.1))

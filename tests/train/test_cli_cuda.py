@@ -165,7 +165,7 @@ def test_explain_counts_what_a_step_launches(graphs: int, monkeypatch: pytest.Mo
     net = vrt.compile(tree_lstm(), device="cuda", dtype="float32")
     batch, optimizer = trees(graphs, 4), vrt.SGD(0.1)
     net.step(batch, optimizer)
-    device = net._model.session.device  # type: ignore[attr-defined]
+    device = net._executor.session.device  # type: ignore[attr-defined]
     good, counts = device.calls, {"launch": 0, "gemm32": 0}
     words = {
         "launch": [ctypes.c_void_p] + [ctypes.c_uint] * 7 + [ctypes.c_void_p] * 3,

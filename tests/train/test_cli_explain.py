@@ -122,7 +122,7 @@ def explained_on_a_gpu(model: str, processors: int, of_device: int, clusters: in
     options = {name: 16 for name in spec.options if name != "dropout"}
     function, passes = spec.build(dataset, **options), Passes(gradients=False)
     net = on_paper(function, processors, passes=passes, of_device=of_device)
-    net._model.session.device.clusters = lambda *_: clusters  # type: ignore[attr-defined]
+    net._executor.session.device.clusters = lambda *_: clusters  # type: ignore[attr-defined]
     return net.explain_batch(dataset.splits["train"].take(np.arange(4)))
 
 

@@ -141,7 +141,8 @@ def test_the_words_are_those_of_the_runtime() -> None:
     from vertexrt.api.compile import ENGINES
     from vertexrt.cli import limits
     from vertexrt.cli.session import OPTIMIZERS
-    from vertexrt.engine.model import DEVICES, POLICIES, PRECISIONS
+    from vertexrt.engine.devices import DEVICES, PRECISIONS
+    from vertexrt.engine.model import POLICIES
 
     assert sorted(limits.ENGINES) == sorted(ENGINES)
     assert sorted(limits.DEVICES) == sorted(DEVICES)

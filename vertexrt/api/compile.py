@@ -9,13 +9,11 @@ import numpy as np
 from vertexrt.api.declaration import is_whole
 from vertexrt.api.init import draw
 from vertexrt.api.vertex_function import VertexFunction
-from vertexrt.config import config
 from vertexrt.errors import UsageError, message, nearest
 from vertexrt.locks import ProcessLock
 
 if TYPE_CHECKING:
     from vertexrt.api.network import Network
-    from vertexrt.engine.model import CompiledModel
     from vertexrt.engine.variant import Passes
     from vertexrt.ir.program import Program
 
@@ -69,14 +67,14 @@ def compile(
         device is missing or has too little memory.
     """
     from vertexrt.api.network import Network  # these load numba: only who compiles pays for it
-    from vertexrt.engine.model import (
-        POLICIES,
+    from vertexrt.engine.devices import (
         PRECISIONS,
-        REDUCTIONS,
-        CompiledModel,
-        backend_named,
+        WITH_PRECISIONS,
+        CompileOptions,
         device_named,
+        module_of,
     )
+    from vertexrt.engine.model import POLICIES, REDUCTIONS
     from vertexrt.engine.variant import MOST_STREAMS, Passes
 
     for name, value, known in (
@@ -96,7 +94,7 @@ def compile(
                 )
             )
     if precision != "float32" and (
-        device not in ("cuda", "auto") or _dtype_name(dtype) != "float32"
+        device not in WITH_PRECISIONS or _dtype_name(dtype) != "float32"
     ):
         raise UsageError(
             message(
@@ -143,30 +141,15 @@ def compile(
                 "leave streams out, or take 2",
             )
         )
-    model: CompiledModel
-    if device == "cuda":
-        from vertexrt.kernels.cuda.device_model import on_gpu
-
-        _check_gpu_options(engine, processors)
-        _check_gpu_passes(chosen, engine)
-        model = on_gpu(
-            _traced(function), np.dtype(dtype), policy, chosen, precision, engine, processors
-        )
-    else:
-        _check_host_passes(chosen, device)
-        model = CompiledModel(
-            _traced(function),
-            backend_named(device),
-            np.dtype(dtype),
-            policy,
-            chosen,
-            threads or processors or config().threads,
-            engine,
-            processors,
-        )
+    module = module_of(device)
+    options = CompileOptions(
+        np.dtype(dtype), policy, chosen, precision, engine, threads, processors
+    )
+    module.check(device, options)
+    executor = module.compile_for(device, _traced(function), options)
     for name, parameter in parameters.items():
-        model.store.value(name)[...] = draw(name, parameter.shape, parameter.init, seed)
-    return Network(model, seed, reduction)
+        executor.model.store.value(name)[...] = draw(name, parameter.shape, parameter.init, seed)
+    return Network(executor, seed, reduction)
 
 
 def _check_function(function: object) -> None:
@@ -189,63 +172,6 @@ def _traced(function: VertexFunction) -> Program:
     """Trace F; a thread at a time, since F notes what it has pulled and pushed."""
     with _tracing:
         return function.trace()
-
-
-def _check_gpu_options(engine: str, processors: int | None) -> None:
-    """Refuse what the batched engine on a GPU does not have."""
-    if engine == "batched" and processors is not None:
-        raise UsageError(
-            message(
-                "compile",
-                f"processors is {processors} with engine={engine!r} on a GPU",
-                "processors with engine='persistent' or 'auto'",
-                "leave processors out",
-            )
-        )
-
-
-def _check_gpu_passes(passes: Passes, engine: str) -> None:
-    """Refuse to turn off what a GPU has no other form of, and streams that nothing can run on."""
-    if passes.streams > 1 and engine == "persistent":
-        raise UsageError(
-            message(
-                "compile",
-                f"Passes(streams={passes.streams}) with engine='persistent'",
-                "one stream, since a step is one kernel there",
-                "leave streams out, or take engine='batched'",
-            )
-        )
-    if not passes.loop:
-        raise UsageError(
-            message(
-                "compile",
-                "Passes(loop=False) on a GPU",
-                "the launches of a step in one compiled call, the only form there",
-                "leave loop out, or take device='cpu'",
-            )
-        )
-
-
-def _check_host_passes(passes: Passes, device: str) -> None:
-    """Refuse to turn off, or to have, what only a GPU has."""
-    if passes.streams > 1:
-        raise UsageError(
-            message(
-                "compile",
-                f"Passes(streams={passes.streams}) with device={device!r}",
-                "streams=1: what is independent goes to threads there",
-                "leave streams out, or take device='cuda'",
-            )
-        )
-    if not passes.hold:
-        raise UsageError(
-            message(
-                "compile",
-                f"Passes(hold=False) with device={device!r}",
-                "weights where the caches have them, the only form there",
-                "leave hold out, or take device='cuda'",
-            )
-        )
 
 
 def _dtype_name(dtype: Any) -> str:

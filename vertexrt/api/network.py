@@ -23,13 +23,9 @@ from vertexrt.api.compile import LARGEST_SEED
 from vertexrt.api.json_record import JsonRecord
 from vertexrt.api.optimizer import LARGEST_COUNT, Optimizer
 from vertexrt.api.parameters import Parameters
+from vertexrt.engine.batched import rows_of_vertices
+from vertexrt.engine.executor import Evaluation, Executor, TrainStep, outputs_of, step_seed
 from vertexrt.engine.explain import explain_batch, explain_function
-from vertexrt.engine.model import (
-    CompiledModel,
-    Evaluation,
-    outputs_of,
-    step_seed,
-)
 from vertexrt.engine.trace import Timeline, recording
 from vertexrt.engine.variant import Use
 from vertexrt.errors import CheckpointError, PullError, UsageError, message, nearest
@@ -60,7 +56,7 @@ def _in_turn(
     """Let one thread at a time into a network; 0.3 us."""
 
     def guarded(self: Network, /, *args: P.args, **kwargs: P.kwargs) -> R:
-        with self._model.lock:
+        with self._executor.lock:
             return method(self, *args, **kwargs)
 
     functools.update_wrapper(guarded, method)
@@ -90,8 +86,9 @@ class Network:
             order.
     """
 
-    def __init__(self, model: CompiledModel, seed: int, reduction: str) -> None:
-        self._model = model
+    def __init__(self, executor: Executor, seed: int, reduction: str) -> None:
+        self._executor = executor
+        self._model = executor.model
         self._seed = seed
         self._step = 0
         self._reduction = reduction
@@ -146,8 +143,8 @@ class Network:
     @property
     def parameters(self) -> Parameters:
         """Live arrays by name; setting one copies. On a GPU as of now, and read before a step."""
-        with self._model.lock:
-            return Parameters(self._model.store, self._model.lock)
+        with self._executor.lock:
+            return Parameters(self._model.store, self._executor.lock)
 
     @_in_turn
     def set_parameters(self, values: Mapping[str, Array]) -> None:
@@ -188,7 +185,7 @@ class Network:
             an `update` of its own is called with finite gradients only, and what it has written is
             looked at: see `Optimizer`. PullError, when pulled values do not fit.
         """
-        with self._model.lock:
+        with self._executor.lock:
             # It leaves the update to us, unless it has one of its own.
             asks = getattr(type(optimizer), "update", None) is Optimizer.update
             if not asks:
@@ -198,9 +195,9 @@ class Network:
             use = self._uses.get(names) or self._training(names)
             if self._pending is not None:
                 self._overwrite()
-            loss, self._outputs.of_step = self._model.step(
-                use, batch, optimizer, asks, self._reduction, self._next_seed(), names
-            )
+            seed = self._next_seed()
+            step = TrainStep(use, batch, optimizer, asks, self._reduction, seed, names)
+            loss, self._outputs.of_step = self._executor.step(step)
             return loss
 
     def _training(self, names: tuple[str, ...]) -> Use:
@@ -224,7 +221,7 @@ class Network:
 
         Raises: NumericError, as `step` does.
         """
-        return self._model.sync()
+        return self._executor.wait()
 
     def forward(
         self, batch: GraphBatch, train: bool = False, outputs: Collection[str] | None = None
@@ -253,7 +250,7 @@ class Network:
         runs = model.prepare(use, batch)
         parts = [slice(0, run.forward_launches) for run in runs]
         zero = self._zero_seeds(use, runs)
-        arenas = model.execute(runs, parts, random_seed=self._next_seed(), seeds=zero)
+        arenas = self._executor.launch(runs, parts, random_seed=self._next_seed(), seeds=zero)
         self._pending = _Pending(threading.current_thread(), batch, runs, use)
         self._overtaken.discard(threading.current_thread())
         return {name: outputs_of(runs, arenas, name) for name in names}
@@ -269,7 +266,7 @@ class Network:
         Raises: UsageError, when no push is named, or one that F does not have; PullError, when
             pulled values do not fit.
         """
-        with self._model.lock:
+        with self._executor.lock:
             check_batch("submit", batch)
             names = self._pushes if outputs is None else names_of("submit", outputs)
             use = self._evaluations.get(names)
@@ -278,7 +275,7 @@ class Network:
                 self._evaluations[names] = use
             if self._pending is not None:
                 self._overwrite()
-            return self._model.submit(use, batch, names)
+            return self._executor.submit(use, batch, names)
 
     @_in_turn
     def backward(self, d_outputs: Mapping[str, Array]) -> Gradients:
@@ -327,11 +324,11 @@ class Network:
             part = runs[k].share.vertices
             return tuple(np.ascontiguousarray(whole[n][part]).reshape(-1) for n in whole)
 
-        touched = model.begin_gradients(runs)
+        touched = self._executor.begin_gradients(runs)
         parts = [slice(run.forward_launches, None) for run in runs]
         seed = self._last_seed
-        arenas = model.execute(runs, parts, random_seed=seed, seeds=seeds)
-        model.collect_gradients(touched)
+        arenas = self._executor.launch(runs, parts, random_seed=seed, seeds=seeds)
+        self._executor.collect_gradients(touched)
         parameters = {n: model.store.gradient(n).copy() for n in model.store.names}
         pulled = {n: _pulled_gradient(batch, runs, arenas, n) for n in sorted(use.pulls)}
         return Gradients(parameters, pulled)
@@ -361,7 +358,7 @@ class Network:
     def explain_batch(self, batch: GraphBatch) -> str:
         """Print what a batch costs: levels, rows per task, FLOPs, peak bytes, kernel calls."""
         check_batch("explain_batch", batch)
-        return explain_batch(self._model, batch)
+        return explain_batch(self._executor, batch)
 
     def trace(self, timeline: Timeline | None = None) -> AbstractContextManager[Timeline]:
         """Record processors inside a `with`; UsageError, if the engine is not `persistent`."""
@@ -439,8 +436,6 @@ def _shapes(arrays: Mapping[str, Array]) -> str:
 
 def _pulled_gradient(batch: GraphBatch, runs: list[Any], arenas: list[Array], name: str) -> Array:
     """Add up the gradients of pulled values over the vertices that pulled them."""
-    from vertexrt.engine.batched import rows_of_vertices
-
     value = batch.pulls[name]
     table = value.values if isinstance(value, Pulled) else value
     index = value.index if isinstance(value, Pulled) else None

@@ -37,7 +37,7 @@ from vertexrt.bench.switches import (
     variants,
 )
 from vertexrt.bench.text import table
-from vertexrt.engine.model import device_named
+from vertexrt.engine.devices import device_named
 from vertexrt.errors import DeviceError, PlanError
 
 CHECKED_GRAPHS = 4  # with the reference, which is slow
@@ -142,9 +142,10 @@ def share_memory(nets: Iterable[vrt.Network]) -> None:
     """Let networks whose parameters lie alike share parameters, gradients and arenas."""
     first: dict[tuple[bytes, int], Any] = {}
     for net in nets:
-        model = net._model
-        alike = first.setdefault((model.param_at.tobytes(), model.store.values.size), model)
-        model.store, model.workers = alike.store, alike.workers
+        executor: Any = net._executor
+        model = executor.model
+        alike = first.setdefault((model.param_at.tobytes(), model.store.values.size), executor)
+        model.store, executor.workers = alike.model.store, alike.workers
 
 
 # Checking.

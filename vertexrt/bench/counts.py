@@ -18,7 +18,7 @@ from vertexrt.kernels.layout import LaunchByLaunch
 from vertexrt.script.isa import PROGRAM, SEGMENT, WAIT
 
 if TYPE_CHECKING:
-    from vertexrt.kernels.cuda.device_model import DeviceModel
+    from vertexrt.kernels.cuda.device_executor import CudaExecutor
 
 TRAINING = Use(frozenset({"loss"}), loss=True)
 Counts = dict[str, float]
@@ -41,7 +41,7 @@ def count(net: Network, batch: GraphBatch, use: Use = TRAINING) -> Counts:
         found = _of_run(run, itemsize)
         if run.variant.backend.name == "cuda":
             of_device = _of_launch if run.configuration.persistent else _of_streams
-            found |= of_device(cast("DeviceModel", model), run)
+            found |= of_device(cast("CudaExecutor", net._executor), run)
         for name, value in found.items():
             total[name] = total.get(name, 0.0) + value
     return total
@@ -76,7 +76,7 @@ def _of_run(run: Run, itemsize: int) -> Counts:
     return found
 
 
-def _of_launch(model: DeviceModel, run: Run) -> Counts:
+def _of_launch(model: CudaExecutor, run: Run) -> Counts:
     """Count what the one launch of a GPU's persistent engine runs, over all groups."""
     from vertexrt.kernels.cuda.device_scripts import write_launch
     from vertexrt.kernels.cuda.instruction import WAIT as MEETS
@@ -92,7 +92,7 @@ def _of_launch(model: DeviceModel, run: Run) -> Counts:
     }
 
 
-def _of_streams(model: DeviceModel, run: Run) -> Counts:
+def _of_streams(model: CudaExecutor, run: Run) -> Counts:
     """Count what several streams of a GPU share."""
     from vertexrt.kernels.cuda.device_scripts import inputs_of
     from vertexrt.kernels.cuda.device_streams import order_of

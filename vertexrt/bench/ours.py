@@ -8,7 +8,7 @@ import numpy as np
 
 import vertexrt as vrt
 from vertexrt.bench.contender import Arrays, Contender
-from vertexrt.engine.model import Evaluation
+from vertexrt.engine.executor import Evaluation
 
 
 @dataclass(frozen=True, slots=True)

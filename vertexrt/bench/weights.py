@@ -28,7 +28,7 @@ from vertexrt.script.assemble import Scripts, assemble
 from vertexrt.script.isa import PROGRAM, ROWS, SEGMENT
 
 if TYPE_CHECKING:
-    from vertexrt.kernels.cuda.device_model import DeviceModel
+    from vertexrt.kernels.cuda.device_executor import CudaExecutor
     from vertexrt.kernels.cuda.one_launch import Paths, Written
     from vertexrt.kernels.cuda.persistent import PersistentExecutable
 
@@ -98,7 +98,7 @@ def held_bytes(run: Run, itemsize: int) -> float:
 
 
 def device_bytes(
-    model: DeviceModel, executable: PersistentExecutable, path: Paths, written: Written
+    model: CudaExecutor, executable: PersistentExecutable, path: Paths, written: Written
 ) -> float:
     """Count the bytes of the path's weights that a launch of a GPU's persistent engine loads."""
     from vertexrt.engine.explain_device import loaded_elements

@@ -21,6 +21,7 @@ from vertexrt.errors import message
 from vertexrt.graph import GraphBatch
 from vertexrt.ir.autodiff import DERIVED
 from vertexrt.ir.program import Node, Program
+from vertexrt.kernels.reference.backend import ReferenceBackend, ReferenceExecutable
 from vertexrt.scheduler.balance import share_out
 
 Array = np.ndarray[Any, Any]
@@ -130,8 +131,6 @@ def refused_step(model: Compiled, attempt: Attempt, norm: float, gradients_known
 
 def find_origins(model: Compiled, attempt: Attempt) -> Origins:
     """Run a step again but for its update, and look at every value."""
-    from vertexrt.kernels.reference.backend import ReferenceBackend, ReferenceExecutable
-
     passes = replace(model.passes, loop=True)
     variant = make_variant(
         model.function, attempt.use, ReferenceBackend(), model.param_names, passes

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, cast
 import numpy as np
 
 from vertexrt.engine.batched import BATCHED, Run
+from vertexrt.engine.executor import Executor
 from vertexrt.engine.explain_scripts import explain_scripts
 from vertexrt.engine.model import CompiledModel
 from vertexrt.engine.variant import PATH_STAGES, Kind, Use, Variant
@@ -20,7 +21,7 @@ from vertexrt.ir.program import Domain, Program, Stage
 from vertexrt.kernels.layout import EDGES, PROGRAM, ROWS
 
 if TYPE_CHECKING:
-    from vertexrt.kernels.cuda.device_model import DeviceModel
+    from vertexrt.kernels.cuda.device_executor import CudaExecutor
     from vertexrt.kernels.cuda.persistent import PersistentExecutable
 
 
@@ -119,8 +120,9 @@ def _step(task: TaskProgram, step: object) -> str:
     return f"product: {node.op} {shapes} -> {node.type}"
 
 
-def explain_batch(model: CompiledModel, batch: GraphBatch) -> str:
+def explain_batch(executor: Executor, batch: GraphBatch) -> str:
     """Print what training on a batch costs, and how processors share it, where there are any."""
+    model = executor.model
     use = training_use(model)
     runs = model.prepare(use, batch)
     lines = [
@@ -130,20 +132,20 @@ def explain_batch(model: CompiledModel, batch: GraphBatch) -> str:
     for number, run in enumerate(runs):
         if len(runs) > 1:
             lines.append(f"worker {number}")
-        lines += ["  " + line for line in _run(model, run)]
+        lines += ["  " + line for line in _run(executor, run)]
     if not runs[0].configuration.persistent:
         return "\n".join(lines)
     if model.backend.name == "cuda":
         from vertexrt.engine.explain_device import explain_device
 
-        lines += ["", explain_device(cast("DeviceModel", model), runs[0])]
+        lines += ["", explain_device(cast("CudaExecutor", executor), runs[0])]
     else:
         lines += ["", explain_scripts(runs[0], model.store.dtype.itemsize)]
     return "\n".join(lines)
 
 
-def _run(model: CompiledModel, run: Run) -> list[str]:
-    s = run.schedule
+def _run(executor: Executor, run: Run) -> list[str]:
+    s, model = run.schedule, executor.model
     rows = np.diff(s.task_lo)
     quartiles = np.percentile(rows, [0, 25, 50, 75, 100]).astype(int).tolist()
     calls = "{} fused groups, {} products".format(*kernel_calls(run))
@@ -176,11 +178,11 @@ def _run(model: CompiledModel, run: Run) -> list[str]:
         f"launches: {len(run.table)}; kernel calls: {calls}",
     ]
     if model.backend.name == "cuda" and not run.configuration.persistent:
-        lines += _streams(cast("DeviceModel", model), run)
+        lines += _streams(cast("CudaExecutor", executor), run)
     return lines
 
 
-def _streams(model: DeviceModel, run: Run) -> list[str]:
+def _streams(model: CudaExecutor, run: Run) -> list[str]:
     """Say how several streams share the launches."""
     from vertexrt.kernels.cuda.device_scripts import inputs_of
     from vertexrt.kernels.cuda.device_streams import order_of

@@ -36,7 +36,7 @@ from vertexrt.script.isa import NONE, ROWS, SEGMENT, SIGNAL, Script, decode, des
 from vertexrt.script.isa import WAIT as MEETS
 
 if TYPE_CHECKING:
-    from vertexrt.kernels.cuda.device_model import DeviceModel
+    from vertexrt.kernels.cuda.device_executor import CudaExecutor
     from vertexrt.kernels.cuda.persistent import PersistentExecutable
 
 Array = np.ndarray[Any, Any]
@@ -54,7 +54,7 @@ SPECIAL = {
 }
 
 
-def explain_device(model: DeviceModel, run: Run) -> str:
+def explain_device(model: CudaExecutor, run: Run) -> str:
     """Print what a step on a batch runs: groups, what they hold, and their scripts.
 
     Args:

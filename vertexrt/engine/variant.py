@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Collection
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, cast
+from typing import Any, cast
 
 import numpy as np
 import numpy.typing as npt
@@ -43,9 +43,6 @@ from vertexrt.memory.plan import Sharing, share
 from vertexrt.memory.tensors import TensorTable
 from vertexrt.script.assemble import Shape, shape_of
 from vertexrt.script.verify import verify_sums
-
-if TYPE_CHECKING:
-    from vertexrt.kernels.cuda.streams import Relations
 
 Int64 = npt.NDArray[np.int64]
 
@@ -151,7 +148,6 @@ class Variant:
     _paths: dict[int, Stored] = field(default_factory=dict)
     _ready: Ready | None = None
     _reader: Reader | None = None
-    _relations: Relations | None = None
     _vertex_facts: tuple[Any, ...] | None = None
     _packed_vertex_facts: npt.NDArray[np.int64] | None = None
     _push_shapes: dict[str, tuple[int, ...]] = field(default_factory=dict)
@@ -240,17 +236,7 @@ class Variant:
             if config().check:
                 verify_tasks(self)
             self._ready = _make_ready(self)
-            self._relations = None
         return self._ready
-
-    def relations(self) -> Relations:
-        """Return what launches need of each other, where several streams of a GPU share them."""
-        self.ready()
-        if self._relations is None:
-            from vertexrt.kernels.cuda.device_streams import relations_of
-
-            self._relations = relations_of(self)
-        return self._relations
 
     def _origin(self, key: object) -> int:
         return self._origins.setdefault(key, len(self.program.nodes) + len(self._origins))

@@ -11,7 +11,7 @@ from vertexrt.bench.breakdown.options import Bench, Options
 from vertexrt.bench.jobs import make_job, require_graphs
 from vertexrt.bench.run import pinned, recording, say
 from vertexrt.bench.text import table
-from vertexrt.engine.model import device_named
+from vertexrt.engine.devices import device_named
 
 PARTS: dict[str, Callable[[Bench], None]] = {
     "time": time.run,

@@ -33,7 +33,7 @@ from vertexrt.bench.peers.report import HEADER, entries, summarise, table
 from vertexrt.bench.peers.suites import Suite, make_suite
 from vertexrt.bench.record import Record
 from vertexrt.bench.run import pinned, recording, say
-from vertexrt.engine.model import device_named
+from vertexrt.engine.devices import device_named
 from vertexrt.engine.variant import Passes
 from vertexrt.errors import UsageError, message
 

@@ -1,4 +1,4 @@
-"""The `cuda` backend: task programs for a device. `device_model` runs them."""
+"""The `cuda` backend: task programs for a device. `device_executor` runs them."""
 
 from __future__ import annotations
 
@@ -10,6 +10,7 @@ import numpy.typing as npt
 from vertexrt.ir.passes.fuse import TaskProgram
 from vertexrt.ir.passes.segment import SegmentedTask
 from vertexrt.kernels.cuda.device import Device
+from vertexrt.kernels.cuda.device_loops import compile_beside
 from vertexrt.kernels.cuda.emit import APART
 from vertexrt.kernels.cuda.executable import CudaExecutable
 from vertexrt.kernels.cuda.persistent import PersistentExecutable
@@ -64,6 +65,7 @@ class CudaBackend:
             kinds: see `layout.Backend`.
         Raises: DeviceError, when the weights of the path do not fit on chip.
         """
+        compile_beside(np.dtype(self.dtype))
         wanted = processors if processors > 0 else None
         return PersistentExecutable(
             tasks, binding, self.device, self.dtype, wanted, self.hold, self.gradients, kinds

@@ -9,15 +9,16 @@ from typing import TYPE_CHECKING, Any, cast
 import numpy as np
 
 from vertexrt.config import config
+from vertexrt.engine.verify_streams import verify_streams
 from vertexrt.ir.passes.fuse import TaskProgram
 from vertexrt.ir.passes.store import Key
-from vertexrt.kernels.cuda.streams import STAGES, Order, Relations, order_launches
+from vertexrt.kernels.cuda.executable import CudaExecutable, Relations
+from vertexrt.kernels.cuda.streams import STAGES, Order, order_launches
 from vertexrt.kernels.layout import CHILDREN, OWN, PARENTS, rows_read, tensor_uses
 
 if TYPE_CHECKING:
     from vertexrt.engine.batched import Run
     from vertexrt.engine.variant import Variant
-    from vertexrt.kernels.cuda.executable import CudaExecutable
     from vertexrt.kernels.cuda.session import Inputs, Session
 
 Array = np.ndarray[Any, Any]
@@ -34,11 +35,13 @@ def order_of(run: Run, table: Array, session: Session, inputs: Inputs) -> Order 
     if session.streams == 1:
         return None
     executable = cast("CudaExecutable", run.ready.executable)
+    if executable.relations is None:
+        executable.relations = relations_of(run.variant)
     s = run.schedule
     order = order_launches(
         table,
         executable,
-        run.variant.relations(),
+        executable.relations,
         (
             inputs.rows,
             s.edge_ptr,
@@ -52,8 +55,6 @@ def order_of(run: Run, table: Array, session: Session, inputs: Inputs) -> Order 
         (run.plan.total - run.plan.temporary) // session.streams,
     )
     if config().check:
-        from vertexrt.engine.verify_streams import verify_streams
-
         verify_streams(run, table, order)
     return order
 

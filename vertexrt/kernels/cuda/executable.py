@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Sequence
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -83,6 +84,26 @@ class Uploads:
         )
 
 
+@dataclass(frozen=True, slots=True)
+class Relations:
+    """What launches of task programs need of each other, whatever the minibatch.
+
+    Attributes:
+        stage: int64 [programs].
+        reads: uint8 [programs, programs], of the one that writes and the one that reads a tensor:
+            whose rows the second one reads, bits of OWN, CHILDREN and PARENTS.
+        wanted: int64 [programs, 3], stages (as bits) in which some program writes what this one
+            reads: of its own rows, of children, of parents.
+        reuses: bool [programs, programs], of an earlier and a later one: the later one writes to a
+            buffer where the earlier one has another tensor.
+    """
+
+    stage: npt.NDArray[np.int64]
+    reads: npt.NDArray[np.uint8]
+    wanted: npt.NDArray[np.int64]
+    reuses: npt.NDArray[np.bool_]
+
+
 class CudaExecutable(Uploads):
     """Task programs on a device; a session launches them (`session.py`).
 
@@ -91,6 +112,7 @@ class CudaExecutable(Uploads):
         steps_ptr, steps, step_words: what the driver reads.
         adding: which steps only add to gradients; gradients: how many there are.
         temporaries: bool [steps + 1] which steps have some; the last is False.
+        relations: what its launches need of each other, once several streams share them.
     """
 
     def __init__(
@@ -108,6 +130,7 @@ class CudaExecutable(Uploads):
         every = [step for x in launches for step in x.steps]
         self.adding = adding(every, gradient_owners(binding.params))
         self.gradients = len(binding.params)
+        self.relations: Relations | None = None
         self.temporaries = np.array([takes_temporaries(s) for s in every] + [False], np.bool_)
         self.steps_ptr, self.steps, self.step_words = encode(launches, functions, self.numbers)
         self.wanted[self.step_words[:-1]] = True

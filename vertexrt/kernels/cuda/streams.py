@@ -28,7 +28,7 @@ from vertexrt.kernels.cuda.driver import (
     applies,
     is_launched,
 )
-from vertexrt.kernels.cuda.executable import CudaExecutable
+from vertexrt.kernels.cuda.executable import CudaExecutable, Relations
 from vertexrt.kernels.cuda.steps import CHUNKED, SEGMENTS
 from vertexrt.kernels.layout import CHILDREN, OWN, PARENTS
 
@@ -40,26 +40,6 @@ STAGES = int(max(Stage)) + 1
 # A launch counts as one unit of time: those that can run beside others are small, and take about as
 # long as each other. So many units pass until a stream goes on behind an event of another.
 HOP = 1
-
-
-@dataclass(frozen=True, slots=True)
-class Relations:
-    """What launches of task programs need of each other, whatever the minibatch.
-
-    Attributes:
-        stage: int64 [programs].
-        reads: uint8 [programs, programs], of the one that writes and the one that reads a tensor:
-            whose rows the second one reads, bits of OWN, CHILDREN and PARENTS.
-        wanted: int64 [programs, 3], stages (as bits) in which some program writes what this one
-            reads: of its own rows, of children, of parents.
-        reuses: bool [programs, programs], of an earlier and a later one: the later one writes to a
-            buffer where the earlier one has another tensor.
-    """
-
-    stage: Int64
-    reads: npt.NDArray[np.uint8]
-    wanted: Int64
-    reuses: npt.NDArray[np.bool_]
 
 
 @dataclass(frozen=True, slots=True)

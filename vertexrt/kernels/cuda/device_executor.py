@@ -9,6 +9,7 @@ written to it. A step is launched and not waited for: it returns the loss of the
 from __future__ import annotations
 
 import math
+import threading
 import time
 from collections import deque
 from collections.abc import Sequence
@@ -16,31 +17,28 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 
 from vertexrt.config import config
 from vertexrt.engine.batched import Run, in_user_order, rows_at, start_of
-from vertexrt.engine.choose import FEWEST, Chooser, Configuration
+from vertexrt.engine.choose import FEWEST, Chooser
 from vertexrt.engine.diagnose import Attempt, refused_loss, refused_step
-from vertexrt.engine.model import (
-    CompiledModel,
+from vertexrt.engine.executor import (
     Evaluation,
     Outputs,
     Trainer,
+    TrainStep,
     loss_scale,
     outputs_of,
-    purpose,
+    step_on_host,
 )
+from vertexrt.engine.model import CompiledModel, purpose
 from vertexrt.engine.touched import ranges_looked_up
 from vertexrt.engine.update import Outcome, Touched, Update
-from vertexrt.engine.variant import Passes, Use
+from vertexrt.engine.variant import Use
 from vertexrt.engine.verify_launch import verify_launch
-from vertexrt.errors import DeviceError, NoKernelError, NumericError, message
+from vertexrt.errors import DeviceError, NumericError, message
 from vertexrt.graph import GraphBatch
-from vertexrt.ir.program import Program
-from vertexrt.kernels.cuda.backend import CudaBackend
-from vertexrt.kernels.cuda.device import in_a_child
-from vertexrt.kernels.cuda.device_loops import compile_beside
+from vertexrt.kernels.cuda.device import Device, in_a_child
 from vertexrt.kernels.cuda.device_scripts import inputs_of, write_launch
 from vertexrt.kernels.cuda.device_streams import order_of
 from vertexrt.kernels.cuda.device_timeline import record_launch
@@ -59,6 +57,7 @@ from vertexrt.kernels.cuda.ending import (
 from vertexrt.kernels.cuda.ending import LOSS as FOUND_LOSS
 from vertexrt.kernels.cuda.one_launch import OneLaunch
 from vertexrt.kernels.cuda.session import DeviceArena, Inputs, Session, Slot
+from vertexrt.locks import share
 
 Array = np.ndarray[Any, Any]
 
@@ -91,36 +90,19 @@ class _InAChild:
     release = acquire
 
 
-class DeviceModel(CompiledModel):
-    """See the module.
+class CudaExecutor:
+    """Runs the batches of a model on a device; see the module."""
 
-    Args:
-        sizes: processors of a group of the persistent engine: the first, or with `auto` those that
-            are timed, beside the batched engine; FEWEST for as few as the weights fit.
-    """
-
-    backend: CudaBackend
-
-    def __init__(
-        self,
-        traced: Program,
-        backend: CudaBackend,
-        dtype: npt.DTypeLike,
-        policy: str,
-        passes: Passes,
-        engine: str = "batched",
-        sizes: Sequence[int] = CANDIDATES,
-    ) -> None:
-        self._sizes = sizes
-        super().__init__(traced, backend, dtype, policy, passes, 1, engine, next(iter(sizes), None))
-        store = self.store
+    def __init__(self, model: CompiledModel, device: Device) -> None:
+        self.model = model
+        store = model.store
         self.session = Session(
-            backend.device,
+            device,
             store.dtype,
             store.values.size,
             store.dense_size,
-            self.param_at,
-            passes.streams,
+            model.param_at,
+            model.passes.streams,
             config().check,
         )
         self.one_launch = OneLaunch(self.session)
@@ -129,28 +111,14 @@ class DeviceModel(CompiledModel):
         self._moments: Array | None = None
         self._gradients_left = False  # on the device, of a run without an update
         self._flights: deque[_Flight] = deque()
-        self._widths = {name: math.prod(store.shapes[name][1:]) for name in self.sparse}
+        self._last_loss = math.nan
+        self._widths = {name: math.prod(store.shapes[name][1:]) for name in model.sparse}
+        self.lock: Any = threading.RLock()
+        share(self)
 
     def after_fork(self) -> None:
         """Refuse every use."""
         self.lock = _InAChild()
-
-    def candidates(self, batch: GraphBatch) -> list[Configuration]:
-        """List the batched engine, and groups of several sizes of the persistent one."""
-        return [Configuration(False, 1), *(Configuration(True, 1, size) for size in self._sizes)]
-
-    def prepare(self, use: Use, batch: GraphBatch) -> list[Run]:
-        """Schedule a batch; what does not fit on chip is no candidate any more."""
-        while True:
-            chosen = self.choose(use, batch)
-            if chosen.persistent:
-                compile_beside(self.session.dtype)
-            try:
-                return self.prepare_as(chosen, use, batch)
-            except NoKernelError:
-                if self.chooser is None or not chosen.persistent:
-                    raise
-                self.chooser.refuse(chosen)
 
     # Copies.
 
@@ -158,7 +126,7 @@ class DeviceModel(CompiledModel):
         """Bring parameters and moments to the host, where they may be changed."""
         self._land_all()
         if self._device_newer:
-            self.session.download(self.store.values, self.session.values.address)
+            self.session.download(self.model.store.values, self.session.values.address)
             if self._moments is not None and self.session.moments is not None:
                 self.session.download(self._moments, self.session.moments.address)
             self._device_newer = False
@@ -169,7 +137,7 @@ class DeviceModel(CompiledModel):
         if other and self._moments is not None:
             self.to_host()  # what another optimizer has on the device would be lost
         if self._host_newer:
-            self.session.upload(self.session.values, self.store.values)
+            self.session.upload(self.session.values, self.model.store.values)
         if moments is not None and (other or self._host_newer):
             self.session.take_moments(moments)
             self._moments = moments
@@ -177,7 +145,7 @@ class DeviceModel(CompiledModel):
 
     # Runs.
 
-    def execute(self, runs: Sequence[Run], parts: Sequence[slice], **options: Any) -> list[Array]:
+    def launch(self, runs: Sequence[Run], parts: Sequence[slice], **options: Any) -> list[Array]:
         """Run a part of a batch's launches; the arrays that it returns copy what is read."""
         self._land_all()
         self._to_device()
@@ -195,12 +163,12 @@ class DeviceModel(CompiledModel):
         self._land_all()
         self._to_device()
         start = time.perf_counter()
-        (run,) = self.prepare(use, batch)
+        (run,) = self.model.prepare(use, batch)
         pieces = [rows_at(run, ("push", name)) for name in names]
         prepared = time.perf_counter()
         slot = self._launch(run, slice(0, run.forward_launches), None, fetch=pieces)
-        if self.chooser is not None:
-            self._time(self.chooser, use, batch, [run], slot, start, prepared)
+        if self.model.chooser is not None:
+            self._time(self.model.chooser, use, batch, [run], slot, start, prepared)
 
         def outputs() -> Outputs:
             self.session.device.wait(slot.event)
@@ -242,17 +210,17 @@ class DeviceModel(CompiledModel):
         launched = time.perf_counter()
         self.session.device.wait(slot.event)
         seconds = max(launched - start, time.perf_counter() - prepared)
-        self.observe(use, batch, runs, seconds)
+        self.model.observe(use, batch, runs, seconds)
 
     def begin_gradients(self, runs: Sequence[Run]) -> list[Touched]:
         """Note the rows that a step touches; the gradients are zero by then."""
-        touched = self._touched(runs[0])
-        self.store.touched.update(touched)
+        touched = self.model.touched(runs[0])
+        self.model.store.touched.update(touched)
         return [touched]
 
     def collect_gradients(self, touched: Sequence[Touched]) -> None:
         """Bring the gradients to the host."""
-        self.session.download(self.store.gradients, self.session.gradients.address)
+        self.session.download(self.model.store.gradients, self.session.gradients.address)
 
     def _launch(
         self,
@@ -294,13 +262,13 @@ class DeviceModel(CompiledModel):
         )
         if config().check:
             verify_launch(run, table, executable, paths, written)
-        if self.timeline is None:
+        if self.model.timeline is None:
             return self.one_launch.run(executable, written, paths, inputs, ending, fetch)
         self.one_launch.watched = True
         try:
             slot = self.one_launch.run(executable, written, paths, inputs, ending, fetch)
             self.session.device.wait(slot.event)
-            record_launch(self.timeline, executable, written, paths, self.one_launch.seen())
+            record_launch(self.model.timeline, executable, written, paths, self.one_launch.seen())
         finally:
             self.one_launch.watched = False
         return slot
@@ -326,30 +294,22 @@ class DeviceModel(CompiledModel):
 
     # Steps.
 
-    def step(
-        self,
-        use: Use,
-        batch: GraphBatch,
-        optimizer: Trainer,
-        asks: bool,
-        reduction: str,
-        seed: int,
-        outputs: Sequence[str],
-    ) -> tuple[float, Outputs]:
+    def step(self, step: TrainStep) -> tuple[float, Outputs]:
         """Launch a step; return the newest loss that is known without waiting for it.
 
         With outputs, and at the first step, it waits.
         """
-        if not asks:  # its update runs on the host
+        use, batch, optimizer, seed = step.use, step.batch, step.optimizer, step.seed
+        if not step.asks:  # its update runs on the host
             self.to_host()
-            result = super().step(use, batch, optimizer, asks, reduction, seed, outputs)
+            self._last_loss, found = step_on_host(self, step)
             self._host_newer = True
-            return result
+            return self._last_loss, found
         start = time.perf_counter()
-        runs = self.prepare(use, batch)
+        runs = self.model.prepare(use, batch)
         (run,) = runs
-        scale = loss_scale(reduction, batch, runs)
-        update: Update = optimizer.request(self.store)
+        scale = loss_scale(step.reduction, batch, runs)
+        update: Update = optimizer.request(self.model.store)
         self._to_device(update.moments if len(update.moments) else None)
         starts, widths = self._touched_ranges(run)
         ending = Ending(
@@ -363,23 +323,23 @@ class DeviceModel(CompiledModel):
         )
         prepared = time.perf_counter()
         slot = self._launch(run, slice(None), ending, loss_scale=scale, random_seed=seed)
-        if self.chooser is not None:
-            self._time(self.chooser, use, batch, runs, slot, start, prepared)
+        if self.model.chooser is not None:
+            self._time(self.model.chooser, use, batch, runs, slot, start, prepared)
         optimizer.settle(DONE)  # it counts; what was found is looked at when it lands
         self._device_newer = True
         attempt = Attempt(use, batch, scale, seed, 1, update)
         flight = _Flight(slot.event, slot.found, attempt, optimizer)
         self._flights.append(flight)
-        wait = bool(outputs) or math.isnan(self.last_loss)
+        wait = bool(step.outputs) or math.isnan(self._last_loss)
         while len(self._flights) > (0 if wait else 1):
             self._land()
         arenas: list[Any] = [DeviceArena(self.session)]
-        return self.last_loss, {name: outputs_of(runs, arenas, name) for name in outputs}
+        return self._last_loss, {name: outputs_of(runs, arenas, name) for name in step.outputs}
 
-    def sync(self) -> float:
+    def wait(self) -> float:
         """Wait for all steps; return the loss of the last."""
         self._land_all()
-        return self.last_loss
+        return self._last_loss
 
     def _land_all(self) -> None:
         while self._flights:
@@ -393,7 +353,7 @@ class DeviceModel(CompiledModel):
         flight = self._flights.popleft()
         self.session.device.wait(flight.event)
         found = flight.found.copy()
-        self.last_loss = float(found[FOUND_LOSS])
+        self._last_loss = float(found[FOUND_LOSS])
         if not found[REFUSED]:
             return
         skipped = [flight, *self._flights]
@@ -401,46 +361,23 @@ class DeviceModel(CompiledModel):
         self.session.synchronize()
         for each in skipped:
             each.optimizer.steps -= 1
-        loss, self.last_loss = self.last_loss, math.nan
+        loss, self._last_loss = self._last_loss, math.nan
         self._gave_up(found)
         self.session.forgive()
         self.to_host()
         if not math.isfinite(loss):
-            raise NumericError(refused_loss(self, flight.attempt, loss))
-        self.begin_gradients(self.prepare(flight.attempt.use, flight.attempt.batch))
-        raise NumericError(refused_step(self, flight.attempt, float(found[NORM]), False))
+            raise NumericError(refused_loss(self.model, flight.attempt, loss))
+        self.begin_gradients(self.model.prepare(flight.attempt.use, flight.attempt.batch))
+        raise NumericError(refused_step(self.model, flight.attempt, float(found[NORM]), False))
 
     def _touched_ranges(self, run: Run) -> tuple[Array, Array]:
         """List the rows of tables that have a gradient as flat ranges: start, width."""
-        store, index, lookups = self.store, run.inputs.index, run.variant.lookups
+        store, index, lookups = self.model.store, run.inputs.index, run.variant.lookups
         found = [
             ranges_looked_up(marks, index, lookups[name], store.offsets[name], self._widths[name])
-            for name, marks in self._marks.items()
+            for name, marks in self.model.marks.items()
         ]
         if len(found) == 1:
             return found[0]
         starts, widths = zip(*found, strict=True) if found else ((), ())
         return np.concatenate([NO_STARTS, *starts]), np.concatenate([NO_WIDTHS, *widths])
-
-
-def on_gpu(
-    traced: Program,
-    dtype: npt.DTypeLike,
-    policy: str,
-    passes: Passes,
-    precision: str,
-    engine: str = "batched",
-    processors: int | None = None,
-) -> DeviceModel:
-    """Compile a program of F for the GPU of this process.
-
-    Args:
-        precision: of products: see `vrt.compile`.
-        processors: of a group of the persistent engine.
-    Raises: DeviceError, when there is no usable GPU.
-    """
-    from vertexrt.kernels.cuda.device import CupyDevice
-
-    sizes: tuple[int, ...] = CANDIDATES if processors is None else (processors,)
-    backend = CudaBackend(CupyDevice(precision), dtype, passes.hold, passes.gradients)
-    return DeviceModel(traced, backend, dtype, policy, passes, engine, sizes)

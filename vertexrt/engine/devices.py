@@ -1,0 +1,82 @@
+"""The table of devices: which module compiles a function for each, and whether it can be had."""
+
+from __future__ import annotations
+
+import importlib
+from dataclasses import dataclass
+from typing import Protocol, cast
+
+import numpy as np
+
+from vertexrt.engine.executor import Executor
+from vertexrt.engine.variant import Passes
+from vertexrt.errors import DeviceError, message, nearest
+from vertexrt.ir.program import Program
+
+# A module is imported when its device is asked for: it may need what is not installed.
+MODULES = {
+    "cpu": "vertexrt.engine.host",
+    "cuda": "vertexrt.kernels.cuda.compile_for_gpu",
+    "reference": "vertexrt.engine.host",
+}
+DEVICES = ("auto", *MODULES)
+BEST_FIRST = ("cuda", "cpu")  # of which `auto` takes the first that is usable
+WITH_PRECISIONS = ("auto", "cuda")  # whose products of float32 may have fewer digits
+PRECISIONS = ("float32", "tf32", "bf16")
+
+
+@dataclass(frozen=True, slots=True)
+class CompileOptions:
+    """What `vrt.compile` was asked for; see there.
+
+    Attributes:
+        threads, processors: None, where the user did not say.
+    """
+
+    dtype: np.dtype[np.floating]
+    policy: str
+    passes: Passes
+    precision: str
+    engine: str
+    threads: int | None
+    processors: int | None
+
+
+class DeviceModule(Protocol):
+    """What a module of the table has."""
+
+    def usable(self) -> bool:
+        """Tell whether this machine has the device; never raises."""
+
+    def check(self, device: str, options: CompileOptions) -> None:
+        """Raise UsageError for options that the device does not have."""
+
+    def compile_for(self, device: str, traced: Program, options: CompileOptions) -> Executor:
+        """Compile a program of F.
+
+        Raises: DeviceError, when there is no such device, or it has too little memory.
+        """
+
+
+def device_named(device: str) -> str:
+    """Return the name of the device that `auto` stands for: a GPU where there is a usable one."""
+    if device != "auto":
+        return device
+    return next(name for name in BEST_FIRST if module_of(name).usable())
+
+
+def module_of(device: str) -> DeviceModule:
+    """Import the module of a device.
+
+    Raises: DeviceError for a device that is unknown.
+    """
+    if device not in MODULES:
+        raise DeviceError(
+            message(
+                "device",
+                f"device is {device!r}",
+                "one of " + ", ".join(DEVICES),
+                f"choose one of these.{nearest(str(device), DEVICES)}",
+            )
+        )
+    return cast("DeviceModule", importlib.import_module(MODULES[device]))

@@ -1,0 +1,214 @@
+"""What runs the batches of a compiled model, and what every device does alike.
+
+A model prepares a batch: it is scheduled, its memory is planned, nothing has run. An executor
+launches it and waits for it; what has been computed is read by `outputs_of`. There is one for the
+host and one for each kind of device; neither knows the other.
+"""
+
+from __future__ import annotations
+
+import math
+import time
+from collections.abc import Callable, Sequence
+from typing import Any, NamedTuple, Protocol
+
+import numpy as np
+
+from vertexrt.engine.batched import Run, in_user_order, read_rows, start_of
+from vertexrt.engine.diagnose import Attempt, refused_loss, refused_step
+from vertexrt.engine.model import CompiledModel
+from vertexrt.engine.parameters import ParameterStore
+from vertexrt.engine.refused import written_by
+from vertexrt.engine.update import Outcome, Touched, Update, all_finite
+from vertexrt.engine.variant import Use
+from vertexrt.errors import DeviceError, NumericError
+from vertexrt.graph import GraphBatch
+from vertexrt.kernels.cpu.update import sum_loss
+
+Array = np.ndarray[Any, Any]
+Outputs = dict[str, Array]
+
+
+class Trainer(Protocol):
+    """What a step needs of an optimizer."""
+
+    steps: int
+
+    def request(self, store: ParameterStore) -> Update:
+        """Say what the next update is to do."""
+
+    def settle(self, outcome: Outcome) -> None:
+        """Count an update that was done."""
+
+    def update(self, store: ParameterStore) -> None:
+        """Move the parameters by their gradients."""
+
+
+class TrainStep(NamedTuple):
+    """A step that is to be done: forward, backward, update.
+
+    Attributes:
+        asks: the optimizer has no update of its own; the device may do it.
+        reduction: of the loss, see `vrt.compile`.
+        seed: 32 random bits.
+        outputs: names of pushes.
+    """
+
+    use: Use
+    batch: GraphBatch
+    optimizer: Trainer
+    asks: bool
+    reduction: str
+    seed: int
+    outputs: Sequence[str]
+
+
+class Executor(Protocol):
+    """What runs the batches of a model on a device.
+
+    Attributes:
+        lock: whoever uses it or its model holds it: one thread at a time. A thread may take it
+            again.
+    """
+
+    model: CompiledModel
+    lock: Any
+
+    def launch(self, runs: Sequence[Run], parts: Sequence[slice], **options: Any) -> list[Array]:
+        """Run one part of each run's launches; return the arenas, to be read.
+
+        Args:
+            options: of `make_jobs`, or functions of the share's number that give them.
+        """
+
+    def step(self, step: TrainStep) -> tuple[float, Outputs]:
+        """Train on a batch.
+
+        Returns: the loss, or the newest that is known without waiting for it; the pushes asked
+            for, in the user's vertex order.
+        Raises: NumericError, when the loss, a gradient or a number that would be written is not
+            finite; nothing was updated then.
+        """
+
+    def submit(self, use: Use, batch: GraphBatch, names: Sequence[str]) -> Evaluation:
+        """Begin to evaluate F on a batch."""
+
+    def wait(self) -> float:
+        """Wait for all steps; return the loss of the last."""
+
+    def begin_gradients(self, runs: Sequence[Run]) -> list[Touched]:
+        """Clear the gradients of the last step; note the rows that a step touches.
+
+        Returns: for each run the rows of sparse parameters that it looks up.
+        """
+
+    def collect_gradients(self, touched: Sequence[Touched]) -> None:
+        """Bring the sum of all gradients to the store, given what `begin_gradients` returned."""
+
+
+class Evaluation:
+    """Pushes of a batch, which a GPU may still be computing. Made by `Network.submit`."""
+
+    def __init__(self, executor: Executor, outputs: Callable[[], Outputs]) -> None:
+        self._executor = executor
+        self._wait = outputs
+        self._outputs: Outputs | None = None
+        self._failure: DeviceError | None = None
+
+    def __repr__(self) -> str:
+        if self._failure is not None:
+            return "Evaluation(failed)"
+        if self._outputs is None:
+            return "Evaluation(not waited for)"
+        return f"Evaluation({', '.join(f'{n} {list(a.shape)}' for n, a in self._outputs.items())})"
+
+    def settle(self) -> None:
+        """Wait for the pushes and keep them, or why there are none."""
+        with self._executor.lock:
+            if self._outputs is None and self._failure is None:
+                try:
+                    self._outputs = self._wait()
+                except DeviceError as error:
+                    self._failure = error
+
+    def result(self) -> Outputs:
+        """Return the pushes, waiting for them: name -> [V, *shape], in the user's vertex order.
+
+        Raises: DeviceError, when the batch did not run to its end.
+        """
+        if self._outputs is None:
+            self.settle()
+        if self._outputs is None:
+            assert self._failure is not None
+            raise self._failure
+        return self._outputs
+
+
+def step_on_host(executor: Executor, step: TrainStep) -> tuple[float, Outputs]:
+    """Do a step whose optimizer has an update of its own; see `Network.step`."""
+    start = time.perf_counter()
+    model, optimizer = executor.model, step.optimizer
+    store, runs = model.store, model.prepare(step.use, step.batch)
+    scale = loss_scale(step.reduction, step.batch, runs)
+    touched = executor.begin_gradients(runs)
+    whole = [slice(None)] * len(runs)
+    arenas = executor.launch(runs, whole, loss_scale=scale, random_seed=step.seed)
+    executor.collect_gradients(touched)
+    loss = total_loss(runs, arenas) * scale
+    attempt = Attempt(step.use, step.batch, scale, step.seed, len(runs), None)
+    if not math.isfinite(loss):
+        raise NumericError(refused_loss(model, attempt, loss))
+    found = {name: outputs_of(runs, arenas, name) for name in step.outputs}
+    if not all_finite(store, store.gradients):
+        raise NumericError(refused_step(model, attempt, 0.0, True))
+    optimizer.update(store)
+    if not all_finite(store, store.values):
+        raise NumericError(written_by(optimizer, store))
+    model.observe(step.use, step.batch, runs, time.perf_counter() - start)
+    return loss, found
+
+
+def outputs_of(runs: Sequence[Run], arenas: Sequence[Array], name: str) -> Array:
+    """Return a push of all shares in the user's vertex order: [V, *shape], a copy."""
+    whole = rows_of_batch(runs, arenas, ("push", name))
+    return whole.reshape(len(whole), *runs[0].variant.push_shape(name))
+
+
+def rows_of_batch(runs: Sequence[Run], arenas: Sequence[Array], key: tuple[object, ...]) -> Array:
+    """Return a tensor of all shares in the user's vertex order, [V, size], a copy."""
+    parts = [
+        in_user_order(run, read_rows(run, data, key))
+        for run, data in zip(runs, arenas, strict=True)
+    ]
+    if len(parts) == 1:
+        return parts[0]
+    whole = np.empty((sum(len(p) for p in parts), parts[0].shape[1]), parts[0].dtype)
+    for run, part in zip(runs, parts, strict=True):
+        whole[run.share.vertices] = part
+    return whole
+
+
+def total_loss(runs: Sequence[Run], arenas: Sequence[Array]) -> float:
+    """Sum the push `loss` over all vertices, in float64 and in execution order."""
+    total = 0.0
+    for run, data in zip(runs, arenas, strict=True):
+        rows, at = run.num_rows, start_of(run, ("push", "loss"))
+        total += sum_loss(data[at : at + rows], 0, rows, run.weight)
+    return total
+
+
+def loss_scale(reduction: str, batch: GraphBatch, runs: Sequence[Run]) -> float:
+    """Return the factor on the summed loss: see `vrt.compile`."""
+    if reduction == "graph":
+        return 1.0 / batch.num_graphs
+    if reduction == "vertex":
+        return 1.0 / max(1, sum(run.with_loss for run in runs))
+    return 1.0
+
+
+def step_seed(seed: int, step: int) -> int:
+    """Mix seed and step into 32 random bits (splitmix64's finaliser)."""
+    z = (seed * 0x9E3779B97F4A7C15 + step * 0xBF58476D1CE4E5B9) % 2**64
+    z = (z ^ (z >> 30)) * 0xBF58476D1CE4E5B9 % 2**64
+    z = (z ^ (z >> 27)) * 0x94D049BB133111EB % 2**64
+    return (z ^ (z >> 31)) % 2**32

@@ -1,0 +1,227 @@
+"""Devices whose memory is the host's: the CPU, and NumPy as the oracle."""
+
+from __future__ import annotations
+
+import math
+import threading
+import time
+from collections.abc import Sequence
+from concurrent.futures import ThreadPoolExecutor
+from typing import Any, cast
+
+import numpy as np
+
+from vertexrt.config import config
+from vertexrt.engine.batched import Run, Worker, make_jobs, start_of
+from vertexrt.engine.devices import CompileOptions
+from vertexrt.engine.diagnose import Attempt, refused_loss, refused_step
+from vertexrt.engine.executor import (
+    Evaluation,
+    Outputs,
+    TrainStep,
+    loss_scale,
+    outputs_of,
+    step_on_host,
+    total_loss,
+)
+from vertexrt.engine.model import CompiledModel
+from vertexrt.engine.touched import take_marked
+from vertexrt.engine.update import (
+    Touched,
+    Update,
+    apply_update,
+    collect,
+    cut,
+    end_of_step,
+    outcome_of,
+)
+from vertexrt.engine.variant import Use
+from vertexrt.errors import NumericError, UsageError, message
+from vertexrt.graph import GraphBatch
+from vertexrt.ir.program import Program
+from vertexrt.kernels.cpu.backend import CpuBackend
+from vertexrt.kernels.layout import Ending, Processors
+from vertexrt.kernels.reference.backend import ReferenceBackend
+from vertexrt.locks import share
+
+Array = np.ndarray[Any, Any]
+BACKENDS = {"cpu": CpuBackend, "reference": ReferenceBackend}
+
+
+class HostExecutor:
+    """Runs batches in the host's memory, each share of one in a worker.
+
+    Args:
+        helpers: threads beside the caller's.
+    """
+
+    def __init__(self, model: CompiledModel, helpers: int) -> None:
+        self.model = model
+        self.workers = [Worker(model.store.gradients)]
+        self._helpers = helpers
+        self._last_loss = math.nan
+        self.after_fork()
+        share(self)
+
+    def after_fork(self) -> None:
+        """Make what a process has of its own: the lock, and the threads beside the caller's.
+
+        A forked child works on; the threads of its parent are not there.
+        """
+        self.lock: Any = threading.RLock()
+        self._pool = ThreadPoolExecutor(self._helpers) if self._helpers else None
+
+    def launch(self, runs: Sequence[Run], parts: Sequence[slice], **options: Any) -> list[Array]:
+        """Run one part of each run's launches, each in its worker or group."""
+        jobs, model = [], self.model
+        while len(self.workers) < len(runs):
+            self.workers.append(Worker(model.store.copies[len(self.workers)]))
+        if model.timeline is not None:
+            model.timeline.begin()
+            options["timeline"] = model.timeline
+        for k, run in enumerate(runs):
+            own = {n: v(k) if callable(v) else v for n, v in options.items()}
+            own |= {"part": parts[k], "group": k}
+            job = make_jobs(run, model.store, self.workers[k], model.param_at, **own)
+            jobs.append(job)
+        first, *rest = [call for job in jobs for call in job.calls]
+        done = False
+        try:
+            with model.backend.alone():
+                waiting = [self._pool.submit(call) for call in rest] if self._pool else []
+                first()
+                for other in waiting:
+                    other.result()
+            for job in jobs:
+                job.check()
+            done = True
+        finally:
+            if not done:  # which rows have a gradient is not known
+                for worker in self.workers:
+                    worker.gradients[:] = 0.0
+        return [job.arena for job in jobs]
+
+    def step(self, step: TrainStep) -> tuple[float, Outputs]:
+        """Train on a batch: forward, backward, update."""
+        self._last_loss, found = self._step(step) if step.asks else step_on_host(self, step)
+        return self._last_loss, found
+
+    def _step(self, step: TrainStep) -> tuple[float, Outputs]:
+        """Do a step whose update is ours."""
+        start = time.perf_counter()
+        model, store = self.model, self.model.store
+        runs = model.prepare(step.use, step.batch)
+        scale = loss_scale(step.reduction, step.batch, runs)
+        touched = self.begin_gradients(runs)
+        update = step.optimizer.request(store)
+        ending = self._ending(runs, touched, update, scale)
+        whole = [slice(None)] * len(runs)
+        arenas = self.launch(runs, whole, loss_scale=scale, random_seed=step.seed, ending=ending)
+        if ending is None:
+            self.collect_gradients(touched)
+            loss = total_loss(runs, arenas) * scale
+        else:
+            loss = float(ending.found[0]) * scale
+        attempt = Attempt(step.use, step.batch, scale, step.seed, len(runs), update)
+        if not math.isfinite(loss):
+            raise NumericError(refused_loss(model, attempt, loss))
+        found = {name: outputs_of(runs, arenas, name) for name in step.outputs}
+        outcome = apply_update(store, update) if ending is None else outcome_of(store, ending)
+        if not outcome.done:
+            raise NumericError(refused_step(model, attempt, outcome.norm, True))
+        step.optimizer.settle(outcome)
+        model.observe(step.use, step.batch, runs, time.perf_counter() - start)
+        return loss, found
+
+    def submit(self, use: Use, batch: GraphBatch, names: Sequence[str]) -> Evaluation:
+        """Evaluate F on a batch; here the result is there at once."""
+        start = time.perf_counter()
+        runs = self.model.prepare(use, batch)
+        arenas = self.launch(runs, [slice(0, run.forward_launches) for run in runs], random_seed=0)
+        self.model.observe(use, batch, runs, time.perf_counter() - start)
+        found = {name: outputs_of(runs, arenas, name) for name in names}
+        return Evaluation(self, lambda: found)
+
+    def wait(self) -> float:
+        """Return the loss of the last step: here it is never waited for."""
+        return self._last_loss
+
+    def begin_gradients(self, runs: Sequence[Run]) -> list[Touched]:
+        """Clear the gradients of the last step; note the rows that a step touches."""
+        store = self.model.store
+        store.zero_gradients()
+        touched: list[Touched] = [self.model.touched(run) for run in runs]
+        for name, marks in self.model.marks.items():
+            if len(touched) == 1:
+                store.touched[name] = touched[0][name]
+                continue
+            for rows_of in touched:
+                marks[rows_of[name]] = True
+            store.touched[name] = take_marked(marks)
+        return touched
+
+    def collect_gradients(self, touched: Sequence[Touched]) -> None:
+        """Add up the workers' gradients in order."""
+        if len(touched) > 1:
+            collect(self.model.store, touched)
+
+    def _ending(
+        self, runs: Sequence[Run], touched: Sequence[Touched], update: Update, scale: float
+    ) -> Ending | None:
+        """Return what lets processors end a step with an update; None where they cannot.
+
+        Args:
+            scale: factor on the loss.
+        """
+        processors = cast("Processors | None", runs[0].ready.processors)
+        if processors is None:
+            return None
+        gate = processors.new_gate(len(runs), runs[0].configuration.processors)
+        if gate is None:
+            return None
+        loss_at = [start_of(run, ("push", "loss")) for run in runs]
+        pieces = cut(self.model.store, touched)
+        return end_of_step(self.model.store, pieces, update, gate, loss_at, scale)
+
+
+def usable() -> bool:
+    """Tell that there always is one."""
+    return True
+
+
+def check(device: str, options: CompileOptions) -> None:
+    """Refuse to turn off, or to have, what only a GPU has."""
+    if options.passes.streams > 1:
+        raise UsageError(
+            message(
+                "compile",
+                f"Passes(streams={options.passes.streams}) with device={device!r}",
+                "streams=1: what is independent goes to threads there",
+                "leave streams out, or take device='cuda'",
+            )
+        )
+    if not options.passes.hold:
+        raise UsageError(
+            message(
+                "compile",
+                f"Passes(hold=False) with device={device!r}",
+                "weights where the caches have them, the only form there",
+                "leave hold out, or take device='cuda'",
+            )
+        )
+
+
+def compile_for(device: str, traced: Program, options: CompileOptions) -> HostExecutor:
+    """Compile a program of F; see `devices`."""
+    threads = options.threads or options.processors or config().threads
+    model = CompiledModel(
+        traced,
+        BACKENDS[device](),
+        options.dtype,
+        options.policy,
+        options.passes,
+        threads,
+        options.engine,
+        options.processors,
+    )
+    return HostExecutor(model, max(threads, options.processors or 1) - 1)

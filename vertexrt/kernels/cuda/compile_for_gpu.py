@@ -1,0 +1,75 @@
+"""A GPU as a device that functions are compiled for: see `engine.devices`."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from vertexrt.engine.devices import CompileOptions
+from vertexrt.engine.model import CompiledModel
+from vertexrt.errors import UsageError, message
+from vertexrt.ir.program import Program
+from vertexrt.kernels.cuda import device as cuda
+
+if TYPE_CHECKING:
+    from vertexrt.kernels.cuda.device_executor import CudaExecutor
+
+
+def usable() -> bool:
+    """Tell whether there is a GPU that this backend can use; never raises."""
+    return cuda.usable()
+
+
+def check(device: str, options: CompileOptions) -> None:
+    """Refuse what the batched engine does not have there, and what has no other form there."""
+    passes = options.passes
+    if options.engine == "batched" and options.processors is not None:
+        raise UsageError(
+            message(
+                "compile",
+                f"processors is {options.processors} with engine={options.engine!r} on a GPU",
+                "processors with engine='persistent' or 'auto'",
+                "leave processors out",
+            )
+        )
+    if passes.streams > 1 and options.engine == "persistent":
+        raise UsageError(
+            message(
+                "compile",
+                f"Passes(streams={passes.streams}) with engine='persistent'",
+                "one stream, since a step is one kernel there",
+                "leave streams out, or take engine='batched'",
+            )
+        )
+    if not passes.loop:
+        raise UsageError(
+            message(
+                "compile",
+                "Passes(loop=False) on a GPU",
+                "the launches of a step in one compiled call, the only form there",
+                "leave loop out, or take device='cpu'",
+            )
+        )
+
+
+def compile_for(device: str, traced: Program, options: CompileOptions) -> CudaExecutor:
+    """Compile a program of F for the GPU of this process; see `engine.devices`."""
+    # 40 modules, which `auto` need not load where `usable` finds no GPU.
+    from vertexrt.kernels.cuda.backend import CudaBackend
+    from vertexrt.kernels.cuda.device_executor import CANDIDATES, CudaExecutor
+
+    passes, chosen = options.passes, options.processors
+    sizes: tuple[int, ...] = CANDIDATES if chosen is None else (chosen,)
+    gpu = cuda.CupyDevice(options.precision)
+    backend = CudaBackend(gpu, options.dtype, passes.hold, passes.gradients)
+    model = CompiledModel(
+        traced,
+        backend,
+        options.dtype,
+        options.policy,
+        passes,
+        1,
+        options.engine,
+        sizes[0],
+        sizes,
+    )
+    return CudaExecutor(model, gpu)
