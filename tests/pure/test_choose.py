@@ -58,6 +58,12 @@ def test_the_model_prefers_groups_for_many_graphs_and_one_worker_for_tiny_work()
     assert min(tiny, key=lambda o: tiny[o]).processors == 1  # one graph is one share
 
 
+def test_a_function_without_products_has_a_rank_too() -> None:
+    ranked = predicted_best(configurations(2), batch(30), 0.0)
+    assert set(ranked) <= set(configurations(2))
+    assert np.isfinite([predict(c, 30, 300, 10, 0.0) for c in ranked]).all()
+
+
 def test_tiles_are_ranked() -> None:
     def best(work: float, processors: int) -> int:
         options = [o for o in configurations(4) if o.persistent and o.processors == processors]

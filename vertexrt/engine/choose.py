@@ -90,7 +90,8 @@ def predict(option: Configuration, graphs: int, vertices: int, levels: int, work
     tiles = math.ceil(rows / option.tile) if option.tile else 1
     width = rows / tiles
     product = each * max(width * MULTIPLY_ADD, WEIGHT) / option.processors
-    far = 1 + FAR * max(0.0, 1 - NEAR / (width * math.sqrt(each)))
+    weights = width * math.sqrt(each)  # 0 where F has no product
+    far = 1 + FAR * max(0.0, 1 - NEAR / weights) if weights else 1.0
     path = levels * 2 * tiles * (INSTRUCTION + product * far)
     waits = 0.0
     if option.processors > 1:  # for one tile of each task; the others have arrived meanwhile
