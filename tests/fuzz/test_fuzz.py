@@ -53,12 +53,12 @@ def test_reference_on_functions_of_the_day() -> None:
 
 
 def test_cpu() -> None:
-    run(range(6), Settings("cpu", per=1, most=4, nodes=12))
+    run(range(6), Settings("cpu", per=1, most=4, nodes=8))
 
 
 @pytest.mark.skipif(not shim.available(), reason="needs a C++ compiler")
 def test_kernels_of_a_gpu_on_the_shim() -> None:
-    run(range(4), Settings("shim", per=1, most=4, nodes=12))
+    run(range(4), Settings("shim", per=1, most=4, nodes=8))
 
 
 @pytest.mark.gpu

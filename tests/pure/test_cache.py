@@ -359,9 +359,10 @@ def test_compiled_functions_are_kept_for_any_user_and_home(home: str, given: str
 
 def test_a_second_process_compiles_nothing() -> None:
     """All that a step takes has a form on disk; a function that has none would be found here."""
-    first, second = attack.one_training(None), attack.one_training(None)
-    assert first[0] == second[0] == 0, first[2]
-    assert second[1] == [first[1][0], "0"]
+    status, (digest, compiled, *_), said = attack.one_training(None)
+    assert status == 0, said
+    if compiled != "0":  # all was there, else
+        assert attack.one_training(None)[:2] == (0, [digest, "0"])
 
 
 def test_damaged_entries_are_made_again(tmp_path: Path) -> None:
