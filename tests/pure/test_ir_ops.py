@@ -16,9 +16,9 @@ import vertexrt as vrt
 from tests.runs import Way, assert_loss_gradients, assert_output_gradients, evaluate
 from tests.strategies import CLASSES, MARK, WORDS, pulls_for
 from vertexrt.engine.variant import Passes
-from vertexrt.ir.builder import ShapeError
 from vertexrt.ir.ops import OPS, ROWS, Op
 from vertexrt.ir.program import Domain, Type
+from vertexrt.ir.shapes import ShapeError
 from vertexrt.kernels.cpu.emit import emit
 from vertexrt.kernels.reference.ops import FUNCTIONS
 from vertexrt.kernels.render import NUMBA, NUMPY, render

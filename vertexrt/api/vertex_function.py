@@ -10,10 +10,11 @@ from vertexrt.api.parameter import Parameter
 from vertexrt.api.state import State
 from vertexrt.api.trace import Trace, current_builder
 from vertexrt.errors import TraceError, message
-from vertexrt.ir.builder import Value, user_line
 from vertexrt.ir.passes.simplify import simplify
 from vertexrt.ir.passes.specialise import MOST_PULLS
 from vertexrt.ir.program import Program
+from vertexrt.ir.user_line import user_line
+from vertexrt.ir.values import Value
 
 
 class VertexFunction:
