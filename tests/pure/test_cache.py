@@ -241,9 +241,9 @@ def test_a_fingerprint_covers_code_constants_and_calls(monkeypatch: pytest.Monke
 
 def test_a_fingerprint_is_that_of_another_process() -> None:
     code = (
-        "from vertexrt.scheduler import merge, kinds; from vertexrt.kernels.cpu import runtime;"
+        "from vertexrt.scheduler import kinds, rows; from vertexrt.kernels.cpu import runtime;"
         "from vertexrt.cache.fingerprint import fingerprint as f;"
-        "print(f(merge.number_rows), f(kinds.read_vertices), f(runtime.tanh32))"
+        "print(f(rows.number_rows), f(kinds.read_vertices), f(runtime.tanh32))"
     )
     found = {
         subprocess.run(
