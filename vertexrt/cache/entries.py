@@ -35,7 +35,7 @@ FLAGS = os.O_RDONLY | getattr(os, "O_NOFOLLOW", 0) | getattr(os, "O_NONBLOCK", 0
 
 
 @dataclass(frozen=True, slots=True)
-class Entry:
+class CacheEntry:
     """What was kept under a name.
 
     Attributes:
@@ -54,7 +54,7 @@ def key_of(parts: Sequence[str]) -> str:
     return hashlib.sha256(json.dumps(list(parts)).encode()).hexdigest()
 
 
-def read(kind: str, name: str) -> Entry | None:
+def read(kind: str, name: str) -> CacheEntry | None:
     """Return an entry; None when it is missing or damaged.
 
     Args:
@@ -64,7 +64,7 @@ def read(kind: str, name: str) -> Entry | None:
         path = folder / name
         found = decode(name, _plain_file(path))
         if found is not None:
-            return Entry(*found, path)
+            return CacheEntry(*found, path)
     return None
 
 

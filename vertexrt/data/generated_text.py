@@ -49,7 +49,7 @@ class GeneratedText:
     perplexity: float
 
 
-class _Writer:
+class _TextWriter:
     """Draw sentences and add up the logarithms of what was drawn."""
 
     def __init__(self, seed: int) -> None:
@@ -122,7 +122,7 @@ def generate_text(seed: int = 0) -> dict[str, GeneratedText]:
     Args:
         seed: the same seed gives the same text.
     """
-    writer = _Writer(seed)
+    writer = _TextWriter(seed)
     made = {}
     for split, count in SPLITS.items():
         writer.log_probability = 0.0
