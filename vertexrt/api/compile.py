@@ -2,28 +2,33 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from collections.abc import Collection
+from typing import Any
 
 import numpy as np
 
 from vertexrt.api.declaration import is_whole
-from vertexrt.api.init import draw
+from vertexrt.api.init import LARGEST_SEED, draw
+from vertexrt.api.network import Network
 from vertexrt.api.vertex_function import VertexFunction
 from vertexrt.config import config
+from vertexrt.engine.model import (
+    POLICIES,
+    PRECISIONS,
+    REDUCTIONS,
+    CompiledModel,
+    backend_named,
+    device_named,
+)
+from vertexrt.engine.variant import MOST_STREAMS, Passes
 from vertexrt.errors import UsageError, message, nearest
+from vertexrt.ir.program import Program
 from vertexrt.locks import ProcessLock
-
-if TYPE_CHECKING:
-    from vertexrt.api.network import Network
-    from vertexrt.engine.model import CompiledModel
-    from vertexrt.engine.variant import Passes
-    from vertexrt.ir.program import Program
 
 _tracing = ProcessLock()
 ENGINES = ("auto", "batched", "persistent")
 MOST_THREADS = 1024  # that share a batch, or processors of a group
 DTYPES = ("float32", "float64")
-LARGEST_SEED = 2**64 - 1
 
 
 def compile(
@@ -68,60 +73,16 @@ def compile(
     Raises: TraceError for a mistake in F, UsageError for an unknown option, DeviceError where a
         device is missing or has too little memory.
     """
-    from vertexrt.api.network import Network  # these load numba: only who compiles pays for it
-    from vertexrt.engine.model import (
-        POLICIES,
-        PRECISIONS,
-        REDUCTIONS,
-        CompiledModel,
-        backend_named,
-        device_named,
+    real = _dtype_name(dtype)
+    _check_names(
+        (engine, ENGINES, "engine"),
+        (real, DTYPES, "dtype"),
+        (policy, POLICIES, "policy"),
+        (reduction, REDUCTIONS, "reduction"),
+        (precision, PRECISIONS, "precision"),
     )
-    from vertexrt.engine.variant import MOST_STREAMS, Passes
-
-    for name, value, known in (
-        ("engine", engine, ENGINES),
-        ("dtype", _dtype_name(dtype), DTYPES),
-        ("policy", policy, POLICIES),
-        ("reduction", reduction, REDUCTIONS),
-        ("precision", precision, PRECISIONS),
-    ):
-        if not isinstance(value, str) or value not in known:
-            raise UsageError(
-                message(
-                    "compile",
-                    f"{name} is {value!r}",
-                    "one of " + ", ".join(known),
-                    f"choose one of these.{nearest(str(value), known)}",
-                )
-            )
-    if precision != "float32" and (
-        device not in ("cuda", "auto") or _dtype_name(dtype) != "float32"
-    ):
-        raise UsageError(
-            message(
-                "compile",
-                f"precision is {precision!r} with device={device!r}, dtype {_dtype_name(dtype)}",
-                "device='cuda' and float32",
-                "leave precision out",
-            )
-        )
-    if type(seed) is not int or not 0 <= seed <= LARGEST_SEED:
-        raise UsageError(
-            message(
-                "compile", f"seed is {seed!r}", "a whole number from 0 to 2**64 - 1", "change it"
-            )
-        )
-    for name, number in (("threads", threads), ("processors", processors)):
-        if number is not None and not (is_whole(number) and 1 <= number <= MOST_THREADS):
-            raise UsageError(
-                message(
-                    "compile",
-                    f"{name} is {number!r}",
-                    f"1 to {MOST_THREADS}",
-                    f"leave {name} out",
-                )
-            )
+    _check_precision(precision, device, real)
+    _check_numbers(seed, threads, processors)
     if not isinstance(device, str):
         raise UsageError(
             message("compile", f"device is {device!r}", "a string", "write device='cpu'")
@@ -129,20 +90,7 @@ def compile(
     _check_function(function)
     parameters = function.parameters()
     device = device_named(device)
-    chosen = Passes() if passes is None else passes
-    if not isinstance(chosen, Passes):
-        raise UsageError(
-            message("compile", f"passes is {passes!r}", "a Passes, or None", "leave passes out")
-        )
-    if chosen.streams not in range(1, MOST_STREAMS + 1):
-        raise UsageError(
-            message(
-                "compile",
-                f"Passes(streams={chosen.streams!r})",
-                f"1 to {MOST_STREAMS}",
-                "leave streams out, or take 2",
-            )
-        )
+    chosen = _checked_passes(passes)
     model: CompiledModel
     if device == "cuda":
         from vertexrt.engine.device_model import on_gpu
@@ -167,6 +115,72 @@ def compile(
     for name, parameter in parameters.items():
         model.store.value(name)[...] = draw(name, parameter.shape, parameter.init, seed)
     return Network(model, seed, reduction)
+
+
+def _check_names(*choices: tuple[object, Collection[str], str]) -> None:
+    """Refuse options that are none of their choices; each: value, choices, name of the option."""
+    for value, known, name in choices:
+        if not isinstance(value, str) or value not in known:
+            raise UsageError(
+                message(
+                    "compile",
+                    f"{name} is {value!r}",
+                    "one of " + ", ".join(known),
+                    f"choose one of these.{nearest(str(value), known)}",
+                )
+            )
+
+
+def _check_precision(precision: str, device: object, dtype: str) -> None:
+    """Refuse products that are less exact where no device makes them."""
+    if precision != "float32" and (device not in ("cuda", "auto") or dtype != "float32"):
+        raise UsageError(
+            message(
+                "compile",
+                f"precision is {precision!r} with device={device!r}, dtype {dtype}",
+                "device='cuda' and float32",
+                "leave precision out",
+            )
+        )
+
+
+def _check_numbers(seed: object, threads: object, processors: object) -> None:
+    """Refuse a seed, threads and processors that are no whole number within bounds."""
+    if type(seed) is not int or not 0 <= seed <= LARGEST_SEED:
+        raise UsageError(
+            message(
+                "compile", f"seed is {seed!r}", "a whole number from 0 to 2**64 - 1", "change it"
+            )
+        )
+    for name, number in (("threads", threads), ("processors", processors)):
+        if number is not None and not (is_whole(number) and 1 <= number <= MOST_THREADS):
+            raise UsageError(
+                message(
+                    "compile",
+                    f"{name} is {number!r}",
+                    f"1 to {MOST_THREADS}",
+                    f"leave {name} out",
+                )
+            )
+
+
+def _checked_passes(passes: object) -> Passes:
+    """Return which optimisations run: all by default."""
+    chosen = Passes() if passes is None else passes
+    if not isinstance(chosen, Passes):
+        raise UsageError(
+            message("compile", f"passes is {passes!r}", "a Passes, or None", "leave passes out")
+        )
+    if chosen.streams not in range(1, MOST_STREAMS + 1):
+        raise UsageError(
+            message(
+                "compile",
+                f"Passes(streams={chosen.streams!r})",
+                f"1 to {MOST_STREAMS}",
+                "leave streams out, or take 2",
+            )
+        )
+    return chosen
 
 
 def _check_function(function: object) -> None:
