@@ -6,6 +6,7 @@ import stat
 import subprocess
 import sys
 import tempfile
+import time
 import warnings
 from collections.abc import Iterator
 from pathlib import Path
@@ -182,6 +183,19 @@ def test_what_is_no_plain_file_of_ours_is_made_again(cache_folder: Path, damage:
     assert found.content == b"content"
     assert not path.is_symlink()
     assert not list(path.parent.glob("*.tmp"))
+
+
+def test_what_a_killed_process_left_half_written_goes(cache_folder: Path) -> None:
+    folder = cache_folder / "kind"
+    folder.mkdir(parents=True, mode=0o700)
+    folder.parent.chmod(0o700)
+    old, new, other = (folder / name for name in ("tmpold.tmp", "tmpnew.tmp", "entry"))
+    for path in (old, new, other):
+        path.write_bytes(b"half")
+    for path in (old, other):
+        os.utime(path, (0, time.time() - 2 * entries.SECONDS_TO_WRITE))
+    entries.write("kind", "name", b"content", None)
+    assert sorted(folder.iterdir()) == sorted([new, other, folder / "name"])
 
 
 @as_root
