@@ -52,8 +52,9 @@ def test_reference_on_functions_of_the_day() -> None:
     run(range(first, first + 40), Settings(per=1), f"functions of {today}, seeds from {first}")
 
 
-def test_cpu() -> None:
-    run(range(6), Settings("cpu", per=1, most=4, nodes=8))
+@pytest.mark.parametrize("ways", ["batched", "persistent"])
+def test_cpu(ways: str) -> None:
+    run(range(2), Settings("cpu", ways=ways, per=1, most=4, nodes=8))
 
 
 @pytest.mark.skipif(not shim.available(), reason="needs a C++ compiler")
