@@ -188,14 +188,7 @@ class VertexFunction:
             raise self._error(
                 "pull", f"dtype {dtype!r} of {name!r} at {user_line()}", "'int' or 'float'"
             )
-        extents = read_shape(() if shape is None else shape)
-        if extents is None or (dtype == "int" and extents):
-            raise self._error(
-                "pull",
-                f"shape {shape!r} of {name!r} at {user_line()}",
-                "a tuple of positive integers, and () for an integer",
-                "pull reals by shape, and integers one by one",
-            )
+        extents = self._pulled_shape(name, shape, dtype)
         if name not in trace.pulled:
             if len(trace.pulled) == MOST_PULLS:
                 raise self._error(
@@ -216,6 +209,17 @@ class VertexFunction:
                 "pull it once, or use two names",
             )
         return found
+
+    def _pulled_shape(self, name: str, shape: object, dtype: str | None) -> tuple[int, ...]:
+        extents = read_shape(() if shape is None else shape)
+        if extents is None or (dtype == "int" and extents):
+            raise self._error(
+                "pull",
+                f"shape {shape!r} of {name!r} at {user_line()}",
+                "a tuple of positive integers, and () for an integer",
+                "pull reals by shape, and integers one by one",
+            )
+        return extents
 
     def present(self, what: int | str) -> Value:
         """Return 1.0 where the vertex has a child in a slot, or a pulled value; else 0.0.
