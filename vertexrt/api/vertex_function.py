@@ -184,10 +184,6 @@ class VertexFunction:
             raise self._error(
                 "pull", f"name {name!r} at {user_line()}", "a string", "name an array of the batch"
             )
-        if dtype is not None and (not isinstance(dtype, str) or dtype not in ("int", "float")):
-            raise self._error(
-                "pull", f"dtype {dtype!r} of {name!r} at {user_line()}", "'int' or 'float'"
-            )
         extents = self._pulled_shape(name, shape, dtype)
         if name not in trace.pulled:
             if len(trace.pulled) == MOST_PULLS:
@@ -211,6 +207,10 @@ class VertexFunction:
         return found
 
     def _pulled_shape(self, name: str, shape: object, dtype: str | None) -> tuple[int, ...]:
+        if dtype is not None and (not isinstance(dtype, str) or dtype not in ("int", "float")):
+            raise self._error(
+                "pull", f"dtype {dtype!r} of {name!r} at {user_line()}", "'int' or 'float'"
+            )
         extents = read_shape(() if shape is None else shape)
         if extents is None or (dtype == "int" and extents):
             raise self._error(

@@ -162,9 +162,9 @@ def resolve(given: argparse.Namespace, spec: ModelSpec) -> RunOptions:
     if getattr(given, "optimizer", None) not in (None, defaults["optimizer"]):
         defaults["lr"] = LEARNING_RATES[given.optimizer]
     chosen: dict[str, Any] = {}
-    for name in (field.name for field in fields(RunOptions)):
-        value = getattr(given, name, None)
-        chosen[name] = defaults.get(name) if value is None else value
+    for field in fields(RunOptions):
+        value = getattr(given, field.name, None)
+        chosen[field.name] = defaults.get(field.name) if value is None else value
     # Kept, since a run repeats with the same number: as many whole groups as there is room for.
     processors = given.processors or 1
     chosen["threads"] = given.threads or max(config().threads // processors, 1) * processors

@@ -175,7 +175,11 @@ def _join(name: str, parts: list[PullValue], sizes: Sequence[int]) -> PullValue:
     plain = [part for part in parts if not isinstance(part, Pulled)]
     if plain:
         return own(np.concatenate(plain), plain[0].dtype)
-    tables = [part for part in parts if isinstance(part, Pulled)]
+    return _join_pulled(name, [part for part in parts if isinstance(part, Pulled)], sizes)
+
+
+def _join_pulled(name: str, tables: list[Pulled], sizes: Sequence[int]) -> Pulled:
+    """Join tables with or without an index map; equal ones are shared."""
     values = [held_values(table) for table in tables]
     maps = [index for index in map(held_index, tables) if index is not None]
     if not maps:
