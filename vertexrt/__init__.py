@@ -79,7 +79,8 @@ if TYPE_CHECKING:
         tanh,
         where,
     )
-    from vertexrt.api.network import Gradients, Network
+    from vertexrt.api.gradients import Gradients
+    from vertexrt.api.network import Network
     from vertexrt.api.optim import SGD, Adagrad, Adam, AdamW
     from vertexrt.api.optimizer import Optimizer
     from vertexrt.api.parameter import Parameter
@@ -111,7 +112,7 @@ _HOMES = {
     "Adam": "vertexrt.api.optim",
     "AdamW": "vertexrt.api.optim",
     "Checkpoint": "vertexrt.api.checkpoint",
-    "Gradients": "vertexrt.api.network",
+    "Gradients": "vertexrt.api.gradients",
     "GraphBatch": "vertexrt.graph",
     "InputGraph": "vertexrt.graph",
     "Network": "vertexrt.api.network",

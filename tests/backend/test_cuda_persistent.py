@@ -254,7 +254,7 @@ def test_weights_that_do_not_fit_are_refused_with_figures() -> None:
 
 
 @pytest.mark.parametrize("device", DEVICES)
-def test_auto_times_both_engines_and_goes_on_with_one(device: str, cache_folder: Path) -> None:
+def test_auto_times_both_engines_and_goes_on_with_one(device: str, choices_folder: Path) -> None:
     require(device)
     function = FUNCTIONS["tree-lstm"][0]
     here, there = (
@@ -271,11 +271,11 @@ def test_auto_times_both_engines_and_goes_on_with_one(device: str, cache_folder:
     ((name, timed),) = chooser.samples.items()
     assert {option.persistent for option in timed} == {False, True}
     assert name in chooser.chosen
-    assert list((cache_folder / "choices").iterdir()), "the choice is not on disk"
+    assert list((choices_folder / "choices").iterdir()), "the choice is not on disk"
 
 
 @shim
-@pytest.mark.usefixtures("cache_folder")
+@pytest.mark.usefixtures("choices_folder")
 def test_auto_goes_on_without_what_does_not_fit() -> None:
     from vertexrt.models import TreeLSTM
 

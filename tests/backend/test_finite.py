@@ -46,13 +46,17 @@ every_way = pytest.mark.parametrize("way", WAYS.values(), ids=WAYS)
 every_optimizer = pytest.mark.parametrize("name", OPTIMIZERS)
 
 
-class Masked(vrt.VertexFunction):
-    """Takes the square root of what may be negative, and drops it there."""
+class Chain(vrt.VertexFunction):
+    """What the functions below have: a state, a matrix and a table."""
 
     def __init__(self) -> None:
         super().__init__(arity=1, state={"h": 2})
         self.w = vrt.Parameter((2, 2))
         self.table = vrt.Parameter((5, 2))
+
+
+class Masked(Chain):
+    """Takes the square root of what may be negative, and drops it there."""
 
     def forward(self) -> None:
         word = vrt.embed(self.table, self.pull("word"))
@@ -62,13 +66,8 @@ class Masked(vrt.VertexFunction):
         self.push("loss", vrt.sum(h))
 
 
-class Saturated(vrt.VertexFunction):
+class Saturated(Chain):
     """Has a finite loss whatever it pulls."""
-
-    def __init__(self) -> None:
-        super().__init__(arity=1, state={"h": 2})
-        self.w = vrt.Parameter((2, 2))
-        self.table = vrt.Parameter((5, 2))
 
     def forward(self) -> None:
         word = vrt.embed(self.table, self.pull("word"))
@@ -77,13 +76,8 @@ class Saturated(vrt.VertexFunction):
         self.push("loss", vrt.sum(h))
 
 
-class Linear(vrt.VertexFunction):
+class Linear(Chain):
     """Has what it pulls for a gradient."""
-
-    def __init__(self) -> None:
-        super().__init__(arity=1, state={"h": 2})
-        self.w = vrt.Parameter((2, 2))
-        self.table = vrt.Parameter((5, 2))
 
     def forward(self) -> None:
         word = vrt.embed(self.table, self.pull("word"))
@@ -355,7 +349,7 @@ def test_a_large_moment_is_found_again() -> None:
     """Momentum that is loaded, or that a trial let through, is not taken to be small."""
     store, optimizer = make_store("float32"), vrt.SGD(1e8, 0.5)
     optimizer.update(store)
-    state = {name: array.copy() for name, array in optimizer.state.items()}
+    state = state_of(optimizer)
     state["velocity/w"][1, 2] = 1e32
     optimizer.load_state(state)
     with pytest.raises(NumericError, match=r"the update of 'w' at \[1, 2\] makes its value -inf"):
@@ -374,7 +368,7 @@ def test_a_large_moment_is_found_again() -> None:
 def test_a_state_that_no_optimizer_can_have_made_is_refused(number: float) -> None:
     store, optimizer = make_store("float32"), vrt.Adagrad(0.1)
     optimizer.update(store)
-    state = {name: array.copy() for name, array in optimizer.state.items()}
+    state = state_of(optimizer)
     state["sum/w"] = state["sum/w"].astype(np.float64)
     state["sum/w"][1, 2] = number
     with pytest.raises(CheckpointError, match=r"the state holds .* in 'sum/w' at \[1, 2\]"):

@@ -13,12 +13,12 @@ import numpy as np
 import pytest
 
 import vertexrt as vrt
-from tests.runs import Way, assert_loss_gradients, assert_output_gradients, evaluate
+from tests.runs import Way, assert_loss_gradients, assert_output_gradients, evaluate, use_of
 from tests.strategies import CLASSES, MARK, WORDS, pulls_for
 from vertexrt.engine.variant import Passes
-from vertexrt.ir.builder import ShapeError
 from vertexrt.ir.ops import OPS, ROWS, Op
 from vertexrt.ir.program import Domain, Type
+from vertexrt.ir.shapes import ShapeError
 from vertexrt.kernels.cpu.emit import emit
 from vertexrt.kernels.reference.ops import FUNCTIONS
 from vertexrt.kernels.render import NUMBA, NUMPY, render
@@ -143,6 +143,9 @@ def batch() -> vrt.GraphBatch:
     )
 
 
+USES = ("gradients", "training", "inference")
+
+
 def test_every_op_has_a_case() -> None:
     assert list(CASES) == [row.name for row in ROWS]
     assert len(OPS) == len(ROWS)
@@ -159,10 +162,12 @@ def test_gradients_agree_with_differences(name: str) -> None:
             assert_loss_gradients(net, batch())
         else:
             evaluate(net, batch())
-        for variant in net._model.variants.values():
-            for task in variant.tasks:
+        model = Way(passes=passes).model(Case(CASES[name]))
+        for use in USES if passes.specialise else ("gradients",):
+            (run,) = model.prepare(use_of(use, model.function), batch())
+            for task in run.variant.tasks:
                 met |= {node.op for node in task.program.nodes}
-                source, *scratch = emit(task, variant.binding)
+                source, *scratch = emit(task, run.variant.binding)
                 ast.parse(source)
                 assert min(scratch) >= 0
     assert name in met

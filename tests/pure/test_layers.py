@@ -4,16 +4,15 @@ Imports are read with `ast`, so those inside functions, under TYPE_CHECKING and 
 `importlib.import_module("...")` count as well. Nothing is imported to find them.
 """
 
-import ast
 import subprocess
 import sys
-from collections.abc import Collection, Iterator
+from collections.abc import Collection
 from pathlib import Path
 
 import pytest
 
-ROOT = Path(__file__).resolve().parents[2]
-PACKAGE = "vertexrt"
+from tests.package_source import FILES, MODULES, PACKAGE, ROOT, imports, module_name
+
 OUTSIDE = ("tests", "benchmarks")  # never imported by the package
 BASE = ("errors", "config", "plain_files", "locks", "cache")  # may be imported by every layer
 INSIDE = ("graph", "ir", "scheduler", "memory", "script", "script.isa", "kernels", "engine")
@@ -62,16 +61,6 @@ OF_CUDA = tuple(
 HEAVY = ("numba", "scipy", "networkx", "cupy", "matplotlib", "torch")
 
 
-def module_name(path: Path) -> str:
-    """Name the module in a file: vertexrt/ir/ops.py is vertexrt.ir.ops."""
-    parts = path.relative_to(ROOT).with_suffix("").parts
-    return ".".join(parts[:-1] if parts[-1] == "__init__" else parts)
-
-
-FILES = sorted((ROOT / PACKAGE).rglob("*.py"))
-MODULES = frozenset(module_name(path) for path in FILES)
-
-
 def layer_of(module: str) -> str | None:
     """Return the layer of a module of the package; None when the table has no row for it."""
     inside = module.removeprefix(PACKAGE).removeprefix(".")
@@ -80,40 +69,6 @@ def layer_of(module: str) -> str | None:
     while inside and inside not in LAYERS:
         inside = inside.rpartition(".")[0]
     return inside if inside or module == PACKAGE else None
-
-
-def absolute(node: ast.ImportFrom, module: str, is_package: bool) -> str:
-    """Return the absolute name of what stands between `from` and `import`."""
-    if node.level == 0:
-        return node.module or ""
-    parts = module.split(".")
-    drop = node.level - 1 if is_package else node.level
-    if drop >= len(parts):
-        raise ImportError(f"{module}:{node.lineno} imports from above the package")
-    base = parts[: len(parts) - drop]
-    return ".".join([*base, node.module] if node.module else base)
-
-
-def imports(
-    source: str, module: str, is_package: bool, modules: Collection[str]
-) -> Iterator[tuple[int, str]]:
-    """Yield (line, absolute module) for every import in a source text.
-
-    `from a import b` means the module a.b where there is one (`modules`), else a.
-    """
-    for node in ast.walk(ast.parse(source)):
-        if isinstance(node, ast.Import):
-            for alias in node.names:
-                yield node.lineno, alias.name
-        elif isinstance(node, ast.ImportFrom):
-            origin = absolute(node, module, is_package)
-            for alias in node.names:
-                member = f"{origin}.{alias.name}"
-                yield node.lineno, member if member in modules else origin
-        elif isinstance(node, ast.Call) and node.args and isinstance(node.args[0], ast.Constant):
-            called = ast.unparse(node.func).rpartition(".")[2]
-            if called in ("import_module", "__import__") and isinstance(node.args[0].value, str):
-                yield node.lineno, node.args[0].value
 
 
 def forbidden(

@@ -17,6 +17,8 @@ import vertexrt as vrt
 from tests.pure.test_errors_f import FORM
 from vertexrt.errors import VertexrtError
 
+NUMBERS = itertools.count()
+
 
 class F(vrt.VertexFunction):
     """A vertex function that runs a body with itself on the way."""
@@ -154,6 +156,14 @@ def vertex_function() -> None:
         attempt(vrt.VertexFunction, state={"h": x}, initial={"h": y})
         attempt(vrt.VertexFunction, state={"h": 2}, initial=x)
     F(methods).trace()
+    counts: list[int] = []
+    F(lambda f: counts.append(len(values(f)))).trace()
+    for k in range(counts[0] + len(ODD)):  # a function scatters once
+        attempt(F(lambda f, k=k: scatter([*values(f), *ODD][k], f)).trace)
+
+
+def scatter(x: Any, f: Any) -> None:
+    f.scatter(c=x, h=x)
 
 
 def methods(f: Any) -> None:
@@ -164,9 +174,7 @@ def methods(f: Any) -> None:
         attempt(f.pull, "p", shape=x)
         attempt(f.pull, "q", dtype=x)
         attempt(f.push, x, f.b)
-        attempt(f.push, f"push {len(f._pushed)}", x)
-        attempt(f.scatter, c=x, h=x)
-        f._scattered = False
+        attempt(f.push, f"push {next(NUMBERS)}", x)
 
 
 def network() -> None:

@@ -162,21 +162,22 @@ def resolve(given: argparse.Namespace, spec: ModelSpec) -> RunOptions:
     if getattr(given, "optimizer", None) not in (None, defaults["optimizer"]):
         defaults["lr"] = LEARNING_RATES[given.optimizer]
     chosen: dict[str, Any] = {}
-    for name in (field.name for field in fields(RunOptions)):
-        value = getattr(given, name, None)
-        chosen[name] = defaults.get(name) if value is None else value
-    shape = dict(spec.options)
-    for name in SHAPE:
-        value = getattr(given, name, None)
-        if value is not None:
-            shape[name] = value
+    for field in fields(RunOptions):
+        value = getattr(given, field.name, None)
+        chosen[field.name] = defaults.get(field.name) if value is None else value
     # Kept, since a run repeats with the same number: as many whole groups as there is room for.
     processors = given.processors or 1
     chosen["threads"] = given.threads or max(config().threads // processors, 1) * processors
-    chosen |= {"model": spec.name, "data": data, "shape": shape}
+    chosen |= {"model": spec.name, "data": data, "shape": _chosen_shape(given, spec)}
     if spec.task == "sentiment":
         chosen["task"] = chosen["task"] or "fine"
     return _with_whole_groups(RunOptions(**chosen))
+
+
+def _chosen_shape(given: argparse.Namespace, spec: ModelSpec) -> dict[str, Any]:
+    """Return the sizes of the model: those given, and its own of the others."""
+    named = {name: getattr(given, name, None) for name in SHAPE}
+    return dict(spec.options) | {name: value for name, value in named.items() if value is not None}
 
 
 def resume(given: argparse.Namespace, stored: RunOptions, run: str) -> RunOptions:
@@ -189,6 +190,20 @@ def resume(given: argparse.Namespace, stored: RunOptions, run: str) -> RunOption
     Raises: CheckpointError, when another model is named; UsageError, when an option that decides
         over the result is given another value.
     """
+    _require_same_run(given, stored, run)
+    changed: dict[str, Any] = {}
+    for name, value in vars(given).items():
+        if value is None or name in COMMAND_WORDS:
+            continue
+        if name in CHANGEABLE:
+            changed[name] = value
+        else:
+            _require_unchanged(name, value, stored, run)
+    return _with_whole_groups(replace(stored, **changed))
+
+
+def _require_same_run(given: argparse.Namespace, stored: RunOptions, run: str) -> None:
+    """Refuse the model or the folder of another run."""
     if given.model not in (None, stored.model):
         raise CheckpointError(
             message(
@@ -207,26 +222,22 @@ def resume(given: argparse.Namespace, stored: RunOptions, run: str) -> RunOption
                 "Leave --out out",
             )
         )
-    changed: dict[str, Any] = {}
-    for name, value in vars(given).items():
-        if value is None or name in COMMAND_WORDS:
-            continue
-        if name in CHANGEABLE:
-            changed[name] = value
-            continue
-        value = data_name(value) if name == "data" else value
-        before = stored.shape.get(name) if name in SHAPE else getattr(stored, name)
-        if value != before:
-            flag = "--" + name.replace("_", "-")
-            raise UsageError(
-                message(
-                    "--resume",
-                    f"got {flag} {value}, the run {run} has {before}",
-                    "only --epochs, --patience, --threads and --processors may change",
-                    f"Leave {flag} out, or start a new run with --out",
-                )
+
+
+def _require_unchanged(name: str, value: Any, stored: RunOptions, run: str) -> None:
+    """Refuse another value of an option that decides over the result."""
+    value = data_name(value) if name == "data" else value
+    before = stored.shape.get(name) if name in SHAPE else getattr(stored, name)
+    if value != before:
+        flag = "--" + name.replace("_", "-")
+        raise UsageError(
+            message(
+                "--resume",
+                f"got {flag} {value}, the run {run} has {before}",
+                "only --epochs, --patience, --threads and --processors may change",
+                f"Leave {flag} out, or start a new run with --out",
             )
-    return _with_whole_groups(replace(stored, **changed))
+        )
 
 
 def _with_whole_groups(options: RunOptions) -> RunOptions:

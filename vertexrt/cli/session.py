@@ -29,8 +29,8 @@ OPTIMIZERS: dict[str, type[Optimizer]] = {
 
 
 @dataclass(frozen=True, slots=True)
-class Session:
-    """Hold a compiled model beside the data that it is trained on or evaluated with."""
+class RunSession:
+    """A compiled model, and the data that it is trained on or evaluated with."""
 
     options: RunOptions
     spec: ModelSpec
@@ -38,7 +38,7 @@ class Session:
     net: Network
 
 
-def open_session(options: RunOptions) -> Session:
+def open_session(options: RunOptions) -> RunSession:
     """Load the data and compile the model.
 
     Raises: UsageError, for an unknown name; DataError, when the data cannot be read or a split that
@@ -46,7 +46,7 @@ def open_session(options: RunOptions) -> Session:
     """
     spec = models.get(options.model)
     dataset = load_data(options, spec)
-    return Session(options, spec, dataset, compile_model(options, spec, dataset))
+    return RunSession(options, spec, dataset, compile_model(options, spec, dataset))
 
 
 def load_data(options: RunOptions, spec: ModelSpec) -> Dataset:

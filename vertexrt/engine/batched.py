@@ -29,7 +29,7 @@ from vertexrt.memory import MemoryPlan
 from vertexrt.scheduler import Schedule, policy_number
 from vertexrt.scheduler.balance import Share
 from vertexrt.scheduler.kinds import FINE, NEW_LAZY_KIND, NEW_PATH_KIND, read_vertices
-from vertexrt.scheduler.merge import ORDER, ROW_OF
+from vertexrt.scheduler.rows import ORDER, ROW_OF
 from vertexrt.scheduler.schedule import schedule_of
 from vertexrt.script.assemble import assemble
 from vertexrt.script.verify import verify_scripts

@@ -21,8 +21,8 @@ from dataclasses import dataclass
 from typing import Any
 
 from vertexrt.ir import shapes
-from vertexrt.ir.builder import Builder, Value
 from vertexrt.ir.program import Domain, Node, Type
+from vertexrt.ir.values import Construction, Value
 
 ShapeRule = Callable[[Sequence[Type], dict[str, Any]], Type]
 Vjp = Callable[["Site", Value], Sequence[Value | None]]
@@ -32,7 +32,7 @@ Vjp = Callable[["Site", Value], Sequence[Value | None]]
 class Site:
     """Where a vjp rule is applied: the node, its operands and its output as values."""
 
-    b: Builder
+    b: Construction
     node: Node
     x: tuple[Value, ...]
     out: Value
@@ -81,7 +81,7 @@ def _max_vjp(s: Site, d: Value) -> Sequence[Value]:
     return [hit * (d / s.b.emit("reduce_sum", hit))]  # ties share the gradient
 
 
-def on_children(b: Builder, x: Value) -> Value:
+def on_children(b: Construction, x: Value) -> Value:
     """Return x on the edges that hold a child, 0 in empty slots: these are in no sum.
 
     What is made of an empty slot may be anything: log(0), and 0 / 0 in its gradient. A value that

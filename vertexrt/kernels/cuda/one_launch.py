@@ -149,7 +149,6 @@ class OneLaunch:
         """
         session, device = self.session, self.session.device
         size = session.dtype.itemsize
-        groups = path.lengths.shape[1]
         cluster = executable.processors if path.clustered else 1
         blocks = self.blocks(executable, path)
         members = new_members(cluster) if path.clustered else 0
@@ -173,7 +172,7 @@ class OneLaunch:
         orders = ORDERS.pack(
             *addresses[2:5].tolist(),
             session.found.address,
-            groups,
+            path.lengths.shape[1],
             rule,
             self.patience,
             self._spill.address,

@@ -1,19 +1,21 @@
-"""Python's operators on traced values and parameters: each emits one node, or says what to write.
+"""Traced values: Python's operators on them and on parameters emit one node, or say what to write.
 
-A comparison emits 1.0 or 0.0 per element, so `==` is not identity here: compare objects by `is`.
-Hashes are those of identity.
+Both the tracer of the vertex function and the vjp rules of the op table build IR with these, so a
+rule reads as it stands in a textbook. A comparison emits 1.0 or 0.0 per element, so `==` is not
+identity here: compare objects by `is`. Hashes are those of identity.
 """
 
 from __future__ import annotations
 
 import operator
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Any, NoReturn
+from typing import Any, NoReturn, Protocol, runtime_checkable
+
+import numpy as np
 
 from vertexrt.errors import TraceError, message
-
-if TYPE_CHECKING:
-    from vertexrt.ir.builder import Builder, Operand, Value
+from vertexrt.ir.program import Node, Type
+from vertexrt.ir.user_line import user_line
 
 # What NumPy calls when one of its numbers stands to the left of a traced value.
 UFUNC_OPERATORS: dict[str, Callable[[Any, Any], Any]] = {
@@ -32,9 +34,36 @@ UFUNC_OPERATORS: dict[str, Callable[[Any, Any], Any]] = {
 }
 
 
-def _refuse(where: str, got: str, expected: str, action: str) -> NoReturn:
-    from vertexrt.ir.builder import user_line  # which imports this module
+class Construction(Protocol):
+    """A program under construction, as values and the op table see it: see `Builder`."""
 
+    nodes: list[Node]
+
+    def emit(self, op: str, *operands: Operand, **attrs: Any) -> Value:
+        """Append one node."""
+
+    def compare(self, op: str, x: Operand, y: Operand) -> Value:
+        """Append a comparison."""
+
+    def const(self, value: float, shape: tuple[int, ...] = ()) -> Value:
+        """Append a constant."""
+
+    def number(self, x: Operand) -> float:
+        """Return a number as Python has it."""
+
+
+@runtime_checkable
+class AsValue(Protocol):
+    """Anything that can stand in an expression: a declared parameter, for one."""
+
+    def as_value(self, builder: Construction) -> Value:
+        """Return the node that reads this in the program under construction."""
+
+
+Operand = Any  # Value | AsValue | float
+
+
+def _refuse(where: str, got: str, expected: str, action: str) -> NoReturn:
     raise TraceError(message(where, f"{got} at {user_line()}", expected, action))
 
 
@@ -53,7 +82,7 @@ class Operators:
     __slots__ = ()
     __hash__ = object.__hash__
 
-    def _builder(self) -> Builder:
+    def _builder(self) -> Construction:
         """Return the program under construction."""
         raise NotImplementedError
 
@@ -175,3 +204,61 @@ class Operators:
             )
         plain = [x if isinstance(x, Operators) else self._builder().number(x) for x in inputs]
         return apply(*plain)
+
+
+class Value(Operators):
+    """A handle on one node: operators emit further nodes."""
+
+    __slots__ = ("builder", "index")
+
+    def __init__(self, builder: Construction, index: int) -> None:
+        self.builder = builder
+        self.index = index
+
+    @property
+    def node(self) -> Node:
+        """The node behind this value."""
+        return self.builder.nodes[self.index]
+
+    @property
+    def type(self) -> Type:
+        """Shape, element kind and domain."""
+        return self.node.type
+
+    @property
+    def shape(self) -> tuple[int, ...]:
+        """Shape per vertex."""
+        return self.type.shape
+
+    def _builder(self) -> Construction:
+        return self.builder
+
+    def __repr__(self) -> str:
+        return f"Value({self.node.op}: {self.type})"
+
+    def __add__(self, other: Operand) -> Value:
+        if isinstance(other, (int, float)) and other == 0:
+            return self  # sum(...) starts from 0
+        return self.builder.emit("add", self, other)
+
+    __radd__ = __add__
+
+    def __getitem__(self, key: slice | int) -> Value:
+        given = (key.start, key.stop, key.step) if isinstance(key, slice) else (key,)
+        bounds = [b for b in given if b is not None or not isinstance(key, slice)]
+        plain = all(isinstance(b, (int, np.integer)) for b in bounds)
+        if len(self.shape) != 1 or not plain or given[2:] not in ((), (None,), (1,)):
+            raise TraceError(
+                message(
+                    "slice",
+                    f"{key!r} of a value of shape {self.shape}, at {user_line()}",
+                    "a step-1 slice or an index of a vector",
+                    "slice vectors only",
+                )
+            )
+        length = self.shape[0]
+        if not isinstance(key, slice):
+            start = range(length)[key] if -length <= key < length else length
+            return self.builder.emit("slice", self, start=start, shape=())
+        start, stop, _ = key.indices(length)
+        return self.builder.emit("slice", self, start=start, shape=(stop - start,))
