@@ -9,6 +9,7 @@ import pytest
 import vertexrt as vrt
 from tests.paper_device import on_paper
 from tests.runs import Way
+from tests.shim.build import available
 from vertexrt.bench import ablation
 from vertexrt.bench.counts import TRAINING, Counts, count
 from vertexrt.bench.jobs import Job, first_graphs, make_job
@@ -19,7 +20,6 @@ from vertexrt.cli.main import main
 from vertexrt.engine.variant import Passes
 from vertexrt.ir.passes.segment import segment_tasks
 from vertexrt.kernels.cpu.backend import CpuExecutable
-from vertexrt.kernels.cuda.shim.build import available
 
 GRAPHS, THREADS = 6, 2
 

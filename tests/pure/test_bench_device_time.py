@@ -8,11 +8,11 @@ import pytest
 
 from tests.functions import FUNCTIONS
 from tests.runs import Way
+from tests.shim.build import available
 from tests.strategies import pulls_for
 from vertexrt.bench.breakdown import device_time
 from vertexrt.bench.breakdown.device_time import kind_of, quiet, timed
 from vertexrt.graph import GraphBatch, InputGraph
-from vertexrt.kernels.cuda.shim.build import available
 
 GENERATED = {"k_1": "products, ours", "k_2": "elementwise, gather, scatter"}
 
