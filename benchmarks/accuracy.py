@@ -10,9 +10,9 @@ from collections.abc import Callable, Iterator
 import numpy as np
 
 import vertexrt as vrt
+from benchmarks.peers.options import Options
+from benchmarks.peers.suites import make_suite
 from benchmarks.precision import gradients
-from vertexrt.bench.peers.options import Options
-from vertexrt.bench.peers.suites import make_suite
 from vertexrt.errors import VertexrtError
 
 Job = tuple[str, Callable[[], vrt.VertexFunction], vrt.GraphBatch]

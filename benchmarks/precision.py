@@ -8,8 +8,8 @@ import time
 import numpy as np
 
 import vertexrt as vrt
-from vertexrt.bench.peers.options import Options
-from vertexrt.bench.peers.suites import make_suite
+from benchmarks.peers.options import Options
+from benchmarks.peers.suites import make_suite
 from vertexrt.engine.model import PRECISIONS
 from vertexrt.engine.parameters import ParameterStore
 

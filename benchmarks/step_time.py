@@ -12,9 +12,9 @@ from collections.abc import Sequence
 import numpy as np
 
 import vertexrt as vrt
+from benchmarks.peers.options import Options
+from benchmarks.peers.suites import make_suite
 from vertexrt.bench.breakdown.device_time import PROFILED, device_times, timed
-from vertexrt.bench.peers.options import Options
-from vertexrt.bench.peers.suites import make_suite
 from vertexrt.engine.device_model import DeviceModel
 
 ROUNDS = 40  # minibatches, after as many to warm up

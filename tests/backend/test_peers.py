@@ -1,15 +1,15 @@
-"""`vertexrt bench peers` without PyTorch: vertexrt alone, and what is written."""
+"""`python -m benchmarks.peers` without PyTorch: vertexrt alone, and what is written."""
 
 import importlib.util
 from pathlib import Path
 
 import pytest
 
+from benchmarks.peers.__main__ import main
 from vertexrt.bench.check import BOUNDS
 from vertexrt.bench.read_record import read
-from vertexrt.cli.main import main
 
-BENCH = ["bench", "peers", "--device=cpu", "--threads=1"]
+BENCH = ["--device=cpu", "--threads=1"]
 SMALL = ["--hidden=8", "--batch-sizes=2,3", "--seconds=0.02", "--leaves=4", "--length=6"]
 GENERATED = ["--trees", "generated", "--text", "generated"]
 

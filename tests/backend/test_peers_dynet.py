@@ -11,7 +11,7 @@ from vertexrt.graph import GraphBatch, InputGraph
 
 pytest.importorskip("dynet", reason="DyNet is not installed (`pip install dynet38`)")
 
-from vertexrt.bench.peers.dynet_tree_lstm import DynetTreeLstm
+from benchmarks.peers.dynet_tree_lstm import DynetTreeLstm
 
 
 def test_loss_gradients_and_logits_agree_with_the_reference() -> None:

@@ -293,11 +293,11 @@ def test_it_is_said_that_checks_are_timed(
     monkeypatch: pytest.MonkeyPatch,
     capsys: pytest.CaptureFixture[str],
 ) -> None:
-    record("peers", KINDS["peers"]()).write(tmp_path / "peers.json")
-    monkeypatch.setattr(cli_bench, "_peers", lambda given, command: tmp_path / "peers.json")
+    record().write(tmp_path / "a.json")
+    monkeypatch.setattr(cli_bench, "_ablation", lambda given, command: tmp_path / "a.json")
     monkeypatch.setattr(cli_bench, "config", lambda: replace(config(), check=check))
     monkeypatch.setattr("vertexrt.bench.figures.draw.can_draw", lambda: False)
-    assert main(["bench", "peers"]) == 0
+    assert main(["bench", "ablation"]) == 0
     assert ("VERTEXRT_CHECK=1" in capsys.readouterr().err) == check
 
 

@@ -8,14 +8,14 @@ import numpy as np
 import pytest
 from threadpoolctl import threadpool_info
 
+from benchmarks.peers.complete import build_complete
+from benchmarks.peers.packed import build_packed
+from benchmarks.peers.report import HEADER, speed, summarise, table
+from benchmarks.peers.suites import cut_or_pad
 from vertexrt.bench.check import BOUNDS, Disagreement, check
 from vertexrt.bench.contender import Arrays, Contender
 from vertexrt.bench.machine import describe
 from vertexrt.bench.measure import Draw, Runner, Timing, measure
-from vertexrt.bench.peers.complete import build_complete
-from vertexrt.bench.peers.packed import build_packed
-from vertexrt.bench.peers.report import HEADER, speed, summarise, table
-from vertexrt.bench.peers.suites import cut_or_pad
 from vertexrt.bench.run import THREAD_VARIABLES, pinned
 from vertexrt.graph import GraphBatch, InputGraph, Pulled
 

@@ -1,4 +1,4 @@
-"""What `vertexrt bench` measures: ablations, breakdowns, peers; and how it reports and compares.
+"""What `vertexrt bench` measures: ablations and breakdowns; and how it reports and compares.
 
 | file | holds |
 | --- | --- |
@@ -8,6 +8,5 @@
 | `jobs.py`, `switches.py`, `counts.py`, `weights.py`, `ablation.py` | `bench ablation` |
 | `text.py` | tables |
 | `breakdown/` | `bench breakdown`: one file a part |
-| `peers/` | `bench peers`: the jobs, PyTorch and DyNet as an expert would write them |
 | `figures/`, `page.py`, `compare.py` | pictures, the HTML page of `report`, `compare` |
 """

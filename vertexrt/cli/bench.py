@@ -38,7 +38,7 @@ def _measure(given: argparse.Namespace, command: list[str]) -> None:
 
     if config().check:
         print("VERTEXRT_CHECK=1: what a step takes to be verified is timed, too", file=sys.stderr)
-    runs = {"ablation": _ablation, "breakdown": _breakdown, "peers": _peers}
+    runs = {"ablation": _ablation, "breakdown": _breakdown}
     path = runs[given.action](given, command)
     draw(read(path), path.parent)
 
@@ -59,12 +59,5 @@ def _ablation(given: argparse.Namespace, command: list[str]) -> Path:
 def _breakdown(given: argparse.Namespace, command: list[str]) -> Path:
     from vertexrt.bench.breakdown.options import Options
     from vertexrt.bench.breakdown.run import run
-
-    return run(_options(given, Options), command)
-
-
-def _peers(given: argparse.Namespace, command: list[str]) -> Path:
-    from vertexrt.bench.peers.options import Options
-    from vertexrt.bench.peers.run import run
 
     return run(_options(given, Options), command)

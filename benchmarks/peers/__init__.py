@@ -1,4 +1,4 @@
-"""The same jobs in vertexrt, PyTorch and DyNet as an expert would write them: `bench peers`.
+"""The same jobs in vertexrt, PyTorch and DyNet, as an expert would write them.
 
 | file | holds |
 | --- | --- |

@@ -18,10 +18,10 @@ import torch
 from torch import Tensor
 from torch.nn.utils.rnn import PackedSequence
 
+from benchmarks.peers.packed import build_packed
+from benchmarks.peers.torch_peer import Peer, Tensors, classify
 from vertexrt import GraphBatch
 from vertexrt.bench.contender import Arrays
-from vertexrt.bench.peers.packed import build_packed
-from vertexrt.bench.peers.torch_peer import Peer, Tensors, classify
 
 OURS = "ifou"  # the order of gates in the vertex function
 TORCH = "ifuo"  # the same four in PyTorch, which calls u g

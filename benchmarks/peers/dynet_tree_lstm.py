@@ -16,9 +16,9 @@ dynet_config.set(autobatch=1, weight_decay=0.0, random_seed=1)
 import dynet as dy  # noqa: E402  reads the settings above as it loads
 import numpy as np  # noqa: E402
 
+from benchmarks.peers.gates import join_gates, split_gates  # noqa: E402
+from benchmarks.peers.levels import children_first  # noqa: E402
 from vertexrt.bench.contender import Arrays, Contender  # noqa: E402
-from vertexrt.bench.peers.gates import join_gates, split_gates  # noqa: E402
-from vertexrt.bench.peers.levels import children_first  # noqa: E402
 from vertexrt.graph import GraphBatch  # noqa: E402
 
 

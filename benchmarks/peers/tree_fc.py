@@ -10,10 +10,8 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from vertexrt import GraphBatch
-from vertexrt.bench.contender import Arrays
-from vertexrt.bench.peers.complete import build_complete
-from vertexrt.bench.peers.torch_peer import (
+from benchmarks.peers.complete import build_complete
+from benchmarks.peers.torch_peer import (
     Buffers,
     Peer,
     Product,
@@ -21,6 +19,8 @@ from vertexrt.bench.peers.torch_peer import (
     pack_floats,
     unpack_floats,
 )
+from vertexrt import GraphBatch
+from vertexrt.bench.contender import Arrays
 
 
 @dataclass(frozen=True, slots=True)

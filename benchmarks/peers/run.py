@@ -1,4 +1,4 @@
-"""`vertexrt bench peers`: time vertexrt beside PyTorch and DyNet as an expert would write them.
+"""Time vertexrt beside PyTorch and DyNet as an expert would write them.
 
 A step is one minibatch, drawn from a pool of many: it is assembled, its schedule built anew, then
 trained on (forward, backward, plain SGD with sparse rows of the embedding) or evaluated (the
@@ -24,13 +24,13 @@ from dataclasses import asdict
 from pathlib import Path
 
 import vertexrt as vrt
+from benchmarks.peers.options import UNMERGED, Options
+from benchmarks.peers.report import HEADER, entries, summarise, table
+from benchmarks.peers.suites import Suite, make_suite
 from vertexrt.bench.check import BOUNDS, check
 from vertexrt.bench.contender import Arrays, Contender
 from vertexrt.bench.measure import LR, Draw, Runner, measure
 from vertexrt.bench.ours import Ours
-from vertexrt.bench.peers.options import UNMERGED, Options
-from vertexrt.bench.peers.report import HEADER, entries, summarise, table
-from vertexrt.bench.peers.suites import Suite, make_suite
 from vertexrt.bench.record import Record
 from vertexrt.bench.run import pinned, recording, say
 from vertexrt.engine.model import device_named
@@ -175,11 +175,11 @@ def make_peers(
     """Return the peers of a suite."""
     found: dict[str, Contender] = {}
     if "torch" in options.peers:
-        from vertexrt.bench.peers.torch_suites import torch_peers
+        from benchmarks.peers.torch_suites import torch_peers
 
         found |= torch_peers(name, parameters, device)
     if "dynet" in options.peers:
-        from vertexrt.bench.peers.dynet_tree_lstm import DynetTreeLstm
+        from benchmarks.peers.dynet_tree_lstm import DynetTreeLstm
 
         found["dynet"] = DynetTreeLstm(parameters)
     return found

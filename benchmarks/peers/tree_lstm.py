@@ -18,11 +18,11 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from benchmarks.peers.gates import join_gates, split_gates
+from benchmarks.peers.levels import build_levels
+from benchmarks.peers.torch_peer import Peer, Product, Tensors, classify
 from vertexrt import GraphBatch
 from vertexrt.bench.contender import Arrays
-from vertexrt.bench.peers.gates import join_gates, split_gates
-from vertexrt.bench.peers.levels import build_levels
-from vertexrt.bench.peers.torch_peer import Peer, Product, Tensors, classify
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,4 +1,4 @@
-"""What the command line of `vertexrt bench peers` says."""
+"""What the command line of `python -m benchmarks.peers` says."""
 
 from __future__ import annotations
 

@@ -7,9 +7,9 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
+from benchmarks.peers.levels import children_first
 from vertexrt import GraphBatch
 from vertexrt.bench.contender import Arrays
-from vertexrt.bench.peers.levels import children_first
 
 
 @dataclass(frozen=True, slots=True)

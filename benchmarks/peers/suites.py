@@ -5,8 +5,8 @@ from dataclasses import dataclass
 import numpy as np
 
 import vertexrt as vrt
+from benchmarks.peers.options import Options
 from vertexrt import data, models
-from vertexrt.bench.peers.options import Options
 from vertexrt.data import Dataset
 
 HIDDEN = {"tree-lstm": 256, "tree-fc": 512, "var-lstm": 512, "fixed-lstm": 512}

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
+from benchmarks.peers import lstm, lstm_manual, tree_fc, tree_lstm, tree_lstm_manual
+from benchmarks.peers.torch_peer import Peer
 from vertexrt.bench.contender import Arrays, Contender
-from vertexrt.bench.peers import lstm, lstm_manual, tree_fc, tree_lstm, tree_lstm_manual
-from vertexrt.bench.peers.torch_peer import Peer
 
 LSTM: dict[str, type[Peer]] = {
     "torch": lstm.StepBatched,

@@ -3,9 +3,9 @@
 import torch
 from torch import Tensor
 
+from benchmarks.peers.lstm import LstmPeer, Plan
+from benchmarks.peers.torch_peer import Buffers, Tensors, classify_by_hand
 from vertexrt.bench.contender import Arrays
-from vertexrt.bench.peers.lstm import LstmPeer, Plan
-from vertexrt.bench.peers.torch_peer import Buffers, Tensors, classify_by_hand
 
 sigmoid_backward = torch.ops.aten.sigmoid_backward.grad_input
 tanh_backward = torch.ops.aten.tanh_backward.grad_input
