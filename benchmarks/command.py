@@ -31,7 +31,7 @@ def run_command(
         given = parser.parse_args(words)
         options = kind(**{each.name: getattr(given, each.name) for each in fields(kind)})
         path = run(options, [*parser.prog.split(), *words])
-        draw(read(path), path.parent)
+        draw(read(path), path)
     except VertexrtError as error:
         print(f"{parser.prog}: {error}", file=sys.stderr)
         return 2 if isinstance(error, UsageError) else 1

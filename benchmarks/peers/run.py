@@ -19,18 +19,17 @@ default; `:unmerged` turns that off), `torch` (level- or step-batched by hand, a
 from __future__ import annotations
 
 import importlib.util
-from collections.abc import Mapping
 from dataclasses import asdict
 from pathlib import Path
 
 import vertexrt as vrt
 from benchmarks.peers.options import UNMERGED, Options
+from benchmarks.peers.ours import Ours
 from benchmarks.peers.report import HEADER, entries, summarise, table
 from benchmarks.peers.suites import Suite, make_suite
-from vertexrt.bench.check import BOUNDS, check
+from vertexrt.bench.check import compare
 from vertexrt.bench.contender import Arrays, Contender
-from vertexrt.bench.measure import LR, Draw, Runner, measure
-from vertexrt.bench.ours import Ours
+from vertexrt.bench.measure import Draw, measure, runners
 from vertexrt.bench.record import Record
 from vertexrt.bench.run import pinned, recording, say
 from vertexrt.engine.model import device_named
@@ -100,46 +99,25 @@ def _run_suite(suite: Suite, options: Options, device: str, threads: int, record
     contenders = make_ours(suite, options, device, threads)
     peers = make_peers(suite.name, parameters, options, device)
     contenders |= peers
-    bound = BOUNDS[options.dtype]
 
-    def verify(group: dict[str, Contender], draw: Draw, against: str) -> None:
+    def verify(group: dict[str, Contender], draw: Draw) -> None:
         (ids,) = draw.take(1)
-        batch = suite.pool.take(ids)
         for contender in group.values():
             contender.set_parameters(parameters)  # timing has trained them unequally
         where = f"{suite.name}, batch {draw.batch_size}"
-        value = check(group, batch, bound, where, suite.kinked)
-        entry = {"where": where, "against": against, "bound": bound}
-        record.checks.append(entry | {"largest_difference": value, "variants": len(group)})
-        say(f"{where}: {len(group)} variants agree with {against} within {value:.1e}")
+        compare(record, group, suite.pool.take(ids), where, suite.kinked, options.dtype)
 
-    verify({"reference": oracle} | contenders, Draw(suite.pool, CHECKED_GRAPHS), "reference")
+    verify({"reference": oracle} | contenders, Draw(suite.pool, CHECKED_GRAPHS))
     for batch_size in options.batch_sizes:
         draw = Draw(suite.pool, batch_size)
         if len(contenders) > 1:
-            verify(contenders, draw, next(iter(contenders)))
+            verify(contenders, draw)
         for mode in options.mode:
             say(f"{suite.name}: timing {mode}, batch {draw.batch_size}")
-            runners = make_runners(mode, contenders)
-            timing = measure(runners, draw, options.seconds)
+            timing = measure(runners(contenders, mode), draw, options.seconds)
             result = summarise(suite.name, mode, timing, list(peers))
             record.entries += entries(suite.name, mode, timing)
             print(table(result), flush=True)
-
-
-def make_runners(mode: str, contenders: Mapping[str, Contender]) -> dict[str, Runner]:
-    """Return what is timed; before and after each turn the whole device is idle."""
-
-    def sync() -> None:
-        for contender in contenders.values():
-            contender.sync()
-
-    def runner(contender: Contender) -> Runner:
-        if mode == "train":
-            return Runner(lambda batch: contender.train(batch, LR), sync)
-        return Runner(contender.infer, sync)
-
-    return {name: runner(contender) for name, contender in contenders.items()}
 
 
 def make_oracle(suite: Suite, dtype: str) -> tuple[Contender, Arrays]:

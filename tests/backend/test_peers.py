@@ -25,7 +25,6 @@ def test_ours_alone_is_checked_timed_and_recorded(
     assert "small grammar" in printed.err  # generated data are named
     record = read(tmp_path / "peers.json")
     assert record.complete
-    assert record.schema == 1
     assert record.machine["python"]
     assert record.machine["versions"]["numba"]
     assert record.machine["threads"] == 1

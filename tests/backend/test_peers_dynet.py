@@ -4,9 +4,9 @@ import numpy as np
 import pytest
 
 import vertexrt as vrt
+from benchmarks.peers.ours import Ours
 from vertexrt import models
 from vertexrt.bench.check import BOUNDS, check
-from vertexrt.bench.ours import Ours
 from vertexrt.graph import GraphBatch, InputGraph
 
 pytest.importorskip("dynet", reason="DyNet is not installed (`pip install dynet38`)")

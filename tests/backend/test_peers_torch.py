@@ -15,10 +15,10 @@ torch = pytest.importorskip("torch", reason="torch is not installed (extra `torc
 
 from benchmarks.peers import lstm, lstm_manual, tree_fc, tree_lstm, tree_lstm_manual  # noqa: E402
 from benchmarks.peers.__main__ import main  # noqa: E402
+from benchmarks.peers.ours import Ours  # noqa: E402
 from benchmarks.peers.recursive import recursive  # noqa: E402
 from benchmarks.peers.torch_peer import Peer, pack_floats, unpack_floats  # noqa: E402
 from vertexrt.bench.check import check  # noqa: E402
-from vertexrt.bench.ours import Ours  # noqa: E402
 from vertexrt.bench.read_record import read  # noqa: E402
 
 WORDS, EMBED, HIDDEN, CLASSES = 30, 5, 7, 4

@@ -101,7 +101,7 @@ def test_a_record_is_read_as_it_was_written(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("path", sorted(RESULTS.glob("*peers*.json")), ids=lambda p: p.stem)
-def test_committed_results_of_any_form_can_be_read(path: Path) -> None:
+def test_committed_results_of_peers_can_be_read(path: Path) -> None:
     found = read(path)
     assert found.benchmark == "peers"
     assert found.entries
@@ -120,7 +120,7 @@ def test_committed_results_are_whole(path: Path) -> None:
 
 
 LIKE = (
-    '{"schema": 1, "benchmark": "peers", "command": [], "options": {}, "date": "", "complete": '
+    '{"schema": 1, "benchmark": "ablation", "command": [], "options": {}, "date": "", "complete": '
     'true, "machine": {}, "jobs": {}, "checks": [], "missing": [], "entries": [{"key": %s, '
     '"unit": "", "better": "", "median": %s, "quartiles": [1, 2], "samples": [1], "against": '
     'null, "ratio": null, "verdict": null, "counts": {}}]}'
@@ -135,14 +135,21 @@ LIKE = (
         ("[]", "the record is a list of 0; expected an object with named fields; Give another"),
         ('{"benchmark": "engines"}', "the field 'schema' is missing"),
         ("[" * 100_000, "not the form of a benchmark's file .more than 32 levels"),
-        ('{"schema": 1, "benchmark": 3}', "benchmark is 3; expected one of ablation, peers, brea"),
+        ('{"schema": 1, "benchmark": 3}', "benchmark is 3; expected a text"),
         ('{"schema": 1, "benchmark": "peers", "command": 7}', "command is 7; expected a list"),
-        (LIKE % ('{"suite": "x"}', "1"), "the field 'entries.0.key.mode' is missing"),
+        (LIKE % ('{"model": "x"}', "1"), "the field 'entries.0.key.hidden' is missing"),
         (
-            LIKE % ('{"suite": "x", "batch_size": "1"}', "1"),
+            LIKE % ('{"part": "time", "model": "x", "hidden": 1}', "1"),
+            "the field 'entries.0.key.setting' is missing",
+        ),
+        (
+            LIKE % ('{"model": "x", "batch_size": "1"}', "1"),
             "key.batch_size is '1'; expected a who",
         ),
-        (LIKE.replace("[1, 2]", "[1]") % ("{}", "1"), "entries.0.quartiles is a list of 1; expec"),
+        (
+            LIKE.replace("[1, 2]", "[1]").replace("ablation", "x") % ("{}", "1"),
+            "entries.0.quartiles is a list of 1; expec",
+        ),
     ],
 )
 def test_other_files_are_refused(text: str, said: str, tmp_path: Path) -> None:
@@ -250,7 +257,7 @@ KINDS = {"ablation": entries, "breakdown": breakdown_entries, "peers": peers_ent
 FIGURES = {
     "ablation": ["ablation-tree-lstm"],
     "breakdown": [
-        f"breakdown-{part}-tree-lstm"
+        f"breakdown-tree-lstm-{part}"
         for part in ("time", "schedule", "throughput", "weights", "compile")
     ],
     "peers": ["peers"],
@@ -260,7 +267,8 @@ FIGURES = {
 @pytest.mark.parametrize("benchmark", KINDS)
 def test_figures_are_drawn_of_every_part(benchmark: str, tmp_path: Path) -> None:
     image = pytest.importorskip("matplotlib.image", reason="no matplotlib (extra `plot`)")
-    found = draw(record(benchmark, KINDS[benchmark]()), tmp_path)
+    name = "peers" if benchmark == "peers" else f"{benchmark}-tree-lstm"
+    found = draw(record(benchmark, KINDS[benchmark]()), tmp_path / f"{name}.json")
     assert [path.stem for path in found] == FIGURES[benchmark]
     for path in found:
         pixels = image.imread(path)[..., :3]

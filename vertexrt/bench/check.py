@@ -7,6 +7,8 @@ import numpy as np
 
 from vertexrt import GraphBatch
 from vertexrt.bench.contender import Arrays, Contender
+from vertexrt.bench.record import Record
+from vertexrt.bench.run import say
 from vertexrt.errors import NumericError, message
 
 BOUNDS = {"float32": 1e-4, "float64": 1e-9}  # of the largest element; sums over 1e5 terms
@@ -44,6 +46,25 @@ def evaluate(contender: Contender, batch: GraphBatch) -> Evaluation:
     after = contender.parameters()
     contender.set_parameters(before)
     return Evaluation(loss, {name: (before[name] - after[name]) / LR for name in before}, kept)
+
+
+def compare(
+    record: Record,
+    contenders: Mapping[str, Contender],
+    batch: GraphBatch,
+    where: str,
+    kinked: bool,
+    dtype: str = "float32",
+) -> None:
+    """Compare every contender with the first one, and put it down in a record.
+
+    Raises: Disagreement, as `check` does.
+    """
+    against, bound = next(iter(contenders)), BOUNDS[dtype]
+    off = check(contenders, batch, bound, where, kinked)
+    entry = {"where": where, "against": against, "bound": bound, "variants": len(contenders)}
+    record.checks.append(entry | {"largest_difference": off})
+    say(f"{where}: {len(contenders)} variants agree with {against} within {off:.1e}")
 
 
 def check(

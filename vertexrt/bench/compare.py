@@ -18,7 +18,7 @@ import numpy as np
 from vertexrt.bench.read_record import read
 from vertexrt.bench.record import Entry, Record
 from vertexrt.bench.spread import FASTER, HIDDEN, SLOWER
-from vertexrt.bench.text import aligned, number
+from vertexrt.bench.text import aligned, columns, number
 from vertexrt.errors import UsageError, message
 
 SAME = "equal"
@@ -122,7 +122,7 @@ def table(found: list[Change]) -> str:
         row += [number(c.before.median), number(c.after.median), c.after.unit]
         rows.append([*row, f"{c.change:.2f}", c.verdict, *ratios])
     head = [*varied, "before", "after", "unit", "times better", "", "ratio before", "after"]
-    return aligned(head, rows)
+    return aligned(columns(head, rows))
 
 
 def run(first: str, second: str) -> None:

@@ -5,15 +5,19 @@ from __future__ import annotations
 import math
 import time
 from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 
+from vertexrt.bench.contender import Contender
 from vertexrt.data import minibatches
 from vertexrt.graph import GraphBatch
 
 LR = 1e-3  # small: the parameters stay where arithmetic takes its usual time
 BLOCK_SECONDS = 0.05  # of the fastest contender: one synchronisation is little beside that
+MICROSECONDS = 1e6  # of a second
 ROUNDS = (3, 25)  # at least, at most
 WARM_STEPS = (2, 60)  # of each contender, before its speed is estimated
 WARM_SHARE = 0.2  # of the time, for all contenders together
@@ -25,6 +29,25 @@ class Runner:
 
     run: Callable[[GraphBatch], object]
     sync: Callable[[], None]
+
+
+def runners(contenders: Mapping[str, Contender], mode: str = "train") -> dict[str, Runner]:
+    """Return what is timed; before and after each turn nothing runs on the device.
+
+    Args:
+        mode: "train" or "infer".
+    """
+
+    def sync() -> None:
+        for contender in contenders.values():
+            contender.sync()
+
+    def runner(contender: Contender) -> Runner:
+        if mode == "train":
+            return Runner(lambda batch: contender.train(batch, LR), sync)
+        return Runner(contender.infer, sync)
+
+    return {name: runner(contender) for name, contender in contenders.items()}
 
 
 class Draw:
@@ -118,3 +141,22 @@ def _take_turn(runner: Runner, pool: GraphBatch, ids: list[np.ndarray]) -> float
         runner.run(pool.take(graphs))
     runner.sync()
     return time.perf_counter() - begin
+
+
+@contextmanager
+def timed(owner: object, method: str) -> Iterator[list[float]]:
+    """Note the seconds of each call of a method of one object, in the list that is yielded."""
+    original: Callable[..., Any] = getattr(owner, method)
+    noted: list[float] = []
+
+    def wrapper(*arguments: Any, **options: Any) -> Any:
+        begin = time.perf_counter()
+        result = original(*arguments, **options)
+        noted.append(time.perf_counter() - begin)
+        return result
+
+    setattr(owner, method, wrapper)
+    try:
+        yield noted
+    finally:
+        delattr(owner, method)

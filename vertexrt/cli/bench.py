@@ -40,7 +40,7 @@ def _measure(given: argparse.Namespace, command: list[str]) -> None:
         print("VERTEXRT_CHECK=1: what a step takes to be verified is timed, too", file=sys.stderr)
     runs = {"ablation": _ablation, "breakdown": _breakdown}
     path = runs[given.action](given, command)
-    draw(read(path), path.parent)
+    draw(read(path), path)
 
 
 def _options(given: argparse.Namespace, kind: type[Any], **more: Any) -> Any:
@@ -57,7 +57,7 @@ def _ablation(given: argparse.Namespace, command: list[str]) -> Path:
 
 
 def _breakdown(given: argparse.Namespace, command: list[str]) -> Path:
-    from vertexrt.bench.breakdown.options import Options
-    from vertexrt.bench.breakdown.run import run
+    from vertexrt.bench import breakdown
+    from vertexrt.bench.jobs import JobOptions
 
-    return run(_options(given, Options), command)
+    return breakdown.run(_options(given, JobOptions), command)

@@ -5,7 +5,6 @@ from __future__ import annotations
 from vertexrt.cli.limits import DEVICES, WHOLE
 from vertexrt.cli.values import Parser, list_of, one_of, path, real, whole
 
-PARTS = ("time", "schedule", "throughput", "weights", "compile")
 LARGEST_GRAPH = 2**20  # leaves of a tree, words of a chain
 MOST_COMPILERS = 1024
 MOST_SECONDS = 7 * 86_400.0
@@ -16,35 +15,14 @@ def add_bench(parser: Parser) -> None:
     """Add the actions of the command."""
     actions = parser.add_subparsers(dest="action", metavar="|".join(ACTIONS), required=True)
     ablation = actions.add_parser("ablation", help="each optimisation alone, and each left out")
-    _add_job(ablation)
+    add_job(ablation)
     add_sizes(ablation, (16, 64))
     add_run(ablation, 60.0, "for each batch size, over all variants")
     _add_compilers(ablation)
     breakdown = actions.add_parser("breakdown", help="where the time of a step goes")
-    _add_job(breakdown)
+    add_job(breakdown)
     add_sizes(breakdown, (1, 16, 64))
-    add_run(breakdown, 20.0, "for each part")
-    breakdown.add_argument(
-        "--parts",
-        metavar="P,P,...",
-        type=list_of("--parts", one_of("--parts", PARTS)),
-        default=PARTS,
-        help=f"of {', '.join(PARTS)}; all by default",
-    )
-    breakdown.add_argument(
-        "--hidden-sizes",
-        metavar="N,N,...",
-        type=list_of("--hidden-sizes", whole("--hidden-sizes", *WHOLE["hidden"])),
-        default=(64, 128, 256, 512),
-        help="of the part throughput",
-    )
-    breakdown.add_argument(
-        "--leaf-counts",
-        metavar="N,N,...",
-        type=list_of("--leaf-counts", whole("--leaf-counts", 2, LARGEST_GRAPH)),
-        default=(32, 64, 128, 256, 512, 1024),
-        help="of the trees of the part schedule, powers of 2",
-    )
+    add_run(breakdown, 20.0, "over all batch sizes")
     report = actions.add_parser("report", help="join results in one HTML page")
     report.add_argument("folder", metavar="FOLDER", type=path("report"), help="that holds results")
     compare = actions.add_parser("compare", help="what got faster or slower")
@@ -52,7 +30,8 @@ def add_bench(parser: Parser) -> None:
     compare.add_argument("after", metavar="B.json", type=path("compare"))
 
 
-def _add_job(parser: Parser) -> None:
+def add_job(parser: Parser) -> None:
+    """Add the vertex function and its data."""
     parser.add_argument(
         "--model", metavar="MODEL", default="tree-lstm", help="tree-lstm (default), tree-fc, ..."
     )

@@ -1,17 +1,18 @@
 """Bytes of weights that products ask for in a step (VPPS, Table I); counted, not timed.
 
-`vertexrt.bench.weights` has the formula. The schedules and scripts are those of the CPU: a GPU has
+`weights.py` has the formula. The schedules and scripts are those of the CPU: a GPU has
 the same tasks.
 """
 
 from __future__ import annotations
 
 import vertexrt as vrt
-from vertexrt.bench.breakdown.options import Bench
+from benchmarks.papers.options import Options
+from benchmarks.papers.weights import held_bytes, loaded_bytes
 from vertexrt.bench.counts import TRAINING
 from vertexrt.bench.jobs import first_graphs
-from vertexrt.bench.record import one_number
-from vertexrt.bench.weights import held_bytes, loaded_bytes
+from vertexrt.bench.record import Entry, one_number
+from vertexrt.bench.run import Bench
 
 # name -> engine, policy, processors of a group
 WAYS = {
@@ -22,12 +23,13 @@ WAYS = {
 HELD = "held on chip for a step"
 
 
-def run(bench: Bench) -> None:
+def run(bench: Bench, options: Options) -> list[Entry]:
     """Count for each batch size, over the first graphs of the data."""
-    function = bench.job.make(bench.options.hidden)
-    for batch_size in bench.options.batch_sizes:
+    function = bench.job.make(options.hidden)
+    found = []
+    for batch_size in options.batch_sizes:
         batch = first_graphs(bench.job, batch_size)
-        key = bench.key("weights", batch_size=batch_size)
+        key = bench.key(part="weights", batch_size=batch_size)
         for name, (engine, policy, processors) in WAYS.items():
             net = vrt.compile(
                 function,
@@ -40,11 +42,8 @@ def run(bench: Bench) -> None:
             (one,) = net._model.prepare(TRAINING, batch)
             itemsize = net._model.store.dtype.itemsize
             loaded = loaded_bytes(one, itemsize)
-            bench.record.entries.append(
-                one_number({**key, "variant": name}, loaded / 1e6, "MB a step", "lower")
-            )
+            found.append(one_number({**key, "variant": name}, loaded / 1e6, "MB a step", "lower"))
             if name == "batched":
                 held = held_bytes(one, itemsize) / 1e6
-                bench.record.entries.append(
-                    one_number({**key, "variant": HELD}, held, "MB a step", "lower")
-                )
+                found.append(one_number({**key, "variant": HELD}, held, "MB a step", "lower"))
+    return found

@@ -1,6 +1,6 @@
 """Compile a model in a process of its own, and print how long it took, as JSON.
 
-`python -m vertexrt.bench.breakdown.compile_once MODEL DATA HIDDEN ENGINE DEVICE THREADS GRAPHS`
+`python -m benchmarks.papers.compile_once MODEL DATA HIDDEN ENGINE DEVICE THREADS GRAPHS`
 """
 
 from __future__ import annotations

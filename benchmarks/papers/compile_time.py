@@ -15,10 +15,10 @@ import tempfile
 import time
 from pathlib import Path
 
+from benchmarks.papers.options import ENGINES, Options
 from vertexrt import data
-from vertexrt.bench.breakdown.options import ENGINES, Bench
-from vertexrt.bench.record import make_entry
-from vertexrt.bench.run import say
+from vertexrt.bench.record import Entry, make_entry
+from vertexrt.bench.run import Bench, say
 from vertexrt.errors import DeviceError, message
 
 GRAPHS = 16  # of the minibatch whose kinds of vertices are compiled
@@ -26,9 +26,10 @@ PHASES = ("trace", "first step")
 MOST = 5  # processes of each kind
 
 
-def run(bench: Bench) -> None:
+def run(bench: Bench, options: Options) -> list[Entry]:
     """Time cold and warm starts of both engines."""
-    seconds = bench.options.seconds / len(ENGINES)
+    seconds = options.seconds / len(ENGINES)
+    entries = []
     for engine in ENGINES:
         samples: dict[tuple[str, str], list[float]] = {}
         end = time.perf_counter() + seconds
@@ -42,8 +43,9 @@ def run(bench: Bench) -> None:
                         samples.setdefault((state, phase), []).append(found[phase])
             rounds += 1
         for (state, phase), values in samples.items():
-            key = bench.key("compile", engine=engine, cache=state, variant=phase)
-            bench.record.entries.append(make_entry(key, values, "s", "lower"))
+            key = bench.key(part="compile", engine=engine, cache=state, variant=phase)
+            entries.append(make_entry(key, values, "s", "lower"))
+    return entries
 
 
 def _one(bench: Bench, engine: str, cache: Path) -> dict[str, float]:
@@ -55,7 +57,7 @@ def _one(bench: Bench, engine: str, cache: Path) -> dict[str, float]:
         "VERTEXRT_CACHE": str(cache / "vertexrt"),
         "CUDA_CACHE_DISABLE": "1",
     }
-    module = "vertexrt.bench.breakdown.compile_once"
+    module = "benchmarks.papers.compile_once"
     done = subprocess.run(
         [sys.executable, "-m", module, *words], capture_output=True, text=True, env=environment
     )

@@ -1,13 +1,12 @@
-"""vertexrt as a contender."""
+"""vertexrt as a contender whose inference is timed, too."""
 
-import math
 from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 
 import vertexrt as vrt
-from vertexrt.bench.contender import Arrays, Contender
+from vertexrt.bench.contender import Stepper
 from vertexrt.engine.model import Evaluation
 
 
@@ -23,7 +22,7 @@ class Output:
         return np.asarray(self.evaluation.result()[self.name], dtype)
 
 
-class Ours(Contender):
+class Ours(Stepper):
     """A compiled vertex function, timed through its public interface.
 
     Args:
@@ -32,21 +31,9 @@ class Ours(Contender):
     """
 
     def __init__(self, net: vrt.Network, output: str) -> None:
-        self.net = net
+        super().__init__(net)
         self.output = output
-        self._optimizer = vrt.SGD(lr=0.0)
-        self._loss = math.nan
         self._last: Evaluation | None = None
-
-    def train(self, batch: vrt.GraphBatch, lr: float) -> None:
-        """Run forward, backward and one update of plain SGD."""
-        self._optimizer.lr = lr
-        self._loss = self.net.step(batch, self._optimizer)
-
-    def loss(self) -> float:
-        """Wait for the last `train` and return its loss."""
-        loss = self.net.sync()  # a GPU's step is a step behind
-        return self._loss if math.isnan(loss) else loss
 
     def infer(self, batch: vrt.GraphBatch) -> Any:
         """Return the output of every vertex in the order of the batch, an array once synced."""
@@ -58,11 +45,3 @@ class Ours(Contender):
         if self._last is not None:  # those before it are over when it is
             self._last.result()
         self.net.sync()
-
-    def parameters(self) -> Arrays:
-        """Return copies of the parameters by name."""
-        return {name: np.array(value) for name, value in self.net.parameters.items()}
-
-    def set_parameters(self, values: Arrays) -> None:
-        """Copy values into the parameters."""
-        self.net.set_parameters(values)
