@@ -5,7 +5,7 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 
 from benchmarks.command import run_command
-from benchmarks.papers import compile_time, schedule, throughput, weight_loads
+from benchmarks.papers import compile_time, schedule, throughput, weights
 from benchmarks.papers.options import Options
 from vertexrt.bench.record import Entry
 from vertexrt.bench.run import Bench, opened, say
@@ -16,7 +16,7 @@ from vertexrt.cli.values import Parser, list_of, one_of, whole
 PARTS: dict[str, Callable[[Bench, Options], list[Entry]]] = {
     "schedule": schedule.run,
     "throughput": throughput.run,
-    "weights": weight_loads.run,
+    "weights": weights.run,
     "compile": compile_time.run,
 }
 

@@ -1,8 +1,8 @@
 """How long it takes to compile, with an empty cache and with a full one (VPPS, Table II).
 
 Each time in a process of its own, whose caches of generated code (ours, numba's and CUDA's) lie in
-a folder that is empty for the first run and full for the second. The first includes what the
-package itself compiles once after it was installed.
+a folder that is empty for the first run and full for the second. `host` is a small network
+before it: mostly what the package itself compiles once after it was installed.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from vertexrt.bench.run import Bench, say
 from vertexrt.errors import DeviceError, message
 
 GRAPHS = 16  # of the minibatch whose kinds of vertices are compiled
-PHASES = ("trace", "first step")
+PHASES = ("host", "trace", "first step")
 MOST = 5  # processes of each kind
 
 

@@ -1,4 +1,4 @@
-"""Count the bytes of weights that a step loads, from its schedule or its scripts (VPPS, Table I).
+"""Bytes of weights that products ask for in a step (VPPS, Table I); counted, not timed.
 
     batched      sum over launches, and over the products in each, of the bytes of the weight
     persistent   the same over instructions; where the processors of a group split the units of a
@@ -17,22 +17,75 @@ stays in a cache between two launches is counted again: the figures are of what 
 from __future__ import annotations
 
 from collections.abc import Iterable
-from typing import TYPE_CHECKING
+from typing import cast
 
+import vertexrt as vrt
+from benchmarks.papers.options import Options
+from vertexrt.bench.counts import TRAINING, scripts_of
+from vertexrt.bench.jobs import first_graphs
+from vertexrt.bench.record import Entry, one_number
+from vertexrt.bench.run import Bench
 from vertexrt.engine.batched import Run
+from vertexrt.engine.device_model import DeviceModel
+from vertexrt.engine.device_scripts import write_launch
+from vertexrt.engine.explain_device import loaded_elements
+from vertexrt.engine.variant import Passes
 from vertexrt.ir.passes.fuse import Group, Product, TaskProgram
 from vertexrt.ir.passes.segment import Split, segment_tasks
+from vertexrt.kernels.cuda.instruction import OP
 from vertexrt.kernels.layout import PROGRAM as LAUNCHED
 from vertexrt.kernels.layout import ROWS as LAUNCHED_ROWS
-from vertexrt.script.assemble import Scripts, assemble
 from vertexrt.script.isa import PROGRAM, ROWS, SEGMENT
 
-if TYPE_CHECKING:
-    from vertexrt.engine.device_model import DeviceModel
-    from vertexrt.kernels.cuda.one_launch import Paths, Written
-    from vertexrt.kernels.cuda.persistent import PersistentExecutable
-
 Step = Group | Product
+
+
+# name -> engine, policy, processors of a group; these are of a CPU: a GPU has the same tasks
+WAYS = {
+    "batched, one vertex a task": ("batched", "serial", None),
+    "batched": ("batched", "frontier", None),
+    "persistent, group of 4": ("persistent", "frontier", 4),
+}
+HELD = "held on chip for a step"
+ON_DEVICE = {
+    "persistent kernel": Passes(),
+    "persistent kernel, weights in memory": Passes(hold=False),
+}
+
+
+def run(bench: Bench, options: Options) -> list[Entry]:
+    """Count for each batch size, over the first graphs of the data."""
+    found = []
+    for batch_size in options.batch_sizes:
+        batch = first_graphs(bench.job, batch_size)
+        for name, count in _ways(bench, options, batch).items():
+            key = bench.key(part="weights", batch_size=batch_size, variant=name)
+            found.append(one_number(key, count / 1e6, "MB a step", "lower"))
+    return found
+
+
+def _ways(bench: Bench, options: Options, batch: vrt.GraphBatch) -> dict[str, float]:
+    function = bench.job.make(options.hidden)
+    found = {}
+    for name, (engine, policy, processors) in WAYS.items():
+        net = vrt.compile(
+            function,
+            device="cpu",
+            engine=engine,
+            policy=policy,
+            threads=processors or 1,
+            processors=processors,
+        )
+        (one,) = net._model.prepare(TRAINING, batch)
+        itemsize = net._model.store.dtype.itemsize
+        found[name] = loaded_bytes(one, itemsize)
+        if name == "batched":
+            found[HELD] = held_bytes(one, itemsize)
+    for name, passes in ON_DEVICE.items() if bench.device == "cuda" else ():
+        net = bench.compile("persistent", passes=passes)
+        (one,) = net._model.prepare(TRAINING, batch)
+        found[name] = device_bytes(net, one)
+    return found
 
 
 def weight_elements(task: TaskProgram, steps: Iterable[Step]) -> int:
@@ -43,13 +96,6 @@ def weight_elements(task: TaskProgram, steps: Iterable[Step]) -> int:
         if isinstance(step, Product) and nodes[step.node].op == "matmul":
             found += nodes[nodes[step.node].inputs[0]].type.size
     return found
-
-
-def scripts_of(run: Run) -> Scripts:
-    """Assemble the scripts of a minibatch once more."""
-    shape, s, chosen = run.ready.shape, run.schedule, run.configuration
-    assert shape is not None, f"{chosen} has no scripts"
-    return assemble(shape, run.table, s.edge_ptr, s.child_row, chosen.processors, chosen.tile)
 
 
 def loaded_bytes(run: Run, itemsize: int) -> float:
@@ -97,13 +143,12 @@ def held_bytes(run: Run, itemsize: int) -> float:
     return float(total) * itemsize
 
 
-def device_bytes(
-    model: DeviceModel, executable: PersistentExecutable, path: Paths, written: Written
-) -> float:
+def device_bytes(net: vrt.Network, run: Run) -> float:
     """Count the bytes of the path's weights that a launch of a GPU's persistent engine loads."""
-    from vertexrt.engine.explain_device import loaded_elements
-    from vertexrt.kernels.cuda.instruction import OP
-
+    model = cast("DeviceModel", net._model)
+    executable, path, written = write_launch(
+        run, run.table, model.one_launch, False, run.variant.use.backward
+    )
     writer, processors = executable.writer, executable.processors
     if not executable.weights_in_memory:
         blocks = model.one_launch.blocks(executable, path)

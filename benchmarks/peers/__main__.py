@@ -4,7 +4,7 @@ import sys
 from collections.abc import Sequence
 
 from benchmarks.command import run_command
-from benchmarks.peers.options import UNMERGED, Options
+from benchmarks.peers.options import AGAIN, UNMERGED, Options
 from benchmarks.peers.run import run
 from vertexrt.cli.bench_options import LARGEST_GRAPH, add_run, add_sizes
 from vertexrt.cli.limits import DTYPES, WHOLE
@@ -44,10 +44,11 @@ def make_parser() -> Parser:
     parser.add_argument(
         "--engines",
         metavar="E,E,...",
-        type=list_of("--engines", one_of("--engines", (*engines, "none"))),
+        type=list_of("--engines", one_of("--engines", (*engines, AGAIN, "none"))),
         default=("batched",),
         help=f"batched, persistent, auto; with {UNMERGED} behind it, identical vertices of a batch "
-        "are all computed; the first is the one that ratios are of; none: peers alone",
+        "are all computed; the first is the one that ratios are of, again is that once more; none: "
+        "peers alone",
     )
     parser.add_argument(
         "--peers",

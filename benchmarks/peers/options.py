@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 UNMERGED = ":unmerged"
+AGAIN = "again"  # the first engine once more
 
 
 @dataclass(frozen=True, slots=True)
@@ -15,8 +16,8 @@ class Options:
         suite: of tree-lstm, tree-fc, var-lstm, fixed-lstm.
         mode: of train, infer.
         batch_sizes: graphs in a minibatch.
-        engines: of batched, persistent, auto, each also with `:unmerged`; the first is the one that
-            ratios are of; none leaves ours out.
+        engines: of batched, persistent, auto, each also with `:unmerged`, and again; the first is
+            the one that ratios are of; none leaves ours out.
         peers: of torch, dynet; none leaves them out.
         device, threads: for all sides; threads None for all cores.
         seconds: for each suite, mode and batch size (at least three samples).

@@ -13,7 +13,8 @@ agree; on a small minibatch also with vertexrt's `reference` backend in float64.
 Variants: vertexrt with each engine (it computes identical vertices of a batch once, as it does by
 default; `:unmerged` turns that off), `torch` (level- or step-batched by hand, autograd),
 `torch-manual` (the backward pass by hand as well), `torch-nn.LSTM` (packed; cuDNN on CUDA), `dynet`
-(Tree-LSTM on the CPU, with its automatic batching).
+(Tree-LSTM on the CPU, with its automatic batching). `again` is the first engine once more: its
+ratio is the noise. On a CPU our engines share parameters and arenas, as in an ablation.
 """
 
 from __future__ import annotations
@@ -23,15 +24,16 @@ from dataclasses import asdict
 from pathlib import Path
 
 import vertexrt as vrt
-from benchmarks.peers.options import UNMERGED, Options
+from benchmarks.peers.options import AGAIN, UNMERGED, Options
 from benchmarks.peers.ours import Ours
-from benchmarks.peers.report import HEADER, entries, summarise, table
 from benchmarks.peers.suites import Suite, make_suite
+from vertexrt.bench.ablation import share_memory
 from vertexrt.bench.check import compare
 from vertexrt.bench.contender import Arrays, Contender
 from vertexrt.bench.measure import Draw, measure, runners
-from vertexrt.bench.record import Record
+from vertexrt.bench.record import Key, Record, compared
 from vertexrt.bench.run import pinned, recording, say
+from vertexrt.bench.text import table
 from vertexrt.engine.model import device_named
 from vertexrt.engine.variant import Passes
 from vertexrt.errors import UsageError, message
@@ -62,7 +64,6 @@ def run(options: Options, command: list[str]) -> Path:
             import torch
 
             torch.set_num_threads(threads)
-        print(HEADER, flush=True)
         for name in options.suite:
             say(f"{name}: reading data, compiling")
             suite = make_suite(name, options)
@@ -97,8 +98,7 @@ def _run_suite(suite: Suite, options: Options, device: str, threads: int, record
     """Check and time one suite; add to the record and print the table."""
     oracle, parameters = make_oracle(suite, options.dtype)
     contenders = make_ours(suite, options, device, threads)
-    peers = make_peers(suite.name, parameters, options, device)
-    contenders |= peers
+    contenders |= make_peers(suite.name, parameters, options, device)
 
     def verify(group: dict[str, Contender], draw: Draw) -> None:
         (ids,) = draw.take(1)
@@ -115,9 +115,10 @@ def _run_suite(suite: Suite, options: Options, device: str, threads: int, record
         for mode in options.mode:
             say(f"{suite.name}: timing {mode}, batch {draw.batch_size}")
             timing = measure(runners(contenders, mode), draw, options.seconds)
-            result = summarise(suite.name, mode, timing, list(peers))
-            record.entries += entries(suite.name, mode, timing)
-            print(table(result), flush=True)
+            key: Key = {"suite": suite.name, "mode": mode, "batch_size": draw.batch_size}
+            found = compared(key, timing.samples)
+            record.entries += found
+            print(table(found), flush=True)
 
 
 def make_oracle(suite: Suite, dtype: str) -> tuple[Contender, Arrays]:
@@ -132,18 +133,23 @@ def make_oracle(suite: Suite, dtype: str) -> tuple[Contender, Arrays]:
 def make_ours(suite: Suite, options: Options, device: str, threads: int) -> dict[str, Contender]:
     """Return vertexrt with each engine; the first one is called `vertexrt`."""
     found: dict[str, Contender] = {}
+    nets = []
     for engine in options.engines:
         if engine == NONE:
             continue
+        of = options.engines[0] if engine == AGAIN else engine
         net = vrt.compile(
             suite.function,
             device=device,
-            engine=engine.removesuffix(UNMERGED),
+            engine=of.removesuffix(UNMERGED),
             dtype=options.dtype,
             threads=threads,
-            passes=Passes(merge=not engine.endswith(UNMERGED)),
+            passes=Passes(merge=not of.endswith(UNMERGED)),
         )
+        nets.append(net)
         found[f"vrt-{engine}" if found else "vertexrt"] = Ours(net, suite.output)
+    if device != "cuda":
+        share_memory(nets)
     return found
 
 

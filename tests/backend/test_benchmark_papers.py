@@ -10,12 +10,16 @@ import pytest
 import vertexrt as vrt
 from benchmarks.papers import compile_once, compile_time, schedule, throughput
 from benchmarks.papers.__main__ import main
-from benchmarks.papers.weights import held_bytes, loaded_bytes
+from benchmarks.papers.weights import device_bytes, held_bytes, loaded_bytes
 from tests.backend.test_bench_breakdown import H, trees
+from tests.runs import Way
+from tests.shim.build import available
 from vertexrt import models
 from vertexrt.bench.counts import TRAINING
+from vertexrt.bench.jobs import first_graphs, make_job
 from vertexrt.bench.read_record import read
 from vertexrt.engine.batched import Run
+from vertexrt.engine.variant import Passes
 
 
 def prepared(engine: str, policy: str, processors: int | None = None) -> Run:
@@ -88,6 +92,18 @@ def test_schedule_throughput_and_weights_are_recorded(
     assert "schedule\nmodel" not in capsys.readouterr().err
 
 
+@pytest.mark.skipif(not available(), reason="no C++ compiler to run CUDA kernels on the CPU")
+def test_a_gpu_loads_weights_once_a_side_or_for_each_product() -> None:
+    def loaded(hold: bool) -> float:
+        way = Way("shim", engine="persistent", processors=2, passes=Passes(hold=hold))
+        net = way.compile(job.make(4))
+        (run,) = net._model.prepare(TRAINING, first_graphs(job, 6))
+        return device_bytes(net, run)
+
+    job = make_job("tree-lstm")
+    assert loaded(hold=False) > 2 * loaded(hold=True) > 0
+
+
 def test_compiling_is_timed_in_processes_with_caches_of_their_own(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -96,7 +112,7 @@ def test_compiling_is_timed_in_processes_with_caches_of_their_own(
 
     class Done:
         returncode = 0
-        stdout = '{"trace": 1.0, "first step": 2.0, "step": 0.5}\n'
+        stdout = '{"host": 3.0, "trace": 1.0, "first step": 2.0, "step": 0.5}\n'
         stderr = ""
 
     def run(words: list[str], env: dict[str, str] | None = None, **options: Any) -> Any:
@@ -110,7 +126,7 @@ def test_compiling_is_timed_in_processes_with_caches_of_their_own(
     record = read(tmp_path / "papers-tree-lstm.json")
     found = {(e.key["engine"], e.key["cache"], e.key["variant"]): e.median for e in record.entries}
     assert found["batched", "cold", "first step"] == 2.0
-    assert len(found) == 2 * 2 * 2
+    assert len(found) == 2 * 2 * 3
     folders = [env["VERTEXRT_CACHE"] for env in seen]
     assert len(folders) == 4  # cold and warm, of both engines
     assert folders[0] == folders[1] != folders[2] == folders[3]
@@ -120,5 +136,5 @@ def test_compiling_is_timed_in_processes_with_caches_of_their_own(
 def test_one_process_says_how_long_it_took(capsys: pytest.CaptureFixture[str]) -> None:
     compile_once.main(["tree-fc", "", "4", "batched", "reference", "1", "1"])
     found = json.loads(capsys.readouterr().out)
-    assert set(found) == {"trace", "first step", "step"}
+    assert set(found) == {"host", "trace", "first step", "step"}
     assert found["trace"] > 0.0

@@ -10,12 +10,11 @@ from threadpoolctl import threadpool_info
 
 from benchmarks.peers.complete import build_complete
 from benchmarks.peers.packed import build_packed
-from benchmarks.peers.report import HEADER, speed, summarise, table
 from benchmarks.peers.suites import cut_or_pad
 from vertexrt.bench.check import BOUNDS, Disagreement, check
 from vertexrt.bench.contender import Arrays, Contender
 from vertexrt.bench.machine import describe
-from vertexrt.bench.measure import Draw, Runner, Timing, measure
+from vertexrt.bench.measure import Draw, Runner, measure
 from vertexrt.bench.run import THREAD_VARIABLES, pinned
 from vertexrt.graph import GraphBatch, InputGraph, Pulled
 
@@ -70,33 +69,6 @@ def test_minibatches_are_whole_and_cover_an_epoch() -> None:
     whole = Draw(ten_chains(), 64)
     assert whole.batch_size == 10
     assert sorted(whole.take(1)[0].tolist()) == list(range(10))
-
-
-def test_an_entry_holds_ratios_of_the_first_variant() -> None:
-    samples = {"vertexrt": [40.0, 60.0, 50.0], "a": [20.0, 20.0, 20.0], "b": [25.0, 30.0, 10.0]}
-    result = json.loads(json.dumps(summarise("s", "train", Timing(4, 7, samples), ["a", "b"])))
-    assert result["best_peer"] == "b"
-    assert result["ratio_to_best_peer"] == result["variants"]["b"]["ratio"] == 2.0
-    assert result["variants"]["a"] == {
-        "median": 20.0,
-        "quartiles": [20.0, 20.0],
-        "ratio": 2.5,
-        "samples": samples["a"],
-    }
-    rows = [line.split() for line in table(result).splitlines()]
-    assert [row[:5] for row in rows] == [
-        ["s", "train", "4", "vertexrt", "50.00"],
-        ["s", "train", "4", "a", "20.00"],
-        ["s", "train", "4", "b", "25.00"],
-    ]
-    assert [row[-1] for row in rows] == ["1.00", "2.50", "2.00*"]
-    assert len(HEADER) >= len(table(result).splitlines()[0])
-    assert speed(12345.6) == "12,346"
-
-
-def test_an_entry_without_peers_has_no_best_one() -> None:
-    result = summarise("s", "infer", Timing(1, 1, {"vertexrt": [2.0]}), [])
-    assert result["best_peer"] is result["ratio_to_best_peer"] is None
 
 
 class Fixed(Contender):
