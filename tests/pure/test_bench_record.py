@@ -209,8 +209,6 @@ def test_compare_warns_of_other_machines_and_commands_and_refuses_others() -> No
     assert said[2].endswith("did not run to its end")
     with pytest.raises(UsageError, match="device 'cpu' and 'cuda'"):
         compare.warnings(record(), record(device="cuda"))
-    with pytest.raises(UsageError, match="`bench ablation` and one of `bench peers`"):
-        compare.warnings(record(), record("peers"))
     with pytest.raises(UsageError, match="no result in both files"):
         compare.changes(record(), record(found=[one_number({"variant": "z"}, 1.0, "s")]))
 
