@@ -4,7 +4,7 @@ from benchmarks.papers.options import ENGINES, Options
 from vertexrt.bench.check import compare
 from vertexrt.bench.contender import Contender, Stepper
 from vertexrt.bench.jobs import first_graphs
-from vertexrt.bench.measure import Draw, measure, runners
+from vertexrt.bench.measure import Draw, measure
 from vertexrt.bench.record import Entry, compared
 from vertexrt.bench.run import Bench
 from vertexrt.errors import DeviceError
@@ -23,9 +23,9 @@ def run(bench: Bench, options: Options) -> list[Entry]:
     for batch_size, hidden, axis in points:
         if hidden not in networks:
             networks = {hidden: _networks(bench, hidden)}  # one at a time: they take memory
-        timing = measure(runners(networks[hidden]), Draw(bench.job.pool, batch_size), seconds)
+        samples = measure(networks[hidden], Draw(bench.job.pool, batch_size), seconds)
         key = bench.key(part="throughput", against=axis, batch_size=batch_size)
-        found += compared(key | {"hidden": hidden}, timing.samples)
+        found += compared(key | {"hidden": hidden}, samples)
     return found
 
 

@@ -30,7 +30,7 @@ from benchmarks.peers.suites import Suite, make_suite
 from vertexrt.bench.ablation import share_memory
 from vertexrt.bench.check import compare
 from vertexrt.bench.contender import Arrays, Contender
-from vertexrt.bench.measure import Draw, measure, runners
+from vertexrt.bench.measure import Draw, measure
 from vertexrt.bench.record import Key, Record, compared
 from vertexrt.bench.run import pinned, recording, say
 from vertexrt.bench.text import table
@@ -114,9 +114,9 @@ def _run_suite(suite: Suite, options: Options, device: str, threads: int, record
             verify(contenders, draw)
         for mode in options.mode:
             say(f"{suite.name}: timing {mode}, batch {draw.batch_size}")
-            timing = measure(runners(contenders, mode), draw, options.seconds)
+            samples = measure(contenders, draw, options.seconds, infer=mode == "infer")
             key: Key = {"suite": suite.name, "mode": mode, "batch_size": draw.batch_size}
-            found = compared(key, timing.samples)
+            found = compared(key, samples)
             record.entries += found
             print(table(found), flush=True)
 

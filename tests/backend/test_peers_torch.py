@@ -18,8 +18,9 @@ from benchmarks.peers.__main__ import main  # noqa: E402
 from benchmarks.peers.ours import Ours  # noqa: E402
 from benchmarks.peers.recursive import recursive  # noqa: E402
 from benchmarks.peers.torch_peer import Peer, pack_floats, unpack_floats  # noqa: E402
-from vertexrt.bench.check import check  # noqa: E402
+from vertexrt.bench.check import compare  # noqa: E402
 from vertexrt.bench.read_record import read  # noqa: E402
+from vertexrt.bench.record import Record  # noqa: E402
 
 WORDS, EMBED, HIDDEN, CLASSES = 30, 5, 7, 4
 TREE_LSTM = [tree_lstm.LevelBatched, tree_lstm_manual.LevelBatchedManual]
@@ -109,7 +110,8 @@ def assert_peer_agrees(
     for name, value in contender.parameters().items():
         np.testing.assert_array_equal(value, drawn[name])
     # float64 leaves the order of sums, and what a step of rate 1024 rounds
-    check({"reference": oracle, "peer": contender}, batch, 1e-9, "test")
+    contenders = {"reference": oracle, "peer": contender}
+    compare(Record("peers", [], {}), contenders, batch, "test", dtype="float64")
 
 
 @pytest.mark.parametrize("peer", TREE_LSTM)

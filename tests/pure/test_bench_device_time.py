@@ -69,5 +69,5 @@ def test_the_host_schedules_and_launches_with_both_engines(
     net = way.compile(FUNCTIONS["tree-lstm"][0]())
     samples = sample_host(net, Draw(GraphBatch.from_graphs(graphs), 2))
     assert all(len(values) == 2 and min(values) > 0.0 for values in samples.values())
-    assert set(samples) == {"untraced", "whole", "host: schedule", "host: scripts and launches"}
+    assert set(samples) == {"whole", "host: schedule", "host: scripts and launches"}
     assert {"prepare", "_launch"}.isdisjoint(vars(net._model)), "all is put back"

@@ -21,7 +21,7 @@ from vertexrt.bench.check import compare
 from vertexrt.bench.contender import Contender, Stepper
 from vertexrt.bench.counts import count
 from vertexrt.bench.jobs import Job, JobOptions, first_graphs, make_job
-from vertexrt.bench.measure import Draw, measure, runners
+from vertexrt.bench.measure import Draw, measure
 from vertexrt.bench.record import Entry, compared
 from vertexrt.bench.run import Bench, opened, say
 from vertexrt.bench.switches import (
@@ -62,9 +62,8 @@ def run(options: Options, command: list[str], job: Job | None = None) -> Path:
     """
     with opened("ablation", options, command, job) as bench:
         plan = variants(bench.device, bench.threads)
-        bench.record.missing += [
-            {"name": m.name, "because": m.because} for m in missing(bench.device, bench.threads)
-        ]
+        for name, because in missing(bench.device, bench.threads).items():
+            bench.record.missing.append({"name": name, "because": because})
         if job is None and options.compilers > 1 and bench.device != "reference":
             _compile_ahead(options, bench, plan)
         steppers = _make_steppers(bench, plan)
@@ -149,12 +148,12 @@ def _one_size(bench: Bench, batch_size: int, steppers: Steppers) -> list[Entry]:
         if family == ONE_ON and everything:
             mine[ALL_ON] = everything[0]
         say(f"{bench.job.model}, batch {batch_size}: timing {len(mine)} variants, {family}")
-        timing = measure(runners(mine), Draw(draw_from, batch_size), seconds, ROUNDS)
+        samples = measure(mine, Draw(draw_from, batch_size), seconds, ROUNDS)
         counts = {
             name: count(s.net, sample) | {"host_waits": float(s.waits)} for name, s in mine.items()
         }
         key = bench.key(mode="train", batch_size=batch_size)
-        entries = compared(key, timing.samples, head + AGAIN, counts, against)
+        entries = compared(key, samples, head + AGAIN, counts, against)
         for entry in entries:  # `all on` beside `baseline` is a family by itself
             entry.key["family"] = family if entry.key["variant"] in against else TOTAL
         found += entries

@@ -53,54 +53,39 @@ def compare(
     contenders: Mapping[str, Contender],
     batch: GraphBatch,
     where: str,
-    kinked: bool,
+    kinked: bool = False,
     dtype: str = "float32",
 ) -> None:
     """Compare every contender with the first one, and put it down in a record.
 
-    Raises: Disagreement, as `check` does.
-    """
-    against, bound = next(iter(contenders)), BOUNDS[dtype]
-    off = check(contenders, batch, bound, where, kinked)
-    entry = {"where": where, "against": against, "bound": bound, "variants": len(contenders)}
-    record.checks.append(entry | {"largest_difference": off})
-    say(f"{where}: {len(contenders)} variants agree with {against} within {off:.1e}")
-
-
-def check(
-    contenders: Mapping[str, Contender],
-    batch: GraphBatch,
-    bound: float,
-    where: str,
-    kinked: bool = False,
-) -> float:
-    """Compare every contender with the first one.
-
     Args:
-        where: what is checked, for the message.
+        where: what is compared, for the record and the message.
         kinked: F is not smooth: gradients are compared by their norm, with `KINKED_BOUND`.
-    Returns: the largest difference, relative to the largest element of what is compared.
-    Raises: Disagreement, when it exceeds the bound; it names the parameter.
+        dtype: names the bound of a difference, relative to the largest element.
+    Raises: Disagreement, when a difference exceeds the bound; it names the parameter.
     """
-    names = list(contenders)
-    expected = evaluate(contenders[names[0]], batch)
+    against, *others = contenders
+    expected = evaluate(contenders[against], batch)
     largest = 0.0
-    for name in names[1:]:
-        found = evaluate(contenders[name], batch)
-        for what, value in differences(found, expected, kinked).items():
-            allowed = KINKED_BOUND if kinked and what.startswith("the gradient") else bound
+    for name in others:
+        found = differences(evaluate(contenders[name], batch), expected, kinked)
+        for what, value in found.items():
+            loose = kinked and what.startswith("the gradient")
+            allowed = KINKED_BOUND if loose else BOUNDS[dtype]
             if not value <= allowed:
+                got = f"{what} of {name} differs from that of {against} by {value:.1e} of its "
                 raise Disagreement(
                     message(
                         f"check, {where}",
-                        f"{what} of {name} differs from that of {names[0]} by {value:.1e} of its "
-                        "largest element",
+                        got + "largest element",
                         f"at most {allowed:.0e}",
                         "nothing is timed before they agree",
                     )
                 )
             largest = max(largest, value)
-    return largest
+    entry = {"where": where, "against": against, "bound": BOUNDS[dtype]}
+    record.checks.append(entry | {"largest_difference": largest, "variants": len(contenders)})
+    say(f"{where}: {len(contenders)} variants agree with {against} within {largest:.1e}")
 
 
 def differences(found: Evaluation, expected: Evaluation, kinked: bool = False) -> dict[str, float]:

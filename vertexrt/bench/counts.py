@@ -14,11 +14,9 @@ from vertexrt.engine.batched import Run
 from vertexrt.engine.explain import flops, kernel_calls
 from vertexrt.engine.variant import Use
 from vertexrt.graph import GraphBatch
-from vertexrt.ir.passes.fuse import Group
-from vertexrt.ir.passes.segment import segment_tasks
 from vertexrt.kernels.layout import LaunchByLaunch
 from vertexrt.script.assemble import Scripts, assemble
-from vertexrt.script.isa import PROGRAM, SEGMENT, WAIT
+from vertexrt.script.isa import WAIT
 
 if TYPE_CHECKING:
     from vertexrt.engine.device_model import DeviceModel
@@ -31,7 +29,7 @@ def count(net: Network, batch: GraphBatch, use: Use = TRAINING) -> Counts:
     """Count what a minibatch takes, over all its shares.
 
     Returns: tasks; rows (merged vertices once); launches of task programs; calls of compiled code
-        for forward and backward; groups (fused loops) and products (GEMM calls) that are executed;
+        for forward and backward; groups (fused loops) and products (GEMM calls) of these launches;
         instructions and waits of the scripts; flops of products; arena_bytes. On a GPU also
         kernels and library (products of cuBLAS), where it is batched, and streams, their launches
         beside the main one, and waits for others, where there are several; where it is persistent
@@ -105,20 +103,10 @@ def scripts_of(run: Run) -> Scripts:
 
 
 def _of_scripts(run: Run) -> Counts:
-    variant = run.variant
-    tasks = segment_tasks(variant.tasks, variant.processors == 1, variant.passes.segment)
     words = scripts_of(run).words
     flat = words.reshape(-1, words.shape[-1])
-    groups = products = 0
-    for p, s in zip(flat[:, PROGRAM].tolist(), flat[:, SEGMENT].tolist(), strict=True):
-        steps = tasks[p].segments[s].steps
-        mine = sum(isinstance(step, Group) for step in steps)
-        groups += mine
-        products += len(steps) - mine
     return {
         "calls": run.configuration.processors,
-        "groups": groups,
-        "products": products,
         "instructions": len(flat),
         "waits": int(np.sum(flat[:, WAIT] >= 0)),
     }

@@ -49,7 +49,7 @@ def run(bench: Bench) -> list[Entry]:
     for engine, batch_size, net, samples in sampled:
         if profiler:
             draw = Draw(bench.job.pool, batch_size)
-            samples |= _sample_device(net, draw, samples["untraced"])
+            samples |= _sample_device(net, draw, samples["whole"])
         key = bench.key(part="time", engine=engine, setting=engine, batch_size=batch_size)
         for part, values in samples.items():
             found.append(make_entry({**key, "variant": part}, values, "us a step", "lower"))
@@ -61,7 +61,6 @@ def sample_host(net: vrt.Network, draw: Draw) -> Samples:
     take_steps(net, draw, STEPS)
     samples: Samples = defaultdict(list)
     for _ in range(ROUNDS):
-        samples["untraced"].append(take_steps(net, draw, STEPS))
         with (
             timed(net._model, "prepare") as prepared,
             timed(net._model, "_launch") as launched,
@@ -82,10 +81,10 @@ def take_steps(net: vrt.Network, draw: Draw, count: int) -> float:
     return (time.perf_counter() - begin) / count * MICROSECONDS
 
 
-def _sample_device(net: vrt.Network, draw: Draw, untraced: list[float]) -> Samples:
+def _sample_device(net: vrt.Network, draw: Draw, steps: list[float]) -> Samples:
     """Sample what the device does, and what is left of a step that nobody watches."""
     samples: Samples = defaultdict(list)
-    for whole in untraced:
+    for whole in steps:
         times = _profile(net, draw)
         for kind, microseconds in times.items():
             samples[kind].append(microseconds)

@@ -76,8 +76,8 @@ def make_job(model: str, source: str | None = None, leaves: int | None = None) -
     output = next(name for name in _pushes(make(1).trace()) if name != "loss")
     sizes = pool.sizes()
     description = (
-        f"{model}, {dataset.name}: {pool.num_graphs:,} graphs of {int(sizes.min())} to "
-        f"{int(sizes.max())} vertices, {float(sizes.mean()):.1f} on average, "
+        f"{model}, {dataset.name}: {pool.num_graphs:,} graphs of {int(np.min(sizes))} to "
+        f"{int(np.max(sizes))} vertices, {float(sizes.mean()):.1f} on average, "
         f"{len(dataset.vocabulary):,} words; a step is forward, backward and SGD"
     )
     return Job(model, make, pool, output, description, kinked=model not in SMOOTH)
