@@ -23,7 +23,7 @@ import vertexrt as vrt
 from benchmarks.papers.options import Options
 from vertexrt.bench.counts import TRAINING, scripts_of
 from vertexrt.bench.jobs import first_graphs
-from vertexrt.bench.record import Entry, one_number
+from vertexrt.bench.record import Entry, make_entry
 from vertexrt.bench.run import Bench
 from vertexrt.engine.batched import Run
 from vertexrt.engine.device_model import DeviceModel
@@ -60,7 +60,7 @@ def run(bench: Bench, options: Options) -> list[Entry]:
         batch = first_graphs(bench.job, batch_size)
         for name, count in _ways(bench, options, batch).items():
             key = bench.key(part="weights", batch_size=batch_size, variant=name)
-            found.append(one_number(key, count / 1e6, "MB a step", "lower"))
+            found.append(make_entry(key, [count / 1e6], "MB a step", "lower"))
     return found
 
 

@@ -1,14 +1,16 @@
 """Breakdowns: parts add up to steps, weights are counted by the formula, processes are timed."""
 
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
 
 import vertexrt as vrt
 from vertexrt import models
-from vertexrt.bench import host_time
+from vertexrt.bench import ablation, breakdown, host_time
 from vertexrt.bench.counts import count
+from vertexrt.bench.jobs import Job, JobOptions
 from vertexrt.bench.read_record import read
 from vertexrt.cli.main import main
 from vertexrt.graph import GraphBatch, InputGraph, Pulled
@@ -72,3 +74,38 @@ def test_a_breakdown_is_recorded_and_printed(
     assert found == {(setting, size) for setting in host_time.SETTINGS for size in (1, 2)}
     assert all(e.median > 0 and len(e.samples) == 2 for e in record.select(variant="products"))
     assert "op by op" in capsys.readouterr().out
+
+
+class Sum(vrt.VertexFunction):
+    """A vertex function that is in no catalogue."""
+
+    def __init__(self, hidden: int) -> None:
+        super().__init__(arity=2, state={"h": hidden})
+        self.w = vrt.Parameter((hidden, hidden))
+        self.b = vrt.Parameter((hidden,))
+
+    def forward(self) -> None:
+        h = vrt.tanh(self.w @ (self.gather(0).h + self.gather(1).h) + self.b)
+        self.scatter(h=h)
+        self.push("loss", vrt.cross_entropy(h, self.pull("label")))
+
+
+@pytest.mark.parametrize("action", [ablation, breakdown])
+def test_any_vertex_function_is_measured(
+    action: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(host_time, "STEPS", (1, 1))
+    monkeypatch.setattr(ablation, "ROUNDS", (1, 1))
+    tree = InputGraph.from_children([[], [], [0, 1]], {"label": np.arange(3)})
+    job = Job("sum", Sum, GraphBatch.from_graphs([tree] * 4), "a sum over trees")
+    shape = {"model": "", "data": None, "leaves": None, "hidden": 3, "batch_sizes": (1,)}
+    machine = {"device": "reference", "threads": 1, "seconds": 0.0, "out": str(tmp_path)}
+    if action is ablation:
+        path = ablation.run(ablation.Options(**shape, **machine, compilers=2), [], job)
+    else:
+        path = breakdown.run(JobOptions(**shape, **machine), [], job)
+    record = read(path)
+    assert path.name == f"{record.benchmark}-sum.json"
+    assert record.complete
+    assert record.entries
+    assert record.jobs == {"sum": "a sum over trees"}

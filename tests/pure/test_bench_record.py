@@ -12,7 +12,7 @@ from vertexrt.bench import compare, page
 from vertexrt.bench.figures import style
 from vertexrt.bench.figures.draw import draw
 from vertexrt.bench.read_record import read
-from vertexrt.bench.record import Entry, Record, compared, make_entry, one_number
+from vertexrt.bench.record import Entry, Record, compared, make_entry
 from vertexrt.bench.spread import (
     FASTER,
     HIDDEN,
@@ -192,7 +192,7 @@ def test_compare_knows_what_is_better() -> None:
 
     assert (change("lower").verdict, change("higher").verdict) == (FASTER, SLOWER)
     assert change("lower").change == pytest.approx(2.0)
-    mine, theirs = (one_number({"variant": "x"}, n, "MB", "lower") for n in (4.0, 2.0))
+    mine, theirs = (make_entry({"variant": "x"}, [n], "MB", "lower") for n in (4.0, 2.0))
     assert compare.change_of(mine, theirs).verdict == compare.OTHER
     assert compare.change_of(mine, mine).verdict == compare.SAME
 
@@ -210,7 +210,7 @@ def test_compare_warns_of_other_machines_and_commands_and_refuses_others() -> No
     with pytest.raises(UsageError, match="device 'cpu' and 'cuda'"):
         compare.warnings(record(), record(device="cuda"))
     with pytest.raises(UsageError, match="no result in both files"):
-        compare.changes(record(), record(found=[one_number({"variant": "z"}, 1.0, "s")]))
+        compare.changes(record(), record(found=[make_entry({"variant": "z"}, [1.0], "s", "")]))
 
 
 def breakdown_entries() -> list[Entry]:

@@ -26,10 +26,7 @@ class Contender(Protocol):
         """Wait for the last `train` and return its loss."""
 
     def infer(self, batch: GraphBatch) -> Any:
-        """Return the output of every vertex in the order of the batch, in host memory once synced.
-
-        `numpy.asarray` takes the result.
-        """
+        """Return an output of every vertex in their order, which NumPy takes once synced."""
 
     def sync(self) -> None:
         """Wait until everything that was asked for is done."""

@@ -26,7 +26,7 @@ from __future__ import annotations
 import datetime
 import json
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from types import MappingProxyType
 from typing import Any
@@ -67,48 +67,11 @@ class Entry:
         return Spread(self.median, *self.quartiles)
 
 
-def make_entry(
-    key: Key,
-    samples: Sequence[float],
-    unit: str,
-    better: str = "higher",
-    *,
-    against: str | None = None,
-    reference: Sequence[float] | None = None,
-    noise: float = 1.0,
-    counts: Mapping[str, float] | None = None,
-) -> Entry:
-    """Summarise samples.
-
-    Args:
-        against, reference: name and samples of what it is compared with, of the same rounds.
-        noise: see `spread.verdict`.
-    """
-    samples = [float(f"{x:.6g}") for x in samples]  # more digits only make files long
+def make_entry(key: Key, samples: Sequence[float], unit: str, better: str = "higher") -> Entry:
+    """Summarise samples: of a time or a speed several, of what was counted one."""
+    samples = tuple(float(f"{x:.6g}") for x in samples)  # more digits only make files long
     s = spread_of(samples)
-    ratio, said = None, None
-    if reference is not None:
-        ratio = ratio_of(samples, reference)
-        if better == "lower":
-            ratio = ratio_of(reference, samples)
-        said = verdict(ratio, noise)
-    return Entry(
-        key,
-        unit,
-        better,
-        s.median,
-        (s.low, s.high),
-        tuple(samples),
-        against,
-        ratio,
-        said,
-        dict(counts or {}),
-    )
-
-
-def one_number(key: Key, value: float, unit: str, better: str = "") -> Entry:
-    """Return what was counted, not timed."""
-    return make_entry(key, [float(value)], unit, better)
+    return Entry(key, unit, better, s.median, (s.low, s.high), samples)
 
 
 @dataclass(slots=True)
@@ -165,17 +128,11 @@ def compared(
         noise = noise_of(ratio_of(samples[control], samples[first]))
     found = []
     for name, values in samples.items():
+        entry = make_entry({**key, "variant": name}, values, "graphs/s")
+        entry = replace(entry, counts=dict(counts.get(name, NOTHING)))
         other = against.get(name, first)
-        known = name != first and other in samples
-        found.append(
-            make_entry(
-                {**key, "variant": name},
-                values,
-                "graphs/s",
-                against=other if known else None,
-                reference=samples[other] if known else None,
-                noise=noise,
-                counts=counts.get(name),
-            )
-        )
+        if name != first and other in samples:
+            ratio = ratio_of(entry.samples, samples[other])
+            entry = replace(entry, against=other, ratio=ratio, verdict=verdict(ratio, noise))
+        found.append(entry)
     return found

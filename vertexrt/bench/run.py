@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 import vertexrt as vrt
-from vertexrt.bench.jobs import Job, JobOptions, make_job, require_graphs
+from vertexrt.bench.jobs import Job, JobOptions, make_job
 from vertexrt.bench.machine import describe
 from vertexrt.bench.record import Entry, Key, Record
 from vertexrt.bench.text import table
@@ -74,8 +74,10 @@ def opened(
     """
     device = device_named(options.device)
     job = job or make_job(options.model, options.data, options.leaves)
-    for batch_size in options.batch_sizes:
-        require_graphs(job, batch_size)
+    if max(options.batch_sizes) > job.pool.num_graphs:
+        expected = f"at most {job.pool.num_graphs:,}, the graphs of {job.model}'s data"
+        got = f"got {max(options.batch_sizes)}"
+        raise UsageError(message("--batch-sizes", got, expected, "Take smaller ones"))
     kept = asdict(options) | {"name": job.model, "device": device}
     with (
         pinned(options.threads) as threads,
@@ -96,12 +98,18 @@ def recording(
 
     Args:
         options: with `out`, the folder, and `name`, what the file is called beside the benchmark.
+    Raises: UsageError, when the folder cannot be written.
     """
-    folder = open_folder(options["out"])
     kept = {name: value for name, value in options.items() if name not in NOT_KEPT}
     record = Record(benchmark, command, kept)
     name = options.get("name", "")
-    path = folder / (f"{benchmark}-{name}.json" if name else f"{benchmark}.json")
+    path = Path(options["out"], f"{benchmark}-{name}.json" if name else f"{benchmark}.json")
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        record.write(path)
+    except OSError as error:
+        got = f"{path.parent}: {error.strerror}"
+        raise UsageError(message("--out", got, "a folder to write in", "Give another")) from error
     try:
         yield record, path
         record.complete = True
@@ -125,24 +133,6 @@ def pinned(threads: int | None) -> Iterator[int]:
         os.environ[name] = str(count)
     with threadpool_limits(limits=count):
         yield count
-
-
-def open_folder(out: str) -> Path:
-    """Return the folder for results, made if need be.
-
-    Raises: UsageError, when it cannot be written.
-    """
-    folder = Path(out)
-    try:
-        folder.mkdir(parents=True, exist_ok=True)
-        probe = folder / ".probe"
-        probe.touch()
-        probe.unlink()
-    except OSError as error:
-        raise UsageError(
-            message("--out", f"{folder}: {error.strerror}", "a folder to write in", "Give another")
-        ) from error
-    return folder
 
 
 def say(text: str) -> None:
