@@ -40,6 +40,12 @@ def make_parser() -> Parser:
     )
     add_sizes(parser, (1, 16, 64, 256))
     add_run(parser, 5.0, "for each suite, mode and batch size")
+    _add_contenders(parser)
+    _add_sizes_of_jobs(parser)
+    return parser
+
+
+def _add_contenders(parser: Parser) -> None:
     engines = tuple(e + tail for e in ("batched", "persistent", "auto") for tail in ("", UNMERGED))
     parser.add_argument(
         "--engines",
@@ -57,6 +63,9 @@ def make_parser() -> Parser:
         default=("torch",),
         help="torch (default), dynet (tree-lstm on the CPU), none",
     )
+
+
+def _add_sizes_of_jobs(parser: Parser) -> None:
     parser.add_argument(
         "--hidden",
         metavar="N",
@@ -83,7 +92,6 @@ def make_parser() -> Parser:
         "--trees", metavar="NAME|PATH", type=path("--trees"), help=data.format("sst")
     )
     parser.add_argument("--text", metavar="NAME|PATH", type=path("--text"), help=data.format("ptb"))
-    return parser
 
 
 if __name__ == "__main__":

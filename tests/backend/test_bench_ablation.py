@@ -187,7 +187,7 @@ def test_every_switch_is_a_variant_or_said_to_be_missing(
 
 
 SMALL = ["bench", "ablation", "--hidden", "4", "--batch-sizes", "1", "--seconds", "0"]
-HERE = ["--device", "reference", "--threads", "2", "--compilers", "1"]
+HERE = ["--device", "reference", "--threads", "2"]
 
 
 FEW = [BASELINE, BASELINE + AGAIN, "+ policy agenda", ALL_ON, ALL_ON + AGAIN]

@@ -100,10 +100,7 @@ def test_any_vertex_function_is_measured(
     job = Job("sum", Sum, GraphBatch.from_graphs([tree] * 4), "a sum over trees")
     shape = {"model": "", "data": None, "leaves": None, "hidden": 3, "batch_sizes": (1,)}
     machine = {"device": "reference", "threads": 1, "seconds": 0.0, "out": str(tmp_path)}
-    if action is ablation:
-        path = ablation.run(ablation.Options(**shape, **machine, compilers=2), [], job)
-    else:
-        path = breakdown.run(JobOptions(**shape, **machine), [], job)
+    path = action.run(JobOptions(**shape, **machine), [], job)
     record = read(path)
     assert path.name == f"{record.benchmark}-sum.json"
     assert record.complete

@@ -8,7 +8,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from vertexrt.bench import compare, page
+from vertexrt.bench import ablation, compare, page
 from vertexrt.bench.figures import style
 from vertexrt.bench.figures.draw import draw
 from vertexrt.bench.read_record import read
@@ -300,7 +300,7 @@ def test_it_is_said_that_checks_are_timed(
     capsys: pytest.CaptureFixture[str],
 ) -> None:
     record().write(tmp_path / "a.json")
-    monkeypatch.setattr(cli_bench, "_ablation", lambda given, command: tmp_path / "a.json")
+    monkeypatch.setattr(ablation, "run", lambda options, command: tmp_path / "a.json")
     monkeypatch.setattr(cli_bench, "config", lambda: replace(config(), check=check))
     monkeypatch.setattr("vertexrt.bench.figures.draw.can_draw", lambda: False)
     assert main(["bench", "ablation"]) == 0

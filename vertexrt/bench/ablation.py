@@ -12,7 +12,7 @@ from __future__ import annotations
 import multiprocessing
 from collections.abc import Iterable, Sequence
 from concurrent.futures import ProcessPoolExecutor
-from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -43,29 +43,19 @@ TOTAL = "total"  # the family of `all on` beside `baseline`
 Steppers = dict[Variant, Stepper]
 
 
-@dataclass(frozen=True, slots=True)
-class Options(JobOptions):
-    """What the command line says; `seconds` are for each batch size, over all variants.
-
-    Attributes:
-        compilers: processes that compile at once; 1 compiles in this one.
-    """
-
-    compilers: int
-
-
-def run(options: Options, command: list[str], job: Job | None = None) -> Path:
+def run(options: JobOptions, command: list[str], job: Job | None = None) -> Path:
     """Check, count, time, print tables, write the JSON file; return its path.
 
     Args:
+        options: `seconds` are for each batch size, over all variants.
         job: F and its graphs; by default the options' model on its data.
     """
     with opened("ablation", options, command, job) as bench:
         plan = variants(bench.device, bench.threads)
         for name, because in missing(bench.device, bench.threads).items():
             bench.record.missing.append({"name": name, "because": because})
-        if job is None and options.compilers > 1 and bench.device != "reference":
-            _compile_ahead(options, bench, plan)
+        if job is None and bench.device != "reference":
+            _compile_ahead(bench, plan)
         steppers = _make_steppers(bench, plan)
         if bench.device != "cuda":
             share_memory(stepper.net for stepper in steppers.values())
@@ -75,17 +65,16 @@ def run(options: Options, command: list[str], job: Job | None = None) -> Path:
     return bench.path
 
 
-def _compile_ahead(options: Options, bench: Bench, plan: Sequence[Variant]) -> None:
+def _compile_ahead(bench: Bench, plan: Sequence[Variant]) -> None:
+    """Compile all settings once, each core another, so that their kernels are on disk."""
     settings = list(dict.fromkeys(v.setting for v in plan))
-    say(f"compiling {len(settings)} settings in {options.compilers} processes")
-    context = multiprocessing.get_context("spawn")
-    with ProcessPoolExecutor(options.compilers, mp_context=context) as pool:
-        work = [pool.submit(compile_one, options, bench.device, bench.threads, s) for s in settings]
-        for each in work:
-            each.result()
+    say(f"compiling {len(settings)} settings")
+    one = partial(compile_one, bench.options, bench.device, bench.threads)
+    with ProcessPoolExecutor(mp_context=multiprocessing.get_context("spawn")) as pool:
+        list(pool.map(one, settings))
 
 
-def compile_one(options: Options, device: str, threads: int, setting: Setting) -> None:
+def compile_one(options: JobOptions, device: str, threads: int, setting: Setting) -> None:
     """Compile a setting, so that its kernels are on disk."""
     job = make_job(options.model, options.data, options.leaves)
     net = setting.compile(job.make(options.hidden), device, threads)

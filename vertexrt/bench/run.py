@@ -21,7 +21,7 @@ from vertexrt.engine.variant import Passes
 from vertexrt.errors import UsageError, message
 
 THREAD_VARIABLES = ("OPENBLAS_NUM_THREADS", "OMP_NUM_THREADS", "MKL_NUM_THREADS")
-NOT_KEPT = ("out", "name", "compilers")  # of the options, what says nothing of the results
+NOT_KEPT = ("out", "name")  # of the options, what says nothing of the results
 ALL = Passes()
 
 

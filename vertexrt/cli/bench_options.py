@@ -6,7 +6,6 @@ from vertexrt.cli.limits import DEVICES, WHOLE
 from vertexrt.cli.values import Parser, list_of, one_of, path, real, whole
 
 LARGEST_GRAPH = 2**20  # leaves of a tree, words of a chain
-MOST_COMPILERS = 1024
 MOST_SECONDS = 7 * 86_400.0
 ACTIONS = ("ablation", "breakdown", "report", "compare")
 
@@ -18,7 +17,6 @@ def add_bench(parser: Parser) -> None:
     add_job(ablation)
     add_sizes(ablation, (16, 64))
     add_run(ablation, 60.0, "for each batch size, over all variants")
-    _add_compilers(ablation)
     breakdown = actions.add_parser("breakdown", help="where the time of a step goes")
     add_job(breakdown)
     add_sizes(breakdown, (1, 16, 64))
@@ -88,13 +86,4 @@ def add_run(parser: Parser, seconds: float, of_what: str) -> None:
     )
     parser.add_argument(
         "--out", metavar="DIR", type=path("--out"), default="bench", help="folder for the results"
-    )
-
-
-def _add_compilers(parser: Parser) -> None:
-    parser.add_argument(
-        "--compilers",
-        metavar="N",
-        type=whole("--compilers", 1, MOST_COMPILERS),
-        help="processes that compile at once (default: cores)",
     )
