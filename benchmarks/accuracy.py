@@ -6,7 +6,7 @@ data are generated. What tf32 and bf16 bring in speed: `vertexrt train --precisi
 """
 
 import argparse
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 
 import numpy as np
 
@@ -17,7 +17,7 @@ from vertexrt.engine.model import PRECISIONS
 from vertexrt.engine.parameters import ParameterStore
 from vertexrt.errors import VertexrtError
 
-Job = tuple[str, Callable[[], vrt.VertexFunction], vrt.GraphBatch]
+Job = tuple[str, vrt.VertexFunction, vrt.GraphBatch]
 SUITES = (
     ("tree-lstm", 64, 256),
     ("tree-lstm", 256, 256),
@@ -74,12 +74,12 @@ def jobs(options: Options) -> Iterator[Job]:
     """Yield what is compared: a name, F and a batch."""
     for classes in (10_000, 40_000):
         batch = sentences(4, 1000, classes)
-        yield f"softmax over {classes}", lambda n=classes: Classifier(1000, n, 64), batch
-    yield "50,000 vertices", lambda: Classifier(3, 5, 16), sentences(2500, 3, 5)
+        yield f"softmax over {classes}", Classifier(1000, classes, 64), batch
+    yield "50,000 vertices", Classifier(3, 5, 16), sentences(2500, 3, 5)
     for name, size, hidden in SUITES:
         suite = make_suite(name, Options(trees=options.trees, text=options.text, hidden=hidden))
         graphs = suite.pool.take(np.arange(size) % suite.pool.num_graphs)
-        yield f"{name} {hidden}, batch {size}", lambda f=suite.function: f, graphs
+        yield f"{name} {hidden}, batch {size}", suite.function, graphs
 
 
 def gradients(net: vrt.Network, batch: vrt.GraphBatch) -> dict[str, np.ndarray]:
@@ -111,11 +111,11 @@ def main() -> None:
     parser.add_argument("--text")
     given = parser.parse_args()
     how = {"device": given.device, "seed": 1}
-    for name, make, batch in jobs(Options(trees=given.trees, text=given.text)):
-        exact = vrt.compile(make(), dtype="float64", **how)
+    for name, function, batch in jobs(Options(trees=given.trees, text=given.text)):
+        exact = vrt.compile(function, dtype="float64", **how)
         for engine in ("batched", "persistent"):
             try:
-                net = vrt.compile(make(), engine=engine, precision=given.precision, **how)
+                net = vrt.compile(function, engine=engine, precision=given.precision, **how)
                 worst, error = error_of(exact, net, batch)
             except VertexrtError as problem:
                 print(f"{name:28} {engine:10} {problem}")

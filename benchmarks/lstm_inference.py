@@ -18,7 +18,7 @@ from typing import Any, cast
 import numpy as np
 
 import vertexrt as vrt
-from vertexrt.bench.record import Entry, make_entry
+from vertexrt.bench.record import Entry, Key, make_entry
 from vertexrt.bench.run import recording
 from vertexrt.engine.device_model import DeviceModel
 from vertexrt.errors import NoKernelError
@@ -98,7 +98,7 @@ def measure(hidden: int, processors: int, sizes: Sequence[int]) -> list[Entry]:
             f"{kernel * 1e3:.3f} ms, minibatch {whole * 1e3:.3f} ms, error {error:.1e}",
             flush=True,
         )
-        key = {"hidden": hidden, "batch_size": size, "processors": str(processors)}
+        key: Key = {"hidden": hidden, "batch_size": size, "processors": str(processors)}
         milliseconds = {"kernel": [1e3 * span for span in spans], "minibatch": [1e3 * whole]}
         for variant, values in milliseconds.items():
             found.append(make_entry({**key, "variant": variant}, values, "ms", "lower"))

@@ -6,6 +6,7 @@
 import json
 import sys
 import time
+from typing import Any
 
 import numpy as np
 
@@ -45,7 +46,7 @@ def main(words: list[str]) -> None:
     batch = first_graphs(job, int(graphs))
     pulls = {"word": np.array([0, 1, -1]), "label": np.arange(3)}
     tree = vrt.GraphBatch.from_graphs([vrt.InputGraph.from_children(TREE, pulls)])
-    how = {"device": device, "engine": engine, "threads": int(threads)}
+    how: dict[str, Any] = {"device": device, "engine": engine, "threads": int(threads)}
     host = seconds_of_a_step(vrt.compile(Small(), **how), tree)
     begin = time.perf_counter()
     net = vrt.compile(job.make(int(hidden)), **how)
