@@ -8,7 +8,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from vertexrt.bench import ablation, compare, page
+from vertexrt.bench import ablation, compare, page, text
 from vertexrt.bench.figures import style
 from vertexrt.bench.figures.draw import draw
 from vertexrt.bench.read_record import read
@@ -290,6 +290,15 @@ def test_a_page_needs_nothing_else(tmp_path: Path, capsys: pytest.CaptureFixture
     assert "trees &amp; words" in text
     for word in ("vertexrt bench ablation", "+ policy frontier", "streams: there are none"):
         assert word in text
+
+
+def test_results_of_other_keys_have_a_table_and_a_figure(tmp_path: Path) -> None:
+    key: dict[str, str | int] = {"part": "time", "model": "m", "hidden": 1, "variant": "x"}
+    found = [make_entry(key | {"setting": "s", "batch_size": n}, [1.0], "us") for n in (1, 2)]
+    found.append(make_entry({"part": "time", "note": "", "variant": "y"}, [2.0], "us"))
+    assert "note" in text.table(found)
+    if style.can_draw():
+        assert [p.name for p in draw(record("x", found), tmp_path / "x.json")] == ["x.png"]
 
 
 @pytest.mark.parametrize("check", [False, True])

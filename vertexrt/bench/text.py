@@ -35,7 +35,7 @@ def tabulate(entries: Sequence[Entry]) -> tuple[str, list[Column]]:
     names = list(dict.fromkeys(n for e in entries for n in e.key if n != "variant"))
     common = [n for n in names if len({str(e.key.get(n, "")) for e in entries}) == 1]
     names = [n for n in names if n not in common]
-    caption = ", ".join(f"{n.replace('_', ' ')} {entries[0].key[n]}" for n in common)
+    caption = ", ".join(f"{n.replace('_', ' ')} {entries[0].key.get(n, '')}" for n in common)
     head = [*names, "variant", "median", "quartiles", "ratio", "quartiles", "against", "shows"]
     rows = []
     for e in entries:

@@ -29,7 +29,7 @@ def draw(record: Record, path: Path) -> list[Path]:
         entries = [e for e in record.entries if str(e.key.get("part", "")) == part]
         if record.benchmark == "ablation":
             ablation.draw(record, figure)
-        elif part == "time":
+        elif part == "time" and any(e.key["variant"] == "whole" for e in entries):
             step_time.draw(entries, figure)
         else:
             lines.draw(entries, figure)
