@@ -12,8 +12,8 @@ import pytest
 
 import vertexrt as vrt
 from tests.runs import Way, assert_loss_gradients, assert_same, evaluate, train
+from tests.shim import build as shim
 from vertexrt.engine.variant import Passes
-from vertexrt.kernels.cuda.shim import build as shim
 
 H = 3
 

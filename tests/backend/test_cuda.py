@@ -19,11 +19,11 @@ import vertexrt as vrt
 from tests.devices import require
 from tests.functions import CLASSES, FUNCTIONS, WORDS
 from tests.runs import PLAIN, TOLERANCE, Way, assert_close, assert_same, evaluate, train
+from tests.shim.build import available
 from tests.strategies import full_batches, pulls_for
 from vertexrt.api.network import Network
 from vertexrt.errors import NumericError
 from vertexrt.graph import GraphBatch, InputGraph
-from vertexrt.kernels.cuda.shim.build import available
 from vertexrt.models import LSTMLanguageModel, TreeLSTM
 
 shim = pytest.mark.skipif(not available(), reason="no C++ compiler to run CUDA kernels on the CPU")

@@ -14,12 +14,12 @@ import pytest
 import vertexrt as vrt
 from tests.devices import require
 from tests.runs import TOLERANCE, Result, Way, assert_same, evaluate, train
+from tests.shim.build import available
 from tests.strategies import CLASSES, WORDS, pulls_for
 from vertexrt.engine.variant import Passes, Use
 from vertexrt.errors import NoKernelError
 from vertexrt.graph import GraphBatch, InputGraph
 from vertexrt.kernels.cuda.persistent import PersistentExecutable
-from vertexrt.kernels.cuda.shim.build import available
 from vertexrt.models import LSTMLanguageModel, TreeLSTM
 
 shim = pytest.mark.skipif(not available(), reason="no C++ compiler to run CUDA kernels on the CPU")

@@ -16,6 +16,7 @@ import vertexrt as vrt
 from tests.devices import require
 from tests.functions import FUNCTIONS
 from tests.runs import PLAIN, TOLERANCE, Way, assert_close, assert_same, evaluate, train
+from tests.shim.build import available
 from tests.shim_device import put_in_place
 from tests.strategies import pulls_for
 from vertexrt.api.network import Network
@@ -27,7 +28,6 @@ from vertexrt.kernels.cuda import device_executor, one_launch
 from vertexrt.kernels.cuda.device_scripts import write_all, write_launch
 from vertexrt.kernels.cuda.instruction import EXPECT
 from vertexrt.kernels.cuda.persistent import PersistentExecutable
-from vertexrt.kernels.cuda.shim.build import available
 
 shim = pytest.mark.skipif(not available(), reason="no C++ compiler to run CUDA kernels on the CPU")
 gpu = pytest.mark.gpu

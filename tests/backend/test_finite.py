@@ -16,6 +16,7 @@ import pytest
 import vertexrt as vrt
 from tests.optimizers import OPTIMIZERS, make_store, set_gradients
 from tests.runs import Way
+from tests.shim.build import build
 from vertexrt.api.network import Network
 from vertexrt.api.optimizer import Optimizer
 from vertexrt.engine.finite import NOTHING, limit_of
@@ -25,7 +26,6 @@ from vertexrt.errors import CheckpointError, DeviceError, NumericError, UsageErr
 from vertexrt.graph import GraphBatch, InputGraph
 from vertexrt.kernels.cpu.update import apply
 from vertexrt.kernels.cuda import kernel, session
-from vertexrt.kernels.cuda.shim.build import build
 from vertexrt.kernels.layout import RULES
 
 Array = np.ndarray[Any, Any]

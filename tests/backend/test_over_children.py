@@ -13,7 +13,7 @@ import pytest
 
 import vertexrt as vrt
 from tests.runs import Way, assert_loss_gradients, assert_output_gradients, assert_same, evaluate
-from vertexrt.kernels.cuda.shim import build as shim
+from tests.shim import build as shim
 
 H = 3
 

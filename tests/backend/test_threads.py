@@ -15,12 +15,12 @@ import numpy as np
 import pytest
 
 import vertexrt as vrt
+from tests.shim.build import available
 from tests.shim_device import put_in_place
 from tests.strategies import CLASSES, WORDS, pulls_for
 from vertexrt.engine.variant import Passes
 from vertexrt.errors import DeviceError, UsageError
 from vertexrt.kernels.cpu.backend import blas_threads
-from vertexrt.kernels.cuda.shim.build import available
 
 ROOT = Path(__file__).resolve().parents[2]
 TREES = ([[], [], [0, 1]], [[], [], [0, 1], [], [2, 3]], [[], [0], [1], [2]])

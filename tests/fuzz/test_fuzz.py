@@ -21,8 +21,8 @@ from tests.fuzz.function import builder, source
 from tests.fuzz.shrink import Failure, shrink
 from tests.fuzz.ways import NamedWay, chosen, ways_of
 from tests.runs import Way
+from tests.shim import build as shim
 from vertexrt.engine.variant import Passes
-from vertexrt.kernels.cuda.shim import build as shim
 
 DAILY = 10_000_000  # seeds of the day begin at this many times its number
 

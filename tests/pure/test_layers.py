@@ -4,6 +4,8 @@ Imports are read with `ast`, so those inside functions, under TYPE_CHECKING and 
 `importlib.import_module("...")` count as well. Nothing is imported to find them.
 """
 
+import ast
+import re
 import subprocess
 import sys
 from collections.abc import Collection
@@ -185,3 +187,17 @@ def test_relative_imports_of_a_package_start_at_itself() -> None:
     assert len(forbidden("from ..engine import run", "vertexrt.ir", True, TREE)) == 1
     with pytest.raises(ImportError, match="above the package"):
         forbidden("from ... import x", "vertexrt.ir", True, TREE)
+
+
+def test_nothing_in_the_package_runs_a_module_of_the_tests_or_benchmarks() -> None:
+    """As an import would be: by `python -m NAME`, for instance."""
+    outside = re.compile(rf"({'|'.join(OUTSIDE)})(\.\w+)*")
+    found = [
+        f"{module_name(path)}:{node.lineno} names {node.value}"
+        for path in FILES
+        for node in ast.walk(ast.parse(path.read_text(encoding="utf-8")))
+        if isinstance(node, ast.Constant)
+        and isinstance(node.value, str)
+        and outside.fullmatch(node.value)
+    ]
+    assert found == []
