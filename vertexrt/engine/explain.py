@@ -138,7 +138,7 @@ def explain_batch(model: CompiledModel, batch: GraphBatch) -> str:
 
         lines += ["", explain_device(cast("DeviceModel", model), runs[0])]
     else:
-        lines += ["", explain_scripts(runs[0], model.store.dtype.itemsize)]
+        lines += ["", explain_scripts(runs[0])]
     return "\n".join(lines)
 
 

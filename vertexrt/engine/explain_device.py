@@ -108,6 +108,11 @@ def _weights(executable: PersistentExecutable, run: Run, blocks: int) -> list[st
     writer, itemsize = executable.writer, executable.writer.itemsize
     names = {f"param_{k}": name for name, k in run.variant.binding.params.items()}
     lines, loaded = [], 0
+    if not executable.weights_in_memory:
+        lines.append(
+            f"placed in the order of the products: in registers while there is room in "
+            f"{writer.registers} of each thread, then in shared memory"
+        )
     for word, side in zip(SIDE_WORD, writer.sides, strict=True):
         sizes = [_size(h, executable.processors, itemsize) for h in side.held]
         sums = [_size(h, executable.processors, itemsize) for h in side.sums]

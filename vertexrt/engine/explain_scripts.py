@@ -1,9 +1,8 @@
-"""Explain how the persistent engine runs a batch: segments, partition, scripts."""
+"""Explain how the persistent engine of the host runs a batch: segments and scripts."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -15,25 +14,19 @@ from vertexrt.ir.passes.store import is_free
 from vertexrt.ir.pretty import STAGE_WORD
 from vertexrt.ir.program import Node, Stage
 from vertexrt.script.assemble import Scripts, Shape, assemble
-from vertexrt.script.budget import core
 from vertexrt.script.isa import EDGES, NONE, PROGRAM, ROWS, SEGMENT, WAIT, disassemble
-from vertexrt.script.partition import make_partition
-from vertexrt.script.partition_text import format_partition
 
 Array = np.ndarray[Any, Any]
 
 HEAD = 16  # instructions that are shown
-CACHE = Path("/sys/devices/system/cpu/cpu0/cache/index2/size")
-USUAL_CACHE_BYTES = 1 << 20  # where the machine does not tell
 SPLIT_WORD = {Split.UNITS: "own units of all rows", Split.ROWS: "own rows", Split.SUMS: "own sums"}
 
 
-def explain_scripts(run: Run, itemsize: int) -> str:
-    """Print segments, partition, statistics and the head of a script of one group.
+def explain_scripts(run: Run) -> str:
+    """Print segments, statistics and the head of a script of one group.
 
     Args:
         run: of a persistent variant.
-        itemsize: bytes of an element.
     """
     variant, processors = run.variant, run.configuration.processors
     shape = variant.ready().shape
@@ -47,28 +40,12 @@ def explain_scripts(run: Run, itemsize: int) -> str:
     lines = [f"Segments of the task programs, {run.configuration}"]
     for name, task in zip(names, tasks, strict=True):
         lines += ["  " + line for line in segments_of(name, task)]
-    partition = make_partition(tasks, processors, core(cache_bytes()), itemsize)
-    lines += ["", format_partition(partition)]
-    lines.append(
-        "  (this engine keeps to the rows of the weights; gradients it makes after the path)"
-    )
     lines += ["", "Scripts of a group: what one processor does"]
     lines += ["  " + line for line in _statistics(shape, run.table, scripts)]
     count = words.shape[1]
     lines += ["", f"Script of processor 0, the first {min(HEAD, count)} of {count} instructions"]
     lines.append(disassemble(words[0, :HEAD], names))
     return "\n".join(lines)
-
-
-def cache_bytes() -> int:
-    """Return the size of the cache that belongs to one core."""
-    try:
-        text = CACHE.read_text(encoding="ascii").strip()
-    except OSError:
-        return USUAL_CACHE_BYTES
-    unit = {"K": 1 << 10, "M": 1 << 20}.get(text[-1:], 1)
-    digits = text.rstrip("KM")
-    return int(digits) * unit if digits.isdecimal() else USUAL_CACHE_BYTES
 
 
 # Segments.

@@ -68,6 +68,7 @@ class KernelWriter:
     Attributes:
         tasks: those without what the path sums up instead.
         sides: forward and backward, what they hold and where.
+        registers: of a thread that may hold weights.
     """
 
     def __init__(
@@ -85,7 +86,7 @@ class KernelWriter:
     ) -> None:
         self.precision = precision
         self.processors, self.shared_bytes = processors, shared_bytes
-        self.itemsize = np.dtype(dtype).itemsize
+        self.itemsize, self.registers = np.dtype(dtype).itemsize, registers
         vector = 16 // self.itemsize
         self.numbers = {name: k for k, name in enumerate(word_names(binding))}
         self.tasks = tasks
