@@ -13,8 +13,8 @@ from vertexrt.errors import NoKernelError, message
 from vertexrt.graph.batch import child_ptr_of, graph_ptr_of
 from vertexrt.ir.program import Stage
 from vertexrt.kernels.cuda.driver import sort_lookups
+from vertexrt.kernels.cuda.gpu_script import Facts, write_scripts
 from vertexrt.kernels.cuda.one_launch import OneLaunch, Paths, Written
-from vertexrt.kernels.cuda.orders import Facts, write_scripts
 from vertexrt.kernels.cuda.session import Inputs
 from vertexrt.scheduler.merge import CHILD_ROW, EDGE_PTR, ORDER, PARENT_PTR, part_of
 from vertexrt.script.assemble import Shape, assemble_groups

@@ -1,4 +1,4 @@
-"""Verify which rows of the ring the groups' scripts read and write (`kernels/cuda/ring_orders.py`).
+"""Verify which rows of the ring the groups' scripts read and write (`kernels/cuda/ring_script.py`).
 
 It is played through epoch by epoch, from the scripts alone: a row that an instruction reads has to
 have been put there in an earlier epoch, and nobody may put anything else there in the same one,
@@ -32,7 +32,7 @@ from vertexrt.kernels.cuda.instruction import (
     N,
 )
 from vertexrt.kernels.cuda.one_launch import Written
-from vertexrt.kernels.cuda.ring_orders import EVERYBODY, GATHERS, NEEDS_ALL, OPERAND, PUTS, SENDS
+from vertexrt.kernels.cuda.ring_script import EVERYBODY, GATHERS, NEEDS_ALL, OPERAND, PUTS, SENDS
 
 if TYPE_CHECKING:
     from vertexrt.kernels.cuda.persistent import PersistentExecutable

@@ -1,7 +1,7 @@
 """Write the persistent kernel of a function: its steps, the segments of its path, what it holds.
 
 The kernel is specialised for the processors of a group. `persistent.cuh` has what does not depend
-on the function; `orders.py` writes the scripts.
+on the function; `gpu_script.py` writes the scripts.
 """
 
 from __future__ import annotations
@@ -147,7 +147,7 @@ class KernelWriter:
         return max((rows + 2 * edges for rows, edges, _ in scratch), default=1)
 
     def ring_facts(self) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.int64]]:
-        """Return what `ring_orders.write_ring` knows.
+        """Return what `ring_script.write_ring` knows.
 
         Returns: [segments, 6] about each segment; [sides, 2] rows of the ring.
         """

@@ -11,7 +11,7 @@
 
 constexpr int PROCESSOR = 256, WARPS_EACH = PROCESSOR / 32;  // threads of a processor
 
-// An instruction, as `kernels/cuda/orders.py` writes it. Beside the path `before` counts the blocks of
+// An instruction, as `kernels/cuda/gpu_script.py` writes it. Beside the path `before` counts the blocks of
 // its round in front of it, `first` and `chunks` are those of `Args`; on the path there are `parents`
 // edges to parents, from `first_parent` on. `wait` is what the processors must have met for, and with a
 // ring (ring.cuh) the tile has rows of it from `slot` on, for `uses`; `far` children are copied to it, and

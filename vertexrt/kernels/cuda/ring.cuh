@@ -1,7 +1,7 @@
 // The ring: rows of states, and of operands that the members of a group make in parts, in the shared
 // memory of each. Who makes elements of a row puts them into the own ring and sends them to the others'
 // (thread-block clusters, sm_90), so that neither the writer waits until memory has them nor a reader
-// for memory. The host says which row is where and when (`ring_orders.py`): what a row of the ring holds
+// for memory. The host says which row is where and when (`ring_script.py`): what a row of the ring holds
 // is written to memory as well, for whoever comes when the row is gone. Children that are not in the ring
 // are copied to it before the processors meet, if they were there at an earlier meeting.
 #pragma once

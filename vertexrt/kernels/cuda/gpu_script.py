@@ -39,7 +39,7 @@ from vertexrt.kernels.cuda.instruction import (
     M,
     N,
 )
-from vertexrt.kernels.cuda.ring_orders import write_ring
+from vertexrt.kernels.cuda.ring_script import write_ring
 from vertexrt.kernels.cuda.steps import CHUNKED, SEGMENTS
 from vertexrt.kernels.layout import PAD
 from vertexrt.script import isa
@@ -56,7 +56,7 @@ class Facts(NamedTuple):
         adds: [steps] see `Kernel.adds`; adds_ptr, added: CSR of the gradients that each adds to.
         scratch: [programs, 3] elements of temporaries.
         segment_ptr: [programs + 1] first segment of each program.
-        segments, rings: of `ring_orders.write_ring`.
+        segments, rings: of `ring_script.write_ring`.
     """
 
     stages: Array
