@@ -15,7 +15,7 @@ from vertexrt.graph import GraphBatch
 from vertexrt.ir.passes.fuse import Group
 from vertexrt.ir.passes.segment import segment_tasks
 from vertexrt.kernels.layout import LaunchByLaunch
-from vertexrt.script.isa import PROGRAM, SEGMENT, WAIT
+from vertexrt.script.isa import NONE, OP, WAIT
 
 if TYPE_CHECKING:
     from vertexrt.engine.device_model import DeviceModel
@@ -79,7 +79,6 @@ def _of_run(run: Run, itemsize: int) -> Counts:
 def _of_launch(model: DeviceModel, run: Run) -> Counts:
     """Count what the one launch of a GPU's persistent engine runs, over all groups."""
     from vertexrt.engine.device_scripts import write_launch
-    from vertexrt.kernels.cuda.instruction import WAIT as MEETS
 
     executable, path, written = write_launch(
         run, run.table, model.one_launch, False, run.variant.use.backward
@@ -87,7 +86,7 @@ def _of_launch(model: DeviceModel, run: Run) -> Counts:
     return {
         "kernels": 1,
         "instructions": len(written.script),
-        "waits": int(np.count_nonzero(written.script[:, MEETS])),
+        "waits": int(np.count_nonzero(written.script[:, WAIT] != NONE)),
         "weight_bytes": device_bytes(model, executable, path, written),
     }
 
@@ -113,9 +112,10 @@ def _of_scripts(run: Run) -> Counts:
     tasks = segment_tasks(variant.tasks, variant.processors == 1, variant.passes.segment)
     words = scripts_of(run).words
     flat = words.reshape(-1, words.shape[-1])
+    segments = [s for t in tasks for s in t.segments]
     groups = products = 0
-    for p, s in zip(flat[:, PROGRAM].tolist(), flat[:, SEGMENT].tolist(), strict=True):
-        steps = tasks[p].segments[s].steps
+    for op in flat[:, OP].tolist():
+        steps = segments[op].steps
         mine = sum(isinstance(step, Group) for step in steps)
         groups += mine
         products += len(steps) - mine
@@ -124,5 +124,5 @@ def _of_scripts(run: Run) -> Counts:
         "groups": groups,
         "products": products,
         "instructions": len(flat),
-        "waits": int(cast("int", np.count_nonzero(flat[:, WAIT] >= 0))),
+        "waits": int(cast("int", np.count_nonzero(flat[:, WAIT] != NONE))),
     }

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
+from dataclasses import replace
 from itertools import pairwise
 from typing import TYPE_CHECKING, Any
 
@@ -11,7 +12,6 @@ import numpy as np
 from vertexrt.engine.batched import Run
 from vertexrt.engine.device_scripts import write_launch
 from vertexrt.engine.explain_scripts import HEAD, segments_of
-from vertexrt.engine.verify_launch import as_instructions
 from vertexrt.ir.passes.segment import PATH
 from vertexrt.ir.pretty import STAGE_WORD
 from vertexrt.ir.program import Stage
@@ -24,16 +24,22 @@ from vertexrt.kernels.cuda.instruction import (
     END,
     FINISH,
     FORWARD,
-    OP,
-    PROGRAM,
     SQUARES,
     UPDATE,
-    WAIT,
 )
 from vertexrt.kernels.cuda.one_launch import Paths, Written
 from vertexrt.kernels.cuda.weights import THREADS, Held, Layout
-from vertexrt.script.isa import NONE, ROWS, SEGMENT, SIGNAL, Script, decode, describe
-from vertexrt.script.isa import WAIT as MEETS
+from vertexrt.script.isa import (
+    NONE,
+    OP,
+    PROGRAM,
+    ROWS,
+    WAIT,
+    Script,
+    decode,
+    describe,
+    segment_names,
+)
 
 if TYPE_CHECKING:
     from vertexrt.engine.device_model import DeviceModel
@@ -75,13 +81,13 @@ def explain_device(model: DeviceModel, run: Run) -> str:
             lines += ["  " + line for line in segments_of(name, task)]
     lines += ["", "Script of all processors"]
     lines += ["  " + line for line in _common(executable, written)]
-    words = as_instructions(written.script[written.common :], executable.facts.segment_ptr)
+    scripts, segment_ptr = written.script[written.common :], executable.writer.segment_ptr()
     lines += ["", "Scripts of the groups"]
-    lines += ["  " + line for line in _paths(words, path)]
-    first = words[: path.lengths[0, 0]]
+    lines += ["  " + line for line in _paths(scripts, path, segment_ptr)]
+    first = scripts[: path.lengths[0, 0]]
     head = min(HEAD, len(first))
     lines += ["", f"Script of group 0, forward, the first {head} of {len(first)} instructions"]
-    lines += _listing(first[:head], names)
+    lines += _listing(first[:head], segment_names(names, segment_ptr))
     return "\n".join(lines)
 
 
@@ -180,13 +186,13 @@ def loaded_elements(held: Iterable[Held], processors: int, blocks: int) -> int:
 
 def _common(executable: PersistentExecutable, written: Written) -> list[str]:
     script = written.script[: written.common]
-    waits = int((script[:, WAIT] != 0).sum())
+    waits = int((script[:, WAIT] != NONE).sum())
     lines = [
         f"instructions: {len(script)}; rounds: {waits + 1}; "
         f"elements of temporaries: {written.elements}"
     ]
     stages = executable.facts.stages
-    rounds = np.cumsum(script[:, WAIT] != 0)
+    rounds = np.cumsum(script[:, WAIT] != NONE)
     special = np.isin(script[:, OP], list(SPECIAL))
     label = np.where(special, -script[:, OP] - 1, stages[script[:, PROGRAM]])
     starts = [0, *(1 + np.flatnonzero(np.diff(label))).tolist(), len(script)]
@@ -205,16 +211,16 @@ def _common(executable: PersistentExecutable, written: Written) -> list[str]:
     return lines
 
 
-def _paths(words: Script, path: Paths) -> list[str]:
+def _paths(scripts: Script, path: Paths, segment_ptr: list[int]) -> list[str]:
     lines = []
     start = 0
     for lengths, stage in zip(path.lengths, PATH, strict=True):
-        side = words[start : start + int(lengths.sum())]
+        side = scripts[start : start + int(lengths.sum())]
         start += len(side)
         if not len(side):
             continue
-        waits = int((side[:, MEETS] != NONE).sum())
-        tiles = int((side[:, SEGMENT] == 0).sum())
+        waits = int((side[:, WAIT] != NONE).sum())
+        tiles = int(np.isin(side[:, OP], segment_ptr).sum())
         lines.append(
             f"{STAGE_WORD[stage]}: instructions of a group (min, median, max): "
             f"{_quartiles(lengths)}; all groups: {len(side)} instructions, {tiles} tiles, "
@@ -228,12 +234,9 @@ def _quartiles(values: Array) -> list[int]:
     return found
 
 
-def _listing(words: Script, names: list[str]) -> list[str]:
+def _listing(script: Script, names: list[str]) -> list[str]:
     """Print instructions; a wait is a meeting of the group."""
-    plain = words.copy()
-    plain[:, MEETS] = plain[:, SIGNAL] = NONE
-    meets = (words[:, MEETS] != NONE).tolist()
     return [
-        f"{k:5} {'meet; ' if meet else ''}{describe(i, names)}"
-        for k, (i, meet) in enumerate(zip(decode(plain), meets, strict=True))
+        f"{k:5} {'meet; ' if i.wait != NONE else ''}{describe(replace(i, wait=NONE), names)}"
+        for k, i in enumerate(decode(script))
     ]

@@ -13,8 +13,10 @@ from vertexrt.ir.passes.segment import PATH, WHOLE_ROW, Segment, SegmentedTask, 
 from vertexrt.ir.passes.store import is_free
 from vertexrt.ir.pretty import STAGE_WORD
 from vertexrt.ir.program import Node, Stage
-from vertexrt.script.assemble import Scripts, Shape, assemble
-from vertexrt.script.isa import EDGES, NONE, PROGRAM, ROWS, SEGMENT, WAIT, disassemble
+from vertexrt.kernels.layout import PROGRAM as LAUNCHED
+from vertexrt.script.assemble import Scripts, assemble
+from vertexrt.script.isa import EDGES, NONE, OP, PROGRAM, ROWS, WAIT, disassemble, segment_names
+from vertexrt.script.shape import Shape
 
 Array = np.ndarray[Any, Any]
 
@@ -44,7 +46,8 @@ def explain_scripts(run: Run) -> str:
     lines += ["  " + line for line in _statistics(shape, run.table, scripts)]
     count = words.shape[1]
     lines += ["", f"Script of processor 0, the first {min(HEAD, count)} of {count} instructions"]
-    lines.append(disassemble(words[0, :HEAD], names))
+    segments = segment_names(names, shape.segment_ptr.tolist())
+    lines.append(disassemble(words[0, :HEAD], segments))
     return "\n".join(lines)
 
 
@@ -119,20 +122,19 @@ def _values(nodes: Sequence[Node], positions: list[int]) -> str:
 def _statistics(shape: Shape, table: Array, scripts: Scripts) -> list[str]:
     words, mine = scripts.words, scripts.words[0]
     total, waits = len(mine), int((mine[:, WAIT] != NONE).sum())
-    segment = shape.segment_ptr[words[:, :, PROGRAM]] + words[:, :, SEGMENT]
-    seconds = words[:, :, ROWS] * shape.row_cost[segment]
-    seconds += words[:, :, EDGES] * shape.edge_cost[segment]
+    seconds = words[:, :, ROWS] * shape.row_cost[words[:, :, OP]]
+    seconds += words[:, :, EDGES] * shape.edge_cost[words[:, :, OP]]
     lines = [
         f"instructions: {total}; waits: {waits}; "
         f"elements of temporaries of a processor: {scripts.temporary}"
     ]
-    stage_of, launched = shape.stage[mine[:, PROGRAM]], shape.stage[table[:, PROGRAM]]
+    stage_of, launched = shape.stage[mine[:, PROGRAM]], shape.stage[table[:, LAUNCHED]]
     for stage in Stage:
         chosen = stage_of == stage
         if not chosen.any():
             continue
         part, tasks = mine[chosen], int((launched == stage).sum())
-        tiles = int((part[:, SEGMENT] == 0).sum())
+        tiles = int(np.isin(part[:, OP], shape.segment_ptr).sum())
         waited = int((part[:, WAIT] != NONE).sum())
         rows = words[:, chosen, ROWS]
         quartiles = np.percentile(rows, [0, 50, 100]).astype(int).tolist()

@@ -19,31 +19,24 @@ from vertexrt.ir.program import Stage
 from vertexrt.kernels.cuda.driver import OVER, WHEN, applies, extent
 from vertexrt.kernels.cuda.instruction import (
     ACROSS,
-    AT,
     BACKWARD,
     BEFORE,
     CHECK,
     CHUNKS,
     COLLECT,
     DOWN,
-    ELO,
     END,
     FINISH,
-    FIRST,
     FIRST_OP,
     FORWARD,
-    LO,
-    OP,
     SQUARES,
-    TEMPORARY,
+    START,
     UPDATE,
-    WAIT,
-    M,
-    N,
 )
 from vertexrt.kernels.cuda.one_launch import Written
 from vertexrt.kernels.cuda.steps import CHUNKED, SEGMENTS
 from vertexrt.kernels.layout import PAD, tensor_uses
+from vertexrt.script.isa import EDGES, FIRST, FIRST_EDGE, LISTED, NONE, OP, ROWS, TEMPORARY, WAIT
 from vertexrt.script.verifier import REPORT
 
 if TYPE_CHECKING:
@@ -51,7 +44,7 @@ if TYPE_CHECKING:
 
 Array = np.ndarray[Any, Any]
 
-OPERANDS = [N, LO, AT, M, ELO, FIRST, CHUNKS, ACROSS, DOWN]
+OPERANDS = [ROWS, FIRST, LISTED, EDGES, FIRST_EDGE, START, CHUNKS, ACROSS, DOWN]
 OP_WORD = {
     END: "end",
     FORWARD: "forward",
@@ -71,7 +64,7 @@ def refuse(row: Array | None, at: int, got: str, expected: str) -> NoReturn:
     line = ""
     if row is not None:
         op = OP_WORD.get(int(row[OP]), f"op {row[OP]}")
-        line = f" ({op}, {row[N]} rows from {row[LO]})"
+        line = f" ({op}, {row[ROWS]} rows from {row[FIRST]})"
     raise PlanError(message("script", f"instruction {at}{line}: {got}", expected, REPORT))
 
 
@@ -126,7 +119,7 @@ class _Rounds:
     ) -> None:
         self.run, self.table, self.executable, self.written = run, table, executable, written
         self.script = written.script[: written.common]
-        self.round = np.cumsum(self.script[:, WAIT] != 0)
+        self.round = np.cumsum(self.script[:, WAIT] != NONE)
         self.stages = executable.facts.stages
         self.steps = list(self._steps())
 
@@ -162,7 +155,7 @@ class _Rounds:
         s, rows = self.run.schedule, self.run.rows
         vertices = len(s.order)
         for at in np.flatnonzero(self.script[:, OP] >= FIRST_OP).tolist():
-            n, lo, listed, m, elo = (int(self.script[at, k]) for k in (N, LO, AT, M, ELO))
+            n, lo, listed, m, elo = (int(self.script[at, k]) for k in OPERANDS[:5])
             if lo >= 0 and not 0 <= n <= vertices - lo:
                 self.fail(at, f"rows up to {lo + n - 1}", f"{vertices} rows")
             if lo >= 0 and (elo, m) != (s.edge_ptr[lo], s.edge_ptr[lo + n] - s.edge_ptr[lo]):

@@ -1,7 +1,7 @@
 """Write what the processors of a persistent kernel are to do: array code, for every minibatch.
 
-All processors follow one script of launches beside the path; on the path each group follows its
-own. Both are rows of `Instruction` of processor.cuh.
+All processors follow one script outside the path; on the path each group follows its own, which
+`script.groups` assembles and this module completes. Both are rows of `instruction.py`.
 """
 
 from __future__ import annotations
@@ -11,10 +11,10 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from vertexrt.cache.compiled import njit
+from vertexrt.ir.program import Stage
 from vertexrt.kernels.cuda.driver import FUNCTION, OVER, WHEN, applies, extent
 from vertexrt.kernels.cuda.instruction import (
     ACROSS,
-    AT,
     BACKWARD,
     BEFORE,
     CHECK,
@@ -22,29 +22,37 @@ from vertexrt.kernels.cuda.instruction import (
     COLLECT,
     COLUMNS,
     DOWN,
-    ELO,
     END,
     FINISH,
-    FIRST,
     FIRST_PARENT,
+    FOR_ALL,
     FORWARD,
-    LO,
-    OP,
     PARENTS,
-    PROGRAM,
     SQUARES,
-    TEMPORARY,
+    START,
     UPDATE,
-    WAIT,
-    M,
-    N,
 )
 from vertexrt.kernels.cuda.ring_script import write_ring
 from vertexrt.kernels.cuda.steps import CHUNKED, SEGMENTS
 from vertexrt.kernels.layout import PAD
-from vertexrt.script import isa
+from vertexrt.script.isa import (
+    EDGES,
+    FIRST,
+    FIRST_EDGE,
+    LISTED,
+    NONE,
+    OP,
+    PROGRAM,
+    ROWS,
+    TEMPORARY,
+    WAIT,
+)
 
 Array = np.ndarray[Any, Any]
+
+PATH, LAZY, PATH_BACKWARD = (int(s) for s in (Stage.PATH, Stage.LAZY, Stage.PATH_BACKWARD))
+
+NO_RING, RING_ALONE, RING_OF_SEVERAL = range(3)  # of groups: none, or of how many processors
 
 
 class Facts(NamedTuple):
@@ -55,7 +63,6 @@ class Facts(NamedTuple):
         steps_ptr, steps: of `driver.launch`; a function is a number of a script.
         adds: [steps] see `Kernel.adds`; adds_ptr, added: CSR of the gradients that each adds to.
         scratch: [programs, 3] elements of temporaries.
-        segment_ptr: [programs + 1] first segment of each program.
         segments, rings: of `ring_script.write_ring`.
     """
 
@@ -67,228 +74,253 @@ class Facts(NamedTuple):
     adds_ptr: Array
     added: Array
     scratch: Array
-    segment_ptr: Array
     segments: Array
     rings: Array
 
 
+class Launched(NamedTuple):
+    """The launches that scripts stand for.
+
+    Attributes:
+        table: as `kernels.layout` describes.
+        lookup_ptr, lookup_at: of `driver.launch`.
+        gradients: [gradients] whether the backward side of the path sums it up.
+        clips, updates: whether the step ends with a norm, and with an update.
+    """
+
+    table: Array
+    lookup_ptr: Array
+    lookup_at: Array
+    gradients: Array
+    clips: bool
+    updates: bool
+
+
+class LaunchScripts(NamedTuple):
+    """All scripts of a launch.
+
+    Attributes:
+        script: int32 [*, COLUMNS], of all processors and then of the groups.
+        sections: int32 [2, groups + 1] where the script of each group starts: see processor.cuh.
+        child_slot: int32 [edges] of `write_ring`, or nothing.
+        common: how many instructions all processors follow.
+        temporary: elements of temporaries that a stage outside the path needs.
+    """
+
+    script: Array
+    sections: Array
+    child_slot: Array
+    common: int
+    temporary: int
+
+
+class _Drafts(NamedTuple):
+    """Instructions of a stage before they are put in the order of their rounds.
+
+    Attributes:
+        rows: int32 [*, COLUMNS]; rounds: [*] of each.
+        last: [gradients] the last round in which something is added to each.
+    """
+
+    rows: Array
+    rounds: Array
+    last: Array
+
+
 @njit(cache=True, nogil=True)
-def write_launches(
-    table: Array,
-    stages: Array,
-    beside: Array,
-    path: int,
-    lazy: int,
-    path_backward: int,
-    steps_ptr: Array,
-    steps: Array,
-    adds: Array,
-    adds_ptr: Array,
-    added: Array,
-    gradients: Array,
-    lookup_ptr: Array,
-    lookup_at: Array,
-    scratch: Array,
-    clips: bool,
-    updates: bool,
-) -> tuple[Array, int]:
+def write_common(launched: Launched, facts: Facts) -> tuple[Array, int]:
     """Write the script that all processors follow.
 
-    Launches of a stage go side by side: a step runs in the first *round* behind all that it needs,
-    and behind all that add to the same gradients. A barrier is between two rounds. What the groups
-    summed up of gradients is collected in the first round behind the backward side of the path.
+    Launches of a stage go side by side: a step runs in the first *round* after all that it needs,
+    and after all that add to the same gradients. A barrier is between two rounds. What the groups
+    summed up of gradients is collected in the first round after the backward side of the path.
 
-    Args:
-        table: of launches; stages: [programs].
-        beside: [programs] see `path.beside_path`.
-        path, lazy, path_backward: numbers of these stages.
-        steps_ptr, steps: of `driver.launch`.
-        adds: [steps] see `Kernel.adds`.
-        adds_ptr, added: CSR of the gradients that each step adds to.
-        gradients: [gradients] whether the backward side of the path sums it up.
-        lookup_ptr, lookup_at: of `driver.launch`.
-        scratch: [programs, 3] elements of temporaries.
-        clips, updates: whether the step ends with a norm, and with an update.
     Returns: int32 [*, COLUMNS] and the elements of temporaries that a stage needs.
     """
-    launches = len(table)
+    table, gradients, launches = launched.table, launched.gradients, len(launched.table)
     most = 10 + launches
     for t in range(launches):
-        most += steps_ptr[table[t, 0] + 1] - steps_ptr[table[t, 0]]
+        most += facts.steps_ptr[table[t, 0] + 1] - facts.steps_ptr[table[t, 0]]
     script = np.zeros((most, COLUMNS), np.int32)
-    draft = np.zeros((most, COLUMNS), np.int32)
-    rounds = np.empty(most, np.int64)
-    last = np.empty(len(gradients) + 1, np.int64)
+    drafts = _Drafts(
+        np.zeros((most, COLUMNS), np.int32),
+        np.empty(most, np.int64),
+        np.empty(len(gradients) + 1, np.int64),
+    )
     sums = False  # which the groups have left and nobody has collected
     count, temporary, begin, early = 0, 0, 0, False
     while begin < launches:
-        now = stages[table[begin, 0]]
-        end = begin
-        while end < launches and stages[table[end, 0]] == now:
+        now, end, follows = facts.stages[table[begin, 0]], begin, False
+        while end < launches and facts.stages[table[end, 0]] == now:
+            follows |= not facts.beside[table[end, 0]]  # some launch is the groups'
             end += 1
-        follows = False  # some launch is the groups'
-        for t in range(begin, end):
-            follows |= not beside[table[t, 0]]
-        if follows and now == path_backward:
-            script[count, OP] = BACKWARD
-            script[count, WAIT] = count > 0
-            count += 1
+        if follows and now == PATH_BACKWARD:
+            count = _add(script, count, BACKWARD, count > 0)
             sums = bool(np.any(gradients))
-        if now > lazy and updates and not clips and not early:  # the loss is known
-            script[count, OP] = FINISH
-            script[count, WAIT] = 1
-            count += 1
+        if now > LAZY and launched.updates and not launched.clips and not early:  # loss is known
+            count = _add(script, count, FINISH, True)
             early = True
-        last[:] = -1
-        collects = sums and now > path_backward
-        if collects:
-            script[count, OP] = COLLECT
-            script[count, WAIT] = script[count - 1, OP] != FINISH
-            count += 1
+        drafts.last[:] = -1
+        if sums and now > PATH_BACKWARD:
+            count = _add(script, count, COLLECT, script[count - 1, OP] != FINISH)
             sums = False
             for g in range(len(gradients)):
-                last[g] += gradients[g]
-        found, used, highest = 0, 0, -1
-        for t in range(begin, end):
-            p, n, lo, at, m, elo = table[t]
-            if not beside[p]:
-                continue
-            lookup = lookup_ptr[t]
-            after, previous = 0, -1  # the first round behind what was made; the last step's
-            for s in range(steps_ptr[p], steps_ptr[p + 1]):
-                step = steps[s]
-                if not applies(step, n, m):
-                    continue
-                across, down, first, chunks = extent(step, n, lo, m, lookup_at, lookup)
-                lookup += step[OVER] == SEGMENTS
-                if across == 0:
-                    continue
-                turn = max(after, previous + 1) if step[WHEN] == CHUNKED else after
-                for g in range(adds_ptr[s], adds_ptr[s + 1]):
-                    turn = max(turn, last[added[g]] + 1)
-                for g in range(adds_ptr[s], adds_ptr[s + 1]):
-                    last[added[g]] = turn
-                previous = turn
-                if not adds[s]:
-                    after = turn + 1
-                rounds[found] = turn
-                highest = max(highest, turn)
-                row = draft[found]
-                row[OP], row[N], row[LO], row[AT], row[M] = step[FUNCTION], n, lo, at, m
-                row[ELO], row[FIRST], row[CHUNKS] = elo, first, chunks
-                row[ACROSS], row[DOWN], row[TEMPORARY] = across, down, used
-                row[PROGRAM] = p
-                found += 1
-            used += (
-                scratch[p, 0] * ((n + PAD - 1) // PAD * PAD)
-                + scratch[p, 1] * ((m + PAD - 1) // PAD * PAD)
-                + scratch[p, 2]
-                + PAD - 1
-            ) // PAD * PAD  # fmt: skip
+                drafts.last[g] += gradients[g]
+        found, used = _draft_stage(launched, facts, begin, end, drafts)
         temporary = max(temporary, used)
-        for turn in range(highest + 1):
-            fresh, blocks = True, 0
-            for k in range(found):
-                if rounds[k] == turn:
-                    script[count] = draft[k]
-                    before = script[count - 1, OP]
-                    script[count, WAIT] = (
-                        fresh and count > 0 and before != FINISH and (turn > 0 or before != COLLECT)
-                    )
-                    script[count, BEFORE] = blocks
-                    blocks += draft[k, ACROSS] * draft[k, DOWN]
-                    fresh = False
-                    count += 1
-        if follows and now == path:
-            script[count, OP] = FORWARD
-            script[count, WAIT] = count > 0
-            count += 1
+        count = _add_rounds(script, count, drafts, found)
+        if follows and now == PATH:
+            count = _add(script, count, FORWARD, count > 0)
         begin = end
     if sums:
-        script[count, OP] = COLLECT
-        script[count, WAIT] = 1
-        count += 1
-    if updates:
+        count = _add(script, count, COLLECT, True)
+    if launched.updates:
         for op in (SQUARES, FINISH, CHECK, UPDATE):
-            if (op == SQUARES and not clips) or (op == FINISH and early):
-                continue
-            script[count, OP] = op
-            script[count, WAIT] = 1
-            count += 1
-    script[count, OP] = END
-    return script[: count + 1], temporary
+            if not ((op == SQUARES and not launched.clips) or (op == FINISH and early)):
+                count = _add(script, count, op, True)
+    count = _add(script, count, END, False)
+    return script[:count], temporary
 
 
 @njit(cache=True, nogil=True)
-def write_paths(
-    words: Array, lengths: Array, segment_ptr: Array, parent_ptr: Array, before: int
-) -> tuple[Array, Array]:
-    """Write the scripts of the groups behind that of all processors.
+def _add(script: Array, count: int, op: int, waits: bool) -> int:
+    """Write an instruction that is no step of the function; return how many there are then."""
+    script[count, OP] = op
+    script[count, WAIT] = FOR_ALL if waits else NONE
+    return count + 1
+
+
+@njit(cache=True, nogil=True)
+def _draft_stage(
+    launched: Launched, facts: Facts, begin: int, end: int, drafts: _Drafts
+) -> tuple[int, int]:
+    """Find the steps of a stage's launches that are not the groups', and the round of each.
 
     Args:
-        words: int64 [*, isa.WORDS] of all groups, forward, then backward; lengths: [2, groups].
-        before: instructions in front of them.
-        parent_ptr: of the schedule.
-    Returns: int32 [*, COLUMNS], and `sections` of processor.cuh.
+        begin, end: launches of the stage.
+    Returns: how many there are; elements of temporaries.
     """
-    groups = lengths.shape[1]
-    script = np.zeros((len(words), COLUMNS), np.int32)
-    sections = np.empty((2, groups + 1), np.int32)
-    at = 0
-    for side in range(2):
-        for g in range(groups):
-            sections[side, g] = before + at
-            at += lengths[side, g]
-        sections[side, groups] = before + at
-    for k in range(len(words)):  # views of rows would be counted, like objects
-        first = words[k, isa.FIRST]
-        end = first + words[k, isa.ROWS]
-        script[k, OP] = segment_ptr[words[k, isa.PROGRAM]] + words[k, isa.SEGMENT]
-        script[k, N], script[k, LO] = words[k, isa.ROWS], first
-        script[k, M], script[k, ELO] = words[k, isa.EDGES], words[k, isa.FIRST_EDGE]
-        script[k, WAIT] = words[k, isa.WAIT] >= 0
-        script[k, TEMPORARY] = words[k, isa.TEMPORARY]
-        script[k, PROGRAM] = words[k, isa.PROGRAM]
+    found, used = 0, 0
+    for t in range(begin, end):
+        p, n, lo, at, m, elo = launched.table[t]
+        if not facts.beside[p]:
+            continue
+        lookup = launched.lookup_ptr[t]
+        after, previous = 0, -1  # the first round after what was made; the last step's
+        for s in range(facts.steps_ptr[p], facts.steps_ptr[p + 1]):
+            step = facts.steps[s]
+            if not applies(step, n, m):
+                continue
+            across, down, start, chunks = extent(step, n, lo, m, launched.lookup_at, lookup)
+            lookup += step[OVER] == SEGMENTS
+            if across == 0:
+                continue
+            turn = max(after, previous + 1) if step[WHEN] == CHUNKED else after
+            turn = _take_turn(facts, s, turn, drafts.last)
+            previous = turn
+            if not facts.adds[s]:
+                after = turn + 1
+            drafts.rounds[found] = turn
+            row = drafts.rows[found]
+            row[OP], row[PROGRAM], row[TEMPORARY] = step[FUNCTION], p, used
+            row[ROWS], row[FIRST], row[LISTED] = n, lo, at
+            row[EDGES], row[FIRST_EDGE] = m, elo
+            row[START], row[CHUNKS], row[ACROSS], row[DOWN] = start, chunks, across, down
+            found += 1
+        used += (
+            facts.scratch[p, 0] * ((n + PAD - 1) // PAD * PAD)
+            + facts.scratch[p, 1] * ((m + PAD - 1) // PAD * PAD)
+            + facts.scratch[p, 2]
+            + PAD - 1
+        ) // PAD * PAD  # fmt: skip
+    return found, used
+
+
+@njit(cache=True, nogil=True)
+def _take_turn(facts: Facts, step: int, turn: int, last: Array) -> int:
+    """Return the first round from `turn` on in which nobody adds to what a step adds to."""
+    mine = facts.added[facts.adds_ptr[step] : facts.adds_ptr[step + 1]]
+    for g in mine:
+        turn = max(turn, last[g] + 1)
+    for g in mine:
+        last[g] = turn
+    return turn
+
+
+@njit(cache=True, nogil=True)
+def _add_rounds(script: Array, count: int, drafts: _Drafts, found: int) -> int:
+    """Write the steps of a stage round by round; return how many instructions there are then."""
+    highest = -1
+    for k in range(found):
+        highest = max(highest, drafts.rounds[k])
+    for turn in range(highest + 1):
+        fresh, blocks = True, 0
+        for k in range(found):
+            if drafts.rounds[k] != turn:
+                continue
+            script[count] = drafts.rows[k]
+            before = script[count - 1, OP]
+            waits = fresh and count > 0 and before != FINISH and (turn > 0 or before != COLLECT)
+            script[count, WAIT] = FOR_ALL if waits else NONE
+            script[count, BEFORE] = blocks
+            blocks += drafts.rows[k, ACROSS] * drafts.rows[k, DOWN]
+            fresh = False
+            count += 1
+    return count
+
+
+@njit(cache=True, nogil=True)
+def complete_paths(script: Array, parent_ptr: Array) -> None:
+    """Complete the scripts of the groups: a wait is a meeting, and parents are fetched ahead.
+
+    Args:
+        script: int32 [*, COLUMNS] of all groups, as `script.groups` assembled them.
+        parent_ptr: of the schedule.
+    """
+    for k in range(len(script)):  # views of rows would be counted, like objects
+        first = script[k, FIRST]
+        end = first + script[k, ROWS]
+        script[k, WAIT] = FOR_ALL if script[k, WAIT] != NONE else NONE
         script[k, FIRST_PARENT] = parent_ptr[first]
         script[k, PARENTS] = parent_ptr[end] - parent_ptr[first]
-    return script, sections
+
+
+@njit(cache=True, nogil=True)
+def _sections(lengths: Array, before: int) -> Array:
+    """Return where the script of each group starts, after so many instructions of all."""
+    groups = lengths.shape[1]
+    sections = np.empty((2, groups + 1), np.int32)
+    for side in range(2):
+        for g in range(groups):
+            sections[side, g] = before
+            before += lengths[side, g]
+        sections[side, groups] = before
+    return sections
 
 
 @njit(cache=True, nogil=True)
 def write_scripts(
-    table: Array,
+    launched: Launched,
     facts: Facts,
-    gradients: Array,
-    stages: tuple[int, int, int],
-    lookup_ptr: Array,
-    lookup_at: Array,
-    clips: bool,
-    updates: bool,
-    words: Array,
+    paths: Array,
     lengths: Array,
     parent_ptr: Array,
     child_row: Array,
-    ring: bool,
-    alone: bool,
-) -> tuple[Array, Array, Array, int, int]:
+    ring: int,
+) -> LaunchScripts:
     """Write all scripts of a launch.
 
     Args:
-        gradients: of `PersistentExecutable`; stages: path, lazy, path_backward.
-        words, lengths, parent_ptr: of `write_paths`; the others of `write_launches`.
-        ring: whether groups have one; child_row, alone: of `write_ring`.
-    Returns: the script, int32 [*, COLUMNS]; `sections`; what `write_ring` returns, or nothing; how
-        many instructions all processors follow, and what `write_launches` says of temporaries.
+        paths, lengths: of `GroupScripts`, which are completed.
+        parent_ptr, child_row: of the schedule.
+        ring: NO_RING, RING_ALONE or RING_OF_SEVERAL.
     """
-    path, lazy, path_backward = stages
-    launches, temporary = write_launches(
-        table, facts.stages, facts.beside, path, lazy, path_backward, facts.steps_ptr, facts.steps,
-        facts.adds, facts.adds_ptr, facts.added, gradients, lookup_ptr, lookup_at, facts.scratch,
-        clips, updates,
-    )  # fmt: skip
-    paths, sections = write_paths(words, lengths, facts.segment_ptr, parent_ptr, len(launches))
-    slots = np.empty(0, np.int32)
-    if ring:
-        slots = write_ring(paths, lengths, facts.segments, facts.rings, child_row, alone)
-    script = np.concatenate((launches, paths))
-    return script, sections, slots, len(launches), temporary
+    common, temporary = write_common(launched, facts)
+    complete_paths(paths, parent_ptr)
+    child_slot = np.empty(0, np.int32)
+    if ring != NO_RING:
+        alone = ring == RING_ALONE
+        child_slot = write_ring(paths, lengths, facts.segments, facts.rings, child_row, alone)
+    script = np.concatenate((common, paths))
+    sections = _sections(lengths, len(common))
+    return LaunchScripts(script, sections, child_slot, len(common), temporary)

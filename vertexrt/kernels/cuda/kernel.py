@@ -271,7 +271,7 @@ class KernelWriter:
             f"static_assert(PROCESSOR == {THREADS} && TILE_ROWS == {TILE_ROWS} && "
             f"NEAR_BYTES == {NEAR_BYTES} && TILE_POINTERS > {MOST_ROWS} && "
             f"TILE_EDGES == {TILE_EDGES} && "
-            f'INSTRUCTION_WORDS == {COLUMNS} && FIRST_OP == {FIRST_OP}, "as the host has it");'
+            f'INSTRUCTION_WORDS == {COLUMNS}, "as the host has it");'
         ]
         shapes = (
             Layout(h.rows(self.processors), h.deep) for x in self.sides for h in (*x.held, *x.sums)
@@ -330,8 +330,8 @@ class KernelWriter:
                 f"    case {self.op(step)}: {{",
                 f"      auto& s = step_arguments<Args<{max(len(words), 1)}>>();",
                 "      take_turns(in, [&]() {",
-                "        s = {in.n, in.lo, in.at, in.m, in.elo, in.first, in.chunks,",
-                f"             {{{', '.join(words)}}}}};",
+                "        s = {in.rows, in.first, in.listed, in.edges, in.first_edge,",
+                f"             in.start, in.chunks, {{{', '.join(words)}}}}};",
                 f"      }}, [&]() {{ {names[self._key(step)]}(s); }});",
                 "      break;",
                 "    }",
@@ -361,7 +361,7 @@ class KernelWriter:
             "    const Instruction in = instruction(a.o, at);",
             "    stamps.begin(at);",
             *sides,
-            "    if (in.wait && !meet_all(a.o, met, at)) return;",
+            "    if (in.wait != NO_WAIT && !meet_all(a.o, met, at)) return;",
             "    stamps.waited();",
             "    if (in.op == END) {",
             "      stamps.both();",

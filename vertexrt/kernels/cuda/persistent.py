@@ -119,7 +119,6 @@ class PersistentExecutable(Uploads):
         self.tile_beside_ring = writer.tile_rows(True)
         for word in writer.words():
             self.wanted[self.numbers[word]] = True
-        counts = [len(t.segments) for t in tasks]
         added = adding(writer.all_steps, gradient_owners(binding.params))
         self.beside = np.array([beside_path(t) for t in tasks], np.bool_)
         self.facts = Facts(
@@ -130,7 +129,6 @@ class PersistentExecutable(Uploads):
             added.ptr,
             added.gradients,
             np.array(self.scratch, np.int64).reshape(-1, 3),
-            np.cumsum([0, *counts]).astype(np.int64),
             *writer.ring_facts(),
         )
         self.gradients = np.zeros(len(binding.params), np.bool_)
