@@ -44,9 +44,9 @@ def compile_loops(dtype: npt.DTypeLike) -> None:
     facts = (LONGS, FLAGS, LONGS, steps, FLAGS, LONGS, LONGS, triples, segments, rings)
     shape = (LONGS, LONGS, LONGS, FLAGS, FLAGS, reals, reals, triples)
     write_all(
-        Scheduled(none, pulls, INTS, TWO, PLACES, TWO_OF_BATCH, INTS),
-        Known(FLAGS, TWO.astype(np.int64), LONGS, pack_facts((*facts, *shape))),
-        Chosen(1, 1, 8, 0, False, False),
+        tuple(Scheduled(none, pulls, INTS, TWO, PLACES, TWO_OF_BATCH, INTS)),
+        tuple(Known(FLAGS, TWO.astype(np.int64), LONGS, pack_facts((*facts, *shape)))),
+        tuple(Chosen(1, 1, 8, 0, False, False)),
     )
     vertex = (LONGS, LONGS, LONGS, 0, False, 0, 0, LONGS, LONGS, FLAGS)
     program = (

@@ -18,7 +18,6 @@ from vertexrt.kernels.cuda.gpu_script import (
     RING_OF_SEVERAL,
     Facts,
     Launched,
-    LaunchScripts,
     write_scripts,
 )
 from vertexrt.kernels.cuda.instruction import COLUMNS
@@ -92,22 +91,6 @@ class Chosen(NamedTuple):
     updates: bool
 
 
-class AllScripts(NamedTuple):
-    """What a compiled call makes of a minibatch.
-
-    Attributes:
-        scripts: all of them; lengths, temporary: of the groups', see `GroupScripts`.
-        lookup_ptr, lookup_at, lookups: of `driver.sort_lookups`.
-    """
-
-    scripts: LaunchScripts
-    lengths: Array
-    temporary: int
-    lookup_ptr: Array
-    lookup_at: Array
-    lookups: tuple[Array, Array, Array]
-
-
 def inputs_of(
     run: Run, seeds: tuple[Array, ...] = (), loss_scale: float = 1.0, random_seed: int = 0
 ) -> Inputs:
@@ -130,8 +113,20 @@ def inputs_of(
 
 
 @njit(cache=True, nogil=True)
-def write_all(scheduled: Scheduled, known: Known, chosen: Chosen) -> AllScripts:
-    """Write all scripts of a launch in one call: objects of Python between them would cost more."""
+def write_all(
+    of_batch: tuple[Any, ...], of_kernel: tuple[Any, ...], of_run: tuple[Any, ...]
+) -> tuple[Any, ...]:
+    """Write all scripts of a launch in one call: objects of Python between them would cost more.
+
+    A compiled call takes microseconds to be given a record or to return one, so these are plain
+    tuples on the way.
+
+    Args:
+        of_batch: the fields of `Scheduled`; of_kernel: of `Known`; of_run: of `Chosen`.
+    Returns: the fields of `LaunchScripts`; of `GroupScripts` lengths and temporary; of
+        `sort_lookups` lookup_ptr, lookup_at and the others.
+    """
+    scheduled, known, chosen = Scheduled(*of_batch), Known(*of_kernel), Chosen(*of_run)
     table, indices, extents = scheduled.table, scheduled.indices, scheduled.extents
     order, edge_ptr = part_of(indices, extents, ORDER), part_of(indices, extents, EDGE_PTR)
     child_row = part_of(indices, extents, CHILD_ROW)
@@ -160,9 +155,8 @@ def write_all(scheduled: Scheduled, known: Known, chosen: Chosen) -> AllScripts:
     scripts = write_scripts(
         launched, facts, paths.script, paths.lengths, parent_ptr, child_row, chosen.ring
     )
-    return AllScripts(
-        scripts, paths.lengths, paths.temporary, lookup_ptr, lookup_at, (word, ptr, row)
-    )
+    made = (scripts.script, scripts.sections, scripts.child_slot, scripts.common, scripts.temporary)
+    return made, paths.lengths, paths.temporary, lookup_ptr, lookup_at, (word, ptr, row)
 
 
 def write_launch(
@@ -190,25 +184,28 @@ def write_launch(
     if executable.has_ring(graphs):
         ring = RING_ALONE if executable.processors == 1 else RING_OF_SEVERAL
     tile = executable.tile if ring == NO_RING else executable.tile_beside_ring
-    made = write_all(
-        Scheduled(
-            table, run.inputs.index, run.rows, run.indices, run.extents, graph_ptr_of(batch), seen
-        ),
-        Known(executable.gradients, executable.lookups_ptr, executable.lookups, ready.script_facts),
-        Chosen(min(groups, graphs), executable.processors, tile, ring, clips, updates),
+    scheduled = Scheduled(
+        table, run.inputs.index, run.rows, run.indices, run.extents, graph_ptr_of(batch), seen
     )
-    paths = Paths(made.lengths, made.temporary, executable.clustered(graphs), ring != NO_RING)
-    scripts = made.scripts
+    known = Known(
+        executable.gradients, executable.lookups_ptr, executable.lookups, ready.script_facts
+    )
+    chosen = Chosen(min(groups, graphs), executable.processors, tile, ring, clips, updates)
+    made, lengths, temporary, lookup_ptr, lookup_at, lookups = write_all(
+        tuple(scheduled), tuple(known), tuple(chosen)
+    )
+    paths = Paths(lengths, temporary, executable.clustered(graphs), ring != NO_RING)
+    script, sections, child_slot, common, elements = made
     written = Written(
-        script=scripts.script,
-        common=scripts.common,
-        sections=scripts.sections,
-        child_slot=scripts.child_slot,
-        elements=scripts.temporary,
-        clips=clips,
-        updates=updates,
-        lookup_ptr=made.lookup_ptr,
-        lookup_at=made.lookup_at,
-        lookups=made.lookups,
+        script,
+        common,
+        sections,
+        child_slot,
+        elements,
+        clips,
+        updates,
+        lookup_ptr,
+        lookup_at,
+        lookups,
     )
     return executable, paths, written

@@ -195,67 +195,74 @@ def fill(shape: Shape, batch: Batch, size: GroupSize, draft: Draft) -> tuple[int
             end += 1
         place = Place(place.at, place.at - 1, place.waited, place.temporary)
         if now in (PATH, PATH_BACKWARD):
-            for t in range(begin, end):
-                place = _fill_task(shape, batch, size, draft, place, t)
+            place = _fill_path(shape, batch, size, draft, place, begin, end)
         else:
             place = _fill_stage(shape, batch, size, draft, place, begin, end)
         begin = end
     return place.at, place.temporary
 
 
-@njit(cache=True, nogil=True, inline="always")
-def _fill_task(
-    shape: Shape, batch: Batch, size: GroupSize, draft: Draft, place: Place, t: int
+@njit(cache=True, nogil=True)
+def _fill_path(
+    shape: Shape,
+    batch: Batch,
+    size: GroupSize,
+    draft: Draft,
+    place: Place,
+    begin: int,
+    end: int,
 ) -> Place:
-    """Write the instructions of a task of the path: its tiles, segment by segment."""
-    task = _launch(batch.table, t)
-    p, processors, edge_ptr = task.program, size.processors, batch.edge_ptr
-    forward = shape.stage[p] == PATH
-    segments = shape.segment_ptr[p + 1] - shape.segment_ptr[p]
-    width, tiles = task.rows, 1
-    if 0 < size.tile < task.rows and shape.tiled[p]:
-        width, tiles = size.tile, -(-task.rows // size.tile)
-    apart = 0  # elements between the temporaries of tiles under way
-    if tiles > 1 and segments > 1:
-        apart = _apart(shape.scratch, edge_ptr, task, width)
+    """Write the instructions of a side of the path: of each task the tiles, segment by segment."""
+    # An array of a record is counted, like an object, wherever it is taken from it.
+    table, edge_ptr, child_row = batch.table, batch.edge_ptr, batch.child_row
+    script, done, made = draft.script, draft.done, draft.made
+    scratch, segment_ptr, gathers, tiled = (
+        shape.scratch,
+        shape.segment_ptr,
+        shape.gathers,
+        shape.tiled,
+    )
+    forward, several = shape.stage[table[begin, 0]] == PATH, size.processors > 1
     at, waited, temporary = place.at, place.waited, place.temporary
-    for diagonal in range(tiles + segments - 1):
-        for s in range(max(0, diagonal - tiles + 1), min(segments - 1, diagonal) + 1):
-            k = diagonal - s
-            tile = task
-            if tiles > 1:
-                tile = _rows(task, k * width, min(width, task.rows - k * width), edge_ptr)
-            need = place.before
-            if s > 0:
-                need = draft.done[k]
-            elif forward and shape.gathers[p] and processors > 1:
-                need = _latest_child(batch.child_row, tile.first_edge, tile.edges, draft.made, need)
-            wait = need if processors > 1 and need > waited else NONE
-            waited = max(waited, need)
-            start = (k % segments) * apart
-            for r in range(len(draft.script)):
-                _write(
-                    draft.script, r, draft.here + at, shape.segment_ptr[p] + s, tile, wait, start
-                )
-            temporary = max(temporary, start + _elements(shape.scratch, p, tile.rows, tile.edges))
-            draft.done[k] = at
-            if forward and s == segments - 1:
-                for row in range(tile.first, tile.first + tile.rows):
-                    draft.made[row] = at
-            at += 1
+    for t in range(begin, end):
+        task = _launch(table, t)
+        p = task.program
+        segments = segment_ptr[p + 1] - segment_ptr[p]
+        width, tiles = task.rows, 1
+        if 0 < size.tile < task.rows and tiled[p]:
+            width, tiles = size.tile, -(-task.rows // size.tile)
+        apart = 0  # elements between the temporaries of tiles under way
+        if tiles > 1 and segments > 1:
+            apart = _apart(scratch, edge_ptr, task, width)
+        for diagonal in range(tiles + segments - 1):
+            for s in range(max(0, diagonal - tiles + 1), min(segments - 1, diagonal) + 1):
+                k = diagonal - s
+                tile = task
+                if tiles > 1:
+                    tile = _rows(task, k * width, min(width, task.rows - k * width), edge_ptr)
+                need = place.before
+                if s > 0:
+                    need = done[k]
+                elif forward and gathers[p] and several:
+                    for e in range(tile.first_edge, tile.first_edge + tile.edges):
+                        if child_row[e] >= 0:
+                            need = max(need, made[np.uint32(child_row[e])])
+                wait = need if several and need > waited else NONE
+                waited = max(waited, need)
+                start = (k % segments) * apart
+                for r in range(len(script)):
+                    _write(script, r, draft.here + at, segment_ptr[p] + s, tile, wait, start)
+                room = start + _elements(scratch, p, tile.rows, tile.edges)
+                temporary = max(temporary, room)
+                done[k] = at
+                if forward and s == segments - 1:
+                    for row in range(tile.first, tile.first + tile.rows):
+                        made[row] = at
+                at += 1
     return Place(at, place.before, waited, temporary)
 
 
-@njit(cache=True, nogil=True, inline="always")
-def _latest_child(child_row: Array, first: int, edges: int, made: Array, need: int) -> int:
-    """Return the last instruction that made a child of some edges, `need` at least."""
-    for e in range(first, first + edges):
-        if child_row[e] >= 0:
-            need = max(need, made[np.uint32(child_row[e])])
-    return need
-
-
-@njit(cache=True, nogil=True, inline="always")
+@njit(cache=True, nogil=True)
 def _apart(scratch: Array, edge_ptr: Array, task: Tile, width: int) -> int:
     """Return the elements from the temporaries of a tile to those of the next."""
     widest, end = 0, task.first + task.rows
@@ -264,7 +271,7 @@ def _apart(scratch: Array, edge_ptr: Array, task: Tile, width: int) -> int:
     return -(-_elements(scratch, task.program, width, widest) // PAD) * PAD
 
 
-@njit(cache=True, nogil=True, inline="always")
+@njit(cache=True, nogil=True)
 def _fill_stage(
     shape: Shape,
     batch: Batch,
@@ -276,32 +283,34 @@ def _fill_stage(
 ) -> Place:
     """Write the instructions of a stage outside the path: segment by segment over its launches."""
     processors, cuts, edge_ptr = size.processors, draft.cuts, batch.edge_ptr
+    script, done, loads, scratch = draft.script, draft.done, draft.loads, shape.scratch
+    table, segment_ptr = batch.table, shape.segment_ptr
     at, waited, temporary = place.at, place.waited, place.temporary
     segments = 0
     for t in range(begin, end):
-        p = batch.table[t, 0]
-        segments = max(segments, shape.segment_ptr[p + 1] - shape.segment_ptr[p])
+        p = table[t, 0]
+        segments = max(segments, segment_ptr[p + 1] - segment_ptr[p])
     # What is split by rows comes first, so that loads even out over all of it.
-    draft.loads[:] = 0.0
+    loads[:] = 0.0
     for s in range(segments):
         for t in range(begin, end):
-            task = _launch(batch.table, t)
-            op = shape.segment_ptr[task.program] + s
-            if op >= shape.segment_ptr[task.program + 1]:
+            task = _launch(table, t)
+            op = segment_ptr[task.program] + s
+            if op >= segment_ptr[task.program + 1]:
                 continue
-            need = draft.done[t] if s > 0 else place.before
+            need = done[t] if s > 0 else place.before
             wait = need if processors > 1 and need > waited else NONE
             waited = max(waited, need)
             by_rows = shape.split[op] == BY_ROWS
             if by_rows:
                 costs = (shape.row_cost[op], shape.edge_cost[op])
-                _cut(cuts, draft.loads, task.rows, task.first, costs, edge_ptr)
-            for r in range(len(draft.script)):
+                _cut(cuts, loads, task.rows, task.first, costs, edge_ptr)
+            for r in range(len(script)):
                 own = _rows(task, cuts[r], cuts[r + 1] - cuts[r], edge_ptr) if by_rows else task
-                _write(draft.script, r, draft.here + at, op, own, wait, 0)
-                need = _elements(shape.scratch, own.program, own.rows, own.edges)
+                _write(script, r, draft.here + at, op, own, wait, 0)
+                need = _elements(scratch, own.program, own.rows, own.edges)
                 temporary = max(temporary, need)
-            draft.done[t] = at
+            done[t] = at
             at += 1
     return Place(at, place.before, waited, temporary)
 

@@ -200,70 +200,80 @@ def _draft_stage(
         begin, end: launches of the stage.
     Returns: how many there are; elements of temporaries.
     """
+    # An array of a record is counted, like an object, wherever it is taken from it.
+    table, lookup_at, scratch = launched.table, launched.lookup_at, facts.scratch
+    steps_ptr, steps, adds = facts.steps_ptr, facts.steps, facts.adds
+    adds_ptr, added, last = facts.adds_ptr, facts.added, drafts.last
+    rows, rounds = drafts.rows, drafts.rounds
     found, used = 0, 0
     for t in range(begin, end):
-        p, n, lo, at, m, elo = launched.table[t]
+        p, n, lo, at, m, elo = table[t]
         if not facts.beside[p]:
             continue
         lookup = launched.lookup_ptr[t]
         after, previous = 0, -1  # the first round after what was made; the last step's
-        for s in range(facts.steps_ptr[p], facts.steps_ptr[p + 1]):
-            step = facts.steps[s]
+        for s in range(steps_ptr[p], steps_ptr[p + 1]):
+            step = steps[s]
             if not applies(step, n, m):
                 continue
-            across, down, start, chunks = extent(step, n, lo, m, launched.lookup_at, lookup)
+            across, down, start, chunks = extent(step, n, lo, m, lookup_at, lookup)
             lookup += step[OVER] == SEGMENTS
             if across == 0:
                 continue
             turn = max(after, previous + 1) if step[WHEN] == CHUNKED else after
-            turn = _take_turn(facts, s, turn, drafts.last)
+            turn = _take_turn(added, adds_ptr[s], adds_ptr[s + 1], turn, last)
             previous = turn
-            if not facts.adds[s]:
+            if not adds[s]:
                 after = turn + 1
-            drafts.rounds[found] = turn
-            row = drafts.rows[found]
+            rounds[found] = turn
+            row = rows[found]
             row[OP], row[PROGRAM], row[TEMPORARY] = step[FUNCTION], p, used
             row[ROWS], row[FIRST], row[LISTED] = n, lo, at
             row[EDGES], row[FIRST_EDGE] = m, elo
             row[START], row[CHUNKS], row[ACROSS], row[DOWN] = start, chunks, across, down
             found += 1
         used += (
-            facts.scratch[p, 0] * ((n + PAD - 1) // PAD * PAD)
-            + facts.scratch[p, 1] * ((m + PAD - 1) // PAD * PAD)
-            + facts.scratch[p, 2]
+            scratch[p, 0] * ((n + PAD - 1) // PAD * PAD)
+            + scratch[p, 1] * ((m + PAD - 1) // PAD * PAD)
+            + scratch[p, 2]
             + PAD - 1
         ) // PAD * PAD  # fmt: skip
     return found, used
 
 
 @njit(cache=True, nogil=True)
-def _take_turn(facts: Facts, step: int, turn: int, last: Array) -> int:
-    """Return the first round from `turn` on in which nobody adds to what a step adds to."""
-    mine = facts.added[facts.adds_ptr[step] : facts.adds_ptr[step + 1]]
-    for g in mine:
-        turn = max(turn, last[g] + 1)
-    for g in mine:
-        last[g] = turn
+def _take_turn(added: Array, begin: int, end: int, turn: int, last: Array) -> int:
+    """Return the first round from `turn` on in which nobody adds to the same gradients.
+
+    Args:
+        added: of `Facts`; a step's own are those from `begin` to `end`.
+        last: of `_Drafts`; gets that round.
+    """
+    for k in range(begin, end):
+        turn = max(turn, last[added[k]] + 1)
+    for k in range(begin, end):
+        last[added[k]] = turn
     return turn
 
 
 @njit(cache=True, nogil=True)
 def _add_rounds(script: Array, count: int, drafts: _Drafts, found: int) -> int:
     """Write the steps of a stage round by round; return how many instructions there are then."""
+    rows, rounds = drafts.rows, drafts.rounds
     highest = -1
     for k in range(found):
-        highest = max(highest, drafts.rounds[k])
+        highest = max(highest, rounds[k])
     for turn in range(highest + 1):
         fresh, blocks = True, 0
         for k in range(found):
-            if drafts.rounds[k] != turn:
+            if rounds[k] != turn:
                 continue
-            script[count] = drafts.rows[k]
+            script[count] = rows[k]
             before = script[count - 1, OP]
             waits = fresh and count > 0 and before != FINISH and (turn > 0 or before != COLLECT)
             script[count, WAIT] = FOR_ALL if waits else NONE
             script[count, BEFORE] = blocks
-            blocks += drafts.rows[k, ACROSS] * drafts.rows[k, DOWN]
+            blocks += rows[k, ACROSS] * rows[k, DOWN]
             fresh = False
             count += 1
     return count
