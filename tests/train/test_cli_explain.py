@@ -13,7 +13,7 @@ from tests.paper_device import PaperDevice, on_paper
 from tests.train.cli_runs import SMALL, write_trees
 from vertexrt import data, models
 from vertexrt.cli.main import main
-from vertexrt.engine import explain_scripts
+from vertexrt.engine import explain_host
 from vertexrt.engine.variant import Passes
 from vertexrt.kernels.cuda import device as cuda_device
 from vertexrt.models.tree_lstm import TreeLSTM
@@ -61,7 +61,7 @@ def test_statistics_agree_with_the_script() -> None:
     assert sum(int(n) for _, n in stages) == count
     assert f"Script of processor 0, the first 16 of {count} instructions" in text
     script = text.partition(f"of {count} instructions\n")[2].splitlines()
-    assert len(script) == explain_scripts.HEAD
+    assert len(script) == explain_host.HEAD
     assert script[0] == "    0 eager[0].0 rows 0..30"
 
 

@@ -98,7 +98,7 @@ def device_bytes(
     model: DeviceModel, executable: PersistentExecutable, path: Paths, written: Written
 ) -> float:
     """Count the bytes of the path's weights that a launch of a GPU's persistent engine loads."""
-    from vertexrt.engine.explain_device import loaded_elements
+    from vertexrt.kernels.cuda.explain import loaded_elements
 
     writer, processors = executable.writer, executable.processors
     if not executable.weights_in_memory:

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, cast
 import numpy as np
 
 from vertexrt.engine.batched import BATCHED, Run
-from vertexrt.engine.explain_scripts import explain_scripts
+from vertexrt.engine.explain_host import explain_scripts
 from vertexrt.engine.model import CompiledModel
 from vertexrt.engine.variant import PATH_STAGES, Kind, Use, Variant
 from vertexrt.graph import GraphBatch
@@ -134,7 +134,7 @@ def explain_batch(model: CompiledModel, batch: GraphBatch) -> str:
     if not runs[0].configuration.persistent:
         return "\n".join(lines)
     if model.backend.name == "cuda":
-        from vertexrt.engine.explain_device import explain_device
+        from vertexrt.kernels.cuda.explain import explain_device
 
         lines += ["", explain_device(cast("DeviceModel", model), runs[0])]
     else:

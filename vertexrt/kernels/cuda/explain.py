@@ -11,7 +11,7 @@ import numpy as np
 
 from vertexrt.engine.batched import Run
 from vertexrt.engine.device_scripts import write_launch
-from vertexrt.engine.explain_scripts import HEAD, segments_of
+from vertexrt.engine.explain_host import HEAD, segments_of
 from vertexrt.ir.passes.segment import PATH
 from vertexrt.ir.pretty import STAGE_WORD
 from vertexrt.ir.program import Stage
