@@ -9,7 +9,8 @@ import numpy as np
 from vertexrt.api.network import Network
 from vertexrt.bench.weights import device_bytes, loaded_bytes, scripts_of
 from vertexrt.engine.batched import Run
-from vertexrt.engine.explain import flops, kernel_calls
+from vertexrt.engine.explain import flops
+from vertexrt.engine.explain_host import kernel_calls
 from vertexrt.engine.variant import Use
 from vertexrt.graph import GraphBatch
 from vertexrt.ir.passes.fuse import Group

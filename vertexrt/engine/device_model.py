@@ -21,6 +21,7 @@ import numpy.typing as npt
 from vertexrt.config import config
 from vertexrt.engine.batched import Run, in_user_order, rows_at, start_of
 from vertexrt.engine.choose import FEWEST, Configuration
+from vertexrt.engine.device_explanation import DeviceExplanation
 from vertexrt.engine.device_loops import compile_beside
 from vertexrt.engine.device_scripts import inputs_of, write_launch
 from vertexrt.engine.device_streams import order_of
@@ -128,6 +129,10 @@ class DeviceModel(CompiledModel):
         self._moments: Array | None = None
         self._gradients_left = False  # on the device, of a run without an update
         self._flights: deque[_Flight] = deque()
+
+    def explanation(self) -> DeviceExplanation:
+        """Return what `explain` asks of a GPU."""
+        return DeviceExplanation(self.one_launch)
 
     def after_fork(self) -> None:
         """Refuse every use."""

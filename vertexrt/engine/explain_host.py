@@ -1,18 +1,18 @@
-"""Explain how the persistent engine of the host runs a batch: segments and scripts."""
+"""Explain how the host runs a batch, and what `explain` asks of any device."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
-from typing import Any
+from typing import Any, Protocol
 
 import numpy as np
 
 from vertexrt.engine.batched import Run
+from vertexrt.engine.variant import Variant
 from vertexrt.ir.passes.fuse import Group
-from vertexrt.ir.passes.segment import PATH, WHOLE_ROW, Segment, SegmentedTask, Split, segment_tasks
-from vertexrt.ir.passes.store import is_free
+from vertexrt.ir.passes.segment import PATH, segment_tasks
 from vertexrt.ir.pretty import STAGE_WORD
-from vertexrt.ir.program import Node, Stage
+from vertexrt.ir.program import Stage
+from vertexrt.ir.segment_text import segments_of
 from vertexrt.kernels.layout import PROGRAM as LAUNCHED
 from vertexrt.script.assemble import Scripts, assemble
 from vertexrt.script.isa import EDGES, NONE, OP, PROGRAM, ROWS, WAIT, disassemble, segment_names
@@ -21,7 +21,53 @@ from vertexrt.script.shape import Shape
 Array = np.ndarray[Any, Any]
 
 HEAD = 16  # instructions that are shown
-SPLIT_WORD = {Split.UNITS: "own units of all rows", Split.ROWS: "own rows", Split.SUMS: "own sums"}
+
+
+class Explanation(Protocol):
+    """What a device says of how it runs a function: all that `explain` asks one."""
+
+    def program(self, variant: Variant, number: int) -> list[str]:
+        """Say in what a task program is run."""
+
+    def calls(self, run: Run) -> str:
+        """Count what a step calls or launches."""
+
+    def launches(self, run: Run) -> list[str]:
+        """Say what else there is to know of the launches of a batch."""
+
+    def scripts(self, run: Run) -> str:
+        """Print what the persistent engine runs."""
+
+
+class HostExplanation:
+    """That of a device whose memory is the host's."""
+
+    def program(self, variant: Variant, number: int) -> list[str]:
+        """Return nothing: steps are loops and calls of one compiled function."""
+        return []
+
+    def calls(self, run: Run) -> str:
+        """Count fused groups and products."""
+        return "{} fused groups, {} products".format(*kernel_calls(run))
+
+    def launches(self, run: Run) -> list[str]:
+        """Return nothing."""
+        return []
+
+    def scripts(self, run: Run) -> str:
+        """Print segments and scripts."""
+        return explain_scripts(run)
+
+
+def kernel_calls(run: Run) -> tuple[int, int]:
+    """Count the kernels that a step runs: fused groups, and products."""
+    tasks = run.variant.tasks
+    groups = products = 0
+    for program in run.table[:, LAUNCHED].tolist():
+        mine = sum(isinstance(step, Group) for step in tasks[program].steps)
+        groups += mine
+        products += len(tasks[program].steps) - mine
+    return groups, products
 
 
 def explain_scripts(run: Run) -> str:
@@ -49,74 +95,6 @@ def explain_scripts(run: Run) -> str:
     segments = segment_names(names, shape.segment_ptr.tolist())
     lines.append(disassemble(words[0, :HEAD], segments))
     return "\n".join(lines)
-
-
-# Segments.
-
-
-def segments_of(name: str, task: SegmentedTask) -> list[str]:
-    """List the segments of a task program, and what is exchanged before each."""
-    count = len(task.segments)
-    from_children = task.gathers and task.task.stage == Stage.PATH
-    waits = "; waits for the tiles of the children" if from_children else ""
-    lines = [f"{name}: {count} segment{'s' if count > 1 else ''}{waits}"]
-    nodes = task.task.program.nodes
-    made: dict[int, int] = {}
-    for number, segment in enumerate(task.segments):
-        lines.append(f"  {name}.{number} {SPLIT_WORD[segment.split]}: {_work(nodes, segment)}")
-        members = list(_members(segment))
-        received = [i for i in _read_in_full(nodes, members, segment.split) if i in made]
-        if received:
-            lines.append(f"    exchanged before it: {_values(nodes, received)}")
-        own = [k for k in members if k in task.whole and not is_free(nodes[k])]
-        if own:
-            lines.append(f"    every processor makes for itself: {_values(nodes, own)}")
-        gathered = [k for k in members if nodes[k].op == "gather" and k in task.whole]
-        fields = dict.fromkeys(nodes[k]["field"] for k in gathered)
-        if fields:
-            lines.append(f"    read in full from other processors: {', '.join(fields)}")
-        made |= {k: number for k in members if not is_free(nodes[k])}
-    return lines
-
-
-def _members(segment: Segment) -> Iterator[int]:
-    for step in segment.steps:
-        yield from step.nodes if isinstance(step, Group) else (step.node,)
-
-
-def _work(nodes: Sequence[Node], segment: Segment) -> str:
-    found = []
-    for step in segment.steps:
-        if isinstance(step, Group):
-            count = sum(not is_free(nodes[k]) for k in step.nodes)
-            found.append(f"fused {count} ops")
-        else:
-            node = nodes[step.node]
-            weight = nodes[node.inputs[0]]
-            turned = "'" if node.op == "matmul" and node["transpose"] else ""
-            what = weight["name"] + turned if node.op == "matmul" else "outer"
-            found.append(f"product {what} {node.type}")
-    return ", ".join(found)
-
-
-def _read_in_full(nodes: Sequence[Node], members: list[int], split: Split) -> list[int]:
-    """List what a segment reads of which each processor has made a part."""
-    found: dict[int, None] = {}
-    for k in members:
-        for position, i in enumerate(nodes[k].inputs):
-            product = nodes[k].op == "matmul" and position == 1
-            row = nodes[k].op in WHOLE_ROW and position == 0
-            if split != Split.UNITS or product or row:
-                found[i] = None
-    own = set(members)
-    return [i for i in found if i not in own]
-
-
-def _values(nodes: Sequence[Node], positions: list[int]) -> str:
-    return ", ".join(f"%{k} {nodes[k].op} {nodes[k].type}" for k in positions)
-
-
-# Scripts.
 
 
 def _statistics(shape: Shape, table: Array, scripts: Scripts) -> list[str]:

@@ -24,6 +24,7 @@ from vertexrt.engine.batched import (
 )
 from vertexrt.engine.choose import Chooser, Configuration, configurations, predicted_best
 from vertexrt.engine.diagnose import Attempt, refused_loss, refused_step
+from vertexrt.engine.explain_host import Explanation, HostExplanation
 from vertexrt.engine.inputs import read_inputs
 from vertexrt.engine.parameters import ParameterStore
 from vertexrt.engine.refused import written_by
@@ -220,6 +221,10 @@ class CompiledModel:
         share(self)
         self.last_loss = math.nan
         self._marks = {n: new_marks(self.store.shapes[n][0]) for n in self.sparse}
+
+    def explanation(self) -> Explanation:
+        """Return what `explain` asks of the device."""
+        return HostExplanation()
 
     def start_helpers(self) -> None:
         """Make what a process has of its own: the lock, and the threads beside the caller's."""

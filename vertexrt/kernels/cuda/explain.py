@@ -2,19 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
-from dataclasses import replace
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, replace
 from itertools import pairwise
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from vertexrt.engine.batched import Run
-from vertexrt.engine.device_scripts import write_launch
-from vertexrt.engine.explain_host import HEAD, segments_of
 from vertexrt.ir.passes.segment import PATH
 from vertexrt.ir.pretty import STAGE_WORD
 from vertexrt.ir.program import Stage
+from vertexrt.ir.segment_text import segments_of
 from vertexrt.kernels.cuda.instruction import (
     ACROSS,
     BACKWARD,
@@ -42,11 +40,11 @@ from vertexrt.script.isa import (
 )
 
 if TYPE_CHECKING:
-    from vertexrt.engine.device_model import DeviceModel
     from vertexrt.kernels.cuda.persistent import PersistentExecutable
 
 Array = np.ndarray[Any, Any]
 
+HEAD = 16  # instructions that are shown
 SIDE_WORD = ("forward", "backward")
 SPECIAL = {
     FORWARD: "forward weights are loaded, and groups follow their scripts",
@@ -60,21 +58,33 @@ SPECIAL = {
 }
 
 
-def explain_device(model: DeviceModel, run: Run) -> str:
-    """Print what a step on a batch runs: groups, what they hold, and their scripts.
+@dataclass(frozen=True, slots=True)
+class Launch:
+    """One launch of a persistent kernel, to be explained.
 
-    Args:
-        run: of a persistent variant.
+    Attributes:
+        path, written: its scripts; blocks: processors that it has.
+        params: of `Binding`.
+        trains: it has a backward side.
     """
-    updates = run.variant.use.backward
-    executable, path, written = write_launch(run, run.table, model.one_launch, False, updates)
-    blocks = model.one_launch.blocks(executable, path)
+
+    executable: PersistentExecutable
+    path: Paths
+    written: Written
+    blocks: int
+    params: Mapping[str, int]
+    trains: bool
+
+
+def explain_launch(launch: Launch) -> str:
+    """Print what a step on a batch runs: groups, what they hold, and their scripts."""
+    executable, path, written = launch.executable, launch.path, launch.written
     tasks = executable.writer.tasks
     names = [f"{STAGE_WORD[t.task.stage]}[{k}]" for k, t in enumerate(tasks)]
     lines = ["The persistent kernel"]
-    lines += ["  " + line for line in _groups(executable, path, blocks)]
+    lines += ["  " + line for line in _groups(executable, path, launch.blocks)]
     lines += ["", "Weights on chip, and sums of gradients: bytes that they take of a processor"]
-    lines += ["  " + line for line in _weights(executable, run, blocks)]
+    lines += ["  " + line for line in _weights(launch)]
     lines += ["", "Segments of the task programs that groups run"]
     for name, task, beside in zip(names, tasks, executable.beside, strict=True):
         if not beside:
@@ -110,9 +120,10 @@ def _groups(executable: PersistentExecutable, path: Paths, blocks: int) -> list[
 # Weights.
 
 
-def _weights(executable: PersistentExecutable, run: Run, blocks: int) -> list[str]:
-    writer, itemsize = executable.writer, executable.writer.itemsize
-    names = {f"param_{k}": name for name, k in run.variant.binding.params.items()}
+def _weights(launch: Launch) -> list[str]:
+    executable, writer = launch.executable, launch.executable.writer
+    blocks, itemsize = launch.blocks, writer.itemsize
+    names = {f"param_{k}": name for name, k in launch.params.items()}
     lines, loaded = [], 0
     if not executable.weights_in_memory:
         lines.append(
@@ -132,7 +143,7 @@ def _weights(executable: PersistentExecutable, run: Run, blocks: int) -> list[st
             what = "columns" if h.turned else "rows"
             lines.append(f"  {names[h.word]}: {rows} {what} of {h.deep}, {size:,} in {where}")
         loaded += loaded_elements(side.held, executable.processors, blocks) * itemsize
-    if run.variant.use.backward:
+    if launch.trains:
         lines += _gradients(executable, names)
     if executable.weights_in_memory:
         lines.append("each product reads its weights from memory")
