@@ -15,12 +15,11 @@ from tests.functions import FUNCTIONS, StackedAndAlone
 from tests.paper_device import on_paper
 from tests.strategies import pulls_for
 from vertexrt.config import config
-from vertexrt.engine import device_model, verify_rounds
+from vertexrt.engine import device_model
 from vertexrt.engine.variant import Passes
-from vertexrt.engine.verify_launch import verify_launch
 from vertexrt.errors import PlanError
 from vertexrt.graph import GraphBatch, InputGraph
-from vertexrt.kernels.cuda import instruction
+from vertexrt.kernels.cuda import instruction, verify_rounds
 from vertexrt.kernels.cuda.instruction import (
     ACROSS,
     BACKWARD,
@@ -41,6 +40,7 @@ from vertexrt.kernels.cuda.instruction import (
     header,
 )
 from vertexrt.kernels.cuda.one_launch import Written
+from vertexrt.kernels.cuda.verify_launch import verify_launch
 from vertexrt.scheduler import POLICIES
 from vertexrt.script.isa import EDGES, FIRST, LISTED, NONE, OP, ROWS, TEMPORARY, WAIT, WORDS
 

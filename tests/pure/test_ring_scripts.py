@@ -16,7 +16,6 @@ from tests.paper_device import on_paper
 from tests.strategies import pulls_for
 from tests.wide import wide
 from vertexrt.engine import device_model
-from vertexrt.engine.verify_launch import verify_launch
 from vertexrt.errors import PlanError
 from vertexrt.graph import GraphBatch, InputGraph
 from vertexrt.kernels.cuda import ring
@@ -32,6 +31,7 @@ from vertexrt.kernels.cuda.instruction import (
     USES,
 )
 from vertexrt.kernels.cuda.kernel import SIDES
+from vertexrt.kernels.cuda.verify_launch import verify_launch
 from vertexrt.script.isa import NONE, OP, ROWS, TEMPORARY, WAIT
 
 Array = np.ndarray

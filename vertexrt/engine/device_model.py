@@ -39,7 +39,6 @@ from vertexrt.engine.model import (
 from vertexrt.engine.touched import ranges_looked_up
 from vertexrt.engine.update import Outcome, Touched, Update
 from vertexrt.engine.variant import Passes, Use
-from vertexrt.engine.verify_launch import verify_launch
 from vertexrt.errors import DeviceError, NoKernelError, NumericError, message
 from vertexrt.graph import GraphBatch
 from vertexrt.ir.program import Program
@@ -60,6 +59,7 @@ from vertexrt.kernels.cuda.ending import (
 from vertexrt.kernels.cuda.ending import LOSS as FOUND_LOSS
 from vertexrt.kernels.cuda.one_launch import OneLaunch
 from vertexrt.kernels.cuda.session import DeviceArena, Inputs, Session, Slot
+from vertexrt.kernels.cuda.verify_launch import verify_launch
 
 Array = np.ndarray[Any, Any]
 

@@ -13,13 +13,13 @@ from typing import TYPE_CHECKING, Any, NoReturn, cast
 import numpy as np
 
 from vertexrt.engine.batched import Run
-from vertexrt.engine.touched_rows import touched_rows
 from vertexrt.errors import PlanError, message
 from vertexrt.ir.pretty import STAGE_WORD
 from vertexrt.kernels.cuda.driver import IS_GEMM, OF_STREAM, OVER, WHEN, applies, is_launched
 from vertexrt.kernels.cuda.steps import CHUNKED, SEGMENTS
 from vertexrt.kernels.cuda.streams import Order
 from vertexrt.kernels.layout import tensor_uses
+from vertexrt.kernels.touched_rows import touched_rows
 from vertexrt.script.verifier import REPORT
 
 if TYPE_CHECKING:

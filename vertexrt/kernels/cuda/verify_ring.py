@@ -13,7 +13,6 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from vertexrt.engine.verify_rounds import refuse
 from vertexrt.kernels.cuda.instruction import (
     EXPECT,
     FAR,
@@ -27,6 +26,7 @@ from vertexrt.kernels.cuda.instruction import (
 )
 from vertexrt.kernels.cuda.one_launch import Written
 from vertexrt.kernels.cuda.ring_script import EVERYBODY, GATHERS, NEEDS_ALL, OPERAND, PUTS, SENDS
+from vertexrt.kernels.cuda.verify_rounds import refuse
 from vertexrt.script.isa import EDGES, FIRST, FIRST_EDGE, NONE, OP, ROWS, WAIT
 
 if TYPE_CHECKING:

@@ -11,13 +11,13 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from vertexrt.engine.batched import Run
-from vertexrt.engine.verify_ring import verify_ring
-from vertexrt.engine.verify_rounds import refuse, verify_rounds
 from vertexrt.ir.pretty import STAGE_WORD
 from vertexrt.kernels.cuda.instruction import FIRST_PARENT, PARENTS
 from vertexrt.kernels.cuda.kernel import MOST_ROWS, SIDES, TILE_EDGES
 from vertexrt.kernels.cuda.one_launch import Paths, Written
 from vertexrt.kernels.cuda.path_rows import ROW_PAD
+from vertexrt.kernels.cuda.verify_ring import verify_ring
+from vertexrt.kernels.cuda.verify_rounds import refuse, verify_rounds
 from vertexrt.script.assemble import Batch
 from vertexrt.script.groups import Groups, GroupScripts
 from vertexrt.script.isa import EDGES, FIRST, OP, ROWS, TEMPORARY

@@ -13,7 +13,6 @@ from typing import TYPE_CHECKING, Any, NoReturn
 import numpy as np
 
 from vertexrt.engine.batched import Run
-from vertexrt.engine.touched_rows import touched_rows
 from vertexrt.errors import PlanError, message
 from vertexrt.ir.program import Stage
 from vertexrt.kernels.cuda.driver import OVER, WHEN, applies, extent
@@ -36,6 +35,7 @@ from vertexrt.kernels.cuda.instruction import (
 from vertexrt.kernels.cuda.one_launch import Written
 from vertexrt.kernels.cuda.steps import CHUNKED, SEGMENTS
 from vertexrt.kernels.layout import PAD, tensor_uses
+from vertexrt.kernels.touched_rows import touched_rows
 from vertexrt.script.isa import EDGES, FIRST, FIRST_EDGE, LISTED, NONE, OP, ROWS, TEMPORARY, WAIT
 from vertexrt.script.verifier import REPORT
 
