@@ -103,6 +103,7 @@ class Launch:
 
     given: tuple[Any, ...]
     written: Written
+    params: dict[str, int]
 
     def check(self, change: Callable[[Array], None] | None = None) -> None:
         script = self.written.script.copy()
@@ -124,7 +125,8 @@ def captured(
         net = on_paper(function or FUNCTIONS[name][0](), 2, passes=Passes(gradients=gradients))
         net.step(batch_of(name, 5), optimizer)
     (given,) = found
-    return Launch(given[:-1], given[-1])
+    (variant,) = net._model.variants.values()
+    return Launch(given[:-1], given[-1], dict(variant.binding.params))
 
 
 @cache
@@ -158,8 +160,8 @@ def test_the_scripts_are_right_before_they_are_broken() -> None:
 def test_a_stack_and_a_part_of_it_are_one_gradient() -> None:
     """The steps that add to `w+u`, and to `u` alone, are never in one round."""
     launch = captured(vrt.SGD(0.1), function=StackedAndAlone())
-    run, _, executable, *_ = launch.given
-    numbers = run.variant.binding.params
+    _, _, executable, *_ = launch.given
+    numbers = launch.params
     words = {f"gradient_{numbers[name]}" for name in ("w+u", "u")}
     ops = {
         executable.writer.op(step): words.intersection(step.words)

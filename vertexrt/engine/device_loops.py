@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from vertexrt.engine.device_scripts import Chosen, Known, Scheduled, write_all
+from vertexrt.engine.device_scripts import Chosen, Known, LaidOut, write_all
 from vertexrt.engine.facts import pack_facts
 from vertexrt.engine.lay_out import lay_out
 from vertexrt.kernels.cuda.pack import FIXED, PARTS, pack
@@ -44,7 +44,7 @@ def compile_loops(dtype: npt.DTypeLike) -> None:
     facts = (LONGS, FLAGS, LONGS, steps, FLAGS, LONGS, LONGS, triples, segments, rings)
     shape = (LONGS, LONGS, LONGS, FLAGS, FLAGS, reals, reals, triples)
     write_all(
-        tuple(Scheduled(none, pulls, INTS, TWO, PLACES, TWO_OF_BATCH, INTS)),
+        tuple(LaidOut(none, pulls, INTS, TWO, PLACES, TWO_OF_BATCH, INTS)),
         tuple(Known(FLAGS, TWO.astype(np.int64), LONGS, pack_facts((*facts, *shape)))),
         tuple(Chosen(1, 1, 8, 0, False, False)),
     )

@@ -60,6 +60,7 @@ from vertexrt.kernels.cuda.ending import LOSS as FOUND_LOSS
 from vertexrt.kernels.cuda.one_launch import OneLaunch
 from vertexrt.kernels.cuda.session import DeviceArena, Inputs, Session, Slot
 from vertexrt.kernels.cuda.verify_launch import verify_launch
+from vertexrt.kernels.touched_rows import Minibatch
 
 Array = np.ndarray[Any, Any]
 
@@ -293,7 +294,9 @@ class DeviceModel(CompiledModel):
             run, table, self.one_launch, clips, ending is not None
         )
         if config().check:
-            verify_launch(run, table, executable, paths, written)
+            assert run.ready.shape is not None
+            minibatch = Minibatch(table, run.schedule, run.rows, run.share.batch.graph_ptr)
+            verify_launch(minibatch, run.ready.shape, executable, paths, written)
         if self.timeline is None:
             return self.one_launch.run(executable, written, paths, inputs, ending, fetch)
         self.one_launch.watched = True

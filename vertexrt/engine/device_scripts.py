@@ -42,7 +42,7 @@ Array = np.ndarray[Any, Any]
 ) = range(len(Facts._fields), len(Facts._fields) + len(Shape._fields))  # fmt: skip
 
 
-class Scheduled(NamedTuple):
+class LaidOut(NamedTuple):
     """A scheduled minibatch, as a compiled call takes it.
 
     Attributes:
@@ -122,11 +122,11 @@ def write_all(
     tuples on the way.
 
     Args:
-        of_batch: the fields of `Scheduled`; of_kernel: of `Known`; of_run: of `Chosen`.
+        of_batch: the fields of `LaidOut`; of_kernel: of `Known`; of_run: of `Chosen`.
     Returns: the fields of `LaunchScripts`; of `GroupScripts` lengths and temporary; of
         `sort_lookups` lookup_ptr, lookup_at and the others.
     """
-    scheduled, known, chosen = Scheduled(*of_batch), Known(*of_kernel), Chosen(*of_run)
+    scheduled, known, chosen = LaidOut(*of_batch), Known(*of_kernel), Chosen(*of_run)
     table, indices, extents = scheduled.table, scheduled.indices, scheduled.extents
     order, edge_ptr = part_of(indices, extents, ORDER), part_of(indices, extents, EDGE_PTR)
     child_row = part_of(indices, extents, CHILD_ROW)
@@ -184,7 +184,7 @@ def write_launch(
     if executable.has_ring(graphs):
         ring = RING_ALONE if executable.processors == 1 else RING_OF_SEVERAL
     tile = executable.tile if ring == NO_RING else executable.tile_beside_ring
-    scheduled = Scheduled(
+    scheduled = LaidOut(
         table, run.inputs.index, run.rows, run.indices, run.extents, graph_ptr_of(batch), seen
     )
     known = Known(

@@ -103,7 +103,7 @@ class Draft(NamedTuple):
     cuts: Array
 
 
-class Place(NamedTuple):
+class Progress(NamedTuple):
     """How far a script is written.
 
     Attributes:
@@ -187,19 +187,19 @@ def fill(shape: Shape, batch: Batch, size: GroupSize, draft: Draft) -> tuple[int
     Returns: how many instructions there are; elements of temporaries.
     """
     table = batch.table
-    place = Place(0, -1, -1, 0)
+    progress = Progress(0, -1, -1, 0)
     begin, end = 0, 0
     while begin < len(table):
         now = shape.stage[table[begin, 0]]
         while end < len(table) and shape.stage[table[end, 0]] == now:
             end += 1
-        place = Place(place.at, place.at - 1, place.waited, place.temporary)
+        progress = Progress(progress.at, progress.at - 1, progress.waited, progress.temporary)
         if now in (PATH, PATH_BACKWARD):
-            place = _fill_path(shape, batch, size, draft, place, begin, end)
+            progress = _fill_path(shape, batch, size, draft, progress, begin, end)
         else:
-            place = _fill_stage(shape, batch, size, draft, place, begin, end)
+            progress = _fill_stage(shape, batch, size, draft, progress, begin, end)
         begin = end
-    return place.at, place.temporary
+    return progress.at, progress.temporary
 
 
 @njit(cache=True, nogil=True)
@@ -208,10 +208,10 @@ def _fill_path(
     batch: Batch,
     size: GroupSize,
     draft: Draft,
-    place: Place,
+    progress: Progress,
     begin: int,
     end: int,
-) -> Place:
+) -> Progress:
     """Write the instructions of a side of the path: of each task the tiles, segment by segment."""
     # An array of a record is counted, like an object, wherever it is taken from it.
     table, edge_ptr, child_row = batch.table, batch.edge_ptr, batch.child_row
@@ -223,7 +223,7 @@ def _fill_path(
         shape.tiled,
     )
     forward, several = shape.stage[table[begin, 0]] == PATH, size.processors > 1
-    at, waited, temporary = place.at, place.waited, place.temporary
+    at, waited, temporary = progress.at, progress.waited, progress.temporary
     for t in range(begin, end):
         task = _launch(table, t)
         p = task.program
@@ -240,7 +240,7 @@ def _fill_path(
                 tile = task
                 if tiles > 1:
                     tile = _rows(task, k * width, min(width, task.rows - k * width), edge_ptr)
-                need = place.before
+                need = progress.before
                 if s > 0:
                     need = done[k]
                 elif forward and gathers[p] and several:
@@ -259,7 +259,7 @@ def _fill_path(
                     for row in range(tile.first, tile.first + tile.rows):
                         made[row] = at
                 at += 1
-    return Place(at, place.before, waited, temporary)
+    return Progress(at, progress.before, waited, temporary)
 
 
 @njit(cache=True, nogil=True)
@@ -277,15 +277,15 @@ def _fill_stage(
     batch: Batch,
     size: GroupSize,
     draft: Draft,
-    place: Place,
+    progress: Progress,
     begin: int,
     end: int,
-) -> Place:
+) -> Progress:
     """Write the instructions of a stage outside the path: segment by segment over its launches."""
     processors, cuts, edge_ptr = size.processors, draft.cuts, batch.edge_ptr
     script, done, loads, scratch = draft.script, draft.done, draft.loads, shape.scratch
     table, segment_ptr = batch.table, shape.segment_ptr
-    at, waited, temporary = place.at, place.waited, place.temporary
+    at, waited, temporary = progress.at, progress.waited, progress.temporary
     segments = 0
     for t in range(begin, end):
         p = table[t, 0]
@@ -298,7 +298,7 @@ def _fill_stage(
             op = segment_ptr[task.program] + s
             if op >= segment_ptr[task.program + 1]:
                 continue
-            need = done[t] if s > 0 else place.before
+            need = done[t] if s > 0 else progress.before
             wait = need if processors > 1 and need > waited else NONE
             waited = max(waited, need)
             by_rows = shape.split[op] == BY_ROWS
@@ -312,7 +312,7 @@ def _fill_stage(
                 temporary = max(temporary, need)
             done[t] = at
             at += 1
-    return Place(at, place.before, waited, temporary)
+    return Progress(at, progress.before, waited, temporary)
 
 
 @njit(cache=True, nogil=True, inline="always")

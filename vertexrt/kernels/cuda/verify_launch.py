@@ -10,7 +10,6 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from vertexrt.engine.batched import Run
 from vertexrt.ir.pretty import STAGE_WORD
 from vertexrt.kernels.cuda.instruction import FIRST_PARENT, PARENTS
 from vertexrt.kernels.cuda.kernel import MOST_ROWS, SIDES, TILE_EDGES
@@ -18,9 +17,11 @@ from vertexrt.kernels.cuda.one_launch import Paths, Written
 from vertexrt.kernels.cuda.path_rows import ROW_PAD
 from vertexrt.kernels.cuda.verify_ring import verify_ring
 from vertexrt.kernels.cuda.verify_rounds import refuse, verify_rounds
+from vertexrt.kernels.touched_rows import Minibatch
 from vertexrt.script.assemble import Batch
 from vertexrt.script.groups import Groups, GroupScripts
 from vertexrt.script.isa import EDGES, FIRST, OP, ROWS, TEMPORARY
+from vertexrt.script.shape import Shape
 from vertexrt.script.verify import verify_groups
 
 if TYPE_CHECKING:
@@ -32,26 +33,30 @@ MANY = 1 << 30  # rows or edges of a tile whose indices are read from memory
 
 
 def verify_launch(
-    run: Run, table: Array, executable: PersistentExecutable, path: Paths, written: Written
+    minibatch: Minibatch,
+    shape: Shape,
+    executable: PersistentExecutable,
+    path: Paths,
+    written: Written,
 ) -> None:
     """Check all scripts of a launch.
 
     Args:
-        table: the launches that the scripts stand for.
+        minibatch: with the launches that the scripts stand for.
+        shape: of the task programs.
         path: what the scripts of the groups were written from.
     Raises: PlanError, which names group or launch, and the instruction.
     """
-    shape, s = run.ready.shape, run.schedule
-    assert shape is not None, f"{run.configuration} has no scripts"
+    s = minibatch.schedule
     lengths = _lengths(written, path)
     paths = GroupScripts(written.script[written.common :], lengths, path.temporary)
     names = [f"{STAGE_WORD[t.task.stage]}[{k}]" for k, t in enumerate(executable.writer.tasks)]
     verify_groups(
         paths,
         shape,
-        Batch(table, s.edge_ptr, s.child_row),
+        Batch(minibatch.table, s.edge_ptr, s.child_row),
         executable.beside,
-        Groups(s.order, run.share.batch.graph_ptr, lengths.shape[1]),
+        Groups(s.order, minibatch.graph_ptr, lengths.shape[1]),
         executable.processors,
         names,
     )
@@ -59,7 +64,7 @@ def verify_launch(
     _parents(written, s.parent_ptr)
     _temporaries(executable, path, written)
     verify_ring(executable, written, s.child_row)
-    verify_rounds(run, table, executable, written)
+    verify_rounds(minibatch, executable, written)
 
 
 def _lengths(written: Written, path: Paths) -> Array:
