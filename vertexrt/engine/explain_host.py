@@ -122,6 +122,6 @@ def _statistics(shape: Shape, table: Array, scripts: Scripts) -> list[str]:
             f"{waited / tasks:.2f} exchanges a task; rows a tile (min, median, max): {quartiles}"
         )
         if len(words) > 1 and stage not in PATH:
-            loads = seconds[:, chosen].sum(axis=1)
+            loads: Array = seconds[:, chosen].sum(axis=1)
             lines[-1] += f"; the most work of a processor: {loads.max() / loads.mean():.2f} of mean"
     return lines
