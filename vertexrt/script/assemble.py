@@ -26,6 +26,7 @@ import numpy.typing as npt
 from vertexrt.cache.compiled import njit
 from vertexrt.ir.passes.segment import Split
 from vertexrt.ir.program import Stage
+from vertexrt.script.cut_evenly import cut_evenly
 from vertexrt.script.isa import (
     EDGES,
     FIRST,
@@ -304,7 +305,7 @@ def _fill_stage(
             by_rows = shape.split[op] == BY_ROWS
             if by_rows:
                 costs = (shape.row_cost[op], shape.edge_cost[op])
-                _cut(cuts, loads, task.rows, task.first, costs, edge_ptr)
+                cut_evenly(cuts, loads, task.rows, task.first, costs, edge_ptr)
             for r in range(len(script)):
                 own = _rows(task, cuts[r], cuts[r + 1] - cuts[r], edge_ptr) if by_rows else task
                 _write(script, r, draft.here + at, op, own, wait, 0)
@@ -354,57 +355,3 @@ def _elements(scratch: Array, program: int, rows: int, edges: int) -> int:
     by_row = scratch[program, 0] * (-(-rows // PAD) * PAD)
     by_edge = scratch[program, 1] * (-(-edges // PAD) * PAD)
     return int(by_row + by_edge + scratch[program, 2])
-
-
-@njit(cache=True, nogil=True)
-def _cut(
-    cuts: Array,
-    loads: Array,
-    n: int,
-    lo: int,
-    costs: tuple[float, float],
-    edge_ptr: Array,
-) -> None:
-    """Give each processor rows of a launch, so that the loads so far even out.
-
-    Args:
-        cuts: gets the first row of each, counted from that of the launch, and the number of rows.
-        loads: seconds of each processor so far; get those of the launch added.
-        lo: first row, negative where the rows are listed (which then have no edges).
-        costs: seconds of a row and of an edge.
-    """
-    row_cost, edge_cost = costs
-    processors = len(loads)
-    uses_edges = lo >= 0 and edge_cost > 0.0
-    left, open_loads = n * row_cost, 0.0
-    if uses_edges:
-        left += (edge_ptr[lo + n] - edge_ptr[lo]) * edge_cost
-    for r in range(processors):
-        open_loads += loads[r]
-    start = 0
-    for r in range(processors):
-        cuts[r] = start
-        share = (left + open_loads) / (processors - r) - loads[r]
-        rows = n - start
-        if r < processors - 1:
-            if uses_edges:  # the first row that goes beyond the share
-                low, high = 0, n - start
-                while low < high:
-                    middle = (low + high) // 2
-                    edges = edge_ptr[lo + start + middle + 1] - edge_ptr[lo + start]
-                    # half of the last row: the nearer cut
-                    if (middle + 0.5) * row_cost + edges * edge_cost <= share:
-                        low = middle + 1
-                    else:
-                        high = middle
-                rows = low
-            else:
-                rows = min(max(int(share / row_cost + 0.5), 0), n - start)
-        seconds = rows * row_cost
-        if uses_edges:
-            seconds += (edge_ptr[lo + start + rows] - edge_ptr[lo + start]) * edge_cost
-        open_loads -= loads[r]
-        left -= seconds
-        loads[r] += seconds
-        start += rows
-    cuts[processors] = n
