@@ -26,16 +26,15 @@ from vertexrt.bench.jobs import first_graphs
 from vertexrt.bench.record import Entry, make_entry
 from vertexrt.bench.run import Bench
 from vertexrt.engine.batched import Run
-from vertexrt.engine.explain_device import loaded_elements
 from vertexrt.engine.variant import Passes
 from vertexrt.ir.passes.fuse import Group, Product, TaskProgram
 from vertexrt.ir.passes.segment import Split, segment_tasks
 from vertexrt.kernels.cuda.device_executor import CudaExecutor
 from vertexrt.kernels.cuda.device_scripts import write_launch
-from vertexrt.kernels.cuda.instruction import OP
+from vertexrt.kernels.cuda.explain import loaded_elements
 from vertexrt.kernels.layout import PROGRAM as LAUNCHED
 from vertexrt.kernels.layout import ROWS as LAUNCHED_ROWS
-from vertexrt.script.isa import PROGRAM, ROWS, SEGMENT
+from vertexrt.script.isa import OP, ROWS
 
 Step = Group | Product
 
@@ -112,16 +111,13 @@ def loaded_bytes(run: Run, itemsize: int) -> float:
     variant, processors = run.variant, run.configuration.processors
     tasks = segment_tasks(variant.tasks, variant.processors == 1, variant.passes.segment)
     shares = [
-        [
-            weight_elements(t.task, s.steps) / (processors if s.split == Split.UNITS else 1)
-            for s in t.segments
-        ]
+        weight_elements(t.task, s.steps) / (processors if s.split == Split.UNITS else 1)
         for t in tasks
+        for s in t.segments
     ]
-    words = scripts_of(run).words.reshape(-1, scripts_of(run).words.shape[-1])
-    words = words[words[:, ROWS] > 0]
-    pairs = zip(words[:, PROGRAM].tolist(), words[:, SEGMENT].tolist(), strict=True)
-    return float(sum(shares[p][s] for p, s in pairs)) * itemsize
+    words = scripts_of(run).words
+    ops = words[words[:, :, ROWS] > 0][:, OP]
+    return float(sum(shares[op] for op in ops.tolist())) * itemsize
 
 
 def held_bytes(run: Run, itemsize: int) -> float:
@@ -154,10 +150,9 @@ def device_bytes(net: vrt.Network, run: Run) -> float:
         blocks = executor.one_launch.blocks(executable, path)
         each = [loaded_elements(side.held, processors, blocks) for side in writer.sides]
         return float(sum(each)) * writer.itemsize
+    segment_ptr = writer.segment_ptr()
     shares = {
-        int(executable.facts.segment_ptr[p]) + s: loaded_elements(
-            segment.held, processors, processors
-        )
+        segment_ptr[p] + s: loaded_elements(segment.held, processors, processors)
         for p, segments in writer.path.items()
         for s, segment in enumerate(segments)
     }

@@ -54,7 +54,7 @@ def test_parts_of_a_step_add_up_to_it() -> None:
     assert sum(found.values()) == pytest.approx(whole)
     # an instruction is one kernel, so that each has one part
     (variant,) = net._model.variants.values()
-    kinds = [kind for segments in host_time.kinds_of_instructions(variant) for kind in segments]
+    kinds = host_time.kinds_of_instructions(variant)
     assert {"products", "elementwise", "moves", "sums over rows"} == set(kinds)
     assert type(net._model).prepare is net._model.prepare.__func__  # type: ignore[attr-defined]
 

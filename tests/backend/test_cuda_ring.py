@@ -21,9 +21,9 @@ from vertexrt.kernels.cuda.instruction import (
     HAS_OPERAND,
     IS_SENT,
     USES,
-    WAIT,
 )
 from vertexrt.kernels.cuda.one_launch import Written
+from vertexrt.script.isa import WAIT
 
 shim = pytest.mark.skipif(not available(), reason="no C++ compiler to run CUDA kernels on the CPU")
 DEVICES = [pytest.param("shim", marks=shim), pytest.param("cuda", marks=pytest.mark.gpu)]

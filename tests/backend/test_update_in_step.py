@@ -31,6 +31,7 @@ from vertexrt.kernels.cpu import counters, processors
 from vertexrt.kernels.cpu import update as compiled
 from vertexrt.kernels.cpu.update import finish
 from vertexrt.models.tree_fc import TreeFC
+from vertexrt.script.isa import NONE, WAIT
 
 Array = np.ndarray[Any, Any]
 
@@ -288,8 +289,8 @@ def test_a_script_that_ends_early_stops_the_update_of_all_groups(
     def spoiled(*given: Any) -> Any:
         scripts = assemble(*given)
         if not broken:  # one group of two
-            waits = np.argwhere(scripts.words[:, :, 7] >= 0)
-            scripts.words[waits[-1][0], waits[-1][1], 8] += 1
+            waits = np.argwhere(scripts.words[:, :, WAIT] != NONE)
+            scripts.words[*waits[-1], WAIT] = waits[-1][1]  # for itself
         broken.append(True)
         return scripts
 

@@ -34,30 +34,20 @@ LAYERS: dict[str, tuple[str, ...]] = {
     "memory": (*BASE, "ir", "scheduler", "graph"),
     "script.isa": BASE,
     "script": (*BASE, "ir", "scheduler", "memory", "script.isa"),
-    "kernels": (*BASE, "ir", "script.isa"),
+    "kernels": (*BASE, "ir", "script", "script.isa"),
     "engine": (*BASE, "graph", "ir", "scheduler", "memory", "script", "script.isa", "kernels"),
     "kernels.cuda": (*BASE, *INSIDE),
-    "engine.explain": (*BASE, *INSIDE, "kernels.cuda"),
-    "api": (*BASE, "ir", "graph", "engine", "engine.explain"),
+    "api": (*BASE, "ir", "graph", "engine"),
     "": ("api", "graph", "errors"),
     "models": (*BASE, "api", ""),
     "data": (*BASE, "graph"),
-    "bench": (*BASE, *INSIDE, "kernels.cuda", "engine.explain", "api", "", "models", "data"),
-    "cli": (*BASE, *INSIDE, "engine.explain", "api", "", "models", "data", "bench"),
+    "bench": (*BASE, *INSIDE, "kernels.cuda", "api", "", "models", "data"),
+    "cli": (*BASE, *INSIDE, "api", "", "models", "data", "bench"),
     "__main__": ("cli",),
 }
 
 # Files of a GPU that stand in another folder; they belong to the layer of the GPU.
-OF_CUDA = tuple(
-    f"engine.{name}"
-    for name in (
-        "explain_device",
-        "verify_launch",
-        "verify_ring",
-        "verify_rounds",
-        "verify_streams",
-    )
-)
+OF_CUDA = ("engine.verify_streams",)
 
 # What `import vertexrt` must leave alone: it stays quick, and works without a GPU.
 HEAVY = ("numba", "scipy", "networkx", "cupy", "matplotlib", "torch")
@@ -154,7 +144,7 @@ TREE = frozenset(
         ("vertexrt.ir.ops", "import importlib\nimportlib.import_module('vertexrt.cli')"),
         ("vertexrt.ir.ops", "from vertexrt.unheard import x"),
         ("vertexrt.unheard", "x = 1"),
-        ("vertexrt.kernels.cpu", "from vertexrt.script import assembler"),
+        ("vertexrt.kernels.cpu", "from vertexrt.engine import compile"),
         ("vertexrt.script.isa", "from .assembler import x"),
         ("vertexrt.errors", "from vertexrt.config import config"),
         ("vertexrt.engine.model", "from vertexrt.kernels.cuda.device import usable"),

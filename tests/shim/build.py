@@ -20,7 +20,7 @@ from types import MappingProxyType
 
 from vertexrt.cache import entries
 from vertexrt.errors import DeviceError, message
-from vertexrt.kernels.cuda.compile import FOLDER, KIND, SOURCE_NAME, first_errors
+from vertexrt.kernels.cuda.compile import FOLDER, GENERATED, KIND, SOURCE_NAME, first_errors
 
 SHIM = Path(__file__).parent
 OPTIONS = (
@@ -128,6 +128,7 @@ def _library(source: str, options: list[str]) -> Path:
         p for where in (FOLDER, SHIM) for p in sorted((*where.glob("*.cuh"), *where.glob("*.h")))
     ]
     texts = [text for p in headers for text in (p.name, p.read_text())]
+    texts += [text for generated in GENERATED.items() for text in generated]
     options = [*OPTIONS, *options]
     key = entries.key_of([_version(compiler), source, *options, "", *texts])
     found = entries.read(KIND, f"{key}.so")
@@ -136,7 +137,9 @@ def _library(source: str, options: list[str]) -> Path:
     with tempfile.TemporaryDirectory() as scratch:
         written, made = Path(scratch, SOURCE_NAME), Path(scratch, "kernels.so")
         written.write_text(source)
-        command = [*compiler, *options, f"-I{FOLDER}", f"-I{SHIM}", "-x", "c++", SOURCE_NAME]
+        for name, text in GENERATED.items():
+            Path(scratch, name).write_text(text)
+        command = [*compiler, *options, f"-I{FOLDER}", f"-I{SHIM}", "-I.", "-x", "c++", SOURCE_NAME]
         run = subprocess.run(
             [*command, "-o", made.name], cwd=scratch, capture_output=True, text=True, check=False
         )

@@ -319,7 +319,7 @@ class Network:
     @_in_turn
     def explain(self) -> str:
         """Print F and dF, the kinds met so far, placement and fused groups."""
-        return explain_function(self._model)
+        return explain_function(self._executor)
 
     @_in_turn
     def explain_batch(self, batch: GraphBatch) -> str:

@@ -11,12 +11,13 @@ import numpy as np
 
 from vertexrt.api.network import Network
 from vertexrt.engine.batched import Run
-from vertexrt.engine.explain import flops, kernel_calls
+from vertexrt.engine.explain import flops
+from vertexrt.engine.explain_host import kernel_calls
 from vertexrt.engine.variant import Use
 from vertexrt.graph import GraphBatch
 from vertexrt.kernels.layout import LaunchByLaunch
 from vertexrt.script.assemble import Scripts, assemble
-from vertexrt.script.isa import WAIT
+from vertexrt.script.isa import NONE, WAIT
 
 if TYPE_CHECKING:
     from vertexrt.kernels.cuda.device_executor import CudaExecutor
@@ -64,7 +65,6 @@ def count(net: Network, batch: GraphBatch, use: Use = TRAINING) -> Counts:
 def _of_launch(executor: CudaExecutor, run: Run) -> Counts:
     """Count what the one launch of a GPU's persistent engine runs, over all groups."""
     from vertexrt.kernels.cuda.device_scripts import write_launch
-    from vertexrt.kernels.cuda.instruction import WAIT as MEETS
 
     executable, _, written = write_launch(
         run, run.table, executor.one_launch, False, run.variant.use.backward
@@ -72,7 +72,7 @@ def _of_launch(executor: CudaExecutor, run: Run) -> Counts:
     return {
         "kernels": 1,
         "instructions": len(written.script),
-        "waits": int(np.count_nonzero(written.script[:, MEETS])),
+        "waits": int(np.count_nonzero(written.script[:, WAIT] != NONE)),
         "unheld_bytes": executable.weights_in_memory,
     }
 
@@ -108,5 +108,5 @@ def _of_scripts(run: Run) -> Counts:
     return {
         "calls": run.configuration.processors,
         "instructions": len(flat),
-        "waits": int(np.sum(flat[:, WAIT] >= 0)),
+        "waits": int(cast("int", np.count_nonzero(flat[:, WAIT] != NONE))),
     }

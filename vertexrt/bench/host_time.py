@@ -28,7 +28,7 @@ from vertexrt.ir.ops import OPS
 from vertexrt.ir.passes.fuse import Group, Product, TaskProgram
 from vertexrt.ir.passes.segment import segment_tasks
 from vertexrt.ir.passes.store import is_free
-from vertexrt.script.isa import PROGRAM, SEGMENT
+from vertexrt.script.isa import OP
 
 PARTS = (
     "assemble",
@@ -108,10 +108,10 @@ def one_step(
     return found
 
 
-def kinds_of_instructions(variant: Variant) -> list[list[str]]:
-    """Return the part that each segment of each program counts to."""
+def kinds_of_instructions(variant: Variant) -> list[str]:
+    """Return the part that each segment counts to, by `op`."""
     tasks = segment_tasks(variant.tasks, variant.processors == 1, variant.passes.segment)
-    return [[_kind_of_segment(t.task, s.steps) for s in t.segments] for t in tasks]
+    return [_kind_of_segment(t.task, s.steps) for t in tasks for s in t.segments]
 
 
 def _kind_of_segment(task: TaskProgram, steps: tuple[Group | Product, ...]) -> str:
@@ -129,7 +129,7 @@ def _kind_of_step(task: TaskProgram, step: Group | Product) -> str:
     return "elementwise"
 
 
-def split(stamps: Stamps, kinds: list[list[str]]) -> dict[str, float]:
+def split(stamps: Stamps, kinds: list[str]) -> dict[str, float]:
     """Add up the seconds of each part over a script, mean of the processors.
 
     Args:
@@ -137,13 +137,13 @@ def split(stamps: Stamps, kinds: list[list[str]]) -> dict[str, float]:
     Returns: also `scripts`, from the start of the first instruction to the end of all.
     """
     found: dict[str, float] = defaultdict(float)
-    each = 1.0 / (stamps.cycles_per_second * len(stamps.words))
-    for words, times in zip(stamps.words, stamps.times, strict=True):
-        count = len(words)
+    each = 1.0 / (stamps.cycles_per_second * len(stamps.script))
+    for script, times in zip(stamps.script, stamps.times, strict=True):
+        count = len(script)
         waited = times[:, 1] - times[:, 0]
         ran = times[:, 2] - times[:, 1]
         for k in range(count):
-            found[kinds[int(words[k, PROGRAM])][int(words[k, SEGMENT])]] += float(ran[k]) * each
+            found[kinds[int(script[k, OP])]] += float(ran[k]) * each
         found["update"] += float(ran[count:].sum()) * each
         found["waits"] += float(waited.sum()) * each
         whole = float(times[-1, 2] - times[0, 0]) * each

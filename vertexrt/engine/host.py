@@ -24,6 +24,7 @@ from vertexrt.engine.executor import (
     step_on_host,
     total_loss,
 )
+from vertexrt.engine.explain_host import Explanation, HostExplanation
 from vertexrt.engine.model import CompiledModel
 from vertexrt.engine.touched import take_marked
 from vertexrt.engine.update import (
@@ -62,6 +63,10 @@ class HostExecutor:
         self._last_loss = math.nan
         self.after_fork()
         share(self)
+
+    def explanation(self) -> Explanation:
+        """Return what `explain` asks of the host."""
+        return HostExplanation()
 
     def after_fork(self) -> None:
         """Make what a process has of its own: the lock, and the threads beside the caller's.

@@ -13,13 +13,13 @@ from typing import TYPE_CHECKING, Any, NoReturn, cast
 import numpy as np
 
 from vertexrt.engine.batched import Run
-from vertexrt.engine.touched_rows import touched_rows
 from vertexrt.errors import PlanError, message
 from vertexrt.ir.pretty import STAGE_WORD
 from vertexrt.kernels.cuda.driver import IS_GEMM, OF_STREAM, OVER, WHEN, applies, is_launched
 from vertexrt.kernels.cuda.steps import CHUNKED, SEGMENTS
 from vertexrt.kernels.cuda.streams import Order
 from vertexrt.kernels.layout import tensor_uses
+from vertexrt.kernels.touched_rows import Minibatch, touched_rows
 from vertexrt.script.verifier import REPORT
 
 if TYPE_CHECKING:
@@ -94,6 +94,8 @@ def verify_streams(run: Run, table: Array, order: Order) -> None:
 class _Streams:
     def __init__(self, run: Run, table: Array, executable: CudaExecutable, order: Order) -> None:
         self.run, self.table, self.executable, self.order = run, table, executable, order
+        graph_ptr = run.share.batch.graph_ptr
+        self.minibatch = Minibatch(table, run.schedule, run.rows, graph_ptr)
         self.stages = [task.stage for task in run.variant.tasks]
         self.steps = self._steps()
         self.of_launch: dict[int, list[Step]] = defaultdict(list)
@@ -173,7 +175,7 @@ class _Streams:
         for t in range(len(self.table)):
             for key, _, edges, written in tensor_uses(run.variant.tasks[int(self.table[t, 0])]):
                 number = table.numbers[key]
-                rows = touched_rows(run, self.table[t], key, edges, written)
+                rows = touched_rows(self.minibatch, self.table[t], key, edges, written)
                 at, size = np.flatnonzero(rows), table.specs[number].size
                 if not len(at):
                     continue

@@ -224,7 +224,7 @@ class Processors(Executable, Protocol):
         """Return the rate of the clock in `times`."""
 
     def new_counters(self, count: int) -> Array:
-        """Return counters at zero."""
+        """Return a counter for each instruction, at zero."""
 
     def check(self, counters: Array) -> None:
         """Raise DeviceError, when a processor gave up waiting."""

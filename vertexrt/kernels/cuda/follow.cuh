@@ -127,7 +127,7 @@ __device__ __forceinline__ bool follow(const Orders& o, int side_of_path, int gr
         end_of_lot();
         look_back(k - 1);
         const Instruction in = near().group[k % SCRIPT_AHEAD];  // not before: registers
-        sent = {in.op, in.uses & IS_SENT ? in.n : 0, in.slot};
+        sent = {in.op, in.uses & IS_SENT ? in.rows : 0, in.slot};
         if (waits) {
             if (!meetings.wait<PROCESSORS>(o, for_all, k)) return false;
         } else if (far) {

@@ -110,7 +110,7 @@ class SumWriter:
             return head + "}"
         lines = [
             head,
-            "    const Tile a{in.n, in.lo, in.m, in.elo};",
+            "    const Tile a{in.rows, in.first, in.edges, in.first_edge};",
             "    const int rank = this_processor() % PROCESSORS;",
             "    switch (in.op) {",
         ]

@@ -1,7 +1,7 @@
 """Write the persistent kernel of a function: its steps, the segments of its path, what it holds.
 
 The kernel is specialised for the processors of a group. `persistent.cuh` has what does not depend
-on the function; `orders.py` writes the scripts.
+on the function; `gpu_script.py` writes the scripts.
 """
 
 from __future__ import annotations
@@ -68,6 +68,7 @@ class KernelWriter:
     Attributes:
         tasks: those without what the path sums up instead.
         sides: forward and backward, what they hold and where.
+        registers: of a thread that may hold weights.
     """
 
     def __init__(
@@ -85,7 +86,7 @@ class KernelWriter:
     ) -> None:
         self.precision = precision
         self.processors, self.shared_bytes = processors, shared_bytes
-        self.itemsize = np.dtype(dtype).itemsize
+        self.itemsize, self.registers = np.dtype(dtype).itemsize, registers
         vector = 16 // self.itemsize
         self.numbers = {name: k for k, name in enumerate(word_names(binding))}
         self.tasks = tasks
@@ -146,7 +147,7 @@ class KernelWriter:
         return max((rows + 2 * edges for rows, edges, _ in scratch), default=1)
 
     def ring_facts(self) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.int64]]:
-        """Return what `ring_orders.write_ring` knows.
+        """Return what `ring_script.write_ring` knows.
 
         Returns: [segments, 6] about each segment; [sides, 2] rows of the ring.
         """
@@ -270,7 +271,7 @@ class KernelWriter:
             f"static_assert(PROCESSOR == {THREADS} && TILE_ROWS == {TILE_ROWS} && "
             f"NEAR_BYTES == {NEAR_BYTES} && TILE_POINTERS > {MOST_ROWS} && "
             f"TILE_EDGES == {TILE_EDGES} && "
-            f'INSTRUCTION_WORDS == {COLUMNS} && FIRST_OP == {FIRST_OP}, "as the host has it");'
+            f'INSTRUCTION_WORDS == {COLUMNS}, "as the host has it");'
         ]
         shapes = (
             Layout(h.rows(self.processors), h.deep) for x in self.sides for h in (*x.held, *x.sums)
@@ -329,8 +330,8 @@ class KernelWriter:
                 f"    case {self.op(step)}: {{",
                 f"      auto& s = step_arguments<Args<{max(len(words), 1)}>>();",
                 "      take_turns(in, [&]() {",
-                "        s = {in.n, in.lo, in.at, in.m, in.elo, in.first, in.chunks,",
-                f"             {{{', '.join(words)}}}}};",
+                "        s = {in.rows, in.first, in.listed, in.edges, in.first_edge,",
+                f"             in.start, in.chunks, {{{', '.join(words)}}}}};",
                 f"      }}, [&]() {{ {names[self._key(step)]}(s); }});",
                 "      break;",
                 "    }",
@@ -360,7 +361,7 @@ class KernelWriter:
             "    const Instruction in = instruction(a.o, at);",
             "    stamps.begin(at);",
             *sides,
-            "    if (in.wait && !meet_all(a.o, met, at)) return;",
+            "    if (in.wait != NO_WAIT && !meet_all(a.o, met, at)) return;",
             "    stamps.waited();",
             "    if (in.op == END) {",
             "      stamps.both();",

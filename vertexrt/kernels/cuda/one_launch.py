@@ -52,7 +52,7 @@ class Written:
         script: int32 [*, COLUMNS], of all processors and then of the groups.
         common: how many instructions all processors follow.
         sections: int32 [2, groups + 1], where the script of each group starts, see processor.cuh.
-        child_slot: int32 [edges], or nothing: see `ring_orders.write_ring`.
+        child_slot: int32 [edges], or nothing: see `ring_script.write_ring`.
         elements: of temporaries beside the path.
         clips, updates: whether the step ends with a norm, and with an update.
         lookup_ptr, lookup_at, lookups: of `driver.sort_lookups`.

@@ -2,6 +2,7 @@
 // the start of its shared memory.
 #pragma once
 #define VRT_PERSISTENT
+#include "instruction.cuh"
 #include "vertexrt.cuh"
 
 #define VRT_BLOCK (near().turn.block)
@@ -10,20 +11,6 @@
 #define VRT_PART(type, name, count) type* const name = reinterpret_cast<type*>(near().part)
 
 constexpr int PROCESSOR = 256, WARPS_EACH = PROCESSOR / 32;  // threads of a processor
-
-// An instruction, as `kernels/cuda/orders.py` writes it. Beside the path `before` counts the blocks of
-// its round in front of it, `first` and `chunks` are those of `Args`; on the path there are `parents`
-// edges to parents, from `first_parent` on. `wait` is what the processors must have met for, and with a
-// ring (ring.cuh) the tile has rows of it from `slot` on, for `uses`; `far` children are copied to it, and
-// `expect` elements have come since the last wait.
-struct alignas(16) Instruction {
-    int op, n, lo, at, m, elo, first, chunks, across, down, wait, temporary, before, parents, first_parent, program;
-    int slot, uses, far, expect;
-};
-constexpr int INSTRUCTION_WORDS = sizeof(Instruction) / sizeof(int);
-enum { NO_WAIT, FOR_ALL, FOR_RING };             // `wait`: for all that was written, or for rows of the ring
-enum { HAS_OPERAND = 1, IS_SENT = 2, IS_PUT = 4 };  // `uses`: what is, or comes, into the tile's rows of the ring
-enum { END, FORWARD, BACKWARD, COLLECT, SQUARES, FINISH, CHECK, UPDATE, FIRST_OP };
 
 // Indices of a tile, fetched while the last instruction runs: a wait throws away what the first cache
 // holds, and each look at an index would take as long as a look at a child's state.

@@ -1,7 +1,7 @@
 // The ring: rows of states, and of operands that the members of a group make in parts, in the shared
 // memory of each. Who makes elements of a row puts them into the own ring and sends them to the others'
 // (thread-block clusters, sm_90), so that neither the writer waits until memory has them nor a reader
-// for memory. The host says which row is where and when (`ring_orders.py`): what a row of the ring holds
+// for memory. The host says which row is where and when (`ring_script.py`): what a row of the ring holds
 // is written to memory as well, for whoever comes when the row is gone. Children that are not in the ring
 // are copied to it before the processors meet, if they were there at an earlier meeting.
 #pragma once
@@ -22,27 +22,27 @@ struct Indices {
         const int t = this_thread() - FETCHING;
         if (t < 0) return;
         const int at = t % TILE_POINTERS;
-        if (at <= in.n && rows_fit(in)) {
+        if (at <= in.rows && rows_fit(in)) {
             if (t < TILE_POINTERS) {
-                if (edge_ptr != nullptr) copy_word(&to.edge_ptr[at], edge_ptr + in.lo + at);
+                if (edge_ptr != nullptr) copy_word(&to.edge_ptr[at], edge_ptr + in.first + at);
             } else if (parent_ptr != nullptr) {
-                copy_word(&to.parent_ptr[at], parent_ptr + in.lo + at);
+                copy_word(&to.parent_ptr[at], parent_ptr + in.first + at);
             }
         }
-        if (t < in.m && edges_fit(in)) {
-            if (child_row != nullptr) copy_word(&to.child_row[t], child_row + in.elo + t);
-            if (child_slot != nullptr) copy_word(&to.child_slot[t], child_slot + in.elo + t);
+        if (t < in.edges && edges_fit(in)) {
+            if (child_row != nullptr) copy_word(&to.child_row[t], child_row + in.first_edge + t);
+            if (child_slot != nullptr) copy_word(&to.child_slot[t], child_slot + in.first_edge + t);
         }
         if (parent_edge != nullptr && t < in.parents && in.parents <= TILE_EDGES) {
             copy_word(&to.parent_edge[t], parent_edge + in.first_parent + t);
         }
     }
-    static __device__ __forceinline__ bool rows_fit(const Instruction& in) { return TILES_FIT || in.n < TILE_POINTERS; }
-    static __device__ __forceinline__ bool edges_fit(const Instruction& in) { return TILES_FIT || in.m <= TILE_EDGES; }
+    static __device__ __forceinline__ bool rows_fit(const Instruction& in) { return TILES_FIT || in.rows < TILE_POINTERS; }
+    static __device__ __forceinline__ bool edges_fit(const Instruction& in) { return TILES_FIT || in.edges <= TILE_EDGES; }
     __device__ __forceinline__ Indices at_hand(const Instruction& in, const TileIndices& from) const {
         const bool rows = rows_fit(in), edges = edges_fit(in);
-        return {rows ? from.edge_ptr - in.lo : edge_ptr, edges ? from.child_row - in.elo : child_row,
-                edges ? from.child_slot - in.elo : child_slot, rows ? from.parent_ptr - in.lo : parent_ptr,
+        return {rows ? from.edge_ptr - in.first : edge_ptr, edges ? from.child_row - in.first_edge : child_row,
+                edges ? from.child_slot - in.first_edge : child_slot, rows ? from.parent_ptr - in.first : parent_ptr,
                 in.parents <= TILE_EDGES ? from.parent_edge - in.first_parent : parent_edge};
     }
 };
@@ -100,8 +100,8 @@ __device__ __forceinline__ void copy_far(real* ring, int step, int kept, const I
                                          const real* states) {
     constexpr int W = SIZE % VECTOR == 0 ? VECTOR : 1, PARTS = SIZE / W;
 #pragma unroll 1
-    for (int at = this_thread(); at < in.m * PARTS; at += PROCESSOR) {
-        const int e = in.elo + at / PARTS, k = at % PARTS * W, slot = at_hand.child_slot[e];
+    for (int at = this_thread(); at < in.edges * PARTS; at += PROCESSOR) {
+        const int e = in.first_edge + at / PARTS, k = at % PARTS * W, slot = at_hand.child_slot[e];
         if (slot >= kept) {
             copy_ahead<W>(ring + slot * step + k, states + (long long)at_hand.child_row[e] * SIZE + k);
         }

@@ -19,6 +19,7 @@ OUTSIDE = (  # where temporaries may not fit
     "  real* const outside = reinterpret_cast<real*>(memory);",
 )
 OF_RING = "child_slot"  # goes up with the scripts
+TILE = "in.rows, in.first, in.edges, in.first_edge"
 NOTHING_BEHIND = "[](const Instruction&, const Indices&) {}"
 
 
@@ -83,13 +84,13 @@ class SideText:
             "  const Indices in_memory{",
             f"    {', '.join(far)}}};",
             "  stamps.waited();  // weights are there: here the wait comes last",
-            "  if (start.wait && !meet_all(job.o, met, at)) return false;",
+            "  if (start.wait != NO_WAIT && !meet_all(job.o, met, at)) return false;",
             "  stamps.end();",
             "  if (group >= job.o.groups) return true;",
             f"  const bool there = follow<PROCESSORS>(job.o, {self.number}, group,",
             "    meetings, stamps, in_memory,",
             "    [&](const Instruction& in, const Indices& at_hand, auto leisure) {",
-            "    const Tile a{in.n, in.lo, in.m, in.elo, in.slot, meetings.turn + 1,",
+            f"    const Tile a{{{TILE}, in.slot, meetings.turn + 1,",
             "                 (in.uses & HAS_OPERAND) != 0, (in.uses & IS_PUT) != 0,",
             "                 (in.uses & IS_SENT) != 0, job.o.child_slot != nullptr};",
             "    switch (in.op) {",
@@ -106,7 +107,9 @@ class SideText:
     def _case(self, number: int, segment: PathSegment, body: list[str]) -> list[str]:
         """Write statements of a segment over its tile, as a case of its number."""
         per_row, per_edge, once = segment.scratch
-        rows, edges = (f"(in.{n} + {ROW_PAD - 1}) / {ROW_PAD} * {ROW_PAD}" for n in "nm")
+        rows, edges = (
+            f"(in.{n} + {ROW_PAD - 1}) / {ROW_PAD} * {ROW_PAD}" for n in ("rows", "edges")
+        )
         need = f"{rows} * {per_row}ll + {edges} * {per_edge}ll + {once}"
         where = (
             "inside"
@@ -157,7 +160,7 @@ class SideText:
         lines += [
             "    }",
             "  }, [&](const Instruction& in, const Indices& at_hand) {",
-            "    const Instruction& a = in;",
+            f"    const Tile a{{{TILE}}};",
             "    switch (in.op) {",
         ]
         for number, segment in self.kernel.segments(self.stage):

@@ -1,4 +1,4 @@
-"""Verify which rows of the ring the groups' scripts read and write (`kernels/cuda/ring_orders.py`).
+"""Verify which rows of the ring the groups' scripts read and write (`kernels/cuda/ring_script.py`).
 
 It is played through epoch by epoch, from the scripts alone: a row that an instruction reads has to
 have been put there in an earlier epoch, and nobody may put anything else there in the same one,
@@ -13,9 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from vertexrt.engine.verify_rounds import refuse
 from vertexrt.kernels.cuda.instruction import (
-    ELO,
     EXPECT,
     FAR,
     FOR_ALL,
@@ -23,16 +21,13 @@ from vertexrt.kernels.cuda.instruction import (
     HAS_OPERAND,
     IS_PUT,
     IS_SENT,
-    LO,
-    OP,
     SLOT,
     USES,
-    WAIT,
-    M,
-    N,
 )
 from vertexrt.kernels.cuda.one_launch import Written
-from vertexrt.kernels.cuda.ring_orders import EVERYBODY, GATHERS, NEEDS_ALL, OPERAND, PUTS, SENDS
+from vertexrt.kernels.cuda.ring_script import EVERYBODY, GATHERS, NEEDS_ALL, OPERAND, PUTS, SENDS
+from vertexrt.kernels.cuda.verify_rounds import refuse
+from vertexrt.script.isa import EDGES, FIRST, FIRST_EDGE, NONE, OP, ROWS, WAIT
 
 if TYPE_CHECKING:
     from vertexrt.kernels.cuda.persistent import PersistentExecutable
@@ -81,7 +76,7 @@ class _Play:
         self.visible = 0  # the epoch that began with the last wait for all
         self.epochs: list[list[int]] = []
         for k in range(begin, end):
-            if not self.epochs or self.alone or self.script[k, WAIT]:
+            if not self.epochs or self.alone or self.script[k, WAIT] != NONE:
                 self.epochs.append([])
             self.epochs[-1].append(k)
 
@@ -93,7 +88,7 @@ class _Play:
             before = self.visible
             if first[WAIT] == FOR_ALL:
                 self.visible = e
-            if first[WAIT] and not self.alone and first[EXPECT] != sent:
+            if first[WAIT] != NONE and not self.alone and first[EXPECT] != sent:
                 got = f"waits for {first[EXPECT]} elements"
                 refuse(first, epoch[0], got, f"the {sent} that are sent")
             if first[WAIT] == FOR_RING and not self._all_send(last):
@@ -103,17 +98,19 @@ class _Play:
             for k in epoch:
                 self._puts(k, puts)
             for k in epoch:
-                self._reads(k, e, puts, before if k == epoch[0] and first[WAIT] else self.visible)
+                self._reads(
+                    k, e, puts, before if k == epoch[0] and first[WAIT] != NONE else self.visible
+                )
             for k in epoch:
                 row = self.script[k]
-                mine = range(row[LO], row[LO] + row[N])
+                mine = range(row[FIRST], row[FIRST] + row[ROWS])
                 self.wrote.update(dict.fromkeys(mine, e))
                 if self.facts.segments[row[OP], PUTS] and not row[USES] & IS_PUT:  # only in memory
                     self.holds = {s: r for s, r in self.holds.items() if r not in mine}
             self.holds |= puts
             last = self.script[epoch[-1]]
             sent = sum(
-                int(self.facts.segments[self.script[k, OP], SENDS] * self.script[k, N])
+                int(self.facts.segments[self.script[k, OP], SENDS] * self.script[k, ROWS])
                 for k in epoch
                 if self.script[k, USES] & IS_SENT
             )
@@ -131,8 +128,8 @@ class _Play:
             return
         if not about[PUTS] or bool(row[USES] & IS_SENT) != (about[SENDS] > 0 and not self.alone):
             refuse(row, k, f"uses {row[USES]}", "what its segment puts there, and to send it")
-        for i in range(row[N]):
-            slot, r = int(row[SLOT]) + i, int(row[LO]) + i
+        for i in range(row[ROWS]):
+            slot, r = int(row[SLOT]) + i, int(row[FIRST]) + i
             if not 0 <= slot < self.rows or puts.get(slot, r) != r:
                 refuse(row, k, f"puts row {r} in slot {slot}", "a slot that nobody else puts to")
             puts[slot] = r
@@ -143,15 +140,15 @@ class _Play:
         if about[NEEDS_ALL] and not self.alone and self.visible != epoch:
             refuse(row, k, "does not wait for all", "a wait: it reads what the ring does not have")
         if about[OPERAND]:
-            for i in range(row[N]):
-                r = int(row[LO]) + i
+            for i in range(row[ROWS]):
+                r = int(row[FIRST]) + i
                 if row[USES] & HAS_OPERAND:
                     self._near(k, int(row[SLOT]) + i, r, puts)
                 else:
                     self._in_memory(k, r, self.visible)
         places: set[int] = set()
         if about[GATHERS]:
-            for at in range(row[ELO], row[ELO] + row[M]):
+            for at in range(row[FIRST_EDGE], row[FIRST_EDGE] + row[EDGES]):
                 child, slot = int(self.child_row[at]), int(self.child_slot[at])
                 if slot >= self.rows:
                     if slot in places or slot >= self.rows + self.far or child < 0:

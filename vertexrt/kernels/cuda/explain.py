@@ -2,19 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, replace
 from itertools import pairwise
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from vertexrt.engine.batched import Run
-from vertexrt.engine.explain_scripts import HEAD, segments_of
-from vertexrt.engine.verify_launch import as_instructions
 from vertexrt.ir.passes.segment import PATH
 from vertexrt.ir.pretty import STAGE_WORD
 from vertexrt.ir.program import Stage
-from vertexrt.kernels.cuda.device_scripts import write_launch
+from vertexrt.ir.segment_text import segments_of
 from vertexrt.kernels.cuda.instruction import (
     ACROSS,
     BACKWARD,
@@ -24,23 +22,29 @@ from vertexrt.kernels.cuda.instruction import (
     END,
     FINISH,
     FORWARD,
-    OP,
-    PROGRAM,
     SQUARES,
     UPDATE,
-    WAIT,
 )
 from vertexrt.kernels.cuda.one_launch import Paths, Written
 from vertexrt.kernels.cuda.weights import THREADS, Held, Layout
-from vertexrt.script.isa import NONE, ROWS, SEGMENT, SIGNAL, Script, decode, describe
-from vertexrt.script.isa import WAIT as MEETS
+from vertexrt.script.isa import (
+    NONE,
+    OP,
+    PROGRAM,
+    ROWS,
+    WAIT,
+    Script,
+    decode,
+    describe,
+    segment_names,
+)
 
 if TYPE_CHECKING:
-    from vertexrt.kernels.cuda.device_executor import CudaExecutor
     from vertexrt.kernels.cuda.persistent import PersistentExecutable
 
 Array = np.ndarray[Any, Any]
 
+HEAD = 16  # instructions that are shown
 SIDE_WORD = ("forward", "backward")
 SPECIAL = {
     FORWARD: "forward weights are loaded, and groups follow their scripts",
@@ -54,34 +58,46 @@ SPECIAL = {
 }
 
 
-def explain_device(model: CudaExecutor, run: Run) -> str:
-    """Print what a step on a batch runs: groups, what they hold, and their scripts.
+@dataclass(frozen=True, slots=True)
+class Launch:
+    """One launch of a persistent kernel, to be explained.
 
-    Args:
-        run: of a persistent variant.
+    Attributes:
+        path, written: its scripts; blocks: processors that it has.
+        params: of `Binding`.
+        trains: it has a backward side.
     """
-    updates = run.variant.use.backward
-    executable, path, written = write_launch(run, run.table, model.one_launch, False, updates)
-    blocks = model.one_launch.blocks(executable, path)
+
+    executable: PersistentExecutable
+    path: Paths
+    written: Written
+    blocks: int
+    params: Mapping[str, int]
+    trains: bool
+
+
+def explain_launch(launch: Launch) -> str:
+    """Print what a step on a batch runs: groups, what they hold, and their scripts."""
+    executable, path, written = launch.executable, launch.path, launch.written
     tasks = executable.writer.tasks
     names = [f"{STAGE_WORD[t.task.stage]}[{k}]" for k, t in enumerate(tasks)]
     lines = ["The persistent kernel"]
-    lines += ["  " + line for line in _groups(executable, path, blocks)]
+    lines += ["  " + line for line in _groups(executable, path, launch.blocks)]
     lines += ["", "Weights on chip, and sums of gradients: bytes that they take of a processor"]
-    lines += ["  " + line for line in _weights(executable, run, blocks)]
+    lines += ["  " + line for line in _weights(launch)]
     lines += ["", "Segments of the task programs that groups run"]
     for name, task, beside in zip(names, tasks, executable.beside, strict=True):
         if not beside:
             lines += ["  " + line for line in segments_of(name, task)]
     lines += ["", "Script of all processors"]
     lines += ["  " + line for line in _common(executable, written)]
-    words = as_instructions(written.script[written.common :], executable.facts.segment_ptr)
+    scripts, segment_ptr = written.script[written.common :], executable.writer.segment_ptr()
     lines += ["", "Scripts of the groups"]
-    lines += ["  " + line for line in _paths(words, path)]
-    first = words[: path.lengths[0, 0]]
+    lines += ["  " + line for line in _paths(scripts, path, segment_ptr)]
+    first = scripts[: path.lengths[0, 0]]
     head = min(HEAD, len(first))
     lines += ["", f"Script of group 0, forward, the first {head} of {len(first)} instructions"]
-    lines += _listing(first[:head], names)
+    lines += _listing(first[:head], segment_names(names, segment_ptr))
     return "\n".join(lines)
 
 
@@ -104,10 +120,16 @@ def _groups(executable: PersistentExecutable, path: Paths, blocks: int) -> list[
 # Weights.
 
 
-def _weights(executable: PersistentExecutable, run: Run, blocks: int) -> list[str]:
-    writer, itemsize = executable.writer, executable.writer.itemsize
-    names = {f"param_{k}": name for name, k in run.variant.binding.params.items()}
+def _weights(launch: Launch) -> list[str]:
+    executable, writer = launch.executable, launch.executable.writer
+    blocks, itemsize = launch.blocks, writer.itemsize
+    names = {f"param_{k}": name for name, k in launch.params.items()}
     lines, loaded = [], 0
+    if not executable.weights_in_memory:
+        lines.append(
+            f"placed in the order of the products: in registers while there is room in "
+            f"{writer.registers} of each thread, then in shared memory"
+        )
     for word, side in zip(SIDE_WORD, writer.sides, strict=True):
         sizes = [_size(h, executable.processors, itemsize) for h in side.held]
         sums = [_size(h, executable.processors, itemsize) for h in side.sums]
@@ -121,7 +143,7 @@ def _weights(executable: PersistentExecutable, run: Run, blocks: int) -> list[st
             what = "columns" if h.turned else "rows"
             lines.append(f"  {names[h.word]}: {rows} {what} of {h.deep}, {size:,} in {where}")
         loaded += loaded_elements(side.held, executable.processors, blocks) * itemsize
-    if run.variant.use.backward:
+    if launch.trains:
         lines += _gradients(executable, names)
     if executable.weights_in_memory:
         lines.append("each product reads its weights from memory")
@@ -175,13 +197,13 @@ def loaded_elements(held: Iterable[Held], processors: int, blocks: int) -> int:
 
 def _common(executable: PersistentExecutable, written: Written) -> list[str]:
     script = written.script[: written.common]
-    waits = int((script[:, WAIT] != 0).sum())
+    waits = int((script[:, WAIT] != NONE).sum())
     lines = [
         f"instructions: {len(script)}; rounds: {waits + 1}; "
         f"elements of temporaries: {written.elements}"
     ]
     stages = executable.facts.stages
-    rounds = np.cumsum(script[:, WAIT] != 0)
+    rounds = np.cumsum(script[:, WAIT] != NONE)
     special = np.isin(script[:, OP], list(SPECIAL))
     label = np.where(special, -script[:, OP] - 1, stages[script[:, PROGRAM]])
     starts = [0, *(1 + np.flatnonzero(np.diff(label))).tolist(), len(script)]
@@ -200,16 +222,16 @@ def _common(executable: PersistentExecutable, written: Written) -> list[str]:
     return lines
 
 
-def _paths(words: Script, path: Paths) -> list[str]:
+def _paths(scripts: Script, path: Paths, segment_ptr: list[int]) -> list[str]:
     lines = []
     start = 0
     for lengths, stage in zip(path.lengths, PATH, strict=True):
-        side = words[start : start + int(lengths.sum())]
+        side = scripts[start : start + int(lengths.sum())]
         start += len(side)
         if not len(side):
             continue
-        waits = int((side[:, MEETS] != NONE).sum())
-        tiles = int((side[:, SEGMENT] == 0).sum())
+        waits = int((side[:, WAIT] != NONE).sum())
+        tiles = int(np.isin(side[:, OP], segment_ptr).sum())
         lines.append(
             f"{STAGE_WORD[stage]}: instructions of a group (min, median, max): "
             f"{_quartiles(lengths)}; all groups: {len(side)} instructions, {tiles} tiles, "
@@ -223,12 +245,9 @@ def _quartiles(values: Array) -> list[int]:
     return found
 
 
-def _listing(words: Script, names: list[str]) -> list[str]:
+def _listing(script: Script, names: list[str]) -> list[str]:
     """Print instructions; a wait is a meeting of the group."""
-    plain = words.copy()
-    plain[:, MEETS] = plain[:, SIGNAL] = NONE
-    meets = (words[:, MEETS] != NONE).tolist()
     return [
-        f"{k:5} {'meet; ' if meet else ''}{describe(i, names)}"
-        for k, (i, meet) in enumerate(zip(decode(plain), meets, strict=True))
+        f"{k:5} {'meet; ' if i.wait != NONE else ''}{describe(replace(i, wait=NONE), names)}"
+        for k, i in enumerate(decode(script))
     ]

@@ -1,7 +1,7 @@
 """Verify the scripts of a step on a GPU before its launch, as they go up to the device.
 
-The scripts of the groups are read back into instructions of `script.isa` and given to the verifier
-of scripts; `verify_rounds` looks at what all processors do beside the path.
+The scripts of the groups are given to the verifier of scripts as they are; `verify_rounds` looks at
+what all processors do outside the path.
 """
 
 from __future__ import annotations
@@ -10,25 +10,18 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from vertexrt.engine.batched import Run
-from vertexrt.engine.verify_ring import verify_ring
-from vertexrt.engine.verify_rounds import refuse, verify_rounds
 from vertexrt.ir.pretty import STAGE_WORD
-from vertexrt.kernels.cuda.instruction import (
-    ELO,
-    FIRST_PARENT,
-    LO,
-    OP,
-    PARENTS,
-    WAIT,
-    M,
-    N,
-)
-from vertexrt.kernels.cuda.instruction import TEMPORARY as AT_TEMPORARY
+from vertexrt.kernels.cuda.instruction import FIRST_PARENT, PARENTS
 from vertexrt.kernels.cuda.kernel import MOST_ROWS, SIDES, TILE_EDGES
 from vertexrt.kernels.cuda.one_launch import Paths, Written
 from vertexrt.kernels.cuda.path_rows import ROW_PAD
-from vertexrt.script import isa
+from vertexrt.kernels.cuda.verify_ring import verify_ring
+from vertexrt.kernels.cuda.verify_rounds import refuse, verify_rounds
+from vertexrt.kernels.touched_rows import Minibatch
+from vertexrt.script.assemble import Batch
+from vertexrt.script.groups import Groups, GroupScripts
+from vertexrt.script.isa import EDGES, FIRST, OP, ROWS, TEMPORARY
+from vertexrt.script.shape import Shape
 from vertexrt.script.verify import verify_groups
 
 if TYPE_CHECKING:
@@ -40,31 +33,30 @@ MANY = 1 << 30  # rows or edges of a tile whose indices are read from memory
 
 
 def verify_launch(
-    run: Run, table: Array, executable: PersistentExecutable, path: Paths, written: Written
+    minibatch: Minibatch,
+    shape: Shape,
+    executable: PersistentExecutable,
+    path: Paths,
+    written: Written,
 ) -> None:
     """Check all scripts of a launch.
 
     Args:
-        table: the launches that the scripts stand for.
+        minibatch: with the launches that the scripts stand for.
+        shape: of the task programs.
         path: what the scripts of the groups were written from.
     Raises: PlanError, which names group or launch, and the instruction.
     """
-    shape, s = run.ready.shape, run.schedule
-    assert shape is not None, f"{run.configuration} has no scripts"
+    s = minibatch.schedule
     lengths = _lengths(written, path)
-    words = as_instructions(written.script[written.common :], shape.segment_ptr)
+    paths = GroupScripts(written.script[written.common :], lengths, path.temporary)
     names = [f"{STAGE_WORD[t.task.stage]}[{k}]" for k, t in enumerate(executable.writer.tasks)]
     verify_groups(
-        words,
-        lengths,
-        path.temporary,
+        paths,
         shape,
-        table,
+        Batch(minibatch.table, s.edge_ptr, s.child_row),
         executable.beside,
-        s.order,
-        s.edge_ptr,
-        s.child_row,
-        run.share.batch.graph_ptr,
+        Groups(s.order, minibatch.graph_ptr, lengths.shape[1]),
         executable.processors,
         names,
     )
@@ -72,28 +64,7 @@ def verify_launch(
     _parents(written, s.parent_ptr)
     _temporaries(executable, path, written)
     verify_ring(executable, written, s.child_row)
-    verify_rounds(run, table, executable, written)
-
-
-def as_instructions(script: Array, segment_ptr: Array) -> Array:
-    """Return the words of `script.isa` of instructions on the path: int64 [*, isa.WORDS].
-
-    Raises: PlanError for an op that is no segment.
-    """
-    op = script[:, OP].astype(np.int64)
-    strange = np.flatnonzero((op < 0) | (op >= segment_ptr[-1]))
-    if len(strange):
-        got = f"op {op[strange[0]]} on the path"
-        refuse(script[strange[0]], int(strange[0]), got, f"segments 0..{segment_ptr[-1] - 1}")
-    words = np.zeros((len(script), isa.WORDS), np.int64)
-    words[:, isa.PROGRAM] = np.searchsorted(segment_ptr, op, "right") - 1
-    words[:, isa.SEGMENT] = op - segment_ptr[words[:, isa.PROGRAM]]
-    words[:, isa.ROWS], words[:, isa.FIRST] = script[:, N], script[:, LO]
-    words[:, isa.EDGES], words[:, isa.FIRST_EDGE] = script[:, M], script[:, ELO]
-    words[:, isa.WAIT] = np.where(script[:, WAIT] != 0, 0, isa.NONE)
-    words[:, isa.SIGNAL] = isa.NONE
-    words[:, isa.TEMPORARY] = script[:, AT_TEMPORARY]
-    return words
+    verify_rounds(minibatch, executable, written)
 
 
 def _lengths(written: Written, path: Paths) -> Array:
@@ -118,7 +89,7 @@ def _temporaries(executable: PersistentExecutable, path: Paths, written: Written
         for k in range(written.sections[side, 0], written.sections[side, -1]):
             row = written.script[k]
             by_row, _, once = scratch[int(row[OP])]
-            end = row[AT_TEMPORARY] + -(-row[N] // ROW_PAD) * ROW_PAD * by_row + once
+            end = row[TEMPORARY] + -(-row[ROWS] // ROW_PAD) * ROW_PAD * by_row + once
             if end > room:
                 refuse(row, k, f"temporaries end at element {end}", f"{room} or less")
 
@@ -127,16 +98,16 @@ def _sizes(executable: PersistentExecutable, written: Written) -> None:
     """Check that tiles have rows, and not more than a kernel that relies on it has indices for."""
     script = written.script[written.common :]
     most = (MOST_ROWS, TILE_EDGES) if executable.writer.tiles_fit() else (MANY, MANY)
-    wrong = (script[:, N] < 1) | (script[:, N] > most[0]) | (script[:, M] > most[1])
+    wrong = (script[:, ROWS] < 1) | (script[:, ROWS] > most[0]) | (script[:, EDGES] > most[1])
     for k in np.flatnonzero(wrong):
-        got = f"a tile of {script[k, N]} rows and {script[k, M]} edges"
+        got = f"a tile of {script[k, ROWS]} rows and {script[k, EDGES]} edges"
         refuse(script[k], written.common + int(k), got, f"1 to {most[0]}, and at most {most[1]}")
 
 
 def _parents(written: Written, parent_ptr: Array) -> None:
     """Check the edges to parents, which a processor fetches ahead."""
     script = written.script[written.common :]
-    first, end = parent_ptr[script[:, LO]], parent_ptr[script[:, LO] + script[:, N]]
+    first, end = parent_ptr[script[:, FIRST]], parent_ptr[script[:, FIRST] + script[:, ROWS]]
     wrong = (script[:, FIRST_PARENT] != first) | (script[:, PARENTS] != end - first)
     for k in np.flatnonzero(wrong):
         row = script[k]

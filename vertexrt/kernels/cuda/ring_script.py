@@ -17,7 +17,6 @@ import numpy as np
 
 from vertexrt.cache.compiled import njit
 from vertexrt.kernels.cuda.instruction import (
-    ELO,
     EXPECT,
     FAR,
     FOR_ALL,
@@ -25,14 +24,10 @@ from vertexrt.kernels.cuda.instruction import (
     HAS_OPERAND,
     IS_PUT,
     IS_SENT,
-    LO,
-    OP,
     SLOT,
     USES,
-    WAIT,
-    M,
-    N,
 )
+from vertexrt.script.isa import EDGES, FIRST, FIRST_EDGE, NONE, OP, ROWS, WAIT
 
 Array = np.ndarray[Any, Any]
 
@@ -48,8 +43,8 @@ def write_ring(
     """Complete the scripts of groups that have a ring.
 
     Args:
-        script: int32 [*, COLUMNS] of all groups, forward, then backward; WAIT is not 0 where an
-            instruction waits. Gets WAIT, SLOT, USES, FAR and EXPECT.
+        script: int32 [*, COLUMNS] of all groups, forward, then backward; WAIT is NONE where an
+            instruction does not wait. Gets WAIT, SLOT, USES, FAR and EXPECT.
         lengths: [2, groups] instructions of each.
         segments: [segments, 6] whether each puts something in a row of the ring (PUTS), how many
             elements are sent (SENDS), whether it gathers children, reads an operand, needs all, and
@@ -62,7 +57,7 @@ def write_ring(
     child_slot = np.full(max(len(child_row), 1), -1, np.int32)
     highest = 0
     for k in range(len(script)):
-        highest = max(highest, script[k, LO] + script[k, N])
+        highest = max(highest, script[k, FIRST] + script[k, ROWS])
     for e in range(len(child_row)):
         highest = max(highest, child_row[e] + 1)
     place = np.empty(highest, np.int64)  # of each row, counted on
@@ -124,12 +119,12 @@ def _place_rows(
     given, now = 0, 0
     first[0] = begin
     for k in range(begin, end):  # views of rows would be counted, like objects
-        if script[k, WAIT] or (alone and k > begin):
+        if script[k, WAIT] != NONE or (alone and k > begin):
             top[now] = given
             now += 1
             first[now] = k
         epoch[k] = now
-        n, lo = script[k, N], script[k, LO]
+        n, lo = script[k, ROWS], script[k, FIRST]
         if segments[script[k, OP], PUTS] and place[lo] < 0 and n <= rows:
             begins = given % rows
             if begins + n > rows:
@@ -173,7 +168,7 @@ def _use_rows(
     sent[: last + 1] = 0
     all_at = 0  # the epoch that began with the last wait for all
     for k in range(begin, end):
-        op, n, lo = script[k, OP], script[k, N], script[k, LO]
+        op, n, lo = script[k, OP], script[k, ROWS], script[k, FIRST]
         e = epoch[k]
         lowest = top[e] - rows  # places before it are, or are about to be, others'
         before = all_at if all_at < e else -1  # what was there before this epoch's wait
@@ -189,7 +184,7 @@ def _use_rows(
         if segments[op, GATHERS]:
             # Which children are leaves cannot be predicted, so that little branches on it.
             copied = 0
-            for at in range(script[k, ELO], script[k, ELO] + script[k, M]):
+            for at in range(script[k, FIRST_EDGE], script[k, FIRST_EDGE] + script[k, EDGES]):
                 child = child_row[at]
                 if child < 0:
                     continue
@@ -218,5 +213,5 @@ def _use_rows(
             all_at = e
         if all_at == e:
             script[first[e], WAIT] = FOR_ALL
-        elif script[k, WAIT]:
+        elif script[k, WAIT] != NONE:
             script[k, WAIT] = FOR_RING

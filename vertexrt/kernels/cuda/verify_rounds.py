@@ -12,38 +12,30 @@ from typing import TYPE_CHECKING, Any, NoReturn
 
 import numpy as np
 
-from vertexrt.engine.batched import Run
-from vertexrt.engine.touched_rows import touched_rows
 from vertexrt.errors import PlanError, message
 from vertexrt.ir.program import Stage
 from vertexrt.kernels.cuda.driver import OVER, WHEN, applies, extent
 from vertexrt.kernels.cuda.instruction import (
     ACROSS,
-    AT,
     BACKWARD,
     BEFORE,
     CHECK,
     CHUNKS,
     COLLECT,
     DOWN,
-    ELO,
     END,
     FINISH,
-    FIRST,
     FIRST_OP,
     FORWARD,
-    LO,
-    OP,
     SQUARES,
-    TEMPORARY,
+    START,
     UPDATE,
-    WAIT,
-    M,
-    N,
 )
 from vertexrt.kernels.cuda.one_launch import Written
 from vertexrt.kernels.cuda.steps import CHUNKED, SEGMENTS
 from vertexrt.kernels.layout import PAD, tensor_uses
+from vertexrt.kernels.touched_rows import Minibatch, touched_rows
+from vertexrt.script.isa import EDGES, FIRST, FIRST_EDGE, LISTED, NONE, OP, ROWS, TEMPORARY, WAIT
 from vertexrt.script.verifier import REPORT
 
 if TYPE_CHECKING:
@@ -51,7 +43,7 @@ if TYPE_CHECKING:
 
 Array = np.ndarray[Any, Any]
 
-OPERANDS = [N, LO, AT, M, ELO, FIRST, CHUNKS, ACROSS, DOWN]
+OPERANDS = [ROWS, FIRST, LISTED, EDGES, FIRST_EDGE, START, CHUNKS, ACROSS, DOWN]
 OP_WORD = {
     END: "end",
     FORWARD: "forward",
@@ -71,7 +63,7 @@ def refuse(row: Array | None, at: int, got: str, expected: str) -> NoReturn:
     line = ""
     if row is not None:
         op = OP_WORD.get(int(row[OP]), f"op {row[OP]}")
-        line = f" ({op}, {row[N]} rows from {row[LO]})"
+        line = f" ({op}, {row[ROWS]} rows from {row[FIRST]})"
     raise PlanError(message("script", f"instruction {at}{line}: {got}", expected, REPORT))
 
 
@@ -95,9 +87,7 @@ class Step:
     at: int = -1
 
 
-def verify_rounds(
-    run: Run, table: Array, executable: PersistentExecutable, written: Written
-) -> None:
+def verify_rounds(minibatch: Minibatch, executable: PersistentExecutable, written: Written) -> None:
     """Check what all processors do.
 
     Each step of each launch beside the path is there once; stages follow each other, with the
@@ -106,7 +96,7 @@ def verify_rounds(
 
     Raises: PlanError, which names the instruction.
     """
-    check = _Rounds(run, table, executable, written)
+    check = _Rounds(minibatch, executable, written)
     check.operands()
     check.coverage()
     check.special()
@@ -122,11 +112,12 @@ class _Rounds:
     """The script, the steps that it stands for, and the round of each instruction."""
 
     def __init__(
-        self, run: Run, table: Array, executable: PersistentExecutable, written: Written
+        self, minibatch: Minibatch, executable: PersistentExecutable, written: Written
     ) -> None:
-        self.run, self.table, self.executable, self.written = run, table, executable, written
+        self.minibatch, self.table = minibatch, minibatch.table
+        self.executable, self.written = executable, written
         self.script = written.script[: written.common]
-        self.round = np.cumsum(self.script[:, WAIT] != 0)
+        self.round = np.cumsum(self.script[:, WAIT] != NONE)
         self.stages = executable.facts.stages
         self.steps = list(self._steps())
 
@@ -159,10 +150,10 @@ class _Rounds:
 
     def operands(self) -> None:
         """Check rows and edges of launches against the schedule."""
-        s, rows = self.run.schedule, self.run.rows
+        s, rows = self.minibatch.schedule, self.minibatch.rows
         vertices = len(s.order)
         for at in np.flatnonzero(self.script[:, OP] >= FIRST_OP).tolist():
-            n, lo, listed, m, elo = (int(self.script[at, k]) for k in (N, LO, AT, M, ELO))
+            n, lo, listed, m, elo = (int(self.script[at, k]) for k in OPERANDS[:5])
             if lo >= 0 and not 0 <= n <= vertices - lo:
                 self.fail(at, f"rows up to {lo + n - 1}", f"{vertices} rows")
             if lo >= 0 and (elo, m) != (s.edge_ptr[lo], s.edge_ptr[lo + n] - s.edge_ptr[lo]):
@@ -278,7 +269,7 @@ class _Rounds:
             p = int(self.table[t, 0])
             for key, _, edges, written in tensor_uses(self.executable.writer.tasks[p].task):
                 here = touched[int(self.stages[p]), key]
-                mask = touched_rows(self.run, self.table[t], key, edges, written)
+                mask = touched_rows(self.minibatch, self.table[t], key, edges, written)
                 for other, wrote, others in here:
                     if other != t and (wrote or written) and np.any(mask & others):
                         self._after(instructions, of_launch[other], f"{key} of launch {other}")
