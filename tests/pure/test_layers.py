@@ -46,9 +46,6 @@ LAYERS: dict[str, tuple[str, ...]] = {
     "__main__": ("cli",),
 }
 
-# Files of a GPU that stand in another folder; they belong to the layer of the GPU.
-OF_CUDA = ("engine.verify_streams",)
-
 # What `import vertexrt` must leave alone: it stays quick, and works without a GPU.
 HEAVY = ("numba", "scipy", "networkx", "cupy", "matplotlib", "torch")
 
@@ -56,8 +53,6 @@ HEAVY = ("numba", "scipy", "networkx", "cupy", "matplotlib", "torch")
 def layer_of(module: str) -> str | None:
     """Return the layer of a module of the package; None when the table has no row for it."""
     inside = module.removeprefix(PACKAGE).removeprefix(".")
-    if inside in OF_CUDA:
-        return "kernels.cuda"
     while inside and inside not in LAYERS:
         inside = inside.rpartition(".")[0]
     return inside if inside or module == PACKAGE else None
