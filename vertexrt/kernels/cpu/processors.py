@@ -13,7 +13,7 @@ import numpy as np
 
 from vertexrt.errors import DeviceError, message
 from vertexrt.ir.passes.segment import SegmentedTask
-from vertexrt.kernels.cpu.backend import arguments, load_source
+from vertexrt.kernels.cpu.backend import arguments
 from vertexrt.kernels.cpu.counters import (
     APART,
     FAILED,
@@ -25,6 +25,7 @@ from vertexrt.kernels.cpu.counters import (
     gate_words,
 )
 from vertexrt.kernels.cpu.emit import ARGUMENTS, emit
+from vertexrt.kernels.cpu.generated import load_source
 from vertexrt.kernels.cpu.update import AT_THE_GATE, PATIENCE
 from vertexrt.kernels.layout import Array, Binding, Buffers, Ending
 
