@@ -47,7 +47,7 @@ from vertexrt.ir.passes.place import place
 from vertexrt.ir.passes.stack import stack_parameters
 from vertexrt.ir.pretty import format_program
 from vertexrt.ir.program import Program
-from vertexrt.kernels.layout import Backend, Ending, Processors
+from vertexrt.kernels.layout import Backend, Ending, HostBackend, Processors
 from vertexrt.locks import share
 from vertexrt.scheduler import POLICIES as POLICIES  # for the front end
 from vertexrt.scheduler.balance import Share, share_out
@@ -361,8 +361,9 @@ class CompiledModel:
         if update is None:
             self._update_by(optimizer, attempt)
         else:
+            backend = cast("HostBackend", self.backend)
             outcome = (
-                apply_update(self.store, update)
+                apply_update(self.store, update, backend.update)
                 if ending is None
                 else outcome_of(self.store, ending)
             )

@@ -99,7 +99,7 @@ def split(stamps: Stamps, kinds: list[list[str]]) -> dict[str, float]:
 
 
 def one_step(
-    net: vrt.Network, pool: GraphBatch, ids: np.ndarray, optimizer: vrt.SGD
+    net: vrt.Network, pool: GraphBatch, ids: np.ndarray, optimizer: vrt.Optimizer
 ) -> dict[str, float]:
     """Run a step with time stamps; return the seconds of each part, and of the whole."""
     model = net._model

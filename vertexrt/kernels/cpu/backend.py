@@ -20,7 +20,8 @@ from vertexrt.ir.passes.fuse import TaskProgram
 from vertexrt.ir.passes.segment import SegmentedTask
 from vertexrt.kernels.cpu.emit import ARGUMENTS, emit
 from vertexrt.kernels.cpu.generated import load_source
-from vertexrt.kernels.layout import Binding, Buffers, Processors
+from vertexrt.kernels.cpu.update import finish_alone
+from vertexrt.kernels.layout import Binding, Buffers, Ending, Processors
 from vertexrt.locks import ProcessLock
 
 
@@ -134,6 +135,10 @@ class CpuBackend:
     def load(self, programs: list[TaskProgram], binding: Binding) -> CpuExecutable:
         """Generate, compile or find in the cache."""
         return CpuExecutable(programs, binding)
+
+    def update(self, ending: Ending) -> None:
+        """Run the compiled loop of the rule."""
+        finish_alone(ending)
 
     def written_for(self, processors: int) -> int:
         """Return 1 or 2: several are told how many they are."""
