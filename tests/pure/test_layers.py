@@ -35,7 +35,7 @@ LAYERS: dict[str, tuple[str, ...]] = {
     "kernels": (*BASE, "ir", "script.isa"),
     "engine": (*BASE, "graph", "ir", "scheduler", "memory", "script", "script.isa", "kernels"),
     "api": (*BASE, "ir", "graph", "engine"),
-    "": ("api", "graph", "errors"),
+    "": ("ir", "api", "graph", "errors"),
     "models": (*BASE, "api", ""),
     "data": (*BASE, "graph"),
     "bench": (*BASE, *INSIDE, "api", "", "models", "data"),

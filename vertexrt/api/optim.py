@@ -39,14 +39,16 @@ def class_of(row: OptimizerRow) -> type[Optimizer]:
         bound.apply_defaults()
         Optimizer.__init__(self, **bound.arguments)
 
-    decay = "value is multiplied by" if row.decoupled else "g has added"
-    amount = "1 - lr * weight_decay" if row.decoupled else "weight_decay * value"
+    decay = " + weight_decay * value"
+    if row.decoupled:
+        decay = ", and value has been multiplied by 1 - lr * weight_decay"
+    lines = "\n".join(f"        {name} = {expression}" for name, expression in row.lines)
     options = [f"{option.name} {option.range.text}" for option in row.options]
     text = f"""{row.title} ({row.source}).
 
-    g is the gradient, clipped by its norm; {decay} {amount} first. In step t:
+    In step t, where g is the gradient, clipped by its norm{decay}:
 
-    {row.formula()}
+{lines}
 
     Options: lr >= 0, {", ".join(options)}. Raises: UsageError.
     """

@@ -109,10 +109,6 @@ class OptimizerRow:
         """Return what expressions call the numbers of the options, in order."""
         return tuple(n for option in self.options for n in option.parts or (option.name,))
 
-    def formula(self) -> str:
-        """Return the update as text."""
-        return "; ".join(f"{name} = {expression}" for name, expression in self.lines)
-
 
 @dataclass(frozen=True, slots=True, eq=False)
 class UpdateRule:
