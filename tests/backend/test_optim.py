@@ -60,14 +60,20 @@ def adam(x: Element) -> None:
     x.value -= 0.02 * mean / (np.sqrt(square) + 1e-6)
 
 
+def lion(x: Element) -> None:
+    x.value -= 0.1 * np.sign(0.8 * x.first + (1 - 0.8) * x.g)
+    x.first[...] = 0.97 * x.first + (1 - 0.97) * x.g
+
+
 RULES = {
     "sgd": sgd,
     "sgd_momentum": sgd_momentum,
     "adagrad": adagrad,
     "adam": adam,
     "adamw": adam,
+    "lion": lion,
 }
-RATES_OF_DECOUPLED_DECAY = {"adamw": 0.02}
+RATES_OF_DECOUPLED_DECAY = {"adamw": 0.02, "lion": 0.1}
 
 
 class Reference:

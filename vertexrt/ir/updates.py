@@ -175,6 +175,19 @@ OPTIMIZERS = (
         weight_decay=0.01,
         decoupled=True,
     ),
+    OptimizerRow(
+        title="Lion",
+        source="Chen et al., NeurIPS 2023, algorithm 2",
+        lr=1e-4,
+        options=(Option("betas", (0.9, 0.99), BELOW_ONE, ("beta1", "beta2")),),
+        state=(StateSlot("m"),),
+        lines=(
+            ("c", "beta1 * m + (1 - beta1) * g"),
+            ("value", "value - lr * (0.0 if c == 0.0 else (1.0 if c > 0.0 else -1.0))"),
+            ("m", "beta2 * m + (1 - beta2) * g"),
+        ),
+        decoupled=True,
+    ),
 )
 
 
