@@ -350,7 +350,10 @@ def test_a_trial_is_exact(name: str, dtype: str) -> None:
         else:
             np.testing.assert_array_equal(store.values, values)
             np.testing.assert_array_equal(update.moments, moments)
-    assert 5 < sum(found) < 60
+    row = OPTIMIZERS[name]().row
+    assert row is not None
+    overflows = not row.decoupled or squares_of(name)  # the sign of a mean does not
+    assert 5 < sum(found) < 60 if overflows else sum(found) == 60
 
 
 def test_a_large_moment_is_found_again() -> None:
