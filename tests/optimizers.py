@@ -24,13 +24,13 @@ SPARSE = ("table", "other")
 STEPS = 5
 
 # Options that the tests give instead of the defaults.
-CHOSEN: dict[str, Any] = {"betas": (0.8, 0.97), "eps": 1e-6, "momentum": 0.9}
+CHOSEN: dict[str, Any] = {"alpha": 0.9, "betas": (0.8, 0.97), "eps": 1e-6, "momentum": 0.9}
 LR = {"Adam": 0.02, "AdamW": 0.02}
 
 
 def maker(row: OptimizerRow, left_out: str = "") -> Make:
     """Return what makes an optimizer of a row; an option that is left out is 0."""
-    given = {o.name: CHOSEN[o.name] for o in row.options}
+    given = {o.name: CHOSEN.get(o.name, o.default) for o in row.options}
     given |= {left_out: 0.0} if left_out else {}
     return lambda **options: optim.OPTIMIZERS[row.title](
         LR.get(row.title, 0.1), **{**given, **options}

@@ -60,6 +60,17 @@ def adam(x: Element) -> None:
     x.value -= 0.02 * mean / (np.sqrt(square) + 1e-6)
 
 
+def rmsprop(x: Element) -> None:
+    x.first[...] = 0.9 * x.first + (1 - 0.9) * x.g**2
+    x.value -= 0.1 * x.g / (np.sqrt(x.first) + 1e-6)
+
+
+def rmsprop_momentum(x: Element) -> None:
+    x.first[...] = 0.9 * x.first + (1 - 0.9) * x.g**2
+    x.second[...] = 0.9 * x.second + x.g / (np.sqrt(x.first) + 1e-6)
+    x.value -= 0.1 * x.second
+
+
 def lion(x: Element) -> None:
     x.value -= 0.1 * np.sign(0.8 * x.first + (1 - 0.8) * x.g)
     x.first[...] = 0.97 * x.first + (1 - 0.97) * x.g
@@ -72,6 +83,8 @@ RULES = {
     "adam": adam,
     "adamw": adam,
     "lion": lion,
+    "rmsprop": rmsprop,
+    "rmsprop_momentum": rmsprop_momentum,
 }
 RATES_OF_DECOUPLED_DECAY = {"adamw": 0.02, "lion": 0.1}
 

@@ -176,6 +176,25 @@ OPTIMIZERS = (
         decoupled=True,
     ),
     OptimizerRow(
+        title="RMSprop",
+        source="Tieleman and Hinton 2012, lecture 6.5, in PyTorch's form: eps outside the root",
+        lr=1e-3,
+        options=(
+            Option("alpha", 0.99, BELOW_ONE),
+            Option("eps", 1e-8, ABOVE_ZERO),
+            Option("momentum", 0.0, BELOW_ONE),
+        ),
+        state=(
+            StateSlot("square", squares=True),
+            StateSlot("velocity", option="momentum", without="g / (sqrt(square) + eps)"),
+        ),
+        lines=(
+            ("square", "alpha * square + (1 - alpha) * (g * g)"),
+            ("velocity", "momentum * velocity + g / (sqrt(square) + eps)"),
+            ("value", "value - lr * velocity"),
+        ),
+    ),
+    OptimizerRow(
         title="Lion",
         source="Chen et al., NeurIPS 2023, algorithm 2",
         lr=1e-4,
