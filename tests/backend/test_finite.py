@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
-from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -342,7 +341,7 @@ def test_a_trial_is_exact(name: str, dtype: str) -> None:
             store.values[:] = np.where(store.values > 0.0, size, -size)
         values, moments = store.values.copy(), update.moments.copy()
         with np.errstate(all="ignore"):
-            outcome = apply_update(store, replace(update, reach=(math.inf,) * len(update.moments)))
+            outcome = apply_update(store, update._replace(reach=(math.inf,) * len(update.moments)))
         found.append(outcome.done)
         if outcome.done:
             assert np.isfinite(store.values).all()

@@ -68,5 +68,5 @@ def test_usual_options_need_no_trial(row: OptimizerRow) -> None:
     for momentum in (0.0, 0.9) if "momentum" in chosen else (0.0,):
         options = {**chosen, **({"momentum": momentum} if "momentum" in chosen else {})}
         for itemsize in (4, 8):
-            named = {"lr": row.lr, **options}
+            named = {"lr": row.lr, "t": 1, **options}
             assert reach_of(rule_of(row, options), named, 0.01, 1.0, itemsize) is not None

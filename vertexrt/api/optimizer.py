@@ -133,7 +133,6 @@ class Optimizer:
             moments=self._moments,
             clip_norm=self.clip_norm,
             options=self._numbers(),
-            t=self.steps + 1,
             decay=0.0 if row.decoupled else self.weight_decay,
             shrink=1.0 - self.lr * self.weight_decay if row.decoupled else 1.0,
             reach=self._reach,
@@ -220,13 +219,15 @@ class Optimizer:
         return found
 
     def _numbers(self) -> dict[str, float]:
-        """Return rate and options by the names that expressions have for them."""
+        """Return rate, number of the step and options, by their names in expressions."""
         assert self.row is not None
-        found = {"lr": self.lr}
-        for option in self.row.options:
-            value = getattr(self, option.name)
-            values = value if option.parts else (value,)
-            found.update(zip(option.parts or (option.name,), values, strict=True))
+        found = {"lr": self._lr, "t": self.steps + 1}
+        for name, _, _, parts in self.row.options:
+            value = getattr(self, name)
+            if parts:
+                found.update(zip(parts, value, strict=True))
+            else:
+                found[name] = value
         return found
 
     def _bind(self, store: ParameterStore) -> None:

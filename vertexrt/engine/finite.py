@@ -209,17 +209,22 @@ class Bounds:
 
 @lru_cache(maxsize=256)
 def _reach(
-    rule: UpdateRule, options: tuple[tuple[str, float], ...], shrink: float, itemsize: int
+    rule: UpdateRule,
+    names: tuple[str, ...],
+    numbers: tuple[float, ...],
+    rate: int,
+    shrink: float,
+    itemsize: int,
 ) -> tuple[float, ...] | None:
     """Return to what the state of a rule is held, see `Bounds.reach`.
 
     Args:
-        options: of `Update`, with the largest learning rate.
+        names, numbers: options; the learning rate is at most 2**rate.
     """
-    chosen = dict(options)
+    chosen = dict(zip(names, numbers, strict=True))
     corners = [
         scalars_of(rule, {**chosen, "lr": lr, "t": t})
-        for lr in (0.0, chosen["lr"])
+        for lr in (0.0, 2.0**rate)
         for t in (1.0, FOREVER)
     ]
     ends = [(min(each), max(each)) for each in zip(*corners, strict=True)]
@@ -244,6 +249,8 @@ def reach_of(
     """
     if decay > 1.0:
         return None
-    rate = options["lr"]
-    rate = 2.0 ** min(math.ceil(math.log2(rate)), 1023) if rate else 0.0  # one entry for a schedule
-    return _reach(rule, (*options.items(), ("lr", rate)), abs(shrink), itemsize)
+    names, numbers = tuple(options), tuple(options.values())
+    rate = min(math.frexp(numbers[0])[1], 1023)  # one entry for all rates of a schedule
+    return _reach(
+        rule, names[2:], numbers[2:], rate, 1.0 if shrink == 1.0 else abs(shrink), itemsize
+    )

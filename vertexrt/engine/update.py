@@ -7,8 +7,7 @@ The pieces, the order of sums and the compiled function are the same, and so are
 
 import math
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -27,14 +26,13 @@ _NO_GATE = np.zeros(0, np.int32)  # nobody else is waited for
 _DENSE: RowArray = np.zeros(1, np.int64)  # a piece of the dense part is one row
 
 
-@dataclass(frozen=True, slots=True)
-class Update:
+class Update(NamedTuple):
     """What an optimizer asks for.
 
     Attributes:
         moments: [*, total] of the store's layout, the state in the order of the rule.
         clip_norm: largest norm of the gradients, or None.
-        options: numbers of the rule by name, lr among them; t: number of the step.
+        options: lr, t (number of the step), then the row's options, by name.
         decay: weight decay, added to gradients; shrink: factor of values.
         reach: a bound of each row of moments: see `finite`; inf, where none is known.
         optimizer: what a user calls the rule.
@@ -43,8 +41,7 @@ class Update:
     rule: UpdateRule
     moments: FloatArray
     clip_norm: float | None
-    options: Mapping[str, float]
-    t: int
+    options: dict[str, float]
     decay: float
     shrink: float
     reach: tuple[float, ...]
@@ -52,12 +49,10 @@ class Update:
 
     def scalars(self) -> tuple[float, ...]:
         """Return the scalars of `Ending`."""
-        own = scalars_of(self.rule, {**self.options, "t": self.t})
-        return (self.decay, self.shrink, *own)
+        return (self.decay, self.shrink, *scalars_of(self.rule, self.options))
 
 
-@dataclass(frozen=True, slots=True)
-class Outcome:
+class Outcome(NamedTuple):
     """How an update ended.
 
     Attributes:
@@ -71,8 +66,7 @@ class Outcome:
     reach: tuple[float, ...] = ()
 
 
-@dataclass(frozen=True, slots=True)
-class Pieces:
+class Pieces(NamedTuple):
     """A store cut into pieces, arrays as `kernels.cpu.update` describes."""
 
     pieces: RowArray

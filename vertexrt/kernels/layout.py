@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
-from typing import Any, Protocol
+from typing import Any, NamedTuple, Protocol
 
 import numpy as np
 import numpy.typing as npt
@@ -121,8 +121,7 @@ class Buffers:
 FOUND_LOSS, FOUND_NORM, FOUND_TRIED, FOUND_DONE = range(4)  # of `Ending.found`
 
 
-@dataclass(frozen=True, slots=True)
-class Ending:
+class Ending(NamedTuple):
     """The update that ends a step, inside the same call; one for the processors of all groups.
 
     Attributes:
@@ -131,7 +130,7 @@ class Ending:
             values, and those of the rule.
         loss_scale: factor on the summed loss.
         clip_norm: largest norm of the gradients, or 0 for any.
-        limit, reach: of `finite.limit_of`.
+        limit, reach: of `engine.update.limit_of`.
         loss_at: [groups] element of each group's arena where the losses of its rows start.
         values: flat parameter store; moments: [*, total], the state in the order of the rule.
         copies: [groups or more, total], the gradients of each group.

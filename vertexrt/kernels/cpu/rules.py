@@ -1,13 +1,12 @@
 """Update rules as compiled loops over ranges of flat arrays: one for each rule, called by address.
 
-A loop works on `rows` of `width` elements that start at `start + row * width`. The dense part of a
-store is one row; touched rows of an embedding table are many.
+A loop works on some pieces of a store (see `update.py`), a row of a piece at a time.
 
-    values, gradients   float32 or float64 [total], contiguous, of one layout
-    state               [slots, total], of the same layout
-    rows                int64 [R], unique
-    scale               factor of every gradient: below 1 when the global norm is clipped
-    s                   float64, the scalars of `Ending`
+    values, gradients        float32 or float64 [total], contiguous, of one layout
+    state                    [slots, total], of the same layout
+    pieces, spans, listed    of which [first, last) are the pieces to work on
+    scale                    factor of every gradient: below 1 when the global norm is clipped
+    s                        float64, the scalars of `Ending`
 
 Scalars are rounded once to the dtype of `values`: a float64 scalar would make the whole loop run in
 float64. A rule is one loop that stores all its results, so that memory is passed once; it leaves
@@ -50,25 +49,27 @@ def source_of(rule: UpdateRule) -> str:
         "",
         "",
         "@njit(cache=True, error_model='numpy', nogil=True)",
-        "def loop(values, gradients, state, start, width, rows, scale, s):",
+        "def loop(values, gradients, state, pieces, spans, listed, first, last, scale, s):",
         "    F = values.dtype.type",
         *(f"    {name} = F({value})" for name, value in real),
-        "    for r in range(rows.size):",
-        "        begin = start + rows[r] * width",
-        "        p = values[begin : begin + width]",
-        "        d = gradients[begin : begin + width]",
-        *(f"        state{k} = state[{k}][begin : begin + width]" for k in range(len(slots))),
-        "        for i in range(width):",
-        "            g_ = scale_ * d[i] + decay_ * p[i]",
-        "            value_ = shrink_ * p[i]",
-        *(f"            {names[slot]} = state{k}[i]" for k, slot in enumerate(slots)),
+        "    for piece in range(first, last):",
+        "        start, width = pieces[piece]",
+        "        for entry in range(spans[piece, 0, 0], spans[piece, 0, 1]):",
+        "            begin = start + listed[entry] * width",
+        "            p = values[begin : begin + width]",
+        "            d = gradients[begin : begin + width]",
+        *(f"            state{k} = state[{k}][begin : begin + width]" for k in range(len(slots))),
+        "            for i in range(width):",
+        "                g_ = scale_ * d[i] + decay_ * p[i]",
+        "                value_ = shrink_ * p[i]",
+        *(f"                {names[slot]} = state{k}[i]" for k, slot in enumerate(slots)),
         *(
-            f"            {names[name]} = {render_names(expression, names, NUMBA)}"
+            f"                {names[name]} = {render_names(expression, names, NUMBA)}"
             for name, expression in rule.lines
         ),
-        *(f"            {line}" for line in kept),
-        "            p[i] = value_",
-        "            d[i] = F(0.0)",
+        *(f"                {line}" for line in kept),
+        "                p[i] = value_",
+        "                d[i] = F(0.0)",
     ]
     return "\n".join(lines) + "\n"
 
@@ -79,9 +80,10 @@ def address_of(rule: UpdateRule, dtype: np.dtype[Any]) -> int:
     loop: Any = load_source(source_of(rule)).loop
     real = types.float32 if dtype == np.float32 else types.float64
     flat, state = types.Array(real, 1, "C"), types.Array(real, 2, "C")
-    rows, scalars = types.Array(types.int64, 1, "C"), types.Array(types.float64, 1, "C")
-    place = types.int64
-    arguments = (flat, flat, state, place, place, rows, types.float64, scalars)
+    pieces, spans, listed = (types.Array(types.int64, n, "C") for n in (2, 3, 1))
+    place, scalars = types.int64, types.Array(types.float64, 1, "C")
+    store, cut = (flat, flat, state), (pieces, spans, listed)
+    arguments = (*store, *cut, place, place, types.float64, scalars)
     loop.compile(arguments)
     made = loop.overloads[arguments]
     address = int(made.library.get_pointer_to_function(made.fndesc.mangled_name))

@@ -167,45 +167,40 @@ def is_finite(
 ) -> bool:
     """Tell whether all that a rule would write to a range is finite, by running it on a copy."""
     p, d, m = values[begin:end].copy(), gradients[begin:end].copy(), state[:, begin:end].copy()
-    run_rule(rule, (p, d, m, 0, end - begin, np.zeros(1, np.int64), scale, s))
+    piece, row = np.array([[0, end - begin]], np.int64), np.zeros(1, np.int64)
+    span = np.array([[[0, 1]]], np.int64)
+    run_rule(rule, (p, d, m, piece, span, row, 0, 1, scale, s))
     return bool(np.isfinite(p).all() and np.isfinite(m).all())
 
 
 @njit(cache=True, error_model="numpy", nogil=True)
-def update(
-    tries: bool,
+def check(
+    rule: int,
     store: Any,
     cut: Any,
     first: int,
     last: int,
-    rule: int,
     scale: float,
     s: Any,
     limit: float,
     found: Any,
 ) -> bool:
-    """Run a rule over some pieces and set their gradients to zero; or tell whether that may be.
+    """Tell whether all that a rule would write to some pieces is finite; write none of it.
 
     Args:
-        tries: tell whether all that the rule would write is finite, and write none of it.
+        rule: address of its loop; scale: factor of every gradient; s: scalars of `Ending`.
         store: values and gradients [total], state [slots, total].
         cut: pieces, spans, listed.
-        rule: address of its loop; scale: factor of every gradient; s: scalars of `Ending`.
-        limit: of `finite.limit_of`: ranges within it need not be tried; below 0, all are.
+        limit: of `update.limit_of`: ranges within it need not be tried; below 0, all are.
         found: of `Ending`; says when a range was tried.
     """
     values, gradients, state = store
     pieces, spans, listed = cut
     decays, most = s[0] > 0.0, size_of(max(limit, 0.0), gradients)
-    for k in range(last - first):
-        p = last - 1 - k if tries else first + k  # the first are in the cache behind a trial
+    for p in range(last - 1, first - 1, -1):  # the first are in the cache then
         start, width = pieces[p]
-        rows = listed[spans[p, 0, 0] : spans[p, 0, 1]]
-        if not tries:
-            run_rule(rule, (values, gradients, state, start, width, rows, scale, s))
-            continue
-        for r in range(rows.size):
-            begin = start + rows[r] * width
+        for entry in range(spans[p, 0, 0], spans[p, 0, 1]):
+            begin = start + listed[entry] * width
             end = begin + width
             if (
                 limit >= 0.0
@@ -275,14 +270,14 @@ def finish(
             scale = clip_norm / found[FOUND_NORM]
     store, cut, s = (values, copies[0], moments), (pieces, spans, listed), scalars
     if decision == GO and not norm_is_enough(clip_norm, found[FOUND_NORM], limit, s):
-        if not update(True, store, cut, first, last, rule, scale, s, limit, found):
+        if not check(rule, store, cut, first, last, scale, s, limit, found):
             decide(gate, UPDATE, REFUSED)
         if arrive(gate, ALL_CHECKED, groups * parts):
             decide(gate, UPDATE, GO)
         decision = await_decision(gate, UPDATE, groups, PATIENCE * patience)
     if decision == GO:
         found[FOUND_DONE] = 1.0
-        update(False, store, cut, first, last, rule, scale, s, limit, found)
+        run_rule(rule, (*store, *cut, first, last, scale, s))
     elif decision == EXPIRED:
         fail(counters, part, instructions, AT_THE_GATE)
     return opened  # type: ignore[no-any-return]
