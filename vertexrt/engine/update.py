@@ -23,6 +23,7 @@ Touched = Mapping[str, RowArray]  # sorted, unique rows of sparse parameters
 NOTHING = -1.0  # no gradient is within this limit
 PIECE = 8192  # elements: small enough to share out evenly, large enough to make calls free
 _NO_GATE = np.zeros(0, np.int32)  # nobody else is waited for
+_FIRST: RowArray = np.zeros(1, np.int64)  # there are no losses to add up
 _DENSE: RowArray = np.zeros(1, np.int64)  # a piece of the dense part is one row
 
 
@@ -142,7 +143,7 @@ def end_of_step(
     pieces: Pieces,
     update: Update,
     gate: Any,
-    loss_at: Sequence[int],
+    loss_at: Sequence[int] | RowArray,
     loss_scale: float,
 ) -> Ending:
     """Bind an update to the gradients of groups, for the call that makes them.
@@ -159,7 +160,7 @@ def end_of_step(
         clip_norm=update.clip_norm or 0.0,
         limit=limit,
         reach=reach,
-        loss_at=np.array(loss_at, np.int64),
+        loss_at=np.asarray(loss_at, np.int64),
         values=store.values,
         moments=update.moments,
         copies=store.copies,
@@ -223,7 +224,7 @@ def apply_update(
         run: `update` of a backend; the compiled one where none is given.
     Raises: PlanError, when a touched row is not a row of its parameter; nothing is updated then.
     """
-    ending = end_of_step(store, cut(store), update, _NO_GATE, [0], 1.0)
+    ending = end_of_step(store, cut(store), update, _NO_GATE, _FIRST, 1.0)
     if run is None:
         from vertexrt.kernels.cpu.update import finish_alone  # numba is slow to import
 
@@ -235,7 +236,7 @@ def apply_update(
 
 def try_update(store: ParameterStore, update: Update, norm: float) -> tuple[FloatArray, FloatArray]:
     """Return what an update would make of copies: values [total] and moments [*, total]."""
-    ending = end_of_step(store, cut(store), update, _NO_GATE, [0], 1.0)
+    ending = end_of_step(store, cut(store), update, _NO_GATE, _FIRST, 1.0)
     at, values, moments = elements(ending), store.values.copy(), update.moments.copy()
     scale = factor(norm, ending.clip_norm)
     values[at], moments[:, at] = moved(
