@@ -62,6 +62,11 @@ def source_of(file: str) -> str:
     return (Path(__file__).parent / file).read_text()
 
 
+def update_source() -> str:
+    """Return the kernels at the end of a step; each rule has those that check and that update."""
+    return source_of("update.cu") + structs() + kernels()
+
+
 @dataclass(slots=True)
 class Slot:
     """A pinned buffer with its twin on the device, and where what a step found comes back."""
@@ -137,7 +142,7 @@ class Session:
         self._next = 0
         self._seen = np.zeros(0, np.int32)
         self._scalars = np.array([0.0, 1.0], self.dtype)
-        sources = [source_of("update.cu") + structs() + kernels()]
+        sources = [update_source()]
         if device.calls.rounds:
             sources.append(source_of("round.cu"))
         self._functions = device.load(sources, self.dtype)
