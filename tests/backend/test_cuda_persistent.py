@@ -15,6 +15,7 @@ import pytest
 import vertexrt as vrt
 from tests.devices import require
 from tests.functions import FUNCTIONS
+from tests.optimizers import OPTIMIZERS
 from tests.runs import PLAIN, TOLERANCE, Way, assert_close, assert_same, evaluate, train
 from tests.shim.build import available
 from tests.shim_device import put_in_place
@@ -102,18 +103,10 @@ DEVICES = [pytest.param("shim", marks=shim), pytest.param("cuda", marks=gpu)]
 
 
 @pytest.mark.parametrize("device", DEVICES)
-@pytest.mark.parametrize(
-    ("rule", "options"),
-    [
-        (vrt.SGD, {}),
-        (vrt.SGD, {"momentum": 0.9}),
-        (vrt.Adagrad, {}),
-        (vrt.Adam, {}),
-        (vrt.Adam, {"clip_norm": 0.01}),
-    ],
-)
+@pytest.mark.parametrize("name", OPTIMIZERS)
+@pytest.mark.parametrize("clip", [None, 0.01])
 def test_a_step_updates_as_the_batched_engine_does(
-    device: str, rule: type, options: dict[str, float]
+    device: str, name: str, clip: float | None
 ) -> None:
     require(device)
     nets = [
@@ -122,7 +115,7 @@ def test_a_step_updates_as_the_batched_engine_does(
         )
         for engine, processors in (("persistent", 2), ("batched", None))
     ]
-    optimizers = [rule(0.01, **options) for _ in nets]
+    optimizers = [OPTIMIZERS[name](clip_norm=clip) for _ in nets]
     for graphs in (3, 5, 1):
         for each, optimizer in zip(nets, optimizers, strict=True):
             each.step(batch_of("tree-lstm", graphs, DAG), optimizer)

@@ -38,7 +38,7 @@ LAYERS: dict[str, tuple[str, ...]] = {
     "engine": (*BASE, "graph", "ir", "scheduler", "memory", "script", "script.isa", "kernels"),
     "kernels.cuda": (*BASE, *INSIDE),
     "api": (*BASE, "ir", "graph", "engine"),
-    "": ("api", "graph", "errors"),
+    "": ("ir", "api", "graph", "errors"),
     "models": (*BASE, "api", ""),
     "data": (*BASE, "graph"),
     "bench": (*BASE, *INSIDE, "kernels.cuda", "api", "", "models", "data"),

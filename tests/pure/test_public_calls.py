@@ -15,7 +15,9 @@ import pytest
 
 import vertexrt as vrt
 from tests.pure.test_errors_f import FORM
+from vertexrt.api.optim import OPTIMIZERS
 from vertexrt.errors import VertexrtError
+from vertexrt.ir.updates import OPTIMIZERS as ROWS
 
 NUMBERS = itertools.count()
 
@@ -224,10 +226,10 @@ TABLE: dict[str, Callable[[], None]] = {
     "where": of_values(vrt.where, 3),
     "Parameter": of_odd(vrt.Parameter, 2),
     "Optimizer": of_odd(vrt.Optimizer, 3),
-    "SGD": optimizer(vrt.SGD, "momentum"),
-    "Adagrad": optimizer(vrt.Adagrad, "eps"),
-    "Adam": optimizer(vrt.Adam, "eps", "betas"),
-    "AdamW": optimizer(vrt.AdamW, "eps", "betas"),
+    **{
+        row.title: optimizer(OPTIMIZERS[row.title], *(option.name for option in row.options))
+        for row in ROWS
+    },
     "init": lambda: [of_odd(make)() for make in INIT] and None,
     "compile": compile_,
     "VertexFunction": vertex_function,

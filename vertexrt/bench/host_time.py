@@ -86,7 +86,7 @@ def _sample(net: vrt.Network, draw: Draw, seconds: float) -> dict[str, list[floa
 
 
 def one_step(
-    net: vrt.Network, pool: GraphBatch, ids: np.ndarray, optimizer: vrt.SGD
+    net: vrt.Network, pool: GraphBatch, ids: np.ndarray, optimizer: vrt.Optimizer
 ) -> dict[str, float]:
     """Run a step with time stamps; return the seconds of each part, and of the whole."""
     begin = time.perf_counter()

@@ -21,6 +21,7 @@ from vertexrt.cli.limits import (
     REAL,
     TASKS,
     WHOLE,
+    WITH_MOMENTUM,
 )
 from vertexrt.config import config
 from vertexrt.data import catalogue
@@ -48,8 +49,6 @@ NEUTRAL: dict[str, Any] = {
     "precision": "float32",
     "engine": "batched",
 }
-# Learning rates for an optimizer that is not the model's own.
-LEARNING_RATES = {"sgd": 0.05, "adagrad": 0.05, "adam": 1e-3, "adamw": 1e-3}
 
 
 @dataclass(frozen=True, slots=True)
@@ -109,7 +108,7 @@ class RunOptions:
             "task": fields.text("task", TASKS if spec.task == "sentiment" else ("",)),
             "pieces": None if fields.null("pieces") else fields.whole("pieces", *WHOLE["pieces"]),
             "shape": _shape(fields.record("shape"), spec),
-            "optimizer": fields.text("optimizer", OPTIMIZERS),
+            "optimizer": fields.text("optimizer", tuple(OPTIMIZERS)),
             "policy": fields.text("policy", POLICIES),
             "dtype": fields.text("dtype", DTYPES),
             "device": fields.text("device", DEVICES),
@@ -126,7 +125,7 @@ class RunOptions:
         fields.end()
         if found["pieces"] is not None and spec.task != "language-model":
             fields.refuse("pieces", f"null, since {model} reads no text")
-        if found["momentum"] and found["optimizer"] != "sgd":
+        if found["momentum"] and found["optimizer"] not in WITH_MOMENTUM:
             fields.refuse("momentum", f"0, since {found['optimizer']} has none")
         return cls(**found)
 
@@ -160,7 +159,7 @@ def resolve(given: argparse.Namespace, spec: ModelSpec) -> RunOptions:
     data = data_name(spec.train["data"] if given.data is None else given.data)
     defaults = {**NEUTRAL, **spec.train}
     if getattr(given, "optimizer", None) not in (None, defaults["optimizer"]):
-        defaults["lr"] = LEARNING_RATES[given.optimizer]
+        defaults["lr"] = OPTIMIZERS[given.optimizer].lr  # it is not the model's own
     chosen: dict[str, Any] = {}
     for field in fields(RunOptions):
         value = getattr(given, field.name, None)
@@ -288,8 +287,8 @@ def _require_fitting(given: argparse.Namespace, spec: ModelSpec) -> None:
     if given.pieces is not None and spec.task != "language-model":
         _refuse("pieces", spec.name, "only language models read text in pieces")
     optimizer = getattr(given, "optimizer", None) or spec.train["optimizer"]
-    if getattr(given, "momentum", None) and optimizer != "sgd":
-        _refuse("momentum", optimizer, "only sgd has a momentum")
+    if getattr(given, "momentum", None) and optimizer not in WITH_MOMENTUM:
+        _refuse("momentum", optimizer, f"it belongs to {', '.join(WITH_MOMENTUM)}")
 
 
 def _refuse(name: str, owner: str, expected: str) -> NoReturn:

@@ -9,9 +9,10 @@ from typing import TYPE_CHECKING, Any, Self
 
 import vertexrt as vrt
 from vertexrt import models
+from vertexrt.api import optim
 from vertexrt.api.json_record import JsonRecord
 from vertexrt.api.optimizer import LARGEST_COUNT, Optimizer
-from vertexrt.cli.limits import SPLITS
+from vertexrt.cli.limits import OPTIMIZERS, SPLITS, WITH_MOMENTUM
 from vertexrt.cli.options import RunOptions
 from vertexrt.data import Dataset, load
 from vertexrt.errors import CheckpointError, DataError, message
@@ -19,13 +20,6 @@ from vertexrt.models import ModelSpec
 
 if TYPE_CHECKING:
     from vertexrt.api.network import Network
-
-OPTIMIZERS: dict[str, type[Optimizer]] = {
-    "sgd": vrt.SGD,
-    "adagrad": vrt.Adagrad,
-    "adam": vrt.Adam,
-    "adamw": vrt.AdamW,
-}
 
 
 @dataclass(frozen=True, slots=True)
@@ -101,9 +95,9 @@ def make_optimizer(options: RunOptions) -> Optimizer:
         "weight_decay": options.weight_decay,
         "clip_norm": options.clip_norm or None,
     }
-    if options.optimizer == "sgd":
+    if options.optimizer in WITH_MOMENTUM:
         hyper["momentum"] = options.momentum
-    return OPTIMIZERS[options.optimizer](options.lr, **hyper)
+    return optim.OPTIMIZERS[OPTIMIZERS[options.optimizer].title](options.lr, **hyper)
 
 
 @dataclass(frozen=True, slots=True)

@@ -14,7 +14,7 @@ import numpy as np
 
 from vertexrt.errors import DeviceError, message
 from vertexrt.ir.passes.segment import SegmentedTask
-from vertexrt.kernels.cpu.backend import arguments, load_source
+from vertexrt.kernels.cpu.backend import arguments
 from vertexrt.kernels.cpu.counters import (
     APART,
     FAILED,
@@ -26,7 +26,8 @@ from vertexrt.kernels.cpu.counters import (
     gate_words,
 )
 from vertexrt.kernels.cpu.emit import ARGUMENTS, emit
-from vertexrt.kernels.cpu.update import AT_THE_GATE, PATIENCE
+from vertexrt.kernels.cpu.generated import load_source
+from vertexrt.kernels.cpu.update import AT_THE_GATE, PATIENCE, arguments_of
 from vertexrt.kernels.layout import Array, Binding, Buffers, Ending
 from vertexrt.script.isa import (
     EDGES,
@@ -63,15 +64,6 @@ def _no_ending(dtype: np.dtype[Any]) -> tuple[Any, ...]:
     settings = (0, 0.0, 0.0, 0.0)
     scratch = (numbers, numbers, numbers, numbers)
     return (words, settings, rows, *scratch, real.reshape(-1), real, real, none, spans, rows)
-
-
-def _arguments(ending: Ending) -> tuple[Any, ...]:
-    """Return an ending as drivers take it."""
-    e = ending
-    settings = (e.rule, e.loss_scale, e.clip_norm, e.limit)
-    scratch = (e.scalars, e.losses, e.squares, e.found)
-    store = (e.values, e.copies, e.moments, e.pieces, e.spans, e.listed)
-    return (e.gate, settings, e.loss_at, *scratch, *store)
 
 
 def driver_source(names: list[str], segment_ptr: list[int], timed: bool = False) -> str:
@@ -160,7 +152,7 @@ class CpuProcessors:
             parts,
             group,
             int(SECONDS * cycles_per_second()) if several else 0,
-            _no_ending(dtype) if ending is None else _arguments(ending),
+            _no_ending(dtype) if ending is None else arguments_of(ending),
             *noted,
             *arguments(buffers, temporary),
         )

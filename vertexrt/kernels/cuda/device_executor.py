@@ -52,7 +52,6 @@ from vertexrt.kernels.cuda.ending import (
     REACHED,
     REFUSED,
     Ending,
-    scalars_of,
 )
 from vertexrt.kernels.cuda.ending import LOSS as FOUND_LOSS
 from vertexrt.kernels.cuda.one_launch import OneLaunch
@@ -324,7 +323,7 @@ class CudaExecutor:
             loss_at=start_of(run, ("push", "loss")),
             rows=run.num_rows,
             rule=update.rule,
-            scalars=scalars_of(update.rule, update.scalars),
+            scalars=update.scalars(),
             clip_norm=update.clip_norm or 0.0,
             starts=starts,
             widths=widths,

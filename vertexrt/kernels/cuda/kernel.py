@@ -23,6 +23,7 @@ from vertexrt.kernels.cuda.gradients_text import SumWriter
 from vertexrt.kernels.cuda.instruction import COLUMNS, FIRST_OP
 from vertexrt.kernels.cuda.path import PathSegment, write_path
 from vertexrt.kernels.cuda.ring import RingSize, size_ring
+from vertexrt.kernels.cuda.rules import by_rule, structs
 from vertexrt.kernels.cuda.side_text import INDEX_WORDS, OF_RING, SideText
 from vertexrt.kernels.cuda.steps import Kernel, Launches
 from vertexrt.kernels.cuda.weights import (
@@ -34,23 +35,13 @@ from vertexrt.kernels.cuda.weights import (
     place_gradients,
     place_weights,
 )
-from vertexrt.kernels.layout import PAD, RULES, Binding
+from vertexrt.kernels.layout import PAD, Binding
 
 MOST_ROWS = 56  # of a tile, whose indices lie in shared memory
 TILE_EDGES = 128  # of a tile, likewise
 RING_TILE = 16  # rows of a tile that has room beside a ring
 MANTISSA = {"float32": 0, "tf32": 10, "bf16": 7}  # bits that matrix units keep; 0 for all
 SIDES = (Stage.PATH, Stage.PATH_BACKWARD)
-
-
-def by_rule(op: str, function: str) -> list[str]:
-    """Write an instruction that is another function for each update rule; none is left out."""
-    lines = [f"    case {op}:", "      switch (a.o.rule) {"]
-    for number, rule in enumerate(RULES):
-        call = f"{function}<{rule.capitalize()}>(a.o.store, first)"
-        each = f"over_pieces(a.o, [&](long long first) {{ {call}; }})"
-        lines += [f"        case {number}: {each}; break;"]
-    return [*lines, "      }", "      break;"]
 
 
 class KernelWriter:
@@ -266,7 +257,8 @@ class KernelWriter:
             lines.append(f"#define VRT_MANTISSA {kept}")
         if self.tiles_fit():
             lines.append("#define VRT_TILES_FIT")
-        lines += ['#include "persistent.cuh"', "", f"constexpr int PROCESSORS = {self.processors};"]
+        lines += ['#include "persistent.cuh"', "", structs()]
+        lines += [f"constexpr int PROCESSORS = {self.processors};"]
         lines += [
             f"static_assert(PROCESSOR == {THREADS} && TILE_ROWS == {TILE_ROWS} && "
             f"NEAR_BYTES == {NEAR_BYTES} && TILE_POINTERS > {MOST_ROWS} && "

@@ -10,12 +10,12 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from vertexrt.ir.updates import RULES
 from vertexrt.kernels.cuda.device import Memory
 from vertexrt.kernels.cuda.ending import FINISH, STORE, Ending
 from vertexrt.kernels.cuda.pack import WEIGHT
 from vertexrt.kernels.cuda.persistent import PersistentExecutable
 from vertexrt.kernels.cuda.session import TEMPORARY, Inputs, Session, Slot
-from vertexrt.kernels.layout import RULES
 
 Array = np.ndarray[Any, Any]
 Int64 = npt.NDArray[np.int64]

@@ -35,8 +35,8 @@ from vertexrt.kernels.cuda.ending import (
 )
 from vertexrt.kernels.cuda.executable import CudaExecutable, Uploads
 from vertexrt.kernels.cuda.pack import ADDRESSES, ALIGN, ORDER, WEIGHT, pack
+from vertexrt.kernels.cuda.rules import kernels, structs
 from vertexrt.kernels.cuda.streams import NO_STEPS, NO_WAITS, Order
-from vertexrt.kernels.layout import RULES
 
 Array = np.ndarray[Any, Any]
 Int64 = npt.NDArray[np.int64]
@@ -64,12 +64,7 @@ def source_of(file: str) -> str:
 
 def update_source() -> str:
     """Return the kernels at the end of a step; each rule has those that check and that update."""
-    return source_of("update.cu") + "".join(
-        f"VRT_KERNEL({what}_{rule}, Store, {THREADS}) "
-        f"{{ {what}<{rule.capitalize()}>(a, FIRST_PIECE); }}\n"
-        for rule in RULES
-        for what in ("check", "update")
-    )
+    return source_of("update.cu") + structs() + kernels()
 
 
 @dataclass(slots=True)
@@ -444,8 +439,8 @@ class Session:
             self._launch("sum_squares_kernel", blocks, THREADS, store)
         self._launch("finish_step_kernel", 1, SUMMERS, finish)
         if blocks:
-            self._launch(f"check_{e.rule}", blocks, THREADS, store)
-            self._launch(f"update_{e.rule}", blocks, THREADS, store)
+            self._launch(f"check_{e.rule.name}", blocks, THREADS, store)
+            self._launch(f"update_{e.rule.name}", blocks, THREADS, store)
 
     def ending_words(
         self, weight: int, addresses: Int64, inputs: Inputs, e: Ending

@@ -1,5 +1,5 @@
-// The kernels at the end of a step, as the batched engine launches them; `session.update_source` adds
-// those of each rule.
+// The kernels at the end of a step, as the batched engine launches them; `rules.py` adds those of each
+// update rule.
 #include "update.cuh"
 
 #define FIRST_PIECE ((long long)blockIdx.x * WARPS)

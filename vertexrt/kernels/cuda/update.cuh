@@ -9,6 +9,8 @@ struct Found {
     double loss, norm, scale, refused;
 };
 
+constexpr int MOST_SCALARS = 16;
+
 // Where parameters lie: the dense part in pieces of PIECE elements, then the touched rows of tables. A
 // warp takes a piece.
 struct Store {
@@ -20,7 +22,7 @@ struct Store {
     double* squares;  // [pieces]
     Found* found;
     long long total, dense, dense_pieces, pieces;
-    double s[8];  // what the rule takes
+    double s[MOST_SCALARS];  // weight decay added to gradients, factor of values, scalars of the rule
 };
 
 struct Finish {
@@ -102,63 +104,30 @@ __device__ __forceinline__ void finish_step(const Finish& a) {
     if (!(loss - loss == 0.0) || !(norm - norm == 0.0)) a.found->refused = 1.0;
 }
 
-// One element of a rule: value p, gradient d (scaled, with weight decay), moments m and v in place.
-// s = weight decay, then as in `Rule` of each.
-struct Sgd {
-    static constexpr int MOMENTS = 0;
-    __device__ static real apply(real p, real d, real*, const double* s) {
-        return p - real(s[1]) * d;
-    }
-};
-
-struct Momentum {
-    static constexpr int MOMENTS = 1;
-    __device__ static real apply(real p, real d, real* m, const double* s) {
-        m[0] = real(s[2]) * m[0] + d;
-        return p - real(s[1]) * m[0];
-    }
-};
-
-struct Adagrad {
-    static constexpr int MOMENTS = 1;
-    __device__ static real apply(real p, real d, real* m, const double* s) {
-        m[0] = m[0] + d * d;
-        return p - real(s[1]) * d / (vrt_sqrt(m[0]) + real(s[2]));
-    }
-};
-
-// s[1..]: rate (bias-corrected), beta1, 1 - beta1, beta2, 1 - beta2, eps, packed with shrink and root
-// in the last two by the host: see `session.scalars_of`.
-struct Adam {
-    static constexpr int MOMENTS = 2;
-    __device__ static real apply(real p, real d, real* m, const double* s) {
-        m[0] = real(s[2]) * m[0] + real(1.0 - s[2]) * d;
-        m[1] = real(s[3]) * m[1] + real(1.0 - s[3]) * (d * d);
-        return real(s[5]) * p - real(s[1]) * m[0] / (vrt_sqrt(m[1]) * real(s[6]) + real(s[4]));
-    }
-};
-
-// Values and moments of W elements.
+// Values and state of W elements. A rule (`rules.py` writes a struct for each) has `SLOTS` of state, and
+// `step`, which moves one element, given its gradient.
 template <class Rule, int W>
 struct Updated {
-    Vec<W> p, m[Rule::MOMENTS + 1];
+    Vec<W> p, state[Rule::SLOTS + 1];
 };
 
 // What a rule makes of W elements, given their gradients.
 template <class Rule, int W>
 __device__ __forceinline__ Updated<Rule, W> updated(const Store& a, long long at, const Vec<W>& g, real scale) {
-    const real decay = real(a.s[0]);
+    const real decay = real(a.s[0]), shrink = real(a.s[1]);
     Updated<Rule, W> x;
     x.p = load<W>(a.values + at);
 #pragma unroll
-    for (int k = 0; k < Rule::MOMENTS; ++k) x.m[k] = load<W>(a.moments + k * a.total + at);
+    for (int k = 0; k < Rule::SLOTS; ++k) x.state[k] = load<W>(a.moments + k * a.total + at);
     VRT_LANES {
-        real moments[Rule::MOMENTS + 1];
+        real state[Rule::SLOTS + 1];
 #pragma unroll
-        for (int k = 0; k < Rule::MOMENTS; ++k) moments[k] = x.m[k].v[c];
-        x.p.v[c] = Rule::apply(x.p.v[c], scale * g.v[c] + decay * x.p.v[c], moments, a.s);
+        for (int k = 0; k < Rule::SLOTS; ++k) state[k] = x.state[k].v[c];
+        real value = shrink * x.p.v[c];
+        Rule::step(value, scale * g.v[c] + decay * x.p.v[c], state, a.s);
+        x.p.v[c] = value;
 #pragma unroll
-        for (int k = 0; k < Rule::MOMENTS; ++k) x.m[k].v[c] = moments[k];
+        for (int k = 0; k < Rule::SLOTS; ++k) x.state[k].v[c] = state[k];
     }
     return x;
 }
@@ -177,7 +146,7 @@ __device__ __forceinline__ void check(const Store& a, long long first) {
         VRT_LANES {
             finite &= x.p.v[c] - x.p.v[c] == real(0);
 #pragma unroll
-            for (int k = 0; k < Rule::MOMENTS; ++k) finite &= x.m[k].v[c] - x.m[k].v[c] == real(0);
+            for (int k = 0; k < Rule::SLOTS; ++k) finite &= x.state[k].v[c] - x.state[k].v[c] == real(0);
         }
     });
     if (!finite) a.found->refused = 1.0;
@@ -200,6 +169,6 @@ __device__ __forceinline__ void update(const Store& a, long long first) {
         const Updated<Rule, W> x = updated<Rule>(a, at, g, scale);
         store<W>(a.values + at, x.p);
 #pragma unroll
-        for (int k = 0; k < Rule::MOMENTS; ++k) store<W>(a.moments + k * a.total + at, x.m[k]);
+        for (int k = 0; k < Rule::SLOTS; ++k) store<W>(a.moments + k * a.total + at, x.state[k]);
     });
 }
