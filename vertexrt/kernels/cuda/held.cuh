@@ -190,7 +190,15 @@ __device__ __forceinline__ void by_lanes(const Share& share, int first, X x, rea
 }
 
 #ifdef VRT_MATRIX_UNITS
-constexpr int FEW_BLOCKS = 3;  // of the depth, whose products are added up inside the units
+// Blocks of the depth whose products are added up inside the units, and whether heads of x are rounded:
+// for more digits where the path has deep products. Rounding the weights' as well takes registers.
+#ifdef VRT_DEEP
+constexpr int FEW_BLOCKS = 1;
+constexpr bool ROUNDED = true;
+#else
+constexpr int FEW_BLOCKS = 3;
+constexpr bool ROUNDED = false;
+#endif
 
 // As `by_lanes`, for up to eight rows by matrix units: head head + head tail + tail head.
 template <int MOST, bool ALIGNED, int ROWS, int DEEP, class Share, class X>
@@ -205,7 +213,7 @@ __device__ __forceinline__ void by_matrix_units(Share& share, int first, int cou
         const Vec<4> v = part_of_row<L, ALIGNED>(from, column + b * 16);
 #pragma unroll
         for (int step = 0; step < 2; ++step) {
-            Split<2> x;
+            Split<2, ROUNDED> x;
             x.put(0, v.v[2 * step]);
             x.put(1, v.v[2 * step + 1]);
 #pragma unroll

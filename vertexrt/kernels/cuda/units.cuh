@@ -16,8 +16,8 @@ inline float cut_off(double sum) {
 }
 #endif
 
-// d = c + a b of a warp: 16 x 8 x 8, operands that TF32 can hold. The units cut off what does not fit
-// float32 when they add, and do not round.
+// d = c + a b of a warp: 16 x 8 x 8. The units cut off what does not fit TF32 of operands, and what does
+// not fit float32 when they add; they do not round.
 __device__ __forceinline__ void matrix_unit(float (&d)[4], const float (&a)[4], float b0, float b1,
                                             const float (&c)[4]) {
 #ifdef __CUDACC_RTC__
@@ -30,33 +30,37 @@ __device__ __forceinline__ void matrix_unit(float (&d)[4], const float (&a)[4], 
           "f"(c[2]), "f"(c[3]));
 #else
     const int g = threadIdx.x % 32 / 4, t = threadIdx.x % 4;
+    const auto held = [](float x) { return __uint_as_float(__float_as_uint(x) & 0xffffe000u); };
     double sum[4] = {c[0], c[1], c[2], c[3]};
     for (int k = 0; k < 8; ++k) {
         const float upper = __shfl_sync(0xffffffffu, k < 4 ? a[0] : a[2], 4 * g + k % 4);
         const float lower = __shfl_sync(0xffffffffu, k < 4 ? a[1] : a[3], 4 * g + k % 4);
         for (int n = 0; n < 2; ++n) {
-            const double b = __shfl_sync(0xffffffffu, k < 4 ? b0 : b1, 4 * (2 * t + n) + k % 4);
-            sum[n] += upper * b;
-            sum[2 + n] += lower * b;
+            const float b = __shfl_sync(0xffffffffu, k < 4 ? b0 : b1, 4 * (2 * t + n) + k % 4);
+            sum[n] += (double)held(upper) * held(b);
+            sum[2 + n] += (double)held(lower) * held(b);
         }
     }
     for (int k = 0; k < 4; ++k) d[k] = cut_off(sum[k]);
 #endif
 }
 
-// What is kept of a float. With a tail the rest is cut off, so that it can be a second operand.
+// What is kept of a float. With a tail the rest is cut off, so that it can be a second operand; or rounded
+// to the nearest, so that what the units cut off of the tail, and the product of two tails, which is left
+// out, have the sign of the number no more often than the other one. That takes registers.
+template <bool ROUNDED = false>
 __device__ __forceinline__ float head_of(float x) {
+    const unsigned bits = __float_as_uint(x);
 #ifdef VRT_MANTISSA
     constexpr unsigned REST = 1u << (23 - VRT_MANTISSA);
-    const unsigned bits = __float_as_uint(x);
     return __uint_as_float((bits + REST / 2 - 1 + (bits / REST & 1)) & ~(REST - 1));  // ties to even
 #else
-    return __uint_as_float(__float_as_uint(x) & 0xffffe000u);
+    return __uint_as_float((ROUNDED ? bits + 0x1000u : bits) & 0xffffe000u);
 #endif
 }
 
 // Operands of `matrix_unit`; N of a lane.
-template <int N>
+template <int N, bool ROUNDED = false>
 struct Split {
     float head[N];
 #ifndef VRT_MANTISSA
@@ -64,7 +68,7 @@ struct Split {
 #endif
 
     __device__ __forceinline__ void put(int e, float x) {
-        head[e] = head_of(x);
+        head[e] = head_of<ROUNDED>(x);
 #ifndef VRT_MANTISSA
         tail[e] = x - head[e];
 #endif
@@ -80,7 +84,8 @@ struct UnitSums {
         for (int k = 0; k < 4; ++k) sum[k] = 0;
     }
     // Add up inside the units: what these cut off grows with the number of calls, always towards zero.
-    __device__ __forceinline__ void add(const Split<4>& a, const Split<2>& b) {
+    template <bool ROUNDED>
+    __device__ __forceinline__ void add(const Split<4>& a, const Split<2, ROUNDED>& b) {
 #ifndef VRT_MANTISSA
         matrix_unit(sum, a.head, b.tail[0], b.tail[1], sum);
         matrix_unit(sum, a.tail, b.head[0], b.head[1], sum);
