@@ -18,7 +18,7 @@ from vertexrt.kernels.cuda.device import Array, Calls, Memory
 from vertexrt.kernels.cuda.shim.build import build
 
 NOTHING = """
-#include "row.cuh"
+#include "row_ops.cuh"
 VRT_KERNEL(nothing, Args<1>, 32) {}
 """
 

@@ -20,7 +20,7 @@ from vertexrt.config import config
 from vertexrt.errors import DeviceError, NoKernelError, message
 
 KIND = "cuda"  # of entries in the cache
-FOLDER = Path(__file__).parent  # its *.cuh are what a source may include
+FOLDER = Path(__file__).parent / "src"  # its *.cuh are what a source may include
 SOURCE_NAME = "kernels.cu"  # in the messages of the compiler
 OPTIONS = (
     "--std=c++17",

@@ -1,4 +1,4 @@
-"""Write the lines of a persistent kernel that sum up gradients on chip: see `gradients.cuh`."""
+"""Write the lines of a persistent kernel that sum up gradients on chip (`weight_gradients.cuh`)."""
 
 from __future__ import annotations
 

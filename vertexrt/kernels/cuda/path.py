@@ -2,7 +2,7 @@
 
 A segment is a function of one tile of rows. Its groups are loops of a processor's threads over the
 rows and, of each, over the elements that the processor owns; its products multiply by weights that
-the processor holds (`held.cuh`). What only the tile needs lies in shared memory.
+the processor holds (`resident_weights.cuh`). What only the tile needs lies in shared memory.
 
 Source: VPPS (MICRO 2018), section III; a segment as one function, DESIGN section 8.
 """

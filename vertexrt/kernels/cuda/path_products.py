@@ -1,4 +1,4 @@
-"""Products on the path: calls of `held.cuh`, and how what they make comes to its readers.
+"""Products on the path: calls of `resident_matmul.cuh`, and how readers get what they make.
 
 The warps of a processor share the depth of a product, so its result is partial sums in shared
 memory. A group behind it adds them up where it reads them; only what others want as well, or what

@@ -101,7 +101,7 @@ def own_row(cuts: Cuts, processors: int) -> str:
 
 @dataclass(frozen=True, slots=True)
 class Layout:
-    """How a share of a weight lies over the threads: as `Layout` of held.cuh."""
+    """How a share of a weight lies over the threads: as `Layout` of resident_weights.cuh."""
 
     rows: int
     deep: int

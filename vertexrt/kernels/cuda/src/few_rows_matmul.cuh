@@ -6,8 +6,8 @@
 // the depth, and their sums are added in order. Where that leaves most of the device idle, several
 // blocks share the depth too; the last one to come adds up what they left, also in order.
 #pragma once
-#include "lots.cuh"
-#include "row.cuh"
+#include "async_copy.cuh"
+#include "row_ops.cuh"
 
 #ifndef VRT_REAL  // for float only: two buffers of doubles would not fit
 

@@ -1,7 +1,7 @@
 // How the members of a group wait for each other, and what they send each other where they are a cluster.
 #pragma once
-#include "copies.cuh"
-#include "meeting.cuh"
+#include "path_copies.cuh"
+#include "barrier.cuh"
 
 // A group that is a cluster has barriers in its members' shared memory: four times faster than a counter
 // in the second-level cache. At `all` the members meet. `ring` counts what comes to a member's ring, and

@@ -1,6 +1,6 @@
 // Copies to shared memory that nobody waits for.
 #pragma once
-#include "lots.cuh"
+#include "async_copy.cuh"
 #include "processor.cuh"
 
 // Copy a word to shared memory without waiting; `end_of_copies` waits for the thread's own.

@@ -1,12 +1,12 @@
 // Gradients of weights that the path multiplies by, summed on chip while its backward side runs: of the
 // rows of a weight that a processor owns it keeps the sums, over all rows of its group, of d_y times x
 // (VPPS, MICRO 2018, section III-C). They lie over the threads as the rows of the weight do when the
-// forward side begins (`Layout` of held.cuh), in registers or in shared memory.
+// forward side begins (`Layout` of resident_weights.cuh), in registers or in shared memory.
 //
 // Each group leaves its sums in memory; behind the next meeting of all processors these are added to the
 // gradient, in the order of the groups.
 #pragma once
-#include "held.cuh"
+#include "resident_matmul.cuh"
 #include "processor.cuh"
 
 constexpr int FEWEST_TO_SUM_BY_UNITS = 3;  // rows; fewer are outer products by plain FMA

@@ -1,7 +1,7 @@
 // Products beside the path: tiles of 64 x 64 by all threads of a processor, and sums of their splits.
 #pragma once
 #include "processor.cuh"
-#include "units.cuh"
+#include "tensor_cores.cuh"
 
 constexpr int BIG = 64, DEPTH = 32, BIG_PITCH = BIG + 8;
 struct alignas(16) BigTile {

@@ -12,8 +12,8 @@
 // 2016); rows of a tile by matrix units with three TF32 products (Markidis et al. 2018).
 #pragma once
 #include "processor.cuh"
-#include "product.cuh"
-#include "held.cuh"
-#include "wide.cuh"
-#include "follow.cuh"
-#include "gradients.cuh"
+#include "few_rows_matmul.cuh"
+#include "resident_matmul.cuh"
+#include "tiled_matmul.cuh"
+#include "script_loop.cuh"
+#include "weight_gradients.cuh"
