@@ -21,8 +21,8 @@ VRT_KERNEL(NAME, Args3, PROCESSOR) {
     constexpr int OWN = SIZE_OWN, DEEP = SIZE_DEEP;
     VRT_SHARED(real, part);
     const real* const x = a.x + OWN * DEEP;
-    InRegisters<OWN, DEEP> share;
-    hold<false, OWN, DEEP>(share, a.x, DEEP, [](int q) { return q; });
+    WeightsInRegisters<OWN, DEEP> share;
+    load_weights<false, OWN, DEEP>(share, a.x, DEEP, [](int q) { return q; });
     multiply(part, product<true, OWN, DEEP>(
                        share, a.n, [&](int i) { return x + i * DEEP; },
                        [&](int i, int q, real sum) { a.y[i * OWN + q] = sum; }));

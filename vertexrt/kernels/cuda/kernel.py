@@ -26,7 +26,7 @@ from vertexrt.kernels.cuda.ring import RingSize, size_ring
 from vertexrt.kernels.cuda.side_text import INDEX_WORDS, OF_RING, SideText
 from vertexrt.kernels.cuda.steps import Kernel, Launches
 from vertexrt.kernels.cuda.weights import (
-    NEAR_BYTES,
+    SHARED_STATE_BYTES,
     THREADS,
     TILE_ROWS,
     Held,
@@ -49,7 +49,7 @@ def by_rule(op: str, function: str) -> list[str]:
     lines = [f"    case {op}:", "      switch (a.o.rule) {"]
     for number, rule in enumerate(RULES):
         call = f"{function}<{rule.capitalize()}>(a.o.store, first)"
-        each = f"over_pieces(a.o, [&](long long first) {{ {call}; }})"
+        each = f"for_each_piece(a.o, [&](long long first) {{ {call}; }})"
         lines += [f"        case {number}: {each}; break;"]
     return [*lines, "      }", "      break;"]
 
@@ -232,7 +232,7 @@ class KernelWriter:
     def room(self, stage: Stage, ring: bool) -> int:
         """Return the elements of shared memory that temporaries of a side may have."""
         k = SIDES.index(stage)
-        room = (self.shared_bytes - NEAR_BYTES - self.sides[k].shared) // self.itemsize
+        room = (self.shared_bytes - SHARED_STATE_BYTES - self.sides[k].shared) // self.itemsize
         return room - self.sides[k].partial - (self.rings[k].elements if ring else 0)
 
     def used(self, stage: Stage, rows: int) -> int:
@@ -274,7 +274,7 @@ class KernelWriter:
         lines += ['#include "persistent.cuh"', "", f"constexpr int PROCESSORS = {self.processors};"]
         lines += [
             f"static_assert(PROCESSOR == {THREADS} && TILE_ROWS == {TILE_ROWS} && "
-            f"NEAR_BYTES == {NEAR_BYTES} && TILE_POINTERS > {MOST_ROWS} && "
+            f"SHARED_STATE_BYTES == {SHARED_STATE_BYTES} && TILE_POINTERS > {MOST_ROWS} && "
             f"TILE_EDGES == {TILE_EDGES} && "
             f'INSTRUCTION_WORDS == {COLUMNS} && FIRST_OP == {FIRST_OP}, "as the host has it");'
         ]
@@ -316,7 +316,7 @@ class KernelWriter:
             "      break;",
             "    }",
             "    case SQUARES:",
-            "      over_pieces(a.o, [&](long long first) { sum_squares(a.o.store, first); });",
+            "      for_each_piece(a.o, [&](long long first) { sum_squares(a.o.store, first); });",
             "      break;",
             "    case FINISH:",
             "      if (blockIdx.x == gridDim.x - 1) finish_step<PROCESSOR>(a.o.finish);",
@@ -334,7 +334,7 @@ class KernelWriter:
             lines += [
                 f"    case {self.op(step)}: {{",
                 f"      auto& s = step_arguments<Args<{max(len(words), 1)}>>();",
-                "      take_turns(in, [&]() {",
+                "      run_blocks(in, [&]() {",
                 "        s = {in.n, in.lo, in.at, in.m, in.elo, in.first, in.chunks,",
                 f"             {{{', '.join(words)}}}}};",
                 f"      }}, [&]() {{ {names[self._key(step)]}(s); }});",
@@ -346,7 +346,7 @@ class KernelWriter:
     def _kernel(self) -> list[str]:
         sides = [
             f"    if (in.op == {op}) {{\n"
-            f"      if (!{stage.name.lower()}(a, group, in, at, met, meetings, stamps)) {{\n"
+            f"      if (!{stage.name.lower()}(a, group, in, at, met, group_barrier, stamps)) {{\n"
             "        close_cluster(a.o);\n"
             "        return;\n"
             "      }\n"
@@ -357,16 +357,16 @@ class KernelWriter:
         return [
             "VRT_KERNEL(NAME, Work, PROCESSOR) {",
             "  unsigned met = 0;",
-            "  Stamps stamps(a.o);",
-            "  const Work& work = come_near(a);",
+            "  Timestamps stamps(a.o);",
+            "  const Work& work = load_shared_state(a);",
             "  const int group = blockIdx.x / PROCESSORS;",
-            "  Meetings meetings{a.o.counters + 2 + group, 0, 0};",
-            "  if (a.o.members && !open_cluster(a.o, meetings.counter)) return;",
+            "  GroupBarrier group_barrier{a.o.counters + 2 + group, 0, 0};",
+            "  if (a.o.members && !open_cluster(a.o, group_barrier.counter)) return;",
             "  for (int at = 0;; ++at) {",
             "    const Instruction in = instruction(a.o, at);",
             "    stamps.begin(at);",
             *sides,
-            "    if (in.wait && !meet_all(a.o, met, at)) return;",
+            "    if (in.wait && !grid_barrier(a.o, met, at)) return;",
             "    stamps.waited();",
             "    if (in.op == END) {",
             "      stamps.both();",

@@ -142,13 +142,13 @@ def large_product(g: Gemm, block: int, vector: int) -> Kernel:
     else:
         across, rows = -(-wide // BIG), BIG
         w = f"k * {wide} + j" if turned else f"j * {deep} + k"
-        t.line("VRT_SCRATCH(BigTile, memory, 1);")
+        t.line("VRT_SCRATCH(MatmulMemory, memory, 1);")
         t.line(f"const real* const x = {x};")
         t.line(f"real* const y = {y};")
         width = vector if tiled(g) and g.y.start % FLOATS == 0 else 1
         t.line(
-            f"big_tile<false, {str(turned).lower()}, {width}>(memory[0], VRT_BLOCK.y, VRT_BLOCK.x, "
-            f"{count}, {wide}, {deep},"
+            f"matmul_tile<false, {str(turned).lower()}, {width}>(memory[0], VRT_BLOCK.y, "
+            f"VRT_BLOCK.x, {count}, {wide}, {deep},"
         )
         t.line(f"  [&](int i, int k) {{ return x + (long long)i * {deep} + k; }},")
         t.line(f"  [&](int j, int k) {{ return {weight} + (long long){w}; }},")
@@ -181,7 +181,7 @@ def outer_product(g: Gemm, partial: Temporary, block: int, vector: int) -> tuple
         else:
             each = -(-g.m // BIG) * columns
             d, x = _first(t, g.y), _first(t, g.x)
-            t.line("VRT_SCRATCH(BigTile, memory, 1);")
+            t.line("VRT_SCRATCH(MatmulMemory, memory, 1);")
             t.line(f"const long long count = {count};")
             t.line("const long long begin = count * VRT_BLOCK.y / VRT_GRID.y;")
             t.line("const long long end = count * (VRT_BLOCK.y + 1) / VRT_GRID.y;")
@@ -190,7 +190,7 @@ def outer_product(g: Gemm, partial: Temporary, block: int, vector: int) -> tuple
             t.line(f"const real* const x = {x} + begin * {g.k};")
             width = vector if tiled(g) and g.y.start % FLOATS == 0 else 1
             t.line(
-                f"big_tile<true, true, {width}>(memory[0], VRT_BLOCK.x / {columns}, "
+                f"matmul_tile<true, true, {width}>(memory[0], VRT_BLOCK.x / {columns}, "
                 f"VRT_BLOCK.x % {columns}, {g.m}, {g.k}, (int)(end - begin),"
             )
             t.line(f"  [&](int i, int k) {{ return d + (long long)k * {g.m} + i; }},")

@@ -72,7 +72,7 @@ __device__ __forceinline__ void product_tile(TileMemory<ROWS>& memory, int row_t
                 copy_async(&memory.w[stage][line][piece], from, there);
             }
         }
-        end_of_lot();
+        commit_copies();
     };
 
     constexpr int R = ROWS == 32 ? 4 : 2, C = 4;        // outputs of a thread
@@ -90,7 +90,7 @@ __device__ __forceinline__ void product_tile(TileMemory<ROWS>& memory, int row_t
 
     for (int chunk = 0; chunk < STAGES - 1; ++chunk) fetch(first_chunk + chunk);
     for (int chunk = first_chunk; chunk < last_chunk; ++chunk) {
-        wait_for_lots<STAGES - 2>();
+        wait_for_copies<STAGES - 2>();
         __syncthreads();
         fetch(chunk + STAGES - 1);  // into the buffer that was read before the barrier
         const int stage = chunk % STAGES;

@@ -3,7 +3,7 @@
 #include "async_copy.cuh"
 #include "processor.cuh"
 
-// Copy a word to shared memory without waiting; `end_of_copies` waits for the thread's own.
+// Copy a word to shared memory without waiting; `wait_for_all_copies` waits for the thread's own.
 __device__ __forceinline__ void copy_word(int* to, const int* from) {
 #ifdef __CUDACC_RTC__
     const unsigned address = (unsigned)__cvta_generic_to_shared(to);
@@ -29,7 +29,7 @@ __device__ __forceinline__ void copy_ahead(real* to, const real* from) {
 #endif
     store<W>(to, load<W>(from));
 }
-__device__ __forceinline__ void end_of_copies() {
+__device__ __forceinline__ void wait_for_all_copies() {
 #ifdef __CUDACC_RTC__
     asm volatile("cp.async.wait_all;" ::: "memory");
 #endif

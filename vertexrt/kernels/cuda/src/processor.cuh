@@ -4,10 +4,10 @@
 #define VRT_PERSISTENT
 #include "vertexrt.cuh"
 
-#define VRT_BLOCK (near().turn.block)
-#define VRT_GRID (near().turn.grid)
-#define VRT_SCRATCH(type, name, count) type* const name = reinterpret_cast<type*>(shared_memory() + NEAR_BYTES)
-#define VRT_PART(type, name, count) type* const name = reinterpret_cast<type*>(near().part)
+#define VRT_BLOCK (shared_state().turn.block)
+#define VRT_GRID (shared_state().turn.grid)
+#define VRT_SCRATCH(type, name, count) type* const name = reinterpret_cast<type*>(shared_memory() + SHARED_STATE_BYTES)
+#define VRT_PART(type, name, count) type* const name = reinterpret_cast<type*>(shared_state().part)
 
 constexpr int PROCESSOR = 256, WARPS_EACH = PROCESSOR / 32;  // threads of a processor
 
@@ -40,11 +40,11 @@ struct TileIndices {
 
 // The start of a processor's dynamic shared memory. What follows is scratch of the steps beside the
 // path; on the path weights, partial sums and temporaries.
-constexpr int NEAR_INSTRUCTIONS = 64;  // of the script of all processors
+constexpr int SHARED_INSTRUCTIONS = 64;  // of the script of all processors
 // Of a group's script the last instruction, this one and the two behind it; of their indices the last
 // three.
 constexpr int SCRIPT_AHEAD = 4, INDICES_AHEAD = 3;
-struct alignas(128) Near {
+struct alignas(128) SharedState {
     struct {
         uint3 block, grid;
         int alive;
@@ -53,17 +53,17 @@ struct alignas(128) Near {
     Instruction group[SCRIPT_AHEAD];               // of a group's script, in turn
     alignas(16) unsigned char arguments[768];      // of a launch
     TileIndices indices[INDICES_AHEAD];            // of a tile, in turn
-    Instruction common[NEAR_INSTRUCTIONS];         // the first of the script of all processors
+    Instruction common[SHARED_INSTRUCTIONS];         // the first of the script of all processors
     alignas(16) unsigned char job[4096];           // the arguments of the kernel
     unsigned long long ring[2], all[2];            // barriers of a group that is a cluster, in turn
 };
-constexpr int NEAR_BYTES = sizeof(Near);
+constexpr int SHARED_STATE_BYTES = sizeof(SharedState);
 
 __device__ __forceinline__ unsigned char* shared_memory() {
     VRT_SHARED(unsigned char, all);
     return all;
 }
-__device__ __forceinline__ Near& near() { return *reinterpret_cast<Near*>(shared_memory()); }
+__device__ __forceinline__ SharedState& shared_state() { return *reinterpret_cast<SharedState*>(shared_memory()); }
 
 #include "update.cuh"
 
@@ -83,7 +83,7 @@ struct Orders {
     long long groups, rule, patience;  // nanoseconds
     unsigned char* spill;              // temporaries that do not fit on chip
     long long spill_bytes;             // of each processor
-    long long* stamps;                 // [processors, most_stamps, 4] or null, see `Stamps`
+    long long* stamps;                 // [processors, most_stamps, 4] or null, see `Timestamps`
     long long most_stamps, shared_bytes, instructions;  // of the script of all processors
     long long members;                 // of a group that is a cluster, 0 where groups are none
     const int* child_slot;             // [edges] see ring.cuh; null where nobody has a ring

@@ -50,7 +50,7 @@ constexpr int TILE_ROWS = 8;  // of a product at a time
 
 // Sums of this warp's part of the depth for N rows: part[row][own row], of MOST rows.
 template <int N, int MOST, bool ALIGNED, int ROWS, int DEEP, class Share, class X>
-__device__ __forceinline__ void by_lanes(const Share& share, int first, X x, real* part) {
+__device__ __forceinline__ void multiply_by_lanes(const Share& share, int first, X x, real* part) {
     using L = Layout<ROWS, DEEP>;
     const int thread = this_thread(), warp = thread / 32, g = thread % 32 / 4, t = thread % 4;
     const int column = warp % L::WIDE * L::BLOCKS * 16 + t * 4;
@@ -83,7 +83,7 @@ __device__ __forceinline__ void by_lanes(const Share& share, int first, X x, rea
     }
 }
 
-#ifdef VRT_MATRIX_UNITS
+#ifdef VRT_TENSOR_CORES
 // Blocks of the depth whose products are added up inside the units, and whether heads of x are rounded:
 // for more digits where the path has deep products. Rounding the weights' as well takes registers.
 #ifdef VRT_DEEP
@@ -94,13 +94,13 @@ constexpr int FEW_BLOCKS = 3;
 constexpr bool ROUNDED = false;
 #endif
 
-// As `by_lanes`, for up to eight rows by matrix units: head head + head tail + tail head.
+// As `multiply_by_lanes`, for up to eight rows by matrix units: head head + head tail + tail head.
 template <int MOST, bool ALIGNED, int ROWS, int DEEP, class Share, class X>
-__device__ __forceinline__ void by_matrix_units(Share& share, int first, int count, X x, float* part) {
+__device__ __forceinline__ void multiply_by_tensor_cores(Share& share, int first, int count, X x, float* part) {
     using L = Layout<ROWS, DEEP>;
     const int thread = this_thread(), warp = thread / 32, g = thread % 32 / 4, t = thread % 4;
     const int column = warp % L::WIDE * L::BLOCKS * 16 + t * 4;
-    UnitSums sums[L::SLABS], few[L::SLABS];
+    FragmentSums sums[L::SLABS], few[L::SLABS];
     const auto from = x(first + (g < count ? g : 0));  // what rows beyond the last one give, nobody takes
 #pragma unroll
     for (int b = 0; b < L::BLOCKS; ++b) {
@@ -140,40 +140,40 @@ __device__ __forceinline__ void by_matrix_units(Share& share, int first, int cou
 }
 #endif
 
-constexpr int FEWEST_FOR_UNITS = 5;  // rows
+constexpr int FEWEST_FOR_TENSOR_CORES = 5;  // rows
 
 // Make partial sums of up to TILE_ROWS rows, in an area that has room for MOST; return of how many.
 template <int MOST, bool ALIGNED, int ROWS, int DEEP, class Share, class X>
-__device__ __forceinline__ int make_some(Share& share, int first, int left, X x, real* part) {
+__device__ __forceinline__ int make_partial_sums(Share& share, int first, int left, X x, real* part) {
     using L = Layout<ROWS, DEEP>;
     if (left <= 0) return 0;
-#ifdef VRT_MATRIX_UNITS
-    if (left >= FEWEST_FOR_UNITS) {
+#ifdef VRT_TENSOR_CORES
+    if (left >= FEWEST_FOR_TENSOR_CORES) {
         const int n = left < TILE_ROWS ? left : TILE_ROWS;
-        by_matrix_units<MOST, ALIGNED, ROWS, DEEP>(share, first, n, x, part);
+        multiply_by_tensor_cores<MOST, ALIGNED, ROWS, DEEP>(share, first, n, x, part);
         return n;
     }
 #endif
-    const int n = left < FEWEST_FOR_UNITS ? left : FEWEST_FOR_UNITS - 1;
+    const int n = left < FEWEST_FOR_TENSOR_CORES ? left : FEWEST_FOR_TENSOR_CORES - 1;
     // Two rows at a time, or one: code for more at once would have to be fetched anew each time.
     int r = 0;
 #pragma unroll 1
-    for (; r + 1 < n; r += 2) by_lanes<2, MOST, ALIGNED, ROWS, DEEP>(share, first + r, x, part + r * L::PADDED);
-    if (r < n) by_lanes<1, MOST, ALIGNED, ROWS, DEEP>(share, first + r, x, part + r * L::PADDED);
+    for (; r + 1 < n; r += 2) multiply_by_lanes<2, MOST, ALIGNED, ROWS, DEEP>(share, first + r, x, part + r * L::PADDED);
+    if (r < n) multiply_by_lanes<1, MOST, ALIGNED, ROWS, DEEP>(share, first + r, x, part + r * L::PADDED);
     return n;
 }
 
-// Make partial sums of all of `count` rows, at most MOST, which `taken` adds up.
+// Make partial sums of all of `count` rows, at most MOST, which `total_of_parts` adds up.
 template <int MOST, bool ALIGNED, int ROWS, int DEEP, class Share, class X>
-__device__ __forceinline__ void make_sums(Share& share, int first, int count, X x, real* part) {
+__device__ __forceinline__ void make_all_partial_sums(Share& share, int first, int count, X x, real* part) {
 #pragma unroll 1
     for (int made = 0; made < count;) {
-        made += make_some<MOST, ALIGNED, ROWS, DEEP>(share, first + made, count - made, x,
+        made += make_partial_sums<MOST, ALIGNED, ROWS, DEEP>(share, first + made, count - made, x,
                                                      part + made * Layout<ROWS, DEEP>::PADDED);
     }
 }
 template <int W, int MOST, int ROWS, int DEEP>
-__device__ __forceinline__ Vec<W> taken(const real* part, int row, int own) {
+__device__ __forceinline__ Vec<W> total_of_parts(const real* part, int row, int own) {
     using L = Layout<ROWS, DEEP>;
     Vec<W> sum = load<W>(part + row * L::PADDED + own);
 #pragma unroll
@@ -197,7 +197,7 @@ struct Product {
 
     // Make partial sums of the next rows; return of how many.
     __device__ __forceinline__ int make(real* part) {
-        return make_some<TILE_ROWS, ALIGNED, ROWS, DEEP>(share, first, count - first, x, part);
+        return make_partial_sums<TILE_ROWS, ALIGNED, ROWS, DEEP>(share, first, count - first, x, part);
     }
     // Add up the partial sums of an element: own row `at % ROWS` of row `at / ROWS` of those made.
     __device__ __forceinline__ void take(int at, const real* part) const {

@@ -34,7 +34,7 @@ struct Layout {
 
 // A share of a weight in registers.
 template <int ROWS, int DEEP>
-struct InRegisters : Layout<ROWS, DEEP> {
+struct WeightsInRegisters : Layout<ROWS, DEEP> {
     using L = Layout<ROWS, DEEP>;
     real w[L::SLABS * L::BLOCKS * 2][4];
     __device__ __forceinline__ void put(int k, int c, real x) { w[k][c] = x; }
@@ -43,7 +43,7 @@ struct InRegisters : Layout<ROWS, DEEP> {
 
 // A share of a weight in shared memory, for what registers have no room for, or in memory.
 template <int ROWS, int DEEP>
-struct BesideRegisters : Layout<ROWS, DEEP> {
+struct WeightsInSharedMemory : Layout<ROWS, DEEP> {
     using L = Layout<ROWS, DEEP>;
     static constexpr int BYTES = L::FLOATS * PROCESSOR * sizeof(real);
     Vec<4>* w;
@@ -54,14 +54,14 @@ struct BesideRegisters : Layout<ROWS, DEEP> {
 
 // A number that need not stay next to those that it was loaded with: operands of matrix units are other
 // quartets of registers. `nothing` is zero.
-__device__ __forceinline__ float apart(float x, unsigned nothing) {
+__device__ __forceinline__ float detached(float x, unsigned nothing) {
 #ifdef __CUDACC_RTC__
     return __uint_as_float(__float_as_uint(x) ^ nothing);
 #else
     return x;
 #endif
 }
-__device__ __forceinline__ double apart(double x, unsigned) { return x; }
+__device__ __forceinline__ double detached(double x, unsigned) { return x; }
 __device__ __forceinline__ unsigned zero_of_unknown() {
 #ifdef __CUDACC_RTC__
     unsigned y;
@@ -75,7 +75,7 @@ __device__ __forceinline__ unsigned zero_of_unknown() {
 // Load a share. `row(q)` is the weight's row (its column if TRANSPOSED) that own row q is, or negative;
 // `pitch` is the length of the weight's rows.
 template <bool TRANSPOSED, int ROWS, int DEEP, class Share, class Row>
-__device__ __forceinline__ void hold(Share& share, const real* weight, int pitch, Row row) {
+__device__ __forceinline__ void load_weights(Share& share, const real* weight, int pitch, Row row) {
     using L = Layout<ROWS, DEEP>;
     const int warp = threadIdx.x / 32, g = threadIdx.x % 32 / 4, t = threadIdx.x % 4;
     const unsigned nothing = zero_of_unknown();
@@ -93,7 +93,7 @@ __device__ __forceinline__ void hold(Share& share, const real* weight, int pitch
                     Vec<4> x{};
                     if (own >= 0 && column < DEEP) x = load<4>(weight + (long long)own * pitch + column);
 #pragma unroll
-                    for (int c = 0; c < 4; ++c) share.put(k, c, apart(x.v[c], nothing));
+                    for (int c = 0; c < 4; ++c) share.put(k, c, detached(x.v[c], nothing));
                     continue;
                 }
 #pragma unroll

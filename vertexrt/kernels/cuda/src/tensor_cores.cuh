@@ -6,7 +6,7 @@
 #include "vertexrt.cuh"
 
 #ifndef VRT_REAL
-#define VRT_MATRIX_UNITS 1
+#define VRT_TENSOR_CORES 1
 
 #ifndef __CUDACC_RTC__
 // A sum as the units leave it: cut off towards zero.
@@ -18,7 +18,7 @@ inline float cut_off(double sum) {
 
 // d = c + a b of a warp: 16 x 8 x 8. The units cut off what does not fit TF32 of operands, and what does
 // not fit float32 when they add; they do not round.
-__device__ __forceinline__ void matrix_unit(float (&d)[4], const float (&a)[4], float b0, float b1,
+__device__ __forceinline__ void mma(float (&d)[4], const float (&a)[4], float b0, float b1,
                                             const float (&c)[4]) {
 #ifdef __CUDACC_RTC__
     asm volatile(
@@ -59,7 +59,7 @@ __device__ __forceinline__ float head_of(float x) {
 #endif
 }
 
-// Operands of `matrix_unit`; N of a lane.
+// Operands of `mma`; N of a lane.
 template <int N, bool ROUNDED = false>
 struct Split {
     float head[N];
@@ -76,10 +76,10 @@ struct Split {
 };
 
 // Sums of a warp, 16 x 8.
-struct UnitSums {
+struct FragmentSums {
     float sum[4];
 
-    __device__ __forceinline__ UnitSums() {
+    __device__ __forceinline__ FragmentSums() {
 #pragma unroll
         for (int k = 0; k < 4; ++k) sum[k] = 0;
     }
@@ -87,13 +87,13 @@ struct UnitSums {
     template <bool ROUNDED>
     __device__ __forceinline__ void add(const Split<4>& a, const Split<2, ROUNDED>& b) {
 #ifndef VRT_MANTISSA
-        matrix_unit(sum, a.head, b.tail[0], b.tail[1], sum);
-        matrix_unit(sum, a.tail, b.head[0], b.head[1], sum);
+        mma(sum, a.head, b.tail[0], b.tail[1], sum);
+        mma(sum, a.tail, b.head[0], b.head[1], sum);
 #endif
-        matrix_unit(sum, a.head, b.head[0], b.head[1], sum);
+        mma(sum, a.head, b.head[0], b.head[1], sum);
     }
     // Add what was summed up inside the units to sums of any length, and begin anew.
-    __device__ __forceinline__ void move(UnitSums& few) {
+    __device__ __forceinline__ void move(FragmentSums& few) {
 #pragma unroll
         for (int k = 0; k < 4; ++k) {
             sum[k] += few.sum[k];

@@ -107,7 +107,7 @@ __device__ __forceinline__ void sum_by_lanes(Share& sums, int first, X x, D d) {
         });
 }
 
-#ifdef VRT_MATRIX_UNITS
+#ifdef VRT_TENSOR_CORES
 // Two neighbours of a row of x.
 template <class L, bool ALIGNED>
 __device__ __forceinline__ Vec<2> pair_of_row(const float* row, int column, bool there) {
@@ -127,7 +127,7 @@ __device__ __forceinline__ Vec<2> pair_of_row(const float* row, int column, bool
 // that a lane ends with four neighbours, as the layout has them. Units cut off what they add, so sums
 // over many rows are added to outside them.
 template <bool ALIGNED, int ROWS, int DEEP, class Share, class X, class D>
-__device__ __forceinline__ void sum_by_matrix_units(Share& sums, int first, int count, X x, D d) {
+__device__ __forceinline__ void sum_by_tensor_cores(Share& sums, int first, int count, X x, D d) {
     using L = Layout<ROWS, DEEP>;
     const LanePart<ROWS, DEEP> mine;
     const bool there[2] = {mine.t < count, mine.t + 4 < count};
@@ -166,7 +166,7 @@ __device__ __forceinline__ void sum_by_matrix_units(Share& sums, int first, int 
                 Split<2> y;
                 y.put(0, right.of[0].v[f]);
                 y.put(1, right.of[1].v[f]);
-                UnitSums more;
+                FragmentSums more;
                 more.add(a, y);
 #pragma unroll
                 for (int e = 0; e < 4; ++e) {
@@ -183,11 +183,11 @@ __device__ __forceinline__ void sum_by_matrix_units(Share& sums, int first, int 
 template <bool ALIGNED, int ROWS, int DEEP, class Share, class X, class D>
 __device__ __forceinline__ void accumulate(Share& sums, int count, X x, D d) {
     int first = 0;
-#ifdef VRT_MATRIX_UNITS
+#ifdef VRT_TENSOR_CORES
 #pragma unroll 1
     for (; count - first >= FEWEST_TO_SUM_BY_UNITS; first += TILE_ROWS) {
         const int n = count - first < TILE_ROWS ? count - first : TILE_ROWS;
-        sum_by_matrix_units<ALIGNED, ROWS, DEEP>(sums, first, n, x, d);
+        sum_by_tensor_cores<ALIGNED, ROWS, DEEP>(sums, first, n, x, d);
     }
 #endif
 #pragma unroll 1
