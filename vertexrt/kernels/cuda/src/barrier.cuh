@@ -17,22 +17,32 @@ __device__ __forceinline__ long long nanoseconds() {
     asm volatile("mov.u64 %0, %%globaltimer;" : "=l"(t));
     return t;
 }
-__device__ __forceinline__ long long cycles() { return clock64(); }
+__device__ __forceinline__ long long cycles() {
+    return clock64();
+}
 __device__ __forceinline__ void back_off() {}
 #else
-inline unsigned load_acquire(const unsigned* at) { return *at; }
-inline void add_release(unsigned* at, unsigned x) { atomicAdd(at, x); }
+inline unsigned load_acquire(const unsigned* at) {
+    return *at;
+}
+inline void add_release(unsigned* at, unsigned x) {
+    atomicAdd(at, x);
+}
 inline long long nanoseconds() {  // of a clock that goes on when somebody looks at it
     static long long t = 0;
     return t += 1000000;
 }
-inline long long cycles() { return nanoseconds(); }
-inline void back_off() { __nanosleep(20); }
+inline long long cycles() {
+    return nanoseconds();
+}
+inline void back_off() {
+    __nanosleep(20);
+}
 #endif
 
-// When a processor ran what, if somebody wants to know: for each instruction its number in the script
-// and the clock at its start, behind its wait and at its end. The first row is the clock and the time
-// in nanoseconds at the start of the kernel, the last one those at its end.
+// When a processor ran what, if somebody wants to know: for each instruction its number in the
+// script and the clock at its start, behind its wait and at its end. The first row is the clock and
+// the time in nanoseconds at the start of the kernel, the last one those at its end.
 struct Timestamps {
     long long* to;
     int left;
@@ -68,7 +78,8 @@ struct Timestamps {
 
 // Wait until `look()` has seen `value` or more; false, when it did not in time or somebody gave up.
 template <class Look>
-__device__ __forceinline__ bool wait_until(const Orders& o, Look look, unsigned value, int code, int instruction) {
+__device__ __forceinline__ bool wait_until(const Orders& o, Look look, unsigned value, int code,
+                                           int instruction) {
     unsigned reached = look();
     if ((int)(reached - value) >= 0) return true;
     // Who waits for a group gives up first: the others wait for that group's processors.
@@ -92,12 +103,13 @@ __device__ __forceinline__ bool wait_until(const Orders& o, Look look, unsigned 
 }
 
 // Meet all members at a counter that each adds one to; false, when somebody did not come.
-__device__ __forceinline__ bool counter_barrier(const Orders& o, unsigned* counter, unsigned value, int code,
-                                     int instruction) {
+__device__ __forceinline__ bool counter_barrier(const Orders& o, unsigned* counter, unsigned value,
+                                                int code, int instruction) {
     __syncthreads();
     if (threadIdx.x == 0) {
         add_release(counter, 1);
-        shared_state().turn.alive = wait_until(o, [&]() { return load_acquire(counter); }, value, code, instruction);
+        shared_state().turn.alive =
+            wait_until(o, [&]() { return load_acquire(counter); }, value, code, instruction);
     }
     __syncthreads();
     return shared_state().turn.alive;

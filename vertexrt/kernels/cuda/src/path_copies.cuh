@@ -19,9 +19,11 @@ __device__ __forceinline__ void copy_ahead(real* to, const real* from) {
     if (__isShared(to)) {
         const unsigned address = (unsigned)__cvta_generic_to_shared(to);
         if (W * sizeof(real) == 16) {
-            asm volatile("cp.async.cg.shared.global [%0], [%1], 16;" ::"r"(address), "l"(from) : "memory");
+            asm volatile("cp.async.cg.shared.global [%0], [%1], 16;" ::"r"(address), "l"(from)
+                         : "memory");
         } else {
-            asm volatile("cp.async.ca.shared.global [%0], [%1], %2;" ::"r"(address), "l"(from), "n"(sizeof(real))
+            asm volatile("cp.async.ca.shared.global [%0], [%1], %2;" ::"r"(address), "l"(from),
+                         "n"(sizeof(real))
                          : "memory");
         }
         return;

@@ -1,5 +1,5 @@
-// One kernel for a whole step. Its processors (blocks, one a multiprocessor) follow scripts; weights
-// that the path multiplies by stay in their registers while a side of the path runs.
+// One kernel for a whole step. Its processors (blocks, one a multiprocessor) follow scripts;
+// weights that the path multiplies by stay in their registers while a side of the path runs.
 //
 // - Steps beside the path are launches of the batched engine, whose blocks take turns on all
 //   processors. They are ordered by barriers over the grid.

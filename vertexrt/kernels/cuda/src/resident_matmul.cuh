@@ -28,8 +28,8 @@ __device__ __forceinline__ Vec<4> part_of_row(const Row& row, int column) {
     return x;
 }
 
-// Add up, over the four lanes of a row, N sums each (a multiple of 4): lane t ends with a quarter of
-// them, from t N / 4 on.
+// Add up, over the four lanes of a row, N sums each (a multiple of 4): lane t ends with a quarter
+// of them, from t N / 4 on.
 template <int N>
 __device__ __forceinline__ void share_sums(real (&sum)[N]) {
     const int t = threadIdx.x % 4;
@@ -72,7 +72,8 @@ __device__ __forceinline__ void multiply_by_lanes(const Share& share, int first,
 #pragma unroll
             for (int k = 0; k < SUMS; ++k) {
                 const int own = k % EACH;
-                sum[k] += share.at((own / 2 * L::BLOCKS + b) * 2 + own % 2, c) * v[k / EACH][b].v[c];
+                sum[k] +=
+                    share.at((own / 2 * L::BLOCKS + b) * 2 + own % 2, c) * v[k / EACH][b].v[c];
             }
     share_sums(sum);
 #pragma unroll
@@ -84,8 +85,9 @@ __device__ __forceinline__ void multiply_by_lanes(const Share& share, int first,
 }
 
 #ifdef VRT_TENSOR_CORES
-// Blocks of the depth whose products are added up inside the units, and whether heads of x are rounded:
-// for more digits where the path has deep products. Rounding the weights' as well takes registers.
+// Blocks of the depth whose products are added up inside the units, and whether heads of x are
+// rounded: for more digits where the path has deep products. Rounding the weights' as well takes
+// registers.
 #ifdef VRT_DEEP
 constexpr int FEW_BLOCKS = 1;
 constexpr bool ROUNDED = true;
@@ -96,12 +98,14 @@ constexpr bool ROUNDED = false;
 
 // As `multiply_by_lanes`, for up to eight rows by matrix units: head head + head tail + tail head.
 template <int MOST, bool ALIGNED, int ROWS, int DEEP, class Share, class X>
-__device__ __forceinline__ void multiply_by_tensor_cores(Share& share, int first, int count, X x, float* part) {
+__device__ __forceinline__ void multiply_by_tensor_cores(Share& share, int first, int count, X x,
+                                                         float* part) {
     using L = Layout<ROWS, DEEP>;
     const int thread = this_thread(), warp = thread / 32, g = thread % 32 / 4, t = thread % 4;
     const int column = warp % L::WIDE * L::BLOCKS * 16 + t * 4;
     FragmentSums sums[L::SLABS], few[L::SLABS];
-    const auto from = x(first + (g < count ? g : 0));  // what rows beyond the last one give, nobody takes
+    const auto from =
+        x(first + (g < count ? g : 0));  // what rows beyond the last one give, nobody takes
 #pragma unroll
     for (int b = 0; b < L::BLOCKS; ++b) {
         const Vec<4> v = part_of_row<L, ALIGNED>(from, column + b * 16);
@@ -118,7 +122,8 @@ __device__ __forceinline__ void multiply_by_tensor_cores(Share& share, int first
                 for (int e = 0; e < 4; ++e) {
                     float w = share.at(k + e % 2, 2 * step + e / 2);
 #ifdef __CUDACC_RTC__
-                    asm volatile("" : "+f"(w));  // split here: splits of all would not fit registers
+                    asm volatile(""
+                                 : "+f"(w));  // split here: splits of all would not fit registers
 #endif
                     weight.put(e, w);
                 }
@@ -144,7 +149,8 @@ constexpr int FEWEST_FOR_TENSOR_CORES = 5;  // rows
 
 // Make partial sums of up to TILE_ROWS rows, in an area that has room for MOST; return of how many.
 template <int MOST, bool ALIGNED, int ROWS, int DEEP, class Share, class X>
-__device__ __forceinline__ int make_partial_sums(Share& share, int first, int left, X x, real* part) {
+__device__ __forceinline__ int make_partial_sums(Share& share, int first, int left, X x,
+                                                 real* part) {
     using L = Layout<ROWS, DEEP>;
     if (left <= 0) return 0;
 #ifdef VRT_TENSOR_CORES
@@ -158,18 +164,21 @@ __device__ __forceinline__ int make_partial_sums(Share& share, int first, int le
     // Two rows at a time, or one: code for more at once would have to be fetched anew each time.
     int r = 0;
 #pragma unroll 1
-    for (; r + 1 < n; r += 2) multiply_by_lanes<2, MOST, ALIGNED, ROWS, DEEP>(share, first + r, x, part + r * L::PADDED);
-    if (r < n) multiply_by_lanes<1, MOST, ALIGNED, ROWS, DEEP>(share, first + r, x, part + r * L::PADDED);
+    for (; r + 1 < n; r += 2)
+        multiply_by_lanes<2, MOST, ALIGNED, ROWS, DEEP>(share, first + r, x, part + r * L::PADDED);
+    if (r < n)
+        multiply_by_lanes<1, MOST, ALIGNED, ROWS, DEEP>(share, first + r, x, part + r * L::PADDED);
     return n;
 }
 
 // Make partial sums of all of `count` rows, at most MOST, which `total_of_parts` adds up.
 template <int MOST, bool ALIGNED, int ROWS, int DEEP, class Share, class X>
-__device__ __forceinline__ void make_all_partial_sums(Share& share, int first, int count, X x, real* part) {
+__device__ __forceinline__ void make_all_partial_sums(Share& share, int first, int count, X x,
+                                                      real* part) {
 #pragma unroll 1
     for (int made = 0; made < count;) {
-        made += make_partial_sums<MOST, ALIGNED, ROWS, DEEP>(share, first + made, count - made, x,
-                                                     part + made * Layout<ROWS, DEEP>::PADDED);
+        made += make_partial_sums<MOST, ALIGNED, ROWS, DEEP>(
+            share, first + made, count - made, x, part + made * Layout<ROWS, DEEP>::PADDED);
     }
 }
 template <int W, int MOST, int ROWS, int DEEP>
@@ -189,7 +198,8 @@ __device__ __forceinline__ Vec<W> total_of_parts(const real* part, int row, int 
 template <bool ALIGNED, int ROWS, int DEEP, class Share, class X, class Y>
 struct Product {
     using L = Layout<ROWS, DEEP>;
-    static constexpr int OWN = ROWS, PART = L::WIDE * TILE_ROWS * L::PADDED;  // elements of partial sums
+    static constexpr int OWN = ROWS,
+                         PART = L::WIDE * TILE_ROWS * L::PADDED;  // elements of partial sums
     Share& share;
     int count, first;
     X x;
@@ -197,7 +207,8 @@ struct Product {
 
     // Make partial sums of the next rows; return of how many.
     __device__ __forceinline__ int make(real* part) {
-        return make_partial_sums<TILE_ROWS, ALIGNED, ROWS, DEEP>(share, first, count - first, x, part);
+        return make_partial_sums<TILE_ROWS, ALIGNED, ROWS, DEEP>(share, first, count - first, x,
+                                                                 part);
     }
     // Add up the partial sums of an element: own row `at % ROWS` of row `at / ROWS` of those made.
     __device__ __forceinline__ void take(int at, const real* part) const {
@@ -210,12 +221,13 @@ struct Product {
 };
 
 template <bool ALIGNED, int ROWS, int DEEP, class Share, class X, class Y>
-__device__ __forceinline__ Product<ALIGNED, ROWS, DEEP, Share, X, Y> product(Share& share, int count, X x, Y y) {
+__device__ __forceinline__ Product<ALIGNED, ROWS, DEEP, Share, X, Y> product(Share& share,
+                                                                             int count, X x, Y y) {
     return {share, count, 0, x, y};
 }
 
-// Products that need nothing of each other, side by side: they share the barriers. Results are there
-// after the next one.
+// Products that need nothing of each other, side by side: they share the barriers. Results are
+// there after the next one.
 template <class One>
 __device__ __forceinline__ void multiply(real* part, One one) {
 #pragma unroll 1

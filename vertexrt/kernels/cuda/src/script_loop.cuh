@@ -8,27 +8,29 @@
 // Where the arguments of a step lie: all threads read the same.
 template <class Arguments>
 __device__ __forceinline__ Arguments& step_arguments() {
-    static_assert(sizeof(Arguments) <= sizeof(SharedState::arguments), "arguments fit where they belong");
+    static_assert(sizeof(Arguments) <= sizeof(SharedState::arguments),
+                  "arguments fit where they belong");
     return *reinterpret_cast<Arguments*>(shared_state().arguments);
 }
 
-// What a segment of the path is given; `slot` and what follows are about rows of the ring: see ring.cuh.
-// What it sends counts for meeting `turn`.
+// What a segment of the path is given; `slot` and what follows are about rows of the ring: see
+// ring.cuh. What it sends counts for meeting `turn`.
 struct Tile {
     int n, lo, m, elo, slot;
     unsigned turn;
     bool in_ring, puts, sends, children;
 };
 
-// Copy what all processors are to do, and the arguments of the kernel, to shared memory: an instruction
-// is there at once then, whatever waits have thrown out of the first cache.
+// Copy what all processors are to do, and the arguments of the kernel, to shared memory: an
+// instruction is there at once then, whatever waits have thrown out of the first cache.
 template <class Work>
 __device__ __forceinline__ const Work& load_shared_state(const Work& job) {
     static_assert(sizeof(Work) <= sizeof(SharedState::job), "the arguments fit where they belong");
     const long long* const from = reinterpret_cast<const long long*>(&job);
     long long* const to = reinterpret_cast<long long*>(shared_state().job);
     for (int k = threadIdx.x; k < (int)(sizeof(Work) / 8); k += PROCESSOR) to[k] = from[k];
-    const int count = (int)(job.o.instructions < SHARED_INSTRUCTIONS ? job.o.instructions : SHARED_INSTRUCTIONS);
+    const int count =
+        (int)(job.o.instructions < SHARED_INSTRUCTIONS ? job.o.instructions : SHARED_INSTRUCTIONS);
     int* const common = reinterpret_cast<int*>(shared_state().common);
     const int* const script = reinterpret_cast<const int*>(job.o.script);
     for (int k = threadIdx.x; k < count * INSTRUCTION_WORDS; k += PROCESSOR) common[k] = script[k];
@@ -51,7 +53,8 @@ __device__ __forceinline__ void run_blocks(const Instruction& in, Fill fill, Ste
     for (int block = first; block < blocks; block += gridDim.x) {
         __syncthreads();
         if (threadIdx.x == 0) {
-            shared_state().turn.block = {(unsigned)(block % in.across), (unsigned)(block / in.across), 0};
+            shared_state().turn.block = {(unsigned)(block % in.across),
+                                         (unsigned)(block / in.across), 0};
             shared_state().turn.grid = {(unsigned)in.across, (unsigned)in.down, 1};
         }
         __syncthreads();
@@ -63,13 +66,14 @@ __device__ __forceinline__ void run_blocks(const Instruction& in, Fill fill, Ste
 template <class Each>
 __device__ __forceinline__ void for_each_piece(const Orders& o, Each each) {
     const long long step = (long long)gridDim.x * WARPS;
-    for (long long first = (long long)blockIdx.x * WARPS; first < o.store.pieces; first += step) each(first);
+    for (long long first = (long long)blockIdx.x * WARPS; first < o.store.pieces; first += step)
+        each(first);
 }
 
-// What is done between two instructions: `send` hands on rows of the ring that the last one has put there,
-// `fetch` copies children that are far to it, `ahead` asks for operands that only this processor writes, and
-// `behind` is what of the last one nobody waits for: it runs when this processor has come to the next
-// meeting, before it waits for the others.
+// What is done between two instructions: `send` hands on rows of the ring that the last one has put
+// there, `fetch` copies children that are far to it, `ahead` asks for operands that only this
+// processor writes, and `behind` is what of the last one nobody waits for: it runs when this
+// processor has come to the next meeting, before it waits for the others.
 template <class Send, class Fetch, class Ahead, class Behind>
 struct BetweenInstructions {
     Send send;
@@ -78,17 +82,18 @@ struct BetweenInstructions {
     Behind behind;
 };
 template <class Send, class Fetch, class Ahead, class Behind>
-__device__ __forceinline__ BetweenInstructions<Send, Fetch, Ahead, Behind> make_between(Send send, Fetch fetch, Ahead ahead,
-                                                                      Behind behind) {
+__device__ __forceinline__ BetweenInstructions<Send, Fetch, Ahead, Behind> make_between(
+    Send send, Fetch fetch, Ahead ahead, Behind behind) {
     return {send, fetch, ahead, behind};
 }
 
-// One side of the path for a processor: `run(in, indices, prefetch_next)` executes an instruction of the group's
-// script and calls `prefetch_next`, which asks for what comes next, where some threads have nothing else to do;
-// `hand` is what is done between two of them.
+// One side of the path for a processor: `run(in, indices, prefetch_next)` executes an instruction
+// of the group's script and calls `prefetch_next`, which asks for what comes next, where some
+// threads have nothing else to do; `hand` is what is done between two of them.
 template <int PROCESSORS, class Run, class BetweenInstructions>
-__device__ __forceinline__ bool follow(const Orders& o, int side_of_path, int group, GroupBarrier& group_barrier,
-                                       Timestamps& stamps, const Indices& indices, Run run, BetweenInstructions hand) {
+__device__ __forceinline__ bool follow(const Orders& o, int side_of_path, int group,
+                                       GroupBarrier& group_barrier, Timestamps& stamps,
+                                       const Indices& indices, Run run, BetweenInstructions hand) {
     const int* const section = o.sections + side_of_path * (o.groups + 1);
     const int begin = section[group], end = section[group + 1];
     const int* const script = reinterpret_cast<const int*>(o.script);
@@ -100,7 +105,9 @@ __device__ __forceinline__ bool follow(const Orders& o, int side_of_path, int gr
         }
     };
     auto fetch_indices = [&](int k) {
-        if (k < end) indices.fetch(shared_state().group[k % SCRIPT_AHEAD], shared_state().indices[k % INDICES_AHEAD]);
+        if (k < end)
+            indices.fetch(shared_state().group[k % SCRIPT_AHEAD],
+                          shared_state().indices[k % INDICES_AHEAD]);
     };
     auto look_back = [&](int k) {
         if (k < begin) return;

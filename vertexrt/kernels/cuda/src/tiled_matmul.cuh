@@ -1,4 +1,5 @@
-// Products beside the path: tiles of 64 x 64 by all threads of a processor, and sums of their splits.
+// Products beside the path: tiles of 64 x 64 by all threads of a processor, and sums of their
+// splits.
 #pragma once
 #include "processor.cuh"
 #include "tensor_cores.cuh"
@@ -8,16 +9,21 @@ struct alignas(16) MatmulMemory {
     real a[2][DEPTH * (MATMUL_PITCH + 1)], b[2][DEPTH * (MATMUL_PITCH + 1)];
 };
 
-// Elements from one step of the depth to the next: so that what is stored does not clash in the banks,
-// vectors along the depth apart, and hardly what is read.
+// Elements from one step of the depth to the next: so that what is stored does not clash in the
+// banks, vectors along the depth apart, and hardly what is read.
 #ifdef VRT_REAL
-constexpr int tile_pitch(bool) { return MATMUL_PITCH; }
+constexpr int tile_pitch(bool) {
+    return MATMUL_PITCH;
+}
 #else
-constexpr int tile_pitch(bool along) { return along ? MATMUL_PITCH : MATMUL_PITCH + 1; }
+constexpr int tile_pitch(bool along) {
+    return along ? MATMUL_PITCH : MATMUL_PITCH + 1;
+}
 #endif
 
 #ifdef VRT_TENSOR_CORES
-constexpr int FEW_STEPS = 2;  // of the depth, eight each, whose products are added up inside the units
+constexpr int FEW_STEPS =
+    2;  // of the depth, eight each, whose products are added up inside the units
 
 // A warp's part of a tile, 32 x 16, by matrix units.
 struct TileSums {
@@ -37,7 +43,8 @@ struct TileSums {
 #pragma unroll
                 for (int m = 0; m < 2; ++m)
 #pragma unroll
-                    for (int e = 0; e < 4; ++e) x[m].put(e, a[(k + t + e / 2 * 4) * A + i + m * 16 + e % 2 * 8]);
+                    for (int e = 0; e < 4; ++e)
+                        x[m].put(e, a[(k + t + e / 2 * 4) * A + i + m * 16 + e % 2 * 8]);
 #pragma unroll
                 for (int n = 0; n < 2; ++n)
 #pragma unroll
@@ -62,8 +69,8 @@ struct TileSums {
             for (int n = 0; n < 2; ++n)
 #pragma unroll
                 for (int e = 0; e < 4; ++e) {
-                    take(warp / 4 * 32 + m * 16 + e / 2 * 8 + g, warp % 4 * 16 + n * 8 + 2 * t + e % 2,
-                         sums[m][n].of(e));
+                    take(warp / 4 * 32 + m * 16 + e / 2 * 8 + g,
+                         warp % 4 * 16 + n * 8 + 2 * t + e % 2, sums[m][n].of(e));
                 }
     }
 };
@@ -97,7 +104,8 @@ struct TileSums {
 };
 #endif
 
-// A thread's share of a chunk of a matrix, 64 x 32: V elements at a time, that are neighbours in memory.
+// A thread's share of a chunk of a matrix, 64 x 32: V elements at a time, that are neighbours in
+// memory.
 template <bool ALONG, int V>
 struct TilePart {
     static constexpr int COUNT = MATMUL_TILE * DEPTH / PROCESSOR / V, PITCH = tile_pitch(ALONG);
@@ -139,12 +147,12 @@ struct TilePart {
     }
 };
 
-// c(i, j) = sum over k of a(i, k) b(j, k), for i < rows and j < columns; the functions return where an
-// element is. ALONG says that neighbours in i lie next to each other in memory, else neighbours in k;
-// in that direction there are multiples of V. Tile (down, across) of the result.
+// c(i, j) = sum over k of a(i, k) b(j, k), for i < rows and j < columns; the functions return where
+// an element is. ALONG says that neighbours in i lie next to each other in memory, else neighbours
+// in k; in that direction there are multiples of V. Tile (down, across) of the result.
 template <bool A_ALONG, bool B_ALONG, int V, class A, class B, class C>
-__device__ __forceinline__ void matmul_tile(MatmulMemory& memory, int down, int across, int rows, int columns,
-                                         int deep, A a, B b, C c) {
+__device__ __forceinline__ void matmul_tile(MatmulMemory& memory, int down, int across, int rows,
+                                            int columns, int deep, A a, B b, C c) {
     const int i0 = down * MATMUL_TILE, j0 = across * MATMUL_TILE;
     TilePart<A_ALONG, V> part_a;
     TilePart<B_ALONG, V> part_b;
@@ -172,7 +180,8 @@ __device__ __forceinline__ void matmul_tile(MatmulMemory& memory, int down, int 
     });
 }
 
-// Rows of a short result: a warp makes one, its lanes share the depth. `x` and `y` are the first rows.
+// Rows of a short result: a warp makes one, its lanes share the depth. `x` and `y` are the first
+// rows.
 template <int WIDE, int DEEP>
 __device__ __forceinline__ void short_rows(int count, const real* x, const real* w, real* y) {
     const int i = VRT_BLOCK.y * WARPS_EACH + threadIdx.x / 32, lane = threadIdx.x % 32;
@@ -197,7 +206,8 @@ constexpr int ADDED_EACH = 4096;  // elements that a block adds up
 
 // Add what the splits of a sum left to a gradient, in their order.
 __device__ __forceinline__ void add_splits(real* gradient, const real* left, int size, int splits) {
-    const int begin = VRT_BLOCK.x * ADDED_EACH, end = begin + ADDED_EACH < size ? begin + ADDED_EACH : size;
+    const int begin = VRT_BLOCK.x * ADDED_EACH,
+              end = begin + ADDED_EACH < size ? begin + ADDED_EACH : size;
 #pragma unroll 4
     for (int at = begin + threadIdx.x; at < end; at += PROCESSOR) {
         real sum = left[at];
