@@ -18,7 +18,7 @@ from vertexrt.kernels.cuda import device as cuda_device
 from vertexrt.kernels.cuda.device import Array, Calls, Memory
 
 NOTHING = """
-#include "row.cuh"
+#include "row_ops.cuh"
 VRT_KERNEL(nothing, Args<1>, 32) {}
 """
 

@@ -165,7 +165,7 @@ def source_of(name: str, processors: int, dtype: str, outputs: set[str]) -> str:
 def test_operands_and_sums_stay_out_of_shared_memory() -> None:
     source = source_of("lstm", 4, "float32", {"logits"})
     assert "return [=](int j)" in source, "the state of the child is read by the product"
-    assert "taken<W, 8, 16, 16>" in source, "the cell adds up partial sums"
+    assert "total_of_parts<W, 8, 16, 16>" in source, "the cell adds up partial sums"
     assert "multiply(partial," not in source
     assert "hand_on<PROCESSORS>(ring_row" in source, "elements are sent at once"
     assert "send_rows<" not in source
@@ -188,8 +188,8 @@ def test_an_operand_that_is_wanted_elsewhere_is_stored_behind_the_products() -> 
     assert isinstance(executable, PersistentExecutable)
     source = executable.writer.source()
     path = source[source.index("bool path(") : source.index("bool path_backward(")]
-    reading, _, behind = path.partition("leisure();")
-    assert "make_sums<" in reading
+    reading, _, behind = path.partition("prefetch_next();")
+    assert "make_all_partial_sums<" in reading
     assert "store<W>(b_tensor" not in reading, "nothing is written before the products"
     assert behind.count("store<W>(b_tensor") > 2
 

@@ -21,7 +21,7 @@ from vertexrt.errors import DeviceError, NoKernelError, message
 from vertexrt.kernels.cuda import instruction
 
 KIND = "cuda"  # of entries in the cache
-FOLDER = Path(__file__).parent  # its *.cuh are what a source may include
+FOLDER = Path(__file__).parent / "src"  # its *.cuh are what a source may include
 GENERATED = {instruction.HEADER: instruction.header()}  # and these
 SOURCE_NAME = "kernels.cu"  # in the messages of the compiler
 OPTIONS = (

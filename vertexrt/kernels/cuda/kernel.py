@@ -27,7 +27,7 @@ from vertexrt.kernels.cuda.rules import by_rule, structs
 from vertexrt.kernels.cuda.side_text import INDEX_WORDS, OF_RING, SideText
 from vertexrt.kernels.cuda.steps import Kernel, Launches
 from vertexrt.kernels.cuda.weights import (
-    NEAR_BYTES,
+    SHARED_STATE_BYTES,
     THREADS,
     TILE_ROWS,
     Held,
@@ -40,6 +40,7 @@ from vertexrt.kernels.layout import PAD, Binding
 MOST_ROWS = 56  # of a tile, whose indices lie in shared memory
 TILE_EDGES = 128  # of a tile, likewise
 RING_TILE = 16  # rows of a tile that has room beside a ring
+DEEP = 512  # elements; where forward products of the path are deeper, sums keep more digits
 MANTISSA = {"float32": 0, "tf32": 10, "bf16": 7}  # bits that matrix units keep; 0 for all
 SIDES = (Stage.PATH, Stage.PATH_BACKWARD)
 
@@ -220,7 +221,7 @@ class KernelWriter:
     def room(self, stage: Stage, ring: bool) -> int:
         """Return the elements of shared memory that temporaries of a side may have."""
         k = SIDES.index(stage)
-        room = (self.shared_bytes - NEAR_BYTES - self.sides[k].shared) // self.itemsize
+        room = (self.shared_bytes - SHARED_STATE_BYTES - self.sides[k].shared) // self.itemsize
         return room - self.sides[k].partial - (self.rings[k].elements if ring else 0)
 
     def used(self, stage: Stage, rows: int) -> int:
@@ -248,6 +249,12 @@ class KernelWriter:
         used = self.used(SIDES[1], self.tile_rows(False))
         return max(0, self.room(SIDES[1], False) - used) * self.itemsize
 
+    @property
+    def deep(self) -> bool:
+        """Whether matrix units add up less of a product of the path, plain additions more."""
+        by_units = self.precision == "float32" and self.itemsize == 4
+        return by_units and any(h.deep > DEEP for h in self.sides[0].held)
+
     # Text.
 
     def source(self) -> str:
@@ -255,13 +262,15 @@ class KernelWriter:
         lines = [ONE_BLOCK]
         if kept := MANTISSA[self.precision]:
             lines.append(f"#define VRT_MANTISSA {kept}")
+        if self.deep:
+            lines.append("#define VRT_DEEP")
         if self.tiles_fit():
             lines.append("#define VRT_TILES_FIT")
         lines += ['#include "persistent.cuh"', "", structs()]
         lines += [f"constexpr int PROCESSORS = {self.processors};"]
         lines += [
             f"static_assert(PROCESSOR == {THREADS} && TILE_ROWS == {TILE_ROWS} && "
-            f"NEAR_BYTES == {NEAR_BYTES} && TILE_POINTERS > {MOST_ROWS} && "
+            f"SHARED_STATE_BYTES == {SHARED_STATE_BYTES} && TILE_POINTERS > {MOST_ROWS} && "
             f"TILE_EDGES == {TILE_EDGES} && "
             f'INSTRUCTION_WORDS == {COLUMNS}, "as the host has it");'
         ]
@@ -303,7 +312,7 @@ class KernelWriter:
             "      break;",
             "    }",
             "    case SQUARES:",
-            "      over_pieces(a.o, [&](long long first) { sum_squares(a.o.store, first); });",
+            "      for_each_piece(a.o, [&](long long first) { sum_squares(a.o.store, first); });",
             "      break;",
             "    case FINISH:",
             "      if (blockIdx.x == gridDim.x - 1) finish_step<PROCESSOR>(a.o.finish);",
@@ -321,7 +330,7 @@ class KernelWriter:
             lines += [
                 f"    case {self.op(step)}: {{",
                 f"      auto& s = step_arguments<Args<{max(len(words), 1)}>>();",
-                "      take_turns(in, [&]() {",
+                "      run_blocks(in, [&]() {",
                 "        s = {in.rows, in.first, in.listed, in.edges, in.first_edge,",
                 f"             in.start, in.chunks, {{{', '.join(words)}}}}};",
                 f"      }}, [&]() {{ {names[self._key(step)]}(s); }});",
@@ -333,7 +342,7 @@ class KernelWriter:
     def _kernel(self) -> list[str]:
         sides = [
             f"    if (in.op == {op}) {{\n"
-            f"      if (!{stage.name.lower()}(a, group, in, at, met, meetings, stamps)) {{\n"
+            f"      if (!{stage.name.lower()}(a, group, in, at, met, group_barrier, stamps)) {{\n"
             "        close_cluster(a.o);\n"
             "        return;\n"
             "      }\n"
@@ -344,16 +353,16 @@ class KernelWriter:
         return [
             "VRT_KERNEL(NAME, Work, PROCESSOR) {",
             "  unsigned met = 0;",
-            "  Stamps stamps(a.o);",
-            "  const Work& work = come_near(a);",
+            "  Timestamps stamps(a.o);",
+            "  const Work& work = load_shared_state(a);",
             "  const int group = blockIdx.x / PROCESSORS;",
-            "  Meetings meetings{a.o.counters + 2 + group, 0, 0};",
-            "  if (a.o.members && !open_cluster(a.o, meetings.counter)) return;",
+            "  GroupBarrier group_barrier{a.o.counters + 2 + group, 0, 0};",
+            "  if (a.o.members && !open_cluster(a.o, group_barrier.counter)) return;",
             "  for (int at = 0;; ++at) {",
             "    const Instruction in = instruction(a.o, at);",
             "    stamps.begin(at);",
             *sides,
-            "    if (in.wait != NO_WAIT && !meet_all(a.o, met, at)) return;",
+            "    if (in.wait != NO_WAIT && !grid_barrier(a.o, met, at)) return;",
             "    stamps.waited();",
             "    if (in.op == END) {",
             "      stamps.both();",

@@ -22,7 +22,7 @@ Int64 = npt.NDArray[np.int64]
 
 ORDERS = Struct("15q")  # of processor.cuh, in front of `Store` and `Finish`
 NO_ENDING = bytes(STORE.size), bytes(FINISH.size)
-STAMP = 4  # words of one, see `Stamps` of meeting.cuh
+STAMP = 4  # words of one, see `Timestamps` of barrier.cuh
 BOTH_CLOCKS = -1  # in place of an instruction: cycles, and nanoseconds
 PATIENCE = 2_000_000_000  # nanoseconds until a processor gives up waiting
 
@@ -118,7 +118,7 @@ class OneLaunch:
     def seen(self) -> Int64:
         """Return the stamps of the last launch, which was watched: [processors, rows, STAMP].
 
-        See `Stamps` of meeting.cuh; what no processor wrote is zero. Their memory is given back.
+        See `Timestamps` of barrier.cuh; what no processor wrote is zero. Their memory is freed.
         """
         stamps = np.empty(self._stamps.size // 8, np.int64)
         self.session.download(stamps, self._stamps.address)

@@ -24,7 +24,7 @@ from vertexrt.kernels.layout import Binding
 
 ALIGN = 4  # elements, 16 bytes of float32
 BANKS = 32  # of shared memory, 4 bytes wide
-CLEAR = 16  # elements between rows that eight of them read at once: see held.cuh
+CLEAR = 16  # elements between rows that eight of them read at once: see resident_matmul.cuh
 FEWEST = 8  # rows of a ring that is worth its room
 MOST_ROWS = 192
 MOST_FAR = 48  # of them, for children that are copied

@@ -53,6 +53,6 @@ def by_rule(op: str, function: str) -> list[str]:
     lines = [f"    case {op}:", "      switch (a.o.rule) {"]
     for number, rule in enumerate(RULES):
         call = f"{function}<{struct_name(rule)}>(a.o.store, first)"
-        each = f"over_pieces(a.o, [&](long long first) {{ {call}; }})"
+        each = f"for_each_piece(a.o, [&](long long first) {{ {call}; }})"
         lines += [f"        case {number}: {each}; break;"]
     return [*lines, "      }", "      break;"]

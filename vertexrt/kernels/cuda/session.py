@@ -10,7 +10,6 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import cache
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -18,6 +17,7 @@ import numpy.typing as npt
 
 from vertexrt.errors import DeviceError, message
 from vertexrt.kernels.cuda.calls import CALLS, HALVES, ROUND, addresses_of, launch_one
+from vertexrt.kernels.cuda.compile import FOLDER
 from vertexrt.kernels.cuda.device import Calls, Device, Memory
 from vertexrt.kernels.cuda.driver import COUNTERS, launch, most_halves, sort_lookups
 from vertexrt.kernels.cuda.ending import (
@@ -59,7 +59,7 @@ def amount(size: int) -> str:
 @cache
 def source_of(file: str) -> str:
     """Return kernels that are the same for all functions."""
-    return (Path(__file__).parent / file).read_text()
+    return (FOLDER / file).read_text()
 
 
 def update_source() -> str:

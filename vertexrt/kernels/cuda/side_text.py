@@ -36,17 +36,17 @@ class SideText:
         name = stage.name.lower()
         lines = [f"struct {name}_weights {{"]
         for k, h in enumerate(side.held):
-            kind = "InRegisters" if k < side.in_registers else "BesideRegisters"
+            kind = "WeightsInRegisters" if k < side.in_registers else "WeightsInSharedMemory"
             lines.append(f"  {kind}<{h.rows(kernel.processors)}, {h.deep}> {h.name};")
         lines += [
             "};",
             f"__device__ __forceinline__ bool {name}(const Work& job, int group, "
-            "const Instruction& start, int at, unsigned& met, Meetings& meetings, "
-            "Stamps& stamps) {",
+            "const Instruction& start, int at, unsigned& met, GroupBarrier& group_barrier, "
+            "Timestamps& stamps) {",
             f"  {name}_weights held;",
             "  __syncthreads();  // nobody reads what lies where weights come",
             "  const int rank = this_processor() % PROCESSORS;",
-            "  unsigned char* free = shared_memory() + NEAR_BYTES;",
+            "  unsigned char* free = shared_memory() + SHARED_STATE_BYTES;",
             "  unsigned char* memory = job.o.spill + blockIdx.x * job.o.spill_bytes;",
             "  real* const partial = reinterpret_cast<real*>(free);",
             f"  free += {side.partial} * sizeof(real);",
@@ -56,12 +56,12 @@ class SideText:
             if k >= side.in_registers:
                 where = "memory" if side.memory else "free"
                 lines.append(f"  held.{h.name}.take({where});")
-                lines.append(f"  {where} += BesideRegisters<{kind}>::BYTES;")
+                lines.append(f"  {where} += WeightsInSharedMemory<{kind}>::BYTES;")
             weight = f"(const real*)job.w[{kernel.numbers[h.word]}]"
             rows = own_row(h.cuts, kernel.processors)
             lines.append(
-                f"  hold<{str(h.turned).lower()}, {kind}>(held.{h.name}, {weight}, {h.pitch}, "
-                f"[&](int q) -> int {{ {rows} }});"
+                f"  load_weights<{str(h.turned).lower()}, {kind}>(held.{h.name}, {weight}, "
+                f"{h.pitch}, [&](int q) -> int {{ {rows} }});"
             )
         sums = kernel.sums if side.sums else None
         lines += sums.opening() if sums else []
@@ -84,13 +84,13 @@ class SideText:
             "  const Indices in_memory{",
             f"    {', '.join(far)}}};",
             "  stamps.waited();  // weights are there: here the wait comes last",
-            "  if (start.wait != NO_WAIT && !meet_all(job.o, met, at)) return false;",
+            "  if (start.wait != NO_WAIT && !grid_barrier(job.o, met, at)) return false;",
             "  stamps.end();",
             "  if (group >= job.o.groups) return true;",
             f"  const bool there = follow<PROCESSORS>(job.o, {self.number}, group,",
-            "    meetings, stamps, in_memory,",
-            "    [&](const Instruction& in, const Indices& at_hand, auto leisure) {",
-            f"    const Tile a{{{TILE}, in.slot, meetings.turn + 1,",
+            "    group_barrier, stamps, in_memory,",
+            "    [&](const Instruction& in, const Indices& at_hand, auto prefetch_next) {",
+            f"    const Tile a{{{TILE}, in.slot, group_barrier.turn + 1,",
             "                 (in.uses & HAS_OPERAND) != 0, (in.uses & IS_PUT) != 0,",
             "                 (in.uses & IS_SENT) != 0, job.o.child_slot != nullptr};",
             "    switch (in.op) {",
@@ -137,7 +137,7 @@ class SideText:
         Args:
             early: operands are asked for there.
         """
-        lines = ["  make_hand([&](const Sent& last, unsigned turn) {", "    switch (last.op) {"]
+        lines = ["  make_between([&](const Sent& last, unsigned turn) {", "    switch (last.op) {"]
         for number, segment in self.kernel.segments(self.stage):
             if late := [e for e in segment.puts.values() if e.cuts and e.tensor in segment.late]:
                 lines.append(f"      case {number}:")

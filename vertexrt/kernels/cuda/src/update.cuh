@@ -1,7 +1,7 @@
 // The end of a step: the loss, the norm of the gradients, and what updates all parameters and clears
 // their gradients. Everything that decides stays on the device.
 #pragma once
-#include "row.cuh"
+#include "row_ops.cuh"
 
 // What a step found; `refused` stays until the host has seen it, so that no later step updates
 // parameters that the user has not been told about.

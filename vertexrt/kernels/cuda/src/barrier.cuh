@@ -17,27 +17,37 @@ __device__ __forceinline__ long long nanoseconds() {
     asm volatile("mov.u64 %0, %%globaltimer;" : "=l"(t));
     return t;
 }
-__device__ __forceinline__ long long cycles() { return clock64(); }
-__device__ __forceinline__ void between_looks() {}
+__device__ __forceinline__ long long cycles() {
+    return clock64();
+}
+__device__ __forceinline__ void back_off() {}
 #else
-inline unsigned load_acquire(const unsigned* at) { return *at; }
-inline void add_release(unsigned* at, unsigned x) { atomicAdd(at, x); }
+inline unsigned load_acquire(const unsigned* at) {
+    return *at;
+}
+inline void add_release(unsigned* at, unsigned x) {
+    atomicAdd(at, x);
+}
 inline long long nanoseconds() {  // of a clock that goes on when somebody looks at it
     static long long t = 0;
     return t += 1000000;
 }
-inline long long cycles() { return nanoseconds(); }
-inline void between_looks() { __nanosleep(20); }
+inline long long cycles() {
+    return nanoseconds();
+}
+inline void back_off() {
+    __nanosleep(20);
+}
 #endif
 
-// When a processor ran what, if somebody wants to know: for each instruction its number in the script
-// and the clock at its start, behind its wait and at its end. The first row is the clock and the time
-// in nanoseconds at the start of the kernel, the last one those at its end.
-struct Stamps {
+// When a processor ran what, if somebody wants to know: for each instruction its number in the
+// script and the clock at its start, behind its wait and at its end. The first row is the clock and
+// the time in nanoseconds at the start of the kernel, the last one those at its end.
+struct Timestamps {
     long long* to;
     int left;
 
-    __device__ __forceinline__ Stamps(const Orders& o) : to(nullptr), left(0) {
+    __device__ __forceinline__ Timestamps(const Orders& o) : to(nullptr), left(0) {
         if (o.stamps == nullptr || threadIdx.x != 0) return;
         to = o.stamps + blockIdx.x * o.most_stamps * 4;
         left = (int)o.most_stamps - 1;
@@ -68,13 +78,14 @@ struct Stamps {
 
 // Wait until `look()` has seen `value` or more; false, when it did not in time or somebody gave up.
 template <class Look>
-__device__ __forceinline__ bool wait_until(const Orders& o, Look look, unsigned value, int code, int instruction) {
+__device__ __forceinline__ bool wait_until(const Orders& o, Look look, unsigned value, int code,
+                                           int instruction) {
     unsigned reached = look();
     if ((int)(reached - value) >= 0) return true;
     // Who waits for a group gives up first: the others wait for that group's processors.
     const long long limit = code == GROUP_WAIT ? o.patience / 2 : o.patience, start = nanoseconds();
     for (unsigned looks = 1;; ++looks) {
-        between_looks();
+        back_off();
         reached = look();
         if ((int)(reached - value) >= 0) return true;
         if (looks % 64 != 0) continue;
@@ -92,19 +103,20 @@ __device__ __forceinline__ bool wait_until(const Orders& o, Look look, unsigned 
 }
 
 // Meet all members at a counter that each adds one to; false, when somebody did not come.
-__device__ __forceinline__ bool meet(const Orders& o, unsigned* counter, unsigned value, int code,
-                                     int instruction) {
+__device__ __forceinline__ bool counter_barrier(const Orders& o, unsigned* counter, unsigned value,
+                                                int code, int instruction) {
     __syncthreads();
     if (threadIdx.x == 0) {
         add_release(counter, 1);
-        near().turn.alive = wait_until(o, [&]() { return load_acquire(counter); }, value, code, instruction);
+        shared_state().turn.alive =
+            wait_until(o, [&]() { return load_acquire(counter); }, value, code, instruction);
     }
     __syncthreads();
-    return near().turn.alive;
+    return shared_state().turn.alive;
 }
 
 // Meet all processors, which have met so often before.
-__device__ __forceinline__ bool meet_all(const Orders& o, unsigned& met, int instruction) {
+__device__ __forceinline__ bool grid_barrier(const Orders& o, unsigned& met, int instruction) {
     met += gridDim.x;
-    return meet(o, o.counters, met, GRID_WAIT, instruction);
+    return counter_barrier(o, o.counters, met, GRID_WAIT, instruction);
 }

@@ -1,19 +1,21 @@
-// The ring: rows of states, and of operands that the members of a group make in parts, in the shared
-// memory of each. Who makes elements of a row puts them into the own ring and sends them to the others'
-// (thread-block clusters, sm_90), so that neither the writer waits until memory has them nor a reader
-// for memory. The host says which row is where and when (`ring_script.py`): what a row of the ring holds
-// is written to memory as well, for whoever comes when the row is gone. Children that are not in the ring
-// are copied to it before the processors meet, if they were there at an earlier meeting.
+// The ring: rows of states, and of operands that the members of a group make in parts, in the
+// shared memory of each. Who makes elements of a row puts them into the own ring and sends them to
+// the others' (thread-block clusters, sm_90), so that neither the writer waits until memory has
+// them nor a reader for memory. The host says which row is where and when (`ring_script.py`): what
+// a row of the ring holds is written to memory as well, for whoever comes when the row is gone.
+// Children that are not in the ring are copied to it before the processors meet, if they were there
+// at an earlier meeting.
 #pragma once
 #include "cluster.cuh"
 
 constexpr int VECTOR = 16 / sizeof(real);
 constexpr int FETCHING = PROCESSOR / 2;  // the first thread of those that fetch what comes next
-static_assert(PROCESSOR - FETCHING == TILE_EDGES && TILE_EDGES == 2 * TILE_POINTERS, "each fetches an edge");
+static_assert(PROCESSOR - FETCHING == TILE_EDGES && TILE_EDGES == 2 * TILE_POINTERS,
+              "each fetches an edge");
 
-// What a segment reads of the schedule, by absolute numbers: copies in shared memory, where they fit. What
-// no segment of a side reads is null.
-// child_slot: the row of the ring that has the state of the child of an edge, or negative.
+// What a segment reads of the schedule, by absolute numbers: copies in shared memory, where they
+// fit. What no segment of a side reads is null. child_slot: the row of the ring that has the state
+// of the child of an edge, or negative.
 struct Indices {
     const int *edge_ptr, *child_row, *child_slot, *parent_ptr, *parent_edge;
 
@@ -37,18 +39,25 @@ struct Indices {
             copy_word(&to.parent_edge[t], parent_edge + in.first_parent + t);
         }
     }
-    static __device__ __forceinline__ bool rows_fit(const Instruction& in) { return TILES_FIT || in.rows < TILE_POINTERS; }
-    static __device__ __forceinline__ bool edges_fit(const Instruction& in) { return TILES_FIT || in.edges <= TILE_EDGES; }
-    __device__ __forceinline__ Indices at_hand(const Instruction& in, const TileIndices& from) const {
+    static __device__ __forceinline__ bool rows_fit(const Instruction& in) {
+        return TILES_FIT || in.rows < TILE_POINTERS;
+    }
+    static __device__ __forceinline__ bool edges_fit(const Instruction& in) {
+        return TILES_FIT || in.edges <= TILE_EDGES;
+    }
+    __device__ __forceinline__ Indices at_hand(const Instruction& in,
+                                               const TileIndices& from) const {
         const bool rows = rows_fit(in), edges = edges_fit(in);
-        return {rows ? from.edge_ptr - in.first : edge_ptr, edges ? from.child_row - in.first_edge : child_row,
-                edges ? from.child_slot - in.first_edge : child_slot, rows ? from.parent_ptr - in.first : parent_ptr,
+        return {rows ? from.edge_ptr - in.first : edge_ptr,
+                edges ? from.child_row - in.first_edge : child_row,
+                edges ? from.child_slot - in.first_edge : child_slot,
+                rows ? from.parent_ptr - in.first : parent_ptr,
                 in.parents <= TILE_EDGES ? from.parent_edge - in.first_parent : parent_edge};
     }
 };
 
-// Put an element into a row of the own ring, and if members wait for it send it to all of them at once:
-// VECTOR neighbouring threads have neighbouring elements, and share the members.
+// Put an element into a row of the own ring, and if members wait for it send it to all of them at
+// once: VECTOR neighbouring threads have neighbouring elements, and share the members.
 template <int PROCESSORS>
 __device__ __forceinline__ void hand_on(real* own, real x, bool sends, unsigned turn) {
     *own = x;
@@ -64,27 +73,32 @@ __device__ __forceinline__ void hand_on(real* own, real x, bool sends, unsigned 
     }
 }
 
-// Rows of the ring that a segment has put there and not sent: that is done when all threads are through.
+// Rows of the ring that a segment has put there and not sent: that is done when all threads are
+// through.
 struct Sent {
     int op, n, slot;
 };
 
-// Send all members what this one has put into its rows: of PIECES pieces of PIECE elements its share.
+// Send all members what this one has put into its rows: of PIECES pieces of PIECE elements its
+// share.
 template <int PROCESSORS, int PIECES, int PIECE>
 __device__ __forceinline__ void send_rows(real* rows, int step, int n, unsigned turn) {
-    constexpr int EACH = PIECE / PROCESSORS, W = EACH % VECTOR == 0 ? VECTOR : 1, PARTS = PIECES * EACH / W;
+    constexpr int EACH = PIECE / PROCESSORS, W = EACH % VECTOR == 0 ? VECTOR : 1,
+                  PARTS = PIECES * EACH / W;
     const int rank = this_processor() % PROCESSORS;
 #pragma unroll 1
     for (int at = this_thread(); at < n * PARTS * PROCESSORS; at += PROCESSOR) {
         const unsigned part = (unsigned)at / PROCESSORS, k = part % PARTS * W;
-        real* const own = rows + (int)(part / PARTS) * step + k / EACH * PIECE + rank * EACH + k % EACH;
+        real* const own =
+            rows + (int)(part / PARTS) * step + k / EACH * PIECE + rank * EACH + k % EACH;
         send<PROCESSORS, W>(own, load<W>(own), turn, way_to<PROCESSORS>(at % PROCESSORS));
     }
 }
 
 // The same for elements `first` to `end`, where shares are not equal.
 template <int PROCESSORS>
-__device__ __forceinline__ void send_some(real* rows, int step, int n, int first, int end, unsigned turn) {
+__device__ __forceinline__ void send_some(real* rows, int step, int n, int first, int end,
+                                          unsigned turn) {
     const int each = end - first;
 #pragma unroll 1
     for (int at = this_thread(); at < n * each * PROCESSORS; at += PROCESSOR) {
@@ -96,14 +110,15 @@ __device__ __forceinline__ void send_some(real* rows, int step, int n, int first
 
 // Copy the states, SIZE elements each, of children that have rows of the ring from `kept` on.
 template <int SIZE>
-__device__ __forceinline__ void copy_far(real* ring, int step, int kept, const Instruction& in, const Indices& at_hand,
-                                         const real* states) {
+__device__ __forceinline__ void copy_far(real* ring, int step, int kept, const Instruction& in,
+                                         const Indices& at_hand, const real* states) {
     constexpr int W = SIZE % VECTOR == 0 ? VECTOR : 1, PARTS = SIZE / W;
 #pragma unroll 1
     for (int at = this_thread(); at < in.edges * PARTS; at += PROCESSOR) {
         const int e = in.first_edge + at / PARTS, k = at % PARTS * W, slot = at_hand.child_slot[e];
         if (slot >= kept) {
-            copy_ahead<W>(ring + slot * step + k, states + (long long)at_hand.child_row[e] * SIZE + k);
+            copy_ahead<W>(ring + slot * step + k,
+                          states + (long long)at_hand.child_row[e] * SIZE + k);
         }
     }
 }

@@ -16,12 +16,14 @@
 //                                  16 bytes.
 // VRT_CHECK_ALIGNED(address, type) on the host, end the launch where a vector access is misaligned.
 // VRT_REAL                         what a real is, double or (not defined) float.
-// VRT_SCRATCH(type, name, n)      `type name[n]` in shared memory; VRT_PART beside it, up to 32 doubles.
-// VRT_BLOCKS                       blocks that must fit on a multiprocessor at once; not defined, the
+// VRT_SCRATCH(type, name, n)      `type name[n]` in shared memory; VRT_PART beside it, up to 32
+// doubles. VRT_BLOCKS                       blocks that must fit on a multiprocessor at once; not
+// defined, the
 //                                  compiler weighs them against registers.
 #pragma once
 
-constexpr int ROWS_A_SUM = 64;  // added up one by one; longer sums are sums of such, or digits would be lost
+constexpr int ROWS_A_SUM =
+    64;  // added up one by one; longer sums are sums of such, or digits would be lost
 
 #ifdef __CUDACC_RTC__
 
@@ -34,8 +36,8 @@ constexpr int ROWS_A_SUM = 64;  // added up one by one; longer sums are sums of 
 #define VRT_KERNEL(name, Args, threads) \
     extern "C" __global__ void VRT_BOUNDS(threads) name(const __grid_constant__ Args a)
 
-#define VRT_SHARED(type, name)                                     \
-    extern __shared__ __align__(16) unsigned char vrt_shared_[];   \
+#define VRT_SHARED(type, name)                                   \
+    extern __shared__ __align__(16) unsigned char vrt_shared_[]; \
     type* const name = reinterpret_cast<type*>(vrt_shared_)
 
 #define VRT_CHECK_ALIGNED(address, type)  // the device finds it by itself
@@ -44,8 +46,8 @@ constexpr int ROWS_A_SUM = 64;  // added up one by one; longer sums are sums of 
 #include "shim.h"  // the same macros for the host
 #endif
 
-// A block of a launch and its shared memory; in a persistent kernel blocks take turns on a processor,
-// and share what it has: see persistent.cuh.
+// A block of a launch and its shared memory; in a persistent kernel blocks take turns on a
+// processor, and share what it has: see persistent.cuh.
 #ifndef VRT_PERSISTENT
 #define VRT_BLOCK blockIdx
 #define VRT_GRID gridDim

@@ -1,6 +1,6 @@
 // Round floats to bf16, ties to even: operands of products in that precision. The copies in float32
 // stay what is trained.
-#include "row.cuh"
+#include "row_ops.cuh"
 
 struct Round {
     const float* from;

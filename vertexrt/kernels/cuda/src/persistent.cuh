@@ -1,5 +1,5 @@
-// One kernel for a whole step. Its processors (blocks, one a multiprocessor) follow scripts; weights
-// that the path multiplies by stay in their registers while a side of the path runs.
+// One kernel for a whole step. Its processors (blocks, one a multiprocessor) follow scripts;
+// weights that the path multiplies by stay in their registers while a side of the path runs.
 //
 // - Steps beside the path are launches of the batched engine, whose blocks take turns on all
 //   processors. They are ordered by barriers over the grid.
@@ -12,8 +12,8 @@
 // 2016); rows of a tile by matrix units with three TF32 products (Markidis et al. 2018).
 #pragma once
 #include "processor.cuh"
-#include "product.cuh"
-#include "held.cuh"
-#include "wide.cuh"
-#include "follow.cuh"
-#include "gradients.cuh"
+#include "few_rows_matmul.cuh"
+#include "resident_matmul.cuh"
+#include "tiled_matmul.cuh"
+#include "script_loop.cuh"
+#include "weight_gradients.cuh"

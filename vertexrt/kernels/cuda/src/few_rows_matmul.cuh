@@ -1,18 +1,19 @@
 // Products of a weight with few rows, where cuBLAS takes a kernel made for many, or two kernels.
 //
-// A block makes a tile of ROWS x 32 outputs. Operands arrive in chunks of 32 through four buffers of
-// shared memory, so that loads overlap. What limits such a kernel is the way from shared memory to
-// registers, so a thread makes 4 x 4 outputs (2 x 4 with 8 rows); the warps that are left over share
-// the depth, and their sums are added in order. Where that leaves most of the device idle, several
-// blocks share the depth too; the last one to come adds up what they left, also in order.
+// A block makes a tile of ROWS x 32 outputs. Operands arrive in chunks of 32 through four buffers
+// of shared memory, so that loads overlap. What limits such a kernel is the way from shared memory
+// to registers, so a thread makes 4 x 4 outputs (2 x 4 with 8 rows); the warps that are left over
+// share the depth, and their sums are added in order. Where that leaves most of the device idle,
+// several blocks share the depth too; the last one to come adds up what they left, also in order.
 #pragma once
-#include "lots.cuh"
-#include "row.cuh"
+#include "async_copy.cuh"
+#include "row_ops.cuh"
 
 #ifndef VRT_REAL  // for float only: two buffers of doubles would not fit
 
 constexpr int TILE = 32, CHUNK = 32, STAGES = 4, PRODUCT_THREADS = 256;
-constexpr int PITCH = CHUNK + 4;  // of a row in shared memory: 16 bytes on, so that 8 rows do not clash
+constexpr int PITCH =
+    CHUNK + 4;  // of a row in shared memory: 16 bytes on, so that 8 rows do not clash
 
 // Copy 16 bytes to shared memory without waiting, or zeros where there is nothing to copy.
 __device__ __forceinline__ void copy_async(float* to, const float* from, bool there) {
@@ -37,8 +38,8 @@ struct alignas(16) TileMemory {
 // y[count, WIDE] = x[count, DEEP] times a weight: w[WIDE, DEEP]^T, or w[DEEP, WIDE] if TRANSPOSED.
 // `x(i)` points to a row, or nowhere if it is zero; `y(i, column, value)` takes a result.
 // The block makes rows from ROWS * row_tile on. `block` counts the tiles of 32 outputs, as often as
-// there are SPLITS of the depth. Those leave their sums in `partial`, and `arrived` counts them: an int
-// for each tile, zero before and after.
+// there are SPLITS of the depth. Those leave their sums in `partial`, and `arrived` counts them: an
+// int for each tile, zero before and after.
 template <int ROWS, bool TRANSPOSED, int WIDE, int DEEP, int SPLITS, class X, class Y>
 __device__ __forceinline__ void product_tile(TileMemory<ROWS>& memory, int row_tile, int block,
                                              int count, X x, const float* w, Y y, float* partial,
@@ -64,22 +65,24 @@ __device__ __forceinline__ void product_tile(TileMemory<ROWS>& memory, int row_t
             }
             if (TRANSPOSED) {
                 const bool there = k + line < DEEP && column0 + piece < WIDE;
-                const float* const from = there ? w + (long long)(k + line) * WIDE + column0 + piece : w;
+                const float* const from =
+                    there ? w + (long long)(k + line) * WIDE + column0 + piece : w;
                 copy_async(&memory.w[stage][line][piece], from, there);
             } else {
                 const bool there = column0 + line < WIDE && k + piece < DEEP;
-                const float* const from = there ? w + (long long)(column0 + line) * DEEP + k + piece : w;
+                const float* const from =
+                    there ? w + (long long)(column0 + line) * DEEP + k + piece : w;
                 copy_async(&memory.w[stage][line][piece], from, there);
             }
         }
-        end_of_lot();
+        commit_copies();
     };
 
-    constexpr int R = ROWS == 32 ? 4 : 2, C = 4;        // outputs of a thread
-    constexpr int WARPS = ROWS / (4 * R);                // that make the tile
+    constexpr int R = ROWS == 32 ? 4 : 2, C = 4;          // outputs of a thread
+    constexpr int WARPS = ROWS / (4 * R);                 // that make the tile
     constexpr int GROUPS = PRODUCT_THREADS / 32 / WARPS;  // that share the depth
     const int warp = threadIdx.x / 32, lane = threadIdx.x % 32, group = warp / WARPS;
-    const int r = warp % WARPS * 4 * R + lane / 8;   // and every fourth row behind
+    const int r = warp % WARPS * 4 * R + lane / 8;       // and every fourth row behind
     const int c = TRANSPOSED ? lane % 8 * C : lane % 8;  // and the next, or every eighth behind
     constexpr int NEXT = TRANSPOSED ? 1 : 8;
     float sum[R][C];
@@ -90,7 +93,7 @@ __device__ __forceinline__ void product_tile(TileMemory<ROWS>& memory, int row_t
 
     for (int chunk = 0; chunk < STAGES - 1; ++chunk) fetch(first_chunk + chunk);
     for (int chunk = first_chunk; chunk < last_chunk; ++chunk) {
-        wait_for_lots<STAGES - 2>();
+        wait_for_copies<STAGES - 2>();
         __syncthreads();
         fetch(chunk + STAGES - 1);  // into the buffer that was read before the barrier
         const int stage = chunk % STAGES;
@@ -106,8 +109,8 @@ __device__ __forceinline__ void product_tile(TileMemory<ROWS>& memory, int row_t
             }
 #pragma unroll
             for (int b = 0; b < 4; ++b) {
-                const Vec<4> v =
-                    load<4>(TRANSPOSED ? &memory.w[stage][k + b][c] : &memory.w[stage][c + b * NEXT][k]);
+                const Vec<4> v = load<4>(TRANSPOSED ? &memory.w[stage][k + b][c]
+                                                    : &memory.w[stage][c + b * NEXT][k]);
 #pragma unroll
                 for (int q = 0; q < 4; ++q) (TRANSPOSED ? wk[q][b] : wk[b][q]) = v.v[q];
             }
@@ -121,7 +124,8 @@ __device__ __forceinline__ void product_tile(TileMemory<ROWS>& memory, int row_t
     }
 
     float* const parts = &memory.w[0][0][0];  // [GROUPS][ROWS][TILE]
-    static_assert(GROUPS * ROWS * TILE <= STAGES * TILE * PITCH, "the sums fit where the weight was");
+    static_assert(GROUPS * ROWS * TILE <= STAGES * TILE * PITCH,
+                  "the sums fit where the weight was");
     __syncthreads();
 #pragma unroll
     for (int a = 0; a < R; ++a)
@@ -178,17 +182,19 @@ __device__ __forceinline__ float sum_of_four(const float (&x)[4]) {
     const float keep = odd ? pair[1] : pair[0], give = odd ? pair[0] : pair[1];
     float sum = keep + __shfl_xor_sync(0xffffffffu, give, 8);
 #pragma unroll
-    for (int distance = 4; distance > 0; distance /= 2) sum += __shfl_xor_sync(0xffffffffu, sum, distance);
+    for (int distance = 4; distance > 0; distance /= 2)
+        sum += __shfl_xor_sync(0xffffffffu, sum, distance);
     return sum;
 }
 
-// y[count, WIDE] = x[count, DEEP] w[WIDE, DEEP]^T where few rows, at most 32, leave tiles no work: each warp
-// makes a column, of which its lanes hold the weights. `x(i)` points to a row, or nowhere if it is zero:
-// each lane asks for one, since several looks may be needed to find it.
+// y[count, WIDE] = x[count, DEEP] w[WIDE, DEEP]^T where few rows, at most 32, leave tiles no work:
+// each warp makes a column, of which its lanes hold the weights. `x(i)` points to a row, or nowhere
+// if it is zero: each lane asks for one, since several looks may be needed to find it.
 template <int WIDE, int DEEP, class X, class Y>
 __device__ __forceinline__ void product_by_warps(int block, int count, X x, const float* w, Y y) {
     static_assert(DEEP % 4 == 0, "loads are of 16 bytes");
-    constexpr int EACH = (DEEP + 127) / 128, ROWS = EACH <= 2 ? 8 : 4;  // vectors of a lane; rows under way
+    constexpr int EACH = (DEEP + 127) / 128,
+                  ROWS = EACH <= 2 ? 8 : 4;  // vectors of a lane; rows under way
     const int lane = threadIdx.x % 32, column = block * (PRODUCT_THREADS / 32) + threadIdx.x / 32;
     if (column >= WIDE) return;
     const auto part = [&](const float* row, int e) {
@@ -197,7 +203,8 @@ __device__ __forceinline__ void product_by_warps(int block, int count, X x, cons
         if (row != nullptr && (DEEP % 128 == 0 || k < DEEP)) v = load<4>(row + k);
         return v;
     };
-    const unsigned long long mine = lane < count ? reinterpret_cast<unsigned long long>(x(lane)) : 0;
+    const unsigned long long mine =
+        lane < count ? reinterpret_cast<unsigned long long>(x(lane)) : 0;
     Vec<4> weight[EACH];
 #pragma unroll
     for (int e = 0; e < EACH; ++e) weight[e] = part(w + (long long)column * DEEP, e);
@@ -206,7 +213,8 @@ __device__ __forceinline__ void product_by_warps(int block, int count, X x, cons
         Vec<4> v[ROWS][EACH];
 #pragma unroll
         for (int r = 0; r < ROWS; ++r) {
-            const float* const row = reinterpret_cast<const float*>(__shfl_sync(0xffffffffu, mine, i + r));
+            const float* const row =
+                reinterpret_cast<const float*>(__shfl_sync(0xffffffffu, mine, i + r));
 #pragma unroll
             for (int e = 0; e < EACH; ++e) v[r][e] = part(row, e);
         }

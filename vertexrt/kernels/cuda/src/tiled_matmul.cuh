@@ -1,27 +1,33 @@
-// Products beside the path: tiles of 64 x 64 by all threads of a processor, and sums of their splits.
+// Products beside the path: tiles of 64 x 64 by all threads of a processor, and sums of their
+// splits.
 #pragma once
 #include "processor.cuh"
-#include "units.cuh"
+#include "tensor_cores.cuh"
 
-constexpr int BIG = 64, DEPTH = 32, BIG_PITCH = BIG + 8;
-struct alignas(16) BigTile {
-    real a[2][DEPTH * (BIG_PITCH + 1)], b[2][DEPTH * (BIG_PITCH + 1)];
+constexpr int MATMUL_TILE = 64, DEPTH = 32, MATMUL_PITCH = MATMUL_TILE + 8;
+struct alignas(16) MatmulMemory {
+    real a[2][DEPTH * (MATMUL_PITCH + 1)], b[2][DEPTH * (MATMUL_PITCH + 1)];
 };
 
-// Elements from one step of the depth to the next: so that what is stored does not clash in the banks,
-// vectors along the depth apart, and hardly what is read.
+// Elements from one step of the depth to the next: so that what is stored does not clash in the
+// banks, vectors along the depth apart, and hardly what is read.
 #ifdef VRT_REAL
-constexpr int big_pitch(bool) { return BIG_PITCH; }
+constexpr int tile_pitch(bool) {
+    return MATMUL_PITCH;
+}
 #else
-constexpr int big_pitch(bool along) { return along ? BIG_PITCH : BIG_PITCH + 1; }
+constexpr int tile_pitch(bool along) {
+    return along ? MATMUL_PITCH : MATMUL_PITCH + 1;
+}
 #endif
 
-#ifdef VRT_MATRIX_UNITS
-constexpr int FEW_STEPS = 2;  // of the depth, eight each, whose products are added up inside the units
+#ifdef VRT_TENSOR_CORES
+constexpr int FEW_STEPS =
+    2;  // of the depth, eight each, whose products are added up inside the units
 
 // A warp's part of a tile, 32 x 16, by matrix units.
-struct BigSums {
-    UnitSums sums[2][2];
+struct TileSums {
+    FragmentSums sums[2][2];
 
     template <int A, int B>
     __device__ __forceinline__ void add(const float* a, const float* b) {
@@ -29,7 +35,7 @@ struct BigSums {
         const int i = warp / 4 * 32 + g, j = warp % 4 * 16 + g;
 #pragma unroll 1
         for (int k0 = 0; k0 < DEPTH; k0 += 8 * FEW_STEPS) {
-            UnitSums few[2][2];
+            FragmentSums few[2][2];
 #pragma unroll
             for (int k = k0; k < k0 + 8 * FEW_STEPS; k += 8) {
                 Split<4> x[2];
@@ -37,7 +43,8 @@ struct BigSums {
 #pragma unroll
                 for (int m = 0; m < 2; ++m)
 #pragma unroll
-                    for (int e = 0; e < 4; ++e) x[m].put(e, a[(k + t + e / 2 * 4) * A + i + m * 16 + e % 2 * 8]);
+                    for (int e = 0; e < 4; ++e)
+                        x[m].put(e, a[(k + t + e / 2 * 4) * A + i + m * 16 + e % 2 * 8]);
 #pragma unroll
                 for (int n = 0; n < 2; ++n)
 #pragma unroll
@@ -62,17 +69,17 @@ struct BigSums {
             for (int n = 0; n < 2; ++n)
 #pragma unroll
                 for (int e = 0; e < 4; ++e) {
-                    take(warp / 4 * 32 + m * 16 + e / 2 * 8 + g, warp % 4 * 16 + n * 8 + 2 * t + e % 2,
-                         sums[m][n].of(e));
+                    take(warp / 4 * 32 + m * 16 + e / 2 * 8 + g,
+                         warp % 4 * 16 + n * 8 + 2 * t + e % 2, sums[m][n].of(e));
                 }
     }
 };
 #else
 // A thread's part of a tile, 4 x 4.
-struct BigSums {
+struct TileSums {
     real sum[4][4];
 
-    __device__ __forceinline__ BigSums() {
+    __device__ __forceinline__ TileSums() {
 #pragma unroll
         for (int e = 0; e < 16; ++e) sum[e / 4][e % 4] = 0;
     }
@@ -97,10 +104,11 @@ struct BigSums {
 };
 #endif
 
-// A thread's share of a chunk of a matrix, 64 x 32: V elements at a time, that are neighbours in memory.
+// A thread's share of a chunk of a matrix, 64 x 32: V elements at a time, that are neighbours in
+// memory.
 template <bool ALONG, int V>
-struct BigPart {
-    static constexpr int COUNT = BIG * DEPTH / PROCESSOR / V, PITCH = big_pitch(ALONG);
+struct TilePart {
+    static constexpr int COUNT = MATMUL_TILE * DEPTH / PROCESSOR / V, PITCH = tile_pitch(ALONG);
     Vec<V> held[COUNT];
 
     // Call `each(e, i, k)`: row and depth of the first element of each vector.
@@ -110,7 +118,7 @@ struct BigPart {
         for (int e = 0; e < COUNT; ++e) {
             const int at = threadIdx.x + e * PROCESSOR;
             if (ALONG) {
-                each(e, at % (BIG / V) * V, at / (BIG / V));
+                each(e, at % (MATMUL_TILE / V) * V, at / (MATMUL_TILE / V));
             } else {
                 each(e, at / (DEPTH / V), at % (DEPTH / V) * V);
             }
@@ -139,16 +147,16 @@ struct BigPart {
     }
 };
 
-// c(i, j) = sum over k of a(i, k) b(j, k), for i < rows and j < columns; the functions return where an
-// element is. ALONG says that neighbours in i lie next to each other in memory, else neighbours in k;
-// in that direction there are multiples of V. Tile (down, across) of the result.
+// c(i, j) = sum over k of a(i, k) b(j, k), for i < rows and j < columns; the functions return where
+// an element is. ALONG says that neighbours in i lie next to each other in memory, else neighbours
+// in k; in that direction there are multiples of V. Tile (down, across) of the result.
 template <bool A_ALONG, bool B_ALONG, int V, class A, class B, class C>
-__device__ __forceinline__ void big_tile(BigTile& memory, int down, int across, int rows, int columns,
-                                         int deep, A a, B b, C c) {
-    const int i0 = down * BIG, j0 = across * BIG;
-    BigPart<A_ALONG, V> part_a;
-    BigPart<B_ALONG, V> part_b;
-    BigSums sums;
+__device__ __forceinline__ void matmul_tile(MatmulMemory& memory, int down, int across, int rows,
+                                            int columns, int deep, A a, B b, C c) {
+    const int i0 = down * MATMUL_TILE, j0 = across * MATMUL_TILE;
+    TilePart<A_ALONG, V> part_a;
+    TilePart<B_ALONG, V> part_b;
+    TileSums sums;
     part_a.fetch(i0, 0, rows, deep, a);
     part_b.fetch(j0, 0, columns, deep, b);
     part_a.put(memory.a[0]);
@@ -160,7 +168,7 @@ __device__ __forceinline__ void big_tile(BigTile& memory, int down, int across, 
             part_a.fetch(i0, k0 + DEPTH, rows, deep, a);
             part_b.fetch(j0, k0 + DEPTH, columns, deep, b);
         }
-        sums.template add<big_pitch(A_ALONG), big_pitch(B_ALONG)>(memory.a[side], memory.b[side]);
+        sums.template add<tile_pitch(A_ALONG), tile_pitch(B_ALONG)>(memory.a[side], memory.b[side]);
         if (more) {
             part_a.put(memory.a[side ^ 1]);
             part_b.put(memory.b[side ^ 1]);
@@ -172,7 +180,8 @@ __device__ __forceinline__ void big_tile(BigTile& memory, int down, int across, 
     });
 }
 
-// Rows of a short result: a warp makes one, its lanes share the depth. `x` and `y` are the first rows.
+// Rows of a short result: a warp makes one, its lanes share the depth. `x` and `y` are the first
+// rows.
 template <int WIDE, int DEEP>
 __device__ __forceinline__ void short_rows(int count, const real* x, const real* w, real* y) {
     const int i = VRT_BLOCK.y * WARPS_EACH + threadIdx.x / 32, lane = threadIdx.x % 32;
@@ -197,7 +206,8 @@ constexpr int ADDED_EACH = 4096;  // elements that a block adds up
 
 // Add what the splits of a sum left to a gradient, in their order.
 __device__ __forceinline__ void add_splits(real* gradient, const real* left, int size, int splits) {
-    const int begin = VRT_BLOCK.x * ADDED_EACH, end = begin + ADDED_EACH < size ? begin + ADDED_EACH : size;
+    const int begin = VRT_BLOCK.x * ADDED_EACH,
+              end = begin + ADDED_EACH < size ? begin + ADDED_EACH : size;
 #pragma unroll 4
     for (int at = begin + threadIdx.x; at < end; at += PROCESSOR) {
         real sum = left[at];

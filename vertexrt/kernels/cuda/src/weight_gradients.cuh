@@ -1,12 +1,13 @@
-// Gradients of weights that the path multiplies by, summed on chip while its backward side runs: of the
-// rows of a weight that a processor owns it keeps the sums, over all rows of its group, of d_y times x
-// (VPPS, MICRO 2018, section III-C). They lie over the threads as the rows of the weight do when the
-// forward side begins (`Layout` of held.cuh), in registers or in shared memory.
+// Gradients of weights that the path multiplies by, summed on chip while its backward side runs: of
+// the rows of a weight that a processor owns it keeps the sums, over all rows of its group, of d_y
+// times x (VPPS, MICRO 2018, section III-C). They lie over the threads as the rows of the weight do
+// when the forward side begins (`Layout` of resident_weights.cuh), in registers or in shared
+// memory.
 //
-// Each group leaves its sums in memory; behind the next meeting of all processors these are added to the
-// gradient, in the order of the groups.
+// Each group leaves its sums in memory; behind the next meeting of all processors these are added
+// to the gradient, in the order of the groups.
 #pragma once
-#include "held.cuh"
+#include "resident_matmul.cuh"
 #include "processor.cuh"
 
 constexpr int FEWEST_TO_SUM_BY_UNITS = 3;  // rows; fewer are outer products by plain FMA
@@ -32,8 +33,9 @@ __device__ __forceinline__ void clear(Share& sums) {
     for (int k = 0; k < Layout<ROWS, DEEP>::FLOATS; ++k) sums.put(k / 4, k % 4, real(0));
 }
 
-// Call `add(s, b, d, x)` for each slab s of own rows and each block b of columns. What is less, operands
-// of all slabs, `d(s)`, or of all blocks, `x(b)`, is loaded at first; the other one when it is needed.
+// Call `add(s, b, d, x)` for each slab s of own rows and each block b of columns. What is less,
+// operands of all slabs, `d(s)`, or of all blocks, `x(b)`, is loaded at first; the other one when
+// it is needed.
 template <int ROWS, int DEEP, class D, class X, class Add>
 __device__ __forceinline__ void each_part(D d, X x, Add add) {
     using L = Layout<ROWS, DEEP>;
@@ -107,7 +109,7 @@ __device__ __forceinline__ void sum_by_lanes(Share& sums, int first, X x, D d) {
         });
 }
 
-#ifdef VRT_MATRIX_UNITS
+#ifdef VRT_TENSOR_CORES
 // Two neighbours of a row of x.
 template <class L, bool ALIGNED>
 __device__ __forceinline__ Vec<2> pair_of_row(const float* row, int column, bool there) {
@@ -122,12 +124,12 @@ __device__ __forceinline__ Vec<2> pair_of_row(const float* row, int column, bool
     return x;
 }
 
-// Add up to eight rows by matrix units: they are the depth of a product of d_y transposed, 16 own rows at
-// a time, with x, 8 columns at a time. Column g of those is column 2 g + f of a block for f = 0, 1, so
-// that a lane ends with four neighbours, as the layout has them. Units cut off what they add, so sums
-// over many rows are added to outside them.
+// Add up to eight rows by matrix units: they are the depth of a product of d_y transposed, 16 own
+// rows at a time, with x, 8 columns at a time. Column g of those is column 2 g + f of a block for f
+// = 0, 1, so that a lane ends with four neighbours, as the layout has them. Units cut off what they
+// add, so sums over many rows are added to outside them.
 template <bool ALIGNED, int ROWS, int DEEP, class Share, class X, class D>
-__device__ __forceinline__ void sum_by_matrix_units(Share& sums, int first, int count, X x, D d) {
+__device__ __forceinline__ void sum_by_tensor_cores(Share& sums, int first, int count, X x, D d) {
     using L = Layout<ROWS, DEEP>;
     const LanePart<ROWS, DEEP> mine;
     const bool there[2] = {mine.t < count, mine.t + 4 < count};
@@ -147,7 +149,8 @@ __device__ __forceinline__ void sum_by_matrix_units(Share& sums, int first, int 
             Vecs<2, 2> right;
             const int column = mine.column + b * 16 + mine.g * 2;
 #pragma unroll
-            for (int h = 0; h < 2; ++h) right.of[h] = pair_of_row<L, ALIGNED>(row[h], column, there[h]);
+            for (int h = 0; h < 2; ++h)
+                right.of[h] = pair_of_row<L, ALIGNED>(row[h], column, there[h]);
             return right;
         },
         [&](int s, int b, const Vec<4>& left, const Vecs<2, 2>& right) {
@@ -166,7 +169,7 @@ __device__ __forceinline__ void sum_by_matrix_units(Share& sums, int first, int 
                 Split<2> y;
                 y.put(0, right.of[0].v[f]);
                 y.put(1, right.of[1].v[f]);
-                UnitSums more;
+                FragmentSums more;
                 more.add(a, y);
 #pragma unroll
                 for (int e = 0; e < 4; ++e) {
@@ -178,16 +181,16 @@ __device__ __forceinline__ void sum_by_matrix_units(Share& sums, int first, int 
 }
 #endif
 
-// Add the rows of a tile: `x(i)` points to row i of x, `d(i, q)` is the element of row i of d_y that
-// belongs to own row q, zero where there is no such row.
+// Add the rows of a tile: `x(i)` points to row i of x, `d(i, q)` is the element of row i of d_y
+// that belongs to own row q, zero where there is no such row.
 template <bool ALIGNED, int ROWS, int DEEP, class Share, class X, class D>
 __device__ __forceinline__ void accumulate(Share& sums, int count, X x, D d) {
     int first = 0;
-#ifdef VRT_MATRIX_UNITS
+#ifdef VRT_TENSOR_CORES
 #pragma unroll 1
     for (; count - first >= FEWEST_TO_SUM_BY_UNITS; first += TILE_ROWS) {
         const int n = count - first < TILE_ROWS ? count - first : TILE_ROWS;
-        sum_by_matrix_units<ALIGNED, ROWS, DEEP>(sums, first, n, x, d);
+        sum_by_tensor_cores<ALIGNED, ROWS, DEEP>(sums, first, n, x, d);
     }
 #endif
 #pragma unroll 1
@@ -206,7 +209,8 @@ __device__ __forceinline__ void leave(const Share& sums, real* to) {
         if (q >= ROWS) continue;
 #pragma unroll
         for (int b = 0; b < L::BLOCKS; ++b) {
-            const int k = (s / 2 * L::BLOCKS + b) * 2 + s % 2, column = mine.column + b * 16 + mine.t * 4;
+            const int k = (s / 2 * L::BLOCKS + b) * 2 + s % 2,
+                      column = mine.column + b * 16 + mine.t * 4;
 #pragma unroll
             for (int c = 0; c < 4; ++c) {
                 if (column + c < DEEP) to[q * DEEP + column + c] = sums.at(k, c);
@@ -227,12 +231,14 @@ __device__ __forceinline__ real* left_by(const Orders& o, int processor) {
     return reinterpret_cast<real*>(o.spill + (processor + 1) * o.spill_bytes - BYTES);
 }
 
-// Add what all groups left of one gradient, in their order; processors share its elements. `start` is
-// where it begins in what a processor left, `row(rank, q)` the row that is own row q, or negative.
+// Add what all groups left of one gradient, in their order; processors share its elements. `start`
+// is where it begins in what a processor left, `row(rank, q)` the row that is own row q, or
+// negative.
 template <int PROCESSORS, int ROWS, int DEEP, int BYTES, class Row>
 __device__ __forceinline__ void collect(const Orders& o, int start, real* gradient, Row row) {
     constexpr int V = DEEP % 4 == 0 ? 4 : 1, ALL = PROCESSORS * ROWS * DEEP;
-    for (int e = (blockIdx.x * PROCESSOR + threadIdx.x) * V; e < ALL; e += gridDim.x * PROCESSOR * V) {
+    for (int e = (blockIdx.x * PROCESSOR + threadIdx.x) * V; e < ALL;
+         e += gridDim.x * PROCESSOR * V) {
         const int rank = e / (ROWS * DEEP), at = e % (ROWS * DEEP), own = row(rank, at / DEEP);
         if (own < 0) continue;
         Vec<V> sum;

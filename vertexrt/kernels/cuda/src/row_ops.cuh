@@ -18,19 +18,37 @@ struct Args {
 
 #define VRT_LANES _Pragma("unroll") for (int c = 0; c < W; ++c)
 
-__device__ __forceinline__ float vrt_exp(float x) { return expf(x); }
-__device__ __forceinline__ double vrt_exp(double x) { return exp(x); }
-__device__ __forceinline__ float vrt_log(float x) { return logf(x); }
-__device__ __forceinline__ double vrt_log(double x) { return log(x); }
-__device__ __forceinline__ float vrt_sqrt(float x) { return sqrtf(x); }
-__device__ __forceinline__ double vrt_sqrt(double x) { return sqrt(x); }
-__device__ __forceinline__ float vrt_tanh(float x) { return tanhf(x); }
-__device__ __forceinline__ double vrt_tanh(double x) { return tanh(x); }
-__device__ __forceinline__ real vrt_max(real x, real y) { return x > y ? x : y; }
+__device__ __forceinline__ float vrt_exp(float x) {
+    return expf(x);
+}
+__device__ __forceinline__ double vrt_exp(double x) {
+    return exp(x);
+}
+__device__ __forceinline__ float vrt_log(float x) {
+    return logf(x);
+}
+__device__ __forceinline__ double vrt_log(double x) {
+    return log(x);
+}
+__device__ __forceinline__ float vrt_sqrt(float x) {
+    return sqrtf(x);
+}
+__device__ __forceinline__ double vrt_sqrt(double x) {
+    return sqrt(x);
+}
+__device__ __forceinline__ float vrt_tanh(float x) {
+    return tanhf(x);
+}
+__device__ __forceinline__ double vrt_tanh(double x) {
+    return tanh(x);
+}
+__device__ __forceinline__ real vrt_max(real x, real y) {
+    return x > y ? x : y;
+}
 
-// 1 / (1 + e^-x); for very negative x, e^-x is infinite and the quotient 0. Floats take the quick power
-// and the quick quotient, each right to 2 units in the last place; that the power's argument is rounded
-// counts where e^-x is either far from 1 or near 0.
+// 1 / (1 + e^-x); for very negative x, e^-x is infinite and the quotient 0. Floats take the quick
+// power and the quick quotient, each right to 2 units in the last place; that the power's argument
+// is rounded counts where e^-x is either far from 1 or near 0.
 __device__ __forceinline__ float vrt_sigmoid(float x) {
 #ifdef __CUDACC_RTC__
     float power, quotient;
@@ -41,9 +59,12 @@ __device__ __forceinline__ float vrt_sigmoid(float x) {
     return 1.0f / (1.0f + expf(-x));
 #endif
 }
-__device__ __forceinline__ double vrt_sigmoid(double x) { return 1.0 / (1.0 + exp(-x)); }
+__device__ __forceinline__ double vrt_sigmoid(double x) {
+    return 1.0 / (1.0 + exp(-x));
+}
 
-// Hash (seed, key, vertex, element) to 32 bits as the CPU kernels do: MurmurHash3's finaliser, twice.
+// Hash (seed, key, vertex, element) to 32 bits as the CPU kernels do: MurmurHash3's finaliser,
+// twice.
 __device__ __forceinline__ unsigned vrt_uniform(unsigned seed, unsigned key, unsigned vertex,
                                                 unsigned element) {
     unsigned h = seed ^ (vertex * 0x9E3779B1u);
@@ -143,8 +164,8 @@ struct RowLogSumExp {
 };
 
 // Add up the columns of `count` rows. The block has 8 warps; it takes 128 columns, from 128
-// VRT_BLOCK.x on, and chunk VRT_BLOCK.y of the rows: every 8th row is a warp's, then the warps are added
-// in order. One chunk adds to the result at once; several leave partial sums.
+// VRT_BLOCK.x on, and chunk VRT_BLOCK.y of the rows: every 8th row is a warp's, then the warps are
+// added in order. One chunk adds to the result at once; several leave partial sums.
 template <class Row, class Add>
 __device__ __forceinline__ void sum_columns(int size, int count, Row row, real* partial, Add add) {
     constexpr int WARPS = 8, COLUMNS = 128;
@@ -178,7 +199,8 @@ __device__ __forceinline__ void sum_columns(int size, int count, Row row, real* 
 
 // Add up what the chunks of `sum_columns` left, in order; a thread a column.
 template <class Add>
-__device__ __forceinline__ void add_partial_sums(const real* partial, int size, int chunks, Add add) {
+__device__ __forceinline__ void add_partial_sums(const real* partial, int size, int chunks,
+                                                 Add add) {
     const int j = VRT_BLOCK.x * 256 + threadIdx.x;
     if (j >= size) return;
     real sum = 0;
@@ -188,11 +210,11 @@ __device__ __forceinline__ void add_partial_sums(const real* partial, int size, 
     add(j, sum);
 }
 
-// Add up rows member[begin..end) of a launch for the 32 W columns from 32 W VRT_BLOCK.y on. The block
-// has 8 warps; of many rows every 8th is a warp's, and the warps are added in order.
+// Add up rows member[begin..end) of a launch for the 32 W columns from 32 W VRT_BLOCK.y on. The
+// block has 8 warps; of many rows every 8th is a warp's, and the warps are added in order.
 template <int W, class Row, class Add>
-__device__ __forceinline__ void sum_segment(int size, const int* member, int begin, int end, Row row,
-                                            Add add) {
+__device__ __forceinline__ void sum_segment(int size, const int* member, int begin, int end,
+                                            Row row, Add add) {
     constexpr int WARPS = 8, FEW = 4;
     typedef Vec<W> Lanes32[32];
     VRT_SCRATCH(Lanes32, part, WARPS);
