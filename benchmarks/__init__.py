@@ -1,1 +1,1 @@
-"""Single questions beside `vertexrt bench`; each is run with `python -m benchmarks.NAME`."""
+"""Peers, what the papers show, and single questions: `python -m benchmarks.NAME`."""

@@ -1,6 +1,6 @@
 """How long the recurrent part of an LSTM takes on a GPU: 100 steps, inputs' products done before.
 
-    python -m benchmarks.lstm_inference [--hidden 64,256,1024] [--batch 1,10,20] [--json FILE]
+    python -m benchmarks.lstm_inference [--hidden 64,256,1024] [--batch 1,10,20] [--out DIR]
 
 The persistent engine, with nothing that is special to an LSTM: a vertex function over chains. For
 each size several numbers of processors a group are tried. The kernel's time is that of its own time
@@ -13,13 +13,13 @@ import sys
 import time
 from collections import deque
 from collections.abc import Sequence
-from pathlib import Path
 from typing import Any, cast
 
 import numpy as np
 
 import vertexrt as vrt
-from benchmarks.samples import write
+from vertexrt.bench.record import Entry, Key, make_entry
+from vertexrt.bench.run import recording
 from vertexrt.errors import NoKernelError
 from vertexrt.kernels.cuda.device_executor import CudaExecutor
 from vertexrt.kernels.cuda.one_launch import kernel_seconds
@@ -60,7 +60,7 @@ def batch_of(hidden: int, count: int, seed: int = 0) -> vrt.GraphBatch:
     )
 
 
-def measure(hidden: int, processors: int, sizes: Sequence[int]) -> list[dict[str, Any]]:
+def measure(hidden: int, processors: int, sizes: Sequence[int]) -> list[Entry]:
     """Check and time one size with groups of so many processors."""
     net = vrt.compile(
         Recurrent(hidden), device="cuda", engine="persistent", processors=processors, seed=1
@@ -92,20 +92,16 @@ def measure(hidden: int, processors: int, sizes: Sequence[int]) -> list[dict[str
             net.forward(batch)
             spans.append(kernel_seconds(launch.seen()))
         launch.watched = False
-        record = {
-            "hidden": hidden,
-            "batch": size,
-            "processors": processors,
-            "error": error,
-            "kernel_ms": float(np.median(spans)) * 1e3,
-            "minibatch_ms": whole * 1e3,
-        }
+        kernel = float(np.median(spans))
         print(
             f"hidden {hidden:5} batch {size:3} groups of {processors:3}: kernel "
-            f"{record['kernel_ms']:.3f} ms, minibatch {whole * 1e3:.3f} ms, error {error:.1e}",
+            f"{kernel * 1e3:.3f} ms, minibatch {whole * 1e3:.3f} ms, error {error:.1e}",
             flush=True,
         )
-        found.append(record)
+        key: Key = {"hidden": hidden, "batch_size": size, "processors": str(processors)}
+        milliseconds = {"kernel": [1e3 * span for span in spans], "minibatch": [1e3 * whole]}
+        for variant, values in milliseconds.items():
+            found.append(make_entry({**key, "variant": variant}, values, "ms", "lower"))
     return found
 
 
@@ -114,16 +110,17 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--hidden", default="64,256,1024", help="sizes")
     parser.add_argument("--batch", default="1,10,20", help="sequences of a minibatch")
-    parser.add_argument("--json", type=Path, help="where to write the results")
+    parser.add_argument("--out", default="bench", help="folder for the results")
     given = parser.parse_args()
-    results = []
-    for hidden in map(int, given.hidden.split(",")):
-        for processors in PROCESSORS[hidden]:
-            try:
-                results += measure(hidden, processors, [int(n) for n in given.batch.split(",")])
-            except NoKernelError as error:
-                print(f"hidden {hidden} groups of {processors}: {error}", flush=True)
-    write(given.json, "lstm_inference", None, results, device="cuda")
+    command = ["python", "-m", "benchmarks.lstm_inference", *sys.argv[1:]]
+    with recording("lstm_inference", command, vars(given), 1, "cuda") as (record, _):
+        for hidden in map(int, given.hidden.split(",")):
+            for processors in PROCESSORS[hidden]:
+                sizes = [int(n) for n in given.batch.split(",")]
+                try:
+                    record.entries += measure(hidden, processors, sizes)
+                except NoKernelError as error:
+                    print(f"hidden {hidden} groups of {processors}: {error}", flush=True)
 
 
 if __name__ == "__main__":

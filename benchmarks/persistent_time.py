@@ -13,8 +13,8 @@ from typing import Any
 import numpy as np
 
 import vertexrt as vrt
-from vertexrt.bench.peers.options import Options
-from vertexrt.bench.peers.suites import make_suite
+from benchmarks.peers.options import Options
+from benchmarks.peers.suites import make_suite
 from vertexrt.engine.variant import Passes
 
 WARM, WATCHED = 12, 8  # minibatches

@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 
+from vertexrt.cache.folders import folders
 from vertexrt.config import config
 
 os.environ.setdefault("VERTEXRT_CHECK", "1")
@@ -17,9 +18,24 @@ gc.set_threshold(50_000, 20, 100)
 
 
 @pytest.fixture
+def choices_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
+    """Give a cache folder without choices, in which compiled code is that of all tests."""
+    folder = tmp_path / "cache"
+    folder.mkdir(mode=0o700)
+    for kind in ("cpu", "cuda"):
+        shared = folders(kind).write
+        if shared is not None:
+            (folder / kind).symlink_to(shared)
+    yield from _use(folder, monkeypatch)
+
+
+@pytest.fixture
 def cache_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
     """Give an empty cache folder of this process, as VERTEXRT_CACHE does."""
-    folder = tmp_path / "cache"
+    yield from _use(tmp_path / "cache", monkeypatch)
+
+
+def _use(folder: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
     monkeypatch.setenv("VERTEXRT_CACHE", str(folder))
     config.cache_clear()
     yield folder

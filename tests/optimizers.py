@@ -1,12 +1,15 @@
 """The optimizers, stores and gradients that several test files drive."""
 
 from collections.abc import Callable
+from typing import Any
 
 import numpy as np
 
-from vertexrt.api.optim import SGD, Adagrad, Adam, AdamW
+from vertexrt.api import optim
 from vertexrt.api.optimizer import Optimizer
 from vertexrt.engine.parameters import ParameterStore
+from vertexrt.ir.updates import OPTIMIZERS as OPTIMIZER_ROWS
+from vertexrt.ir.updates import OptimizerRow
 
 Make = Callable[..., Optimizer]
 
@@ -20,13 +23,32 @@ SHAPES: dict[str, tuple[int, ...]] = {
 SPARSE = ("table", "other")
 STEPS = 5
 
-OPTIMIZERS: dict[str, Make] = {
-    "sgd": lambda **o: SGD(0.1, **o),
-    "momentum": lambda **o: SGD(0.1, 0.9, **o),
-    "adagrad": lambda **o: Adagrad(0.1, **o),
-    "adam": lambda **o: Adam(0.02, (0.8, 0.97), 1e-6, **o),
-    "adamw": lambda **o: AdamW(0.02, (0.8, 0.97), 1e-6, **o),
-}
+# Options that the tests give instead of the defaults.
+CHOSEN: dict[str, Any] = {"alpha": 0.9, "betas": (0.8, 0.97), "eps": 1e-6, "momentum": 0.9}
+LR = {"Adam": 0.02, "AdamW": 0.02}
+
+
+def maker(row: OptimizerRow, left_out: str = "") -> Make:
+    """Return what makes an optimizer of a row; an option that is left out is 0."""
+    given = {o.name: CHOSEN.get(o.name, o.default) for o in row.options}
+    given |= {left_out: 0.0} if left_out else {}
+    return lambda **options: optim.OPTIMIZERS[row.title](
+        LR.get(row.title, 0.1), **{**given, **options}
+    )
+
+
+def every_maker() -> dict[str, Make]:
+    """Return what makes each optimizer of the table, with and without slots that are optional."""
+    found: dict[str, Make] = {}
+    for row in OPTIMIZER_ROWS:
+        optional = {slot.option for slot in row.state if slot.option}
+        found[row.name] = maker(row, *optional)
+        for option in optional:
+            found[f"{row.name}_{option}"] = maker(row)
+    return found
+
+
+OPTIMIZERS = every_maker()
 
 
 def make_store(dtype: str, shapes: dict[str, tuple[int, ...]] = SHAPES) -> ParameterStore:

@@ -14,7 +14,10 @@ from typing import Any
 import numpy as np
 
 import vertexrt as vrt
-from vertexrt.engine.variant import Passes
+from vertexrt.engine.devices import CompileOptions, module_of
+from vertexrt.engine.model import CompiledModel
+from vertexrt.engine.variant import Passes, Use
+from vertexrt.ir.program import Program
 
 Arrays = dict[str, np.ndarray]
 
@@ -69,6 +72,19 @@ class Way:
         net.set_parameters({name: 0.5 * value for name, value in drawn.items()})
         return net
 
+    def model(self, function: vrt.VertexFunction) -> CompiledModel:
+        """Compile what a network has inside, to prepare batches and look at what became of F."""
+        options = CompileOptions(
+            np.dtype(self.dtype),
+            self.policy,
+            self.passes,
+            "float32",
+            self.engine,
+            self.threads,
+            self.processors,
+        )
+        return module_of(self.device).compile_for(self.device, function.trace(), options).model
+
     def _on_shim(self, function: vrt.VertexFunction, seed: int) -> vrt.Network:
         """Compile for a GPU, and run the kernels on the CPU."""
         from tests.shim_device import ShimDevice
@@ -97,6 +113,17 @@ class Way:
 OFF = Passes(specialise=False, eager=False, lazy=False, stack=False, fuse=False, merge=False)
 DRAWS = {"seed": 11, "step": 4}  # where the random draws of a run start
 PLAIN = Way(policy="serial", passes=OFF)
+
+
+def use_of(kind: str, program: Program) -> Use:
+    """Return what `evaluate` ("gradients"), `train` ("training") or an inference asks for."""
+    pushes = frozenset(n["name"] for n in program.nodes if n.op == "push")
+    if kind == "training":
+        return Use(pushes, loss=True)
+    if kind == "inference":
+        return Use(pushes)
+    reals = frozenset(p.name for p in program.pulls if p.dtype == "float")
+    return Use(pushes, seeds=pushes, pulls=reals)
 
 
 def cotangents(shapes: dict[str, tuple[int, ...]], seed: int = 5) -> Arrays:

@@ -11,14 +11,14 @@ from typing import Any
 import numpy as np
 import pytest
 
+from tests.shim.build import build
 from tests.shim_streams import LAST, Queues
 from vertexrt.errors import DeviceError, message
 from vertexrt.kernels.cuda import device as cuda_device
 from vertexrt.kernels.cuda.device import Array, Calls, Memory
-from vertexrt.kernels.cuda.shim.build import build
 
 NOTHING = """
-#include "row.cuh"
+#include "row_ops.cuh"
 VRT_KERNEL(nothing, Args<1>, 32) {}
 """
 

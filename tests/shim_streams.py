@@ -14,7 +14,7 @@ from typing import Any
 
 import numpy as np
 
-from vertexrt.kernels.cuda.shim.build import ShimModule
+from tests.shim.build import ShimModule
 
 ASKED, FIRST, LAST = "asked", "first", "last"  # or a seed
 POINTER, UNSIGNED, INT = ctypes.c_void_p, ctypes.c_uint, ctypes.c_int

@@ -7,13 +7,11 @@ input graph. See README.md for a first model and docs/architecture.md for how it
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
+from vertexrt.ir.updates import OPTIMIZERS as _OPTIMIZERS
+
 __version__ = "0.1.0"
 
 __all__ = [
-    "SGD",
-    "Adagrad",
-    "Adam",
-    "AdamW",
     "Checkpoint",
     "Gradients",
     "GraphBatch",
@@ -51,6 +49,7 @@ __all__ = [
     "tanh",
     "where",
 ]
+__all__ += [row.title for row in _OPTIMIZERS]
 
 if TYPE_CHECKING:
     from vertexrt.api import init
@@ -79,13 +78,17 @@ if TYPE_CHECKING:
         tanh,
         where,
     )
-    from vertexrt.api.network import Gradients, Network
-    from vertexrt.api.optim import SGD, Adagrad, Adam, AdamW
+    from vertexrt.api.gradients import Gradients
+    from vertexrt.api.network import Network
     from vertexrt.api.optimizer import Optimizer
     from vertexrt.api.parameter import Parameter
     from vertexrt.api.vertex_function import VertexFunction
     from vertexrt.errors import VertexrtError
     from vertexrt.graph import GraphBatch, InputGraph, Pulled
+
+    def __getattr__(name: str) -> type[Optimizer]:
+        """Stand for the optimizers, whose names a table has."""
+
 else:
 
     def __getattr__(name: str) -> Any:
@@ -107,18 +110,14 @@ else:
 
 # The module of each public name.
 _HOMES = {
-    "Adagrad": "vertexrt.api.optim",
-    "Adam": "vertexrt.api.optim",
-    "AdamW": "vertexrt.api.optim",
     "Checkpoint": "vertexrt.api.checkpoint",
-    "Gradients": "vertexrt.api.network",
+    "Gradients": "vertexrt.api.gradients",
     "GraphBatch": "vertexrt.graph",
     "InputGraph": "vertexrt.graph",
     "Network": "vertexrt.api.network",
     "Optimizer": "vertexrt.api.optimizer",
     "Parameter": "vertexrt.api.parameter",
     "Pulled": "vertexrt.graph",
-    "SGD": "vertexrt.api.optim",
     "VertexFunction": "vertexrt.api.vertex_function",
     "VertexrtError": "vertexrt.errors",
     "compile": "vertexrt.api.compile",
@@ -147,3 +146,4 @@ _HOMES = {
     "tanh": "vertexrt.api.functional",
     "where": "vertexrt.api.functional",
 }
+_HOMES |= {row.title: "vertexrt.api.optim" for row in _OPTIMIZERS}

@@ -92,11 +92,12 @@ def _cache_dir(environ: Mapping[str, str]) -> Path:
         folder = Path(home, ".cache", "vertexrt")
     else:  # no HOME, and no entry in the user database: as in many containers
         folder = temporary_cache()
-    if os.path.isfile(folder):
+    if os.path.exists(folder) and not os.path.isdir(folder):
+        what = f"VERTEXRT_CACHE={given} names" if given else f"the cache folder {folder} is"
         raise UsageError(
             message(
                 "config",
-                f"the cache folder {folder} is a file",
+                f"{what} a file",
                 "a folder, or a path where one can be made",
                 "set VERTEXRT_CACHE to another path",
             )

@@ -1,8 +1,8 @@
 """Locks of the process, and what a fork does with them.
 
 A forked child has one thread, and every lock as it was. One that another thread held would never
-be free again. What such a thread was changing would stay half changed: so a fork waits until nobody
-is inside of what is shared, and the child finds it whole.
+be free again. What such a thread was changing would stay half changed: so a fork waits until no
+thread is inside of what is shared, and the child finds it whole.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ class ProcessLock:
 
 
 class Shared(Protocol):
-    """What threads use in turn: whoever uses it holds `lock`."""
+    """What threads use in turn: a thread that uses it holds `lock`."""
 
     lock: Any
 
@@ -71,7 +71,7 @@ def hold_at_fork(
 
 @functools.cache
 def _hold_shared_at_fork() -> None:
-    """Do so from the first thing on, behind the lock of the compiler, which is taken inside."""
+    """Do so from the first thing on, after the lock of the compiler, which is taken inside."""
     hold_at_fork(_before_fork, _in_parent, _in_child)
 
 

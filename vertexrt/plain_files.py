@@ -88,7 +88,7 @@ def leftovers(folder: Path, names: Collection[str]) -> list[Path]:
 
 
 def remove_leftovers(folder: Path, names: Collection[str]) -> None:
-    """Remove them; nobody else may be writing these files.
+    """Remove them; no other process may be writing these files.
 
     Raises: OSError.
     """

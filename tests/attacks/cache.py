@@ -203,7 +203,12 @@ def train() -> None:
     batch, found = vrt.GraphBatch.from_graphs(graphs), hashlib.sha256()
     for engine in ("batched", "persistent"):
         net = vrt.compile(
-            NETWORKS["tree-lstm"][0](), device="cpu", engine=engine, threads=2, seed=1
+            NETWORKS["tree-lstm"][0](),
+            device="cpu",
+            engine=engine,
+            dtype="float64",  # other tests compile the same
+            threads=2,
+            seed=1,
         )
         optimizer = vrt.Adam(0.01)
         for _ in range(3):

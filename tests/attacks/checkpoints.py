@@ -34,7 +34,7 @@ from vertexrt.api.checkpoint import FORMAT, VERSION
 from vertexrt.api.tensor_file import read_tensors, read_texts, write_tensors
 from vertexrt.cli import run_state
 from vertexrt.cli.main import main as command_line
-from vertexrt.cli.session import Session, make_optimizer, open_session
+from vertexrt.cli.session import RunSession, make_optimizer, open_session
 from vertexrt.data import generate_treebank
 from vertexrt.errors import VertexrtError
 
@@ -249,7 +249,7 @@ def make(folder: str, seed: int) -> Cases:
     return case
 
 
-def _load(path: Path, original: run_state.Stored, session: Session, *, damaged: bool) -> str:
+def _load(path: Path, original: run_state.StoredRun, session: RunSession, *, damaged: bool) -> str:
     """Load a checkpoint as --resume does and take a step; say how it ended."""
     try:
         found = run_state.load(path)
@@ -260,7 +260,7 @@ def _load(path: Path, original: run_state.Stored, session: Session, *, damaged: 
             models.get(found.options.model).build(session.dataset, **found.options.shape)
             return LOADED
         optimizer = make_optimizer(found.options)
-        here = Session(found.options, session.spec, session.dataset, session.net)
+        here = RunSession(found.options, session.spec, session.dataset, session.net)
         run_state.restore(found, here, optimizer)
         batch = session.dataset.splits["dev"].take(np.arange(2, dtype=np.int32))
         session.net.step(batch, optimizer)
@@ -271,7 +271,7 @@ def _load(path: Path, original: run_state.Stored, session: Session, *, damaged: 
     return SAME if same else LOADED
 
 
-def _content(stored: run_state.Stored) -> list[Any]:
+def _content(stored: run_state.StoredRun) -> list[Any]:
     checkpoint = stored.checkpoint
     arrays = {**checkpoint.parameters, **checkpoint.optimizer_state}
     bits = {

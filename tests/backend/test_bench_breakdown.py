@@ -1,7 +1,5 @@
 """Breakdowns: parts add up to steps, weights are counted by the formula, processes are timed."""
 
-import json
-import subprocess
 from pathlib import Path
 from typing import Any
 
@@ -10,13 +8,11 @@ import pytest
 
 import vertexrt as vrt
 from vertexrt import models
-from vertexrt.bench.breakdown import compile_once, compile_time, schedule, throughput
-from vertexrt.bench.breakdown import time as time_part
-from vertexrt.bench.counts import TRAINING, count
+from vertexrt.bench import ablation, breakdown, host_time
+from vertexrt.bench.counts import count
+from vertexrt.bench.jobs import Job, JobOptions
 from vertexrt.bench.read_record import read
-from vertexrt.bench.weights import held_bytes, loaded_bytes
 from vertexrt.cli.main import main
-from vertexrt.engine.batched import Run
 from vertexrt.graph import GraphBatch, InputGraph, Pulled
 
 H, LEAVES = 8, 4
@@ -32,45 +28,11 @@ def trees(count: int = 1) -> GraphBatch:
     return GraphBatch.from_graphs(graphs)
 
 
-def prepared(engine: str, policy: str, processors: int | None = None) -> Run:
-    net = vrt.compile(
-        models.TreeFC(20, H),
-        device="cpu",
-        engine=engine,
-        policy=policy,
-        threads=processors or 1,
-        processors=processors,
-    )
-    (run,) = net._model.prepare(TRAINING, trees())
-    return run
-
-
-W, V = 4 * H * 2 * H, 4 * H  # bytes of the path's weight and of the read-out
-
-
-@pytest.mark.parametrize(
-    ("engine", "policy", "processors", "loads"),
-    [
-        ("batched", "serial", None, 3),  # a task a vertex
-        ("batched", "frontier", None, 2),  # a task a level
-        ("persistent", "frontier", 1, 2),
-        ("persistent", "frontier", 4, 2),  # each processor loads its rows
-    ],
-)
-def test_weights_are_loaded_once_a_task(
-    engine: str, policy: str, processors: int | None, loads: int
-) -> None:
-    run = prepared(engine, policy, processors)
-    assert loaded_bytes(run, 4) == 2 * loads * W + 2 * V  # forward and back; one root is read out
-    assert held_bytes(run, 4) == 2 * W + 2 * V
-
-
 def test_counts_add_up_over_shares() -> None:
     net = vrt.compile(models.TreeFC(20, H), device="cpu", threads=2)
     alone = vrt.compile(models.TreeFC(20, H), device="cpu", threads=1)
     both, one = count(net, trees(2)), count(alone, trees(1))
     assert both["calls"] == 2
-    assert both["weight_bytes"] == 2 * one["weight_bytes"]
     assert both["products"] == 2 * one["products"]
 
 
@@ -81,90 +43,66 @@ def test_parts_of_a_step_add_up_to_it() -> None:
         engine="persistent",
         processors=1,
         threads=1,
-        passes=time_part.SETTINGS["op by op"],
+        passes=host_time.SETTINGS["op by op"],
     )
     pool, ids = trees(3), np.arange(2)
     for _ in range(2):
-        found = time_part.one_step(net, pool, ids, vrt.SGD(lr=0.0))
-    assert set(found) - {"whole"} <= set(time_part.PARTS)
+        found = host_time.one_step(net, pool, ids, vrt.SGD(lr=0.0))
+    assert set(found) - {"whole"} <= set(host_time.PARTS)
     assert all(found[part] > 0 for part in ("products", "elementwise", "moves", "schedule", "host"))
     whole = found.pop("whole")
     assert sum(found.values()) == pytest.approx(whole)
     # an instruction is one kernel, so that each has one part
     (variant,) = net._model.variants.values()
-    kinds = [kind for segments in time_part.kinds_of_instructions(variant) for kind in segments]
+    kinds = host_time.kinds_of_instructions(variant)
     assert {"products", "elementwise", "moves", "sums over rows"} == set(kinds)
     assert type(net._model).prepare is net._model.prepare.__func__  # type: ignore[attr-defined]
 
 
-SMALL = ["bench", "breakdown", "--hidden", "4", "--batch-sizes", "1,2", "--hidden-sizes", "3"]
-HERE = ["--device", "reference", "--threads", "1", "--seconds", "0", "--leaf-counts", "2,4"]
+SMALL = ["bench", "breakdown", "--model", "tree-fc", "--leaves", "4", "--hidden", "4"]
 
 
-def test_schedule_throughput_and_weights_are_recorded(
+def test_a_breakdown_is_recorded_and_printed(
     tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(schedule, "STEPS", (2, 2))
-    monkeypatch.setattr(schedule, "GRAPHS", 2)
-    monkeypatch.setattr(schedule, "WARM", 1)
-    monkeypatch.setattr(throughput, "CHECKED_GRAPHS", 1)
-    parts = ["--parts", "schedule,throughput,weights"]
-    assert (
-        main([*SMALL, *HERE, *parts, "--leaves", "2", "--model", "tree-fc", "--out", str(tmp_path)])
-        == 0
-    )
+    monkeypatch.setattr(host_time, "STEPS", (2, 2))
+    words = ["--batch-sizes", "1,2", "--device", "reference", "--threads", "1", "--seconds", "0"]
+    assert main([*SMALL, *words, "--out", str(tmp_path)]) == 0
     record = read(tmp_path / "breakdown-tree-fc.json")
     assert record.complete
-    scheduling = record.select(part="schedule", variant="share")
-    sizes = [(e.key["against"], e.key.get("leaves"), e.key["batch_size"]) for e in scheduling]
-    assert sizes == [
-        ("leaves", 2, 2),
-        ("leaves", 4, 2),
-        ("batch size", None, 1),
-        ("batch size", None, 2),
-    ]
-    assert all(0.0 < e.median < 100.0 for e in scheduling)
-    speeds = record.select(part="throughput", variant="persistent")
-    assert [(e.key["batch_size"], e.key["hidden"]) for e in speeds] == [(1, 4), (2, 4), (2, 3)]
-    assert all(e.against == "batched" for e in speeds)
-    assert len(record.checks) == 2
-    loads = {str(e.key["variant"]): e.median for e in record.select(part="weights", batch_size=2)}
-    assert loads["batched"] < loads["batched, one vertex a task"]
-    assert loads["held on chip for a step"] <= loads["batched"]
-    assert "schedule\nmodel" not in capsys.readouterr().err
+    found = {(e.key["setting"], e.key["batch_size"]) for e in record.select(variant="whole")}
+    assert found == {(setting, size) for setting in host_time.SETTINGS for size in (1, 2)}
+    assert all(e.median > 0 and len(e.samples) == 2 for e in record.select(variant="products"))
+    assert "op by op" in capsys.readouterr().out
 
 
-def test_compiling_is_timed_in_processes_with_caches_of_their_own(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+class Sum(vrt.VertexFunction):
+    """A vertex function that is in no catalogue."""
+
+    def __init__(self, hidden: int) -> None:
+        super().__init__(arity=2, state={"h": hidden})
+        self.w = vrt.Parameter((hidden, hidden))
+        self.b = vrt.Parameter((hidden,))
+
+    def forward(self) -> None:
+        h = vrt.tanh(self.w @ (self.gather(0).h + self.gather(1).h) + self.b)
+        self.scatter(h=h)
+        self.push("loss", vrt.cross_entropy(h, self.pull("label")))
+
+
+@pytest.mark.parametrize("action", [ablation, breakdown])
+def test_any_vertex_function_is_measured(
+    action: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    seen: list[dict[str, str]] = []
-    original = subprocess.run
-
-    class Done:
-        returncode = 0
-        stdout = '{"trace": 1.0, "first step": 2.0, "step": 0.5}\n'
-        stderr = ""
-
-    def run(words: list[str], env: dict[str, str] | None = None, **options: Any) -> Any:
-        if env is None:
-            return original(words, **options)
-        seen.append(env)
-        return Done()
-
-    monkeypatch.setattr(compile_time.subprocess, "run", run)
-    assert main([*SMALL, *HERE, "--parts", "compile", "--out", str(tmp_path)]) == 0
-    record = read(tmp_path / "breakdown-tree-lstm.json")
-    found = {(e.key["engine"], e.key["cache"], e.key["variant"]): e.median for e in record.entries}
-    assert found["batched", "cold", "first step"] == 2.0
-    assert len(found) == 2 * 2 * 2
-    folders = [env["VERTEXRT_CACHE"] for env in seen]
-    assert len(folders) == 4  # cold and warm, of both engines
-    assert folders[0] == folders[1] != folders[2] == folders[3]
-    assert all(not Path(folder).exists() for folder in folders)
-
-
-def test_one_process_says_how_long_it_took(capsys: pytest.CaptureFixture[str]) -> None:
-    compile_once.main(["tree-fc", "", "4", "batched", "reference", "1", "1"])
-    found = json.loads(capsys.readouterr().out)
-    assert set(found) == {"trace", "first step", "step"}
-    assert found["trace"] > 0.0
+    monkeypatch.setattr(host_time, "STEPS", (1, 1))
+    monkeypatch.setattr(ablation, "ROUNDS", (1, 1))
+    tree = InputGraph.from_children([[], [], [0, 1]], {"label": np.arange(3)})
+    job = Job("sum", Sum, GraphBatch.from_graphs([tree] * 4), "a sum over trees")
+    shape = {"model": "", "data": None, "leaves": None, "hidden": 3, "batch_sizes": (1,)}
+    machine = {"device": "reference", "threads": 1, "seconds": 0.0, "out": str(tmp_path)}
+    path = action.run(JobOptions(**shape, **machine), [], job)
+    record = read(path)
+    assert path.name == f"{record.benchmark}-sum.json"
+    assert record.complete
+    assert record.entries
+    assert record.jobs == {"sum": "a sum over trees"}

@@ -18,12 +18,13 @@ from hypothesis import strategies as st
 import vertexrt as vrt
 from tests.devices import require
 from tests.functions import CLASSES, FUNCTIONS, WORDS
+from tests.optimizers import OPTIMIZERS as EVERY_OPTIMIZER
 from tests.runs import PLAIN, TOLERANCE, Way, assert_close, assert_same, evaluate, train
+from tests.shim.build import available
 from tests.strategies import full_batches, pulls_for
 from vertexrt.api.network import Network
 from vertexrt.errors import NumericError
 from vertexrt.graph import GraphBatch, InputGraph
-from vertexrt.kernels.cuda.shim.build import available
 from vertexrt.models import LSTMLanguageModel, TreeLSTM
 
 shim = pytest.mark.skipif(not available(), reason="no C++ compiler to run CUDA kernels on the CPU")
@@ -122,12 +123,10 @@ def trees(count: int, seed: int = 0) -> GraphBatch:
     return GraphBatch.from_graphs(graphs)
 
 
-OPTIMIZERS = {
-    "sgd": lambda: vrt.SGD(0.1, weight_decay=0.01),
-    "momentum": lambda: vrt.SGD(0.1, momentum=0.9),
-    "adagrad": lambda: vrt.Adagrad(0.05),
-    "adam": lambda: vrt.Adam(0.01),
-    "adamw": lambda: vrt.AdamW(0.01, weight_decay=0.1),
+OPTIMIZERS: dict[str, Callable[[], Any]] = {
+    **EVERY_OPTIMIZER,
+    "sgd, decay": lambda: vrt.SGD(0.1, weight_decay=0.01),
+    "adamw, decay": lambda: vrt.AdamW(0.01, weight_decay=0.1),
     "clipped": lambda: vrt.SGD(0.5, clip_norm=0.05),
 }
 

@@ -8,8 +8,8 @@ import numpy as np
 import pytest
 
 import vertexrt as vrt
+from tests.shim.build import available
 from vertexrt.engine.variant import Passes
-from vertexrt.kernels.cuda.shim.build import available
 
 N = 40
 

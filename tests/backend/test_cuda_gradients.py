@@ -11,6 +11,7 @@ import vertexrt as vrt
 from tests.devices import require
 from tests.functions import FUNCTIONS
 from tests.runs import PLAIN, TOLERANCE, Way, assert_close, assert_same, evaluate, train
+from tests.shim.build import available
 from tests.shim_device import put_in_place
 from tests.strategies import pulls_for
 from vertexrt.api.network import Network
@@ -18,7 +19,6 @@ from vertexrt.engine.variant import Passes
 from vertexrt.graph import GraphBatch, InputGraph
 from vertexrt.kernels.cuda import persistent
 from vertexrt.kernels.cuda.persistent import PersistentExecutable
-from vertexrt.kernels.cuda.shim.build import available
 from vertexrt.kernels.cuda.weights import REGISTERS, SHARED
 
 shim = pytest.mark.skipif(not available(), reason="no C++ compiler to run CUDA kernels on the CPU")

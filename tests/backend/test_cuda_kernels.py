@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import re
 from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
@@ -91,6 +92,7 @@ def sources_of(case: Case) -> list[str]:
     return [s for s in collector.sources if case.products or "product_tile" not in s]
 
 
+@functools.cache
 def modules() -> list[tuple[str, list[str]]]:
     """Return kernels that are new in a case: [name of a real, sources]."""
     update = update_source()

@@ -12,10 +12,10 @@ from tests.backend.test_cuda import shim
 from tests.devices import require
 from tests.functions import FUNCTIONS
 from tests.runs import TOLERANCE, Way, assert_same, evaluate, train
+from tests.shim.build import build
 from tests.shim_device import NOTHING, put_in_place
 from tests.strategies import WORDS, pulls_for
 from vertexrt.graph import GraphBatch, InputGraph
-from vertexrt.kernels.cuda.shim.build import build
 
 H, WIDE, CLASSES = 6, 1102, 100
 STEPS = {"shim": 20, "cuda": 100}

@@ -15,7 +15,9 @@ import pytest
 import vertexrt as vrt
 from tests.devices import require
 from tests.functions import FUNCTIONS
+from tests.optimizers import OPTIMIZERS
 from tests.runs import PLAIN, TOLERANCE, Way, assert_close, assert_same, evaluate, train
+from tests.shim.build import available
 from tests.shim_device import put_in_place
 from tests.strategies import pulls_for
 from vertexrt.api.network import Network
@@ -27,7 +29,6 @@ from vertexrt.kernels.cuda import device_executor, one_launch
 from vertexrt.kernels.cuda.device_scripts import write_all, write_launch
 from vertexrt.kernels.cuda.instruction import EXPECT
 from vertexrt.kernels.cuda.persistent import PersistentExecutable
-from vertexrt.kernels.cuda.shim.build import available
 
 shim = pytest.mark.skipif(not available(), reason="no C++ compiler to run CUDA kernels on the CPU")
 gpu = pytest.mark.gpu
@@ -102,18 +103,10 @@ DEVICES = [pytest.param("shim", marks=shim), pytest.param("cuda", marks=gpu)]
 
 
 @pytest.mark.parametrize("device", DEVICES)
-@pytest.mark.parametrize(
-    ("rule", "options"),
-    [
-        (vrt.SGD, {}),
-        (vrt.SGD, {"momentum": 0.9}),
-        (vrt.Adagrad, {}),
-        (vrt.Adam, {}),
-        (vrt.Adam, {"clip_norm": 0.01}),
-    ],
-)
+@pytest.mark.parametrize("name", OPTIMIZERS)
+@pytest.mark.parametrize("clip", [None, 0.01])
 def test_a_step_updates_as_the_batched_engine_does(
-    device: str, rule: type, options: dict[str, float]
+    device: str, name: str, clip: float | None
 ) -> None:
     require(device)
     nets = [
@@ -122,7 +115,7 @@ def test_a_step_updates_as_the_batched_engine_does(
         )
         for engine, processors in (("persistent", 2), ("batched", None))
     ]
-    optimizers = [rule(0.01, **options) for _ in nets]
+    optimizers = [OPTIMIZERS[name](clip_norm=clip) for _ in nets]
     for graphs in (3, 5, 1):
         for each, optimizer in zip(nets, optimizers, strict=True):
             each.step(batch_of("tree-lstm", graphs, DAG), optimizer)
@@ -254,7 +247,7 @@ def test_weights_that_do_not_fit_are_refused_with_figures() -> None:
 
 
 @pytest.mark.parametrize("device", DEVICES)
-def test_auto_times_both_engines_and_goes_on_with_one(device: str, cache_folder: Path) -> None:
+def test_auto_times_both_engines_and_goes_on_with_one(device: str, choices_folder: Path) -> None:
     require(device)
     function = FUNCTIONS["tree-lstm"][0]
     here, there = (
@@ -271,11 +264,11 @@ def test_auto_times_both_engines_and_goes_on_with_one(device: str, cache_folder:
     ((name, timed),) = chooser.samples.items()
     assert {option.persistent for option in timed} == {False, True}
     assert name in chooser.chosen
-    assert list((cache_folder / "choices").iterdir()), "the choice is not on disk"
+    assert list((choices_folder / "choices").iterdir()), "the choice is not on disk"
 
 
 @shim
-@pytest.mark.usefixtures("cache_folder")
+@pytest.mark.usefixtures("choices_folder")
 def test_auto_goes_on_without_what_does_not_fit() -> None:
     from vertexrt.models import TreeLSTM
 

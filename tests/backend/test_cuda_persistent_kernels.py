@@ -82,6 +82,8 @@ def made(
 
 
 # Every model for every GPU. Small ones compile faster; large ones have to leave registers for code.
+# A kernel that only evaluates is the first half of one that trains: once for a model is enough.
+EVALUATED = (("sm_90a", "tree-lstm", 256), ("sm_90a", "tree-fc", 32), ("sm_90a", "lstm", 256))
 PERSISTENT = [
     *((arch, "tree-lstm", 256, 8) for arch in ARCHITECTURES),
     ("sm_90a", "tree-lstm", 32, 2),
@@ -97,10 +99,12 @@ def test_they_compile_and_stay_in_registers(
     arch: str, name: str, size: int, processors: int
 ) -> None:
     device, model, batch = made(arch, name, size, processors, Passes())
-    pushes = frozenset(n["name"] for n in model.function.nodes if n.op == "push")
-    for use in (TRAINING, Use(pushes)):
+    uses = [TRAINING]
+    if (arch, name, size) in EVALUATED:
+        uses.append(Use(frozenset(n["name"] for n in model.function.nodes if n.op == "push")))
+    for use in uses:
         model.prepare(use, batch)
-    assert len(device.usage) == 2, "the first try spilled"
+    assert len(device.usage) == len(uses), "the first try spilled"
     assert min(use.registers for use in device.usage.values()) > 64, "weights are in registers"
 
 

@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 
 from tests.devices import require
+from tests.shim.build import available
 from vertexrt.kernels.cuda.calls import CALLS, LAUNCH, STREAM, launch_one
 from vertexrt.kernels.cuda.device import CupyDevice, Device
 from vertexrt.kernels.cuda.driver import encode, launch
@@ -22,7 +23,6 @@ from vertexrt.kernels.cuda.products import (
     splits_of,
 )
 from vertexrt.kernels.cuda.session import source_of
-from vertexrt.kernels.cuda.shim.build import available
 from vertexrt.kernels.cuda.steps import (
     BY_ROW,
     PLAIN,

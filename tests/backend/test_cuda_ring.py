@@ -11,6 +11,7 @@ import vertexrt as vrt
 from tests.devices import require
 from tests.functions import CLASSES, FUNCTIONS, WORDS
 from tests.runs import PLAIN, TOLERANCE, Way, assert_same, evaluate, train
+from tests.shim.build import available
 from tests.wide import wide
 from vertexrt.kernels.cuda import device_executor, ring
 from vertexrt.kernels.cuda.instruction import (
@@ -20,10 +21,9 @@ from vertexrt.kernels.cuda.instruction import (
     HAS_OPERAND,
     IS_SENT,
     USES,
-    WAIT,
 )
 from vertexrt.kernels.cuda.one_launch import Written
-from vertexrt.kernels.cuda.shim.build import available
+from vertexrt.script.isa import WAIT
 
 shim = pytest.mark.skipif(not available(), reason="no C++ compiler to run CUDA kernels on the CPU")
 DEVICES = [pytest.param("shim", marks=shim), pytest.param("cuda", marks=pytest.mark.gpu)]

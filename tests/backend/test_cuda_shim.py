@@ -13,9 +13,9 @@ import numpy as np
 import numpy.typing as npt
 import pytest
 
+from tests.shim import build as shim
+from tests.shim.build import ShimModule, build
 from vertexrt.errors import DeviceError
-from vertexrt.kernels.cuda.shim import build as shim
-from vertexrt.kernels.cuda.shim.build import ShimModule, build
 
 pytestmark = pytest.mark.skipif(not shim.available(), reason="no C++ compiler")
 

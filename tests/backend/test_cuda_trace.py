@@ -19,8 +19,9 @@ from vertexrt.api.network import Network
 from vertexrt.engine.trace import Timeline
 from vertexrt.kernels.cuda import device_executor
 from vertexrt.kernels.cuda.device_timeline import record_launch
-from vertexrt.kernels.cuda.instruction import BACKWARD, FORWARD, OP
+from vertexrt.kernels.cuda.instruction import BACKWARD, FORWARD
 from vertexrt.kernels.cuda.one_launch import BOTH_CLOCKS, Paths, Written
+from vertexrt.script.isa import OP
 
 ROUNDING = 2e-3  # microseconds; times are rounded to nanoseconds
 GRAPHS, RUNS, PROCESSORS = 5, 2, 2

@@ -11,6 +11,7 @@ from vertexrt.engine.variant import Passes
 from vertexrt.scheduler import POLICIES
 
 SIZE = 5
+PUSHES = ("own", "below")
 
 
 class Dropped(vrt.VertexFunction):
@@ -58,17 +59,29 @@ def test_the_same_elements_are_dropped_everywhere(way: Way) -> None:
     """With two threads, and with two groups, other elements were dropped than with one."""
     found = []
     for each in (Way(), way):
-        net = each.compile(Dropped())
+        net, optimizer = each.compile(Dropped()), vrt.SGD(0.0)
         net.set_random_state(DRAWS)
-        pushed = net.forward(batch(), train=True)
-        net.set_random_state(DRAWS)
-        optimizer = vrt.SGD(0.0)
-        found.append((pushed, [net.step(batch(), optimizer) for _ in range(2)], net.sync()))
+        losses = [net.step(batch(), optimizer, outputs=PUSHES)]
+        pushed = net.outputs
+        losses.append(net.step(batch(), optimizer, outputs=PUSHES))
+        found.append((pushed, losses, net.sync()))
     (want, losses, last), (got, others, other_last) = found
-    for name in ("own", "below"):
+    for name in PUSHES:
         np.testing.assert_array_equal(got[name], want[name], err_msg=name)
     assert 0.3 < (want["own"] == 0.0).mean() < 0.7
     assert other_last == pytest.approx(last, rel=1e-5)
     if way.device != "shim":  # which is a step behind
         assert others == pytest.approx(losses, rel=1e-5)
     assert losses[0] != losses[1]
+
+
+@pytest.mark.parametrize("way", [Way(), Way(threads=2, engine="persistent", processors=1)], ids=str)
+def test_a_forward_pass_drops_what_a_step_drops(way: Way) -> None:
+    net = way.compile(Dropped())
+    net.set_random_state(DRAWS)
+    net.step(batch(), vrt.SGD(0.0), outputs=PUSHES)
+    want = net.outputs
+    net.set_random_state(DRAWS)
+    got = net.forward(batch(), train=True)
+    for name in PUSHES:
+        np.testing.assert_array_equal(got[name], want[name], err_msg=name)

@@ -14,8 +14,8 @@ import pytest
 
 import vertexrt as vrt
 from tests.runs import Way
+from tests.shim import build as shim
 from vertexrt.errors import CheckpointError, UnknownParameterError, UsageError
-from vertexrt.kernels.cuda.shim import build as shim
 
 ROWS, H = 5, 3
 

@@ -5,6 +5,7 @@ backend.
 """
 
 import math
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -26,6 +27,68 @@ every_optimizer = pytest.mark.parametrize("name", OPTIMIZERS)
 every_dtype = pytest.mark.parametrize("dtype", TOLERANCE)
 
 
+@dataclass
+class Element:
+    """What a published rule moves: a value, its gradient g, and what it keeps, first zero."""
+
+    value: Array
+    g: Array
+    step: int
+    first: Array
+    second: Array
+
+
+def sgd(x: Element) -> None:
+    x.value -= 0.1 * x.g
+
+
+def sgd_momentum(x: Element) -> None:
+    x.first[...] = 0.9 * x.first + x.g
+    x.value -= 0.1 * x.first
+
+
+def adagrad(x: Element) -> None:
+    x.first += x.g**2
+    x.value -= 0.1 * x.g / (np.sqrt(x.first) + 1e-6)
+
+
+def adam(x: Element) -> None:
+    x.first[...] = 0.8 * x.first + (1 - 0.8) * x.g
+    x.second[...] = 0.97 * x.second + (1 - 0.97) * x.g**2
+    mean = x.first / (1 - 0.8**x.step)
+    square = x.second / (1 - 0.97**x.step)
+    x.value -= 0.02 * mean / (np.sqrt(square) + 1e-6)
+
+
+def rmsprop(x: Element) -> None:
+    x.first[...] = 0.9 * x.first + (1 - 0.9) * x.g**2
+    x.value -= 0.1 * x.g / (np.sqrt(x.first) + 1e-6)
+
+
+def rmsprop_momentum(x: Element) -> None:
+    x.first[...] = 0.9 * x.first + (1 - 0.9) * x.g**2
+    x.second[...] = 0.9 * x.second + x.g / (np.sqrt(x.first) + 1e-6)
+    x.value -= 0.1 * x.second
+
+
+def lion(x: Element) -> None:
+    x.value -= 0.1 * np.sign(0.8 * x.first + (1 - 0.8) * x.g)
+    x.first[...] = 0.97 * x.first + (1 - 0.97) * x.g
+
+
+RULES = {
+    "sgd": sgd,
+    "sgd_momentum": sgd_momentum,
+    "adagrad": adagrad,
+    "adam": adam,
+    "adamw": adam,
+    "lion": lion,
+    "rmsprop": rmsprop,
+    "rmsprop_momentum": rmsprop_momentum,
+}
+RATES_OF_DECOUPLED_DECAY = {"adamw": 0.02, "lion": 0.1}
+
+
 class Reference:
     """The published rules, one parameter row at a time, in float64."""
 
@@ -44,31 +107,22 @@ class Reference:
             )
             factor = min(1.0, self.clip / norm)
         for key, gradient in gradients.items():
-            rows = touched.get(key, np.arange(len(gradient)))
-            for row in rows:
-                self.values[key][row] = self.moved(
-                    key, row, factor * gradient[row].astype(np.float64)
-                )
+            for row in touched.get(key, np.arange(len(gradient))):
+                self.move(key, row, factor * gradient[row].astype(np.float64))
 
-    def moved(self, key: str, row: int, g: Array) -> Array:
-        value, first, second = (a[key] for a in (self.values, self.first, self.second))
-        if self.name == "adamw":
-            value[row] = value[row] - 0.02 * self.decay * value[row]
+    def move(self, key: str, row: int, g: Array) -> None:
+        kept = [a[key][row : row + 1] for a in (self.values, self.first, self.second)]
+        value, first, second = kept
+        rate = RATES_OF_DECOUPLED_DECAY.get(self.name)
+        if rate is None:
+            g = g + self.decay * value
         else:
-            g = g + self.decay * value[row]
-        if self.name == "sgd":
-            return value[row] - 0.1 * g
-        if self.name == "momentum":
-            first[row] = 0.9 * first[row] + g
-            return value[row] - 0.1 * first[row]
-        if self.name == "adagrad":
-            first[row] = first[row] + g**2
-            return value[row] - 0.1 * g / (np.sqrt(first[row]) + 1e-10)
-        first[row] = 0.8 * first[row] + (1 - 0.8) * g
-        second[row] = 0.97 * second[row] + (1 - 0.97) * g**2
-        mean = first[row] / (1 - 0.8**self.steps)
-        square = second[row] / (1 - 0.97**self.steps)
-        return value[row] - 0.02 * mean / (np.sqrt(square) + 1e-6)
+            value *= 1 - rate * self.decay
+        RULES[self.name](Element(value, g, self.steps, first, second))
+
+
+def test_every_row_has_a_published_rule() -> None:
+    assert set(RULES) == set(OPTIMIZERS)
 
 
 @every_dtype

@@ -13,7 +13,7 @@ import pytest
 
 import vertexrt as vrt
 from tests.runs import Way, assert_loss_gradients, assert_output_gradients, assert_same, evaluate
-from vertexrt.kernels.cuda.shim import build as shim
+from tests.shim import build as shim
 
 H = 3
 
@@ -105,6 +105,17 @@ class Scores(vrt.VertexFunction):
         self.scatter(s=self.pull("x", shape=(1,)) * self.scale)
         out = self.push("out", self.reduce(self))
         self.push("loss", vrt.sum(out))
+
+
+@pytest.mark.parametrize("device", ["reference", "cpu"])
+def test_the_largest_may_be_infinite(device: str) -> None:
+    """The reference gave zero for an infinity, as for a vertex without children."""
+    x = np.array([[np.inf], [-np.inf], [1.0], [0.0], [0.0], [0.0]])
+    lists = [[], [], [], [0, 2], [1, -1], [1, 2]]
+    graph = vrt.InputGraph.from_children(lists, {"x": x})
+    net = vrt.compile(Scores(lambda f: vrt.max(f.gather_all().s)), device=device)
+    out = net.forward(vrt.GraphBatch.from_graphs([graph]))["out"]
+    np.testing.assert_array_equal(out[:, 0], [0.0, 0.0, 0.0, np.inf, -np.inf, 1.0])
 
 
 @pytest.mark.parametrize("level", [1e4, -1e4])

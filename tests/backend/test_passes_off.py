@@ -40,12 +40,13 @@ def batch_of(name: str) -> GraphBatch:
     return GraphBatch.from_graphs([graph(4), graph(2)])
 
 
-def instructions(net: vrt.Network, batch: GraphBatch, processors: int) -> int:
+def instructions(way: Way, function: vrt.VertexFunction, batch: GraphBatch) -> int:
     """Count the instructions of a processor's script for a step."""
-    (run,) = net._model.prepare(training_use(net._model), batch)
+    model = way.model(function)
+    (run,) = model.prepare(training_use(model), batch)
     shape, s = run.ready.shape, run.schedule
     assert shape is not None
-    return assemble(shape, run.table, s.edge_ptr, s.child_row, processors).words.shape[1]
+    return assemble(shape, run.table, s.edge_ptr, s.child_row, way.processors or 1).words.shape[1]
 
 
 @pytest.mark.parametrize("processors", [1, 2, 3])
@@ -57,9 +58,8 @@ def test_instructions_of_single_steps_compute_the_same(name: str, processors: in
     counts = []
     for passes in (Passes(), STEPWISE, OP_BY_OP, replace(OFF, segment=False)):
         way = Way(engine="persistent", processors=processors, passes=passes)
-        net = way.compile(make())
-        assert_same(train(net, batch), want, TOLERANCE["float64"])
-        counts.append(instructions(net, batch, processors))
+        assert_same(train(way.compile(make()), batch), want, TOLERANCE["float64"])
+        counts.append(instructions(way, make(), batch))
     assert counts[0] < counts[1] < counts[2]
 
 

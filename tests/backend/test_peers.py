@@ -1,15 +1,15 @@
-"""`vertexrt bench peers` without PyTorch: vertexrt alone, and what is written."""
+"""`python -m benchmarks.peers` without PyTorch: vertexrt alone, and what is written."""
 
 import importlib.util
 from pathlib import Path
 
 import pytest
 
+from benchmarks.peers.__main__ import main
 from vertexrt.bench.check import BOUNDS
 from vertexrt.bench.read_record import read
-from vertexrt.cli.main import main
 
-BENCH = ["bench", "peers", "--device=cpu", "--threads=1"]
+BENCH = ["--device=cpu", "--threads=1"]
 SMALL = ["--hidden=8", "--batch-sizes=2,3", "--seconds=0.02", "--leaves=4", "--length=6"]
 GENERATED = ["--trees", "generated", "--text", "generated"]
 
@@ -17,15 +17,14 @@ GENERATED = ["--trees", "generated", "--text", "generated"]
 def test_ours_alone_is_checked_timed_and_recorded(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    suites = ["--suite", "tree-lstm,fixed-lstm", "--engines", "batched,batched:unmerged"]
+    suites = ["--suite", "tree-lstm,fixed-lstm", "--engines", "batched,batched:unmerged,again"]
     out = ["--peers", "none", "--out", str(tmp_path)]
     assert main([*BENCH, *SMALL, *GENERATED, *suites, *out]) == 0
     printed = capsys.readouterr()
-    assert "tree-lstm, batch 4: 3 variants agree with reference" in printed.err
+    assert "tree-lstm, batch 4: 4 variants agree with reference" in printed.err
     assert "small grammar" in printed.err  # generated data are named
     record = read(tmp_path / "peers.json")
     assert record.complete
-    assert record.schema == 1
     assert record.machine["python"]
     assert record.machine["versions"]["numba"]
     assert record.machine["threads"] == 1
@@ -36,10 +35,9 @@ def test_ours_alone_is_checked_timed_and_recorded(
         for suite in ("tree-lstm", "fixed-lstm")
         for size in (2, 3)
         for mode in ("train", "infer")
-        for variant in ("vertexrt", "vrt-batched:unmerged")
+        for variant in ("vertexrt", "vrt-batched:unmerged", "vrt-again")
     ]
-    lines = printed.out.splitlines()[1:]
-    assert len(lines) == len(record.entries)
+    assert printed.out.count("graphs/s") == len(record.entries)
     for entry in record.entries:
         low, high = entry.quartiles
         assert 0 < low <= entry.median <= high

@@ -24,6 +24,7 @@ from vertexrt.engine.variant import Passes
 from vertexrt.graph import GraphBatch, InputGraph
 from vertexrt.kernels.reference.backend import ReferenceBackend
 from vertexrt.models.tree_fc import TreeFC
+from vertexrt.script.isa import NONE, WAIT
 
 # Relative to the largest element, as issue 3 asks.
 TOLERANCE = {"float32": 1e-4, "float64": 1e-10}
@@ -231,8 +232,8 @@ def after_a_wait_that_is_never_met(monkeypatch: pytest.MonkeyPatch) -> tuple[Res
 
     def broken(*given: object) -> object:
         scripts = assemble(*given)  # type: ignore[arg-type]
-        waits = np.argwhere(scripts.words[:, :, 7] >= 0)
-        scripts.words[waits[-1][0], waits[-1][1], 8] += 1
+        waits = np.argwhere(scripts.words[:, :, WAIT] != NONE)
+        scripts.words[*waits[-1], WAIT] = waits[-1][1]  # for itself
         return scripts
 
     with monkeypatch.context() as patch:

@@ -10,7 +10,7 @@ from vertexrt.graph import GraphBatch, InputGraph
 
 pytest.importorskip("torch", reason="torch is not installed (extra `torch`)")
 
-from vertexrt.bench.peers.recursive import recursive
+from benchmarks.peers.recursive import recursive
 
 WORDS, EMBED, HIDDEN, CLASSES = 23, 12, 17, 5
 TOLERANCE = {"float32": 1e-5, "float64": 1e-11}  # of the largest element

@@ -59,7 +59,7 @@ def test_every_instruction_is_there(processors: int, threads: int) -> None:
         (record.run, record.group * processors + r, k)
         for record in timeline.records
         for r in range(processors)
-        for k in range(record.words.shape[1])
+        for k in range(record.script.shape[1])
     ]
     slices = [e for e in timeline.events() if e["ph"] == "X" and "instruction" in e["args"]]
     slices = [e for e in slices if e["name"] != "wait"]
@@ -144,7 +144,7 @@ def test_on_the_reference_one_instruction_runs_at_a_time() -> None:
     with net.trace() as timeline:
         net.step(batch, vrt.SGD(0.1), outputs=OUTPUTS)
     slices = [e for e in timeline.events() if e["ph"] == "X" and e["name"] != "wait"]
-    assert len(slices) == timeline.records[0].words.shape[1] * 2
+    assert len(slices) == timeline.records[0].script.shape[1] * 2
     slices.sort(key=lambda e: e["ts"])
     for one, after in pairwise(slices):
         assert one["ts"] + one["dur"] <= after["ts"] + ROUNDING

@@ -21,8 +21,8 @@ from tests.fuzz.function import builder, source
 from tests.fuzz.shrink import Failure, shrink
 from tests.fuzz.ways import NamedWay, chosen, ways_of
 from tests.runs import Way
+from tests.shim import build as shim
 from vertexrt.engine.variant import Passes
-from vertexrt.kernels.cuda.shim import build as shim
 
 DAILY = 10_000_000  # seeds of the day begin at this many times its number
 
@@ -52,13 +52,14 @@ def test_reference_on_functions_of_the_day() -> None:
     run(range(first, first + 40), Settings(per=1), f"functions of {today}, seeds from {first}")
 
 
-def test_cpu() -> None:
-    run(range(6), Settings("cpu", per=1, most=4, nodes=12))
+@pytest.mark.parametrize(("ways", "seeds"), [("batched", range(3)), ("persistent", range(1, 2))])
+def test_cpu(ways: str, seeds: Sequence[int]) -> None:
+    run(seeds, Settings("cpu", ways=ways, per=1, most=4, nodes=8))
 
 
 @pytest.mark.skipif(not shim.available(), reason="needs a C++ compiler")
 def test_kernels_of_a_gpu_on_the_shim() -> None:
-    run(range(4), Settings("shim", per=1, most=4, nodes=12))
+    run(range(4), Settings("shim", per=1, most=4, nodes=8))
 
 
 @pytest.mark.gpu

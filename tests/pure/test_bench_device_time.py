@@ -1,18 +1,17 @@
 """Kernels of a GPU are told apart by their names; times are noted as functions return."""
 
 import time
-from types import SimpleNamespace
-from typing import Any, cast
 
 import pytest
 
 from tests.functions import FUNCTIONS
 from tests.runs import Way
+from tests.shim.build import available
 from tests.strategies import pulls_for
-from vertexrt.bench.breakdown import device_time
-from vertexrt.bench.breakdown.device_time import kind_of, quiet, timed
+from vertexrt.bench import device_time
+from vertexrt.bench.device_time import kind_of, quiet, sample_host
+from vertexrt.bench.measure import Draw, timed
 from vertexrt.graph import GraphBatch, InputGraph
-from vertexrt.kernels.cuda.shim.build import available
 
 GENERATED = {"k_1": "products, ours", "k_2": "elementwise, gather, scatter"}
 
@@ -43,14 +42,16 @@ def test_the_profiler_is_told_what_it_knows() -> None:
     assert quiet(new) == {"acc_events": True}
 
 
-def test_seconds_are_noted() -> None:
-    noted: list[float] = []
+def test_seconds_are_noted_while_it_is_asked_for() -> None:
+    class Sleeper:
+        def sleep(self, seconds: float) -> str:
+            time.sleep(seconds)
+            return "slept"
 
-    def sleep(seconds: float) -> str:
-        time.sleep(seconds)
-        return "slept"
-
-    assert timed(sleep, noted)(0.002) == "slept"
+    sleeper = Sleeper()
+    with timed(sleeper, "sleep") as noted:
+        assert sleeper.sleep(0.002) == "slept"
+    sleeper.sleep(0.0)
     (seconds,) = noted
     assert seconds >= 0.002
 
@@ -64,12 +65,10 @@ def test_the_host_schedules_and_launches_with_both_engines(
     monkeypatch.setattr(device_time, "ROUNDS", 2)
     lists = [[], [], [0, 1]]
     graphs = [InputGraph.from_children(lists, pulls_for(3, k)) for k in range(2)]
-    bench: Any = SimpleNamespace(job=SimpleNamespace(pool=GraphBatch.from_graphs(graphs)))
     way = Way("shim", engine=engine, processors=processors)
     net = way.compile(FUNCTIONS["tree-lstm"][0]())
-    samples = device_time._host(bench, net, 2)
+    samples = sample_host(net, Draw(GraphBatch.from_graphs(graphs), 2))
     assert all(len(values) == 2 and min(values) > 0.0 for values in samples.values())
-    assert set(samples) == {"untraced", "whole", "host: schedule", "host: launches"}
-    executor = cast("Any", net._executor)
-    assert "run" not in vars(executor.one_launch), "all is put back"
-    assert "prepare" not in vars(executor.model)
+    assert set(samples) == {"whole", "host: schedule", "host: scripts and launches"}
+    assert "prepare" not in vars(net._model), "all is put back"
+    assert "_launch" not in vars(net._executor)

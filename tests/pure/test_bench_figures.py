@@ -31,7 +31,7 @@ def draw(record: Record, folder: Path, monkeypatch: pytest.MonkeyPatch) -> tuple
             kept.append(grid[0])
 
     monkeypatch.setattr(ablation, "figure", keeping)
-    ablation.draw(record, folder)
+    ablation.draw(record, folder / "a.png")
     ((left, right),) = kept
     left.figure.set_dpi(style.STYLE["savefig.dpi"])  # pixels of the picture from here on
     return left, right

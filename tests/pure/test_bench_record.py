@@ -8,11 +8,11 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from vertexrt.bench import compare, page
+from vertexrt.bench import ablation, compare, page, text
 from vertexrt.bench.figures import style
 from vertexrt.bench.figures.draw import draw
 from vertexrt.bench.read_record import read
-from vertexrt.bench.record import Entry, Record, compared, make_entry, one_number
+from vertexrt.bench.record import Entry, Record, compared, make_entry
 from vertexrt.bench.spread import (
     FASTER,
     HIDDEN,
@@ -101,7 +101,7 @@ def test_a_record_is_read_as_it_was_written(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("path", sorted(RESULTS.glob("*peers*.json")), ids=lambda p: p.stem)
-def test_committed_results_of_any_form_can_be_read(path: Path) -> None:
+def test_committed_results_of_peers_can_be_read(path: Path) -> None:
     found = read(path)
     assert found.benchmark == "peers"
     assert found.entries
@@ -120,7 +120,7 @@ def test_committed_results_are_whole(path: Path) -> None:
 
 
 LIKE = (
-    '{"schema": 1, "benchmark": "peers", "command": [], "options": {}, "date": "", "complete": '
+    '{"schema": 1, "benchmark": "ablation", "command": [], "options": {}, "date": "", "complete": '
     'true, "machine": {}, "jobs": {}, "checks": [], "missing": [], "entries": [{"key": %s, '
     '"unit": "", "better": "", "median": %s, "quartiles": [1, 2], "samples": [1], "against": '
     'null, "ratio": null, "verdict": null, "counts": {}}]}'
@@ -135,14 +135,21 @@ LIKE = (
         ("[]", "the record is a list of 0; expected an object with named fields; Give another"),
         ('{"benchmark": "engines"}', "the field 'schema' is missing"),
         ("[" * 100_000, "not the form of a benchmark's file .more than 32 levels"),
-        ('{"schema": 1, "benchmark": 3}', "benchmark is 3; expected one of ablation, peers, brea"),
+        ('{"schema": 1, "benchmark": 3}', "benchmark is 3; expected a text"),
         ('{"schema": 1, "benchmark": "peers", "command": 7}', "command is 7; expected a list"),
-        (LIKE % ('{"suite": "x"}', "1"), "the field 'entries.0.key.mode' is missing"),
+        (LIKE % ('{"model": "x"}', "1"), "the field 'entries.0.key.hidden' is missing"),
         (
-            LIKE % ('{"suite": "x", "batch_size": "1"}', "1"),
+            LIKE % ('{"part": "time", "model": "x", "hidden": 1}', "1"),
+            "the field 'entries.0.key.setting' is missing",
+        ),
+        (
+            LIKE % ('{"model": "x", "batch_size": "1"}', "1"),
             "key.batch_size is '1'; expected a who",
         ),
-        (LIKE.replace("[1, 2]", "[1]") % ("{}", "1"), "entries.0.quartiles is a list of 1; expec"),
+        (
+            LIKE.replace("[1, 2]", "[1]").replace("ablation", "x") % ("{}", "1"),
+            "entries.0.quartiles is a list of 1; expec",
+        ),
     ],
 )
 def test_other_files_are_refused(text: str, said: str, tmp_path: Path) -> None:
@@ -185,7 +192,7 @@ def test_compare_knows_what_is_better() -> None:
 
     assert (change("lower").verdict, change("higher").verdict) == (FASTER, SLOWER)
     assert change("lower").change == pytest.approx(2.0)
-    mine, theirs = (one_number({"variant": "x"}, n, "MB", "lower") for n in (4.0, 2.0))
+    mine, theirs = (make_entry({"variant": "x"}, [n], "MB", "lower") for n in (4.0, 2.0))
     assert compare.change_of(mine, theirs).verdict == compare.OTHER
     assert compare.change_of(mine, mine).verdict == compare.SAME
 
@@ -202,10 +209,8 @@ def test_compare_warns_of_other_machines_and_commands_and_refuses_others() -> No
     assert said[2].endswith("did not run to its end")
     with pytest.raises(UsageError, match="device 'cpu' and 'cuda'"):
         compare.warnings(record(), record(device="cuda"))
-    with pytest.raises(UsageError, match="`bench ablation` and one of `bench peers`"):
-        compare.warnings(record(), record("peers"))
     with pytest.raises(UsageError, match="no result in both files"):
-        compare.changes(record(), record(found=[one_number({"variant": "z"}, 1.0, "s")]))
+        compare.changes(record(), record(found=[make_entry({"variant": "z"}, [1.0], "s", "")]))
 
 
 def breakdown_entries() -> list[Entry]:
@@ -250,7 +255,7 @@ KINDS = {"ablation": entries, "breakdown": breakdown_entries, "peers": peers_ent
 FIGURES = {
     "ablation": ["ablation-tree-lstm"],
     "breakdown": [
-        f"breakdown-{part}-tree-lstm"
+        f"breakdown-tree-lstm-{part}"
         for part in ("time", "schedule", "throughput", "weights", "compile")
     ],
     "peers": ["peers"],
@@ -260,7 +265,8 @@ FIGURES = {
 @pytest.mark.parametrize("benchmark", KINDS)
 def test_figures_are_drawn_of_every_part(benchmark: str, tmp_path: Path) -> None:
     image = pytest.importorskip("matplotlib.image", reason="no matplotlib (extra `plot`)")
-    found = draw(record(benchmark, KINDS[benchmark]()), tmp_path)
+    name = "peers" if benchmark == "peers" else f"{benchmark}-tree-lstm"
+    found = draw(record(benchmark, KINDS[benchmark]()), tmp_path / f"{name}.json")
     assert [path.stem for path in found] == FIGURES[benchmark]
     for path in found:
         pixels = image.imread(path)[..., :3]
@@ -286,6 +292,15 @@ def test_a_page_needs_nothing_else(tmp_path: Path, capsys: pytest.CaptureFixture
         assert word in text
 
 
+def test_results_of_other_keys_have_a_table_and_a_figure(tmp_path: Path) -> None:
+    key: dict[str, str | int] = {"part": "time", "model": "m", "hidden": 1, "variant": "x"}
+    found = [make_entry(key | {"setting": "s", "batch_size": n}, [1.0], "us") for n in (1, 2)]
+    found.append(make_entry({"part": "time", "note": "", "variant": "y"}, [2.0], "us"))
+    assert "note" in text.table(found)
+    if style.can_draw():
+        assert [p.name for p in draw(record("x", found), tmp_path / "x.json")] == ["x.png"]
+
+
 @pytest.mark.parametrize("check", [False, True])
 def test_it_is_said_that_checks_are_timed(
     check: bool,
@@ -293,11 +308,11 @@ def test_it_is_said_that_checks_are_timed(
     monkeypatch: pytest.MonkeyPatch,
     capsys: pytest.CaptureFixture[str],
 ) -> None:
-    record("peers", KINDS["peers"]()).write(tmp_path / "peers.json")
-    monkeypatch.setattr(cli_bench, "_peers", lambda given, command: tmp_path / "peers.json")
+    record().write(tmp_path / "a.json")
+    monkeypatch.setattr(ablation, "run", lambda options, command: tmp_path / "a.json")
     monkeypatch.setattr(cli_bench, "config", lambda: replace(config(), check=check))
     monkeypatch.setattr("vertexrt.bench.figures.draw.can_draw", lambda: False)
-    assert main(["bench", "peers"]) == 0
+    assert main(["bench", "ablation"]) == 0
     assert ("VERTEXRT_CHECK=1" in capsys.readouterr().err) == check
 
 

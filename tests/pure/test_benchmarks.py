@@ -8,14 +8,14 @@ import numpy as np
 import pytest
 from threadpoolctl import threadpool_info
 
-from vertexrt.bench.check import BOUNDS, Disagreement, check
-from vertexrt.bench.contender import Arrays, Contender
+from benchmarks.peers.complete import build_complete
+from benchmarks.peers.packed import build_packed
+from benchmarks.peers.suites import cut_or_pad
+from vertexrt.bench.check import Disagreement, compare
+from vertexrt.bench.contender import Arrays
 from vertexrt.bench.machine import describe
-from vertexrt.bench.measure import Draw, Runner, Timing, measure
-from vertexrt.bench.peers.complete import build_complete
-from vertexrt.bench.peers.packed import build_packed
-from vertexrt.bench.peers.report import HEADER, speed, summarise, table
-from vertexrt.bench.peers.suites import cut_or_pad
+from vertexrt.bench.measure import WARM_STEPS, Draw, measure
+from vertexrt.bench.record import Record
 from vertexrt.bench.run import THREAD_VARIABLES, pinned
 from vertexrt.graph import GraphBatch, InputGraph, Pulled
 
@@ -24,82 +24,7 @@ def ten_chains() -> GraphBatch:
     return GraphBatch.from_graphs([InputGraph.chain(length) for length in range(1, 11)])
 
 
-def test_contenders_take_turns_over_the_same_minibatches(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("vertexrt.bench.measure.BLOCK_SECONDS", 0.004)
-    calls: list[tuple[str, int]] = []
-
-    def runner(name: str) -> Runner:
-        def run(batch: GraphBatch) -> None:
-            calls.append((name, batch.num_vertices))
-            time.sleep(0.001)
-
-        return Runner(run, lambda: calls.append((f"{name} synced", 0)))
-
-    runners = {"vertexrt": runner("vertexrt"), "other": runner("other")}
-    timing = measure(runners, Draw(ten_chains(), 4), seconds=0.1)
-    rounds = len(timing.samples["other"])
-    assert rounds >= 3
-    turn = timing.steps + 2  # a synchronisation before and after
-    timed = calls[-rounds * 2 * turn :]
-    for k in range(rounds):
-        both = [timed[(2 * k + who) * turn : (2 * k + who + 1) * turn] for who in (0, 1)]
-        first, second = both if k % 2 == 0 else both[::-1]  # who begins changes
-        assert {name for name, _ in first[1:-1]} == {"vertexrt"}
-        assert {name for name, _ in second[1:-1]} == {"other"}
-        assert first[0] == first[-1] == ("vertexrt synced", 0)
-        assert second[0] == second[-1] == ("other synced", 0)
-        assert [size for _, size in first] == [size for _, size in second]
-    assert all(0 < sample < 4 / 0.001 for sample in timing.samples["vertexrt"])
-
-
-def test_slow_contenders_get_three_samples_of_one_step() -> None:
-    def run(batch: GraphBatch) -> None:
-        time.sleep(0.002)
-
-    timing = measure({"one": Runner(run, lambda: None)}, Draw(ten_chains(), 4), seconds=1e-6)
-    assert timing.steps == 1
-    assert len(timing.samples["one"]) == 3
-
-
-def test_minibatches_are_whole_and_cover_an_epoch() -> None:
-    draw = Draw(ten_chains(), 4)
-    taken = draw.take(4)
-    assert [len(ids) for ids in taken] == [4] * 4
-    assert len({*taken[0].tolist(), *taken[1].tolist()}) == 8
-    assert taken[0].tolist() != taken[2].tolist()
-    whole = Draw(ten_chains(), 64)
-    assert whole.batch_size == 10
-    assert sorted(whole.take(1)[0].tolist()) == list(range(10))
-
-
-def test_an_entry_holds_ratios_of_the_first_variant() -> None:
-    samples = {"vertexrt": [40.0, 60.0, 50.0], "a": [20.0, 20.0, 20.0], "b": [25.0, 30.0, 10.0]}
-    result = json.loads(json.dumps(summarise("s", "train", Timing(4, 7, samples), ["a", "b"])))
-    assert result["best_peer"] == "b"
-    assert result["ratio_to_best_peer"] == result["variants"]["b"]["ratio"] == 2.0
-    assert result["variants"]["a"] == {
-        "median": 20.0,
-        "quartiles": [20.0, 20.0],
-        "ratio": 2.5,
-        "samples": samples["a"],
-    }
-    rows = [line.split() for line in table(result).splitlines()]
-    assert [row[:5] for row in rows] == [
-        ["s", "train", "4", "vertexrt", "50.00"],
-        ["s", "train", "4", "a", "20.00"],
-        ["s", "train", "4", "b", "25.00"],
-    ]
-    assert [row[-1] for row in rows] == ["1.00", "2.50", "2.00*"]
-    assert len(HEADER) >= len(table(result).splitlines()[0])
-    assert speed(12345.6) == "12,346"
-
-
-def test_an_entry_without_peers_has_no_best_one() -> None:
-    result = summarise("s", "infer", Timing(1, 1, {"vertexrt": [2.0]}), [])
-    assert result["best_peer"] is result["ratio_to_best_peer"] is None
-
-
-class Fixed(Contender):
+class Fixed:
     """Return what it was told, whatever the batch; its gradient is `d_w`."""
 
     def __init__(self, loss: float, d_w: list[float], outputs: list[float]) -> None:
@@ -125,6 +50,66 @@ class Fixed(Contender):
         self.w = values["w"]
 
 
+def test_contenders_take_turns_over_the_same_minibatches(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("vertexrt.bench.measure.BLOCK_SECONDS", 0.004)
+    calls: list[tuple[str, int]] = []
+
+    class Watched(Fixed):
+        def __init__(self, name: str) -> None:
+            super().__init__(0.0, [0.0], [0.0])
+            self.name = name
+
+        def train(self, batch: GraphBatch, lr: float) -> None:
+            calls.append((self.name, batch.num_vertices))
+            time.sleep(0.001)
+
+        def sync(self) -> None:
+            calls.append(("synced", 0))
+
+    contenders = {name: Watched(name) for name in ("vertexrt", "other")}
+    samples = measure(contenders, Draw(ten_chains(), 4), seconds=0.1)
+    rounds = len(samples["other"])
+    assert rounds >= 3
+    synced = [k for k, call in enumerate(calls) if call == ("synced", 0)]
+    turn = len(calls) - synced[-3]  # both are synchronised before it, and it is after
+    timed = calls[-rounds * 2 * turn :]
+    for k in range(rounds):
+        both = [timed[(2 * k + who) * turn : (2 * k + who + 1) * turn] for who in (0, 1)]
+        first, second = both if k % 2 == 0 else both[::-1]  # who begins changes
+        assert {name for name, _ in first[2:-1]} == {"vertexrt"}
+        assert {name for name, _ in second[2:-1]} == {"other"}
+        for one in both:
+            assert one[0] == one[1] == one[-1] == ("synced", 0)
+        assert [size for _, size in first] == [size for _, size in second]
+    assert all(0 < sample < 4 / 0.001 for sample in samples["vertexrt"])
+
+
+def test_slow_contenders_get_three_samples_of_one_step() -> None:
+    class Slow(Fixed):
+        steps = 0
+
+        def infer(self, batch: GraphBatch) -> np.ndarray:
+            self.steps += 1
+            time.sleep(0.002)
+            return self.outputs
+
+    slow = Slow(0.0, [0.0], [0.0])
+    samples = measure({"one": slow}, Draw(ten_chains(), 4), seconds=1e-6, infer=True)
+    assert len(samples["one"]) == 3
+    assert slow.steps == WARM_STEPS[0] + 3
+
+
+def test_minibatches_are_whole_and_cover_an_epoch() -> None:
+    draw = Draw(ten_chains(), 4)
+    taken = draw.take(4)
+    assert [len(ids) for ids in taken] == [4] * 4
+    assert len({*taken[0].tolist(), *taken[1].tolist()}) == 8
+    assert taken[0].tolist() != taken[2].tolist()
+    whole = Draw(ten_chains(), 64)
+    assert whole.batch_size == 10
+    assert sorted(whole.take(1)[0].tolist()) == list(range(10))
+
+
 @pytest.mark.parametrize(
     ("other", "text"),
     [
@@ -137,9 +122,12 @@ class Fixed(Contender):
 )
 def test_a_difference_stops_the_run_and_is_named(other: Fixed, text: str) -> None:
     exact = Fixed(2.0, [4.0, 0.0], [1.0])
-    assert check({"a": exact, "b": exact}, ten_chains(), BOUNDS["float32"], "x") == 0.0
+    record = Record("any", [], {})
+    compare(record, {"a": exact, "b": exact}, ten_chains(), "x")
+    assert record.checks[0]["largest_difference"] == 0.0
     with pytest.raises(Disagreement, match=rf"^\[check, x\] {text}"):
-        check({"a": exact, "b": other}, ten_chains(), BOUNDS["float32"], "x")
+        compare(record, {"a": exact, "b": other}, ten_chains(), "x")
+    assert len(record.checks) == 1
     assert not exact.w.any()
     assert not other.w.any()
 

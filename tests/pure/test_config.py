@@ -62,13 +62,22 @@ def test_threads_refuses(value: str) -> None:
     )
 
 
-def test_cache_folder_that_is_a_file_is_refused(tmp_path: Path) -> None:
-    path = tmp_path / "file"
-    path.write_text("")
+@pytest.mark.parametrize(
+    ("flag", "path", "got"),
+    [
+        ("VERTEXRT_CACHE", "vertexrt", "VERTEXRT_CACHE={0}/vertexrt names a file"),
+        ("VERTEXRT_CACHE", os.devnull, f"VERTEXRT_CACHE={os.devnull} names a file"),
+        ("XDG_CACHE_HOME", "", "the cache folder {0}/vertexrt is a file"),
+    ],
+)
+def test_cache_folder_that_is_a_file_is_refused(
+    tmp_path: Path, flag: str, path: str, got: str
+) -> None:
+    (tmp_path / "vertexrt").write_text("")
     with pytest.raises(UsageError) as caught:
-        read({"VERTEXRT_CACHE": str(path)})
+        read({flag: str(tmp_path / path)})
     assert str(caught.value) == (
-        f"[config] the cache folder {path} is a file; a folder, or a path where one can be made; "
+        f"[config] {got.format(tmp_path)}; a folder, or a path where one can be made; "
         "set VERTEXRT_CACHE to another path."
     )
 

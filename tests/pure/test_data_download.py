@@ -11,12 +11,12 @@ import pytest
 
 from vertexrt.config import config
 from vertexrt.data import catalogue, download, fetch, load
-from vertexrt.data.catalogue import Entry, Source, SourceFile
+from vertexrt.data.catalogue import CatalogueEntry, Source, SourceFile
 from vertexrt.errors import DataError, UsageError
 
 TEXTS = {name: f"({n} word)\n".encode() for n, name in enumerate(("train", "dev", "test"))}
 
-Publish = Callable[..., Entry]
+Publish = Callable[..., CatalogueEntry]
 
 
 @pytest.fixture
@@ -57,14 +57,14 @@ FILES = {f"./trees/{name}.txt": text for name, text in TEXTS.items()} | {"readme
 def publish(tmp_path: Path, cache: Path, monkeypatch: pytest.MonkeyPatch) -> Publish:
     """Put an archive at an address and an entry `tiny` into the catalogue."""
 
-    def put(archive: bytes, name: str = "a.zip", checksum: str | None = None) -> Entry:
+    def put(archive: bytes, name: str = "a.zip", checksum: str | None = None) -> CatalogueEntry:
         (tmp_path / name).write_bytes(archive)
         files = tuple(
             SourceFile(f"trees/{split}.txt", f"{split}.txt", sha256(text))
             for split, text in TEXTS.items()
         )
         source = Source((tmp_path / name).as_uri(), checksum, files)
-        entry = Entry("tiny", "sentiment", "three trees", "here", "none", source)
+        entry = CatalogueEntry("tiny", "sentiment", "three trees", "here", "none", source)
         monkeypatch.setattr(download, "catalogue", lambda: [*catalogue(), entry])
         return entry
 

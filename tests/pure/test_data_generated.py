@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from vertexrt.data import generate_text, generate_treebank, load, minibatches, write_treebank
-from vertexrt.data.generated_text import _WORDS, _with_s
+from vertexrt.data.generated_text import WORDS, with_s
 from vertexrt.data.treebank import Phrase, Role, compose, word
 from vertexrt.errors import DataError, GraphError, UsageError
 from vertexrt.graph import BracketForest, GraphBatch, Pulled, parse_brackets
@@ -177,10 +177,10 @@ def test_generated_text_agrees_and_knows_its_perplexity() -> None:
 
 def test_a_sentence_has_one_derivation() -> None:
     """No word plays two parts, but for what either number may have before it."""
-    parts = {part: words.split(" ") for part, words in _WORDS.items()}
-    parts["plural noun"] = [_with_s(noun) for noun in parts["noun"]]
+    parts = {part: words.split(" ") for part, words in WORDS.items()}
+    parts["plural noun"] = [with_s(noun) for noun in parts["noun"]]
     for part in ("verb alone", "verb with object"):
-        parts[f"singular {part}"] = [_with_s(verb) for verb in parts[part]]
+        parts[f"singular {part}"] = [with_s(verb) for verb in parts[part]]
     words = [text for part, texts in parts.items() if "determiner" not in part for text in texts]
     determiners = set(parts["singular determiner"]) | set(parts["plural determiner"])
     assert len(set(words)) == len(words)

@@ -17,8 +17,22 @@ from vertexrt.graph import GraphBatch, InputGraph
 from vertexrt.ir.passes.segment import Split
 from vertexrt.ir.program import Stage
 from vertexrt.scheduler import POLICIES, Schedule, make_schedule
-from vertexrt.script.assemble import Shape, assemble_groups
-from vertexrt.script.isa import EDGES, FIRST, FIRST_EDGE, NONE, PROGRAM, ROWS, TEMPORARY, WAIT
+from vertexrt.script.assemble import Batch, GroupSize
+from vertexrt.script.groups import Groups as Shared
+from vertexrt.script.groups import assemble_groups
+from vertexrt.script.isa import (
+    EDGES,
+    FIRST,
+    FIRST_EDGE,
+    NONE,
+    OP,
+    PROGRAM,
+    ROWS,
+    TEMPORARY,
+    WAIT,
+    WORDS,
+)
+from vertexrt.script.shape import Shape
 from vertexrt.script.verify import verify_groups
 
 Array = np.ndarray
@@ -38,6 +52,7 @@ SHAPE = Shape(
 BESIDE = np.array([True, False, False])
 LEAF, INNER, BACK = range(3)
 NAMES = ["leaf", "inner", "back"]
+COLUMNS = WORDS + 1  # a device has one of its own
 
 
 def launches(s: Schedule) -> Array:
@@ -64,21 +79,17 @@ class Groups:
         self, batch: GraphBatch, policy: str, groups: int, processors: int, tile: int
     ) -> None:
         s = schedule(batch, policy)
-        self.known = (SHAPE, launches(s), BESIDE, s.order, s.edge_ptr, s.child_row, batch.graph_ptr)
+        self.batch = Batch(launches(s), s.edge_ptr, s.child_row)
+        self.groups = Shared(s.order, batch.graph_ptr, min(groups, batch.num_graphs))
         self.processors = processors
-        self.words, self.lengths, self.temporary = assemble_groups(
-            *self.known, min(groups, batch.num_graphs), processors, tile
+        self.scripts = assemble_groups(
+            SHAPE, self.batch, BESIDE, self.groups, GroupSize(processors, tile), COLUMNS
         )
 
-    def check(self, words: Array | None = None, lengths: Array | None = None) -> None:
-        verify_groups(
-            self.words if words is None else words,
-            self.lengths if lengths is None else lengths,
-            self.temporary,
-            *self.known,
-            self.processors,
-            NAMES,
-        )
+    def check(self, script: Array | None = None, lengths: Array | None = None) -> None:
+        changed = {"script": script, "lengths": lengths}
+        scripts = self.scripts._replace(**{k: v for k, v in changed.items() if v is not None})
+        verify_groups(scripts, SHAPE, self.batch, BESIDE, self.groups, self.processors, NAMES)
 
 
 @given(
@@ -117,11 +128,12 @@ def at(group: int, instruction: int) -> int:
 def test_the_script_is_as_the_mutations_expect() -> None:
     good = trees()
     good.check()
-    assert good.lengths.tolist() == [[6, 6], [6, 6]]
-    assert good.words[:6, PROGRAM].tolist() == [INNER] * 6
-    assert good.words[12:18, PROGRAM].tolist() == [BACK] * 6
-    assert good.words[at(1, TOP), WAIT] >= 0
-    assert good.words[at(0, A), WAIT] == NONE
+    assert good.scripts.lengths.tolist() == [[6, 6], [6, 6]]
+    assert good.scripts.script[:6, PROGRAM].tolist() == [INNER] * 6
+    assert good.scripts.script[12:18, PROGRAM].tolist() == [BACK] * 6
+    assert good.scripts.script[at(1, TOP), WAIT] >= 0
+    assert good.scripts.script[at(0, A), WAIT] == NONE
+    assert not good.scripts.script[:, WORDS:].any()
 
 
 Change = Callable[[Array], None]
@@ -157,6 +169,12 @@ def both(*changes: Change) -> Change:
     return change
 
 
+def run(group: int, instruction: int, program: int) -> Change:
+    """Let an instruction run the first segment of a program."""
+    op = int(SHAPE.segment_ptr[program])
+    return both(put(group, instruction, PROGRAM, program), put(group, instruction, OP, op))
+
+
 def of_other_group(instruction: int) -> Change:
     def change(words: Array) -> None:
         words[at(0, instruction)] = words[at(1, instruction)]
@@ -181,8 +199,9 @@ MUTATIONS: dict[str, tuple[Change, str, str]] = {
     "edges of other rows": (add(0, B, FIRST_EDGE, 1), "0, .* 1", "those of its rows"),
     "too few edges": (add(0, BACK_A, EDGES, -1), "0, .* 8", "those of its rows"),
     "unknown program": (put(0, A, PROGRAM, 3), "0, .* 0", "task program 3"),
-    "a program of all processors": (put(0, A, PROGRAM, LEAF), "0, .* 0", "all processors run"),
-    "backward on the way forward": (put(1, A, PROGRAM, BACK), "1, .* 0", "of another stage"),
+    "unknown segment": (put(0, A, OP, 5), "0, .* 0", "op 5"),
+    "a program of all processors": (run(0, A, LEAF), "0, .* 0", "all processors run"),
+    "backward on the way forward": (run(1, A, BACK), "1, .* 0", "of another stage"),
     "children after parents": (swap(0, A, ROOT), "0, .*", ""),
     "parents after children": (
         both(swap(0, BACK_ROOT, BACK_A), swap(0, BACK_TOP, 10)),
@@ -204,7 +223,7 @@ MUTATIONS: dict[str, tuple[Change, str, str]] = {
 def test_each_kind_of_broken_script_is_caught(name: str) -> None:
     change, where, text = MUTATIONS[name]
     good = trees()
-    words = good.words.copy()
+    words = good.scripts.script.copy()
     change(words)
     with pytest.raises(PlanError) as caught:
         good.check(words)
@@ -224,18 +243,17 @@ def test_wrong_lengths_are_caught(lengths: list[list[int]]) -> None:
 def test_children_of_another_group_are_caught() -> None:
     """Vertices that stand for several, on the path: one group would make what others read."""
     good = trees()
-    shape, table, beside, order, edge_ptr, child_row, graph_ptr = good.known
-    crossed = child_row.copy()
+    crossed, edge_ptr = good.batch.child_row.copy(), good.batch.edge_ptr
     crossed[edge_ptr[12] : edge_ptr[12] + 2] = [10, 11]  # the root of the first, the second's
-    good.known = (shape, table, beside, order, edge_ptr, crossed, graph_ptr)
+    good.batch = good.batch._replace(child_row=crossed)
     with pytest.raises(PlanError, match=r"needs row 10, which group 1 makes; rows of its own"):
         good.check()
 
 
 def test_vertices_out_of_order_are_caught() -> None:
     good = trees()
-    order = good.known[3].copy()
+    order = good.groups.order.copy()
     order[[8, 10]] = order[[10, 8]]
-    good.known = (*good.known[:3], order, *good.known[4:])
+    good.groups = good.groups._replace(order=order)
     with pytest.raises(PlanError, match=r"\[script\]"):
         good.check()

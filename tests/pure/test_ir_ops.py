@@ -13,12 +13,12 @@ import numpy as np
 import pytest
 
 import vertexrt as vrt
-from tests.runs import Way, assert_loss_gradients, assert_output_gradients, evaluate
+from tests.runs import Way, assert_loss_gradients, assert_output_gradients, evaluate, use_of
 from tests.strategies import CLASSES, MARK, WORDS, pulls_for
 from vertexrt.engine.variant import Passes
-from vertexrt.ir.builder import ShapeError
 from vertexrt.ir.ops import OPS, ROWS, Op
 from vertexrt.ir.program import Domain, Type
+from vertexrt.ir.shapes import ShapeError
 from vertexrt.kernels.cpu.emit import emit
 from vertexrt.kernels.reference.ops import FUNCTIONS
 from vertexrt.kernels.render import NUMBA, NUMPY, render
@@ -143,6 +143,9 @@ def batch() -> vrt.GraphBatch:
     )
 
 
+USES = ("gradients", "training", "inference")
+
+
 def test_every_op_has_a_case() -> None:
     assert list(CASES) == [row.name for row in ROWS]
     assert len(OPS) == len(ROWS)
@@ -159,10 +162,12 @@ def test_gradients_agree_with_differences(name: str) -> None:
             assert_loss_gradients(net, batch())
         else:
             evaluate(net, batch())
-        for variant in net._model.variants.values():
-            for task in variant.tasks:
+        model = Way(passes=passes).model(Case(CASES[name]))
+        for use in USES if passes.specialise else ("gradients",):
+            (run,) = model.prepare(use_of(use, model.function), batch())
+            for task in run.variant.tasks:
                 met |= {node.op for node in task.program.nodes}
-                source, *scratch = emit(task, variant.binding)
+                source, *scratch = emit(task, run.variant.binding)
                 ast.parse(source)
                 assert min(scratch) >= 0
     assert name in met
@@ -170,17 +175,14 @@ def test_gradients_agree_with_differences(name: str) -> None:
 
 @pytest.mark.parametrize("row", ROWS, ids=lambda row: row.name)
 def test_every_op_has_code(row: Op) -> None:
-    """One scalar expression, or one template with a function in the reference backend."""
-    if row.role == "effect":
-        assert row.template is not None
-        return
-    if row.name == "stored":  # read as every value of an earlier stage is, by no code of its own
+    """One scalar expression, or else a function in the reference backend."""
+    if row.role == "effect" or row.name == "stored":
+        # An effect is a way to write; `stored` is read as every value of an earlier stage is.
+        assert row.scalar is None
         return
     assert row.name in FUNCTIONS
     if row.scalar is None:
-        assert row.template is not None or row.name in ("const", "param")
         return
-    assert row.template is None
     operands = [f"a{k}" for k in range(row.arity)]
     for dialect in (NUMPY, NUMBA):
         text = render(row.scalar, operands, dialect, keep="kept")

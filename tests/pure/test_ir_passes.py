@@ -5,12 +5,11 @@ from __future__ import annotations
 from collections import Counter
 from typing import Any
 
-import numpy as np
 import pytest
 
 import vertexrt as vrt
 from tests.functions import FUNCTIONS, GRU
-from tests.runs import OFF, Way, evaluate, train
+from tests.runs import OFF, Way, use_of
 from tests.strategies import CLASSES, WORDS, pulls_for
 from vertexrt.engine.variant import Passes
 from vertexrt.ir.autodiff import differentiate
@@ -249,10 +248,9 @@ def test_gates_declared_apart_are_one_product_and_one_matrix() -> None:
     assert stacked.stacks == (("w_r", "w_z", "w_n"), ("u_r", "u_z", "u_n"))
     assert products(stacked, tuple(Stage)) == {"w_r+w_z+w_n": 1, "u_r+u_z+u_n": 1, "v": 1}
     net = Way().compile(GRU())
-    values = net._model.store.values
-    whole = net._model.store.stacked(("u_r", "u_z", "u_n"))
-    joined = np.concatenate([net.parameters[n] for n in ("u_r", "u_z", "u_n")])
-    np.testing.assert_array_equal(values[whole : whole + joined.size], joined.ravel())
+    parts = [net.parameters[n] for n in ("u_r", "u_z", "u_n")]
+    addresses = [part.__array_interface__["data"][0] for part in parts]
+    assert addresses == [addresses[0] + k * parts[0].nbytes for k in range(3)]
     inner = kind(with_gradient(stacked), {0}, set())
     back = (Stage.PATH_BACKWARD, Stage.FINAL)
     assert products(inner, back) == {"u_r+u_z+u_n'": 1, "d u_r+u_z+u_n": 1}
@@ -317,10 +315,13 @@ def tasks_of(name: str, passes: Passes = Passes()) -> list[TaskProgram]:  # noqa
     make, arity = FUNCTIONS[name]
     lists = [[], [], [0, 1][:arity], [2], [3, -1][:arity], [-1, 4][-arity:], [5]]
     graph = vrt.InputGraph.from_children(lists, pulls_for(len(lists), 4))
-    net = Way(passes=passes).compile(make())
-    evaluate(net, vrt.GraphBatch.from_graphs([graph]))
-    train(net, vrt.GraphBatch.from_graphs([graph]))
-    return [task for v in net._model.variants.values() for task in v.tasks]
+    model = Way(passes=passes).model(make())
+    found = []
+    for use in ("gradients", "training"):
+        batch = vrt.GraphBatch.from_graphs([graph])
+        (run,) = model.prepare(use_of(use, model.function), batch)
+        found += run.variant.tasks
+    return found
 
 
 def check_steps(task: TaskProgram) -> None:
@@ -379,11 +380,10 @@ class Around(vrt.VertexFunction):
 
 
 def test_a_product_between_elementwise_ops_splits_their_group() -> None:
-    net = Way().compile(Around())
-    chain = vrt.InputGraph.chain(3)
-    net.forward(vrt.GraphBatch.from_graphs([chain]))
-    (variant,) = net._model.variants.values()
-    (task,) = [t for t in variant.tasks if t.stage == Stage.PATH and t.program.find("gather")]
+    model = Way().model(Around())
+    chain = vrt.GraphBatch.from_graphs([vrt.InputGraph.chain(3)])
+    (run,) = model.prepare(use_of("inference", model.function), chain)
+    (task,) = [t for t in run.variant.tasks if t.stage == Stage.PATH and t.program.find("gather")]
     check_steps(task)
     nodes = task.program.nodes
     before, product, after = task.steps

@@ -15,36 +15,33 @@ from tests.functions import FUNCTIONS, StackedAndAlone
 from tests.paper_device import on_paper
 from tests.strategies import pulls_for
 from vertexrt.config import config
-from vertexrt.engine import verify_rounds
 from vertexrt.engine.variant import Passes
-from vertexrt.engine.verify_launch import verify_launch
 from vertexrt.errors import PlanError
 from vertexrt.graph import GraphBatch, InputGraph
-from vertexrt.kernels.cuda import device_executor
+from vertexrt.kernels.cuda import device_executor, instruction, verify_rounds
 from vertexrt.kernels.cuda.instruction import (
     ACROSS,
-    AT,
     BACKWARD,
     BEFORE,
     CHECK,
     COLLECT,
+    COLUMNS,
     END,
     FINISH,
     FIRST_OP,
     FIRST_PARENT,
+    FOR_ALL,
     FORWARD,
-    LO,
-    OP,
+    OWN_FIELDS,
     PARENTS,
     SQUARES,
-    TEMPORARY,
     UPDATE,
-    WAIT,
-    M,
-    N,
+    header,
 )
 from vertexrt.kernels.cuda.one_launch import Written
+from vertexrt.kernels.cuda.verify_launch import verify_launch
 from vertexrt.scheduler import POLICIES
+from vertexrt.script.isa import EDGES, FIRST, LISTED, NONE, OP, ROWS, TEMPORARY, WAIT, WORDS
 
 Array = np.ndarray
 
@@ -57,6 +54,26 @@ def batch_of(name: str, graphs: int) -> GraphBatch:
     return GraphBatch.from_graphs(
         [InputGraph.from_children(lists, pulls_for(len(lists), k)) for k in range(graphs)]
     )
+
+
+HEADER = """\
+struct alignas(16) Instruction {
+    int op, program, rows, first, listed, edges, first_edge, wait, temporary, parents, \
+first_parent, slot, uses, far, expect, start, chunks, across, down, before;
+};
+constexpr int INSTRUCTION_WORDS = sizeof(Instruction) / sizeof(int);
+enum { END, FORWARD, BACKWARD, COLLECT, SQUARES, FINISH, CHECK, UPDATE, FIRST_OP };  // `op` in \
+the script of all processors
+enum { NO_WAIT = -1, FOR_ALL, FOR_RING };  // `wait`
+enum { HAS_OPERAND = 1, IS_SENT = 2, IS_PUT = 4 };  // `uses`
+"""
+
+
+def test_the_kernels_have_the_columns_of_the_host() -> None:
+    assert header().partition("#pragma once\n\n")[2] == HEADER
+    columns = [getattr(instruction, name.upper()) for name in OWN_FIELDS]
+    assert columns == list(range(WORDS, COLUMNS))
+    assert COLUMNS % 4 == 0, "a row has no padding behind it"
 
 
 CASES = [
@@ -85,6 +102,7 @@ class Launch:
 
     given: tuple[Any, ...]
     written: Written
+    params: dict[str, int]
 
     def check(self, change: Callable[[Array], None] | None = None) -> None:
         script = self.written.script.copy()
@@ -106,7 +124,8 @@ def captured(
         net = on_paper(function or FUNCTIONS[name][0](), 2, passes=Passes(gradients=gradients))
         net.step(batch_of(name, 5), optimizer)
     (given,) = found
-    return Launch(given[:-1], given[-1])
+    (variant,) = net._model.variants.values()
+    return Launch(given[:-1], given[-1], dict(variant.binding.params))
 
 
 @cache
@@ -140,8 +159,8 @@ def test_the_scripts_are_right_before_they_are_broken() -> None:
 def test_a_stack_and_a_part_of_it_are_one_gradient() -> None:
     """The steps that add to `w+u`, and to `u` alone, are never in one round."""
     launch = captured(vrt.SGD(0.1), function=StackedAndAlone())
-    run, _, executable, *_ = launch.given
-    numbers = run.variant.binding.params
+    _, _, executable, *_ = launch.given
+    numbers = launch.params
     words = {f"gradient_{numbers[name]}" for name in ("w+u", "u")}
     ops = {
         executable.writer.op(step): words.intersection(step.words)
@@ -149,7 +168,7 @@ def test_a_stack_and_a_part_of_it_are_one_gradient() -> None:
     }
     assert set().union(*ops.values()) == words
     common = launch.written.script[: launch.written.common]
-    rounds = np.cumsum(common[:, WAIT] != 0)
+    rounds = np.cumsum(common[:, WAIT] != NONE)
     adding = [int(r) for r, op in zip(rounds, common[:, OP].tolist(), strict=True) if ops.get(op)]
     assert len(adding) > 1
     # an outer product and the sum of its splits are steps of their own, in turn
@@ -190,18 +209,18 @@ def on_path(k: int) -> Callable[[], int]:
 
 def a_later_wait(script: Array) -> None:
     """Let every round of the first stage that waits not wait."""
-    at = 1 + int(np.flatnonzero(script[1:, WAIT])[0])
-    script[at, WAIT] = 0
+    at = 1 + int(np.flatnonzero(script[1:, WAIT] != NONE)[0])
+    script[at, WAIT] = NONE
 
 
 def two_in_one_round(script: Array) -> None:
     """Let the rows of the table that are looked up first be added to in the round of the others."""
-    ops, rounds = script[:, OP], np.cumsum(script[:, WAIT] != 0)
+    ops, rounds = script[:, OP], np.cumsum(script[:, WAIT] != NONE)
     pairs = [
         (i, j)
         for i in range(place(BACKWARD), place(SQUARES))
         for j in range(i + 1, place(SQUARES))
-        if ops[i] == ops[j] and rounds[i] != rounds[j] and not script[i, WAIT]
+        if ops[i] == ops[j] and rounds[i] != rounds[j] and script[i, WAIT] == NONE
     ]
     i, j = pairs[-1]
     script[i : j + 1] = np.roll(script[i : j + 1], -1, axis=0)
@@ -219,14 +238,14 @@ def other_temporaries(script: Array) -> None:
 # name -> (change, a part of the text)
 MUTATIONS: dict[str, tuple[Callable[[Array], None], str]] = {
     "no wait before a step of a launch": (a_later_wait, "the steps of its launch before it"),
-    "no wait before the groups": (put(special(FORWARD), WAIT, 0), "the stage before"),
-    "no wait behind the groups": (put(special(FORWARD, 1), WAIT, 0), "the stage before"),
-    "no wait before the way back": (put(special(BACKWARD), WAIT, 0), "the stage before"),
-    "no wait behind the way back": (put(special(BACKWARD, 1), WAIT, 0), "the stage before"),
-    "no wait before the norm": (put(special(SQUARES), WAIT, 0), "all gradients"),
-    "no wait before the loss": (put(special(FINISH), WAIT, 0), "the loss, and the norm"),
-    "no wait before the check": (put(special(CHECK), WAIT, 0), "the whole step"),
-    "no wait before the update": (put(special(UPDATE), WAIT, 0), "the check"),
+    "no wait before the groups": (put(special(FORWARD), WAIT, NONE), "the stage before"),
+    "no wait behind the groups": (put(special(FORWARD, 1), WAIT, NONE), "the stage before"),
+    "no wait before the way back": (put(special(BACKWARD), WAIT, NONE), "the stage before"),
+    "no wait behind the way back": (put(special(BACKWARD, 1), WAIT, NONE), "the stage before"),
+    "no wait before the norm": (put(special(SQUARES), WAIT, NONE), "all gradients"),
+    "no wait before the loss": (put(special(FINISH), WAIT, NONE), "the loss, and the norm"),
+    "no wait before the check": (put(special(CHECK), WAIT, NONE), "the whole step"),
+    "no wait before the update": (put(special(UPDATE), WAIT, NONE), "the check"),
     "two add to a gradient at once": (two_in_one_round, "adds to a gradient in one round"),
     "no forward": (put(special(FORWARD), OP, BACKWARD), "of forward"),
     "two ends": (put(special(UPDATE), OP, END), "0 of update"),
@@ -237,20 +256,20 @@ MUTATIONS: dict[str, tuple[Callable[[Array], None], str]] = {
     "forward after backward": (swap(special(FORWARD), special(BACKWARD)), "the stage before"),
     "an op that is not there": (put(first, OP, 999), "no launch asks for it"),
     "a step twice": (without_the_last_step, "no launch asks for it"),
-    "other rows": (put(first, N, 2), "no launch asks for it"),
-    "rows out of bounds": (put(first, LO, 40), "rows up to"),
-    "a list out of bounds": (put(lambda: place(FORWARD, 1), AT, 4000), "listed rows"),
-    "edges of others": (put(first, M, 7), "those of its rows"),
+    "other rows": (put(first, ROWS, 2), "no launch asks for it"),
+    "rows out of bounds": (put(first, FIRST, 40), "rows up to"),
+    "a list out of bounds": (put(lambda: place(FORWARD, 1), LISTED, 4000), "listed rows"),
+    "edges of others": (put(first, EDGES, 7), "those of its rows"),
     "fewer blocks": (put(first, ACROSS, 2), "no launch asks for it"),
     "blocks miscounted": (put(lambda: 1, BEFORE, 5), "blocks before it"),
     "temporaries of another launch": (other_temporaries, "temporaries of launch"),
     "temporaries beyond the room": (put(first, TEMPORARY, 1 << 20), "elements"),
-    "no segment of the path": (put(on_path(0), OP, 999), "op 999 on the path"),
-    "rows of another group": (put(on_path(0), LO, 14), "[script] group 0"),
-    "edges of other rows": (put(on_path(1), M, 5), "those of its rows"),
+    "no segment of the path": (put(on_path(0), OP, 999), "op 999; segments 0.."),
+    "rows of another group": (put(on_path(0), FIRST, 14), "[script] group 0"),
+    "edges of other rows": (put(on_path(1), EDGES, 5), "those of its rows"),
     "parents of other rows": (put(on_path(2), FIRST_PARENT, 0), "parents from 0"),
     "too few parents": (put(on_path(2), PARENTS, 0), "0 parents"),
-    "no meeting": (put(on_path(2), WAIT, 0), "tiles of its children"),
+    "no meeting": (put(on_path(2), WAIT, NONE), "tiles of its children"),
 }
 
 
@@ -273,14 +292,14 @@ def test_sums_of_the_groups_are_collected_once_behind_the_path() -> None:
     assert ops == [FORWARD, BACKWARD, FINISH, COLLECT, CHECK, UPDATE, END]
     at = int(np.flatnonzero(script[:, OP] == COLLECT)[0])
     with pytest.raises(PlanError, match="a wait for the stage before"):
-        launch.check(put(lambda: at, WAIT, 0))
+        launch.check(put(lambda: at, WAIT, NONE))
     with pytest.raises(PlanError, match="0 of collect"):
         launch.check(put(lambda: at, OP, SQUARES))
-    end = at + 1 + int(np.flatnonzero(script[at + 1 :, WAIT])[1])
+    end = at + 1 + int(np.flatnonzero(script[at + 1 :, WAIT] != NONE)[1])
 
     def later(script: Array) -> None:  # in the round in which leaves add to the same gradients
         script[at:end] = np.roll(script[at:end], -1, axis=0)
-        script[[at, end - 1], WAIT] = 1, 0
+        script[[at, end - 1], WAIT] = FOR_ALL, NONE
 
     with pytest.raises(PlanError, match=f"in one round with instruction {end - 1}"):
         launch.check(later)

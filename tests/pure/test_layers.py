@@ -5,15 +5,16 @@ Imports are read with `ast`, so those inside functions, under TYPE_CHECKING and 
 """
 
 import ast
+import re
 import subprocess
 import sys
-from collections.abc import Collection, Iterator
+from collections.abc import Collection
 from pathlib import Path
 
 import pytest
 
-ROOT = Path(__file__).resolve().parents[2]
-PACKAGE = "vertexrt"
+from tests.package_source import FILES, MODULES, PACKAGE, ROOT, imports, module_name
+
 OUTSIDE = ("tests", "benchmarks")  # never imported by the package
 BASE = ("errors", "config", "plain_files", "locks", "cache")  # may be imported by every layer
 INSIDE = ("graph", "ir", "scheduler", "memory", "script", "script.isa", "kernels", "engine")
@@ -33,87 +34,28 @@ LAYERS: dict[str, tuple[str, ...]] = {
     "memory": (*BASE, "ir", "scheduler", "graph"),
     "script.isa": BASE,
     "script": (*BASE, "ir", "scheduler", "memory", "script.isa"),
-    "kernels": (*BASE, "ir", "script.isa"),
+    "kernels": (*BASE, "ir", "script", "script.isa"),
     "engine": (*BASE, "graph", "ir", "scheduler", "memory", "script", "script.isa", "kernels"),
     "kernels.cuda": (*BASE, *INSIDE),
-    "engine.explain": (*BASE, *INSIDE, "kernels.cuda"),
-    "api": (*BASE, "ir", "graph", "engine", "engine.explain"),
-    "": ("api", "graph", "errors"),
+    "api": (*BASE, "ir", "graph", "engine"),
+    "": ("ir", "api", "graph", "errors"),
     "models": (*BASE, "api", ""),
     "data": (*BASE, "graph"),
-    "bench": (*BASE, *INSIDE, "kernels.cuda", "engine.explain", "api", "", "models", "data"),
-    "cli": (*BASE, *INSIDE, "engine.explain", "api", "", "models", "data", "bench"),
+    "bench": (*BASE, *INSIDE, "kernels.cuda", "api", "", "models", "data"),
+    "cli": (*BASE, *INSIDE, "api", "", "models", "data", "bench"),
     "__main__": ("cli",),
 }
-
-# Files of a GPU that stand in another folder; they belong to the layer of the GPU.
-OF_CUDA = tuple(
-    f"engine.{name}"
-    for name in (
-        "explain_device",
-        "verify_launch",
-        "verify_ring",
-        "verify_rounds",
-        "verify_streams",
-    )
-)
 
 # What `import vertexrt` must leave alone: it stays quick, and works without a GPU.
 HEAVY = ("numba", "scipy", "networkx", "cupy", "matplotlib", "torch")
 
 
-def module_name(path: Path) -> str:
-    """Name the module in a file: vertexrt/ir/ops.py is vertexrt.ir.ops."""
-    parts = path.relative_to(ROOT).with_suffix("").parts
-    return ".".join(parts[:-1] if parts[-1] == "__init__" else parts)
-
-
-FILES = sorted((ROOT / PACKAGE).rglob("*.py"))
-MODULES = frozenset(module_name(path) for path in FILES)
-
-
 def layer_of(module: str) -> str | None:
     """Return the layer of a module of the package; None when the table has no row for it."""
     inside = module.removeprefix(PACKAGE).removeprefix(".")
-    if inside in OF_CUDA:
-        return "kernels.cuda"
     while inside and inside not in LAYERS:
         inside = inside.rpartition(".")[0]
     return inside if inside or module == PACKAGE else None
-
-
-def absolute(node: ast.ImportFrom, module: str, is_package: bool) -> str:
-    """Return the absolute name of what stands between `from` and `import`."""
-    if node.level == 0:
-        return node.module or ""
-    parts = module.split(".")
-    drop = node.level - 1 if is_package else node.level
-    if drop >= len(parts):
-        raise ImportError(f"{module}:{node.lineno} imports from above the package")
-    base = parts[: len(parts) - drop]
-    return ".".join([*base, node.module] if node.module else base)
-
-
-def imports(
-    source: str, module: str, is_package: bool, modules: Collection[str]
-) -> Iterator[tuple[int, str]]:
-    """Yield (line, absolute module) for every import in a source text.
-
-    `from a import b` means the module a.b where there is one (`modules`), else a.
-    """
-    for node in ast.walk(ast.parse(source)):
-        if isinstance(node, ast.Import):
-            for alias in node.names:
-                yield node.lineno, alias.name
-        elif isinstance(node, ast.ImportFrom):
-            origin = absolute(node, module, is_package)
-            for alias in node.names:
-                member = f"{origin}.{alias.name}"
-                yield node.lineno, member if member in modules else origin
-        elif isinstance(node, ast.Call) and node.args and isinstance(node.args[0], ast.Constant):
-            called = ast.unparse(node.func).rpartition(".")[2]
-            if called in ("import_module", "__import__") and isinstance(node.args[0].value, str):
-                yield node.lineno, node.args[0].value
 
 
 def forbidden(
@@ -197,7 +139,7 @@ TREE = frozenset(
         ("vertexrt.ir.ops", "import importlib\nimportlib.import_module('vertexrt.cli')"),
         ("vertexrt.ir.ops", "from vertexrt.unheard import x"),
         ("vertexrt.unheard", "x = 1"),
-        ("vertexrt.kernels.cpu", "from vertexrt.script import assembler"),
+        ("vertexrt.kernels.cpu", "from vertexrt.engine import compile"),
         ("vertexrt.script.isa", "from .assembler import x"),
         ("vertexrt.errors", "from vertexrt.config import config"),
         ("vertexrt.engine.model", "from vertexrt.kernels.cuda.device import usable"),
@@ -230,3 +172,17 @@ def test_relative_imports_of_a_package_start_at_itself() -> None:
     assert len(forbidden("from ..engine import run", "vertexrt.ir", True, TREE)) == 1
     with pytest.raises(ImportError, match="above the package"):
         forbidden("from ... import x", "vertexrt.ir", True, TREE)
+
+
+def test_nothing_in_the_package_runs_a_module_of_the_tests_or_benchmarks() -> None:
+    """As an import would be: by `python -m NAME`, for instance."""
+    outside = re.compile(rf"({'|'.join(OUTSIDE)})(\.\w+)*")
+    found = [
+        f"{module_name(path)}:{node.lineno} names {node.value}"
+        for path in FILES
+        for node in ast.walk(ast.parse(path.read_text(encoding="utf-8")))
+        if isinstance(node, ast.Constant)
+        and isinstance(node.value, str)
+        and outside.fullmatch(node.value)
+    ]
+    assert found == []

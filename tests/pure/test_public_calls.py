@@ -15,7 +15,11 @@ import pytest
 
 import vertexrt as vrt
 from tests.pure.test_errors_f import FORM
+from vertexrt.api.optim import OPTIMIZERS
 from vertexrt.errors import VertexrtError
+from vertexrt.ir.updates import OPTIMIZERS as ROWS
+
+NUMBERS = itertools.count()
 
 
 class F(vrt.VertexFunction):
@@ -154,6 +158,14 @@ def vertex_function() -> None:
         attempt(vrt.VertexFunction, state={"h": x}, initial={"h": y})
         attempt(vrt.VertexFunction, state={"h": 2}, initial=x)
     F(methods).trace()
+    counts: list[int] = []
+    F(lambda f: counts.append(len(values(f)))).trace()
+    for k in range(counts[0] + len(ODD)):  # a function scatters once
+        attempt(F(lambda f, k=k: scatter([*values(f), *ODD][k], f)).trace)
+
+
+def scatter(x: Any, f: Any) -> None:
+    f.scatter(c=x, h=x)
 
 
 def methods(f: Any) -> None:
@@ -164,9 +176,7 @@ def methods(f: Any) -> None:
         attempt(f.pull, "p", shape=x)
         attempt(f.pull, "q", dtype=x)
         attempt(f.push, x, f.b)
-        attempt(f.push, f"push {len(f._pushed)}", x)
-        attempt(f.scatter, c=x, h=x)
-        f._scattered = False
+        attempt(f.push, f"push {next(NUMBERS)}", x)
 
 
 def network() -> None:
@@ -216,10 +226,10 @@ TABLE: dict[str, Callable[[], None]] = {
     "where": of_values(vrt.where, 3),
     "Parameter": of_odd(vrt.Parameter, 2),
     "Optimizer": of_odd(vrt.Optimizer, 3),
-    "SGD": optimizer(vrt.SGD, "momentum"),
-    "Adagrad": optimizer(vrt.Adagrad, "eps"),
-    "Adam": optimizer(vrt.Adam, "eps", "betas"),
-    "AdamW": optimizer(vrt.AdamW, "eps", "betas"),
+    **{
+        row.title: optimizer(OPTIMIZERS[row.title], *(option.name for option in row.options))
+        for row in ROWS
+    },
     "init": lambda: [of_odd(make)() for make in INIT] and None,
     "compile": compile_,
     "VertexFunction": vertex_function,

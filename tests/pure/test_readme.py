@@ -7,6 +7,8 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from benchmarks.papers import __main__ as papers
+from benchmarks.peers import __main__ as peers
 from vertexrt.cli.parser import parse
 from vertexrt.graph import GraphBatch, InputGraph
 
@@ -33,6 +35,17 @@ COMMANDS = re.findall(r"^    vertexrt (.+)$", README + BENCHMARKS, flags=re.MULT
 @pytest.mark.parametrize("line", COMMANDS)
 def test_commands_are_understood(line: str) -> None:
     parse(shlex.split(line))
+
+
+PARSERS = {"peers": peers.make_parser, "papers": papers.make_parser}
+OF_BENCHMARKS = re.findall(
+    r"^    python -m benchmarks.(p[a-z]+) (.+)$", BENCHMARKS, flags=re.MULTILINE
+)
+
+
+@pytest.mark.parametrize(("name", "line"), OF_BENCHMARKS)
+def test_commands_of_benchmarks_are_understood(name: str, line: str) -> None:
+    PARSERS[name]().parse_args(shlex.split(line))
 
 
 def test_the_vertex_function_compiles(tmp_path: Path) -> None:

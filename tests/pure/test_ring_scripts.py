@@ -15,7 +15,6 @@ from tests.functions import FUNCTIONS
 from tests.paper_device import on_paper
 from tests.strategies import pulls_for
 from tests.wide import wide
-from vertexrt.engine.verify_launch import verify_launch
 from vertexrt.errors import PlanError
 from vertexrt.graph import GraphBatch, InputGraph
 from vertexrt.kernels.cuda import device_executor, ring
@@ -27,15 +26,12 @@ from vertexrt.kernels.cuda.instruction import (
     HAS_OPERAND,
     IS_PUT,
     IS_SENT,
-    NO_WAIT,
-    OP,
     SLOT,
-    TEMPORARY,
     USES,
-    WAIT,
-    N,
 )
 from vertexrt.kernels.cuda.kernel import SIDES
+from vertexrt.kernels.cuda.verify_launch import verify_launch
+from vertexrt.script.isa import NONE, OP, ROWS, TEMPORARY, WAIT
 
 Array = np.ndarray
 Change = Callable[[Array, Array], None]
@@ -167,7 +163,7 @@ def test_temporaries_of_several_tiles_end_before_the_ring() -> None:
             if side == 1 and tile == 8:
                 assert rows[:, TEMPORARY].max() > 0, "one tile after the other"
             sizes = {number: x.scratch[0] for number, x in writer.segments(stage)}
-            ends = [int(row[TEMPORARY] + row[N] * sizes[row[OP]]) for row in rows]
+            ends = [int(row[TEMPORARY] + row[ROWS] * sizes[row[OP]]) for row in rows]
             assert max(ends) <= writer.used(stage, tile)
 
             def push_out(script: Array, slots: Array, where: slice = slice(first, end)) -> None:
@@ -186,7 +182,7 @@ def test_who_has_nothing_to_send_is_waited_for() -> None:
         net = on_paper(FUNCTIONS["tree-lstm"][0](), 8, of_device=16)
         net.step(wide("tree-lstm", 2), vrt.SGD(0.1))
     paths = found[0][-1].script[found[0][-1].common :]
-    waits = paths[paths[:, WAIT] != NO_WAIT, WAIT]
+    waits = paths[paths[:, WAIT] != NONE, WAIT]
     assert len(waits) > 0
     assert (waits == FOR_ALL).all()
     assert (paths[:, USES] & IS_SENT).any()

@@ -15,7 +15,7 @@ from tests.strategies import ChildLists, child_lists
 from vertexrt.errors import UsageError
 from vertexrt.graph import GraphBatch, InputGraph
 from vertexrt.kernels.cuda import pack
-from vertexrt.scheduler import POLICIES, Schedule, make_schedule, merge
+from vertexrt.scheduler import POLICIES, Schedule, make_schedule, rows
 from vertexrt.scheduler.compiled import find_levels
 from vertexrt.scheduler.kinds import (
     FINE,
@@ -346,9 +346,9 @@ def test_golden_text_of_a_schedule() -> None:
 
 def test_parts_of_a_schedule_are_numbered_alike_by_who_uploads_them() -> None:
     names = [field.name.upper() for field in fields(Schedule) if field.name != "weight"]
-    assert [getattr(merge, name) for name in names] == list(range(merge.PARTS))
-    assert merge.PARTS == pack.PARTS
+    assert [getattr(rows, name) for name in names] == list(range(rows.PARTS))
+    assert rows.PARTS == pack.PARTS
     for name in ("ORDER", "EDGE_PTR", "CHILD_ROW", "EDGE_ROW", "PARENT_PTR", "PARENT_EDGE"):
-        assert getattr(pack, name) == getattr(merge, name), name
+        assert getattr(pack, name) == getattr(rows, name), name
     uploaded = [name.upper() for name in pack.INDICES[1 : 1 + len(pack.UPLOADED)]]
-    assert [getattr(merge, name) for name in uploaded] == list(pack.UPLOADED)
+    assert [getattr(rows, name) for name in uploaded] == list(pack.UPLOADED)

@@ -13,7 +13,8 @@ from vertexrt.graph import GraphBatch
 from vertexrt.ir.passes.segment import Split
 from vertexrt.ir.program import Stage
 from vertexrt.scheduler import make_schedule
-from vertexrt.script.assemble import Scripts, Shape, assemble
+from vertexrt.script import isa
+from vertexrt.script.assemble import Batch, Scripts, assemble
 from vertexrt.script.isa import (
     EDGES,
     FIELDS,
@@ -21,64 +22,52 @@ from vertexrt.script.isa import (
     ROWS,
     WORDS,
     Instruction,
-    c_header,
+    c_struct,
     decode,
     disassemble,
     encode,
+    segment_names,
 )
+from vertexrt.script.shape import Shape
 from vertexrt.script.verify import verify_scripts
 
 SCRIPT = [
-    Instruction(0, 0, 4, 0, 0, 0, 0, NONE, 0, 0),
-    Instruction(1, 1, 2, 4, 0, 3, 5, 0, 2, 1),
-    Instruction(2, 0, 3, NONE, 7, 0, 0, 1, 2, NONE),
-    Instruction(2, 1, 0, 6, 0, 0, 0, NONE, 0, 2, 32),
+    Instruction(0, 0, 4, 0, 0, 0, 0, NONE),
+    Instruction(2, 1, 2, 4, 0, 3, 5, 0),
+    Instruction(3, 2, 3, NONE, 7, 0, 0, 1),
+    Instruction(4, 2, 0, 6, 0, 0, 0, NONE, 32),
 ]
 
 GOLDEN = """\
-    0 eager.0 rows 0..3 signal c0
-    1 path.1 rows 4..5 edges 5..7 wait c0 >= 2 signal c1
-    2 program 2.0 3 listed rows wait c1 >= 2
-    3 program 2.1 no rows temporary 32 signal c2"""
+    0 eager.0 rows 0..3
+    1 path.1 rows 4..5 edges 5..7 wait 0
+    2 op 3 3 listed rows wait 1
+    3 op 4 no rows temporary 32"""
 
-HEADER = """\
-// Generated from vertexrt/script/isa.py.
-#pragma once
-#include <stdint.h>
-
-typedef struct {
-    int64_t program;
-    int64_t segment;
-    int64_t rows;
-    int64_t first;
-    int64_t listed;
-    int64_t edges;
-    int64_t first_edge;
-    int64_t wait;
-    int64_t threshold;
-    int64_t signal;
-    int64_t temporary;
-} vrt_instruction;
-
-#define VRT_WORDS 11
-#define VRT_NONE (-1)
-"""
+STRUCT = """\
+struct alignas(16) Instruction {
+    int op, program, rows, first, listed, edges, first_edge, wait, temporary;
+};"""
 
 
 def test_disassembly() -> None:
-    assert disassemble(encode(SCRIPT), ["eager", "path"]) == GOLDEN
+    names = segment_names(["eager", "path"], [0, 1, 3])
+    assert names == ["eager.0", "path.0", "path.1"]
+    assert disassemble(encode(SCRIPT), names) == GOLDEN
 
 
-def test_c_header() -> None:
-    assert c_header() == HEADER
-    assert len(FIELDS) == WORDS
+def test_columns_and_the_struct_are_the_fields() -> None:
+    assert [getattr(isa, name.upper()) for name in FIELDS] == list(range(WORDS))
+    assert c_struct("Instruction", FIELDS, 16) == STRUCT
 
 
-@given(st.lists(st.lists(st.integers(-(2**40), 2**40), min_size=WORDS, max_size=WORDS)))
+@given(st.lists(st.lists(st.integers(-(2**31), 2**31 - 1), min_size=WORDS, max_size=WORDS)))
 def test_decode_undoes_encode(rows: list[list[int]]) -> None:
     script = [Instruction(*row) for row in rows]
     assert decode(encode(script)) == script
     assert encode(script).shape == (len(rows), WORDS)
+    of_device = np.concatenate([encode(script), np.ones((len(rows), 2), np.int32)], axis=1)
+    assert decode(of_device) == script
 
 
 # Programs: 0 eager by rows, 1 path by units in three segments, 2 lazy by rows and sums over a list,
@@ -99,7 +88,7 @@ SHAPE = Shape(
 
 def assembled(
     batch: GraphBatch, policy: str, processors: int, tile: int = 0
-) -> tuple[Scripts, tuple[np.ndarray, ...]]:
+) -> tuple[Scripts, Batch, np.ndarray]:
     """Assemble scripts for a batch whose vertices are all of one kind."""
     size = batch.num_vertices
     kinds = np.zeros(size, np.int32)
@@ -112,8 +101,8 @@ def assembled(
     table += [[2, len(rows), NONE, 0, 0, 0]]
     table += [[3, b - a, a, 0, ptr[b] - ptr[a], ptr[a]] for a, b in reversed(tasks)]
     launches = np.array(table, np.int64)
-    given_to = (launches, ptr, schedule.child_row)
-    return assemble(SHAPE, *given_to, processors, tile), (*given_to, rows)
+    scheduled = Batch(launches, ptr, schedule.child_row)
+    return assemble(SHAPE, *scheduled, processors, tile), scheduled, rows
 
 
 TILES = st.sampled_from([0, 1, 3, 16])
@@ -124,34 +113,33 @@ POLICIES = st.sampled_from(["frontier", "depth", "agenda", "serial"])
 def test_assembled_scripts_verify(
     batch: GraphBatch, policy: str, processors: int, tile: int
 ) -> None:
-    scripts, rest = assembled(batch, policy, processors, tile)
-    verify_scripts(scripts, SHAPE, *rest)
+    scripts, scheduled, rows = assembled(batch, policy, processors, tile)
+    verify_scripts(scripts, SHAPE, scheduled, rows)
 
 
 @given(graph_batches(), st.sampled_from([2, 5]), TILES)
 def test_no_wait_is_implied_by_an_earlier_one(
     batch: GraphBatch, processors: int, tile: int
 ) -> None:
-    scripts, _ = assembled(batch, "frontier", processors, tile)
+    scripts, _, _ = assembled(batch, "frontier", processors, tile)
     for script in scripts.words:
         waits = [i.wait for i in decode(script) if i.wait != NONE]
         assert waits == sorted(set(waits))
-        assert len({i.signal for i in decode(script)}) == len(script) == scripts.counters
 
 
 @given(graph_batches())
 def test_one_processor_waits_for_nobody(batch: GraphBatch) -> None:
-    scripts, _ = assembled(batch, "frontier", 1)
-    assert all(i.wait == NONE and i.signal == NONE for i in decode(scripts.words[0]))
+    scripts, _, _ = assembled(batch, "frontier", 1)
+    assert all(i.wait == NONE for i in decode(scripts.words[0]))
 
 
 @given(graph_batches(), POLICIES, st.sampled_from([1, 3, 16]))
 def test_the_next_tile_runs_before_the_next_segment(
     batch: GraphBatch, policy: str, tile: int
 ) -> None:
-    scripts, (table, *_) = assembled(batch, policy, 2, tile)
+    scripts, (table, *_), _ = assembled(batch, policy, 2, tile)
     script = [i for i in decode(scripts.words[0]) if SHAPE.stage[i.program] == Stage.PATH]
-    place = {(i.first, i.segment): k for k, i in enumerate(script)}
+    place = {(i.first, i.op - 1): k for k, i in enumerate(script)}
     for p, n, lo, *_ in table.tolist():
         if p != 1:
             continue

@@ -12,21 +12,20 @@ import pytest
 from vertexrt.errors import PlanError
 from vertexrt.ir.passes.segment import Split
 from vertexrt.ir.program import Stage
-from vertexrt.script.assemble import Scripts, Shape, assemble
+from vertexrt.script.assemble import Batch, Scripts, assemble
 from vertexrt.script.isa import (
     EDGES,
     FIRST,
     FIRST_EDGE,
     LISTED,
     NONE,
+    OP,
     PROGRAM,
     ROWS,
-    SEGMENT,
-    SIGNAL,
     TEMPORARY,
-    THRESHOLD,
     WAIT,
 )
+from vertexrt.script.shape import Shape
 from vertexrt.script.verify import verify_scripts
 
 Array = np.ndarray
@@ -70,7 +69,7 @@ def scripts() -> Scripts:
 
 
 def check(broken: Scripts) -> None:
-    verify_scripts(broken, SHAPE, TABLE, EDGE_PTR, CHILD_ROW, LIST)
+    verify_scripts(broken, SHAPE, Batch(TABLE, EDGE_PTR, CHILD_ROW), LIST)
 
 
 def test_the_script_is_right_before_it_is_broken() -> None:
@@ -103,7 +102,7 @@ def both(*changes: Change) -> Change:
 
 
 def drop_wait(part: int, at: int) -> Change:
-    return both(put(part, at, WAIT, NONE), put(part, at, THRESHOLD, 0))
+    return put(part, at, WAIT, NONE)
 
 
 def swap(part: int, a: int, b: int, fields: slice) -> Change:
@@ -115,16 +114,12 @@ def swap(part: int, a: int, b: int, fields: slice) -> Change:
 
 # name -> (change, processor and instruction that the message names, a part of the text)
 MUTATIONS: dict[str, tuple[Change, str, str]] = {
-    "dropped signal": (put(1, INNER, SIGNAL, NONE), r"[01], instruction 3", "never signals"),
-    "double signal": (put(0, EXCHANGED, SIGNAL, INNER), "0, instruction 3", "again"),
     "dropped wait for an exchange": (drop_wait(0, EXCHANGED), "0, instruction 3", "segment before"),
     "dropped wait for children": (drop_wait(1, ROOT), "1, instruction 4", "children"),
     "dropped wait for a stage": (drop_wait(0, LAZY), "0, instruction 6", "stage before"),
     "dropped wait for rows of others": (drop_wait(1, SUMS), "1, instruction 7", "segment before"),
-    "swapped waits": (swap(0, INNER, ROOT, slice(WAIT, SIGNAL)), "0, instruction 2", ""),
+    "swapped waits": (swap(0, INNER, ROOT, slice(WAIT, TEMPORARY)), "0, instruction 2", ""),
     "wait for too early a counter": (put(1, ROOT, WAIT, INNER), "1, instruction 4", "children"),
-    "threshold too high": (add(0, ROOT, THRESHOLD, 1), "0, instruction 4", "threshold 3"),
-    "threshold too low": (add(1, ROOT, THRESHOLD, -1), "1, instruction 4", "threshold 1"),
     "first row off by one": (add(0, LEAVES, FIRST, -1), "0, instruction 1", ""),
     "row count off by one": (add(0, LEAVES, ROWS, -1), "0, instruction 1", "row 3 is in 0 tiles"),
     "rows out of bounds": (add(1, TOP, FIRST, 1), "1, instruction 5", "rows up to 7"),
@@ -141,24 +136,26 @@ MUTATIONS: dict[str, tuple[Change, str, str]] = {
         "1, instruction 2",
         "row 5 is in 0 tiles",
     ),
-    "unknown opcode": (put(1, ROOT, PROGRAM, 4), "1, instruction 4", "task program 4"),
-    "unknown segment": (put(0, TOP, SEGMENT, 2), "0, instruction 5", "segment 2"),
+    "unknown segment": (put(1, ROOT, OP, 6), "1, instruction 4", "op 6; segments 0..5"),
+    "segment below none": (put(1, ROOT, OP, -1), "1, instruction 4", "op -1"),
+    "unknown program": (put(1, ROOT, PROGRAM, 4), "1, instruction 4", "one of task program 4"),
+    "segment of another program": (put(0, TOP, OP, 4), "0, instruction 5", "of task program 3"),
     "tile before its children": (swap(0, INNER, ROOT, slice(0, WAIT)), "[01], instruction", ""),
-    "waits in a circle": (
-        both(put(0, INNER, WAIT, TOP), put(0, INNER, THRESHOLD, PARTS)),
-        "[01], instruction",
-        "waits for ever",
-    ),
+    "waits in a circle": (put(0, INNER, WAIT, TOP), "[01], instruction", "waits for ever"),
     "list out of bounds": (add(1, LAZY, LISTED, 1), "1, instruction 6", "4 entries"),
     "negative rows": (put(0, LAZY, ROWS, -1), "0, instruction 6", "-1 rows"),
-    "unknown counter": (put(0, ROOT, SIGNAL, 99), "0, instruction 4", "counter 99"),
-    "wait for an unknown counter": (put(1, ROOT, WAIT, 99), "1, instruction 4", "counter 99"),
+    "wait for no instruction": (put(1, ROOT, WAIT, 99), "1, instruction 4", "instruction 99"),
+    "wait before all": (put(1, ROOT, WAIT, -2), "1, instruction 4", "instruction -2"),
     "segments in the wrong order": (
         swap(1, INNER, EXCHANGED, slice(0, WAIT)),
         "[01], instruction",
         "",
     ),
-    "wrong program for a row": (put(0, LEAVES, PROGRAM, 0), "0, instruction", "tiles"),
+    "wrong program for a row": (
+        both(put(0, LEAVES, PROGRAM, 0), put(0, LEAVES, OP, 0)),
+        "0, instruction",
+        "tiles",
+    ),
 }
 
 
@@ -233,11 +230,11 @@ def test_a_listed_row_out_of_bounds_is_caught() -> None:
     wrong = LIST.copy()
     wrong[3] = 7
     with pytest.raises(PlanError, match=r"processor 0, instruction 7 .*listed row out of bounds"):
-        verify_scripts(scripts(), SHAPE, TABLE, EDGE_PTR, CHILD_ROW, wrong)
+        verify_scripts(scripts(), SHAPE, Batch(TABLE, EDGE_PTR, CHILD_ROW), wrong)
 
 
 def test_a_vertex_in_two_tasks_is_caught() -> None:
     table = np.insert(TABLE, 2, [1, 1, 4, 0, 2, 0], axis=0)
     broken = assemble(SHAPE, table, EDGE_PTR, CHILD_ROW, PARTS)
     with pytest.raises(PlanError, match=r"row 4 is in 2 tiles of its stage"):
-        verify_scripts(broken, SHAPE, table, EDGE_PTR, CHILD_ROW, LIST)
+        verify_scripts(broken, SHAPE, Batch(table, EDGE_PTR, CHILD_ROW), LIST)

@@ -15,12 +15,12 @@ from tests.paper_device import on_paper
 from tests.shim_device import put_in_place
 from tests.strategies import pulls_for
 from vertexrt.engine.variant import Passes
-from vertexrt.engine.verify_streams import verify_streams
 from vertexrt.errors import PlanError, UsageError
 from vertexrt.graph import GraphBatch, InputGraph
 from vertexrt.kernels.cuda import device_streams
 from vertexrt.kernels.cuda.driver import END_WAIT, FIRST_WAIT, OF_STREAM, RECORDED, REGION
 from vertexrt.kernels.cuda.streams import Order
+from vertexrt.kernels.cuda.verify_streams import verify_streams
 from vertexrt.scheduler import POLICIES
 
 TREES = [[[], [], [0, 1], [], [2, 3], [], [4, 5]], [[], [], [0, 1]], [[], [0], [], [1, 2]]]

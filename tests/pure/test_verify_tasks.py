@@ -12,7 +12,7 @@ import pytest
 import vertexrt as vrt
 from tests.functions import FUNCTIONS
 from tests.pure.test_store import NestedParts, batch
-from tests.runs import Way, train
+from tests.runs import Way, use_of
 from tests.strategies import pulls_for
 from vertexrt.engine.variant import Variant
 from vertexrt.engine.verify_tasks import verify_segments, verify_tasks
@@ -25,19 +25,21 @@ from vertexrt.ir.program import Stage
 GRAPH = [[], [], [0, 1], [2, 0], [-1, 3], [4, -1]]
 
 
+def variant_of(function: vrt.VertexFunction, use: str, graphs: vrt.GraphBatch) -> Variant:
+    model = Way().model(function)
+    (run,) = model.prepare(use_of(use, model.function), graphs)
+    return run.variant
+
+
 def compiled(name: str = "tree-lstm") -> Variant:
-    """Train a step and return what was compiled for it."""
+    """Return what is compiled to train."""
     make, arity = FUNCTIONS[name]
     graph = vrt.InputGraph.from_children([c[:arity] for c in GRAPH], pulls_for(len(GRAPH), 4))
-    net = Way().compile(make())
-    train(net, vrt.GraphBatch.from_graphs([graph]))
-    return next(v for v in net._model.variants.values() if v.use.loss)
+    return variant_of(make(), "training", vrt.GraphBatch.from_graphs([graph]))
 
 
 def nested() -> Variant:
-    net = Way().compile(NestedParts())
-    train(net, batch([[], [0], [1]], ("x",)))
-    return next(iter(net._model.variants.values()))
+    return variant_of(NestedParts(), "training", batch([[], [0], [1]], ("x",)))
 
 
 def change(variant: Variant, number: int, **fields: Any) -> None:
@@ -160,9 +162,7 @@ def test_a_gradient_that_no_step_makes() -> None:
 
 
 def test_children_of_a_kind_without_a_state() -> None:
-    net = Way().compile(NestedParts())
-    net.forward(batch([[], [0], [1]], ("x",)))
-    (variant,) = net._model.variants.values()
+    variant = variant_of(NestedParts(), "inference", batch([[], [0], [1]], ("x",)))
     kind = next(iter(variant.path_kinds.values()))
     program = kind.stored.program
     fewer = [n for n in program.nodes if n.op != "scatter"]

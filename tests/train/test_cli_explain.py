@@ -1,4 +1,4 @@
-"""`vertexrt explain --engine persistent` shows segments, partition, scripts and a disassembly."""
+"""`vertexrt explain --engine persistent` shows segments, scripts and a disassembly."""
 
 import re
 from functools import cache
@@ -13,7 +13,7 @@ from tests.paper_device import PaperDevice, on_paper
 from tests.train.cli_runs import SMALL, write_trees
 from vertexrt import data, models
 from vertexrt.cli.main import main
-from vertexrt.engine import explain_scripts
+from vertexrt.engine import explain_host
 from vertexrt.engine.variant import Passes
 from vertexrt.kernels.cuda import device as cuda_device
 from vertexrt.models.tree_lstm import TreeLSTM
@@ -61,15 +61,8 @@ def test_statistics_agree_with_the_script() -> None:
     assert sum(int(n) for _, n in stages) == count
     assert f"Script of processor 0, the first 16 of {count} instructions" in text
     script = text.partition(f"of {count} instructions\n")[2].splitlines()
-    assert len(script) == explain_scripts.HEAD
-    assert script[0] == "    0 eager[0].0 rows 0..30 signal c0"
-
-
-def test_partition_is_for_the_processors_of_a_group() -> None:
-    text = explained("tree-lstm", 4, 4)
-    assert "Segments of the task programs, persistent, 1 x 4 processors" in text
-    assert "Partition of the path weights over 4 processors, each: core with " in text
-    assert "3: u_iou 12..15 28..31 44..47; u_f 12..15; u_iou' 12..15; u_f' 12..15" in text
+    assert len(script) == explain_host.HEAD
+    assert script[0] == "    0 eager[0].0 rows 0..30"
 
 
 def test_groups_of_one_exchange_nothing() -> None:
@@ -77,29 +70,13 @@ def test_groups_of_one_exchange_nothing() -> None:
     assert "persistent, 2 x 1 processors" in text
     assert "exchanged before it" not in text
     assert "; waits: 0" in text
-    assert "replicated: nothing" in text
 
 
 @pytest.mark.parametrize("model", models.names())
 def test_every_model_is_explained(model: str) -> None:
     text = explained(model, 2, 2)
     assert "product w' " in text or "product u' " in text
-    assert "Partition of the path weights over 2 processors" in text
     assert "Script of processor 0" in text
-
-
-@pytest.mark.parametrize(
-    ("text", "expected"),
-    [("2048K\n", 2 << 20), ("512\n", 512), ("4M", 4 << 20), ("", 1 << 20), ("odd", 1 << 20)],
-)
-def test_cache_size_is_read_from_the_machine(
-    text: str, expected: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    (tmp_path / "size").write_text(text)
-    monkeypatch.setattr(explain_scripts, "CACHE", tmp_path / "size")
-    assert explain_scripts.cache_bytes() == expected
-    monkeypatch.setattr(explain_scripts, "CACHE", tmp_path / "none")
-    assert explain_scripts.cache_bytes() == explain_scripts.USUAL_CACHE_BYTES
 
 
 def test_the_command_shows_it(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -107,7 +84,7 @@ def test_the_command_shows_it(tmp_path: Path, capsys: pytest.CaptureFixture[str]
     words = ["explain", "tree-lstm", "--data", trees, *SMALL, "--engine", "persistent"]
     assert main([*words, "--threads", "2", "--processors", "2"]) == 0
     shown = capsys.readouterr().out
-    for title in ("F and dF", "Segments of the task programs", "Partition", "Script of processor"):
+    for title in ("F and dF", "Segments of the task programs", "Script of processor"):
         assert title in shown
 
 
@@ -141,6 +118,7 @@ def test_on_a_gpu_groups_and_how_they_meet_are_shown() -> None:
 def test_on_a_gpu_the_weights_that_a_processor_holds_are_shown() -> None:
     text = explained_on_a_gpu("tree-lstm", 2, 4)
     forward, back = text.partition("Weights on chip")[2].split("backward: ")
+    assert "in registers while there is room in 144 of each thread, then in shared mem" in forward
     assert "u_iou: 24 rows of 16, " in forward
     assert "u_f: 8 rows of 16, " in forward
     assert "u_iou: 8 columns of 48, " in back

@@ -2,6 +2,7 @@
 
 import json
 import math
+import signal
 import sys
 from pathlib import Path
 
@@ -19,7 +20,6 @@ from tests.train.cli_runs import (
     write_trees,
 )
 from vertexrt.api.network import Network
-from vertexrt.cli import loop
 from vertexrt.cli.interrupt import Interrupt
 from vertexrt.cli.main import main
 from vertexrt.errors import NumericError
@@ -43,16 +43,17 @@ def whole(data: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
 def interrupt_after(monkeypatch: pytest.MonkeyPatch, minibatches: int) -> None:
     """Let the signal SIGTERM be noted after so many minibatches."""
     count = 0
-    plain = loop.Training._train_minibatch
+    plain = Network.step
 
-    def train_minibatch(self: loop.Training, *args: object) -> None:
+    def step(self: Network, *args: object, **named: object) -> float:
         nonlocal count
-        plain(self, *args)  # type: ignore[arg-type]
+        loss = plain(self, *args, **named)  # type: ignore[arg-type]
         count += 1
         if count == minibatches:
-            self.interrupt.number = 15
+            signal.raise_signal(signal.SIGTERM)
+        return loss
 
-    monkeypatch.setattr(loop.Training, "_train_minibatch", train_minibatch)
+    monkeypatch.setattr(Network, "step", step)
 
 
 def test_a_run_leaves_what_it_promises(whole: Path) -> None:
@@ -276,8 +277,6 @@ def test_an_interrupt_before_training_leaves_at_once(
     monkeypatch: pytest.MonkeyPatch,
     capsys: pytest.CaptureFixture[str],
 ) -> None:
-    import signal
-
     from vertexrt.cli import train as command
 
     def open_session(options: object) -> None:
@@ -292,8 +291,6 @@ def test_an_interrupt_before_training_leaves_at_once(
 
 
 def test_the_second_signal_does_not_wait() -> None:
-    import signal
-
     from vertexrt.cli.interrupt import Interrupted
 
     with Interrupt() as interrupt:

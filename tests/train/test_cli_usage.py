@@ -139,15 +139,15 @@ def test_sizes_that_no_machine_has(tmp_path: Path, capsys: pytest.CaptureFixture
 
 def test_the_words_are_those_of_the_runtime() -> None:
     from vertexrt.api.compile import ENGINES
+    from vertexrt.api.optim import OPTIMIZERS
     from vertexrt.cli import limits
-    from vertexrt.cli.session import OPTIMIZERS
     from vertexrt.engine.devices import DEVICES, PRECISIONS
     from vertexrt.engine.model import POLICIES
 
     assert sorted(limits.ENGINES) == sorted(ENGINES)
     assert sorted(limits.DEVICES) == sorted(DEVICES)
     assert (limits.POLICIES, limits.PRECISIONS) == (POLICIES, PRECISIONS)
-    assert tuple(OPTIMIZERS) == limits.OPTIMIZERS
+    assert [name.lower() for name in OPTIMIZERS] == list(limits.OPTIMIZERS)
 
 
 def shell(line: str) -> tuple[int, str, str]:
@@ -230,7 +230,7 @@ def test_unknown_policy_and_device(capsys: pytest.CaptureFixture[str], tmp_path:
         ("train tree-lstm --pieces 64", "[tree-lstm] got --pieces, which tree-lstm does not"),
         (
             "train tree-lstm --optimizer adam --momentum 0.9",
-            "[adam] got --momentum, which adam does not have; only sgd has a momentum; Leave it",
+            "[adam] got --momentum, which adam does not have; it belongs to sgd",
         ),
     ],
 )

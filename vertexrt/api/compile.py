@@ -2,26 +2,32 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from collections.abc import Collection
+from typing import Any
 
 import numpy as np
 
 from vertexrt.api.declaration import is_whole
-from vertexrt.api.init import draw
+from vertexrt.api.init import LARGEST_SEED, draw
+from vertexrt.api.network import Network
 from vertexrt.api.vertex_function import VertexFunction
+from vertexrt.engine.devices import (
+    PRECISIONS,
+    WITH_PRECISIONS,
+    CompileOptions,
+    device_named,
+    module_of,
+)
+from vertexrt.engine.model import POLICIES, REDUCTIONS
+from vertexrt.engine.variant import MOST_STREAMS, Passes
 from vertexrt.errors import UsageError, message, nearest
+from vertexrt.ir.program import Program
 from vertexrt.locks import ProcessLock
-
-if TYPE_CHECKING:
-    from vertexrt.api.network import Network
-    from vertexrt.engine.variant import Passes
-    from vertexrt.ir.program import Program
 
 _tracing = ProcessLock()
 ENGINES = ("auto", "batched", "persistent")
 MOST_THREADS = 1024  # that share a batch, or processors of a group
 DTYPES = ("float32", "float64")
-LARGEST_SEED = 2**64 - 1
 
 
 def compile(
@@ -66,24 +72,38 @@ def compile(
     Raises: TraceError for a mistake in F, UsageError for an unknown option, DeviceError where a
         device is missing or has too little memory.
     """
-    from vertexrt.api.network import Network  # these load numba: only who compiles pays for it
-    from vertexrt.engine.devices import (
-        PRECISIONS,
-        WITH_PRECISIONS,
-        CompileOptions,
-        device_named,
-        module_of,
+    real = _dtype_name(dtype)
+    _check_names(
+        (engine, ENGINES, "engine"),
+        (real, DTYPES, "dtype"),
+        (policy, POLICIES, "policy"),
+        (reduction, REDUCTIONS, "reduction"),
+        (precision, PRECISIONS, "precision"),
     )
-    from vertexrt.engine.model import POLICIES, REDUCTIONS
-    from vertexrt.engine.variant import MOST_STREAMS, Passes
+    _check_precision(precision, device, real)
+    _check_numbers(seed, threads, processors)
+    if not isinstance(device, str):
+        raise UsageError(
+            message("compile", f"device is {device!r}", "a string", "write device='cpu'")
+        )
+    _check_function(function)
+    parameters = function.parameters()
+    device = device_named(device)
+    chosen = _checked_passes(passes)
+    module = module_of(device)
+    options = CompileOptions(
+        np.dtype(dtype), policy, chosen, precision, engine, threads, processors
+    )
+    module.check(device, options)
+    executor = module.compile_for(device, _traced(function), options)
+    for name, parameter in parameters.items():
+        executor.model.store.value(name)[...] = draw(name, parameter.shape, parameter.init, seed)
+    return Network(executor, seed, reduction)
 
-    for name, value, known in (
-        ("engine", engine, ENGINES),
-        ("dtype", _dtype_name(dtype), DTYPES),
-        ("policy", policy, POLICIES),
-        ("reduction", reduction, REDUCTIONS),
-        ("precision", precision, PRECISIONS),
-    ):
+
+def _check_names(*choices: tuple[object, Collection[str], str]) -> None:
+    """Refuse options that are none of their choices; each: value, choices, name of the option."""
+    for value, known, name in choices:
         if not isinstance(value, str) or value not in known:
             raise UsageError(
                 message(
@@ -93,17 +113,23 @@ def compile(
                     f"choose one of these.{nearest(str(value), known)}",
                 )
             )
-    if precision != "float32" and (
-        device not in WITH_PRECISIONS or _dtype_name(dtype) != "float32"
-    ):
+
+
+def _check_precision(precision: str, device: object, dtype: str) -> None:
+    """Refuse products that are less exact where no device makes them."""
+    if precision != "float32" and (device not in WITH_PRECISIONS or dtype != "float32"):
         raise UsageError(
             message(
                 "compile",
-                f"precision is {precision!r} with device={device!r}, dtype {_dtype_name(dtype)}",
+                f"precision is {precision!r} with device={device!r}, dtype {dtype}",
                 "device='cuda' and float32",
                 "leave precision out",
             )
         )
+
+
+def _check_numbers(seed: object, threads: object, processors: object) -> None:
+    """Refuse a seed, threads and processors that are no whole number within bounds."""
     if type(seed) is not int or not 0 <= seed <= LARGEST_SEED:
         raise UsageError(
             message(
@@ -120,13 +146,10 @@ def compile(
                     f"leave {name} out",
                 )
             )
-    if not isinstance(device, str):
-        raise UsageError(
-            message("compile", f"device is {device!r}", "a string", "write device='cpu'")
-        )
-    _check_function(function)
-    parameters = function.parameters()
-    device = device_named(device)
+
+
+def _checked_passes(passes: object) -> Passes:
+    """Return which optimisations run: all by default."""
     chosen = Passes() if passes is None else passes
     if not isinstance(chosen, Passes):
         raise UsageError(
@@ -141,15 +164,7 @@ def compile(
                 "leave streams out, or take 2",
             )
         )
-    module = module_of(device)
-    options = CompileOptions(
-        np.dtype(dtype), policy, chosen, precision, engine, threads, processors
-    )
-    module.check(device, options)
-    executor = module.compile_for(device, _traced(function), options)
-    for name, parameter in parameters.items():
-        executor.model.store.value(name)[...] = draw(name, parameter.shape, parameter.init, seed)
-    return Network(executor, seed, reduction)
+    return chosen
 
 
 def _check_function(function: object) -> None:

@@ -10,9 +10,9 @@ from vertexrt.api.declaration import is_real, is_whole
 from vertexrt.api.parameter import Parameter
 from vertexrt.api.trace import as_index, current_builder
 from vertexrt.errors import TraceError, message
-from vertexrt.ir.builder import Builder, Value, user_line
-from vertexrt.ir.operators import Operators
 from vertexrt.ir.program import Domain
+from vertexrt.ir.user_line import user_line
+from vertexrt.ir.values import Operators, Value
 
 Operand = Any  # Value | Parameter | float
 
@@ -153,9 +153,8 @@ def mean(x: Operand, *, over: str | None = None) -> Value:
     """
     value = _value(x)
     if _over_children("mean", value, over):
-        builder: Builder = value.builder
-        degree = builder.emit("degree", slot=_slot(value))
-        return builder.emit("segment_sum", value) / degree
+        degree = value.builder.emit("degree", slot=_slot(value))
+        return value.builder.emit("segment_sum", value) / degree
     return _emit("reduce_sum", value) * (1.0 / value.type.size)
 
 

@@ -21,6 +21,8 @@ Array = npt.NDArray[np.float64]
 Shape = tuple[int, ...]
 Initializer = Callable[[Shape, np.random.Generator], Array]
 
+LARGEST_SEED = 2**64 - 1
+
 
 def zeros(shape: Shape, rng: np.random.Generator) -> Array:
     """Return zeros: the default of parameters with fewer than two axes."""

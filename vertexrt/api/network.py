@@ -12,38 +12,21 @@ from typing import Any, Concatenate, NoReturn, ParamSpec, TypeVar
 
 import numpy as np
 
-from vertexrt.api.arguments import (
-    check_batch,
-    check_mapping,
-    check_optimizer,
-    names_of,
-    real_array,
-)
-from vertexrt.api.compile import LARGEST_SEED
+from vertexrt.api.arguments import check_batch, check_mapping, check_optimizer, names_of
+from vertexrt.api.gradients import Gradients, given_gradients, pulled_gradient
+from vertexrt.api.init import LARGEST_SEED
 from vertexrt.api.json_record import JsonRecord
 from vertexrt.api.optimizer import LARGEST_COUNT, Optimizer
 from vertexrt.api.parameters import Parameters
-from vertexrt.engine.batched import rows_of_vertices
 from vertexrt.engine.executor import Evaluation, Executor, TrainStep, outputs_of, step_seed
 from vertexrt.engine.explain import explain_batch, explain_function
 from vertexrt.engine.trace import Timeline, recording
 from vertexrt.engine.variant import Use
-from vertexrt.errors import CheckpointError, PullError, UsageError, message, nearest
-from vertexrt.graph import GraphBatch, Pulled
+from vertexrt.errors import CheckpointError, UsageError, message, nearest
+from vertexrt.graph import GraphBatch
 from vertexrt.ir.program import Program
 
 Array = np.ndarray[Any, Any]
-
-
-@dataclass(frozen=True, slots=True)
-class Gradients:
-    """What `Network.backward` returns: gradients of parameters and real pulled values, by name."""
-
-    parameters: dict[str, Array]
-    pulled: dict[str, Array]
-
-    def __repr__(self) -> str:
-        return f"Gradients(parameters: {_shapes(self.parameters)}; pulled: {_shapes(self.pulled)})"
 
 
 P = ParamSpec("P")
@@ -249,7 +232,7 @@ class Network:
         model = self._model
         runs = model.prepare(use, batch)
         parts = [slice(0, run.forward_launches) for run in runs]
-        zero = self._zero_seeds(use, runs)
+        zero = tuple(np.zeros(1, model.store.dtype) for _ in use.seeds)
         arenas = self._executor.launch(runs, parts, random_seed=self._next_seed(), seeds=zero)
         self._pending = _Pending(threading.current_thread(), batch, runs, use)
         self._overtaken.discard(threading.current_thread())
@@ -290,24 +273,8 @@ class Network:
         check_mapping("backward", d_outputs, UsageError)
         batch, runs, use = self._take_pending()
         model = self._model
-        dtype = model.store.dtype
-        whole: dict[str, Array] = {}
-        for name in sorted(use.seeds):
-            shape = (batch.num_vertices, *runs[0].variant.push_shape(name))
-            if d_outputs.get(name) is None:
-                whole[name] = np.zeros(shape, dtype)
-                continue
-            array, wrong = real_array(d_outputs[name], shape, dtype)
-            if array is None:
-                raise PullError(
-                    message(
-                        "backward",
-                        f"the gradient of {name!r} {wrong}",
-                        f"real numbers of shape {list(shape)}, one row a vertex",
-                        "pass the gradient of what forward returned",
-                    )
-                )
-            whole[name] = array
+        shapes = {n: (batch.num_vertices, *runs[0].variant.push_shape(n)) for n in use.seeds}
+        whole = given_gradients(d_outputs, shapes, model.store.dtype)
         unknown = set(d_outputs) - set(use.seeds)
         if unknown:
             self._check_names(names_of("backward", unknown))
@@ -330,7 +297,7 @@ class Network:
         arenas = self._executor.launch(runs, parts, random_seed=seed, seeds=seeds)
         self._executor.collect_gradients(touched)
         parameters = {n: model.store.gradient(n).copy() for n in model.store.names}
-        pulled = {n: _pulled_gradient(batch, runs, arenas, n) for n in sorted(use.pulls)}
+        pulled = {n: pulled_gradient(batch, runs, arenas, n) for n in sorted(use.pulls)}
         return Gradients(parameters, pulled)
 
     @_in_turn
@@ -352,7 +319,7 @@ class Network:
     @_in_turn
     def explain(self) -> str:
         """Print F and dF, the kinds met so far, placement and fused groups."""
-        return explain_function(self._model)
+        return explain_function(self._executor)
 
     @_in_turn
     def explain_batch(self, batch: GraphBatch) -> str:
@@ -425,29 +392,3 @@ class Network:
         self._last_seed = step_seed(self._seed, self._step)
         self._step += 1
         return self._last_seed
-
-    def _zero_seeds(self, use: Use, runs: list[Any]) -> tuple[Array, ...]:
-        return tuple(np.zeros(1, self._model.store.dtype) for _ in use.seeds)
-
-
-def _shapes(arrays: Mapping[str, Array]) -> str:
-    return ", ".join(f"{name} {list(a.shape)}" for name, a in arrays.items()) or "none"
-
-
-def _pulled_gradient(batch: GraphBatch, runs: list[Any], arenas: list[Array], name: str) -> Array:
-    """Add up the gradients of pulled values over the vertices that pulled them."""
-    value = batch.pulls[name]
-    table = value.values if isinstance(value, Pulled) else value
-    index = value.index if isinstance(value, Pulled) else None
-    out = np.zeros(table.shape, arenas[0].dtype)
-    if ("pull_grad", name) not in runs[0].variant.table.numbers:
-        return out
-    for run, data in zip(runs, arenas, strict=True):
-        mine = run.share.vertices
-        rows = mine if index is None else index[mine]
-        has = np.flatnonzero(rows >= 0)
-        if not len(has):  # the tensor may be younger than the plan of this run
-            continue
-        given = rows_of_vertices(run, data, ("pull_grad", name), has).reshape(-1, *table.shape[1:])
-        np.add.at(out, rows[has], given)
-    return out

@@ -5,16 +5,17 @@ apply the rule. Clipping sees the plain gradients of everything, dense parameter
 """
 
 import math
-from collections.abc import Callable, Mapping
-from typing import Any, get_args
+from collections.abc import Mapping
+from typing import Any, ClassVar
 
 import numpy as np
 import numpy.typing as npt
 
 from vertexrt.api.declaration import is_real
 from vertexrt.engine.parameters import FloatArray, ParameterStore
-from vertexrt.engine.update import Outcome, Rule, Update, apply_update
+from vertexrt.engine.update import Outcome, Update, apply_update
 from vertexrt.errors import CheckpointError, NumericError, UsageError, message
+from vertexrt.ir.updates import ABOVE_ZERO, NOT_NEGATIVE, OPTIMIZERS, OptimizerRow, Range, rule_of
 
 STEPS = "steps"  # name of the step count in an optimizer's state
 LARGEST_COUNT = 2**53  # of steps or draws: as a float64, which kernels take, it is still exact
@@ -30,32 +31,49 @@ class Optimizer:
     dense part or in rows that the step touched, the step raises NumericError at once.
 
     Attributes:
-        weight_decay: at least 0; added to the gradient as weight_decay * value (AdamW: see there).
+        row: of the table of optimizers; None for a class with an `update` of its own.
+        weight_decay: at least 0; added to the gradient as weight_decay * value, or decoupled.
         clip_norm: largest global norm of the gradients, or None.
         steps: updates done so far.
     """
 
-    rule: Rule
-    moment_names: tuple[str, ...]
-    squares: tuple[str, ...] = ()  # those of the moments that are never negative
+    row: ClassVar[OptimizerRow | None] = None
 
-    def __init__(self, lr: float, weight_decay: float, clip_norm: float | None) -> None:
+    def __init__(
+        self,
+        lr: float,
+        weight_decay: float = 0.0,
+        clip_norm: float | None = None,
+        **options: Any,
+    ) -> None:
         if type(self) is Optimizer:
-            raise UsageError(
-                self._text(
-                    "the base class", "vrt.SGD, vrt.Adagrad, vrt.Adam or vrt.AdamW", "take one"
-                )
-            )
+            titles = [f"vrt.{row.title}" for row in OPTIMIZERS]
+            known = f"{', '.join(titles[:-1])} or {titles[-1]}"
+            raise UsageError(self._text("the base class", known, "take one"))
         self.lr = lr
-        self.weight_decay = self._checked("weight_decay", weight_decay, not_negative, ">= 0")
+        for option in self.row.options if self.row else ():
+            value = options[option.name]
+            if option.parts:
+                value = self._tuple(option.name, value, len(option.parts), option.range)
+            else:
+                value = self._checked(option.name, value, option.range)
+            setattr(self, option.name, value)
+        self.weight_decay = self._checked("weight_decay", weight_decay, NOT_NEGATIVE)
         if clip_norm is not None:
-            clip_norm = self._checked("clip_norm", clip_norm, above_zero, "> 0, or None")
+            clip_norm = self._checked("clip_norm", clip_norm, ABOVE_ZERO, ", or None")
         self.clip_norm = clip_norm
         self.steps = 0
+        self._rule = rule_of(self.row, self._numbers()) if self.row else None
+        self._slots = self._rule.state if self._rule else ()
         self._store: ParameterStore | None = None
         self._moments: FloatArray = NO_MOMENTS  # [*, total] of the store's layout
-        self._reach = 0.0  # of the moments: see `Update`
+        self._reach: tuple[float, ...] = ()  # of the moments: see `Update`
         self._loaded: dict[str, npt.NDArray[Any]] = {}  # a state that no store has taken yet
+
+    @property
+    def moment_names(self) -> tuple[str, ...]:
+        """Names of what is kept for each element of a parameter."""
+        return tuple(slot.name for slot in self._slots)
 
     @property
     def lr(self) -> float:
@@ -64,7 +82,7 @@ class Optimizer:
 
     @lr.setter
     def lr(self, value: float) -> None:
-        self._lr = self._checked("lr", value, not_negative, ">= 0")
+        self._lr = self._checked("lr", value, NOT_NEGATIVE)
 
     def __repr__(self) -> str:
         options = {k: v for k, v in self.describe().items() if k != "class"}
@@ -107,20 +125,24 @@ class Optimizer:
         """
         if store is not self._store:
             self._bind(store)
+        row, rule = self.row, self._rule
+        assert row, "`_bind` refuses it"
+        assert rule
         return Update(
-            self.rule,
-            self._moments,
-            self.clip_norm,
-            self._scalars(),
-            self._reach,
-            type(self).__name__,
-            self.moment_names,
+            rule=rule,
+            moments=self._moments,
+            clip_norm=self.clip_norm,
+            options=self._numbers(),
+            decay=0.0 if row.decoupled else self.weight_decay,
+            shrink=1.0 - self.lr * self.weight_decay if row.decoupled else 1.0,
+            reach=self._reach,
+            optimizer=type(self).__name__,
         )
 
     def settle(self, outcome: Outcome) -> None:
         """Count an update that has been done."""
         self.steps += 1
-        self._reach = outcome.reach
+        self._reach = outcome.reach or (math.inf,) * len(self._moments)
 
     @property
     def state(self) -> dict[str, npt.NDArray[Any]]:
@@ -188,12 +210,25 @@ class Optimizer:
             "clip_norm": self.clip_norm,
         }
 
-    def _scalars(self) -> tuple[float, ...]:
-        """Return what the rule's kernel takes after `scale`."""
-        raise NotImplementedError
-
     def _options(self) -> dict[str, Any]:
-        return {}
+        """Return the options of the row by name."""
+        found = {}
+        for option in self.row.options if self.row else ():
+            value = getattr(self, option.name)
+            found[option.name] = list(value) if option.parts else value
+        return found
+
+    def _numbers(self) -> dict[str, float]:
+        """Return rate, number of the step and options, by their names in expressions."""
+        assert self.row is not None
+        found = {"lr": self._lr, "t": self.steps + 1}
+        for name, _, _, parts in self.row.options:
+            value = getattr(self, name)
+            if parts:
+                found.update(zip(parts, value, strict=True))
+            else:
+                found[name] = value
+        return found
 
     def _bind(self, store: ParameterStore) -> None:
         if len(self._moments):
@@ -204,23 +239,32 @@ class Optimizer:
                     "make one optimizer for each network",
                 )
             )
-        if self.rule not in get_args(Rule):
+        if self.row is None or self._rule is None:
             raise UsageError(
                 self._text(
-                    f"the rule {self.rule!r}",
-                    "one of " + ", ".join(get_args(Rule)),
-                    "give the class an `update` of its own",
+                    f"the class {type(self).__name__}, which has no row",
+                    "a class with an `update` of its own, or of an optimizer of vrt",
+                    "write def update(self, store)",
                 )
             )
-        eps, least = self._options().get("eps", 1.0), float(np.finfo(store.dtype).tiny)
-        if eps < least:
-            raise UsageError(
-                self._text(f"eps={eps}", f"at least {least:.3g} in {store.dtype}", "set it")
-            )
-        moments = np.zeros((len(self.moment_names), store.values.size), store.dtype)
+        self._check_positive(self.row, store.dtype)
+        moments = np.zeros((len(self._slots), store.values.size), store.dtype)
+        for slot, row in zip(self._slots, moments, strict=True):
+            if slot.start != 0.0:
+                row[:] = slot.start
+        self._reach = tuple(abs(slot.start) for slot in self._slots)
         if self._loaded:
             self._fill(store, moments, self._loaded)
         self._store, self._moments, self._loaded = store, moments, {}
+
+    def _check_positive(self, row: OptimizerRow, dtype: np.dtype[Any]) -> None:
+        """Refuse what must be above 0 and is not in a dtype."""
+        least = float(np.finfo(dtype).tiny)
+        for option in row.options:
+            value = getattr(self, option.name)
+            if option.range is ABOVE_ZERO and value < least:
+                got = f"{option.name}={value}"
+                raise UsageError(self._text(got, f"at least {least:.3g} in {dtype}", "set it"))
 
     def _fill(
         self,
@@ -247,9 +291,10 @@ class Optimizer:
                     f"shape {views[key].shape}, float",
                 )
             self._check_numbers(key, array, store.dtype)
-        self._reach = math.inf
+        starts = {slot.name: slot.start for slot in self._slots}
+        self._reach = (math.inf,) * len(moments)
         for key, view in views.items():
-            view[...] = loaded.get(key, 0.0)
+            view[...] = loaded.get(key, starts[key.partition("/")[0]])
 
     def _check_numbers(self, key: str, array: npt.NDArray[Any], dtype: np.dtype[Any]) -> None:
         """Refuse floats that are not finite in a dtype, and negative sums of squares."""
@@ -257,7 +302,7 @@ class Optimizer:
         if array.dtype.kind == "f":
             with np.errstate(over="ignore"):
                 fits = np.isfinite(array.astype(dtype))
-            if key.partition("/")[0] in self.squares:
+            if key.partition("/")[0] in [slot.name for slot in self._slots if slot.squares]:
                 fits &= array >= 0.0
         if not fits.all():
             at = np.argwhere(~fits)[0].tolist()
@@ -266,16 +311,17 @@ class Optimizer:
                 "finite floats, and no negative sums of squares",
             )
 
-    def _checked(
-        self, option: str, value: float, fits: Callable[[float], bool], expected: str
-    ) -> float:
-        if not (is_real(value) and fits(value)):
-            raise UsageError(
-                message(
-                    type(self).__name__, f"{option}={value!r}", f"{option} {expected}", "set it"
-                )
-            )
+    def _checked(self, option: str, value: Any, numbers: Range, more: str = "") -> float:
+        if not (is_real(value) and numbers.holds(value)):
+            name, expected = type(self).__name__, f"{option} {numbers.text}{more}"
+            raise UsageError(message(name, f"{option}={value!r}", expected, "set it"))
         return float(value)
+
+    def _tuple(self, option: str, value: Any, count: int, numbers: Range) -> tuple[float, ...]:
+        if not isinstance(value, (tuple, list)) or len(value) != count:
+            name = type(self).__name__
+            raise UsageError(message(name, f"{option}={value!r}", f"{count} numbers", "set all"))
+        return tuple(self._checked(f"{option}[{k}]", v, numbers) for k, v in enumerate(value))
 
     def _misfit(self, got: str, expected: str) -> CheckpointError:
         return CheckpointError(
@@ -289,13 +335,3 @@ class Optimizer:
 
     def _text(self, got: str, expected: str, action: str) -> str:
         return message(f"{type(self).__name__}.update", got, expected, action)
-
-
-def not_negative(value: float) -> bool:
-    """Tell whether an option is 0 or more."""
-    return value >= 0.0
-
-
-def above_zero(value: float) -> bool:
-    """Tell whether an option is more than 0."""
-    return value > 0.0

@@ -8,8 +8,9 @@ from vertexrt.api.declaration import read_shape
 from vertexrt.api.init import Initializer
 from vertexrt.api.trace import current_builder
 from vertexrt.errors import TraceError, message
-from vertexrt.ir.builder import Builder, Value, user_line
-from vertexrt.ir.operators import Operators
+from vertexrt.ir.builder import Builder
+from vertexrt.ir.user_line import user_line
+from vertexrt.ir.values import Construction, Operators, Value
 
 
 class Parameter(Operators):
@@ -53,7 +54,7 @@ class Parameter(Operators):
     def _builder(self) -> Builder:
         return current_builder()
 
-    def as_value(self, builder: Builder) -> Value:
+    def as_value(self, builder: Construction) -> Value:
         """Return the node that reads this parameter."""
         if self.name is None:
             raise TraceError(

@@ -6,8 +6,8 @@ from collections.abc import Mapping
 from typing import NoReturn
 
 from vertexrt.errors import FieldError, TraceError, message, nearest
-from vertexrt.ir.builder import Builder, Value, user_line
-from vertexrt.ir.operators import Operators
+from vertexrt.ir.user_line import user_line
+from vertexrt.ir.values import Construction, Operators, Value
 
 
 class State(Operators):
@@ -35,7 +35,7 @@ class State(Operators):
     def __repr__(self) -> str:
         return f"State({', '.join(f'{name}: {v.type}' for name, v in vars(self).items())})"
 
-    def as_value(self, builder: Builder) -> NoReturn:
+    def as_value(self, builder: Construction) -> NoReturn:
         """Refuse to stand for a value: the user has to pick a field."""
         self._refuse()
 

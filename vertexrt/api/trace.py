@@ -6,8 +6,10 @@ import threading
 from dataclasses import replace
 
 from vertexrt.errors import TraceError, message
-from vertexrt.ir.builder import Builder, Value, user_line
+from vertexrt.ir.builder import Builder
 from vertexrt.ir.program import Node, Program, Pull, attributes
+from vertexrt.ir.user_line import user_line
+from vertexrt.ir.values import Value
 
 _active = threading.local()
 

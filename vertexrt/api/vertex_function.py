@@ -10,10 +10,11 @@ from vertexrt.api.parameter import Parameter
 from vertexrt.api.state import State
 from vertexrt.api.trace import Trace, current_builder
 from vertexrt.errors import TraceError, message
-from vertexrt.ir.builder import Value, user_line
 from vertexrt.ir.passes.simplify import simplify
 from vertexrt.ir.passes.specialise import MOST_PULLS
 from vertexrt.ir.program import Program
+from vertexrt.ir.user_line import user_line
+from vertexrt.ir.values import Value
 
 
 class VertexFunction:
@@ -183,18 +184,7 @@ class VertexFunction:
             raise self._error(
                 "pull", f"name {name!r} at {user_line()}", "a string", "name an array of the batch"
             )
-        if dtype is not None and (not isinstance(dtype, str) or dtype not in ("int", "float")):
-            raise self._error(
-                "pull", f"dtype {dtype!r} of {name!r} at {user_line()}", "'int' or 'float'"
-            )
-        extents = read_shape(() if shape is None else shape)
-        if extents is None or (dtype == "int" and extents):
-            raise self._error(
-                "pull",
-                f"shape {shape!r} of {name!r} at {user_line()}",
-                "a tuple of positive integers, and () for an integer",
-                "pull reals by shape, and integers one by one",
-            )
+        extents = self._pulled_shape(name, shape, dtype)
         if name not in trace.pulled:
             if len(trace.pulled) == MOST_PULLS:
                 raise self._error(
@@ -215,6 +205,21 @@ class VertexFunction:
                 "pull it once, or use two names",
             )
         return found
+
+    def _pulled_shape(self, name: str, shape: object, dtype: str | None) -> tuple[int, ...]:
+        if dtype is not None and (not isinstance(dtype, str) or dtype not in ("int", "float")):
+            raise self._error(
+                "pull", f"dtype {dtype!r} of {name!r} at {user_line()}", "'int' or 'float'"
+            )
+        extents = read_shape(() if shape is None else shape)
+        if extents is None or (dtype == "int" and extents):
+            raise self._error(
+                "pull",
+                f"shape {shape!r} of {name!r} at {user_line()}",
+                "a tuple of positive integers, and () for an integer",
+                "pull reals by shape, and integers one by one",
+            )
+        return extents
 
     def present(self, what: int | str) -> Value:
         """Return 1.0 where the vertex has a child in a slot, or a pulled value; else 0.0.

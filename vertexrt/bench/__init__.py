@@ -1,13 +1,11 @@
-"""What `vertexrt bench` measures: ablations, breakdowns, peers; and how it reports and compares.
+"""What `vertexrt bench` measures of any vertex function, and how it reports and compares.
 
 | file | holds |
 | --- | --- |
-| `machine.py`, `measure.py`, `spread.py`, `check.py` | where it ran; turns; spread; equality |
-| `contender.py`, `ours.py`, `stepper.py` | what takes turns, and vertexrt as one of them |
-| `record.py`, `run.py` | the JSON file: its form, reading, writing; what all commands do first |
-| `jobs.py`, `switches.py`, `counts.py`, `weights.py`, `ablation.py` | `bench ablation` |
-| `text.py` | tables |
-| `breakdown/` | `bench breakdown`: one file a part |
-| `peers/` | `bench peers`: the jobs, PyTorch and DyNet as an expert would write them |
-| `figures/`, `page.py`, `compare.py` | pictures, the HTML page of `report`, `compare` |
+| `jobs.py`, `run.py`, `machine.py` | F and its graphs; what all commands do; where they ran |
+| `contender.py`, `check.py`, `measure.py`, `spread.py` | what takes turns; equality; turns; noise |
+| `record.py`, `read_record.py` | the JSON file: its form, writing, reading |
+| `switches.py`, `counts.py`, `ablation.py` | `bench ablation` |
+| `breakdown.py`, `host_time.py`, `device_time.py` | `bench breakdown` |
+| `text.py`, `figures/`, `page.py`, `compare.py` | tables, pictures, `report`, `compare` |
 """

@@ -7,6 +7,8 @@ import numpy as np
 
 from vertexrt import GraphBatch
 from vertexrt.bench.contender import Arrays, Contender
+from vertexrt.bench.record import Record
+from vertexrt.bench.run import say
 from vertexrt.errors import NumericError, message
 
 BOUNDS = {"float32": 1e-4, "float64": 1e-9}  # of the largest element; sums over 1e5 terms
@@ -46,40 +48,44 @@ def evaluate(contender: Contender, batch: GraphBatch) -> Evaluation:
     return Evaluation(loss, {name: (before[name] - after[name]) / LR for name in before}, kept)
 
 
-def check(
+def compare(
+    record: Record,
     contenders: Mapping[str, Contender],
     batch: GraphBatch,
-    bound: float,
     where: str,
     kinked: bool = False,
-) -> float:
-    """Compare every contender with the first one.
+    dtype: str = "float32",
+) -> None:
+    """Compare every contender with the first one, and put it down in a record.
 
     Args:
-        where: what is checked, for the message.
+        where: what is compared, for the record and the message.
         kinked: F is not smooth: gradients are compared by their norm, with `KINKED_BOUND`.
-    Returns: the largest difference, relative to the largest element of what is compared.
-    Raises: Disagreement, when it exceeds the bound; it names the parameter.
+        dtype: names the bound of a difference, relative to the largest element.
+    Raises: Disagreement, when a difference exceeds the bound; it names the parameter.
     """
-    names = list(contenders)
-    expected = evaluate(contenders[names[0]], batch)
+    against, *others = contenders
+    expected = evaluate(contenders[against], batch)
     largest = 0.0
-    for name in names[1:]:
-        found = evaluate(contenders[name], batch)
-        for what, value in differences(found, expected, kinked).items():
-            allowed = KINKED_BOUND if kinked and what.startswith("the gradient") else bound
+    for name in others:
+        found = differences(evaluate(contenders[name], batch), expected, kinked)
+        for what, value in found.items():
+            loose = kinked and what.startswith("the gradient")
+            allowed = KINKED_BOUND if loose else BOUNDS[dtype]
             if not value <= allowed:
+                got = f"{what} of {name} differs from that of {against} by {value:.1e} of its "
                 raise Disagreement(
                     message(
                         f"check, {where}",
-                        f"{what} of {name} differs from that of {names[0]} by {value:.1e} of its "
-                        "largest element",
+                        got + "largest element",
                         f"at most {allowed:.0e}",
                         "nothing is timed before they agree",
                     )
                 )
             largest = max(largest, value)
-    return largest
+    entry = {"where": where, "against": against, "bound": BOUNDS[dtype]}
+    record.checks.append(entry | {"largest_difference": largest, "variants": len(contenders)})
+    say(f"{where}: {len(contenders)} variants agree with {against} within {largest:.1e}")
 
 
 def differences(found: Evaluation, expected: Evaluation, kinked: bool = False) -> dict[str, float]:

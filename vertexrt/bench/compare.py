@@ -18,13 +18,12 @@ import numpy as np
 from vertexrt.bench.read_record import read
 from vertexrt.bench.record import Entry, Record
 from vertexrt.bench.spread import FASTER, HIDDEN, SLOWER
-from vertexrt.bench.text import aligned, number
+from vertexrt.bench.text import aligned, columns, number
 from vertexrt.errors import UsageError, message
 
 SAME = "equal"
 OTHER = "differs"
-# Of the machine, what makes two runs incomparable, and what is only said.
-MUST_AGREE = ("device",)
+SHOWN = 80  # characters of what differs
 SHOULD_AGREE = ("processor", "cores", "threads", "gpu", "versions", "python", "system")
 FREE_OPTIONS = ("seconds", "out", "parts")
 
@@ -48,49 +47,39 @@ class Change:
 def change_of(before: Entry, after: Entry) -> Change:
     """Compare two results of one key."""
     a, b = before.spread, after.spread
-    if not before.better or len(before.samples) == len(after.samples) == 1:
-        factor = b.median / a.median if a.median else 1.0
-        if before.better == "lower" and b.median:
-            factor = a.median / b.median
-        return Change(before, after, factor, SAME if a.median == b.median else OTHER)
     if before.better == "lower":
-        factor = a.median / b.median if b.median else 1.0
-        better, worse = b.high < a.low, b.low > a.high
-    else:
-        factor = b.median / a.median if a.median else 1.0
-        better, worse = b.low > a.high, b.high < a.low
-    said = FASTER if better else SLOWER if worse else HIDDEN
+        a, b = b, a  # the first of the two is the one that should be smaller
+    factor = b.median / a.median if a.median else 1.0
+    if not before.better or len(before.samples) == len(after.samples) == 1:
+        return Change(before, after, factor, SAME if a.median == b.median else OTHER)
+    said = HIDDEN
+    if b.low > a.high or b.high < a.low:
+        said = FASTER if b.low > a.high else SLOWER
     return Change(before, after, factor, said)
 
 
 def warnings(before: Record, after: Record) -> list[str]:
     """List what makes a comparison doubtful: other machines, options or incomplete runs.
 
-    Raises: UsageError, for files of two benchmarks or two devices, which say nothing of each other.
+    Raises: UsageError, for files of two devices, which say nothing of each other.
     """
-    if before.benchmark != after.benchmark:
-        got = f"a file of `bench {before.benchmark}` and one of `bench {after.benchmark}`"
-        raise UsageError(message("compare", got, "two of one benchmark", "Give another file"))
-    for name in MUST_AGREE:
-        if before.machine.get(name) != after.machine.get(name):
-            got = f"{name} {before.machine.get(name)!r} and {after.machine.get(name)!r}"
-            raise UsageError(message("compare", got, f"one {name}", "Run it on the same again"))
+    devices = before.machine.get("device"), after.machine.get("device")
+    if devices[0] != devices[1]:
+        got = "device {!r} and {!r}".format(*devices)
+        raise UsageError(message("compare", got, "one device", "Run it on the same again"))
     found = []
-    for name in SHOULD_AGREE:
-        mine, theirs = before.machine.get(name), after.machine.get(name)
-        if mine != theirs:
-            found.append(f"the machines differ in {name}: {_short(mine)} and {_short(theirs)}")
-    for name in sorted({*before.options, *after.options} - set(FREE_OPTIONS)):
-        mine, theirs = before.options.get(name), after.options.get(name)
-        if json.dumps(mine) != json.dumps(theirs):
-            found.append(f"the commands differ in {name}: {_short(mine)} and {_short(theirs)}")
+    options = sorted({*before.options, *after.options} - set(FREE_OPTIONS))
+    for what, names, mine, theirs in (
+        ("machines", SHOULD_AGREE, before.machine, after.machine),
+        ("commands", options, before.options, after.options),
+    ):
+        for name in names:
+            first, second = json.dumps(mine.get(name)), json.dumps(theirs.get(name))
+            if first != second:
+                said = f"{first[:SHOWN]} and {second[:SHOWN]}"
+                found.append(f"the {what} differ in {name}: {said}")
     found += [f"{r.date} did not run to its end" for r in (before, after) if not r.complete]
     return found
-
-
-def _short(value: object) -> str:
-    text = json.dumps(value)
-    return text if len(text) < 80 else text[:77] + "..."
 
 
 def changes(before: Record, after: Record) -> list[Change]:
@@ -122,7 +111,7 @@ def table(found: list[Change]) -> str:
         row += [number(c.before.median), number(c.after.median), c.after.unit]
         rows.append([*row, f"{c.change:.2f}", c.verdict, *ratios])
     head = [*varied, "before", "after", "unit", "times better", "", "ratio before", "after"]
-    return aligned(head, rows)
+    return aligned(columns(head, rows))
 
 
 def run(first: str, second: str) -> None:

@@ -1,44 +1,84 @@
-"""What takes turns in a comparison."""
+"""What takes turns in a comparison, and a compiled network as one of them."""
 
-from abc import ABC, abstractmethod
-from typing import Any
+from __future__ import annotations
+
+import math
+from typing import Any, Protocol
 
 import numpy as np
 
-from vertexrt import GraphBatch
+import vertexrt as vrt
+from vertexrt.graph import GraphBatch
 
 Arrays = dict[str, np.ndarray]
 
 
-class Contender(ABC):
+class Contender(Protocol):
     """A model that trains and evaluates minibatches, whose schedule it builds each time anew.
 
     On a GPU `train` and `infer` may return before the work is done; `sync` waits for it.
     """
 
-    @abstractmethod
     def train(self, batch: GraphBatch, lr: float) -> None:
         """Run forward, backward and one update of plain SGD."""
 
-    @abstractmethod
     def loss(self) -> float:
         """Wait for the last `train` and return its loss."""
 
-    @abstractmethod
     def infer(self, batch: GraphBatch) -> Any:
-        """Return the output of every vertex in the order of the batch, in host memory once synced.
+        """Return an output of every vertex in their order, which NumPy takes once synced."""
 
-        `numpy.asarray` takes the result.
-        """
-
-    @abstractmethod
     def sync(self) -> None:
         """Wait until everything that was asked for is done."""
 
-    @abstractmethod
     def parameters(self) -> Arrays:
         """Return copies of the parameters, by the names and layouts of the vertex function."""
 
-    @abstractmethod
     def set_parameters(self, values: Arrays) -> None:
         """Copy values into the parameters."""
+
+
+class Stepper:
+    """A compiled vertex function, whose steps are timed.
+
+    It is compared by the loss of every vertex, so that nothing is compiled but what is timed.
+
+    Args:
+        net: compiled with a loss that is divided by the number of graphs.
+        waits: each step is waited for.
+    """
+
+    def __init__(self, net: vrt.Network, waits: bool = False) -> None:
+        self.net = net
+        self.waits = waits
+        self._optimizer = vrt.SGD(lr=0.0)
+        self._loss = math.nan
+
+    def train(self, batch: GraphBatch, lr: float) -> None:
+        """Run a step, and wait for it where the setting says so."""
+        self._optimizer.lr = lr
+        self._loss = self.net.step(batch, self._optimizer)
+        if self.waits:
+            self.net.sync()
+
+    def loss(self) -> float:
+        """Wait for the last `train` and return its loss."""
+        loss = self.net.sync()  # on a GPU, `step` returns the loss of the step before
+        return self._loss if math.isnan(loss) else loss
+
+    def infer(self, batch: GraphBatch) -> Any:
+        """Return the loss of every vertex, from a step that changes nothing."""
+        self.net.step(batch, vrt.SGD(lr=0.0), outputs=("loss",))
+        return self.net.outputs["loss"]
+
+    def sync(self) -> None:
+        """Wait, on a device that runs ahead of the host."""
+        self.net.sync()
+
+    def parameters(self) -> Arrays:
+        """Return copies of the parameters by name."""
+        return {name: np.array(value) for name, value in self.net.parameters.items()}
+
+    def set_parameters(self, values: Arrays) -> None:
+        """Copy values into the parameters."""
+        self.net.set_parameters(values)

@@ -9,9 +9,7 @@ import numpy as np
 
 from vertexrt import data, models
 from vertexrt.api.vertex_function import VertexFunction
-from vertexrt.errors import UsageError, message
 from vertexrt.graph import GraphBatch
-from vertexrt.ir.program import Program
 
 SMOOTH = ("tree-lstm", "lstm-lm")
 
@@ -40,11 +38,11 @@ class JobOptions:
 
 @dataclass(frozen=True, slots=True)
 class Job:
-    """A model and the graphs that minibatches are drawn from.
+    """A vertex function and the graphs that minibatches are drawn from.
 
     Attributes:
+        model: its name.
         make: builds F for a hidden size; nothing in it is random but the initial parameters.
-        output: the push that inference returns for every vertex.
         description: what it computes, and on what.
         kinked: F is not smooth.
     """
@@ -52,9 +50,8 @@ class Job:
     model: str
     make: Callable[[int], VertexFunction]
     pool: GraphBatch
-    output: str
     description: str
-    kinked: bool
+    kinked: bool = False
 
 
 def make_job(model: str, source: str | None = None, leaves: int | None = None) -> Job:
@@ -73,31 +70,13 @@ def make_job(model: str, source: str | None = None, leaves: int | None = None) -
         wanted = {"hidden": hidden, "embed": hidden, "dropout": 0.0}
         return spec.build(dataset, **{n: v for n, v in wanted.items() if n in spec.options})
 
-    output = next(name for name in _pushes(make(1).trace()) if name != "loss")
     sizes = pool.sizes()
     description = (
-        f"{model}, {dataset.name}: {pool.num_graphs:,} graphs of {int(sizes.min())} to "
-        f"{int(sizes.max())} vertices, {float(sizes.mean()):.1f} on average, "
+        f"{model}, {dataset.name}: {pool.num_graphs:,} graphs of {int(np.min(sizes))} to "
+        f"{int(np.max(sizes))} vertices, {float(sizes.mean()):.1f} on average, "
         f"{len(dataset.vocabulary):,} words; a step is forward, backward and SGD"
     )
-    return Job(model, make, pool, output, description, kinked=model not in SMOOTH)
-
-
-def _pushes(program: Program) -> list[str]:
-    return [n["name"] for n in program.nodes if n.op == "push"]
-
-
-def require_graphs(job: Job, batch_size: int) -> None:
-    """Raise UsageError where a minibatch would have more graphs than there are."""
-    if batch_size > job.pool.num_graphs:
-        raise UsageError(
-            message(
-                "--batch-sizes",
-                f"got {batch_size}",
-                f"at most {job.pool.num_graphs:,}, the graphs of {job.model}'s data",
-                "Take smaller ones",
-            )
-        )
+    return Job(model, make, pool, description, kinked=model not in SMOOTH)
 
 
 def first_graphs(job: Job, count: int) -> GraphBatch:

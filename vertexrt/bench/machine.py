@@ -3,6 +3,7 @@
 import importlib.metadata
 import os
 import platform
+import shutil
 import subprocess
 from pathlib import Path
 from typing import Any
@@ -47,34 +48,22 @@ def describe(threads: int, device: str = "cpu") -> dict[str, Any]:
 def processor() -> str:
     """Return the name of the processor."""
     listing = Path("/proc/cpuinfo")
-    if listing.exists():
-        for line in listing.read_text(encoding="utf-8").splitlines():
-            if line.startswith("model name"):
-                return line.partition(":")[2].strip()
-    return platform.processor() or platform.machine()
+    lines = listing.read_text(encoding="utf-8").splitlines() if listing.exists() else []
+    names = [line.partition(":")[2].strip() for line in lines if line.startswith("model name")]
+    return names[0] if names else platform.processor() or platform.machine()
 
 
 def versions() -> dict[str, str]:
     """Return the versions of the packages that matter, of those that are installed."""
-    found = {}
-    for name in PACKAGES:
-        try:
-            found[name] = importlib.metadata.version(name)
-        except importlib.metadata.PackageNotFoundError:
-            continue
-    return found
+    installed = {each.name: each.version for each in importlib.metadata.distributions()}
+    return {name: installed[name] for name in PACKAGES if name in installed}
 
 
 def gpu() -> dict[str, str] | None:
     """Return name, driver and clocks of the first GPU that is seen, None where none is."""
     fields = ("name", "driver_version", "memory.total", "clocks.max.sm", "power.limit")
-    query = ["nvidia-smi", f"--query-gpu={','.join(fields)}", "--format=csv,noheader"]
-    try:
-        run = subprocess.run(query, capture_output=True, text=True, check=True)
-    except (OSError, subprocess.CalledProcessError):
-        return None
-    values = run.stdout.splitlines()[0].split(", ")
-    return dict(zip(fields, values, strict=True))
+    found = _output("nvidia-smi", f"--query-gpu={','.join(fields)}", "--format=csv,noheader")
+    return dict(zip(fields, found.splitlines()[0].split(", "), strict=True)) if found else None
 
 
 def blas() -> list[str]:
@@ -89,17 +78,15 @@ def blas() -> list[str]:
 
 def revision() -> str:
     """Return the commit, with `+changes` when files differ from it; "" outside a checkout."""
-    folder = Path(__file__).parent
-    try:
-        commit = _git(folder, "rev-parse", "--short", "HEAD")
-        changed = _git(folder, "status", "--porcelain", "--untracked-files=no")
-    except (OSError, subprocess.CalledProcessError):
-        return ""
+    git = ("git", "-C", str(Path(__file__).parent))
+    commit = _output(*git, "rev-parse", "--short", "HEAD")
+    changed = _output(*git, "status", "--porcelain", "--untracked-files=no")
     return commit + ("+changes" if changed else "")
 
 
-def _git(folder: Path, *arguments: str) -> str:
-    run = subprocess.run(
-        ["git", "-C", str(folder), *arguments], capture_output=True, text=True, check=True
-    )
-    return run.stdout.strip()
+def _output(*words: str) -> str:
+    """Return what a program prints, "" where it is not there or fails."""
+    if shutil.which(words[0]) is None:
+        return ""
+    run = subprocess.run(words, capture_output=True, text=True, check=False)
+    return "" if run.returncode else run.stdout.strip()

@@ -3,16 +3,17 @@
 from __future__ import annotations
 
 import base64
-import html
 import tempfile
 from collections.abc import Sequence
+from html import escape
 from pathlib import Path
 
 from vertexrt.bench.figures.draw import draw
 from vertexrt.bench.read_record import read
 from vertexrt.bench.record import Entry, Record
 from vertexrt.bench.run import say
-from vertexrt.bench.text import COUNTS, number
+from vertexrt.bench.spread import HIDDEN
+from vertexrt.bench.text import tabulate
 from vertexrt.errors import DataError, message
 from vertexrt.plain_files import write_atomically
 
@@ -39,21 +40,14 @@ def run(folder_name: str) -> Path:
     folder = Path(folder_name)
     paths = sorted(folder.glob("*.json"))
     if not paths:
-        raise DataError(
-            message(
-                "report",
-                f"{folder} holds no results",
-                "a folder with files of `vertexrt bench`",
-                "Run `vertexrt bench ablation --out FOLDER` first",
-            )
-        )
-    sections = [_section(path, read(path)) for path in paths]
-    title = f"vertexrt bench: {folder.resolve().name}"
+        got, expected = f"{folder} holds no results", "a folder with files of `vertexrt bench`"
+        action = "Run `vertexrt bench ablation --out FOLDER` first"
+        raise DataError(message("report", got, expected, action))
+    sections = "\n".join(_section(path, read(path)) for path in paths)
+    title = escape(f"vertexrt bench: {folder.resolve().name}")
     page = (
         f'<!DOCTYPE html>\n<html lang="en"><head><meta charset="utf-8"><title>{title}</title>'
-        f"<style>{STYLE}</style></head><body>\n<h1>{html.escape(title)}</h1>\n"
-        + "\n".join(sections)
-        + "\n</body></html>\n"
+        f"<style>{STYLE}</style></head><body>\n<h1>{title}</h1>\n{sections}\n</body></html>\n"
     )
     out = folder / NAME
     write_atomically(out, page.encode("utf-8", "backslashreplace"))
@@ -62,68 +56,59 @@ def run(folder_name: str) -> Path:
 
 
 def _section(path: Path, record: Record) -> str:
-    parts = [f"<h2>{html.escape(path.stem)}</h2>"]
+    parts = [f"<h2>{escape(path.stem)}</h2>"]
     if not record.complete:
         parts.append("<p><b>This run did not come to its end.</b></p>")
-    parts.append(f"<pre>{html.escape(' '.join(record.command))}</pre>")
-    m = record.machine
-    machine = [record.date, str(m.get("processor", "")), f"{m.get('cores')} cores"]
-    machine += [f"{m.get('threads')} threads", f"device {m.get('device')}"]
-    if m.get("gpu"):
-        machine.append(str(m["gpu"].get("name")))
-    machine += [f"{n} {v}" for n, v in m.get("versions", {}).items()]
-    machine.append(f"revision {m.get('revision')}")
-    parts.append(f"<p>{html.escape(', '.join(machine))}</p>")
-    parts += [f"<p>{html.escape(text)}</p>" for text in record.jobs.values()]
+    parts.append(f"<pre>{escape(' '.join(record.command))}</pre>")
+    paragraphs = [_machine(record), *record.jobs.values()]
     if record.checks:
         worst = max(float(c["largest_difference"]) for c in record.checks)
-        parts.append(
-            f"<p>{len(record.checks)} comparisons before timing; largest relative difference "
-            f"{worst:.1e}.</p>"
+        count = len(record.checks)
+        paragraphs.append(
+            f"{count} comparisons before timing; largest relative difference {worst:.1e}."
         )
-    parts += [_image(p) for p in _figures(path, record)]
-    parts.append(_table(record.entries))
+    parts += [f"<p>{escape(text)}</p>" for text in paragraphs]
+    parts += [_image(name, content) for name, content in _figures(path, record)]
+    if record.entries:
+        parts.append(_table(record.entries))
     if record.missing:
-        items = (
-            f"<li>{html.escape(x['name'])}: {html.escape(x['because'])}</li>"
-            for x in record.missing
+        items = "".join(
+            f"<li>{escape(lack['name'])}: {escape(lack['because'])}</li>" for lack in record.missing
         )
-        parts.append(f"<p>Not available here:</p><ul>{''.join(items)}</ul>")
+        parts.append(f"<p>Not available here:</p><ul>{items}</ul>")
     return "\n".join(parts)
+
+
+def _machine(record: Record) -> str:
+    m = record.machine
+    said = [record.date, str(m.get("processor", "")), f"{m.get('cores')} cores"]
+    said += [f"{m.get('threads')} threads", f"device {m.get('device')}"]
+    if m.get("gpu"):
+        said.append(str(m["gpu"].get("name")))
+    said += [f"{n} {v}" for n, v in m.get("versions", {}).items()]
+    return ", ".join([*said, f"revision {m.get('revision')}"])
 
 
 def _figures(path: Path, record: Record) -> list[tuple[str, bytes]]:
     with tempfile.TemporaryDirectory() as folder:
-        drawn = [(p.stem, p.read_bytes()) for p in draw(record, Path(folder))]
-    if drawn:
-        return drawn
+        drawn = [(p.stem, p.read_bytes()) for p in draw(record, Path(folder) / path.name)]
     beside = sorted(path.parent.glob(f"{path.stem}*.png"))
-    return [(p.stem, p.read_bytes()) for p in beside]
+    return drawn or [(p.stem, p.read_bytes()) for p in beside]
 
 
-def _image(figure: tuple[str, bytes]) -> str:
-    name, content = figure
+def _image(name: str, content: bytes) -> str:
     data = base64.b64encode(content).decode("ascii")
-    return f'<p><img alt="{html.escape(name)}" src="data:image/png;base64,{data}"></p>'
+    return f'<p><img alt="{escape(name)}" src="data:image/png;base64,{data}"></p>'
 
 
 def _table(entries: Sequence[Entry]) -> str:
-    names = list(dict.fromkeys(n for e in entries for n in e.key))
-    counted = [n for n in COUNTS if any(n in e.counts for e in entries)]
-    head = [*names, "median", "quartiles", "unit", "ratio", "against", "shows", *counted]
-    lines = ["<table><tr>" + "".join(f"<th>{html.escape(n)}</th>" for n in head) + "</tr>"]
-    for e in entries:
-        cells = [(str(e.key.get(n, "")), False) for n in names]
-        quartiles = f"{number(e.quartiles[0])} \u2013 {number(e.quartiles[1])}"
-        cells += [(number(e.median), True), (quartiles, True), (e.unit, False)]
-        ratio = ""
-        if e.ratio is not None:
-            ratio = f"{e.ratio.median:.2f} ({e.ratio.low:.2f} \u2013 {e.ratio.high:.2f})"
-        cells += [(ratio, True), (e.against or "", False), (e.verdict or "", False)]
-        cells += [(number(e.counts[n]) if n in e.counts else "", True) for n in counted]
+    caption, columns = tabulate(entries)
+    heads = "".join(f"<th>{escape(column.head)}</th>" for column in columns)
+    lines = [f"<p>{escape(caption)}</p>", f"<table><tr>{heads}</tr>"]
+    for k, entry in enumerate(entries):
         row = "".join(
-            f"<td{' class=n' if right else ''}>{html.escape(text)}</td>" for text, right in cells
+            f"<td{' class=n' if c.right else ''}>{escape(c.cells[k])}</td>" for c in columns
         )
-        faint = ' class="hidden"' if e.verdict and e.verdict.startswith("hidden") else ""
+        faint = ' class="hidden"' if entry.verdict == HIDDEN else ""
         lines.append(f"<tr{faint}>{row}</tr>")
     return "\n".join([*lines, "</table>"])

@@ -6,33 +6,23 @@ from pathlib import Path
 from typing import Any
 
 from vertexrt.api.json_record import JsonRecord, parse_json
-from vertexrt.bench.record import SCHEMA, Entry, Key, Record, compared
+from vertexrt.bench.record import SCHEMA, Entry, Key, Record
 from vertexrt.bench.spread import Spread
 from vertexrt.errors import DataError, message
 from vertexrt.plain_files import read_plain
 
 ACTION = "Give another file"
 LARGEST = 2**53
-# What the keys of a benchmark, or of a part of it, have at least: figures are drawn by them.
-KEYS = {
-    "ablation": ("model", "hidden", "batch_size", "family", "variant"),
-    "peers": ("suite", "mode", "batch_size", "variant"),
-    "breakdown": ("part",),
-}
-KEYS_OF_PART = {
-    "time": ("model", "hidden", "setting", "batch_size", "variant"),
-    "schedule": ("model", "hidden", "against", "batch_size", "variant"),
-    "throughput": ("model", "hidden", "against", "batch_size", "variant"),
-    "weights": ("model", "hidden", "batch_size", "variant"),
-    "compile": ("model", "hidden", "engine", "cache", "variant"),
-}
 COUNTED = ("hidden", "batch_size", "leaves")  # of a key, what is a number
+# What the keys have at least that a figure of its own is drawn by.
+OF_ABLATION = ("model", "hidden", "batch_size", "family", "variant")
+OF_STEP_TIME = ("model", "hidden", "setting", "batch_size", "variant")
 
 
 def read(path: Path) -> Record:
     """Read a file that a benchmark wrote.
 
-    Raises: DataError, when it cannot be read, is no such file, or is of a newer form.
+    Raises: DataError, when it cannot be read, is no such file, or is of another form.
     """
     try:
         stored = parse_json(read_plain(path))
@@ -41,11 +31,9 @@ def read(path: Path) -> Record:
     except ValueError as error:
         raise _refused(path, f"not the form of a benchmark's file ({error})") from error
     fields = JsonRecord(stored, str(path), action=ACTION, error=DataError)
-    if "schema" not in stored and stored.get("benchmark") == "peers":
-        return _old_peers(fields)
     if fields.whole("schema", 0, LARGEST) != SCHEMA:
         raise _refused(path, f"schema {stored['schema']}")
-    benchmark = fields.text("benchmark", tuple(KEYS))
+    benchmark = fields.text("benchmark")
     return Record(
         benchmark,
         list(fields.texts("command", LARGEST)),
@@ -55,7 +43,7 @@ def read(path: Path) -> Record:
         _machine(fields.record("machine")),
         _texts(fields.record("jobs")),
         [_check(each) for each in fields.records("checks")],
-        [_missing(each) for each in fields.records("missing")],
+        [_texts(each, ("name", "because")) for each in fields.records("missing")],
         [_entry(each, benchmark) for each in fields.records("entries")],
     )
 
@@ -66,7 +54,6 @@ def _refused(path: Path, got: str) -> DataError:
 
 
 def _entry(fields: JsonRecord, benchmark: str) -> Entry:
-    low, high = _quartiles(fields)
     ratio = None
     if not fields.null("ratio"):
         r = fields.record("ratio")
@@ -77,7 +64,7 @@ def _entry(fields: JsonRecord, benchmark: str) -> Entry:
         fields.text("unit"),
         fields.text("better", ("higher", "lower", "")),
         fields.real("median"),
-        (low, high),
+        _quartiles(fields),
         fields.reals("samples"),
         None if fields.null("against") else fields.text("against"),
         ratio,
@@ -90,10 +77,8 @@ def _key(fields: JsonRecord, benchmark: str) -> Key:
     key: Key = {}
     for name in fields.unread():
         key[name] = fields.whole(name, 0, LARGEST) if name in COUNTED else fields.text(name)
-    needed = KEYS[benchmark]
-    if benchmark == "breakdown" and "part" in key:
-        needed = KEYS_OF_PART.get(str(key["part"]), needed)
-    for name in needed:
+    needed = OF_ABLATION if benchmark == "ablation" else ()
+    for name in OF_STEP_TIME if key.get("part") == "time" else needed:
         if name not in key:
             fields.text(name)  # says that it is missing
     return key
@@ -123,35 +108,5 @@ def _check(fields: JsonRecord) -> dict[str, Any]:
     return fields.plain()
 
 
-def _missing(fields: JsonRecord) -> dict[str, str]:
-    return {name: fields.text(name) for name in ("name", "because")}
-
-
-def _texts(fields: JsonRecord) -> dict[str, str]:
-    return {name: fields.text(name) for name in fields.unread()}
-
-
-def _old_peers(fields: JsonRecord) -> Record:
-    """Read what the peers wrote before there was a schema."""
-    entries = []
-    for result in fields.records("results"):
-        key: Key = {name: result.text(name) for name in ("suite", "mode")}
-        key["batch_size"] = result.whole("batch_size", 0, LARGEST)
-        variants = result.record("variants")
-        samples = {name: variants.record(name).reals("samples") for name in variants.unread()}
-        if not samples:
-            result.refuse("variants", "at least one")
-        entries += compared(key, samples)
-    return Record(
-        "peers",
-        list(fields.texts("command", LARGEST)),
-        fields.record("options").plain(),
-        fields.text("date"),
-        fields.flag("complete"),
-        _machine(fields.record("machine")),
-        _texts(fields.record("suites")),
-        [_check(each) for each in fields.records("checks")],
-        [],
-        entries,
-        0,
-    )
+def _texts(fields: JsonRecord, names: tuple[str, ...] = ()) -> dict[str, str]:
+    return {name: fields.text(name) for name in names or fields.unread()}

@@ -1,26 +1,24 @@
 """The JSON file of a benchmark: its form, and how it is written and read.
 
-    schema      1, the version of this form
-    benchmark   "ablation", "breakdown" or "peers"
-    command     the words of the command line
-    date        ISO 8601, UTC
-    complete    false where the run broke off
-    options     by name
-    machine     processor, cores, threads, load, versions, BLAS with its threads, GPU, revision
-    jobs        name -> what is computed, and on what
-    checks      comparisons before timing: where, against, largest_difference, bound
-    missing     what this device has no form of: name, because
-    entries     the results, one of each:
-        key         what identifies it: words and numbers by name
-        unit        of median, quartiles and samples; better: "higher", "lower" or "" (a count)
-        median, quartiles, samples
-        against     the value of key["variant"] that it is compared with, or null
-        ratio       {median, quartiles} over rounds of this speed by the reference's (1: equal, 2:
-                    twice as fast), or null
-        verdict     "faster", "slower", "hidden by the spread", or null
-        counts      what runs: launches, kernels, rows, ... by name
-
-Files of schema 0 are those that the peers wrote before there was a schema; they can be read.
+schema      1, the version of this form
+benchmark   "ablation", "breakdown", or another's name
+command     the words of the command line
+date        ISO 8601, UTC
+complete    false where the run broke off
+options     by name
+machine     processor, cores, threads, load, versions, BLAS with its threads, GPU, revision
+jobs        name -> what is computed, and on what
+checks      comparisons before timing: where, against, largest_difference, bound
+missing     what this device has no form of: name, because
+entries     the results, one of each:
+    key         what identifies it: words and numbers by name
+    unit        of median, quartiles and samples; better: "higher", "lower" or "" (a count)
+    median, quartiles, samples
+    against     the value of key["variant"] that it is compared with, or null
+    ratio       {median, quartiles} over rounds of this speed by the reference's (1: equal, 2:
+                twice as fast), or null
+    verdict     "faster", "slower", "hidden by the spread", or null
+    counts      what runs: launches, kernels, rows, ... by name
 """
 
 from __future__ import annotations
@@ -28,8 +26,9 @@ from __future__ import annotations
 import datetime
 import json
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any
 
 from vertexrt.bench.spread import Spread, noise_of, ratio_of, spread_of, verdict
@@ -37,6 +36,7 @@ from vertexrt.plain_files import write_atomically
 
 SCHEMA = 1
 Key = dict[str, str | int]
+NOTHING: Mapping[str, Any] = MappingProxyType({})
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,48 +67,11 @@ class Entry:
         return Spread(self.median, *self.quartiles)
 
 
-def make_entry(
-    key: Key,
-    samples: Sequence[float],
-    unit: str,
-    better: str = "higher",
-    *,
-    against: str | None = None,
-    reference: Sequence[float] | None = None,
-    noise: float = 1.0,
-    counts: Mapping[str, float] | None = None,
-) -> Entry:
-    """Summarise samples.
-
-    Args:
-        against, reference: name and samples of what it is compared with, of the same rounds.
-        noise: see `spread.verdict`.
-    """
-    samples = [float(f"{x:.6g}") for x in samples]  # more digits only make files long
+def make_entry(key: Key, samples: Sequence[float], unit: str, better: str = "higher") -> Entry:
+    """Summarise samples: of a time or a speed several, of what was counted one."""
+    samples = tuple(float(f"{x:.6g}") for x in samples)  # more digits only make files long
     s = spread_of(samples)
-    ratio, said = None, None
-    if reference is not None:
-        ratio = ratio_of(samples, reference)
-        if better == "lower":
-            ratio = ratio_of(reference, samples)
-        said = verdict(ratio, noise)
-    return Entry(
-        key,
-        unit,
-        better,
-        s.median,
-        (s.low, s.high),
-        tuple(samples),
-        against,
-        ratio,
-        said,
-        dict(counts or {}),
-    )
-
-
-def one_number(key: Key, value: float, unit: str, better: str = "") -> Entry:
-    """Return what was counted, not timed."""
-    return make_entry(key, [float(value)], unit, better)
+    return Entry(key, unit, better, s.median, (s.low, s.high), samples)
 
 
 @dataclass(slots=True)
@@ -125,16 +88,15 @@ class Record:
     checks: list[dict[str, Any]] = field(default_factory=list)
     missing: list[dict[str, str]] = field(default_factory=list)
     entries: list[Entry] = field(default_factory=list)
-    schema: int = SCHEMA
 
     def __post_init__(self) -> None:
         self.date = self.date or datetime.datetime.now(datetime.UTC).isoformat(timespec="seconds")
 
     def write(self, path: Path) -> None:
         """Write the file."""
-        names = ["schema", "benchmark", "command", "date", "complete", "options", "machine"]
+        names = ["benchmark", "command", "date", "complete", "options", "machine"]
         names += ["jobs", "checks", "missing"]
-        whole = {name: getattr(self, name) for name in names}
+        whole = {"schema": SCHEMA} | {name: getattr(self, name) for name in names}
         entries = ",\n  ".join(json.dumps(entry.to_json()) for entry in self.entries)
         head = json.dumps(whole, indent=1).removesuffix("\n}")
         text = f'{head},\n "entries": [\n  {entries}\n ]\n}}\n'  # one line an entry
@@ -149,26 +111,28 @@ def compared(
     key: Key,
     samples: Mapping[str, Sequence[float]],
     control: str | None = None,
-    counts: Mapping[str, Mapping[str, float]] | None = None,
+    counts: Mapping[str, Mapping[str, float]] = NOTHING,
+    against: Mapping[str, str] = NOTHING,
 ) -> list[Entry]:
-    """Return an entry in graphs/s for each variant, all but the first against the first.
+    """Return an entry in graphs/s for each variant, all but the first with a ratio.
 
     Args:
         samples: by variant, of the same rounds.
         control: the variant that is the first once more: its ratio is the noise.
+        counts: by variant.
+        against: what a variant is compared with, if not with the first.
     """
-    names = list(samples)
-    first = samples[names[0]]
-    noise = noise_of(ratio_of(samples[control], first) if control is not None else None)
-    return [
-        make_entry(
-            {**key, "variant": name},
-            samples[name],
-            "graphs/s",
-            against=names[0] if name != names[0] else None,
-            reference=first if name != names[0] else None,
-            noise=noise,
-            counts=(counts or {}).get(name),
-        )
-        for name in names
-    ]
+    first = next(iter(samples))
+    noise = 1.0
+    if control is not None and control in samples:
+        noise = noise_of(ratio_of(samples[control], samples[first]))
+    found = []
+    for name, values in samples.items():
+        entry = make_entry({**key, "variant": name}, values, "graphs/s")
+        entry = replace(entry, counts=dict(counts.get(name, NOTHING)))
+        other = against.get(name, first)
+        if name != first and other in samples:
+            ratio = ratio_of(entry.samples, samples[other])
+            entry = replace(entry, against=other, ratio=ratio, verdict=verdict(ratio, noise))
+        found.append(entry)
+    return found

@@ -19,11 +19,6 @@ class Spread:
     low: float
     high: float
 
-    @property
-    def width(self) -> float:
-        """Return the interquartile range as a part of the median."""
-        return (self.high - self.low) / abs(self.median) if self.median else 0.0
-
 
 def spread_of(samples: Sequence[float]) -> Spread:
     """Return median and quartiles of at least one sample."""

@@ -46,12 +46,16 @@ PASSES = {
     "merge": "merging",
 }
 POLICIES = ("frontier", "depth", "agenda")
-
-NO_STREAMS = "a CPU has no streams; what is independent goes to threads by shares of the batch"
-NO_REGISTERS = "a core keeps weights in its caches; nothing holds them from task to task"
-NO_SUMS = "a core sums up gradients in its caches; only a GPU has registers to keep them in"
-NO_WAIT = "a step on this device is over when the call returns: there is nothing to run ahead of"
-ONE_FORM = "a GPU has one form: the launches of a step are one compiled loop"
+# Switch -> why a device has no form of it.
+MISSING_ON_GPU = {
+    "compiled loop": "a GPU has one form: the launches of a step are one compiled loop",
+}
+MISSING_ON_HOST = {
+    "streams": "a CPU has no streams; what is independent goes to threads by shares of the batch",
+    "weights on chip": "a core keeps weights in its caches; nothing holds them from task to task",
+    "gradients on chip": "a core sums up gradients in its caches; a GPU has registers for them",
+    "asynchronous host": "a step on this device is over when the call returns: nothing runs ahead",
+}
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,21 +73,22 @@ class Setting:
     processors: int | None = 1
     waits: bool = False
 
-    def compile(
-        self, function: vrt.VertexFunction, device: str, threads: int, dtype: str = "float32"
-    ) -> Network:
+    def compile(self, function: vrt.VertexFunction, device: str, threads: int) -> Network:
         """Compile F so; all settings draw the same initial parameters."""
         return vrt.compile(
             function,
             device=device,
             engine=self.engine,
-            dtype=dtype,
             policy=self.policy,
             threads=threads,
             processors=self.processors if self.engine == "persistent" else None,
             passes=self.passes,
             seed=1,
         )
+
+    def but(self, **passes: bool | int) -> Setting:
+        """Return the same with other passes."""
+        return replace(self, passes=replace(self.passes, **passes))  # type: ignore[arg-type]
 
 
 @dataclass(frozen=True, slots=True)
@@ -96,125 +101,89 @@ class Variant:
     setting: Setting
 
 
-@dataclass(frozen=True, slots=True)
-class Missing:
-    """A switch that does not exist here."""
-
-    name: str
-    because: str
-
-
-def kind_of(device: str) -> str:
-    """Return which reasons hold: those of a GPU, or of the host's devices."""
-    return "cuda" if device == "cuda" else "cpu"
-
-
-def baseline(device: str) -> Setting:
-    """Return everything off that the device can turn off."""
-    gpu = kind_of(device) == "cuda"
-    passes = replace(OFF, loop=gpu, hold=not gpu)
-    return Setting("serial", "batched", passes, None if gpu else 1, waits=gpu)
-
-
-def all_on(device: str) -> Setting:
-    """Return everything on."""
-    return Setting(processors=None if kind_of(device) == "cuda" else 1)
-
-
 def variants(device: str, threads: int) -> list[Variant]:
     """List the variants of both families; the head of each comes first, its control second."""
+    gpu = device == "cuda"
+    groups = GPU_GROUPS if gpu else _groups(threads)
+    passes = replace(OFF, loop=gpu, hold=not gpu)  # what the device has no switch for stays on
+    baseline = Setting("serial", "batched", passes, None if gpu else 1, waits=gpu)
+    all_on = Setting(processors=None if gpu else 1)
     found = []
-    for family, head, changes in (
-        (ONE_ON, baseline(device), _one_on),
-        (ONE_OFF, all_on(device), _one_off),
+    for family, name, head, changes in (
+        (ONE_ON, BASELINE, baseline, _one_on(baseline, gpu, groups)),
+        (ONE_OFF, ALL_ON, all_on, _one_off(all_on, gpu, groups)),
     ):
-        name = BASELINE if family == ONE_ON else ALL_ON
-        found.append(Variant(family, name, name, head))
-        found.append(Variant(family, name + AGAIN, name, head))
-        for label, against, setting in changes(head, kind_of(device), threads):
-            found.append(Variant(family, label, against or name, setting))
+        found += [Variant(family, label, name, head) for label in (name, name + AGAIN)]
+        found += [
+            Variant(family, label, against or name, setting) for label, against, setting in changes
+        ]
     return found
 
 
-def _one_on(base: Setting, kind: str, threads: int) -> Iterator[tuple[str, str, Setting]]:
+def missing(device: str, threads: int) -> dict[str, str]:
+    """Return the switches that do not exist on a device, with the reason."""
+    if device == "cuda":
+        return MISSING_ON_GPU
+    if _groups(threads):
+        return MISSING_ON_HOST
+    return MISSING_ON_HOST | {"group size": f"{threads} thread: a group has one processor"}
+
+
+def _groups(threads: int) -> tuple[int, ...]:
+    return tuple(p for p in range(2, threads + 1) if threads % p == 0)
+
+
+def _one_on(
+    base: Setting, gpu: bool, groups: tuple[int, ...]
+) -> Iterator[tuple[str, str, Setting]]:
     for policy in POLICIES:
         yield f"+ policy {policy}", "", replace(base, policy=policy)
     for field, name in PASSES.items():
-        yield f"+ {name}", "", _with(base, field, True)
-    if kind == "cpu":
-        yield "+ compiled loop", "", _with(base, "loop", True)
-    else:
+        yield f"+ {name}", "", base.but(**{field: True})
+    engine, against, persistent = "+ persistent engine", "", replace(base, engine="persistent")
+    if gpu:
         yield "+ asynchronous host", "", replace(base, waits=False)
         for streams in STREAMS:
-            yield f"+ {streams} streams", "", _with(base, "streams", streams)
-    engine, persistent = "+ persistent engine", replace(base, engine="persistent")
-    against = ""
-    if kind == "cuda":  # the persistent kernel has no sums over rows on its path
-        engine, persistent = "+ lazy, persistent engine", _with(persistent, "lazy", True)
-        against = "+ lazy placement"
+            yield f"+ {streams} streams", "", base.but(streams=streams)
+        # the persistent kernel has no sums over rows on its path
+        engine, against = "+ lazy, persistent engine", "+ lazy placement"
+        persistent = persistent.but(lazy=True)
+    else:
+        yield "+ compiled loop", "", base.but(loop=True)
     yield engine, against, persistent
-    yield "+ persistent, segments", engine, _with(persistent, "segment", True)
-    if kind == "cuda":
-        held = _with(persistent, "hold", True)
-        yield HELD, engine, held
-        yield "+ persistent, gradients on chip", HELD, _with(held, "gradients", True)
-    for processors in _groups(kind, threads):
+    yield "+ persistent, segments", engine, persistent.but(segment=True)
+    if gpu:
+        yield HELD, engine, persistent.but(hold=True)
+        yield "+ persistent, gradients on chip", HELD, persistent.but(hold=True, gradients=True)
+    for processors in groups:
         label = f"+ persistent, groups of {processors}"
         yield label, engine, replace(persistent, processors=processors)
 
 
-def _one_off(base: Setting, kind: str, threads: int) -> Iterator[tuple[str, str, Setting]]:
+def _one_off(
+    base: Setting, gpu: bool, groups: tuple[int, ...]
+) -> Iterator[tuple[str, str, Setting]]:
     for policy in ("serial", *POLICIES[1:]):
         yield f"policy {policy}", "", replace(base, policy=policy)
-    engine = "- persistent engine"
-    batched = replace(base, engine="batched")
+    engine, batched = "- persistent engine", replace(base, engine="batched")
     for field, name in PASSES.items():
-        if kind == "cuda" and field == "lazy":  # see `_one_on`
-            yield f"batched - {name}", engine, _with(batched, field, False)
+        if gpu and field == "lazy":  # see `_one_on`
+            yield f"batched - {name}", engine, batched.but(lazy=False)
         else:
-            yield f"- {name}", "", _with(base, field, False)
+            yield f"- {name}", "", base.but(**{field: False})
     yield engine, "", batched
-    stepwise = _with(base, "segment", False)
-    yield "- segments", "", stepwise
-    yield "- segments - fusion", "", _with(stepwise, "fuse", False)
-    if kind == "cpu":
-        yield "batched - compiled loop", engine, _with(batched, "loop", False)
-    else:
+    yield "- segments", "", base.but(segment=False)
+    yield "- segments - fusion", "", base.but(segment=False, fuse=False)
+    if gpu:
         for streams in STREAMS:
-            yield f"batched, {streams} streams", engine, _with(batched, "streams", streams)
-        yield "- weights on chip", "", _with(base, "hold", False)
-        yield GRADIENTS, "", _with(base, "gradients", not ALL.gradients)
+            yield f"batched, {streams} streams", engine, batched.but(streams=streams)
+        yield "- weights on chip", "", base.but(hold=False)
+        yield GRADIENTS, "", base.but(gradients=not ALL.gradients)
         yield "- asynchronous host", "", replace(base, waits=True)
-    for processors in _groups(kind, threads):
+    else:
+        yield "batched - compiled loop", engine, batched.but(loop=False)
+    for processors in groups:
         label, group = f"groups of {processors}", replace(base, processors=processors)
         yield label, "", group
-        if kind == "cuda":  # groups as small as the weights fit in have no room for gradients
-            yield f"{label} {GRADIENTS}", label, _with(group, "gradients", not ALL.gradients)
-
-
-def _with(setting: Setting, field: str, value: bool | int) -> Setting:
-    passes = replace(setting.passes, **{field: value})  # type: ignore[arg-type]
-    return replace(setting, passes=passes)
-
-
-def _groups(kind: str, threads: int) -> tuple[int, ...]:
-    if kind == "cuda":
-        return GPU_GROUPS
-    return tuple(p for p in range(2, threads + 1) if threads % p == 0)
-
-
-def missing(device: str, threads: int) -> list[Missing]:
-    """List the switches that do not exist on a device, with the reason."""
-    kind = kind_of(device)
-    found = []
-    if kind == "cuda":
-        found.append(Missing("compiled loop", ONE_FORM))
-    else:
-        found.append(Missing("streams", NO_STREAMS))
-        found.append(Missing("weights on chip", NO_REGISTERS))
-        found.append(Missing("gradients on chip", NO_SUMS))
-    if kind == "cpu":
-        found.append(Missing("asynchronous host", NO_WAIT))
-        if not _groups(kind, threads):
-            found.append(Missing("group size", f"{threads} thread: a group has one processor"))
-    return found
+        if gpu:  # groups as small as the weights fit in have no room for gradients
+            yield f"{label} {GRADIENTS}", label, group.but(gradients=not ALL.gradients)

@@ -2,8 +2,8 @@
 
 An entry is named by a hash of all that it is made from. Its file holds the content, a line of facts
 in JSON, and a SHA-256 over both and the name, so a file that was cut, changed, or has the name of
-another one counts as missing, and is written again. The digest finds damage. Against people who
-would put files there stands the folder, which is this user's alone (`folders.py`): whoever can
+another one counts as missing, and is written again. The digest finds damage. Against files
+that others would put there stands the folder, which is this user's alone (`folders.py`): what can
 write to it can also compute a digest.
 
 A file never changes after it has its name, so processes may share the folder.
@@ -11,12 +11,15 @@ A file never changes after it has its name, so processes may share the folder.
 
 from __future__ import annotations
 
+import contextlib
+import functools
 import hashlib
 import json
 import os
 import shutil
 import stat
 import tempfile
+import time
 import warnings
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -30,12 +33,14 @@ from vertexrt.errors import message
 MAGIC = b"vertexrt cache entry 1\n"  # the last bytes of a file
 DIGEST = hashlib.sha256().digest_size
 MOST_BYTES = 1 << 30
+TEMPORARY = ".tmp"  # how the name of a file ends that is being written
+SECONDS_TO_WRITE = 3600.0  # at most
 # Nothing but a plain file is opened: a link is not followed, a pipe not waited for.
 FLAGS = os.O_RDONLY | getattr(os, "O_NOFOLLOW", 0) | getattr(os, "O_NONBLOCK", 0)
 
 
 @dataclass(frozen=True, slots=True)
-class Entry:
+class CacheEntry:
     """What was kept under a name.
 
     Attributes:
@@ -54,7 +59,7 @@ def key_of(parts: Sequence[str]) -> str:
     return hashlib.sha256(json.dumps(list(parts)).encode()).hexdigest()
 
 
-def read(kind: str, name: str) -> Entry | None:
+def read(kind: str, name: str) -> CacheEntry | None:
     """Return an entry; None when it is missing or damaged.
 
     Args:
@@ -64,7 +69,7 @@ def read(kind: str, name: str) -> Entry | None:
         path = folder / name
         found = decode(name, _plain_file(path))
         if found is not None:
-            return Entry(*found, path)
+            return CacheEntry(*found, path)
     return None
 
 
@@ -105,7 +110,8 @@ def write_file(kind: str, name: str, content: bytes) -> Path:
         return config().cache_dir / kind / name
     path = folder / name
     try:
-        handle, temporary = tempfile.mkstemp(dir=folder, suffix=".tmp")
+        _remove_leftovers(folder)
+        handle, temporary = tempfile.mkstemp(dir=folder, suffix=TEMPORARY)
         try:
             with os.fdopen(handle, "wb") as file:
                 file.write(content)
@@ -127,6 +133,16 @@ def write_file(kind: str, name: str, content: bytes) -> Path:
         )
         warnings.warn(text, CacheWarning, stacklevel=2)
     return path
+
+
+@functools.cache
+def _remove_leftovers(folder: Path) -> None:
+    """Remove files that a process left half written when it was killed; once a process looks."""
+    oldest = time.time() - SECONDS_TO_WRITE
+    for path in folder.glob(f"*{TEMPORARY}"):
+        with contextlib.suppress(FileNotFoundError):  # another process may remove it as well
+            if path.lstat().st_mtime < oldest:
+                path.unlink()
 
 
 def _digest(name: str, body: bytes | memoryview) -> bytes:

@@ -1,6 +1,6 @@
 """Which folder compiled code is kept in: one that only this user can write to.
 
-What lies there is executed. So a folder that belongs to somebody else, or that others may write to,
+What lies there is executed. So a folder that belongs to another user, or that others may write to,
 is neither read nor written: a private one under the temporary folder takes its place, with a
 warning. Folders are made with mode 0700, whatever the umask.
 """

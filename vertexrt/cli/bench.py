@@ -3,11 +3,8 @@
 from __future__ import annotations
 
 import argparse
-import os
 import sys
 from dataclasses import fields
-from pathlib import Path
-from typing import Any
 
 from vertexrt.config import config
 
@@ -33,38 +30,14 @@ def bench(given: argparse.Namespace) -> int:
 
 
 def _measure(given: argparse.Namespace, command: list[str]) -> None:
+    from vertexrt.bench import ablation, breakdown
     from vertexrt.bench.figures.draw import draw
+    from vertexrt.bench.jobs import JobOptions
     from vertexrt.bench.read_record import read
 
     if config().check:
         print("VERTEXRT_CHECK=1: what a step takes to be verified is timed, too", file=sys.stderr)
-    runs = {"ablation": _ablation, "breakdown": _breakdown, "peers": _peers}
-    path = runs[given.action](given, command)
-    draw(read(path), path.parent)
-
-
-def _options(given: argparse.Namespace, kind: type[Any], **more: Any) -> Any:
-    """Return the options of an action from the words of the command line."""
-    names = [field.name for field in fields(kind)]
-    return kind(**{n: getattr(given, n) for n in names if n not in more}, **more)
-
-
-def _ablation(given: argparse.Namespace, command: list[str]) -> Path:
-    from vertexrt.bench import ablation
-
-    compilers = given.compilers or os.cpu_count() or 1
-    return ablation.run(_options(given, ablation.Options, compilers=compilers), command)
-
-
-def _breakdown(given: argparse.Namespace, command: list[str]) -> Path:
-    from vertexrt.bench.breakdown.options import Options
-    from vertexrt.bench.breakdown.run import run
-
-    return run(_options(given, Options), command)
-
-
-def _peers(given: argparse.Namespace, command: list[str]) -> Path:
-    from vertexrt.bench.peers.options import Options
-    from vertexrt.bench.peers.run import run
-
-    return run(_options(given, Options), command)
+    options = JobOptions(**{field.name: getattr(given, field.name) for field in fields(JobOptions)})
+    action = {"ablation": ablation, "breakdown": breakdown}[given.action]
+    path = action.run(options, command)
+    draw(read(path), path)

@@ -13,9 +13,9 @@ from vertexrt.cli import run_state
 from vertexrt.cli.loop import evaluate as evaluate_split
 from vertexrt.cli.options import RunOptions, data_name
 from vertexrt.cli.run_folder import find_checkpoint
-from vertexrt.cli.run_state import Stored
+from vertexrt.cli.run_state import StoredRun
 from vertexrt.cli.session import (
-    Session,
+    RunSession,
     compile_model,
     device_line,
     load_data,
@@ -40,7 +40,7 @@ def evaluate(given: argparse.Namespace) -> int:
     require_graphs(dataset, given.split)
     net = compile_model(options, spec, dataset)
     net.set_parameters(stored.checkpoint.parameters)
-    session = Session(options, spec, dataset, net)
+    session = RunSession(options, spec, dataset, net)
     device = device_line(options, net)
     if device is not None:
         print(device)
@@ -69,7 +69,7 @@ def _changed(options: RunOptions, given: argparse.Namespace) -> RunOptions:
     return replace(options, **changes)
 
 
-def _dataset(options: RunOptions, spec: ModelSpec, stored: Stored) -> Dataset:
+def _dataset(options: RunOptions, spec: ModelSpec, stored: StoredRun) -> Dataset:
     """Load the data set and number its words as the run did.
 
     Raises: CheckpointError, when its classes are not those of the run.

@@ -17,7 +17,7 @@ from vertexrt.cli.options import RunOptions
 from vertexrt.cli.progress import Reporter
 from vertexrt.cli.run_folder import RunFolder
 from vertexrt.cli.run_state import RunState
-from vertexrt.cli.session import Session
+from vertexrt.cli.session import RunSession
 from vertexrt.cli.trace import TraceFile
 from vertexrt.data import minibatches
 from vertexrt.graph import GraphBatch
@@ -34,7 +34,7 @@ class Training:
         state: where it stands; changes with every minibatch.
     """
 
-    session: Session
+    session: RunSession
     optimizer: Optimizer
     folder: RunFolder
     reporter: Reporter
@@ -174,7 +174,10 @@ def training_batches(graphs: GraphBatch, options: RunOptions, epoch: int) -> lis
 
 
 def evaluate(
-    session: Session, split: str, interrupt: Interrupt | None = None, batch_size: int | None = None
+    session: RunSession,
+    split: str,
+    interrupt: Interrupt | None = None,
+    batch_size: int | None = None,
 ) -> Totals | None:
     """Evaluate a split without dropout.
 

@@ -21,6 +21,7 @@ from vertexrt.cli.limits import (
     REAL,
     TASKS,
     WHOLE,
+    WITH_MOMENTUM,
 )
 from vertexrt.config import config
 from vertexrt.data import catalogue
@@ -48,8 +49,6 @@ NEUTRAL: dict[str, Any] = {
     "precision": "float32",
     "engine": "batched",
 }
-# Learning rates for an optimizer that is not the model's own.
-LEARNING_RATES = {"sgd": 0.05, "adagrad": 0.05, "adam": 1e-3, "adamw": 1e-3}
 
 
 @dataclass(frozen=True, slots=True)
@@ -109,7 +108,7 @@ class RunOptions:
             "task": fields.text("task", TASKS if spec.task == "sentiment" else ("",)),
             "pieces": None if fields.null("pieces") else fields.whole("pieces", *WHOLE["pieces"]),
             "shape": _shape(fields.record("shape"), spec),
-            "optimizer": fields.text("optimizer", OPTIMIZERS),
+            "optimizer": fields.text("optimizer", tuple(OPTIMIZERS)),
             "policy": fields.text("policy", POLICIES),
             "dtype": fields.text("dtype", DTYPES),
             "device": fields.text("device", DEVICES),
@@ -126,7 +125,7 @@ class RunOptions:
         fields.end()
         if found["pieces"] is not None and spec.task != "language-model":
             fields.refuse("pieces", f"null, since {model} reads no text")
-        if found["momentum"] and found["optimizer"] != "sgd":
+        if found["momentum"] and found["optimizer"] not in WITH_MOMENTUM:
             fields.refuse("momentum", f"0, since {found['optimizer']} has none")
         return cls(**found)
 
@@ -160,23 +159,24 @@ def resolve(given: argparse.Namespace, spec: ModelSpec) -> RunOptions:
     data = data_name(spec.train["data"] if given.data is None else given.data)
     defaults = {**NEUTRAL, **spec.train}
     if getattr(given, "optimizer", None) not in (None, defaults["optimizer"]):
-        defaults["lr"] = LEARNING_RATES[given.optimizer]
+        defaults["lr"] = OPTIMIZERS[given.optimizer].lr  # it is not the model's own
     chosen: dict[str, Any] = {}
-    for name in (field.name for field in fields(RunOptions)):
-        value = getattr(given, name, None)
-        chosen[name] = defaults.get(name) if value is None else value
-    shape = dict(spec.options)
-    for name in SHAPE:
-        value = getattr(given, name, None)
-        if value is not None:
-            shape[name] = value
+    for field in fields(RunOptions):
+        value = getattr(given, field.name, None)
+        chosen[field.name] = defaults.get(field.name) if value is None else value
     # Kept, since a run repeats with the same number: as many whole groups as there is room for.
     processors = given.processors or 1
     chosen["threads"] = given.threads or max(config().threads // processors, 1) * processors
-    chosen |= {"model": spec.name, "data": data, "shape": shape}
+    chosen |= {"model": spec.name, "data": data, "shape": _chosen_shape(given, spec)}
     if spec.task == "sentiment":
         chosen["task"] = chosen["task"] or "fine"
     return _with_whole_groups(RunOptions(**chosen))
+
+
+def _chosen_shape(given: argparse.Namespace, spec: ModelSpec) -> dict[str, Any]:
+    """Return the sizes of the model: those given, and its own of the others."""
+    named = {name: getattr(given, name, None) for name in SHAPE}
+    return dict(spec.options) | {name: value for name, value in named.items() if value is not None}
 
 
 def resume(given: argparse.Namespace, stored: RunOptions, run: str) -> RunOptions:
@@ -189,6 +189,20 @@ def resume(given: argparse.Namespace, stored: RunOptions, run: str) -> RunOption
     Raises: CheckpointError, when another model is named; UsageError, when an option that decides
         over the result is given another value.
     """
+    _require_same_run(given, stored, run)
+    changed: dict[str, Any] = {}
+    for name, value in vars(given).items():
+        if value is None or name in COMMAND_WORDS:
+            continue
+        if name in CHANGEABLE:
+            changed[name] = value
+        else:
+            _require_unchanged(name, value, stored, run)
+    return _with_whole_groups(replace(stored, **changed))
+
+
+def _require_same_run(given: argparse.Namespace, stored: RunOptions, run: str) -> None:
+    """Refuse the model or the folder of another run."""
     if given.model not in (None, stored.model):
         raise CheckpointError(
             message(
@@ -207,26 +221,22 @@ def resume(given: argparse.Namespace, stored: RunOptions, run: str) -> RunOption
                 "Leave --out out",
             )
         )
-    changed: dict[str, Any] = {}
-    for name, value in vars(given).items():
-        if value is None or name in COMMAND_WORDS:
-            continue
-        if name in CHANGEABLE:
-            changed[name] = value
-            continue
-        value = data_name(value) if name == "data" else value
-        before = stored.shape.get(name) if name in SHAPE else getattr(stored, name)
-        if value != before:
-            flag = "--" + name.replace("_", "-")
-            raise UsageError(
-                message(
-                    "--resume",
-                    f"got {flag} {value}, the run {run} has {before}",
-                    "only --epochs, --patience, --threads and --processors may change",
-                    f"Leave {flag} out, or start a new run with --out",
-                )
+
+
+def _require_unchanged(name: str, value: Any, stored: RunOptions, run: str) -> None:
+    """Refuse another value of an option that decides over the result."""
+    value = data_name(value) if name == "data" else value
+    before = stored.shape.get(name) if name in SHAPE else getattr(stored, name)
+    if value != before:
+        flag = "--" + name.replace("_", "-")
+        raise UsageError(
+            message(
+                "--resume",
+                f"got {flag} {value}, the run {run} has {before}",
+                "only --epochs, --patience, --threads and --processors may change",
+                f"Leave {flag} out, or start a new run with --out",
             )
-    return _with_whole_groups(replace(stored, **changed))
+        )
 
 
 def _with_whole_groups(options: RunOptions) -> RunOptions:
@@ -277,8 +287,8 @@ def _require_fitting(given: argparse.Namespace, spec: ModelSpec) -> None:
     if given.pieces is not None and spec.task != "language-model":
         _refuse("pieces", spec.name, "only language models read text in pieces")
     optimizer = getattr(given, "optimizer", None) or spec.train["optimizer"]
-    if getattr(given, "momentum", None) and optimizer != "sgd":
-        _refuse("momentum", optimizer, "only sgd has a momentum")
+    if getattr(given, "momentum", None) and optimizer not in WITH_MOMENTUM:
+        _refuse("momentum", optimizer, f"it belongs to {', '.join(WITH_MOMENTUM)}")
 
 
 def _refuse(name: str, owner: str, expected: str) -> NoReturn:

@@ -21,6 +21,7 @@ from vertexrt.cli.limits import (
     SPLITS,
     TASKS,
     WHOLE,
+    WITH_MOMENTUM,
 )
 from vertexrt.cli.values import Parser, one_of, path, real, whole
 from vertexrt.errors import UsageError, message, nearest
@@ -131,10 +132,10 @@ def _add_train(parser: Parser) -> None:
     parser.add_argument(
         "--optimizer",
         metavar="NAME",
-        type=one_of("--optimizer", OPTIMIZERS),
+        type=one_of("--optimizer", tuple(OPTIMIZERS)),
         help=", ".join(OPTIMIZERS),
     )
-    _real(parser, "momentum", "sgd")
+    _real(parser, "momentum", "of " + ", ".join(WITH_MOMENTUM))
     _real(parser, "weight_decay", "L2 penalty")
     _real(parser, "clip_norm", "largest global norm; 0: none")
     _add_machine(parser)

@@ -12,7 +12,7 @@ from vertexrt.api.optimizer import LARGEST_COUNT, Optimizer
 from vertexrt.cli.limits import MOST_WORDS
 from vertexrt.cli.metrics import Totals
 from vertexrt.cli.options import RunOptions
-from vertexrt.cli.session import Fingerprint, Session, fingerprint, hash_of
+from vertexrt.cli.session import Fingerprint, RunSession, fingerprint, hash_of
 from vertexrt.data import Vocabulary
 from vertexrt.errors import CheckpointError, DataError, message
 
@@ -59,7 +59,7 @@ class RunState:
 
 
 @dataclass(frozen=True, slots=True)
-class Stored:
+class StoredRun:
     """Hold a checkpoint of a run, every field of it checked.
 
     Attributes:
@@ -80,7 +80,7 @@ class Stored:
     vocabulary: Vocabulary
 
 
-def save(path: Path, session: Session, optimizer: Optimizer, state: RunState) -> None:
+def save(path: Path, session: RunSession, optimizer: Optimizer, state: RunState) -> None:
     """Write a checkpoint to a temporary name and rename it.
 
     Raises: NumericError, when a number is not finite; the file there stays as it is.
@@ -96,7 +96,7 @@ def save(path: Path, session: Session, optimizer: Optimizer, state: RunState) ->
     vrt.save_checkpoint(path, session.net, optimizer, meta)
 
 
-def load(path: Path) -> Stored:
+def load(path: Path) -> StoredRun:
     """Read a checkpoint of a run.
 
     Raises: CheckpointError, when it is damaged, was not written by `vertexrt train`, or a field of
@@ -120,7 +120,7 @@ def load(path: Path) -> Stored:
     data = Fingerprint.from_json(fields.record("data"))
     words = fields.texts("vocabulary", MOST_WORDS)
     fields.end()
-    return Stored(path, checkpoint, options, state, random, data, _vocabulary(words, data, path))
+    return StoredRun(path, checkpoint, options, state, random, data, _vocabulary(words, data, path))
 
 
 def _random(fields: JsonRecord, options: RunOptions) -> dict[str, int]:
@@ -139,7 +139,7 @@ def _vocabulary(words: tuple[str, ...], data: Fingerprint, path: Path) -> Vocabu
         raise _not_of_one_run(path, "the vocabulary is no list of different words") from error
 
 
-def restore(stored: Stored, session: Session, optimizer: Optimizer) -> RunState:
+def restore(stored: StoredRun, session: RunSession, optimizer: Optimizer) -> RunState:
     """Put network and optimizer back to where a checkpoint was written; return the position.
 
     Raises: CheckpointError, when parameters, state or counts do not belong to this run.

@@ -9,9 +9,10 @@ from typing import TYPE_CHECKING, Any, Self
 
 import vertexrt as vrt
 from vertexrt import models
+from vertexrt.api import optim
 from vertexrt.api.json_record import JsonRecord
 from vertexrt.api.optimizer import LARGEST_COUNT, Optimizer
-from vertexrt.cli.limits import SPLITS
+from vertexrt.cli.limits import OPTIMIZERS, SPLITS, WITH_MOMENTUM
 from vertexrt.cli.options import RunOptions
 from vertexrt.data import Dataset, load
 from vertexrt.errors import CheckpointError, DataError, message
@@ -20,17 +21,10 @@ from vertexrt.models import ModelSpec
 if TYPE_CHECKING:
     from vertexrt.api.network import Network
 
-OPTIMIZERS: dict[str, type[Optimizer]] = {
-    "sgd": vrt.SGD,
-    "adagrad": vrt.Adagrad,
-    "adam": vrt.Adam,
-    "adamw": vrt.AdamW,
-}
-
 
 @dataclass(frozen=True, slots=True)
-class Session:
-    """Hold a compiled model beside the data that it is trained on or evaluated with."""
+class RunSession:
+    """A compiled model, and the data that it is trained on or evaluated with."""
 
     options: RunOptions
     spec: ModelSpec
@@ -38,7 +32,7 @@ class Session:
     net: Network
 
 
-def open_session(options: RunOptions) -> Session:
+def open_session(options: RunOptions) -> RunSession:
     """Load the data and compile the model.
 
     Raises: UsageError, for an unknown name; DataError, when the data cannot be read or a split that
@@ -46,7 +40,7 @@ def open_session(options: RunOptions) -> Session:
     """
     spec = models.get(options.model)
     dataset = load_data(options, spec)
-    return Session(options, spec, dataset, compile_model(options, spec, dataset))
+    return RunSession(options, spec, dataset, compile_model(options, spec, dataset))
 
 
 def load_data(options: RunOptions, spec: ModelSpec) -> Dataset:
@@ -101,9 +95,9 @@ def make_optimizer(options: RunOptions) -> Optimizer:
         "weight_decay": options.weight_decay,
         "clip_norm": options.clip_norm or None,
     }
-    if options.optimizer == "sgd":
+    if options.optimizer in WITH_MOMENTUM:
         hyper["momentum"] = options.momentum
-    return OPTIMIZERS[options.optimizer](options.lr, **hyper)
+    return optim.OPTIMIZERS[OPTIMIZERS[options.optimizer].title](options.lr, **hyper)
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,7 +1,7 @@
 """Data sets: readers, generated data, download with a checksum, and minibatches."""
 
 from vertexrt.data.batches import minibatches
-from vertexrt.data.catalogue import Entry, catalogue
+from vertexrt.data.catalogue import CatalogueEntry, catalogue
 from vertexrt.data.dataset import Dataset, Task, Vocabulary
 from vertexrt.data.download import fetch
 from vertexrt.data.generated_text import GeneratedText, generate_text
@@ -9,8 +9,8 @@ from vertexrt.data.load import load
 from vertexrt.data.treebank import generate_treebank, write_treebank
 
 __all__ = [
+    "CatalogueEntry",
     "Dataset",
-    "Entry",
     "GeneratedText",
     "Task",
     "Vocabulary",

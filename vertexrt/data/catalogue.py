@@ -38,7 +38,7 @@ class Source:
 
 
 @dataclass(frozen=True, slots=True)
-class Entry:
+class CatalogueEntry:
     """Describe a data set that has a name.
 
     Attributes:
@@ -72,14 +72,14 @@ class Entry:
 _OURS = "Apache-2.0 (made by vertexrt)"
 
 _ENTRIES = (
-    Entry(
+    CatalogueEntry(
         name="generated",
         task="sentiment",
         description="4,000 / 500 / 500 trees of a small grammar, labels 0..4 by composition",
         home="vertexrt",
         licence=_OURS,
     ),
-    Entry(
+    CatalogueEntry(
         name="sst",
         task="sentiment",
         description="Stanford Sentiment Treebank, 8,544 / 1,101 / 2,210 trees, labels 0..4",
@@ -107,14 +107,14 @@ _ENTRIES = (
             ),
         ),
     ),
-    Entry(
+    CatalogueEntry(
         name="generated",
         task="language-model",
         description="6,000 / 600 / 600 sentences of a small grammar with agreement",
         home="vertexrt",
         licence=_OURS,
     ),
-    Entry(
+    CatalogueEntry(
         name="ptb",
         task="language-model",
         description="Penn Treebank text (Mikolov's version), 42,068 / 3,370 / 3,761 sentences",
@@ -142,7 +142,7 @@ _ENTRIES = (
             ),
         ),
     ),
-    Entry(
+    CatalogueEntry(
         name="generated",
         task="tree-fc",
         description="complete binary trees, words at the leaves and a target at the root",
@@ -152,6 +152,6 @@ _ENTRIES = (
 )
 
 
-def catalogue(task: str | None = None) -> list[Entry]:
+def catalogue(task: str | None = None) -> list[CatalogueEntry]:
     """Return the data sets that have a name, those of one task only when `task` is given."""
     return [entry for entry in _ENTRIES if task in (None, entry.task)]

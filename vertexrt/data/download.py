@@ -15,7 +15,7 @@ import zlib
 from pathlib import Path
 from typing import IO
 
-from vertexrt.data.catalogue import Entry, Source, catalogue
+from vertexrt.data.catalogue import CatalogueEntry, Source, catalogue
 from vertexrt.errors import DataError, UsageError, message, nearest
 
 _TIMEOUT_SECONDS = 60
@@ -66,7 +66,7 @@ def fetch(name: str) -> Path:
     )
 
 
-def _is_whole(entry: Entry) -> bool:
+def _is_whole(entry: CatalogueEntry) -> bool:
     """Tell whether the files of a data set are there and as they were downloaded."""
     assert entry.source is not None
     paths = {entry.folder / file.name: file.sha256 for file in entry.source.files}
@@ -77,7 +77,7 @@ def _hash(path: Path) -> str:
     return hashlib.sha256(path.read_bytes()).hexdigest()
 
 
-def _download(entry: Entry) -> Path:
+def _download(entry: CatalogueEntry) -> Path:
     source = entry.source
     assert source is not None
     folder = entry.folder

@@ -17,7 +17,7 @@ from random import Random
 SPLITS = {"train": 6000, "dev": 600, "test": 600}
 
 # By part of speech, common words first.
-_WORDS = {
+WORDS = {
     "noun": "farmer sailor teacher doctor neighbour baker singer painter driver lawyer gardener"
     " miner nurse pilot student writer hunter dancer tailor judge dog horse cow goat cat bird"
     " rabbit duck house bridge tower garden field river road ship engine wagon lamp table letter"
@@ -49,12 +49,12 @@ class GeneratedText:
     perplexity: float
 
 
-class _Writer:
+class _TextWriter:
     """Draw sentences and add up the logarithms of what was drawn."""
 
     def __init__(self, seed: int) -> None:
         self.random = Random(seed).random
-        self.words = {part: words.split(" ") for part, words in _WORDS.items()}
+        self.words = {part: words.split(" ") for part, words in WORDS.items()}
         self.log_probability = 0.0
 
     def happens(self, probability: float) -> bool:
@@ -90,7 +90,7 @@ class _Writer:
         while self.happens(0.25):
             words.append(self.pick("adjective"))
         noun = self.pick("noun")
-        words.append(_with_s(noun) if plural else noun)
+        words.append(with_s(noun) if plural else noun)
         if self.happens(0.2):
             words.append(self.pick("preposition"))
             words += self.noun_phrase(self.happens(0.5))
@@ -102,12 +102,12 @@ class _Writer:
     def verb_phrase(self, plural: bool) -> list[str]:
         if self.happens(0.35):
             verb = self.pick("verb alone")
-            return [verb if plural else _with_s(verb)]
+            return [verb if plural else with_s(verb)]
         verb = self.pick("verb with object")
-        return [verb if plural else _with_s(verb), *self.noun_phrase(self.happens(0.5))]
+        return [verb if plural else with_s(verb), *self.noun_phrase(self.happens(0.5))]
 
 
-def _with_s(word: str) -> str:
+def with_s(word: str) -> str:
     """Return the plural of a noun, or a verb as it follows a singular noun."""
     if word.endswith(("ch", "sh")):
         return word + "es"
@@ -122,7 +122,7 @@ def generate_text(seed: int = 0) -> dict[str, GeneratedText]:
     Args:
         seed: the same seed gives the same text.
     """
-    writer = _Writer(seed)
+    writer = _TextWriter(seed)
     made = {}
     for split, count in SPLITS.items():
         writer.log_probability = 0.0

@@ -90,7 +90,7 @@ def word(text: str, label: int = NEUTRAL, role: Role = Role.PLAIN) -> Phrase:
     return Phrase(label, role, f"({label} {text})")
 
 
-class _Writer:
+class _TreeWriter:
     """Draw phrases; one method per symbol of the grammar."""
 
     def __init__(self, seed: int) -> None:
@@ -200,7 +200,7 @@ def generate_treebank(seed: int = 0) -> dict[str, str]:
     Source: the notation of the Stanford Sentiment Treebank (Socher et al., EMNLP 2013); grammar,
         words and rules are ours.
     """
-    writer = _Writer(seed)
+    writer = _TreeWriter(seed)
     seen: set[str] = set()
     texts = {}
     for split, count in SPLITS.items():

@@ -29,9 +29,9 @@ from vertexrt.memory import MemoryPlan
 from vertexrt.scheduler import Schedule, policy_number
 from vertexrt.scheduler.balance import Share
 from vertexrt.scheduler.kinds import FINE, NEW_LAZY_KIND, NEW_PATH_KIND, read_vertices
-from vertexrt.scheduler.merge import ORDER, ROW_OF
+from vertexrt.scheduler.rows import ORDER, ROW_OF
 from vertexrt.scheduler.schedule import schedule_of
-from vertexrt.script.assemble import assemble
+from vertexrt.script.assemble import Batch, assemble
 from vertexrt.script.verify import verify_scripts
 
 Array = np.ndarray[Any, Any]
@@ -262,12 +262,12 @@ def make_jobs(
         executable = cast("HostExecutable", ready.executable)
         return Jobs(data, (partial(executable.run, table, buffers),), lambda: None)
     if config().check:
-        verify_scripts(scripts, ready.shape, table, s.edge_ptr, s.child_row, run.rows)
-    counters = executor.new_counters(scripts.counters)
+        verify_scripts(scripts, ready.shape, Batch(table, s.edge_ptr, s.child_row), run.rows)
+    counters = executor.new_counters(scripts.words.shape[1])
     times = None
     if timeline is not None:
         updates = ending is not None
-        times = timeline.add(executor, ready.shape.stage, scripts.words, updates)
+        times = timeline.add(executor, ready.shape, scripts.words, updates)
     calls = tuple(
         partial(
             executor.run,

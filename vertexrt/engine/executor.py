@@ -16,6 +16,7 @@ import numpy as np
 
 from vertexrt.engine.batched import Run, in_user_order, read_rows, start_of
 from vertexrt.engine.diagnose import Attempt, refused_loss, refused_step
+from vertexrt.engine.explain_host import Explanation
 from vertexrt.engine.model import CompiledModel
 from vertexrt.engine.parameters import ParameterStore
 from vertexrt.engine.refused import written_by
@@ -73,6 +74,9 @@ class Executor(Protocol):
 
     model: CompiledModel
     lock: Any
+
+    def explanation(self) -> Explanation:
+        """Return what `explain` asks of the device."""
 
     def launch(self, runs: Sequence[Run], parts: Sequence[slice], **options: Any) -> list[Array]:
         """Run one part of each run's launches; return the arenas, to be read.

@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, cast
 
 import numpy as np
 
 from vertexrt.engine.batched import BATCHED, Run
 from vertexrt.engine.executor import Executor
-from vertexrt.engine.explain_scripts import explain_scripts
+from vertexrt.engine.explain_host import Explanation
 from vertexrt.engine.model import CompiledModel
 from vertexrt.engine.variant import PATH_STAGES, Kind, Use, Variant
 from vertexrt.graph import GraphBatch
@@ -20,10 +19,6 @@ from vertexrt.ir.pretty import STAGE_WORD, format_node, format_program
 from vertexrt.ir.program import Domain, Program, Stage
 from vertexrt.kernels.layout import EDGES, PROGRAM, ROWS
 
-if TYPE_CHECKING:
-    from vertexrt.kernels.cuda.device_executor import CudaExecutor
-    from vertexrt.kernels.cuda.persistent import PersistentExecutable
-
 
 def training_use(model: CompiledModel) -> Use:
     """Return training on the loss, or inference where F has none."""
@@ -33,19 +28,20 @@ def training_use(model: CompiledModel) -> Use:
     return Use(pushes)
 
 
-def explain_function(model: CompiledModel) -> str:
+def explain_function(executor: Executor) -> str:
     """Print F, dF with the stage of every node, and the kernels of the kinds met so far."""
-    variant, itemsize = _training_variant(model), model.store.dtype.itemsize
+    model, explanation = executor.model, executor.explanation()
+    variant = _training_variant(model)
     lines = ["F", format_program(model.function), ""]
     lines += ["F and dF, each node with the stage in which it runs", _stages(variant.program)]
     if variant.path_kinds:
         lines += ["", "Kinds of vertices, and the kernels of each stage"]
         for kind in variant.path_kinds.values():
             name = variant.atoms.describe(kind.bits, variant.atoms.path)
-            lines += _kind(variant, f"path kind {name}", kind, PATH_STAGES, itemsize)
+            lines += _kind(variant, f"path kind {name}", kind, PATH_STAGES, explanation)
         for kind in variant.lazy_kinds.values():
             name = variant.atoms.describe(kind.bits, variant.atoms.lazy)
-            lines += _kind(variant, f"lazy kind {name}", kind, LAZY_STAGES, itemsize)
+            lines += _kind(variant, f"lazy kind {name}", kind, LAZY_STAGES, explanation)
         lines += ["", "Dynamic tensors: elements a row of each vertex (V) or edge (E), and life"]
         lines += [f"  {spec.describe()}" for spec in variant.table]
     else:
@@ -72,7 +68,7 @@ def _stages(program: Program) -> str:
 
 
 def _kind(
-    variant: Variant, title: str, kind: Kind, stages: Sequence[Stage], itemsize: int
+    variant: Variant, title: str, kind: Kind, stages: Sequence[Stage], explanation: Explanation
 ) -> list[str]:
     lines = [f"  {title}"]
     for stage in stages:
@@ -83,30 +79,8 @@ def _kind(
         lines.append(f"    {STAGE_WORD[stage]} (task program {number})")
         for step in task.steps:
             lines.append("      " + _step(task, step))
-        lines += ["      " + text for text in _launches(variant, number, itemsize)]
+        lines += ["      " + text for text in explanation.program(variant, number)]
     return lines
-
-
-def _launches(variant: Variant, number: int, itemsize: int) -> list[str]:
-    """Say in what a device runs a task program."""
-    if variant.backend.name != "cuda":
-        return []
-    from vertexrt.kernels.cuda.describe import describe, describe_steps
-
-    if not variant.processors:
-        lines = describe(variant.tasks[number], variant.binding, itemsize)
-        return [f"launches: {text}" for text in lines]
-    executable = cast("PersistentExecutable", variant.ready().processors)
-    if not executable.beside[number]:
-        return ["groups of processors run its segments"]
-    lines = describe_steps(executable.writer.launches[number].steps)
-    return [f"all processors run: {text}" for text in lines]
-
-
-def _device_calls(run: Run, itemsize: int) -> tuple[int, int]:
-    from vertexrt.kernels.cuda.describe import count_launches
-
-    return count_launches(run.variant.tasks, run.variant.binding, itemsize, run.table)
 
 
 def _step(task: TaskProgram, step: object) -> str:
@@ -133,28 +107,15 @@ def explain_batch(executor: Executor, batch: GraphBatch) -> str:
         if len(runs) > 1:
             lines.append(f"worker {number}")
         lines += ["  " + line for line in _run(executor, run)]
-    if not runs[0].configuration.persistent:
-        return "\n".join(lines)
-    if model.backend.name == "cuda":
-        from vertexrt.engine.explain_device import explain_device
-
-        lines += ["", explain_device(cast("CudaExecutor", executor), runs[0])]
-    else:
-        lines += ["", explain_scripts(runs[0], model.store.dtype.itemsize)]
+    if runs[0].configuration.persistent:
+        lines += ["", executor.explanation().scripts(runs[0])]
     return "\n".join(lines)
 
 
 def _run(executor: Executor, run: Run) -> list[str]:
-    s, model = run.schedule, executor.model
+    s, model, explanation = run.schedule, executor.model, executor.explanation()
     rows = np.diff(s.task_lo)
     quartiles = np.percentile(rows, [0, 25, 50, 75, 100]).astype(int).tolist()
-    calls = "{} fused groups, {} products".format(*kernel_calls(run))
-    if model.backend.name == "cuda" and run.configuration.persistent:
-        calls = "1 kernel, which runs all of them and the end of the step"
-    elif model.backend.name == "cuda":
-        calls = "{} kernels, {} products of cuBLAS, and the end of the step".format(
-            *_device_calls(run, model.store.dtype.itemsize)
-        )
     names = [
         run.variant.atoms.describe(k.bits, run.variant.atoms.path)
         for k in run.variant.path_kinds.values()
@@ -175,26 +136,9 @@ def _run(executor: Executor, run: Run) -> list[str]:
         f"FLOPs of products: {forward + flops(run, forward=False):.3e} (forward {forward:.3e})",
         f"peak of the arena: {run.plan.arena_bytes(model.store.dtype):,} bytes; "
         f"parameters and gradients: {2 * model.store.values.nbytes:,} bytes",
-        f"launches: {len(run.table)}; kernel calls: {calls}",
+        f"launches: {len(run.table)}; kernel calls: {explanation.calls(run)}",
     ]
-    if model.backend.name == "cuda" and not run.configuration.persistent:
-        lines += _streams(cast("CudaExecutor", executor), run)
-    return lines
-
-
-def _streams(model: CudaExecutor, run: Run) -> list[str]:
-    """Say how several streams share the launches."""
-    from vertexrt.kernels.cuda.device_scripts import inputs_of
-    from vertexrt.kernels.cuda.device_streams import order_of
-
-    order = order_of(run, run.table, model.session, inputs_of(run))
-    if order is None:
-        return []
-    calls = ", ".join(str(count) for count in order.of_streams())
-    return [
-        f"streams: {model.session.streams}; calls of each: {calls}; waits for another: "
-        f"{len(order.waits)}"
-    ]
+    return lines + explanation.launches(run)
 
 
 def count_levels(run: Run) -> int:
@@ -208,17 +152,6 @@ def count_levels(run: Run) -> int:
         below = level[s.child_row[edges][has]] + 1
         np.maximum.at(level, s.edge_row[edges][has], below)
     return int(level.max(initial=0))
-
-
-def kernel_calls(run: Run) -> tuple[int, int]:
-    """Count the kernels that a step runs: fused groups, and products."""
-    tasks = run.variant.tasks
-    groups = products = 0
-    for program in run.table[:, PROGRAM].tolist():
-        mine = sum(isinstance(step, Group) for step in tasks[program].steps)
-        groups += mine
-        products += len(tasks[program].steps) - mine
-    return groups, products
 
 
 def flops(run: Run, forward: bool) -> float:

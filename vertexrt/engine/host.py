@@ -24,6 +24,7 @@ from vertexrt.engine.executor import (
     step_on_host,
     total_loss,
 )
+from vertexrt.engine.explain_host import Explanation, HostExplanation
 from vertexrt.engine.model import CompiledModel
 from vertexrt.engine.touched import take_marked
 from vertexrt.engine.update import (
@@ -40,7 +41,7 @@ from vertexrt.errors import NumericError, UsageError, message
 from vertexrt.graph import GraphBatch
 from vertexrt.ir.program import Program
 from vertexrt.kernels.cpu.backend import CpuBackend
-from vertexrt.kernels.layout import Ending, Processors
+from vertexrt.kernels.layout import Ending, HostBackend, Processors
 from vertexrt.kernels.reference.backend import ReferenceBackend
 from vertexrt.locks import share
 
@@ -62,6 +63,10 @@ class HostExecutor:
         self._last_loss = math.nan
         self.after_fork()
         share(self)
+
+    def explanation(self) -> Explanation:
+        """Return what `explain` asks of the host."""
+        return HostExplanation()
 
     def after_fork(self) -> None:
         """Make what a process has of its own: the lock, and the threads beside the caller's.
@@ -126,7 +131,12 @@ class HostExecutor:
         if not math.isfinite(loss):
             raise NumericError(refused_loss(model, attempt, loss))
         found = {name: outputs_of(runs, arenas, name) for name in step.outputs}
-        outcome = apply_update(store, update) if ending is None else outcome_of(store, ending)
+        backend = cast("HostBackend", model.backend)
+        outcome = (
+            apply_update(store, update, backend.update)
+            if ending is None
+            else outcome_of(store, ending)
+        )
         if not outcome.done:
             raise NumericError(refused_step(model, attempt, outcome.norm, True))
         step.optimizer.settle(outcome)

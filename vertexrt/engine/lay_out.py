@@ -15,7 +15,7 @@ from vertexrt.engine.facts import fact, row_at, table_at
 from vertexrt.engine.launches import build_table
 from vertexrt.memory.compiled import place_tensors
 from vertexrt.scheduler.kinds import FINE, read_vertices
-from vertexrt.scheduler.merge import (
+from vertexrt.scheduler.rows import (
     EDGE_PTR,
     ORDER,
     TASK_KIND,

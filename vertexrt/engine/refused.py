@@ -45,7 +45,8 @@ def refused_update(store: ParameterStore, update: Update, norm: float) -> str:
             "use a smaller loss, or no clip_norm",
         )
     values, moments = try_update(store, update, norm)
-    for what, flat in (("its value", values), *zip(update.moment_names, moments, strict=True)):
+    kept = [slot.name for slot in update.rule.state]
+    for what, flat in (("its value", values), *zip(kept, moments, strict=True)):
         for name, made in store.views(flat).items():
             bad = first_bad(made)
             if bad is None:

@@ -22,7 +22,8 @@ from vertexrt.ir.pretty import STAGE_WORD
 from vertexrt.ir.program import Stage
 from vertexrt.kernels.layout import Processors
 from vertexrt.plain_files import write_atomically
-from vertexrt.script.isa import NONE, Instruction, decode
+from vertexrt.script.isa import NONE, OP, PROGRAM, WAIT, decode
+from vertexrt.script.shape import Shape
 
 Array = np.ndarray[Any, Any]
 Event = dict[str, Any]
@@ -56,23 +57,27 @@ class Record:
 
     Attributes:
         run, group: numbers; first: number of the group's first processor.
-        stages: [programs]; what has a program behind them is the next of `special`.
-        words: scripts, [processors, instructions, WORDS].
+        stages: [programs].
+        script: [processors, instructions, columns].
+        parts: [instructions] which segment, or step, of its program each runs.
+        waits_for: [instructions] how many processors each waits for, 0 for none.
         times: [processors, instructions, 3] cycles at the start, the end of the wait, the end; one
             row more, if the run ended with an update behind its script.
         numbers: [instructions] by which errors name them.
-        special: instructions that run no task program.
+        special: [instructions] what runs no task program, None for others; () for none.
     """
 
     run: int
     group: int
     first: int
     stages: Array
-    words: Array
+    script: Array
+    parts: Array
+    waits_for: Array
     times: Array
     cycles_per_second: float
     numbers: Array
-    special: tuple[Special, ...] = ()
+    special: tuple[Special | None, ...] = ()
 
 
 @dataclass(slots=True)
@@ -88,16 +93,30 @@ class Timeline:
         self.runs += 1
         self._group = 0
 
-    def add(self, processors: Processors, stages: Array, words: Array, updates: bool) -> Array:
+    def add(self, processors: Processors, shape: Shape, script: Array, updates: bool) -> Array:
         """Set aside the times of the next group of this run; return them.
 
         Args:
+            script: [processors, instructions, columns].
             updates: the run ends with an update.
         """
-        times = np.zeros((len(words), words.shape[1] + updates, 3), np.int64)
-        rate, count = processors.cycles_per_second(), words.shape[1]
-        run, group, first = self.runs - 1, self._group, self._group * len(words)
-        self.records.append(Record(run, group, first, stages, words, times, rate, np.arange(count)))
+        members, count = script.shape[:2]
+        times = np.zeros((members, count + updates, 3), np.int64)
+        first = script[0]  # all of them run the same segments, and wait at the same places
+        self.records.append(
+            Record(
+                run=self.runs - 1,
+                group=self._group,
+                first=self._group * members,
+                stages=shape.stage,
+                script=script,
+                parts=first[:, OP] - shape.segment_ptr[first[:, PROGRAM]],
+                waits_for=np.where(first[:, WAIT] != NONE, members, 0),
+                times=times,
+                cycles_per_second=processors.cycles_per_second(),
+                numbers=np.arange(count),
+            )
+        )
         self._group += 1
         return times
 
@@ -118,7 +137,7 @@ class Timeline:
         rows: set[int] = set()
         found: list[Event] = []
         for record in self.records:
-            for r in range(len(record.words)):
+            for r in range(len(record.script)):
                 row = record.first + r
                 rows.add(row)
                 found += _slices(record, r, row, origin)
@@ -162,13 +181,13 @@ def _slices(record: Record, processor: int, row: int, origin: int) -> list[Event
         common = {"ph": "X", "pid": 0, "tid": row}
         found.append({"name": name, "cat": kind, "ts": start, "dur": length, "args": args} | common)
 
-    instructions = decode(record.words[processor])
+    instructions = decode(record.script[processor])
     for k, i in enumerate(instructions):
         start, ready, end = at[k].tolist()
-        special = _special(record, i)
+        special = record.special[k] if record.special else None
         if special is None:
             stage = STAGE_WORD[Stage(int(record.stages[i.program]))]
-            name = f"{stage}.{i.segment}"
+            name = f"{stage}.{record.parts[k]}"
         else:
             name = stage = special.name
         number = int(record.numbers[k])
@@ -180,9 +199,10 @@ def _slices(record: Record, processor: int, row: int, origin: int) -> list[Event
         if special is not None and special.waits_last:
             work, wait = wait, work
         slices = [(name, stage, *work, args)]
-        if i.wait != NONE:
-            args |= {"wait": i.wait, "threshold": i.threshold}
-            whole = "wait" if i.threshold <= len(record.words) else "wait for all"
+        threshold = int(record.waits_for[k])
+        if threshold:
+            args |= {"wait": i.wait, "threshold": threshold}
+            whole = "wait" if threshold <= len(record.script) else "wait for all"
             slices.append((whole, "wait", *wait, args))
         for each in sorted(slices, key=lambda x: x[2:4]):
             add(*each)
@@ -192,12 +212,6 @@ def _slices(record: Record, processor: int, row: int, origin: int) -> list[Event
         add("wait for all", "wait", start, ready, args)
         add("update", "update", ready, end, args)
     return found
-
-
-def _special(record: Record, i: Instruction) -> Special | None:
-    """Return what an instruction is, if it runs no task program."""
-    number = i.program - len(record.stages)
-    return record.special[number] if number >= 0 else None
 
 
 @contextmanager

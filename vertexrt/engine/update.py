@@ -2,74 +2,95 @@
 
 Where the processors of the persistent engine can, they do it at the end of the call that made the
 gradients (`end_of_step`). Elsewhere it is a phase of its own after it (`collect`, `apply_update`).
-The pieces, the order of sums and the compiled functions are the same, and so are the results.
-
-The CPU kernels serve the `reference` backend as well: both keep parameters in NumPy arrays.
+The pieces, the order of sums and the compiled function are the same, and so are the results.
 """
 
 import math
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
-from typing import Any, Literal
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, NamedTuple
 
 import numpy as np
 
-from vertexrt.engine.finite import limit_of
+from vertexrt.engine.finite import largest_gradient, reach_of
 from vertexrt.engine.parameters import FloatArray, ParameterStore, RowArray
 from vertexrt.errors import PlanError, message
-from vertexrt.kernels.layout import FOUND_DONE, FOUND_NORM, FOUND_TRIED, RULES, Ending
+from vertexrt.ir.updates import UpdateRule, scalars_of
+from vertexrt.kernels.layout import FOUND_DONE, FOUND_NORM, FOUND_TRIED, Ending
+from vertexrt.kernels.reference.update import elements, factor, moved
 
-Rule = Literal["sgd", "momentum", "adagrad", "adam"]  # functions of vertexrt.kernels.cpu.optim
 Touched = Mapping[str, RowArray]  # sorted, unique rows of sparse parameters
 
+NOTHING = -1.0  # no gradient is within this limit
 PIECE = 8192  # elements: small enough to share out evenly, large enough to make calls free
+_NO_GATE = np.zeros(0, np.int32)  # nobody else is waited for
+_FIRST: RowArray = np.zeros(1, np.int64)  # there are no losses to add up
 _DENSE: RowArray = np.zeros(1, np.int64)  # a piece of the dense part is one row
 
 
-@dataclass(frozen=True, slots=True)
-class Update:
+class Update(NamedTuple):
     """What an optimizer asks for.
 
     Attributes:
-        rule: name of the kernel.
-        moments: [*, total] of the store's layout, in the kernel's order.
+        moments: [*, total] of the store's layout, the state in the order of the rule.
         clip_norm: largest norm of the gradients, or None.
-        scalars: what the kernel takes after the factor of the gradients.
-        reach: a bound of the first moment: see `finite`; inf, where none is known.
-        optimizer, moment_names: what a user calls the rule and its moments.
+        options: lr, t (number of the step), then the row's options, by name.
+        decay: weight decay, added to gradients; shrink: factor of values.
+        reach: a bound of each row of moments: see `finite`; inf, where none is known.
+        optimizer: what a user calls the rule.
     """
 
-    rule: Rule
+    rule: UpdateRule
     moments: FloatArray
     clip_norm: float | None
-    scalars: tuple[float, ...]
-    reach: float = math.inf
+    options: dict[str, float]
+    decay: float
+    shrink: float
+    reach: tuple[float, ...]
     optimizer: str = ""
-    moment_names: tuple[str, ...] = ()
+
+    def scalars(self) -> tuple[float, ...]:
+        """Return the scalars of `Ending`."""
+        return (self.decay, self.shrink, *scalars_of(self.rule, self.options))
 
 
-@dataclass(frozen=True, slots=True)
-class Outcome:
+class Outcome(NamedTuple):
     """How an update ended.
 
     Attributes:
         done: it was done; else something was not finite, and nothing has changed.
         norm: of the gradients, if they were to be clipped, else 0.
-        reach: of `Update`, afterwards.
+        reach: of `Update`, afterwards; empty, where nothing is known.
     """
 
     done: bool
     norm: float = 0.0
-    reach: float = math.inf
+    reach: tuple[float, ...] = ()
 
 
-@dataclass(frozen=True, slots=True)
-class Pieces:
+class Pieces(NamedTuple):
     """A store cut into pieces, arrays as `kernels.cpu.update` describes."""
 
     pieces: RowArray
     spans: RowArray
     listed: RowArray
+
+
+def limit_of(update: Update, dtype: np.dtype[Any]) -> tuple[float, tuple[float, ...]]:
+    """Return up to which size of gradients an update needs no trial, and its reach after that.
+
+    Args:
+        dtype: of the store.
+    Returns: `NOTHING`, where that is not known for any gradient; the reach holds if no piece was
+        tried.
+    """
+    unknown = (math.inf,) * len(update.moments)
+    held = reach_of(update.rule, update.options, update.decay, update.shrink, dtype.itemsize)
+    if held is None:
+        return NOTHING, unknown
+    for now, most, row in zip(update.reach, held, update.moments, strict=True):
+        if now > most and not np.abs(row).max(initial=0.0) <= most:  # loaded, or a piece was tried
+            return NOTHING, unknown
+    return largest_gradient(dtype.itemsize), held
 
 
 def cut(store: ParameterStore, touched: Sequence[Touched] = ()) -> Pieces:
@@ -122,7 +143,7 @@ def end_of_step(
     pieces: Pieces,
     update: Update,
     gate: Any,
-    loss_at: Sequence[int],
+    loss_at: Sequence[int] | RowArray,
     loss_scale: float,
 ) -> Ending:
     """Bind an update to the gradients of groups, for the call that makes them.
@@ -130,16 +151,16 @@ def end_of_step(
     Args:
         gate, loss_at, loss_scale: see `Ending`.
     """
-    limit, reach = limit_of(update.rule, update.scalars, update.moments, update.reach, store.dtype)
+    limit, reach = limit_of(update, store.dtype)
     return Ending(
         gate=gate,
-        rule=RULES.index(update.rule),
-        scalars=np.array(update.scalars, np.float64),
+        rule=update.rule,
+        scalars=np.array(update.scalars(), np.float64),
         loss_scale=float(loss_scale),
         clip_norm=update.clip_norm or 0.0,
         limit=limit,
         reach=reach,
-        loss_at=np.array(loss_at, np.int64),
+        loss_at=np.asarray(loss_at, np.int64),
         values=store.values,
         moments=update.moments,
         copies=store.copies,
@@ -160,7 +181,7 @@ def outcome_of(store: ParameterStore, ending: Ending) -> Outcome:
         bool(ending.found[FOUND_TRIED]),
     )
     store.cleared = done
-    return Outcome(done, norm, math.inf if tried else ending.reach)
+    return Outcome(done, norm, () if tried else ending.reach)
 
 
 def collect(store: ParameterStore, touched: Sequence[Touched]) -> None:
@@ -192,63 +213,33 @@ def _norm(store: ParameterStore, p: Pieces) -> float:
     return float(norm_of(squares))
 
 
-def apply_update(store: ParameterStore, update: Update) -> Outcome:
+def apply_update(
+    store: ParameterStore, update: Update, run: Callable[[Ending], None] | None = None
+) -> Outcome:
     """Update the values of a store, and the optimizer's moments, in place; clear the gradients.
 
     Nothing is updated when the norm, or a number that would be written, is not finite.
 
+    Args:
+        run: `update` of a backend; the compiled one where none is given.
     Raises: PlanError, when a touched row is not a row of its parameter; nothing is updated then.
     """
-    from vertexrt.kernels.cpu.update import apply, check, norm_is_enough
+    ending = end_of_step(store, cut(store), update, _NO_GATE, _FIRST, 1.0)
+    if run is None:
+        from vertexrt.kernels.cpu.update import finish_alone  # numba is slow to import
 
-    p, norm, scale = cut(store), 0.0, 1.0
-    if update.clip_norm is not None:
-        norm = _norm(store, p)
-        if not math.isfinite(norm):
-            return Outcome(False, norm)
-        if norm > update.clip_norm:
-            scale = update.clip_norm / norm
-    scalars, found = np.array(update.scalars, np.float64), np.zeros(4)
-    limit, reach = limit_of(update.rule, update.scalars, update.moments, update.reach, store.dtype)
-    given: tuple[Any, ...] = (
-        RULES.index(update.rule),
-        store.values,
-        store.gradients,
-        update.moments,
-        p.pieces,
-        p.spans,
-        p.listed,
-        0,
-        len(p.pieces),
-        scale,
-        scalars,
-    )
-    enough = norm_is_enough(update.clip_norm or 0.0, norm, limit, scalars)
-    if not enough and not check(*given, limit, found):  # type: ignore[call-arg]
-        return Outcome(False, norm)
-    apply(*given)
-    store.cleared = True
-    return Outcome(True, norm, math.inf if found[FOUND_TRIED] else reach)
+        finish_alone(ending)
+    else:
+        run(ending)
+    return outcome_of(store, ending)
 
 
 def try_update(store: ParameterStore, update: Update, norm: float) -> tuple[FloatArray, FloatArray]:
     """Return what an update would make of copies: values [total] and moments [*, total]."""
-    from vertexrt.kernels.cpu.update import apply
-
-    p, values, moments = cut(store), store.values.copy(), update.moments.copy()
-    gradients = store.gradients.copy()
-    clips = update.clip_norm is not None and norm > update.clip_norm
-    apply(
-        RULES.index(update.rule),
-        values,
-        gradients,
-        moments,
-        p.pieces,
-        p.spans,
-        p.listed,
-        0,
-        len(p.pieces),
-        update.clip_norm / norm if update.clip_norm is not None and clips else 1.0,
-        np.array(update.scalars, np.float64),
+    ending = end_of_step(store, cut(store), update, _NO_GATE, _FIRST, 1.0)
+    at, values, moments = elements(ending), store.values.copy(), update.moments.copy()
+    scale = factor(norm, ending.clip_norm)
+    values[at], moments[:, at] = moved(
+        update.rule, values[at], store.gradients[at], moments[:, at], scale, ending.scalars
     )
     return values, moments

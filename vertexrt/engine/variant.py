@@ -41,7 +41,7 @@ from vertexrt.kernels.layout import (
 )
 from vertexrt.memory.plan import Sharing, share
 from vertexrt.memory.tensors import TensorTable
-from vertexrt.script.assemble import Shape, shape_of
+from vertexrt.script.shape import Shape, shape_of
 from vertexrt.script.verify import verify_sums
 
 Int64 = npt.NDArray[np.int64]

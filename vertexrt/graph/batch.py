@@ -114,17 +114,7 @@ class GraphBatch:
         Raises: GraphError, when there is none, or they are no graphs, or too many for int32;
             PullError, when two differ in their pulls.
         """
-        bare = isinstance(graphs, np.ndarray) and graphs.ndim == 0
-        if bare or not isinstance(graphs, Iterable):
-            raise _not_a_graph("", graphs)
-        several = tuple(graphs)
-        if not several:
-            raise GraphError(
-                message(_WHERE, "no graph", "expected at least one", "leave the batch out")
-            )
-        for number, graph in enumerate(several):
-            if not isinstance(graph, InputGraph):
-                raise _not_a_graph(f"graph {number} is ", graph)
+        several = _read_graphs(graphs)
         children = [held_child(graph) for graph in several]
         offsets = [held_child_ptr(graph) for graph in several]
         sizes = [len(each) - 1 for each in offsets]
@@ -196,21 +186,11 @@ class GraphBatch:
         Raises: GraphError, when there is none, one is out of range, or they are too many for int32.
         """
         loops = _loops()
-        given = read_array(graphs)
-        if (
-            isinstance(given, str)
-            or not given.size
-            or given.ndim != 1
-            or given.dtype.kind not in "iu"
-        ):
-            raise _wrong_graphs(given, self.num_graphs)
-        if given.size > MOST:
-            raise _too_large(given.size, 0, "take")
-        ids = given.astype(np.int64)  # a copy: it is read twice
+        ids = _read_ids(graphs, self.num_graphs)
         graph_ptr, child_ptr = graph_ptr_of(self), child_ptr_of(self)
         size = vertices, slots = loops.count_graphs(graph_ptr, child_ptr, ids)
         if not vertices:
-            raise _wrong_graphs(given, self.num_graphs)
+            raise _wrong_graphs(ids, self.num_graphs)
         if vertices >= MOST or slots >= MOST:
             raise _too_large(vertices, slots, "take")
         parts = self._parts or _find_parts(self)
@@ -264,6 +244,32 @@ def _loops() -> ModuleType:
     from vertexrt.graph import compiled
 
     return compiled
+
+
+def _read_ids(graphs: npt.ArrayLike, num_graphs: int) -> npt.NDArray[np.int64]:
+    """Return numbers of graphs; a copy, since they are read twice."""
+    given = read_array(graphs)
+    if isinstance(given, str) or not given.size or given.ndim != 1 or given.dtype.kind not in "iu":
+        raise _wrong_graphs(given, num_graphs)
+    if given.size > MOST:
+        raise _too_large(given.size, 0, "take")
+    return given.astype(np.int64)
+
+
+def _read_graphs(graphs: Iterable[InputGraph]) -> tuple[InputGraph, ...]:
+    """Return the graphs of a batch: at least one, and nothing else."""
+    bare = isinstance(graphs, np.ndarray) and graphs.ndim == 0
+    if bare or not isinstance(graphs, Iterable):
+        raise _not_a_graph("", graphs)
+    several = tuple(graphs)
+    if not several:
+        raise GraphError(
+            message(_WHERE, "no graph", "expected at least one", "leave the batch out")
+        )
+    for number, graph in enumerate(several):
+        if not isinstance(graph, InputGraph):
+            raise _not_a_graph(f"graph {number} is ", graph)
+    return several
 
 
 def _wrong_graphs(ids: npt.NDArray[Any] | str, num_graphs: int) -> GraphError:

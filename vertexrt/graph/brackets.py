@@ -43,6 +43,55 @@ class BracketForest:
     words: tuple[str, ...]
 
 
+class _Trees:
+    """The trees of the lines that were read."""
+
+    def __init__(self) -> None:
+        self.graph_ptr, self.child_ptr = array("i", [0]), array("i", [0])
+        self.child, self.label, self.word = array("i"), array("i"), array("i")
+        self.words: dict[str, int] = {}
+
+    def add(self, content: str) -> bool:
+        """Read a line; False, where it is not one tree."""
+        child, label, words = self.child, self.label, self.words
+        done: list[int] = []  # vertices whose parent is still open, left to right
+        starts: list[int] = []  # of every open bracket: how many of `done` lie before it
+        pending: list[int] = []  # and its label
+        for part in _PART.finditer(content):
+            kind = part.lastindex
+            if kind == _LEAF:
+                leaf_label, leaf_word = part.group(1, 2)
+                label.append(int(leaf_label))
+                self.word.append(words.setdefault(leaf_word, len(words)))
+            elif kind == _OPEN:
+                starts.append(len(done))
+                pending.append(int(part[_OPEN]))
+                continue
+            elif kind == _CLOSE and starts:
+                start = starts.pop()
+                child.extend(done[start:])
+                del done[start:]
+                label.append(pending.pop())
+                self.word.append(-1)
+            else:
+                return False
+            done.append(len(label) - 1)
+            self.child_ptr.append(len(child))
+        self.graph_ptr.append(len(label))
+        return not starts and len(done) == 1
+
+    def forest(self) -> BracketForest:
+        """Return them all."""
+        return BracketForest(
+            graph_ptr=np.array(self.graph_ptr, np.int32),
+            child_ptr=np.array(self.child_ptr, np.int32),
+            child=np.array(self.child, np.int32),
+            label=np.array(self.label, np.int32),
+            word=np.array(self.word, np.int32),
+            words=tuple(self.words),
+        )
+
+
 def parse_brackets(
     text: str, *, file: str = "brackets", line: int = 1, labels: int | None = None
 ) -> BracketForest:
@@ -56,56 +105,20 @@ def parse_brackets(
     Returns: all trees as one set of CSR arrays; no tree at all when every line is blank.
     Raises: DataError with file, line and column, when a line is not one well-formed tree.
     """
-    graph_ptr, child_ptr = array("i", [0]), array("i", [0])
-    child, label, word = array("i"), array("i"), array("i")
-    word_ids: dict[str, int] = {}
+    read = _Trees()
     lines: list[int] = []  # index of the line of each tree
-    vertices = 0
-    contents = text.split("\n")
+    contents = [content.rstrip(" \r") for content in text.split("\n")]
     for index, content in enumerate(contents):
-        content = content.rstrip(" \r")
         if not content:
             continue
-        done: list[int] = []  # vertices whose parent is still open, left to right
-        starts: list[int] = []  # of every open bracket: how many of `done` lie before it
-        pending: list[int] = []  # and its label
-        for part in _PART.finditer(content):
-            kind = part.lastindex
-            if kind == _LEAF:
-                leaf_label, leaf_word = part.group(1, 2)
-                label.append(int(leaf_label))
-                word.append(word_ids.setdefault(leaf_word, len(word_ids)))
-            elif kind == _OPEN:
-                starts.append(len(done))
-                pending.append(int(part[_OPEN]))
-                continue
-            elif kind == _CLOSE and starts:
-                start = starts.pop()
-                child.extend(done[start:])
-                del done[start:]
-                label.append(pending.pop())
-                word.append(-1)
-            else:
-                raise _error(content, file, line + index, labels)
-            done.append(vertices)
-            child_ptr.append(len(child))
-            vertices += 1
-        if starts or len(done) != 1:
+        if not read.add(content):
             raise _error(content, file, line + index, labels)
-        graph_ptr.append(vertices)
         lines.append(index)
-    forest = BracketForest(
-        graph_ptr=np.array(graph_ptr, np.int32),
-        child_ptr=np.array(child_ptr, np.int32),
-        child=np.array(child, np.int32),
-        label=np.array(label, np.int32),
-        word=np.array(word, np.int32),
-        words=tuple(word_ids),
-    )
-    if labels is not None and vertices and forest.label.max() >= labels:
+    forest = read.forest()
+    if labels is not None and lines and forest.label.max() >= labels:
         vertex = np.argmax(forest.label >= labels)
         index = lines[int(np.searchsorted(forest.graph_ptr, vertex, side="right")) - 1]
-        raise _error(contents[index].rstrip(" \r"), file, line + index, labels)
+        raise _error(contents[index], file, line + index, labels)
     return forest
 
 

@@ -12,6 +12,7 @@ import numpy.typing as npt
 from vertexrt.errors import DataError, GraphError, message
 from vertexrt.graph.brackets import parse_brackets
 from vertexrt.graph.checks import check_structure, count_of, int32_array, shape_of
+from vertexrt.graph.networks import read_networkx, write_networkx
 from vertexrt.graph.owned import hand_out, read_array, view_of
 from vertexrt.graph.pulls import Pulls, PullValue, check_pulls, describe_all
 
@@ -215,14 +216,10 @@ class InputGraph:
         Raises: GraphError, on a graph that is not directed, two edges in one slot, or a cycle;
             PullError, when no node has an attribute, or its values do not fit each other.
         """
-        from vertexrt.graph.networks import read_networkx
-
         return cls(*read_networkx(dag, tuple(pulls)))
 
     def to_networkx(self) -> networkx.MultiDiGraph[int]:
         """Return a MultiDiGraph: edges from child to parent with their `slot`, pulls on nodes."""
-        from vertexrt.graph.networks import write_networkx
-
         return write_networkx(self.child_ptr, self.child, self.pulls)
 
 

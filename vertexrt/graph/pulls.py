@@ -175,25 +175,30 @@ def _join(name: str, parts: list[PullValue], sizes: Sequence[int]) -> PullValue:
     plain = [part for part in parts if not isinstance(part, Pulled)]
     if plain:
         return own(np.concatenate(plain), plain[0].dtype)
-    tables = [part for part in parts if isinstance(part, Pulled)]
-    values = held_values(tables[0])
-    shared = all(same_memory(held_values(table), values) for table in tables)
-    rows = [len(held_values(table)) for table in tables]
+    return _join_pulled(name, [part for part in parts if isinstance(part, Pulled)], sizes)
+
+
+def _join_pulled(name: str, tables: list[Pulled], sizes: Sequence[int]) -> Pulled:
+    """Join tables with or without an index map; equal ones are shared."""
+    values = [held_values(table) for table in tables]
     maps = [index for index in map(held_index, tables) if index is not None]
     if not maps:
-        joined = np.concatenate([held_values(table) for table in tables])
-        return pulled_unchecked(own(joined, values.dtype), None)
+        return pulled_unchecked(own(np.concatenate(values), values[0].dtype), None)
     index = np.concatenate(maps)
-    if not shared:
-        if sum(rows) > MOST:
-            got = f"the tables of pull '{name}' have {sum(rows)} rows together"
-            raise PullError(
-                message("graph batch", got, f"at most {MOST}", "let graphs share a table")
-            )
-        before = np.repeat(np.cumsum([0, *rows[:-1]]), sizes)
-        index = np.where(index >= 0, index + before, -1)
-        values = own(np.concatenate([held_values(table) for table in tables]), values.dtype)
-    return pulled_unchecked(values, own(index, INT32))
+    if all(same_memory(each, values[0]) for each in values):
+        return pulled_unchecked(values[0], own(index, INT32))
+    return _join_tables(name, values, index, sizes)
+
+
+def _join_tables(name: str, values: list[Array], index: IntArray, sizes: Sequence[int]) -> Pulled:
+    """Put tables one after another; each graph's part of the index moves with its table."""
+    rows = [len(each) for each in values]
+    if sum(rows) > MOST:
+        got = f"the tables of pull '{name}' have {sum(rows)} rows together"
+        raise PullError(message("graph batch", got, f"at most {MOST}", "let graphs share a table"))
+    before = np.repeat(np.cumsum([0, *rows[:-1]]), sizes)
+    moved = np.where(index >= 0, index + before, -1)
+    return pulled_unchecked(own(np.concatenate(values), values[0].dtype), own(moved, INT32))
 
 
 def _missing(number: int, first: Mapping[str, object], other: Mapping[str, object]) -> PullError:

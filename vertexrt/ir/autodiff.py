@@ -11,9 +11,10 @@ from __future__ import annotations
 from collections.abc import Collection
 
 from vertexrt.errors import PlanError, message
-from vertexrt.ir.builder import Builder, Value
+from vertexrt.ir.builder import Builder
 from vertexrt.ir.ops import OPS, Site, on_children
 from vertexrt.ir.program import Node, Program
+from vertexrt.ir.values import Value
 
 DERIVED = "the derivative of "  # before the user's line, where a node of dF says whence it comes
 

@@ -1,50 +1,21 @@
-"""Build programs: `Builder` appends checked nodes, `Value` writes them with Python's operators.
-
-Both the tracer of the vertex function and the vjp rules of the op table build IR with these, so a
-rule reads as it stands in a textbook.
-"""
+"""Build programs: `Builder` appends nodes after checking them against the op table."""
 
 from __future__ import annotations
 
-import linecache
 import math
-import sys
 from collections.abc import Sequence
-from pathlib import Path
-from typing import Any, Protocol, runtime_checkable
+from typing import Any
 
 import numpy as np
 
 from vertexrt.errors import TraceError, message
-from vertexrt.ir.operators import Operators
-from vertexrt.ir.program import Domain, Node, Stage, Type, attributes
+from vertexrt.ir.ops import OPS
+from vertexrt.ir.program import Domain, Node, Stage, attributes
+from vertexrt.ir.shapes import ShapeError
+from vertexrt.ir.user_line import user_line
+from vertexrt.ir.values import AsValue, Operand, Operators, Value
 
 MOST_INT = 2**31 - 1  # of an integer pull
-PACKAGE = str(Path(__file__).resolve().parents[1])
-
-
-@runtime_checkable
-class AsValue(Protocol):
-    """Anything that can stand in an expression: a declared parameter, for one."""
-
-    def as_value(self, builder: Builder) -> Value:
-        """Return the node that reads this in the program under construction."""
-
-
-Operand = Any  # Value | AsValue | float
-
-
-def user_line() -> str:
-    """Name the nearest line outside the package that is being executed: `file:line: text`."""
-    frame: Any = sys._getframe(1)
-    models = str(Path(PACKAGE) / "models")
-    while frame is not None:
-        name = frame.f_code.co_filename
-        if not name.startswith(PACKAGE) or name.startswith(models):
-            text = linecache.getline(name, frame.f_lineno).strip()
-            return f"{Path(name).name}:{frame.f_lineno}: {text}"
-        frame = frame.f_back
-    return ""
 
 
 class Builder:
@@ -69,8 +40,6 @@ class Builder:
 
         Raises: TraceError with the user's line, when shapes do not fit.
         """
-        from vertexrt.ir.ops import OPS  # the table's vjp rules build IR with this class
-
         if self.closed:
             raise TraceError(
                 message(
@@ -178,65 +147,3 @@ class Builder:
         if not any(v.type.domain == Domain.EDGE for v in values):
             return values
         return [self.emit("to_edges", v) if v.type.domain == Domain.VERTEX else v for v in values]
-
-
-class ShapeError(Exception):
-    """What a shape rule expected; the builder adds the user's line."""
-
-
-class Value(Operators):
-    """A handle on one node: operators emit further nodes."""
-
-    __slots__ = ("builder", "index")
-
-    def __init__(self, builder: Builder, index: int) -> None:
-        self.builder = builder
-        self.index = index
-
-    @property
-    def node(self) -> Node:
-        """The node behind this value."""
-        return self.builder.nodes[self.index]
-
-    @property
-    def type(self) -> Type:
-        """Shape, element kind and domain."""
-        return self.node.type
-
-    @property
-    def shape(self) -> tuple[int, ...]:
-        """Shape per vertex."""
-        return self.type.shape
-
-    def _builder(self) -> Builder:
-        return self.builder
-
-    def __repr__(self) -> str:
-        return f"Value({self.node.op}: {self.type})"
-
-    def __add__(self, other: Operand) -> Value:
-        if isinstance(other, (int, float)) and other == 0:
-            return self  # sum(...) starts from 0
-        return self.builder.emit("add", self, other)
-
-    __radd__ = __add__
-
-    def __getitem__(self, key: slice | int) -> Value:
-        given = (key.start, key.stop, key.step) if isinstance(key, slice) else (key,)
-        bounds = [b for b in given if b is not None or not isinstance(key, slice)]
-        plain = all(isinstance(b, (int, np.integer)) for b in bounds)
-        if len(self.shape) != 1 or not plain or given[2:] not in ((), (None,), (1,)):
-            raise TraceError(
-                message(
-                    "slice",
-                    f"{key!r} of a value of shape {self.shape}, at {user_line()}",
-                    "a step-1 slice or an index of a vector",
-                    "slice vectors only",
-                )
-            )
-        length = self.shape[0]
-        if not isinstance(key, slice):
-            start = range(length)[key] if -length <= key < length else length
-            return self.builder.emit("slice", self, start=start, shape=())
-        start, stop, _ = key.indices(length)
-        return self.builder.emit("slice", self, start=start, shape=(stop - start,))

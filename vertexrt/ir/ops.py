@@ -2,7 +2,7 @@
 
 A row gives the shape rule, the vjp (which emits IR, so that backward is scheduled, fused and
 compiled like forward; what has none is made by dF alone) and the code: one scalar expression that
-NumPy, numba and CUDA render, or the name of one template that each backend implements.
+NumPy, numba and CUDA render; what has none has code of its own in each backend.
 `role` is what the passes need to know:
 
 - `leaf`: reads an input; free to repeat.
@@ -21,8 +21,8 @@ from dataclasses import dataclass
 from typing import Any
 
 from vertexrt.ir import shapes
-from vertexrt.ir.builder import Builder, Value
 from vertexrt.ir.program import Domain, Node, Type
+from vertexrt.ir.values import Construction, Value
 
 ShapeRule = Callable[[Sequence[Type], dict[str, Any]], Type]
 Vjp = Callable[["Site", Value], Sequence[Value | None]]
@@ -32,7 +32,7 @@ Vjp = Callable[["Site", Value], Sequence[Value | None]]
 class Site:
     """Where a vjp rule is applied: the node, its operands and its output as values."""
 
-    b: Builder
+    b: Construction
     node: Node
     x: tuple[Value, ...]
     out: Value
@@ -47,7 +47,6 @@ class Op:
     role: str
     shape: ShapeRule
     scalar: str | None = None
-    template: str | None = None
     vjp: Vjp | None = None
 
 
@@ -81,7 +80,7 @@ def _max_vjp(s: Site, d: Value) -> Sequence[Value]:
     return [hit * (d / s.b.emit("reduce_sum", hit))]  # ties share the gradient
 
 
-def on_children(b: Builder, x: Value) -> Value:
+def on_children(b: Construction, x: Value) -> Value:
     """Return x on the edges that hold a child, 0 in empty slots: these are in no sum.
 
     What is made of an empty slot may be anything: log(0), and 0 / 0 in its gradient. A value that
@@ -116,20 +115,20 @@ ROWS = [
     # Inputs.
     Op("const", 0, "leaf", shapes.constant),
     Op("param", 0, "leaf", shapes.declared_param),
-    Op("pull", 0, "leaf", shapes.declared, template="pull_rows"),
-    Op("gather", 0, "leaf", shapes.declared, template="gather_rows"),
-    Op("gather_all", 0, "leaf", shapes.declared_edge, template="gather_edges"),
-    Op("present", 0, "leaf", shapes.scalar_vertex, template="slot_present"),
-    Op("has_pull", 0, "leaf", shapes.scalar_vertex, template="has_pull"),
-    Op("degree", 0, "leaf", shapes.scalar_vertex, template="degree"),
-    Op("has_child", 0, "leaf", shapes.scalar_edge, template="has_child"),
-    Op("loss_scale", 0, "leaf", shapes.scalar_param, template="loss_scale"),
+    Op("pull", 0, "leaf", shapes.declared),
+    Op("gather", 0, "leaf", shapes.declared),
+    Op("gather_all", 0, "leaf", shapes.declared_edge),
+    Op("present", 0, "leaf", shapes.scalar_vertex),
+    Op("has_pull", 0, "leaf", shapes.scalar_vertex),
+    Op("degree", 0, "leaf", shapes.scalar_vertex),
+    Op("has_child", 0, "leaf", shapes.scalar_edge),
+    Op("loss_scale", 0, "leaf", shapes.scalar_param),
     # How many identical vertices of the batch a merged one stands for.
-    Op("weight", 0, "leaf", shapes.scalar_vertex, template="weight"),
-    Op("seed", 0, "leaf", shapes.declared, template="seed_rows"),
-    Op("gather_parents", 0, "leaf", shapes.declared, template="gather_parents"),
+    Op("weight", 0, "leaf", shapes.scalar_vertex),
+    Op("seed", 0, "leaf", shapes.declared),
+    Op("gather_parents", 0, "leaf", shapes.declared),
     # The value of `origin`, where another program of the same vertices left it (`passes/store.py`).
-    Op("stored", 0, "leaf", shapes.declared, template="stored"),
+    Op("stored", 0, "leaf", shapes.declared),
     # Elementwise arithmetic.
     Op("add", 2, "scalar", shapes.elementwise, "x0 + x1", vjp=lambda s, d: [d, d]),
     Op("sub", 2, "scalar", shapes.elementwise, "x0 - x1", vjp=lambda s, d: [d, -d]),
@@ -226,14 +225,13 @@ ROWS = [
     # A mask of ones and zeros over `1 - p`, drawn from (seed, step, key, vertex, element).
     Op("dropout", 1, "scalar", shapes.elementwise, "x0 * keep", vjp=_dropout_vjp),
     # Rearrangements of a row, which is stored flat.
-    Op("slice", 1, "view", shapes.part, template="slice", vjp=_slice_vjp),
-    Op("concat", -1, "view", shapes.concat, template="concat", vjp=_concat_vjp),
+    Op("slice", 1, "view", shapes.part, vjp=_slice_vjp),
+    Op("concat", -1, "view", shapes.concat, vjp=_concat_vjp),
     Op(
         "to_edges",
         1,
         "view",
         shapes.to_edges,
-        template="to_edges",
         vjp=lambda s, d: [s.b.emit("segment_sum", d)],
     ),
     # Along one row.
@@ -242,16 +240,14 @@ ROWS = [
         1,
         "row",
         shapes.row_scalar,
-        template="reduce_sum",
         vjp=lambda s, d: [s.b.emit("spread", d, shape=s.x[0].shape)],
     ),
-    Op("reduce_max", 1, "row", shapes.row_scalar, template="reduce_max", vjp=_max_vjp),
+    Op("reduce_max", 1, "row", shapes.row_scalar, vjp=_max_vjp),
     Op(
         "spread",
         1,
         "view",
         shapes.spread,
-        template="spread",
         vjp=lambda s, d: [s.b.emit("reduce_sum", d) if d.shape else d],
     ),
     Op(
@@ -259,7 +255,6 @@ ROWS = [
         1,
         "row",
         shapes.row_scalar,
-        template="logsumexp",
         vjp=lambda s, d: [d * s.b.emit("exp", s.x[0] - s.out)],
     ),
     # Negative log-likelihood of logits, label (absent: -1 gives 0) and log of the partition sum.
@@ -268,43 +263,40 @@ ROWS = [
         3,
         "row",
         shapes.nll,
-        template="nll",
         vjp=lambda s, d: [s.b.emit("nll_grad", *s.x, d), None, None],
     ),
     # d/dlogits through the label and through the partition sum: d (softmax - onehot).
-    Op("nll_grad", 4, "row", shapes.like_first, template="nll_grad"),
+    Op("nll_grad", 4, "row", shapes.like_first),
     # Over the children of a vertex.
     Op(
         "segment_sum",
         1,
         "segment",
         shapes.to_vertex,
-        template="segment_sum",
         vjp=lambda s, d: [on_children(s.b, s.b.emit("to_edges", d))],
     ),
-    Op("segment_max", 1, "segment", shapes.to_vertex, template="segment_max", vjp=_segment_max_vjp),
+    Op("segment_max", 1, "segment", shapes.to_vertex, vjp=_segment_max_vjp),
     # Lookup and products with parameters; `outer` and `sum_rows` add up over all rows.
     Op(
         "embed",
         2,
         "row",
         shapes.embed,
-        template="embed",
         vjp=lambda s, d: [s.b.emit("embed_grad", s.x[1], d, shape=s.x[0].shape), None],
     ),
-    Op("embed_grad", 2, "row", shapes.to_param, template="embed_grad"),
-    Op("matmul", 2, "product", shapes.matmul, template="matmul", vjp=_matmul_vjp),
-    Op("outer", 2, "product", shapes.outer, template="outer"),
-    Op("sum_rows", 1, "row", shapes.sum_rows, template="sum_rows"),
+    Op("embed_grad", 2, "row", shapes.to_param),
+    Op("matmul", 2, "product", shapes.matmul, vjp=_matmul_vjp),
+    Op("outer", 2, "product", shapes.outer),
+    Op("sum_rows", 1, "row", shapes.sum_rows),
     # Effects.
-    Op("scatter", 1, "effect", shapes.nothing, template="scatter_rows"),
-    Op("push", 1, "effect", shapes.nothing, template="push_rows"),
-    Op("scatter_child", 1, "effect", shapes.nothing, template="scatter_child"),
-    Op("scatter_children", 1, "effect", shapes.nothing, template="scatter_children"),
-    Op("param_grad", 1, "effect", shapes.nothing, template="param_grad"),
+    Op("scatter", 1, "effect", shapes.nothing),
+    Op("push", 1, "effect", shapes.nothing),
+    Op("scatter_child", 1, "effect", shapes.nothing),
+    Op("scatter_children", 1, "effect", shapes.nothing),
+    Op("param_grad", 1, "effect", shapes.nothing),
     # The value of `origin` must be in memory for another stage, whatever it was simplified to.
-    Op("keep", 1, "effect", shapes.nothing, template="keep_rows"),
-    Op("pull_grad", 1, "effect", shapes.nothing, template="pull_grad"),
+    Op("keep", 1, "effect", shapes.nothing),
+    Op("pull_grad", 1, "effect", shapes.nothing),
 ]
 
 OPS: dict[str, Op] = {row.name: row for row in ROWS}

@@ -1,9 +1,9 @@
-"""Evaluate the scalar expression of an op on Python numbers, to fold constants."""
+"""Evaluate scalar expressions of the tables of ops and of update rules on Python numbers."""
 
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from functools import cache
 from types import CodeType
 
@@ -19,11 +19,17 @@ FUNCTIONS = {
     "tanh": math.tanh,
     "sigmoid": _sigmoid,
 }
+_GLOBALS = {"__builtins__": {}, **FUNCTIONS}
 
 
 @cache
 def _code(expression: str) -> CodeType:
     return compile(expression, "<op table>", "eval")
+
+
+@cache
+def _tuple_code(expressions: tuple[str, ...]) -> CodeType:
+    return _code(f"({''.join(f'{each}, ' for each in expressions)})")
 
 
 def evaluate(expression: str, operands: Sequence[float]) -> float | None:
@@ -36,7 +42,12 @@ def evaluate(expression: str, operands: Sequence[float]) -> float | None:
         return None
     names = {f"x{k}": x for k, x in enumerate(operands)}
     try:
-        out = float(eval(_code(expression), {"__builtins__": {}, **FUNCTIONS}, names))
+        out = float(eval(_code(expression), _GLOBALS, names))
     except (ArithmeticError, ValueError):
         return None
     return out if math.isfinite(out) else None
+
+
+def evaluate_all(expressions: tuple[str, ...], names: Mapping[str, float]) -> tuple[float, ...]:
+    """Return the values of expressions over names; `**` may be used in them."""
+    return eval(_tuple_code(expressions), _GLOBALS, names)  # type: ignore[no-any-return]

@@ -9,11 +9,14 @@ import math
 from collections.abc import Sequence
 from typing import Any
 
-from vertexrt.ir.builder import ShapeError
 from vertexrt.ir.program import Domain, Type
 
 Types = Sequence[Type]
 Attrs = dict[str, Any]
+
+
+class ShapeError(Exception):
+    """What a shape rule expected; the builder adds the user's line."""
 
 
 def _floats(types: Types) -> None:

@@ -6,10 +6,11 @@ the arrays of one minibatch; a launch table lists the task programs to run, one 
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
-from typing import Any, Protocol
+from typing import Any, NamedTuple, Protocol
 
 import numpy as np
 import numpy.typing as npt
@@ -18,6 +19,7 @@ from vertexrt.ir.passes.fuse import TaskProgram
 from vertexrt.ir.passes.segment import SegmentedTask
 from vertexrt.ir.passes.store import TENSOR_OF_EFFECT, Key
 from vertexrt.ir.program import Domain, Node, Stage
+from vertexrt.ir.updates import UpdateRule
 
 Array = np.ndarray[Any, Any]
 
@@ -117,22 +119,21 @@ class Buffers:
     random_seed: int
 
 
-RULES = ("sgd", "momentum", "adagrad", "adam")  # update rules, by their number in `Ending`
 FOUND_LOSS, FOUND_NORM, FOUND_TRIED, FOUND_DONE = range(4)  # of `Ending.found`
 
 
-@dataclass(frozen=True, slots=True)
-class Ending:
+class Ending(NamedTuple):
     """The update that ends a step, inside the same call; one for the processors of all groups.
 
     Attributes:
         gate: of `Processors.new_gate`.
-        rule: number in RULES; scalars: what the rule takes after the factor of the gradients.
+        rule: what is computed; scalars: float64, weight decay that is added to gradients, factor of
+            values, and those of the rule.
         loss_scale: factor on the summed loss.
         clip_norm: largest norm of the gradients, or 0 for any.
-        limit, reach: of `finite.limit_of`.
+        limit, reach: of `engine.update.limit_of`.
         loss_at: [groups] element of each group's arena where the losses of its rows start.
-        values: flat parameter store; moments: [*, total], in the order of the rule.
+        values: flat parameter store; moments: [*, total], the state in the order of the rule.
         copies: [groups or more, total], the gradients of each group.
         pieces, spans, listed: how the store is cut, see `kernels.cpu.update`.
         losses: [groups], squares: [pieces], float64, made on the way.
@@ -142,12 +143,12 @@ class Ending:
     """
 
     gate: Array
-    rule: int
+    rule: UpdateRule
     scalars: Array
     loss_scale: float
     clip_norm: float
     limit: float
-    reach: float
+    reach: tuple[float, ...]
     loss_at: Array
     values: Array
     moments: Array
@@ -224,7 +225,7 @@ class Processors(Executable, Protocol):
         """Return the rate of the clock in `times`."""
 
     def new_counters(self, count: int) -> Array:
-        """Return counters at zero."""
+        """Return a counter for each instruction, at zero."""
 
     def check(self, counters: Array) -> None:
         """Raise DeviceError, when a processor gave up waiting."""
@@ -271,6 +272,13 @@ class Backend(Protocol):
                 it and behind it; -1 for none.
         Raises: DeviceError where the device has no persistent engine.
         """
+
+
+class HostBackend(Backend, Protocol):
+    """A backend whose arrays are the host's."""
+
+    def update(self, ending: Ending) -> None:
+        """Do the update of an ending whose gradients are added up in the first copy."""
 
 
 def gradients_of(program: TaskProgram, position: int) -> list[str]:
@@ -347,10 +355,7 @@ def per_edge(effect: Node, source: Node) -> bool:
 def stored_size(effect: Node, source: Node) -> int:
     """Return the elements a row of what an effect writes (a constant may be a bare scalar)."""
     if effect.has("shape"):
-        size = 1
-        for n in effect["shape"]:
-            size *= n
-        return size
+        return int(math.prod(effect["shape"]))
     return source.type.size
 
 

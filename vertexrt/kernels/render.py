@@ -1,7 +1,7 @@
-"""Render the scalar expressions of the op table in the language of a backend.
+"""Render the scalar expressions of the tables of ops and of update rules in a backend's language.
 
-The table writes an expression once, in Python syntax over x0, x1, ...; a dialect says how
-constants, choices and functions look in NumPy, numba or CUDA.
+A table writes an expression once, in Python syntax over names (x0, x1, ... for ops); a dialect says
+how constants, choices and functions look in NumPy, numba or CUDA.
 """
 
 from __future__ import annotations
@@ -63,10 +63,20 @@ def render(expression: str, operands: Sequence[str], dialect: Dialect, keep: str
         operands: text of x0, x1, ...; may stand anywhere an atom may.
         keep: text of the dropout factor, for the ops that name it.
     """
+    names = {f"x{k}": operand for k, operand in enumerate(operands)}
+    return render_names(expression, {**names, "keep": keep}, dialect)
+
+
+def render_names(expression: str, names: Mapping[str, str], dialect: Dialect) -> str:
+    """Return an expression in a dialect.
+
+    Args:
+        names: text of each name in it; may stand anywhere an atom may.
+    """
 
     def text(node: ast.expr) -> str:
         if isinstance(node, ast.Name):
-            return keep if node.id == "keep" else operands[int(node.id[1:])]
+            return names[node.id]
         if isinstance(node, ast.Constant):
             return dialect.constant.format(value=repr(float(node.value)))  # type: ignore[arg-type]
         if isinstance(node, ast.BinOp):
@@ -83,6 +93,8 @@ def render(expression: str, operands: Sequence[str], dialect: Dialect, keep: str
         if isinstance(node, ast.Call) and isinstance(node.func, ast.Name):
             inner = ", ".join(text(a) for a in node.args)
             return f"{dialect.functions[node.func.id]}({inner})"
-        raise AssertionError(f"{expression!r}: {ast.dump(node)} is not in the table's language")
+        raise AssertionError(
+            f"{expression!r}: {ast.dump(node)} is not in the language of the tables"
+        )
 
     return text(_parse(expression))

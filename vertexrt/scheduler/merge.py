@@ -1,4 +1,4 @@
-"""Number the rows of a schedule, and merge identical vertices on the way.
+"""Merge identical vertices while the rows of a schedule are numbered.
 
 Identical are vertices of the same kind with the same pulled values and the same children: they are
 computed once. Words repeat within a batch, and so do short phrases: of 256 SST trees more than half
@@ -16,113 +16,16 @@ from typing import Any
 import numpy as np
 
 from vertexrt.cache.compiled import njit
-from vertexrt.scheduler.compiled import AGENDA, FRONTIER, ONE, order_tasks
+from vertexrt.scheduler.compiled import ONE
 
 Array = np.ndarray[Any, Any]
 
 PRIME = np.uint64(0x100000001B3)
 SPREAD = np.uint64(0x9E3779B97F4A7C15)
 
-# The arrays of `Schedule` that are int32, in its order: they come as parts of one.
-PARTS = 9
-ORDER, ROW_OF, TASK_LO, TASK_KIND, EDGE_PTR, CHILD_ROW, EDGE_ROW, PARENT_PTR, PARENT_EDGE = range(
-    PARTS
-)
-
 
 @njit(cache=True, nogil=True)
-def number_rows(
-    child_ptr: Array,
-    child: Array,
-    kinds: Array,
-    num_kinds: int,
-    level: Array,
-    policy: int,
-    pulls: Array,
-    used: Array,
-    weight: Array,
-    forest: bool,
-    inner: bool,
-) -> tuple[Any, ...]:
-    """Order the vertices by task, give them rows in that order, and rewrite the edges by row.
-
-    What it finds is one array, since making an object of Python of each would take longer than the
-    loops where the batch is small.
-
-    Args:
-        kinds, num_kinds, level, policy: of `order_tasks`.
-        pulls: int32 [pulls, V]; used: the numbers of those that are read.
-        weight: reals, [V] where vertices merge, written with the vertices of each row; else empty.
-        forest: no vertex has two parents.
-        inner: vertices with children merge too.
-    Returns: int32 [*], the arrays of `Schedule` that are int32; int64 [PARTS, 2], where each of
-        them begins and ends; the weight of each row.
-    """
-    order, task_lo, task_kind = order_tasks(child_ptr, child, kinds, num_kinds, level, policy)
-    count, tasks, slots = len(order), len(task_kind), len(child)
-    ints, extents = _make_room(
-        (count, count, tasks + 1, tasks, count + 1, slots, slots, count + 1, slots)
-    )
-    user, row_of = part_of(ints, extents, ORDER), part_of(ints, extents, ROW_OF)
-    new_lo, new_kind = part_of(ints, extents, TASK_LO), part_of(ints, extents, TASK_KIND)
-    rows = count
-    if len(weight):
-        # Identical vertices are in one task, so that rows of others need no comparison.
-        together = policy in (FRONTIER, AGENDA)
-        shortcut = together and forest
-        rows, tasks = _merge(
-            child_ptr, child, order, task_lo, task_kind, pulls, used, weight, together, shortcut,
-            inner, user, row_of, new_lo, new_kind,
-        )  # fmt: skip
-    else:
-        user[:], new_lo[:], new_kind[:] = order, task_lo, task_kind
-        for r in range(count):
-            row_of[order[r]] = r
-    _cut(extents, ORDER, rows)
-    _cut(extents, TASK_LO, tasks + 1)
-    _cut(extents, TASK_KIND, tasks)
-    _cut(extents, EDGE_PTR, rows + 1)
-    _cut(extents, PARENT_PTR, rows + 1)
-    child_row = part_of(ints, extents, CHILD_ROW)
-    parent_ptr = part_of(ints, extents, PARENT_PTR)
-    parent_ptr[:] = 0
-    edges = _rewrite(
-        child_ptr, child, user[:rows], row_of, part_of(ints, extents, EDGE_PTR), child_row,
-        part_of(ints, extents, EDGE_ROW), parent_ptr,
-    )  # fmt: skip
-    listed = _list_parents(child_row[:edges], parent_ptr, part_of(ints, extents, PARENT_EDGE))
-    _cut(extents, CHILD_ROW, edges)
-    _cut(extents, EDGE_ROW, edges)
-    _cut(extents, PARENT_EDGE, listed)
-    return ints, extents, weight[:rows]
-
-
-@njit(cache=True, nogil=True)
-def _make_room(most: tuple[int, ...]) -> tuple[Array, Array]:
-    """Return an array with room for parts of so many elements, and where each begins and ends."""
-    extents = np.empty((len(most), 2), np.int64)
-    at = 0
-    for k in range(len(most)):
-        extents[k, 0] = at
-        at += most[k]
-        extents[k, 1] = at
-    return np.empty(at, np.int32), extents
-
-
-@njit(cache=True, nogil=True)
-def part_of(ints: Array, extents: Array, part: int) -> Array:
-    """Return one of the arrays that `number_rows` found."""
-    return ints[extents[part, 0] : extents[part, 1]]
-
-
-@njit(cache=True, nogil=True)
-def _cut(extents: Array, part: int, size: int) -> None:
-    """Say how much of a part's room is used."""
-    extents[part, 1] = extents[part, 0] + size
-
-
-@njit(cache=True, nogil=True)
-def _merge(
+def merge_vertices(
     child_ptr: Array,
     child: Array,
     order: Array,
@@ -374,55 +277,3 @@ def _table_size(task_lo: Array, together: bool) -> int:
     while size < 2 * most:
         size *= 2
     return size
-
-
-@njit(cache=True, nogil=True)
-def _rewrite(
-    child_ptr: Array,
-    child: Array,
-    order: Array,
-    row_of: Array,
-    edge_ptr: Array,
-    child_row: Array,
-    edge_row: Array,
-    parent_ptr: Array,
-) -> int:
-    """Write the edges by row, and count those to each child in `parent_ptr`, one place behind it.
-
-    Returns: how many edges there are.
-    """
-    edges = 0
-    for r in range(len(order)):
-        v = np.uint32(order[r])
-        edge_ptr[r] = edges
-        for e in range(np.uint32(child_ptr[v]), np.uint32(child_ptr[v + ONE])):
-            c = child[e]
-            row = np.int32(-1)
-            if c >= 0:
-                row = row_of[np.uint32(c)]
-                parent_ptr[np.uint32(row) + ONE] += 1
-            child_row[np.uint64(edges)] = row
-            edge_row[np.uint64(edges)] = r
-            edges += 1
-    edge_ptr[len(order)] = edges
-    return edges
-
-
-@njit(cache=True, nogil=True)
-def _list_parents(child_row: Array, parent_ptr: Array, parent_edge: Array) -> int:
-    """Turn counts, one place to the right, into the first parent edge of each row, and list them.
-
-    Returns: how many edges have a child.
-    """
-    rows = len(parent_ptr) - 1
-    total = 0
-    for r in range(1, rows + 1):  # where the row before starts: it moves on as edges come
-        many = parent_ptr[r]
-        parent_ptr[r] = total
-        total += many
-    for e in range(len(child_row)):
-        if child_row[e] >= 0:
-            behind = np.uint32(child_row[e]) + ONE
-            parent_edge[np.uint32(parent_ptr[behind])] = e
-            parent_ptr[behind] += 1
-    return total

@@ -22,7 +22,7 @@ import numpy.typing as npt
 
 from vertexrt.errors import UsageError, message, nearest
 from vertexrt.scheduler.compiled import find_levels
-from vertexrt.scheduler.merge import number_rows
+from vertexrt.scheduler.rows import number_rows
 
 POLICIES = ("frontier", "depth", "agenda", "serial")
 

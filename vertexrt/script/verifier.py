@@ -7,32 +7,34 @@ against these clocks, so a missing wait is found however the processors happen t
 
 from __future__ import annotations
 
-from typing import Any, NoReturn
+from dataclasses import dataclass
+from typing import Any, NamedTuple, NoReturn
 
 import numpy as np
+import numpy.typing as npt
 
 from vertexrt.errors import PlanError, message
 from vertexrt.ir.passes.segment import Split
 from vertexrt.ir.program import Stage
-from vertexrt.script.assemble import PAD, Scripts, Shape
+from vertexrt.script.assemble import PAD, Batch
 from vertexrt.script.isa import (
     EDGES,
     FIRST,
     FIRST_EDGE,
     LISTED,
     NONE,
+    OP,
     PROGRAM,
     ROWS,
-    SEGMENT,
-    SIGNAL,
     TEMPORARY,
-    THRESHOLD,
-    WAIT,
     decode,
     describe,
+    segment_names,
 )
+from vertexrt.script.shape import Shape
 
 Array = np.ndarray[Any, Any]
+Int64 = npt.NDArray[np.int64]
 
 PATH, PATH_BACKWARD = int(Stage.PATH), int(Stage.PATH_BACKWARD)
 PATH_STAGES = (PATH, PATH_BACKWARD)
@@ -40,100 +42,151 @@ BY_ROWS = int(Split.ROWS)
 REPORT = "report this as a bug; engine='batched' goes on"
 
 
+@dataclass(frozen=True, slots=True)
+class Followed:
+    """Scripts that processors of a group follow.
+
+    Attributes:
+        script: int32 [processors, instructions, columns], as they are.
+        waits: [processors, instructions] the instruction that all have to have done, or NONE.
+        temporary: elements of temporaries that each processor has.
+        who: in front of messages.
+    """
+
+    script: Array
+    waits: Array
+    temporary: int
+    who: str = ""
+
+
+class Entries(NamedTuple):
+    """The rows of all instructions one after the other: [entries] each.
+
+    Attributes:
+        part, at: processor and instruction; op: its segment.
+        row: of the schedule.
+    """
+
+    part: Array
+    at: Array
+    op: Array
+    row: Array
+
+    def of(self, chosen: Array) -> Entries:
+        """Return some of them."""
+        return Entries(*(column[chosen] for column in self))
+
+
+def ranges(first: Array, count: Array) -> tuple[Int64, Int64]:
+    """Return the numbers of some ranges one after the other, and of which range each is."""
+    owner = np.repeat(np.arange(len(count)), count)
+    starts = np.cumsum(count) - count
+    return np.arange(len(owner)) + (first - starts)[owner], owner
+
+
 class Verifier:
     """The scripts of a group, and what was found out about them so far.
 
     Args:
         rows: execution rows of launches that are not contiguous.
-        names: of the task programs, for messages.
-        who: in front of messages.
+        programs: names of the task programs, for messages.
     """
 
     def __init__(
-        self,
-        scripts: Scripts,
-        shape: Shape,
-        edge_ptr: Array,
-        child_row: Array,
-        rows: Array,
-        names: list[str] | None,
-        who: str = "",
+        self, followed: Followed, shape: Shape, batch: Batch, rows: Array, programs: list[str]
     ) -> None:
-        self.who = who
-        self.scripts, self.words, self.counters = scripts, scripts.words, scripts.counters
-        self.shape, self.edge_ptr, self.child_row = shape, edge_ptr, child_row
-        self.rows, self.names = rows, names
-        self.parts, self.length = self.words.shape[:2]
-        self.vertices = len(edge_ptr) - 1
-        self.stage = np.zeros((self.parts, self.length), np.int64)
-        self.clock = np.zeros((self.parts, self.length, self.parts), np.int64)
+        self.followed, self.shape, self.batch = followed, shape, batch
+        self.rows, self.waits = rows, followed.waits
+        self.parts, self.length = followed.script.shape[:2]
+        self.vertices = len(batch.edge_ptr) - 1
+        self.edge_row = np.repeat(np.arange(self.vertices), np.diff(batch.edge_ptr))
+        self.names = segment_names(programs, shape.segment_ptr.tolist()) if programs else []
+        script = followed.script
+        self.op, self.program = script[:, :, OP], script[:, :, PROGRAM]
+        self.operands()
+        self.stage = shape.stage[self.program]
+        self.entries = self._entries()
+        self.clock = self._simulate()
 
     def fail(self, part: int, at: int, got: str, expected: str) -> NoReturn:
         """Raise PlanError about one instruction."""
-        line = describe(decode(self.words[part, at : at + 1])[0], self.names)
-        raise PlanError(
-            message(
-                "script",
-                f"{self.who}processor {part}, instruction {at} ({line}): {got}",
-                expected,
-                REPORT,
-            )
-        )
+        script, who = self.followed.script, self.followed.who
+        line = describe(decode(script[part, at : at + 1])[0], self.names)
+        where = f"{who}processor {part}, instruction {at} ({line})"
+        raise PlanError(message("script", f"{where}: {got}", expected, REPORT))
 
-    def tile(self, part: int, at: int) -> Array:
-        """Return the rows of an instruction."""
-        w = self.words[part, at]
-        if w[FIRST] >= 0:
-            return np.arange(w[FIRST], w[FIRST] + w[ROWS])
-        return np.asarray(self.rows[w[LISTED] : w[LISTED] + w[ROWS]])
+    def _wrong(self, wrong: Array) -> tuple[int, int] | None:
+        """Return the first instruction for which something is wrong: [processors, instructions]."""
+        found = np.argwhere(wrong)
+        return (int(found[0, 0]), int(found[0, 1])) if len(found) else None
 
     def operands(self) -> None:
         """Check every operand against its bounds."""
-        programs = len(self.shape.stage)
-        for part in range(self.parts):
-            for at in range(self.length):
-                w = self.words[part, at]
-                p, n, lo = int(w[PROGRAM]), int(w[ROWS]), int(w[FIRST])
-                if not 0 <= p < programs:
-                    self.fail(part, at, f"task program {p}", f"0..{programs - 1}")
-                segments = int(self.shape.segment_ptr[p + 1] - self.shape.segment_ptr[p])
-                if not 0 <= w[SEGMENT] < segments:
-                    self.fail(part, at, f"segment {w[SEGMENT]}", f"0..{segments - 1}")
-                if n < 0:
-                    self.fail(part, at, f"{n} rows", "0 or more")
-                edges, first_edge = 0, int(w[FIRST_EDGE])
-                if lo >= 0:
-                    if lo + n > self.vertices:
-                        self.fail(part, at, f"rows up to {lo + n - 1}", f"{self.vertices} rows")
-                    first_edge = int(self.edge_ptr[lo])
-                    edges = int(self.edge_ptr[lo + n]) - first_edge
-                elif lo != NONE or not 0 <= w[LISTED] <= len(self.rows) - n:
-                    got = f"first row {lo}, entries {w[LISTED]}..{w[LISTED] + n - 1} of the list"
-                    self.fail(part, at, got, f"{len(self.rows)} entries")
-                elif n and not 0 <= self.tile(part, at).min() <= self.tile(part, at).max() < (
-                    self.vertices
-                ):
-                    self.fail(part, at, "a listed row out of bounds", f"{self.vertices} rows")
-                if w[EDGES] != edges or w[FIRST_EDGE] != first_edge:
-                    got = f"{w[EDGES]} edges from {w[FIRST_EDGE]}"
-                    self.fail(part, at, got, f"{edges} from {first_edge}, those of its rows")
-                for name, c in (("wait for", w[WAIT]), ("signal of", w[SIGNAL])):
-                    if c != NONE and not 0 <= c < self.counters:
-                        self.fail(part, at, f"{name} counter {c}", f"{self.counters} counters")
-                self.stage[part, at] = self.shape.stage[p]
+        columns = self.followed.script.astype(np.int64)
+        n, first, listed = (columns[:, :, k] for k in (ROWS, FIRST, LISTED))
+        ptr, last = self.shape.segment_ptr, int(self.shape.segment_ptr[-1])
+        if at := self._wrong((self.op < 0) | (self.op >= last)):
+            self.fail(*at, f"op {self.op[at]}", f"segments 0..{last - 1}")
+        p = np.searchsorted(ptr, self.op, "right") - 1
+        if at := self._wrong(self.program != p):
+            got = f"a segment of task program {p[at]}"
+            self.fail(*at, got, f"one of task program {self.program[at]}")
+        if at := self._wrong(n < 0):
+            self.fail(*at, f"{n[at]} rows", "0 or more")
+        if at := self._wrong((first >= 0) & (first + n > self.vertices)):
+            self.fail(*at, f"rows up to {(first + n)[at] - 1}", f"{self.vertices} rows")
+        in_list = (first == NONE) & (listed >= 0) & (listed <= len(self.rows) - n)
+        if at := self._wrong((first < 0) & ~in_list):
+            got = f"first row {first[at]}, entries {listed[at]}..{(listed + n)[at] - 1} of the list"
+            self.fail(*at, got, f"{len(self.rows)} entries")
+        lo = np.maximum(first, 0)
+        first_edge = np.where(first < 0, columns[:, :, FIRST_EDGE], self.batch.edge_ptr[lo])
+        edges = self.batch.edge_ptr[np.where(first < 0, lo, lo + n)] - self.batch.edge_ptr[lo]
+        wrong = (columns[:, :, EDGES] != edges) | (columns[:, :, FIRST_EDGE] != first_edge)
+        if at := self._wrong(wrong):
+            got = f"{columns[:, :, EDGES][at]} edges from {columns[:, :, FIRST_EDGE][at]}"
+            self.fail(*at, got, f"{edges[at]} from {first_edge[at]}, those of its rows")
+        if at := self._wrong((self.waits < NONE) | (self.waits >= self.length)):
+            self.fail(*at, f"wait for instruction {self.waits[at]}", f"{self.length} instructions")
 
-    def coverage(self, table: Array) -> None:
+    def _entries(self) -> Entries:
+        """List the rows of all instructions."""
+        script = self.followed.script
+        flat = script.reshape(self.parts * self.length, script.shape[-1]).astype(np.int64)
+        listed = flat[:, FIRST] < 0
+        begin = np.where(listed, flat[:, LISTED], flat[:, FIRST])
+        row, owner = ranges(begin, flat[:, ROWS])
+        from_list = listed[owner]
+        row[from_list] = self.rows[row[from_list]]
+        part, at = owner // max(self.length, 1), owner % max(self.length, 1)
+        outside = np.flatnonzero((row < 0) | (row >= self.vertices))
+        if len(outside):
+            k = outside[0]
+            got = "a listed row out of bounds"
+            self.fail(int(part[k]), int(at[k]), got, f"{self.vertices} rows")
+        return Entries(part, at, flat[owner, OP], row)
+
+    def last(self, entries: Entries) -> Array:
+        """Return the last instruction on each row: [processors, rows], -1 for none."""
+        done = np.full((self.parts, self.vertices), -1, np.int64)
+        np.maximum.at(done, (entries.part, entries.row), entries.at)
+        return done
+
+    def of_stage(self, stage: int) -> Entries:
+        """Return the entries of a stage."""
+        return self.entries.of(self.stage[self.entries.part, self.entries.at] == stage)
+
+    def coverage(self) -> None:
         """Check that tiles are what the launches ask for: each row once, or once a processor."""
-        total = int(self.shape.segment_ptr[-1])
-        wanted = np.zeros((total, self.vertices), np.int64)
-        for p, n, lo, listed, _, _ in table.tolist():
+        ptr = self.shape.segment_ptr
+        wanted = np.zeros((int(ptr[-1]), self.vertices), np.int64)
+        for p, n, lo, listed, _, _ in self.batch.table.tolist():
             rows = np.arange(lo, lo + n) if lo >= 0 else self.rows[listed : listed + n]
-            for s in range(self.shape.segment_ptr[p], self.shape.segment_ptr[p + 1]):
+            for s in range(ptr[p], ptr[p + 1]):
                 np.add.at(wanted[s], rows, 1)
-        got = np.zeros((self.parts, total, self.vertices), np.int64)
-        for part in range(self.parts):
-            for at in range(self.length):
-                np.add.at(got[part, self._segment(part, at)], self.tile(part, at), 1)
+        got = np.zeros((self.parts, *wanted.shape), np.int64)
+        e = self.entries
+        np.add.at(got, (e.part, e.op, e.row), 1)
         shared = np.asarray(self.shape.split) == BY_ROWS
         got[:, shared] = got[:, shared].sum(axis=0)
         wrong = np.argwhere(got != wanted)
@@ -141,195 +194,160 @@ class Verifier:
             part, s, row = (int(x) for x in wrong[0])
             count = int(got[part, s, row])
             part, at = self._nearest(s, row, None if shared[s] else part, last=count > 0)
-            self.fail(
-                part, at, f"row {row} is in {count} tiles", f"{wanted[s, row]} of this segment"
-            )
-        first = self.shape.segment_ptr[:-1]
+            expected = f"{wanted[s, row]} of this segment"
+            self.fail(part, at, f"row {row} is in {count} tiles", expected)
         for stage in PATH_STAGES:
-            rows_of = wanted[first[self.shape.stage == stage]].sum(axis=0)
+            rows_of = wanted[ptr[:-1][self.shape.stage == stage]].sum(axis=0)
             if np.any(rows_of > 1):
                 row = int(np.argmax(rows_of > 1))
-                for part, at in np.argwhere(self.stage == stage).tolist()[::-1]:
-                    if row in self.tile(part, at):
-                        got_text = f"row {row} is in {rows_of[row]} tiles of its stage"
-                        self.fail(part, at, got_text, "one")
-
-    def tasks(self, table: Array) -> None:
-        """Check that a tile of the path lies in one task of its program."""
-        for part, at in np.argwhere(np.isin(self.stage, PATH_STAGES)).tolist():
-            p, n, lo = (int(self.words[part, at, k]) for k in (PROGRAM, ROWS, FIRST))
-            inside = (table[:, 2] <= lo) & (lo + n <= table[:, 2] + table[:, 1])
-            if not np.any(inside & (table[:, 0] == p)):
-                self.fail(part, at, f"rows {lo}..{lo + n - 1}", "rows of one task of its program")
-
-    def _segment(self, part: int, at: int) -> int:
-        w = self.words[part, at]
-        return int(self.shape.segment_ptr[w[PROGRAM]] + w[SEGMENT])
+                mine = self.of_stage(stage)
+                k = int(np.flatnonzero(mine.row == row)[-1])
+                got_text = f"row {row} is in {rows_of[row]} tiles of its stage"
+                self.fail(int(mine.part[k]), int(mine.at[k]), got_text, "one")
 
     def _nearest(self, s: int, row: int, part: int | None, last: bool) -> tuple[int, int]:
         """Find the instruction of a segment that has a row, or comes next to it."""
-        best, where = 2 * self.vertices, (part or 0, 0)
-        for r in range(self.parts) if part is None else [part]:
-            for at in range(self.length):
-                rows = self.tile(r, at)
-                if self._segment(r, at) == s and len(rows):
-                    away = int(np.abs(rows - row).min())
-                    if away < best or (last and away == best):
-                        best, where = away, (r, at)
-        return where
+        chosen = self.entries.op == s
+        if part is not None:
+            chosen &= self.entries.part == part
+        mine = self.entries.of(chosen)
+        if not len(mine.row):
+            return part or 0, 0
+        away = np.abs(mine.row - row)
+        near = np.flatnonzero(away == away.min())
+        k = near[-1 if last else 0]
+        return int(mine.part[k]), int(mine.at[k])
 
-    def signals(self) -> None:
-        """Check counters: one signal of every processor, and thresholds that count them all."""
-        count = np.zeros((self.parts, self.counters), np.int64)
-        for part in range(self.parts):
-            for at in range(self.length):
-                c = self.words[part, at, SIGNAL]
-                if c == NONE:
-                    continue
-                count[part, c] += 1
-                if count[part, c] > 1:
-                    self.fail(part, at, f"signals counter {c} again", "one signal a processor")
-        for part in range(self.parts):
-            for at in range(self.length):
-                c, threshold = self.words[part, at, WAIT], self.words[part, at, THRESHOLD]
-                if c == NONE:
-                    continue
-                silent = np.flatnonzero(count[:, c] == 0)
-                if len(silent):
-                    got = f"processor {silent[0]} never signals counter {c}"
-                    self.fail(part, at, got, "one signal of each processor")
-                if threshold != self.parts:
-                    got = f"threshold {threshold}"
-                    self.fail(part, at, got, f"the {self.parts} producers of counter {c}")
+    def tasks(self) -> None:
+        """Check that a tile of the path lies in one task of its program."""
+        table = self.batch.table
+        for part, at in np.argwhere(np.isin(self.stage, PATH_STAGES)).tolist():
+            row = self.followed.script[part, at]
+            n, lo = int(row[ROWS]), int(row[FIRST])
+            inside = (table[:, 2] <= lo) & (lo + n <= table[:, 2] + table[:, 1])
+            if not np.any(inside & (table[:, 0] == row[PROGRAM])):
+                self.fail(part, at, f"rows {lo}..{lo + n - 1}", "rows of one task of its program")
 
-    def simulate(self) -> None:
-        """Run waits and signals until all scripts are done, and note what each wait tells."""
+    def _simulate(self) -> Array:
+        """Run all scripts to their ends.
+
+        Returns: [processors, instructions, processors] how many instructions of each are known to
+            be done when one starts.
+        """
+        clock = np.zeros((self.parts, self.length, self.parts), np.int64)
         at = [0] * self.parts
         known = np.zeros((self.parts, self.parts), np.int64)
-        reached = np.zeros(self.counters, np.int64)
-        told = np.zeros((self.counters, self.parts), np.int64)
+        waits = self.waits.tolist()
         moved = True
         while moved:
             moved = False
             for part in range(self.parts):
                 while at[part] < self.length:
-                    w = self.words[part, at[part]]
-                    if w[WAIT] != NONE:
-                        if reached[w[WAIT]] < w[THRESHOLD]:
+                    wait = waits[part][at[part]]
+                    if wait != NONE:
+                        if min(at) <= wait:
                             break
-                        np.maximum(known[part], told[w[WAIT]], out=known[part])
-                    self.clock[part, at[part]] = known[part]
+                        # What each knew when it began that instruction, and that it is done.
+                        np.maximum(known[part], clock[:, wait].max(axis=0), out=known[part])
+                        np.maximum(known[part], wait + 1, out=known[part])
+                    clock[part, at[part]] = known[part]
                     at[part] += 1
                     known[part, part] = at[part]
-                    if w[SIGNAL] != NONE:
-                        reached[w[SIGNAL]] += 1
-                        np.maximum(told[w[SIGNAL]], known[part], out=told[w[SIGNAL]])
                     moved = True
         for part in range(self.parts):
             if at[part] < self.length:
-                w = self.words[part, at[part]]
-                got = f"waits for ever: counter {w[WAIT]} stops at {reached[w[WAIT]]}"
-                self.fail(part, at[part], got, f"{w[THRESHOLD]}, signalled by who does not wait")
+                slowest = int(np.argmin(at))
+                got = f"waits for ever: processor {slowest} stops at instruction {at[slowest]}"
+                wait = waits[part][at[part]]
+                self.fail(part, at[part], got, f"all processors to do instruction {wait}")
+        return clock
 
-    def _known(self, part: int, at: int, needed: Array, what: str) -> None:
-        """Check that instructions are done when another starts.
+    def _known(self, part: Array, at: Array, needed: Array, what: str) -> None:
+        """Check that instructions are done when others start.
 
         Args:
-            needed: [processors] the last instruction of each, -1 for none.
+            part, at: [n] those that start.
+            needed: [processors, n] the last instruction of each processor, -1 for none.
         """
-        late = np.flatnonzero(needed >= self.clock[part, at])
+        late = np.argwhere(self.clock[part, at] <= needed.T)
         if len(late):
-            other = int(late[0])
-            got = f"runs before instruction {needed[other]} of processor {other} is done"
-            self.fail(part, at, got, f"a wait for {what}")
+            k, other = (int(x) for x in late[0])
+            got = f"runs before instruction {needed[other, k]} of processor {other} is done"
+            self.fail(int(part[k]), int(at[k]), got, f"a wait for {what}")
 
     def stages(self) -> None:
         """Check that a stage starts when all earlier stages are done."""
         last = np.full((self.parts, int(max(Stage)) + 1), -1, np.int64)
-        for part in range(self.parts):
-            for at in range(self.length):
-                last[part, self.stage[part, at]] = at
+        part, at = (x.reshape(-1) for x in np.indices(self.stage.shape))
+        stage = self.stage.reshape(-1)
+        np.maximum.at(last, (part, stage), at)
         before = np.maximum.accumulate(last, axis=1)
-        for part in range(self.parts):
-            for at in range(self.length):
-                self._known(part, at, before[:, self.stage[part, at] - 1], "the stage before")
+        self._known(part, at, before[:, stage - 1], "the stage before")
 
     def segments(self) -> None:
         """Check that a segment starts when all parts of the segment before it are done."""
-        for s in np.flatnonzero(np.bincount(self._later_segments())):
-            done = np.full((self.parts, self.vertices), -1, np.int64)
-            for part in range(self.parts):
-                for at in range(self.length):
-                    if self._segment(part, at) == s - 1:
-                        done[part, self.tile(part, at)] = at
-            for part in range(self.parts):
-                for at in range(self.length):
-                    rows = self.tile(part, at)
-                    if self._segment(part, at) == s and len(rows):
-                        needed = done[:, rows].max(axis=1)
-                        self._known(part, at, needed, "the segment before, which it reads")
-
-    def _later_segments(self) -> Array:
-        """List the numbers of all segments that another of the same tile precedes."""
-        later = self.words[:, :, SEGMENT] > 0
-        numbers = self.shape.segment_ptr[self.words[:, :, PROGRAM]] + self.words[:, :, SEGMENT]
-        return np.asarray(numbers[later])
+        for s in np.setdiff1d(self.entries.op, self.shape.segment_ptr).tolist():
+            done = self.last(self.entries.of(self.entries.op == s - 1))
+            mine = self.entries.of(self.entries.op == s)
+            what = "the segment before, which it reads"
+            self._known(mine.part, mine.at, done[:, mine.row], what)
 
     def children(self) -> None:
         """Check that a tile that gathers starts when the states of all children are there."""
-        done = np.full((self.parts, self.vertices), -1, np.int64)
-        path = self.stage == int(Stage.PATH)
-        for part, at in np.argwhere(path).tolist():
-            done[part, self.tile(part, at)] = at
-        for part, at in np.argwhere(path).tolist():
-            w = self.words[part, at]
-            if not self.shape.gathers[w[PROGRAM]]:
-                continue
-            children = self.child_row[w[FIRST_EDGE] : w[FIRST_EDGE] + w[EDGES]]
-            children = children[children >= 0]
-            if len(children):
-                self._known(part, at, done[:, children].max(axis=1), "the tiles of its children")
+        mine = self.of_stage(PATH)
+        done = self.last(mine)
+        mine = mine.of(self.shape.gathers[self.program[mine.part, mine.at]])
+        first, end = self.batch.edge_ptr[mine.row], self.batch.edge_ptr[mine.row + 1]
+        edge, owner = ranges(first, end - first)
+        child = self.batch.child_row[edge]
+        owner, child = owner[child >= 0], child[child >= 0]
+        part, at = mine.part[owner], mine.at[owner]
+        self._known(part, at, done[:, child], "the tiles of its children")
 
     def parents(self) -> None:
         """Check that a processor has done the parents of a tile when it goes back through it.
 
         Nobody waits for parents: each processor reads the units that it wrote.
         """
-        back = self.stage == PATH_BACKWARD
-        edge_row = np.repeat(np.arange(self.vertices), np.diff(self.edge_ptr))
-        done = np.full((self.parts, self.vertices), -1, np.int64)
-        for part, at in np.argwhere(back).tolist():
-            done[part, self.tile(part, at)] = at
-        for part, at in np.argwhere(back).tolist():
-            parents = edge_row[np.isin(self.child_row, self.tile(part, at))]
-            late = done[part, parents].max(initial=-1)
-            if late >= at:
-                got = f"runs before instruction {late} of its processor"
-                self.fail(part, at, got, "the tiles of its parents before it")
+        mine = self.of_stage(PATH_BACKWARD)
+        done, begun = self.last(mine), np.full((self.parts, self.vertices), self.length, np.int64)
+        np.minimum.at(begun, (mine.part, mine.row), mine.at)
+        child = self.batch.child_row
+        parent, child = self.edge_row[child >= 0], child[child >= 0]
+        late = np.argwhere(done[:, parent] >= begun[:, child])
+        if len(late):
+            part, k = (int(x) for x in late[0])
+            got = f"runs before instruction {done[part, parent[k]]} of its processor"
+            at = int(begun[part, child[k]])
+            self.fail(part, at, got, "the tiles of its parents before it")
 
     def temporaries(self) -> None:
         """Check that what a tile leaves for its next segment is still there when that runs."""
+        last_segment = self.shape.segment_ptr[1:] - 1
         for part in range(self.parts):
             open_tiles: dict[tuple[int, int], tuple[int, int]] = {}  # program, first row: extent
-            for at in range(self.length):
-                w = self.words[part, at]
-                p, start = int(w[PROGRAM]), int(w[TEMPORARY])
-                by_row, by_edge, once = self.shape.scratch[p]
-                end = start + once
-                end += by_row * (-(-w[ROWS] // PAD) * PAD) + by_edge * (-(-w[EDGES] // PAD) * PAD)
-                if not 0 <= start <= end <= self.scripts.temporary:
+            for at, row in enumerate(self.followed.script[part].tolist()):
+                p, start = row[PROGRAM], row[TEMPORARY]
+                end = start + elements(self.shape.scratch[p].tolist(), row[ROWS], row[EDGES])
+                if not 0 <= start <= end <= self.followed.temporary:
                     got = f"temporaries {start}..{end - 1}"
-                    self.fail(part, at, got, f"{self.scripts.temporary} elements")
+                    self.fail(part, at, got, f"{self.followed.temporary} elements")
                 if self.stage[part, at] not in PATH_STAGES:
                     continue
-                tile = (p, int(w[FIRST]))
+                tile = (p, row[FIRST])
                 left = open_tiles.pop(tile, (start, end))
-                if w[SEGMENT] and left != (start, end):
+                if row[OP] > self.shape.segment_ptr[p] and left != (start, end):
                     got = f"its temporaries start at {start}"
                     self.fail(part, at, got, f"{left[0]}, where the segment before left them")
                 for other, (first, stop) in open_tiles.items():
                     if start < stop and first < end:
                         got = f"writes over temporaries of the tile at row {other[1]}"
                         self.fail(part, at, got, "tiles under way at once lie apart")
-                if w[SEGMENT] < self.shape.segment_ptr[p + 1] - self.shape.segment_ptr[p] - 1:
+                if row[OP] < last_segment[p]:
                     open_tiles[tile] = (start, end)
+
+
+def elements(scratch: list[int], rows: int, edges: int) -> int:
+    """Return the elements of temporaries of an instruction."""
+    by_row, by_edge, once = scratch
+    return by_row * (-(-rows // PAD) * PAD) + by_edge * (-(-edges // PAD) * PAD) + once

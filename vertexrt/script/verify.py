@@ -11,9 +11,11 @@ from vertexrt.errors import PlanError, message
 from vertexrt.ir.passes.fuse import Group
 from vertexrt.ir.passes.segment import SegmentedTask, Split
 from vertexrt.ir.program import Stage
-from vertexrt.script.assemble import Scripts, Shape, bounds_of
-from vertexrt.script.isa import NONE, PROGRAM, SIGNAL, THRESHOLD, WAIT
-from vertexrt.script.verifier import PATH, PATH_BACKWARD, PATH_STAGES, REPORT, Verifier
+from vertexrt.script.assemble import Batch, Scripts
+from vertexrt.script.groups import Groups, GroupScripts, bounds_of
+from vertexrt.script.isa import NONE, WAIT
+from vertexrt.script.shape import Shape
+from vertexrt.script.verifier import PATH, PATH_STAGES, REPORT, Followed, Verifier
 
 Array = np.ndarray[Any, Any]
 
@@ -22,30 +24,24 @@ NO_ROWS = np.zeros(0, np.int32)
 
 
 def verify_scripts(
-    scripts: Scripts,
-    shape: Shape,
-    table: Array,
-    edge_ptr: Array,
-    child_row: Array,
-    rows: Array,
-    names: list[str] | None = None,
+    scripts: Scripts, shape: Shape, batch: Batch, rows: Array, programs: Sequence[str] = ()
 ) -> None:
     """Check the scripts of one group.
 
     Args:
         scripts, shape: as `assemble` returned and took them.
-        table: the launches that the scripts stand for.
-        edge_ptr, child_row: of the schedule.
+        batch: what they stand for.
         rows: execution rows of launches that are not contiguous.
-        names: of the task programs, for messages.
+        programs: names of the task programs, for messages.
     Raises: PlanError, which names processor and instruction.
     """
-    check = Verifier(scripts, shape, edge_ptr, child_row, rows, names)
-    check.operands()
-    check.coverage(table)
-    check.tasks(table)
-    check.signals()
-    check.simulate()
+    followed = Followed(scripts.words, scripts.words[:, :, WAIT], scripts.temporary)
+    _check(Verifier(followed, shape, batch, rows, list(programs)))
+
+
+def _check(check: Verifier) -> None:
+    check.coverage()
+    check.tasks()
     check.stages()
     check.segments()
     check.children()
@@ -54,108 +50,102 @@ def verify_scripts(
 
 
 def verify_groups(
-    words: Array,
-    lengths: Array,
-    temporary: int,
+    scripts: GroupScripts,
     shape: Shape,
-    table: Array,
+    batch: Batch,
     beside: Array,
-    order: Array,
-    edge_ptr: Array,
-    child_row: Array,
-    graph_ptr: Array,
+    groups: Groups,
     processors: int,
-    names: list[str] | None = None,
+    programs: Sequence[str] = (),
 ) -> None:
     """Check the scripts of groups that share one schedule; a wait is a meeting of the group.
 
     Args:
-        words, lengths, temporary: as `assemble_groups` returns them.
-        shape, table, beside, order, edge_ptr, child_row, graph_ptr, processors: what it took.
-        names: of the task programs, for messages.
+        scripts: as `assemble_groups` returned them, whatever a device has put in its own columns.
+        shape, batch, beside, groups: what it took; processors: of a group.
+        programs: names of the task programs, for messages.
     Raises: PlanError, which names group and instruction.
     """
-    groups = lengths.shape[1]
-    if lengths.sum() != len(words) or lengths.min(initial=0) < 0:
-        raise _wrong(f"scripts of {lengths.sum()} instructions", f"{len(words)} instructions")
-    owner = np.searchsorted(bounds_of(graph_ptr, groups), order, "right") - 1
+    lengths, count = scripts.lengths, groups.number
+    if lengths.sum() != len(scripts.script) or lengths.min(initial=0) < 0:
+        got = f"scripts of {lengths.sum()} instructions"
+        raise _wrong(got, f"{len(scripts.script)} instructions")
+    owner = np.searchsorted(bounds_of(groups.graph_ptr, count), groups.order, "right") - 1
     taken = [
-        row for row in table.tolist() if shape.stage[row[0]] in PATH_STAGES and not beside[row[0]]
+        row
+        for row in batch.table.tolist()
+        if shape.stage[row[0]] in PATH_STAGES and not beside[row[0]]
     ]
-    made = {stage: np.zeros(len(order), np.bool_) for stage in PATH_STAGES}  # by groups
+    made = {stage: np.zeros(len(groups.order), np.bool_) for stage in PATH_STAGES}  # by groups
     for p, n, lo, *_ in taken:
         made[int(shape.stage[p])][lo : lo + n] = True
     starts = np.concatenate([[0], np.cumsum(lengths.reshape(-1))]).reshape(-1)
-    for g in range(groups):
-        sides = [words[starts[k] : starts[k + 1]] for k in (g, groups + g)]
-        members = SEVERAL if processors > 1 else 1
-        scripts = Scripts(_as_waits(sides, members), sum(map(len, sides)), temporary)
-        who = f"group {g}, "
-        check = Verifier(scripts, shape, edge_ptr, child_row, NO_ROWS, names, who)
-        check.operands()
-        _sides(check, sides, beside)
-        _owned(check, owner, made, g)
-        mine = _share(taken, owner, edge_ptr, g)
-        check.coverage(mine)
-        check.tasks(mine)
-        check.signals()
-        check.simulate()
-        check.stages()
-        check.segments()
-        check.children()
-        check.parents()
-        check.temporaries()
+    members = SEVERAL if processors > 1 else 1
+    for g in range(count):
+        forward, back = (scripts.script[starts[k] : starts[k + 1]] for k in (g, count + g))
+        own = np.concatenate((forward, back))
+        waits = _waits(own[:, WAIT], len(forward), members)
+        followed = Followed(
+            np.repeat(own[None], members, 0), waits, scripts.temporary, f"group {g}, "
+        )
+        mine = Batch(_share(taken, owner, batch.edge_ptr, g), batch.edge_ptr, batch.child_row)
+        check = Verifier(followed, shape, mine, NO_ROWS, list(programs))
+        _sides(check, len(forward), beside)
+        for stage in PATH_STAGES:
+            _owned(check, owner, made[stage], g, stage)
+        _check(check)
 
 
 def _wrong(got: str, expected: str) -> PlanError:
     return PlanError(message("script", got, expected, REPORT))
 
 
-def _as_waits(sides: Sequence[Array], members: int) -> Array:
-    """Return the scripts of some members of a group with a counter for each instruction.
+def _waits(waits: Array, forward: int, members: int) -> Array:
+    """Return what each instruction waits for, [members, instructions].
 
     A meeting is a wait for all that is before it; so is the wait of all processors between the
-    sides.
+    sides, after `forward` instructions.
     """
-    mine = np.concatenate(sides)
-    count = np.arange(len(mine))
-    meets = mine[:, WAIT] >= 0
-    meets[len(sides[0]) : len(sides[0]) + 1] = True
+    meets = waits != NONE
+    meets[forward : forward + 1] = True
     meets[:1] = False
     meets &= members > 1
-    mine[:, WAIT] = np.where(meets, count - 1, NONE)
-    mine[:, THRESHOLD] = np.where(meets, members, 0)
-    mine[:, SIGNAL] = count
-    return np.repeat(mine[None], members, 0)
+    before = np.where(meets, np.arange(len(waits)) - 1, NONE)
+    return np.repeat(before[None], members, 0)
 
 
-def _sides(check: Verifier, sides: Sequence[Array], beside: Array) -> None:
+def _sides(check: Verifier, forward: int, beside: Array) -> None:
     """Check that instructions are on their side of the path."""
-    wanted = [PATH] * len(sides[0]) + [PATH_BACKWARD] * len(sides[1])
+    wanted = [Stage.PATH] * forward + [Stage.PATH_BACKWARD] * (check.length - forward)
     for at, stage in enumerate(wanted):
-        p = int(check.words[0, at, PROGRAM])
-        if check.stage[0, at] != stage or beside[p]:
-            got = "all processors run its program" if beside[p] else "it is of another stage"
-            check.fail(0, at, got, f"instructions of {Stage(stage).name} that are the groups'")
+        all_run_it = beside[check.program[0, at]]
+        if check.stage[0, at] != stage or all_run_it:
+            got = "all processors run its program" if all_run_it else "it is of another stage"
+            check.fail(0, at, got, f"instructions of {stage.name} that are the groups'")
 
 
-def _owned(check: Verifier, owner: Array, made: dict[int, Array], g: int) -> None:
-    """Check that a group works on rows of its graphs, and needs none that another group makes."""
-    edge_row = np.repeat(np.arange(check.vertices), np.diff(check.edge_ptr))
-    for at in range(check.length):
-        rows = check.tile(0, at)
-        others = rows[owner[rows] != g]
-        if len(others):
-            check.fail(0, at, f"row {others[0]} is of group {owner[others[0]]}", "its own rows")
-        stage = int(check.stage[0, at])
-        has = np.isin(edge_row if stage == PATH else check.child_row, rows)
-        needed = (check.child_row if stage == PATH else edge_row)[has]
-        needed = needed[needed >= 0]
-        others = needed[made[stage][needed] & (owner[needed] != g)]
-        gathers = stage == PATH_BACKWARD or check.shape.gathers[check.words[0, at, PROGRAM]]
-        if len(others) and gathers:
-            got = f"needs row {others[0]}, which group {owner[others[0]]} makes"
-            check.fail(0, at, got, "rows of its own graphs")
+def _owned(check: Verifier, owner: Array, made: Array, g: int, stage: int) -> None:
+    """Check that a group works on rows of its graphs, and needs none that another group makes.
+
+    Args:
+        owner: [rows] the group of each; made: [rows] whether a group makes it in this stage.
+    """
+    mine = check.of_stage(stage)
+    for k in np.flatnonzero(owner[mine.row] != g)[:1]:
+        row = mine.row[k]
+        got = f"row {row} is of group {owner[row]}"
+        check.fail(int(mine.part[k]), int(mine.at[k]), got, "its own rows")
+    gathers = check.shape.gathers[check.program[mine.part, mine.at]]
+    at = np.full(check.vertices, -1, np.int64)  # an instruction that needs what others make
+    chosen = mine if stage != PATH else mine.of(gathers)
+    at[chosen.row] = chosen.at
+    edges = np.flatnonzero(check.batch.child_row >= 0)
+    parent, child = check.edge_row[edges], check.batch.child_row[edges]
+    reader, needed = (parent, child) if stage == PATH else (child, parent)
+    foreign = made[needed] & (owner[needed] != g) & (at[reader] >= 0)
+    for k in np.flatnonzero(foreign)[:1]:
+        got = f"needs row {needed[k]}, which group {owner[needed[k]]} makes"
+        check.fail(0, int(at[reader[k]]), got, "rows of its own graphs")
 
 
 def _share(taken: list[list[int]], owner: Array, edge_ptr: Array, g: int) -> Array:

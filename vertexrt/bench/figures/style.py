@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import importlib.util
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
+
+from vertexrt.bench.spread import Spread
 
 HATCHES = ("", "////", "....", "xxxx", "\\\\\\\\", "++", "oo", "--", "**", "||")
 FILLS = ("0.25", "0.75", "0.95", "0.55", "1.0", "0.85", "0.4", "0.65", "0.9", "0.7")
@@ -79,7 +81,8 @@ def line_style(k: int) -> dict[str, Any]:
     }
 
 
-def errors(medians: list[float], lows: list[float], highs: list[float]) -> list[list[float]]:
-    """Return distances from medians to quartiles, as matplotlib takes them."""
-    below = [m - low for m, low in zip(medians, lows, strict=True)]
-    return [below, [high - m for m, high in zip(medians, highs, strict=True)]]
+def errors(spreads: Sequence[Spread]) -> tuple[list[float], list[list[float]]]:
+    """Return medians, and their distances to the quartiles as matplotlib takes them."""
+    below = [s.median - s.low for s in spreads]
+    above = [s.high - s.median for s in spreads]
+    return [s.median for s in spreads], [below, above]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import replace
 
 from vertexrt.ir.ops import OPS
@@ -62,6 +63,9 @@ def _zero(out: Rewriter, node: Node) -> int:
     return out.const(node, 0.0)
 
 
+Known = list[float | None]  # of each operand: its value, where it is a constant
+
+
 def _scalar(out: Rewriter, node: Node) -> int | None:
     known = [out.constant_of(i) for i in node.inputs]
     if all(k is not None for k in known):
@@ -69,25 +73,50 @@ def _scalar(out: Rewriter, node: Node) -> int | None:
         assert expression is not None
         value = evaluate(expression, [k for k in known if k is not None])
         return None if value is None else out.const(node, value)
-    if node.op in ("add", "sub"):
-        if known[1] == 0.0:
-            return _as(out, node, node.inputs[0])
-        if known[0] == 0.0:
-            if node.op == "add":
-                return _as(out, node, node.inputs[1])
-            if out.nodes[node.inputs[1]].type.shape == node.type.shape:
-                return out.derived(node, "neg", (node.inputs[1],), node.type)
-            return None
-        return _disjoint_sum(out, node) if node.op == "add" else None
-    if node.op == "mul":
-        for side in (0, 1):
-            if known[side] == 1.0:
-                return _as(out, node, node.inputs[1 - side])
-    if node.op == "div" and known[1] == 1.0:
+    rule = WITH_CONSTANTS.get(node.op)
+    return rule(out, node, known) if rule is not None else None
+
+
+def _add(out: Rewriter, node: Node, known: Known) -> int | None:
+    for side in (0, 1):
+        if known[side] == 0.0:
+            return _as(out, node, node.inputs[1 - side])
+    return _disjoint_sum(out, node)
+
+
+def _sub(out: Rewriter, node: Node, known: Known) -> int | None:
+    if known[1] == 0.0:
         return _as(out, node, node.inputs[0])
-    if node.op == "where" and known[0] is not None:
-        return _as(out, node, node.inputs[1 if known[0] != 0.0 else 2])
+    if known[0] == 0.0 and out.nodes[node.inputs[1]].type.shape == node.type.shape:
+        return out.derived(node, "neg", (node.inputs[1],), node.type)
     return None
+
+
+def _mul(out: Rewriter, node: Node, known: Known) -> int | None:
+    for side in (0, 1):
+        if known[side] == 1.0:
+            return _as(out, node, node.inputs[1 - side])
+    return None
+
+
+def _div(out: Rewriter, node: Node, known: Known) -> int | None:
+    return _as(out, node, node.inputs[0]) if known[1] == 1.0 else None
+
+
+def _where(out: Rewriter, node: Node, known: Known) -> int | None:
+    if known[0] is None:
+        return None
+    return _as(out, node, node.inputs[1 if known[0] != 0.0 else 2])
+
+
+# What an operand that is a constant makes of an op.
+WITH_CONSTANTS: dict[str, Callable[[Rewriter, Node, Known], int | None]] = {
+    "add": _add,
+    "sub": _sub,
+    "mul": _mul,
+    "div": _div,
+    "where": _where,
+}
 
 
 def _as(out: Rewriter, node: Node, source: int) -> int | None:

@@ -34,7 +34,7 @@ class Atoms:
     path: int
     lazy: int
 
-    def facts(self, kind: int, mask: int) -> Facts:
+    def facts(self, kind: int, mask: int) -> Presence:
         """Return what is known of a vertex whose kind is known only under `mask`."""
         slots = {s: bool(kind >> s & 1) for s in range(self.slots) if mask >> s & 1}
         pulls = {}
@@ -42,7 +42,7 @@ class Atoms:
             bit = self.slots + k
             if mask >> bit & 1:
                 pulls[name] = bool(kind >> bit & 1)
-        return Facts(slots, pulls)
+        return Presence(slots, pulls)
 
     def describe(self, kind: int, mask: int) -> str:
         """Name a kind for people: `{0,1}` for slots, then the pulls."""
@@ -53,7 +53,7 @@ class Atoms:
 
 
 @dataclass(frozen=True, slots=True)
-class Facts:
+class Presence:
     """What is known of a kind: slot -> present, pull -> present; what is not listed is unknown."""
 
     slots: Mapping[int, bool]
@@ -89,7 +89,7 @@ def find_atoms(program: Program, specialised: bool = True) -> Atoms:
     return Atoms(slots, names, path, lazy | path)
 
 
-def specialise(program: Program, facts: Facts) -> Program:
+def specialise(program: Program, facts: Presence) -> Program:
     """Return the program of the vertices for which these facts hold.
 
     Args:
@@ -123,7 +123,7 @@ def specialise(program: Program, facts: Facts) -> Program:
     return _drop_absent(rewrite(program, rule), facts)
 
 
-def _drop_absent(program: Program, facts: Facts) -> Program:
+def _drop_absent(program: Program, facts: Presence) -> Program:
     """Drop what these vertices do not have: children to write for, gradients of absent pulls."""
     childless = facts.slots.get(program.arity or 0) is False
     kept = []

@@ -8,11 +8,7 @@ is generated the same way.
 from __future__ import annotations
 
 import functools
-import hashlib
-import linecache
-import sys
 from contextlib import AbstractContextManager
-from types import ModuleType
 from typing import Any
 
 import numpy as np
@@ -23,7 +19,9 @@ from threadpoolctl import ThreadpoolController
 from vertexrt.ir.passes.fuse import TaskProgram
 from vertexrt.ir.passes.segment import SegmentedTask
 from vertexrt.kernels.cpu.emit import ARGUMENTS, emit
-from vertexrt.kernels.layout import Binding, Buffers, Processors
+from vertexrt.kernels.cpu.generated import load_source
+from vertexrt.kernels.cpu.update import finish_alone
+from vertexrt.kernels.layout import Binding, Buffers, Ending, Processors
 from vertexrt.locks import ProcessLock
 
 
@@ -55,26 +53,6 @@ class _OneThread:
 
 
 _one_thread = _OneThread()
-_loading = ProcessLock()
-
-
-def load_source(source: str) -> ModuleType:
-    """Return the module of a generated source; it is made once, by the first thread that asks.
-
-    Its text is never read from a file: what is kept on disk is machine code (`vertexrt.cache`).
-    """
-    digest = hashlib.sha256(source.encode()).hexdigest()[:24]
-    name = f"vertexrt_generated_{digest}"
-    with _loading:
-        found = sys.modules.get(name)
-        if found is None:
-            found = ModuleType(name)
-            file = f"<{name}>"
-            # So that errors of the compiler show lines.
-            linecache.cache[file] = (len(source), None, source.splitlines(True), file)
-            exec(compile(source, file, "exec"), found.__dict__)
-            sys.modules[name] = found
-    return found
 
 
 def driver_source(names: list[str]) -> str:
@@ -157,6 +135,10 @@ class CpuBackend:
     def load(self, programs: list[TaskProgram], binding: Binding) -> CpuExecutable:
         """Generate, compile or find in the cache."""
         return CpuExecutable(programs, binding)
+
+    def update(self, ending: Ending) -> None:
+        """Run the compiled loop of the rule."""
+        finish_alone(ending)
 
     def written_for(self, processors: int) -> int:
         """Return 1 or 2: several are told how many they are."""

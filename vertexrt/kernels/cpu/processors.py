@@ -7,13 +7,14 @@ share of the update.
 from __future__ import annotations
 
 import functools
+from itertools import accumulate
 from typing import Any
 
 import numpy as np
 
 from vertexrt.errors import DeviceError, message
 from vertexrt.ir.passes.segment import SegmentedTask
-from vertexrt.kernels.cpu.backend import arguments, load_source
+from vertexrt.kernels.cpu.backend import arguments
 from vertexrt.kernels.cpu.counters import (
     APART,
     FAILED,
@@ -25,8 +26,33 @@ from vertexrt.kernels.cpu.counters import (
     gate_words,
 )
 from vertexrt.kernels.cpu.emit import ARGUMENTS, emit
-from vertexrt.kernels.cpu.update import AT_THE_GATE, PATIENCE
+from vertexrt.kernels.cpu.generated import load_source
+from vertexrt.kernels.cpu.update import AT_THE_GATE, PATIENCE, arguments_of
 from vertexrt.kernels.layout import Array, Binding, Buffers, Ending
+from vertexrt.script.isa import (
+    EDGES,
+    FIRST,
+    FIRST_EDGE,
+    LISTED,
+    OP,
+    PROGRAM,
+    ROWS,
+    TEMPORARY,
+    WAIT,
+)
+
+# What the loop over a script calls the columns of an instruction.
+COLUMNS = {
+    "op": OP,
+    "program": PROGRAM,
+    "n": ROWS,
+    "lo": FIRST,
+    "at": LISTED,
+    "m": EDGES,
+    "elo": FIRST_EDGE,
+    "wait": WAIT,
+    "apart": TEMPORARY,
+}
 
 
 @functools.cache
@@ -40,23 +66,15 @@ def _no_ending(dtype: np.dtype[Any]) -> tuple[Any, ...]:
     return (words, settings, rows, *scratch, real.reshape(-1), real, real, none, spans, rows)
 
 
-def _arguments(ending: Ending) -> tuple[Any, ...]:
-    """Return an ending as drivers take it."""
-    e = ending
-    settings = (e.rule, e.loss_scale, e.clip_norm, e.limit)
-    scratch = (e.scalars, e.losses, e.squares, e.found)
-    store = (e.values, e.copies, e.moments, e.pieces, e.spans, e.listed)
-    return (e.gate, settings, e.loss_at, *scratch, *store)
-
-
-def driver_source(names: list[str], timed: bool = False) -> str:
+def driver_source(names: list[str], segment_ptr: list[int], timed: bool = False) -> str:
     """Write the loop over a script.
 
     Args:
+        names: modules of the task programs; segment_ptr: number of the first segment of each.
         timed: it also notes the cycles at the start, the end of the wait and the end of each
             instruction; a loop of its own, so that the other one pays nothing.
     """
-    lines = ["from vertexrt.cache.compiled import njit"]
+    lines = ["import numpy as np", "from vertexrt.cache.compiled import njit"]
     lines += ["from vertexrt.kernels.cpu.counters import abandon, cycles, fail, move_on, signal"]
     lines += ["from vertexrt.kernels.cpu.counters import wait_for"]
     lines += ["from vertexrt.kernels.cpu.update import finish"]
@@ -67,22 +85,20 @@ def driver_source(names: list[str], timed: bool = False) -> str:
     lines += [f"def run(script, counters, part, parts, group, limit, ending, {times}{shared}):"]
     lines += ["    gate, groups, count = ending[0], len(ending[2]), len(script)"]
     lines += ["    for t in range(count):"]
-    lines += [
-        "        number, segment, n, lo, at, m, elo, wait, threshold, done, apart = script[t]"
-    ]
+    lines += [f"        {name} = np.int64(script[t, {k}])" for name, k in COLUMNS.items()]
     lines += ["        times[t, 0] = cycles()"] if timed else []
-    lines += ["        if wait >= 0 and not wait_for(counters, wait, threshold, limit):"]
+    lines += ["        if wait >= 0 and not wait_for(counters, wait, parts, limit):"]
     lines += ["            fail(counters, part, t, wait)"]
     lines += ["            if groups:", "                abandon(gate)"]
     lines += ["            return"]
     lines += ["        times[t, 1] = cycles()"] if timed else []
     own = shared.replace(" tmp,", " tmp + apart,")  # temporaries of this tile
     for k in range(len(names)):
-        lines.append(f"        {'el' if k else ''}if number == {k}:")
-        call = f"task{k}(segment, part, parts, n, lo, at, m, elo, {own})"
+        lines.append(f"        {'el' if k else ''}if program == {k}:")
+        call = f"task{k}(op - {segment_ptr[k]}, part, parts, n, lo, at, m, elo, {own})"
         lines.append(f"            {call}")
     lines += ["        times[t, 2] = cycles()"] if timed else []
-    lines += ["        if done >= 0:", "            signal(counters, done)"]
+    lines += ["        if parts > 1:", "            signal(counters, t)"]
     lines += ["        if groups:"]
     lines += ["            move_on(gate, groups, group * parts + part, t + 1)"]
     lines += ["    if groups:"]
@@ -102,7 +118,8 @@ class CpuProcessors:
         self.scratch = [(rows, edges, once) for _, rows, edges, once in emitted]
         modules = [load_source(source) for source in self.sources]
         self._names = [m.__name__ for m in modules]
-        self.driver: Any = load_source(driver_source(self._names)).run
+        self._segment_ptr = [0, *accumulate(len(t.segments) for t in tasks)]
+        self.driver: Any = load_source(driver_source(self._names, self._segment_ptr)).run
         self._timed_driver: Any = None
 
     def run(
@@ -135,14 +152,15 @@ class CpuProcessors:
             parts,
             group,
             int(SECONDS * cycles_per_second()) if several else 0,
-            _no_ending(dtype) if ending is None else _arguments(ending),
+            _no_ending(dtype) if ending is None else arguments_of(ending),
             *noted,
             *arguments(buffers, temporary),
         )
 
     def _timed(self) -> Any:
         if self._timed_driver is None:
-            self._timed_driver = load_source(driver_source(self._names, timed=True)).run
+            source = driver_source(self._names, self._segment_ptr, timed=True)
+            self._timed_driver = load_source(source).run
         return self._timed_driver
 
     def cycles_per_second(self) -> float:

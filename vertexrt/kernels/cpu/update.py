@@ -7,8 +7,8 @@
     copies    [groups, total] gradients of each group; those of all are added up in copies[0]
 
 Nothing depends on who does which piece: sums go over the groups and over the pieces in order, and
-the rules of `optim` are elementwise. So results are the same bits with any number of processors,
-and whether the update runs inside of a step (`finish`) or after it (the other functions).
+rules are elementwise. So results are the same bits with any number of processors, and whether the
+update runs inside of the call that makes the gradients or after it: it is one function, `finish`.
 """
 
 from __future__ import annotations
@@ -35,22 +35,12 @@ from vertexrt.kernels.cpu.counters import (
     cycles,
     decide,
     fail,
+    gate_words,
 )
-from vertexrt.kernels.cpu.optim import (
-    LANES,
-    RowArray,
-    adagrad,
-    adam,
-    momentum,
-    sgd,
-    size_of,
-    sum_of_squares,
-    within,
-)
-from vertexrt.kernels.layout import FOUND_DONE, FOUND_LOSS, FOUND_NORM, FOUND_TRIED, RULES
+from vertexrt.kernels.cpu.rules import address_of, run_rule
+from vertexrt.kernels.cpu.sizes import LANES, RowArray, size_of, sum_of_squares, within
+from vertexrt.kernels.layout import FOUND_DONE, FOUND_LOSS, FOUND_NORM, FOUND_TRIED, Ending
 
-assert RULES == ("sgd", "momentum", "adagrad", "adam"), RULES  # `apply` has a branch for each
-SGD, MOMENTUM, ADAGRAD, ADAM = range(len(RULES))
 AT_THE_GATE = -1  # in an error record, in place of a counter
 PATIENCE = 2  # times the limit of a wait in a script, so that an error names that wait, not this
 
@@ -172,87 +162,22 @@ def norm_is_enough(clip_norm: float, norm: float, limit: float, s: Any) -> bool:
 
 
 @njit(cache=True, error_model="numpy", nogil=True)
-def apply(
-    rule: int,
-    values: Any,
-    gradients: Any,
-    moments: Any,
-    pieces: Any,
-    spans: Any,
-    listed: Any,
-    first: int,
-    last: int,
-    scale: float,
-    s: Any,
-) -> None:
-    """Run a rule over some pieces, and set their gradients to zero.
-
-    Args:
-        rule: number in RULES.
-        moments: [*, total] in the order of the rule.
-        scale: factor of every gradient; s: the scalars that the rule takes after it.
-    """
-    for p in range(first, last):
-        start, width = pieces[p]
-        rows = listed[spans[p, 0, 0] : spans[p, 0, 1]]
-        if rule == SGD:
-            sgd(values, gradients, start, width, rows, scale, s[0], s[1])
-        elif rule == MOMENTUM:
-            momentum(values, gradients, moments[0], start, width, rows, scale, s[0], s[1], s[2])
-        elif rule == ADAGRAD:
-            adagrad(values, gradients, moments[0], start, width, rows, scale, s[0], s[1], s[2])
-        elif rule == ADAM:
-            m, v, g, steps = moments[0], moments[1], gradients, int(s[6])
-            adam(
-                values,
-                g,
-                m,
-                v,
-                start,
-                width,
-                rows,
-                scale,
-                s[0],
-                s[1],
-                s[2],
-                s[3],
-                s[4],
-                s[5],
-                steps,
-            )
-        else:
-            raise ValueError("there is no such update rule")
-
-
-@njit(cache=True, error_model="numpy", nogil=True)
 def is_finite(
-    rule: int,
-    values: Any,
-    gradients: Any,
-    moments: Any,
-    start: int,
-    width: int,
-    scale: float,
-    s: Any,
+    rule: int, values: Any, gradients: Any, state: Any, begin: int, end: int, scale: float, s: Any
 ) -> bool:
     """Tell whether all that a rule would write to a range is finite, by running it on a copy."""
-    end = start + width
-    v, m = values[start:end].copy(), moments[:, start:end].copy()
-    whole = np.array([[0, width]], np.int64)
-    spans, row = np.array([[[0, 1]]], np.int64), np.zeros(1, np.int64)
-    apply(rule, v, gradients[start:end].copy(), m, whole, spans, row, 0, 1, scale, s)
-    return bool(np.isfinite(v).all() and np.isfinite(m).all())
+    p, d, m = values[begin:end].copy(), gradients[begin:end].copy(), state[:, begin:end].copy()
+    piece, row = np.array([[0, end - begin]], np.int64), np.zeros(1, np.int64)
+    span = np.array([[[0, 1]]], np.int64)
+    run_rule(rule, (p, d, m, piece, span, row, 0, 1, scale, s))
+    return bool(np.isfinite(p).all() and np.isfinite(m).all())
 
 
 @njit(cache=True, error_model="numpy", nogil=True)
 def check(
     rule: int,
-    values: Any,
-    gradients: Any,
-    moments: Any,
-    pieces: Any,
-    spans: Any,
-    listed: Any,
+    store: Any,
+    cut: Any,
     first: int,
     last: int,
     scale: float,
@@ -263,14 +188,19 @@ def check(
     """Tell whether all that a rule would write to some pieces is finite; write none of it.
 
     Args:
-        limit: of `finite.limit_of`: ranges within it need not be tried; below 0, all are.
+        rule: address of its loop; scale: factor of every gradient; s: scalars of `Ending`.
+        store: values and gradients [total], state [slots, total].
+        cut: pieces, spans, listed.
+        limit: of `update.limit_of`: ranges within it need not be tried; below 0, all are.
         found: of `Ending`; says when a range was tried.
     """
+    values, gradients, state = store
+    pieces, spans, listed = cut
     decays, most = s[0] > 0.0, size_of(max(limit, 0.0), gradients)
     for p in range(last - 1, first - 1, -1):  # the first are in the cache then
         start, width = pieces[p]
-        for r in range(spans[p, 0, 0], spans[p, 0, 1]):
-            begin = start + listed[r] * width
+        for entry in range(spans[p, 0, 0], spans[p, 0, 1]):
+            begin = start + listed[entry] * width
             end = begin + width
             if (
                 limit >= 0.0
@@ -279,7 +209,7 @@ def check(
             ):
                 continue
             found[FOUND_TRIED] = 1.0
-            if not is_finite(rule, values, gradients, moments, begin, width, scale, s):
+            if not is_finite(rule, values, gradients, state, begin, end, scale, s):
                 return False
     return True
 
@@ -308,7 +238,7 @@ def finish(
         part, parts: processor and how many its group has; instructions: of its script.
         patience: cycles that a wait in a script may take.
         arena, rows, weight: of the group.
-        ending: `Ending.arguments`.
+        ending: of `arguments_of`.
     Returns: the clock when the wait for the other processors was over.
     """
     gate, (rule, loss_scale, clip_norm, limit), loss_at, scalars, losses, squares, found = ending[
@@ -338,18 +268,31 @@ def finish(
         decision = await_decision(gate, NORM, groups, PATIENCE * patience)
         if found[FOUND_NORM] > clip_norm:
             scale = clip_norm / found[FOUND_NORM]
-    g, s = copies[0], scalars
+    store, cut, s = (values, copies[0], moments), (pieces, spans, listed), scalars
     if decision == GO and not norm_is_enough(clip_norm, found[FOUND_NORM], limit, s):
-        if not check(
-            rule, values, g, moments, pieces, spans, listed, first, last, scale, s, limit, found
-        ):
+        if not check(rule, store, cut, first, last, scale, s, limit, found):
             decide(gate, UPDATE, REFUSED)
         if arrive(gate, ALL_CHECKED, groups * parts):
             decide(gate, UPDATE, GO)
         decision = await_decision(gate, UPDATE, groups, PATIENCE * patience)
     if decision == GO:
         found[FOUND_DONE] = 1.0
-        apply(rule, values, g, moments, pieces, spans, listed, first, last, scale, s)
+        run_rule(rule, (*store, *cut, first, last, scale, s))
     elif decision == EXPIRED:
         fail(counters, part, instructions, AT_THE_GATE)
     return opened  # type: ignore[no-any-return]
+
+
+def arguments_of(ending: Ending) -> tuple[Any, ...]:
+    """Return an ending as `finish` takes it."""
+    e = ending
+    settings = (address_of(e.rule, e.values.dtype), e.loss_scale, e.clip_norm, e.limit)
+    scratch = (e.scalars, e.losses, e.squares, e.found)
+    store = (e.values, e.copies, e.moments, e.pieces, e.spans, e.listed)
+    return (e.gate, settings, e.loss_at, *scratch, *store)
+
+
+def finish_alone(ending: Ending) -> None:
+    """End a step whose gradients are added up in the first copy, and whose loss is known."""
+    gate, none = np.zeros(gate_words(1, 1), np.int32), ending.values[:0]
+    finish(gate, 0, 1, 0, 0, 0, none, 0, none, (gate, *arguments_of(ending)[1:]))

@@ -1,6 +1,7 @@
 """What the loop that launches calls by address: the CUDA driver, and cuBLAS.
 
-Machine code that calls by address is cached on disk, and the shim (`shim/`) can stand in for both.
+Machine code that calls by address is cached on disk, and the shim (`tests/shim`) can stand in for
+both.
 """
 
 from __future__ import annotations

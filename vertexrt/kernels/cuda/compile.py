@@ -18,9 +18,11 @@ from types import MappingProxyType
 from vertexrt.cache import entries
 from vertexrt.config import config
 from vertexrt.errors import DeviceError, NoKernelError, message
+from vertexrt.kernels.cuda import instruction
 
 KIND = "cuda"  # of entries in the cache
-FOLDER = Path(__file__).parent  # its *.cuh are what a source may include
+FOLDER = Path(__file__).parent / "src"  # its *.cuh are what a source may include
+GENERATED = {instruction.HEADER: instruction.header()}  # and these
 SOURCE_NAME = "kernels.cu"  # in the messages of the compiler
 OPTIONS = (
     "--std=c++17",
@@ -91,6 +93,7 @@ def _compile(
 ) -> Cubin:
     nvrtc = load_nvrtc(cuda)
     headers = {path.name: path.read_text() for path in sorted(FOLDER.glob("*.cuh"))}
+    headers |= GENERATED
     options = [f"--gpu-architecture={arch}", *OPTIONS]
     options += [f"--define-macro={name}={text}" for name, text in defines]
     version = "NVRTC {}.{}".format(*nvrtc.version())

@@ -35,10 +35,10 @@ from vertexrt.engine.model import CompiledModel, purpose
 from vertexrt.engine.touched import ranges_looked_up
 from vertexrt.engine.update import Outcome, Touched, Update
 from vertexrt.engine.variant import Use
-from vertexrt.engine.verify_launch import verify_launch
 from vertexrt.errors import DeviceError, NumericError, message
 from vertexrt.graph import GraphBatch
 from vertexrt.kernels.cuda.device import Device, in_a_child
+from vertexrt.kernels.cuda.device_explanation import DeviceExplanation
 from vertexrt.kernels.cuda.device_scripts import inputs_of, write_launch
 from vertexrt.kernels.cuda.device_streams import order_of
 from vertexrt.kernels.cuda.device_timeline import record_launch
@@ -52,11 +52,12 @@ from vertexrt.kernels.cuda.ending import (
     REACHED,
     REFUSED,
     Ending,
-    scalars_of,
 )
 from vertexrt.kernels.cuda.ending import LOSS as FOUND_LOSS
 from vertexrt.kernels.cuda.one_launch import OneLaunch
 from vertexrt.kernels.cuda.session import DeviceArena, Inputs, Session, Slot
+from vertexrt.kernels.cuda.verify_launch import verify_launch
+from vertexrt.kernels.touched_rows import Minibatch
 from vertexrt.locks import share
 
 Array = np.ndarray[Any, Any]
@@ -115,6 +116,10 @@ class CudaExecutor:
         self._widths = {name: math.prod(store.shapes[name][1:]) for name in model.sparse}
         self.lock: Any = threading.RLock()
         share(self)
+
+    def explanation(self) -> DeviceExplanation:
+        """Return what `explain` asks of a GPU."""
+        return DeviceExplanation(self.one_launch)
 
     def after_fork(self) -> None:
         """Refuse every use."""
@@ -261,7 +266,9 @@ class CudaExecutor:
             run, table, self.one_launch, clips, ending is not None
         )
         if config().check:
-            verify_launch(run, table, executable, paths, written)
+            assert run.ready.shape is not None
+            minibatch = Minibatch(table, run.schedule, run.rows, run.share.batch.graph_ptr)
+            verify_launch(minibatch, run.ready.shape, executable, paths, written)
         if self.model.timeline is None:
             return self.one_launch.run(executable, written, paths, inputs, ending, fetch)
         self.one_launch.watched = True
@@ -316,7 +323,7 @@ class CudaExecutor:
             loss_at=start_of(run, ("push", "loss")),
             rows=run.num_rows,
             rule=update.rule,
-            scalars=scalars_of(update.rule, update.scalars),
+            scalars=update.scalars(),
             clip_norm=update.clip_norm or 0.0,
             starts=starts,
             widths=widths,

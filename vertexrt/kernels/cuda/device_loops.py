@@ -16,7 +16,7 @@ import numpy.typing as npt
 
 from vertexrt.engine.facts import pack_facts
 from vertexrt.engine.lay_out import lay_out
-from vertexrt.kernels.cuda.device_scripts import write_all
+from vertexrt.kernels.cuda.device_scripts import Chosen, Known, LaidOut, write_all
 from vertexrt.kernels.cuda.pack import FIXED, PARTS, pack
 from vertexrt.kernels.layout import COLUMNS
 
@@ -41,12 +41,13 @@ def compile_loops(dtype: npt.DTypeLike) -> None:
     triples = np.zeros((0, 3), np.int64)
     steps, pulls = np.zeros((0, 0), np.int64), np.zeros((0, 0), np.int32)
     segments, rings = np.zeros((1, 6), np.int64), np.zeros((2, 2), np.int64)
-    facts = (LONGS, FLAGS, LONGS, steps, FLAGS, LONGS, LONGS, triples, LONGS, segments, rings)
+    facts = (LONGS, FLAGS, LONGS, steps, FLAGS, LONGS, LONGS, triples, segments, rings)
     shape = (LONGS, LONGS, LONGS, FLAGS, FLAGS, reals, reals, triples)
     write_all(
-        none, pulls, INTS, TWO, PLACES, TWO_OF_BATCH, INTS, 1, False, False,
-        1, 8, False, FLAGS, TWO.astype(np.int64), LONGS, pack_facts((*facts, *shape)),
-    )  # fmt: skip
+        tuple(LaidOut(none, pulls, INTS, TWO, PLACES, TWO_OF_BATCH, INTS)),
+        tuple(Known(FLAGS, TWO.astype(np.int64), LONGS, pack_facts((*facts, *shape)))),
+        tuple(Chosen(1, 1, 8, 0, False, False)),
+    )
     vertex = (LONGS, LONGS, LONGS, 0, False, 0, 0, LONGS, LONGS, FLAGS)
     program = (
         none, none, FLAGS, triples, TWO.astype(np.int64), LONGS, FLAGS, 0, LONGS, LONGS, LONGS, 0,

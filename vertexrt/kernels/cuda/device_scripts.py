@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, cast
+from typing import TYPE_CHECKING, Any, NamedTuple, cast
 
 import numpy as np
 
@@ -11,13 +11,22 @@ from vertexrt.engine.batched import Run
 from vertexrt.engine.facts import row_at, table_at
 from vertexrt.errors import NoKernelError, message
 from vertexrt.graph.batch import child_ptr_of, graph_ptr_of
-from vertexrt.ir.program import Stage
 from vertexrt.kernels.cuda.driver import sort_lookups
+from vertexrt.kernels.cuda.gpu_script import (
+    NO_RING,
+    RING_ALONE,
+    RING_OF_SEVERAL,
+    Facts,
+    Launched,
+    write_scripts,
+)
+from vertexrt.kernels.cuda.instruction import COLUMNS
 from vertexrt.kernels.cuda.one_launch import OneLaunch, Paths, Written
-from vertexrt.kernels.cuda.orders import Facts, write_scripts
 from vertexrt.kernels.cuda.session import Inputs
-from vertexrt.scheduler.merge import CHILD_ROW, EDGE_PTR, ORDER, PARENT_PTR, part_of
-from vertexrt.script.assemble import Shape, assemble_groups
+from vertexrt.scheduler.rows import CHILD_ROW, EDGE_PTR, ORDER, PARENT_PTR, part_of
+from vertexrt.script.assemble import Batch, GroupSize
+from vertexrt.script.groups import Groups, assemble_groups
+from vertexrt.script.shape import Shape
 
 if TYPE_CHECKING:
     from vertexrt.kernels.cuda.persistent import PersistentExecutable
@@ -26,13 +35,60 @@ Array = np.ndarray[Any, Any]
 
 # Of `Ready.script_facts`: the fields of `Facts` and of `Shape`.
 (
-    STAGES, BESIDE, STEPS_PTR, STEPS, ADDS, ADDS_PTR, ADDED, STEP_SCRATCH, FIRST_SEGMENT, SEGMENTS,
-    RINGS,
-) = range(11)  # fmt: skip
+    STAGES, BESIDE, STEPS_PTR, STEPS, ADDS, ADDS_PTR, ADDED, STEP_SCRATCH, SEGMENTS, RINGS,
+) = range(len(Facts._fields))  # fmt: skip
 (
     STAGE, SEGMENT_PTR, SPLIT, GATHERS, TILED, ROW_COST, EDGE_COST, SCRATCH
-) = range(11, 19)  # fmt: skip
-PATH, LAZY, PATH_BACKWARD = (int(s) for s in (Stage.PATH, Stage.LAZY, Stage.PATH_BACKWARD))
+) = range(len(Facts._fields), len(Facts._fields) + len(Shape._fields))  # fmt: skip
+
+
+class LaidOut(NamedTuple):
+    """A scheduled minibatch, as a compiled call takes it.
+
+    Attributes:
+        table: launches; pulls: int32 [pulls, V]; rows: of launches that take a list.
+        indices, extents: of `number_rows`; graph_ptr: of the batch.
+        seen: of `sort_lookups`.
+    """
+
+    table: Array
+    pulls: Array
+    rows: Array
+    indices: Array
+    extents: Array
+    graph_ptr: Array
+    seen: Array
+
+
+class Known(NamedTuple):
+    """What is known of a kernel whatever the minibatch.
+
+    Attributes:
+        gradients, lookups_ptr, lookups: of `PersistentExecutable`.
+        facts: of `Ready.script_facts`.
+    """
+
+    gradients: Array
+    lookups_ptr: Array
+    lookups: Array
+    facts: Array
+
+
+class Chosen(NamedTuple):
+    """How a minibatch is run.
+
+    Attributes:
+        groups: that the graphs are shared out among; processors: of each.
+        tile: most rows of a tile; ring: of `write_scripts`.
+        clips, updates: whether the step ends with a norm, and with an update.
+    """
+
+    groups: int
+    processors: int
+    tile: int
+    ring: int
+    clips: bool
+    updates: bool
 
 
 def inputs_of(
@@ -58,61 +114,49 @@ def inputs_of(
 
 @njit(cache=True, nogil=True)
 def write_all(
-    table: Array,
-    pulls: Array,
-    rows: Array,
-    indices: Array,
-    extents: Array,
-    graph_ptr: Array,
-    seen: Array,
-    groups: int,
-    clips: bool,
-    updates: bool,
-    # of `PersistentExecutable`
-    processors: int,
-    tile: int,
-    ring: bool,
-    gradients: Array,
-    lookups_ptr: Array,
-    lookups: Array,
-    script_facts: Array,
+    of_batch: tuple[Any, ...], of_kernel: tuple[Any, ...], of_run: tuple[Any, ...]
 ) -> tuple[Any, ...]:
     """Write all scripts of a launch in one call: objects of Python between them would cost more.
 
+    A compiled call takes microseconds to be given a record or to return one, so these are plain
+    tuples on the way.
+
     Args:
-        table: launches; pulls: int32 [pulls, V]; rows: of launches that take a list.
-        indices, extents: of `number_rows`; graph_ptr: of the batch.
-        groups: that the graphs are shared out among.
-        script_facts: of `Ready`: the facts of `PersistentExecutable`, and those of `Shape`.
-        The others are those of `assemble_groups`, `sort_lookups` and `write_scripts`.
-    Returns: what `write_scripts` returns; of `assemble_groups` the lengths and the room; what
-        `sort_lookups` returns.
+        of_batch: the fields of `LaidOut`; of_kernel: of `Known`; of_run: of `Chosen`.
+    Returns: the fields of `LaunchScripts`; of `GroupScripts` lengths and temporary; of
+        `sort_lookups` lookup_ptr, lookup_at and the others.
     """
+    scheduled, known, chosen = LaidOut(*of_batch), Known(*of_kernel), Chosen(*of_run)
+    table, indices, extents = scheduled.table, scheduled.indices, scheduled.extents
     order, edge_ptr = part_of(indices, extents, ORDER), part_of(indices, extents, EDGE_PTR)
     child_row = part_of(indices, extents, CHILD_ROW)
+    packed = known.facts
     shape = Shape(
-        row_at(script_facts, STAGE), row_at(script_facts, SEGMENT_PTR),
-        row_at(script_facts, SPLIT), row_at(script_facts, GATHERS),
-        row_at(script_facts, TILED), row_at(script_facts, ROW_COST).view(np.float64),
-        row_at(script_facts, EDGE_COST).view(np.float64), table_at(script_facts, SCRATCH),
+        row_at(packed, STAGE), row_at(packed, SEGMENT_PTR), row_at(packed, SPLIT),
+        row_at(packed, GATHERS), row_at(packed, TILED), row_at(packed, ROW_COST).view(np.float64),
+        row_at(packed, EDGE_COST).view(np.float64), table_at(packed, SCRATCH),
     )  # fmt: skip
-    beside = row_at(script_facts, BESIDE)
     facts = Facts(
-        row_at(script_facts, STAGES), beside, row_at(script_facts, STEPS_PTR),
-        table_at(script_facts, STEPS), row_at(script_facts, ADDS),
-        row_at(script_facts, ADDS_PTR), row_at(script_facts, ADDED),
-        table_at(script_facts, STEP_SCRATCH), row_at(script_facts, FIRST_SEGMENT),
-        table_at(script_facts, SEGMENTS), table_at(script_facts, RINGS),
+        row_at(packed, STAGES), row_at(packed, BESIDE), row_at(packed, STEPS_PTR),
+        table_at(packed, STEPS), row_at(packed, ADDS), row_at(packed, ADDS_PTR),
+        row_at(packed, ADDED), table_at(packed, STEP_SCRATCH), table_at(packed, SEGMENTS),
+        table_at(packed, RINGS),
     )  # fmt: skip
-    words, lengths, temporary = assemble_groups(
-        shape, table, beside, order, edge_ptr, child_row, graph_ptr, groups, processors, tile
+    groups = Groups(order, scheduled.graph_ptr, chosen.groups)
+    size = GroupSize(chosen.processors, chosen.tile)
+    batch = Batch(table, edge_ptr, child_row)
+    paths = assemble_groups(shape, batch, facts.beside, groups, size, COLUMNS)
+    lookup_ptr, lookup_at, word, ptr, row = sort_lookups(
+        table, known.lookups_ptr, known.lookups, scheduled.pulls, order, scheduled.rows,
+        scheduled.seen,
+    )  # fmt: skip
+    launched = Launched(table, lookup_ptr, lookup_at, known.gradients, chosen.clips, chosen.updates)
+    parent_ptr = part_of(indices, extents, PARENT_PTR)
+    scripts = write_scripts(
+        launched, facts, paths.script, paths.lengths, parent_ptr, child_row, chosen.ring
     )
-    found = sort_lookups(table, lookups_ptr, lookups, pulls, order, rows, seen)
-    script, sections, child_slot, common, elements = write_scripts(
-        table, facts, gradients, (PATH, LAZY, PATH_BACKWARD), found[0], found[1], clips, updates,
-        words, lengths, part_of(indices, extents, PARENT_PTR), child_row, ring, processors == 1,
-    )  # fmt: skip
-    return script, sections, child_slot, common, elements, lengths, temporary, found
+    made = (scripts.script, scripts.sections, scripts.child_slot, scripts.common, scripts.temporary)
+    return made, paths.lengths, paths.temporary, lookup_ptr, lookup_at, (word, ptr, row)
 
 
 def write_launch(
@@ -135,27 +179,23 @@ def write_launch(
         got = f"a group of {executable.processors} processors"
         have = f"at most the device's {one_launch.session.device.processors}"
         raise NoKernelError(message("cuda", got, have, "take fewer processors a group"))
-    ring = executable.has_ring(graphs)
-    script, sections, child_slot, common, elements, lengths, temporary, found = write_all(
-        table,
-        run.inputs.index,
-        run.rows,
-        run.indices,
-        run.extents,
-        graph_ptr_of(batch),
-        one_launch.session.marks(run.variant.reader.largest),
-        min(groups, graphs),
-        clips,
-        updates,
-        executable.processors,
-        executable.tile_beside_ring if ring else executable.tile,
-        ring,
-        executable.gradients,
-        executable.lookups_ptr,
-        executable.lookups,
-        ready.script_facts,
+    seen = one_launch.session.marks(run.variant.reader.largest)
+    ring = NO_RING
+    if executable.has_ring(graphs):
+        ring = RING_ALONE if executable.processors == 1 else RING_OF_SEVERAL
+    tile = executable.tile if ring == NO_RING else executable.tile_beside_ring
+    scheduled = LaidOut(
+        table, run.inputs.index, run.rows, run.indices, run.extents, graph_ptr_of(batch), seen
     )
-    paths = Paths(lengths, temporary, executable.clustered(graphs), ring)
+    known = Known(
+        executable.gradients, executable.lookups_ptr, executable.lookups, ready.script_facts
+    )
+    chosen = Chosen(min(groups, graphs), executable.processors, tile, ring, clips, updates)
+    made, lengths, temporary, lookup_ptr, lookup_at, lookups = write_all(
+        tuple(scheduled), tuple(known), tuple(chosen)
+    )
+    paths = Paths(lengths, temporary, executable.clustered(graphs), ring != NO_RING)
+    script, sections, child_slot, common, elements = made
     written = Written(
         script,
         common,
@@ -164,8 +204,8 @@ def write_launch(
         elements,
         clips,
         updates,
-        found[0],
-        found[1],
-        found[2:],
+        lookup_ptr,
+        lookup_at,
+        lookups,
     )
     return executable, paths, written

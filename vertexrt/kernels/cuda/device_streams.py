@@ -9,11 +9,11 @@ from typing import TYPE_CHECKING, Any, cast
 import numpy as np
 
 from vertexrt.config import config
-from vertexrt.engine.verify_streams import verify_streams
 from vertexrt.ir.passes.fuse import TaskProgram
 from vertexrt.ir.passes.store import Key
 from vertexrt.kernels.cuda.executable import CudaExecutable, Relations
 from vertexrt.kernels.cuda.streams import STAGES, Order, order_launches
+from vertexrt.kernels.cuda.verify_streams import verify_streams
 from vertexrt.kernels.layout import CHILDREN, OWN, PARENTS, rows_read, tensor_uses
 
 if TYPE_CHECKING:

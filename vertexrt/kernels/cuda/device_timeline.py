@@ -12,25 +12,17 @@ import numpy as np
 
 from vertexrt.engine.trace import Record, Special, Timeline
 from vertexrt.kernels.cuda.instruction import (
-    AT,
     BACKWARD,
     CHECK,
     COLLECT,
-    ELO,
     FINISH,
     FIRST_OP,
     FORWARD,
-    LO,
-    OP,
-    PROGRAM,
     SQUARES,
     UPDATE,
-    WAIT,
-    M,
-    N,
 )
 from vertexrt.kernels.cuda.one_launch import BOTH_CLOCKS, Paths, Written
-from vertexrt.script import isa
+from vertexrt.script.isa import NONE, OP, PROGRAM, WAIT
 
 if TYPE_CHECKING:
     from vertexrt.kernels.cuda.persistent import PersistentExecutable
@@ -64,7 +56,12 @@ def record_launch(
     timeline.begin()
     ran = int((stamps[:, 0, 0] == BOTH_CLOCKS).sum())  # the others were not launched
     groups, each = path.lengths.shape[1], executable.processors
-    words = _as_words(executable, written, ran)
+    script, common = written.script, written.common
+    parts = _parts(executable, written)
+    every = np.where(np.arange(len(script)) < common, ran, executable.processors)
+    waits_for = np.where(script[:, WAIT] != NONE, every, 0)
+    special = [SPECIAL.get(op) for op in script[:common, OP].tolist()]
+    special += [None] * (len(script) - common)
     bounds = [*range(0, groups * each + 1, each), ran]
     for group, first in enumerate(bounds[:-1]):
         mine = [_times(own) for own in stamps[first : bounds[group + 1]]]
@@ -74,15 +71,17 @@ def record_launch(
         numbers = stamps[first, 1 : 1 + len(done[0]), 0]
         timeline.records.append(
             Record(
-                timeline.runs - 1,
-                group,
-                first,
-                executable.facts.stages,
-                np.repeat(words[numbers][None], len(done), 0),
-                np.stack(done),
-                NANOSECONDS,
-                numbers,
-                tuple(SPECIAL.values()),
+                run=timeline.runs - 1,
+                group=group,
+                first=first,
+                stages=executable.facts.stages,
+                script=np.repeat(script[numbers][None], len(done), 0),
+                parts=parts[numbers],
+                waits_for=waits_for[numbers],
+                times=np.stack(done),
+                cycles_per_second=NANOSECONDS,
+                numbers=numbers,
+                special=tuple(special[k] for k in numbers.tolist()),
             )
         )
 
@@ -102,30 +101,13 @@ def _times(own: Array) -> Array:
     return np.asarray(time + since.astype(np.int64))
 
 
-def _as_words(executable: PersistentExecutable, written: Written, processors: int) -> Array:
-    """Return all instructions in words of `script.isa`.
-
-    Beside the path the segment is the step of its program. Programs behind those that there are
-    stand for what runs none.
-    """
-    script, common = written.script, written.common
-    facts = executable.facts
-    stages, steps_ptr, segment_ptr = facts.stages, facts.steps_ptr, facts.segment_ptr
-    words = np.zeros((len(script), isa.WORDS), np.int64)
-    words[:, isa.PROGRAM] = script[:, PROGRAM]
-    words[:, isa.SEGMENT] = script[:, OP] - segment_ptr[script[:, PROGRAM]]
-    words[:, isa.ROWS], words[:, isa.FIRST] = script[:, N], script[:, LO]
-    words[:, isa.LISTED] = script[:, AT]
-    words[:, isa.EDGES], words[:, isa.FIRST_EDGE] = script[:, M], script[:, ELO]
-    words[:, isa.WAIT] = np.where(script[:, WAIT] != 0, np.arange(len(script)), isa.NONE)
-    words[:, isa.THRESHOLD] = np.where(np.arange(len(script)) < common, processors, 0)
-    words[common:, isa.THRESHOLD] = executable.processors
-    words[:, isa.SIGNAL] = isa.NONE
-    writer = executable.writer
-    for at, (op, program) in enumerate(script[:common, [OP, PROGRAM]].tolist()):
-        if op in SPECIAL:
-            words[at, isa.PROGRAM] = len(stages) + list(SPECIAL).index(op)
-        elif op >= FIRST_OP:
+def _parts(executable: PersistentExecutable, written: Written) -> Array:
+    """Return which segment of its program each instruction runs; outside the path, which step."""
+    script, writer = written.script, executable.writer
+    steps_ptr = executable.facts.steps_ptr
+    parts = script[:, OP] - np.array(writer.segment_ptr())[script[:, PROGRAM]]
+    for at, (op, program) in enumerate(script[: written.common, [OP, PROGRAM]].tolist()):
+        if op >= FIRST_OP:
             steps = writer.all_steps[steps_ptr[program] : steps_ptr[program + 1]]
-            words[at, isa.SEGMENT] = [writer.op(step) for step in steps].index(op)
-    return words
+            parts[at] = [writer.op(step) for step in steps].index(op)
+    return np.asarray(parts)

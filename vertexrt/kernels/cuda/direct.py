@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
 Step = list[Group | Product]  # a group, or products side by side
 
-QUARTET = 4  # elements that a thread reads at once, see `part_of_row` of held.cuh
+QUARTET = 4  # elements that a thread reads at once, see `part_of_row` of resident_matmul.cuh
 MOST_LEAVES = 4  # of an operand that is worked out where it is read
 
 

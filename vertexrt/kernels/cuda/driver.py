@@ -2,7 +2,7 @@
 
 Nothing is decided in Python between two launches: at batch 1 a step has a hundred of them, and each
 takes 2 to 3 us here. Kernels and cuBLAS are called by address, so that machine code is cached on
-disk and the shim (`shim/`) can stand in for both.
+disk and the shim (`tests/shim`) can stand in for both.
 """
 
 from __future__ import annotations

@@ -2,19 +2,21 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import dataclass
 from struct import Struct
 
 import numpy as np
 import numpy.typing as npt
 
+from vertexrt.ir.updates import UpdateRule
+
 Int64 = npt.NDArray[np.int64]
 
 PIECE, SUMMERS, THREADS, PIECES_A_BLOCK = 1024, 1024, 256, 8  # of update.cu
-STORE, FINISH = Struct("11q8d"), Struct("6q2d")  # its structs
+MOST_SCALARS = 16  # of update.cuh
+STORE, FINISH = Struct(f"11q{MOST_SCALARS}d"), Struct("6q2d")  # its structs
 pack_store, pack_finish = STORE.pack, FINISH.pack
-NO_SCALARS = (0.0,) * 8
+NO_SCALARS = (0.0,) * MOST_SCALARS
 FOUND = 8  # `Record` of processor.cuh
 LOSS, NORM, _, REFUSED, GAVE_UP, GAVE_UP_AT, GAVE_UP_INSTRUCTION, REACHED = range(FOUND)
 NO_STARTS, NO_WIDTHS = np.zeros(0, np.int64), np.zeros(0, np.int32)
@@ -26,24 +28,14 @@ class Ending:
 
     Attributes:
         loss_at: element of the arena where the losses start; rows: how many.
-        rule, scalars: of the update; clip_norm: 0, where nothing is clipped.
+        rule, scalars: of the update, see `layout.Ending`; clip_norm: 0, where nothing is clipped.
         starts, widths: flat ranges of the rows of tables that have a gradient.
     """
 
     loss_at: int
     rows: int
-    rule: str
+    rule: UpdateRule
     scalars: tuple[float, ...]
     clip_norm: float
     starts: Int64
     widths: npt.NDArray[np.int32]
-
-
-def scalars_of(rule: str, scalars: Sequence[float]) -> tuple[float, ...]:
-    """Return what a rule of update.cu takes, given what one of `cpu.optim` does."""
-    if rule != "adam":
-        return tuple(scalars)
-    decay, lr, beta1, beta2, eps, shrink, steps = scalars
-    rate = lr / (1.0 - beta1**steps)
-    root = 1.0 / np.sqrt(1.0 - beta2**steps)
-    return decay, rate, beta1, beta2, eps, shrink, float(root)

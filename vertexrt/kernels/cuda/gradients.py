@@ -2,7 +2,7 @@
 
 Such a gradient is a product over all rows behind the path, in the stage FINAL. Where both of its
 operands are in tensors when the backward side has made d_y, the owner of a row of the weight can
-add each tile to sums that it holds (`gradients.cuh`): its own elements of d_y, which it made
+add each tile to sums that it holds (`weight_gradients.cuh`): its own elements of d_y, which it made
 itself, times x, which stems from the forward side. The product behind the path is then left out.
 
 Source: VPPS (MICRO 2018), section III-C. Which gradients stay behind the path, and in which order

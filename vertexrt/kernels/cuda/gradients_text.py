@@ -1,4 +1,4 @@
-"""Write the lines of a persistent kernel that sum up gradients on chip: see `gradients.cuh`."""
+"""Write the lines of a persistent kernel that sum up gradients on chip (`weight_gradients.cuh`)."""
 
 from __future__ import annotations
 
@@ -78,13 +78,13 @@ class SumWriter:
         """Return the statements in front of the path, where `free` is shared memory."""
         lines = ["  struct {"] if self.side.sums else []
         for k, h in enumerate(self.side.sums):
-            kind = "InRegisters" if k < self.side.sums_in_registers else "BesideRegisters"
-            lines.append(f"    {kind}<{self._kind(h)}> {h.name};")
+            where = "Registers" if k < self.side.sums_in_registers else "SharedMemory"
+            lines.append(f"    WeightsIn{where}<{self._kind(h)}> {h.name};")
         lines += ["  } sums;"] if self.side.sums else []
         for k, h in enumerate(self.side.sums):
             if k >= self.side.sums_in_registers:
                 lines.append(f"  sums.{h.name}.take(free);")
-                lines.append(f"  free += BesideRegisters<{self._kind(h)}>::BYTES;")
+                lines.append(f"  free += WeightsInSharedMemory<{self._kind(h)}>::BYTES;")
             lines.append(f"  clear<{self._kind(h)}>(sums.{h.name});")
         return lines
 
@@ -110,7 +110,7 @@ class SumWriter:
             return head + "}"
         lines = [
             head,
-            "    const Tile a{in.n, in.lo, in.m, in.elo};",
+            "    const Tile a{in.rows, in.first, in.edges, in.first_edge};",
             "    const int rank = this_processor() % PROCESSORS;",
             "    switch (in.op) {",
         ]

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Callable, Collection, Iterator, Mapping
 from dataclasses import dataclass
 
 from vertexrt.ir.ops import OPS
@@ -16,6 +16,29 @@ from vertexrt.kernels.location import SUMS_OVER_EDGES, Location
 
 UNROLLED = '_Pragma("unroll 8")'  # a word that many read has many parents: loads must overlap
 REDUCTIONS = ("reduce_sum", "reduce_max", "logsumexp")
+
+
+@dataclass(frozen=True, slots=True)
+class Edges:
+    """Edges of a row in the source: `counter` runs over them.
+
+    Attributes:
+        begin, end: of the counter.
+        start: the statement with which the body of the loop begins.
+        source: writes what an edge has.
+    """
+
+    counter: str
+    begin: str
+    end: str
+    start: str
+    source: Callable[[], str]
+
+    @property
+    def all(self) -> str:
+        """Return the head of the loop over all."""
+        e = self.counter
+        return f"for (int {e} = {self.begin}; {e} < {self.end}; ++{e})"
 
 
 @dataclass(frozen=True, slots=True)
@@ -256,24 +279,7 @@ class GroupWriter(Values):
         name = f"v{k}"
         if node.op in SUMS_OVER_EDGES:
             t.line(f"real {name} = 0;")
-            largest = node.op == "segment_max"
-            first = t.fresh("first")
-            t.line(
-                f"bool {first} = true;" if largest else f"real {first} = 0; int {first}_rows = 0;"
-            )
-            for loop, source in self._edge_sources(node, None):
-                with loop:
-                    new = source()
-                    if largest:
-                        t.line(f"{name} = {first} ? {new} : vrt_max({name}, {new});")
-                        t.line(f"{first} = false;")
-                    else:
-                        t.line(f"{first} += {new};")
-                        t.line(f"if (++{first}_rows % ROWS_A_SUM == 0) {{")
-                        t.line(f"  {name} += {first}; {first} = 0;")
-                        t.line("}")
-            if not largest:
-                t.line(f"{name} += {first};")
+            self._over_edges(node, None, name)
         else:
             t.line(f"const real {name} = {self._scalar_text(k, node)};")
         self.variable[k] = name
@@ -396,36 +402,47 @@ class GroupWriter(Values):
     # Sums over edges.
 
     def _sum_over_edges(self, k: int, node: Node, register: str) -> None:
-        t, old = self.t, f"{register}.v[c]"
-        t.line(f"Vec<W> {register};")
-        t.line(f"VRT_LANES {old} = 0;")
-        first = t.fresh("first")
-        if node.op == "segment_max":
+        self.t.line(f"Vec<W> {register};")
+        self.t.line(f"VRT_LANES {register}.v[c] = 0;")
+        self._over_edges(node, J, f"{register}.v[c]")
+
+    def _over_edges(self, node: Node, j: str | None, total: str) -> None:
+        """Add what the edges of a row have to a total, or find the largest."""
+        t, each = self.t, "" if j is None else "VRT_LANES "
+        for edges in self._edge_sources(node, j):
+            if node.op != "segment_max":
+                self._add_edges(edges, j, total)
+                continue
+            first = t.fresh("first")
             t.line(f"bool {first} = true;")
-        elif _may_be_long(node):
-            t.line(f"Vec<W> {first}; int {first}_rows = 0;")
-            t.line(f"VRT_LANES {first}.v[c] = 0;")
-        for loop, source in self._edge_sources(node, J):
             t.line(UNROLLED)
-            with loop:
-                new = source()
-                if node.op == "segment_max":
-                    t.line(f"VRT_LANES {old} = {first} ? {new} : vrt_max({old}, {new});")
-                    t.line(f"{first} = false;")
-                elif _may_be_long(node):
-                    t.line(f"VRT_LANES {first}.v[c] += {new};")
-                    t.line(f"if (++{first}_rows % ROWS_A_SUM == 0) {{")
-                    t.line(f"  VRT_LANES {{ {old} += {first}.v[c]; {first}.v[c] = 0; }}")
-                    t.line("}")
-                else:
-                    t.line(f"VRT_LANES {old} += {new};")
-        if node.op != "segment_max" and _may_be_long(node):
-            t.line(f"VRT_LANES {old} += {first}.v[c];")
+            with t.edges(edges.all, edges.start):
+                new = edges.source()
+                t.line(f"{each}{total} = {first} ? {new} : vrt_max({total}, {new});")
+                t.line(f"{first} = false;")
+
+    def _add_edges(self, edges: Edges, j: str | None, total: str) -> None:
+        """Add up the edges of a row, as a sum of short sums.
+
+        A vertex may have any number of children and of parents, and float32 would lose digits.
+        """
+        t, e = self.t, edges.counter
+        kind, each, element = ("real", "", "") if j is None else ("Vec<W>", "VRT_LANES ", ".v[c]")
+        some, until = t.fresh("some"), t.fresh("until")
+        t.line(f"for (int {e} = {edges.begin}; {e} < {edges.end};) {{")
+        t.line(f"const int {until} = min({e} + ROWS_A_SUM, {edges.end});")
+        t.line(f"{kind} {some};")
+        t.line(f"{each}{some}{element} = 0;")
+        t.line(UNROLLED)
+        with t.edges(f"for (; {e} < {until}; ++{e})", edges.start):
+            t.line(f"{each}{some}{element} += {edges.source()};")
+        t.line(f"{each}{total} += {some}{element};")
+        t.line("}")
 
     def _reads_parents(self) -> None:
         """Take note that what the parents left is read in the open loop."""
 
-    def _edge_sources(self, node: Node, j: str | None):  # type: ignore[no-untyped-def]
+    def _edge_sources(self, node: Node, j: str | None) -> Iterator[Edges]:
         t, size = self.t, max(node.type.size, 1)
         if node.op == "gather_parents":
             self._reads_parents()
@@ -438,24 +455,18 @@ class GroupWriter(Values):
                     )
                     begin = t.row_value("first_parent", "int", f"{pointer}[row]")
                     end = t.row_value("end_parent", "int", f"{pointer}[row + 1]")
-                    header = f"for (int p = {begin}; p < {end}; ++p)"
                     at = f"const auto parent = {tensor} + (long long){edges}[p] * {size};"
 
                     def source() -> str:
                         return "(*parent)" if j is None else t.read("parent + j", size % 4 == 0)
 
-                    yield t.edges(header, at), source
+                    yield Edges("p", begin, end, at, source)
             return
         (i,) = node.inputs
         child = t.word("child_row", "const int*")
-        header = f"for (int e = {t.first_edge()}; e < {t.end_edge()}; ++e)"
         skip = f"if ({child}[e] < 0) continue;"
-        yield t.edges(header, skip), lambda: self.element(i, j or "0")
-
-
-def _may_be_long(node: Node) -> bool:
-    """Tell whether many edges may be added up, so that float32 would lose digits."""
-    return node.op == "segment_sum" or (node.op == "gather_parents" and node["every"])
+        begin, end = t.first_edge(), t.end_edge()
+        yield Edges("e", begin, end, skip, lambda: self.element(i, j or "0"))
 
 
 def part_of(cuts: Cuts, start: int, size: int) -> Cuts:

@@ -1,7 +1,7 @@
 """Write the persistent kernel of a function: its steps, the segments of its path, what it holds.
 
 The kernel is specialised for the processors of a group. `persistent.cuh` has what does not depend
-on the function; `orders.py` writes the scripts.
+on the function; `gpu_script.py` writes the scripts.
 """
 
 from __future__ import annotations
@@ -23,10 +23,11 @@ from vertexrt.kernels.cuda.gradients_text import SumWriter
 from vertexrt.kernels.cuda.instruction import COLUMNS, FIRST_OP
 from vertexrt.kernels.cuda.path import PathSegment, write_path
 from vertexrt.kernels.cuda.ring import RingSize, size_ring
+from vertexrt.kernels.cuda.rules import by_rule, structs
 from vertexrt.kernels.cuda.side_text import INDEX_WORDS, OF_RING, SideText
 from vertexrt.kernels.cuda.steps import Kernel, Launches
 from vertexrt.kernels.cuda.weights import (
-    NEAR_BYTES,
+    SHARED_STATE_BYTES,
     THREADS,
     TILE_ROWS,
     Held,
@@ -34,23 +35,14 @@ from vertexrt.kernels.cuda.weights import (
     place_gradients,
     place_weights,
 )
-from vertexrt.kernels.layout import PAD, RULES, Binding
+from vertexrt.kernels.layout import PAD, Binding
 
 MOST_ROWS = 56  # of a tile, whose indices lie in shared memory
 TILE_EDGES = 128  # of a tile, likewise
 RING_TILE = 16  # rows of a tile that has room beside a ring
+DEEP = 512  # elements; where forward products of the path are deeper, sums keep more digits
 MANTISSA = {"float32": 0, "tf32": 10, "bf16": 7}  # bits that matrix units keep; 0 for all
 SIDES = (Stage.PATH, Stage.PATH_BACKWARD)
-
-
-def by_rule(op: str, function: str) -> list[str]:
-    """Write an instruction that is another function for each update rule; none is left out."""
-    lines = [f"    case {op}:", "      switch (a.o.rule) {"]
-    for number, rule in enumerate(RULES):
-        call = f"{function}<{rule.capitalize()}>(a.o.store, first)"
-        each = f"over_pieces(a.o, [&](long long first) {{ {call}; }})"
-        lines += [f"        case {number}: {each}; break;"]
-    return [*lines, "      }", "      break;"]
 
 
 class KernelWriter:
@@ -68,6 +60,7 @@ class KernelWriter:
     Attributes:
         tasks: those without what the path sums up instead.
         sides: forward and backward, what they hold and where.
+        registers: of a thread that may hold weights.
     """
 
     def __init__(
@@ -85,7 +78,7 @@ class KernelWriter:
     ) -> None:
         self.precision = precision
         self.processors, self.shared_bytes = processors, shared_bytes
-        self.itemsize = np.dtype(dtype).itemsize
+        self.itemsize, self.registers = np.dtype(dtype).itemsize, registers
         vector = 16 // self.itemsize
         self.numbers = {name: k for k, name in enumerate(word_names(binding))}
         self.tasks = tasks
@@ -146,7 +139,7 @@ class KernelWriter:
         return max((rows + 2 * edges for rows, edges, _ in scratch), default=1)
 
     def ring_facts(self) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.int64]]:
-        """Return what `ring_orders.write_ring` knows.
+        """Return what `ring_script.write_ring` knows.
 
         Returns: [segments, 6] about each segment; [sides, 2] rows of the ring.
         """
@@ -228,7 +221,7 @@ class KernelWriter:
     def room(self, stage: Stage, ring: bool) -> int:
         """Return the elements of shared memory that temporaries of a side may have."""
         k = SIDES.index(stage)
-        room = (self.shared_bytes - NEAR_BYTES - self.sides[k].shared) // self.itemsize
+        room = (self.shared_bytes - SHARED_STATE_BYTES - self.sides[k].shared) // self.itemsize
         return room - self.sides[k].partial - (self.rings[k].elements if ring else 0)
 
     def used(self, stage: Stage, rows: int) -> int:
@@ -256,6 +249,12 @@ class KernelWriter:
         used = self.used(SIDES[1], self.tile_rows(False))
         return max(0, self.room(SIDES[1], False) - used) * self.itemsize
 
+    @property
+    def deep(self) -> bool:
+        """Whether matrix units add up less of a product of the path, plain additions more."""
+        by_units = self.precision == "float32" and self.itemsize == 4
+        return by_units and any(h.deep > DEEP for h in self.sides[0].held)
+
     # Text.
 
     def source(self) -> str:
@@ -263,14 +262,17 @@ class KernelWriter:
         lines = [ONE_BLOCK]
         if kept := MANTISSA[self.precision]:
             lines.append(f"#define VRT_MANTISSA {kept}")
+        if self.deep:
+            lines.append("#define VRT_DEEP")
         if self.tiles_fit():
             lines.append("#define VRT_TILES_FIT")
-        lines += ['#include "persistent.cuh"', "", f"constexpr int PROCESSORS = {self.processors};"]
+        lines += ['#include "persistent.cuh"', "", structs()]
+        lines += [f"constexpr int PROCESSORS = {self.processors};"]
         lines += [
             f"static_assert(PROCESSOR == {THREADS} && TILE_ROWS == {TILE_ROWS} && "
-            f"NEAR_BYTES == {NEAR_BYTES} && TILE_POINTERS > {MOST_ROWS} && "
+            f"SHARED_STATE_BYTES == {SHARED_STATE_BYTES} && TILE_POINTERS > {MOST_ROWS} && "
             f"TILE_EDGES == {TILE_EDGES} && "
-            f'INSTRUCTION_WORDS == {COLUMNS} && FIRST_OP == {FIRST_OP}, "as the host has it");'
+            f'INSTRUCTION_WORDS == {COLUMNS}, "as the host has it");'
         ]
         shapes = (
             Layout(h.rows(self.processors), h.deep) for x in self.sides for h in (*x.held, *x.sums)
@@ -310,7 +312,7 @@ class KernelWriter:
             "      break;",
             "    }",
             "    case SQUARES:",
-            "      over_pieces(a.o, [&](long long first) { sum_squares(a.o.store, first); });",
+            "      for_each_piece(a.o, [&](long long first) { sum_squares(a.o.store, first); });",
             "      break;",
             "    case FINISH:",
             "      if (blockIdx.x == gridDim.x - 1) finish_step<PROCESSOR>(a.o.finish);",
@@ -328,9 +330,9 @@ class KernelWriter:
             lines += [
                 f"    case {self.op(step)}: {{",
                 f"      auto& s = step_arguments<Args<{max(len(words), 1)}>>();",
-                "      take_turns(in, [&]() {",
-                "        s = {in.n, in.lo, in.at, in.m, in.elo, in.first, in.chunks,",
-                f"             {{{', '.join(words)}}}}};",
+                "      run_blocks(in, [&]() {",
+                "        s = {in.rows, in.first, in.listed, in.edges, in.first_edge,",
+                f"             in.start, in.chunks, {{{', '.join(words)}}}}};",
                 f"      }}, [&]() {{ {names[self._key(step)]}(s); }});",
                 "      break;",
                 "    }",
@@ -340,7 +342,7 @@ class KernelWriter:
     def _kernel(self) -> list[str]:
         sides = [
             f"    if (in.op == {op}) {{\n"
-            f"      if (!{stage.name.lower()}(a, group, in, at, met, meetings, stamps)) {{\n"
+            f"      if (!{stage.name.lower()}(a, group, in, at, met, group_barrier, stamps)) {{\n"
             "        close_cluster(a.o);\n"
             "        return;\n"
             "      }\n"
@@ -351,16 +353,16 @@ class KernelWriter:
         return [
             "VRT_KERNEL(NAME, Work, PROCESSOR) {",
             "  unsigned met = 0;",
-            "  Stamps stamps(a.o);",
-            "  const Work& work = come_near(a);",
+            "  Timestamps stamps(a.o);",
+            "  const Work& work = load_shared_state(a);",
             "  const int group = blockIdx.x / PROCESSORS;",
-            "  Meetings meetings{a.o.counters + 2 + group, 0, 0};",
-            "  if (a.o.members && !open_cluster(a.o, meetings.counter)) return;",
+            "  GroupBarrier group_barrier{a.o.counters + 2 + group, 0, 0};",
+            "  if (a.o.members && !open_cluster(a.o, group_barrier.counter)) return;",
             "  for (int at = 0;; ++at) {",
             "    const Instruction in = instruction(a.o, at);",
             "    stamps.begin(at);",
             *sides,
-            "    if (in.wait && !meet_all(a.o, met, at)) return;",
+            "    if (in.wait != NO_WAIT && !grid_barrier(a.o, met, at)) return;",
             "    stamps.waited();",
             "    if (in.op == END) {",
             "      stamps.both();",

@@ -10,19 +10,19 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from vertexrt.ir.updates import RULES
 from vertexrt.kernels.cuda.device import Memory
 from vertexrt.kernels.cuda.ending import FINISH, STORE, Ending
 from vertexrt.kernels.cuda.pack import WEIGHT
 from vertexrt.kernels.cuda.persistent import PersistentExecutable
 from vertexrt.kernels.cuda.session import TEMPORARY, Inputs, Session, Slot
-from vertexrt.kernels.layout import RULES
 
 Array = np.ndarray[Any, Any]
 Int64 = npt.NDArray[np.int64]
 
 ORDERS = Struct("15q")  # of processor.cuh, in front of `Store` and `Finish`
 NO_ENDING = bytes(STORE.size), bytes(FINISH.size)
-STAMP = 4  # words of one, see `Stamps` of meeting.cuh
+STAMP = 4  # words of one, see `Timestamps` of barrier.cuh
 BOTH_CLOCKS = -1  # in place of an instruction: cycles, and nanoseconds
 PATIENCE = 2_000_000_000  # nanoseconds until a processor gives up waiting
 
@@ -52,7 +52,7 @@ class Written:
         script: int32 [*, COLUMNS], of all processors and then of the groups.
         common: how many instructions all processors follow.
         sections: int32 [2, groups + 1], where the script of each group starts, see processor.cuh.
-        child_slot: int32 [edges], or nothing: see `ring_orders.write_ring`.
+        child_slot: int32 [edges], or nothing: see `ring_script.write_ring`.
         elements: of temporaries beside the path.
         clips, updates: whether the step ends with a norm, and with an update.
         lookup_ptr, lookup_at, lookups: of `driver.sort_lookups`.
@@ -118,7 +118,7 @@ class OneLaunch:
     def seen(self) -> Int64:
         """Return the stamps of the last launch, which was watched: [processors, rows, STAMP].
 
-        See `Stamps` of meeting.cuh; what no processor wrote is zero. Their memory is given back.
+        See `Timestamps` of barrier.cuh; what no processor wrote is zero. Their memory is freed.
         """
         stamps = np.empty(self._stamps.size // 8, np.int64)
         self.session.download(stamps, self._stamps.address)
@@ -149,7 +149,6 @@ class OneLaunch:
         """
         session, device = self.session, self.session.device
         size = session.dtype.itemsize
-        groups = path.lengths.shape[1]
         cluster = executable.processors if path.clustered else 1
         blocks = self.blocks(executable, path)
         members = new_members(cluster) if path.clustered else 0
@@ -173,7 +172,7 @@ class OneLaunch:
         orders = ORDERS.pack(
             *addresses[2:5].tolist(),
             session.found.address,
-            groups,
+            path.lengths.shape[1],
             rule,
             self.patience,
             self._spill.address,

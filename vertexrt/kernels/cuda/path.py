@@ -2,7 +2,7 @@
 
 A segment is a function of one tile of rows. Its groups are loops of a processor's threads over the
 rows and, of each, over the elements that the processor owns; its products multiply by weights that
-the processor holds (`held.cuh`). What only the tile needs lies in shared memory.
+the processor holds (`resident_weights.cuh`). What only the tile needs lies in shared memory.
 
 Source: VPPS (MICRO 2018), section III; a segment as one function, DESIGN section 8.
 """
@@ -284,11 +284,11 @@ class SegmentWriter:
             products = [step.node for step in steps[number] if isinstance(step, Product)]
             if number:
                 if number in ahead:
-                    text.lines.append("end_of_copies();")
+                    text.lines.append("wait_for_all_copies();")
                 text.lines.append("__syncthreads();")
             with_sums = bool(products) and self.summed.issuperset(products)
             if number == 0 and not with_sums:
-                text.lines.append("leisure();")
+                text.lines.append("prefetch_next();")
             if with_sums:
                 groups = groups_behind(steps, number)
                 with_ahead = [(g, ahead.get(number + 1 + n, {})) for n, g in enumerate(groups)]

@@ -1,4 +1,4 @@
-"""Products on the path: calls of `held.cuh`, and how what they make comes to its readers.
+"""Products on the path: calls of `resident_matmul.cuh`, and how readers get what they make.
 
 The warps of a processor share the depth of a product, so its result is partial sums in shared
 memory. A group behind it adds them up where it reads them; only what others want as well, or what
@@ -72,7 +72,7 @@ class PartialSums:
     def read(self, row: str, own: str, width: str = "W") -> str:
         """Return the text that adds up so many own rows."""
         kind = f"{width}, {self.rows}, {self.own}, {self.deep}"
-        return f"taken<{kind}>(partial + {self.start}, {row}, {own})"
+        return f"total_of_parts<{kind}>(partial + {self.start}, {row}, {own})"
 
 
 def taken_by_groups(
@@ -158,7 +158,7 @@ class ProductWriter:
             times = f" * {f.times}" if f.times > 1 else ""
             count = f"(end - done){times}" if times else "end - done"
             lines += [
-                f"make_sums<{at.rows}, {str(f.aligned).lower()}, {own}, {f.deep}>("
+                f"make_all_partial_sums<{at.rows}, {str(f.aligned).lower()}, {own}, {f.deep}>("
                 f"held.{f.held.name}, done{times}, {count},",
                 *_as_argument(f.operand),
                 f"  partial + {start});",
@@ -206,8 +206,8 @@ class ProductWriter:
                 writer.text.operand = True
                 writer.reads_ring()
                 in_ring = f"ring + a.slot * {entry.step} + {entry.start + at.start}"
-                self.t.row_value(f"from_{k}", "real* const", f"a.near ? {in_ring} : {source}")
-                self.t.row_value(f"step_{k}", "int", f"a.near ? {entry.step} : {at.step}")
+                self.t.row_value(f"from_{k}", "real* const", f"a.in_ring ? {in_ring} : {source}")
+                self.t.row_value(f"step_{k}", "int", f"a.in_ring ? {entry.step} : {at.step}")
                 source, step = f"from_{k}", f"step_{k}"
         inner = f" + i % {times} * {deep}" if times > 1 else ""
         pointer = f"{source} + {_outer(at, times)} * {step}{inner}"
@@ -283,7 +283,7 @@ def write_with_sums(
     """
     lines, places = ProductWriter(writer, products).sums()
     writer.taken = places
-    body = ["end_of_copies();"] if any(ahead for _, ahead in groups) else []
+    body = ["wait_for_all_copies();"] if any(ahead for _, ahead in groups) else []
     made: set[int] = set()
     for number, (group, ahead) in enumerate(groups):
         reads = {i for k in group.nodes for i in writer.nodes[k].inputs}
@@ -292,7 +292,7 @@ def write_with_sums(
             made.clear()
             writer.new_step()
         if first and number == 0:
-            body.append("if (done == 0) leisure();")
+            body.append("if (done == 0) prefetch_next();")
         made |= {*group.nodes}
         body += writer.group_lines(group, ahead, "done", "end")
     writer.taken = {}

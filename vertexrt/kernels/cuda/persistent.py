@@ -13,9 +13,9 @@ from vertexrt.kernels.cuda import weights
 from vertexrt.kernels.cuda.compile import SpillError
 from vertexrt.kernels.cuda.device import Device
 from vertexrt.kernels.cuda.executable import Uploads, kernel_name
+from vertexrt.kernels.cuda.gpu_script import Facts
 from vertexrt.kernels.cuda.gradients import overlapping
 from vertexrt.kernels.cuda.kernel import KernelWriter
-from vertexrt.kernels.cuda.orders import Facts
 from vertexrt.kernels.cuda.path import beside_path
 from vertexrt.kernels.cuda.steps import adding
 from vertexrt.kernels.cuda.weights import FitError
@@ -89,7 +89,7 @@ class PersistentExecutable(Uploads):
         weights_in_memory: bytes of each processor's weights that are not held on chip.
         sums_left: bytes in which each processor leaves its sums of gradients.
         beside: [programs] see `beside_path`.
-        facts: what `orders.write_scripts` knows of the programs.
+        facts: what `gpu_script.write_scripts` knows of the programs.
         gradients: [gradients] whether the groups sum it up, or a part of it.
         function: the kernel; writer: what wrote its source.
     """
@@ -119,7 +119,6 @@ class PersistentExecutable(Uploads):
         self.tile_beside_ring = writer.tile_rows(True)
         for word in writer.words():
             self.wanted[self.numbers[word]] = True
-        counts = [len(t.segments) for t in tasks]
         added = adding(writer.all_steps, gradient_owners(binding.params))
         self.beside = np.array([beside_path(t) for t in tasks], np.bool_)
         self.facts = Facts(
@@ -130,7 +129,6 @@ class PersistentExecutable(Uploads):
             added.ptr,
             added.gradients,
             np.array(self.scratch, np.int64).reshape(-1, 3),
-            np.cumsum([0, *counts]).astype(np.int64),
             *writer.ring_facts(),
         )
         self.gradients = np.zeros(len(binding.params), np.bool_)

@@ -35,13 +35,13 @@ WARP_ROWS = 32  # up to so many a warp makes a column, where the rest of the ker
 WARPS = 8  # of a block
 DEEPEST_ROW = 1024  # elements of a row of the weight that a warp holds
 BLOCKS = 128  # to aim at: about one for each multiprocessor
-CHUNK = 32  # of the depth, see product.cuh; a block takes at least two
-TILE = 32  # outputs of a block, see product.cuh
+CHUNK = 32  # of the depth, see few_rows_matmul.cuh; a block takes at least two
+TILE = 32  # outputs of a block, see few_rows_matmul.cuh
 PRODUCT_THREADS = 256
-BIG = 64  # rows and columns of a tile, see wide.cuh
+BIG = 64  # rows and columns of a tile, see tiled_matmul.cuh
 EVERYTHING = 1 << 40
 SHORT = 16  # elements of a result that a warp makes at once
-ADDED_EACH = 4096  # elements of a gradient to which a block adds splits, see wide.cuh
+ADDED_EACH = 4096  # elements of a gradient to which a block adds splits, see tiled_matmul.cuh
 MOST_SPLITS = 16  # of the rows of an outer product
 MOST_PARTIAL = 1 << 22  # elements of sums that they leave
 ARRIVED = 1 << 16  # counters of blocks that share a tile, all that a launch may need
@@ -142,13 +142,13 @@ def large_product(g: Gemm, block: int, vector: int) -> Kernel:
     else:
         across, rows = -(-wide // BIG), BIG
         w = f"k * {wide} + j" if turned else f"j * {deep} + k"
-        t.line("VRT_SCRATCH(BigTile, memory, 1);")
+        t.line("VRT_SCRATCH(MatmulMemory, memory, 1);")
         t.line(f"const real* const x = {x};")
         t.line(f"real* const y = {y};")
         width = vector if tiled(g) and g.y.start % FLOATS == 0 else 1
         t.line(
-            f"big_tile<false, {str(turned).lower()}, {width}>(memory[0], VRT_BLOCK.y, VRT_BLOCK.x, "
-            f"{count}, {wide}, {deep},"
+            f"matmul_tile<false, {str(turned).lower()}, {width}>(memory[0], VRT_BLOCK.y, "
+            f"VRT_BLOCK.x, {count}, {wide}, {deep},"
         )
         t.line(f"  [&](int i, int k) {{ return x + (long long)i * {deep} + k; }},")
         t.line(f"  [&](int j, int k) {{ return {weight} + (long long){w}; }},")
@@ -181,7 +181,7 @@ def outer_product(g: Gemm, partial: Temporary, block: int, vector: int) -> tuple
         else:
             each = -(-g.m // BIG) * columns
             d, x = _first(t, g.y), _first(t, g.x)
-            t.line("VRT_SCRATCH(BigTile, memory, 1);")
+            t.line("VRT_SCRATCH(MatmulMemory, memory, 1);")
             t.line(f"const long long count = {count};")
             t.line("const long long begin = count * VRT_BLOCK.y / VRT_GRID.y;")
             t.line("const long long end = count * (VRT_BLOCK.y + 1) / VRT_GRID.y;")
@@ -190,7 +190,7 @@ def outer_product(g: Gemm, partial: Temporary, block: int, vector: int) -> tuple
             t.line(f"const real* const x = {x} + begin * {g.k};")
             width = vector if tiled(g) and g.y.start % FLOATS == 0 else 1
             t.line(
-                f"big_tile<true, true, {width}>(memory[0], VRT_BLOCK.x / {columns}, "
+                f"matmul_tile<true, true, {width}>(memory[0], VRT_BLOCK.x / {columns}, "
                 f"VRT_BLOCK.x % {columns}, {g.m}, {g.k}, (int)(end - begin),"
             )
             t.line(f"  [&](int i, int k) {{ return d + (long long)k * {g.m} + i; }},")

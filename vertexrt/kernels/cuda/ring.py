@@ -3,7 +3,7 @@
 What a processor needs in full and others make in parts, the states of children and the operands of
 products that are cut between segments, is sent from shared memory to shared memory (thread-block
 clusters) instead of being written to memory and read back. A row of the ring has all of that for
-one row of a tile; `ring_orders.py` says which rows are there when.
+one row of a tile; `ring_script.py` says which rows are there when.
 
 Source: GRNN (EuroSys 2019), section 4, keeps the state of a step on chip; distributed shared memory
 as the way between processors is ours (DESIGN section 8).
@@ -24,7 +24,7 @@ from vertexrt.kernels.layout import Binding
 
 ALIGN = 4  # elements, 16 bytes of float32
 BANKS = 32  # of shared memory, 4 bytes wide
-CLEAR = 16  # elements between rows that eight of them read at once: see held.cuh
+CLEAR = 16  # elements between rows that eight of them read at once: see resident_matmul.cuh
 FEWEST = 8  # rows of a ring that is worth its room
 MOST_ROWS = 192
 MOST_FAR = 48  # of them, for children that are copied

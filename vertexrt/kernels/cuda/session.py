@@ -10,7 +10,6 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import cache
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -18,6 +17,7 @@ import numpy.typing as npt
 
 from vertexrt.errors import DeviceError, message
 from vertexrt.kernels.cuda.calls import CALLS, HALVES, ROUND, addresses_of, launch_one
+from vertexrt.kernels.cuda.compile import FOLDER
 from vertexrt.kernels.cuda.device import Calls, Device, Memory
 from vertexrt.kernels.cuda.driver import COUNTERS, launch, most_halves, sort_lookups
 from vertexrt.kernels.cuda.ending import (
@@ -35,8 +35,8 @@ from vertexrt.kernels.cuda.ending import (
 )
 from vertexrt.kernels.cuda.executable import CudaExecutable, Uploads
 from vertexrt.kernels.cuda.pack import ADDRESSES, ALIGN, ORDER, WEIGHT, pack
+from vertexrt.kernels.cuda.rules import kernels, structs
 from vertexrt.kernels.cuda.streams import NO_STEPS, NO_WAITS, Order
-from vertexrt.kernels.layout import RULES
 
 Array = np.ndarray[Any, Any]
 Int64 = npt.NDArray[np.int64]
@@ -59,17 +59,12 @@ def amount(size: int) -> str:
 @cache
 def source_of(file: str) -> str:
     """Return kernels that are the same for all functions."""
-    return (Path(__file__).parent / file).read_text()
+    return (FOLDER / file).read_text()
 
 
 def update_source() -> str:
     """Return the kernels at the end of a step; each rule has those that check and that update."""
-    return source_of("update.cu") + "".join(
-        f"VRT_KERNEL({what}_{rule}, Store, {THREADS}) "
-        f"{{ {what}<{rule.capitalize()}>(a, FIRST_PIECE); }}\n"
-        for rule in RULES
-        for what in ("check", "update")
-    )
+    return source_of("update.cu") + structs() + kernels()
 
 
 @dataclass(slots=True)
@@ -444,8 +439,8 @@ class Session:
             self._launch("sum_squares_kernel", blocks, THREADS, store)
         self._launch("finish_step_kernel", 1, SUMMERS, finish)
         if blocks:
-            self._launch(f"check_{e.rule}", blocks, THREADS, store)
-            self._launch(f"update_{e.rule}", blocks, THREADS, store)
+            self._launch(f"check_{e.rule.name}", blocks, THREADS, store)
+            self._launch(f"update_{e.rule.name}", blocks, THREADS, store)
 
     def ending_words(
         self, weight: int, addresses: Int64, inputs: Inputs, e: Ending

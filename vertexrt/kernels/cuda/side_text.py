@@ -19,6 +19,7 @@ OUTSIDE = (  # where temporaries may not fit
     "  real* const outside = reinterpret_cast<real*>(memory);",
 )
 OF_RING = "child_slot"  # goes up with the scripts
+TILE = "in.rows, in.first, in.edges, in.first_edge"
 NOTHING_BEHIND = "[](const Instruction&, const Indices&) {}"
 
 
@@ -35,17 +36,17 @@ class SideText:
         name = stage.name.lower()
         lines = [f"struct {name}_weights {{"]
         for k, h in enumerate(side.held):
-            kind = "InRegisters" if k < side.in_registers else "BesideRegisters"
+            kind = "WeightsInRegisters" if k < side.in_registers else "WeightsInSharedMemory"
             lines.append(f"  {kind}<{h.rows(kernel.processors)}, {h.deep}> {h.name};")
         lines += [
             "};",
             f"__device__ __forceinline__ bool {name}(const Work& job, int group, "
-            "const Instruction& start, int at, unsigned& met, Meetings& meetings, "
-            "Stamps& stamps) {",
+            "const Instruction& start, int at, unsigned& met, GroupBarrier& group_barrier, "
+            "Timestamps& stamps) {",
             f"  {name}_weights held;",
             "  __syncthreads();  // nobody reads what lies where weights come",
             "  const int rank = this_processor() % PROCESSORS;",
-            "  unsigned char* free = shared_memory() + NEAR_BYTES;",
+            "  unsigned char* free = shared_memory() + SHARED_STATE_BYTES;",
             "  unsigned char* memory = job.o.spill + blockIdx.x * job.o.spill_bytes;",
             "  real* const partial = reinterpret_cast<real*>(free);",
             f"  free += {side.partial} * sizeof(real);",
@@ -55,12 +56,12 @@ class SideText:
             if k >= side.in_registers:
                 where = "memory" if side.memory else "free"
                 lines.append(f"  held.{h.name}.take({where});")
-                lines.append(f"  {where} += BesideRegisters<{kind}>::BYTES;")
+                lines.append(f"  {where} += WeightsInSharedMemory<{kind}>::BYTES;")
             weight = f"(const real*)job.w[{kernel.numbers[h.word]}]"
             rows = own_row(h.cuts, kernel.processors)
             lines.append(
-                f"  hold<{str(h.turned).lower()}, {kind}>(held.{h.name}, {weight}, {h.pitch}, "
-                f"[&](int q) -> int {{ {rows} }});"
+                f"  load_weights<{str(h.turned).lower()}, {kind}>(held.{h.name}, {weight}, "
+                f"{h.pitch}, [&](int q) -> int {{ {rows} }});"
             )
         sums = kernel.sums if side.sums else None
         lines += sums.opening() if sums else []
@@ -83,13 +84,13 @@ class SideText:
             "  const Indices in_memory{",
             f"    {', '.join(far)}}};",
             "  stamps.waited();  // weights are there: here the wait comes last",
-            "  if (start.wait && !meet_all(job.o, met, at)) return false;",
+            "  if (start.wait != NO_WAIT && !grid_barrier(job.o, met, at)) return false;",
             "  stamps.end();",
             "  if (group >= job.o.groups) return true;",
             f"  const bool there = follow<PROCESSORS>(job.o, {self.number}, group,",
-            "    meetings, stamps, in_memory,",
-            "    [&](const Instruction& in, const Indices& at_hand, auto leisure) {",
-            "    const Tile a{in.n, in.lo, in.m, in.elo, in.slot, meetings.turn + 1,",
+            "    group_barrier, stamps, in_memory,",
+            "    [&](const Instruction& in, const Indices& at_hand, auto prefetch_next) {",
+            f"    const Tile a{{{TILE}, in.slot, group_barrier.turn + 1,",
             "                 (in.uses & HAS_OPERAND) != 0, (in.uses & IS_PUT) != 0,",
             "                 (in.uses & IS_SENT) != 0, job.o.child_slot != nullptr};",
             "    switch (in.op) {",
@@ -106,7 +107,9 @@ class SideText:
     def _case(self, number: int, segment: PathSegment, body: list[str]) -> list[str]:
         """Write statements of a segment over its tile, as a case of its number."""
         per_row, per_edge, once = segment.scratch
-        rows, edges = (f"(in.{n} + {ROW_PAD - 1}) / {ROW_PAD} * {ROW_PAD}" for n in "nm")
+        rows, edges = (
+            f"(in.{n} + {ROW_PAD - 1}) / {ROW_PAD} * {ROW_PAD}" for n in ("rows", "edges")
+        )
         need = f"{rows} * {per_row}ll + {edges} * {per_edge}ll + {once}"
         where = (
             "inside"
@@ -134,7 +137,7 @@ class SideText:
         Args:
             early: operands are asked for there.
         """
-        lines = ["  make_hand([&](const Sent& last, unsigned turn) {", "    switch (last.op) {"]
+        lines = ["  make_between([&](const Sent& last, unsigned turn) {", "    switch (last.op) {"]
         for number, segment in self.kernel.segments(self.stage):
             if late := [e for e in segment.puts.values() if e.cuts and e.tensor in segment.late]:
                 lines.append(f"      case {number}:")
@@ -157,7 +160,7 @@ class SideText:
         lines += [
             "    }",
             "  }, [&](const Instruction& in, const Indices& at_hand) {",
-            "    const Instruction& a = in;",
+            f"    const Tile a{{{TILE}}};",
             "    switch (in.op) {",
         ]
         for number, segment in self.kernel.segments(self.stage):

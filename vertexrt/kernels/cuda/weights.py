@@ -14,7 +14,7 @@ THREADS = 256  # of a processor
 WARPS = THREADS // 32
 TILE_ROWS = 8  # that products take at a time
 MOST_BLOCKS = 2  # of columns of an operand that a lane holds, where fewer warps share the depth
-NEAR_BYTES = 16768  # of shared memory, in front of what is the path's
+SHARED_STATE_BYTES = 16768  # of shared memory, in front of what is the path's
 
 MOST_PROCESSORS = 128  # of a group
 
@@ -101,7 +101,7 @@ def own_row(cuts: Cuts, processors: int) -> str:
 
 @dataclass(frozen=True, slots=True)
 class Layout:
-    """How a share of a weight lies over the threads: as `Layout` of held.cuh."""
+    """How a share of a weight lies over the threads: as `Layout` of resident_weights.cuh."""
 
     rows: int
     deep: int
@@ -189,7 +189,7 @@ def place_weights(
     if not hold:
         size = _bytes(held, processors, itemsize)
         return Side(tuple(held), 0, partial, 0, size)
-    room = max(shared_bytes - NEAR_BYTES - partial * itemsize, 0)
+    room = max(shared_bytes - SHARED_STATE_BYTES - partial * itemsize, 0)
     kept, shared = _in_registers(held, processors, itemsize, registers)
     size = _bytes(shared, processors, itemsize)
     if size > room:

@@ -21,6 +21,7 @@ from vertexrt.kernels.layout import (
     Array,
     Binding,
     Buffers,
+    Ending,
     Processors,
     edge_key,
     gradients_of,
@@ -30,6 +31,7 @@ from vertexrt.kernels.layout import (
 )
 from vertexrt.kernels.reference.ops import FUNCTIONS, Frame, child_rows
 from vertexrt.kernels.reference.processors import ReferenceProcessors
+from vertexrt.kernels.reference.update import finish
 
 Watch = Callable[[Node, Array, Array], None]  # node, its value, the user's vertices
 
@@ -139,6 +141,10 @@ class ReferenceBackend:
     def load(self, programs: list[TaskProgram], binding: Binding) -> ReferenceExecutable:
         """Take the task programs as they are."""
         return ReferenceExecutable(programs, binding)
+
+    def update(self, ending: Ending) -> None:
+        """Evaluate the expressions of the rule."""
+        finish(ending)
 
     def written_for(self, processors: int) -> int:
         """Return 1 or 2: several are told how many they are."""

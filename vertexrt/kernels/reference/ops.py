@@ -294,7 +294,9 @@ def segment_max(frame: Frame, node: Node, x: Sequence[Array]) -> Array:
     out = np.full((len(frame.rows), max(node.type.size, 1)), -np.inf, x[0].dtype)
     value = np.broadcast_to(x[0], (len(frame.edges), x[0].shape[1]))
     np.maximum.at(out, frame.owner[keep], value[keep])
-    return np.where(np.isinf(out), 0.0, out)
+    has_child = np.zeros((len(frame.rows), 1), np.bool_)
+    has_child[frame.owner[keep]] = True
+    return np.where(has_child, out, 0.0)
 
 
 # Lookup, products, sums over all rows.

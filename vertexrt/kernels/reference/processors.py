@@ -310,11 +310,15 @@ class ReferenceProcessors:
     def __init__(
         self, tasks: list[SegmentedTask], binding: Binding, seed: int | None = None
     ) -> None:
-        self.tasks = tasks
         self.binding = binding
         self.seed = seed
         self.scratch = [(1, 0, 0)] * len(tasks)  # so that tiles under way are told apart
-        self.names = [f"{t.task.stage.name.lower()}.{k}" for k, t in enumerate(tasks)]
+        self.segments = [(t, segment) for t in tasks for segment in t.segments]
+        self.names = [
+            f"{t.task.stage.name.lower()}.{k}.{s}"
+            for k, t in enumerate(tasks)
+            for s in range(len(t.segments))
+        ]
         self._lock = threading.Lock()
         self._arrived: dict[int, dict[int, tuple[Array, Array | None]]] = {}
 
@@ -374,7 +378,7 @@ class ReferenceProcessors:
                     continue
                 step = who.script[who.instruction]
                 if step.wait != NONE:
-                    if counters[step.wait] < step.threshold:
+                    if counters[step.wait] < parts:
                         continue
                     np.maximum(who.clock, clocks[step.wait], out=who.clock)
                 self._execute(who, step, arena, gradients, buffers, parts)
@@ -384,9 +388,9 @@ class ReferenceProcessors:
                     noted[who.instruction] = clock, clock, clock + 1
                 clock += 1
                 who.clock[who.number] = who.instruction + 1
-                if step.signal != NONE:
-                    counters[step.signal] += 1
-                    np.maximum(clocks[step.signal], who.clock, out=clocks[step.signal])
+                counters[who.instruction] += 1
+                done = clocks[who.instruction]
+                np.maximum(done, who.clock, out=done)
                 who.instruction += 1
             waiting = [who for who in processors if who.instruction < len(who.script)]
             if not waiting:
@@ -423,11 +427,11 @@ class ReferenceProcessors:
         buffers: Buffers,
         parts: int,
     ) -> None:
-        plan = self.tasks[step.program]
-        segment = plan.segments[step.segment]
+        plan, segment = self.segments[step.op]
+        begins = segment is plan.segments[0]
         tile = (step.program, step.first, step.listed, step.rows)
-        if step.segment == 0 or who.kept.get(step.temporary, ((), {}))[0] != tile:
-            if step.segment > 0 and segment.split == Split.UNITS:
+        if begins or who.kept.get(step.temporary, ((), {}))[0] != tile:
+            if not begins and segment.split == Split.UNITS:
                 raise DeviceError(
                     message(
                         "interpreter",

@@ -1,0 +1,72 @@
+"""`python -m benchmarks.papers`: the options, and the run of the parts."""
+
+import sys
+from collections.abc import Callable, Sequence
+from pathlib import Path
+
+from benchmarks.command import run_command
+from benchmarks.papers import compile_time, schedule, throughput, weights
+from benchmarks.papers.options import Options
+from vertexrt.bench.record import Entry
+from vertexrt.bench.run import Bench, opened, say
+from vertexrt.cli.bench_options import LARGEST_GRAPH, add_job, add_run, add_sizes
+from vertexrt.cli.limits import WHOLE
+from vertexrt.cli.values import Parser, list_of, one_of, whole
+
+PARTS: dict[str, Callable[[Bench, Options], list[Entry]]] = {
+    "schedule": schedule.run,
+    "throughput": throughput.run,
+    "weights": weights.run,
+    "compile": compile_time.run,
+}
+
+
+def main(words: Sequence[str] | None = None) -> int:
+    """Read the options, run, draw; return the exit code."""
+    return run_command(make_parser(), Options, run, words)
+
+
+def run(options: Options, command: list[str]) -> Path:
+    """Run the parts; return the path of the JSON file."""
+    with opened("papers", options, command) as bench:
+        for part in options.parts:
+            say(f"{part}: measuring")
+            bench.keep(part, PARTS[part](bench, options))
+    return bench.path
+
+
+def make_parser() -> Parser:
+    """Declare the options."""
+    parser = Parser(
+        prog="python -m benchmarks.papers", description="Measure what figures of the papers show."
+    )
+    add_job(parser)
+    add_sizes(parser, (1, 16, 64))
+    add_run(parser, 20.0, "for each part")
+    parts = tuple(PARTS)
+    parser.add_argument(
+        "--parts",
+        metavar="P,P,...",
+        type=list_of("--parts", one_of("--parts", parts)),
+        default=parts,
+        help=f"of {', '.join(parts)}; all by default",
+    )
+    parser.add_argument(
+        "--hidden-sizes",
+        metavar="N,N,...",
+        type=list_of("--hidden-sizes", whole("--hidden-sizes", *WHOLE["hidden"])),
+        default=(64, 128, 256, 512),
+        help="of the part throughput",
+    )
+    parser.add_argument(
+        "--leaf-counts",
+        metavar="N,N,...",
+        type=list_of("--leaf-counts", whole("--leaf-counts", 2, LARGEST_GRAPH)),
+        default=(32, 64, 128, 256, 512, 1024),
+        help="of the trees of the part schedule, powers of 2",
+    )
+    return parser
+
+
+if __name__ == "__main__":
+    sys.exit(main())

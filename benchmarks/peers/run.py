@@ -1,0 +1,169 @@
+"""Time vertexrt beside PyTorch and DyNet as an expert would write them.
+
+A step is one minibatch, drawn from a pool of many: it is assembled, its schedule built anew, then
+trained on (forward, backward, plain SGD with sparse rows of the embedding) or evaluated (the
+output of every vertex, in the order of the batch, in host memory). A sample is a block of steps
+with one synchronisation at its end; the contenders take turns over the same minibatches, so that a
+change of the machine's speed meets all of them.
+
+First of all, at each batch size and before any timing, all contenders evaluate the same minibatch
+with the same weights: loss, every gradient (taken from the step that is timed) and outputs must
+agree; on a small minibatch also with vertexrt's `reference` backend in float64.
+
+Variants: vertexrt with each engine (it computes identical vertices of a batch once, as it does by
+default; `:unmerged` turns that off), `torch` (level- or step-batched by hand, autograd),
+`torch-manual` (the backward pass by hand as well), `torch-nn.LSTM` (packed; cuDNN on CUDA), `dynet`
+(Tree-LSTM on the CPU, with its automatic batching). `again` is the first engine once more: its
+ratio is the noise. On a CPU our engines share parameters and arenas, as in an ablation.
+"""
+
+from __future__ import annotations
+
+import importlib.util
+from dataclasses import asdict
+from pathlib import Path
+
+import vertexrt as vrt
+from benchmarks.peers.options import AGAIN, UNMERGED, Options
+from benchmarks.peers.ours import Ours
+from benchmarks.peers.suites import Suite, make_suite
+from vertexrt.bench.ablation import share_memory
+from vertexrt.bench.check import compare
+from vertexrt.bench.contender import Arrays, Contender
+from vertexrt.bench.measure import Draw, measure
+from vertexrt.bench.record import Key, Record, compared
+from vertexrt.bench.run import pinned, recording, say
+from vertexrt.bench.text import table
+from vertexrt.engine.devices import device_named
+from vertexrt.engine.variant import Passes
+from vertexrt.errors import UsageError, message
+
+CHECKED_GRAPHS = 4  # with the reference backend, which is slow
+NONE = "none"
+# peer -> its module, what it is called, how it is installed
+MODULES = {
+    "torch": ("torch", "PyTorch", 'install the extra with `pip install -e ".[torch]"`'),
+    "dynet": ("dynet", "DyNet", "install it with `pip install dynet38`"),
+}
+
+
+def run(options: Options, command: list[str]) -> Path:
+    """Check, time, print the table and write the JSON file; return its path.
+
+    Raises: UsageError, when a peer is not installed or has no job to do; Disagreement, when two
+        contenders do not compute the same.
+    """
+    device = device_named(options.device)
+    require(options, device)
+    with (
+        pinned(options.threads) as threads,
+        recording("peers", command, asdict(options) | {"device": device}, threads, device) as found,
+    ):
+        record, path = found
+        if "torch" in options.peers:
+            import torch
+
+            torch.set_num_threads(threads)
+        for name in options.suite:
+            say(f"{name}: reading data, compiling")
+            suite = make_suite(name, options)
+            say(f"{name}: {suite.description}")
+            record.jobs[name] = suite.description
+            _run_suite(suite, options, device, threads, record)
+            record.write(path)
+    return path
+
+
+def require(options: Options, device: str) -> None:
+    """Raise UsageError for what cannot be compared."""
+    for peer in options.peers:
+        if peer == NONE:
+            continue
+        module, name, install = MODULES[peer]
+        if importlib.util.find_spec(module) is None:
+            got, wanted = f"{name} is not installed", f"--peers {peer} compares with it"
+            raise UsageError(message("peers", got, wanted, f"{install}, or give --peers none"))
+    if "dynet" in options.peers and (device != "cpu" or options.dtype != "float32"):
+        got, wanted = f"dynet on {device}, {options.dtype}", "dynet on the CPU, float32"
+        raise UsageError(message("peers", got, wanted, "leave dynet out"))
+    if "dynet" in options.peers and options.suite != ("tree-lstm",):
+        got, wanted = f"dynet with {', '.join(options.suite)}", "dynet with tree-lstm"
+        raise UsageError(message("peers", got, wanted, "give --suite tree-lstm"))
+    if options.engines == (NONE,) and options.peers == (NONE,):
+        got, wanted = "--engines none with --peers none", "something to time"
+        raise UsageError(message("peers", got, wanted, "name an engine or a peer"))
+
+
+def _run_suite(suite: Suite, options: Options, device: str, threads: int, record: Record) -> None:
+    """Check and time one suite; add to the record and print the table."""
+    oracle, parameters = make_oracle(suite, options.dtype)
+    contenders = make_ours(suite, options, device, threads)
+    contenders |= make_peers(suite.name, parameters, options, device)
+
+    def verify(group: dict[str, Contender], draw: Draw) -> None:
+        (ids,) = draw.take(1)
+        for contender in group.values():
+            contender.set_parameters(parameters)  # timing has trained them unequally
+        where = f"{suite.name}, batch {draw.batch_size}"
+        compare(record, group, suite.pool.take(ids), where, suite.kinked, options.dtype)
+
+    verify({"reference": oracle} | contenders, Draw(suite.pool, CHECKED_GRAPHS))
+    for batch_size in options.batch_sizes:
+        draw = Draw(suite.pool, batch_size)
+        if len(contenders) > 1:
+            verify(contenders, draw)
+        for mode in options.mode:
+            say(f"{suite.name}: timing {mode}, batch {draw.batch_size}")
+            samples = measure(contenders, draw, options.seconds, infer=mode == "infer")
+            key: Key = {"suite": suite.name, "mode": mode, "batch_size": draw.batch_size}
+            found = compared(key, samples)
+            record.entries += found
+            print(table(found), flush=True)
+
+
+def make_oracle(suite: Suite, dtype: str) -> tuple[Contender, Arrays]:
+    """Return the reference backend in float64 and the parameters that all start from."""
+    net = vrt.compile(suite.function, device="reference", dtype="float64", threads=1)
+    oracle = Ours(net, suite.output)
+    drawn = {name: value.astype(dtype) for name, value in oracle.parameters().items()}
+    oracle.set_parameters(drawn)
+    return oracle, drawn
+
+
+def make_ours(suite: Suite, options: Options, device: str, threads: int) -> dict[str, Contender]:
+    """Return vertexrt with each engine; the first one is called `vertexrt`."""
+    found: dict[str, Contender] = {}
+    nets = []
+    for engine in options.engines:
+        if engine == NONE:
+            continue
+        of = options.engines[0] if engine == AGAIN else engine
+        net = vrt.compile(
+            suite.function,
+            device=device,
+            engine=of.removesuffix(UNMERGED),
+            dtype=options.dtype,
+            threads=threads,
+            passes=Passes(merge=not of.endswith(UNMERGED)),
+        )
+        nets.append(net)
+        found[f"vrt-{engine}" if found else "vertexrt"] = Ours(net, suite.output)
+    if device != "cuda":
+        share_memory(nets)
+    return found
+
+
+def make_peers(
+    name: str, parameters: Arrays, options: Options, device: str
+) -> dict[str, Contender]:
+    """Return the peers of a suite."""
+    found: dict[str, Contender] = {}
+    if "torch" in options.peers:
+        from benchmarks.peers.torch_suites import torch_peers
+
+        found |= torch_peers(name, parameters, device)
+    if "dynet" in options.peers:
+        from benchmarks.peers.dynet_tree_lstm import DynetTreeLstm
+
+        found["dynet"] = DynetTreeLstm(parameters)
+    return found

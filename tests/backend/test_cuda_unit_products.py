@@ -1,0 +1,52 @@
+"""Products of the path by matrix units, run by the shim: how close they come to float64."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from tests.backend.test_cuda_shim import arguments, launch
+from tests.shim import build as shim
+
+pytestmark = pytest.mark.skipif(not shim.available(), reason="no C++ compiler")
+
+ROWS = 8  # of x, as many as matrix units take at once
+
+KERNEL = """
+#define VRT_BLOCKS 1
+DEFINES
+#include "persistent.cuh"
+struct Args3 { real* y; const real* x; unsigned* counter; int n; };
+VRT_KERNEL(NAME, Args3, PROCESSOR) {
+    constexpr int OWN = SIZE_OWN, DEEP = SIZE_DEEP;
+    VRT_SHARED(real, part);
+    const real* const x = a.x + OWN * DEEP;
+    WeightsInRegisters<OWN, DEEP> share;
+    load_weights<false, OWN, DEEP>(share, a.x, DEEP, [](int q) { return q; });
+    multiply(part, product<true, OWN, DEEP>(
+                       share, a.n, [&](int i) { return x + i * DEEP; },
+                       [&](int i, int q, real sum) { a.y[i * OWN + q] = sum; }));
+}
+"""
+
+
+def shrinkage(own: int, deep: int, defines: str = "") -> tuple[float, float]:
+    """Return by how much products of positive numbers are too small, and how far they are off."""
+    name = f"product_{own}_{deep}_{len(defines)}"
+    text = KERNEL.replace("DEFINES", defines).replace("NAME", name)
+    module = shim.build(text.replace("SIZE_OWN", str(own)).replace("SIZE_DEEP", str(deep)))
+    rng = np.random.default_rng(0)
+    both = rng.uniform(0, 1, (own + ROWS, deep)).astype(np.float32)
+    y = np.zeros((ROWS, own), np.float32)
+    assert launch(module, name, 1, 256, arguments(y, both, n=ROWS), 200 << 10) == 0
+    exact = both[own:].astype(np.float64) @ both[:own].astype(np.float64).T
+    off = (exact - y) / exact
+    return float(off.mean()), float(np.sqrt((off**2).mean()))
+
+
+@pytest.mark.parametrize(("own", "deep"), [(32, 1024), (64, 512)])
+def test_deep_products_keep_their_digits(own: int, deep: int) -> None:
+    plain, _ = shrinkage(own, deep)
+    mean, off = shrinkage(own, deep, "#define VRT_DEEP")
+    assert mean < 2e-7 < 4e-7 < plain
+    assert off < 2.2e-7

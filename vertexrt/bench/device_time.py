@@ -1,0 +1,144 @@
+"""Where the time of a step goes on a GPU: the host's parts, and the device's by kind of kernel.
+
+Device times are those of PyTorch's profiler, which sees every kernel of the process; without
+PyTorch only the host's parts are measured. `gaps` are what is left of a step when the device is not
+busy: it waits for the host or for a launch.
+"""
+
+from __future__ import annotations
+
+import importlib.util
+import inspect
+import time
+from collections import defaultdict
+from collections.abc import Callable
+from typing import Any
+
+import vertexrt as vrt
+from vertexrt.bench.measure import LR, MICROSECONDS, Draw, timed
+from vertexrt.bench.record import Entry, make_entry
+from vertexrt.bench.run import Bench
+
+STEPS = 40  # of a sample, after as many to warm up
+PROFILED = 10  # of a sample of the profiler
+ROUNDS = 5
+LIBRARY = ("gemm", "gemv", "splitKreduce", "Kernel2")  # in the names of cuBLAS's kernels
+SUMS = ("sum_columns", "add_partial_sums", "sum_segment")
+NO_PROFILER = (
+    "PyTorch, whose profiler reads the device's times, is not installed; "
+    'install the extra with `pip install -e ".[torch]"`'
+)
+Samples = dict[str, list[float]]
+
+
+def run(bench: Bench) -> list[Entry]:
+    """Time both engines at each batch size.
+
+    All is timed before the profiler starts for the first time: part of it stays for good.
+    """
+    profiler = importlib.util.find_spec("torch") is not None
+    if not profiler:
+        bench.record.missing.append({"name": "times of kernels", "because": NO_PROFILER})
+    sampled: list[tuple[str, int, vrt.Network, Samples]] = []
+    for engine in ("batched", "persistent"):
+        net = bench.compile(engine)
+        for batch_size in bench.options.batch_sizes:
+            draw = Draw(bench.job.pool, batch_size)
+            sampled.append((engine, batch_size, net, sample_host(net, draw)))
+    found = []
+    for engine, batch_size, net, samples in sampled:
+        if profiler:
+            draw = Draw(bench.job.pool, batch_size)
+            samples |= _sample_device(net, draw, samples["whole"])
+        key = bench.key(part="time", engine=engine, setting=engine, batch_size=batch_size)
+        for part, values in samples.items():
+            found.append(make_entry({**key, "variant": part}, values, "us a step", "lower"))
+    return found
+
+
+def sample_host(net: vrt.Network, draw: Draw) -> Samples:
+    """Sample a step, and what of it the host takes to schedule it and to launch it."""
+    take_steps(net, draw, STEPS)
+    samples: Samples = defaultdict(list)
+    for _ in range(ROUNDS):
+        with (
+            timed(net._model, "prepare") as prepared,
+            timed(net._executor, "_launch") as launched,
+        ):
+            samples["whole"].append(take_steps(net, draw, STEPS))
+        samples["host: schedule"].append(sum(prepared) / STEPS * MICROSECONDS)
+        samples["host: scripts and launches"].append(sum(launched) / STEPS * MICROSECONDS)
+    return samples
+
+
+def take_steps(net: vrt.Network, draw: Draw, count: int) -> float:
+    """Run so many steps; return microseconds a step."""
+    optimizer, numbers = vrt.SGD(lr=LR), draw.take(count)
+    begin = time.perf_counter()
+    for ids in numbers:
+        net.step(draw.pool.take(ids), optimizer)
+    net.sync()
+    return (time.perf_counter() - begin) / count * MICROSECONDS
+
+
+def _sample_device(net: vrt.Network, draw: Draw, steps: list[float]) -> Samples:
+    """Sample what the device does, and what is left of a step that nobody watches."""
+    samples: Samples = defaultdict(list)
+    for whole in steps:
+        times = _profile(net, draw)
+        for kind, microseconds in times.items():
+            samples[kind].append(microseconds)
+        busy = sum(times.values())
+        samples["device, busy"].append(busy)
+        samples["gaps"].append(max(whole - busy, 0.0))
+    return samples
+
+
+def _profile(net: vrt.Network, draw: Draw) -> dict[str, float]:
+    """Return the microseconds of each kind of kernel a step, over PROFILED steps."""
+    import torch
+    from torch.profiler import ProfilerActivity, profile
+
+    with profile(activities=[ProfilerActivity.CUDA], **quiet(profile)) as profiler:
+        take_steps(net, draw, PROFILED)
+        torch.cuda.synchronize()
+    generated = kinds_of_kernels(net)
+    times: dict[str, float] = defaultdict(float)
+    for event in profiler.events():
+        if event.device_type == torch.autograd.DeviceType.CUDA:
+            times[kind_of(event.name, generated)] += event.device_time / PROFILED
+    return times
+
+
+def quiet(profile: Callable[..., Any]) -> dict[str, bool]:
+    """Return options with which PyTorch's profiler does not warn of cycles; there is only one.
+
+    Without `acc_events`, which PyTorch 2.4 does not have, 2.11 says that events of earlier cycles
+    are lost, though no cycle is earlier.
+    """
+    return {"acc_events": True} if "acc_events" in inspect.signature(profile).parameters else {}
+
+
+def kinds_of_kernels(net: vrt.Network) -> dict[str, str]:
+    """Name the kind of every generated kernel of the batched engine."""
+    found: dict[str, str] = {}
+    for variant in net._model.variants.values():
+        for name, source in getattr(variant.ready().executable, "sources", {}).items():
+            if "product_tile" in source:
+                found[name] = "products, ours"
+            elif any(word in source for word in SUMS):
+                found[name] = "sums over rows"
+            else:
+                found[name] = "elementwise, gather, scatter"
+    return found
+
+
+def kind_of(name: str, generated: dict[str, str]) -> str:
+    """Name the kind of a kernel or copy."""
+    if name.startswith("k_"):  # of those that are generated, the others are a step's only one
+        return generated.get(name, "the persistent kernel")
+    if name.startswith(("update_", "check_", "sum_squares", "finish_step")):
+        return "loss and update"
+    if name.startswith("Mem"):
+        return "copies"
+    return "products, cuBLAS" if any(word in name for word in LIBRARY) else "other"

@@ -1,0 +1,152 @@
+"""Where the time of a step goes on the host: from time stamps of every kernel.
+
+The persistent engine notes the processor's clock around every instruction. With an instruction a
+kernel (`Passes(segment=False)`) that is the time of each fused loop and each product; they are the
+same kernels that the batched engine calls. What a processor does not spend in instructions is told
+apart by the clock of the host. All parts are of the same steps, so they add up to the step; what
+the stamps cost shows beside `untraced`, the same network without them, in turn with it.
+
+Where `fuse` is off, each op is a kernel, so that moves of memory show, as in Cavs; where it is on,
+they are parts of the fused loops.
+"""
+
+from __future__ import annotations
+
+import time
+from collections import defaultdict
+
+import numpy as np
+
+import vertexrt as vrt
+from vertexrt.bench.measure import LR, MICROSECONDS, Draw, timed
+from vertexrt.bench.record import Entry, make_entry
+from vertexrt.bench.run import Bench
+from vertexrt.engine.trace import Record as Stamps
+from vertexrt.engine.variant import Passes, Variant
+from vertexrt.graph import GraphBatch
+from vertexrt.ir.ops import OPS
+from vertexrt.ir.passes.fuse import Group, Product, TaskProgram
+from vertexrt.ir.passes.segment import segment_tasks
+from vertexrt.ir.passes.store import is_free
+from vertexrt.script.isa import OP
+
+PARTS = (
+    "assemble",
+    "schedule",
+    "products",
+    "elementwise",
+    "moves",
+    "sums over rows",
+    "update",
+    "waits",
+    "between kernels",
+    "host",
+)
+SETTINGS = {
+    "fused": Passes(segment=False),
+    "op by op": Passes(segment=False, fuse=False),
+}
+MOVES = ("gather", "gather_all", "gather_parents", "concat", "slice", "embed", "spread", "to_edges")
+SUMS = ("sum_rows", "embed_grad")
+STEPS = (5, 60)  # that are looked at, at least and at most
+
+
+def run(bench: Bench) -> list[Entry]:
+    """Time the parts at each batch size, with ops fused and each by itself."""
+    nets = {name: bench.compile("persistent", passes=p) for name, p in SETTINGS.items()}
+    seconds = bench.options.seconds / (len(bench.options.batch_sizes) * len(nets))
+    found = []
+    for batch_size in bench.options.batch_sizes:
+        for name, net in nets.items():
+            key = bench.key(part="time", engine="persistent", setting=name, batch_size=batch_size)
+            for part, values in _sample(net, Draw(bench.job.pool, batch_size), seconds).items():
+                found.append(make_entry({**key, "variant": part}, values, "us a step", "lower"))
+    return found
+
+
+def _sample(net: vrt.Network, draw: Draw, seconds: float) -> dict[str, list[float]]:
+    """Return samples of each part, of the whole and of steps without stamps, in microseconds."""
+    optimizer = vrt.SGD(lr=LR)
+    for ids in draw.take(3):  # compiles both forms of the driver
+        net.step(draw.pool.take(ids), optimizer)
+        one_step(net, draw.pool, ids, optimizer)
+    samples: dict[str, list[float]] = {part: [] for part in (*PARTS, "whole", "untraced")}
+    end = time.perf_counter() + seconds
+    done = 0
+    while done < STEPS[0] or (done < STEPS[1] and time.perf_counter() < end):
+        (ids,) = draw.take(1)
+        begin = time.perf_counter()
+        net.step(draw.pool.take(ids), optimizer)
+        untraced = time.perf_counter() - begin
+        found = one_step(net, draw.pool, ids, optimizer) | {"untraced": untraced}
+        for part, values in samples.items():
+            values.append(found.get(part, 0.0) * MICROSECONDS)
+        done += 1
+    return samples
+
+
+def one_step(
+    net: vrt.Network, pool: GraphBatch, ids: np.ndarray, optimizer: vrt.Optimizer
+) -> dict[str, float]:
+    """Run a step with time stamps; return the seconds of each part, and of the whole."""
+    begin = time.perf_counter()
+    batch = pool.take(ids)
+    assembled = time.perf_counter() - begin
+    with timed(net._model, "prepare") as prepared, net.trace() as timeline:
+        begin = time.perf_counter()
+        net.step(batch, optimizer)
+        step = time.perf_counter() - begin
+    variants = [v for (use, n), v in net._model.variants.items() if n and use.loss]
+    kinds = kinds_of_instructions(variants[-1])
+    groups = [split(stamps, kinds) for stamps in timeline.records]
+    names = {name for group in groups for name in group}
+    found = {name: sum(g.get(name, 0.0) for g in groups) / len(groups) for name in names}
+    found["assemble"] = assembled
+    found["schedule"] = sum(prepared)
+    found["whole"] = step + assembled
+    found["host"] = step - found["schedule"] - found.pop("scripts")
+    return found
+
+
+def kinds_of_instructions(variant: Variant) -> list[str]:
+    """Return the part that each segment counts to, by `op`."""
+    tasks = segment_tasks(variant.tasks, variant.processors == 1, variant.passes.segment)
+    return [_kind_of_segment(t.task, s.steps) for t in tasks for s in t.segments]
+
+
+def _kind_of_segment(task: TaskProgram, steps: tuple[Group | Product, ...]) -> str:
+    kinds = {_kind_of_step(task, step) for step in steps}
+    return kinds.pop() if len(kinds) == 1 else "elementwise"
+
+
+def _kind_of_step(task: TaskProgram, step: Group | Product) -> str:
+    if isinstance(step, Product):
+        return "products"
+    nodes = [task.program.nodes[k] for k in step.nodes]
+    work = {n.op for n in nodes if not is_free(n) and OPS[n.op].role != "effect"}
+    if work <= set(MOVES) | set(SUMS):
+        return "sums over rows" if work & set(SUMS) else "moves"
+    return "elementwise"
+
+
+def split(stamps: Stamps, kinds: list[str]) -> dict[str, float]:
+    """Add up the seconds of each part over a script, mean of the processors.
+
+    Args:
+        stamps: of one group and one step; kinds: of `kinds_of_instructions`.
+    Returns: also `scripts`, from the start of the first instruction to the end of all.
+    """
+    found: dict[str, float] = defaultdict(float)
+    each = 1.0 / (stamps.cycles_per_second * len(stamps.script))
+    for script, times in zip(stamps.script, stamps.times, strict=True):
+        count = len(script)
+        waited = times[:, 1] - times[:, 0]
+        ran = times[:, 2] - times[:, 1]
+        for k in range(count):
+            found[kinds[int(script[k, OP])]] += float(ran[k]) * each
+        found["update"] += float(ran[count:].sum()) * each
+        found["waits"] += float(waited.sum()) * each
+        whole = float(times[-1, 2] - times[0, 0]) * each
+        found["scripts"] += whole
+        found["between kernels"] += whole - float(waited.sum() + ran.sum()) * each
+    return dict(found)

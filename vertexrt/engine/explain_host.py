@@ -1,0 +1,127 @@
+"""Explain how the host runs a batch, and what `explain` asks of any device."""
+
+from __future__ import annotations
+
+from typing import Any, Protocol
+
+import numpy as np
+
+from vertexrt.engine.batched import Run
+from vertexrt.engine.variant import Variant
+from vertexrt.ir.passes.fuse import Group
+from vertexrt.ir.passes.segment import PATH, segment_tasks
+from vertexrt.ir.pretty import STAGE_WORD
+from vertexrt.ir.program import Stage
+from vertexrt.ir.segment_text import segments_of
+from vertexrt.kernels.layout import PROGRAM as LAUNCHED
+from vertexrt.script.assemble import Scripts, assemble
+from vertexrt.script.isa import EDGES, NONE, OP, PROGRAM, ROWS, WAIT, disassemble, segment_names
+from vertexrt.script.shape import Shape
+
+Array = np.ndarray[Any, Any]
+
+HEAD = 16  # instructions that are shown
+
+
+class Explanation(Protocol):
+    """What a device says of how it runs a function: all that `explain` asks one."""
+
+    def program(self, variant: Variant, number: int) -> list[str]:
+        """Say in what a task program is run."""
+
+    def calls(self, run: Run) -> str:
+        """Count what a step calls or launches."""
+
+    def launches(self, run: Run) -> list[str]:
+        """Say what else there is to know of the launches of a batch."""
+
+    def scripts(self, run: Run) -> str:
+        """Print what the persistent engine runs."""
+
+
+class HostExplanation:
+    """That of a device whose memory is the host's."""
+
+    def program(self, variant: Variant, number: int) -> list[str]:
+        """Return nothing: steps are loops and calls of one compiled function."""
+        return []
+
+    def calls(self, run: Run) -> str:
+        """Count fused groups and products."""
+        return "{} fused groups, {} products".format(*kernel_calls(run))
+
+    def launches(self, run: Run) -> list[str]:
+        """Return nothing."""
+        return []
+
+    def scripts(self, run: Run) -> str:
+        """Print segments and scripts."""
+        return explain_scripts(run)
+
+
+def kernel_calls(run: Run) -> tuple[int, int]:
+    """Count the kernels that a step runs: fused groups, and products."""
+    tasks = run.variant.tasks
+    groups = products = 0
+    for program in run.table[:, LAUNCHED].tolist():
+        mine = sum(isinstance(step, Group) for step in tasks[program].steps)
+        groups += mine
+        products += len(tasks[program].steps) - mine
+    return groups, products
+
+
+def explain_scripts(run: Run) -> str:
+    """Print segments, statistics and the head of a script of one group.
+
+    Args:
+        run: of a persistent variant.
+    """
+    variant, processors = run.variant, run.configuration.processors
+    shape = variant.ready().shape
+    assert shape is not None, f"{run.configuration} has no scripts"
+    tasks = segment_tasks(variant.tasks, alone=variant.processors == 1)
+    s = run.schedule
+    tile = run.configuration.tile
+    scripts = assemble(shape, run.table, s.edge_ptr, s.child_row, processors, tile)
+    words = scripts.words
+    names = [f"{STAGE_WORD[t.task.stage]}[{k}]" for k, t in enumerate(tasks)]
+    lines = [f"Segments of the task programs, {run.configuration}"]
+    for name, task in zip(names, tasks, strict=True):
+        lines += ["  " + line for line in segments_of(name, task)]
+    lines += ["", "Scripts of a group: what one processor does"]
+    lines += ["  " + line for line in _statistics(shape, run.table, scripts)]
+    count = words.shape[1]
+    lines += ["", f"Script of processor 0, the first {min(HEAD, count)} of {count} instructions"]
+    segments = segment_names(names, shape.segment_ptr.tolist())
+    lines.append(disassemble(words[0, :HEAD], segments))
+    return "\n".join(lines)
+
+
+def _statistics(shape: Shape, table: Array, scripts: Scripts) -> list[str]:
+    words, mine = scripts.words, scripts.words[0]
+    total, waits = len(mine), int((mine[:, WAIT] != NONE).sum())
+    seconds = words[:, :, ROWS] * shape.row_cost[words[:, :, OP]]
+    seconds += words[:, :, EDGES] * shape.edge_cost[words[:, :, OP]]
+    lines = [
+        f"instructions: {total}; waits: {waits}; "
+        f"elements of temporaries of a processor: {scripts.temporary}"
+    ]
+    stage_of, launched = shape.stage[mine[:, PROGRAM]], shape.stage[table[:, LAUNCHED]]
+    for stage in Stage:
+        chosen = stage_of == stage
+        if not chosen.any():
+            continue
+        part, tasks = mine[chosen], int((launched == stage).sum())
+        tiles = int(np.isin(part[:, OP], shape.segment_ptr).sum())
+        waited = int((part[:, WAIT] != NONE).sum())
+        rows = words[:, chosen, ROWS]
+        quartiles = np.percentile(rows, [0, 50, 100]).astype(int).tolist()
+        in_tiles = f"{tiles} tiles, " if tiles > tasks else ""
+        lines.append(
+            f"  {STAGE_WORD[stage]}: {tasks} tasks, {in_tiles}{len(part)} instructions, "
+            f"{waited / tasks:.2f} exchanges a task; rows a tile (min, median, max): {quartiles}"
+        )
+        if len(words) > 1 and stage not in PATH:
+            loads: Array = seconds[:, chosen].sum(axis=1)
+            lines[-1] += f"; the most work of a processor: {loads.max() / loads.mean():.2f} of mean"
+    return lines

@@ -1,0 +1,23 @@
+"""The line of a user that the package works for: what errors and nodes of a program name."""
+
+from __future__ import annotations
+
+import linecache
+import sys
+from pathlib import Path
+from typing import Any
+
+PACKAGE = str(Path(__file__).resolve().parents[1])
+
+
+def user_line() -> str:
+    """Name the nearest line outside the package that is being executed: `file:line: text`."""
+    frame: Any = sys._getframe(1)
+    models = str(Path(PACKAGE) / "models")
+    while frame is not None:
+        name = frame.f_code.co_filename
+        if not name.startswith(PACKAGE) or name.startswith(models):
+            text = linecache.getline(name, frame.f_lineno).strip()
+            return f"{Path(name).name}:{frame.f_lineno}: {text}"
+        frame = frame.f_back
+    return ""

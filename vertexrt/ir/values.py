@@ -1,0 +1,264 @@
+"""Traced values: Python's operators on them and on parameters emit one node, or say what to write.
+
+Both the tracer of the vertex function and the vjp rules of the op table build IR with these, so a
+rule reads as it stands in a textbook. A comparison emits 1.0 or 0.0 per element, so `==` is not
+identity here: compare objects by `is`. Hashes are those of identity.
+"""
+
+from __future__ import annotations
+
+import operator
+from collections.abc import Callable
+from typing import Any, NoReturn, Protocol, runtime_checkable
+
+import numpy as np
+
+from vertexrt.errors import TraceError, message
+from vertexrt.ir.program import Node, Type
+from vertexrt.ir.user_line import user_line
+
+# What NumPy calls when one of its numbers stands to the left of a traced value.
+UFUNC_OPERATORS: dict[str, Callable[[Any, Any], Any]] = {
+    "add": operator.add,
+    "subtract": operator.sub,
+    "multiply": operator.mul,
+    "divide": operator.truediv,
+    "true_divide": operator.truediv,
+    "matmul": operator.matmul,
+    "equal": operator.eq,
+    "not_equal": operator.ne,
+    "less": operator.lt,
+    "less_equal": operator.le,
+    "greater": operator.gt,
+    "greater_equal": operator.ge,
+}
+
+
+class Construction(Protocol):
+    """A program under construction, as values and the op table see it: see `Builder`."""
+
+    nodes: list[Node]
+
+    def emit(self, op: str, *operands: Operand, **attrs: Any) -> Value:
+        """Append one node."""
+
+    def compare(self, op: str, x: Operand, y: Operand) -> Value:
+        """Append a comparison."""
+
+    def const(self, value: float, shape: tuple[int, ...] = ()) -> Value:
+        """Append a constant."""
+
+    def number(self, x: Operand) -> float:
+        """Return a number as Python has it."""
+
+
+@runtime_checkable
+class AsValue(Protocol):
+    """Anything that can stand in an expression: a declared parameter, for one."""
+
+    def as_value(self, builder: Construction) -> Value:
+        """Return the node that reads this in the program under construction."""
+
+
+Operand = Any  # Value | AsValue | float
+
+
+def _refuse(where: str, got: str, expected: str, action: str) -> NoReturn:
+    raise TraceError(message(where, f"{got} at {user_line()}", expected, action))
+
+
+def _refused(symbol: str, action: str) -> Callable[..., NoReturn]:
+    """Make the method of an operator that F does not have."""
+
+    def refuse(self: Operators, *others: object) -> NoReturn:
+        _refuse(symbol, f"{symbol} of a traced value", "an operation of vertexrt", action)
+
+    return refuse
+
+
+class Operators:
+    """What a traced value and a parameter have in common."""
+
+    __slots__ = ()
+    __hash__ = object.__hash__
+
+    def _builder(self) -> Construction:
+        """Return the program under construction."""
+        raise NotImplementedError
+
+    def __add__(self, other: Operand) -> Value:
+        return self._builder().emit("add", self, other)
+
+    def __radd__(self, other: Operand) -> Value:
+        return self._builder().emit("add", other, self)
+
+    def __sub__(self, other: Operand) -> Value:
+        return self._builder().emit("sub", self, other)
+
+    def __rsub__(self, other: Operand) -> Value:
+        return self._builder().emit("sub", other, self)
+
+    def __mul__(self, other: Operand) -> Value:
+        return self._builder().emit("mul", self, other)
+
+    def __rmul__(self, other: Operand) -> Value:
+        return self._builder().emit("mul", other, self)
+
+    def __truediv__(self, other: Operand) -> Value:
+        return self._builder().emit("div", self, other)
+
+    def __rtruediv__(self, other: Operand) -> Value:
+        return self._builder().emit("div", other, self)
+
+    def __neg__(self) -> Value:
+        return self._builder().emit("neg", self)
+
+    def __pow__(self, exponent: Operand) -> Value:
+        if isinstance(exponent, (int, float)) and exponent == 2:
+            return self._builder().emit("mul", self, self)
+        _refuse("pow", f"exponent is {exponent!r}", "2", "write vrt.exp(k * vrt.log(x))")
+
+    # Comparisons: 1.0 where they hold, else 0.0; their derivative is zero.
+
+    def __eq__(self, other: Operand) -> Value:  # type: ignore[override]
+        return self._builder().compare("equal", self, other)
+
+    def __ne__(self, other: Operand) -> Value:  # type: ignore[override]
+        return self._builder().compare("not_equal", self, other)
+
+    def __gt__(self, other: Operand) -> Value:
+        return self._builder().compare("greater", self, other)
+
+    def __ge__(self, other: Operand) -> Value:
+        return self._builder().compare("greater_equal", self, other)
+
+    def __lt__(self, other: Operand) -> Value:
+        return self._builder().compare("greater", other, self)
+
+    def __le__(self, other: Operand) -> Value:
+        return self._builder().compare("greater_equal", other, self)
+
+    # What would otherwise be Python's TypeError, or a wrong meaning.
+
+    def __matmul__(self, other: Operand) -> Value:
+        _refuse(
+            "matmul",
+            f"a left operand that is a traced value ({self!r})",
+            "a vrt.Parameter of shape [M, N] times a vector of shape [N]",
+            "write parameter @ x; vrt.sum(x * y) is the dot product of two vectors",
+        )
+
+    def __rmatmul__(self, other: Operand) -> Value:
+        _refuse(
+            "matmul",
+            f"a left operand of type {type(other).__name__}",
+            "a vrt.Parameter of shape [M, N] times a vector of shape [N]",
+            "make the matrix a vrt.Parameter",
+        )
+
+    def __bool__(self) -> bool:
+        _refuse(
+            "trace",
+            "the truth of a traced value was asked for",
+            "F is declared once, for all vertices, so it cannot branch on values",
+            "use vrt.where, or multiply by a comparison; objects are compared by `is`",
+        )
+
+    def __iter__(self) -> NoReturn:
+        _refuse(
+            "trace",
+            "a traced value is iterated over",
+            "an operation on the whole value",
+            "write x[k] for an element, vrt.split for parts, vrt.sum or vrt.max to reduce",
+        )
+
+    __abs__ = _refused("abs", "write vrt.maximum(x, -x)")
+    __rpow__ = _refused("pow", "write vrt.exp(x * math.log(base))")
+    __floordiv__ = __rfloordiv__ = _refused("//", "do it before the batch is made")
+    __mod__ = __rmod__ = _refused("%", "do it before the batch is made")
+    __and__ = __rand__ = _refused("&", "multiply the masks: (x > 0) * (y > 0)")
+    __or__ = __ror__ = _refused("|", "write vrt.maximum(x > 0, y > 0)")
+    __invert__ = _refused("~", "write 1.0 - mask")
+    __float__ = _refused("float", "F is traced: there is no number yet; use the value itself")
+    __int__ = __index__ = _refused("int", "F is traced: there is no number yet")
+    __len__ = _refused("len", "write x.shape[0]")
+    __setitem__ = _refused("x[k] = y", "values do not change; write vrt.concat or vrt.where")
+
+    def __array__(self, *_: object, **__: object) -> NoReturn:
+        _refuse(
+            "numpy",
+            "a traced value is made an array",
+            "a function of vertexrt: F is traced, there are no numbers yet",
+            "write vrt.concat, vrt.sum and so on",
+        )
+
+    def __array_ufunc__(self, ufunc: Any, method: str, *inputs: Any, **options: Any) -> Any:
+        """Take the operators of NumPy's numbers, `np.float32(2) * x`; refuse all else."""
+        apply = UFUNC_OPERATORS.get(ufunc.__name__)
+        if apply is None or method != "__call__" or options:
+            _refuse(
+                "numpy",
+                f"np.{ufunc.__name__} of a traced value",
+                "a function of vertexrt",
+                "write vrt.exp, vrt.tanh, vrt.maximum and so on",
+            )
+        plain = [x if isinstance(x, Operators) else self._builder().number(x) for x in inputs]
+        return apply(*plain)
+
+
+class Value(Operators):
+    """A handle on one node: operators emit further nodes."""
+
+    __slots__ = ("builder", "index")
+
+    def __init__(self, builder: Construction, index: int) -> None:
+        self.builder = builder
+        self.index = index
+
+    @property
+    def node(self) -> Node:
+        """The node behind this value."""
+        return self.builder.nodes[self.index]
+
+    @property
+    def type(self) -> Type:
+        """Shape, element kind and domain."""
+        return self.node.type
+
+    @property
+    def shape(self) -> tuple[int, ...]:
+        """Shape per vertex."""
+        return self.type.shape
+
+    def _builder(self) -> Construction:
+        return self.builder
+
+    def __repr__(self) -> str:
+        return f"Value({self.node.op}: {self.type})"
+
+    def __add__(self, other: Operand) -> Value:
+        if isinstance(other, (int, float)) and other == 0:
+            return self  # sum(...) starts from 0
+        return self.builder.emit("add", self, other)
+
+    __radd__ = __add__
+
+    def __getitem__(self, key: slice | int) -> Value:
+        given = (key.start, key.stop, key.step) if isinstance(key, slice) else (key,)
+        bounds = [b for b in given if b is not None or not isinstance(key, slice)]
+        plain = all(isinstance(b, (int, np.integer)) for b in bounds)
+        if len(self.shape) != 1 or not plain or given[2:] not in ((), (None,), (1,)):
+            raise TraceError(
+                message(
+                    "slice",
+                    f"{key!r} of a value of shape {self.shape}, at {user_line()}",
+                    "a step-1 slice or an index of a vector",
+                    "slice vectors only",
+                )
+            )
+        length = self.shape[0]
+        if not isinstance(key, slice):
+            start = range(length)[key] if -length <= key < length else length
+            return self.builder.emit("slice", self, start=start, shape=())
+        start, stop, _ = key.indices(length)
+        return self.builder.emit("slice", self, start=start, shape=(stop - start,))

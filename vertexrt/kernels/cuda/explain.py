@@ -1,0 +1,257 @@
+"""Explain how the persistent engine of a GPU runs a batch: groups, weights on chip, scripts."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, replace
+from itertools import pairwise
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from vertexrt.ir.passes.segment import PATH
+from vertexrt.ir.pretty import STAGE_WORD
+from vertexrt.ir.program import Stage
+from vertexrt.ir.segment_text import segments_of
+from vertexrt.kernels.cuda.instruction import (
+    ACROSS,
+    BACKWARD,
+    CHECK,
+    COLLECT,
+    DOWN,
+    END,
+    FINISH,
+    FORWARD,
+    SQUARES,
+    UPDATE,
+)
+from vertexrt.kernels.cuda.one_launch import Paths, Written
+from vertexrt.kernels.cuda.weights import THREADS, Held, Layout
+from vertexrt.script.isa import (
+    NONE,
+    OP,
+    PROGRAM,
+    ROWS,
+    WAIT,
+    Script,
+    decode,
+    describe,
+    segment_names,
+)
+
+if TYPE_CHECKING:
+    from vertexrt.kernels.cuda.persistent import PersistentExecutable
+
+Array = np.ndarray[Any, Any]
+
+HEAD = 16  # instructions that are shown
+SIDE_WORD = ("forward", "backward")
+SPECIAL = {
+    FORWARD: "forward weights are loaded, and groups follow their scripts",
+    BACKWARD: "backward weights are loaded, and groups follow their scripts",
+    COLLECT: "what groups summed up of gradients is added, in their order",
+    SQUARES: "norm of the gradients",
+    FINISH: "loss",
+    CHECK: "whether what the update makes is finite",
+    UPDATE: "update",
+    END: "end",
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Launch:
+    """One launch of a persistent kernel, to be explained.
+
+    Attributes:
+        path, written: its scripts; blocks: processors that it has.
+        params: of `Binding`.
+        trains: it has a backward side.
+    """
+
+    executable: PersistentExecutable
+    path: Paths
+    written: Written
+    blocks: int
+    params: Mapping[str, int]
+    trains: bool
+
+
+def explain_launch(launch: Launch) -> str:
+    """Print what a step on a batch runs: groups, what they hold, and their scripts."""
+    executable, path, written = launch.executable, launch.path, launch.written
+    tasks = executable.writer.tasks
+    names = [f"{STAGE_WORD[t.task.stage]}[{k}]" for k, t in enumerate(tasks)]
+    lines = ["The persistent kernel"]
+    lines += ["  " + line for line in _groups(executable, path, launch.blocks)]
+    lines += ["", "Weights on chip, and sums of gradients: bytes that they take of a processor"]
+    lines += ["  " + line for line in _weights(launch)]
+    lines += ["", "Segments of the task programs that groups run"]
+    for name, task, beside in zip(names, tasks, executable.beside, strict=True):
+        if not beside:
+            lines += ["  " + line for line in segments_of(name, task)]
+    lines += ["", "Script of all processors"]
+    lines += ["  " + line for line in _common(executable, written)]
+    scripts, segment_ptr = written.script[written.common :], executable.writer.segment_ptr()
+    lines += ["", "Scripts of the groups"]
+    lines += ["  " + line for line in _paths(scripts, path, segment_ptr)]
+    first = scripts[: path.lengths[0, 0]]
+    head = min(HEAD, len(first))
+    lines += ["", f"Script of group 0, forward, the first {head} of {len(first)} instructions"]
+    lines += _listing(first[:head], segment_names(names, segment_ptr))
+    return "\n".join(lines)
+
+
+def _groups(executable: PersistentExecutable, path: Paths, blocks: int) -> list[str]:
+    each, groups = executable.processors, path.lengths.shape[1]
+    lines = [
+        f"processors: {blocks} blocks of {THREADS} threads; groups: {groups} of {each} "
+        f"processor{'s' if each > 1 else ''}; processors without a group: {blocks - groups * each}"
+    ]
+    if each == 1:
+        lines.append("a group is one processor, which meets nobody on the path")
+    elif path.clustered:
+        lines.append("groups are clusters: they meet at barriers in shared memory")
+    else:
+        lines.append("groups are no clusters: they meet at counters in the second-level cache")
+    lines.append(f"rows of a tile: {executable.tile} at most")
+    return lines
+
+
+# Weights.
+
+
+def _weights(launch: Launch) -> list[str]:
+    executable, writer = launch.executable, launch.executable.writer
+    blocks, itemsize = launch.blocks, writer.itemsize
+    names = {f"param_{k}": name for name, k in launch.params.items()}
+    lines, loaded = [], 0
+    if not executable.weights_in_memory:
+        lines.append(
+            f"placed in the order of the products: in registers while there is room in "
+            f"{writer.registers} of each thread, then in shared memory"
+        )
+    for word, side in zip(SIDE_WORD, writer.sides, strict=True):
+        sizes = [_size(h, executable.processors, itemsize) for h in side.held]
+        sums = [_size(h, executable.processors, itemsize) for h in side.sums]
+        held = sum(sizes[: side.in_registers]) + sum(sums[: side.sums_in_registers])
+        memory = f", {side.memory:,} in memory" if side.memory else ""
+        lines.append(f"{word}: {held:,} in registers, {side.shared:,} in shared memory{memory}")
+        for k, (h, size) in enumerate(zip(side.held, sizes, strict=True)):
+            where = "memory" if side.memory else "shared memory"
+            where = "registers" if k < side.in_registers else where
+            rows = h.rows(executable.processors)
+            what = "columns" if h.turned else "rows"
+            lines.append(f"  {names[h.word]}: {rows} {what} of {h.deep}, {size:,} in {where}")
+        loaded += loaded_elements(side.held, executable.processors, blocks) * itemsize
+    if launch.trains:
+        lines += _gradients(executable, names)
+    if writer.deep:
+        lines.append(
+            "products are deep: matrix units take rounded rows and add up 16 elements at a time"
+        )
+    if executable.weights_in_memory:
+        lines.append("each product reads its weights from memory")
+    else:
+        lines.append(f"loaded a step, by all processors: {loaded:,} bytes")
+    return lines
+
+
+def _gradients(executable: PersistentExecutable, names: dict[str, str]) -> list[str]:
+    """Say where the gradients of these weights are made."""
+    processors, itemsize = executable.processors, executable.writer.itemsize
+    sides = executable.writer.sides
+    on_chip, lines = sides[1].sums, []
+    for k, h in enumerate(on_chip):
+        where = "registers" if k < sides[1].sums_in_registers else "shared memory"
+        name, size = names[h.word.replace("gradient", "param")], _size(h, processors, itemsize)
+        rows = h.rows(processors)
+        lines.append(f"  gradient of {name}: {rows} rows of {h.deep}, {size:,} in {where}")
+    done = {h.word.replace("gradient", "param") for h in on_chip}
+    rest = dict.fromkeys(h.word for h in sides[0].held if h.word not in done)
+    if rest:
+        behind = ", ".join(names[word] for word in rest)
+        lines.append(f"gradients made behind the path, by products over all rows: {behind}")
+    if on_chip:
+        lines.append(
+            f"left for the sums of the groups, by each processor: {executable.sums_left:,}"
+        )
+    return lines
+
+
+def _size(held: Held, processors: int, itemsize: int) -> int:
+    """Return the room of a processor's share, in bytes."""
+    return Layout(held.rows(processors), held.deep).elements * THREADS * itemsize
+
+
+def loaded_elements(held: Iterable[Held], processors: int, blocks: int) -> int:
+    """Count the elements of weights that so many blocks load once each, their own shares."""
+    total = 0
+    for h in held:
+        for rank in range(processors):
+            members = len(range(rank, blocks, processors))
+            for a, b in pairwise(h.cuts):
+                size = b - a
+                own = (rank + 1) * size // processors - rank * size // processors
+                total += members * own * h.deep
+    return total
+
+
+# Scripts.
+
+
+def _common(executable: PersistentExecutable, written: Written) -> list[str]:
+    script = written.script[: written.common]
+    waits = int((script[:, WAIT] != NONE).sum())
+    lines = [
+        f"instructions: {len(script)}; rounds: {waits + 1}; "
+        f"elements of temporaries: {written.elements}"
+    ]
+    stages = executable.facts.stages
+    rounds = np.cumsum(script[:, WAIT] != NONE)
+    special = np.isin(script[:, OP], list(SPECIAL))
+    label = np.where(special, -script[:, OP] - 1, stages[script[:, PROGRAM]])
+    starts = [0, *(1 + np.flatnonzero(np.diff(label))).tolist(), len(script)]
+    for lo, hi in pairwise(starts):
+        if special[lo]:
+            lines.append(f"  {SPECIAL[int(script[lo, OP])]}")
+            continue
+        stage = Stage(int(label[lo]))
+        where = ", beside the groups" if stage in PATH else ""
+        blocks = int((script[lo:hi, ACROSS].astype(np.int64) * script[lo:hi, DOWN]).sum())
+        turns = len(np.unique(rounds[lo:hi]))
+        lines.append(
+            f"  {STAGE_WORD[stage]}{where}: {hi - lo} ops in {turns} "
+            f"round{'s' if turns > 1 else ''}, {blocks} blocks of work"
+        )
+    return lines
+
+
+def _paths(scripts: Script, path: Paths, segment_ptr: list[int]) -> list[str]:
+    lines = []
+    start = 0
+    for lengths, stage in zip(path.lengths, PATH, strict=True):
+        side = scripts[start : start + int(lengths.sum())]
+        start += len(side)
+        if not len(side):
+            continue
+        waits = int((side[:, WAIT] != NONE).sum())
+        tiles = int(np.isin(side[:, OP], segment_ptr).sum())
+        lines.append(
+            f"{STAGE_WORD[stage]}: instructions of a group (min, median, max): "
+            f"{_quartiles(lengths)}; all groups: {len(side)} instructions, {tiles} tiles, "
+            f"{waits} meetings; rows a tile: {_quartiles(side[:, ROWS])}"
+        )
+    return lines or ["no task program is the groups'"]
+
+
+def _quartiles(values: Array) -> list[int]:
+    found: list[int] = np.percentile(values, [0, 50, 100]).astype(int).tolist()
+    return found
+
+
+def _listing(script: Script, names: list[str]) -> list[str]:
+    """Print instructions; a wait is a meeting of the group."""
+    return [
+        f"{k:5} {'meet; ' if i.wait != NONE else ''}{describe(replace(i, wait=NONE), names)}"
+        for k, i in enumerate(decode(script))
+    ]

@@ -1,0 +1,336 @@
+"""Write what the processors of a persistent kernel are to do: array code, for every minibatch.
+
+All processors follow one script outside the path; on the path each group follows its own, which
+`script.groups` assembles and this module completes. Both are rows of `instruction.py`.
+"""
+
+from __future__ import annotations
+
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from vertexrt.cache.compiled import njit
+from vertexrt.ir.program import Stage
+from vertexrt.kernels.cuda.driver import FUNCTION, OVER, WHEN, applies, extent
+from vertexrt.kernels.cuda.instruction import (
+    ACROSS,
+    BACKWARD,
+    BEFORE,
+    CHECK,
+    CHUNKS,
+    COLLECT,
+    COLUMNS,
+    DOWN,
+    END,
+    FINISH,
+    FIRST_PARENT,
+    FOR_ALL,
+    FORWARD,
+    PARENTS,
+    SQUARES,
+    START,
+    UPDATE,
+)
+from vertexrt.kernels.cuda.ring_script import write_ring
+from vertexrt.kernels.cuda.steps import CHUNKED, SEGMENTS
+from vertexrt.kernels.layout import PAD
+from vertexrt.script.isa import (
+    EDGES,
+    FIRST,
+    FIRST_EDGE,
+    LISTED,
+    NONE,
+    OP,
+    PROGRAM,
+    ROWS,
+    TEMPORARY,
+    WAIT,
+)
+
+Array = np.ndarray[Any, Any]
+
+PATH, LAZY, PATH_BACKWARD = (int(s) for s in (Stage.PATH, Stage.LAZY, Stage.PATH_BACKWARD))
+
+NO_RING, RING_ALONE, RING_OF_SEVERAL = range(3)  # of groups: none, or of how many processors
+
+
+class Facts(NamedTuple):
+    """What scripts of a function are written from, whatever the minibatch.
+
+    Attributes:
+        stages: [programs]; beside: [programs] see `path.beside_path`.
+        steps_ptr, steps: of `driver.launch`; a function is a number of a script.
+        adds: [steps] see `Kernel.adds`; adds_ptr, added: CSR of the gradients that each adds to.
+        scratch: [programs, 3] elements of temporaries.
+        segments, rings: of `ring_script.write_ring`.
+    """
+
+    stages: Array
+    beside: Array
+    steps_ptr: Array
+    steps: Array
+    adds: Array
+    adds_ptr: Array
+    added: Array
+    scratch: Array
+    segments: Array
+    rings: Array
+
+
+class Launched(NamedTuple):
+    """The launches that scripts stand for.
+
+    Attributes:
+        table: as `kernels.layout` describes.
+        lookup_ptr, lookup_at: of `driver.launch`.
+        gradients: [gradients] whether the backward side of the path sums it up.
+        clips, updates: whether the step ends with a norm, and with an update.
+    """
+
+    table: Array
+    lookup_ptr: Array
+    lookup_at: Array
+    gradients: Array
+    clips: bool
+    updates: bool
+
+
+class LaunchScripts(NamedTuple):
+    """All scripts of a launch.
+
+    Attributes:
+        script: int32 [*, COLUMNS], of all processors and then of the groups.
+        sections: int32 [2, groups + 1] where the script of each group starts: see processor.cuh.
+        child_slot: int32 [edges] of `write_ring`, or nothing.
+        common: how many instructions all processors follow.
+        temporary: elements of temporaries that a stage outside the path needs.
+    """
+
+    script: Array
+    sections: Array
+    child_slot: Array
+    common: int
+    temporary: int
+
+
+class _Drafts(NamedTuple):
+    """Instructions of a stage before they are put in the order of their rounds.
+
+    Attributes:
+        rows: int32 [*, COLUMNS]; rounds: [*] of each.
+        last: [gradients] the last round in which something is added to each.
+    """
+
+    rows: Array
+    rounds: Array
+    last: Array
+
+
+@njit(cache=True, nogil=True)
+def write_common(launched: Launched, facts: Facts) -> tuple[Array, int]:
+    """Write the script that all processors follow.
+
+    Launches of a stage go side by side: a step runs in the first *round* after all that it needs,
+    and after all that add to the same gradients. A barrier is between two rounds. What the groups
+    summed up of gradients is collected in the first round after the backward side of the path.
+
+    Returns: int32 [*, COLUMNS] and the elements of temporaries that a stage needs.
+    """
+    table, gradients, launches = launched.table, launched.gradients, len(launched.table)
+    most = 10 + launches
+    for t in range(launches):
+        most += facts.steps_ptr[table[t, 0] + 1] - facts.steps_ptr[table[t, 0]]
+    script = np.zeros((most, COLUMNS), np.int32)
+    drafts = _Drafts(
+        np.zeros((most, COLUMNS), np.int32),
+        np.empty(most, np.int64),
+        np.empty(len(gradients) + 1, np.int64),
+    )
+    sums = False  # which the groups have left and nobody has collected
+    count, temporary, begin, early = 0, 0, 0, False
+    while begin < launches:
+        now, end, follows = facts.stages[table[begin, 0]], begin, False
+        while end < launches and facts.stages[table[end, 0]] == now:
+            follows |= not facts.beside[table[end, 0]]  # some launch is the groups'
+            end += 1
+        if follows and now == PATH_BACKWARD:
+            count = _add(script, count, BACKWARD, count > 0)
+            sums = bool(np.any(gradients))
+        if now > LAZY and launched.updates and not launched.clips and not early:  # loss is known
+            count = _add(script, count, FINISH, True)
+            early = True
+        drafts.last[:] = -1
+        if sums and now > PATH_BACKWARD:
+            count = _add(script, count, COLLECT, script[count - 1, OP] != FINISH)
+            sums = False
+            for g in range(len(gradients)):
+                drafts.last[g] += gradients[g]
+        found, used = _draft_stage(launched, facts, begin, end, drafts)
+        temporary = max(temporary, used)
+        count = _add_rounds(script, count, drafts, found)
+        if follows and now == PATH:
+            count = _add(script, count, FORWARD, count > 0)
+        begin = end
+    if sums:
+        count = _add(script, count, COLLECT, True)
+    if launched.updates:
+        for op in (SQUARES, FINISH, CHECK, UPDATE):
+            if not ((op == SQUARES and not launched.clips) or (op == FINISH and early)):
+                count = _add(script, count, op, True)
+    count = _add(script, count, END, False)
+    return script[:count], temporary
+
+
+@njit(cache=True, nogil=True)
+def _add(script: Array, count: int, op: int, waits: bool) -> int:
+    """Write an instruction that is no step of the function; return how many there are then."""
+    script[count, OP] = op
+    script[count, WAIT] = FOR_ALL if waits else NONE
+    return count + 1
+
+
+@njit(cache=True, nogil=True)
+def _draft_stage(
+    launched: Launched, facts: Facts, begin: int, end: int, drafts: _Drafts
+) -> tuple[int, int]:
+    """Find the steps of a stage's launches that are not the groups', and the round of each.
+
+    Args:
+        begin, end: launches of the stage.
+    Returns: how many there are; elements of temporaries.
+    """
+    # An array of a record is counted, like an object, wherever it is taken from it.
+    table, lookup_at, scratch = launched.table, launched.lookup_at, facts.scratch
+    steps_ptr, steps, adds = facts.steps_ptr, facts.steps, facts.adds
+    adds_ptr, added, last = facts.adds_ptr, facts.added, drafts.last
+    rows, rounds = drafts.rows, drafts.rounds
+    found, used = 0, 0
+    for t in range(begin, end):
+        p, n, lo, at, m, elo = table[t]
+        if not facts.beside[p]:
+            continue
+        lookup = launched.lookup_ptr[t]
+        after, previous = 0, -1  # the first round after what was made; the last step's
+        for s in range(steps_ptr[p], steps_ptr[p + 1]):
+            step = steps[s]
+            if not applies(step, n, m):
+                continue
+            across, down, start, chunks = extent(step, n, lo, m, lookup_at, lookup)
+            lookup += step[OVER] == SEGMENTS
+            if across == 0:
+                continue
+            turn = max(after, previous + 1) if step[WHEN] == CHUNKED else after
+            turn = _take_turn(added, adds_ptr[s], adds_ptr[s + 1], turn, last)
+            previous = turn
+            if not adds[s]:
+                after = turn + 1
+            rounds[found] = turn
+            row = rows[found]
+            row[OP], row[PROGRAM], row[TEMPORARY] = step[FUNCTION], p, used
+            row[ROWS], row[FIRST], row[LISTED] = n, lo, at
+            row[EDGES], row[FIRST_EDGE] = m, elo
+            row[START], row[CHUNKS], row[ACROSS], row[DOWN] = start, chunks, across, down
+            found += 1
+        used += (
+            scratch[p, 0] * ((n + PAD - 1) // PAD * PAD)
+            + scratch[p, 1] * ((m + PAD - 1) // PAD * PAD)
+            + scratch[p, 2]
+            + PAD - 1
+        ) // PAD * PAD  # fmt: skip
+    return found, used
+
+
+@njit(cache=True, nogil=True)
+def _take_turn(added: Array, begin: int, end: int, turn: int, last: Array) -> int:
+    """Return the first round from `turn` on in which nobody adds to the same gradients.
+
+    Args:
+        added: of `Facts`; a step's own are those from `begin` to `end`.
+        last: of `_Drafts`; gets that round.
+    """
+    for k in range(begin, end):
+        turn = max(turn, last[added[k]] + 1)
+    for k in range(begin, end):
+        last[added[k]] = turn
+    return turn
+
+
+@njit(cache=True, nogil=True)
+def _add_rounds(script: Array, count: int, drafts: _Drafts, found: int) -> int:
+    """Write the steps of a stage round by round; return how many instructions there are then."""
+    rows, rounds = drafts.rows, drafts.rounds
+    highest = -1
+    for k in range(found):
+        highest = max(highest, rounds[k])
+    for turn in range(highest + 1):
+        fresh, blocks = True, 0
+        for k in range(found):
+            if rounds[k] != turn:
+                continue
+            script[count] = rows[k]
+            before = script[count - 1, OP]
+            waits = fresh and count > 0 and before != FINISH and (turn > 0 or before != COLLECT)
+            script[count, WAIT] = FOR_ALL if waits else NONE
+            script[count, BEFORE] = blocks
+            blocks += rows[k, ACROSS] * rows[k, DOWN]
+            fresh = False
+            count += 1
+    return count
+
+
+@njit(cache=True, nogil=True)
+def complete_paths(script: Array, parent_ptr: Array) -> None:
+    """Complete the scripts of the groups: a wait is a meeting, and parents are fetched ahead.
+
+    Args:
+        script: int32 [*, COLUMNS] of all groups, as `script.groups` assembled them.
+        parent_ptr: of the schedule.
+    """
+    for k in range(len(script)):  # views of rows would be counted, like objects
+        first = script[k, FIRST]
+        end = first + script[k, ROWS]
+        script[k, WAIT] = FOR_ALL if script[k, WAIT] != NONE else NONE
+        script[k, FIRST_PARENT] = parent_ptr[first]
+        script[k, PARENTS] = parent_ptr[end] - parent_ptr[first]
+
+
+@njit(cache=True, nogil=True)
+def _sections(lengths: Array, before: int) -> Array:
+    """Return where the script of each group starts, after so many instructions of all."""
+    groups = lengths.shape[1]
+    sections = np.empty((2, groups + 1), np.int32)
+    for side in range(2):
+        for g in range(groups):
+            sections[side, g] = before
+            before += lengths[side, g]
+        sections[side, groups] = before
+    return sections
+
+
+@njit(cache=True, nogil=True)
+def write_scripts(
+    launched: Launched,
+    facts: Facts,
+    paths: Array,
+    lengths: Array,
+    parent_ptr: Array,
+    child_row: Array,
+    ring: int,
+) -> LaunchScripts:
+    """Write all scripts of a launch.
+
+    Args:
+        paths, lengths: of `GroupScripts`, which are completed.
+        parent_ptr, child_row: of the schedule.
+        ring: NO_RING, RING_ALONE or RING_OF_SEVERAL.
+    """
+    common, temporary = write_common(launched, facts)
+    complete_paths(paths, parent_ptr)
+    child_slot = np.empty(0, np.int32)
+    if ring != NO_RING:
+        alone = ring == RING_ALONE
+        child_slot = write_ring(paths, lengths, facts.segments, facts.rings, child_row, alone)
+    script = np.concatenate((common, paths))
+    sections = _sections(lengths, len(common))
+    return LaunchScripts(script, sections, child_slot, len(common), temporary)

@@ -1,0 +1,58 @@
+"""Update rules in CUDA: a struct for each, of which `update.cuh` makes loops over pieces."""
+
+from __future__ import annotations
+
+from vertexrt.ir.updates import RULES, UpdateRule
+from vertexrt.kernels.cuda.ending import MOST_SCALARS, THREADS
+from vertexrt.kernels.render import CUDA, render_names
+
+
+def struct_name(rule: UpdateRule) -> str:
+    """Return the name of a rule's struct."""
+    return f"Rule_{rule.name}"
+
+
+def struct_of(rule: UpdateRule) -> str:
+    """Write the struct of a rule: how many slots it has, and one element's step."""
+    assert 2 + len(rule.scalars) <= MOST_SCALARS, f"{rule.name}: make Store longer"
+    slots = [slot.name for slot in rule.state]
+    made = [name for name, _ in rule.lines if name not in (*slots, "value")]
+    names = {name: f"{name}_" for name in ("value", "g", *slots, *made)}
+    names |= {f"s{k}": f"real(s[{k + 2}])" for k in range(len(rule.scalars))}
+    lines = [
+        f"struct {struct_name(rule)} {{",
+        f"    static constexpr int SLOTS = {len(slots)};",
+        "    __device__ __forceinline__ static void step(",
+        "        real& value_, real g_, real* state, const double* s) {",
+        *(f"        real {names[slot]} = state[{k}];" for k, slot in enumerate(slots)),
+    ]
+    for name, expression in rule.lines:
+        kind = "const real " if name in made else ""
+        lines.append(f"        {kind}{names[name]} = {render_names(expression, names, CUDA)};")
+    lines += [f"        state[{k}] = {names[slot]};" for k, slot in enumerate(slots)]
+    return "\n".join([*lines, "    }", "};"]) + "\n"
+
+
+def structs() -> str:
+    """Write the structs of all rules."""
+    return "".join(struct_of(rule) for rule in RULES)
+
+
+def kernels() -> str:
+    """Write the kernels of all rules: one that checks, and one that updates."""
+    return "".join(
+        f"VRT_KERNEL({what}_{rule.name}, Store, {THREADS}) "
+        f"{{ {what}<{struct_name(rule)}>(a, FIRST_PIECE); }}\n"
+        for rule in RULES
+        for what in ("check", "update")
+    )
+
+
+def by_rule(op: str, function: str) -> list[str]:
+    """Write an instruction of a persistent kernel that is another function for each rule."""
+    lines = [f"    case {op}:", "      switch (a.o.rule) {"]
+    for number, rule in enumerate(RULES):
+        call = f"{function}<{struct_name(rule)}>(a.o.store, first)"
+        each = f"for_each_piece(a.o, [&](long long first) {{ {call}; }})"
+        lines += [f"        case {number}: {each}; break;"]
+    return [*lines, "      }", "      break;"]

@@ -1,0 +1,1 @@
+"""CUDA sources of kernels, and what generated kernels include."""

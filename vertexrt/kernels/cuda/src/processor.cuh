@@ -1,0 +1,112 @@
+// A processor of a persistent kernel: a block, one a multiprocessor. What it is told, and what lies
+// at the start of its shared memory.
+#pragma once
+#define VRT_PERSISTENT
+#include "instruction.cuh"
+#include "vertexrt.cuh"
+
+#define VRT_BLOCK (shared_state().turn.block)
+#define VRT_GRID (shared_state().turn.grid)
+#define VRT_SCRATCH(type, name, count) \
+    type* const name = reinterpret_cast<type*>(shared_memory() + SHARED_STATE_BYTES)
+#define VRT_PART(type, name, count) type* const name = reinterpret_cast<type*>(shared_state().part)
+
+constexpr int PROCESSOR = 256, WARPS_EACH = PROCESSOR / 32;  // threads of a processor
+
+// Indices of a tile, fetched while the last instruction runs: a wait throws away what the first
+// cache holds, and each look at an index would take as long as a look at a child's state.
+constexpr int TILE_POINTERS = 64, TILE_EDGES = 128;
+#ifdef VRT_TILES_FIT
+constexpr bool TILES_FIT =
+    true;  // no tile of the function has more: each index is read from shared memory
+#else
+constexpr bool TILES_FIT = false;
+#endif
+struct TileIndices {
+    int edge_ptr[TILE_POINTERS], parent_ptr[TILE_POINTERS];
+    int child_row[TILE_EDGES], child_slot[TILE_EDGES], parent_edge[TILE_EDGES];
+};
+
+// The start of a processor's dynamic shared memory. What follows is scratch of the steps beside the
+// path; on the path weights, partial sums and temporaries.
+constexpr int SHARED_INSTRUCTIONS = 64;  // of the script of all processors
+// Of a group's script the last instruction, this one and the two behind it; of their indices the
+// last three.
+constexpr int SCRIPT_AHEAD = 4, INDICES_AHEAD = 3;
+struct alignas(128) SharedState {
+    struct {
+        uint3 block, grid;
+        int alive;
+    } turn;                                    // of a launch whose blocks take turns
+    double part[32];                           // sums of warps
+    Instruction group[SCRIPT_AHEAD];           // of a group's script, in turn
+    alignas(16) unsigned char arguments[768];  // of a launch
+    TileIndices indices[INDICES_AHEAD];        // of a tile, in turn
+    Instruction common[SHARED_INSTRUCTIONS];   // the first of the script of all processors
+    alignas(16) unsigned char job[4096];       // the arguments of the kernel
+    unsigned long long ring[2], all[2];        // barriers of a group that is a cluster, in turn
+};
+constexpr int SHARED_STATE_BYTES = sizeof(SharedState);
+
+__device__ __forceinline__ unsigned char* shared_memory() {
+    VRT_SHARED(unsigned char, all);
+    return all;
+}
+__device__ __forceinline__ SharedState& shared_state() {
+    return *reinterpret_cast<SharedState*>(shared_memory());
+}
+
+#include "update.cuh"
+
+// What a step found, and who gave up waiting: code, processor, instruction, what the counter had.
+struct Record {
+    Found found;
+    double code, processor, instruction, reached;
+};
+enum { FINE, GRID_WAIT, GROUP_WAIT };
+
+// The arguments of the kernel; `Job<WORDS>` adds the words.
+struct Orders {
+    const Instruction* script;  // of all processors, then of the groups
+    const int*
+        sections;  // [2, groups + 1] instructions of the groups' scripts, forward and backward
+    unsigned* counters;  // [2 + groups] zero: of the grid, whether somebody gave up, of the groups
+    Record* record;
+    long long groups, rule, patience;  // nanoseconds
+    unsigned char* spill;              // temporaries that do not fit on chip
+    long long spill_bytes;             // of each processor
+    long long* stamps;                 // [processors, most_stamps, 4] or null, see `Timestamps`
+    long long most_stamps, shared_bytes, instructions;  // of the script of all processors
+    long long members;      // of a group that is a cluster, 0 where groups are none
+    const int* child_slot;  // [edges] see ring.cuh; null where nobody has a ring
+    Store store;
+    Finish finish;
+};
+
+template <int WORDS>
+struct Job {
+    Orders o;
+    long long w[WORDS];
+};
+
+// The number of the thread, asked for anew: what follows from it is then worked out where it is
+// needed, and not once for all instructions, in registers that weights should have.
+__device__ __forceinline__ int this_thread() {
+#ifdef __CUDACC_RTC__
+    unsigned thread;
+    asm volatile("mov.u32 %0, %%tid.x;" : "=r"(thread));
+    return (int)(thread %
+                 PROCESSOR);  // so that quotients and remainders of it are shifts and masks
+#else
+    return (int)threadIdx.x;
+#endif
+}
+__device__ __forceinline__ int this_processor() {
+#ifdef __CUDACC_RTC__
+    unsigned block;
+    asm volatile("mov.u32 %0, %%ctaid.x;" : "=r"(block));
+    return (int)(block & 0xffff);
+#else
+    return (int)blockIdx.x;
+#endif
+}

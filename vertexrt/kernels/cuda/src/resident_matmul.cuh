@@ -1,0 +1,264 @@
+// Products on the path: rows of a tile times the weights that a processor holds.
+#pragma once
+#include "resident_weights.cuh"
+#include "tensor_cores.cuh"
+
+// The elements of a row of an operand that a lane needs of a block: four from `column` on.
+template <class L, bool ALIGNED>
+__device__ __forceinline__ Vec<4> part_of_row(const real* row, int column) {
+    Vec<4> x;
+    if (ALIGNED && L::DEPTH % 4 == 0) {
+        if (L::WHOLE || column < L::DEPTH) return load<4>(row + column);
+#pragma unroll
+        for (int c = 0; c < 4; ++c) x.v[c] = 0;
+        return x;
+    }
+#pragma unroll
+    for (int c = 0; c < 4; ++c) x.v[c] = column + c < L::DEPTH ? row[column + c] : real(0);
+    return x;
+}
+
+// The same of a row that is not in memory: `row(column)` gives four elements.
+template <class L, bool ALIGNED, class Row>
+__device__ __forceinline__ Vec<4> part_of_row(const Row& row, int column) {
+    if (L::WHOLE || column < L::DEPTH) return row(column);
+    Vec<4> x;
+#pragma unroll
+    for (int c = 0; c < 4; ++c) x.v[c] = 0;
+    return x;
+}
+
+// Add up, over the four lanes of a row, N sums each (a multiple of 4): lane t ends with a quarter
+// of them, from t N / 4 on.
+template <int N>
+__device__ __forceinline__ void share_sums(real (&sum)[N]) {
+    const int t = threadIdx.x % 4;
+    const bool upper = t & 2, odd = t & 1;
+#pragma unroll
+    for (int k = 0; k < N / 2; ++k) {
+        const real keep = upper ? sum[k + N / 2] : sum[k], give = upper ? sum[k] : sum[k + N / 2];
+        sum[k] = keep + __shfl_xor_sync(0xffffffffu, give, 2);
+    }
+#pragma unroll
+    for (int k = 0; k < N / 4; ++k) {
+        const real keep = odd ? sum[k + N / 4] : sum[k], give = odd ? sum[k] : sum[k + N / 4];
+        sum[k] = keep + __shfl_xor_sync(0xffffffffu, give, 1);
+    }
+}
+
+constexpr int TILE_ROWS = 8;  // of a product at a time
+
+// Sums of this warp's part of the depth for N rows: part[row][own row], of MOST rows.
+template <int N, int MOST, bool ALIGNED, int ROWS, int DEEP, class Share, class X>
+__device__ __forceinline__ void multiply_by_lanes(const Share& share, int first, X x, real* part) {
+    using L = Layout<ROWS, DEEP>;
+    const int thread = this_thread(), warp = thread / 32, g = thread % 32 / 4, t = thread % 4;
+    const int column = warp % L::WIDE * L::BLOCKS * 16 + t * 4;
+    constexpr int EACH = L::SLABS * 2, SUMS = EACH * N, PADDED = (SUMS + 3) / 4 * 4;
+    Vec<4> v[N][L::BLOCKS];
+#pragma unroll
+    for (int r = 0; r < N; ++r) {
+        const auto row = x(first + r);
+#pragma unroll
+        for (int b = 0; b < L::BLOCKS; ++b) v[r][b] = part_of_row<L, ALIGNED>(row, column + b * 16);
+    }
+    real sum[PADDED];
+#pragma unroll
+    for (int k = 0; k < PADDED; ++k) sum[k] = 0;
+#pragma unroll
+    for (int b = 0; b < L::BLOCKS; ++b)
+#pragma unroll
+        for (int c = 0; c < 4; ++c)
+#pragma unroll
+            for (int k = 0; k < SUMS; ++k) {
+                const int own = k % EACH;
+                sum[k] +=
+                    share.at((own / 2 * L::BLOCKS + b) * 2 + own % 2, c) * v[k / EACH][b].v[c];
+            }
+    share_sums(sum);
+#pragma unroll
+    for (int k = 0; k < PADDED / 4; ++k) {
+        const int index = t * (PADDED / 4) + k, own = index % EACH;
+        const int q = (warp / L::WIDE * L::SLABS + own / 2) * 16 + own % 2 * 8 + g;
+        if (index < SUMS) part[(warp % L::WIDE * MOST + index / EACH) * L::PADDED + q] = sum[k];
+    }
+}
+
+#ifdef VRT_TENSOR_CORES
+// Blocks of the depth whose products are added up inside the units, and whether heads of x are
+// rounded: for more digits where the path has deep products. Rounding the weights' as well takes
+// registers.
+#ifdef VRT_DEEP
+constexpr int FEW_BLOCKS = 1;
+constexpr bool ROUNDED = true;
+#else
+constexpr int FEW_BLOCKS = 3;
+constexpr bool ROUNDED = false;
+#endif
+
+// As `multiply_by_lanes`, for up to eight rows by matrix units: head head + head tail + tail head.
+template <int MOST, bool ALIGNED, int ROWS, int DEEP, class Share, class X>
+__device__ __forceinline__ void multiply_by_tensor_cores(Share& share, int first, int count, X x,
+                                                         float* part) {
+    using L = Layout<ROWS, DEEP>;
+    const int thread = this_thread(), warp = thread / 32, g = thread % 32 / 4, t = thread % 4;
+    const int column = warp % L::WIDE * L::BLOCKS * 16 + t * 4;
+    FragmentSums sums[L::SLABS], few[L::SLABS];
+    const auto from =
+        x(first + (g < count ? g : 0));  // what rows beyond the last one give, nobody takes
+#pragma unroll
+    for (int b = 0; b < L::BLOCKS; ++b) {
+        const Vec<4> v = part_of_row<L, ALIGNED>(from, column + b * 16);
+#pragma unroll
+        for (int step = 0; step < 2; ++step) {
+            Split<2, ROUNDED> x;
+            x.put(0, v.v[2 * step]);
+            x.put(1, v.v[2 * step + 1]);
+#pragma unroll
+            for (int s = 0; s < L::SLABS; ++s) {
+                const int k = (s * L::BLOCKS + b) * 2;
+                Split<4> weight;
+#pragma unroll
+                for (int e = 0; e < 4; ++e) {
+                    float w = share.at(k + e % 2, 2 * step + e / 2);
+#ifdef __CUDACC_RTC__
+                    asm volatile(""
+                                 : "+f"(w));  // split here: splits of all would not fit registers
+#endif
+                    weight.put(e, w);
+                }
+                few[s].add(weight, x);
+            }
+        }
+        if (b % FEW_BLOCKS == FEW_BLOCKS - 1 || b == L::BLOCKS - 1) {
+#pragma unroll
+            for (int s = 0; s < L::SLABS; ++s) sums[s].move(few[s]);
+        }
+    }
+#pragma unroll
+    for (int s = 0; s < L::SLABS; ++s)
+#pragma unroll
+        for (int k = 0; k < 4; ++k) {
+            const int q = (warp / L::WIDE * L::SLABS + s) * 16 + k / 2 * 8 + g;
+            part[(warp % L::WIDE * MOST + 2 * t + k % 2) * L::PADDED + q] = sums[s].of(k);
+        }
+}
+#endif
+
+constexpr int FEWEST_FOR_TENSOR_CORES = 5;  // rows
+
+// Make partial sums of up to TILE_ROWS rows, in an area that has room for MOST; return of how many.
+template <int MOST, bool ALIGNED, int ROWS, int DEEP, class Share, class X>
+__device__ __forceinline__ int make_partial_sums(Share& share, int first, int left, X x,
+                                                 real* part) {
+    using L = Layout<ROWS, DEEP>;
+    if (left <= 0) return 0;
+#ifdef VRT_TENSOR_CORES
+    if (left >= FEWEST_FOR_TENSOR_CORES) {
+        const int n = left < TILE_ROWS ? left : TILE_ROWS;
+        multiply_by_tensor_cores<MOST, ALIGNED, ROWS, DEEP>(share, first, n, x, part);
+        return n;
+    }
+#endif
+    const int n = left < FEWEST_FOR_TENSOR_CORES ? left : FEWEST_FOR_TENSOR_CORES - 1;
+    // Two rows at a time, or one: code for more at once would have to be fetched anew each time.
+    int r = 0;
+#pragma unroll 1
+    for (; r + 1 < n; r += 2)
+        multiply_by_lanes<2, MOST, ALIGNED, ROWS, DEEP>(share, first + r, x, part + r * L::PADDED);
+    if (r < n)
+        multiply_by_lanes<1, MOST, ALIGNED, ROWS, DEEP>(share, first + r, x, part + r * L::PADDED);
+    return n;
+}
+
+// Make partial sums of all of `count` rows, at most MOST, which `total_of_parts` adds up.
+template <int MOST, bool ALIGNED, int ROWS, int DEEP, class Share, class X>
+__device__ __forceinline__ void make_all_partial_sums(Share& share, int first, int count, X x,
+                                                      real* part) {
+#pragma unroll 1
+    for (int made = 0; made < count;) {
+        made += make_partial_sums<MOST, ALIGNED, ROWS, DEEP>(
+            share, first + made, count - made, x, part + made * Layout<ROWS, DEEP>::PADDED);
+    }
+}
+template <int W, int MOST, int ROWS, int DEEP>
+__device__ __forceinline__ Vec<W> total_of_parts(const real* part, int row, int own) {
+    using L = Layout<ROWS, DEEP>;
+    Vec<W> sum = load<W>(part + row * L::PADDED + own);
+#pragma unroll
+    for (int k = 1; k < L::WIDE; ++k) {
+        const Vec<W> more = load<W>(part + (k * MOST + row) * L::PADDED + own);
+#pragma unroll
+        for (int c = 0; c < W; ++c) sum.v[c] += more.v[c];
+    }
+    return sum;
+}
+
+// y = x times a share: `x(i)` points to row i, `y(i, q, sum)` takes own row q of the result.
+template <bool ALIGNED, int ROWS, int DEEP, class Share, class X, class Y>
+struct Product {
+    using L = Layout<ROWS, DEEP>;
+    static constexpr int OWN = ROWS,
+                         PART = L::WIDE * TILE_ROWS * L::PADDED;  // elements of partial sums
+    Share& share;
+    int count, first;
+    X x;
+    Y y;
+
+    // Make partial sums of the next rows; return of how many.
+    __device__ __forceinline__ int make(real* part) {
+        return make_partial_sums<TILE_ROWS, ALIGNED, ROWS, DEEP>(share, first, count - first, x,
+                                                                 part);
+    }
+    // Add up the partial sums of an element: own row `at % ROWS` of row `at / ROWS` of those made.
+    __device__ __forceinline__ void take(int at, const real* part) const {
+        const int r = at / ROWS, q = at % ROWS;
+        real sum = 0;
+#pragma unroll
+        for (int k = 0; k < L::WIDE; ++k) sum += part[(k * TILE_ROWS + r) * L::PADDED + q];
+        y(first + r, q, sum);
+    }
+};
+
+template <bool ALIGNED, int ROWS, int DEEP, class Share, class X, class Y>
+__device__ __forceinline__ Product<ALIGNED, ROWS, DEEP, Share, X, Y> product(Share& share,
+                                                                             int count, X x, Y y) {
+    return {share, count, 0, x, y};
+}
+
+// Products that need nothing of each other, side by side: they share the barriers. Results are
+// there after the next one.
+template <class One>
+__device__ __forceinline__ void multiply(real* part, One one) {
+#pragma unroll 1
+    for (;;) {
+        const int n = one.make(part);
+        __syncthreads();
+#pragma unroll 1
+        for (int at = this_thread(); at < n * One::OWN; at += PROCESSOR) one.take(at, part);
+        one.first += n;
+        if (one.first >= one.count) return;
+        __syncthreads();
+    }
+}
+template <class One, class Other>
+__device__ __forceinline__ void multiply(real* part, One one, Other other) {
+    real* const more = part + One::PART;
+#pragma unroll 1
+    for (;;) {
+        const int n = one.make(part), m = other.make(more), own = n * One::OWN;
+        __syncthreads();
+#pragma unroll 1
+        for (int at = this_thread(); at < own + m * Other::OWN; at += PROCESSOR) {
+            if (at < own) {
+                one.take(at, part);
+            } else {
+                other.take(at - own, more);
+            }
+        }
+        one.first += n;
+        other.first += m;
+        if (one.first >= one.count && other.first >= other.count) return;
+        __syncthreads();
+    }
+}

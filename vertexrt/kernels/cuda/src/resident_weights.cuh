@@ -1,0 +1,122 @@
+// The weights that a processor holds in registers or in shared memory while a side of the path runs
+// (Persistent RNN, ICML 2016; VPPS, MICRO 2018, section III-B).
+#pragma once
+#include "processor.cuh"
+
+// How ROWS x DEEP elements lie over the threads: WIDE parts of the depth times TALL parts of the
+// rows are the warps; of its part a warp has SLABS x BLOCKS fragments of 16 x 16. In a fragment
+// lane 4 g + t has columns 4 t to 4 t + 3 of rows g and g + 8: operand A of `mma` with its columns
+// in another order, the same for operand B.
+//
+// The fewer warps share the depth, the fewer partial sums there are; but none may be left without
+// rows, and a lane holds the columns of a few blocks of an operand.
+constexpr int MOST_BLOCKS = 2;
+constexpr int power_below(int n) {
+    return n < 2 ? 1 : 2 * power_below(n / 2);
+}
+constexpr int blocks_of(int deep, int wide) {
+    return ((deep + 15) / 16 + wide - 1) / wide;
+}
+constexpr int slabs_of(int rows, int wide) {
+    return ((rows + 15) / 16 * wide + WARPS_EACH - 1) / WARPS_EACH;
+}
+constexpr int narrowed(int rows, int deep, int wide) {
+    return wide > 1 && blocks_of(deep, wide / 2) <= MOST_BLOCKS &&
+                   slabs_of(rows, wide / 2) * blocks_of(deep, wide / 2) <=
+                       slabs_of(rows, wide) * blocks_of(deep, wide)
+               ? narrowed(rows, deep, wide / 2)
+               : wide;
+}
+template <int ROWS, int DEEP>
+struct Layout {
+    static constexpr int PARTS = (DEEP + 15) / 16, DEPTH = DEEP;
+    static constexpr int WIDE =
+        narrowed(ROWS, DEEP, PARTS >= WARPS_EACH ? WARPS_EACH : power_below(PARTS));
+    static constexpr bool WHOLE =
+        DEEP % 16 == 0 && PARTS % WIDE == 0;  // no warp has columns beyond the depth
+    static constexpr int TALL = WARPS_EACH / WIDE;
+    static constexpr int SLABS = slabs_of(ROWS, WIDE);
+    static constexpr int BLOCKS = blocks_of(DEEP, WIDE);
+    static constexpr int PADDED = SLABS * TALL * 16;   // rows
+    static constexpr int FLOATS = SLABS * BLOCKS * 8;  // of a lane
+};
+
+// A share of a weight in registers.
+template <int ROWS, int DEEP>
+struct WeightsInRegisters : Layout<ROWS, DEEP> {
+    using L = Layout<ROWS, DEEP>;
+    real w[L::SLABS * L::BLOCKS * 2][4];
+    __device__ __forceinline__ void put(int k, int c, real x) { w[k][c] = x; }
+    __device__ __forceinline__ real at(int k, int c) const { return w[k][c]; }
+};
+
+// A share of a weight in shared memory, for what registers have no room for, or in memory.
+template <int ROWS, int DEEP>
+struct WeightsInSharedMemory : Layout<ROWS, DEEP> {
+    using L = Layout<ROWS, DEEP>;
+    static constexpr int BYTES = L::FLOATS * PROCESSOR * sizeof(real);
+    Vec<4>* w;
+    __device__ __forceinline__ void take(unsigned char* from) {
+        w = reinterpret_cast<Vec<4>*>(from) + threadIdx.x;
+    }
+    __device__ __forceinline__ void put(int k, int c, real x) { w[k * PROCESSOR].v[c] = x; }
+    __device__ __forceinline__ real at(int k, int c) const { return w[k * PROCESSOR].v[c]; }
+};
+
+// A number that need not stay next to those that it was loaded with: operands of matrix units are
+// other quartets of registers. `nothing` is zero.
+__device__ __forceinline__ float detached(float x, unsigned nothing) {
+#ifdef __CUDACC_RTC__
+    return __uint_as_float(__float_as_uint(x) ^ nothing);
+#else
+    return x;
+#endif
+}
+__device__ __forceinline__ double detached(double x, unsigned) {
+    return x;
+}
+__device__ __forceinline__ unsigned zero_of_unknown() {
+#ifdef __CUDACC_RTC__
+    unsigned y;
+    asm volatile("mov.u32 %0, %%tid.y;" : "=r"(y));  // blocks are lines of threads
+    return y;
+#else
+    return 0;
+#endif
+}
+
+// Load a share. `row(q)` is the weight's row (its column if TRANSPOSED) that own row q is, or
+// negative; `pitch` is the length of the weight's rows.
+template <bool TRANSPOSED, int ROWS, int DEEP, class Share, class Row>
+__device__ __forceinline__ void load_weights(Share& share, const real* weight, int pitch, Row row) {
+    using L = Layout<ROWS, DEEP>;
+    const int warp = threadIdx.x / 32, g = threadIdx.x % 32 / 4, t = threadIdx.x % 4;
+    const unsigned nothing = zero_of_unknown();
+#pragma unroll
+    for (int s = 0; s < L::SLABS; ++s)
+#pragma unroll
+        for (int half = 0; half < 2; ++half) {
+            const int q = (warp / L::WIDE * L::SLABS + s) * 16 + half * 8 + g;
+            const int own = q < ROWS ? row(q) : -1;
+#pragma unroll
+            for (int b = 0; b < L::BLOCKS; ++b) {
+                const int column = (warp % L::WIDE * L::BLOCKS + b) * 16 + t * 4;
+                const int k = (s * L::BLOCKS + b) * 2 + half;
+                if (!TRANSPOSED && DEEP % 4 == 0 && pitch % 4 == 0) {
+                    Vec<4> x{};
+                    if (own >= 0 && column < DEEP)
+                        x = load<4>(weight + (long long)own * pitch + column);
+#pragma unroll
+                    for (int c = 0; c < 4; ++c) share.put(k, c, detached(x.v[c], nothing));
+                    continue;
+                }
+#pragma unroll
+                for (int c = 0; c < 4; ++c) {
+                    const bool there = own >= 0 && column + c < DEEP;
+                    const long long at = TRANSPOSED ? (long long)(column + c) * pitch + own
+                                                    : (long long)own * pitch + column + c;
+                    share.put(k, c, there ? weight[at] : real(0));
+                }
+            }
+        }
+}

@@ -1,0 +1,155 @@
+// How a processor follows scripts: that of all processors, and on the path its group's.
+#pragma once
+#include "ring.cuh"
+
+// A launch of the batched engine.
+#define VRT_STEP(name, Args, threads) __device__ __forceinline__ void name(const Args& a)
+
+// Where the arguments of a step lie: all threads read the same.
+template <class Arguments>
+__device__ __forceinline__ Arguments& step_arguments() {
+    static_assert(sizeof(Arguments) <= sizeof(SharedState::arguments),
+                  "arguments fit where they belong");
+    return *reinterpret_cast<Arguments*>(shared_state().arguments);
+}
+
+// What a segment of the path is given; `slot` and what follows are about rows of the ring: see
+// ring.cuh. What it sends counts for meeting `turn`.
+struct Tile {
+    int n, lo, m, elo, slot;
+    unsigned turn;
+    bool in_ring, puts, sends, children;
+};
+
+// Copy what all processors are to do, and the arguments of the kernel, to shared memory: an
+// instruction is there at once then, whatever waits have thrown out of the first cache.
+template <class Work>
+__device__ __forceinline__ const Work& load_shared_state(const Work& job) {
+    static_assert(sizeof(Work) <= sizeof(SharedState::job), "the arguments fit where they belong");
+    const long long* const from = reinterpret_cast<const long long*>(&job);
+    long long* const to = reinterpret_cast<long long*>(shared_state().job);
+    for (int k = threadIdx.x; k < (int)(sizeof(Work) / 8); k += PROCESSOR) to[k] = from[k];
+    const int count =
+        (int)(job.o.instructions < SHARED_INSTRUCTIONS ? job.o.instructions : SHARED_INSTRUCTIONS);
+    int* const common = reinterpret_cast<int*>(shared_state().common);
+    const int* const script = reinterpret_cast<const int*>(job.o.script);
+    for (int k = threadIdx.x; k < count * INSTRUCTION_WORDS; k += PROCESSOR) common[k] = script[k];
+    __syncthreads();
+    return *reinterpret_cast<const Work*>(to);
+}
+
+__device__ __forceinline__ Instruction instruction(const Orders& o, int at) {
+    return at < SHARED_INSTRUCTIONS ? shared_state().common[at] : o.script[at];
+}
+
+// Run the blocks of a launch, each processor those whose turn it is; `fill` writes its arguments.
+template <class Fill, class Step>
+__device__ __forceinline__ void run_blocks(const Instruction& in, Fill fill, Step step) {
+    const int blocks = in.across * in.down, turn = (int)(in.before % gridDim.x);
+    const int first = (int)(blockIdx.x + gridDim.x - turn) % (int)gridDim.x;
+    if (first >= blocks) return;
+    __syncthreads();  // the last step's arguments are no longer read
+    if (threadIdx.x == 0) fill();
+    for (int block = first; block < blocks; block += gridDim.x) {
+        __syncthreads();
+        if (threadIdx.x == 0) {
+            shared_state().turn.block = {(unsigned)(block % in.across),
+                                         (unsigned)(block / in.across), 0};
+            shared_state().turn.grid = {(unsigned)in.across, (unsigned)in.down, 1};
+        }
+        __syncthreads();
+        step();
+    }
+}
+
+// Call `each` for the first of every eight pieces that are this processor's.
+template <class Each>
+__device__ __forceinline__ void for_each_piece(const Orders& o, Each each) {
+    const long long step = (long long)gridDim.x * WARPS;
+    for (long long first = (long long)blockIdx.x * WARPS; first < o.store.pieces; first += step)
+        each(first);
+}
+
+// What is done between two instructions: `send` hands on rows of the ring that the last one has put
+// there, `fetch` copies children that are far to it, `ahead` asks for operands that only this
+// processor writes, and `behind` is what of the last one nobody waits for: it runs when this
+// processor has come to the next meeting, before it waits for the others.
+template <class Send, class Fetch, class Ahead, class Behind>
+struct BetweenInstructions {
+    Send send;
+    Fetch fetch;
+    Ahead ahead;
+    Behind behind;
+};
+template <class Send, class Fetch, class Ahead, class Behind>
+__device__ __forceinline__ BetweenInstructions<Send, Fetch, Ahead, Behind> make_between(
+    Send send, Fetch fetch, Ahead ahead, Behind behind) {
+    return {send, fetch, ahead, behind};
+}
+
+// One side of the path for a processor: `run(in, indices, prefetch_next)` executes an instruction
+// of the group's script and calls `prefetch_next`, which asks for what comes next, where some
+// threads have nothing else to do; `hand` is what is done between two of them.
+template <int PROCESSORS, class Run, class BetweenInstructions>
+__device__ __forceinline__ bool follow(const Orders& o, int side_of_path, int group,
+                                       GroupBarrier& group_barrier, Timestamps& stamps,
+                                       const Indices& indices, Run run, BetweenInstructions hand) {
+    const int* const section = o.sections + side_of_path * (o.groups + 1);
+    const int begin = section[group], end = section[group + 1];
+    const int* const script = reinterpret_cast<const int*>(o.script);
+    auto copy_instruction = [&](int k) {
+        const int word = PROCESSOR - 1 - this_thread();
+        if (k < end && word < INSTRUCTION_WORDS) {
+            int* const slot = reinterpret_cast<int*>(&shared_state().group[k % SCRIPT_AHEAD]);
+            copy_word(slot + word, script + (long long)k * INSTRUCTION_WORDS + word);
+        }
+    };
+    auto fetch_indices = [&](int k) {
+        if (k < end)
+            indices.fetch(shared_state().group[k % SCRIPT_AHEAD],
+                          shared_state().indices[k % INDICES_AHEAD]);
+    };
+    auto look_back = [&](int k) {
+        if (k < begin) return;
+        const Instruction in = shared_state().group[k % SCRIPT_AHEAD];
+        hand.behind(in, indices.at_hand(in, shared_state().indices[k % INDICES_AHEAD]));
+    };
+    for (int k = begin; k < begin + SCRIPT_AHEAD - 2; ++k) copy_instruction(k);
+    wait_for_all_copies();
+    __syncthreads();
+    fetch_indices(begin);
+    Sent sent{0, 0, 0};
+    for (int k = begin; k < end; ++k) {
+        wait_for_all_copies();
+        __syncthreads();  // what was copied is there, and the last instruction is over
+        const Instruction& next = shared_state().group[k % SCRIPT_AHEAD];
+        const bool waits = PROCESSORS > 1 && next.wait != NO_WAIT, for_all = next.wait == FOR_ALL;
+        const bool far = next.far != 0;
+        stamps.begin(k);
+        if (PROCESSORS > 1 && sent.n > 0) hand.send(sent, group_barrier.turn + 1);
+        if (waits) group_barrier.come<PROCESSORS>(o, for_all, next.expect);
+        if (far) hand.fetch(next, indices.at_hand(next, shared_state().indices[k % INDICES_AHEAD]));
+        commit_copies();
+        hand.ahead(next, indices.at_hand(next, shared_state().indices[k % INDICES_AHEAD]));
+        commit_copies();
+        look_back(k - 1);
+        const Instruction in = shared_state().group[k % SCRIPT_AHEAD];  // not before: registers
+        sent = {in.op, in.uses & IS_SENT ? in.rows : 0, in.slot};
+        if (waits) {
+            if (!group_barrier.wait<PROCESSORS>(o, for_all, k)) return false;
+        } else if (far) {
+            wait_for_copies<1>();
+            __syncthreads();
+        }
+        stamps.waited();
+        run(in, indices.at_hand(in, shared_state().indices[k % INDICES_AHEAD]), [&]() {
+            copy_instruction(k + SCRIPT_AHEAD - 2);
+            fetch_indices(k + 1);
+        });
+        stamps.end();
+    }
+    __syncthreads();
+    look_back(end - 1);
+    __syncthreads();  // what is behind the path may have its memory
+    return true;
+}

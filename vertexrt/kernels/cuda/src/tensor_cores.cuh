@@ -1,0 +1,108 @@
+// Matrix units: products of two TF32 numbers each, summed in float32. A float32 is split in a head
+// and a tail that TF32 can hold; head head + head tail + tail head keeps float32's accuracy
+// (Markidis et al. 2018). With VRT_MANTISSA, the bits that are kept of operands (10: TF32, 7:
+// bfloat16, which TF32 holds as well), heads are rounded to the nearest and tails left out.
+#pragma once
+#include "vertexrt.cuh"
+
+#ifndef VRT_REAL
+#define VRT_TENSOR_CORES 1
+
+#ifndef __CUDACC_RTC__
+// A sum as the units leave it: cut off towards zero.
+inline float cut_off(double sum) {
+    const float nearest = (float)sum;
+    return fabs((double)nearest) > fabs(sum) ? nextafterf(nearest, 0.0f) : nearest;
+}
+#endif
+
+// d = c + a b of a warp: 16 x 8 x 8. The units cut off what does not fit TF32 of operands, and what
+// does not fit float32 when they add; they do not round.
+__device__ __forceinline__ void mma(float (&d)[4], const float (&a)[4], float b0, float b1,
+                                    const float (&c)[4]) {
+#ifdef __CUDACC_RTC__
+    asm volatile(
+        "mma.sync.aligned.m16n8k8.row.col.f32.tf32.tf32.f32 {%0,%1,%2,%3}, {%4,%5,%6,%7}, {%8,%9}, "
+        "{%10,%11,%12,%13};"
+        : "=f"(d[0]), "=f"(d[1]), "=f"(d[2]), "=f"(d[3])
+        : "r"(__float_as_uint(a[0])), "r"(__float_as_uint(a[1])), "r"(__float_as_uint(a[2])),
+          "r"(__float_as_uint(a[3])), "r"(__float_as_uint(b0)), "r"(__float_as_uint(b1)), "f"(c[0]),
+          "f"(c[1]), "f"(c[2]), "f"(c[3]));
+#else
+    const int g = threadIdx.x % 32 / 4, t = threadIdx.x % 4;
+    const auto held = [](float x) { return __uint_as_float(__float_as_uint(x) & 0xffffe000u); };
+    double sum[4] = {c[0], c[1], c[2], c[3]};
+    for (int k = 0; k < 8; ++k) {
+        const float upper = __shfl_sync(0xffffffffu, k < 4 ? a[0] : a[2], 4 * g + k % 4);
+        const float lower = __shfl_sync(0xffffffffu, k < 4 ? a[1] : a[3], 4 * g + k % 4);
+        for (int n = 0; n < 2; ++n) {
+            const float b = __shfl_sync(0xffffffffu, k < 4 ? b0 : b1, 4 * (2 * t + n) + k % 4);
+            sum[n] += (double)held(upper) * held(b);
+            sum[2 + n] += (double)held(lower) * held(b);
+        }
+    }
+    for (int k = 0; k < 4; ++k) d[k] = cut_off(sum[k]);
+#endif
+}
+
+// What is kept of a float. With a tail the rest is cut off, so that it can be a second operand; or
+// rounded to the nearest, so that what the units cut off of the tail, and the product of two tails,
+// which is left out, have the sign of the number no more often than the other one. That takes
+// registers.
+template <bool ROUNDED = false>
+__device__ __forceinline__ float head_of(float x) {
+    const unsigned bits = __float_as_uint(x);
+#ifdef VRT_MANTISSA
+    constexpr unsigned REST = 1u << (23 - VRT_MANTISSA);
+    return __uint_as_float((bits + REST / 2 - 1 + (bits / REST & 1)) &
+                           ~(REST - 1));  // ties to even
+#else
+    return __uint_as_float((ROUNDED ? bits + 0x1000u : bits) & 0xffffe000u);
+#endif
+}
+
+// Operands of `mma`; N of a lane.
+template <int N, bool ROUNDED = false>
+struct Split {
+    float head[N];
+#ifndef VRT_MANTISSA
+    float tail[N];
+#endif
+
+    __device__ __forceinline__ void put(int e, float x) {
+        head[e] = head_of<ROUNDED>(x);
+#ifndef VRT_MANTISSA
+        tail[e] = x - head[e];
+#endif
+    }
+};
+
+// Sums of a warp, 16 x 8.
+struct FragmentSums {
+    float sum[4];
+
+    __device__ __forceinline__ FragmentSums() {
+#pragma unroll
+        for (int k = 0; k < 4; ++k) sum[k] = 0;
+    }
+    // Add up inside the units: what these cut off grows with the number of calls, always towards
+    // zero.
+    template <bool ROUNDED>
+    __device__ __forceinline__ void add(const Split<4>& a, const Split<2, ROUNDED>& b) {
+#ifndef VRT_MANTISSA
+        mma(sum, a.head, b.tail[0], b.tail[1], sum);
+        mma(sum, a.tail, b.head[0], b.head[1], sum);
+#endif
+        mma(sum, a.head, b.head[0], b.head[1], sum);
+    }
+    // Add what was summed up inside the units to sums of any length, and begin anew.
+    __device__ __forceinline__ void move(FragmentSums& few) {
+#pragma unroll
+        for (int k = 0; k < 4; ++k) {
+            sum[k] += few.sum[k];
+            few.sum[k] = 0;
+        }
+    }
+    __device__ __forceinline__ float of(int k) const { return sum[k]; }
+};
+#endif

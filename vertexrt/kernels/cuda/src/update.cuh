@@ -1,0 +1,174 @@
+// The end of a step: the loss, the norm of the gradients, and what updates all parameters and clears
+// their gradients. Everything that decides stays on the device.
+#pragma once
+#include "row_ops.cuh"
+
+// What a step found; `refused` stays until the host has seen it, so that no later step updates
+// parameters that the user has not been told about.
+struct Found {
+    double loss, norm, scale, refused;
+};
+
+constexpr int MOST_SCALARS = 16;
+
+// Where parameters lie: the dense part in pieces of PIECE elements, then the touched rows of tables. A
+// warp takes a piece.
+struct Store {
+    real* values;
+    real* gradients;
+    real* moments;  // [*, total]
+    const long long* row_start;
+    const int* row_width;
+    double* squares;  // [pieces]
+    Found* found;
+    long long total, dense, dense_pieces, pieces;
+    double s[MOST_SCALARS];  // weight decay added to gradients, factor of values, scalars of the rule
+};
+
+struct Finish {
+    const real* loss;
+    const real* weight;  // null: each row counts once
+    const double* squares;
+    Found* found;
+    long long rows, pieces;
+    double loss_scale, clip_norm;  // 0: not clipped
+};
+
+constexpr int PIECE = 1024, WARPS = 8, WIDTH = 16 / sizeof(real);
+
+// The sum over all threads of a block, in a fixed order, for thread 0.
+__device__ __forceinline__ double block_sum(double x, int threads) {
+    VRT_PART(double, part, 32);
+    x = warp_sum(x);
+    __syncthreads();
+    if (threadIdx.x % 32 == 0) part[threadIdx.x / 32] = x;
+    __syncthreads();
+    double total = 0;
+    for (int warp = 0; warp < threads / 32; ++warp) total += part[warp];
+    return total;
+}
+
+template <int N>
+struct Lanes {
+    static constexpr int W = N;
+};
+
+// Call `each` for the elements of the warp's piece, W at a time; `number` is the piece's.
+template <class Each>
+__device__ __forceinline__ void over_piece(const Store& a, long long number, Each each) {
+    long long start = number * PIECE;
+    int width = a.dense - start < PIECE ? (int)(a.dense - start) : PIECE;
+    if (number >= a.dense_pieces) {
+        start = a.row_start[number - a.dense_pieces];
+        width = a.row_width[number - a.dense_pieces];
+    }
+    const int lane = threadIdx.x % 32;
+    if (start % WIDTH == 0 && width % WIDTH == 0) {
+#pragma unroll 1
+        for (int i = lane * WIDTH; i < width; i += 32 * WIDTH) each(start + i, Lanes<WIDTH>());
+    } else {
+        for (int i = lane; i < width; i += 32) each(start + i, Lanes<1>());
+    }
+}
+
+// Square and add up the gradients of eight pieces, a warp each, from piece `first` on.
+__device__ __forceinline__ void sum_squares(const Store& a, long long first) {
+
+    const long long number = first + threadIdx.x / 32;
+    if (number >= a.pieces) return;
+    double sum = 0;
+    over_piece(a, number, [&](long long at, auto lanes) {
+        constexpr int W = decltype(lanes)::W;
+        const Vec<W> g = load<W>(a.gradients + at);
+        VRT_LANES sum += double(g.v[c]) * double(g.v[c]);
+    });
+    sum = warp_sum(sum);
+    if (threadIdx.x % 32 == 0) a.squares[number] = sum;
+}
+
+// Add up loss and norm with all THREADS of a block, and decide whether the step counts.
+template <int THREADS>
+__device__ __forceinline__ void finish_step(const Finish& a) {
+    double loss = 0, squares = 0;
+    for (long long i = threadIdx.x; i < a.rows; i += THREADS) {
+        loss += double(a.loss[i]) * (a.weight ? double(a.weight[i]) : 1.0);
+    }
+    loss = block_sum(loss, THREADS) * a.loss_scale;
+    for (long long i = threadIdx.x; i < a.pieces; i += THREADS) squares += a.squares[i];
+    squares = block_sum(squares, THREADS);
+    if (threadIdx.x != 0) return;
+    const double norm = sqrt(squares);
+    a.found->loss = loss;
+    a.found->norm = norm;
+    a.found->scale = a.clip_norm > 0 && norm > a.clip_norm ? a.clip_norm / norm : 1.0;
+    if (!(loss - loss == 0.0) || !(norm - norm == 0.0)) a.found->refused = 1.0;
+}
+
+// Values and state of W elements. A rule (`rules.py` writes a struct for each) has `SLOTS` of state, and
+// `step`, which moves one element, given its gradient.
+template <class Rule, int W>
+struct Updated {
+    Vec<W> p, state[Rule::SLOTS + 1];
+};
+
+// What a rule makes of W elements, given their gradients.
+template <class Rule, int W>
+__device__ __forceinline__ Updated<Rule, W> updated(const Store& a, long long at, const Vec<W>& g, real scale) {
+    const real decay = real(a.s[0]), shrink = real(a.s[1]);
+    Updated<Rule, W> x;
+    x.p = load<W>(a.values + at);
+#pragma unroll
+    for (int k = 0; k < Rule::SLOTS; ++k) x.state[k] = load<W>(a.moments + k * a.total + at);
+    VRT_LANES {
+        real state[Rule::SLOTS + 1];
+#pragma unroll
+        for (int k = 0; k < Rule::SLOTS; ++k) state[k] = x.state[k].v[c];
+        real value = shrink * x.p.v[c];
+        Rule::step(value, scale * g.v[c] + decay * x.p.v[c], state, a.s);
+        x.p.v[c] = value;
+#pragma unroll
+        for (int k = 0; k < Rule::SLOTS; ++k) x.state[k].v[c] = state[k];
+    }
+    return x;
+}
+
+// Look at what a rule would make of eight pieces, a warp each, from piece `first` on, and refuse the
+// step if a number is not finite. Nothing is updated before all pieces have been looked at.
+template <class Rule>
+__device__ __forceinline__ void check(const Store& a, long long first) {
+    const long long number = first + threadIdx.x / 32;
+    if (number >= a.pieces || a.found->refused != 0.0) return;
+    const real scale = real(a.found->scale);
+    bool finite = true;
+    over_piece(a, number, [&](long long at, auto lanes) {
+        constexpr int W = decltype(lanes)::W;
+        const Updated<Rule, W> x = updated<Rule>(a, at, load<W>(a.gradients + at), scale);
+        VRT_LANES {
+            finite &= x.p.v[c] - x.p.v[c] == real(0);
+#pragma unroll
+            for (int k = 0; k < Rule::SLOTS; ++k) finite &= x.state[k].v[c] - x.state[k].v[c] == real(0);
+        }
+    });
+    if (!finite) a.found->refused = 1.0;
+}
+
+// Apply a rule to eight pieces, a warp each, from piece `first` on, and clear their gradients.
+template <class Rule>
+__device__ __forceinline__ void update(const Store& a, long long first) {
+    const long long number = first + threadIdx.x / 32;
+    if (number >= a.pieces) return;
+    const bool refused = a.found->refused != 0.0;
+    const real scale = real(a.found->scale);
+    over_piece(a, number, [&](long long at, auto lanes) {
+        constexpr int W = decltype(lanes)::W;
+        const Vec<W> g = load<W>(a.gradients + at);
+        Vec<W> zero;
+        VRT_LANES zero.v[c] = 0;
+        store<W>(a.gradients + at, zero);
+        if (refused) return;
+        const Updated<Rule, W> x = updated<Rule>(a, at, g, scale);
+        store<W>(a.values + at, x.p);
+#pragma unroll
+        for (int k = 0; k < Rule::SLOTS; ++k) store<W>(a.moments + k * a.total + at, x.state[k]);
+    });
+}

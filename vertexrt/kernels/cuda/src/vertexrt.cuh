@@ -1,0 +1,101 @@
+// What every kernel is written with: the form of a kernel, vectors of reals, sums over a warp.
+//
+// The same text is compiled by NVRTC for the device and, through shim.h, by a C++ compiler for the
+// host, where each CUDA thread is a fiber. There is no standard library: NVRTC has none.
+//
+//     struct Scale { real* y; const real* x; int n; };
+//
+//     VRT_KERNEL(scale, Scale, 256) {
+//         int i = blockIdx.x * blockDim.x + threadIdx.x;
+//         if (i < a.n) a.y[i] = real(2) * a.x[i];
+//     }
+//
+// VRT_KERNEL(name, Args, threads)  a kernel with one parameter, the trivially copyable struct `a`;
+//                                  launched with at most `threads` threads a block.
+// VRT_SHARED(type, name)           `type* name`: the dynamic shared memory of the block, aligned to
+//                                  16 bytes.
+// VRT_CHECK_ALIGNED(address, type) on the host, end the launch where a vector access is misaligned.
+// VRT_REAL                         what a real is, double or (not defined) float.
+// VRT_SCRATCH(type, name, n)      `type name[n]` in shared memory; VRT_PART beside it, up to 32
+// doubles. VRT_BLOCKS                       blocks that must fit on a multiprocessor at once; not
+// defined, the
+//                                  compiler weighs them against registers.
+#pragma once
+
+constexpr int ROWS_A_SUM =
+    64;  // added up one by one; longer sums are sums of such, or digits would be lost
+
+#ifdef __CUDACC_RTC__
+
+#ifdef VRT_BLOCKS
+#define VRT_BOUNDS(threads) __launch_bounds__(threads, VRT_BLOCKS)
+#else
+#define VRT_BOUNDS(threads) __launch_bounds__(threads)
+#endif
+
+#define VRT_KERNEL(name, Args, threads) \
+    extern "C" __global__ void VRT_BOUNDS(threads) name(const __grid_constant__ Args a)
+
+#define VRT_SHARED(type, name)                                   \
+    extern __shared__ __align__(16) unsigned char vrt_shared_[]; \
+    type* const name = reinterpret_cast<type*>(vrt_shared_)
+
+#define VRT_CHECK_ALIGNED(address, type)  // the device finds it by itself
+
+#else
+#include "shim.h"  // the same macros for the host
+#endif
+
+// A block of a launch and its shared memory; in a persistent kernel blocks take turns on a
+// processor, and share what it has: see persistent.cuh.
+#ifndef VRT_PERSISTENT
+#define VRT_BLOCK blockIdx
+#define VRT_GRID gridDim
+#define VRT_SCRATCH(type, name, count) alignas(16) __shared__ type name[count]
+#define VRT_PART(type, name, count) __shared__ type name[count]
+#endif
+
+#ifdef VRT_REAL
+typedef VRT_REAL real;
+#else
+typedef float real;
+#endif
+
+// W reals that are loaded and stored at once; W is a power of two. At most 16 bytes are one access,
+// so the address must be a multiple of min(16, W * sizeof(real)) bytes.
+template <int W>
+struct alignas(W * sizeof(real) < 16 ? W * sizeof(real) : 16) Vec {
+    static_assert(W > 0 && (W & (W - 1)) == 0, "a vector holds 1, 2, 4, 8, ... reals");
+    real v[W];
+};
+
+template <int W>
+__device__ __forceinline__ Vec<W> load(const real* from) {
+    VRT_CHECK_ALIGNED(from, Vec<W>);
+    return *reinterpret_cast<const Vec<W>*>(from);
+}
+
+template <int W>
+__device__ __forceinline__ void store(real* to, Vec<W> x) {
+    VRT_CHECK_ALIGNED(to, Vec<W>);
+    *reinterpret_cast<Vec<W>*>(to) = x;
+}
+
+// Sum and maximum over the 32 lanes of a warp, in every lane the same bits: the lanes are paired at
+// distances 16, 8, 4, 2, 1, and both of a pair add the same two numbers. All lanes must take part.
+template <class T>
+__device__ __forceinline__ T warp_sum(T x) {
+    for (int distance = 16; distance > 0; distance /= 2) {
+        x += __shfl_xor_sync(0xffffffffu, x, distance);
+    }
+    return x;
+}
+
+template <class T>
+__device__ __forceinline__ T warp_max(T x) {
+    for (int distance = 16; distance > 0; distance /= 2) {
+        const T other = __shfl_xor_sync(0xffffffffu, x, distance);
+        x = other > x ? other : x;
+    }
+    return x;
+}

@@ -1,0 +1,115 @@
+"""Verify the scripts of a step on a GPU before its launch, as they go up to the device.
+
+The scripts of the groups are given to the verifier of scripts as they are; `verify_rounds` looks at
+what all processors do outside the path.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from vertexrt.ir.pretty import STAGE_WORD
+from vertexrt.kernels.cuda.instruction import FIRST_PARENT, PARENTS
+from vertexrt.kernels.cuda.kernel import MOST_ROWS, SIDES, TILE_EDGES
+from vertexrt.kernels.cuda.one_launch import Paths, Written
+from vertexrt.kernels.cuda.path_rows import ROW_PAD
+from vertexrt.kernels.cuda.verify_ring import verify_ring
+from vertexrt.kernels.cuda.verify_rounds import refuse, verify_rounds
+from vertexrt.kernels.touched_rows import Minibatch
+from vertexrt.script.assemble import Batch
+from vertexrt.script.groups import Groups, GroupScripts
+from vertexrt.script.isa import EDGES, FIRST, OP, ROWS, TEMPORARY
+from vertexrt.script.shape import Shape
+from vertexrt.script.verify import verify_groups
+
+if TYPE_CHECKING:
+    from vertexrt.kernels.cuda.persistent import PersistentExecutable
+
+Array = np.ndarray[Any, Any]
+
+MANY = 1 << 30  # rows or edges of a tile whose indices are read from memory
+
+
+def verify_launch(
+    minibatch: Minibatch,
+    shape: Shape,
+    executable: PersistentExecutable,
+    path: Paths,
+    written: Written,
+) -> None:
+    """Check all scripts of a launch.
+
+    Args:
+        minibatch: with the launches that the scripts stand for.
+        shape: of the task programs.
+        path: what the scripts of the groups were written from.
+    Raises: PlanError, which names group or launch, and the instruction.
+    """
+    s = minibatch.schedule
+    lengths = _lengths(written, path)
+    paths = GroupScripts(written.script[written.common :], lengths, path.temporary)
+    names = [f"{STAGE_WORD[t.task.stage]}[{k}]" for k, t in enumerate(executable.writer.tasks)]
+    verify_groups(
+        paths,
+        shape,
+        Batch(minibatch.table, s.edge_ptr, s.child_row),
+        executable.beside,
+        Groups(s.order, minibatch.graph_ptr, lengths.shape[1]),
+        executable.processors,
+        names,
+    )
+    _sizes(executable, written)
+    _parents(written, s.parent_ptr)
+    _temporaries(executable, path, written)
+    verify_ring(executable, written, s.child_row)
+    verify_rounds(minibatch, executable, written)
+
+
+def _lengths(written: Written, path: Paths) -> Array:
+    """Check where the scripts of the groups start and end; return how long each is."""
+    ends = written.common + np.concatenate([[0], np.cumsum(path.lengths.reshape(-1))])
+    groups = path.lengths.shape[1]
+    wanted = np.stack([ends[: groups + 1], ends[groups:]])
+    if not np.array_equal(written.sections, wanted) or ends[-1] != len(written.script):
+        got = f"scripts of groups at {written.sections.tolist()} of {len(written.script)}"
+        refuse(None, written.common, got, f"{wanted.tolist()} of {ends[-1]}, by their lengths")
+    return np.diff(written.sections, axis=1)
+
+
+def _temporaries(executable: PersistentExecutable, path: Paths, written: Written) -> None:
+    """Check that temporaries stay in front of what lies behind them in shared memory."""
+    writer = executable.writer
+    for side, stage in enumerate(SIDES):
+        if not writer.fits(stage):
+            continue  # the kernel looks for itself
+        room = writer.room(stage, path.ring)
+        scratch = {number: segment.scratch for number, segment in writer.segments(stage)}
+        for k in range(written.sections[side, 0], written.sections[side, -1]):
+            row = written.script[k]
+            by_row, _, once = scratch[int(row[OP])]
+            end = row[TEMPORARY] + -(-row[ROWS] // ROW_PAD) * ROW_PAD * by_row + once
+            if end > room:
+                refuse(row, k, f"temporaries end at element {end}", f"{room} or less")
+
+
+def _sizes(executable: PersistentExecutable, written: Written) -> None:
+    """Check that tiles have rows, and not more than a kernel that relies on it has indices for."""
+    script = written.script[written.common :]
+    most = (MOST_ROWS, TILE_EDGES) if executable.writer.tiles_fit() else (MANY, MANY)
+    wrong = (script[:, ROWS] < 1) | (script[:, ROWS] > most[0]) | (script[:, EDGES] > most[1])
+    for k in np.flatnonzero(wrong):
+        got = f"a tile of {script[k, ROWS]} rows and {script[k, EDGES]} edges"
+        refuse(script[k], written.common + int(k), got, f"1 to {most[0]}, and at most {most[1]}")
+
+
+def _parents(written: Written, parent_ptr: Array) -> None:
+    """Check the edges to parents, which a processor fetches ahead."""
+    script = written.script[written.common :]
+    first, end = parent_ptr[script[:, FIRST]], parent_ptr[script[:, FIRST] + script[:, ROWS]]
+    wrong = (script[:, FIRST_PARENT] != first) | (script[:, PARENTS] != end - first)
+    for k in np.flatnonzero(wrong):
+        row = script[k]
+        got = f"{row[PARENTS]} parents from {row[FIRST_PARENT]}"
+        refuse(row, written.common + int(k), got, f"{end[k] - first[k]} from {first[k]}")

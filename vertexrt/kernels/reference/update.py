@@ -1,0 +1,96 @@
+"""Update rules in NumPy: what the other backends' loops must make, in the same order of roundings.
+
+All elements of a store that a step updates are gathered, moved and, if all of them are finite,
+written back.
+"""
+
+from __future__ import annotations
+
+import functools
+import math
+from types import CodeType
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from vertexrt.ir.updates import UpdateRule
+from vertexrt.kernels.layout import FOUND_DONE, FOUND_NORM, FOUND_TRIED, Ending
+from vertexrt.kernels.reference.ops import sigmoid
+from vertexrt.kernels.render import NUMPY, render_names
+
+Array = npt.NDArray[Any]
+
+
+@functools.cache
+def _code(rule: UpdateRule) -> list[tuple[str, CodeType]]:
+    """Return what a rule sets, and the code that makes it from values by name."""
+    names = {"value", "g", *(slot.name for slot in rule.state), *(name for name, _ in rule.lines)}
+    names |= {f"s{k}" for k in range(len(rule.scalars))}
+    own = {name: name for name in names}
+    return [
+        (name, compile(render_names(expression, own, NUMPY), f"<{rule.name}>", "eval"))
+        for name, expression in rule.lines
+    ]
+
+
+def moved(
+    rule: UpdateRule, values: Array, gradients: Array, state: Array, scale: float, scalars: Array
+) -> tuple[Array, Array]:
+    """Return what a rule makes of elements.
+
+    Args:
+        values, gradients: [N]; state: [slots, N].
+        scale: factor of the gradients; scalars: of `Ending`.
+    Returns: values [N] and state [slots, N].
+    """
+    dtype = values.dtype
+    decay, shrink, *own = scalars.astype(dtype)
+    names: dict[str, Any] = {f"s{k}": number for k, number in enumerate(own)}
+    names |= {slot.name: kept for slot, kept in zip(rule.state, state, strict=True)}
+    names["g"] = dtype.type(scale) * gradients + decay * values
+    names["value"] = shrink * values
+    with np.errstate(all="ignore"):
+        for name, code in _code(rule):
+            made = eval(code, {"np": np, "sigmoid": sigmoid}, names)
+            names[name] = np.asarray(made, dtype)
+    kept = [names[slot.name] for slot in rule.state]
+    return names["value"], np.array(kept, dtype).reshape(state.shape)
+
+
+def elements(ending: Ending) -> Array:
+    """Return the positions in the store of all that an ending updates, each once."""
+    rows = [ending.listed[first:last] for first, last in ending.spans[:, 0]]
+    return np.concatenate(
+        [
+            (start + each[:, None] * width + np.arange(width)).reshape(-1)
+            for (start, width), each in zip(ending.pieces, rows, strict=True)
+        ]
+        or [np.zeros(0, np.int64)]
+    )
+
+
+def factor(norm: float, clip_norm: float) -> float:
+    """Return the factor that clips gradients of some norm; a `clip_norm` of 0 clips nothing."""
+    return clip_norm / norm if 0.0 < clip_norm < norm else 1.0
+
+
+def finish(ending: Ending) -> None:
+    """Do the update of an ending whose gradients are added up in the first copy."""
+    from vertexrt.kernels.cpu.update import add_squares, norm_of  # numba is slow to import
+
+    e, gradients = ending, ending.copies[0]
+    if e.clip_norm > 0.0:
+        add_squares(gradients, e.pieces, e.spans, e.listed, 0, len(e.pieces), e.squares)
+        e.found[FOUND_NORM] = norm_of(e.squares)
+    norm = float(e.found[FOUND_NORM])
+    if not math.isfinite(norm):
+        return
+    at = elements(e)
+    e.found[FOUND_TRIED] = 1.0
+    values, state = moved(
+        e.rule, e.values[at], gradients[at], e.moments[:, at], factor(norm, e.clip_norm), e.scalars
+    )
+    if np.isfinite(values).all() and np.isfinite(state).all():
+        e.values[at], e.moments[:, at], gradients[at] = values, state, 0.0
+        e.found[FOUND_DONE] = 1.0

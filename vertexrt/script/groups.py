@@ -1,0 +1,156 @@
+"""Assemble the scripts of several groups that share one schedule, and one arena: a GPU's."""
+
+from __future__ import annotations
+
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from vertexrt.cache.compiled import njit
+from vertexrt.script.assemble import (
+    PATH,
+    PATH_BACKWARD,
+    Batch,
+    Draft,
+    GroupSize,
+    count_instructions,
+    fill,
+)
+from vertexrt.script.shape import Shape
+
+Array = np.ndarray[Any, Any]
+
+
+class Groups(NamedTuple):
+    """The groups that share a batch.
+
+    Attributes:
+        order: [rows] the user's vertices, ascending within a task.
+        graph_ptr: of the batch; its graphs are shared out among the groups.
+        number: how many there are.
+    """
+
+    order: Array
+    graph_ptr: Array
+    number: int
+
+
+class GroupScripts(NamedTuple):
+    """Scripts of groups, one after the other: forward of all groups, then backward.
+
+    Attributes:
+        script: int32 [*, columns].
+        lengths: [2, groups] how many instructions each has.
+        temporary: elements of temporaries that a processor needs.
+    """
+
+    script: Array
+    lengths: Array
+    temporary: int
+
+
+@njit(cache=True, nogil=True)
+def assemble_groups(
+    shape: Shape, batch: Batch, beside: Array, groups: Groups, size: GroupSize, columns: int
+) -> GroupScripts:
+    """Write the scripts of several groups that share one schedule, for the path alone.
+
+    A group has the rows of its graphs in each launch. All its processors follow the same script.
+
+    Args:
+        beside: [programs] programs that are no part of these scripts.
+        columns: of an instruction; those after WORDS are 0.
+    """
+    table, edge_ptr = batch.table, batch.edge_ptr
+    path = np.empty((2, len(table)), np.int64)  # launches of each side
+    launches = np.zeros(2, np.int64)
+    first = np.empty((len(table), groups.number + 1), np.int64)
+    total = _share_out(shape, table, beside, groups, size.tile, path, launches, first)
+    script = np.zeros((1, total, columns), np.int32)
+    lengths = np.zeros((2, groups.number), np.int64)
+    part = np.zeros((len(table), table.shape[1]), np.int64)
+    most = max(1, len(table), 1 if size.tile == 0 else -(-len(groups.order) // size.tile))
+    made = np.full(len(edge_ptr) - 1, -1, np.int64)  # groups have rows of their own
+    done, loads = np.empty(most, np.int64), np.empty(size.processors, np.float64)
+    cuts = np.empty(size.processors + 1, np.int64)
+    begin, temporary = 0, 0
+    for side in range(2):
+        for g in range(groups.number):
+            count = 0
+            for k in range(launches[side]):
+                t = path[side, k]
+                lo, hi = first[t, g], first[t, g + 1]
+                if lo == hi:
+                    continue
+                part[count, 0], part[count, 1], part[count, 2] = table[t, 0], hi - lo, lo
+                part[count, 4], part[count, 5] = edge_ptr[hi] - edge_ptr[lo], edge_ptr[lo]
+                count += 1
+            mine = Batch(part[:count], edge_ptr, batch.child_row)
+            draft = Draft(script, begin, made, done, loads, cuts)
+            length, need = fill(shape, mine, size, draft)
+            temporary = max(temporary, need)
+            lengths[side, g] = length
+            begin += length
+    return GroupScripts(script[0], lengths, temporary)
+
+
+@njit(cache=True, nogil=True)
+def _share_out(
+    shape: Shape,
+    table: Array,
+    beside: Array,
+    groups: Groups,
+    tile: int,
+    path: Array,
+    launches: Array,
+    first: Array,
+) -> int:
+    """Find what launches the path has, and which of their rows are whose.
+
+    Args:
+        path: [2, launches] gets the launches of each side; launches: [2] how many they are.
+        first: [launches, groups + 1] gets the first row of each group.
+    Returns: how many instructions all groups have.
+    """
+    bounds, total = bounds_of(groups.graph_ptr, groups.number), 0
+    for t in range(len(table)):
+        p, n, lo = table[t, 0], table[t, 1], table[t, 2]
+        if beside[p] or shape.stage[p] not in (PATH, PATH_BACKWARD):
+            continue
+        side = 0 if shape.stage[p] == PATH else 1
+        path[side, launches[side]] = t
+        launches[side] += 1
+        _cut_at(groups.order, lo, lo + n, bounds, first[t])
+        for g in range(groups.number):
+            total += count_instructions(shape, p, first[t, g + 1] - first[t, g], tile)
+    return total
+
+
+@njit(cache=True, nogil=True)
+def bounds_of(graph_ptr: Array, groups: int) -> Array:
+    """Cut a batch between graphs, so that groups have about as many vertices: [groups + 1]."""
+    bounds = np.empty(groups + 1, np.int64)
+    at, vertices = 0, int(graph_ptr[-1])
+    for g in range(groups + 1):
+        wanted = vertices * g / groups
+        while graph_ptr[at] < wanted:
+            at += 1
+        bounds[g] = graph_ptr[at]
+    return bounds
+
+
+@njit(cache=True, nogil=True)
+def _cut_at(order: Array, lo: int, hi: int, bounds: Array, first: Array) -> None:
+    """Find the first row of each group among the rows of a task, which rise by vertex.
+
+    Args:
+        bounds: [groups + 1] first vertices of the groups.
+        first: [groups + 1] gets the rows, and the end.
+    """
+    row = lo
+    for g in range(len(bounds) - 1):
+        first[g] = row
+        end = bounds[g + 1]
+        while row < hi and order[row] < end:
+            row += 1
+    first[len(bounds) - 1] = hi

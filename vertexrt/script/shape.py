@@ -1,0 +1,61 @@
+"""What the assembler knows of the task programs of a function: flat arrays over them."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import NamedTuple
+
+import numpy as np
+import numpy.typing as npt
+
+from vertexrt.ir.passes.fuse import Group
+from vertexrt.ir.passes.segment import PATH as PATH_STAGES
+from vertexrt.ir.passes.segment import SUMS, SegmentedTask
+from vertexrt.script.cost import cost_of
+
+
+class Shape(NamedTuple):
+    """Stages, segments, costs and temporaries of the task programs.
+
+    Attributes:
+        stage: [programs]; segment_ptr: [programs + 1]; split: [segments]; gathers: [programs].
+        tiled: [programs] on the path, without sums over rows.
+        row_cost, edge_cost: [segments] seconds that a row and an edge take.
+        scratch: [programs, 3] elements of temporaries for each row, for each edge, and once.
+    """
+
+    stage: npt.NDArray[np.int64]
+    segment_ptr: npt.NDArray[np.int64]
+    split: npt.NDArray[np.int64]
+    gathers: npt.NDArray[np.bool_]
+    tiled: npt.NDArray[np.bool_]
+    row_cost: npt.NDArray[np.float64]
+    edge_cost: npt.NDArray[np.float64]
+    scratch: npt.NDArray[np.int64]
+
+
+def shape_of(tasks: list[SegmentedTask], scratch: Sequence[tuple[int, int, int]]) -> Shape:
+    """Collect what the assembler needs, once per compiled function.
+
+    Args:
+        scratch: of the backend, see `Executable`.
+    """
+    counts = [len(t.segments) for t in tasks]
+    costs = [cost_of(t, s) for t in tasks for s in t.segments]
+    return Shape(
+        np.array([int(t.task.stage) for t in tasks], np.int64),
+        np.cumsum([0, *counts]).astype(np.int64),
+        np.array([int(s.split) for t in tasks for s in t.segments], np.int64),
+        np.array([t.gathers for t in tasks], np.bool_),
+        np.array([t.task.stage in PATH_STAGES and not _sums(t) for t in tasks], np.bool_),
+        np.array([c.row for c in costs], np.float64),
+        np.array([c.edge for c in costs], np.float64),
+        np.array(scratch, np.int64).reshape(-1, 3),
+    )
+
+
+def _sums(task: SegmentedTask) -> bool:
+    nodes = task.task.program.nodes
+    steps = (step for segment in task.segments for step in segment.steps)
+    members = (k for s in steps for k in (s.nodes if isinstance(s, Group) else (s.node,)))
+    return any(nodes[k].op in SUMS for k in members)
