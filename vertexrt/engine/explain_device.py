@@ -123,10 +123,6 @@ def _weights(executable: PersistentExecutable, run: Run, blocks: int) -> list[st
         loaded += loaded_elements(side.held, executable.processors, blocks) * itemsize
     if run.variant.use.backward:
         lines += _gradients(executable, names)
-    if writer.deep:
-        lines.append(
-            "products are deep: matrix units take rounded rows and add up 16 elements at a time"
-        )
     if executable.weights_in_memory:
         lines.append("each product reads its weights from memory")
     else:

@@ -39,7 +39,6 @@ from vertexrt.kernels.layout import PAD, RULES, Binding
 MOST_ROWS = 56  # of a tile, whose indices lie in shared memory
 TILE_EDGES = 128  # of a tile, likewise
 RING_TILE = 16  # rows of a tile that has room beside a ring
-DEEP = 512  # elements; where forward products of the path are deeper, sums keep more digits
 MANTISSA = {"float32": 0, "tf32": 10, "bf16": 7}  # bits that matrix units keep; 0 for all
 SIDES = (Stage.PATH, Stage.PATH_BACKWARD)
 
@@ -69,7 +68,6 @@ class KernelWriter:
     Attributes:
         tasks: those without what the path sums up instead.
         sides: forward and backward, what they hold and where.
-        deep: matrix units add up less of a product of the path, and more is plain additions.
     """
 
     def __init__(
@@ -104,8 +102,6 @@ class KernelWriter:
             )
             for stage in SIDES
         ]
-        by_units = precision == "float32" and self.itemsize == 4
-        self.deep = by_units and any(h.deep > DEEP for h in self.sides[0].held)
         multiplied = {h.word for side in self.sides for h in side.held} if places else set()
         sums = find_sums(tasks, kinds, self.path, multiplied, binding, processors)
         self.sides[1] = place_gradients(
@@ -267,8 +263,6 @@ class KernelWriter:
         lines = [ONE_BLOCK]
         if kept := MANTISSA[self.precision]:
             lines.append(f"#define VRT_MANTISSA {kept}")
-        if self.deep:
-            lines.append("#define VRT_DEEP")
         if self.tiles_fit():
             lines.append("#define VRT_TILES_FIT")
         lines += ['#include "persistent.cuh"', "", f"constexpr int PROCESSORS = {self.processors};"]
