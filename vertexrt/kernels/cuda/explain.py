@@ -145,10 +145,6 @@ def _weights(launch: Launch) -> list[str]:
         loaded += loaded_elements(side.held, executable.processors, blocks) * itemsize
     if launch.trains:
         lines += _gradients(executable, names)
-    if writer.deep:
-        lines.append(
-            "products are deep: matrix units take rounded rows and add up 16 elements at a time"
-        )
     if executable.weights_in_memory:
         lines.append("each product reads its weights from memory")
     else:

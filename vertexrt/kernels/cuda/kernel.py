@@ -40,7 +40,6 @@ from vertexrt.kernels.layout import PAD, Binding
 MOST_ROWS = 56  # of a tile, whose indices lie in shared memory
 TILE_EDGES = 128  # of a tile, likewise
 RING_TILE = 16  # rows of a tile that has room beside a ring
-DEEP = 512  # elements; where forward products of the path are deeper, sums keep more digits
 MANTISSA = {"float32": 0, "tf32": 10, "bf16": 7}  # bits that matrix units keep; 0 for all
 SIDES = (Stage.PATH, Stage.PATH_BACKWARD)
 
@@ -262,8 +261,6 @@ class KernelWriter:
         lines = [ONE_BLOCK]
         if kept := MANTISSA[self.precision]:
             lines.append(f"#define VRT_MANTISSA {kept}")
-        if self.deep:
-            lines.append("#define VRT_DEEP")
         if self.tiles_fit():
             lines.append("#define VRT_TILES_FIT")
         lines += ['#include "persistent.cuh"', "", structs()]

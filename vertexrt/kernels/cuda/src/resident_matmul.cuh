@@ -85,55 +85,75 @@ __device__ __forceinline__ void multiply_by_lanes(const Share& share, int first,
 }
 
 #ifdef VRT_TENSOR_CORES
-// Blocks of the depth whose products are added up inside the units, and whether heads of x are
-// rounded: for more digits where the path has deep products. Rounding the weights' as well takes
-// registers.
-#ifdef VRT_DEEP
-constexpr int FEW_BLOCKS = 1;
-constexpr bool ROUNDED = true;
-#else
-constexpr int FEW_BLOCKS = 3;
-constexpr bool ROUNDED = false;
-#endif
+// Blocks of the depth, of 16 elements each, whose products are added up inside the units. One
+// takes more registers than two.
+constexpr int FEW_BLOCKS = 2;
 
-// As `multiply_by_lanes`, for up to eight rows by matrix units: head head + head tail + tail head.
+// As `multiply_by_lanes`, for up to eight rows by tensor cores: head tail + tail head + head head.
+// These cut off what they add, always towards zero, and a level of the path goes through two such
+// products: so heads of x are rounded, weights fit a head and a tail, and a sum leaves the units
+// soon.
 template <int MOST, bool ALIGNED, int ROWS, int DEEP, class Share, class X>
 __device__ __forceinline__ void multiply_by_tensor_cores(Share& share, int first, int count, X x,
                                                          float* part) {
     using L = Layout<ROWS, DEEP>;
     const int thread = this_thread(), warp = thread / 32, g = thread % 32 / 4, t = thread % 4;
     const int column = warp % L::WIDE * L::BLOCKS * 16 + t * 4;
-    FragmentSums sums[L::SLABS], few[L::SLABS];
+    FragmentSums sums[L::SLABS];
     const auto from =
         x(first + (g < count ? g : 0));  // what rows beyond the last one give, nobody takes
 #pragma unroll
-    for (int b = 0; b < L::BLOCKS; ++b) {
-        const Vec<4> v = part_of_row<L, ALIGNED>(from, column + b * 16);
+    for (int b0 = 0; b0 < L::BLOCKS; b0 += FEW_BLOCKS) {
+        const int steps = 2 * (L::BLOCKS - b0 < FEW_BLOCKS ? L::BLOCKS - b0 : FEW_BLOCKS);
+        FragmentSums few[L::SLABS];
+        Vec<4> v[FEW_BLOCKS];
 #pragma unroll
-        for (int step = 0; step < 2; ++step) {
-            Split<2, ROUNDED> x;
-            x.put(0, v.v[2 * step]);
-            x.put(1, v.v[2 * step + 1]);
+        for (int b = 0; b < FEW_BLOCKS; ++b) {
+            if (2 * b < steps) v[b] = part_of_row<L, ALIGNED>(from, column + (b0 + b) * 16);
+        }
+#pragma unroll
+        for (int step = 0; step < 2 * FEW_BLOCKS; ++step) {
+            if (step >= steps) break;
+            Split<2, true> x;
+            x.put(0, v[step / 2].v[step % 2 * 2]);
+            x.put(1, v[step / 2].v[step % 2 * 2 + 1]);
 #pragma unroll
             for (int s = 0; s < L::SLABS; ++s) {
-                const int k = (s * L::BLOCKS + b) * 2;
+                const int k = (s * L::BLOCKS + b0 + step / 2) * 2;
                 Split<4> weight;
 #pragma unroll
                 for (int e = 0; e < 4; ++e) {
-                    float w = share.at(k + e % 2, 2 * step + e / 2);
+                    float w = share.at(k + e % 2, step % 2 * 2 + e / 2);
 #ifdef __CUDACC_RTC__
                     asm volatile(""
                                  : "+f"(w));  // split here: splits of all would not fit registers
 #endif
                     weight.put(e, w);
                 }
-                few[s].add(weight, x);
+                few[s].add_tails(weight, x);
             }
         }
-        if (b % FEW_BLOCKS == FEW_BLOCKS - 1 || b == L::BLOCKS - 1) {
 #pragma unroll
-            for (int s = 0; s < L::SLABS; ++s) sums[s].move(few[s]);
+        for (int step = 0; step < 2 * FEW_BLOCKS; ++step) {
+            if (step >= steps) break;
+            const float x0 = head_of<true>(v[step / 2].v[step % 2 * 2]);
+            const float x1 = head_of<true>(v[step / 2].v[step % 2 * 2 + 1]);
+#pragma unroll
+            for (int s = 0; s < L::SLABS; ++s) {
+                const int k = (s * L::BLOCKS + b0 + step / 2) * 2;
+                float weight[4];
+#pragma unroll
+                for (int e = 0; e < 4; ++e) {
+                    weight[e] = share.at(k + e % 2, step % 2 * 2 + e / 2);
+#ifdef VRT_MANTISSA
+                    weight[e] = head_of(weight[e]);
+#endif
+                }
+                few[s].add_heads(weight, x0, x1);
+            }
         }
+#pragma unroll
+        for (int s = 0; s < L::SLABS; ++s) sums[s].move(few[s]);
     }
 #pragma unroll
     for (int s = 0; s < L::SLABS; ++s)

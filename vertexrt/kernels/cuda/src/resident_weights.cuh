@@ -2,6 +2,7 @@
 // (Persistent RNN, ICML 2016; VPPS, MICRO 2018, section III-B).
 #pragma once
 #include "processor.cuh"
+#include "tensor_cores.cuh"
 
 // How ROWS x DEEP elements lie over the threads: WIDE parts of the depth times TALL parts of the
 // rows are the warps; of its part a warp has SLABS x BLOCKS fragments of 16 x 16. In a fragment
@@ -85,6 +86,18 @@ __device__ __forceinline__ unsigned zero_of_unknown() {
 #endif
 }
 
+// A weight as tensor cores can have it whole, in a head and a tail: 22 bits, rounded to the
+// nearest. Of a longer tail they would cut off the rest, which makes every product a little too
+// small.
+__device__ __forceinline__ real in_two_parts(real x) {
+#if defined(VRT_TENSOR_CORES) && !defined(VRT_MANTISSA)
+    const unsigned bits = __float_as_uint(x);
+    return __uint_as_float((bits + 1 + (bits >> 2 & 1)) & ~3u);  // ties to even
+#else
+    return x;
+#endif
+}
+
 // Load a share. `row(q)` is the weight's row (its column if TRANSPOSED) that own row q is, or
 // negative; `pitch` is the length of the weight's rows.
 template <bool TRANSPOSED, int ROWS, int DEEP, class Share, class Row>
@@ -107,7 +120,8 @@ __device__ __forceinline__ void load_weights(Share& share, const real* weight, i
                     if (own >= 0 && column < DEEP)
                         x = load<4>(weight + (long long)own * pitch + column);
 #pragma unroll
-                    for (int c = 0; c < 4; ++c) share.put(k, c, detached(x.v[c], nothing));
+                    for (int c = 0; c < 4; ++c)
+                        share.put(k, c, detached(in_two_parts(x.v[c]), nothing));
                     continue;
                 }
 #pragma unroll
@@ -115,7 +129,7 @@ __device__ __forceinline__ void load_weights(Share& share, const real* weight, i
                     const bool there = own >= 0 && column + c < DEEP;
                     const long long at = TRANSPOSED ? (long long)(column + c) * pitch + own
                                                     : (long long)own * pitch + column + c;
-                    share.put(k, c, there ? weight[at] : real(0));
+                    share.put(k, c, there ? in_two_parts(weight[at]) : real(0));
                 }
             }
         }

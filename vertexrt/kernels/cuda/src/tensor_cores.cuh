@@ -95,6 +95,19 @@ struct FragmentSums {
 #endif
         mma(sum, a.head, b.head[0], b.head[1], sum);
     }
+    // The same in two calls: the small terms of a few steps, then the large ones, so that sums
+    // inside the units are small most of the time. Of `a` heads alone are read: the units cut off
+    // the rest.
+    template <bool ROUNDED>
+    __device__ __forceinline__ void add_tails(const Split<4>& a, const Split<2, ROUNDED>& b) {
+#ifndef VRT_MANTISSA
+        mma(sum, a.head, b.tail[0], b.tail[1], sum);
+        mma(sum, a.tail, b.head[0], b.head[1], sum);
+#endif
+    }
+    __device__ __forceinline__ void add_heads(const float (&a)[4], float b0, float b1) {
+        mma(sum, a, b0, b1, sum);
+    }
     // Add what was summed up inside the units to sums of any length, and begin anew.
     __device__ __forceinline__ void move(FragmentSums& few) {
 #pragma unroll
