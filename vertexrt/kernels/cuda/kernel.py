@@ -248,12 +248,6 @@ class KernelWriter:
         used = self.used(SIDES[1], self.tile_rows(False))
         return max(0, self.room(SIDES[1], False) - used) * self.itemsize
 
-    @property
-    def deep(self) -> bool:
-        """Whether matrix units add up less of a product of the path, plain additions more."""
-        by_units = self.precision == "float32" and self.itemsize == 4
-        return by_units and any(h.deep > DEEP for h in self.sides[0].held)
-
     # Text.
 
     def source(self) -> str:
