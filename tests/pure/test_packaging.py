@@ -18,5 +18,5 @@ def test_every_file_of_the_package_is_in_a_wheel() -> None:
         path for path in files if path.suffix != ".py" and not any(map(path.match, patterns))
     ]
     assert not left_out
-    assert {path.suffix for path in files} >= {".cu", ".cuh", ".h", ".cpp"}
+    assert {path.suffix for path in files} >= {".cu", ".cuh"}
     assert all((path.parent / "__init__.py").exists() for path in files)
