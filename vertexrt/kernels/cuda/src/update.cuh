@@ -1,5 +1,5 @@
-// The end of a step: the loss, the norm of the gradients, and what updates all parameters and clears
-// their gradients. Everything that decides stays on the device.
+// The end of a step: the loss, the norm of the gradients, and what updates all parameters and
+// clears their gradients. Everything that decides stays on the device.
 #pragma once
 #include "row_ops.cuh"
 
@@ -11,8 +11,8 @@ struct Found {
 
 constexpr int MOST_SCALARS = 16;
 
-// Where parameters lie: the dense part in pieces of PIECE elements, then the touched rows of tables. A
-// warp takes a piece.
+// Where parameters lie: the dense part in pieces of PIECE elements, then the touched rows of
+// tables. A warp takes a piece.
 struct Store {
     real* values;
     real* gradients;
@@ -22,7 +22,8 @@ struct Store {
     double* squares;  // [pieces]
     Found* found;
     long long total, dense, dense_pieces, pieces;
-    double s[MOST_SCALARS];  // weight decay added to gradients, factor of values, scalars of the rule
+    // Weight decay added to gradients, factor of values, scalars of the rule.
+    double s[MOST_SCALARS];
 };
 
 struct Finish {
@@ -53,8 +54,9 @@ struct Lanes {
     static constexpr int W = N;
 };
 
-// Call `each` for the elements of the warp's piece, W at a time; `number` is the piece's.
-template <class Each>
+// Call `each` for the elements of the warp's piece, W at a time; `number` is the piece's. So many
+// calls may be under way at once, where they store nothing.
+template <int AT_ONCE = 1, class Each>
 __device__ __forceinline__ void over_piece(const Store& a, long long number, Each each) {
     long long start = number * PIECE;
     int width = a.dense - start < PIECE ? (int)(a.dense - start) : PIECE;
@@ -64,7 +66,7 @@ __device__ __forceinline__ void over_piece(const Store& a, long long number, Eac
     }
     const int lane = threadIdx.x % 32;
     if (start % WIDTH == 0 && width % WIDTH == 0) {
-#pragma unroll 1
+#pragma unroll AT_ONCE
         for (int i = lane * WIDTH; i < width; i += 32 * WIDTH) each(start + i, Lanes<WIDTH>());
     } else {
         for (int i = lane; i < width; i += 32) each(start + i, Lanes<1>());
@@ -73,11 +75,10 @@ __device__ __forceinline__ void over_piece(const Store& a, long long number, Eac
 
 // Square and add up the gradients of eight pieces, a warp each, from piece `first` on.
 __device__ __forceinline__ void sum_squares(const Store& a, long long first) {
-
     const long long number = first + threadIdx.x / 32;
     if (number >= a.pieces) return;
     double sum = 0;
-    over_piece(a, number, [&](long long at, auto lanes) {
+    over_piece<4>(a, number, [&](long long at, auto lanes) {
         constexpr int W = decltype(lanes)::W;
         const Vec<W> g = load<W>(a.gradients + at);
         VRT_LANES sum += double(g.v[c]) * double(g.v[c]);
@@ -104,8 +105,8 @@ __device__ __forceinline__ void finish_step(const Finish& a) {
     if (!(loss - loss == 0.0) || !(norm - norm == 0.0)) a.found->refused = 1.0;
 }
 
-// Values and state of W elements. A rule (`rules.py` writes a struct for each) has `SLOTS` of state, and
-// `step`, which moves one element, given its gradient.
+// Values and state of W elements. A rule (`rules.py` writes a struct for each) has `SLOTS` of
+// state, and `step`, which moves one element, given its gradient.
 template <class Rule, int W>
 struct Updated {
     Vec<W> p, state[Rule::SLOTS + 1];
@@ -113,7 +114,8 @@ struct Updated {
 
 // What a rule makes of W elements, given their gradients.
 template <class Rule, int W>
-__device__ __forceinline__ Updated<Rule, W> updated(const Store& a, long long at, const Vec<W>& g, real scale) {
+__device__ __forceinline__ Updated<Rule, W> updated(const Store& a, long long at, const Vec<W>& g,
+                                                    real scale) {
     const real decay = real(a.s[0]), shrink = real(a.s[1]);
     Updated<Rule, W> x;
     x.p = load<W>(a.values + at);
@@ -132,21 +134,22 @@ __device__ __forceinline__ Updated<Rule, W> updated(const Store& a, long long at
     return x;
 }
 
-// Look at what a rule would make of eight pieces, a warp each, from piece `first` on, and refuse the
-// step if a number is not finite. Nothing is updated before all pieces have been looked at.
+// Look at what a rule would make of eight pieces, a warp each, from piece `first` on, and refuse
+// the step if a number is not finite. Nothing is updated before all pieces have been looked at.
 template <class Rule>
 __device__ __forceinline__ void check(const Store& a, long long first) {
     const long long number = first + threadIdx.x / 32;
     if (number >= a.pieces || a.found->refused != 0.0) return;
     const real scale = real(a.found->scale);
     bool finite = true;
-    over_piece(a, number, [&](long long at, auto lanes) {
+    over_piece<4>(a, number, [&](long long at, auto lanes) {
         constexpr int W = decltype(lanes)::W;
         const Updated<Rule, W> x = updated<Rule>(a, at, load<W>(a.gradients + at), scale);
         VRT_LANES {
             finite &= x.p.v[c] - x.p.v[c] == real(0);
 #pragma unroll
-            for (int k = 0; k < Rule::SLOTS; ++k) finite &= x.state[k].v[c] - x.state[k].v[c] == real(0);
+            for (int k = 0; k < Rule::SLOTS; ++k)
+                finite &= x.state[k].v[c] - x.state[k].v[c] == real(0);
         }
     });
     if (!finite) a.found->refused = 1.0;
