@@ -6,6 +6,7 @@ Exit code 1 where one fails: its script, made small, is printed, and written to 
 from __future__ import annotations
 
 import argparse
+import contextlib
 import itertools
 import math
 import os
@@ -65,7 +66,8 @@ def main() -> int:
     end = start + (math.inf if a.seconds is None else a.seconds)
     seeds = range(a.seed, a.seed + a.count)
     begun = itertools.takewhile(lambda _: time.monotonic() < end, seeds)
-    with tqdm(total=a.count, unit="functions", disable=None) as progress:
+    ended = contextlib.suppress(KeyboardInterrupt)  # what came of those so far is told
+    with ended, tqdm(total=a.count, unit="functions", disable=None) as progress:
         for tally in run_all(begun, settings, a.jobs):
             total.add(tally)
             progress.update()
