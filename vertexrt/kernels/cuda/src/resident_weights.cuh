@@ -120,7 +120,8 @@ __device__ __forceinline__ void load_weights(Share& share, const real* weight, i
                     if (own >= 0 && column < DEEP)
                         x = load<4>(weight + (long long)own * pitch + column);
 #pragma unroll
-                    for (int c = 0; c < 4; ++c) share.put(k, c, detached(x.v[c], nothing));
+                    for (int c = 0; c < 4; ++c)
+                        share.put(k, c, detached(in_two_parts(x.v[c]), nothing));
                     continue;
                 }
 #pragma unroll
@@ -128,13 +129,8 @@ __device__ __forceinline__ void load_weights(Share& share, const real* weight, i
                     const bool there = own >= 0 && column + c < DEEP;
                     const long long at = TRANSPOSED ? (long long)(column + c) * pitch + own
                                                     : (long long)own * pitch + column + c;
-                    share.put(k, c, there ? weight[at] : real(0));
+                    share.put(k, c, there ? in_two_parts(weight[at]) : real(0));
                 }
             }
         }
-    // After all loads: with one of them in front of each rounding they would wait for each other.
-#pragma unroll
-    for (int k = 0; k < L::SLABS * L::BLOCKS * 2; ++k)
-#pragma unroll
-        for (int c = 0; c < 4; ++c) share.put(k, c, in_two_parts(share.at(k, c)));
 }
