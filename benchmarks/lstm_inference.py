@@ -85,7 +85,7 @@ def measure(hidden: int, processors: int, sizes: Sequence[int]) -> list[Entry]:
         while waiting:
             waiting.popleft().result()
         whole = (time.perf_counter() - start) / TIMED
-        launch = cast("CudaExecutor", net._executor).one_launch
+        launch = cast("CudaExecutor", net.executor).one_launch
         spans = []
         launch.watched = True
         for _ in range(TIMED):

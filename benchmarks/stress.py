@@ -38,7 +38,7 @@ def main() -> int:
     batches = [
         pool.take(rng.integers(0, pool.num_graphs, size)) for size in SIZES for _ in range(KINDS)
     ]
-    executor = cast("CudaExecutor", net._executor)
+    executor = cast("CudaExecutor", net.executor)
     landed: list[tuple[float, float]] = []
     land = executor._land
 

@@ -12,11 +12,10 @@ import numpy as np
 from tests.shim_device import ShimDevice
 from tests.shim_streams import GEMM, LAUNCH, RECORD, WAIT
 from vertexrt.api.network import Network
-from vertexrt.engine.model import CompiledModel
+from vertexrt.engine.devices import CompileOptions
 from vertexrt.engine.variant import Passes
-from vertexrt.kernels.cuda.backend import CudaBackend
+from vertexrt.kernels.cuda.compile_for_gpu import compile_on
 from vertexrt.kernels.cuda.device import Array, Calls
-from vertexrt.kernels.cuda.device_executor import CudaExecutor
 
 SOME_ADDRESS = 64
 DO_NOTHING = [kind(lambda *_: 0) for kind in (LAUNCH, GEMM, GEMM, RECORD, WAIT)]
@@ -25,7 +24,8 @@ DO_NOTHING = [kind(lambda *_: 0) for kind in (LAUNCH, GEMM, GEMM, RECORD, WAIT)]
 class PaperDevice(ShimDevice):
     """A device whose kernels do nothing."""
 
-    def __init__(self, processors: int = 4) -> None:
+    def __init__(self, processors: int = 4, clusters: int | None = None) -> None:
+        self._clusters = clusters
         self.limit, self._used, self._events, self.precision = 1 << 40, 0, 0, "float32"
         self.queues = None
         launch, gemm32, gemm64, record, wait = (
@@ -42,6 +42,11 @@ class PaperDevice(ShimDevice):
         """Give every function some address."""
         return defaultdict(lambda: SOME_ADDRESS)
 
+    def clusters(self, function: int, size: int, shared: int) -> int:
+        """Let as many clusters run as was said."""
+        given = self._clusters
+        return super().clusters(function, size, shared) if given is None else given
+
     def launch_all(
         self, function: int, blocks: int, shared: int, arguments: Array, cluster: int
     ) -> int:
@@ -57,16 +62,16 @@ def on_paper(
     passes: Passes | None = None,
     of_device: int = 4,
     engine: str = "persistent",
+    clusters: int | None = None,
 ) -> Network:
     """Compile for a GPU on paper.
 
     Args:
         processors: of a group of the persistent engine.
+        clusters: that run at once; as many as there are processors for by default.
     """
-    chosen = passes or Passes()
-    device = PaperDevice(of_device)
-    backend = CudaBackend(device, "float32", chosen.hold, chosen.gradients)
-    model = CompiledModel(
-        function.trace(), backend, "float32", policy, chosen, 1, engine, processors, (processors,)
+    options = CompileOptions(
+        np.dtype("float32"), policy, passes or Passes(), "float32", engine, 1, processors
     )
-    return Network(CudaExecutor(model, device), 0, "graph")
+    executor = compile_on(PaperDevice(of_device, clusters), function.trace(), options)
+    return Network(executor, 0, "graph")

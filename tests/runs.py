@@ -15,9 +15,11 @@ import numpy as np
 
 import vertexrt as vrt
 from vertexrt.engine.devices import CompileOptions, module_of
+from vertexrt.engine.executor import Executor
 from vertexrt.engine.model import CompiledModel
 from vertexrt.engine.variant import Passes, Use
 from vertexrt.ir.program import Program
+from vertexrt.kernels.cuda.compile_for_gpu import compile_on
 
 Arrays = dict[str, np.ndarray]
 
@@ -54,7 +56,7 @@ class Way:
 
     def compile(self, function: vrt.VertexFunction, seed: int = 3) -> vrt.Network:
         if self.device == "shim":
-            net = self._on_shim(function, seed)
+            net = vrt.Network(self.executor(function), seed, "graph")
         else:
             net = vrt.compile(
                 function,
@@ -67,14 +69,30 @@ class Way:
                 processors=self.processors,
                 seed=seed,
             )
-        # No parameter may be zero: half of the derivatives would be.
+        return self.with_values(net, seed)
+
+    def with_values(self, net: vrt.Network, seed: int = 3) -> vrt.Network:
+        """Set all parameters. None may be zero: half of the derivatives would be."""
         drawn = cotangents({name: value.shape for name, value in net.parameters.items()}, seed)
         net.set_parameters({name: 0.5 * value for name, value in drawn.items()})
         return net
 
     def model(self, function: vrt.VertexFunction) -> CompiledModel:
         """Compile what a network has inside, to prepare batches and look at what became of F."""
-        options = CompileOptions(
+        return self.executor(function).model
+
+    def executor(self, function: vrt.VertexFunction) -> Executor:
+        """Compile what a network hands its batches to; on the shim, the CPU is the GPU."""
+        if self.device != "shim":
+            module = module_of(self.device)
+            return module.compile_for(self.device, function.trace(), self.options())
+        from tests.shim_device import ShimDevice
+
+        shim = ShimDevice(self.shuffle, order=self.order)
+        return compile_on(shim, function.trace(), self.options())
+
+    def options(self) -> CompileOptions:
+        return CompileOptions(
             np.dtype(self.dtype),
             self.policy,
             self.passes,
@@ -83,31 +101,6 @@ class Way:
             self.threads,
             self.processors,
         )
-        return module_of(self.device).compile_for(self.device, function.trace(), options).model
-
-    def _on_shim(self, function: vrt.VertexFunction, seed: int) -> vrt.Network:
-        """Compile for a GPU, and run the kernels on the CPU."""
-        from tests.shim_device import ShimDevice
-        from vertexrt.api.network import Network
-        from vertexrt.engine.model import CompiledModel
-        from vertexrt.kernels.cuda.backend import CudaBackend
-        from vertexrt.kernels.cuda.device_executor import CANDIDATES, CudaExecutor
-
-        shim = ShimDevice(seed=self.shuffle, order=self.order)
-        backend = CudaBackend(shim, self.dtype, self.passes.hold, self.passes.gradients)
-        sizes = CANDIDATES if self.processors is None else (self.processors,)
-        model = CompiledModel(
-            function.trace(),
-            backend,
-            self.dtype,
-            self.policy,
-            self.passes,
-            1,
-            self.engine,
-            sizes[0],
-            sizes,
-        )
-        return Network(CudaExecutor(model, shim), seed, "graph")
 
 
 OFF = Passes(specialise=False, eager=False, lazy=False, stack=False, fuse=False, merge=False)

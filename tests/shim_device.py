@@ -11,11 +11,13 @@ from typing import Any
 import numpy as np
 import pytest
 
+from tests.device_rows import put_row
 from tests.shim.build import build
 from tests.shim_streams import LAST, Queues
 from vertexrt.errors import DeviceError, message
-from vertexrt.kernels.cuda import device as cuda_device
-from vertexrt.kernels.cuda.device import Array, Calls, Memory
+from vertexrt.kernels.cuda import compile_for_gpu
+from vertexrt.kernels.cuda.compile_for_gpu import compile_on
+from vertexrt.kernels.cuda.device import Array, Calls, Device, Memory
 
 NOTHING = """
 #include "row_ops.cuh"
@@ -182,10 +184,20 @@ class ShimDevice:
             )
 
 
-def put_in_place(monkeypatch: pytest.MonkeyPatch, **options: Any) -> None:
-    """Let `device="cuda"` and `device="auto"` find a ShimDevice instead of a GPU."""
-    monkeypatch.setattr(cuda_device, "CupyDevice", lambda precision: ShimDevice(**options))
-    monkeypatch.setattr(cuda_device, "usable", lambda: True)
+def put_in_place(
+    monkeypatch: pytest.MonkeyPatch, make: Callable[..., Device] = ShimDevice, **options: Any
+) -> None:
+    """Let `device="cuda"` and `device="auto"` find a device that is no GPU.
+
+    Args:
+        options: of `make`.
+    """
+    put_row(
+        monkeypatch,
+        "cuda",
+        compile_for_gpu,
+        lambda traced, asked: compile_on(make(**options), traced, asked),
+    )
 
 
 def memory(address: int, size: int) -> Array:

@@ -42,7 +42,7 @@ def _one(bench: Bench, key: Key, job: Job, batch_size: int, seconds: float) -> l
     scheduling: list[float] = []
     whole: list[float] = []
     end = time.perf_counter() + seconds
-    with timed(net._model, "prepare") as noted:
+    with timed(net.executor.model, "prepare") as noted:
         while len(whole) < STEPS[0] or (len(whole) < STEPS[1] and time.perf_counter() < end):
             (ids,) = draw.take(1)
             noted.clear()

@@ -75,14 +75,14 @@ def _ways(bench: Bench, options: Options, batch: vrt.GraphBatch) -> dict[str, fl
             threads=processors or 1,
             processors=processors,
         )
-        (one,) = net._model.prepare(TRAINING, batch)
-        itemsize = net._model.store.dtype.itemsize
+        (one,) = net.executor.model.prepare(TRAINING, batch)
+        itemsize = net.executor.model.store.dtype.itemsize
         found[name] = loaded_bytes(one, itemsize)
         if name == "batched":
             found[HELD] = held_bytes(one, itemsize)
     for name, passes in ON_DEVICE.items() if bench.device == "cuda" else ():
         net = bench.compile("persistent", passes=passes)
-        (one,) = net._model.prepare(TRAINING, batch)
+        (one,) = net.executor.model.prepare(TRAINING, batch)
         found[name] = device_bytes(net, one)
     return found
 
@@ -141,7 +141,7 @@ def held_bytes(run: Run, itemsize: int) -> float:
 
 def device_bytes(net: vrt.Network, run: Run) -> float:
     """Count the bytes of the path's weights that a launch of a GPU's persistent engine loads."""
-    executor = cast("CudaExecutor", net._executor)
+    executor = cast("CudaExecutor", net.executor)
     executable, path, written = write_launch(
         run, run.table, executor.one_launch, False, run.variant.use.backward
     )

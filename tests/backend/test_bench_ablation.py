@@ -99,7 +99,7 @@ def test_what_is_off_by_default_is_not_there(job: Job) -> None:
     """Nothing is wrapped and nothing cut once more: the default costs nothing."""
     batch = first_graphs(job, GRAPHS)
     net = vrt.compile(job.make(4), device="cpu", threads=1)
-    (run,) = net._model.prepare(TRAINING, batch)
+    (run,) = net.executor.model.prepare(TRAINING, batch)
     assert type(run.ready.executable) is CpuExecutable
     tasks = segment_tasks(run.variant.tasks, alone=True)
     assert all(len(t.segments) == 1 for t in tasks)
@@ -235,7 +235,7 @@ def test_a_variant_that_differs_is_an_error(
     original = Stepper.infer
 
     def infer(self: Stepper, batch: vrt.GraphBatch) -> np.ndarray:
-        off = 1e-2 if self.net._model.policy == "agenda" else 0.0
+        off = 1e-2 if self.net.executor.model.policy == "agenda" else 0.0
         return original(self, batch) + off
 
     monkeypatch.setattr(Stepper, "infer", infer)

@@ -53,10 +53,10 @@ def test_parts_of_a_step_add_up_to_it() -> None:
     whole = found.pop("whole")
     assert sum(found.values()) == pytest.approx(whole)
     # an instruction is one kernel, so that each has one part
-    (variant,) = net._model.variants.values()
+    (variant,) = net.executor.model.variants.values()
     kinds = host_time.kinds_of_instructions(variant)
     assert {"products", "elementwise", "moves", "sums over rows"} == set(kinds)
-    assert type(net._model).prepare is net._model.prepare.__func__  # type: ignore[attr-defined]
+    assert type(net.executor.model).prepare is net.executor.model.prepare.__func__  # type: ignore[attr-defined]
 
 
 SMALL = ["bench", "breakdown", "--model", "tree-fc", "--leaves", "4", "--hidden", "4"]

@@ -31,7 +31,7 @@ def prepared(engine: str, policy: str, processors: int | None = None) -> Run:
         threads=processors or 1,
         processors=processors,
     )
-    (run,) = net._model.prepare(TRAINING, trees())
+    (run,) = net.executor.model.prepare(TRAINING, trees())
     return run
 
 
@@ -97,7 +97,7 @@ def test_a_gpu_loads_weights_once_a_side_or_for_each_product() -> None:
     def loaded(hold: bool) -> float:
         way = Way("shim", engine="persistent", processors=2, passes=Passes(hold=hold))
         net = way.compile(job.make(4))
-        (run,) = net._model.prepare(TRAINING, first_graphs(job, 6))
+        (run,) = net.executor.model.prepare(TRAINING, first_graphs(job, 6))
         return device_bytes(net, run)
 
     job = make_job("tree-lstm")

@@ -59,7 +59,7 @@ def batch_of(name: str, graphs: int) -> GraphBatch:
 
 def executable_of(net: Network) -> PersistentExecutable:
     """Return what runs the steps of a network."""
-    variant = next(v for v in net._model.variants.values() if v.use.loss)
+    variant = next(v for v in net.executor.model.variants.values() if v.use.loss)
     executable = variant.ready().processors
     assert isinstance(executable, PersistentExecutable)
     return executable

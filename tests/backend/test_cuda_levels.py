@@ -154,7 +154,7 @@ def test_it_agrees_with_the_reference(
 def source_of(name: str, processors: int, dtype: str, outputs: set[str]) -> str:
     """Return the kernel of an evaluation."""
     net = Way("shim", dtype, engine="persistent", processors=processors).compile(MODELS[name][0]())
-    model = net._model
+    model = net.executor.model
     (run,) = model.prepare(Use(frozenset(outputs)), batch_of(name, 2))
     executable = run.ready.processors
     assert isinstance(executable, PersistentExecutable)
@@ -183,7 +183,9 @@ def test_an_operand_that_is_wanted_elsewhere_is_stored_behind_the_products() -> 
     net = Way("shim", "float32", engine="persistent", processors=4).compile(
         MODELS["tree-lstm"][0]()
     )
-    (run,) = net._model.prepare(Use(frozenset({"loss"}), loss=True), batch_of("tree-lstm", 2))
+    (run,) = net.executor.model.prepare(
+        Use(frozenset({"loss"}), loss=True), batch_of("tree-lstm", 2)
+    )
     executable = run.ready.processors
     assert isinstance(executable, PersistentExecutable)
     source = executable.writer.source()

@@ -27,7 +27,7 @@ def compiled(monkeypatch: pytest.MonkeyPatch, device: str, limit: int = PLENTY) 
 
 def leave(net: vrt.Network, size: int) -> ShimDevice:
     """Let a network's device have so many bytes left."""
-    device: ShimDevice = net._executor.session.device  # type: ignore[attr-defined]
+    device: ShimDevice = net.executor.session.device  # type: ignore[attr-defined]
     device.limit += size - device.free_bytes()
     return device
 
@@ -100,7 +100,7 @@ def test_a_launch_that_the_driver_refuses(monkeypatch: pytest.MonkeyPatch) -> No
     """What such a step has left in the gradients is cleared before the next."""
     here, there = (compiled(monkeypatch, device) for device in ("cuda", "reference"))
     optimizers = [vrt.SGD(0.1), vrt.SGD(0.1)]
-    device = here._executor.session.device  # type: ignore[attr-defined]
+    device = here.executor.session.device  # type: ignore[attr-defined]
     good, asked = device.calls, 0
 
     def launch(*arguments: int) -> int:
@@ -177,7 +177,7 @@ def test_memory_that_a_run_has_not_written_holds_no_number(
         tree_lstm(), device="cuda", engine=engine, processors=processors, dtype="float64", seed=3
     )
     net.step(trees(6, 1), vrt.SGD(0.1))
-    many = DeviceArena(net._executor.session)
+    many = DeviceArena(net.executor.session)
     end = many._session.arena.size // 8
     assert np.isfinite(many[0:end]).sum() > end // 8
     net.submit(trees(1, 1)).result()

@@ -61,7 +61,7 @@ def test_any_order_of_threads_agrees_with_the_reference(
         got = [run(net, batch) for run in (evaluate, train)]
         for mine, theirs in zip(got, want, strict=True):
             assert_same(mine, theirs, TOLERANCE["float64"])
-    variants = net._model.variants.values()
+    variants = net.executor.model.variants.values()
     sources = [text for v in variants for text in v.ready().executable.sources.values()]  # type: ignore[union-attr]
     rows = [text for text in sources if "constexpr int T = 256;" in text]
     assert any("RowLogSumExp" in text for text in rows)

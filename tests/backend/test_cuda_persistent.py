@@ -7,7 +7,6 @@ import itertools
 import threading
 import time
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import pytest
@@ -15,19 +14,28 @@ import pytest
 import vertexrt as vrt
 from tests.devices import require
 from tests.functions import FUNCTIONS
+from tests.launches import device_of, launch_of
 from tests.optimizers import OPTIMIZERS
+from tests.paper_device import on_paper
 from tests.runs import PLAIN, TOLERANCE, Way, assert_close, assert_same, evaluate, train
 from tests.shim.build import available
 from tests.shim_device import put_in_place
 from tests.strategies import pulls_for
+from tests.watched_device import (
+    CHILD_SLOT,
+    COUNTERS,
+    break_counter,
+    break_members,
+    break_ring,
+    mend,
+    watch,
+)
 from vertexrt.api.network import Network
 from vertexrt.engine import choose
 from vertexrt.engine.variant import Passes
 from vertexrt.errors import DeviceError
 from vertexrt.graph import GraphBatch, InputGraph
-from vertexrt.kernels.cuda import device_executor, one_launch
-from vertexrt.kernels.cuda.device_scripts import write_all, write_launch
-from vertexrt.kernels.cuda.instruction import EXPECT
+from vertexrt.kernels.cuda.device_scripts import write_all
 from vertexrt.kernels.cuda.persistent import PersistentExecutable
 
 shim = pytest.mark.skipif(not available(), reason="no C++ compiler to run CUDA kernels on the CPU")
@@ -88,15 +96,13 @@ def test_it_agrees_with_the_reference(device: str, name: str, processors: int, d
     assert_same(train(here, batch), train(there, batch), TOLERANCE[dtype])
 
 
-@shim
-def test_each_group_of_a_launch_has_a_counter(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_each_group_of_a_launch_has_a_counter() -> None:
     """Groups without graphs meet as well, before they end."""
-    here, asked = net("tree-lstm", "shim", "float32", 2), list[int]()
-    new = one_launch.new_counters
-    monkeypatch.setattr(one_launch, "new_counters", lambda n: new(asked.append(n) or n))
+    here, found = on_paper(FUNCTIONS["tree-lstm"][0](), 2, of_device=64), []
+    watch(here).before = lambda words: found.append(words.copy())
     here.forward(batch_of("tree-lstm", 1))
-    executor: Any = here._executor
-    assert asked == [executor.session.device.processors // 2]
+    (words,) = found
+    assert words[CHILD_SLOT] - words[COUNTERS] >= 4 * (2 + 64 // 2)
 
 
 DEVICES = [pytest.param("shim", marks=shim), pytest.param("cuda", marks=gpu)]
@@ -156,12 +162,12 @@ def test_an_ablation_computes_the_same(device: str, passes: Passes) -> None:
     here, there = way.compile(function()), net("tree-lstm", "reference", "float64", 0)
     batch = batch_of("tree-lstm", 5)
     assert_same(train(here, batch), train(there, batch), TOLERANCE["float64"])
-    (variant,) = here._model.variants.values()
+    (variant,) = here.executor.model.variants.values()
     executable = variant.ready().processors
     assert isinstance(executable, PersistentExecutable)
     whole = net("tree-lstm", device, "float64", 2)
     train(whole, batch)
-    other = next(v for v in whole._model.variants.values() if v.use.loss).ready().processors
+    other = next(v for v in whole.executor.model.variants.values() if v.use.loss).ready().processors
     assert isinstance(other, PersistentExecutable)
     if not passes.hold:
         assert executable.weights_in_memory > 0 == other.weights_in_memory
@@ -170,56 +176,37 @@ def test_an_ablation_computes_the_same(device: str, passes: Passes) -> None:
         assert segments > other.writer.segment_ptr()[-1], "not more segments"
 
 
-def one_short(groups: int) -> np.ndarray:
-    """Return counters of which that of the first group never gets where it should."""
-    counters = np.zeros(2 + groups, np.int32)
-    counters[2] = -1
-    return counters
-
-
-def one_more(*given: Any) -> Any:
-    """Write scripts whose first wait for the ring is for an element that nobody sends."""
-    executable, paths, written = write_launch(*given)
-    waits = np.flatnonzero(written.script[:, EXPECT])
-    written.script[waits[0], EXPECT] += 1
-    return executable, paths, written
-
-
 @pytest.mark.parametrize("waits_for", ["a counter", "members", "the ring"])
 @pytest.mark.parametrize("device", DEVICES)
-def test_who_waits_in_vain_says_so_and_training_goes_on(
-    device: str, waits_for: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_who_waits_in_vain_says_so_and_training_goes_on(device: str, waits_for: str) -> None:
     require(device)
     here = Way(device=device, dtype="float64", engine="persistent", processors=2).compile(
         FUNCTIONS["tree-lstm"][0]()
     )
+    if waits_for == "members":
+        device_of(here).shared_bytes = 45 << 10  # which leaves no room for a ring
     batch, optimizer = batch_of("tree-lstm", 3), vrt.SGD(0.1)
     here.step(batch, optimizer, outputs=here.pushes)
     before = {name: value.copy() for name, value in here.parameters.items()}
-    launch = here._executor.one_launch  # type: ignore[attr-defined]
     if device == "shim":
-        launch.patience = 5_000_000
-    (variant,) = here._model.variants.values()
-    executable = variant.ready().processors
-    assert isinstance(executable, PersistentExecutable)
+        here.executor.one_launch.patience = 5_000_000  # type: ignore[attr-defined]
+    launch = launch_of(here, batch, outputs=here.pushes)
     if waits_for == "a counter":
-        executable.clusters = 0
-    elif not executable.clusters:
+        launch.executable.clusters = 0
+    elif not launch.executable.clusters:
         pytest.skip("this GPU has no clusters")
-    with monkeypatch.context() as patch:
-        if waits_for == "a counter":
-            patch.setattr(one_launch, "new_counters", one_short)
-        elif waits_for == "members":  # of whom there is one less
-            patch.setattr(PersistentExecutable, "has_ring", lambda executable, graphs: False)
-            patch.setattr(one_launch, "new_members", lambda processors: processors + 1)
-        else:
-            patch.setattr(device_executor, "write_launch", one_more)
-            patch.setattr(device_executor, "verify_launch", lambda *given: None)
-        start = time.perf_counter()
-        with pytest.raises(DeviceError, match=r"processor \d+ waited at instruction \d+ for its"):
-            here.step(batch, optimizer, outputs=here.pushes)
-        assert time.perf_counter() - start < 5.0
+    broken = watch(here)
+    if waits_for == "a counter":
+        break_counter(broken)
+    elif waits_for == "members":
+        break_members(broken)
+    else:
+        break_ring(broken, launch.written)
+    start = time.perf_counter()
+    with pytest.raises(DeviceError, match=r"processor \d+ waited at instruction \d+ for its"):
+        here.step(batch, optimizer, outputs=here.pushes)
+    assert time.perf_counter() - start < 5.0
+    mend(broken)
     for name, value in here.parameters.items():
         assert np.array_equal(value, before[name]), f"{name} was updated"
     there = Way(device=device, dtype="float64").compile(FUNCTIONS["tree-lstm"][0]())
@@ -259,7 +246,7 @@ def test_auto_times_both_engines_and_goes_on_with_one(device: str, choices_folde
         here.step(batch, rules[0])
         there.step(batch, rules[1])
     assert here.sync() == pytest.approx(there.sync(), rel=1e-11)
-    chooser = here._model.chooser
+    chooser = here.executor.model.chooser
     assert chooser is not None
     ((name, timed),) = chooser.samples.items()
     assert {option.persistent for option in timed} == {False, True}
@@ -278,8 +265,8 @@ def test_auto_goes_on_without_what_does_not_fit() -> None:
     batch = batch_of("tree-lstm", 1)
     first = net.forward(batch)["logits"]
     assert np.array_equal(first, net.forward(batch)["logits"])
-    assert net._model.chooser is not None
-    assert [option.persistent for option in net._model.chooser.refused] == [True]
+    assert net.executor.model.chooser is not None
+    assert [option.persistent for option in net.executor.model.chooser.refused] == [True]
 
 
 @shim

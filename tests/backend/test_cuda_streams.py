@@ -51,7 +51,7 @@ def net(name: str, streams: int, order: str | int = LAST, device: str = "shim") 
 
 def queues(net: Network) -> Queues:
     """Return the streams of a network on the shim."""
-    found: Queues = net._executor.session.device.queues  # type: ignore[attr-defined]
+    found: Queues = net.executor.session.device.queues  # type: ignore[attr-defined]
     return found
 
 
@@ -151,7 +151,7 @@ def test_a_launch_that_the_driver_refuses_is_named() -> None:
     )
     batch = trees(3, 1)
     train(several, batch)
-    device = several._executor.session.device  # type: ignore[attr-defined]
+    device = several.executor.session.device  # type: ignore[attr-defined]
     good, asked = device.calls, 0
 
     def refuse(*given: Any) -> int:
@@ -176,13 +176,13 @@ def test_one_stream_is_what_there_is_by_default() -> None:
     batch = batch_of()
     tables, room = [], []
     for each in (one, two):
-        (run,) = each._model.prepare(TRAINING, batch)
-        session = each._executor.session  # type: ignore[attr-defined]
+        (run,) = each.executor.model.prepare(TRAINING, batch)
+        session = each.executor.session  # type: ignore[attr-defined]
         order = order_of(run, run.table, session, inputs_of(run))
         tables.append(run.table)
         room.append(run.plan.total - run.plan.temporary)
         assert (order is None) == (each is one)
     assert Passes() == Passes(streams=1)
-    assert one._executor.session.device.queues is None  # type: ignore[attr-defined]
+    assert one.executor.session.device.queues is None  # type: ignore[attr-defined]
     np.testing.assert_array_equal(*tables)
     assert room[0] <= room[1] / 2

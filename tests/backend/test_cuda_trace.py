@@ -14,13 +14,14 @@ import vertexrt as vrt
 from tests.backend.test_cuda_persistent import DAG, DEVICES, batch_of
 from tests.devices import require
 from tests.functions import FUNCTIONS
+from tests.launches import launch_of
 from tests.runs import Way
 from vertexrt.api.network import Network
 from vertexrt.engine.trace import Timeline
-from vertexrt.kernels.cuda import device_executor
+from vertexrt.kernels.cuda.device_executor import CudaExecutor
 from vertexrt.kernels.cuda.device_timeline import record_launch
 from vertexrt.kernels.cuda.instruction import BACKWARD, FORWARD
-from vertexrt.kernels.cuda.one_launch import BOTH_CLOCKS, Paths, Written
+from vertexrt.kernels.cuda.one_launch import BOTH_CLOCKS, OneLaunch, Paths, Written
 from vertexrt.script.isa import OP
 
 ROUNDING = 2e-3  # microseconds; times are rounded to nanoseconds
@@ -36,23 +37,15 @@ def network(device: str) -> Network:
 
 
 @cache
-def recorded(device: str) -> tuple[Timeline, list[Written], list[Paths]]:
-    """Record two steps, and what was launched."""
+def recorded(device: str) -> tuple[Timeline, Written, Paths]:
+    """Record two steps, and what both launch."""
     net, batch = network(device), batch_of("tree-lstm", GRAPHS, DAG)
-    written, paths = [], []
-
-    def keep(timeline: Timeline, executable: Any, script: Written, path: Paths, *more: Any) -> None:
-        written.append(script)
-        paths.append(path)
-        record_launch(timeline, executable, script, path, *more)
-
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(device_executor, "record_launch", keep)
-        with net.trace() as timeline:
-            for _ in range(RUNS):
-                net.step(batch, vrt.SGD(0.1))
-        net.step(batch, vrt.SGD(0.1))  # not recorded
-    return timeline, written, paths
+    with net.trace() as timeline:
+        for _ in range(RUNS):
+            net.step(batch, vrt.SGD(0.1))
+    net.step(batch, vrt.SGD(0.1))  # not recorded
+    launch = launch_of(net, batch)
+    return timeline, launch.written, launch.paths
 
 
 def slices(device: str) -> list[Event]:
@@ -79,11 +72,11 @@ def test_every_instruction_is_there_in_order(device: str) -> None:
     for e in slices(device):
         if e["cat"] != "wait":
             rows.setdefault((e["args"]["run"], e["tid"]), []).append(e["args"]["instruction"])
-    groups = paths[0].lengths.shape[1]
+    groups = paths.lengths.shape[1]
     assert groups > 1
     assert {row for _, row in rows} >= set(range(groups * PROCESSORS))
-    for (run, row), found in rows.items():
-        assert found == numbers(written[run], min(row // PROCESSORS, groups))
+    for (_, row), found in rows.items():
+        assert found == numbers(written, min(row // PROCESSORS, groups))
 
 
 @pytest.mark.parametrize("device", DEVICES)
@@ -113,7 +106,7 @@ def test_groups_meet_by_themselves_and_stages_with_all(device: str) -> None:
     assert all_of_them == {len({e["tid"] for e in slices(device)})}
     own = [e for e in slices(device) if e["name"] == "wait"]
     assert {e["args"]["threshold"] for e in own} == {PROCESSORS}
-    assert {e["args"]["group"] for e in own} == set(range(paths[0].lengths.shape[1]))
+    assert {e["args"]["group"] for e in own} == set(range(paths.lengths.shape[1]))
 
 
 @pytest.mark.parametrize("device", DEVICES)
@@ -161,20 +154,27 @@ def test_the_file_is_json_with_a_name_for_every_row(device: str, tmp_path: Path)
     assert names == {row: f"processor {row}" for row in {e["tid"] for e in slices(device)}}
 
 
+class KeepsStamps(OneLaunch):
+    """Launches whose time stamps are kept."""
+
+    stamps: Any = None
+
+    def seen(self) -> Any:
+        self.stamps = super().seen()
+        return self.stamps
+
+
 @pytest.mark.parametrize("device", DEVICES[:1])
 def test_clocks_become_seconds_by_the_times_at_both_ends(device: str) -> None:
     """Clocks of processors start anywhere and run at other rates; the nanoseconds are common."""
-    net, found = network(device), []
-    batch = batch_of("tree-lstm", GRAPHS)
-
-    def keep(*given: Any) -> None:
-        found.append(given)
-
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(device_executor, "record_launch", keep)
-        with net.trace():
-            net.step(batch, vrt.SGD(0.1))
-    ((_, executable, written, path, stamps),) = found
+    net, batch = network(device), batch_of("tree-lstm", GRAPHS)
+    launch, executor = launch_of(net, batch), net.executor
+    assert isinstance(executor, CudaExecutor)
+    executor.one_launch = one_launch = KeepsStamps(executor.session)
+    with net.trace():
+        net.step(batch, vrt.SGD(0.1))
+    executable, path, written = launch.executable, launch.paths, launch.written
+    stamps = one_launch.stamps
     plain, other = Timeline(), Timeline()
     record_launch(plain, executable, written, path, stamps)
     faster = stamps.copy()

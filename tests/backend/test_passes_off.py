@@ -8,12 +8,11 @@ import pytest
 import vertexrt as vrt
 from tests.functions import FUNCTIONS
 from tests.runs import OFF, TOLERANCE, Way, assert_same, train
+from tests.watched_backend import watched
 from vertexrt.engine.explain import training_use
 from vertexrt.engine.variant import Passes
 from vertexrt.errors import UsageError
 from vertexrt.graph import GraphBatch, InputGraph
-from vertexrt.kernels.cpu.backend import CpuExecutable
-from vertexrt.kernels.layout import Buffers
 from vertexrt.script.assemble import assemble
 
 STEPWISE = Passes(segment=False)
@@ -72,29 +71,20 @@ def test_compiled_instructions_of_single_steps_compute_the_same() -> None:
         assert_same(train(way.compile(make()), batch), want, TOLERANCE["float64"])
 
 
-def test_each_launch_is_a_call_without_the_compiled_loop(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_each_launch_is_a_call_without_the_compiled_loop() -> None:
     make, _ = FUNCTIONS["tree-fc"]
     batch = batch_of("tree-fc")
-    lengths: list[int] = []
-    original = CpuExecutable.run
-
-    def run(self: CpuExecutable, table: np.ndarray, buffers: Buffers) -> None:
-        lengths.append(len(table))
-        original(self, table, buffers)
-
-    monkeypatch.setattr(CpuExecutable, "run", run)
-    whole = train(Way("cpu").compile(make()), batch)
-    (launches,) = lengths
+    loop, loop_calls = watched(Way("cpu"), make())
+    one_by_one, calls = watched(Way("cpu", passes=Passes(loop=False)), make())
+    assert_same(train(one_by_one, batch), train(loop, batch), 0.0)
+    (launches,) = loop_calls.tables
     assert launches > 1
-    lengths.clear()
-    assert_same(train(Way("cpu", passes=Passes(loop=False)).compile(make()), batch), whole, 0.0)
-    assert lengths == [1] * launches
+    assert calls.tables == [1] * launches
 
 
-def test_a_device_refuses_what_it_has_no_other_form_of(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_device_refuses_what_it_has_no_other_form_of() -> None:
     function = FUNCTIONS["tree-fc"][0]
     with pytest.raises(UsageError, match=r"with device='cpu'; .* the only form there; leave"):
         vrt.compile(function(), device="cpu", passes=Passes(hold=False))
-    monkeypatch.setattr("vertexrt.engine.devices.device_named", lambda _: "cuda")
     with pytest.raises(UsageError, match=r"on a GPU; .* the only form there; leave"):
         vrt.compile(function(), device="cuda", passes=Passes(loop=False))

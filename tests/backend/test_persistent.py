@@ -6,8 +6,6 @@ compiled processors run fewer functions on graphs of few kinds, since each kind 
 
 from __future__ import annotations
 
-import time
-
 import numpy as np
 import pytest
 from hypothesis import HealthCheck, given, settings
@@ -17,14 +15,13 @@ import vertexrt as vrt
 from tests.functions import FUNCTIONS, E, H, Looked, StackedAndAlone, table
 from tests.runs import ALL, Result, Way, assert_same, evaluate, train
 from tests.strategies import CLASSES, WORDS, full_batches
+from tests.watched_backend import wait_for_itself, watched
 from vertexrt.api.network import Network
-from vertexrt.engine import batched
 from vertexrt.engine.model import CompiledModel
 from vertexrt.engine.variant import Passes
 from vertexrt.graph import GraphBatch, InputGraph
 from vertexrt.kernels.reference.backend import ReferenceBackend
 from vertexrt.models.tree_fc import TreeFC
-from vertexrt.script.isa import NONE, WAIT
 
 # Relative to the largest element, as issue 3 asks.
 TOLERANCE = {"float32": 1e-4, "float64": 1e-10}
@@ -135,7 +132,7 @@ def interpreted(
     net = Way("reference", passes=passes, engine="persistent", processors=processors).compile(
         function
     )
-    model = net._model
+    model = net.executor.model
     assert isinstance(model, CompiledModel)
     assert isinstance(model.backend, ReferenceBackend)
     model.backend.turns = turns
@@ -221,40 +218,18 @@ def test_groups_equal_the_batched_engine() -> None:
     assert_same(two_steps(way.compile(TreeFC(WORDS, H)), batch), want, TOLERANCE["float32"])
 
 
-def after_a_wait_that_is_never_met(monkeypatch: pytest.MonkeyPatch) -> tuple[Result, Result]:
-    """Return two steps after a step that failed, and two steps of a network without one."""
+def test_a_wait_that_is_never_met_ends_and_leaves_nothing_behind() -> None:
     way = Way("cpu", "float32", engine="persistent", processors=2, threads=2)
     batch = generated("tree", 2)
     want = two_steps(way.compile(TreeFC(WORDS, H)), batch)
-    net = way.compile(TreeFC(WORDS, H))
+    net, backend = watched(way, TreeFC(WORDS, H))
     start = {name: value.copy() for name, value in net.parameters.items()}
-    assemble = batched.assemble
-
-    def broken(*given: object) -> object:
-        scripts = assemble(*given)  # type: ignore[arg-type]
-        waits = np.argwhere(scripts.words[:, :, WAIT] != NONE)
-        scripts.words[*waits[-1], WAIT] = waits[-1][1]  # for itself
-        return scripts
-
-    with monkeypatch.context() as patch:
-        patch.setattr(batched, "assemble", broken)
-        patch.setattr(batched, "verify_scripts", lambda *_: None)  # which would find it
-        begin = time.perf_counter()
-        with pytest.raises(vrt.errors.DeviceError, match=r"\[persistent\] processor 1 gave up"):
-            net.step(batch, vrt.SGD(0.1))
-        assert time.perf_counter() - begin < 4.0
+    backend.before, backend.seconds = wait_for_itself, 0.5
+    with pytest.raises(
+        vrt.errors.DeviceError, match=r"\[persistent\] processor . gave up .* 0\.5 s"
+    ):
+        net.step(batch, vrt.SGD(0.1))
     for name, value in net.parameters.items():
         assert np.array_equal(value, start[name])
-    return two_steps(net, batch), want
-
-
-def test_a_wait_that_is_never_met_ends_and_training_goes_on(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    got, _ = after_a_wait_that_is_never_met(monkeypatch)
-    assert np.isfinite(got.loss)
-
-
-def test_a_failed_step_leaves_nothing_behind(monkeypatch: pytest.MonkeyPatch) -> None:
-    got, want = after_a_wait_that_is_never_met(monkeypatch)
-    assert_same(got, want, 0.0)
+    backend.before, backend.seconds = lambda call: None, 2.0
+    assert_same(two_steps(net, batch), want, 0.0)

@@ -6,12 +6,12 @@ import numpy as np
 import pytest
 
 import vertexrt as vrt
-from tests.backend.test_cuda_persistent import batch_of, gpu, one_short, shim
+from tests.backend.test_cuda_persistent import batch_of, gpu, shim
 from tests.devices import require
 from tests.functions import FUNCTIONS
 from tests.runs import Way
+from tests.watched_device import break_counter, mend, watch
 from vertexrt.errors import DeviceError
-from vertexrt.kernels.cuda import one_launch
 
 WAYS = [
     pytest.param("cpu", "batched", id="cpu"),
@@ -55,16 +55,15 @@ def test_a_later_step_does_not_change_a_result(device: str, engine: str) -> None
 
 
 @shim
-def test_an_evaluation_that_gave_up_says_so_when_it_is_read(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+def test_an_evaluation_that_gave_up_says_so_when_it_is_read() -> None:
     net = network("shim", "persistent")
     batch = batch_of("tree-lstm", 3)
     before = net.forward(batch)
-    net._executor.one_launch.patience = 5_000_000  # type: ignore[attr-defined]
-    with monkeypatch.context() as patch:
-        patch.setattr(one_launch, "new_counters", one_short)
-        evaluation = net.submit(batch)
+    net.executor.one_launch.patience = 5_000_000  # type: ignore[attr-defined]
+    broken = watch(net)
+    break_counter(broken)
+    evaluation = net.submit(batch)
+    mend(broken)
     for _ in range(2):
         with pytest.raises(DeviceError, match="waited at instruction"):
             evaluation.result()

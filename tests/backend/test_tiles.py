@@ -23,8 +23,8 @@ WIDTHS = (1, 3, 16, 0)  # 0: whole tasks
 
 def tiled(net: Network, processors: int, tile: int) -> Network:
     """Fix the width of a tile."""
-    assert isinstance(net._model, CompiledModel)
-    net._model.configuration = Configuration(True, 1, processors, tile)
+    assert isinstance(net.executor.model, CompiledModel)
+    net.executor.model.configuration = Configuration(True, 1, processors, tile)
     return net
 
 

@@ -8,7 +8,6 @@ missing.
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -19,19 +18,17 @@ from tests.functions import H
 from tests.optimizers import OPTIMIZERS, make_store, set_gradients
 from tests.runs import Capture, Way
 from tests.strategies import WORDS
+from tests.watched_backend import Call, WatchedBackend, wait_for_itself, watched
 from vertexrt.api.network import Network
 from vertexrt.api.optimizer import Optimizer
-from vertexrt.engine import batched
 from vertexrt.engine import update as updates
 from vertexrt.engine.parameters import ParameterStore
 from vertexrt.engine.update import Outcome, Update, apply_update, collect, cut, end_of_step
 from vertexrt.errors import DeviceError, NumericError
 from vertexrt.graph import GraphBatch, InputGraph
-from vertexrt.kernels.cpu import counters, processors
-from vertexrt.kernels.cpu import update as compiled
+from vertexrt.kernels.cpu import counters
 from vertexrt.kernels.cpu.update import arguments_of, finish
 from vertexrt.models.tree_fc import TreeFC
-from vertexrt.script.isa import NONE, WAIT
 
 Array = np.ndarray[Any, Any]
 
@@ -48,6 +45,15 @@ def network(threads: int = 1, parts: int | None = None, device: str = "cpu") -> 
     engine = "batched" if parts is None else "persistent"
     way = Way(device, "float64", threads=threads, engine=engine, processors=parts)
     return way.compile(TreeFC(WORDS, H))
+
+
+def watched_network(threads: int, parts: int) -> tuple[Network, WatchedBackend]:
+    way = Way("cpu", "float64", threads=threads, engine="persistent", processors=parts)
+    return watched(way, TreeFC(WORDS, H))
+
+
+def do_nothing(call: Call) -> None:
+    """Let a processor be as it is."""
 
 
 def batches() -> list[GraphBatch]:
@@ -143,9 +149,11 @@ def test_gradients_are_there_for_an_update_of_ones_own() -> None:
     got, want = network(4, 2), network()
     for net in (got, want):
         net.step(batch, vrt.SGD(0.1))
-        assert not net._model.store.copies.any()  # ours leaves zeros, so that nobody clears them
+        assert (
+            not net.executor.model.store.copies.any()
+        )  # ours leaves zeros, so that nobody clears them
         net.step(batch, Capture())  # type: ignore[arg-type]
-    ours, theirs = got._model.store, want._model.store
+    ours, theirs = got.executor.model.store, want.executor.model.store
     assert_close = np.testing.assert_allclose
     for name in theirs.names:
         assert_close(ours.gradient(name), theirs.gradient(name), rtol=1e-10, atol=1e-13)
@@ -169,40 +177,14 @@ def test_forward_and_backward_leave_parameters_alone_and_mix_with_steps() -> Non
 
 
 @every_shape
-def test_a_step_is_one_compiled_call_a_processor(
-    threads: int, parts: int, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    net, optimizer = network(threads, parts), vrt.Adam(0.01, clip_norm=0.1)
+def test_a_step_is_one_compiled_call_a_processor(threads: int, parts: int) -> None:
+    (net, backend), optimizer = watched_network(threads, parts), vrt.Adam(0.01, clip_norm=0.1)
     batch, *_ = batches()
-    net.step(batch, optimizer)  # compiles
-    calls: list[int] = []
-    monkeypatch.setattr(processors.CpuProcessors, "__getattribute__", _counting("driver", calls))
-    for name in ("add_up", "finish", "finish_alone"):
-        monkeypatch.setattr(compiled, name, _refused(name))
     net.step(batch, optimizer)
-    assert len(calls) == threads
+    assert (backend.runs, backend.updates) == (threads, 0)
+    net.step(batch, optimizer)
+    assert (backend.runs, backend.updates) == (2 * threads, 0)
     assert optimizer.steps == 2
-    with pytest.raises(AssertionError, match=r"finish|add_up"):
-        net.step(batch, Afterwards(optimizer))  # type: ignore[arg-type]
-
-
-def _counting(watched: str, calls: list[int]) -> Callable[[object, str], Any]:
-    lock = threading.Lock()
-
-    def read(self: object, name: str) -> Any:
-        if name == watched:
-            with lock:
-                calls.append(1)
-        return object.__getattribute__(self, name)
-
-    return read
-
-
-def _refused(name: str) -> Callable[..., None]:
-    def call(*_: object) -> None:
-        raise AssertionError(f"{name} is called on its own")
-
-    return call
 
 
 # Steps that must change nothing.
@@ -218,7 +200,7 @@ def test_a_loss_that_is_not_finite_changes_nothing(
     net.step(batch, optimizer)
     start = {name: value.copy() for name, value in net.parameters.items()}
     state = state_of(optimizer)
-    scale = net._model.store.value("v")
+    scale = net.executor.model.store.value("v")
     scale *= 1e308
     start["v"] = scale.copy()
     with np.errstate(over="ignore", invalid="ignore"), pytest.raises(NumericError, match="loss"):
@@ -232,86 +214,64 @@ def test_a_loss_that_is_not_finite_changes_nothing(
 
 @every_shape
 def test_a_norm_that_is_not_finite_changes_nothing(threads: int, parts: int) -> None:
-    net, optimizer = network(threads, parts), vrt.SGD(0.1, 0.9, clip_norm=1.0)
+    (net, backend), optimizer = watched_network(threads, parts), vrt.SGD(0.1, 0.9, clip_norm=1.0)
     batch, *_ = batches()
     net.step(batch, optimizer)
     start = {name: value.copy() for name, value in net.parameters.items()}
     state = state_of(optimizer)
-    run = processors.CpuProcessors.run
-    with pytest.MonkeyPatch.context() as patch:
 
-        def spoiled(self: Any, *given: Any) -> None:
-            given[5].gradients[3] = np.inf  # the gradients that the run adds to
-            run(self, *given)
+    def spoil(call: Call) -> None:
+        call.buffers.gradients[3] = np.inf  # the gradients that the run adds to
 
-        patch.setattr(processors.CpuProcessors, "run", spoiled)
-        with pytest.raises(NumericError, match=r"the gradient of '.*' is (inf|nan) at"):
-            net.step(batch, optimizer)
+    backend.before = spoil
+    with pytest.raises(NumericError, match=r"the gradient of '.*' is (inf|nan) at"):
+        net.step(batch, optimizer)
     assert_equal(net.parameters, start)
     assert_equal(state_of(optimizer), state)
+    backend.before = do_nothing
     net.step(batch, optimizer)
     assert optimizer.steps == 2
 
 
 @pytest.mark.parametrize(("threads", "parts"), [(2, 1), (4, 2)])
-def test_a_processor_that_does_not_come_changes_nothing(
-    threads: int, parts: int, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    net, optimizer = network(threads, parts), vrt.Adam(0.01)
+def test_a_processor_that_does_not_come_changes_nothing(threads: int, parts: int) -> None:
+    (net, backend), optimizer = watched_network(threads, parts), vrt.Adam(0.01)
     batch, *_ = batches()
     net.step(batch, optimizer)
     start, state = {n: v.copy() for n, v in net.parameters.items()}, state_of(optimizer)
-    monkeypatch.setattr(processors, "SECONDS", 0.1)
-    run = processors.CpuProcessors.run
 
-    def missing(self: Any, *given: Any) -> None:
-        if given[8] != 1:  # all but the second group
-            run(self, *given)
+    def leave_out(call: Call) -> None:
+        if call.group == 1:
+            call.script = None
 
-    monkeypatch.setattr(processors.CpuProcessors, "run", missing)
+    backend.before, backend.seconds = leave_out, 0.1
     with pytest.raises(DeviceError, match=r"\[persistent\] processor \d gave up at the update"):
         net.step(batch, optimizer)
     assert_equal(net.parameters, start)
     assert_equal(state_of(optimizer), state)
-    monkeypatch.undo()
+    backend.before, backend.seconds = do_nothing, 2.0
     assert np.isfinite(net.step(batch, optimizer))
 
 
-def test_a_script_that_ends_early_stops_the_update_of_all_groups(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    net, optimizer = network(4, 2), vrt.Adam(0.01)
+def test_a_script_that_ends_early_stops_the_update_of_all_groups() -> None:
+    (net, backend), optimizer = watched_network(4, 2), vrt.Adam(0.01)
     batch, *_ = batches()
     net.step(batch, optimizer)
     start, state = {n: v.copy() for n, v in net.parameters.items()}, state_of(optimizer)
-    assemble, broken = batched.assemble, []
 
-    def spoiled(*given: Any) -> Any:
-        scripts = assemble(*given)
-        if not broken:  # one group of two
-            waits = np.argwhere(scripts.words[:, :, WAIT] != NONE)
-            scripts.words[*waits[-1], WAIT] = waits[-1][1]  # for itself
-        broken.append(True)
-        return scripts
+    def spoil_one_group(call: Call) -> None:
+        if call.group == 0:
+            wait_for_itself(call)
 
-    records: list[Array] = []
-    new_counters = processors.CpuProcessors.new_counters
-
-    def kept(self: Any, count: int) -> Array:
-        records.append(new_counters(self, count))
-        return records[-1]
-
-    with monkeypatch.context() as patch:
-        patch.setattr(processors.CpuProcessors, "new_counters", kept)
-        patch.setattr(batched, "assemble", spoiled)
-        patch.setattr(batched, "verify_scripts", lambda *_: None)  # which would find it
-        patch.setattr(processors, "SECONDS", 0.5)
-        with pytest.raises(DeviceError, match=r"processor 1 gave up at instruction"):
-            net.step(batch, optimizer)
-    failed = [bool(record[counters.FAILED]) for record in records]
+    backend.counters.clear()
+    backend.before, backend.seconds = spoil_one_group, 0.5
+    with pytest.raises(DeviceError, match=r"processor \d gave up at instruction"):
+        net.step(batch, optimizer)
+    failed = [bool(record[counters.FAILED]) for record in backend.counters]
     assert failed == [True, False]  # the other group was told, and did not wait in vain
     assert_equal(net.parameters, start)
     assert_equal(state_of(optimizer), state)
+    backend.before, backend.seconds = do_nothing, 2.0
     assert np.isfinite(net.step(batch, optimizer))
 
 

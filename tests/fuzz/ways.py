@@ -45,7 +45,9 @@ class NamedWay:
         if self.tile is not None:
             assert self.way.processors is not None
             groups = self.way.threads // self.way.processors
-            net._model.configuration = Configuration(True, groups, self.way.processors, self.tile)
+            net.executor.model.configuration = Configuration(
+                True, groups, self.way.processors, self.tile
+            )
         net.set_parameters(parameters)
         return net
 

@@ -70,5 +70,5 @@ def test_the_host_schedules_and_launches_with_both_engines(
     samples = sample_host(net, Draw(GraphBatch.from_graphs(graphs), 2))
     assert all(len(values) == 2 and min(values) > 0.0 for values in samples.values())
     assert set(samples) == {"whole", "host: schedule", "host: scripts and launches"}
-    assert "prepare" not in vars(net._model), "all is put back"
-    assert "_launch" not in vars(net._executor)
+    assert "prepare" not in vars(net.executor.model), "all is put back"
+    assert "_launch" not in vars(net.executor)

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import copy
 from collections.abc import Callable
+from contextlib import nullcontext
 from dataclasses import dataclass, replace
 from functools import cache
 from typing import Any
@@ -12,13 +14,15 @@ import pytest
 
 import vertexrt as vrt
 from tests.functions import FUNCTIONS, StackedAndAlone
+from tests.launches import Launch, launch_of
 from tests.paper_device import on_paper
 from tests.strategies import pulls_for
 from vertexrt.config import config
 from vertexrt.engine.variant import Passes
 from vertexrt.errors import PlanError
 from vertexrt.graph import GraphBatch, InputGraph
-from vertexrt.kernels.cuda import device_executor, instruction, verify_rounds
+from vertexrt.ir.passes.store import Read
+from vertexrt.kernels.cuda import instruction
 from vertexrt.kernels.cuda.instruction import (
     ACROSS,
     BACKWARD,
@@ -97,45 +101,48 @@ def test_all_scripts_that_are_written_pass(name: str, policy: str, passes: Passe
 
 
 @dataclass(frozen=True, slots=True)
-class Launch:
+class Step:
     """What the verifier is given for a step, and its scripts changed."""
 
-    given: tuple[Any, ...]
-    written: Written
+    launch: Launch
     params: dict[str, int]
+
+    @property
+    def written(self) -> Written:
+        return self.launch.written
 
     def check(self, change: Callable[[Array], None] | None = None) -> None:
         script = self.written.script.copy()
         if change is not None:
             change(script)
-        verify_launch(*self.given, replace(self.written, script=script))
+        self.check_other(script=script)
+
+    def check_other(self, **changed: Any) -> None:
+        verify_launch(*self.launch._replace(written=replace(self.written, **changed)))
 
 
-def captured(
-    optimizer: vrt.Optimizer,
+def written(
     name: str = "tree-lstm",
+    *,
+    clips: bool = False,
     gradients: bool = False,
     function: vrt.VertexFunction | None = None,
-) -> Launch:
+) -> Step:
     """Return a step of a function on two groups of two processors."""
-    found: list[tuple[Any, ...]] = []
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(device_executor, "verify_launch", lambda *given: found.append(given))
-        net = on_paper(function or FUNCTIONS[name][0](), 2, passes=Passes(gradients=gradients))
-        net.step(batch_of(name, 5), optimizer)
-    (given,) = found
-    (variant,) = net._model.variants.values()
-    return Launch(given[:-1], given[-1], dict(variant.binding.params))
+    net = on_paper(function or FUNCTIONS[name][0](), 2, passes=Passes(gradients=gradients))
+    launch = launch_of(net, batch_of(name, 5), clips)
+    (variant,) = net.executor.model.variants.values()
+    return Step(launch, dict(variant.binding.params))
 
 
 @cache
-def clipped() -> Launch:
-    return captured(vrt.Adam(0.1, clip_norm=1.0))
+def clipped() -> Step:
+    return written(clips=True)
 
 
 @cache
-def plain() -> Launch:
-    return captured(vrt.SGD(0.1))
+def plain() -> Step:
+    return written()
 
 
 def test_the_scripts_are_right_before_they_are_broken() -> None:
@@ -158,9 +165,8 @@ def test_the_scripts_are_right_before_they_are_broken() -> None:
 
 def test_a_stack_and_a_part_of_it_are_one_gradient() -> None:
     """The steps that add to `w+u`, and to `u` alone, are never in one round."""
-    launch = captured(vrt.SGD(0.1), function=StackedAndAlone())
-    _, _, executable, *_ = launch.given
-    numbers = launch.params
+    launch = written(function=StackedAndAlone())
+    executable, numbers = launch.launch.executable, launch.params
     words = {f"gradient_{numbers[name]}" for name in ("w+u", "u")}
     ops = {
         executable.writer.op(step): words.intersection(step.words)
@@ -285,7 +291,7 @@ def test_each_kind_of_broken_script_is_caught(name: str) -> None:
 
 
 def test_sums_of_the_groups_are_collected_once_behind_the_path() -> None:
-    launch = captured(vrt.SGD(0.1), "both", gradients=True)
+    launch = written("both", gradients=True)
     launch.check()
     script = launch.written.script[: launch.written.common]
     ops = [op for op in script[:, OP].tolist() if op < FIRST_OP]
@@ -305,15 +311,18 @@ def test_sums_of_the_groups_are_collected_once_behind_the_path() -> None:
         launch.check(later)
 
 
-def test_what_another_launch_of_a_round_writes_must_not_be_read(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+def test_what_another_launch_of_a_round_writes_must_not_be_read() -> None:
     """Suppose that vertices read in the lazy stage what their children write there."""
-    state = ("state", "h")
-    uses = [(state, 1, False, True), (state, 1, False, False)]
-    monkeypatch.setattr(verify_rounds, "tensor_uses", lambda task: uses)
+    launch, state = clipped().launch, ("state", "h")
+    executable = copy.copy(launch.executable)
+    executable.writer = copy.copy(executable.writer)
+    executable.writer.tasks = [
+        replace(plan, task=replace(plan.task, reads={k: Read(state, 0, 1)}, homes={k: state}))
+        for plan in executable.writer.tasks
+        for k in [len(plan.task.program.nodes) - 1]
+    ]
     with pytest.raises(PlanError, match=r"a wait for \('state', 'h'\) of launch \d+"):
-        clipped().check()
+        verify_launch(*launch._replace(executable=executable))
 
 
 @pytest.mark.parametrize("field", ["sections", "common"])
@@ -324,16 +333,19 @@ def test_wrong_starts_of_the_groups_are_caught(field: str) -> None:
         wrong = launch.written.sections.copy()
         wrong[1, 1] -= 1
     with pytest.raises(PlanError, match=r"scripts of groups at"):
-        verify_launch(*launch.given, replace(launch.written, **{field: wrong}))
+        launch.check_other(**{field: wrong})
 
 
-def test_nothing_is_verified_unless_asked(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("VERTEXRT_CHECK", "0")
-    monkeypatch.setattr(device_executor, "verify_launch", None)
-    config.cache_clear()
-    try:
-        net = on_paper(FUNCTIONS["gru"][0](), 2)
-        net.step(batch_of("gru", 2), vrt.SGD(0.1))
-    finally:
-        monkeypatch.undo()
+@pytest.mark.parametrize("asked", [False, True])
+def test_scripts_are_verified_where_that_is_asked_for(
+    asked: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    net, batch = on_paper(FUNCTIONS["gru"][0](), 2), batch_of("gru", 200)
+    executable = launch_of(net, batch).executable
+    executable.tile = executable.tile_beside_ring = 1000  # more than a kernel has indices for
+    with monkeypatch.context() as patch:
+        patch.setenv("VERTEXRT_CHECK", str(int(asked)))
         config.cache_clear()
+        with pytest.raises(PlanError, match="a tile of") if asked else nullcontext():
+            net.step(batch, vrt.SGD(0.1))
+    config.cache_clear()

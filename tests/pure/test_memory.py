@@ -106,7 +106,7 @@ class Guarded(Worker):
 def guarded(name: str, specialised: bool) -> Network:
     """Compile once; the nets meet new batches again and again, as in training."""
     net = Way(passes=ALL if specialised else OFF).compile(FUNCTIONS[name][0]())
-    net._executor.workers[0] = Guarded(net._model.store.gradients)
+    net.executor.workers[0] = Guarded(net.executor.model.store.gradients)
     return net
 
 
@@ -120,7 +120,7 @@ def test_the_peak_is_known_before_the_run(
     """Nothing is written outside of the plan, and nothing is read that was not written."""
     batch = data.draw(full_batches(FUNCTIONS[name][1], max_vertices=6, max_graphs=2))
     net = guarded(name, specialised)
-    worker = net._executor.workers[0]
+    worker = net.executor.workers[0]
     assert isinstance(worker, Guarded)
     for run in (net.forward, lambda b: train(net, b).outputs):
         plans = _plans(net, lambda run=run: run(batch).values())
@@ -132,7 +132,7 @@ def test_the_peak_is_known_before_the_run(
 def _plans(net: Network, run: Callable[[], Iterable[np.ndarray]]) -> list[MemoryPlan]:
     """Return the plans of a run, whose values must all have been written."""
     found = []
-    prepare = net._model.prepare
+    prepare = net.executor.model.prepare
 
     def watched(use: Use, batch: GraphBatch) -> list[Run]:
         runs = prepare(use, batch)
@@ -140,7 +140,7 @@ def _plans(net: Network, run: Callable[[], Iterable[np.ndarray]]) -> list[Memory
         return runs
 
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(net._model, "prepare", watched)
+        patch.setattr(net.executor.model, "prepare", watched)
         for value in run():
             assert (np.abs(value) < UNWRITTEN / 1e9).all()
     return found

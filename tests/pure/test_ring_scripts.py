@@ -5,19 +5,17 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import replace
 from functools import cache
-from typing import Any
 
 import numpy as np
 import pytest
 
-import vertexrt as vrt
 from tests.functions import FUNCTIONS
+from tests.launches import Launch, device_of, launch_of
 from tests.paper_device import on_paper
 from tests.strategies import pulls_for
 from tests.wide import wide
 from vertexrt.errors import PlanError
 from vertexrt.graph import GraphBatch, InputGraph
-from vertexrt.kernels.cuda import device_executor, ring
 from vertexrt.kernels.cuda.instruction import (
     EXPECT,
     FAR,
@@ -37,32 +35,39 @@ Array = np.ndarray
 Change = Callable[[Array, Array], None]
 
 
+# KiB of shared memory with which the forward ring has 8 to 20 rows.
+FEW_ROWS = {"tree-lstm": 36, "gru": 27, "attention": 42, "lstm-lm": 29}
+MORE_ROWS = 48
+
+
 @cache
-def captured(name: str, processors: int, rows: int) -> tuple[Any, ...]:
-    """Return what the verifier is given for a step."""
-    found: list[tuple[Any, ...]] = []
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(device_executor, "verify_launch", lambda *given: found.append(given))
-        patch.setattr(ring, "MOST_ROWS", rows)
-        on_paper(FUNCTIONS[name][0](), processors).step(wide(name, 2), vrt.SGD(0.1))
-    return found[0]
+def launched(name: str, processors: int, kibibytes: int | None = None) -> Launch:
+    """Return a step on processors with so much shared memory; with all that there is by default."""
+    net = on_paper(FUNCTIONS[name][0](), processors)
+    if kibibytes is not None:
+        device_of(net).shared_bytes = kibibytes << 10
+    return launch_of(net, wide(name, 2))
 
 
-def check(given: tuple[Any, ...], change: Change | None = None) -> None:
-    written = given[-1]
+def check(launch: Launch, change: Change | None = None) -> None:
+    written = launch.written
     script, slots = written.script.copy(), written.child_slot.copy()
     if change is not None:
         change(script[written.common :], slots)
-    verify_launch(*given[:-1], replace(written, script=script, child_slot=slots))
+    written = replace(written, script=script, child_slot=slots)
+    verify_launch(*launch._replace(written=written))
 
 
-@pytest.mark.parametrize("rows", [8, 24, 192])
+@pytest.mark.parametrize("room", ["few rows", "more rows", "all rows"])
 @pytest.mark.parametrize("processors", [1, 2])
 @pytest.mark.parametrize("name", ["tree-lstm", "gru", "attention", "lstm-lm"])
-def test_what_is_written_passes(name: str, processors: int, rows: int) -> None:
-    given = captured(name, processors, rows)
-    assert len(given[-1].child_slot)
-    check(given)
+def test_what_is_written_passes(name: str, processors: int, room: str) -> None:
+    kibibytes = {"few rows": FEW_ROWS[name], "more rows": MORE_ROWS, "all rows": None}[room]
+    launch = launched(name, processors, kibibytes)
+    assert len(launch.written.child_slot)
+    rows = launch.executable.writer.rings[0].rows
+    assert {"few rows": 8, "more rows": 21, "all rows": 100}[room] <= rows
+    check(launch)
 
 
 def uses(script: Array, bit: int) -> int:
@@ -132,7 +137,7 @@ CHANGES: list[Change] = [
 @pytest.mark.parametrize("change", CHANGES, ids=lambda change: change.__name__)
 def test_each_kind_of_wrong_script_is_refused(change: Change) -> None:
     with pytest.raises(PlanError):
-        check(captured("tree-lstm", 2, 8), change)
+        check(launched("tree-lstm", 2, FEW_ROWS["tree-lstm"]), change)
 
 
 def test_temporaries_of_several_tiles_end_before_the_ring() -> None:
@@ -143,21 +148,18 @@ def test_temporaries_of_several_tiles_end_before_the_ring() -> None:
     pulls = pulls_for(len(lists), 0)
     batch = GraphBatch.from_graphs([InputGraph.from_children(lists, pulls)])
     net = on_paper(FUNCTIONS["gru"][0](), 2)
-    found: list[tuple[Any, ...]] = []
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(device_executor, "verify_launch", lambda *given: found.append(given))
-        net.step(batch, vrt.SGD(0.1))
-        executable = found[0][2]
-        for tile in (8, 24, 40):
-            executable.tile_beside_ring = tile
-            net.step(batch, vrt.SGD(0.1))
+    executable, tiles = launch_of(net, batch).executable, (8, 24, 40)
+    found = []
+    for tile in tiles:
+        executable.tile_beside_ring = tile
+        found.append(launch_of(net, batch))
     writer = executable.writer
-    for given, tile in zip(found[1:], (8, 24, 40), strict=True):
-        paths, written = given[-2:]
-        assert paths.ring
+    for launch, tile in zip(found, tiles, strict=True):
+        written = launch.written
+        assert launch.paths.ring
         for side, stage in enumerate(SIDES):
             assert writer.fits(stage)
-            check(given)
+            check(launch)
             first, end = (int(k) - written.common for k in written.sections[side, [0, -1]])
             rows = written.script[written.common :][first:end]
             if side == 1 and tile == 8:
@@ -169,27 +171,23 @@ def test_temporaries_of_several_tiles_end_before_the_ring() -> None:
             def push_out(script: Array, slots: Array, where: slice = slice(first, end)) -> None:
                 script[where, TEMPORARY] += 1 << 20  # all, so that nothing else is wrong
 
-            more = (*given[:-2], replace(paths, temporary=1 << 22), written)
+            more = launch._replace(paths=replace(launch.paths, temporary=1 << 22))
             with pytest.raises(PlanError, match="temporaries end at element"):
                 check(more, push_out)
 
 
 def test_who_has_nothing_to_send_is_waited_for() -> None:
     """Of five units some of eight processors have none, and no bytes say that they are through."""
-    found: list[tuple[Any, ...]] = []
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(device_executor, "verify_launch", lambda *given: found.append(given))
-        net = on_paper(FUNCTIONS["tree-lstm"][0](), 8, of_device=16)
-        net.step(wide("tree-lstm", 2), vrt.SGD(0.1))
-    paths = found[0][-1].script[found[0][-1].common :]
+    launch = launch_of(on_paper(FUNCTIONS["tree-lstm"][0](), 8, of_device=16), wide("tree-lstm", 2))
+    paths = launch.written.script[launch.written.common :]
     waits = paths[paths[:, WAIT] != NONE, WAIT]
     assert len(waits) > 0
     assert (waits == FOR_ALL).all()
     assert (paths[:, USES] & IS_SENT).any()
-    check(found[0])
+    check(launch)
 
     def for_the_ring(script: Array, slots: Array) -> None:
         script[np.flatnonzero(script[:, WAIT] == FOR_ALL)[0], WAIT] = FOR_RING
 
     with pytest.raises(PlanError, match="everybody sends"):
-        check(found[0], for_the_ring)
+        check(launch, for_the_ring)

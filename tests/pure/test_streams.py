@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -12,16 +13,22 @@ import pytest
 import vertexrt as vrt
 from tests.functions import FUNCTIONS, StackedAndAlone
 from tests.paper_device import on_paper
+from tests.runs import use_of
 from tests.shim_device import put_in_place
 from tests.strategies import pulls_for
+from vertexrt.engine.batched import Run
 from vertexrt.engine.variant import Passes
 from vertexrt.errors import PlanError, UsageError
 from vertexrt.graph import GraphBatch, InputGraph
-from vertexrt.kernels.cuda import device_streams
+from vertexrt.kernels.cuda.device_executor import CudaExecutor
+from vertexrt.kernels.cuda.device_scripts import inputs_of
+from vertexrt.kernels.cuda.device_streams import order_of
 from vertexrt.kernels.cuda.driver import END_WAIT, FIRST_WAIT, OF_STREAM, RECORDED, REGION
 from vertexrt.kernels.cuda.streams import Order
 from vertexrt.kernels.cuda.verify_streams import verify_streams
 from vertexrt.scheduler import POLICIES
+
+Array = np.ndarray[Any, Any]
 
 TREES = [[[], [], [0, 1], [], [2, 3], [], [4, 5]], [[], [], [0, 1]], [[], [0], [], [1, 2]]]
 CHAINS = [[[], [0], [1], [2]], [[], [0]]]
@@ -36,26 +43,29 @@ def batch_of(arity: int) -> GraphBatch:
     )
 
 
-def trained(
-    function: vrt.VertexFunction, arity: int, policy: str, passes: Passes
-) -> list[tuple[Any, ...]]:
-    """Return what the verifier was given for a step, and for forward and backward by themselves."""
-    found: list[tuple[Any, ...]] = []
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(
-            device_streams,
-            "order_launches",
-            lambda *given: found.append((given[0], ordered(*given))) or found[-1][1],
-        )
-        net = on_paper(function, 1, policy=policy, passes=passes, engine="batched")
-        batch = batch_of(arity)
-        net.step(batch, vrt.SGD(0.1))
-        net.backward(net.forward(batch, train=True))
-        net.submit(batch).result()
+def orders(
+    function: vrt.VertexFunction,
+    arity: int,
+    policy: str,
+    passes: Passes,
+    kinds: Sequence[str] = ("training",),
+) -> list[tuple[Run, Array, Order]]:
+    """Return what the verifier is given for uses of a function, forward and backward each."""
+    net = on_paper(function, 1, policy=policy, passes=passes, engine="batched")
+    executor, found = net.executor, []
+    assert isinstance(executor, CudaExecutor)
+    for kind in kinds:
+        (run,) = executor.model.prepare(use_of(kind, net.program), batch_of(arity))
+        parts = [slice(None)]
+        if kind == "gradients":
+            parts = [slice(0, run.forward_launches), slice(run.forward_launches, None)]
+        for part in parts:
+            table = run.table[part]
+            order = order_of(run, table, executor.session, inputs_of(run))
+            assert order is not None
+            found.append((run, table, order))
     return found
 
-
-ordered = device_streams.order_launches
 
 CASES = [
     *((name, "frontier", Passes(streams=3)) for name in FUNCTIONS),
@@ -69,22 +79,12 @@ CASES = [
 @pytest.mark.parametrize(("name", "policy", "passes"), CASES)
 def test_what_is_shared_out_passes(name: str, policy: str, passes: Passes) -> None:
     make, arity = FUNCTIONS[name]
-    for table, order in trained(make(), arity, policy, passes):
+    kinds = ("training", "gradients", "inference")
+    for _, table, order in orders(make(), arity, policy, passes, kinds):
         assert len(order.steps) >= len(table)
         assert order.steps[:, OF_STREAM].max(initial=0) < passes.streams
         recorded = order.steps[:, RECORDED]
         assert set(order.waits.tolist()) == set(recorded[recorded >= 0].tolist())
-
-
-def captured(name: str, passes: Passes, policy: str = "frontier") -> list[tuple[Any, ...]]:
-    """Return what the verifier is given, for each launch of a table."""
-    found: list[tuple[Any, ...]] = []
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(device_streams, "verify_streams", lambda *given: found.append(given))
-        make, arity = FUNCTIONS[name]
-        net = on_paper(make(), 1, policy=policy, passes=passes, engine="batched")
-        net.step(batch_of(arity), vrt.SGD(0.1))
-    return found
 
 
 def without(order: Order, wait: int) -> Order:
@@ -106,7 +106,8 @@ def without(order: Order, wait: int) -> Order:
     ],
 )
 def test_every_wait_is_needed(name: str, policy: str, passes: Passes) -> None:
-    ((run, table, order),) = captured(name, passes, policy)
+    make, arity = FUNCTIONS[name]
+    ((run, table, order),) = orders(make(), arity, policy, passes)
     verify_streams(run, table, order)
     assert len(order.waits) > 0
     for wait in range(len(order.waits)):
@@ -121,7 +122,7 @@ def with_column(order: Order, column: int, values: Any) -> Order:
 
 
 def test_what_else_is_wrong_is_found() -> None:
-    ((run, table, order),) = captured("tree-lstm", Passes(streams=3), "serial")
+    ((run, table, order),) = orders(FUNCTIONS["tree-lstm"][0](), 2, "serial", Passes(streams=3))
     steps, streams = order.steps, order.steps[:, OF_STREAM]
     for wrong, text in (
         (replace(order, steps=steps[:-1]), "no stream for step"),
@@ -136,7 +137,7 @@ def test_what_else_is_wrong_is_found() -> None:
 
 
 def test_a_stack_and_a_part_of_it_take_turns() -> None:
-    assert trained(StackedAndAlone(), 2, "frontier", Passes(streams=4))
+    assert orders(StackedAndAlone(), 2, "frontier", Passes(streams=4))
 
 
 @pytest.mark.parametrize(

@@ -217,7 +217,7 @@ def test_rows_that_are_pulled_for_a_product_of_another_segment_are_exchanged() -
     """Processors may own other rows in the next segment: they share out what each costs."""
     net = Way().compile(PulledOperand())
     net.forward(batch([[], []], ("x",)))
-    (variant,) = net._model.variants.values()
+    (variant,) = net.executor.model.variants.values()
     (plan,) = segment_tasks(variant.tasks, whole=False)
     verify_segments(plan)
     pulled = next(k for k, n in enumerate(plan.task.program.nodes) if n.op == "pull")
@@ -232,7 +232,7 @@ def test_what_nobody_writes_is_not_a_number_and_not_what_was_there_before() -> N
     net = Way().compile(NestedParts())
     graphs = batch([[], [0], [1]], ("x",))
     assert np.isfinite(net.forward(graphs)["loss"]).all()
-    (variant,) = net._model.variants.values()
+    (variant,) = net.executor.model.variants.values()
     for task in variant.ready().executable.programs:  # type: ignore[union-attr]
         for i, key in list(task.homes.items()):
             if key[0] == "state":

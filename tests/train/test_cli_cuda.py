@@ -5,9 +5,7 @@ A ShimDevice stands in for the GPU.
 
 import ctypes
 import dataclasses
-import math
 import sys
-from collections.abc import Collection
 from pathlib import Path
 from typing import Any
 
@@ -15,7 +13,8 @@ import pytest
 
 import vertexrt as vrt
 from tests.backend.test_cuda import shim, tree_lstm, trees
-from tests.shim_device import ShimDevice, put_in_place
+from tests.device_rows import put_row, watch_steps
+from tests.shim_device import put_in_place
 from tests.train.cli_runs import (
     records,
     require_same_checkpoint,
@@ -23,10 +22,13 @@ from tests.train.cli_runs import (
     without_times,
     write_trees,
 )
-from tests.train.test_cli_train import interrupt_after
-from vertexrt.api.network import Network
+from tests.train.test_cli_train import interrupt_after, spoil_before
 from vertexrt.cli.main import main
-from vertexrt.kernels.cuda import device as cuda_device
+from vertexrt.engine.devices import CompileOptions
+from vertexrt.engine.executor import Executor
+from vertexrt.errors import DeviceError
+from vertexrt.ir.program import Program
+from vertexrt.kernels.cuda import compile_for_gpu
 
 CUDA = ("--device", "cuda", "--epochs", "2", "--optimizer", "adam", "--dropout", "0.2")
 ACCURACIES = ("root_accuracy", "vertex_accuracy")
@@ -45,18 +47,12 @@ def test_training_waits_for_no_step_and_reports_its_exact_loss(
     capsys: pytest.CaptureFixture[str],
 ) -> None:
     put_in_place(monkeypatch)
-    asked: list[Collection[str]] = []
-    plain = Network.step
-
-    def step(self: Network, batch: Any, optimizer: Any, outputs: Collection[str] = ()) -> float:
-        asked.append(outputs)
-        return plain(self, batch, optimizer, outputs)
-
-    monkeypatch.setattr(Network, "step", step)
+    asked: list[tuple[str, ...]] = []
+    watch_steps(monkeypatch, after=lambda executor, step, number: asked.append((*step.outputs,)))
     here, there = tmp_path / "here", tmp_path / "there"
     words = (*CUDA, "--dtype", "float64", "--threads", "1")
     assert train(data, here, *words) == 0
-    assert asked == [()] * 6
+    assert asked == [()] * 6, "a step with outputs is waited for"
     first, *_ = capsys.readouterr().out.splitlines()
     loss = records(here)[0]["loss"]
     assert first.startswith(f"epoch 1/2  train: loss {loss:.4f}  dev: loss ")
@@ -98,16 +94,7 @@ def test_a_loss_that_is_not_finite_is_found_at_the_end_of_an_epoch(
     capsys: pytest.CaptureFixture[str],
 ) -> None:
     put_in_place(monkeypatch)
-    plain, steps = Network.step, 0
-
-    def step(self: Network, *arguments: Any, **named: Any) -> float:
-        nonlocal steps
-        steps += 1
-        if steps == 6:  # the last of the second epoch
-            self.parameters["v"][...] = math.nan
-        return plain(self, *arguments, **named)
-
-    monkeypatch.setattr(Network, "step", step)
+    spoil_before(monkeypatch, 6)  # the last of the second epoch
     run = tmp_path / "run"
     assert train(data, run, *CUDA, "--dtype", "float64") == 1
     assert f"The last good checkpoint is {run / 'last.safetensors'}." in capsys.readouterr().err
@@ -128,7 +115,7 @@ def test_auto_says_what_it_took(
     if device == "cuda":
         put_in_place(monkeypatch)
     else:
-        monkeypatch.setattr(cuda_device, "usable", lambda: False)
+        monkeypatch.setitem(sys.modules, "cupy", None)
     run = tmp_path / "run"
     words = ("--device", "auto", "--epochs", "1", "--dropout", "0.2")
     assert train(data, run, *words) == 0
@@ -165,7 +152,7 @@ def test_explain_counts_what_a_step_launches(graphs: int, monkeypatch: pytest.Mo
     net = vrt.compile(tree_lstm(), device="cuda", dtype="float32")
     batch, optimizer = trees(graphs, 4), vrt.SGD(0.1)
     net.step(batch, optimizer)
-    device = net._executor.session.device  # type: ignore[attr-defined]
+    device = net.executor.session.device  # type: ignore[attr-defined]
     good, counts = device.calls, {"launch": 0, "gemm32": 0}
     words = {
         "launch": [ctypes.c_void_p] + [ctypes.c_uint] * 7 + [ctypes.c_void_p] * 3,
@@ -200,15 +187,15 @@ def test_explain_counts_what_a_step_launches(graphs: int, monkeypatch: pytest.Mo
 def test_precision_reaches_the_device(
     data: Path, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
-    class Arrived(Exception):
-        pass
+    asked: list[str] = []
 
-    def device(precision: str) -> ShimDevice:
-        raise Arrived(precision)
+    def compile_for(traced: Program, options: CompileOptions) -> Executor:
+        asked.append(options.precision)
+        raise DeviceError("[cuda] not today")
 
-    monkeypatch.setattr(cuda_device, "CupyDevice", device)
-    with pytest.raises(Arrived, match="tf32"):
-        train(data, tmp_path / "run", "--device", "cuda", "--precision", "tf32")
+    put_row(monkeypatch, "cuda", compile_for_gpu, compile_for)
+    assert train(data, tmp_path / "run", "--device", "cuda", "--precision", "tf32") == 1
+    assert asked == ["tf32"]
 
 
 @pytest.mark.parametrize(

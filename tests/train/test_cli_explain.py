@@ -10,12 +10,12 @@ import pytest
 import vertexrt as vrt
 from tests.backend.test_cuda_persistent import batch_of
 from tests.paper_device import PaperDevice, on_paper
+from tests.shim_device import put_in_place
 from tests.train.cli_runs import SMALL, write_trees
 from vertexrt import data, models
 from vertexrt.cli.main import main
 from vertexrt.engine import explain_host
 from vertexrt.engine.variant import Passes
-from vertexrt.kernels.cuda import device as cuda_device
 from vertexrt.models.tree_lstm import TreeLSTM
 
 
@@ -98,8 +98,7 @@ def explained_on_a_gpu(model: str, processors: int, of_device: int, clusters: in
     dataset = data.load("generated", task=spec.task)
     options = {name: 16 for name in spec.options if name != "dropout"}
     function, passes = spec.build(dataset, **options), Passes(gradients=False)
-    net = on_paper(function, processors, passes=passes, of_device=of_device)
-    net._executor.session.device.clusters = lambda *_: clusters  # type: ignore[attr-defined]
+    net = on_paper(function, processors, passes=passes, of_device=of_device, clusters=clusters)
     return net.explain_batch(dataset.splits["train"].take(np.arange(4)))
 
 
@@ -185,7 +184,7 @@ def test_every_model_is_explained_on_a_gpu(model: str) -> None:
 def test_the_command_shows_a_gpu(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    monkeypatch.setattr(cuda_device, "CupyDevice", lambda precision: PaperDevice())
+    put_in_place(monkeypatch, PaperDevice)
     trees = str(write_trees(tmp_path / "trees"))
     words = ["explain", "tree-lstm", "--data", trees, *SMALL[:-2], *PAPER, "--threads", "3"]
     assert main(words) == 0

@@ -10,6 +10,7 @@ import numpy as np
 import pytest
 
 import vertexrt as vrt
+from tests.device_rows import put_row, watch_steps
 from tests.train.cli_runs import (
     SMALL,
     TRAIN,
@@ -19,10 +20,14 @@ from tests.train.cli_runs import (
     without_times,
     write_trees,
 )
-from vertexrt.api.network import Network
+from vertexrt.api.parameters import Parameters
 from vertexrt.cli.interrupt import Interrupt
 from vertexrt.cli.main import main
+from vertexrt.engine import devices
+from vertexrt.engine.devices import CompileOptions
+from vertexrt.engine.executor import Executor, TrainStep
 from vertexrt.errors import NumericError
+from vertexrt.ir.program import Program
 
 DROPOUT = ("--dropout", "0.2")  # so that the random state matters
 
@@ -42,18 +47,22 @@ def whole(data: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 def interrupt_after(monkeypatch: pytest.MonkeyPatch, minibatches: int) -> None:
     """Let the signal SIGTERM be noted after so many minibatches."""
-    count = 0
-    plain = Network.step
 
-    def step(self: Network, *args: object, **named: object) -> float:
-        nonlocal count
-        loss = plain(self, *args, **named)  # type: ignore[arg-type]
-        count += 1
-        if count == minibatches:
+    def after(executor: Executor, step: TrainStep, number: int) -> None:
+        if number == minibatches:
             signal.raise_signal(signal.SIGTERM)
-        return loss
 
-    monkeypatch.setattr(Network, "step", step)
+    watch_steps(monkeypatch, after=after)
+
+
+def spoil_before(monkeypatch: pytest.MonkeyPatch, minibatch: int) -> None:
+    """Let a parameter be no number before a minibatch, the first of which is 1."""
+
+    def before(executor: Executor, step: TrainStep, number: int) -> None:
+        if number == minibatch:
+            Parameters(executor.model.store, executor.lock)["v"][...] = math.nan
+
+    watch_steps(monkeypatch, before=before)
 
 
 def test_a_run_leaves_what_it_promises(whole: Path) -> None:
@@ -231,17 +240,7 @@ def test_a_loss_that_is_not_finite_stops_training(
     capsys: pytest.CaptureFixture[str],
 ) -> None:
     run = tmp_path / "run"
-    plain = Network.step
-    steps = 0
-
-    def step(self: Network, *args: object, **named: object) -> float:
-        nonlocal steps
-        steps += 1
-        if steps == 5:  # the second minibatch of the second epoch
-            self.parameters["v"][...] = math.nan
-        return plain(self, *args, **named)  # type: ignore[arg-type]
-
-    monkeypatch.setattr(Network, "step", step)
+    spoil_before(monkeypatch, 5)  # the second minibatch of the second epoch
     assert train(data, run, "--epochs", "3") == 1
     shown = capsys.readouterr().err
     assert shown.count("\n") == 1
@@ -277,12 +276,13 @@ def test_an_interrupt_before_training_leaves_at_once(
     monkeypatch: pytest.MonkeyPatch,
     capsys: pytest.CaptureFixture[str],
 ) -> None:
-    from vertexrt.cli import train as command
+    row = devices.module_of("reference")
 
-    def open_session(options: object) -> None:
+    def compile_for(traced: Program, options: CompileOptions) -> Executor:
         signal.raise_signal(signal.SIGINT)
+        return row.compile_for("reference", traced, options)
 
-    monkeypatch.setattr(command, "open_session", open_session)
+    put_row(monkeypatch, "reference", row, compile_for)
     before = signal.getsignal(signal.SIGINT)
     assert train(data, tmp_path / "run") == 130
     assert "interrupted before the end" in capsys.readouterr().err

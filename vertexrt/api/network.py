@@ -91,6 +91,11 @@ class Network:
         )
 
     @property
+    def executor(self) -> Executor:
+        """What prepares and runs batches on the device; to look at and to measure, not to use."""
+        return self._executor
+
+    @property
     def program(self) -> Program:
         """F as traced, with stacked products."""
         return self._model.function

@@ -105,7 +105,7 @@ def share_memory(nets: Iterable[vrt.Network]) -> None:
     """Let networks whose parameters lie alike share parameters, gradients and arenas."""
     first: dict[tuple[bytes, int], Any] = {}
     for net in nets:
-        executor: Any = net._executor
+        executor: Any = net.executor
         model = executor.model
         alike = first.setdefault((model.param_at.tobytes(), model.store.values.size), executor)
         model.store, executor.workers = alike.model.store, alike.workers

@@ -36,7 +36,7 @@ def count(net: Network, batch: GraphBatch, use: Use = TRAINING) -> Counts:
         beside the main one, and waits for others, where there are several; where it is persistent
         unheld_bytes of weights, which a processor reads from memory for each product.
     """
-    model = net._model
+    model = net.executor.model
     itemsize = model.store.dtype.itemsize
     total: Counts = {}
     for run in model.prepare(use, batch):
@@ -52,7 +52,7 @@ def count(net: Network, batch: GraphBatch, use: Use = TRAINING) -> Counts:
         persistent = run.configuration.persistent
         if run.variant.backend.name == "cuda":
             of_device = _of_launch if persistent else _of_streams
-            found |= of_device(cast("CudaExecutor", net._executor), run)
+            found |= of_device(cast("CudaExecutor", net.executor), run)
         elif persistent:
             found |= _of_scripts(run)
         elif isinstance(run.ready.executable, LaunchByLaunch):

@@ -62,8 +62,8 @@ def sample_host(net: vrt.Network, draw: Draw) -> Samples:
     samples: Samples = defaultdict(list)
     for _ in range(ROUNDS):
         with (
-            timed(net._model, "prepare") as prepared,
-            timed(net._executor, "_launch") as launched,
+            timed(net.executor.model, "prepare") as prepared,
+            timed(net.executor, "_launch") as launched,
         ):
             samples["whole"].append(take_steps(net, draw, STEPS))
         samples["host: schedule"].append(sum(prepared) / STEPS * MICROSECONDS)
@@ -122,7 +122,7 @@ def quiet(profile: Callable[..., Any]) -> dict[str, bool]:
 def kinds_of_kernels(net: vrt.Network) -> dict[str, str]:
     """Name the kind of every generated kernel of the batched engine."""
     found: dict[str, str] = {}
-    for variant in net._model.variants.values():
+    for variant in net.executor.model.variants.values():
         for name, source in getattr(variant.ready().executable, "sources", {}).items():
             if "product_tile" in source:
                 found[name] = "products, ours"

@@ -92,11 +92,11 @@ def one_step(
     begin = time.perf_counter()
     batch = pool.take(ids)
     assembled = time.perf_counter() - begin
-    with timed(net._model, "prepare") as prepared, net.trace() as timeline:
+    with timed(net.executor.model, "prepare") as prepared, net.trace() as timeline:
         begin = time.perf_counter()
         net.step(batch, optimizer)
         step = time.perf_counter() - begin
-    variants = [v for (use, n), v in net._model.variants.items() if n and use.loss]
+    variants = [v for (use, n), v in net.executor.model.variants.items() if n and use.loss]
     kinds = kinds_of_instructions(variants[-1])
     groups = [split(stamps, kinds) for stamps in timeline.records]
     names = {name for group in groups for name in group}

@@ -223,10 +223,15 @@ def check(device: str, options: CompileOptions) -> None:
 
 def compile_for(device: str, traced: Program, options: CompileOptions) -> HostExecutor:
     """Compile a program of F; see `devices`."""
+    return compile_on(BACKENDS[device](), traced, options)
+
+
+def compile_on(backend: HostBackend, traced: Program, options: CompileOptions) -> HostExecutor:
+    """Compile a program of F for a backend."""
     threads = options.threads or options.processors or config().threads
     model = CompiledModel(
         traced,
-        BACKENDS[device](),
+        backend,
         options.dtype,
         options.policy,
         options.passes,

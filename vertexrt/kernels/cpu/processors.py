@@ -110,9 +110,14 @@ def driver_source(names: list[str], segment_ptr: list[int], timed: bool = False)
 
 
 class CpuProcessors:
-    """Segments compiled for processors that are threads."""
+    """Segments compiled for processors that are threads.
+
+    Attributes:
+        seconds: until a processor gives up waiting for another.
+    """
 
     def __init__(self, tasks: list[SegmentedTask], binding: Binding) -> None:
+        self.seconds = SECONDS
         emitted = [emit(t.task, binding, t) for t in tasks]
         self.sources = [source for source, *_ in emitted]
         self.scratch = [(rows, edges, once) for _, rows, edges, once in emitted]
@@ -151,7 +156,7 @@ class CpuProcessors:
             part,
             parts,
             group,
-            int(SECONDS * cycles_per_second()) if several else 0,
+            int(self.seconds * cycles_per_second()) if several else 0,
             _no_ending(dtype) if ending is None else arguments_of(ending),
             *noted,
             *arguments(buffers, temporary),
@@ -181,9 +186,9 @@ class CpuProcessors:
         if not counters[FAILED]:
             return
         part, instruction, counter = counters[PROCESSOR], counters[INSTRUCTION], counters[WAITED]
-        at, missing, seconds = f"instruction {instruction}", f"counter {counter}", SECONDS
+        at, missing, seconds = f"instruction {instruction}", f"counter {counter}", self.seconds
         if counter == AT_THE_GATE:
-            at, missing, seconds = "the update", "another processor", PATIENCE * SECONDS
+            at, missing, seconds = "the update", "another processor", PATIENCE * self.seconds
         raise DeviceError(
             message(
                 "persistent",

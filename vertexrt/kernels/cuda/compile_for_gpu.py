@@ -53,13 +53,17 @@ def check(device: str, options: CompileOptions) -> None:
 
 def compile_for(device: str, traced: Program, options: CompileOptions) -> CudaExecutor:
     """Compile a program of F for the GPU of this process; see `engine.devices`."""
+    return compile_on(cuda.CupyDevice(options.precision), traced, options)
+
+
+def compile_on(gpu: cuda.Device, traced: Program, options: CompileOptions) -> CudaExecutor:
+    """Compile a program of F for a device with the calls of a GPU."""
     # 40 modules, which `auto` need not load where `usable` finds no GPU.
     from vertexrt.kernels.cuda.backend import CudaBackend
     from vertexrt.kernels.cuda.device_executor import CANDIDATES, CudaExecutor
 
     passes, chosen = options.passes, options.processors
     sizes: tuple[int, ...] = CANDIDATES if chosen is None else (chosen,)
-    gpu = cuda.CupyDevice(options.precision)
     backend = CudaBackend(gpu, options.dtype, passes.hold, passes.gradients)
     model = CompiledModel(
         traced,

@@ -1,0 +1,46 @@
+"""What goes up for a step of the persistent engine on a GPU, as the verifier of scripts gets it."""
+
+from __future__ import annotations
+
+from collections.abc import Collection
+from typing import NamedTuple
+
+from vertexrt.api.network import Network
+from vertexrt.engine.variant import Use
+from vertexrt.graph import GraphBatch
+from vertexrt.kernels.cuda.device import Device
+from vertexrt.kernels.cuda.device_executor import CudaExecutor
+from vertexrt.kernels.cuda.device_scripts import write_launch
+from vertexrt.kernels.cuda.one_launch import Paths, Written
+from vertexrt.kernels.cuda.persistent import PersistentExecutable
+from vertexrt.kernels.touched_rows import Minibatch
+from vertexrt.script.shape import Shape
+
+
+def device_of(net: Network) -> Device:
+    """Return the GPU of a network, or what stands in for one."""
+    assert isinstance(net.executor, CudaExecutor)
+    return net.executor.session.device
+
+
+class Launch(NamedTuple):
+    """What `verify_launch` takes, in its order."""
+
+    minibatch: Minibatch
+    shape: Shape
+    executable: PersistentExecutable
+    paths: Paths
+    written: Written
+
+
+def launch_of(
+    net: Network, batch: GraphBatch, clips: bool = False, outputs: Collection[str] = ()
+) -> Launch:
+    """Write the scripts of a training step on a GPU, or on what stands in for one."""
+    assert isinstance(net.executor, CudaExecutor)
+    use = Use(frozenset(outputs) | {"loss"}, loss=True)
+    (run,) = net.executor.model.prepare(use, batch)
+    executable, paths, written = write_launch(run, run.table, net.executor.one_launch, clips, True)
+    assert run.ready.shape is not None
+    minibatch = Minibatch(run.table, run.schedule, run.rows, run.share.batch.graph_ptr)
+    return Launch(minibatch, run.ready.shape, executable, paths, written)

@@ -1,0 +1,111 @@
+"""The CPU's backend, whose calls are counted, and whose processors can be broken."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+
+import vertexrt as vrt
+from tests.runs import Way
+from vertexrt.engine.host import compile_on
+from vertexrt.kernels.cpu.backend import CpuBackend
+from vertexrt.kernels.cpu.processors import CpuProcessors
+from vertexrt.kernels.layout import Array, Buffers, Ending
+from vertexrt.script.isa import NONE, WAIT
+
+
+class WatchedExecutable:
+    """A compiled function of the batched engine."""
+
+    def __init__(self, executable: Any, backend: WatchedBackend) -> None:
+        self._executable, self._backend = executable, backend
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._executable, name)
+
+    def run(self, table: Array, buffers: Buffers) -> None:
+        self._backend.tables.append(len(table))
+        self._executable.run(table, buffers)
+
+
+class WatchedProcessors:
+    """Processors of the persistent engine."""
+
+    def __init__(self, processors: CpuProcessors, backend: WatchedBackend) -> None:
+        self._processors, self._backend = processors, backend
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._processors, name)
+
+    def new_counters(self, count: int) -> Array:
+        self._backend.counters.append(self._processors.new_counters(count))
+        return self._backend.counters[-1]
+
+    def run(self, script: Array, counters: Array, *given: Any) -> None:
+        backend = self._backend
+        with backend.lock:
+            backend.runs += 1
+        self._processors.seconds = backend.seconds
+        call = Call(script, given[3], given[6])
+        backend.before(call)
+        if call.script is not None:
+            self._processors.run(call.script, counters, *given)
+
+
+class Call:
+    """A call of a processor, which may be changed.
+
+    Attributes:
+        script: what it runs; None for nothing.
+        buffers, group: see `Processors.run`.
+    """
+
+    def __init__(self, script: Array, buffers: Buffers, group: int) -> None:
+        self.script: Array | None = script
+        self.buffers, self.group = buffers, group
+
+
+class WatchedBackend(CpuBackend):
+    """Counts calls, and lets `before` change each call of a processor.
+
+    Attributes:
+        tables: launches of each call of the batched engine.
+        runs: calls of processors; counters: those of each group's script.
+        updates: of parameters, apart from the call that makes the gradients.
+        seconds: until a processor gives up waiting.
+    """
+
+    def __init__(self) -> None:
+        self.lock = threading.Lock()
+        self.tables: list[int] = []
+        self.counters: list[Array] = []
+        self.runs, self.updates, self.seconds = 0, 0, 2.0
+        self.before: Callable[[Call], None] = lambda call: None
+
+    def load(self, *given: Any) -> Any:
+        return WatchedExecutable(super().load(*given), self)
+
+    def load_segments(self, *given: Any) -> Any:
+        return WatchedProcessors(CpuProcessors(*given[:2]), self)
+
+    def update(self, ending: Ending) -> None:
+        self.updates += 1
+        super().update(ending)
+
+
+def watched(way: Way, function: vrt.VertexFunction) -> tuple[vrt.Network, WatchedBackend]:
+    """Compile for the CPU in one way."""
+    backend = WatchedBackend()
+    executor = compile_on(backend, function.trace(), way.options())
+    return way.with_values(vrt.Network(executor, 3, "graph")), backend
+
+
+def wait_for_itself(call: Call) -> None:
+    """Let the last instruction that waits for another wait for itself."""
+    assert call.script is not None
+    call.script = call.script.copy()
+    at = int(np.flatnonzero(call.script[:, WAIT] != NONE)[-1])
+    call.script[at, WAIT] = at

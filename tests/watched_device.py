@@ -1,0 +1,76 @@
+"""A GPU, or what stands in for one, whose persistent launches are looked at, or broken."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+
+from vertexrt.api.network import Network
+from vertexrt.kernels.cuda.device import Array, Device
+from vertexrt.kernels.cuda.device_executor import CudaExecutor
+from vertexrt.kernels.cuda.instruction import COLUMNS, EXPECT
+from vertexrt.kernels.cuda.one_launch import Written
+
+# Words of what the kernel takes, see `OneLaunch.run`: where the scripts and counters of a launch
+# lie, for how many members those of a cluster wait, and where the slots of children lie.
+SCRIPT, COUNTERS, MEMBERS, CHILD_SLOT = 0, 2, 13, 14
+
+
+class WatchedDevice:
+    """Another device; `before` gets the words of each launch, and may change them."""
+
+    def __init__(self, device: Device) -> None:
+        self._device = device
+        self.before: Callable[[Array], None] = lambda words: None
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._device, name)
+
+    def launch_all(
+        self, function: int, blocks: int, shared: int, arguments: Array, cluster: int
+    ) -> int:
+        self.before(arguments)
+        return self._device.launch_all(function, blocks, shared, arguments, cluster)
+
+    def put(self, address: int, value: int) -> None:
+        """Write an int32 over what was uploaded."""
+        source = self._device.pinned(4)
+        source.view(np.int32)[0] = value
+        self._device.upload(address, source)
+        self._device.wait(self._device.record())
+
+
+def watch(net: Network) -> WatchedDevice:
+    """Watch the launches of a network from now on."""
+    assert isinstance(net.executor, CudaExecutor)
+    session = net.executor.session
+    session.device = watched = WatchedDevice(session.device)
+    return watched
+
+
+def break_counter(device: WatchedDevice) -> None:
+    """Let the counter of the first group of each launch never get where it should."""
+    device.before = lambda words: device.put(int(words[COUNTERS]) + 2 * 4, -1)
+
+
+def break_members(device: WatchedDevice) -> None:
+    """Let each member of a cluster wait for one more than there are."""
+
+    def before(words: Array) -> None:
+        words[MEMBERS] += 1
+
+    device.before = before
+
+
+def break_ring(device: WatchedDevice, written: Written) -> None:
+    """Let the first wait for the ring be for an element that nobody sends."""
+    row = int(np.flatnonzero(written.script[:, EXPECT])[0])
+    at, wrong = 4 * (row * COLUMNS + EXPECT), int(written.script[row, EXPECT]) + 1
+    device.before = lambda words: device.put(int(words[SCRIPT]) + at, wrong)
+
+
+def mend(device: WatchedDevice) -> None:
+    """Let launches be as they are."""
+    device.before = lambda words: None
