@@ -5,7 +5,7 @@ from __future__ import annotations
 import sys
 from collections.abc import Callable
 from types import ModuleType
-from typing import Any
+from typing import Any, NamedTuple
 
 import pytest
 
@@ -15,10 +15,23 @@ from vertexrt.engine.executor import Executor, Outputs, TrainStep
 from vertexrt.ir.program import Program
 
 Compile = Callable[[Program, CompileOptions], Executor]
-StepCall = Callable[[Executor, TrainStep, int], None]  # the number of the step, from 1
 
 
-def do_nothing(executor: Executor, step: TrainStep, number: int) -> None:
+class Taken(NamedTuple):
+    """A step of a network.
+
+    Attributes:
+        asked: what it is to do; number: from 1.
+        outputs: what it pushed; nothing yet before it.
+    """
+
+    executor: Executor
+    asked: TrainStep
+    number: int
+    outputs: Outputs
+
+
+def do_nothing(taken: Taken) -> None:
     """Let a step pass."""
 
 
@@ -42,29 +55,35 @@ def put_row(
     monkeypatch.setitem(devices.MODULES, device, name)
 
 
+OnStep = Callable[[Taken], None]
+
+
 class WatchedExecutor:
     """An executor that is told before and after each step."""
 
-    def __init__(self, executor: Executor, before: StepCall, after: StepCall) -> None:
-        self._executor, self._before, self._after = executor, before, after
-        self._steps = 0
+    def __init__(self, executor: Executor, before: OnStep, after: OnStep) -> None:
+        own = {"_executor": executor, "_before": before, "_after": after, "_steps": 0}
+        vars(self).update(own)
 
     def __getattr__(self, name: str) -> Any:
         return getattr(self._executor, name)
 
+    def __setattr__(self, name: str, value: Any) -> None:
+        setattr(self._executor, name, value)
+
     def step(self, step: TrainStep) -> tuple[float, Outputs]:
-        self._steps += 1
-        self._before(self._executor, step, self._steps)
-        found = self._executor.step(step)
-        self._after(self._executor, step, self._steps)
-        return found
+        vars(self)["_steps"] += 1
+        self._before(Taken(self._executor, step, self._steps, {}))
+        loss, outputs = self._executor.step(step)
+        self._after(Taken(self._executor, step, self._steps, outputs))
+        return loss, outputs
 
 
 def watch_steps(
     monkeypatch: pytest.MonkeyPatch,
     *,
-    before: StepCall = do_nothing,
-    after: StepCall = do_nothing,
+    before: OnStep = do_nothing,
+    after: OnStep = do_nothing,
 ) -> None:
     """Call functions around the steps of every network that is compiled from now on."""
     for device in list(devices.MODULES):

@@ -3,10 +3,10 @@
 from dataclasses import replace
 from pathlib import Path
 
-import numpy as np
 import pytest
 
 import vertexrt as vrt
+from tests.device_rows import Taken, watch_steps
 from tests.paper_device import on_paper
 from tests.runs import Way
 from tests.shim.build import available
@@ -106,13 +106,25 @@ def test_what_is_off_by_default_is_not_there(job: Job) -> None:
     assert [t.task for t in tasks] == run.variant.tasks
 
 
-def test_a_host_that_waits_waits_after_each_step(job: Job, monkeypatch: pytest.MonkeyPatch) -> None:
-    waited: list[bool] = []
-    net = vrt.compile(job.make(4), device="reference", threads=1)
-    monkeypatch.setattr(type(net), "sync", lambda self: waited.append(True))
+class Waits:
+    """A network that notes when it is waited for."""
+
+    def __init__(self) -> None:
+        self.waited = 0
+
+    def step(self, batch: vrt.GraphBatch, optimizer: vrt.Optimizer) -> float:
+        return 0.0
+
+    def sync(self) -> float:
+        self.waited += 1
+        return 0.0
+
+
+def test_a_host_that_waits_waits_after_each_step(job: Job) -> None:
+    net = Waits()
     for waits in (False, True):
-        Stepper(net, waits).train(first_graphs(job, 1), 0.0)
-        assert len(waited) == waits
+        Stepper(net, waits).train(first_graphs(job, 1), 0.0)  # type: ignore[arg-type]
+        assert net.waited == waits
 
 
 @pytest.mark.skipif(not available(), reason="no C++ compiler to run CUDA kernels on the CPU")
@@ -232,13 +244,12 @@ def entry_head(family: object) -> str:
 def test_a_variant_that_differs_is_an_error(
     tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    original = Stepper.infer
+    def spoil(taken: Taken) -> None:
+        if taken.executor.model.policy == "agenda":
+            for value in taken.outputs.values():
+                value += 1e-2
 
-    def infer(self: Stepper, batch: vrt.GraphBatch) -> np.ndarray:
-        off = 1e-2 if self.net.executor.model.policy == "agenda" else 0.0
-        return original(self, batch) + off
-
-    monkeypatch.setattr(Stepper, "infer", infer)
+    watch_steps(monkeypatch, after=spoil)
     assert main([*SMALL, *HERE, "--out", str(tmp_path)]) == 1
     shown = capsys.readouterr().err
     assert "[check, tree-lstm, batch 2] the output of + policy agenda differs" in shown

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 import vertexrt as vrt
-from benchmarks.papers import compile_once, compile_time, schedule, throughput
+from benchmarks.papers import compile_once, schedule, throughput
 from benchmarks.papers.__main__ import main
 from benchmarks.papers.weights import device_bytes, held_bytes, loaded_bytes
 from tests.backend.test_bench_breakdown import H, trees
@@ -121,7 +121,7 @@ def test_compiling_is_timed_in_processes_with_caches_of_their_own(
         seen.append(env)
         return Done()
 
-    monkeypatch.setattr(compile_time.subprocess, "run", run)
+    monkeypatch.setattr(subprocess, "run", run)
     assert main([*SMALL, *HERE, "--parts", "compile", "--out", str(tmp_path)]) == 0
     record = read(tmp_path / "papers-tree-lstm.json")
     found = {(e.key["engine"], e.key["cache"], e.key["variant"]): e.median for e in record.entries}

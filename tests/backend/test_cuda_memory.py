@@ -5,6 +5,7 @@ from __future__ import annotations
 import ctypes
 import re
 from dataclasses import replace
+from typing import Any
 
 import numpy as np
 import pytest
@@ -177,8 +178,8 @@ def test_memory_that_a_run_has_not_written_holds_no_number(
         tree_lstm(), device="cuda", engine=engine, processors=processors, dtype="float64", seed=3
     )
     net.step(trees(6, 1), vrt.SGD(0.1))
-    many = DeviceArena(net.executor.session)
-    end = many._session.arena.size // 8
+    session = net.executor.session  # type: ignore[attr-defined]
+    many, end = DeviceArena(session), session.arena.size // 8
     assert np.isfinite(many[0:end]).sum() > end // 8
     net.submit(trees(1, 1)).result()
     left = many[0:end]
@@ -186,40 +187,46 @@ def test_memory_that_a_run_has_not_written_holds_no_number(
     assert np.isfinite(left[: end // 2]).any()
 
 
+class LateDevice(ShimDevice):
+    """A device that has read an upload only when an event behind it has been waited for."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.uploads: list[np.ndarray] = []  # what the device may still read, from `arrived` on
+        self.arrived, self.fails = 0, False
+
+    def upload(self, to: int, source: np.ndarray) -> None:
+        waiting = self.uploads[self.arrived :]
+        assert not any(np.shares_memory(source, each) for each in waiting), "used too soon"
+        self.uploads.append(source)
+        super().upload(to, source)
+
+    def record(self, event: Any = None) -> int:
+        return len(self.uploads)
+
+    def wait(self, event: Any) -> None:
+        self.arrived = max(self.arrived, event or 0)
+
+    def check(self, code: int, launch: int, step: int) -> None:
+        if self.fails:
+            raise DeviceError("a launch that fails")
+        super().check(code, launch, step)
+
+
 def test_a_buffer_waits_for_its_upload_also_if_the_launch_behind_it_failed(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     """What a failed run uploads may still be under way; the buffer it leaves from is in use."""
-    net, batch = compiled(monkeypatch, "cuda"), trees(3, 1)
-    device = leave(net, PLENTY)
-    uploads: list[np.ndarray] = []  # what the device may still read
-    upload, arrived = device.upload, 0
-
-    def send(to: int, source: np.ndarray) -> None:
-        waiting = uploads[arrived:]
-        assert not any(np.shares_memory(source, each) for each in waiting), "used too soon"
-        uploads.append(source)
-        upload(to, source)
-
-    def wait(event: int | None) -> None:
-        nonlocal arrived
-        arrived = max(arrived, event or 0)
-
-    def refuse(code: int, launch: int, step: int) -> None:
-        raise DeviceError("a launch that fails")
-
-    monkeypatch.setattr(device, "upload", send)
-    monkeypatch.setattr(device, "record", lambda event=None: len(uploads))
-    monkeypatch.setattr(device, "wait", wait)
+    device = LateDevice()
+    put_in_place(monkeypatch, lambda: device)
+    net, batch = vrt.compile(tree_lstm(), device="cuda", dtype="float64", seed=3), trees(3, 1)
     expected = net.forward(batch)["logits"]
     for _ in range(3):
         net.forward(batch)
-    for fails in (False, True, False, True, True, False, False):
-        with monkeypatch.context() as patch:
-            if fails:
-                patch.setattr(device, "check", refuse)
-                with pytest.raises(DeviceError, match="a launch that fails"):
-                    net.submit(batch)
-            else:
-                found = net.submit(batch)
+    for device.fails in (False, True, False, True, True, False, False):
+        if device.fails:
+            with pytest.raises(DeviceError, match="a launch that fails"):
+                net.submit(batch)
+        else:
+            found = net.submit(batch)
     assert np.array_equal(found.result()["logits"], expected)

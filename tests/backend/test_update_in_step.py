@@ -52,10 +52,6 @@ def watched_network(threads: int, parts: int) -> tuple[Network, WatchedBackend]:
     return watched(way, TreeFC(WORDS, H))
 
 
-def do_nothing(call: Call) -> None:
-    """Let a processor be as it is."""
-
-
 def batches() -> list[GraphBatch]:
     """Draw batches that touch different rows of the table; graphs of one batch differ in size."""
     rng = np.random.default_rng(1)
@@ -228,7 +224,7 @@ def test_a_norm_that_is_not_finite_changes_nothing(threads: int, parts: int) -> 
         net.step(batch, optimizer)
     assert_equal(net.parameters, start)
     assert_equal(state_of(optimizer), state)
-    backend.before = do_nothing
+    backend.mend()
     net.step(batch, optimizer)
     assert optimizer.steps == 2
 
@@ -249,7 +245,7 @@ def test_a_processor_that_does_not_come_changes_nothing(threads: int, parts: int
         net.step(batch, optimizer)
     assert_equal(net.parameters, start)
     assert_equal(state_of(optimizer), state)
-    backend.before, backend.seconds = do_nothing, 2.0
+    backend.mend()
     assert np.isfinite(net.step(batch, optimizer))
 
 
@@ -271,7 +267,7 @@ def test_a_script_that_ends_early_stops_the_update_of_all_groups() -> None:
     assert failed == [True, False]  # the other group was told, and did not wait in vain
     assert_equal(net.parameters, start)
     assert_equal(state_of(optimizer), state)
-    backend.before, backend.seconds = do_nothing, 2.0
+    backend.mend()
     assert np.isfinite(net.step(batch, optimizer))
 
 

@@ -8,7 +8,6 @@ from tests.functions import FUNCTIONS
 from tests.runs import Way
 from tests.shim.build import available
 from tests.strategies import pulls_for
-from vertexrt.bench import device_time
 from vertexrt.bench.device_time import kind_of, quiet, sample_host
 from vertexrt.bench.measure import Draw, timed
 from vertexrt.graph import GraphBatch, InputGraph
@@ -59,15 +58,13 @@ def test_seconds_are_noted_while_it_is_asked_for() -> None:
 @pytest.mark.skipif(not available(), reason="no C++ compiler to run CUDA kernels on the CPU")
 @pytest.mark.parametrize(("engine", "processors"), [("batched", None), ("persistent", 1)])
 def test_the_host_schedules_and_launches_with_both_engines(
-    engine: str, processors: int | None, monkeypatch: pytest.MonkeyPatch
+    engine: str, processors: int | None
 ) -> None:
-    monkeypatch.setattr(device_time, "STEPS", 1)
-    monkeypatch.setattr(device_time, "ROUNDS", 2)
     lists = [[], [], [0, 1]]
     graphs = [InputGraph.from_children(lists, pulls_for(3, k)) for k in range(2)]
     way = Way("shim", engine=engine, processors=processors)
     net = way.compile(FUNCTIONS["tree-lstm"][0]())
-    samples = sample_host(net, Draw(GraphBatch.from_graphs(graphs), 2))
+    samples = sample_host(net, Draw(GraphBatch.from_graphs(graphs), 2), steps=1, rounds=2)
     assert all(len(values) == 2 and min(values) > 0.0 for values in samples.values())
     assert set(samples) == {"whole", "host: schedule", "host: scripts and launches"}
     assert "prepare" not in vars(net.executor.model), "all is put back"

@@ -1,7 +1,5 @@
 """In the figure of an ablation nothing is cut off, and no name lies over another."""
 
-from collections.abc import Iterator
-from contextlib import contextmanager
 from dataclasses import replace
 from itertools import pairwise
 from pathlib import Path
@@ -22,17 +20,20 @@ COMMITTED = sorted(RESULTS.glob("*/ablation-*.json"))
 def draw(record: Record, folder: Path, monkeypatch: pytest.MonkeyPatch) -> tuple[Any, Any]:
     """Draw, and return the two panels as they were written."""
     pytest.importorskip("matplotlib", reason="no matplotlib (extra `plot`)")
+    from matplotlib.figure import Figure
+
     kept: list[Any] = []
+    write = Figure.savefig
 
-    @contextmanager
-    def keeping(*arguments: Any) -> Iterator[Any]:
-        with style.figure(*arguments) as grid:
-            yield grid
-            kept.append(grid[0])
+    def keep(self: Any, path: Path) -> None:
+        write(self, path)
+        kept.append(self)
 
-    monkeypatch.setattr(ablation, "figure", keeping)
-    ablation.draw(record, folder / "a.png")
-    ((left, right),) = kept
+    with monkeypatch.context() as patch:
+        patch.setattr(Figure, "savefig", keep)
+        ablation.draw(record, folder / "a.png")
+    (whole,) = kept
+    left, right = whole.axes
     left.figure.set_dpi(style.STYLE["savefig.dpi"])  # pixels of the picture from here on
     return left, right
 

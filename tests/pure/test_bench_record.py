@@ -2,13 +2,13 @@
 
 import json
 import re
-from dataclasses import replace
+import sys
 from pathlib import Path
 
 import numpy as np
 import pytest
 
-from vertexrt.bench import ablation, compare, page, text
+from vertexrt.bench import compare, page, text
 from vertexrt.bench.figures import style
 from vertexrt.bench.figures.draw import draw
 from vertexrt.bench.read_record import read
@@ -23,7 +23,6 @@ from vertexrt.bench.spread import (
     spread_of,
     verdict,
 )
-from vertexrt.cli import bench as cli_bench
 from vertexrt.cli.main import main
 from vertexrt.config import config
 from vertexrt.errors import DataError, UsageError
@@ -308,18 +307,23 @@ def test_it_is_said_that_checks_are_timed(
     monkeypatch: pytest.MonkeyPatch,
     capsys: pytest.CaptureFixture[str],
 ) -> None:
-    record().write(tmp_path / "a.json")
-    monkeypatch.setattr(ablation, "run", lambda options, command: tmp_path / "a.json")
-    monkeypatch.setattr(cli_bench, "config", lambda: replace(config(), check=check))
-    monkeypatch.setattr("vertexrt.bench.figures.draw.can_draw", lambda: False)
-    assert main(["bench", "ablation"]) == 0
+    monkeypatch.setitem(sys.modules, "matplotlib", None)
+    monkeypatch.setenv("VERTEXRT_CHECK", str(int(check)))
+    config.cache_clear()
+    words = ["--model", "tree-fc", "--leaves", "2", "--hidden", "2", "--batch-sizes", "1"]
+    words += ["--device", "reference", "--threads", "1", "--seconds", "0", "--out", str(tmp_path)]
+    try:
+        assert main(["bench", "breakdown", *words]) == 0
+    finally:
+        monkeypatch.undo()
+        config.cache_clear()
     assert ("VERTEXRT_CHECK=1" in capsys.readouterr().err) == check
 
 
 def test_a_page_without_matplotlib_takes_the_figures_that_lie_there(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    monkeypatch.setattr("vertexrt.bench.figures.draw.can_draw", lambda: False)
+    monkeypatch.setitem(sys.modules, "matplotlib", None)
     record().write(tmp_path / "ablation-x.json")
     (tmp_path / "ablation-x.png").write_bytes(b"a picture")
     page.run(str(tmp_path))

@@ -50,8 +50,7 @@ class Fixed:
         self.w = values["w"]
 
 
-def test_contenders_take_turns_over_the_same_minibatches(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("vertexrt.bench.measure.BLOCK_SECONDS", 0.004)
+def test_contenders_take_turns_over_the_same_minibatches() -> None:
     calls: list[tuple[str, int]] = []
 
     class Watched(Fixed):

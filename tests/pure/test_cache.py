@@ -10,13 +10,12 @@ import time
 import warnings
 from collections.abc import Iterator
 from pathlib import Path
+from types import ModuleType
 
-import numpy as np
 import pytest
 
 from tests.attacks import cache as attack
 from vertexrt.cache import entries, folders
-from vertexrt.cache.compiled import njit
 from vertexrt.cache.fingerprint import fingerprint
 from vertexrt.cache.folders import CacheWarning
 from vertexrt.config import config, read
@@ -33,11 +32,9 @@ def temporary(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]
     folder = tmp_path / "temporary"
     folder.mkdir(mode=0o700)
     monkeypatch.setattr(tempfile, "tempdir", str(folder))
-    folders._folders.cache_clear()
-    folders._own_temporary.cache_clear()
+    folders.forget()
     yield folder
-    folders._folders.cache_clear()
-    folders._own_temporary.cache_clear()
+    folders.forget()
 
 
 def mode(path: Path) -> int:
@@ -64,7 +61,7 @@ def test_a_folder_that_others_may_write_to_is_refused(
     cache_folder: Path, temporary: Path, bits: int, inside: bool
 ) -> None:
     path = entries.write("kind", "name", b"planted", None)
-    folders._folders.cache_clear()
+    folders.forget()
     refused = path.parent if inside else cache_folder
     refused.chmod(bits)
     with pytest.warns(CacheWarning) as caught:
@@ -86,7 +83,7 @@ def test_a_folder_that_others_may_write_to_is_refused(
 def test_a_folder_of_another_user_is_refused(cache_folder: Path, temporary: Path) -> None:
     entries.write("kind", "name", b"planted", None)
     os.chown(cache_folder, 65534, 65534)
-    folders._folders.cache_clear()
+    folders.forget()
     with pytest.warns(CacheWarning, match=f"{cache_folder} belongs to user 65534; a folder"):
         assert entries.read("kind", "name") is None
 
@@ -212,44 +209,44 @@ def test_a_home_that_may_not_be_looked_into_is_no_mistake(tmp_path: Path) -> Non
 
 # Compiled functions.
 
+COMPILED = """
+import numpy as np
+from vertexrt.cache.compiled import njit
+
 SCALE = 2.0
 TABLE = np.arange(4)
 THING = object()
 
-
 @njit()
-def inner(x):  # type: ignore[no-untyped-def]
+def inner(x):
     return x * SCALE
 
-
 @njit()
-def outer(x):  # type: ignore[no-untyped-def]
+def outer(x):
     return inner(x) + TABLE[0]
 
-
 @njit()
-def uses_a_thing(x):  # type: ignore[no-untyped-def]
+def uses_a_thing(x):
     return x if THING is None else x + 1
+"""
 
 
-def fresh(function: object) -> str | None:
-    from vertexrt.cache import fingerprint as module
+def printed(name: str, *change: str) -> str | None:
+    """Return the fingerprint of one of these functions, in which a text stands for another."""
+    module = ModuleType("compiled")
+    exec(COMPILED.replace(*change) if change else COMPILED, vars(module))
+    return fingerprint(getattr(module, name))
 
-    module._describe_function.cache_clear()
-    return fingerprint(function)
 
-
-def test_a_fingerprint_covers_code_constants_and_calls(monkeypatch: pytest.MonkeyPatch) -> None:
-    first = fresh(outer)
-    assert first == fresh(outer)
-    seen = {first, fresh(inner)}
-    module = sys.modules[__name__]
-    monkeypatch.setattr(module, "SCALE", 3.0)  # of what it calls
-    seen.add(fresh(outer))
-    monkeypatch.setattr(module, "TABLE", np.arange(5))
-    seen.add(fresh(outer))
-    monkeypatch.setattr(inner.py_func, "__code__", (lambda x: x / SCALE).__code__)
-    seen.add(fresh(outer))
+def test_a_fingerprint_covers_code_constants_and_calls() -> None:
+    assert printed("outer") == printed("outer") is not None
+    seen = {
+        printed("outer"),
+        printed("inner"),
+        printed("outer", "SCALE = 2.0", "SCALE = 3.0"),  # of what it calls
+        printed("outer", "arange(4)", "arange(5)"),
+        printed("outer", "x * SCALE", "x / SCALE"),
+    }
     assert len(seen) == 5
 
 
@@ -274,7 +271,7 @@ def test_a_fingerprint_is_that_of_another_process() -> None:
 
 
 def test_a_function_that_uses_an_unknown_object_has_no_fingerprint() -> None:
-    assert fingerprint(uses_a_thing) is None
+    assert printed("uses_a_thing") is None
 
 
 SMALL = """

@@ -1,10 +1,13 @@
 """CUDA source becomes machine code without a device, once; what is wrong with it is seen."""
 
+import ctypes
+import os
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
+from vertexrt.config import config
 from vertexrt.errors import DeviceError
 from vertexrt.kernels.cuda import compile as compiler
 from vertexrt.kernels.cuda.compile import (
@@ -72,20 +75,15 @@ def fresh(cache_folder: Path) -> Iterator[Path]:
         compiler.load_nvrtc()
     except DeviceError as error:
         pytest.skip(str(error))
-    forget()
-    yield cache_folder
-    forget()
+    return cache_folder
 
 
-def forget() -> None:
-    compiler._compile.cache_clear()
-
-
-def no_compiler(monkeypatch: pytest.MonkeyPatch) -> None:
-    def compile(*_: object) -> None:
-        raise AssertionError("compiled again")
-
-    monkeypatch.setattr(compiler.Nvrtc, "compile", compile)
+def forget(folder: Path) -> None:
+    """Give the cache folder another path, by which nothing is known yet in this process."""
+    other = folder.with_name("the same")
+    other.symlink_to(folder)
+    os.environ["VERTEXRT_CACHE"] = str(other)  # the fixture puts it back
+    config.cache_clear()
 
 
 @pytest.mark.parametrize("arch", ARCHITECTURES)
@@ -104,12 +102,15 @@ def test_kernels_compile_and_their_usage_is_read(fresh: Path, arch: str, real: s
     assert cubin.usage["scale"].shared_bytes in (0, 1024)
 
 
-def test_equal_sources_compile_once(fresh: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_equal_sources_compile_once(fresh: Path) -> None:
     first = compile_cubin(TWO_KERNELS, "sm_90a")
-    no_compiler(monkeypatch)
+    written = first.path.stat()
     assert compile_cubin(TWO_KERNELS, "sm_90a") is first
-    forget()  # as a new process does
-    assert compile_cubin(TWO_KERNELS, "sm_90a") == first
+    forget(fresh)  # as a new process does
+    again = compile_cubin(TWO_KERNELS, "sm_90a")
+    assert again is not first
+    assert (again.content, again.usage) == (first.content, first.usage)
+    assert again.path.stat() == written, "compiled again"
 
 
 @pytest.mark.parametrize("change", ["source", "arch", "defines", "header"])
@@ -125,13 +126,10 @@ def test_what_changes_code_changes_its_key(
     if change == "defines":
         defines = {"VRT_REAL": "double"}
     if change == "header":
-        folder = fresh / "headers"
-        folder.mkdir()
-        for header in compiler.FOLDER.glob("*.cuh"):
-            (folder / header.name).write_text(header.read_text() + "\n")
-        monkeypatch.setattr(compiler, "FOLDER", folder)
-        forget()
-    assert compile_cubin(source, arch, defines).path != first.path
+        (name, text), *_ = compiler.GENERATED.items()
+        monkeypatch.setitem(compiler.GENERATED, name, text + "\n")
+        forget(fresh)
+    assert compile_cubin(source, arch, defines).path.name != first.path.name
 
 
 @pytest.mark.parametrize("damage", ["cut", "bit of the code", "bit of the facts", "other name"])
@@ -147,7 +145,7 @@ def test_a_damaged_file_is_compiled_again(fresh: Path, damage: str) -> None:
     if damage == "other name":
         other = compile_cubin(TWO_KERNELS, "sm_90a")
         first.path.write_bytes(other.path.read_bytes())
-    forget()
+    forget(fresh)
     again = compile_cubin(TWO_KERNELS, "sm_80")
     assert again.usage == first.usage
     assert again.content == first.content
@@ -185,22 +183,16 @@ def test_spills_alone_are_refused() -> None:
         check_spills(Cubin(b"", Path("k.cubin"), {"k": use}))
 
 
-def test_what_spills_is_compiled_for_one_block(monkeypatch: pytest.MonkeyPatch) -> None:
-    asked: list[dict[str, str]] = []
+SPILLS = "#if %s\n" + INDEXED_ARRAY + "\n#else\n" + TWO_KERNELS + "\n#endif\n"
 
-    def compile(source: str, arch: str, defines: dict[str, str], cuda: int) -> Cubin:
-        asked.append(dict(defines))
-        spills = source == "always" or (source == "at first" and "VRT_BLOCKS" not in defines)
-        return Cubin(b"", Path("k"), {"k": Usage(32, 0, 8 * spills, 0, 0)})
 
-    monkeypatch.setattr(compiler, "compile_cubin", compile)
-    real = {"VRT_REAL": "double"}
-    for source, count in (("never", 1), ("at first", 2)):
-        asked.clear()
-        assert compile_in_registers(source, "sm_100", real, 13).usage["k"].local == 0
-        assert asked == [real, real | {"VRT_BLOCKS": "1"}][:count]
-    with pytest.raises(DeviceError, match="kernel k has 0 bytes of stack, spills 8"):
-        compile_in_registers("always", "sm_100")
+def test_what_spills_is_compiled_for_one_block(fresh: Path) -> None:
+    for when, count in (("0", 1), ("!defined(VRT_BLOCKS)", 3)):
+        cubin = compile_in_registers(SPILLS % when, "sm_90a")
+        assert set(cubin.usage) == {"scale", "total"}
+        assert len(list((fresh / "cuda").glob("*.cubin"))) == count
+    with pytest.raises(DeviceError, match="kernel indexed has 2048 bytes of stack"):
+        compile_in_registers(SPILLS % "1", "sm_90a")
 
 
 def test_room_for_blocks_bounds_registers(fresh: Path) -> None:
@@ -228,7 +220,10 @@ def test_an_unknown_architecture_is_an_error(fresh: Path) -> None:
 
 
 def test_a_missing_compiler_says_what_to_install(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(compiler, "_candidates", lambda: iter(["libnvrtc_that_is_not.so"]))
+    def load(name: str) -> None:
+        raise OSError(name)
+
+    monkeypatch.setattr(ctypes, "CDLL", load)
     compiler.load_nvrtc.cache_clear()
     try:
         with pytest.raises(DeviceError) as raised:

@@ -69,7 +69,8 @@ def _used(node: ast.Attribute, imported: dict[str, str]) -> set[str]:
     """Return an attribute that is private, or that is set on what was imported."""
     name = node.value.id if isinstance(node.value, ast.Name) else ""
     private = node.attr.startswith("_") and not node.attr.startswith("__")
-    if private and name not in ("self", "cls") and node.attr not in PUBLIC:
+    ours = name not in imported or _of_package(name, imported)
+    if private and ours and name not in ("self", "cls") and node.attr not in PUBLIC:
         return {f".{node.attr}"}
     if isinstance(node.ctx, ast.Store) and _of_package(name, imported):
         return {f"{name}.{node.attr}"}

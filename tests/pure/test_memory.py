@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import functools
-from collections.abc import Callable, Iterable
 from typing import Any
 
 import numpy as np
@@ -12,11 +11,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tests.functions import FUNCTIONS
-from tests.runs import ALL, OFF, Way, evaluate, train
+from tests.runs import ALL, OFF, Way, train, use_of
 from tests.strategies import full_batches
 from vertexrt.api.network import Network
-from vertexrt.engine.batched import Run, Worker
-from vertexrt.engine.variant import Use
+from vertexrt.engine.batched import Worker
 from vertexrt.graph import GraphBatch, InputGraph
 from vertexrt.ir.program import Stage
 from vertexrt.memory import MemoryPlan, TensorTable, place_tensors
@@ -122,28 +120,17 @@ def test_the_peak_is_known_before_the_run(
     net = guarded(name, specialised)
     worker = net.executor.workers[0]
     assert isinstance(worker, Guarded)
-    for run in (net.forward, lambda b: train(net, b).outputs):
-        plans = _plans(net, lambda run=run: run(batch).values())
-        (plan,) = plans
+    for kind, run in (("inference", net.forward), ("training", lambda b: train(net, b).outputs)):
+        assert all((np.abs(value) < UNWRITTEN / 1e9).all() for value in run(batch).values())
+        plan = _plan(net, kind, batch)
         assert plan.arena_bytes("float64") == 8 * plan.total
         worker.check(plan.total)
 
 
-def _plans(net: Network, run: Callable[[], Iterable[np.ndarray]]) -> list[MemoryPlan]:
-    """Return the plans of a run, whose values must all have been written."""
-    found = []
-    prepare = net.executor.model.prepare
-
-    def watched(use: Use, batch: GraphBatch) -> list[Run]:
-        runs = prepare(use, batch)
-        found.extend(run.plan for run in runs)
-        return runs
-
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(net.executor.model, "prepare", watched)
-        for value in run():
-            assert (np.abs(value) < UNWRITTEN / 1e9).all()
-    return found
+def _plan(net: Network, kind: str, batch: GraphBatch) -> MemoryPlan:
+    """Return the plan of a run, see `use_of`."""
+    (run,) = net.executor.model.prepare(use_of(kind, net.program), batch)
+    return run.plan
 
 
 def test_arenas_grow_and_keep_their_zeros() -> None:
@@ -166,8 +153,7 @@ def test_inference_takes_less_than_training() -> None:
     pulls = {n: np.zeros(size, np.int32) for n in ("word", "label")}
     batch = GraphBatch.from_graphs([InputGraph(tree.child_ptr, tree.child, pulls)])
     net = Way(passes=OFF).compile(make())  # off, so that equal vertices are not merged
-    (inference,) = _plans(net, lambda: net.forward(batch).values())
-    (training,) = _plans(net, lambda: evaluate(net, batch).outputs.values())
+    inference, training = (_plan(net, kind, batch) for kind in ("inference", "gradients"))
     assert inference.total < training.total
 
 

@@ -64,7 +64,7 @@ class ShimModule:
 
 def available() -> bool:
     """Tell whether there is a C++ compiler."""
-    return bool(_compiler())
+    return bool(compiler_command())
 
 
 def build(source: str, defines: Mapping[str, str] = NO_DEFINES) -> ShimModule:
@@ -82,8 +82,8 @@ def build(source: str, defines: Mapping[str, str] = NO_DEFINES) -> ShimModule:
 def _build(source: str, defines: tuple[tuple[str, str], ...]) -> ShimModule:
     runtime = _runtime()
     options = [*KERNEL_OPTIONS, *(f"-D{name}={text}" for name, text in defines)]
-    library = ctypes.CDLL(str(_library(source, options)))
-    following, name_of = library.shim_next_kernel, library.shim_kernel_name
+    loaded = ctypes.CDLL(str(library(source, options)))
+    following, name_of = loaded.shim_next_kernel, loaded.shim_kernel_name
     following.argtypes, following.restype = [ctypes.c_void_p], ctypes.c_void_p
     name_of.argtypes, name_of.restype = [ctypes.c_void_p], ctypes.c_char_p
     functions: dict[str, int] = {}
@@ -107,14 +107,14 @@ def _build(source: str, defines: tuple[tuple[str, str], ...]) -> ShimModule:
 @functools.cache
 def _runtime() -> ctypes.CDLL:
     """Load what all modules share: one, also where the cache folder changes."""
-    path = _library((SHIM / "runtime.cpp").read_text(), [*RUNTIME_OPTIONS])
+    path = library((SHIM / "runtime.cpp").read_text(), [*RUNTIME_OPTIONS])
     # Global, since modules find what their kernels call in it.
     return ctypes.CDLL(str(path), mode=ctypes.RTLD_GLOBAL)
 
 
-def _library(source: str, options: list[str]) -> Path:
+def library(source: str, options: list[str]) -> Path:
     """Return the path of a shared library made from a source, compiling it if it is new."""
-    compiler = _compiler()
+    compiler = compiler_command()
     if not compiler:
         raise DeviceError(
             message(
@@ -157,7 +157,7 @@ def _library(source: str, options: list[str]) -> Path:
 
 
 @functools.cache
-def _compiler() -> tuple[str, ...]:
+def compiler_command() -> tuple[str, ...]:
     """Return the command of a C++ compiler; () if there is none."""
     for given in (os.environ.get("CXX", ""), "g++", "c++"):
         words = shlex.split(given)

@@ -48,7 +48,7 @@ def test_training_waits_for_no_step_and_reports_its_exact_loss(
 ) -> None:
     put_in_place(monkeypatch)
     asked: list[tuple[str, ...]] = []
-    watch_steps(monkeypatch, after=lambda executor, step, number: asked.append((*step.outputs,)))
+    watch_steps(monkeypatch, after=lambda taken: asked.append((*taken.asked.outputs,)))
     here, there = tmp_path / "here", tmp_path / "there"
     words = (*CUDA, "--dtype", "float64", "--threads", "1")
     assert train(data, here, *words) == 0

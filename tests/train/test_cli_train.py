@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 import vertexrt as vrt
-from tests.device_rows import put_row, watch_steps
+from tests.device_rows import Taken, put_row, watch_steps
 from tests.train.cli_runs import (
     SMALL,
     TRAIN,
@@ -25,7 +25,7 @@ from vertexrt.cli.interrupt import Interrupt
 from vertexrt.cli.main import main
 from vertexrt.engine import devices
 from vertexrt.engine.devices import CompileOptions
-from vertexrt.engine.executor import Executor, TrainStep
+from vertexrt.engine.executor import Executor
 from vertexrt.errors import NumericError
 from vertexrt.ir.program import Program
 
@@ -48,8 +48,8 @@ def whole(data: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
 def interrupt_after(monkeypatch: pytest.MonkeyPatch, minibatches: int) -> None:
     """Let the signal SIGTERM be noted after so many minibatches."""
 
-    def after(executor: Executor, step: TrainStep, number: int) -> None:
-        if number == minibatches:
+    def after(taken: Taken) -> None:
+        if taken.number == minibatches:
             signal.raise_signal(signal.SIGTERM)
 
     watch_steps(monkeypatch, after=after)
@@ -58,8 +58,9 @@ def interrupt_after(monkeypatch: pytest.MonkeyPatch, minibatches: int) -> None:
 def spoil_before(monkeypatch: pytest.MonkeyPatch, minibatch: int) -> None:
     """Let a parameter be no number before a minibatch, the first of which is 1."""
 
-    def before(executor: Executor, step: TrainStep, number: int) -> None:
-        if number == minibatch:
+    def before(taken: Taken) -> None:
+        if taken.number == minibatch:
+            executor = taken.executor
             Parameters(executor.model.store, executor.lock)["v"][...] = math.nan
 
     watch_steps(monkeypatch, before=before)

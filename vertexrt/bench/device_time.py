@@ -56,18 +56,18 @@ def run(bench: Bench) -> list[Entry]:
     return found
 
 
-def sample_host(net: vrt.Network, draw: Draw) -> Samples:
+def sample_host(net: vrt.Network, draw: Draw, steps: int = STEPS, rounds: int = ROUNDS) -> Samples:
     """Sample a step, and what of it the host takes to schedule it and to launch it."""
-    take_steps(net, draw, STEPS)
+    take_steps(net, draw, steps)
     samples: Samples = defaultdict(list)
-    for _ in range(ROUNDS):
+    for _ in range(rounds):
         with (
             timed(net.executor.model, "prepare") as prepared,
             timed(net.executor, "_launch") as launched,
         ):
-            samples["whole"].append(take_steps(net, draw, STEPS))
-        samples["host: schedule"].append(sum(prepared) / STEPS * MICROSECONDS)
-        samples["host: scripts and launches"].append(sum(launched) / STEPS * MICROSECONDS)
+            samples["whole"].append(take_steps(net, draw, steps))
+        samples["host: schedule"].append(sum(prepared) / steps * MICROSECONDS)
+        samples["host: scripts and launches"].append(sum(launched) / steps * MICROSECONDS)
     return samples
 
 

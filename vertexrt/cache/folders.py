@@ -49,6 +49,12 @@ def folders(kind: str) -> Folders:
     return _folders(config().cache_dir, kind)
 
 
+def forget() -> None:
+    """Look at all folders anew, as a new process does."""
+    _folders.cache_clear()
+    _own_temporary.cache_clear()
+
+
 def is_private(found: os.stat_result) -> bool:
     """Tell whether a file or folder is this user's, and nobody else may write to it."""
     if os.name != "posix":
