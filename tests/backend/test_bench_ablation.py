@@ -8,8 +8,6 @@ import pytest
 import vertexrt as vrt
 from tests.device_rows import Taken, watch_steps
 from tests.paper_device import on_paper
-from tests.runs import Way
-from tests.shim.build import available
 from vertexrt.bench import ablation
 from vertexrt.bench.contender import Stepper
 from vertexrt.bench.counts import TRAINING, Counts, count
@@ -127,13 +125,11 @@ def test_a_host_that_waits_waits_after_each_step(job: Job) -> None:
         assert net.waited == waits
 
 
-@pytest.mark.skipif(not available(), reason="no C++ compiler to run CUDA kernels on the CPU")
 def test_switches_of_a_gpu_change_what_its_persistent_kernel_runs(job: Job) -> None:
     batch = first_graphs(job, GRAPHS)
 
     def counts(passes: Passes) -> Counts:
-        way = Way(device="shim", dtype="float32", engine="persistent", processors=2, passes=passes)
-        return count(way.compile(job.make(4)), batch)
+        return count(on_paper(job.make(4), 2, passes=passes), batch)
 
     behind = Passes(gradients=False)
     whole, stays, stepwise, summed = (

@@ -39,7 +39,7 @@ def test_counts_add_up_over_shares() -> None:
 def test_parts_of_a_step_add_up_to_it() -> None:
     net = vrt.compile(
         models.TreeFC(20, H),
-        device="cpu",
+        device="reference",
         engine="persistent",
         processors=1,
         threads=1,

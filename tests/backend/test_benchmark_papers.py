@@ -12,8 +12,7 @@ from benchmarks.papers import compile_once, schedule, throughput
 from benchmarks.papers.__main__ import main
 from benchmarks.papers.weights import device_bytes, held_bytes, loaded_bytes
 from tests.backend.test_bench_breakdown import H, trees
-from tests.runs import Way
-from tests.shim.build import available
+from tests.paper_device import on_paper
 from vertexrt import models
 from vertexrt.bench.counts import TRAINING
 from vertexrt.bench.jobs import first_graphs, make_job
@@ -92,11 +91,9 @@ def test_schedule_throughput_and_weights_are_recorded(
     assert "schedule\nmodel" not in capsys.readouterr().err
 
 
-@pytest.mark.skipif(not available(), reason="no C++ compiler to run CUDA kernels on the CPU")
 def test_a_gpu_loads_weights_once_a_side_or_for_each_product() -> None:
     def loaded(hold: bool) -> float:
-        way = Way("shim", engine="persistent", processors=2, passes=Passes(hold=hold))
-        net = way.compile(job.make(4))
+        net = on_paper(job.make(4), 2, passes=Passes(hold=hold))
         (run,) = net.executor.model.prepare(TRAINING, first_graphs(job, 6))
         return device_bytes(net, run)
 

@@ -78,7 +78,7 @@ def test_they_are_those_of_the_reference(
     monkeypatch.setattr(persistent, "PLACES", ((place,),))
     way = Way(device, dtype, engine="persistent", processors=processors, passes=ON_CHIP)
     here, there = (each.compile(FUNCTIONS[name][0]()) for each in (way, PLAIN))
-    for graphs in (3, 12):  # in several groups; more rows than units take at a time
+    for graphs in (12, 3):  # more rows than units take at a time; in several groups
         batch = batch_of(name, graphs)
         first = train(here, batch)
         assert_same(first, train(there, batch), TOLERANCE[dtype])

@@ -86,7 +86,7 @@ def net(name: str, device: str, dtype: str, processors: int) -> Network:
 def test_it_agrees_with_the_reference(device: str, name: str, processors: int, dtype: str) -> None:
     require(device)
     here, there = net(name, device, dtype, processors), net(name, "reference", dtype, 0)
-    for graphs in (1, 5):
+    for graphs in (5, 1):  # the most kinds first, so that one kernel is compiled
         batch = batch_of(name, graphs)
         first = evaluate(here, batch)
         assert_same(first, evaluate(there, batch), TOLERANCE[dtype])
