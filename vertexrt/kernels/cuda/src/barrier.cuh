@@ -17,27 +17,17 @@ __device__ __forceinline__ long long nanoseconds() {
     asm volatile("mov.u64 %0, %%globaltimer;" : "=l"(t));
     return t;
 }
-__device__ __forceinline__ long long cycles() {
-    return clock64();
-}
+__device__ __forceinline__ long long cycles() { return clock64(); }
 __device__ __forceinline__ void back_off() {}
 #else
-inline unsigned load_acquire(const unsigned* at) {
-    return *at;
-}
-inline void add_release(unsigned* at, unsigned x) {
-    atomicAdd(at, x);
-}
+inline unsigned load_acquire(const unsigned* at) { return *at; }
+inline void add_release(unsigned* at, unsigned x) { atomicAdd(at, x); }
 inline long long nanoseconds() {  // of a clock that advances with each call
     static long long t = 0;
     return t += 1000000;
 }
-inline long long cycles() {
-    return nanoseconds();
-}
-inline void back_off() {
-    __nanosleep(20);
-}
+inline long long cycles() { return nanoseconds(); }
+inline void back_off() { __nanosleep(20); }
 #endif
 
 // When a processor ran what, if a network is traced: for each instruction its number in the script,

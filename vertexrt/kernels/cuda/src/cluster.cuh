@@ -111,9 +111,7 @@ __device__ __forceinline__ void send(real* own, const Vec<W>& x, unsigned turn, 
 #endif
 }
 #else
-__device__ __forceinline__ bool open_cluster(const Orders&, unsigned*) {
-    return true;
-}
+__device__ __forceinline__ bool open_cluster(const Orders&, unsigned*) { return true; }
 __device__ __forceinline__ void close_cluster(const Orders&) {}
 template <int PROCESSORS>
 __device__ __forceinline__ void arrive(unsigned, int) {}
@@ -122,9 +120,7 @@ template <int PROCESSORS>
 __device__ __forceinline__ unsigned members_arrived(unsigned turn) {
     return turn - 1;
 }
-__device__ __forceinline__ unsigned receipts(unsigned turn, unsigned long long) {
-    return turn - 1;
-}
+__device__ __forceinline__ unsigned receipts(unsigned turn, unsigned long long) { return turn - 1; }
 template <int PROCESSORS>
 __device__ __forceinline__ unsigned way_to(int) {
     return 0;

@@ -18,33 +18,15 @@ struct Args {
 
 #define VRT_LANES _Pragma("unroll") for (int c = 0; c < W; ++c)
 
-__device__ __forceinline__ float vrt_exp(float x) {
-    return expf(x);
-}
-__device__ __forceinline__ double vrt_exp(double x) {
-    return exp(x);
-}
-__device__ __forceinline__ float vrt_log(float x) {
-    return logf(x);
-}
-__device__ __forceinline__ double vrt_log(double x) {
-    return log(x);
-}
-__device__ __forceinline__ float vrt_sqrt(float x) {
-    return sqrtf(x);
-}
-__device__ __forceinline__ double vrt_sqrt(double x) {
-    return sqrt(x);
-}
-__device__ __forceinline__ float vrt_tanh(float x) {
-    return tanhf(x);
-}
-__device__ __forceinline__ double vrt_tanh(double x) {
-    return tanh(x);
-}
-__device__ __forceinline__ real vrt_max(real x, real y) {
-    return x > y ? x : y;
-}
+__device__ __forceinline__ float vrt_exp(float x) { return expf(x); }
+__device__ __forceinline__ double vrt_exp(double x) { return exp(x); }
+__device__ __forceinline__ float vrt_log(float x) { return logf(x); }
+__device__ __forceinline__ double vrt_log(double x) { return log(x); }
+__device__ __forceinline__ float vrt_sqrt(float x) { return sqrtf(x); }
+__device__ __forceinline__ double vrt_sqrt(double x) { return sqrt(x); }
+__device__ __forceinline__ float vrt_tanh(float x) { return tanhf(x); }
+__device__ __forceinline__ double vrt_tanh(double x) { return tanh(x); }
+__device__ __forceinline__ real vrt_max(real x, real y) { return x > y ? x : y; }
 
 // 1 / (1 + e^-x); for very negative x, e^-x is infinite and the quotient 0. Floats use the fast
 // exponential and the fast reciprocal, each within 2 units in the last place. Rounding the argument
@@ -60,9 +42,7 @@ __device__ __forceinline__ float vrt_sigmoid(float x) {
     return 1.0f / (1.0f + expf(-x));
 #endif
 }
-__device__ __forceinline__ double vrt_sigmoid(double x) {
-    return 1.0 / (1.0 + exp(-x));
-}
+__device__ __forceinline__ double vrt_sigmoid(double x) { return 1.0 / (1.0 + exp(-x)); }
 
 // Hash (seed, key, vertex, element) to 32 bits as the CPU kernels do: MurmurHash3's finaliser,
 // twice.

@@ -12,13 +12,9 @@ struct alignas(16) MatmulMemory {
 // Stride from one step of the depth to the next. Stores then have no bank conflicts, except those
 // of vectors along the depth, and loads have few.
 #ifdef VRT_REAL
-constexpr int tile_pitch(bool) {
-    return MATMUL_PITCH;
-}
+constexpr int tile_pitch(bool) { return MATMUL_PITCH; }
 #else
-constexpr int tile_pitch(bool along) {
-    return along ? MATMUL_PITCH : MATMUL_PITCH + 1;
-}
+constexpr int tile_pitch(bool along) { return along ? MATMUL_PITCH : MATMUL_PITCH + 1; }
 #endif
 
 #ifdef VRT_TENSOR_CORES
