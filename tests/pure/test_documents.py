@@ -20,8 +20,9 @@ ENDINGS = r"(?:py|cuh|cu|toml|md|json|txt|png|svg)"
 IN_TICKS = re.compile(r"(?<!`)`([^`\n]+)`(?!`)")
 A_PATH = re.compile(rf"[\w.-]+(?:/[\w.-]+)*\.{ENDINGS}|(?:[\w.-]+/)+")
 A_NAME = re.compile(r"(?<![\w./])(?:vertexrt|benchmarks|tests)(?:\.\w+)+")
+A_WORD = re.compile(r"(?<![\w./])(?:[A-Za-z]+_\w+|[A-Z][a-z]+[A-Z]\w+)(?![\w/])(?!\.\w)")
 NOT_OURS = {  # of data sets and of runs
-    "last.safetensors", "metrics.jsonl", "A.json", "B.json",
+    "vrt_NAME", "last.safetensors", "metrics.jsonl", "A.json", "B.json",
     "train.txt", "dev.txt", "test.txt", "valid.txt",
     "ptb.train.txt", "ptb.valid.txt", "ptb.test.txt",
 }  # fmt: skip
@@ -73,6 +74,28 @@ def test_names_exist(document: Path) -> None:
     names = set(A_NAME.findall(document.read_text(encoding="utf-8")))
     missing = sorted(name for name in names if not resolves(name))
     assert not missing, f"{document.name} names what does not exist: {missing}"
+
+
+@cache
+def names_in_code() -> frozenset[str]:
+    """Return every word of the sources, those of tests and of the device included."""
+    files = [path for folder in ("vertexrt", "tests", "benchmarks") for path in sources(folder)]
+    texts = (path.read_text(encoding="utf-8") for path in files)
+    return frozenset(word for text in texts for word in re.findall(r"\w+", text))
+
+
+def sources(folder: str) -> list[Path]:
+    """List the files of a folder that hold code."""
+    return [p for p in (ROOT / folder).rglob("*.*") if p.suffix in (".py", ".cuh", ".cu", ".h")]
+
+
+@each_document
+def test_identifiers_exist(document: Path) -> None:
+    """A word in ticks with an underscore, or two capitals, is in some source."""
+    words = IN_TICKS.findall(document.read_text(encoding="utf-8"))
+    found = {name for word in words if not A_PATH.fullmatch(word) for name in A_WORD.findall(word)}
+    missing = sorted(found - names_in_code() - NOT_OURS)
+    assert not missing, f"{document.name} names what no source has: {missing}"
 
 
 @each_document
