@@ -77,3 +77,15 @@ def run(optimizer: Optimizer, store: ParameterStore, first: int = 0, last: int =
     for step in range(first, last):
         set_gradients(store, step)
         optimizer.update(store)
+
+
+def state_of(optimizer: Optimizer) -> dict[str, np.ndarray]:
+    """Copy an optimizer's state."""
+    return {name: np.array(array) for name, array in optimizer.state.items()}
+
+
+def squares_of(name: str) -> list[str]:
+    """Name what an optimizer keeps that is never negative."""
+    row = OPTIMIZERS[name]().row
+    assert row is not None
+    return [slot.name for slot in row.state if slot.squares]

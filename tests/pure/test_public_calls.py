@@ -7,42 +7,20 @@ from __future__ import annotations
 
 import itertools
 import operator
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
 import pytest
 
 import vertexrt as vrt
-from tests.pure.test_errors_f import FORM
+from tests.bodies import WithBody, left_over, network_of
+from tests.messages import FORM
 from vertexrt.api.optim import OPTIMIZERS
 from vertexrt.errors import VertexrtError
 from vertexrt.ir.updates import OPTIMIZERS as ROWS
 
 NUMBERS = itertools.count()
-
-
-class F(vrt.VertexFunction):
-    """A vertex function that runs a body with itself on the way."""
-
-    def __init__(self, body: Callable[[Any], object] = lambda f: None) -> None:
-        super().__init__(arity=2, state={"c": 3, "h": 3})
-        self.body = body
-        self.w = vrt.Parameter((4, 3))
-        self.b = vrt.Parameter((3,))
-
-    def forward(self) -> None:
-        self.body(self)
-        self.scatter(c=self.b * 1.0, h=self.b * 1.0)
-        self.push("out", self.b)
-        self.push("loss", vrt.sum(self.b * self.gather(0).h))
-
-
-def left_over() -> Any:
-    """Return a value of a forward() that is over."""
-    kept: list[Any] = []
-    F(lambda f: kept.append(f.b * 1.0)).trace()
-    return kept[0]
 
 
 ODD: list[Any] = [
@@ -67,8 +45,8 @@ ODD: list[Any] = [
     slice(1),
     object(),
     int,
-    F,
-    F(),
+    WithBody,
+    WithBody(),
     left_over(),
     vrt.Parameter((3,)),
     vrt.SGD,
@@ -101,7 +79,7 @@ def of_values(call: Callable[..., object], count: int, *rest: Any) -> Callable[[
     def check() -> None:
         for args in itertools.product(ODD, repeat=min(count, 2)):
             attempt(call, *args, *args[: count - len(args)], *rest)
-        F(inside).trace()
+        WithBody(inside).trace()
 
     def inside(f: Any) -> None:
         pool = [*values(f), *ODD]
@@ -114,7 +92,7 @@ def of_values(call: Callable[..., object], count: int, *rest: Any) -> Callable[[
 def reduction(call: Callable[..., object]) -> Callable[[], None]:
     def check() -> None:
         of_values(call, 1)()
-        F(inside).trace()
+        WithBody(inside).trace()
 
     def inside(f: Any) -> None:
         for x, over in itertools.product(values(f), [*ODD, "children", "elements"]):
@@ -149,7 +127,7 @@ def compile_() -> None:
     of_odd(vrt.compile)()
     for option, x in itertools.product((*OPTIONS, "threads", "processors"), ODD):
         if x is not None or option not in ("threads", "processors"):
-            attempt(vrt.compile, F(), **{"device": "reference", option: x})
+            attempt(vrt.compile, WithBody(), **{"device": "reference", option: x})
 
 
 def vertex_function() -> None:
@@ -157,11 +135,11 @@ def vertex_function() -> None:
         attempt(vrt.VertexFunction, arity=x, state=y)
         attempt(vrt.VertexFunction, state={"h": x}, initial={"h": y})
         attempt(vrt.VertexFunction, state={"h": 2}, initial=x)
-    F(methods).trace()
+    WithBody(methods).trace()
     counts: list[int] = []
-    F(lambda f: counts.append(len(values(f)))).trace()
+    WithBody(lambda f: counts.append(len(values(f)))).trace()
     for k in range(counts[0] + len(ODD)):  # a function scatters once
-        attempt(F(lambda f, k=k: scatter([*values(f), *ODD][k], f)).trace)
+        attempt(WithBody(lambda f, k=k: scatter([*values(f), *ODD][k], f)).trace)
 
 
 def scatter(x: Any, f: Any) -> None:
@@ -171,7 +149,7 @@ def scatter(x: Any, f: Any) -> None:
 def methods(f: Any) -> None:
     pool = [*values(f), *ODD]
     for x in pool:
-        for method in (f.gather, f.present, f.pull, F().pull, F().gather):
+        for method in (f.gather, f.present, f.pull, WithBody().pull, WithBody().gather):
             attempt(method, x)
         attempt(f.pull, "p", shape=x)
         attempt(f.pull, "q", dtype=x)
@@ -180,7 +158,7 @@ def methods(f: Any) -> None:
 
 
 def network() -> None:
-    net = vrt.compile(F(), device="reference")
+    net = vrt.compile(WithBody(), device="reference")
     graph = vrt.InputGraph.from_children([[], [0]], {})
     batch = vrt.GraphBatch.from_graphs([graph])
     for x in ODD:
@@ -283,164 +261,4 @@ def test_operators_on_what_a_forward_computes_with() -> None:
             attempt(operator.getitem, x, key)
             attempt(operator.contains, x, key)
 
-    F(body).trace()
-
-
-# What is written by mistake, and what the error says to write.
-
-
-class NoSuper(vrt.VertexFunction):
-    def __init__(self) -> None:
-        self.w = vrt.Parameter((2, 2))
-
-
-class OnlyAll(vrt.VertexFunction):
-    def __init__(self, arity: int | None = None) -> None:
-        self.h0 = vrt.Parameter((2,))
-        super().__init__(arity=arity, state={"h": 2}, initial={"h": self.h0})
-
-    def forward(self) -> None:
-        self.scatter(h=vrt.sum(self.gather_all().h))
-        self.push("h", self.h0)
-
-
-def traced(body: Callable[[Any], object]) -> Callable[[], object]:
-    return F(body).trace
-
-
-MISTAKES: dict[str, tuple[Callable[[], object], str]] = {
-    "no such field": (traced(lambda f: f.gather(0).x), "field 'x' at"),
-    "a whole state": (traced(lambda f: vrt.tanh(f.gather(0))), "write .c after gather()"),
-    "a sum of states": (traced(lambda f: sum([f.gather(0)])), "a whole state is used as a value"),
-    "no super().__init__()": (
-        lambda: vrt.compile(NoSuper(), device="reference"),
-        "[trace] NoSuper has no arity and no state; a call of super().__init__ in its __init__;",
-    ),
-    "a class": (
-        lambda: vrt.compile(F),  # type: ignore[arg-type]
-        "[compile] the class F; an instance of a subclass of vrt.VertexFunction; "
-        "write vrt.compile(F(...)).",
-    ),
-    "a class of optimizers": (
-        lambda: network_of().step(graphs(), vrt.Adam),  # type: ignore[arg-type]
-        "[step] the class Adam; expected an optimizer; pass an optimizer such as vrt.Adam(lr=",
-    ),
-    "initial of nothing": (
-        lambda: OnlyAll().trace(),
-        "[initial] initial gives ['h'], and forward() gathers no slot; gather(slot), which reads "
-        "it where a child is absent; gather_all does not; leave initial out, or gather slots.",
-    ),
-    "initial beside slots": (lambda: OnlyAll(2).trace(), "forward() gathers no slot"),
-    "initial of another shape": (
-        lambda: vrt.VertexFunction(state={"h": 2}, initial={"h": vrt.Parameter((3,))}),
-        "[state] the initial state of 'h' is Parameter((3,)); a vrt.Parameter of shape (2,);",
-    ),
-    "update by gradients": (
-        lambda: vrt.Adam().update(gradients()),  # type: ignore[arg-type]
-        "[Adam.update] a Gradients; the parameters of a network, which net.step(batch, optimizer)",
-    ),
-    "a function of a parameter as matrix": (
-        traced(lambda f: vrt.exp(f.w) @ f.b),
-        "a left operand that is a traced value (Value(exp: float[4,3]))",
-    ),
-    "a dot product by @": (traced(lambda f: (f.b * 1.0) @ f.b), "vrt.sum(x * y) is the dot"),
-    "an array as matrix": (traced(lambda f: np.ones((4, 3)) @ f.b), "an operand is a ndarray"),
-    "a list as matrix": (traced(lambda f: [1.0] @ f.b), "make the matrix a vrt.Parameter"),
-    "a function of NumPy": (traced(lambda f: np.tanh(f.b)), "np.tanh of a traced value"),
-    "an array as constant": (traced(lambda f: f.b * np.ones(3)), "which is not trained"),
-    "infinity": (traced(lambda f: f.b * float("-inf")), "such as -1e30"),
-    "and of masks": (traced(lambda f: (f.b > 0) & (f.b < 1)), "multiply the masks"),
-    "if of a mask": (traced(lambda f: 1 if f.b > 0 else 2), "multiply by a comparison"),
-    "in a list": (traced(lambda f: f.b in [f.w * 1.0]), "objects are compared by `is`"),
-    "an integer with a real": (
-        traced(lambda f: f.pull("i", dtype="int") == 0.5),
-        "an integer pull and 0.5",
-    ),
-    "an integer with a value": (
-        traced(lambda f: f.pull("i", dtype="int") == f.b),
-        "real operands; an integer is an index of embed, a label, or compared with integers",
-    ),
-    "a value that outlived its forward": (lambda: left_over() + 1.0, "outlived its forward()"),
-    "a comparison outside of forward": (
-        lambda: vrt.Parameter((3,)) == 1.0,
-        "[trace] an operation on parameters runs outside of forward()",
-    ),
-    "another function's gather": (
-        traced(lambda f: F().gather(0)),
-        "F.gather in the forward() of another function",
-    ),
-    "one string of outputs": (
-        lambda: network_of().forward(graphs(), outputs="loss"),
-        "outputs is 'loss'; expected names of pushes; write outputs=['loss'].",
-    ),
-}
-
-
-def network_of() -> vrt.Network:
-    return vrt.compile(F(), device="reference")
-
-
-def graphs() -> vrt.GraphBatch:
-    return vrt.GraphBatch.from_graphs([vrt.InputGraph.from_children([[], [0]], {})])
-
-
-def gradients() -> Any:
-    net = network_of()
-    net.forward(graphs(), train=True)
-    return net.backward({"loss": np.ones(2)})
-
-
-@pytest.mark.parametrize("name", MISTAKES)
-def test_mistakes_say_what_to_write(name: str) -> None:
-    call, part = MISTAKES[name]
-    with pytest.raises(VertexrtError) as error:
-        call()
-    text = str(error.value)
-    assert FORM.fullmatch(text), text
-    assert part in text
-
-
-def test_what_a_state_has_can_be_asked() -> None:
-    found: list[bool] = []
-    F(lambda f: found.extend([hasattr(f.gather(0), "h"), hasattr(f.gather(0), "x")])).trace()
-    assert found == [True, False]
-
-
-def test_shapes_may_be_numbers() -> None:
-    assert vrt.Parameter(5).shape == (5,)
-    assert vrt.Parameter(np.int64(5)).shape == (5,)
-    assert vrt.Parameter((np.int32(2), 3)).shape == (2, 3)
-
-
-def shown() -> Iterator[tuple[object, str]]:
-    net = network_of()
-    yield net, "Network(F on reference, engine='batched', float32, 15 parameters, pushes out, loss)"
-    yield net.parameters, "Parameters(w: [4, 3], b: [3]; float32)"
-    yield F(), "F(arity=2, state={'c': 3, 'h': 3}, 15 parameters)"
-    yield NoSuper(), "NoSuper(without super().__init__())"
-    yield vrt.Parameter((4, 3)), "Parameter((4, 3))"
-    yield (
-        vrt.SGD(0.1, 0.9),
-        "SGD(lr=0.1, momentum=0.9, weight_decay=0.0, clip_norm=None; 0 steps done)",
-    )
-    yield gradients(), "Gradients(parameters: w [4, 3], b [3]; pulled: none)"
-    evaluation = net.submit(graphs())
-    evaluation.result()
-    yield evaluation, "Evaluation(out [2, 3], loss [2])"
-    kept: list[Any] = []
-    F(lambda f: kept.extend([repr(f.b > 0), repr(f.gather(0)), repr(f.w)])).trace()
-    yield (
-        " ".join(kept),
-        " ".join(
-            [
-                "Value(greater: float[3])",
-                "State(c: float[3], h: float[3])",
-                "Parameter('w', (4, 3))",
-            ]
-        ),
-    )
-
-
-def test_what_is_printed_is_one_line() -> None:
-    for thing, text in shown():
-        assert (thing if isinstance(thing, str) else repr(thing)) == text
+    WithBody(body).trace()
