@@ -24,7 +24,7 @@ from vertexrt.kernels.cuda.instruction import COLUMNS, FIRST_OP
 from vertexrt.kernels.cuda.path import PathSegment, write_path
 from vertexrt.kernels.cuda.ring import RingSize, size_ring
 from vertexrt.kernels.cuda.rules import by_rule, structs
-from vertexrt.kernels.cuda.side_text import INDEX_WORDS, OF_RING, SideText
+from vertexrt.kernels.cuda.path_function import INDEX_WORDS, OF_RING, SideText
 from vertexrt.kernels.cuda.steps import Kernel, Launches
 from vertexrt.kernels.cuda.weights import (
     SHARED_STATE_BYTES,

@@ -19,7 +19,7 @@ from vertexrt.ir.passes.segment import Segment, SegmentedTask, Split
 from vertexrt.ir.passes.store import is_free
 from vertexrt.ir.program import Domain, Node, Stage
 from vertexrt.kernels.cuda.ahead import operands_ahead, write_copy
-from vertexrt.kernels.cuda.direct import Step, read_directly
+from vertexrt.kernels.cuda.inline_operands import Step, read_directly
 from vertexrt.kernels.cuda.path_products import (
     PartialSums,
     ProductWriter,

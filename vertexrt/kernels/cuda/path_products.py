@@ -16,7 +16,7 @@ from vertexrt.ir.ops import OPS
 from vertexrt.ir.passes.fuse import Group, Product
 from vertexrt.ir.passes.segment import SegmentedTask
 from vertexrt.ir.program import Domain
-from vertexrt.kernels.cuda.direct import OperandRow, Step, readers_of
+from vertexrt.kernels.cuda.inline_operands import OperandRow, Step, readers_of
 from vertexrt.kernels.cuda.path_rows import PathRows
 from vertexrt.kernels.cuda.rows import ROLLED, Cuts
 from vertexrt.kernels.cuda.weights import TILE_ROWS, Held, Layout, own_row
