@@ -12,7 +12,8 @@ from dataclasses import replace
 from vertexrt.ir.passes.fuse import Group, TaskProgram
 from vertexrt.ir.passes.store import is_free
 from vertexrt.ir.program import Domain
-from vertexrt.kernels.cuda.groups import write_group
+from vertexrt.kernels.cuda.groups import GroupContext, write_group
+from vertexrt.kernels.cuda.places import Temporaries, in_tensor, read_from
 from vertexrt.kernels.cuda.products import (
     EVERYTHING,
     FEW_ROWS,
@@ -34,7 +35,6 @@ from vertexrt.kernels.cuda.steps import (
     BY_ROW,
     CHUNKED,
     CHUNKS,
-    EDGES,
     FIXED,
     LISTED,
     OUTER,
@@ -53,7 +53,7 @@ from vertexrt.kernels.cuda.steps import (
     Tiles,
 )
 from vertexrt.kernels.layout import PAD, Binding, by_rows, edge_key, gradients_of, task_nodes
-from vertexrt.kernels.location import Location, Temporary
+from vertexrt.kernels.location import Location
 
 APART = frozenset(("sum_rows", "embed_grad"))  # sums over rows are steps of their own
 COLUMNS_A_BLOCK = 4 * WARP  # of a sum over rows
@@ -76,8 +76,9 @@ class Emitter:
         self.block = block
         self.listed = by_rows(task.stage)
         self.launches = Launches()
-        self.used = [0, 0, 0]
+        self.used = Temporaries()
         self.place: dict[int, Location] = {}
+        self.context = GroupContext(task, binding, vector, block, self.place, self.used)
         self.before: list[Group] = []  # gathers that the next products may read themselves
         self.readers: dict[int, list[int]] = {}
         for k in task_nodes(task):
@@ -87,14 +88,10 @@ class Emitter:
     def emit(self) -> Launches:
         """Return the launches."""
         for i, read in self.task.reads.items():
-            whole = self._tensor(i, read.key)
-            size = max(self.nodes[i].type.size, 1)
-            if read.width != size:
-                whole = Location(whole.base, size, whole.row, read.start, read.width)
-            self.place[i] = whole
+            self.place[i] = read_from(self.nodes[i], read, self.binding)
         for i in sorted(self.task.local):
             node = self.nodes[i]
-            self.place[i] = self._temporary(node.type.size, node.type.domain == Domain.EDGE)
+            self.place[i] = self.used.take(node.type.size, node.type.domain == Domain.EDGE)
         matmuls: list[int] = []
         for step in self.task.steps:
             op = "" if isinstance(step, Group) else self.nodes[step.node].op
@@ -123,23 +120,8 @@ class Emitter:
                 self._outer(step.node)
         self._products(matmuls)
         assert not self.before, "a copy for products comes before products"
-        rows, edges, once = self.used
-        self.launches.scratch = (rows, edges, once)
+        self.launches.scratch = self.used.elements
         return self.launches
-
-    def _temporary(self, size: int, edges: bool) -> Location:
-        """Set aside elements for each row (or edge) of a launch."""
-        at = Temporary(*self.used)
-        size = max(size, 1)
-        self.used[1 if edges else 0] += size
-        return Location("", size, "local_edge" if edges else "local", temporary=at)
-
-    def _tensor(self, i: int, key: tuple[object, ...]) -> Location:
-        node = self.nodes[i]
-        row = "edge" if node.type.domain == Domain.EDGE else "row"
-        return Location(
-            f"tensor_{self.binding.tensors[key]}", max(node.type.size, 1), row, 0, 0, None
-        )
 
     def _gradient(self, name: str) -> str:
         return f"gradient_{self.binding.params[name]}"
@@ -147,20 +129,8 @@ class Emitter:
     def _group(self, group: Group, tiles: Tiles | None = None) -> None:
         for k in group.nodes:
             if k in self.task.homes:
-                self.place[k] = self._tensor(k, self.task.homes[k])
-        kernel = write_group(
-            self.task,
-            group,
-            self.binding,
-            self.vector,
-            self.place,
-            self._temporary,
-            self.block,
-        )
-        over = EDGES if kernel.edges else ROWS
-        self.launches.steps.append(
-            Kernel(kernel.body, kernel.words, over, kernel.rows, kernel.threads, tiles=tiles)
-        )
+                self.place[k] = in_tensor(self.nodes[k], self.task.homes[k], self.binding)
+        self.launches.steps.append(write_group(self.context, group, tiles))
 
     # Copies that products of few rows make by themselves.
 
@@ -217,8 +187,8 @@ class Emitter:
         """Add up the rows of a value in a fixed order: chunks of rows, then the chunks."""
         (i,) = self.nodes[k].inputs
         place, size = self.place[i], max(self.nodes[i].type.size, 1)
-        partial = Temporary(self.used[0], self.used[1], self.used[2])
-        self.used[2] += CHUNKS * (-(-size // PAD) * PAD)
+        partial = self.used.end
+        self.used.once += CHUNKS * (-(-size // PAD) * PAD)
         blocks = -(-size // COLUMNS_A_BLOCK)
         edges = place.row in ("edge", "local_edge")
         targets = [self._gradient(name) for name in gradients_of(self.task, k)]
@@ -313,9 +283,9 @@ class Emitter:
         if not self.block:
             self.launches.steps.append(g)
         elif g.form == OUTER:
-            kernels, partial = outer_product(g, Temporary(*self.used), self.block, vector)
+            kernels, partial = outer_product(g, self.used.end, self.block, vector)
             self.launches.steps += kernels
-            self.used[2] += partial
+            self.used.once += partial
         else:
             self.launches.steps.append(large_product(g, self.block, vector))
 
@@ -335,12 +305,12 @@ class Emitter:
         for k in positions:
             node = self.nodes[k]
             if k in self.task.homes:
-                self.place[k] = self._tensor(k, self.task.homes[k])
+                self.place[k] = in_tensor(self.nodes[k], self.task.homes[k], self.binding)
             weight, x = node.inputs
             m, n = self.nodes[weight].type.shape
             at_x, place, packed = self._operand(x), self.place[k], None
             if place.row == "row" and self.listed:
-                packed = self._temporary(place.size, False)
+                packed = self.used.take(place.size, False)
                 spread.append((packed, place))
             gemms.append(
                 Gemm(
@@ -376,10 +346,10 @@ class Emitter:
                 ranges.append((SHARED_ROWS, MANY_ROWS, 32))
             for low, high, rows in ranges:
                 tiles = Tiles(per_row, per_edge, low, high, rows)
-                kernel, partial = product_kernel(gemms, tiles, Temporary(*self.used))
+                kernel, partial = product_kernel(gemms, tiles, self.used.end)
                 self.launches.steps.append(kernel)
                 largest = max(largest, partial)
-            self.used[2] += largest
+            self.used.once += largest
             above = Tiles(per_row, per_edge, ranges[-1][1], EVERYTHING)
         for group in early:
             self._group(group, above)
@@ -395,7 +365,7 @@ class Emitter:
         place = self.place[k]
         packed = None
         if place.row == "row" and self.listed:
-            packed = self._temporary(place.size, False)
+            packed = self.used.take(place.size, False)
             self._move(place, packed)
         return self._at(place, packed)
 

@@ -21,10 +21,11 @@ from vertexrt.kernels.cuda.executable import kernel_name, word_names
 from vertexrt.kernels.cuda.gradients import find_sums
 from vertexrt.kernels.cuda.gradients_text import SumWriter
 from vertexrt.kernels.cuda.instruction import COLUMNS, FIRST_OP
-from vertexrt.kernels.cuda.path import PathSegment, write_path
+from vertexrt.kernels.cuda.path import write_path
+from vertexrt.kernels.cuda.path_function import INDEX_WORDS, OF_RING, SideText
+from vertexrt.kernels.cuda.path_segment import PathSegment
 from vertexrt.kernels.cuda.ring import RingSize, size_ring
 from vertexrt.kernels.cuda.rules import by_rule, structs
-from vertexrt.kernels.cuda.path_function import INDEX_WORDS, OF_RING, SideText
 from vertexrt.kernels.cuda.steps import Kernel, Launches
 from vertexrt.kernels.cuda.weights import (
     SHARED_STATE_BYTES,
@@ -126,11 +127,11 @@ class KernelWriter:
     def _ring(self, stage: Stage) -> RingSize:
         """Return the ring of a side: what room a few rows of temporaries leave."""
         segments = [x for _, x in self.segments(stage)]
-        entries = [e for x in segments for e in (*x.puts.values(), *x.gathers.values())]
+        entries = [e for x in segments for e in (*x.ring.puts.values(), *x.ring.gathers.values())]
         room = self.room(stage, False)
         room -= max(self.used(stage, RING_TILE), room // 4)
         step = max((e.step for e in entries), default=0)
-        return size_ring(step, room, any(x.gathers for x in segments))
+        return size_ring(step, room, any(x.ring.gathers for x in segments))
 
     def _row_elements(self, stage: Stage) -> int:
         """Return the most elements of temporaries of a row, with two edges."""
@@ -145,15 +146,15 @@ class KernelWriter:
         facts = np.zeros((sum(len(plan.segments) for plan in self.tasks) + 1, 6), np.int64)
         for stage in SIDES:
             for number, x in self.segments(stage):
-                sent = [e for e in x.puts.values() if e.cuts]
+                sent = [e for e in x.ring.puts.values() if e.cuts]
                 pieces = [b - a for e in sent for a, b in pairwise(e.cuts)]
                 everybody = max(pieces, default=0) >= self.processors
                 facts[number] = (
-                    bool(x.puts),
+                    bool(x.ring.puts),
                     sum(e.size for e in sent),
-                    bool(x.gathers),
-                    x.operand,
-                    x.needs_all,
+                    bool(x.ring.gathers),
+                    x.ring.operand,
+                    x.ring.needs_all,
                     everybody,
                 )
         rows = [(ring.rows, ring.far) for ring in self.rings]
@@ -198,7 +199,7 @@ class KernelWriter:
             return set(INDEX_WORDS)
         segments = [x for _, x in self.segments(stage)]
         found = {w for x in segments for w in x.words if w in INDEX_WORDS}
-        return found | ({"child_row", OF_RING} if any(x.gathers for x in segments) else set())
+        return found | ({"child_row", OF_RING} if any(x.ring.gathers for x in segments) else set())
 
     def encode(self) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.int64]]:
         """Return steps_ptr and steps of `driver.encode`; a function is a number of a script."""

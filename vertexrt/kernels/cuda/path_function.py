@@ -5,8 +5,8 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from vertexrt.ir.program import Stage
-from vertexrt.kernels.cuda.path import PathSegment
 from vertexrt.kernels.cuda.path_rows import ROW_PAD
+from vertexrt.kernels.cuda.path_segment import PathSegment
 from vertexrt.kernels.cuda.ring import RingSize, write_send
 from vertexrt.kernels.cuda.weights import Side, own_row
 
@@ -139,7 +139,9 @@ class SideText:
         """
         lines = ["  make_between([&](const Sent& last, unsigned turn) {", "    switch (last.op) {"]
         for number, segment in self.kernel.segments(self.stage):
-            if late := [e for e in segment.puts.values() if e.cuts and e.tensor in segment.late]:
+            if late := [
+                e for e in segment.ring.puts.values() if e.cuts and e.tensor in segment.ring.late
+            ]:
                 lines.append(f"      case {number}:")
                 lines += [f"        {line}" for line in write_send(late, self.kernel.processors)]
                 lines.append("        break;")
@@ -149,12 +151,12 @@ class SideText:
             "    switch (in.op) {",
         ]
         for number, segment in self.kernel.segments(self.stage):
-            if segment.gathers:
+            if segment.ring.gathers:
                 lines.append(f"      case {number}:")
                 lines += [
                     f"        copy_far<{e.size}>(ring + {e.start}, {e.step}, {ring.rows}, in, "
                     f"at_hand, (const real*)job.w[{self.kernel.numbers[e.tensor]}]);"
-                    for e in segment.gathers.values()
+                    for e in segment.ring.gathers.values()
                 ]
                 lines.append("        break;")
         lines += [

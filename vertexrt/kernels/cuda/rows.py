@@ -164,6 +164,14 @@ class Rows:
             return [([], f"if (int j = lane * W; j < {loop.size})")]
         return [([], f"for (int j = lane * W; j < {loop.size}; j += {step})")]
 
+    def makes(self, value: int) -> bool:
+        """Tell whether the open loop makes a value."""
+        return self.loop is not None and value in self.loop.made
+
+    def awaits(self, value: int) -> bool:
+        """Tell whether a value is known once the open loop is over."""
+        return self.loop is not None and value in self.loop.pending
+
     def needs(self, value: int) -> None:
         """Note that memory which this kernel wrote is read by other threads of the row."""
         if self.loop is not None and value in self.loop.written:
