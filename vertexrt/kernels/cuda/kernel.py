@@ -6,7 +6,6 @@ on the function; `gpu_script.py` writes the scripts.
 
 from __future__ import annotations
 
-from collections.abc import Collection
 from itertools import accumulate, pairwise
 
 import numpy as np
@@ -18,12 +17,11 @@ from vertexrt.kernels.cuda.compile import ONE_BLOCK
 from vertexrt.kernels.cuda.driver import encode
 from vertexrt.kernels.cuda.emit import emit
 from vertexrt.kernels.cuda.executable import kernel_name, word_names
-from vertexrt.kernels.cuda.gradients import find_sums
-from vertexrt.kernels.cuda.gradients_text import SumWriter
+from vertexrt.kernels.cuda.gradients_on_chip import sum_on_chip
 from vertexrt.kernels.cuda.instruction import COLUMNS, FIRST_OP
 from vertexrt.kernels.cuda.path import write_path
-from vertexrt.kernels.cuda.path_function import INDEX_WORDS, OF_RING, SideText
-from vertexrt.kernels.cuda.path_segment import PathSegment
+from vertexrt.kernels.cuda.path_function import INDEX_WORDS, OF_RING, PathSide, write_side
+from vertexrt.kernels.cuda.path_segment import PathSegment, RingUses
 from vertexrt.kernels.cuda.ring import RingSize, size_ring
 from vertexrt.kernels.cuda.rules import by_rule, structs
 from vertexrt.kernels.cuda.steps import Kernel, Launches
@@ -31,9 +29,9 @@ from vertexrt.kernels.cuda.weights import (
     SHARED_STATE_BYTES,
     THREADS,
     TILE_ROWS,
+    Budget,
     Held,
     Layout,
-    place_gradients,
     place_weights,
 )
 from vertexrt.kernels.layout import PAD, Binding
@@ -49,13 +47,8 @@ class KernelWriter:
     """The source of a persistent kernel.
 
     Args:
-        processors: of a group.
-        shared_bytes: of shared memory that a processor has.
-        registers: of a thread that may hold weights.
-        precision: of products of float32 by matrix units, see `vrt.compile`.
-        hold: weights stay on chip while a side of the path runs, see `Passes`.
-        places: where gradients may be summed up, see `place_gradients`.
         kinds: see `layout.Backend`.
+        precision: of products of float32 by matrix units, see `vrt.compile`.
 
     Attributes:
         tasks: those without what the path sums up instead.
@@ -67,62 +60,39 @@ class KernelWriter:
         self,
         tasks: list[SegmentedTask],
         binding: Binding,
-        dtype: npt.DTypeLike,
-        processors: int,
-        shared_bytes: int,
-        registers: int,
-        precision: str,
-        hold: bool,
-        places: Collection[str],
         kinds: npt.NDArray[np.int64],
+        budget: Budget,
+        precision: str,
     ) -> None:
-        self.precision = precision
-        self.processors, self.shared_bytes = processors, shared_bytes
-        self.itemsize, self.registers = np.dtype(dtype).itemsize, registers
+        self.budget, self.precision = budget, precision
+        self.processors, self.registers = budget.processors, budget.registers
+        self.itemsize = budget.itemsize
         vector = 16 // self.itemsize
         self.numbers = {name: k for k, name in enumerate(word_names(binding))}
         self.tasks = tasks
-        self.path = write_path(tasks, binding, vector, processors)
+        self.path = write_path(tasks, binding, vector, self.processors)
         self.sides = [
-            place_weights(
-                self._held(stage),
-                self._partial(stage),
-                processors,
-                self.itemsize,
-                shared_bytes,
-                registers,
-                hold,
-            )
-            for stage in SIDES
+            place_weights(self._held(stage), self._partial(stage), budget) for stage in SIDES
         ]
-        multiplied = {h.word for side in self.sides for h in side.held} if places else set()
-        sums = find_sums(tasks, kinds, self.path, multiplied, binding, processors)
-        self.sides[1] = place_gradients(
-            self.sides[1],
-            list(dict.fromkeys(one.held for one in sums)),
-            places,
-            processors,
-            self.itemsize,
-            self._spare(),
-            registers,
-        )
-        self.sums = SumWriter(self.sides[1], sums, tasks, binding, processors, vector)
-        self.tasks = tasks = self.sums.tasks
-        self.launches = [
-            Launches(scratch=self.path[p][0].scratch)
-            if p in self.path
-            else emit(plan.task, binding, vector, THREADS)
-            for p, plan in enumerate(tasks)
-        ]
+        self.sums = sum_on_chip(tasks, kinds, self.path, self.sides, binding, budget, self._spare())
+        self.sides[1], self.tasks = self.sums.side, self.sums.tasks
+        self.launches = [self._launches(p, binding) for p in range(len(tasks))]
         self.all_steps = [s for x in self.launches for s in x.steps if isinstance(s, Kernel)]
-        self.ops: dict[str, int] = {}
-        self.steps: list[Kernel] = []  # the different ones
-        for step in self.all_steps:
-            key = self._key(step)
-            if key not in self.ops:
-                self.ops[key] = FIRST_OP + len(self.ops)
-                self.steps.append(step)
+        self.steps = self._different_steps()
+        self.ops = {self._key(step): FIRST_OP + k for k, step in enumerate(self.steps)}
         self.rings = [self._ring(stage) for stage in SIDES]
+
+    def _launches(self, p: int, binding: Binding) -> Launches:
+        """Return what all processors run of a program, and its temporaries."""
+        if p in self.path:
+            return Launches(scratch=self.path[p][0].scratch)
+        return emit(self.tasks[p].task, binding, 16 // self.itemsize, THREADS)
+
+    def _different_steps(self) -> list[Kernel]:
+        found: dict[str, Kernel] = {}
+        for step in self.all_steps:
+            found.setdefault(self._key(step), step)
+        return list(found.values())
 
     def _ring(self, stage: Stage) -> RingSize:
         """Return the ring of a side: what room a few rows of temporaries leave."""
@@ -146,19 +116,23 @@ class KernelWriter:
         facts = np.zeros((sum(len(plan.segments) for plan in self.tasks) + 1, 6), np.int64)
         for stage in SIDES:
             for number, x in self.segments(stage):
-                sent = [e for e in x.ring.puts.values() if e.cuts]
-                pieces = [b - a for e in sent for a, b in pairwise(e.cuts)]
-                everybody = max(pieces, default=0) >= self.processors
-                facts[number] = (
-                    bool(x.ring.puts),
-                    sum(e.size for e in sent),
-                    bool(x.ring.gathers),
-                    x.ring.operand,
-                    x.ring.needs_all,
-                    everybody,
-                )
+                facts[number] = self._facts(x.ring)
         rows = [(ring.rows, ring.far) for ring in self.rings]
         return facts, np.array(rows, np.int64)
+
+    def _facts(self, ring: RingUses) -> tuple[int, ...]:
+        """Return what `ring_script.write_ring` knows of a segment."""
+        sent = [e for e in ring.puts.values() if e.cuts]
+        pieces = [b - a for e in sent for a, b in pairwise(e.cuts)]
+        everybody = max(pieces, default=0) >= self.processors
+        return (
+            bool(ring.puts),
+            sum(e.size for e in sent),
+            bool(ring.gathers),
+            ring.operand,
+            ring.needs_all,
+            everybody,
+        )
 
     def _key(self, step: Kernel) -> str:
         return step.body + " ".join(step.words)
@@ -221,7 +195,9 @@ class KernelWriter:
     def room(self, stage: Stage, ring: bool) -> int:
         """Return the elements of shared memory that temporaries of a side may have."""
         k = SIDES.index(stage)
-        room = (self.shared_bytes - SHARED_STATE_BYTES - self.sides[k].shared) // self.itemsize
+        room = (
+            self.budget.shared_bytes - SHARED_STATE_BYTES - self.sides[k].shared
+        ) // self.itemsize
         return room - self.sides[k].partial - (self.rings[k].elements if ring else 0)
 
     def used(self, stage: Stage, rows: int) -> int:
@@ -277,10 +253,28 @@ class KernelWriter:
                 lines += ["", step.body.replace("VRT_KERNEL(NAME", f"VRT_STEP({name}", 1)]
             names[self._key(step)] = name
         lines.append(f"typedef Job<{len(self.numbers)}> Work;")
-        for side, stage in zip(self.sides, SIDES, strict=True):
-            lines += ["", *SideText(self, side, stage).lines()]
+        for stage in SIDES:
+            lines += ["", *write_side(self._side(stage))]
         lines += ["", *self._beside(names), "", *self._kernel()]
         return "\n".join(lines) + "\n"
+
+    def _side(self, stage: Stage) -> PathSide:
+        """Return what the function of a side is written from."""
+        number, added = SIDES.index(stage), None
+        if stage == Stage.PATH_BACKWARD:
+            added = self.sums.additions(self.segment_ptr(), self.numbers)
+        return PathSide(
+            stage,
+            number,
+            self.processors,
+            self.sides[number],
+            self.segments(stage),
+            self.rings[number],
+            self.indices(stage),
+            self.fits(stage),
+            self.numbers,
+            added,
+        )
 
     def tiles_fit(self) -> bool:
         """Tell whether the indices of every tile fit in shared memory: rows, and their children."""

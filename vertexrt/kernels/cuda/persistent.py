@@ -18,7 +18,7 @@ from vertexrt.kernels.cuda.gradients import overlapping
 from vertexrt.kernels.cuda.kernel import KernelWriter
 from vertexrt.kernels.cuda.path import beside_path
 from vertexrt.kernels.cuda.steps import adding
-from vertexrt.kernels.cuda.weights import FitError
+from vertexrt.kernels.cuda.weights import Budget, FitError
 from vertexrt.kernels.layout import Binding, gradient_owners
 
 # Of a thread, to hold weights and gradients: the first number that leaves enough for code, with
@@ -50,21 +50,12 @@ def load_smallest(
     wanted: tuple[int, ...] = GROUPS if processors is None else (processors,)
     sizes = tuple(n for n in wanted if n <= device.processors) or wanted[:1]
     failed: dict[int | str, DeviceError] = {}  # by size the first reason, and what spilled
+    itemsize = np.dtype(dtype).itemsize
     choices = (PLACES if gradients else ()) + BEHIND
     for size, registers, places in itertools.product(sizes, REGISTERS, choices):
         try:
-            writer = KernelWriter(
-                tasks,
-                binding,
-                dtype,
-                size,
-                device.shared_bytes,
-                registers,
-                device.precision,
-                hold,
-                places,
-                kinds,
-            )
+            budget = Budget(size, itemsize, device.shared_bytes, registers, hold, places)
+            writer = KernelWriter(tasks, binding, kinds, budget, device.precision)
             source = writer.source()
             if source not in failed:
                 name = kernel_name(source)

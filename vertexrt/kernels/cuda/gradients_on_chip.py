@@ -1,24 +1,98 @@
-"""Write the lines of a persistent kernel that sum up gradients on chip (`weight_gradients.cuh`)."""
+"""Sum gradients of the path's weights on chip while its backward side runs (an ablation).
+
+`sum_on_chip` says which of them have room, and writes what a persistent kernel does for them
+(`weight_gradients.cuh`); with an empty `Budget.gradients` that is nothing.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import replace
+
+import numpy as np
+import numpy.typing as npt
 
 from vertexrt.ir.passes.segment import SegmentedTask
 from vertexrt.ir.passes.store import Read
-from vertexrt.kernels.cuda.gradients import EVERY, Child, PathSum, Sums, without
-from vertexrt.kernels.cuda.weights import Held, Side, own_row
+from vertexrt.kernels.cuda.gradients import EVERY, Child, PathSum, Sums, find_sums, without
+from vertexrt.kernels.cuda.path_function import Additions
+from vertexrt.kernels.cuda.weights import (
+    REGISTERS,
+    SHARED,
+    Budget,
+    Held,
+    Layout,
+    Side,
+    own_row,
+)
 from vertexrt.kernels.layout import Binding
 
+# Elements of a thread in shared memory, at most: each tile reads and writes them. Of 32 floats that
+# is 64 KiB, or 512 cycles at the 128 bytes that a multiprocessor moves in each.
+MOST_SHARED = 32
 
-class SumWriter:
+
+def sum_on_chip(
+    tasks: list[SegmentedTask],
+    kinds: npt.NDArray[np.int64],
+    on_path: Collection[int],
+    sides: Sequence[Side],
+    binding: Binding,
+    budget: Budget,
+    room: int,
+) -> GradientSums:
+    """Say which gradients the backward side of the path sums up, and where.
+
+    Args:
+        kinds: see `layout.Backend`.
+        on_path: the programs that groups run.
+        sides: of the path, with their weights.
+        room: bytes of shared memory that nothing else needs.
+    """
+    multiplied = {h.word for side in sides for h in side.held} if budget.gradients else set()
+    sums = find_sums(tasks, kinds, on_path, multiplied, binding, budget.processors)
+    side = place_gradients(sides[1], list(dict.fromkeys(x.held for x in sums)), budget, room)
+    return GradientSums(side, sums, tasks, binding, budget)
+
+
+def place_gradients(side: Side, gradients: Sequence[Held], budget: Budget, room: int) -> Side:
+    """Say which gradients are summed up on chip, and where: weights have had their places before.
+
+    Args:
+        side: the backward one; gradients: of weights that the path multiplies by.
+        room: bytes of shared memory that nothing else needs.
+    Returns: the side with those that have a place; the others are made after the path.
+    """
+    words = budget.itemsize // 4
+    layouts = {h: Layout(h.rows(budget.processors), h.deep) for h in (*side.held, *gradients)}
+    taken = sum(layouts[h].elements for h in side.held[: side.in_registers]) * words
+    left = budget.registers - taken if REGISTERS in budget.gradients else 0
+    each = MOST_SHARED if SHARED in budget.gradients else 0
+    kept: list[Held] = []
+    shared: list[Held] = []
+    for h in gradients:
+        need = layouts[h].elements
+        if need * words <= left:
+            kept.append(h)
+            left -= need * words
+        elif need <= each and budget.bytes([h]) <= room:
+            shared.append(h)
+            each -= need
+            room -= budget.bytes([h])
+    return replace(
+        side,
+        shared=side.shared + budget.bytes(shared),
+        sums=(*kept, *shared),
+        sums_in_registers=len(kept),
+    )
+
+
+class GradientSums:
     """The lines of a persistent kernel that make, leave and collect sums.
 
     Args:
         side: the backward one, whose `sums` are made.
         sums: of `find_sums`; those that the side has no room for stay behind the path.
-        vector: elements of 16 bytes.
     """
 
     def __init__(
@@ -27,11 +101,10 @@ class SumWriter:
         sums: Sums,
         tasks: Sequence[SegmentedTask],
         binding: Binding,
-        processors: int,
-        vector: int,
+        budget: Budget,
     ) -> None:
         self.side, self.binding = side, binding
-        self.processors, self.vector = processors, vector
+        self.processors, self.vector = budget.processors, 16 // budget.itemsize
         self.of: dict[tuple[int, int], list[PathSum]] = {}
         self.instead: dict[int, set[int]] = {}
         for one, places in sums.items():
@@ -49,7 +122,7 @@ class SumWriter:
         self.elements = 0
         for h in side.sums:
             self.start[h] = self.elements
-            self.elements += -(-h.rows(processors) * h.deep // vector) * vector
+            self.elements += -(-h.rows(self.processors) * h.deep // self.vector) * self.vector
 
     @property
     def words(self) -> set[str]:
@@ -74,13 +147,23 @@ class SumWriter:
     def _kind(self, h: Held) -> str:
         return f"{h.rows(self.processors)}, {h.deep}"
 
-    def opening(self) -> list[str]:
+    def additions(self, segment_ptr: Sequence[int], numbers: Mapping[str, int]) -> Additions | None:
+        """Return what the backward side does for sums; None where there are none.
+
+        Args:
+            segment_ptr: number of each program's first segment; numbers: of the words.
+        """
+        if not self.side.sums:
+            return None
+        return Additions(self._opening(), self._after_tile(segment_ptr, numbers), self._closing())
+
+    def _opening(self) -> list[str]:
         """Return the statements in front of the path, where `free` is shared memory."""
-        lines = ["  struct {"] if self.side.sums else []
+        lines = ["  struct {"]
         for k, h in enumerate(self.side.sums):
             where = "Registers" if k < self.side.sums_in_registers else "SharedMemory"
             lines.append(f"    WeightsIn{where}<{self._kind(h)}> {h.name};")
-        lines += ["  } sums;"] if self.side.sums else []
+        lines.append("  } sums;")
         for k, h in enumerate(self.side.sums):
             if k >= self.side.sums_in_registers:
                 lines.append(f"  sums.{h.name}.take(free);")
@@ -88,12 +171,8 @@ class SumWriter:
             lines.append(f"  clear<{self._kind(h)}>(sums.{h.name});")
         return lines
 
-    def behind(self, segment_ptr: Sequence[int], numbers: dict[str, int]) -> str:
-        """Return the function that adds the tile of an instruction, when it is over.
-
-        Args:
-            segment_ptr: number of each program's first segment; numbers: of the words.
-        """
+    def _after_tile(self, segment_ptr: Sequence[int], numbers: Mapping[str, int]) -> str:
+        """Return the function that adds the tile of an instruction, when it is over."""
         head = "[&](const Instruction& in, const Indices& at_hand) {"
         cases: dict[str, list[int]] = {}  # kinds of vertices often do the same
         for (p, s), sums in self.of.items():
@@ -153,10 +232,8 @@ class SumWriter:
             "  });",
         ]
 
-    def closing(self) -> list[str]:
-        """Return the statements behind the path: leave the sums of a group that had a tile."""
-        if not self.side.sums:
-            return []
+    def _closing(self) -> list[str]:
+        """Return the statements after the path: leave the sums of a group that had a tile."""
         lines = ["  if (has_backward(job.o, group)) {"]
         lines.append(f"    real* const left = left_by<{self.constant}>(job.o, this_processor());")
         for h in self.side.sums:
@@ -168,7 +245,7 @@ class SumWriter:
         """The bytes that a processor leaves, as the kernel says it."""
         return f"{self.elements} * (int)sizeof(real)"
 
-    def collect(self, numbers: dict[str, int]) -> list[str]:
+    def collect(self, numbers: Mapping[str, int]) -> list[str]:
         """Return the statements that add what all groups left, given the numbers of the words."""
         lines = []
         for h in self.side.sums:
