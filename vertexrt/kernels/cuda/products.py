@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import replace
 
+from vertexrt.ir.program import Node
 from vertexrt.kernels.cuda.rows import WARP, Rows
 from vertexrt.kernels.cuda.steps import (
     ALWAYS,
@@ -15,11 +16,11 @@ from vertexrt.kernels.cuda.steps import (
     TEMPORARY,
     TILES,
     TRANSPOSED,
+    ChildRows,
     Gemm,
     Kernel,
     Lookup,
-    Operand,
-    Slot,
+    OperandRows,
     Tiles,
 )
 from vertexrt.kernels.layout import PAD
@@ -59,6 +60,38 @@ def splits_of(wide: int, deep: int, tiles: Tiles) -> int:
     row_tiles = 1 if tiles.rows == 8 else 2
     wanted = BLOCKS // (row_tiles * -(-wide // TILE))
     return max(1, min(wanted, deep // (2 * CHUNK)))
+
+
+def rows_of(node: Node) -> int:
+    """Return how many rows a product has for each row (or edge) of a launch, given its result."""
+    return node.type.shape[0] if len(node.type.shape) == 2 else 1
+
+
+def few_rows_products(
+    gemms: Sequence[Gemm], partial: Temporary, warps: bool
+) -> tuple[list[Kernel], int, Tiles]:
+    """Write independent products of few rows as kernels, each for a range of rows.
+
+    Args:
+        partial: where blocks that share the depth leave their sums.
+        warps: of the fewest rows a warp makes a column, if it can.
+    Returns: the kernels, how many elements they need there, and of which rows there are none.
+    """
+    per_row, per_edge = (
+        max((g.times for g in gemms if g.edges == edges), default=0) for edges in (False, True)
+    )
+    kernels, most = [], 0
+    ranges = [(0, FEW_ROWS, 8), (FEW_ROWS, SHARED_ROWS, 32)]
+    if warps and all(by_warps(g) for g in gemms):
+        ranges = [(WARP_ROWS, SHARED_ROWS, 32)]
+        kernels.append(product_by_warps(gemms, Tiles(per_row, per_edge, 0, WARP_ROWS, WARP_ROWS)))
+    if len(gemms) > 1:  # one launch instead of several
+        ranges.append((SHARED_ROWS, MANY_ROWS, 32))
+    for low, high, rows in ranges:
+        kernel, elements = product_kernel(gemms, Tiles(per_row, per_edge, low, high, rows), partial)
+        kernels.append(kernel)
+        most = max(most, elements)
+    return kernels, most, Tiles(per_row, per_edge, ranges[-1][1], EVERYTHING)
 
 
 def product_kernel(gemms: Sequence[Gemm], tiles: Tiles, partial: Temporary) -> tuple[Kernel, int]:
@@ -237,7 +270,7 @@ def _target(t: Rows, g: Gemm, wide: int) -> str:
     return f"[&](int i, int j, float v) {{ {child} {store} }}"
 
 
-def _child(t: Rows, slot: Slot) -> str:
+def _child(t: Rows, slot: ChildRows) -> str:
     """Return statements that find the edge `e` of a slot, and whether a child is `there`."""
     first, child = t.word("edge_ptr", "const int*"), t.word("child_row", "const int*")
     row = "const int row = (int)a.lo + i;"
@@ -245,7 +278,7 @@ def _child(t: Rows, slot: Slot) -> str:
     return f"{row} {edge} const bool there = e < {first}[row + 1] && {child}[e] >= 0;"
 
 
-def _first(t: Rows, operand: Operand) -> str:
+def _first(t: Rows, operand: OperandRows) -> str:
     """Return the pointer to the first row of an operand."""
     at = operand.temporary
     start = f" + {operand.start}" if operand.start else ""

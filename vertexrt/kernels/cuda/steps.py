@@ -74,7 +74,7 @@ class Kernel:
 
 
 @dataclass(frozen=True, slots=True)
-class Operand:
+class OperandRows:
     """The rows of a product's operand: see BY_ROW and its like."""
 
     word: str
@@ -85,7 +85,7 @@ class Operand:
 
 
 @dataclass(frozen=True, slots=True)
-class Slot:
+class ChildRows:
     """The children's rows of a tensor, or the rows of the edges to them, instead of an operand."""
 
     word: str
@@ -115,11 +115,11 @@ class Gemm:
     k: int
     edges: bool
     times: int  # rows of the product for each row of the launch
-    x: Operand
-    y: Operand
+    x: OperandRows
+    y: OperandRows
     tiles: Tiles | None = None
-    gathered: Slot | Lookup | None = None
-    scattered: Slot | None = None
+    gathered: ChildRows | Lookup | None = None
+    scattered: ChildRows | None = None
 
 
 @dataclass(slots=True)
