@@ -200,29 +200,18 @@ class GradientSums:
         return "\n".join([*lines, "    }", "  }"])
 
     def _accumulate(self, one: PathSum) -> list[str]:
-        h, d, times = one.held, one.d, one.times
-        wide = h.cuts[-1]
-        count = f"a.{'m' if one.edges else 'n'} * {times}"
+        h, d = one.held, one.d
+        times, count = one.times, f"a.{'m' if one.edges else 'n'} * {one.times}"
         row = f"(a.{'elo' if one.edges else 'lo'} + i / {times})"
-        inner = f" + i % {times} * {{}}" if times > 1 else ""
-        start = f" + {d.start}" if d.start else ""
-        at = f"{row} * {d.width}ll{start}{inner.format(wide)} + j"
-        aligned, source = h.deep % self.vector == 0, ""
-        if isinstance(one.x, Read):
-            x = one.x
-            start = f" + {x.start}" if x.start else ""
-            source = f"return {self._tensor(x)} + {row} * {x.width}ll{start}{inner.format(h.deep)};"
+        at = f"{row} * {d.width}ll{_offset(d.start, times, h.cuts[-1])} + j"
+        aligned, x = h.deep % self.vector == 0, one.x
+        if isinstance(x, Read):
+            offset = _offset(x.start, times, h.deep)
+            source = f"return {self._tensor(x)} + {row} * {x.width}ll{offset};"
             aligned &= x.width % self.vector == 0 and x.start % self.vector == 0
         else:
             assert times == 1, f"{one} has several rows of one child"
-            edge = f"const int e = {row}; const int child = at_hand.child_row[e];"
-            if one.x.slot != EVERY:
-                edge = (
-                    f"const int e = at_hand.edge_ptr[{row}] + {one.x.slot}; const int child ="
-                    f" e < at_hand.edge_ptr[{row} + 1] ? at_hand.child_row[e] : -1;"
-                )
-            state = f"{self._state(one.x)} + child * {h.deep}ll"
-            source = f"{edge} return child >= 0 ? {state} : zero;"
+            source = self._child(x, row, h.deep)
         return [
             f"accumulate<{str(aligned).lower()}, {self._kind(h)}>(sums.{h.name}, {count},",
             f"  [&](int i) -> const real* {{ {source} }},",
@@ -231,6 +220,16 @@ class GradientSums:
             f"    return j >= 0 ? {self._tensor(d)}[{at}] : real(0);",
             "  });",
         ]
+
+    def _child(self, child: Child, row: str, deep: int) -> str:
+        """Return statements that return where the state of a row's (or an edge's) child lies."""
+        edge = f"const int e = {row}; const int child = at_hand.child_row[e];"
+        if child.slot != EVERY:
+            edge = (
+                f"const int e = at_hand.edge_ptr[{row}] + {child.slot}; const int child ="
+                f" e < at_hand.edge_ptr[{row} + 1] ? at_hand.child_row[e] : -1;"
+            )
+        return f"{edge} return child >= 0 ? {self._state(child)} + child * {deep}ll : zero;"
 
     def _closing(self) -> list[str]:
         """Return the statements after the path: leave the sums of a group that had a tile."""
@@ -255,3 +254,9 @@ class GradientSums:
                 f"  (real*)a.w[{numbers[h.word]}], [&](int rank, int q) -> int {{ {rows} }});",
             ]
         return lines
+
+
+def _offset(start: int, times: int, wide: int) -> str:
+    """Return the text of the offset of row `i % times`, of so many elements, from a start."""
+    inner = f" + i % {times} * {wide}" if times > 1 else ""
+    return (f" + {start}" if start else "") + inner
