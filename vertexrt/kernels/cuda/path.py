@@ -195,7 +195,7 @@ class SegmentWriter:
             turn,
             turns,
         )
-        text.ahead += ["  {", *(f"    {line}" for line in (*t._head, *copy)), "  }"]
+        text.ahead += ["  {", *(f"    {line}" for line in (*t.head, *copy)), "  }"]
         text.words |= t.words | words
         return to
 

@@ -31,7 +31,7 @@ def write_operand(context: SegmentContext, x: int, times: int) -> tuple[list[str
     lines = [
         "[&](int i) {",
         f"  const int row = (int)a.lo + {row};",
-        *(f"  {line}" for line in writer.t._head),
+        *(f"  {line}" for line in writer.t.head),
         "  return [=](int j) {",
         *(f"    {line}" for line in body),
         "  };",
@@ -59,7 +59,7 @@ def _concat(context: SegmentContext, x: int, times: int) -> tuple[PathGroup, lis
         for k, node in ((k, writer.nodes[k]) for k in writer.nodes[x].inputs)
     ]
     which = "".join(f"i % {times} == {n} ? {base} : " for n, base in enumerate(bases[:-1]))
-    writer.t._head.append(f"const real* const from = {which}{bases[-1]};")
+    writer.t.head.append(f"const real* const from = {which}{bases[-1]};")
     return writer, [f"return load<{QUARTET}>(from + j);"]
 
 

@@ -72,7 +72,7 @@ class ProductWriter:
         calls = [self._stored(k, f) for k, f in zip(self.products, self.factors, strict=True)]
         lines = [line for call in calls for line in call]
         lines = ["  multiply(partial,", *lines[:-1], lines[-1].removesuffix(",") + ");"]
-        lines = ["{", *(f"  {line}" for line in self.t._head), *lines, "}"]
+        lines = ["{", *(f"  {line}" for line in self.t.head), *lines, "}"]
         return self._text(lines, sum(layout.partial for layout in layouts))
 
     def sums(self) -> ProductText:
@@ -93,7 +93,7 @@ class ProductWriter:
                 f"  partial + {start});",
             ]
             start += at.elements
-        return self._text([*self.t._head, *lines], start, places)
+        return self._text([*self.t.head, *lines], start, places)
 
     def _text(
         self, lines: list[str], partial: int, sums: dict[int, PartialSums] | None = None

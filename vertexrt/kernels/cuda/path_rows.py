@@ -73,7 +73,7 @@ class PathRows(Rows):
             lines = ["const int e = (int)a.elo + i;", "const int row = edge_row[e];"]
         else:
             lines = ["const int row = (int)a.lo + i;"]
-        lines += [*self._head, *self._body]
+        lines += [*self.head, *self._body]
         return [*head, *(f"    {line}" for line in lines), "  }", "}"]
 
 

@@ -78,7 +78,7 @@ class Rows:
         self.shared = 0  # elements of scratch of one row
         self.loop: Loop | None = None
         self.words: dict[str, str] = {}  # name -> type, of what the kernel is given
-        self._head: list[str] = []
+        self.head: list[str] = []
         self._named: dict[str, str] = {}
         self._body: list[str] = []
         self._edge: list[str] | None = None
@@ -99,7 +99,7 @@ class Rows:
         """Define a value once a row, before everything else."""
         if name not in self._named:
             self._named[name] = value
-            self._head.append(f"const {kind} {name} = {value};")
+            self.head.append(f"const {kind} {name} = {value};")
         return name
 
     def edge_value(self, name: str, kind: str, value: str) -> str:
@@ -330,11 +330,11 @@ class Rows:
             lines.append(f"VRT_SCRATCH(real, all_scratch, {self.rows * self.shared});")
             mine = f" + {counter} * {self.shared}" if self.rows > 1 else ""
             lines.append(f"real* const scratch = all_scratch{mine};")
-        return self._finish(self.threads * self.rows, [*lines, *self._head, *self._body])
+        return self._finish(self.threads * self.rows, [*lines, *self.head, *self._body])
 
     def plain_kernel(self, threads: int) -> str:
         """Return a kernel of blocks that share rows in a way of their own."""
-        return self._finish(threads, [*self._arguments(), *self._head, *self._body])
+        return self._finish(threads, [*self._arguments(), *self.head, *self._body])
 
     def _arguments(self) -> list[str]:
         return [

@@ -157,18 +157,20 @@ def adding(steps: Sequence[Kernel | Gemm], owners: Mapping[int, int]) -> Adding:
     Args:
         owners: of `layout.gradient_owners`.
     """
-    only, added = [], []
-    for step in steps:
-        outer = isinstance(step, Gemm) and step.form == OUTER
-        words = (step.weight,) if isinstance(step, Gemm) else step.words
-        only.append(outer if isinstance(step, Gemm) else step.adds)
-        numbers = [int(w.removeprefix("gradient_")) for w in words if w.startswith("gradient_")]
-        added.append(sorted({owners[g] for g in numbers}))
+    only = [step.form == OUTER if isinstance(step, Gemm) else step.adds for step in steps]
+    added = [_added_to(step, owners) for step in steps]
     return Adding(
         np.array([*only, False], np.bool_),
         np.cumsum([0] + [len(a) for a in added]).astype(np.int64),
         np.array([g for a in added for g in a] + [0], np.int64),
     )
+
+
+def _added_to(step: Kernel | Gemm, owners: Mapping[int, int]) -> list[int]:
+    """List the numbers of the gradients that a step adds to."""
+    words = (step.weight,) if isinstance(step, Gemm) else step.words
+    numbers = [int(w.removeprefix("gradient_")) for w in words if w.startswith("gradient_")]
+    return sorted({owners[g] for g in numbers})
 
 
 def takes_temporaries(step: Kernel | Gemm) -> bool:
