@@ -8,7 +8,6 @@ import numpy as np
 import numpy.typing as npt
 
 from vertexrt.ir.passes.fuse import TaskProgram
-from vertexrt.kernels.cuda.emit import emit
 from vertexrt.kernels.cuda.steps import (
     CHUNKED,
     EDGES,
@@ -24,6 +23,7 @@ from vertexrt.kernels.cuda.steps import (
     Kernel,
     Tiles,
 )
+from vertexrt.kernels.cuda.task_launches import write_launches
 from vertexrt.kernels.layout import Binding
 
 Table = npt.NDArray[np.int64]
@@ -37,7 +37,7 @@ def describe(task: TaskProgram, binding: Binding, itemsize: int) -> list[str]:
     Args:
         itemsize: bytes of an element.
     """
-    return describe_steps(emit(task, binding, 16 // itemsize).steps)
+    return describe_steps(write_launches(task, binding, 16 // itemsize).steps)
 
 
 def describe_steps(steps: Sequence[Kernel | Gemm]) -> list[str]:
@@ -53,7 +53,7 @@ def count_launches(
     Args:
         table: see `layout`. What ends a step comes on top.
     """
-    programs = [emit(task, binding, 16 // itemsize).steps for task in tasks]
+    programs = [write_launches(task, binding, 16 // itemsize).steps for task in tasks]
     kernels = products = 0
     for launch in table:
         program, rows, first, _, edges, _ = (int(x) for x in launch)

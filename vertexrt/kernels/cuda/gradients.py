@@ -24,8 +24,8 @@ from vertexrt.ir.passes.store import Read
 from vertexrt.ir.program import Domain, Node
 from vertexrt.kernels.cuda.path_steps import nodes_in
 from vertexrt.kernels.cuda.products import rows_of
-from vertexrt.kernels.cuda.rows import Cuts
-from vertexrt.kernels.cuda.weights import Held
+from vertexrt.kernels.cuda.row_text import Cuts
+from vertexrt.kernels.cuda.weights import ResidentWeight
 from vertexrt.kernels.layout import Binding, gradients_of
 
 BACKWARD, FINAL = 2, 3  # rows of `kinds`, see `Backend.load_segments`
@@ -51,7 +51,7 @@ class PathSum:
         times: rows of the sum for each of them.
     """
 
-    held: Held
+    held: ResidentWeight
     d: Read
     x: Read | Child
     edges: bool
@@ -142,7 +142,7 @@ def _sum_of(
         return None  # no part of the path's backward side makes it
     m, n = nodes[k].type.shape
     cuts = _cuts_of(plan, made[0], read, m) if processors > 1 else (0, m)
-    held = Held(f"gradient_{binding.params[targets[0]]}", n, False, cuts, n)
+    held = ResidentWeight(f"gradient_{binding.params[targets[0]]}", n, False, cuts, n)
     edges = nodes[d].type.domain == Domain.EDGE
     return PathSum(held, read, source, edges, rows_of(nodes[d])), _last_segment(plan, made[0])
 
@@ -188,7 +188,7 @@ def _share_program(pair: tuple[int, int], others: Sequence[tuple[int, int]]) -> 
 def _apart(sums: Sums, binding: Binding) -> Sums:
     """Leave out gradients that share elements with another one: who adds there must take turns."""
     names = {f"gradient_{k}": set(name.split("+")) for name, k in binding.params.items()}
-    taken: dict[Held, set[str]] = {}
+    taken: dict[ResidentWeight, set[str]] = {}
     found: Sums = {}
     for one, places in sums.items():
         parts = names[one.held.word]
@@ -198,7 +198,7 @@ def _apart(sums: Sums, binding: Binding) -> Sums:
     return found
 
 
-def overlapping(held: Collection[Held], binding: Binding) -> list[int]:
+def overlapping(held: Collection[ResidentWeight], binding: Binding) -> list[int]:
     """List the numbers of all gradients that share elements with those that are held."""
     names = {f"gradient_{k}": set(name.split("+")) for name, k in binding.params.items()}
     parts = {part for h in held for part in names[h.word]}

@@ -20,9 +20,9 @@ from vertexrt.kernels.cuda.weights import (
     REGISTERS,
     SHARED,
     Budget,
-    Held,
     Layout,
-    Side,
+    ResidentWeight,
+    SideWeights,
     own_row,
 )
 from vertexrt.kernels.layout import Binding
@@ -36,7 +36,7 @@ def sum_on_chip(
     tasks: list[SegmentedTask],
     kinds: npt.NDArray[np.int64],
     on_path: Collection[int],
-    sides: Sequence[Side],
+    sides: Sequence[SideWeights],
     binding: Binding,
     budget: Budget,
     room: int,
@@ -55,7 +55,9 @@ def sum_on_chip(
     return GradientSums(side, sums, tasks, binding, budget)
 
 
-def place_gradients(side: Side, gradients: Sequence[Held], budget: Budget, room: int) -> Side:
+def place_gradients(
+    side: SideWeights, gradients: Sequence[ResidentWeight], budget: Budget, room: int
+) -> SideWeights:
     """Say which gradients are summed up on chip, and where: weights have had their places before.
 
     Args:
@@ -68,8 +70,8 @@ def place_gradients(side: Side, gradients: Sequence[Held], budget: Budget, room:
     taken = sum(layouts[h].elements for h in side.held[: side.in_registers]) * words
     left = budget.registers - taken if REGISTERS in budget.gradients else 0
     each = MOST_SHARED if SHARED in budget.gradients else 0
-    kept: list[Held] = []
-    shared: list[Held] = []
+    kept: list[ResidentWeight] = []
+    shared: list[ResidentWeight] = []
     for h in gradients:
         need = layouts[h].elements
         if need * words <= left:
@@ -97,7 +99,7 @@ class GradientSums:
 
     def __init__(
         self,
-        side: Side,
+        side: SideWeights,
         sums: Sums,
         tasks: Sequence[SegmentedTask],
         binding: Binding,
@@ -118,7 +120,7 @@ class GradientSums:
             replace(plan, task=without(plan.task, self.instead[p])) if p in self.instead else plan
             for p, plan in enumerate(tasks)
         ]
-        self.start: dict[Held, int] = {}  # in what a processor leaves
+        self.start: dict[ResidentWeight, int] = {}  # in what a processor leaves
         self.elements = 0
         for h in side.sums:
             self.start[h] = self.elements
@@ -144,7 +146,7 @@ class GradientSums:
     def _state(self, child: Child) -> str:
         return f"tensor_{self.binding.tensors['state', child.field]}"
 
-    def _kind(self, h: Held) -> str:
+    def _kind(self, h: ResidentWeight) -> str:
         return f"{h.rows(self.processors)}, {h.deep}"
 
     def additions(self, segment_ptr: Sequence[int], numbers: Mapping[str, int]) -> Additions | None:

@@ -10,7 +10,7 @@ from vertexrt.ir.passes.fuse import Group
 from vertexrt.ir.passes.store import is_free
 from vertexrt.ir.program import Domain, Node
 from vertexrt.kernels.cuda.places import Temporaries
-from vertexrt.kernels.cuda.rows import Rows
+from vertexrt.kernels.cuda.row_text import RowText
 from vertexrt.kernels.location import Location
 
 Scratch = dict[int, Location | None]  # values that need memory; None until some is set aside
@@ -86,7 +86,7 @@ def lay_out(
     plan: GroupPlan,
     place: Mapping[int, Location],
     scratch: Scratch,
-    rows: Rows,
+    rows: RowText,
     temporaries: Temporaries,
     alias: bool = True,
 ) -> dict[int, Location]:

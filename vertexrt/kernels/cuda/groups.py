@@ -12,7 +12,7 @@ from vertexrt.ir.program import Domain, Node
 from vertexrt.kernels.cuda.edge_sums import write_edge_sum
 from vertexrt.kernels.cuda.group_plan import GroupPlan, Scratch, lay_out, plan_group
 from vertexrt.kernels.cuda.places import Temporaries
-from vertexrt.kernels.cuda.rows import Cuts, MustCloseError, NeedsMemoryError, Rows
+from vertexrt.kernels.cuda.row_text import Cuts, MustCloseError, NeedsMemoryError, RowText
 from vertexrt.kernels.cuda.steps import EDGES, ROWS, Kernel, Tiles
 from vertexrt.kernels.cuda.values import J, ValueText
 from vertexrt.kernels.layout import Binding, by_rows, edge_key, per_edge, stored_size
@@ -26,7 +26,7 @@ class GroupContext:
     """What the groups of a task program are written with.
 
     Attributes:
-        vector: elements of 16 bytes; block: see `Rows`.
+        vector: elements of 16 bytes; block: see `RowText`.
         place: where values of earlier steps and stages lie, and where groups' own belong.
         temporaries: of a launch, which groups add to.
     """
@@ -49,7 +49,7 @@ def write_group(context: GroupContext, group: Group, tiles: Tiles | None = None)
 
     def begin(scratch: Scratch) -> GroupWriter:
         plan = plan_group(nodes, group, {*context.place, *scratch})
-        rows = Rows(plan.widest, context.vector, context.block)
+        rows = RowText(plan.widest, context.vector, context.block)
         place = lay_out(plan, context.place, scratch, rows, context.temporaries)
         return GroupWriter(plan, context.binding, rows, place)
 
@@ -83,7 +83,7 @@ class GroupWriter(ValueText):
     """
 
     def __init__(
-        self, plan: GroupPlan, binding: Binding, rows: Rows, place: dict[int, Location]
+        self, plan: GroupPlan, binding: Binding, rows: RowText, place: dict[int, Location]
     ) -> None:
         super().__init__(plan.nodes, binding, rows, place)
         self.plan = plan

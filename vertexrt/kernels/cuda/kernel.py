@@ -15,7 +15,6 @@ from vertexrt.ir.passes.segment import SegmentedTask, Split
 from vertexrt.ir.program import Stage
 from vertexrt.kernels.cuda.compile import ONE_BLOCK
 from vertexrt.kernels.cuda.driver import encode
-from vertexrt.kernels.cuda.emit import emit
 from vertexrt.kernels.cuda.executable import kernel_name, word_names
 from vertexrt.kernels.cuda.gradients_on_chip import sum_on_chip
 from vertexrt.kernels.cuda.instruction import COLUMNS, FIRST_OP
@@ -25,13 +24,14 @@ from vertexrt.kernels.cuda.path_segment import PathSegment, RingUses
 from vertexrt.kernels.cuda.ring import RingSize, size_ring
 from vertexrt.kernels.cuda.rules import by_rule, structs
 from vertexrt.kernels.cuda.steps import Kernel, Launches
+from vertexrt.kernels.cuda.task_launches import write_launches
 from vertexrt.kernels.cuda.weights import (
     SHARED_STATE_BYTES,
     THREADS,
     TILE_ROWS,
     Budget,
-    Held,
     Layout,
+    ResidentWeight,
     place_weights,
 )
 from vertexrt.kernels.layout import PAD, Binding
@@ -86,7 +86,7 @@ class KernelWriter:
         """Return what all processors run of a program, and its temporaries."""
         if p in self.path:
             return Launches(scratch=self.path[p][0].scratch)
-        return emit(self.tasks[p].task, binding, 16 // self.itemsize, THREADS)
+        return write_launches(self.tasks[p].task, binding, 16 // self.itemsize, THREADS)
 
     def _different_steps(self) -> list[Kernel]:
         found: dict[str, Kernel] = {}
@@ -151,7 +151,7 @@ class KernelWriter:
             number += len(plan.segments)
         return found
 
-    def _held(self, stage: Stage) -> list[Held]:
+    def _held(self, stage: Stage) -> list[ResidentWeight]:
         return list(dict.fromkeys(h for _, x in self.segments(stage) for h in x.held))
 
     def _partial(self, stage: Stage) -> int:

@@ -15,7 +15,7 @@ from vertexrt.ir.ops import OPS
 from vertexrt.ir.passes.segment import SegmentedTask
 from vertexrt.ir.program import Domain
 from vertexrt.kernels.cuda.path_steps import Step, groups_after, nodes_in, products_in, readers_of
-from vertexrt.kernels.cuda.rows import Cuts
+from vertexrt.kernels.cuda.row_text import Cuts
 from vertexrt.kernels.cuda.weights import TILE_ROWS, Layout
 
 

@@ -23,7 +23,7 @@ from vertexrt.kernels.cuda.path_products import (
     ProductWriter,
     write_with_groups,
 )
-from vertexrt.kernels.cuda.path_rows import PathRows, write_path_group
+from vertexrt.kernels.cuda.path_rows import PathRowText, write_path_group
 from vertexrt.kernels.cuda.path_segment import PathSegment, RingUses, SegmentContext
 from vertexrt.kernels.cuda.path_steps import (
     Step,
@@ -34,7 +34,7 @@ from vertexrt.kernels.cuda.path_steps import (
 )
 from vertexrt.kernels.cuda.path_task import ADDED, PathTask, own_pieces, plan_task
 from vertexrt.kernels.cuda.ring import InRing, made_before, made_in_ring, place_rings
-from vertexrt.kernels.cuda.rows import WARP
+from vertexrt.kernels.cuda.row_text import WARP
 from vertexrt.kernels.cuda.weights import THREADS
 from vertexrt.kernels.layout import Binding, task_nodes
 from vertexrt.kernels.location import Location
@@ -182,7 +182,7 @@ class SegmentWriter:
         own = own_pieces(operand.piece, task.processors) if task.processors > 1 else None
         size = self.nodes[operand.node].type.size // (task.processors if own else 1)
         to = task.temporaries.take(size, False, own=own)
-        t = PathRows(1, task.vector, task.processors)
+        t = PathRowText(1, task.vector, task.processors)
         copy, words = write_copy(
             self.nodes[operand.node],
             operand,
@@ -200,7 +200,7 @@ class SegmentWriter:
         return to
 
 
-def beside_path(plan: SegmentedTask) -> bool:
+def is_outside_path(plan: SegmentedTask) -> bool:
     """Tell whether no other task of the path waits for a task, or the other way round.
 
     Vertices without children do what they do on the path before it, those of them whose gradients
@@ -223,7 +223,7 @@ def write_path(
     What is gathered, comes into rows of the ring, and may be sent at once, shows while segments are
     written; they are written anew until that agrees with what they were written for.
     """
-    plans = {p: plan for p, plan in enumerate(tasks) if not beside_path(plan)}
+    plans = {p: plan for p, plan in enumerate(tasks) if not is_outside_path(plan)}
 
     def write(p: int, rows: Mapping[str, InRing], deferred: Collection[str]) -> list[PathSegment]:
         return write_task(plan_task(plans[p], binding, vector, processors), rows, deferred)

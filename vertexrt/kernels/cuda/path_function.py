@@ -9,7 +9,7 @@ from vertexrt.ir.program import Stage
 from vertexrt.kernels.cuda.path_rows import ROW_PAD
 from vertexrt.kernels.cuda.path_segment import PathSegment
 from vertexrt.kernels.cuda.ring import RingSize, write_send
-from vertexrt.kernels.cuda.weights import Side, own_row
+from vertexrt.kernels.cuda.weights import SideWeights, own_row
 
 INDEX_WORDS = ("edge_ptr", "child_row", "child_slot", "parent_ptr", "parent_edge")
 OUTSIDE = (  # where temporaries may not fit
@@ -53,7 +53,7 @@ class PathSide:
     stage: Stage
     number: int
     processors: int
-    weights: Side
+    weights: SideWeights
     segments: Sequence[tuple[int, PathSegment]]
     ring: RingSize
     indices: Collection[str]

@@ -10,7 +10,7 @@ from vertexrt.ir.passes.fuse import Group
 from vertexrt.ir.program import Domain, Node
 from vertexrt.kernels.cuda.group_plan import plan_group
 from vertexrt.kernels.cuda.inline_operands import QUARTET
-from vertexrt.kernels.cuda.path_rows import PathGroup, PathRows
+from vertexrt.kernels.cuda.path_rows import PathGroup, PathRowText
 from vertexrt.kernels.cuda.path_segment import SegmentContext
 from vertexrt.kernels.cuda.values import J
 
@@ -47,7 +47,7 @@ def _begin(context: SegmentContext, made: Sequence[int]) -> PathGroup:
     place = {  # but for states and these values: where groups put them is not written yet
         k: at for k, at in context.place.items() if k not in made and task.nodes[k].op != "gather"
     }
-    rows = PathRows(1, task.vector, task.processors)
+    rows = PathRowText(1, task.vector, task.processors)
     return PathGroup(replace(context, by_units=False), plan, rows, place)
 
 

@@ -9,10 +9,10 @@ from vertexrt.ir.passes.fuse import Group
 from vertexrt.ir.program import Domain
 from vertexrt.kernels.cuda.partial_sums import PartialSums
 from vertexrt.kernels.cuda.path_operands import write_operand
-from vertexrt.kernels.cuda.path_rows import PathRows, write_path_group
+from vertexrt.kernels.cuda.path_rows import PathRowText, write_path_group
 from vertexrt.kernels.cuda.path_segment import SegmentContext
-from vertexrt.kernels.cuda.rows import ROLLED, Cuts
-from vertexrt.kernels.cuda.weights import TILE_ROWS, Held, Layout, own_row
+from vertexrt.kernels.cuda.row_text import ROLLED, Cuts
+from vertexrt.kernels.cuda.weights import TILE_ROWS, Layout, ResidentWeight, own_row
 from vertexrt.kernels.location import Location
 
 
@@ -29,7 +29,7 @@ class Factor:
         operand: lines of a function from its row to the operand's.
     """
 
-    held: Held
+    held: ResidentWeight
     deep: int
     wide: int
     times: int
@@ -50,7 +50,7 @@ class ProductText:
 
     lines: list[str]
     words: dict[str, str]
-    held: list[Held]
+    held: list[ResidentWeight]
     partial: int
     sums: dict[int, PartialSums] = field(default_factory=dict)
 
@@ -61,7 +61,7 @@ class ProductWriter:
     def __init__(self, context: SegmentContext, products: Sequence[int]) -> None:
         self.context, self.nodes = context, context.task.nodes
         self.processors, self.vector = context.task.processors, context.task.vector
-        self.t = PathRows(1, self.vector, self.processors)
+        self.t = PathRowText(1, self.vector, self.processors)
         self.words: dict[str, str] = {}  # of operands that are computed
         self.products = list(products)
         self.factors = [self._factor(k) for k in self.products]
@@ -113,7 +113,7 @@ class ProductWriter:
         if self.processors > 1:
             cuts = tuple(c for c in task.own_cuts(k) if c <= wide)
         word = f"param_{task.binding.params[matrix['name']]}"
-        held = Held(word, n, turned, cuts, deep)
+        held = ResidentWeight(word, n, turned, cuts, deep)
         edges = node.type.domain == Domain.EDGE
         if x in task.inlined:
             operand, words = write_operand(self.context, x, times)

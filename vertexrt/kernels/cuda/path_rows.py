@@ -11,7 +11,7 @@ from vertexrt.kernels.cuda.group_plan import GroupPlan, Scratch, lay_out, plan_g
 from vertexrt.kernels.cuda.groups import GroupWriter, write_in_memory
 from vertexrt.kernels.cuda.path_segment import SegmentContext
 from vertexrt.kernels.cuda.path_task import ADDED
-from vertexrt.kernels.cuda.rows import ROLLED, WARP, Cuts, Loop, Rows
+from vertexrt.kernels.cuda.row_text import ROLLED, WARP, Cuts, Loop, RowText
 from vertexrt.kernels.cuda.values import J, offset_of
 from vertexrt.kernels.cuda.weights import THREADS, own_range
 from vertexrt.kernels.location import Location
@@ -20,7 +20,7 @@ FEW_THREADS = 64  # of a row, so that four rows have all threads
 ROW_PAD = 4  # rows of a temporary in shared memory are rounded up
 
 
-class PathRows(Rows):
+class PathRowText(RowText):
     """The lines of a group: a few threads for each row, in a loop over the rows of a tile."""
 
     pad = ROW_PAD
@@ -77,13 +77,13 @@ class PathRows(Rows):
         return [*head, *(f"    {line}" for line in lines), "  }", "}"]
 
 
-def write_path_group(context: SegmentContext, group: Group) -> PathRows:
+def write_path_group(context: SegmentContext, group: Group) -> PathRowText:
     """Write a group of a segment."""
     scratch: Scratch = {}
     rows = write_in_memory(partial(_begin, context, group, THREADS), scratch).t
     if rows.crosses:  # beyond a warp the threads of a row cannot synchronise
         rows = write_in_memory(partial(_begin, context, group, WARP), scratch).t
-    assert isinstance(rows, PathRows)
+    assert isinstance(rows, PathRowText)
     return rows
 
 
@@ -95,7 +95,7 @@ def _begin(context: SegmentContext, group: Group, widest: int, scratch: Scratch)
     """
     task = context.task
     plan = plan_group(task.nodes, group, {*context.place, *scratch})
-    rows = PathRows(_threads(context, group, plan, widest), task.vector, task.processors)
+    rows = PathRowText(_threads(context, group, plan, widest), task.vector, task.processors)
     alias = not any(k in task.also for k in group.nodes)  # else parts of what is written twice
     place = lay_out(plan, context.place, scratch, rows, task.temporaries, alias)
     return PathGroup(context, plan, rows, place)
@@ -125,7 +125,11 @@ class PathGroup(GroupWriter):
     """A group of a segment: own elements of its values, or all of what every processor makes."""
 
     def __init__(
-        self, context: SegmentContext, plan: GroupPlan, rows: PathRows, place: dict[int, Location]
+        self,
+        context: SegmentContext,
+        plan: GroupPlan,
+        rows: PathRowText,
+        place: dict[int, Location],
     ) -> None:
         super().__init__(plan, context.task.binding, rows, place)
         self.context, self.also = context, context.task.also

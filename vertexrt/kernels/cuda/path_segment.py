@@ -13,8 +13,8 @@ from vertexrt.ir.program import Node, Stage
 from vertexrt.kernels.cuda.partial_sums import PartialSums
 from vertexrt.kernels.cuda.path_task import PathTask
 from vertexrt.kernels.cuda.ring import InRing
-from vertexrt.kernels.cuda.rows import Cuts
-from vertexrt.kernels.cuda.weights import Held
+from vertexrt.kernels.cuda.row_text import Cuts
+from vertexrt.kernels.cuda.weights import ResidentWeight
 from vertexrt.kernels.location import Location
 
 
@@ -178,5 +178,5 @@ class PathSegment:
     ahead: list[str] = field(default_factory=list)
     words: dict[str, str] = field(default_factory=dict)
     scratch: tuple[int, int, int] = (0, 0, 0)
-    held: list[Held] = field(default_factory=list)
+    held: list[ResidentWeight] = field(default_factory=list)
     partial: int = 0

@@ -14,7 +14,7 @@ from vertexrt.kernels.cuda.partial_sums import added_by_groups, pieces_alike
 from vertexrt.kernels.cuda.path_steps import Step, products_in, steps_of
 from vertexrt.kernels.cuda.places import Temporaries, in_tensor, read_from
 from vertexrt.kernels.cuda.ring import BANKS, CLEAR
-from vertexrt.kernels.cuda.rows import Cuts
+from vertexrt.kernels.cuda.row_text import Cuts
 from vertexrt.kernels.layout import Binding
 from vertexrt.kernels.location import Location
 

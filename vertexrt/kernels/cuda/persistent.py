@@ -16,7 +16,7 @@ from vertexrt.kernels.cuda.executable import Uploads, kernel_name
 from vertexrt.kernels.cuda.gpu_script import Facts
 from vertexrt.kernels.cuda.gradients import overlapping
 from vertexrt.kernels.cuda.kernel import KernelWriter
-from vertexrt.kernels.cuda.path import beside_path
+from vertexrt.kernels.cuda.path import is_outside_path
 from vertexrt.kernels.cuda.steps import adding
 from vertexrt.kernels.cuda.weights import Budget, FitError
 from vertexrt.kernels.layout import Binding, gradient_owners
@@ -79,7 +79,7 @@ class PersistentExecutable(Uploads):
         tile: most rows of an instruction on the path; tile_beside_ring: where groups have a ring.
         weights_in_memory: bytes of each processor's weights that are not held on chip.
         sums_left: bytes in which each processor leaves its sums of gradients.
-        beside: [programs] see `beside_path`.
+        beside: [programs] see `is_outside_path`.
         facts: what `gpu_script.write_scripts` knows of the programs.
         gradients: [gradients] whether the groups sum it up, or a part of it.
         function: the kernel; writer: what wrote its source.
@@ -111,7 +111,7 @@ class PersistentExecutable(Uploads):
         for word in writer.words():
             self.wanted[self.numbers[word]] = True
         added = adding(writer.all_steps, gradient_owners(binding.params))
-        self.beside = np.array([beside_path(t) for t in tasks], np.bool_)
+        self.beside = np.array([is_outside_path(t) for t in tasks], np.bool_)
         self.facts = Facts(
             np.array([int(t.task.stage) for t in tasks], np.int64),
             self.beside,

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 
 from vertexrt.ir.program import Node
-from vertexrt.kernels.cuda.rows import WARP, Rows
+from vertexrt.kernels.cuda.row_text import WARP, RowText
 from vertexrt.kernels.cuda.steps import (
     ALWAYS,
     BY_EDGE,
@@ -101,7 +101,7 @@ def product_kernel(gemms: Sequence[Gemm], tiles: Tiles, partial: Temporary) -> t
         partial: where blocks that share the depth leave their sums.
     Returns: the kernel, and how many elements it needs there.
     """
-    t = Rows(1, FLOATS)
+    t = RowText(1, FLOATS)
     t.line(f"VRT_SCRATCH(TileMemory<{tiles.rows}>, memory, 1);")
     blocks, used, counted = 0, 0, 0
     for g in gemms:
@@ -134,7 +134,7 @@ def product_kernel(gemms: Sequence[Gemm], tiles: Tiles, partial: Temporary) -> t
 
 def product_by_warps(gemms: Sequence[Gemm], tiles: Tiles) -> Kernel:
     """Write independent products of a few rows as one kernel in which a warp makes a column."""
-    t = Rows(1, FLOATS)
+    t = RowText(1, FLOATS)
     blocks = 0
     for g in gemms:
         mine = -(-g.m // WARPS)
@@ -163,7 +163,7 @@ def large_product(g: Gemm, block: int, vector: int) -> Kernel:
         block: threads.
         vector: elements that may be loaded at once.
     """
-    t = Rows(1, FLOATS)
+    t = RowText(1, FLOATS)
     weight = t.word(g.weight, "const real*")
     x, y = _first(t, g.x), _first(t, g.y)
     count = f"(int)a.{'m' if g.edges else 'n'} * {g.times}"
@@ -205,7 +205,7 @@ def outer_product(g: Gemm, partial: Temporary, block: int, vector: int) -> tuple
     tiles = replace(_all_rows(g), rows=splits)
     found = []
     for second in (False, True):
-        t = Rows(1, FLOATS)
+        t = RowText(1, FLOATS)
         gradient = t.word(g.weight, "real*")
         left = t.origin(Location("", 0, "local", temporary=partial))
         if second:
@@ -243,7 +243,7 @@ def _all_rows(g: Gemm) -> Tiles:
     return Tiles(0 if g.edges else g.times, g.times if g.edges else 0, 0, EVERYTHING)
 
 
-def _source(t: Rows, g: Gemm, deep: int) -> str:
+def _source(t: RowText, g: Gemm, deep: int) -> str:
     """Return a function from the number of a row to the row."""
     if g.gathered is None:
         x = _first(t, g.x)
@@ -260,7 +260,7 @@ def _source(t: Rows, g: Gemm, deep: int) -> str:
     return f"[&](int i) -> const float* {{ {child} return there ? {row} : nullptr; }}"
 
 
-def _target(t: Rows, g: Gemm, wide: int) -> str:
+def _target(t: RowText, g: Gemm, wide: int) -> str:
     """Return a function that takes a result, given the numbers of its row and column."""
     if g.scattered is None:
         y = _first(t, g.y)
@@ -270,7 +270,7 @@ def _target(t: Rows, g: Gemm, wide: int) -> str:
     return f"[&](int i, int j, float v) {{ {child} {store} }}"
 
 
-def _child(t: Rows, slot: ChildRows) -> str:
+def _child(t: RowText, slot: ChildRows) -> str:
     """Return statements that find the edge `e` of a slot, and whether a child is `there`."""
     first, child = t.word("edge_ptr", "const int*"), t.word("child_row", "const int*")
     row = "const int row = (int)a.lo + i;"
@@ -278,7 +278,7 @@ def _child(t: Rows, slot: ChildRows) -> str:
     return f"{row} {edge} const bool there = e < {first}[row + 1] && {child}[e] >= 0;"
 
 
-def _first(t: Rows, operand: OperandRows) -> str:
+def _first(t: RowText, operand: OperandRows) -> str:
     """Return the pointer to the first row of an operand."""
     at = operand.temporary
     start = f" + {operand.start}" if operand.start else ""

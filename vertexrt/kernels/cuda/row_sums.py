@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from vertexrt.kernels.cuda.rows import WARP, Rows
+from vertexrt.kernels.cuda.row_text import WARP, RowText
 from vertexrt.kernels.cuda.steps import ALWAYS, CHUNKED, CHUNKS, FIXED, SEGMENTS, Kernel
 from vertexrt.kernels.layout import PAD
 from vertexrt.kernels.location import Location, Temporary
@@ -32,7 +32,7 @@ def sum_rows(
     edges, size = place.row in ("edge", "local_edge"), place.size
     found = []
     for second in (False, True):
-        t = Rows(1, vector)
+        t = RowText(1, vector)
         names = [t.word(name, "real*") for name in targets]
         part = t.origin(Location("", size, "local", temporary=partial))
         if second:
@@ -61,7 +61,7 @@ def sum_lookups(place: Location, targets: Sequence[str], vector: int, listed: bo
         vector, listed: see `sum_rows`.
     """
     size = place.size
-    t = Rows(size, vector)
+    t = RowText(size, vector)
     names = [t.word(name, "real*") for name in targets]
     word, ptr = t.word("segment_word", "const int*"), t.word("segment_ptr", "const int*")
     member = t.word("segment_row", "const int*")
@@ -80,7 +80,7 @@ def sum_lookups(place: Location, targets: Sequence[str], vector: int, listed: bo
     return Kernel(body, tuple(t.words), SEGMENTS, columns, SUM_THREADS, adds=True)
 
 
-def _row_pointer(t: Rows, place: Location, listed: bool) -> str:
+def _row_pointer(t: RowText, place: Location, listed: bool) -> str:
     """Return a function from the number of a row (or edge) of the launch to its elements."""
     origin = t.origin(place)
     start = f" + {place.start}" if place.start else ""

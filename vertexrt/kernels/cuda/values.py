@@ -7,7 +7,7 @@ from typing import ClassVar
 
 from vertexrt.ir.ops import OPS
 from vertexrt.ir.program import Domain, Node
-from vertexrt.kernels.cuda.rows import MustCloseError, NeedsMemoryError, Rows
+from vertexrt.kernels.cuda.row_text import MustCloseError, NeedsMemoryError, RowText
 from vertexrt.kernels.layout import Binding
 from vertexrt.kernels.location import Location
 from vertexrt.kernels.render import CUDA, render
@@ -26,7 +26,7 @@ class ValueText:
     """
 
     def __init__(
-        self, nodes: Sequence[Node], binding: Binding, t: Rows, place: dict[int, Location]
+        self, nodes: Sequence[Node], binding: Binding, t: RowText, place: dict[int, Location]
     ) -> None:
         self.nodes, self.binding, self.t, self.place = nodes, binding, t, place
         self.vector = t.vector

@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 from itertools import pairwise
 
 from vertexrt.errors import NoKernelError, message
-from vertexrt.kernels.cuda.rows import Cuts
+from vertexrt.kernels.cuda.row_text import Cuts
 
 # As in the CUDA sources; each kernel asserts that they agree.
 THREADS = 256  # of a processor
@@ -48,7 +48,7 @@ class FitError(NoKernelError):
 
 
 @dataclass(frozen=True, slots=True)
-class Held:
+class ResidentWeight:
     """A weight, or the gradient of one, that processors hold while a side of the path runs.
 
     Attributes:
@@ -143,7 +143,7 @@ class Layout:
 
 
 @dataclass(frozen=True, slots=True)
-class Side:
+class SideWeights:
     """One side of the path, forward or backward.
 
     Attributes:
@@ -156,12 +156,12 @@ class Side:
             The others are in shared memory, in `shared` bytes of it as well.
     """
 
-    held: tuple[Held, ...]
+    held: tuple[ResidentWeight, ...]
     in_registers: int
     partial: int
     shared: int
     memory: int = 0
-    sums: tuple[Held, ...] = ()
+    sums: tuple[ResidentWeight, ...] = ()
     sums_in_registers: int = 0
 
 
@@ -183,13 +183,13 @@ class Budget:
     hold: bool = True
     gradients: tuple[str, ...] = ()
 
-    def bytes(self, held: Sequence[Held]) -> int:
+    def bytes(self, held: Sequence[ResidentWeight]) -> int:
         """Count the bytes that weights take of a processor."""
         layouts = [Layout(h.rows(self.processors), h.deep) for h in held]
         return sum(x.elements for x in layouts) * THREADS * self.itemsize
 
 
-def place_weights(held: Sequence[Held], partial: int, budget: Budget) -> Side:
+def place_weights(held: Sequence[ResidentWeight], partial: int, budget: Budget) -> SideWeights:
     """Say where the weights of one side of the path lie: in registers, then in shared memory.
 
     Args:
@@ -197,15 +197,15 @@ def place_weights(held: Sequence[Held], partial: int, budget: Budget) -> Side:
     Raises: FitError, when they do not fit.
     """
     if not budget.hold:
-        return Side(tuple(held), 0, partial, 0, budget.bytes(held))
+        return SideWeights(tuple(held), 0, partial, 0, budget.bytes(held))
     room = max(budget.shared_bytes - SHARED_STATE_BYTES - partial * budget.itemsize, 0)
     kept, shared = _in_registers(held, budget)
     if budget.bytes(shared) > room:
         raise _does_not_fit(held, budget, room)
-    return Side((*kept, *shared), len(kept), partial, budget.bytes(shared))
+    return SideWeights((*kept, *shared), len(kept), partial, budget.bytes(shared))
 
 
-def _does_not_fit(held: Sequence[Held], budget: Budget, room: int) -> FitError:
+def _does_not_fit(held: Sequence[ResidentWeight], budget: Budget, room: int) -> FitError:
     """Say that weights do not fit, and in groups of how many processors they would."""
     processors = budget.processors
     larger = (replace(budget, processors=n) for n in range(processors + 1, MOST_PROCESSORS + 1))
@@ -222,11 +222,13 @@ def _does_not_fit(held: Sequence[Held], budget: Budget, room: int) -> FitError:
     )
 
 
-def _in_registers(held: Sequence[Held], budget: Budget) -> tuple[list[Held], list[Held]]:
+def _in_registers(
+    held: Sequence[ResidentWeight], budget: Budget
+) -> tuple[list[ResidentWeight], list[ResidentWeight]]:
     """Share weights out, in order: those for which registers are left, and the others."""
     registers = budget.registers
-    kept: list[Held] = []
-    shared: list[Held] = []
+    kept: list[ResidentWeight] = []
+    shared: list[ResidentWeight] = []
     for h in held:
         need = Layout(h.rows(budget.processors), h.deep).elements * (budget.itemsize // 4)
         (kept if need <= registers else shared).append(h)

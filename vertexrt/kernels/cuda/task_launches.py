@@ -23,7 +23,7 @@ from vertexrt.kernels.cuda.products import (
     tiled,
 )
 from vertexrt.kernels.cuda.row_sums import partial_elements, sum_lookups, sum_rows
-from vertexrt.kernels.cuda.rows import Rows
+from vertexrt.kernels.cuda.row_text import RowText
 from vertexrt.kernels.cuda.steps import (
     BY_EDGE,
     BY_ROW,
@@ -259,7 +259,7 @@ class LaunchWriter:
     def _move(self, source: Location, to: Location) -> None:
         """Copy the rows of a launch that takes a list of rows."""
         size = source.size
-        t = Rows(size, self.vector, self.block)
+        t = RowText(size, self.vector, self.block)
         t.open(size)
         aligned = all(
             p.start % self.vector == 0 and p.step % self.vector == 0 for p in (source, to)
@@ -276,6 +276,6 @@ class LaunchWriter:
         )
 
 
-def emit(task: TaskProgram, binding: Binding, vector: int, block: int = 0) -> Launches:
+def write_launches(task: TaskProgram, binding: Binding, vector: int, block: int = 0) -> Launches:
     """Write the launches of a task program; see `LaunchWriter`."""
     return LaunchWriter(task, binding, vector, block).write()

@@ -54,7 +54,7 @@ class Loop:
     written: set[int] = field(default_factory=set)
 
 
-class Rows:
+class RowText:
     """The lines of a kernel: values of the row, loops, shared memory.
 
     Args:
