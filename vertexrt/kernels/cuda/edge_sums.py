@@ -9,7 +9,7 @@ from vertexrt.ir.program import Node
 from vertexrt.kernels.cuda.values import ValueText
 from vertexrt.kernels.layout import edge_key
 
-UNROLLED = '_Pragma("unroll 8")'  # a word that many read has many parents: loads must overlap
+UNROLLED = '_Pragma("unroll 8")'  # a vertex may have many parents: loads must overlap
 
 
 @dataclass(frozen=True, slots=True)

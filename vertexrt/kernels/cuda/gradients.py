@@ -1,12 +1,12 @@
 """Sum gradients of the path's weights on chip while its backward side runs, where they have room.
 
-Such a gradient is a product over all rows behind the path, in the stage FINAL. Where both of its
-operands are in tensors when the backward side has made d_y, the owner of a row of the weight can
-add each tile to sums that it holds (`weight_gradients.cuh`): its own elements of d_y, which it made
-itself, times x, which stems from the forward side. The product behind the path is then left out.
+Such a gradient is a product over all rows after the path, in the stage FINAL. Where both of its
+operands are in tensors once the backward side has made d_y, the processor that owns a row of the
+weight can add each tile to a sum in its registers (`weight_gradients.cuh`): its own elements of d_y
+times x, which the forward side stored. The product after the path is then left out.
 
-Source: VPPS (MICRO 2018), section III-C. Which gradients stay behind the path, and in which order
-the groups' sums are added, is ours.
+Source: VPPS (MICRO 2018), section III-C. Which gradients stay after the path, and the order in
+which the groups' sums are added, are ours.
 """
 
 from __future__ import annotations
@@ -68,7 +68,7 @@ class Place:
     """Where a kind of vertex can make a sum.
 
     Attributes:
-        backward, segment: the program behind one of whose segments d_y is there.
+        backward, segment: the program, and its segment that makes d_y.
         final, product: the program, and the node of it, that are left out for it.
     """
 
@@ -92,7 +92,7 @@ def find_sums(
     """Find what the backward side of the path can sum up.
 
     A program may stand for several kinds of vertices: then all of them must agree, on the backward
-    side and behind it.
+    side and after it.
 
     Args:
         kinds: [4, kinds] see `Backend.load_segments`.
@@ -186,7 +186,7 @@ def _share_program(pair: tuple[int, int], others: Sequence[tuple[int, int]]) -> 
 
 
 def _apart(sums: Sums, binding: Binding) -> Sums:
-    """Leave out gradients that share elements with another one: who adds there must take turns."""
+    """Leave out gradients that share elements with another one: their sums would race."""
     names = {f"gradient_{k}": set(name.split("+")) for name, k in binding.params.items()}
     taken: dict[ResidentWeight, set[str]] = {}
     found: Sums = {}
@@ -199,13 +199,13 @@ def _apart(sums: Sums, binding: Binding) -> Sums:
 
 
 def overlapping(held: Collection[ResidentWeight], binding: Binding) -> list[int]:
-    """List the numbers of all gradients that share elements with those that are held."""
+    """List the numbers of all gradients that share elements with those on chip."""
     names = {f"gradient_{k}": set(name.split("+")) for name, k in binding.params.items()}
     parts = {part for h in held for part in names[h.word]}
     return sorted(k for name, k in binding.params.items() if parts & set(name.split("+")))
 
 
-# The stage behind the path.
+# The stage after the path.
 
 
 def without(task: TaskProgram, products: Collection[int]) -> TaskProgram:

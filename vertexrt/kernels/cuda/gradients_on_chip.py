@@ -58,7 +58,7 @@ def sum_on_chip(
 def place_gradients(
     side: SideWeights, gradients: Sequence[ResidentWeight], budget: Budget, room: int
 ) -> SideWeights:
-    """Say which gradients are summed up on chip, and where: weights have had their places before.
+    """Say which gradients are summed up on chip, and where; weights are placed before.
 
     Args:
         side: the backward one; gradients: of weights that the path multiplies by.
@@ -94,7 +94,7 @@ class GradientSums:
 
     Args:
         side: the backward one, whose `sums` are made.
-        sums: of `find_sums`; those that the side has no room for stay behind the path.
+        sums: of `find_sums`; those that do not fit are made after the path.
     """
 
     def __init__(
@@ -160,7 +160,7 @@ class GradientSums:
         return Additions(self._opening(), self._after_tile(segment_ptr, numbers), self._closing())
 
     def _opening(self) -> list[str]:
-        """Return the statements in front of the path, where `free` is shared memory."""
+        """Return the statements before the path, where `free` is shared memory."""
         lines = ["  struct {"]
         for k, h in enumerate(self.side.sums):
             where = "Registers" if k < self.side.sums_in_registers else "SharedMemory"
@@ -176,7 +176,7 @@ class GradientSums:
     def _after_tile(self, segment_ptr: Sequence[int], numbers: Mapping[str, int]) -> str:
         """Return the function that adds the tile of an instruction, when it is over."""
         head = "[&](const Instruction& in, const Indices& at_hand) {"
-        cases: dict[str, list[int]] = {}  # kinds of vertices often do the same
+        cases: dict[str, list[int]] = {}  # several kinds of vertices may do the same
         for (p, s), sums in self.of.items():
             words: dict[str, str] = {}
             for one in sums:

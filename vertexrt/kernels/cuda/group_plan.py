@@ -1,4 +1,4 @@
-"""What the kernel of a fused group makes, before a line of it is written, and where it lies."""
+"""The plan of a fused group's kernel: what it makes, and where values lie."""
 
 from __future__ import annotations
 

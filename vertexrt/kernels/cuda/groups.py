@@ -28,7 +28,7 @@ class GroupContext:
     Attributes:
         vector: elements of 16 bytes; block: see `RowText`.
         place: where values of earlier steps and stages lie, and where groups' own belong.
-        temporaries: of a launch, which groups add to.
+        temporaries: of a launch; groups take more.
     """
 
     task: TaskProgram
@@ -64,7 +64,7 @@ def write_group(context: GroupContext, group: Group, tiles: Tiles | None = None)
 
 
 def write_in_memory(begin: Callable[[Scratch], GroupWriter], scratch: Scratch) -> GroupWriter:
-    """Write a group, anew for each value that turns out to need memory, which `scratch` notes."""
+    """Write a group, again for each value that turns out to need memory; `scratch` lists these."""
     while True:
         writer = begin(scratch)
         missing = writer.write()
@@ -314,7 +314,7 @@ class GroupWriter(ValueText):
         return self._tensor(edge_key(node["field"], every), size, row)
 
     def _store_if(self, condition: str, to: Location, register: str) -> None:
-        """Store elements which nobody reads here, on a condition."""
+        """Store elements on a condition; this kernel does not read them."""
         self.t.store(f"{condition}store<W>({self.t.base(to)} + j, {register});")
 
     def _tensor(self, key: tuple[object, ...], size: int, row: str) -> Location:

@@ -1,9 +1,9 @@
 """Operands of products on the path that are read where children left them.
 
-The operand of a product is often the state of a child, or a sum of such states. Put into shared
-memory first it would cost a copy and a barrier in every level; so the product's threads read, and
-add up, the elements that they need themselves. What is left of the group that made the operand,
-copies that later stages read, runs after the products.
+The operand of a product is often the state of a child, or a sum of such states. A copy of it in
+shared memory would cost a barrier in every level. Instead, the product's threads read the states,
+and add up the elements that they need. The rest of the group that made the operand (copies that
+later stages read) runs after the products.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ def inline_operands(plan: SegmentedTask, steps: Sequence[Step]) -> tuple[list[St
         return list(steps), set()
     found: set[int] = set()
     left: list[Step] = []
-    late: list[Step] = []  # nothing after the products reads them
+    late: list[Step] = []  # which no later step reads
     for step in steps:
         products = products_in(step)
         if products:
@@ -99,7 +99,7 @@ def _leaves(nodes: Sequence[Node], k: int) -> Iterator[int]:
 
 
 def _rest_of(plan: SegmentedTask, group: Group, operands: set[int]) -> Group:
-    """Return the members of a group that other readers need than those of the operands."""
+    """Return the members of a group that are needed although the products read its operands."""
     nodes, task = plan.task.program.nodes, plan.task
     kept = {*task.homes, *(task.local - operands)}
     roots = [k for k in group.nodes if OPS[nodes[k].op].role == "effect" or k in kept]

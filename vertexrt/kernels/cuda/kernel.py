@@ -1,4 +1,4 @@
-"""Write the persistent kernel of a function: its steps, the segments of its path, what it holds.
+"""Write the persistent kernel of a function: its steps, the segments of its path, its weights.
 
 The kernel is specialised for the processors of a group. `persistent.cuh` has what does not depend
 on the function; `gpu_script.py` writes the scripts.
@@ -38,7 +38,7 @@ from vertexrt.kernels.layout import PAD, Binding
 
 MOST_ROWS = 56  # of a tile, whose indices lie in shared memory
 TILE_EDGES = 128  # of a tile, likewise
-RING_TILE = 16  # rows of a tile that has room beside a ring
+RING_TILE = 16  # rows of a tile for which a ring leaves room
 MANTISSA = {"float32": 0, "tf32": 10, "bf16": 7}  # bits that matrix units keep; 0 for all
 SIDES = (Stage.PATH, Stage.PATH_BACKWARD)
 
@@ -51,7 +51,7 @@ class KernelWriter:
         precision: of products of float32 by matrix units, see `vrt.compile`.
 
     Attributes:
-        tasks: those without what the path sums up instead.
+        tasks: without the products that the path sums up instead.
         sides: forward and backward, what they hold and where.
         registers: of a thread that may hold weights.
     """
@@ -95,7 +95,7 @@ class KernelWriter:
         return list(found.values())
 
     def _ring(self, stage: Stage) -> RingSize:
-        """Return the ring of a side: what room a few rows of temporaries leave."""
+        """Return the ring of a side: it uses the shared memory that temporaries leave free."""
         segments = [x for _, x in self.segments(stage)]
         entries = [e for x in segments for e in (*x.ring.puts.values(), *x.ring.gathers.values())]
         room = self.room(stage, False)
@@ -124,21 +124,21 @@ class KernelWriter:
         """Return what `ring_script.write_ring` knows of a segment."""
         sent = [e for e in ring.puts.values() if e.cuts]
         pieces = [b - a for e in sent for a, b in pairwise(e.cuts)]
-        everybody = max(pieces, default=0) >= self.processors
+        all_send = max(pieces, default=0) >= self.processors
         return (
             bool(ring.puts),
             sum(e.size for e in sent),
             bool(ring.gathers),
             ring.operand,
             ring.needs_all,
-            everybody,
+            all_send,
         )
 
     def _key(self, step: Kernel) -> str:
         return step.body + " ".join(step.words)
 
     def op(self, step: Kernel) -> int:
-        """Return the number by which scripts know a step beside the path."""
+        """Return the opcode of a step outside the path."""
         return self.ops[self._key(step)]
 
     def segments(self, stage: Stage) -> list[tuple[int, PathSegment]]:
@@ -185,7 +185,7 @@ class KernelWriter:
         """Return the rows of a tile whose temporaries fit in shared memory, two edges a row.
 
         Args:
-            ring: there is a ring beside them.
+            ring: a ring takes shared memory, too.
         """
         for rows in range(MOST_ROWS, TILE_ROWS, -TILE_ROWS):
             if all(self.used(s, rows) <= self.room(s, ring) for s in SIDES):
@@ -208,7 +208,7 @@ class KernelWriter:
         return at_once * -(-(rows * self._row_elements(stage) + once) // PAD) * PAD
 
     def _at_once(self, stage: Stage) -> int:
-        """Return how many tiles of a task are under way at once: as many as it has segments."""
+        """Return how many tiles of a task are in flight at once: as many as it has segments."""
         mine = (len(x) for p, x in self.path.items() if self.tasks[p].task.stage == stage)
         return max(mine, default=1)
 
@@ -255,7 +255,7 @@ class KernelWriter:
         lines.append(f"typedef Job<{len(self.numbers)}> Work;")
         for stage in SIDES:
             lines += ["", *write_side(self._side(stage))]
-        lines += ["", *self._beside(names), "", *self._kernel()]
+        lines += ["", *self._outside_path(names), "", *self._kernel()]
         return "\n".join(lines) + "\n"
 
     def _side(self, stage: Stage) -> PathSide:
@@ -288,8 +288,8 @@ class KernelWriter:
         """Return the number of the first segment of each program."""
         return [0, *accumulate(len(plan.segments) for plan in self.tasks)]
 
-    def _beside(self, names: dict[str, str]) -> list[str]:
-        """Write the function that runs an instruction beside the path."""
+    def _outside_path(self, names: dict[str, str]) -> list[str]:
+        """Write the function that runs an instruction outside the path."""
         lines = [
             "__device__ __noinline__ void beside(const Work& a, const Instruction in) {",
             "  switch (in.op) {",

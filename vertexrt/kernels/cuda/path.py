@@ -2,7 +2,7 @@
 
 A segment is a function of one tile of rows. Its groups are loops of a processor's threads over the
 rows and, of each, over the elements that the processor owns; its products multiply by weights that
-the processor holds (`resident_weights.cuh`). What only the tile needs lies in shared memory.
+the processor holds (`resident_weights.cuh`). Temporaries of a tile are in shared memory.
 
 Source: VPPS (MICRO 2018), section III; a segment as one function, DESIGN section 8.
 """
@@ -39,7 +39,7 @@ from vertexrt.kernels.cuda.weights import THREADS
 from vertexrt.kernels.layout import Binding, task_nodes
 from vertexrt.kernels.location import Location
 
-Ahead = dict[int, dict[int, Location]]  # number of a step -> where operands of its group lie
+Prefetched = dict[int, dict[int, Location]]  # number of a step -> where operands of its group lie
 
 
 def write_task(
@@ -82,12 +82,12 @@ class SegmentWriter:
         self.context, self.task, self.nodes = context, context.task, context.task.nodes
         self.steps, self.copied = steps, copied
         self.text = PathSegment(context.ring)
-        self.ahead: Ahead = {}
+        self.prefetched: Prefetched = {}
 
     def write(self) -> PathSegment:
         """Return the text."""
         if self.context.by_units or self.task.processors == 1:
-            self._copy_ahead()
+            self._prefetch()
         number = 0
         while number < len(self.steps):
             number += self._step(number)
@@ -99,7 +99,7 @@ class SegmentWriter:
         context.ring.new_step()
         products = products_in(step)
         if number:
-            text.lines += ["wait_for_all_copies();"] if number in self.ahead else []
+            text.lines += ["wait_for_all_copies();"] if number in self.prefetched else []
             text.lines.append("__syncthreads();")
         if products and all(self.task.place[k].row == ADDED for k in products):
             groups = groups_after(self.steps, number)
@@ -118,18 +118,18 @@ class SegmentWriter:
         (group,) = self.steps[number]
         assert isinstance(group, Group)
         pending = self._pending(group, number)
-        place = {**self.context.place, **pending.ahead}
+        place = {**self.context.place, **pending.prefetched}
         rows = write_path_group(replace(self.context, place=place), pending.rest)
         self.text.words.update(rows.words)
         self.text.lines += rows.loop_over_rows()
 
     def _pending(self, group: Group, number: int) -> PendingGroup:
-        """Say what of a group is not there yet: neither copied ahead nor by an earlier group."""
-        ahead = self.ahead.get(number, {})
-        nodes = tuple(k for k in group.nodes if k not in self.copied and k not in ahead)
+        """Say what of a group is left to write: not prefetched, and not copied by another group."""
+        prefetched = self.prefetched.get(number, {})
+        nodes = tuple(k for k in group.nodes if k not in self.copied and k not in prefetched)
         place = self.context.place
         self.copied |= {k for k in nodes if is_free(self.nodes[k]) and k in place}
-        return PendingGroup(group, Group(group.domain, nodes), ahead)
+        return PendingGroup(group, Group(group.domain, nodes), prefetched)
 
     def _add(self, products: ProductText) -> None:
         text = self.text
@@ -140,24 +140,24 @@ class SegmentWriter:
 
     # Operands that are copied to shared memory while products run.
 
-    def _copy_ahead(self) -> None:
-        """Copy operands of the groups after products, before the segment's first barrier."""
-        operands = self._operands_ahead()
+    def _prefetch(self) -> None:
+        """Prefetch operands of the groups after products, before the segment's first barrier."""
+        operands = self._operands_to_prefetch()
         if not operands:
             return
         turns = 1
         while turns < min(len(operands), THREADS // WARP):
             turns *= 2
-        self.text.ahead = ["{", "  const int thread = this_thread();"]
+        self.text.prefetch = ["{", "  const int thread = this_thread();"]
         for turn, (number, operand) in enumerate(operands):
             to = self._write_copy(operand, turn % turns, turns)
-            self.ahead.setdefault(number, {})[operand.node] = to
-        self.text.ahead.append("}")
+            self.prefetched.setdefault(number, {})[operand.node] = to
+        self.text.prefetch.append("}")
 
-    def _operands_ahead(self) -> list[tuple[int, Operand]]:
-        """List operands that may be copied ahead, with the numbers of the steps that read them."""
+    def _operands_to_prefetch(self) -> list[tuple[int, Operand]]:
+        """List operands that may be prefetched, with the numbers of the steps that read them."""
         made = nodes_in(part for step in self.steps for part in step)
-        made_here = {k for k in made if self.nodes[k].op != "gather"}
+        made_in_segment = {k for k in made if self.nodes[k].op != "gather"}
         return [
             (number, operand)
             for number, (group, *_) in enumerate(self.steps)
@@ -166,14 +166,14 @@ class SegmentWriter:
                 self.nodes,
                 group,
                 self.task.place,
-                made_here,
+                made_in_segment,
                 self.context.shares_of,
                 self.task.processors,
             )
         ]
 
     def _write_copy(self, operand: Operand, turn: int, turns: int) -> Location:
-        """Write the statements that copy an operand; return where it lies then.
+        """Write the statements that prefetch an operand; return where it lies then.
 
         Args:
             turn, turns: see `write_copy`.
@@ -195,16 +195,16 @@ class SegmentWriter:
             turn,
             turns,
         )
-        text.ahead += ["  {", *(f"    {line}" for line in (*t.head, *copy)), "  }"]
+        text.prefetch += ["  {", *(f"    {line}" for line in (*t.head, *copy)), "  }"]
         text.words |= t.words | words
         return to
 
 
 def is_outside_path(plan: SegmentedTask) -> bool:
-    """Tell whether no other task of the path waits for a task, or the other way round.
+    """Tell whether a task of the path can run outside it: it waits for no other, and none for it.
 
-    Vertices without children do what they do on the path before it, those of them whose gradients
-    reach no child behind it: all processors share their rows, whichever group's vertices they are.
+    Vertices without children run before the path; if their gradients reach no child, after it. All
+    processors share their rows, whichever group has the vertices.
     """
     if plan.task.stage == Stage.PATH:
         return not plan.gathers
@@ -220,8 +220,8 @@ def write_path(
 ) -> dict[int, list[PathSegment]]:
     """Write the segments of all tasks of the path: number of the task -> its segments.
 
-    What is gathered, comes into rows of the ring, and may be sent at once, shows while segments are
-    written; they are written anew until that agrees with what they were written for.
+    Which states are gathered in full, which tensors reach the ring, and which may be sent at once
+    is known when segments are written. They are written again until that is what was assumed.
     """
     plans = {p: plan for p, plan in enumerate(tasks) if not is_outside_path(plan)}
 
@@ -243,7 +243,7 @@ def write_path(
         late = {p: _late(deferred[p], found[p]) for p in plans}
         if not missing and late == deferred:
             return found
-        without |= missing  # made in a way that does not come to the ring: read from memory
+        without |= missing  # not written to the ring by those that make it: read from memory
         deferred = late
 
 

@@ -16,14 +16,14 @@ OUTSIDE = (  # where temporaries may not fit
     "  const long long room = ring - reinterpret_cast<real*>(free);",
     "  real* const outside = reinterpret_cast<real*>(memory);",
 )
-OF_RING = "child_slot"  # goes up with the scripts
+OF_RING = "child_slot"  # uploaded with the scripts
 TILE = "in.rows, in.first, in.edges, in.first_edge"
 NOTHING_AFTER = "[](const Instruction&, const Indices&) {}"
 
 
 @dataclass(frozen=True, slots=True)
 class Additions:
-    """What is done on a side of the path besides its segments.
+    """What a side of the path does in addition to its segments.
 
     Attributes:
         opening: statements before the first instruction, where `free` is shared memory.
@@ -42,12 +42,12 @@ class PathSide:
 
     Attributes:
         number: of its scripts; processors: of a group.
-        weights: those that it holds, and where.
+        weights: which it keeps on chip, and where.
         segments: with their numbers over all tasks.
         indices: those that it reads, of INDEX_WORDS.
         fits: temporaries are always in shared memory.
         words: numbers of what the kernel is given, by name.
-        additions: None for nothing besides its segments.
+        additions: to its segments, if there are any.
     """
 
     stage: Stage
@@ -154,14 +154,14 @@ def _segments(side: PathSide) -> list[str]:
         "    switch (in.op) {",
     ]
     for number, segment in side.segments:
-        # What is done after a tile may still read temporaries when the next tile's could be copied.
-        late = segment.ahead if side.additions else []
+        # After a tile its temporaries may still be read when the next tile could prefetch.
+        late = segment.prefetch if side.additions else []
         lines += _case(side, number, segment, [*late, *segment.lines])
     return [*lines, "    }", "  },"]
 
 
 def _between(side: PathSide) -> list[str]:
-    """Write what is done between instructions: send, copy children, copy operands ahead."""
+    """Write what is done between instructions: send, copy children, prefetch operands."""
     lines = ["  make_between([&](const Sent& last, unsigned turn) {", "    switch (last.op) {"]
     for number, segment in side.segments:
         if late := segment.ring.sent_at_end:
@@ -183,8 +183,8 @@ def _between(side: PathSide) -> list[str]:
         "    switch (in.op) {",
     ]
     for number, segment in side.segments:
-        if segment.ahead and side.additions is None:
-            lines += _case(side, number, segment, segment.ahead)
+        if segment.prefetch and side.additions is None:
+            lines += _case(side, number, segment, segment.prefetch)
     return [*lines, "    }", "  },"]
 
 

@@ -44,7 +44,7 @@ def _begin(context: SegmentContext, made: Sequence[int]) -> PathGroup:
     """Begin to write values of one row: all of their elements, and none of them in memory."""
     task = context.task
     plan = plan_group(task.nodes, Group(Domain.VERTEX, tuple(made)), context.place)
-    place = {  # but for states and these values: where groups put them is not written yet
+    place = {  # without states and these values, which no group has stored yet
         k: at for k, at in context.place.items() if k not in made and task.nodes[k].op != "gather"
     }
     rows = PathRowText(1, task.vector, task.processors)

@@ -1,4 +1,4 @@
-"""Products on the path: calls of `resident_matmul.cuh`, and the groups that add up their sums."""
+"""Products on the path, calls of `resident_matmul.cuh`, and groups that add up partial sums."""
 
 from __future__ import annotations
 
@@ -162,7 +162,7 @@ class ProductWriter:
         ]
 
     def _put(self, to: Location, times: int, wide: int) -> list[str]:
-        """Put an element of a product in the tile's row of the ring, too, if it belongs there.
+        """Put an element of a product in the tile's row of the ring, too, if the ring has it.
 
         Args:
             times: rows of operands of each row; wide: elements of the result of one.
@@ -170,7 +170,7 @@ class ProductWriter:
         at = self.context.ring.put(to)
         if at is None:
             return []
-        self.context.ring.sends_at_once(to, 0, ())  # it is not: threads make rows of it
+        self.context.ring.sends_at_once(to, 0, ())  # never: its threads make columns
         row, inner = (f"i / {times}", f" + i % {times} * {wide}") if times > 1 else ("i", "")
         place = f"(a.slot + {row}) * {at.step} + {at.start}{inner} + j"
         return [f"        if (a.puts && j >= 0) ring[{place}] = sum;"]
@@ -202,13 +202,13 @@ class PendingGroup:
     """A group that is to be written.
 
     Attributes:
-        group: what it makes; rest: what of it is not there yet.
-        ahead: where operands lie that were copied to shared memory.
+        group: what it makes; rest: what of it is still to be written.
+        prefetched: where operands lie that were copied to shared memory.
     """
 
     group: Group
     rest: Group
-    ahead: Mapping[int, Location]
+    prefetched: Mapping[int, Location]
 
 
 def write_with_groups(
@@ -242,7 +242,7 @@ def _add_up(
     context: SegmentContext, groups: Sequence[PendingGroup], first: bool
 ) -> tuple[list[str], dict[str, str]]:
     """Return the statements of groups that add up partial sums, and the words that they name."""
-    lines = ["wait_for_all_copies();"] if any(pending.ahead for pending in groups) else []
+    lines = ["wait_for_all_copies();"] if any(pending.prefetched for pending in groups) else []
     words: dict[str, str] = {}
     made: set[int] = set()
     for number, pending in enumerate(groups):
@@ -254,7 +254,7 @@ def _add_up(
             lines.append("if (done == 0) prefetch_next();")
         made |= {*pending.group.nodes}
         rows = write_path_group(
-            replace(context, place={**context.place, **pending.ahead}), pending.rest
+            replace(context, place={**context.place, **pending.prefetched}), pending.rest
         )
         words |= rows.words
         lines += rows.loop_over_rows("done", "end")

@@ -1,4 +1,4 @@
-"""The groups of a segment: loops of a processor's threads over a tile's rows, own elements each."""
+"""The groups of a segment: loops of a processor over the rows of a tile and its own elements."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ class PathRowText(RowText):
         return loop
 
     def heads(self, loop: Loop) -> list[tuple[list[str], str]]:
-        """Return a loop for each piece of what is owned."""
+        """Return a loop for each piece of which the processor owns a range."""
         if not loop.cuts:
             return super().heads(loop)
         found = []
@@ -96,7 +96,7 @@ def _begin(context: SegmentContext, group: Group, widest: int, scratch: Scratch)
     task = context.task
     plan = plan_group(task.nodes, group, {*context.place, *scratch})
     rows = PathRowText(_threads(context, group, plan, widest), task.vector, task.processors)
-    alias = not any(k in task.also for k in group.nodes)  # else parts of what is written twice
+    alias = not any(k in task.also for k in group.nodes)  # parts of what is written twice stay
     place = lay_out(plan, context.place, scratch, rows, task.temporaries, alias)
     return PathGroup(context, plan, rows, place)
 
@@ -170,7 +170,7 @@ class PathGroup(GroupWriter):
         in_memory = super().state_of_child(k, node, size)
         loop = self.t.loop
         if loop is not None and loop.cuts:
-            return in_memory  # own elements, which never were elsewhere
+            return in_memory  # own elements, which this processor made
         at = self.context.ring.gathered(node)
         if at is None:
             return in_memory
@@ -226,7 +226,7 @@ class PathGroup(GroupWriter):
             self._store_own(home.part(start, to.size), (0, *inside, to.size), register)
 
     def places_of(self, k: int) -> list[Location]:
-        """Return where a number is stored: by all processors, who have the same."""
+        """Return where a number is stored: every processor stores it, as all have the same."""
         return [*super().places_of(k), *([self.also[k]] if k in self.also else [])]
 
     def _store_own(self, home: Location, cuts: Cuts, register: str) -> None:

@@ -1,7 +1,7 @@
 """A segment of the path while it is written: its text, and what it reads and writes of the ring.
 
-The ring (`ring.py`) has rows of states and operands that processors hand each other. Which of them
-a segment reads, and when it may send its own, shows as its groups and products are written.
+The ring (`ring.py`) has rows of states and operands that processors send each other. Which of them
+a segment reads, and when it may send its own, is noted as its groups and products are written.
 """
 
 from __future__ import annotations
@@ -48,7 +48,7 @@ class RingUses:
         self.gathers: dict[str, InRing] = {}
         self.operand = self.needs_all = False
         self.fields: set[str] = set()
-        self._sent: set[str] = set()  # tensors of which elements are sent as soon as they are there
+        self._sent: set[str] = set()  # tensors whose elements are sent as soon as they are made
         self._reads_now = False  # the step that is being written reads rows of the ring
 
     def new_step(self) -> None:
@@ -82,7 +82,7 @@ class RingUses:
         each, rest = divmod(cuts[1], self.task.processors) if len(cuts) == 2 else (0, 0)
         alike = each > 0 and rest == 0 and each == threads and each % self.task.vector == 0
         if not alike or home.base in self.deferred:
-            self.late.add(home.base)  # of which nothing may be sent sooner then
+            self.late.add(home.base)  # all of it, then
             return False
         self._sent.add(home.base)
         if self._reads_now:
@@ -109,7 +109,7 @@ class RingUses:
     def gathered(self, node: Node) -> InRing | None:
         """Return where the state of a child, read in full, is in a row of the ring."""
         if self.task.plan.task.stage != Stage.PATH:
-            return None  # there was a barrier of all groups since
+            return None  # a barrier of all groups is between
         if node.type.shape == ():
             self.reads_all()
             return None
@@ -139,7 +139,7 @@ class SegmentContext:
 
     Attributes:
         by_units: the processors of a group share elements; else each has rows of its own.
-        place: where values lie, those copied to shared memory ahead among them.
+        place: where values lie, prefetched ones in shared memory.
         sums: partial sums of products that a group adds up.
     """
 
@@ -167,7 +167,7 @@ class PathSegment:
     Attributes:
         ring: what it reads and writes of the ring.
         lines: statements over a tile `a`, temporaries from `temporary` on.
-        ahead: those that copy operands ahead, which may run before the barrier in front of it.
+        prefetch: those that copy operands to shared memory, maybe before the segment's barrier.
         words: that they name, with their types.
         scratch: elements of temporaries for each row, for each edge, and once.
         held: weights that it multiplies by; partial: elements of their partial sums.
@@ -175,7 +175,7 @@ class PathSegment:
 
     ring: RingUses
     lines: list[str] = field(default_factory=list)
-    ahead: list[str] = field(default_factory=list)
+    prefetch: list[str] = field(default_factory=list)
     words: dict[str, str] = field(default_factory=dict)
     scratch: tuple[int, int, int] = (0, 0, 0)
     held: list[ResidentWeight] = field(default_factory=list)

@@ -18,14 +18,14 @@ def unsupported(plan: SegmentedTask) -> NoKernelError:
         message(
             "cuda",
             f"stage {plan.task.stage.name} sums over rows between gathers and scatters",
-            "such sums beside the path",
+            "such sums outside the path",
             "take engine='batched'",
         )
     )
 
 
 def steps_of(plan: SegmentedTask, segment: Segment) -> list[Step]:
-    """List the steps of a segment; two products that need nothing of each other are one.
+    """List the steps of a segment; two products that are independent are one.
 
     Raises: NoKernelError, where the segment sums over rows.
     """

@@ -1,4 +1,4 @@
-"""A task of the path before a line of it is written: its steps, and where its values lie."""
+"""The plan of a task of the path: its steps, and where its values lie."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ class PathTask:
         whole: values that every processor makes in full.
         place: where values lie, by position.
         also: of values in `whole`, the tensor to which a processor writes its own elements too.
-        temporaries: of a tile, which groups add to.
+        temporaries: of a tile; groups take more.
     """
 
     plan: SegmentedTask
@@ -137,7 +137,7 @@ def _temporary(
     """Set aside shared memory for a value.
 
     Args:
-        operand: of a product, whose rows are read side by side.
+        operand: of a product, whose rows several threads read at once.
     """
     node = plan.task.program.nodes[k]
     own = None

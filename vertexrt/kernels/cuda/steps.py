@@ -1,4 +1,4 @@
-"""What a task program launches, as data: the driver reads it, the emitter writes it."""
+"""What a task program launches, as data: `task_launches` writes it, the driver reads it."""
 
 from __future__ import annotations
 
@@ -105,8 +105,7 @@ class Gemm:
     """A product over all rows of a launch: `weight` is [m, k].
 
     Attributes:
-        gathered, scattered: where a kernel of ours reads `x` and writes `y`; there they need not
-            be.
+        gathered, scattered: where a kernel of ours reads `x` and writes `y` instead.
     """
 
     form: int

@@ -1,7 +1,7 @@
 """Turn a task program into launches: kernels of fused groups, products, sums over rows.
 
 The kernels are text; what calls them is data, rows of a table that the driver reads
-(`driver.py`). Nothing of it depends on a minibatch.
+(`driver.py`). Neither depends on a minibatch.
 """
 
 from __future__ import annotations
@@ -53,8 +53,8 @@ class LaunchWriter:
 
     Args:
         vector: elements of 16 bytes.
-        block: threads of all blocks, 0 for as many as each kernel likes; then products of many rows
-            are kernels as well, and not cuBLAS's.
+        block: threads of all blocks, 0 for as many as suit each kernel. Otherwise products of
+            many rows are kernels as well, and not cuBLAS's.
     """
 
     def __init__(self, task: TaskProgram, binding: Binding, vector: int, block: int = 0) -> None:

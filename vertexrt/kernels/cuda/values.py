@@ -107,7 +107,7 @@ class ValueText:
         return (place.start + offset) % self.vector == 0 and place.step % self.vector == 0
 
     def _at(self, base: str, j: str, size: int) -> str:
-        """Read an element behind a pointer whose rows have `size` elements."""
+        """Read an element of the row at a pointer; rows have `size` elements."""
         if not j.startswith(J):
             return f"{base}[{j}]"
         aligned = size % self.vector == 0 and offset_of(j) % self.vector == 0
@@ -230,7 +230,7 @@ class ValueText:
         return f"{child} >= 0 ? (const real*){tensor} + (long long){child} * {size} : {zero}"
 
     def reads_parents(self) -> None:
-        """Take note that what the parents left is read in the open loop."""
+        """Take note that the open loop reads what parents stored."""
 
     def scalar_op(self, node: Node, j: str) -> str:
         expression = OPS[node.op].scalar

@@ -14,7 +14,7 @@ THREADS = 256  # of a processor
 WARPS = THREADS // 32
 TILE_ROWS = 8  # that products take at a time
 MOST_BLOCKS = 2  # of columns of an operand that a lane holds, where fewer warps share the depth
-SHARED_STATE_BYTES = 16768  # of shared memory, in front of what is the path's
+SHARED_STATE_BYTES = 16768  # of shared memory, before what the path uses
 
 MOST_PROCESSORS = 128  # of a group
 
@@ -49,12 +49,12 @@ class FitError(NoKernelError):
 
 @dataclass(frozen=True, slots=True)
 class ResidentWeight:
-    """A weight, or the gradient of one, that processors hold while a side of the path runs.
+    """A weight, or the gradient of one, that stays on chip while a side of the path runs.
 
     Attributes:
         word: of the weight or the gradient; pitch: elements of its rows.
         turned: own rows are columns of the weight.
-        cuts: where its rows (or columns) are cut in pieces that are shared out evenly.
+        cuts: where its rows (or columns) are cut in pieces, each divided evenly among processors.
         deep: elements of an own row.
     """
 
@@ -98,7 +98,7 @@ def own_row(cuts: Cuts, processors: int) -> str:
 
 @dataclass(frozen=True, slots=True)
 class Layout:
-    """How a share of a weight lies over the threads: as `Layout` of resident_weights.cuh."""
+    """How threads of a processor hold its rows of a weight: `Layout` of resident_weights.cuh."""
 
     rows: int
     deep: int
@@ -144,14 +144,14 @@ class Layout:
 
 @dataclass(frozen=True, slots=True)
 class SideWeights:
-    """One side of the path, forward or backward.
+    """The weights of one side of the path, forward or backward, and where they are.
 
     Attributes:
         held: weights; in_registers: how many of them, the first ones.
         partial: elements of partial sums.
         shared: bytes of weights in shared memory.
-        memory: bytes of weights that each product reads from memory anew (an ablation); then no
-            weight is anywhere else.
+        memory: bytes of weights that each product reads from memory (an ablation); then none is on
+            chip.
         sums: gradients that are summed up; sums_in_registers: how many of them, the first ones.
             The others are in shared memory, in `shared` bytes of it as well.
     """
@@ -225,7 +225,7 @@ def _does_not_fit(held: Sequence[ResidentWeight], budget: Budget, room: int) -> 
 def _in_registers(
     held: Sequence[ResidentWeight], budget: Budget
 ) -> tuple[list[ResidentWeight], list[ResidentWeight]]:
-    """Share weights out, in order: those for which registers are left, and the others."""
+    """Split weights, in order, into those for which registers are left and the others."""
     registers = budget.registers
     kept: list[ResidentWeight] = []
     shared: list[ResidentWeight] = []
