@@ -187,7 +187,7 @@ def _share_program(pair: tuple[int, int], others: Sequence[tuple[int, int]]) -> 
 
 def _apart(sums: Sums, binding: Binding) -> Sums:
     """Leave out gradients that share elements with another one: their sums would race."""
-    names = {f"gradient_{k}": set(name.split("+")) for name, k in binding.params.items()}
+    names = parts_of(binding)
     taken: dict[ResidentWeight, set[str]] = {}
     found: Sums = {}
     for one, places in sums.items():
@@ -198,11 +198,9 @@ def _apart(sums: Sums, binding: Binding) -> Sums:
     return found
 
 
-def overlapping(held: Collection[ResidentWeight], binding: Binding) -> list[int]:
-    """List the numbers of all gradients that share elements with those on chip."""
-    names = {f"gradient_{k}": set(name.split("+")) for name, k in binding.params.items()}
-    parts = {part for h in held for part in names[h.word]}
-    return sorted(k for name, k in binding.params.items() if parts & set(name.split("+")))
+def parts_of(binding: Binding) -> dict[str, set[str]]:
+    """Return the parameters that each gradient is of, by its word."""
+    return {f"gradient_{k}": set(name.split("+")) for name, k in binding.params.items()}
 
 
 # The stage after the path.

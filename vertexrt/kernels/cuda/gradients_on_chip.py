@@ -14,7 +14,15 @@ import numpy.typing as npt
 
 from vertexrt.ir.passes.segment import SegmentedTask
 from vertexrt.ir.passes.store import Read
-from vertexrt.kernels.cuda.gradients import EVERY, Child, PathSum, Sums, find_sums, without
+from vertexrt.kernels.cuda.gradients import (
+    EVERY,
+    Child,
+    PathSum,
+    Sums,
+    find_sums,
+    parts_of,
+    without,
+)
 from vertexrt.kernels.cuda.path_function import Additions
 from vertexrt.kernels.cuda.weights import (
     REGISTERS,
@@ -133,6 +141,13 @@ class GradientSums:
         for one in (x for sums in self.of.values() for x in sums):
             found |= set(self._operand_words(one))
         return found
+
+    @property
+    def gradients(self) -> list[int]:
+        """List the numbers of all gradients that share elements with a sum."""
+        names = parts_of(self.binding)
+        summed = {part for h in self.side.sums for part in names[h.word]}
+        return sorted(k for k in self.binding.params.values() if names[f"gradient_{k}"] & summed)
 
     def _operand_words(self, one: PathSum) -> dict[str, str]:
         words = {self._tensor(one.d): "const real*"}

@@ -7,14 +7,21 @@ belongs to edges, is added up first and stored.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import pairwise
 
 from vertexrt.ir.ops import OPS
 from vertexrt.ir.passes.segment import SegmentedTask
 from vertexrt.ir.program import Domain
-from vertexrt.kernels.cuda.path_steps import Step, groups_after, nodes_in, products_in, readers_of
+from vertexrt.kernels.cuda.path_steps import (
+    Step,
+    groups_after,
+    nodes_in,
+    own_cuts,
+    products_in,
+    readers_of,
+)
 from vertexrt.kernels.cuda.row_text import Cuts
 from vertexrt.kernels.cuda.weights import TILE_ROWS, Layout
 
@@ -46,19 +53,16 @@ class PartialSums:
         return f"total_of_parts<{kind}>(partial + {self.start}, {row}, {own})"
 
 
-def added_by_groups(
-    plan: SegmentedTask, steps: Sequence[Step], pieces: Mapping[int, int], processors: int
-) -> set[int]:
-    """List the products of a segment that only the groups right after them read, row by row.
-
-    Args:
-        pieces: of each product's result the elements of each piece, 0 where pieces are not alike.
-    """
+def added_by_groups(plan: SegmentedTask, steps: Sequence[Step], processors: int) -> set[int]:
+    """List the products of a segment that only the groups right after them read, row by row."""
     found: set[int] = set()
     for number, step in enumerate(steps):
         products = products_in(step)
         after = {*nodes_in(groups_after(steps, number))}
-        if all((processors == 1 or pieces[k] > 0) and _stays_in(plan, k, after) for k in products):
+        alike = processors == 1 or all(
+            pieces_alike(own_cuts(plan, k), processors) for k in products
+        )
+        if alike and all(_stays_in(plan, k, after) for k in products):
             found |= {*products}
     return found
 

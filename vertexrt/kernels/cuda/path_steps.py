@@ -8,6 +8,7 @@ from vertexrt.errors import NoKernelError, message
 from vertexrt.ir.passes.fuse import Group, Product
 from vertexrt.ir.passes.segment import Segment, SegmentedTask
 from vertexrt.ir.program import Domain, Node
+from vertexrt.kernels.cuda.row_text import Cuts
 
 Step = list[Group | Product]  # one group, or products that share their barriers
 
@@ -73,3 +74,8 @@ def readers_of(plan: SegmentedTask, k: int) -> set[int]:
     """List what reads a value, of all that a task makes."""
     made = nodes_in(part for segment in plan.segments for part in segment.steps)
     return {i for i in made if k in plan.task.program.nodes[i].inputs}
+
+
+def own_cuts(plan: SegmentedTask, k: int) -> Cuts:
+    """Return where the elements of a value are cut in pieces, of which a processor has a share."""
+    return plan.cuts.get(k, (0, max(plan.task.program.nodes[k].type.size, 1)))

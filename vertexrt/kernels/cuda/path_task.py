@@ -11,7 +11,7 @@ from vertexrt.ir.passes.segment import SegmentedTask
 from vertexrt.ir.program import Domain, Node
 from vertexrt.kernels.cuda.inline_operands import inline_operands
 from vertexrt.kernels.cuda.partial_sums import added_by_groups, pieces_alike
-from vertexrt.kernels.cuda.path_steps import Step, products_in, steps_of
+from vertexrt.kernels.cuda.path_steps import Step, own_cuts, steps_of
 from vertexrt.kernels.cuda.places import Temporaries, in_tensor, read_from
 from vertexrt.kernels.cuda.ring import BANKS, CLEAR
 from vertexrt.kernels.cuda.row_text import Cuts
@@ -54,7 +54,7 @@ class PathTask:
 
     def own_cuts(self, k: int) -> Cuts:
         """Return where the elements of a value are cut."""
-        return _own_cuts(self.plan, k)
+        return own_cuts(self.plan, k)
 
     def cuts_of(self, k: int) -> Cuts:
         """Return the cuts of a value that is made in parts, () for what every processor makes."""
@@ -65,10 +65,6 @@ class PathTask:
         if made.type.shape == () and self.own_cuts(k)[-1] == 1:  # a number: every processor has it
             return ()
         return self.own_cuts(k)
-
-
-def _own_cuts(plan: SegmentedTask, k: int) -> Cuts:
-    return plan.cuts.get(k, (0, max(plan.task.program.nodes[k].type.size, 1)))
 
 
 def plan_task(plan: SegmentedTask, binding: Binding, vector: int, processors: int) -> PathTask:
@@ -87,7 +83,7 @@ def plan_task(plan: SegmentedTask, binding: Binding, vector: int, processors: in
     place = _in_tensors(task, binding)
     also = {k: place[k] for k in sorted(whole & {*task.homes}) if processors > 1}
     temporaries = Temporaries()
-    summed = _summed(plan, steps, processors)
+    summed = set[int]().union(*(added_by_groups(plan, each, processors) for each in steps))
     operands = _operands(task)
     for k in sorted({*task.local - inlined, *also}):
         if k in summed:
@@ -121,16 +117,6 @@ def _operands(task: TaskProgram) -> set[int]:
     return {i for k in products for i in task.program.nodes[k].inputs[1:]}
 
 
-def _summed(plan: SegmentedTask, steps: Sequence[Sequence[Step]], processors: int) -> set[int]:
-    """List the products whose partial sums groups add up."""
-    found: set[int] = set()
-    for each in steps:
-        products = [k for step in each for k in products_in(step)]
-        pieces = {k: pieces_alike(_own_cuts(plan, k), processors) for k in products}
-        found |= added_by_groups(plan, each, pieces, processors)
-    return found
-
-
 def _temporary(
     plan: SegmentedTask, k: int, processors: int, operand: bool, temporaries: Temporaries
 ) -> Location:
@@ -142,7 +128,7 @@ def _temporary(
     node = plan.task.program.nodes[k]
     own = None
     if node.op == "matmul" and processors > 1:
-        own = own_pieces(pieces_alike(_own_cuts(plan, k), processors), processors)
+        own = own_pieces(pieces_alike(own_cuts(plan, k), processors), processors)
     size = max(node.type.size, 1) // (processors if own else 1)
     stride = -(-size // BANKS) * BANKS + CLEAR if operand else 0
     return temporaries.take(size, node.type.domain == Domain.EDGE, stride, own)

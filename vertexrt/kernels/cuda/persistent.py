@@ -14,7 +14,6 @@ from vertexrt.kernels.cuda.compile import SpillError
 from vertexrt.kernels.cuda.device import Device
 from vertexrt.kernels.cuda.executable import Uploads, kernel_name
 from vertexrt.kernels.cuda.gpu_script import Facts
-from vertexrt.kernels.cuda.gradients import overlapping
 from vertexrt.kernels.cuda.kernel import KernelWriter
 from vertexrt.kernels.cuda.path import is_outside_path
 from vertexrt.kernels.cuda.steps import adding
@@ -123,7 +122,7 @@ class PersistentExecutable(Uploads):
             *writer.ring_facts(),
         )
         self.gradients = np.zeros(len(binding.params), np.bool_)
-        self.gradients[overlapping(writer.sums.side.sums, binding)] = True
+        self.gradients[writer.sums.gradients] = True
 
     def clustered(self, graphs: int) -> bool:
         """Tell whether groups are clusters, which meet faster, but leave some processors out."""
