@@ -1,4 +1,4 @@
-"""What is decided of a task of the path before its kernel is written: steps, places, partial sums."""
+"""What is decided of a task of the path before its kernel is written: steps and places."""
 
 from __future__ import annotations
 
