@@ -2,8 +2,13 @@
 
 import pytest
 
+from tests.shim.build import available
 from vertexrt.errors import DeviceError
 from vertexrt.kernels.cuda.device import import_cupy
+
+gpu = pytest.mark.gpu
+shim = pytest.mark.skipif(not available(), reason="no C++ compiler to run CUDA kernels on the CPU")
+SHIM_AND_GPU = [pytest.param("shim", marks=shim), pytest.param("cuda", marks=gpu)]
 
 
 def require(device: str) -> None:

@@ -4,7 +4,7 @@ Child lists are the plain form: `lists[v]` names the child in each slot of verte
 slot. Vertices are numbered in any order unless `ordered` asks for children before parents.
 """
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -175,6 +175,16 @@ def full_batches(draw: Draw, arity: int, max_vertices: int = 9, max_graphs: int 
         [
             InputGraph.from_children(lists, pulls_for(len(lists), seed + k))
             for k, lists in enumerate(several)
+        ]
+    )
+
+
+def with_pulls(shapes: Iterable[ChildLists], seed: int = 0) -> GraphBatch:
+    """Make a graph of each shape, with pulls of its own."""
+    return GraphBatch.from_graphs(
+        [
+            InputGraph.from_children(lists, pulls_for(len(lists), seed + k))
+            for k, lists in enumerate(shapes)
         ]
     )
 

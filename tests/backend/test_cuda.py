@@ -16,26 +16,20 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import vertexrt as vrt
-from tests.devices import require
+from tests.devices import SHIM_AND_GPU, require, shim
 from tests.functions import CLASSES, FUNCTIONS, WORDS
 from tests.optimizers import OPTIMIZERS as EVERY_OPTIMIZER
 from tests.runs import PLAIN, TOLERANCE, Way, assert_close, assert_same, evaluate, train
-from tests.shim.build import available
 from tests.strategies import full_batches, pulls_for
 from vertexrt.api.network import Network
 from vertexrt.errors import NumericError
 from vertexrt.graph import GraphBatch, InputGraph
 from vertexrt.models import LSTMLanguageModel, TreeLSTM
 
-shim = pytest.mark.skipif(not available(), reason="no C++ compiler to run CUDA kernels on the CPU")
 ON_SHIM = ("tree-lstm", "attention", "oddments", "marks", "dropout")
-DEVICES = [
-    pytest.param("cuda", marks=pytest.mark.gpu),
-    pytest.param("shim", marks=shim),
-]
 
 
-@pytest.fixture(params=DEVICES)
+@pytest.fixture(params=SHIM_AND_GPU)
 def device(request: pytest.FixtureRequest) -> str:
     """Name a device that runs CUDA kernels."""
     require(request.param)

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 import vertexrt as vrt
-from tests.shim.build import available
+from tests.devices import shim
 from vertexrt.engine.variant import Passes
 
 N = 40
@@ -77,7 +77,7 @@ def network(dtype: str, engine: str, seed: int) -> vrt.Network:
     return net
 
 
-@pytest.mark.skipif(not available(), reason="no C++ compiler to run CUDA kernels on the CPU")
+@shim
 @pytest.mark.parametrize("engine", ["batched", "persistent"])
 @pytest.mark.parametrize(
     ("dtype", "listed", "seed"), [("float32", False, 1), ("float32", True, 2), ("float64", True, 0)]

@@ -8,21 +8,18 @@ import numpy as np
 import pytest
 
 import vertexrt as vrt
-from tests.devices import require
+from tests.devices import SHIM_AND_GPU, gpu, require, shim
 from tests.functions import FUNCTIONS
 from tests.runs import PLAIN, TOLERANCE, Way, assert_close, assert_same, evaluate, train
-from tests.shim.build import available
 from tests.shim_device import put_in_place
-from tests.strategies import pulls_for
+from tests.strategies import with_pulls
 from vertexrt.api.network import Network
 from vertexrt.engine.variant import Passes
-from vertexrt.graph import GraphBatch, InputGraph
+from vertexrt.graph import GraphBatch
 from vertexrt.kernels.cuda import persistent
 from vertexrt.kernels.cuda.persistent import PersistentExecutable
 from vertexrt.kernels.cuda.weights import REGISTERS, SHARED
 
-shim = pytest.mark.skipif(not available(), reason="no C++ compiler to run CUDA kernels on the CPU")
-gpu = pytest.mark.gpu
 ON_CHIP = Passes(gradients=True)
 SHAPES = {1: [[], [0], [1], [2]], 2: [[], [], [0, 1], [], [2, 3], [], [4, 5]]}
 # One of everything: rows of edges, a child's state as the operand, two rows a vertex; plain FMA and
@@ -52,9 +49,7 @@ CASES = [
 def batch_of(name: str, graphs: int) -> GraphBatch:
     """Make graphs of one shape with pulls of their own."""
     lists = SHAPES[min(FUNCTIONS[name][1], 2)]
-    return GraphBatch.from_graphs(
-        [InputGraph.from_children(lists, pulls_for(len(lists), k)) for k in range(graphs)]
-    )
+    return with_pulls([lists] * graphs)
 
 
 def executable_of(net: Network) -> PersistentExecutable:
@@ -94,9 +89,7 @@ def test_they_are_those_of_the_reference(
     assert bool(both) == (name in MIXED), f"{both} are made behind the path as well"
 
 
-@pytest.mark.parametrize(
-    "device", [pytest.param("shim", marks=shim), pytest.param("cuda", marks=gpu)]
-)
+@pytest.mark.parametrize("device", SHIM_AND_GPU)
 def test_matrix_units_round_as_asked(device: str, monkeypatch: pytest.MonkeyPatch) -> None:
     require(device)
     if device == "shim":

@@ -12,19 +12,16 @@ import numpy as np
 import pytest
 
 import vertexrt as vrt
-from tests.devices import require
+from tests.devices import SHIM_AND_GPU, require, shim
 from tests.paper_device import on_paper
 from tests.runs import TOLERANCE, Result, Way, assert_same, evaluate, train
-from tests.shim.build import available
-from tests.strategies import CLASSES, WORDS, pulls_for
+from tests.strategies import CLASSES, WORDS, with_pulls
 from vertexrt.engine.variant import Passes, Use
 from vertexrt.errors import NoKernelError
-from vertexrt.graph import GraphBatch, InputGraph
+from vertexrt.graph import GraphBatch
 from vertexrt.kernels.cuda.persistent import PersistentExecutable
 from vertexrt.models import LSTMLanguageModel, TreeLSTM
 
-shim = pytest.mark.skipif(not available(), reason="no C++ compiler to run CUDA kernels on the CPU")
-DEVICES = [pytest.param("shim", marks=shim), pytest.param("cuda", marks=pytest.mark.gpu)]
 HIDDEN, EMBED = 16, 24
 TREE = [[], [], [0, 1], [], [2, 3], [], [4, 5]]
 CHAIN = [[], [0], [1], [2]]
@@ -131,12 +128,10 @@ CASES = [
 
 def batch_of(name: str, graphs: int) -> GraphBatch:
     """Make graphs of one shape with pulls of their own."""
-    lists = MODELS[name][1]
-    shape = [InputGraph.from_children(lists, pulls_for(len(lists), k)) for k in range(graphs)]
-    return GraphBatch.from_graphs(shape)
+    return with_pulls([MODELS[name][1]] * graphs)
 
 
-@pytest.mark.parametrize("device", DEVICES)
+@pytest.mark.parametrize("device", SHIM_AND_GPU)
 @pytest.mark.parametrize(("name", "processors", "dtype", "run"), CASES)
 def test_it_agrees_with_the_reference(
     name: str, processors: int, dtype: str, run: Callable[..., Result], device: str

@@ -11,7 +11,8 @@ import numpy as np
 import pytest
 
 import vertexrt as vrt
-from tests.backend.test_cuda import shim, tree_lstm, trees
+from tests.backend.test_cuda import tree_lstm, trees
+from tests.devices import shim
 from tests.shim_device import ShimDevice, put_in_place
 from vertexrt.errors import DeviceError
 from vertexrt.kernels.cuda.session import DeviceArena

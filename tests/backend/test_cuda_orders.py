@@ -8,8 +8,7 @@ import numpy as np
 import pytest
 
 import vertexrt as vrt
-from tests.backend.test_cuda import shim
-from tests.devices import require
+from tests.devices import SHIM_AND_GPU, require, shim
 from tests.functions import FUNCTIONS
 from tests.runs import TOLERANCE, Way, assert_same, evaluate, train
 from tests.shim.build import build
@@ -70,7 +69,7 @@ def test_any_order_of_threads_agrees_with_the_reference(
 
 @pytest.mark.parametrize(
     "device",
-    [pytest.param("cuda", marks=pytest.mark.gpu), pytest.param("shim", marks=shim)],
+    SHIM_AND_GPU,
 )
 def test_training_agrees_with_the_cpu(device: str) -> None:
     """In float32, where sums in another order differ: they must not run apart."""

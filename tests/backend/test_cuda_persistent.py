@@ -12,15 +12,14 @@ import numpy as np
 import pytest
 
 import vertexrt as vrt
-from tests.devices import require
+from tests.devices import SHIM_AND_GPU, gpu, require, shim
 from tests.functions import FUNCTIONS
 from tests.launches import device_of, launch_of
 from tests.optimizers import OPTIMIZERS
 from tests.paper_device import on_paper
 from tests.runs import PLAIN, TOLERANCE, Way, assert_close, assert_same, evaluate, train
-from tests.shim.build import available
 from tests.shim_device import put_in_place
-from tests.strategies import pulls_for
+from tests.strategies import with_pulls
 from tests.watched_device import (
     CHILD_SLOT,
     COUNTERS,
@@ -34,12 +33,10 @@ from vertexrt.api.network import Network
 from vertexrt.engine import choose
 from vertexrt.engine.variant import Passes
 from vertexrt.errors import DeviceError
-from vertexrt.graph import GraphBatch, InputGraph
+from vertexrt.graph import GraphBatch
 from vertexrt.kernels.cuda.device_scripts import write_all
 from vertexrt.kernels.cuda.persistent import PersistentExecutable
 
-shim = pytest.mark.skipif(not available(), reason="no C++ compiler to run CUDA kernels on the CPU")
-gpu = pytest.mark.gpu
 TREE = [[], [], [0, 1], [], [2, 3], [], [4, 5]]
 CHAIN = [[], [0], [1], [2]]
 DAG = [[], [], [0, 1], [0, 2], [2, 3]]  # vertices with several parents
@@ -67,9 +64,7 @@ CASES = [
 def batch_of(name: str, graphs: int, shape: list[list[int]] | None = None) -> GraphBatch:
     """Make graphs of one shape with pulls of their own."""
     lists = shape or (CHAIN if FUNCTIONS[name][1] == 1 else TREE)
-    return GraphBatch.from_graphs(
-        [InputGraph.from_children(lists, pulls_for(len(lists), k)) for k in range(graphs)]
-    )
+    return with_pulls([lists] * graphs)
 
 
 @functools.cache
@@ -105,10 +100,7 @@ def test_each_group_of_a_launch_has_a_counter() -> None:
     assert words[CHILD_SLOT] - words[COUNTERS] >= 4 * (2 + 64 // 2)
 
 
-DEVICES = [pytest.param("shim", marks=shim), pytest.param("cuda", marks=gpu)]
-
-
-@pytest.mark.parametrize("device", DEVICES)
+@pytest.mark.parametrize("device", SHIM_AND_GPU)
 @pytest.mark.parametrize("name", OPTIMIZERS)
 @pytest.mark.parametrize("clip", [None, 0.01])
 def test_a_step_updates_as_the_batched_engine_does(
@@ -134,7 +126,7 @@ def test_a_step_updates_as_the_batched_engine_does(
 @pytest.mark.parametrize(
     ("precision", "least", "most"), [("tf32", 1e-5, 2e-3), ("bf16", 1e-4, 2e-2)]
 )
-@pytest.mark.parametrize("device", DEVICES)
+@pytest.mark.parametrize("device", SHIM_AND_GPU)
 def test_matrix_units_round_as_asked(
     device: str, precision: str, least: float, most: float, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -154,7 +146,7 @@ def test_matrix_units_round_as_asked(
 
 
 @pytest.mark.parametrize("passes", [Passes(hold=False), Passes(segment=False, fuse=False)])
-@pytest.mark.parametrize("device", DEVICES)
+@pytest.mark.parametrize("device", SHIM_AND_GPU)
 def test_an_ablation_computes_the_same(device: str, passes: Passes) -> None:
     require(device)
     function = FUNCTIONS["tree-lstm"][0]
@@ -177,7 +169,7 @@ def test_an_ablation_computes_the_same(device: str, passes: Passes) -> None:
 
 
 @pytest.mark.parametrize("waits_for", ["a counter", "members", "the ring"])
-@pytest.mark.parametrize("device", DEVICES)
+@pytest.mark.parametrize("device", SHIM_AND_GPU)
 def test_who_waits_in_vain_says_so_and_training_goes_on(device: str, waits_for: str) -> None:
     require(device)
     here = Way(device=device, dtype="float64", engine="persistent", processors=2).compile(
@@ -233,7 +225,7 @@ def test_weights_that_do_not_fit_are_refused_with_figures() -> None:
         net.forward(batch_of("tree-lstm", 1))
 
 
-@pytest.mark.parametrize("device", DEVICES)
+@pytest.mark.parametrize("device", SHIM_AND_GPU)
 def test_auto_times_both_engines_and_goes_on_with_one(device: str, choices_folder: Path) -> None:
     require(device)
     function = FUNCTIONS["tree-lstm"][0]

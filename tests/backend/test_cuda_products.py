@@ -7,8 +7,7 @@ from collections.abc import Sequence
 import numpy as np
 import pytest
 
-from tests.devices import require
-from tests.shim.build import available
+from tests.devices import SHIM_AND_GPU, require, shim
 from vertexrt.kernels.cuda.calls import CALLS, LAUNCH, STREAM, launch_one
 from vertexrt.kernels.cuda.device import CupyDevice, Device
 from vertexrt.kernels.cuda.driver import encode, launch
@@ -35,8 +34,6 @@ from vertexrt.kernels.cuda.steps import (
 from vertexrt.kernels.cuda.streams import NO_STEPS, NO_WAITS
 from vertexrt.kernels.location import Temporary
 
-shim = pytest.mark.skipif(not available(), reason="no C++ compiler to run CUDA kernels on the CPU")
-DEVICES = [pytest.param("cuda", marks=pytest.mark.gpu), pytest.param("shim", marks=shim)]
 RANGES = {"8": (0, FEW_ROWS, 8), "32": (FEW_ROWS, SHARED_ROWS, 32), "whole": (128, MANY_ROWS, 32)}
 SHAPES = [
     [(PLAIN, 36, 40, 1)],
@@ -123,7 +120,7 @@ def run(
 
 @pytest.mark.parametrize("limits", RANGES.values(), ids=RANGES)
 @pytest.mark.parametrize("shapes", SHAPES)
-@pytest.mark.parametrize("name", DEVICES)
+@pytest.mark.parametrize("name", SHIM_AND_GPU)
 def test_products_of_few_rows(
     name: str, shapes: list[tuple[int, int, int, int]], limits: tuple[int, int, int]
 ) -> None:

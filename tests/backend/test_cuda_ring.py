@@ -5,11 +5,10 @@ from __future__ import annotations
 import pytest
 
 import vertexrt as vrt
-from tests.devices import require
+from tests.devices import SHIM_AND_GPU, require
 from tests.functions import CLASSES, FUNCTIONS, WORDS
 from tests.launches import launch_of
 from tests.runs import PLAIN, TOLERANCE, Way, assert_same, evaluate, train
-from tests.shim.build import available
 from tests.wide import wide
 from vertexrt.kernels.cuda import ring
 from vertexrt.kernels.cuda.instruction import (
@@ -21,8 +20,6 @@ from vertexrt.kernels.cuda.instruction import (
 )
 from vertexrt.script.isa import WAIT
 
-shim = pytest.mark.skipif(not available(), reason="no C++ compiler to run CUDA kernels on the CPU")
-DEVICES = [pytest.param("shim", marks=shim), pytest.param("cuda", marks=pytest.mark.gpu)]
 HIDDEN = 5
 CASES = [  # with a ring of so many rows
     ("tree-lstm", 2, "float64", 8),
@@ -58,7 +55,7 @@ class Handed(vrt.VertexFunction):
 
 
 @pytest.mark.parametrize("way", ["a product", "one element", "an operand", "a copy"])
-@pytest.mark.parametrize("device", DEVICES)
+@pytest.mark.parametrize("device", SHIM_AND_GPU)
 def test_whatever_makes_a_state_it_is_handed_on(device: str, way: str) -> None:
     require(device)
     batch = wide("tree-lstm", 2)
@@ -68,7 +65,7 @@ def test_whatever_makes_a_state_it_is_handed_on(device: str, way: str) -> None:
 
 
 @pytest.mark.parametrize(("name", "processors", "dtype", "rows"), CASES)
-@pytest.mark.parametrize("device", DEVICES)
+@pytest.mark.parametrize("device", SHIM_AND_GPU)
 def test_rows_are_handed_on(
     device: str,
     name: str,

@@ -10,17 +10,17 @@ from typing import Any
 import numpy as np
 import pytest
 
-from tests.backend.test_cuda import DEVICES, OPTIMIZERS, shim, tree_lstm, trees
-from tests.devices import require
+from tests.backend.test_cuda import OPTIMIZERS, tree_lstm, trees
+from tests.devices import SHIM_AND_GPU, require, shim
 from tests.functions import FUNCTIONS
 from tests.runs import TOLERANCE, Arrays, Result, Way, assert_same, evaluate, train
 from tests.shim_streams import ASKED, FIRST, LAST, LAUNCH, Queues
-from tests.strategies import pulls_for
+from tests.strategies import with_pulls
 from vertexrt.api.network import Network
 from vertexrt.bench.counts import TRAINING
 from vertexrt.engine.variant import Passes
 from vertexrt.errors import DeviceError, NumericError
-from vertexrt.graph import GraphBatch, InputGraph
+from vertexrt.graph import GraphBatch
 from vertexrt.kernels.cuda.device_scripts import inputs_of
 from vertexrt.kernels.cuda.device_streams import order_of
 
@@ -30,12 +30,7 @@ ON_SHIM = ("attention", "oddments", "marks", "dropout")  # as tests/backend/test
 
 
 def batch_of(seed: int = 0) -> GraphBatch:
-    return GraphBatch.from_graphs(
-        [
-            InputGraph.from_children(lists, pulls_for(len(lists), seed + k))
-            for k, lists in enumerate(LISTS)
-        ]
-    )
+    return with_pulls(LISTS, seed)
 
 
 def compiled(name: str, streams: int, order: str | int, device: str = "shim") -> Network:
@@ -67,7 +62,7 @@ def assert_bits(got: Result, want: Result) -> None:
             np.testing.assert_array_equal(mine[key], value, err_msg=key)
 
 
-@pytest.mark.parametrize("device", DEVICES)
+@pytest.mark.parametrize("device", SHIM_AND_GPU)
 @pytest.mark.parametrize("name", ON_SHIM)
 def test_bits_are_those_of_one_stream(name: str, device: str) -> None:
     require(device)
@@ -98,7 +93,7 @@ def trained(passes: Passes, order: str | int, device: str) -> tuple[list[float],
     return found, {key: value.copy() for key, value in each.parameters.items()}
 
 
-@pytest.mark.parametrize("device", DEVICES)
+@pytest.mark.parametrize("device", SHIM_AND_GPU)
 def test_training_gives_the_bits_of_one_stream(device: str) -> None:
     require(device)
     losses, parameters = trained(Passes(), ASKED, device)

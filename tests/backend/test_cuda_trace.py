@@ -11,8 +11,8 @@ import numpy as np
 import pytest
 
 import vertexrt as vrt
-from tests.backend.test_cuda_persistent import DAG, DEVICES, batch_of
-from tests.devices import require
+from tests.backend.test_cuda_persistent import DAG, batch_of
+from tests.devices import SHIM_AND_GPU, require
 from tests.functions import FUNCTIONS
 from tests.launches import launch_of
 from tests.runs import Way
@@ -64,7 +64,7 @@ def numbers(written: Written, group: int) -> list[int]:
     return found
 
 
-@pytest.mark.parametrize("device", DEVICES)
+@pytest.mark.parametrize("device", SHIM_AND_GPU)
 def test_every_instruction_is_there_in_order(device: str) -> None:
     timeline, written, paths = recorded(device)
     assert timeline.runs == RUNS
@@ -79,7 +79,7 @@ def test_every_instruction_is_there_in_order(device: str) -> None:
         assert found == numbers(written, min(row // PROCESSORS, groups))
 
 
-@pytest.mark.parametrize("device", DEVICES)
+@pytest.mark.parametrize("device", SHIM_AND_GPU)
 def test_names_are_those_of_the_cpu(device: str) -> None:
     names = {e["name"] for e in slices(device)}
     assert {"eager.0", "path.0", "path'.0", "path'.1", "lazy.0", "final.0", "update"} <= names
@@ -90,7 +90,7 @@ def test_names_are_those_of_the_cpu(device: str) -> None:
             assert {"rows", "first", "program"} <= e["args"].keys()
 
 
-@pytest.mark.parametrize("device", DEVICES)
+@pytest.mark.parametrize("device", SHIM_AND_GPU)
 def test_slices_of_one_processor_do_not_overlap(device: str) -> None:
     ends: dict[int, float] = {}
     for e in slices(device):
@@ -99,7 +99,7 @@ def test_slices_of_one_processor_do_not_overlap(device: str) -> None:
         ends[e["tid"]] = e["ts"] + e["dur"]
 
 
-@pytest.mark.parametrize("device", DEVICES)
+@pytest.mark.parametrize("device", SHIM_AND_GPU)
 def test_groups_meet_by_themselves_and_stages_with_all(device: str) -> None:
     _, _, paths = recorded(device)
     all_of_them = {e["args"]["threshold"] for e in slices(device) if e["name"] == "wait for all"}
@@ -109,7 +109,7 @@ def test_groups_meet_by_themselves_and_stages_with_all(device: str) -> None:
     assert {e["args"]["group"] for e in own} == set(range(paths.lengths.shape[1]))
 
 
-@pytest.mark.parametrize("device", DEVICES)
+@pytest.mark.parametrize("device", SHIM_AND_GPU)
 def test_every_run_ends_with_the_update(device: str) -> None:
     last: dict[tuple[int, int], list[str]] = {}
     for e in slices(device):
@@ -118,7 +118,7 @@ def test_every_run_ends_with_the_update(device: str) -> None:
         assert names[-2:] == ["wait for all", "update"]
 
 
-@pytest.mark.parametrize("device", DEVICES)
+@pytest.mark.parametrize("device", SHIM_AND_GPU)
 def test_weights_are_loaded_before_the_wait(device: str) -> None:
     events = slices(device)
     for k, e in enumerate(events):
@@ -128,7 +128,7 @@ def test_weights_are_loaded_before_the_wait(device: str) -> None:
             assert events[k + 1]["args"] == e["args"]
 
 
-@pytest.mark.parametrize("device", DEVICES)
+@pytest.mark.parametrize("device", SHIM_AND_GPU)
 def test_recording_changes_no_result(device: str) -> None:
     one, other = network(device), network(device)
     batch = batch_of("tree-lstm", GRAPHS)
@@ -144,7 +144,7 @@ def test_recording_changes_no_result(device: str) -> None:
         assert np.array_equal(value, other.parameters[name])
 
 
-@pytest.mark.parametrize("device", DEVICES)
+@pytest.mark.parametrize("device", SHIM_AND_GPU)
 def test_the_file_is_json_with_a_name_for_every_row(device: str, tmp_path: Path) -> None:
     timeline, *_ = recorded(device)
     timeline.write(tmp_path / "trace.json")
@@ -164,7 +164,7 @@ class KeepsStamps(OneLaunch):
         return self.stamps
 
 
-@pytest.mark.parametrize("device", DEVICES[:1])
+@pytest.mark.parametrize("device", SHIM_AND_GPU[:1])
 def test_clocks_become_seconds_by_the_times_at_both_ends(device: str) -> None:
     """Clocks of processors start anywhere and run at other rates; the nanoseconds are common."""
     net, batch = network(device), batch_of("tree-lstm", GRAPHS)

@@ -6,8 +6,8 @@ import numpy as np
 import pytest
 
 import vertexrt as vrt
-from tests.backend.test_cuda_persistent import batch_of, gpu, shim
-from tests.devices import require
+from tests.backend.test_cuda_persistent import batch_of
+from tests.devices import gpu, require, shim
 from tests.functions import FUNCTIONS
 from tests.runs import Way
 from tests.watched_device import break_counter, mend, watch

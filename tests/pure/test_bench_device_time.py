@@ -4,9 +4,9 @@ import time
 
 import pytest
 
+from tests.devices import shim
 from tests.functions import FUNCTIONS
 from tests.runs import Way
-from tests.shim.build import available
 from tests.strategies import pulls_for
 from vertexrt.bench.device_time import kind_of, quiet, sample_host
 from vertexrt.bench.measure import Draw, timed
@@ -55,7 +55,7 @@ def test_seconds_are_noted_while_it_is_asked_for() -> None:
     assert seconds >= 0.002
 
 
-@pytest.mark.skipif(not available(), reason="no C++ compiler to run CUDA kernels on the CPU")
+@shim
 @pytest.mark.parametrize(("engine", "processors"), [("batched", None), ("persistent", 1)])
 def test_the_host_schedules_and_launches_with_both_engines(
     engine: str, processors: int | None

@@ -16,11 +16,11 @@ import vertexrt as vrt
 from tests.functions import FUNCTIONS, StackedAndAlone
 from tests.launches import Launch, launch_of
 from tests.paper_device import on_paper
-from tests.strategies import pulls_for
+from tests.strategies import with_pulls
 from vertexrt.config import config
 from vertexrt.engine.variant import Passes
 from vertexrt.errors import PlanError
-from vertexrt.graph import GraphBatch, InputGraph
+from vertexrt.graph import GraphBatch
 from vertexrt.ir.passes.store import Read
 from vertexrt.kernels.cuda import instruction
 from vertexrt.kernels.cuda.instruction import (
@@ -55,9 +55,7 @@ CHAIN = [[], [0], [1], [2]]
 
 def batch_of(name: str, graphs: int) -> GraphBatch:
     lists = CHAIN if FUNCTIONS[name][1] == 1 else TREE
-    return GraphBatch.from_graphs(
-        [InputGraph.from_children(lists, pulls_for(len(lists), k)) for k in range(graphs)]
-    )
+    return with_pulls([lists] * graphs)
 
 
 HEADER = """\

@@ -15,7 +15,7 @@ from tests.functions import FUNCTIONS, StackedAndAlone
 from tests.paper_device import on_paper
 from tests.runs import use_of
 from tests.shim_device import put_in_place
-from tests.strategies import pulls_for
+from tests.strategies import with_pulls
 from vertexrt.engine.batched import Run
 from vertexrt.engine.variant import Passes
 from vertexrt.errors import PlanError, UsageError
@@ -35,12 +35,7 @@ CHAINS = [[[], [0], [1], [2]], [[], [0]]]
 
 
 def batch_of(arity: int) -> GraphBatch:
-    return GraphBatch.from_graphs(
-        [
-            InputGraph.from_children(lists, pulls_for(len(lists), k))
-            for k, lists in enumerate(CHAINS if arity == 1 else TREES)
-        ]
-    )
+    return with_pulls(CHAINS if arity == 1 else TREES)
 
 
 def orders(

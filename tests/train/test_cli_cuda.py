@@ -12,8 +12,9 @@ from typing import Any
 import pytest
 
 import vertexrt as vrt
-from tests.backend.test_cuda import shim, tree_lstm, trees
+from tests.backend.test_cuda import tree_lstm, trees
 from tests.device_rows import put_row, watch_steps
+from tests.devices import shim
 from tests.shim_device import put_in_place
 from tests.train.cli_runs import (
     records,

@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 import vertexrt as vrt
-from tests.backend.test_cuda import shim
+from tests.devices import shim
 from tests.shim_device import put_in_place
 from tests.train.cli_runs import records, train, write_trees
 from vertexrt.cli.main import main
