@@ -67,7 +67,7 @@ def read_directly(plan: SegmentedTask, steps: Sequence[Step]) -> tuple[list[Step
 def readers_of(plan: SegmentedTask, k: int) -> set[int]:
     """List what reads a value, of all that a task makes."""
     steps = [step for segment in plan.segments for step in segment.steps]
-    made = {i for s in steps for i in (s.nodes if isinstance(s, Group) else (s.node,))}
+    made = {i for s in steps for i in s.nodes}
     return {i for i in made if k in plan.task.program.nodes[i].inputs}
 
 

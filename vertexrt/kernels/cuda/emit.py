@@ -52,7 +52,7 @@ from vertexrt.kernels.cuda.steps import (
     Slot,
     Tiles,
 )
-from vertexrt.kernels.layout import PAD, Binding, by_rows, edge_key, gradients_of, task_nodes
+from vertexrt.kernels.layout import PAD, Binding, by_rows, edge_key, gradients_of
 from vertexrt.kernels.location import Location, Temporary
 
 APART = frozenset(("sum_rows", "embed_grad"))  # sums over rows are steps of their own
@@ -80,7 +80,7 @@ class Emitter:
         self.place: dict[int, Location] = {}
         self.before: list[Group] = []  # gathers that the next products may read themselves
         self.readers: dict[int, list[int]] = {}
-        for k in task_nodes(task):
+        for k in task.members:
             for i in self.nodes[k].inputs:
                 self.readers.setdefault(i, []).append(k)
 

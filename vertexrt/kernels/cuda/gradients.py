@@ -159,7 +159,7 @@ def _source(task: TaskProgram, x: int) -> Read | Child | None:
 
 
 def _makes(steps: Iterable[Group | Product], k: int) -> bool:
-    return any(k in s.nodes if isinstance(s, Group) else k == s.node for s in steps)
+    return any(k in s.nodes for s in steps)
 
 
 def _agreed(places: dict[int, Place], pairs: Sequence[tuple[int, int]]) -> set[Place]:

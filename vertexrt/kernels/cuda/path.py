@@ -32,7 +32,7 @@ from vertexrt.kernels.cuda.path_rows import TAKEN, PathGroup, PathRows
 from vertexrt.kernels.cuda.ring import BANKS, CLEAR, InRing, made_before, made_in_ring, place_rings
 from vertexrt.kernels.cuda.rows import WARP, Cuts, NeedsMemoryError
 from vertexrt.kernels.cuda.weights import THREADS, Held
-from vertexrt.kernels.layout import Binding, task_nodes
+from vertexrt.kernels.layout import Binding
 from vertexrt.kernels.location import Location, Temporary
 
 
@@ -309,11 +309,7 @@ class SegmentWriter:
         if not self.by_units and self.processors > 1:
             return found
         made = {
-            k
-            for side in steps
-            for step in side
-            for k in (step.nodes if isinstance(step, Group) else (step.node,))
-            if self.nodes[k].op != "gather"
+            k for side in steps for step in side for k in step.nodes if self.nodes[k].op != "gather"
         }
         operands = [
             (number, operand)
@@ -435,7 +431,7 @@ def beside_path(plan: SegmentedTask) -> bool:
         return not plan.gathers
     if plan.task.stage == Stage.PATH_BACKWARD:
         nodes = plan.task.program.nodes
-        ops = {nodes[k].op for k in task_nodes(plan.task)}
+        ops = {nodes[k].op for k in plan.task.members}
         return not ops & {"scatter_child", "scatter_children"}
     return True
 
