@@ -8,7 +8,6 @@ from typing import Any
 import numpy as np
 
 from vertexrt.errors import PlanError, message
-from vertexrt.ir.passes.fuse import Group
 from vertexrt.ir.passes.segment import SegmentedTask, Split
 from vertexrt.ir.program import Stage
 from vertexrt.script.assemble import Batch, Scripts
@@ -175,9 +174,7 @@ def verify_sums(tasks: Sequence[SegmentedTask]) -> None:
     for plan in tasks:
         nodes = plan.task.program.nodes
         for segment in plan.segments:
-            members = {
-                k for s in segment.steps for k in (s.nodes if isinstance(s, Group) else (s.node,))
-            }
+            members = set(segment.members)
             for node in nodes:
                 if node.op != "param_grad" or node.inputs[0] not in members:
                     continue
