@@ -39,6 +39,8 @@ Int64 = npt.NDArray[np.int64]
 PATH, PATH_BACKWARD = int(Stage.PATH), int(Stage.PATH_BACKWARD)
 PATH_STAGES = (PATH, PATH_BACKWARD)
 BY_ROWS = int(Split.ROWS)
+TileName = tuple[int, int]  # task program and first row
+Extent = tuple[int, int]  # first element, and the one after the last
 REPORT = "report this as a bug; engine='batched' goes on"
 
 
@@ -323,28 +325,35 @@ class Verifier:
 
     def temporaries(self) -> None:
         """Check that what a tile leaves for its next segment is still there when that runs."""
-        last_segment = self.shape.segment_ptr[1:] - 1
         for part in range(self.parts):
-            open_tiles: dict[tuple[int, int], tuple[int, int]] = {}  # program, first row: extent
+            left: dict[TileName, Extent] = {}  # by tiles that are under way
             for at, row in enumerate(self.followed.script[part].tolist()):
                 p, start = row[PROGRAM], row[TEMPORARY]
                 end = start + elements(self.shape.scratch[p].tolist(), row[ROWS], row[EDGES])
                 if not 0 <= start <= end <= self.followed.temporary:
                     got = f"temporaries {start}..{end - 1}"
                     self.fail(part, at, got, f"{self.followed.temporary} elements")
-                if self.stage[part, at] not in PATH_STAGES:
-                    continue
-                tile = (p, row[FIRST])
-                left = open_tiles.pop(tile, (start, end))
-                if row[OP] > self.shape.segment_ptr[p] and left != (start, end):
-                    got = f"its temporaries start at {start}"
-                    self.fail(part, at, got, f"{left[0]}, where the segment before left them")
-                for other, (first, stop) in open_tiles.items():
-                    if start < stop and first < end:
-                        got = f"writes over temporaries of the tile at row {other[1]}"
-                        self.fail(part, at, got, "tiles under way at once lie apart")
-                if row[OP] < last_segment[p]:
-                    open_tiles[tile] = (start, end)
+                if self.stage[part, at] in PATH_STAGES:
+                    self._follow_tile(part, at, left, (start, end))
+
+    def _follow_tile(self, part: int, at: int, left: dict[TileName, Extent], own: Extent) -> None:
+        """Check the temporaries of an instruction against what tiles under way have left.
+
+        Args:
+            left: what each of these tiles has left; follows the instruction.
+        """
+        op, p = int(self.op[part, at]), int(self.program[part, at])
+        tile = (p, int(self.followed.script[part, at, FIRST]))
+        before = left.pop(tile, own)
+        if op > self.shape.segment_ptr[p] and before != own:
+            got = f"its temporaries start at {own[0]}"
+            self.fail(part, at, got, f"{before[0]}, where the segment before left them")
+        for other, (first, end) in left.items():
+            if own[0] < end and first < own[1]:
+                got = f"writes over temporaries of the tile at row {other[1]}"
+                self.fail(part, at, got, "tiles under way at once lie apart")
+        if op < self.shape.segment_ptr[p + 1] - 1:
+            left[tile] = own
 
 
 def elements(scratch: list[int], rows: int, edges: int) -> int:

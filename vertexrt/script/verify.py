@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from typing import Any
+from collections.abc import Iterator, Sequence
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -19,6 +19,7 @@ from vertexrt.script.verifier import PATH, PATH_STAGES, REPORT, Followed, Verifi
 Array = np.ndarray[Any, Any]
 
 SEVERAL = 2  # members of a group that are simulated: all of them follow the same script
+ROWS_OF_TASK = "rows of the task"
 NO_ROWS = np.zeros(0, np.int32)
 
 
@@ -70,11 +71,7 @@ def verify_groups(
         got = f"scripts of {lengths.sum()} instructions"
         raise _wrong(got, f"{len(scripts.script)} instructions")
     owner = np.searchsorted(bounds_of(groups.graph_ptr, count), groups.order, "right") - 1
-    taken = [
-        row
-        for row in batch.table.tolist()
-        if shape.stage[row[0]] in PATH_STAGES and not beside[row[0]]
-    ]
+    taken = _of_groups(batch.table, shape, beside)
     made = {stage: np.zeros(len(groups.order), np.bool_) for stage in PATH_STAGES}  # by groups
     for p, n, lo, *_ in taken:
         made[int(shape.stage[p])][lo : lo + n] = True
@@ -93,6 +90,13 @@ def verify_groups(
         for stage in PATH_STAGES:
             _owned(check, owner, made[stage], g, stage)
         _check(check)
+
+
+def _of_groups(table: Array, shape: Shape, beside: Array) -> list[list[int]]:
+    """Return the launches that groups share out."""
+    on_path = np.isin(shape.stage[table[:, 0]], PATH_STAGES)
+    found: list[list[int]] = table[on_path & ~beside[table[:, 0]].astype(bool)].tolist()
+    return found
 
 
 def _wrong(got: str, expected: str) -> PlanError:
@@ -162,6 +166,13 @@ def _share(taken: list[list[int]], owner: Array, edge_ptr: Array, g: int) -> Arr
     return np.array(found, np.int64).reshape(-1, 6)
 
 
+class Contribution(NamedTuple):
+    """What adds to a gradient, and what of it a processor owns then."""
+
+    op: str
+    owned: str
+
+
 def verify_sums(tasks: Sequence[SegmentedTask]) -> None:
     """Check that one of several processors adds to each element of a gradient in a stage.
 
@@ -170,27 +181,30 @@ def verify_sums(tasks: Sequence[SegmentedTask]) -> None:
 
     Raises: PlanError, which names the parameter.
     """
-    found: dict[tuple[Stage, str], tuple[str, str]] = {}
+    found: dict[tuple[Stage, str], Contribution] = {}
     for plan in tasks:
-        nodes = plan.task.program.nodes
-        for segment in plan.segments:
-            members = set(segment.members)
-            for node in nodes:
-                if node.op != "param_grad" or node.inputs[0] not in members:
-                    continue
-                op, name = nodes[node.inputs[0]].op, node["name"]
-                by_columns = op == "embed_grad" and name in plan.by_columns
-                owned = "columns" if by_columns else "rows"
-                if segment.split != Split.SUMS:
-                    owned = "rows of the task"
-                first = found.setdefault((plan.task.stage, name), (op, owned))
-                if first[1] != owned or segment.split != Split.SUMS:
-                    raise PlanError(
-                        message(
-                            "script",
-                            f"stage {plan.task.stage.name} adds to the gradient of {name!r} by "
-                            f"{first[0]} (processors own {first[1]}) and by {op} ({owned})",
-                            "one owner for each element",
-                            REPORT,
-                        )
+        for name, contribution in _contributions(plan):
+            first = found.setdefault((plan.task.stage, name), contribution)
+            if first.owned != contribution.owned or contribution.owned == ROWS_OF_TASK:
+                raise PlanError(
+                    message(
+                        "script",
+                        f"stage {plan.task.stage.name} adds to the gradient of {name!r} by "
+                        f"{first.op} (processors own {first.owned}) and by {contribution.op} "
+                        f"({contribution.owned})",
+                        "one owner for each element",
+                        REPORT,
                     )
+                )
+
+
+def _contributions(plan: SegmentedTask) -> Iterator[tuple[str, Contribution]]:
+    """Yield what a task program adds to gradients: parameter by parameter."""
+    nodes = plan.task.program.nodes
+    made_in = {k: segment.split for segment in plan.segments for k in segment.members}
+    for node in nodes:
+        if node.op == "param_grad" and node.inputs[0] in made_in:
+            op, name = nodes[node.inputs[0]].op, node["name"]
+            owned = "columns" if op == "embed_grad" and name in plan.by_columns else "rows"
+            in_sums = made_in[node.inputs[0]] == Split.SUMS
+            yield name, Contribution(op, owned if in_sums else ROWS_OF_TASK)
