@@ -111,7 +111,7 @@ class Builder:
         return value if isinstance(value, int) else float(value)
 
     def compare(self, op: str, x: Operand, y: Operand) -> Value:
-        """Append a comparison; a whole number beside an integer pull is an integer.
+        """Append a comparison; a whole number compared with an integer pull is an integer.
 
         Raises: TraceError, when one operand is an integer pull and the other is real.
         """

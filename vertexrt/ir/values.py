@@ -217,7 +217,7 @@ class Value(Operators):
 
     @property
     def node(self) -> Node:
-        """The node behind this value."""
+        """The node that makes this value."""
         return self.builder.nodes[self.index]
 
     @property

@@ -52,13 +52,13 @@ class Followed:
         script: int32 [processors, instructions, columns], as they are.
         waits: [processors, instructions] the instruction that all have to have done, or NONE.
         temporary: elements of temporaries that each processor has.
-        who: in front of messages.
+        name: of the group, at the start of messages.
     """
 
     script: Array
     waits: Array
     temporary: int
-    who: str = ""
+    name: str = ""
 
 
 class Entries(NamedTuple):
@@ -112,9 +112,9 @@ class Verifier:
 
     def fail(self, part: int, at: int, got: str, expected: str) -> NoReturn:
         """Raise PlanError about one instruction."""
-        script, who = self.followed.script, self.followed.who
+        script, group = self.followed.script, self.followed.name
         line = describe(decode(script[part, at : at + 1])[0], self.names)
-        where = f"{who}processor {part}, instruction {at} ({line})"
+        where = f"{group}processor {part}, instruction {at} ({line})"
         raise PlanError(message("script", f"{where}: {got}", expected, REPORT))
 
     def _wrong(self, wrong: Array) -> tuple[int, int] | None:
@@ -309,7 +309,7 @@ class Verifier:
     def parents(self) -> None:
         """Check that a processor has done the parents of a tile when it goes back through it.
 
-        Nobody waits for parents: each processor reads the units that it wrote.
+        No processor waits for parents: each processor reads the units that it wrote.
         """
         mine = self.of_stage(PATH_BACKWARD)
         done, begun = self.last(mine), np.full((self.parts, self.vertices), self.length, np.int64)

@@ -53,16 +53,16 @@ def verify_groups(
     scripts: GroupScripts,
     shape: Shape,
     batch: Batch,
-    beside: Array,
+    excluded: Array,
     groups: Groups,
     processors: int,
     programs: Sequence[str] = (),
 ) -> None:
-    """Check the scripts of groups that share one schedule; a wait is a meeting of the group.
+    """Check the scripts of groups that share one schedule; a wait is a barrier of the group.
 
     Args:
         scripts: as `assemble_groups` returned them, whatever a device has put in its own columns.
-        shape, batch, beside, groups: what it took; processors: of a group.
+        shape, batch, excluded, groups: what it took; processors: of a group.
         programs: names of the task programs, for messages.
     Raises: PlanError, which names group and instruction.
     """
@@ -71,7 +71,7 @@ def verify_groups(
         got = f"scripts of {lengths.sum()} instructions"
         raise _wrong(got, f"{len(scripts.script)} instructions")
     owner = np.searchsorted(bounds_of(groups.graph_ptr, count), groups.order, "right") - 1
-    taken = _of_groups(batch.table, shape, beside)
+    taken = _of_groups(batch.table, shape, excluded)
     made = {stage: np.zeros(len(groups.order), np.bool_) for stage in PATH_STAGES}  # by groups
     for p, n, lo, *_ in taken:
         made[int(shape.stage[p])][lo : lo + n] = True
@@ -86,16 +86,16 @@ def verify_groups(
         )
         mine = Batch(_share(taken, owner, batch.edge_ptr, g), batch.edge_ptr, batch.child_row)
         check = Verifier(followed, shape, mine, NO_ROWS, list(programs))
-        _sides(check, len(forward), beside)
+        _sides(check, len(forward), excluded)
         for stage in PATH_STAGES:
             _owned(check, owner, made[stage], g, stage)
         _check(check)
 
 
-def _of_groups(table: Array, shape: Shape, beside: Array) -> list[list[int]]:
+def _of_groups(table: Array, shape: Shape, excluded: Array) -> list[list[int]]:
     """Return the launches that groups share out."""
     on_path = np.isin(shape.stage[table[:, 0]], PATH_STAGES)
-    found: list[list[int]] = table[on_path & ~beside[table[:, 0]].astype(bool)].tolist()
+    found: list[list[int]] = table[on_path & ~excluded[table[:, 0]].astype(bool)].tolist()
     return found
 
 
@@ -106,22 +106,22 @@ def _wrong(got: str, expected: str) -> PlanError:
 def _waits(waits: Array, forward: int, members: int) -> Array:
     """Return what each instruction waits for, [members, instructions].
 
-    A meeting is a wait for all that is before it; so is the wait of all processors between the
+    A barrier is a wait for all that is before it; so is the wait of all processors between the
     sides, after `forward` instructions.
     """
-    meets = waits != NONE
-    meets[forward : forward + 1] = True
-    meets[:1] = False
-    meets &= members > 1
-    before = np.where(meets, np.arange(len(waits)) - 1, NONE)
+    barrier = waits != NONE
+    barrier[forward : forward + 1] = True
+    barrier[:1] = False
+    barrier &= members > 1
+    before = np.where(barrier, np.arange(len(waits)) - 1, NONE)
     return np.repeat(before[None], members, 0)
 
 
-def _sides(check: Verifier, forward: int, beside: Array) -> None:
+def _sides(check: Verifier, forward: int, excluded: Array) -> None:
     """Check that instructions are on their side of the path."""
     wanted = [Stage.PATH] * forward + [Stage.PATH_BACKWARD] * (check.length - forward)
     for at, stage in enumerate(wanted):
-        all_run_it = beside[check.program[0, at]]
+        all_run_it = excluded[check.program[0, at]]
         if check.stage[0, at] != stage or all_run_it:
             got = "all processors run its program" if all_run_it else "it is of another stage"
             check.fail(0, at, got, f"instructions of {stage.name} that are the groups'")
@@ -177,7 +177,7 @@ def verify_sums(tasks: Sequence[SegmentedTask]) -> None:
     """Check that one of several processors adds to each element of a gradient in a stage.
 
     A processor owns rows of a parameter, or of the stack of which it is a part, or else columns.
-    Within a stage nobody waits between two sums, so all that add to a parameter must agree.
+    Within a stage no processor waits between two sums, so all that add to a parameter must agree.
 
     Raises: PlanError, which names the parameter.
     """

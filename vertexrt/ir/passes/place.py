@@ -3,7 +3,7 @@
 Dependence alone decides. A node that depends on no gather and feeds the path is eager; between a
 gather and a scatter it is on the path; what feeds no scatter is lazy. In dF the gather from the
 parents and the scatter to the children bound the path in the same way, and what the path of dF
-leaves behind (parameter gradients, gradients of eager values) is final.
+leaves (parameter gradients, gradients of eager values) is final.
 """
 
 from __future__ import annotations

@@ -3,10 +3,10 @@
 The processors of a group share every task. On the path they split it by *units*: processor r of P
 owns the same range of every gate, computes those rows of each product and the elementwise work on
 them. A product needs its whole operand, so the path is cut where an operand has been made in parts;
-between two cuts nobody waits. What stems from gathered states alone is made by every processor for
-itself, which costs less than an exchange. Before and after the path, processors split the rows;
-sums over all rows (parameter gradients) are split by the rows of the parameter, or by its columns
-where it is only looked up in: some words are far more frequent than others.
+between two cuts no processor waits. What stems from gathered states alone is made by every
+processor for itself, which costs less than an exchange. Before and after the path, processors split
+the rows; sums over all rows (parameter gradients) are split by the rows of the parameter, or by its
+columns where it is only looked up in: some words are far more frequent than others.
 
 Source: VPPS (MICRO 2018) splits weights by rows and exchanges after each operation; one exchange a
 level, and units aligned over gates, are ours (DESIGN section 8), as is GRNN's fused step for LSTM.
@@ -87,7 +87,7 @@ def segment_tasks(
     """Cut task programs into segments, with one partition of every tensor for all of them.
 
     Args:
-        alone: groups have one processor, which exchanges with nobody: one segment a task.
+        alone: groups have one processor, without exchanges: one segment a task.
         whole: False cuts between any two steps (the ablation's baseline, as in VPPS).
     """
     found = _alone(tasks) if alone else _shared(tasks)
@@ -274,7 +274,7 @@ def _draft(task: TaskProgram, shared: set[Key]) -> Draft:
     found = _find_exchanges(task, shared)
     wanted = _wanted_whole(task.program.nodes, task.members, found.whole)
     task = _with_homes(task, found.exchanged)
-    # A value that a later segment reads and that nobody else needs stays with its processor.
+    # A value that only its own processor reads, in a later segment, stays in a temporary.
     leaves = _leaves(task)
     segments = []
     for number in sorted(set(found.number.values())):
@@ -311,7 +311,7 @@ def _needs_all(nodes: Sequence[Node], node: Node, position: int) -> bool:
     Numbers are made, and read, by all processors: they stand for every element of a row.
     """
     if node.op in SUMS:
-        return True  # over all rows, by who owns the parameter's rows, whoever made the values
+        return True  # over all rows, by the processor that owns the parameter's rows
     if OPS[node.op].role == "effect":
         return False
     has_number = () in (node.type.shape, nodes[node.inputs[position]].type.shape)

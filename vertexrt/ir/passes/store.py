@@ -68,7 +68,7 @@ def store_values(program: Program, known: Mapping[int, Read] | None = None) -> S
 
     A value lies in the state that it is scattered to; or in a concat of its own stage that is
     stored itself, and is then not stored twice (the gradient of one gate among those of all
-    gates), unless a product wants its rows alone; or in a tensor of its own. Concats come behind
+    gates), unless a product wants its rows alone; or in a tensor of its own. Concats come after
     their parts, so they have their places first, and a part of a part is as many elements further.
 
     Args:
