@@ -118,7 +118,7 @@ def _verify_crossing(plan: SegmentedTask, k: int, i: int, splits: set[Split]) ->
 
 
 def _members(steps: Iterable[Group | Product]) -> list[int]:
-    return [k for s in steps for k in (s.nodes if isinstance(s, Group) else (s.node,))]
+    return [k for s in steps for k in s.nodes]
 
 
 def _walk(task: TaskProgram, steps: Sequence[Group | Product], done: set[int]) -> None:
@@ -127,7 +127,7 @@ def _walk(task: TaskProgram, steps: Sequence[Group | Product], done: set[int]) -
     placed = {*task.homes, *task.local}
     for step in steps:
         own: set[int] = set()
-        for k in step.nodes if isinstance(step, Group) else (step.node,):
+        for k in step.nodes:
             for i in stored_inputs(nodes, step, k):
                 if i in task.reads or i in own:
                     continue

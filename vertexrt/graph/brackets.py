@@ -20,6 +20,7 @@ IntArray = npt.NDArray[np.int32]
 # A leaf (groups 1, 2), an inner vertex that opens (3) or closes (4), or else a mistake (5).
 _PART = re.compile(r" *(?:\(([0-9]{1,9}) +([^() ]+) *\)|\(([0-9]{1,9})(?= *\()|(\))|(.))")
 _LEAF, _OPEN, _CLOSE = 2, 3, 4
+_LABEL_OF = {_LEAF: 1, _OPEN: 3}
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -135,32 +136,32 @@ def _first_mistake(content: str, labels: int) -> tuple[int, str, str, str]:
     for part in _PART.finditer(content):
         kind = part.lastindex
         at = part.end() - len(part[0].lstrip(" "))
-        if kind == _CLOSE and not opened:
-            return at, "')' closes nothing", "expected as many ')' as '('", "remove it"
-        if trees and not opened:
-            got = f"the tree is complete before '{_excerpt(content, at)}'"
-            return at, got, "expected one tree on a line", "start a new line or remove the rest"
+        if not opened and (trees or kind == _CLOSE):
+            return _outside_tree(content, at, kind)
         if kind == _CLOSE:
             opened.pop()
-        elif kind in (_LEAF, _OPEN):
-            value = part[1] or part[_OPEN]
-            if int(value) >= labels:
-                return _label_out_of_range(at, value, labels)
-            if kind == _OPEN:
-                opened.append(at)
-        else:
+        elif kind not in _LABEL_OF:
             return _wrong_character(content, at, labels)
+        elif int(value := part[_LABEL_OF[kind]]) >= labels:
+            return _label_out_of_range(at, value, labels)
+        elif kind == _OPEN:
+            opened.append(at)
         trees += not opened
-    got = f"the line ends while {len(opened)} brackets are open"
-    if len(opened) == 1:
-        got = "the line ends while a bracket is open"
-    column = opened[-1] + 1
-    return (
-        len(content),
-        got,
-        "expected one whole tree on a line",
-        f"close the bracket of column {column}",
-    )
+    return _unfinished(content, opened)
+
+
+def _outside_tree(content: str, at: int, kind: int | None) -> tuple[int, str, str, str]:
+    if kind == _CLOSE:
+        return at, "')' closes nothing", "expected as many ')' as '('", "remove it"
+    got = f"the tree is complete before '{_excerpt(content, at)}'"
+    return at, got, "expected one tree on a line", "start a new line or remove the rest"
+
+
+def _unfinished(content: str, opened: list[int]) -> tuple[int, str, str, str]:
+    many = "a bracket is" if len(opened) == 1 else f"{len(opened)} brackets are"
+    got = f"the line ends while {many} open"
+    action = f"close the bracket of column {opened[-1] + 1}"
+    return len(content), got, "expected one whole tree on a line", action
 
 
 def _wrong_character(content: str, at: int, labels: int) -> tuple[int, str, str, str]:

@@ -57,11 +57,13 @@ def _check_acyclic(
     # Most graphs number children before parents (or all after): then there can be no cycle.
     if (child < parent).all() or ((child > parent) | (child == -1)).all():
         return
-    from vertexrt.graph.compiled import peel
+    from vertexrt.graph.compiled import children_first
 
-    left = peel(child_ptr, child)
-    if left.all():
+    order, _ = children_first(child_ptr, child)
+    if len(order) == len(child_ptr) - 1:
         return
+    left = np.zeros(len(child_ptr) - 1, np.bool_)
+    left[order] = True
     cycle = _cycle(child_ptr, child, left)
     names = [str(vertex) for vertex in cycle]
     if len(names) == 1:

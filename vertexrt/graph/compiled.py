@@ -112,43 +112,52 @@ def take_rows(
 
 
 @njit(cache=True, nogil=True)
-def peel(child_ptr: IntArray, child: IntArray) -> npt.NDArray[np.bool_]:
-    """Return, for every vertex, whether it can be evaluated: no cycle at or below it.
-
-    Kahn's algorithm: vertices leave once their children have left.
-    """
-    num_vertices = child_ptr.size - 1
-    waiting = np.zeros(num_vertices, np.int32)  # children that have not left
-    parent_ptr = np.zeros(num_vertices + 1, np.int32)
+def list_parents(child_ptr: IntArray, child: IntArray) -> tuple[IntArray, IntArray, IntArray]:
+    """Return the CSR of parents by vertex, and how many children each vertex has."""
+    count = child_ptr.size - 1
+    children = np.zeros(count, np.int32)
+    ptr = np.zeros(count + 1, np.int32)
     for c in child:
         if c >= 0:
-            parent_ptr[c + 1] += 1
-    for v in range(num_vertices):
-        parent_ptr[v + 1] += parent_ptr[v]
-    parent = np.empty(parent_ptr[num_vertices], np.int32)
-    fill = parent_ptr[:-1].copy()
-    ready = np.empty(num_vertices, np.int32)
-    count = 0
-    for v in range(num_vertices):
+            ptr[c + 1] += 1
+    for v in range(count):
+        ptr[v + 1] += ptr[v]
+    fill = ptr[:-1].copy()
+    parent = np.empty(ptr[count], np.int32)
+    for v in range(count):
         for e in range(child_ptr[v], child_ptr[v + 1]):
             c = child[e]
             if c >= 0:
-                waiting[v] += 1
+                children[v] += 1
                 parent[fill[c]] = v
                 fill[c] += 1
-        if waiting[v] == 0:
-            ready[count] = v
-            count += 1
-    left = np.zeros(num_vertices, np.bool_)
+    return ptr, parent, children
+
+
+@njit(cache=True, nogil=True)
+def children_first(child_ptr: IntArray, child: IntArray) -> tuple[IntArray, IntArray]:
+    """Order the vertices so that children come before parents (Kahn's algorithm).
+
+    Returns: the order, without vertices in a cycle or above one; [V] the longest distance of each
+        vertex in it from a leaf.
+    """
+    ptr, parent, waits = list_parents(child_ptr, child)
+    level = np.zeros(waits.size, np.int32)
+    order = np.empty(waits.size, np.int32)
+    ready = 0
+    for v in range(waits.size):
+        if waits[v] == 0:
+            order[ready] = v
+            ready += 1
     done = 0
-    while done < count:
-        v = ready[done]
-        left[v] = True
+    while done < ready:
+        v = order[done]
         done += 1
-        for e in range(parent_ptr[v], parent_ptr[v + 1]):
-            p = parent[e]
-            waiting[p] -= 1
-            if waiting[p] == 0:
-                ready[count] = p
-                count += 1
-    return left
+        for p in range(ptr[v], ptr[v + 1]):
+            u = parent[p]
+            level[u] = level[v] + 1  # the last child to come has the highest level
+            waits[u] -= 1
+            if waits[u] == 0:
+                order[ready] = u
+                ready += 1
+    return order[:ready], level

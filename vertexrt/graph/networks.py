@@ -36,30 +36,32 @@ def read_networkx(
             )
         )
     number = {node: i for i, node in enumerate(dag.nodes)}
-    lists: list[list[int]] = []
-    for node in dag.nodes:
-        slots: dict[int, int] = {}
-        slot: Any
-        loose: list[int] = []
-        for child, _, slot in dag.in_edges(node, data="slot"):
-            if slot is None:
-                loose.append(number[child])
-            elif slot in slots or not isinstance(slot, int) or slot < 0:
-                raise GraphError(
-                    message(
-                        _WHERE,
-                        f"the edge {child!r} -> {node!r} has the slot {slot!r}",
-                        "expected whole numbers from 0, each once a parent",
-                        "correct the attribute or leave it out",
-                    )
-                )
-            else:
-                slots[slot] = number[child]
-        filled = [slots.get(slot, -1) for slot in range(max(slots, default=-1) + 1)]
-        lists.append(filled + loose)
+    lists = [_slots(dag, node, number) for node in dag.nodes]
     child_ptr = np.cumsum([0, *map(len, lists)], dtype=np.int32)
     child = np.array([c for slot_list in lists for c in slot_list], np.int32)
     return child_ptr, child, {name: _attribute(dag, name) for name in pulls}
+
+
+def _slots(dag: networkx.DiGraph[Any], node: Any, number: Mapping[Any, int]) -> list[int]:
+    """Return the children of a node by slot, then those whose edges name no slot."""
+    slots: dict[int, int] = {}
+    loose: list[int] = []
+    slot: Any
+    for child, _, slot in dag.in_edges(node, data="slot"):
+        if slot is None:
+            loose.append(number[child])
+        elif slot in slots or not isinstance(slot, int) or slot < 0:
+            raise GraphError(
+                message(
+                    _WHERE,
+                    f"the edge {child!r} -> {node!r} has the slot {slot!r}",
+                    "expected whole numbers from 0, each once a parent",
+                    "correct the attribute or leave it out",
+                )
+            )
+        else:
+            slots[slot] = number[child]
+    return [slots.get(slot, -1) for slot in range(max(slots, default=-1) + 1)] + loose
 
 
 def _attribute(dag: networkx.DiGraph[Any], name: str) -> PullValue:
@@ -74,8 +76,25 @@ def _attribute(dag: networkx.DiGraph[Any], name: str) -> PullValue:
                 "set it or leave it out of `pulls`",
             )
         )
+    values = _array(name, present)
+    has = np.array([value is not None for value in given])
+    if values.ndim == 1 and values.dtype.kind in "iu":
+        return _with_absent(values, has)
+    if has.all():
+        return values
+    return Pulled(values, np.where(has, np.cumsum(has) - 1, -1).astype(np.int32))
+
+
+def _with_absent(values: npt.NDArray[Any], has: npt.NDArray[np.bool_]) -> npt.NDArray[Any]:
+    """Return whole numbers by vertex, -1 where there is none."""
+    whole = np.full(len(has), -1, values.dtype if values.dtype.kind == "i" else np.int64)
+    whole[has] = values
+    return whole
+
+
+def _array(name: str, values: list[Any]) -> npt.NDArray[Any]:
     try:
-        values = np.array(present)
+        return np.array(values)
     except ValueError as error:
         raise PullError(
             message(
@@ -85,14 +104,6 @@ def _attribute(dag: networkx.DiGraph[Any], name: str) -> PullValue:
                 "correct the attribute",
             )
         ) from error
-    has = np.array([value is not None for value in given])
-    if values.ndim == 1 and values.dtype.kind in "iu":
-        whole = np.full(len(given), -1, values.dtype if values.dtype.kind == "i" else np.int64)
-        whole[has] = values
-        return whole
-    if has.all():
-        return values
-    return Pulled(values, np.where(has, np.cumsum(has) - 1, -1).astype(np.int32))
 
 
 def write_networkx(

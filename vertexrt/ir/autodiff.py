@@ -83,17 +83,27 @@ class _Backward:
         """Mark what depends on a parameter or a wanted pull, also through children's states."""
         carried: set[str] = set()  # fields that do
         while True:
-            found: list[bool] = []
-            for node in self.program.nodes:
-                here = node.op == "param"
-                here |= node.op in ("gather", "gather_all") and node["field"] in carried
-                here |= node.op == "pull" and node["name"] in self.pulls
-                found.append(here or any(found[i] for i in node.inputs))
+            found = self._depending(carried)
             scattered = [n for n in self.program.nodes if n.op == "scatter"]
             now = {n["field"] for n in scattered if found[n.inputs[0]]}
             if now == carried:
                 return found
             carried = now
+
+    def _depending(self, fields: Collection[str]) -> list[bool]:
+        """Mark what depends on a parameter, a wanted pull or one of these states of children."""
+        found: list[bool] = []
+        for node in self.program.nodes:
+            here = self._is_wanted(node, fields)
+            found.append(here or any(found[i] for i in node.inputs))
+        return found
+
+    def _is_wanted(self, node: Node, fields: Collection[str]) -> bool:
+        if node.op == "pull":
+            return node["name"] in self.pulls
+        if node.op in ("gather", "gather_all"):
+            return node["field"] in fields
+        return node.op == "param"
 
     def _seed(self, node: Node) -> None:
         """Start from what a push or a scatter hands to the outside."""
@@ -101,11 +111,7 @@ class _Backward:
         if not self.depends[source]:
             return
         if node.op == "push" and node["name"] in self.seeds:
-            if node["name"] == "loss" and self.scaled_loss:
-                d = self.b.emit("loss_scale")
-                self._add(source, d * self.b.emit("weight") if self.weighted else d)
-            else:
-                self._add(source, self.b.emit("seed", name=node["name"], shape=node["shape"]))
+            self._add(source, self._of_push(node))
         elif node.op == "scatter":
             field = node["field"]
             slots = any(f == field for f, _ in self.gathers)
@@ -115,6 +121,13 @@ class _Backward:
                     "gather_parents", field=field, shape=node["shape"], slots=slots, every=every
                 )
                 self._add(source, d)
+
+    def _of_push(self, node: Node) -> Value:
+        """Return the gradient of a push: the user's, or that of the loss."""
+        if node["name"] != "loss" or not self.scaled_loss:
+            return self.b.emit("seed", name=node["name"], shape=node["shape"])
+        d = self.b.emit("loss_scale")
+        return d * self.b.emit("weight") if self.weighted else d
 
     def _add(self, index: int, d: Value) -> None:
         """Add a contribution to the gradient of a node, summed to the node's shape."""
@@ -163,13 +176,16 @@ class _Backward:
 
         `gather_parents` sums over all edges of a child, so each edge must have been written.
         """
+        arity = self.program.arity or 0
         fields = {n["field"]: n for n in self.b.nodes if n.op == "gather_parents"}
         for field, node in fields.items():
             zero = self.b.const(0.0, node.type.shape)
-            for slot in range(self.program.arity or 0):
-                if node["slots"] and (field, slot) not in self.written:
-                    self.b.emit("scatter_child", zero, field=field, slot=slot, shape=zero.shape)
+            for slot in range(arity if node["slots"] else 0):
+                self._fill(field, slot, zero)
             if node["every"] and (field, -1) not in self.written:
                 edges = self.b.emit("to_edges", zero)
-                slot = self.program.arity or 0
-                self.b.emit("scatter_children", edges, field=field, slot=slot, shape=zero.shape)
+                self.b.emit("scatter_children", edges, field=field, slot=arity, shape=zero.shape)
+
+    def _fill(self, field: str, slot: int, zero: Value) -> None:
+        if (field, slot) not in self.written:
+            self.b.emit("scatter_child", zero, field=field, slot=slot, shape=zero.shape)

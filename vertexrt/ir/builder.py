@@ -9,8 +9,8 @@ from typing import Any
 import numpy as np
 
 from vertexrt.errors import TraceError, message
-from vertexrt.ir.ops import OPS
-from vertexrt.ir.program import Domain, Node, Stage, attributes
+from vertexrt.ir.ops import OPS, Op
+from vertexrt.ir.program import Domain, Node, Stage, Type, attributes
 from vertexrt.ir.shapes import ShapeError
 from vertexrt.ir.user_line import user_line
 from vertexrt.ir.values import AsValue, Operand, Operators, Value
@@ -40,6 +40,20 @@ class Builder:
 
         Raises: TraceError with the user's line, when shapes do not fit.
         """
+        self._check_open(op)
+        row = OPS[op]
+        where = self.where if self.where is not None else user_line()
+        values = [self.lift(x) for x in operands]
+        if row.scalar is not None or op == "concat":
+            values = self.to_common_domain(values)
+        assert row.arity in (-1, len(values)), f"{op} takes {row.arity} operands: {values}"
+        out = _type_of(row, [v.type for v in values], attrs, where)
+        node = Node(op, tuple(v.index for v in values), out, attributes(attrs), where, self.stage)
+        self.nodes.append(node)
+        return Value(self, len(self.nodes) - 1)
+
+    def _check_open(self, op: str) -> None:
+        """Raise TraceError, when the trace is over."""
         if self.closed:
             raise TraceError(
                 message(
@@ -49,24 +63,6 @@ class Builder:
                     "move the expression into forward(), or push the value",
                 )
             )
-        row = OPS[op]
-        where = self.where if self.where is not None else user_line()
-        values = [self.lift(x) for x in operands]
-        if row.scalar is not None or op == "concat":
-            values = self.to_common_domain(values)
-        if row.arity >= 0 and len(values) != row.arity:
-            raise AssertionError(f"{op} takes {row.arity} operands, got {len(values)}")
-        types = [v.type for v in values]
-        try:
-            out = row.shape(types, attrs)
-        except ShapeError as error:
-            shown = ", ".join(str(t) for t in types)
-            raise TraceError(
-                message(op, f"operands are {shown}, at {where}", str(error), "change that line")
-            ) from None
-        node = Node(op, tuple(v.index for v in values), out, attributes(attrs), where, self.stage)
-        self.nodes.append(node)
-        return Value(self, len(self.nodes) - 1)
 
     def lift(self, x: Operand) -> Value:
         """Turn a number or a parameter into a value of this program."""
@@ -115,7 +111,7 @@ class Builder:
         return value if isinstance(value, int) else float(value)
 
     def compare(self, op: str, x: Operand, y: Operand) -> Value:
-        """Append a comparison; a whole number beside an integer pull is an integer.
+        """Append a comparison; a whole number compared with an integer pull is an integer.
 
         Raises: TraceError, when one operand is an integer pull and the other is real.
         """
@@ -147,3 +143,15 @@ class Builder:
         if not any(v.type.domain == Domain.EDGE for v in values):
             return values
         return [self.emit("to_edges", v) if v.type.domain == Domain.VERTEX else v for v in values]
+
+
+def _type_of(row: Op, types: list[Type], attrs: dict[str, Any], where: str) -> Type:
+    """Return the type that an op gives.
+
+    Raises: TraceError with the user's line, when shapes do not fit.
+    """
+    try:
+        return row.shape(types, attrs)
+    except ShapeError as error:
+        got = f"operands are {', '.join(str(t) for t in types)}, at {where}"
+        raise TraceError(message(row.name, got, str(error), "change that line")) from None

@@ -2,44 +2,45 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Collection, Iterator, Sequence
 
 from vertexrt.ir.passes.fuse import Group
-from vertexrt.ir.passes.segment import WHOLE_ROW, Segment, SegmentedTask, Split
+from vertexrt.ir.passes.segment import READ_IN_FULL, Segment, SegmentedTask, Split
 from vertexrt.ir.passes.store import is_free
 from vertexrt.ir.program import Node, Stage
 
 SPLIT_WORD = {Split.UNITS: "own units of all rows", Split.ROWS: "own rows", Split.SUMS: "own sums"}
 
+Note = tuple[str, str]  # what it is, and the values
+
 
 def segments_of(name: str, task: SegmentedTask) -> list[str]:
     """List the segments of a task program, and what is exchanged before each."""
     count = len(task.segments)
-    from_children = task.gathers and task.task.stage == Stage.PATH
-    waits = "; waits for the tiles of the children" if from_children else ""
-    lines = [f"{name}: {count} segment{'s' if count > 1 else ''}{waits}"]
-    nodes = task.task.program.nodes
-    made: dict[int, int] = {}
+    lines = [f"{name}: {count} segment{'s' if count > 1 else ''}"]
+    if task.gathers and task.task.stage == Stage.PATH:
+        lines[0] += "; waits for the tiles of the children"
+    made: set[int] = set()
     for number, segment in enumerate(task.segments):
-        lines.append(f"  {name}.{number} {SPLIT_WORD[segment.split]}: {_work(nodes, segment)}")
-        members = list(_members(segment))
-        received = [i for i in _read_in_full(nodes, members, segment.split) if i in made]
-        if received:
-            lines.append(f"    exchanged before it: {_values(nodes, received)}")
-        own = [k for k in members if k in task.whole and not is_free(nodes[k])]
-        if own:
-            lines.append(f"    every processor makes for itself: {_values(nodes, own)}")
-        gathered = [k for k in members if nodes[k].op == "gather" and k in task.whole]
-        fields = dict.fromkeys(nodes[k]["field"] for k in gathered)
-        if fields:
-            lines.append(f"    read in full from other processors: {', '.join(fields)}")
-        made |= {k: number for k in members if not is_free(nodes[k])}
+        work = _work(task.task.program.nodes, segment)
+        lines.append(f"  {name}.{number} {SPLIT_WORD[segment.split]}: {work}")
+        lines += [f"    {what}: {found}" for what, found in _notes(task, segment, made) if found]
+        made.update(segment.members)
     return lines
 
 
-def _members(segment: Segment) -> Iterator[int]:
-    for step in segment.steps:
-        yield from step.nodes if isinstance(step, Group) else (step.node,)
+def _notes(task: SegmentedTask, segment: Segment, made: Collection[int]) -> Iterator[Note]:
+    """Yield what processors have of each other, and what all of them make.
+
+    Args:
+        made: the nodes of earlier segments.
+    """
+    nodes = task.task.program.nodes
+    own = [k for k in segment.members if k in task.whole]
+    fields = dict.fromkeys(nodes[k]["field"] for k in own if nodes[k].op == "gather")
+    yield "exchanged before it", _values(nodes, _received(nodes, segment, made))
+    yield "every processor makes for itself", _values(nodes, own)
+    yield "read in full from other processors", ", ".join(fields)
 
 
 def _work(nodes: Sequence[Node], segment: Segment) -> str:
@@ -57,18 +58,17 @@ def _work(nodes: Sequence[Node], segment: Segment) -> str:
     return ", ".join(found)
 
 
-def _read_in_full(nodes: Sequence[Node], members: list[int], split: Split) -> list[int]:
-    """List what a segment reads of which each processor has made a part."""
+def _received(nodes: Sequence[Node], segment: Segment, made: Collection[int]) -> list[int]:
+    """List what a segment reads of which each processor has made a part in an earlier one."""
     found: dict[int, None] = {}
-    for k in members:
+    for k in segment.members:
         for position, i in enumerate(nodes[k].inputs):
-            product = nodes[k].op == "matmul" and position == 1
-            row = nodes[k].op in WHOLE_ROW and position == 0
-            if split != Split.UNITS or product or row:
+            if segment.split != Split.UNITS or READ_IN_FULL.get(nodes[k].op) == position:
                 found[i] = None
-    own = set(members)
-    return [i for i in found if i not in own]
+    return [i for i in found if i in made and i not in segment.members]
 
 
 def _values(nodes: Sequence[Node], positions: list[int]) -> str:
-    return ", ".join(f"%{k} {nodes[k].op} {nodes[k].type}" for k in positions)
+    """Name values; leaves are read where they are used."""
+    found = [k for k in positions if not is_free(nodes[k])]
+    return ", ".join(f"%{k} {nodes[k].op} {nodes[k].type}" for k in found)

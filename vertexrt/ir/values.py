@@ -217,7 +217,7 @@ class Value(Operators):
 
     @property
     def node(self) -> Node:
-        """The node behind this value."""
+        """The node that makes this value."""
         return self.builder.nodes[self.index]
 
     @property
@@ -244,10 +244,7 @@ class Value(Operators):
     __radd__ = __add__
 
     def __getitem__(self, key: slice | int) -> Value:
-        given = (key.start, key.stop, key.step) if isinstance(key, slice) else (key,)
-        bounds = [b for b in given if b is not None or not isinstance(key, slice)]
-        plain = all(isinstance(b, (int, np.integer)) for b in bounds)
-        if len(self.shape) != 1 or not plain or given[2:] not in ((), (None,), (1,)):
+        if len(self.shape) != 1 or not _is_plain(key):
             raise TraceError(
                 message(
                     "slice",
@@ -262,3 +259,12 @@ class Value(Operators):
             return self.builder.emit("slice", self, start=start, shape=())
         start, stop, _ = key.indices(length)
         return self.builder.emit("slice", self, start=start, shape=(stop - start,))
+
+
+def _is_plain(key: slice | int) -> bool:
+    """Tell whether what is in brackets is an index, or a slice without a step."""
+    if not isinstance(key, slice):
+        return isinstance(key, (int, np.integer))
+    given = (key.start, key.stop, key.step)
+    whole = all(b is None or isinstance(b, (int, np.integer)) for b in given)
+    return whole and key.step in (None, 1)

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from vertexrt.errors import PlanError, message
-from vertexrt.ir.ops import OPS
+from vertexrt.ir.ops import OPS, Op
 from vertexrt.ir.pretty import format_node
-from vertexrt.ir.program import Program
+from vertexrt.ir.program import Node, Program
 from vertexrt.ir.shapes import ShapeError
 
 
@@ -40,23 +40,29 @@ def verify(program: Program, where: str = "verify", placed: bool = False) -> Pro
 
 
 def _fault(program: Program, k: int, placed: bool) -> str | None:
+    """Return what is wrong with a node; None, if nothing is."""
     node = program.nodes[k]
     row = OPS.get(node.op)
     if row is None:
         return f"unknown op {node.op!r}"
-    if row.arity >= 0 and len(node.inputs) != row.arity:
+    if len(node.inputs) != row.arity >= 0:
         return f"{len(node.inputs)} operands, the op takes {row.arity}"
     if any(not 0 <= i < k for i in node.inputs):
         return f"reads {node.inputs}, defined later or nowhere"
     sources = [program.nodes[i] for i in node.inputs]
-    if any(s.type.dtype == "none" for s in sources):
-        return "reads an effect"
     if placed and any(s.stage > node.stage for s in sources):
         return f"runs in stage {node.stage.name} and reads a later one"
+    return _type_fault(node, row, sources)
+
+
+def _type_fault(node: Node, row: Op, sources: list[Node]) -> str | None:
+    types = [s.type for s in sources]
+    if any(t.dtype == "none" for t in types):
+        return "reads an effect"
     try:
-        expected = row.shape([s.type for s in sources], dict(node.attrs))
+        expected = row.shape(types, dict(node.attrs))
     except ShapeError as error:
-        return f"operands {[str(s.type) for s in sources]}; expected {error}"
+        return f"operands {[str(t) for t in types]}; expected {error}"
     if (expected.shape, expected.dtype) != (node.type.shape, node.type.dtype):
         return f"has type {node.type}, its shape rule gives {expected}"
     return None

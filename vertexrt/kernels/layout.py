@@ -15,7 +15,7 @@ from typing import Any, NamedTuple, Protocol
 import numpy as np
 import numpy.typing as npt
 
-from vertexrt.ir.passes.fuse import TaskProgram
+from vertexrt.ir.passes.fuse import Group, TaskProgram
 from vertexrt.ir.passes.segment import SegmentedTask
 from vertexrt.ir.passes.store import TENSOR_OF_EFFECT, Key
 from vertexrt.ir.program import Domain, Node, Stage
@@ -317,7 +317,7 @@ def tensor_uses(program: TaskProgram) -> list[tuple[Key, int, bool, bool]]:
         found.append((read.key, read.width, row(nodes[position])[1], False))
     for position, key in program.homes.items():
         found.append((key, *row(nodes[position]), True))
-    for k in task_nodes(program):
+    for k in program.members:
         node = nodes[k]
         if node.op in TENSOR_OF_EFFECT:
             source = nodes[node.inputs[0]]
@@ -359,18 +359,10 @@ def stored_size(effect: Node, source: Node) -> int:
     return source.type.size
 
 
-def task_nodes(program: TaskProgram) -> list[int]:
-    """List the positions that a task program computes or reads as leaves, in order."""
-    found: list[int] = []
-    for step in program.steps:
-        found.extend(step.nodes if hasattr(step, "nodes") else (step.node,))
-    return found
-
-
 def uses_edges(program: TaskProgram) -> bool:
     """Tell whether a task program makes or reads values per edge: its rows must be contiguous."""
     nodes = program.program.nodes
-    seen = {i for k in task_nodes(program) for i in (k, *nodes[k].inputs)}
+    seen = {i for k in program.members for i in (k, *nodes[k].inputs)}
     return any(nodes[i].type.domain == Domain.EDGE for i in seen)
 
 
@@ -382,7 +374,7 @@ def by_rows(stage: Stage) -> bool:
 def fingerprint(program: TaskProgram) -> str:
     """Return a text that is equal for task programs that do the same work on the same tensors."""
     nodes = program.program.nodes
-    order = task_nodes(program)
+    order = program.members
     number = {k: i for i, k in enumerate(order)}
 
     def name(i: int) -> str:
@@ -390,8 +382,8 @@ def fingerprint(program: TaskProgram) -> str:
 
     lines = [program.stage.name]
     for step in program.steps:
-        lines.append("product" if hasattr(step, "node") else f"group {step.domain.name}")
-        for k in step.nodes if hasattr(step, "nodes") else (step.node,):
+        lines.append(f"group {step.domain.name}" if isinstance(step, Group) else "product")
+        for k in step.nodes:
             node = nodes[k]
             place = program.homes.get(k, "local" if k in program.local else "")
             grads = gradients_of(program, k)

@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from vertexrt.memory.tensors import TensorTable
+from vertexrt.memory.tensors import TensorSpec, TensorTable
 
 Int64 = npt.NDArray[np.int64]
 
@@ -49,19 +49,20 @@ class MemoryPlan:
 
 def share(table: TensorTable) -> Sharing:
     """Put tensors into common buffers where their lives do not overlap, widest first."""
-    buffers: list[list[int]] = []
-    for t in sorted(range(len(table)), key=lambda t: (-table.specs[t].size, t)):
-        spec = table.specs[t]
-        for members in buffers:
-            others = [table.specs[o] for o in members]
-            if others[0].edges == spec.edges and not any(spec.overlaps(o) for o in others):
-                members.append(t)
-                break
+    buffers: list[list[TensorSpec]] = []
+    for spec in sorted(table, key=lambda spec: -spec.size):
+        members = next((m for m in buffers if _fits(spec, m)), None)
+        if members is None:
+            buffers.append([spec])
         else:
-            buffers.append([t])
+            members.append(spec)
     buffer = np.zeros(len(table), np.int64)
     for b, members in enumerate(buffers):
-        buffer[members] = b
-    width = [max(table.specs[t].size for t in members) for members in buffers]
-    edges = [table.specs[members[0]].edges for members in buffers]
-    return Sharing(buffer, np.array(width, np.int64), np.array(edges, np.bool_))
+        buffer[[table.numbers[spec.key] for spec in members]] = b
+    width = np.array([members[0].size for members in buffers], np.int64)
+    return Sharing(buffer, width, np.array([members[0].edges for members in buffers], np.bool_))
+
+
+def _fits(spec: TensorSpec, others: list[TensorSpec]) -> bool:
+    """Tell whether a tensor can lie where others lie, at other times."""
+    return others[0].edges == spec.edges and not any(spec.overlaps(o) for o in others)

@@ -11,6 +11,7 @@ from typing import Any
 import numpy as np
 
 from vertexrt.cache.compiled import njit
+from vertexrt.graph.compiled import children_first, list_parents
 
 FRONTIER, DEPTH, AGENDA, SERIAL = range(4)
 ONE = np.uint32(1)
@@ -101,55 +102,13 @@ def _from_roots(child_ptr: Array, child: Array, level: Array) -> Array:
 
 
 @njit(cache=True, nogil=True)
-def _parents(child_ptr: Array, child: Array) -> tuple[Array, Array, Array]:
-    """Return the CSR of parents by vertex, and how many children each vertex waits for."""
-    count = len(child_ptr) - 1
-    waits = np.zeros(count, np.int32)
-    ptr = np.zeros(count + 1, np.int32)
-    for v in range(count):
-        for e in range(child_ptr[v], child_ptr[v + 1]):
-            if child[e] >= 0:
-                waits[v] += 1
-                ptr[child[e] + 1] += 1
-    for v in range(count):
-        ptr[v + 1] += ptr[v]
-    fill = ptr[:-1].copy()
-    parent = np.empty(ptr[count], np.int32)
-    for v in range(count):
-        for e in range(child_ptr[v], child_ptr[v + 1]):
-            c = child[e]
-            if c >= 0:
-                parent[fill[c]] = v
-                fill[c] += 1
-    return ptr, parent, waits
-
-
-@njit(cache=True, nogil=True)
 def find_levels(child_ptr: Array, child: Array) -> Array:
     """Return [V] the longest distance of each vertex from a leaf, in whatever order they come.
 
     A level is a frontier: what is ready when all frontiers before it are evaluated.
     """
-    count = len(child_ptr) - 1
-    ptr, parent, waits = _parents(child_ptr, child)
-    level = np.zeros(count, np.int32)
-    queue = np.empty(count, np.int32)
-    head, tail = 0, 0
-    for v in range(count):
-        if waits[v] == 0:
-            queue[tail] = v
-            tail += 1
-    while head < tail:
-        v = queue[head]
-        head += 1
-        for p in range(ptr[v], ptr[v + 1]):
-            u = parent[p]
-            level[u] = level[v] + 1  # the last child to come has the highest level
-            waits[u] -= 1
-            if waits[u] == 0:
-                queue[tail] = u
-                tail += 1
-    assert head == count, "a cycle got past the graph's validation"
+    order, level = children_first(child_ptr, child)
+    assert len(order) == len(level), "a cycle got past the graph's validation"
     return level
 
 
@@ -159,53 +118,73 @@ def _take_turns(
 ) -> tuple[Array, Array, Array]:
     """Order the vertices with one queue a kind (Kahn's algorithm): `agenda`, or `serial`."""
     count = len(child_ptr) - 1
-    ptr, parent, waits = _parents(child_ptr, child)
-    start = np.zeros(num_kinds + 1, np.int32)  # each kind's queue is its share of one array
-    for v in range(count):
-        start[kinds[v] + 1] += 1
-    for k in range(num_kinds):
-        start[k + 1] += start[k]
-    queue = np.empty(count, np.int32)
-    head, tail, until = start[:-1].copy(), start[:-1].copy(), start[:-1].copy()
-    for v in range(count):
-        if waits[v] == 0:
-            queue[tail[kinds[v]]] = v
-            tail[kinds[v]] += 1
-
+    ptr, parent, waits = list_parents(child_ptr, child)
+    queue, head, tail = _start_queues(kinds, num_kinds, waits)
     order = np.empty(count, np.int32)
     task_lo = np.empty(count + 1, np.int32)
     task_kind = np.empty(count, np.int32)
     done, tasks = 0, 0
     while done < count:
-        if serial:
-            until[:] = tail
-        else:
-            best = 0
-            for k in range(num_kinds):
-                until[k] = head[k]
-                if tail[k] - head[k] > tail[best] - head[best]:
-                    best = k
-            until[best] = tail[best]
         before = done
-        for k in range(num_kinds):
-            for q in range(head[k], until[k]):
-                if serial or q == head[k]:
-                    task_lo[tasks] = done
-                    task_kind[tasks] = k
-                    tasks += 1
-                order[done] = queue[q]
-                done += 1
+        first = 0 if serial else _longest(head, tail)
+        for k in range(first, num_kinds if serial else first + 1):
+            ready = tail[k] - head[k]
+            order[done : done + ready] = queue[head[k] : tail[k]]
+            head[k] = tail[k]
             if not serial:
-                order[done - (until[k] - head[k]) : done].sort()  # they came as they got ready
-            head[k] = until[k]
+                order[done : done + ready].sort()  # they came as they got ready
+            for n in range(0, ready, 1 if serial else ready):
+                task_lo[tasks], task_kind[tasks] = done + n, k
+                tasks += 1
+            done += ready
         assert done > before, "a cycle got past the graph's validation"
-        for r in range(before, done):
-            v = order[r]
-            for p in range(ptr[v], ptr[v + 1]):
-                waits[parent[p]] -= 1
-                if waits[parent[p]] == 0:
-                    k = kinds[parent[p]]
-                    queue[tail[k]] = parent[p]
-                    tail[k] += 1
+        _release(order[before:done], ptr, parent, waits, kinds, queue, tail)
     task_lo[tasks] = count
     return order, task_lo[: tasks + 1], task_kind[:tasks]
+
+
+@njit(cache=True, nogil=True)
+def _start_queues(kinds: Array, num_kinds: int, waits: Array) -> tuple[Array, Array, Array]:
+    """Return the queues of vertices that wait for no child: one array, where each begins and ends.
+
+    The queue of a kind is its share of the array, with room for all vertices of that kind.
+    """
+    counts = np.zeros(num_kinds + 1, np.int64)
+    for kind in kinds:
+        counts[kind + 1] += 1
+    head = np.cumsum(counts)[:-1]
+    queue, tail = np.empty(len(kinds), np.int32), head.copy()
+    for v in range(len(kinds)):
+        if waits[v] == 0:
+            queue[tail[kinds[v]]] = v
+            tail[kinds[v]] += 1
+    return queue, head, tail
+
+
+@njit(cache=True, nogil=True)
+def _longest(head: Array, tail: Array) -> int:
+    best = 0
+    for k in range(1, len(head)):
+        if tail[k] - head[k] > tail[best] - head[best]:
+            best = k
+    return best
+
+
+@njit(cache=True, nogil=True)
+def _release(
+    vertices: Array,
+    ptr: Array,
+    parent: Array,
+    waits: Array,
+    kinds: Array,
+    queue: Array,
+    tail: Array,
+) -> None:
+    """Let the parents of some vertices wait for a child less; queue those that wait for none."""
+    for v in vertices:
+        for p in range(ptr[v], ptr[v + 1]):
+            u = parent[p]
+            waits[u] -= 1
+            if waits[u] == 0:
+                queue[tail[kinds[u]]] = u
+                tail[kinds[u]] += 1

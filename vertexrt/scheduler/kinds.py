@@ -65,26 +65,46 @@ def read_vertices(
         return TOO_MANY_CHILDREN, v, has[v], path, lazy, level, forest, 0
     if not ordered:
         level = find_levels(child_ptr, child)
+    masks = (path_mask, lazy_mask)
+    found, v, bits, losses = _number_kinds(has, masks, path_known, lazy_known, has_loss, path, lazy)
+    return found, v, bits, path, lazy, level, forest, losses
+
+
+@njit(cache=True, nogil=True)
+def _number_kinds(
+    has: Array,
+    masks: tuple[int, int],
+    path_known: Array,
+    lazy_known: Array,
+    has_loss: Array,
+    path: Array,
+    lazy: Array,
+) -> tuple[int, int, int, int]:
+    """Write the numbers of the kinds of each vertex, as `read_vertices` says.
+
+    Returns: what was found, at which vertex, its bits; how many vertices have a loss.
+    """
+    path_mask, lazy_mask = masks
     # Kinds met so far, each where a hash of its bits says: most batches have a handful.
     met = np.full(MET, -1, np.int64)
     met_path = np.empty(MET, np.int32)
     met_lazy = np.empty(MET, np.int32)
     losses = 0
-    for v in range(count):
+    for v in range(len(has)):
         bits = has[v]
         at = np.uint64((bits ^ (bits >> 5) ^ (bits >> 10)) & (MET - 1))
         if met[at] != bits:
             path_kind = _number(bits & path_mask, path_known)
             if path_kind < 0:
-                return NEW_PATH_KIND, v, bits & path_mask, path, lazy, level, forest, losses
+                return NEW_PATH_KIND, v, bits & path_mask, losses
             lazy_kind = _number(bits & lazy_mask, lazy_known)
             if lazy_kind < 0:
-                return NEW_LAZY_KIND, v, bits & lazy_mask, path, lazy, level, forest, losses
+                return NEW_LAZY_KIND, v, bits & lazy_mask, losses
             met[at], met_path[at], met_lazy[at] = bits, path_kind, lazy_kind
         path[v] = met_path[at]
         lazy[v] = met_lazy[at]
         losses += has_loss[np.uint32(met_lazy[at])]
-    return FINE, -1, 0, path, lazy, level, forest, losses
+    return FINE, -1, 0, losses
 
 
 @njit(cache=True, nogil=True)

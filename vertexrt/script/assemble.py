@@ -12,7 +12,7 @@ in its own columns where they are.
 A task may be cut in tiles. Segment s of a tile then runs before segment s + 1 of the tile before
 it, so that a processor works while the others finish what it is to receive. The temporaries of the
 tiles that are under way at once lie apart. Tasks that sum over rows stay whole: parts would change
-the order of additions; so do the stages beside the path, where nobody waits inside a task.
+the order of additions; so do the stages outside the path, where no processor waits inside a task.
 """
 
 from __future__ import annotations

@@ -49,23 +49,37 @@ class GroupScripts(NamedTuple):
     temporary: int
 
 
+class SharedLaunches(NamedTuple):
+    """The launches of the path, forward and backward, and what of them is a group's.
+
+    Attributes:
+        path: [2, launches] the launches of each side; launches: [2] how many they are.
+        first: [launches, groups + 1] the first row of each group.
+    """
+
+    path: Array
+    launches: Array
+    first: Array
+
+
 @njit(cache=True, nogil=True)
 def assemble_groups(
-    shape: Shape, batch: Batch, beside: Array, groups: Groups, size: GroupSize, columns: int
+    shape: Shape, batch: Batch, excluded: Array, groups: Groups, size: GroupSize, columns: int
 ) -> GroupScripts:
     """Write the scripts of several groups that share one schedule, for the path alone.
 
     A group has the rows of its graphs in each launch. All its processors follow the same script.
 
     Args:
-        beside: [programs] programs that are no part of these scripts.
+        excluded: [programs] programs that are no part of these scripts.
         columns: of an instruction; those after WORDS are 0.
     """
     table, edge_ptr = batch.table, batch.edge_ptr
     path = np.empty((2, len(table)), np.int64)  # launches of each side
     launches = np.zeros(2, np.int64)
     first = np.empty((len(table), groups.number + 1), np.int64)
-    total = _share_out(shape, table, beside, groups, size.tile, path, launches, first)
+    shared = SharedLaunches(path, launches, first)
+    total = _share_out(shape, table, excluded, groups, size.tile, shared)
     script = np.zeros((1, total, columns), np.int32)
     lengths = np.zeros((2, groups.number), np.int64)
     part = np.zeros((len(table), table.shape[1]), np.int64)
@@ -96,26 +110,17 @@ def assemble_groups(
 
 @njit(cache=True, nogil=True)
 def _share_out(
-    shape: Shape,
-    table: Array,
-    beside: Array,
-    groups: Groups,
-    tile: int,
-    path: Array,
-    launches: Array,
-    first: Array,
+    shape: Shape, table: Array, excluded: Array, groups: Groups, tile: int, shared: SharedLaunches
 ) -> int:
-    """Find what launches the path has, and which of their rows are whose.
+    """Find what launches the path has, and which of their rows are whose: fill `shared`.
 
-    Args:
-        path: [2, launches] gets the launches of each side; launches: [2] how many they are.
-        first: [launches, groups + 1] gets the first row of each group.
     Returns: how many instructions all groups have.
     """
+    path, launches, first = shared.path, shared.launches, shared.first
     bounds, total = bounds_of(groups.graph_ptr, groups.number), 0
     for t in range(len(table)):
         p, n, lo = table[t, 0], table[t, 1], table[t, 2]
-        if beside[p] or shape.stage[p] not in (PATH, PATH_BACKWARD):
+        if excluded[p] or shape.stage[p] not in (PATH, PATH_BACKWARD):
             continue
         side = 0 if shape.stage[p] == PATH else 1
         path[side, launches[side]] = t

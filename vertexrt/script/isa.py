@@ -5,8 +5,8 @@ program on a tile of rows: it waits until all processors of its group have done 
 instruction, and does its work. Processors of a group run the same number of instructions, so an
 instruction is also the counter that the group's processors add one to when they have done it.
 
-A device may put columns of its own behind these (`kernels/cuda/instruction.py`); who reads a script
-of any device (verifier, printer, timeline) reads these.
+A device may add columns of its own after these (`kernels/cuda/instruction.py`); the verifier, the
+printer and timelines read these in the scripts of any device.
 
 Source: VPPS (MICRO 2018), section III: scripts of instructions per processor with barriers by
 counters; an instruction here is a whole segment.

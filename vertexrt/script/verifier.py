@@ -39,6 +39,8 @@ Int64 = npt.NDArray[np.int64]
 PATH, PATH_BACKWARD = int(Stage.PATH), int(Stage.PATH_BACKWARD)
 PATH_STAGES = (PATH, PATH_BACKWARD)
 BY_ROWS = int(Split.ROWS)
+TileName = tuple[int, int]  # task program and first row
+Extent = tuple[int, int]  # first element, and the one after the last
 REPORT = "report this as a bug; engine='batched' goes on"
 
 
@@ -50,13 +52,13 @@ class Followed:
         script: int32 [processors, instructions, columns], as they are.
         waits: [processors, instructions] the instruction that all have to have done, or NONE.
         temporary: elements of temporaries that each processor has.
-        who: in front of messages.
+        name: of the group, at the start of messages.
     """
 
     script: Array
     waits: Array
     temporary: int
-    who: str = ""
+    name: str = ""
 
 
 class Entries(NamedTuple):
@@ -110,9 +112,9 @@ class Verifier:
 
     def fail(self, part: int, at: int, got: str, expected: str) -> NoReturn:
         """Raise PlanError about one instruction."""
-        script, who = self.followed.script, self.followed.who
+        script, group = self.followed.script, self.followed.name
         line = describe(decode(script[part, at : at + 1])[0], self.names)
-        where = f"{who}processor {part}, instruction {at} ({line})"
+        where = f"{group}processor {part}, instruction {at} ({line})"
         raise PlanError(message("script", f"{where}: {got}", expected, REPORT))
 
     def _wrong(self, wrong: Array) -> tuple[int, int] | None:
@@ -307,7 +309,7 @@ class Verifier:
     def parents(self) -> None:
         """Check that a processor has done the parents of a tile when it goes back through it.
 
-        Nobody waits for parents: each processor reads the units that it wrote.
+        No processor waits for parents: each processor reads the units that it wrote.
         """
         mine = self.of_stage(PATH_BACKWARD)
         done, begun = self.last(mine), np.full((self.parts, self.vertices), self.length, np.int64)
@@ -323,28 +325,35 @@ class Verifier:
 
     def temporaries(self) -> None:
         """Check that what a tile leaves for its next segment is still there when that runs."""
-        last_segment = self.shape.segment_ptr[1:] - 1
         for part in range(self.parts):
-            open_tiles: dict[tuple[int, int], tuple[int, int]] = {}  # program, first row: extent
+            left: dict[TileName, Extent] = {}  # by tiles that are under way
             for at, row in enumerate(self.followed.script[part].tolist()):
                 p, start = row[PROGRAM], row[TEMPORARY]
                 end = start + elements(self.shape.scratch[p].tolist(), row[ROWS], row[EDGES])
                 if not 0 <= start <= end <= self.followed.temporary:
                     got = f"temporaries {start}..{end - 1}"
                     self.fail(part, at, got, f"{self.followed.temporary} elements")
-                if self.stage[part, at] not in PATH_STAGES:
-                    continue
-                tile = (p, row[FIRST])
-                left = open_tiles.pop(tile, (start, end))
-                if row[OP] > self.shape.segment_ptr[p] and left != (start, end):
-                    got = f"its temporaries start at {start}"
-                    self.fail(part, at, got, f"{left[0]}, where the segment before left them")
-                for other, (first, stop) in open_tiles.items():
-                    if start < stop and first < end:
-                        got = f"writes over temporaries of the tile at row {other[1]}"
-                        self.fail(part, at, got, "tiles under way at once lie apart")
-                if row[OP] < last_segment[p]:
-                    open_tiles[tile] = (start, end)
+                if self.stage[part, at] in PATH_STAGES:
+                    self._follow_tile(part, at, left, (start, end))
+
+    def _follow_tile(self, part: int, at: int, left: dict[TileName, Extent], own: Extent) -> None:
+        """Check the temporaries of an instruction against what tiles under way have left.
+
+        Args:
+            left: what each of these tiles has left; follows the instruction.
+        """
+        op, p = int(self.op[part, at]), int(self.program[part, at])
+        tile = (p, int(self.followed.script[part, at, FIRST]))
+        before = left.pop(tile, own)
+        if op > self.shape.segment_ptr[p] and before != own:
+            got = f"its temporaries start at {own[0]}"
+            self.fail(part, at, got, f"{before[0]}, where the segment before left them")
+        for other, (first, end) in left.items():
+            if own[0] < end and first < own[1]:
+                got = f"writes over temporaries of the tile at row {other[1]}"
+                self.fail(part, at, got, "tiles under way at once lie apart")
+        if op < self.shape.segment_ptr[p + 1] - 1:
+            left[tile] = own
 
 
 def elements(scratch: list[int], rows: int, edges: int) -> int:

@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from typing import Any
+from collections.abc import Iterator, Sequence
+from typing import Any, NamedTuple
 
 import numpy as np
 
 from vertexrt.errors import PlanError, message
-from vertexrt.ir.passes.fuse import Group
 from vertexrt.ir.passes.segment import SegmentedTask, Split
 from vertexrt.ir.program import Stage
 from vertexrt.script.assemble import Batch, Scripts
@@ -20,6 +19,7 @@ from vertexrt.script.verifier import PATH, PATH_STAGES, REPORT, Followed, Verifi
 Array = np.ndarray[Any, Any]
 
 SEVERAL = 2  # members of a group that are simulated: all of them follow the same script
+ROWS_OF_TASK = "rows of the task"
 NO_ROWS = np.zeros(0, np.int32)
 
 
@@ -53,16 +53,16 @@ def verify_groups(
     scripts: GroupScripts,
     shape: Shape,
     batch: Batch,
-    beside: Array,
+    excluded: Array,
     groups: Groups,
     processors: int,
     programs: Sequence[str] = (),
 ) -> None:
-    """Check the scripts of groups that share one schedule; a wait is a meeting of the group.
+    """Check the scripts of groups that share one schedule; a wait is a barrier of the group.
 
     Args:
         scripts: as `assemble_groups` returned them, whatever a device has put in its own columns.
-        shape, batch, beside, groups: what it took; processors: of a group.
+        shape, batch, excluded, groups: what it took; processors: of a group.
         programs: names of the task programs, for messages.
     Raises: PlanError, which names group and instruction.
     """
@@ -71,11 +71,7 @@ def verify_groups(
         got = f"scripts of {lengths.sum()} instructions"
         raise _wrong(got, f"{len(scripts.script)} instructions")
     owner = np.searchsorted(bounds_of(groups.graph_ptr, count), groups.order, "right") - 1
-    taken = [
-        row
-        for row in batch.table.tolist()
-        if shape.stage[row[0]] in PATH_STAGES and not beside[row[0]]
-    ]
+    taken = _of_groups(batch.table, shape, excluded)
     made = {stage: np.zeros(len(groups.order), np.bool_) for stage in PATH_STAGES}  # by groups
     for p, n, lo, *_ in taken:
         made[int(shape.stage[p])][lo : lo + n] = True
@@ -90,10 +86,17 @@ def verify_groups(
         )
         mine = Batch(_share(taken, owner, batch.edge_ptr, g), batch.edge_ptr, batch.child_row)
         check = Verifier(followed, shape, mine, NO_ROWS, list(programs))
-        _sides(check, len(forward), beside)
+        _sides(check, len(forward), excluded)
         for stage in PATH_STAGES:
             _owned(check, owner, made[stage], g, stage)
         _check(check)
+
+
+def _of_groups(table: Array, shape: Shape, excluded: Array) -> list[list[int]]:
+    """Return the launches that groups share out."""
+    on_path = np.isin(shape.stage[table[:, 0]], PATH_STAGES)
+    found: list[list[int]] = table[on_path & ~excluded[table[:, 0]].astype(bool)].tolist()
+    return found
 
 
 def _wrong(got: str, expected: str) -> PlanError:
@@ -103,22 +106,22 @@ def _wrong(got: str, expected: str) -> PlanError:
 def _waits(waits: Array, forward: int, members: int) -> Array:
     """Return what each instruction waits for, [members, instructions].
 
-    A meeting is a wait for all that is before it; so is the wait of all processors between the
+    A barrier is a wait for all that is before it; so is the wait of all processors between the
     sides, after `forward` instructions.
     """
-    meets = waits != NONE
-    meets[forward : forward + 1] = True
-    meets[:1] = False
-    meets &= members > 1
-    before = np.where(meets, np.arange(len(waits)) - 1, NONE)
+    barrier = waits != NONE
+    barrier[forward : forward + 1] = True
+    barrier[:1] = False
+    barrier &= members > 1
+    before = np.where(barrier, np.arange(len(waits)) - 1, NONE)
     return np.repeat(before[None], members, 0)
 
 
-def _sides(check: Verifier, forward: int, beside: Array) -> None:
+def _sides(check: Verifier, forward: int, excluded: Array) -> None:
     """Check that instructions are on their side of the path."""
     wanted = [Stage.PATH] * forward + [Stage.PATH_BACKWARD] * (check.length - forward)
     for at, stage in enumerate(wanted):
-        all_run_it = beside[check.program[0, at]]
+        all_run_it = excluded[check.program[0, at]]
         if check.stage[0, at] != stage or all_run_it:
             got = "all processors run its program" if all_run_it else "it is of another stage"
             check.fail(0, at, got, f"instructions of {stage.name} that are the groups'")
@@ -163,37 +166,45 @@ def _share(taken: list[list[int]], owner: Array, edge_ptr: Array, g: int) -> Arr
     return np.array(found, np.int64).reshape(-1, 6)
 
 
+class Contribution(NamedTuple):
+    """What adds to a gradient, and what of it a processor owns then."""
+
+    op: str
+    owned: str
+
+
 def verify_sums(tasks: Sequence[SegmentedTask]) -> None:
     """Check that one of several processors adds to each element of a gradient in a stage.
 
     A processor owns rows of a parameter, or of the stack of which it is a part, or else columns.
-    Within a stage nobody waits between two sums, so all that add to a parameter must agree.
+    Within a stage no processor waits between two sums, so all that add to a parameter must agree.
 
     Raises: PlanError, which names the parameter.
     """
-    found: dict[tuple[Stage, str], tuple[str, str]] = {}
+    found: dict[tuple[Stage, str], Contribution] = {}
     for plan in tasks:
-        nodes = plan.task.program.nodes
-        for segment in plan.segments:
-            members = {
-                k for s in segment.steps for k in (s.nodes if isinstance(s, Group) else (s.node,))
-            }
-            for node in nodes:
-                if node.op != "param_grad" or node.inputs[0] not in members:
-                    continue
-                op, name = nodes[node.inputs[0]].op, node["name"]
-                by_columns = op == "embed_grad" and name in plan.by_columns
-                owned = "columns" if by_columns else "rows"
-                if segment.split != Split.SUMS:
-                    owned = "rows of the task"
-                first = found.setdefault((plan.task.stage, name), (op, owned))
-                if first[1] != owned or segment.split != Split.SUMS:
-                    raise PlanError(
-                        message(
-                            "script",
-                            f"stage {plan.task.stage.name} adds to the gradient of {name!r} by "
-                            f"{first[0]} (processors own {first[1]}) and by {op} ({owned})",
-                            "one owner for each element",
-                            REPORT,
-                        )
+        for name, contribution in _contributions(plan):
+            first = found.setdefault((plan.task.stage, name), contribution)
+            if first.owned != contribution.owned or contribution.owned == ROWS_OF_TASK:
+                raise PlanError(
+                    message(
+                        "script",
+                        f"stage {plan.task.stage.name} adds to the gradient of {name!r} by "
+                        f"{first.op} (processors own {first.owned}) and by {contribution.op} "
+                        f"({contribution.owned})",
+                        "one owner for each element",
+                        REPORT,
                     )
+                )
+
+
+def _contributions(plan: SegmentedTask) -> Iterator[tuple[str, Contribution]]:
+    """Yield what a task program adds to gradients: parameter by parameter."""
+    nodes = plan.task.program.nodes
+    made_in = {k: segment.split for segment in plan.segments for k in segment.members}
+    for node in nodes:
+        if node.op == "param_grad" and node.inputs[0] in made_in:
+            op, name = nodes[node.inputs[0]].op, node["name"]
+            owned = "columns" if op == "embed_grad" and name in plan.by_columns else "rows"
+            in_sums = made_in[node.inputs[0]] == Split.SUMS
+            yield name, Contribution(op, owned if in_sums else ROWS_OF_TASK)

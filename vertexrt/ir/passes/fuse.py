@@ -11,7 +11,8 @@ the groups here, since a group works row by row.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections import defaultdict
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
 from vertexrt.ir.ops import OPS
@@ -33,6 +34,11 @@ class Product:
     """One GEMM over all rows of the task, or another sum over rows that a backend does alone."""
 
     node: int
+
+    @property
+    def nodes(self) -> tuple[int, ...]:
+        """Return its node, as a group returns its nodes."""
+        return (self.node,)
 
 
 def stored_inputs(nodes: Sequence[Node], step: Group | Product, k: int) -> list[int]:
@@ -63,6 +69,11 @@ class TaskProgram:
     local: frozenset[int]
     steps: tuple[Group | Product, ...]
 
+    @property
+    def members(self) -> list[int]:
+        """Return the nodes of all steps in the order in which they run."""
+        return [k for step in self.steps for k in step.nodes]
+
 
 def cut(
     stored: Stored, stage: Stage, fuse: bool = True, apart: frozenset[str] = frozenset()
@@ -79,31 +90,40 @@ def cut(
     effects = [k for k, n in enumerate(nodes) if n.stage == stage and OPS[n.op].role == "effect"]
     if not effects:
         return None
-    homes: dict[int, Key] = {}
-    silent: set[int] = set()  # effects that cost nothing: the value is made in its tensor
-    for k in effects:
-        (i,) = nodes[k].inputs
-        source = nodes[i]
-        if nodes[k].op in TENSOR_OF_EFFECT:
-            key = TENSOR_OF_EFFECT[nodes[k].op](nodes[k])
-            if source.stage == stage and not is_free(source) and homes.setdefault(i, key) == key:
-                silent.add(k)
-        elif nodes[k].op == "param_grad":
-            silent.add(k)  # what it reads adds into the gradient as it sums over the rows
+    homes, done = _made_in_place(nodes, effects)
     live = _live(program, stage, effects)
-    reads = {
-        i: stored.reads[i]
-        for k in live
-        for i in nodes[k].inputs
-        if i not in live and not is_free(nodes[i])
-    }
-    live -= silent
+    reads = {i: stored.reads[i] for i in _read(nodes, live) if i not in live}
+    live -= done
     alone = {k for k in live if is_apart(nodes[k], apart)}
     time = _times(program, live, alone, fuse)
     operands = _operands(program, live, alone)
     steps = _steps(program, live, time, alone, operands, fuse)
-    local = (_crossing(program, live, steps) | operands) - set(homes)
+    local = (_crossing(nodes, live, steps) | operands) - set(homes)
     return TaskProgram(stage, program, reads, homes, frozenset(local), steps)
+
+
+def _made_in_place(nodes: Sequence[Node], effects: list[int]) -> tuple[dict[int, Key], set[int]]:
+    """Find the values that are made where an effect wants them.
+
+    Returns: position of such a value -> its tensor; the effects that have nothing left to do. What
+        `param_grad` reads adds to the gradient while it sums over the rows.
+    """
+    homes: dict[int, Key] = {}
+    done: set[int] = set()
+    for k in effects:
+        effect, (i,) = nodes[k], nodes[k].inputs
+        if effect.op == "param_grad":
+            done.add(k)
+        elif effect.op in TENSOR_OF_EFFECT and not is_free(nodes[i]):
+            key = TENSOR_OF_EFFECT[effect.op](effect)
+            if nodes[i].stage == effect.stage and homes.setdefault(i, key) == key:
+                done.add(k)
+    return homes, done
+
+
+def _read(nodes: Sequence[Node], readers: Iterable[int]) -> dict[int, None]:
+    """List, each once, what nodes read from memory: leaves are read where they are used."""
+    return {i: None for k in readers for i in nodes[k].inputs if not is_free(nodes[i])}
 
 
 def _live(program: Program, stage: Stage, effects: list[int]) -> set[int]:
@@ -162,17 +182,18 @@ def _steps(
     operands: set[int],
     fuse: bool,
 ) -> tuple[Group | Product, ...]:
-    steps: list[Group | Product] = []
-    for t in range(max(time.values(), default=-1) + 1):
-        members = [k for k in sorted(live) if time[k] == t and k not in products]
-        for domain in (Domain.VERTEX, Domain.EDGE):
-            nodes = {k for k in members if _domain(program, k) == domain}
-            work = [k for k in sorted(nodes) if k in operands or not is_free(program.nodes[k])]
-            for together in [set(work)] if fuse and work else [{k} for k in work]:
-                together |= _leaves(program, together, operands)
-                steps.append(Group(domain, tuple(sorted(together))))
-        steps.extend(Product(k) for k in sorted(products) if time[k] == t)
-    return tuple(steps)
+    """Order the steps by time: groups of vertices, groups of edges, and then products."""
+    groups: dict[tuple[int, int, int], set[int]] = defaultdict(set)
+    for k in live - products:
+        if k in operands or not is_free(program.nodes[k]):
+            groups[time[k], _domain(program, k), -1 if fuse else k].add(k)
+    steps: dict[tuple[int, int, int], Group | Product] = {
+        (time[k], len(Domain), k): Product(k) for k in products
+    }
+    for key, members in groups.items():
+        members |= _leaves(program, members, operands)
+        steps[key] = Group(Domain(key[1]), tuple(sorted(members)))
+    return tuple(steps[key] for key in sorted(steps))
 
 
 def _leaves(program: Program, nodes: set[int], operands: set[int]) -> set[int]:
@@ -189,15 +210,9 @@ def _domain(program: Program, k: int) -> Domain:
     return max(Domain.VERTEX, node.type.domain)
 
 
-def _crossing(program: Program, live: set[int], steps: tuple[Group | Product, ...]) -> set[int]:
+def _crossing(
+    nodes: Sequence[Node], live: set[int], steps: tuple[Group | Product, ...]
+) -> set[int]:
     """Find the values that a temporary must hold, since another step reads them."""
-    step_of: dict[int, int] = {}
-    for s, step in enumerate(steps):
-        for k in step.nodes if isinstance(step, Group) else (step.node,):
-            step_of[k] = s
-    return {
-        i
-        for k in live
-        for i in program.nodes[k].inputs
-        if i in live and not is_free(program.nodes[i]) and step_of[i] != step_of[k]
-    }
+    step_of = {k: s for s, step in enumerate(steps) for k in step.nodes}
+    return {i for k in live for i in _read(nodes, [k]) if i in live and step_of[i] != step_of[k]}

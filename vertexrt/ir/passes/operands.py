@@ -2,7 +2,7 @@
 
 A parameter or constant has no rows: other nodes read it where it stands, per vertex or per edge.
 A product, or a sum over rows that a backend does alone, needs rows in memory, so it gets a copy of
-its own, a concat of one part, whose rows are vertices for all who read it.
+its own, a concat of one part, whose rows are vertices for all readers.
 """
 
 from __future__ import annotations

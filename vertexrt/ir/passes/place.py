@@ -3,7 +3,7 @@
 Dependence alone decides. A node that depends on no gather and feeds the path is eager; between a
 gather and a scatter it is on the path; what feeds no scatter is lazy. In dF the gather from the
 parents and the scatter to the children bound the path in the same way, and what the path of dF
-leaves behind (parameter gradients, gradients of eager values) is final.
+leaves (parameter gradients, gradients of eager values) is final.
 """
 
 from __future__ import annotations
@@ -15,6 +15,7 @@ from vertexrt.ir.program import Program, Stage
 
 UP = ("gather", "gather_all", "present", "degree")
 DOWN = ("scatter_child", "scatter_children")
+BACKWARD = ("loss_scale", "seed", "gather_parents")
 CHEAP = ("leaf", "scalar", "view")
 
 
@@ -26,61 +27,56 @@ def place(program: Program, eager: bool = True, lazy: bool = True) -> Program:
         eager: False puts eager nodes into every task (the ablation's baseline).
         lazy: False puts lazy and final nodes into every task.
     """
-    stages = _by_dependence(program)
+    above = _above(program)
+    stages = _by_dependence(program, above)
     if not eager:
         stages = [Stage.PATH if s == Stage.EAGER else s for s in stages]
     if not lazy:
-        behind = _after(program, "gather_parents")
-        backward = _backward_nodes(program)
-        moved = {Stage.LAZY: Stage.PATH, Stage.FINAL: Stage.PATH_BACKWARD}
-        moved[Stage.LAZY_BACKWARD] = Stage.PATH_BACKWARD
-        stages = [
-            Stage.PATH_BACKWARD if moved.get(s) and (behind[k] or backward[k]) else moved.get(s, s)
-            for k, s in enumerate(stages)
-        ]
+        stages = [_in_task(s, ops) for s, ops in zip(stages, above, strict=True)]
     placed = zip(program.nodes, stages, strict=True)
     return program.with_nodes([replace(n, stage=s, origin=k) for k, (n, s) in enumerate(placed)])
 
 
-def _after(program: Program, *ops: str) -> list[bool]:
-    """Mark the nodes that depend on one of these ops."""
-    found: list[bool] = []
+def _above(program: Program) -> list[frozenset[str]]:
+    """Return the ops that each node depends on, its own among them."""
+    found: list[frozenset[str]] = []
     for node in program.nodes:
-        found.append(node.op in ops or any(found[i] for i in node.inputs))
+        found.append(frozenset([node.op]).union(*(found[i] for i in node.inputs)))
     return found
 
 
-def _before(program: Program, *ops: str) -> list[bool]:
-    """Mark the nodes that one of these ops depends on."""
-    found = [node.op in ops for node in program.nodes]
+def _below(program: Program) -> list[frozenset[str]]:
+    """Return the ops that depend on each node, its own among them."""
+    found = [frozenset([node.op]) for node in program.nodes]
     for k in range(len(program.nodes) - 1, -1, -1):
-        if found[k]:
-            for source in program.nodes[k].inputs:
-                found[source] = True
+        for source in program.nodes[k].inputs:
+            found[source] |= found[k]
     return found
 
 
-def _backward_nodes(program: Program) -> list[bool]:
-    return _after(program, "loss_scale", "seed", "gather_parents")
-
-
-def _by_dependence(program: Program) -> list[Stage]:
-    gathered = _after(program, *UP)
-    scattered = _before(program, "scatter")
-    from_parents = _after(program, "gather_parents")
-    to_children = _before(program, *DOWN)
-    seeded = _after(program, "seed")
-    stages: list[Stage] = []
-    for k in range(len(program.nodes)):
-        if from_parents[k]:
-            stages.append(Stage.PATH_BACKWARD if to_children[k] else Stage.FINAL)
-        elif scattered[k]:
-            stages.append(Stage.PATH if gathered[k] else Stage.EAGER)
-        else:
-            stages.append(Stage.LAZY_BACKWARD if seeded[k] else Stage.LAZY)
+def _by_dependence(program: Program, above: list[frozenset[str]]) -> list[Stage]:
+    pairs = zip(above, _below(program), strict=True)
+    stages = [_stage(ops, readers) for ops, readers in pairs]
     if not any(node.op in ("gather", "gather_all") for node in program.nodes):
         return [Stage.LAZY if s in (Stage.EAGER, Stage.PATH) else s for s in stages]
     return _sink(program, stages)
+
+
+def _stage(above: frozenset[str], below: frozenset[str]) -> Stage:
+    """Return when a node runs, from the ops that it depends on and those that depend on it."""
+    if "gather_parents" in above:
+        return Stage.FINAL if below.isdisjoint(DOWN) else Stage.PATH_BACKWARD
+    if "scatter" in below:
+        return Stage.EAGER if above.isdisjoint(UP) else Stage.PATH
+    return Stage.LAZY_BACKWARD if "seed" in above else Stage.LAZY
+
+
+def _in_task(stage: Stage, above: frozenset[str]) -> Stage:
+    """Return the stage of the path in which a node runs that could run once after it."""
+    if stage < Stage.LAZY:
+        return stage
+    after = stage > Stage.LAZY or not above.isdisjoint(BACKWARD)
+    return Stage.PATH_BACKWARD if after else Stage.PATH
 
 
 def _sink(program: Program, stages: list[Stage]) -> list[Stage]:

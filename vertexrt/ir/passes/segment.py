@@ -3,10 +3,10 @@
 The processors of a group share every task. On the path they split it by *units*: processor r of P
 owns the same range of every gate, computes those rows of each product and the elementwise work on
 them. A product needs its whole operand, so the path is cut where an operand has been made in parts;
-between two cuts nobody waits. What stems from gathered states alone is made by every processor for
-itself, which costs less than an exchange. Before and after the path, processors split the rows;
-sums over all rows (parameter gradients) are split by the rows of the parameter, or by its columns
-where it is only looked up in: some words are far more frequent than others.
+between two cuts no processor waits. What stems from gathered states alone is made by every
+processor for itself, which costs less than an exchange. Before and after the path, processors split
+the rows; sums over all rows (parameter gradients) are split by the rows of the parameter, or by its
+columns where it is only looked up in: some words are far more frequent than others.
 
 Source: VPPS (MICRO 2018) splits weights by rows and exchanges after each operation; one exchange a
 level, and units aligned over gates, are ours (DESIGN section 8), as is GRNN's fused step for LSTM.
@@ -14,8 +14,8 @@ level, and units aligned over gates, are ours (DESIGN section 8), as is GRNN's f
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from enum import IntEnum
 
 from vertexrt.ir.ops import OPS
@@ -26,8 +26,17 @@ from vertexrt.ir.program import Domain, Node, Program, Stage
 
 PATH = (Stage.PATH, Stage.PATH_BACKWARD)
 SUMS = ("outer", "sum_rows", "embed_grad")
+MADE_IN_PARTS = ("matmul", "gather_parents", *SUMS)  # gradients are left by parents in parts
 LAST = 1 << 30  # the segment of sums over rows, where a task of the path has some
-WHOLE_ROW = ("reduce_sum", "reduce_max", "logsumexp", "nll", "nll_grad")  # need all of operand 0
+# The operand of which an op needs all elements for each that it makes.
+READ_IN_FULL = {
+    "matmul": 1,
+    "reduce_sum": 0,
+    "reduce_max": 0,
+    "logsumexp": 0,
+    "nll": 0,
+    "nll_grad": 0,
+}
 
 
 class Split(IntEnum):
@@ -44,6 +53,11 @@ class Segment:
 
     split: Split
     steps: tuple[Group | Product, ...]
+
+    @property
+    def members(self) -> list[int]:
+        """Return the nodes of all steps in the order in which they run."""
+        return [k for step in self.steps for k in step.nodes]
 
 
 @dataclass(frozen=True, slots=True)
@@ -73,7 +87,7 @@ def segment_tasks(
     """Cut task programs into segments, with one partition of every tensor for all of them.
 
     Args:
-        alone: groups have one processor, which exchanges with nobody: one segment a task.
+        alone: groups have one processor, without exchanges: one segment a task.
         whole: False cuts between any two steps (the ablation's baseline, as in VPPS).
     """
     found = _alone(tasks) if alone else _shared(tasks)
@@ -151,8 +165,7 @@ def rows_in_storage(program: Program, name: str) -> tuple[int, int]:
 
 
 def _gathers(task: TaskProgram) -> bool:
-    members = (k for s in task.steps for k in (s.nodes if isinstance(s, Group) else (s.node,)))
-    return any(task.program.nodes[k].op in ("gather", "gather_all") for k in members)
+    return any(task.program.nodes[k].op in ("gather", "gather_all") for k in task.members)
 
 
 Draft = tuple[TaskProgram, tuple[Segment, ...], frozenset[int]]
@@ -161,45 +174,57 @@ Draft = tuple[TaskProgram, tuple[Segment, ...], frozenset[int]]
 def _by_rows(task: TaskProgram) -> Draft:
     """Split a task over all rows: first by rows, then the sums over them."""
     nodes = task.program.nodes
-    rows: list[Group | Product] = []
-    sums: list[Group | Product] = []
-    needed: set[int] = set()
+    sums = {k for k in task.members if nodes[k].op in SUMS}
+    needed = {i for k in sums for i in nodes[k].inputs}
+    parts = [
+        Segment(Split.ROWS, _steps_of(task, set(task.members) - sums, set())),
+        Segment(Split.SUMS, _steps_of(task, sums, _leaves(task))),
+    ]
+    return _with_homes(task, needed), tuple(p for p in parts if p.steps), frozenset()
+
+
+def _steps_of(task: TaskProgram, wanted: set[int], leaves: set[int]) -> tuple[Group | Product, ...]:
+    """Return what makes some nodes of a task: of each step its part.
+
+    Args:
+        leaves: to be read again where they are used.
+    """
+    nodes, idle = task.program.nodes, _leaves(task) - task.local
+    found: list[Group | Product] = []
     for step in task.steps:
-        if isinstance(step, Product):
-            if nodes[step.node].op in SUMS:
-                sums.append(step)
-                needed |= set(nodes[step.node].inputs)
-            else:
-                rows.append(step)
-            continue
-        own = tuple(k for k in step.nodes if nodes[k].op in SUMS)
-        needed |= {i for k in own for i in nodes[k].inputs}
-        rest = tuple(k for k in step.nodes if k not in own)
-        if any(k in task.local or not is_free(nodes[k]) for k in rest):
-            rows.append(Group(step.domain, rest))
-        if own:
-            leaves = {i for k in own for i in nodes[k].inputs if is_free(nodes[i])}
-            sums.append(Group(step.domain, tuple(sorted({*own, *leaves}))))
-    task = _with_homes(task, needed)
-    parts = [Segment(Split.ROWS, tuple(rows)), Segment(Split.SUMS, tuple(sums))]
-    return task, tuple(p for p in parts if p.steps), frozenset()
+        mine = wanted.intersection(step.nodes)
+        if isinstance(step, Product) and mine:
+            found.append(step)
+        elif isinstance(step, Group):
+            mine |= {i for k in mine for i in nodes[k].inputs} & leaves
+            if not mine <= idle:
+                found.append(Group(step.domain, tuple(sorted(mine))))
+    return tuple(found)
+
+
+def _leaves(task: TaskProgram) -> set[int]:
+    return {k for k in task.members if is_free(task.program.nodes[k])}
 
 
 def _with_homes(task: TaskProgram, positions: set[int]) -> TaskProgram:
     """Give values that other processors read a tensor of their own."""
-    nodes = task.program.nodes
-    computed = {k for s in task.steps for k in (s.nodes if isinstance(s, Group) else (s.node,))}
+    computed = set(task.members)
     homes = dict(task.homes)
-    operands = {i for s in task.steps if isinstance(s, Product) for i in nodes[s.node].inputs}
-    for i in positions:
-        if i in homes or i not in computed or nodes[i].type.dtype != "float":
-            continue
-        if is_free(nodes[i]) and i not in operands:
-            continue  # read again where it is used
-        if nodes[i].type.domain == Domain.PARAM and not is_free(nodes[i]):
-            continue
-        homes[i] = _exchange_key(task, i)
+    for i in sorted(positions):
+        if i in computed and i not in homes and _has_rows(task, i):
+            homes[i] = _exchange_key(task, i)
     return replace(task, homes=homes, local=task.local - set(homes))
+
+
+def _has_rows(task: TaskProgram, position: int) -> bool:
+    """Tell whether a value has rows of reals in memory: a leaf only as the operand of a product."""
+    nodes = task.program.nodes
+    if nodes[position].type.dtype != "float":
+        return False
+    if is_free(nodes[position]):
+        products = (nodes[s.node] for s in task.steps if isinstance(s, Product))
+        return any(position in product.inputs for product in products)
+    return nodes[position].type.domain != Domain.PARAM
 
 
 def _exchange_key(task: TaskProgram, position: int) -> Key:
@@ -207,48 +232,56 @@ def _exchange_key(task: TaskProgram, position: int) -> Key:
     return ("exchange", task.stage.name, node.origin, node.op, node.attrs, node.type.shape)
 
 
+@dataclass(slots=True)
+class _Exchanges:
+    """Where a task of the path is cut.
+
+    Attributes:
+        number: position -> the segment that makes it.
+        whole: position -> whether a processor can have it in full without an exchange.
+        exchanged: positions of values that are made in parts and needed in full.
+    """
+
+    number: dict[int, int]
+    whole: dict[int, bool]
+    exchanged: set[int] = field(default_factory=set)
+
+    def has_in_full(self, position: int, segment: int) -> bool:
+        """Tell whether a processor has a value in full, by itself or from an earlier segment."""
+        before = position in self.exchanged and self.number[position] < segment
+        return before or self.whole.get(position, True)
+
+
+def _find_exchanges(task: TaskProgram, shared: set[Key]) -> _Exchanges:
+    """Give each node of a task its segment: a later one where an operand is made in parts."""
+    nodes = task.program.nodes
+    found = _Exchanges(
+        dict.fromkeys(task.reads, 0), {i: read.key in shared for i, read in task.reads.items()}
+    )
+    for k in task.members:
+        node = nodes[k]
+        needed = {i for i in _needed_in_full(nodes, node) if not found.whole.get(i, True)}
+        found.exchanged |= needed
+        after = max((found.number.get(i, 0) + (i in needed) for i in node.inputs), default=0)
+        found.number[k] = LAST if node.op in SUMS else after
+        in_full = all(found.has_in_full(i, found.number[k]) for i in node.inputs)
+        found.whole[k] = in_full and node.op not in MADE_IN_PARTS
+    return found
+
+
 def _draft(task: TaskProgram, shared: set[Key]) -> Draft:
     """Split a task of the path by units, cutting it where an operand is made in parts."""
-    nodes = task.program.nodes
-    order = [k for s in task.steps for k in (s.nodes if isinstance(s, Group) else (s.node,))]
-    whole: dict[int, bool] = {}  # what a processor can have in full without an exchange
-    number: dict[int, int] = {}
-    exchanged: set[int] = set()
-    for i, read in task.reads.items():
-        whole[i] = read.key in shared
-        number[i] = 0
-    for k in order:
-        node = nodes[k]
-        number[k] = max((number.get(i, 0) for i in node.inputs), default=0)
-        for position, i in enumerate(node.inputs):
-            if _needs_all(nodes, node, position) and not whole.get(i, True):
-                exchanged.add(i)
-                number[k] = max(number[k], number[i] + 1)
-        if node.op in SUMS:
-            number[k] = LAST
-        there = [  # an exchanged value can be read from the next segment on
-            whole.get(i, True) or (i in exchanged and number[i] < number[k]) for i in node.inputs
-        ]
-        whole[k] = _can_be_whole(node, there)
-    wanted = _wanted_whole(nodes, order, whole, exchanged)
-    task = _with_homes(task, exchanged)
-    # A value that a later segment reads and that nobody else needs stays with its processor.
+    found = _find_exchanges(task, shared)
+    wanted = _wanted_whole(task.program.nodes, task.members, found.whole)
+    task = _with_homes(task, found.exchanged)
+    # A value that only its own processor reads, in a later segment, stays in a temporary.
+    leaves = _leaves(task)
     segments = []
-    for s in sorted(set(number.values())):
-        steps: list[Group | Product] = []
-        for step in task.steps:
-            if isinstance(step, Product):
-                if number[step.node] == s:
-                    steps.append(step)
-                continue
-            mine = [k for k in step.nodes if number[k] == s]
-            leaves = {i for k in mine for i in nodes[k].inputs if is_free(nodes[i])}
-            members = tuple(sorted({*mine, *(leaves & set(order))}))
-            if any(k in task.local or not is_free(nodes[k]) for k in members):
-                steps.append(Group(step.domain, members))
+    for number in sorted(set(found.number.values())):
+        members = {k for k, n in found.number.items() if n == number}
+        steps = _steps_of(task, members, leaves)
         if steps:
-            split = Split.SUMS if s == LAST else Split.UNITS
-            segments.append(Segment(split, tuple(steps)))
+            segments.append(Segment(Split.SUMS if number == LAST else Split.UNITS, steps))
     return _keep_private(task, segments), tuple(segments), frozenset(wanted)
 
 
@@ -264,7 +297,7 @@ def _crossing(task: TaskProgram, segments: Sequence[Segment]) -> set[int]:
     crossing: set[int] = set()
     for s, segment in enumerate(segments):
         for step in segment.steps:
-            for k in step.nodes if isinstance(step, Group) else (step.node,):
+            for k in step.nodes:
                 made.setdefault(k, s)
                 for i in stored_inputs(nodes, step, k):
                     if made.get(i, s) != s and i not in task.homes:
@@ -277,37 +310,29 @@ def _needs_all(nodes: Sequence[Node], node: Node, position: int) -> bool:
 
     Numbers are made, and read, by all processors: they stand for every element of a row.
     """
-    if node.op == "matmul":
-        return position == 1
     if node.op in SUMS:
-        return True  # over all rows, by who owns the parameter's rows, whoever made the values
+        return True  # over all rows, by the processor that owns the parameter's rows
     if OPS[node.op].role == "effect":
         return False
-    if node.type.shape == () or nodes[node.inputs[position]].type.shape == ():
-        return True
-    return node.op in WHOLE_ROW and position == 0
+    has_number = () in (node.type.shape, nodes[node.inputs[position]].type.shape)
+    return has_number or READ_IN_FULL.get(node.op) == position
 
 
-def _can_be_whole(node: Node, inputs: list[bool]) -> bool:
-    if node.op in ("matmul", "gather_parents", *SUMS):
-        return False  # made, or left by the parents, in parts
-    return all(inputs)
+def _needed_in_full(nodes: Sequence[Node], node: Node) -> set[int]:
+    """Return the operands of which an operation reads every element for each that it makes."""
+    return {i for position, i in enumerate(node.inputs) if _needs_all(nodes, node, position)}
 
 
 def _wanted_whole(
-    nodes: Sequence[Node], order: list[int], whole: dict[int, bool], exchanged: set[int]
+    nodes: Sequence[Node], order: Sequence[int], whole: Mapping[int, bool]
 ) -> set[int]:
-    """Find what every processor computes in full: scalars, and what products and row ops need."""
-    wanted: set[int] = set()
+    """Find what every processor computes in full: numbers, and what products and row ops need."""
+    wanted = {k for k in order if whole[k] and _is_number(nodes[k])}
     for k in reversed(order):
-        node = nodes[k]
-        if OPS[node.op].role == "effect" or not whole[k]:
-            continue
-        if node.type.shape == ():
-            wanted.add(k)
-    for k in reversed(order):
-        for position, i in enumerate(nodes[k].inputs):
-            needs = _needs_all(nodes, nodes[k], position) or k in wanted
-            if needs and i not in exchanged and whole.get(i, False):
-                wanted.add(i)
+        needed = nodes[k].inputs if k in wanted else _needed_in_full(nodes, nodes[k])
+        wanted |= {i for i in needed if whole.get(i, False)}
     return wanted & set(order)
+
+
+def _is_number(node: Node) -> bool:
+    return node.type.shape == () and OPS[node.op].role != "effect"

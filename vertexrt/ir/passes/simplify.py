@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Callable
-from dataclasses import replace
+from dataclasses import dataclass, replace
 
 from vertexrt.ir.ops import OPS
 from vertexrt.ir.passes.rewrite import Rewriter, rewrite
@@ -43,24 +44,15 @@ def without_dropout(program: Program) -> Program:
 
 def simplified(out: Rewriter, node: Node) -> int | None:
     """Return the position of a simpler value equal to a node, or None (a rule for `rewrite`)."""
-    for position in ZERO_IF_ZERO.get(node.op, ()):
-        if out.is_zero(node.inputs[position]):
-            return _zero(out, node)
+    if any(out.is_zero(node.inputs[position]) for position in ZERO_IF_ZERO.get(node.op, ())):
+        return out.const(node, 0.0)
     if OPS[node.op].role == "scalar":
         return _scalar(out, node)
-    if node.op == "concat":
-        return _concat(out, node)
-    if node.op == "slice":
-        return _slice(out, node)
-    if node.op in ("spread", "to_edges"):
-        return _spread(out, node)
-    if node.op == "param_grad" and out.is_zero(node.inputs[0]):
-        return node.inputs[0]  # nothing to add to a gradient
+    for rule in RULES.get(node.op, ()):
+        found = rule(out, node)
+        if found is not None:
+            return found
     return None
-
-
-def _zero(out: Rewriter, node: Node) -> int:
-    return out.const(node, 0.0)
 
 
 Known = list[float | None]  # of each operand: its value, where it is a constant
@@ -131,91 +123,110 @@ def _as(out: Rewriter, node: Node, source: int) -> int | None:
     return None
 
 
-def _spread(out: Rewriter, node: Node) -> int | None:
+def _repeated_constant(out: Rewriter, node: Node) -> int | None:
     value = out.constant_of(node.inputs[0])
-    if value is not None:
-        return out.const(node, value)
-    if node.op == "spread" and out.nodes[node.inputs[0]].type.shape == node.type.shape:
-        return node.inputs[0]
-    return None
+    return None if value is None else out.const(node, value)
+
+
+def _as_it_is(out: Rewriter, node: Node) -> int | None:
+    same = out.nodes[node.inputs[0]].type.shape == node.type.shape
+    return node.inputs[0] if same else None
+
+
+def _no_gradient(out: Rewriter, node: Node) -> int | None:
+    return node.inputs[0] if out.is_zero(node.inputs[0]) else None  # nothing to add
+
+
+@dataclass(frozen=True, slots=True)
+class _Piece:
+    """A part of a concat: its position, and which elements it is."""
+
+    start: int
+    end: int
+    part: int
+
+
+def _pieces(out: Rewriter, node: Node) -> list[_Piece]:
+    sizes = [out.nodes[i].type.size for i in node.inputs]
+    ends = itertools.accumulate(sizes)
+    return [_Piece(e - n, e, i) for i, n, e in zip(node.inputs, sizes, ends, strict=True)]
 
 
 def _disjoint_sum(out: Rewriter, node: Node) -> int | None:
     """Merge concat(a, 0) + concat(0, b) into concat(a, b), where their parts line up."""
-    left, right = (out.nodes[i] for i in node.inputs)
-    if left.op != "concat" or right.op != "concat" or left.type.shape != right.type.shape:
+    sides = [out.nodes[i] for i in node.inputs]
+    if any(s.op != "concat" or s.type.shape != node.type.shape for s in sides):
         return None
-    a, b = _parts(out, left), _parts(out, right)
-    taken: dict[int, tuple[int, int]] = {}  # start -> (part, size)
-    for start, part, size in [*a, *b]:
-        if not out.is_zero(part):
-            taken[start] = (part, size) if start not in taken else (-1, size)
+    both = [*_pieces(out, sides[0]), *_pieces(out, sides[1])]
+    found = sorted((p for p in both if not out.is_zero(p.part)), key=lambda p: p.start)
+    if any(piece.end > after.start for piece, after in itertools.pairwise(found)):
+        return None  # two values on the same elements
+    return _padded(out, node, found)
+
+
+def _padded(out: Rewriter, node: Node, pieces: list[_Piece]) -> int:
+    """Return the concat of pieces at their places, with zeros between them."""
     end, inputs = 0, []
-    for start in sorted(taken):
-        part, size = taken[start]
-        if part < 0 or start < end:
-            return None  # two values on the same elements
-        if start > end:
-            inputs.append(_zeros(out, node, start - end))
-        inputs.append(part)
-        end = start + size
-    if end < node.type.size:
-        inputs.append(_zeros(out, node, node.type.size - end))
-    return out.derived(node, "concat", tuple(inputs), node.type, shape=node.type.shape)
+    for piece in [*pieces, _Piece(node.type.size, node.type.size, -1)]:
+        if piece.start > end:
+            inputs.append(out.const(node, 0.0, replace(node.type, shape=(piece.start - end,))))
+        inputs.append(piece.part)
+        end = piece.end
+    return out.derived(node, "concat", tuple(inputs[:-1]), node.type, shape=node.type.shape)
 
 
-def _zeros(out: Rewriter, node: Node, size: int) -> int:
-    return out.const(node, 0.0, replace(node.type, shape=(size,)))
+def _one_part(out: Rewriter, node: Node) -> int | None:
+    alone = len(node.inputs) == 1 and out.nodes[node.inputs[0]].type == node.type
+    return node.inputs[0] if alone else None
 
 
-def _parts(out: Rewriter, node: Node) -> list[tuple[int, int, int]]:
-    parts, start = [], 0
-    for i in node.inputs:
-        size = out.nodes[i].type.size
-        parts.append((start, i, size))
-        start += size
-    return parts
-
-
-def _concat(out: Rewriter, node: Node) -> int | None:
-    if len(node.inputs) == 1 and out.nodes[node.inputs[0]].type == node.type:
-        return node.inputs[0]
+def _equal_constants(out: Rewriter, node: Node) -> int | None:
     known = {out.constant_of(i) for i in node.inputs}
-    if len(known) == 1 and None not in known:
-        return out.const(node, known.pop() or 0.0)
+    value = known.pop()
+    return None if known or value is None else out.const(node, value)
+
+
+def _all_slices(out: Rewriter, node: Node) -> int | None:
+    """Take concat(x[:k], x[k:]) for x."""
     sources = [out.nodes[i] for i in node.inputs]
-    if all(s.op == "slice" for s in sources) and len({s.inputs for s in sources}) == 1:
-        whole = out.nodes[sources[0].inputs[0]]
-        starts = [s["start"] for s in sources]
-        sizes = [s.type.size for s in sources]
-        joined = all(a + n == b for a, n, b in zip(starts, sizes, starts[1:], strict=False))
-        if joined and starts[0] == 0 and whole.type == node.type:
-            return sources[0].inputs[0]
-    return None
+    if any(s.op != "slice" or s.inputs != sources[0].inputs for s in sources):
+        return None
+    starts = [piece.start for piece in _pieces(out, node)]
+    (whole,) = sources[0].inputs
+    joined = [s["start"] for s in sources] == starts and out.nodes[whole].type == node.type
+    return whole if joined else None
 
 
 def _slice(out: Rewriter, node: Node) -> int | None:
-    source = out.nodes[node.inputs[0]]
-    start, size = node["start"], node.type.size
+    """Slice what was sliced, or the part of a concat that holds all of a slice."""
+    (whole,) = node.inputs
+    source, start, end = out.nodes[whole], node["start"], node["start"] + node.type.size
     if source.type.shape == node.type.shape:
-        return node.inputs[0]
-    value = out.constant_of(node.inputs[0])
+        return whole
+    if source.op == "slice":
+        return _elements(out, node, source.inputs[0], source["start"] + start)
+    if source.op == "concat":
+        for piece in _pieces(out, source):
+            if piece.start <= start and end <= piece.end:
+                return _elements(out, node, piece.part, start - piece.start)
+    return _elements(out, node, whole, start)
+
+
+def _elements(out: Rewriter, node: Node, source: int, start: int) -> int:
+    """Return elements of a value in the shape of a node: all of it, a constant or a slice."""
+    found, value = out.nodes[source].type, out.constant_of(source)
+    if found.shape == node.type.shape:
+        return source
     if value is not None:
         return out.const(node, value)
-    if source.op == "slice":
-        moved = source["start"] + start
-        return out.derived(
-            node, "slice", source.inputs, node.type, start=moved, shape=node.type.shape
-        )
-    if source.op == "concat":
-        for first, part, length in _parts(out, source):
-            if first <= start and start + size <= first + length:
-                if length == size and out.nodes[part].type.shape == node.type.shape:
-                    return part
-                if out.constant_of(part) is not None:
-                    return out.const(node, out.constant_of(part) or 0.0)
-                inner = start - first
-                return out.derived(
-                    node, "slice", (part,), node.type, start=inner, shape=node.type.shape
-                )
-    return None
+    return out.derived(node, "slice", (source,), node.type, start=start, shape=node.type.shape)
+
+
+# What to try, in order, with ops that are not scalar.
+RULES: dict[str, tuple[Callable[[Rewriter, Node], int | None], ...]] = {
+    "concat": (_one_part, _equal_constants, _all_slices),
+    "slice": (_slice,),
+    "spread": (_repeated_constant, _as_it_is),
+    "to_edges": (_repeated_constant,),
+    "param_grad": (_no_gradient,),
+}

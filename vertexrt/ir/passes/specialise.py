@@ -11,12 +11,16 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
+from vertexrt.ir.ops import OPS
 from vertexrt.ir.passes.rewrite import Rewriter, drop_dead, keep, rewrite
 from vertexrt.ir.passes.simplify import simplified
 from vertexrt.ir.program import Domain, Node, Program, Stage, Type, attributes
 
 MOST_SLOTS, MOST_PULLS = 32, 30  # a kind is 63 bits: slots, all children together, and pulls
 GRADIENTS_TO_CHILDREN = ("scatter_child", "scatter_children")
+OF_SLOTS = ("gather", "present", "gather_all", *GRADIENTS_TO_CHILDREN)
+OF_PULLS = ("pull", "has_pull", "pull_grad")
+INDEX_OPERAND = {"embed": 1, "nll": 1, "embed_grad": 0, "nll_grad": 1}
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,6 +63,15 @@ class Presence:
     slots: Mapping[int, bool]
     pulls: Mapping[str, bool]
 
+    def of(self, node: Node) -> bool | None:
+        """Tell whether these vertices have what a node reads from outside, or writes there.
+
+        Returns: None, where that is unknown, or the node does neither.
+        """
+        if node.op in OF_SLOTS:
+            return self.slots.get(node["slot"])
+        return self.pulls.get(node["name"]) if node.op in OF_PULLS else None
+
 
 def find_atoms(program: Program, specialised: bool = True) -> Atoms:
     """Collect the bits on which a placed program can be specialised.
@@ -70,23 +83,25 @@ def find_atoms(program: Program, specialised: bool = True) -> Atoms:
     slots = (program.arity or 0) + 1
     names = tuple(p.name for p in program.pulls)
     path = lazy = 0
-    reaches_path = [False] * len(program.nodes)
-    readers = program.consumers()
-    for k in range(len(program.nodes) - 1, -1, -1):
-        node = program.nodes[k]
-        early = node.stage in (Stage.EAGER, Stage.PATH)
-        reaches_path[k] = early or any(reaches_path[r] for r in readers[k])
+    for node, early in zip(program.nodes, _reaches_path(program), strict=True):
         bit = 0
-        if node.op in ("gather", "present", "gather_all", *GRADIENTS_TO_CHILDREN):
+        if node.op in OF_SLOTS:
             bit = 1 << node["slot"]
         elif node.op in ("pull", "has_pull"):
             bit = 1 << slots + names.index(node["name"])
         lazy |= bit
-        if reaches_path[k] or node.op in GRADIENTS_TO_CHILDREN:
-            path |= bit
-    if not specialised:
-        return Atoms(slots, names, 0, 0)
-    return Atoms(slots, names, path, lazy | path)
+        path |= bit if early or node.op in GRADIENTS_TO_CHILDREN else 0
+    return Atoms(slots, names, path, lazy) if specialised else Atoms(slots, names, 0, 0)
+
+
+def _reaches_path(program: Program) -> list[bool]:
+    """Mark what path and eager nodes depend on, and these nodes themselves."""
+    found = [node.stage in (Stage.EAGER, Stage.PATH) for node in program.nodes]
+    for k in range(len(program.nodes) - 1, -1, -1):
+        if found[k]:
+            for source in program.nodes[k].inputs:
+                found[source] = True
+    return found
 
 
 def specialise(program: Program, facts: Presence) -> Program:
@@ -97,30 +112,32 @@ def specialise(program: Program, facts: Presence) -> Program:
         facts: what is known of these vertices.
     Source: Cavs leaves this to the user; the zero propagation is ours (DESIGN section 4).
     """
-
     childless = facts.slots.get(program.arity or 0) is False
 
     def rule(out: Rewriter, node: Node) -> int | None:
         if childless and node.type.domain == Domain.EDGE and node.type.dtype == "float":
             return out.const(node, 0.0)  # there are no edges
-        if node.op in ("gather", "present", "gather_all"):
-            known = facts.slots.get(node["slot"])
-            if known is False:
-                return out.const(node, 0.0)
-            if known is True and node.op == "present":
-                return out.const(node, 1.0)
-        if node.op == "has_pull" and node["name"] in facts.pulls:
-            return out.const(node, float(facts.pulls[node["name"]]))
-        if node.op == "pull" and facts.pulls.get(node["name"]) is False:
-            if node.type.dtype == "float":
-                return out.const(node, 0.0)
-            return out.append(_absent_index(node))
-        for op, position in (("embed", 1), ("nll", 1), ("embed_grad", 0), ("nll_grad", 1)):
-            if node.op == op and out.nodes[node.inputs[position]].op == "const":
-                return out.const(node, 0.0)
-        return simplified(out, node)
+        if _looks_up_nothing(out, node):
+            return out.const(node, 0.0)
+        found = _known(out, node, facts.of(node))
+        return simplified(out, node) if found is None else found
 
     return _drop_absent(rewrite(program, rule), facts)
+
+
+def _known(out: Rewriter, node: Node, there: bool | None) -> int | None:
+    """Return what a node is that reads from outside, where it is known whether that is there."""
+    if node.op in ("present", "has_pull") and there is not None:
+        return out.const(node, float(there))
+    if node.op not in ("gather", "gather_all", "pull") or there is not False:
+        return None
+    return out.const(node, 0.0) if node.type.dtype == "float" else out.append(_absent_index(node))
+
+
+def _looks_up_nothing(out: Rewriter, node: Node) -> bool:
+    """Tell whether an op takes an index or a label that is absent."""
+    position = INDEX_OPERAND.get(node.op)
+    return position is not None and out.nodes[node.inputs[position]].op == "const"
 
 
 def _drop_absent(program: Program, facts: Presence) -> Program:
@@ -128,8 +145,7 @@ def _drop_absent(program: Program, facts: Presence) -> Program:
     childless = facts.slots.get(program.arity or 0) is False
     kept = []
     for node in program.nodes:
-        gone = node.op in GRADIENTS_TO_CHILDREN and facts.slots.get(node["slot"]) is False
-        gone |= node.op == "pull_grad" and facts.pulls.get(node["name"]) is False
+        gone = OPS[node.op].role == "effect" and facts.of(node) is False
         gone |= node.op == "keep" and node.type.domain == Domain.EDGE and childless
         kept.append(not gone)
     return drop_dead(keep(program, kept))

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Callable, Collection, Hashable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 from vertexrt.ir.passes.rewrite import drop_dead
 from vertexrt.ir.program import Domain, Node, Program, Stage, Type, attributes
@@ -33,15 +33,19 @@ def stack_parameters(program: Program) -> Program:
 def _shared_operand(program: Program, stacked: Collection[str]) -> dict[str, int]:
     """Find parameters, not stacked yet, that multiply one vector: name -> the product."""
     nodes = program.nodes
-    tables = {nodes[n.inputs[0]]["name"] for n in nodes if n.op == "embed"}
+    taken = {nodes[n.inputs[0]]["name"] for n in nodes if n.op == "embed"}.union(stacked)
     groups: dict[Hashable, dict[str, int]] = defaultdict(dict)
     for k, node in enumerate(nodes):
         # With an operand of several rows, gates and rows would interleave.
-        if node.op == "matmul" and not node["transpose"] and len(node.type.shape) == 1:
+        if _multiplies_vectors(node) and not node["transpose"]:
             name = nodes[node.inputs[0]]["name"]
-            if name not in stacked and name not in tables:
+            if name not in taken:
                 groups[node.inputs[1], node.stage].setdefault(name, k)
     return next((weights for weights in groups.values() if len(weights) > 1), {})
+
+
+def _multiplies_vectors(node: Node) -> bool:
+    return node.op == "matmul" and len(node.type.shape) == 1
 
 
 def _join_parameters(program: Program, members: list[int], names: tuple[str, ...]) -> Program:
@@ -79,9 +83,9 @@ def stack_rows(
         stages: which stages to look at.
         origin: gives each new tensor its number, equal for equal parts.
     """
-    for find in (_same_weight, _same_gradient):
+    for find, join in ((_same_weight, _join_products), (_same_gradient, _join_gradients)):
         while groups := find(program, stages):
-            program = _join_rows(program, groups[0], origin)
+            program = join(program, groups[0], origin)
     return program
 
 
@@ -91,36 +95,44 @@ def _same_weight(program: Program, stages: Sequence[Stage]) -> list[list[int]]:
     Autodiff goes backwards, so the products of dF come in the reverse order of those of F; turned
     round, their operands make the same rows, and rows that F has stacked need not be stacked again.
     """
+    nodes = program.nodes
     groups: dict[Hashable, list[int]] = defaultdict(list)
-    for k, node in enumerate(program.nodes):
-        if node.op == "matmul" and node.stage in stages and len(node.type.shape) == 1:
-            if program.nodes[node.inputs[1]].type.domain == Domain.PARAM:
-                continue
+    for k, node in enumerate(nodes):
+        if node.stage not in stages or not _multiplies_vectors(node):
+            continue
+        if nodes[node.inputs[1]].type.domain != Domain.PARAM:
             level = _products_below(program, k)
             key = (node.inputs[0], node["transpose"], node.stage, node.type.domain, level)
             groups[key].append(k)
     return [
-        members[::-1] if program.nodes[members[0]]["transpose"] else members
+        members[::-1] if nodes[members[0]]["transpose"] else members
         for members in groups.values()
         if len(members) > 1
     ]
 
 
 def _same_gradient(program: Program, stages: Sequence[Stage]) -> list[list[int]]:
+    """Group outer products, of one vector each, that add to the gradient of one parameter."""
     groups: dict[Hashable, list[int]] = defaultdict(list)
     readers = program.consumers()
     for node in program.nodes:
         if node.op != "param_grad" or node.stage not in stages:
             continue
-        k = node.inputs[0]
-        if len(readers[k]) > 1:
-            continue  # equal gradients of two uses, merged: this one counts twice
-        made = program.nodes[k]
-        if made.op == "outer":
-            d, x = (program.nodes[i] for i in made.inputs)
-            if len(d.type.shape) == len(x.type.shape) == 1 and d.type.domain == x.type.domain:
-                groups[node["name"], made.stage, d.type.domain].append(k)
+        (k,) = node.inputs
+        # Equal gradients of two uses were merged: such a one counts twice.
+        if len(readers[k]) == 1 and _multiplies_two_vectors(program, k):
+            made = program.nodes[k]
+            domain = program.nodes[made.inputs[0]].type.domain
+            groups[node["name"], made.stage, domain].append(k)
     return [members[::-1] for members in groups.values() if len(members) > 1]
+
+
+def _multiplies_two_vectors(program: Program, position: int) -> bool:
+    """Tell whether a node is an outer product of two vectors, both of vertices or of edges."""
+    node = program.nodes[position]
+    types = [program.nodes[i].type for i in node.inputs]
+    forms = {(len(t.shape), t.domain) for t in types}
+    return node.op == "outer" and len(forms) == 1 and len(types[0].shape) == 1
 
 
 def _products_below(program: Program, index: int) -> int:
@@ -133,35 +145,42 @@ def _products_below(program: Program, index: int) -> int:
     return max((depth[i] for i in program.nodes[index].inputs), default=0)
 
 
-def _join_rows(program: Program, members: list[int], origin: Callable[[Hashable], int]) -> Program:
+def _join_products(
+    program: Program, members: list[int], origin: Callable[[Hashable], int]
+) -> Program:
+    """Make one product of several: each is a slice of it."""
     nodes = program.nodes
     first = nodes[members[0]]
     draft = _Draft(list(nodes))
-
-    def rows_of(sources: list[int]) -> int:
-        return _rows(draft, sources, first, origin)
-
-    if first.op == "matmul":
-        operand = rows_of([nodes[k].inputs[1] for k in members])
-        shape = (len(members), first.type.size)
-        whole = draft.add(
-            replace(
-                first,
-                inputs=(first.inputs[0], operand),
-                type=replace(first.type, shape=shape),
-                origin=origin(("product", tuple(nodes[k].origin for k in members))),
-            )
+    operand = _rows(draft, [nodes[k].inputs[1] for k in members], first, origin)
+    size = first.type.size
+    whole = draft.add(
+        replace(
+            first,
+            inputs=(first.inputs[0], operand),
+            type=replace(first.type, shape=(len(members), size)),
+            origin=origin(("product", tuple(nodes[k].origin for k in members))),
         )
-        for m, k in enumerate(members):
-            draft.stand_for(k, draft.add(_slice(nodes[k], whole, m * first.type.size)))
-    else:
-        d = rows_of([nodes[k].inputs[0] for k in members])
-        x = rows_of([nodes[k].inputs[1] for k in members])
-        draft.stand_for(members[0], draft.add(replace(first, inputs=(d, x))))
-        gone = {
-            k for k, n in enumerate(nodes) if n.op == "param_grad" and n.inputs[0] in members[1:]
-        }
-        return draft.program(program, gone)
+    )
+    for m, k in enumerate(members):
+        draft.stand_for(k, draft.add(_slice(nodes[k], whole, m * size)))
+    return draft.program(program)
+
+
+def _join_gradients(
+    program: Program, members: list[int], origin: Callable[[Hashable], int]
+) -> Program:
+    """Make one outer product of several, and keep the first of the effects that take them."""
+    nodes = program.nodes
+    first = nodes[members[0]]
+    draft = _Draft(list(nodes))
+    d, x = (
+        _rows(draft, [nodes[k].inputs[side] for k in members], first, origin) for side in (0, 1)
+    )
+    draft.stand_for(members[0], draft.add(replace(first, inputs=(d, x))))
+    for k, node in enumerate(nodes):
+        if node.op == "param_grad" and node.inputs[0] in members[1:]:
+            draft.drop(k)
     return draft.program(program)
 
 
@@ -169,23 +188,20 @@ def _rows(draft: _Draft, sources: list[int], like: Node, origin: Callable[[Hasha
     """Find or make the concatenation of some vectors as rows of one value."""
     parts = [draft.nodes[i] for i in sources]
     shape = (len(sources), parts[0].type.size)
-    domain = max(p.type.domain for p in parts)
-    stage = like.stage
-    for k, node in enumerate(draft.nodes):
-        same = node.op == "concat" and node.inputs == tuple(sources) and node.type.shape == shape
-        if same and node.stage <= stage:
-            return k
-    key = ("rows", tuple((p.origin, p.attrs if p.op == "const" else ()) for p in parts))
     made = Node(
         "concat",
         tuple(sources),
-        Type(shape, "float", domain),
+        Type(shape, "float", max(p.type.domain for p in parts)),
         attributes({"shape": shape}),
         like.where,
-        stage,
-        origin(key),
+        like.stage,
     )
-    return draft.add(made)
+    for k, node in enumerate(draft.nodes):
+        same = (node.op, node.inputs, node.attrs) == (made.op, made.inputs, made.attrs)
+        if same and node.stage <= made.stage:
+            return k
+    key = ("rows", tuple((p.origin, p.attrs if p.op == "const" else ()) for p in parts))
+    return draft.add(replace(made, origin=origin(key)))
 
 
 def _slice(node: Node, whole: int, start: int) -> Node:
@@ -194,14 +210,13 @@ def _slice(node: Node, whole: int, start: int) -> Node:
     return replace(node, op="slice", inputs=(whole,), attrs=made)
 
 
-@dataclass
 class _Draft:
     """Nodes in any order, and which positions others now stand for."""
 
-    nodes: list[Node]
-
-    def __post_init__(self) -> None:
+    def __init__(self, nodes: list[Node]) -> None:
+        self.nodes = nodes
         self._instead: dict[int, int] = {}
+        self._gone: set[int] = set()
 
     def add(self, node: Node) -> int:
         self.nodes.append(node)
@@ -210,27 +225,26 @@ class _Draft:
     def stand_for(self, old: int, new: int) -> None:
         self._instead[old] = new
 
-    def program(self, program: Program, gone: set[int] | None = None) -> Program:
+    def drop(self, effect: int) -> None:
+        self._gone.add(effect)
+
+    def program(self, program: Program) -> Program:
         """Redirect readers, sort by dependence (otherwise in the old order), drop what is dead."""
         nodes = [n.moved(tuple(self._instead.get(i, i) for i in n.inputs)) for n in self.nodes]
         placed: dict[int, int] = {}
-        order: list[int] = []
-
-        def visit(k: int) -> None:
-            stack = [k]
-            while stack:
-                top = stack[-1]
-                waiting = [i for i in nodes[top].inputs if i not in placed]
-                if waiting:
-                    stack.extend(waiting)
-                    continue
-                stack.pop()
-                if top not in placed:
-                    placed[top] = len(order)
-                    order.append(top)
-
         for k in range(len(nodes)):
-            if not (gone and k in gone) and k not in self._instead:
-                visit(k)
-        final = [nodes[k].moved(tuple(placed[i] for i in nodes[k].inputs)) for k in order]
+            if k not in self._gone and k not in self._instead:
+                _place_after_inputs(nodes, k, placed)
+        final = [nodes[k].moved(tuple(placed[i] for i in nodes[k].inputs)) for k in placed]
         return drop_dead(program.with_nodes(final))
+
+
+def _place_after_inputs(nodes: Sequence[Node], k: int, placed: dict[int, int]) -> None:
+    """Give a node the next number, after all that it depends on: position -> number."""
+    stack = [k]
+    while stack:
+        waiting = [i for i in nodes[stack[-1]].inputs if i not in placed]
+        if waiting:
+            stack.extend(waiting)
+        else:
+            placed.setdefault(stack.pop(), len(placed))

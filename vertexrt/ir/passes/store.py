@@ -9,7 +9,7 @@ the path says.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, replace
 
 from vertexrt.errors import PlanError, message
@@ -68,7 +68,7 @@ def store_values(program: Program, known: Mapping[int, Read] | None = None) -> S
 
     A value lies in the state that it is scattered to; or in a concat of its own stage that is
     stored itself, and is then not stored twice (the gradient of one gate among those of all
-    gates), unless a product wants its rows alone; or in a tensor of its own. Concats come behind
+    gates), unless a product wants its rows alone; or in a tensor of its own. Concats come after
     their parts, so they have their places first, and a part of a part is as many elements further.
 
     Args:
@@ -77,38 +77,57 @@ def store_values(program: Program, known: Mapping[int, Read] | None = None) -> S
     Raises: PlanError, when a value of another program has no place there.
     """
     nodes = list(program.nodes)
-    states = _states(program)
-    readers = program.consumers()
-    wholes: dict[int, list[int]] = {}
+    given = _given(program, known)
+    later = _later_readers(program)
+    wholes: dict[int, tuple[int, int]] = {}  # position -> a concat of it, and where it begins there
     reads: dict[int, Read] = {}
     for k in range(len(program.nodes) - 1, -1, -1):
         node = nodes[k]
-        later = [r for r in readers[k] if nodes[r].stage != node.stage]
-        if later and not is_free(node):
-            alone = any(OPS[nodes[r].op].role in ("product", "effect") for r in later)
-            found = (known or {}).get(node.origin) or states.get(k)
-            if found is None and not alone:
-                found = next((_part(program, k, w, reads[w]) for w in wholes.get(k, ())), None)
-            if found is None and node.op == "stored":
-                raise PlanError(
-                    message(
-                        "store",
-                        f"%{k} of stage {node.stage.name} is read by %{later[0]} and lies nowhere",
-                        "a place for every value that crosses stages",
-                        "report this as a bug",
-                    )
-                )
+        if later[k]:
+            found = given.get(k)
+            if found is None and k in wholes and not _has_own_rows(later[k]):
+                whole, start = wholes[k]
+                found = replace(reads[whole], start=reads[whole].start + start)
             if found is None:
-                nodes.append(_keep(k, node))
+                nodes.append(_keep(k, node, later[k][0]))
                 found = Read(TENSOR_OF_EFFECT["keep"](nodes[-1]), 0, max(node.type.size, 1))
             reads[k] = found
         if node.op == "concat" and k in reads:
-            for i in node.inputs:
-                part = nodes[i]
-                edges = Domain.EDGE in (part.type.domain, node.type.domain)
-                if part.stage == node.stage and (not edges or part.type.domain == node.type.domain):
-                    wholes.setdefault(i, []).insert(0, k)
+            wholes.update(_lying_in(program, k))
     return Stored(program.with_nodes(nodes), reads)
+
+
+def _given(program: Program, known: Mapping[int, Read] | None) -> dict[int, Read]:
+    """Return where values lie that need no place: states, and those of another program."""
+    found = _states(program)
+    if known is not None:
+        found |= {k: known[n.origin] for k, n in enumerate(program.nodes) if n.origin in known}
+    return found
+
+
+def _later_readers(program: Program) -> list[list[Node]]:
+    """List, for each node, the nodes of other stages that read it from memory."""
+    nodes = program.nodes
+    return [
+        [nodes[r] for r in readers if nodes[r].stage != node.stage and not is_free(node)]
+        for node, readers in zip(nodes, program.consumers(), strict=True)
+    ]
+
+
+def _has_own_rows(readers: list[Node]) -> bool:
+    """Tell whether a value must have rows of its own: a product or an effect reads these alone."""
+    return any(OPS[reader.op].role in ("product", "effect") for reader in readers)
+
+
+def _lying_in(program: Program, whole: int) -> Iterator[tuple[int, tuple[int, int]]]:
+    """Yield (part, (whole, start)) for what lies in a stored concat, of its stage and its rows."""
+    concat = program.nodes[whole]
+    per_edge = concat.type.domain == Domain.EDGE
+    for i in dict.fromkeys(concat.inputs):
+        part = program.nodes[i]
+        if part.stage == concat.stage and (part.type.domain == Domain.EDGE) == per_edge:
+            before = concat.inputs[: concat.inputs.index(i)]
+            yield i, (whole, sum(program.nodes[b].type.size for b in before))
 
 
 def _states(program: Program) -> dict[int, Read]:
@@ -120,13 +139,6 @@ def _states(program: Program) -> dict[int, Read]:
             size = max(program.nodes[source].type.size, 1)
             found.setdefault(source, Read(TENSOR_OF_EFFECT["scatter"](node), 0, size))
     return found
-
-
-def _part(program: Program, position: int, whole: int, read: Read) -> Read:
-    """Return where a value lies that is a part of a concat."""
-    inputs = program.nodes[whole].inputs
-    before = inputs[: inputs.index(position)]
-    return replace(read, start=read.start + sum(program.nodes[i].type.size for i in before))
 
 
 def lazy_part(path: Stored) -> Program:
@@ -160,8 +172,17 @@ def _stored(node: Node) -> Node:
     )
 
 
-def _keep(position: int, node: Node) -> Node:
+def _keep(position: int, node: Node, reader: Node) -> Node:
     """Return the effect that puts a value into the tensor of its origin."""
+    if node.op == "stored":
+        raise PlanError(
+            message(
+                "store",
+                f"%{position} of stage {node.stage.name} is read by {reader.op} and lies nowhere",
+                "a place for every value that crosses stages",
+                "report this as a bug",
+            )
+        )
     return Node(
         "keep",
         (position,),

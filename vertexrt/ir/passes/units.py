@@ -11,11 +11,11 @@ weight that several task programs multiply by.
 from __future__ import annotations
 
 import math
-from collections.abc import Hashable, Sequence
+from collections.abc import Hashable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 from vertexrt.ir.ops import OPS
-from vertexrt.ir.passes.fuse import Group, TaskProgram
+from vertexrt.ir.passes.fuse import TaskProgram
 from vertexrt.ir.passes.store import TENSOR_OF_EFFECT
 from vertexrt.ir.program import Node
 
@@ -32,97 +32,144 @@ class _Link:
     other_start: int
     size: int
 
+    def passed_on(self, cuts: Iterable[int]) -> set[int]:
+        """Return the cuts that the other value has, where this one has these."""
+        end = self.start + self.size
+        inside = {c for c in (*cuts, self.start, end) if self.start <= c <= end}
+        return {c - self.start + self.other_start for c in inside}
+
+
+class _Links:
+    """What the cuts of values and tensors have in common.
+
+    Attributes:
+        sizes: elements of each.
+        links: in both directions.
+        periods: values of several rows, which are cut alike: elements of a row.
+    """
+
+    def __init__(self) -> None:
+        self.sizes: dict[Hashable, int] = {}
+        self.links: list[_Link] = []
+        self.periods: dict[Hashable, int] = {}
+
+    def add(
+        self, value: Hashable, start: int, other: Hashable, other_start: int, size: int
+    ) -> None:
+        """Say that elements of one are those of another."""
+        self.links.append(_Link(value, start, other, other_start, size))
+        self.links.append(_Link(other, other_start, value, start, size))
+
+    def find_cuts(self) -> dict[Hashable, set[int]]:
+        """Return the least cuts that fit all links and periods."""
+        cuts: dict[Hashable, set[int]] = {name: {0, size} for name, size in self.sizes.items()}
+        changed = True
+        while changed:
+            changed = False
+            for name, new in self._demands(cuts):
+                if not new <= cuts[name]:
+                    cuts[name] |= new
+                    changed = True
+        return cuts
+
+    def _demands(self, cuts: Mapping[Hashable, set[int]]) -> Iterator[tuple[Hashable, set[int]]]:
+        """Yield what the cuts that were found so far ask of each other."""
+        for link in self.links:
+            yield link.other, link.passed_on(cuts[link.value])
+        for name, period in self.periods.items():
+            inner = {c % period for c in cuts[name]}
+            rows = range(self.sizes[name] // period)
+            yield name, {i * period + c for i in rows for c in inner}
+
 
 def find_cuts(tasks: Sequence[TaskProgram]) -> list[Cuts]:
     """Return, for each task program, the cuts of all its values."""
-    sizes: dict[Hashable, int] = {}
-    links: list[_Link] = []
-    periods: list[tuple[Hashable, int]] = []
+    links = _Links()
     for t, task in enumerate(tasks):
-        _collect(t, task, sizes, links, periods)
-    cuts: dict[Hashable, set[int]] = {name: {0, size} for name, size in sizes.items()}
-    changed = True
-    while changed:
-        changed = False
-        for link in links:
-            for a, at, b, bt in (
-                (link.value, link.start, link.other, link.other_start),
-                (link.other, link.other_start, link.value, link.start),
-            ):
-                edges = {at, at + link.size}
-                new = {c - at + bt for c in cuts[a] | edges if at <= c <= at + link.size}
-                if not new <= cuts[b]:
-                    cuts[b] |= new
-                    changed = True
-        for name, period in periods:
-            inner = {c % period for c in cuts[name]}
-            new = {i * period + c for i in range(sizes[name] // period) for c in inner}
-            if not new <= cuts[name]:
-                cuts[name] |= new
-                changed = True
+        _Collector(links, t, task).run()
+    cuts = links.find_cuts()
     return [
         {k: tuple(sorted(cuts[t, k])) for k in range(len(task.program.nodes)) if (t, k) in cuts}
         for t, task in enumerate(tasks)
     ]
 
 
-def _collect(
-    t: int,
-    task: TaskProgram,
-    sizes: dict[Hashable, int],
-    links: list[_Link],
-    periods: list[tuple[Hashable, int]],
-) -> None:
-    nodes = task.program.nodes
+class _Collector:
+    """Collect the links of one task program."""
 
-    def name(k: int) -> Hashable:
-        sizes[t, k] = max(nodes[k].type.size, 1)
-        return (t, k)
+    def __init__(self, links: _Links, t: int, task: TaskProgram) -> None:
+        self.links, self.t, self.task = links, t, task
+        self.nodes = task.program.nodes
 
-    def tensor(key: Hashable, size: int) -> Hashable:
-        sizes[key] = size
+    def run(self) -> None:
+        """Collect all."""
+        for k, read in self.task.reads.items():
+            self._link(k, 0, self._tensor(read.key, read.width), read.start, _size(self.nodes[k]))
+        for k, home in self.task.homes.items():
+            self._all_of(k, home)
+        for k in self.task.members:
+            self._value(k)
+            for key in _tensors(self.nodes[k]):
+                self._all_of(k, key)
+            self._operands(k, self.nodes[k])
+
+    def _value(self, k: int) -> Hashable:
+        """Name the value of a node; what an effect writes counts as its value."""
+        self.links.sizes[self.t, k] = _size(self.nodes[k])
+        return self.t, k
+
+    def _tensor(self, key: Hashable, size: int) -> Hashable:
+        self.links.sizes[key] = size
         return key
 
-    for k, read in task.reads.items():
-        whole = tensor(read.key, read.width)
-        links.append(_Link(name(k), 0, whole, read.start, max(nodes[k].type.size, 1)))
-    for k, home in task.homes.items():
-        size = max(nodes[k].type.size, 1)
-        links.append(_Link(name(k), 0, tensor(home, size), 0, size))
-    members = [k for s in task.steps for k in (s.nodes if isinstance(s, Group) else (s.node,))]
-    for k in members:
-        node, size = nodes[k], max(nodes[k].type.size, 1)
-        value = name(k)
-        if OPS[node.op].role == "effect" and node.op != "param_grad":
-            size = max(math.prod(node["shape"]), 1)
-            sizes[t, k] = size
-            (source,) = node.inputs
-            if max(nodes[source].type.size, 1) == size:
-                links.append(_Link(name(source), 0, value, 0, size))
-        for key in _tensors(node):
-            links.append(_Link(value, 0, tensor(key, size), 0, size))
+    def _link(self, k: int, start: int, other: Hashable, other_start: int, size: int) -> None:
+        self.links.add(self._value(k), start, other, other_start, size)
+
+    def _all_of(self, k: int, key: Hashable) -> None:
+        """Say that a value is all of a tensor's row."""
+        size = _size(self.nodes[k])
+        self._link(k, 0, self._tensor(key, size), 0, size)
+
+    def _operands(self, k: int, node: Node) -> None:
+        """Link a value to the operands that have some of its elements."""
         if node.op == "slice":
-            links.append(_Link(value, 0, name(node.inputs[0]), node["start"], size))
+            self._link(k, 0, self._value(node.inputs[0]), node["start"], _size(node))
         elif node.op == "concat":
             start = 0
             for i in node.inputs:
-                part = max(nodes[i].type.size, 1)
-                links.append(_Link(name(i), 0, value, start, part))
-                start += part
-        elif OPS[node.op].role in ("scalar", "segment") or node.op == "to_edges":
-            for i in node.inputs:
-                if max(nodes[i].type.size, 1) == size:
-                    links.append(_Link(name(i), 0, value, 0, size))
+                self._link(i, 0, self._value(k), start, _size(self.nodes[i]))
+                start += _size(self.nodes[i])
         elif node.op == "matmul":
-            if len(node.type.shape) == 2:
-                periods.append((value, node.type.shape[1]))
-            start = 0
-            for weight in nodes[node.inputs[0]]["name"].split("+"):  # a stack, or one parameter
-                rows, columns = task.program.params[weight]
-                outputs = columns if node["transpose"] else rows
-                whole = tensor(("weight", weight, node["transpose"]), outputs)
-                links.append(_Link(value, start, whole, 0, outputs))
-                start += 0 if node["transpose"] else rows
+            self._product(k, node)
+        elif _is_elementwise(node):
+            for i in node.inputs:
+                if _size(self.nodes[i]) == _size(node):
+                    self._link(i, 0, self._value(k), 0, _size(node))
+
+    def _product(self, k: int, node: Node) -> None:
+        """Link a product to the rows of its weight, or of the parameters that are stacked in it."""
+        if len(node.type.shape) == 2:
+            self.links.periods[self._value(k)] = node.type.shape[1]
+        start = 0
+        for weight in self.nodes[node.inputs[0]]["name"].split("+"):
+            rows, columns = self.task.program.params[weight]
+            outputs = columns if node["transpose"] else rows
+            whole = self._tensor(("weight", weight, node["transpose"]), outputs)
+            self._link(k, start, whole, 0, outputs)
+            start += 0 if node["transpose"] else rows
+
+
+def _size(node: Node) -> int:
+    """Return the elements of a value, or of what an effect writes, in a row."""
+    writes = OPS[node.op].role == "effect" and node.op != "param_grad"
+    return max(math.prod(node["shape"]) if writes else node.type.size, 1)
+
+
+def _is_elementwise(node: Node) -> bool:
+    """Tell whether a node makes, or writes, each element from those at the same place."""
+    if OPS[node.op].role == "effect":
+        return node.op != "param_grad"
+    return OPS[node.op].role in ("scalar", "segment") or node.op == "to_edges"
 
 
 def _tensors(node: Node) -> list[Hashable]:
@@ -131,8 +178,6 @@ def _tensors(node: Node) -> list[Hashable]:
         return [TENSOR_OF_EFFECT[node.op](node)]
     if node.op in ("gather", "gather_all"):
         return [("state", node["field"])]
-    if node.op in ("scatter_child", "scatter_children"):
-        return [("edge", node["field"])]
-    if node.op == "gather_parents":
+    if node.op in ("scatter_child", "scatter_children", "gather_parents"):
         return [("edge", node["field"])]
     return []

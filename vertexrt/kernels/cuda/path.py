@@ -36,7 +36,7 @@ from vertexrt.kernels.cuda.path_task import ADDED, PathTask, own_pieces, plan_ta
 from vertexrt.kernels.cuda.ring import InRing, made_before, made_in_ring, place_rings
 from vertexrt.kernels.cuda.row_text import WARP
 from vertexrt.kernels.cuda.weights import THREADS
-from vertexrt.kernels.layout import Binding, task_nodes
+from vertexrt.kernels.layout import Binding
 from vertexrt.kernels.location import Location
 
 Prefetched = dict[int, dict[int, Location]]  # number of a step -> where operands of its group lie
@@ -210,7 +210,7 @@ def is_outside_path(plan: SegmentedTask) -> bool:
         return not plan.gathers
     if plan.task.stage == Stage.PATH_BACKWARD:
         nodes = plan.task.program.nodes
-        ops = {nodes[k].op for k in task_nodes(plan.task)}
+        ops = {nodes[k].op for k in plan.task.members}
         return not ops & {"scatter_child", "scatter_children"}
     return True
 

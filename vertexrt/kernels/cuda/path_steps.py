@@ -57,7 +57,7 @@ def products_in(step: Step) -> list[int]:
 def nodes_in(parts: Iterable[Group | Product]) -> Iterator[int]:
     """Yield what groups and products make."""
     for part in parts:
-        yield from part.nodes if isinstance(part, Group) else (part.node,)
+        yield from part.nodes
 
 
 def groups_after(steps: Sequence[Step], number: int) -> list[Group]:

@@ -13,7 +13,7 @@ from vertexrt.ir.passes.fuse import Group, TaskProgram
 from vertexrt.ir.passes.store import is_free
 from vertexrt.ir.program import Domain, Node
 from vertexrt.kernels.cuda.steps import ChildRows, Lookup
-from vertexrt.kernels.layout import Binding, by_rows, edge_key, task_nodes
+from vertexrt.kernels.layout import Binding, by_rows, edge_key
 
 
 @dataclass(slots=True)
@@ -29,7 +29,7 @@ class ProductCopies:
     readers: dict[int, list[int]] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
-        for k in task_nodes(self.task):
+        for k in self.task.members:
             for i in self._node(k).inputs:
                 self.readers.setdefault(i, []).append(k)
 

@@ -15,7 +15,7 @@ from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
 
-from vertexrt.ir.passes.fuse import Group, Product
+from vertexrt.ir.passes.fuse import Product
 from vertexrt.ir.passes.segment import SegmentedTask
 from vertexrt.ir.program import Domain, Stage
 from vertexrt.kernels.cuda.row_text import Cuts
@@ -86,7 +86,7 @@ def made_before(plan: SegmentedTask) -> list[set[int]]:
     for segment in plan.segments:
         found.append(set(made))
         for step in segment.steps:
-            for k in step.nodes if isinstance(step, Group) else (step.node,):
+            for k in step.nodes:
                 if k not in plan.whole and plan.task.program.nodes[k].type.shape != ():
                     made.add(k)
     return found

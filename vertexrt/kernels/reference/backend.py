@@ -27,7 +27,6 @@ from vertexrt.kernels.layout import (
     gradients_of,
     per_edge,
     stored_size,
-    task_nodes,
 )
 from vertexrt.kernels.reference.ops import FUNCTIONS, Frame, child_rows
 from vertexrt.kernels.reference.processors import ReferenceProcessors
@@ -70,7 +69,7 @@ class ReferenceExecutable:
             where = frame.edges if edges else frame.rows
             whole = frame.read(tensor(read.key), read.width, where)
             values[i] = whole[:, read.start : read.start + max(nodes[i].type.size, 1)]
-        for k in task_nodes(task):
+        for k in task.members:
             node = nodes[k]
             if OPS[node.op].role == "effect":
                 self._effect(node, nodes[node.inputs[0]], values[node.inputs[0]], frame)

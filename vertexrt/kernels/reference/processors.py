@@ -23,7 +23,6 @@ import numpy as np
 
 from vertexrt.errors import DeviceError, message
 from vertexrt.ir.ops import OPS
-from vertexrt.ir.passes.fuse import Group
 from vertexrt.ir.passes.segment import Segment, SegmentedTask, Split, rows_in_storage
 from vertexrt.ir.passes.store import TENSOR_OF_EFFECT, Key
 from vertexrt.ir.program import Domain, Node
@@ -169,7 +168,7 @@ class Evaluator:
     def run(self) -> None:
         """Run the steps in order."""
         for step in self.segment.steps:
-            for k in step.nodes if isinstance(step, Group) else (step.node,):
+            for k in step.nodes:
                 node = self.nodes[k]
                 if OPS[node.op].role == "effect":
                     self._effect(k, node)
