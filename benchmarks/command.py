@@ -6,7 +6,7 @@ from dataclasses import fields
 from pathlib import Path
 from typing import Any
 
-from vertexrt.bench.figures.draw import draw
+from benchmarks.lines import draw
 from vertexrt.bench.read_record import read
 from vertexrt.cli.values import Parser
 from vertexrt.errors import UsageError, VertexrtError

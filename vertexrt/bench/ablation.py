@@ -30,8 +30,8 @@ from vertexrt.bench.switches import (
     BASELINE,
     ONE_OFF,
     ONE_ON,
+    AblationVariant,
     Setting,
-    Variant,
     missing,
     variants,
 )
@@ -39,8 +39,8 @@ from vertexrt.errors import DeviceError, PlanError
 
 CHECKED_GRAPHS = 4  # with the reference, which is slow
 ROUNDS = (5, 25)
-TOTAL = "total"  # the family of `all on` beside `baseline`
-Steppers = dict[Variant, Stepper]
+TOTAL = "total"  # the family of `all on` against `baseline`
+Steppers = dict[AblationVariant, Stepper]
 
 
 def run(options: JobOptions, command: list[str], job: Job | None = None) -> Path:
@@ -65,7 +65,7 @@ def run(options: JobOptions, command: list[str], job: Job | None = None) -> Path
     return bench.path
 
 
-def _compile_ahead(bench: Bench, plan: Sequence[Variant]) -> None:
+def _compile_ahead(bench: Bench, plan: Sequence[AblationVariant]) -> None:
     """Compile all settings once, each core another, so that their kernels are on disk."""
     settings = list(dict.fromkeys(v.setting for v in plan))
     say(f"compiling {len(settings)} settings")
@@ -84,7 +84,7 @@ def compile_one(options: JobOptions, device: str, threads: int, setting: Setting
         return  # said when the network is made for the run
 
 
-def _make_steppers(bench: Bench, plan: Sequence[Variant]) -> Steppers:
+def _make_steppers(bench: Bench, plan: Sequence[AblationVariant]) -> Steppers:
     """Compile all variants; what cannot be built on the device is listed as missing."""
     steppers = {}
     batch = first_graphs(bench.job, max(bench.options.batch_sizes))
@@ -126,25 +126,40 @@ def _check(bench: Bench, steppers: Steppers) -> None:
 
 
 def _one_size(bench: Bench, batch_size: int, steppers: Steppers) -> list[Entry]:
+    """Time both families; `all on` takes part in that of `baseline` as well."""
+    by_name = {variant.name: stepper for variant, stepper in steppers.items()}
     found = []
-    sample = first_graphs(bench.job, batch_size)
-    draw_from, seconds = bench.job.pool, bench.options.seconds / 2
-    everything = [s for v, s in steppers.items() if (v.family, v.name) == (ONE_OFF, ALL_ON)]
-    for family, head in ((ONE_ON, BASELINE), (ONE_OFF, ALL_ON)):
-        mine = {v.name: s for v, s in steppers.items() if v.family == family}
+    for family, head, guests in ((ONE_ON, BASELINE, (ALL_ON,)), (ONE_OFF, ALL_ON, ())):
         against = {v.name: v.against for v in steppers if v.family == family}
-        if head not in mine:
-            continue
-        if family == ONE_ON and everything:
-            mine[ALL_ON] = everything[0]
-        say(f"{bench.job.model}, batch {batch_size}: timing {len(mine)} variants, {family}")
-        samples = measure(mine, Draw(draw_from, batch_size), seconds, ROUNDS)
-        counts = {
-            name: count(s.net, sample) | {"host_waits": float(s.waits)} for name, s in mine.items()
-        }
-        key = bench.key(mode="train", batch_size=batch_size)
-        entries = compared(key, samples, head + AGAIN, counts, against)
-        for entry in entries:  # `all on` beside `baseline` is a family by itself
-            entry.key["family"] = family if entry.key["variant"] in against else TOTAL
-        found += entries
+        mine = {name: by_name[name] for name in (*against, *guests) if name in by_name}
+        if head in against:
+            found += _one_family(bench, batch_size, family, mine, against)
     return found
+
+
+def _one_family(
+    bench: Bench,
+    batch_size: int,
+    family: str,
+    steppers: dict[str, Stepper],
+    against: dict[str, str],
+) -> list[Entry]:
+    """Time variants in turn.
+
+    Args:
+        steppers: by name, the head of the family first.
+        against: name -> what it is compared with, for members of the family.
+    """
+    say(f"{bench.job.model}, batch {batch_size}: timing {len(steppers)} variants, {family}")
+    draw = Draw(bench.job.pool, batch_size)
+    samples = measure(steppers, draw, bench.options.seconds / 2, ROUNDS)
+    sample = first_graphs(bench.job, batch_size)
+    counts = {
+        name: count(s.net, sample) | {"host_waits": float(s.waits)} for name, s in steppers.items()
+    }
+    key = bench.key(mode="train", batch_size=batch_size)
+    head = next(iter(steppers))
+    entries = compared(key, samples, head + AGAIN, counts, against)
+    for entry in entries:
+        entry.key["family"] = family if entry.key["variant"] in against else TOTAL
+    return entries
