@@ -222,12 +222,10 @@ class Optimizer:
         """Return rate, number of the step and options, by their names in expressions."""
         assert self.row is not None
         found = {"lr": self._lr, "t": self.steps + 1}
-        for name, _, _, parts in self.row.options:
-            value = getattr(self, name)
-            if parts:
-                found.update(zip(parts, value, strict=True))
-            else:
-                found[name] = value
+        for option in self.row.options:
+            value = getattr(self, option.name)
+            names, numbers = (option.parts, value) if option.parts else ((option.name,), (value,))
+            found.update(zip(names, numbers, strict=True))
         return found
 
     def _bind(self, store: ParameterStore) -> None:
