@@ -21,6 +21,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+# As in vertexrt/config.py, which a checkout may not have: each process runs another's package.
 THREAD_VARIABLES = ("OPENBLAS_NUM_THREADS", "OMP_NUM_THREADS", "MKL_NUM_THREADS")
 STEPS = {1: 250, 16: 100, 64: 40, 256: 16}  # of a block on a GPU; on a CPU an eighth
 BLOCKS = 3
@@ -99,7 +100,7 @@ def measure(options: argparse.Namespace) -> dict[str, float]:
             device=options.device,
             engine=options.engine,
             seed=1,
-            **({"threads": 1} if host else {}),
+            threads=1 if host else None,
         )
         for size in sizes:
             count = max(STEPS[size] // 8, 1) if host else STEPS[size]

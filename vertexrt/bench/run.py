@@ -16,12 +16,11 @@ from vertexrt.bench.machine import describe
 from vertexrt.bench.record import Entry, Key, Results
 from vertexrt.bench.switches import ALL, Setting
 from vertexrt.bench.text import table
-from vertexrt.config import config
+from vertexrt.config import THREAD_VARIABLES, config
 from vertexrt.engine.devices import device_named
 from vertexrt.engine.variant import Passes
 from vertexrt.errors import UsageError, message
 
-THREAD_VARIABLES = ("OPENBLAS_NUM_THREADS", "OMP_NUM_THREADS", "MKL_NUM_THREADS")
 NOT_KEPT = ("out", "name")  # of the options, what says nothing of the results
 
 
