@@ -173,12 +173,8 @@ class Optimizer:
         """
         steps = self._steps(state)
         loaded = {name: np.array(array) for name, array in state.items() if name != STEPS}
-        moments = {name.partition("/")[0] for name in loaded}
-        if moments != set(self.moment_names) and (loaded or steps):
-            raise self._misfit(
-                "moments " + (", ".join(sorted(moments)) or "of no name"),
-                ", ".join(self.moment_names) or "none",
-            )
+        if loaded or steps:
+            self._check_moments({name.partition("/")[0] for name in loaded})
         for key, array in loaded.items():
             self._check_numbers(key, array, array.dtype)
         if self._store is not None:
@@ -276,6 +272,25 @@ class Optimizer:
             for moment, flat in zip(self.moment_names, moments, strict=True)
             for name, view in store.views(flat).items()
         }
+        self._check_fit(loaded, views, store.dtype)
+        starts = {slot.name: slot.start for slot in self._slots}
+        self._reach = (math.inf,) * len(moments)
+        for key, view in views.items():
+            view[...] = loaded.get(key, starts[key.partition("/")[0]])
+
+    def _check_moments(self, moments: set[str]) -> None:
+        """Refuse a state of other moments."""
+        if moments != set(self.moment_names):
+            got, known = ", ".join(sorted(moments)), ", ".join(self.moment_names)
+            raise self._misfit(f"moments {got or 'of no name'}", known or "none")
+
+    def _check_fit(
+        self,
+        loaded: Mapping[str, npt.NDArray[Any]],
+        views: Mapping[str, FloatArray],
+        dtype: np.dtype[Any],
+    ) -> None:
+        """Refuse a loaded state whose names, shapes or numbers do not fit the store's."""
         if loaded and loaded.keys() != views.keys():
             odd = min(loaded.keys() ^ views.keys())
             raise self._misfit(
@@ -288,11 +303,7 @@ class Optimizer:
                     f"'{key}' with shape {array.shape}, {array.dtype}",
                     f"shape {views[key].shape}, float",
                 )
-            self._check_numbers(key, array, store.dtype)
-        starts = {slot.name: slot.start for slot in self._slots}
-        self._reach = (math.inf,) * len(moments)
-        for key, view in views.items():
-            view[...] = loaded.get(key, starts[key.partition("/")[0]])
+            self._check_numbers(key, array, dtype)
 
     def _check_numbers(self, key: str, array: npt.NDArray[Any], dtype: np.dtype[Any]) -> None:
         """Refuse floats that are not finite in a dtype, and negative sums of squares."""

@@ -28,10 +28,11 @@ def table(entries: Sequence[Entry]) -> str:
 
 def in_common(entries: Sequence[Entry]) -> tuple[str, list[str]]:
     """Return a caption, which is what all keys have in common, and the names of the others."""
-    names = list(dict.fromkeys(n for e in entries for n in e.key if n != "variant"))
-    others = [n for n in names if len({str(e.key.get(n, "")) for e in entries}) > 1]
-    common = [n for n in names if n not in others]
-    return ", ".join(f"{n.replace('_', ' ')} {entries[0].key.get(n, '')}" for n in common), others
+    names = dict.fromkeys(n for e in entries for n in e.key if n != "variant")
+    values = {name: {str(e.key.get(name, "")) for e in entries} for name in names}
+    common = [name for name in names if len(values[name]) == 1]
+    caption = ", ".join(f"{name.replace('_', ' ')} {min(values[name])}" for name in common)
+    return caption, [name for name in names if name not in common]
 
 
 def _row(entry: Entry, names: Sequence[str]) -> list[str]:

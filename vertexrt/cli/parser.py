@@ -217,31 +217,40 @@ def parse(argv: Sequence[str]) -> argparse.Namespace:
         that the option does not take; SystemExit, after the help was printed.
     """
     parser, parsers = build()
-    words = [word for word in argv if not word.startswith("-")]
-    if argv and not argv[0].startswith("-"):
-        _require(argv[0], tuple(COMMANDS), "vertexrt")
-        if argv[0] in ACTIONS and len(words) > 1:
-            _require(words[1], ACTIONS[argv[0]], f"vertexrt {argv[0]}")
+    _check_command(argv)
     if "--version" in argv and len(argv) > 1:
         raise UsageError(
             message("vertexrt", "--version and other words", "expected it alone", "Leave them out")
         )
     options, unknown = parser.parse_known_args(list(argv))
     if unknown:
-        command = parsers.get(options.command, parser)
-        command = command.of_action(getattr(options, "action", None))
-        flag = unknown[0].split("=")[0]
-        known = command.options()
-        what = "option" if flag.startswith("-") else "argument"
-        raise UsageError(
-            message(
-                command.prog,
-                f"unknown {what} '{flag}'",
-                "expected an option of this command",
-                f"See `{command.prog} --help`." + nearest(flag, known),
-            )
-        )
+        raise _unknown(unknown[0], parsers.get(options.command, parser), options)
     return options
+
+
+def _check_command(argv: Sequence[str]) -> None:
+    """Refuse commands and actions that there are not."""
+    if not argv or argv[0].startswith("-"):
+        return
+    _require(argv[0], tuple(COMMANDS), "vertexrt")
+    words = [word for word in argv if not word.startswith("-")]
+    if argv[0] in ACTIONS and len(words) > 1:
+        _require(words[1], ACTIONS[argv[0]], f"vertexrt {argv[0]}")
+
+
+def _unknown(word: str, command: Parser, options: argparse.Namespace) -> UsageError:
+    """Say that a command has no such option, and which is near."""
+    command = command.of_action(getattr(options, "action", None))
+    flag = word.split("=")[0]
+    what = "option" if flag.startswith("-") else "argument"
+    return UsageError(
+        message(
+            command.prog,
+            f"unknown {what} '{flag}'",
+            "expected an option of this command",
+            f"See `{command.prog} --help`." + nearest(flag, command.options()),
+        )
+    )
 
 
 def _require(word: str, known: Sequence[str], where: str) -> None:
