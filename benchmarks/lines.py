@@ -23,7 +23,7 @@ def draw(record: Results, path: Path) -> list[Path]:
     """Write a figure for each part of a record as a PNG file; none without matplotlib.
 
     Args:
-        path: of the record; figures lie beside it.
+        path: of the record; figures go to the same folder.
     """
     if not can_draw():
         return []

@@ -3,7 +3,7 @@
     python -m benchmarks.stress [--launches 100000] [--hidden 64] [--processors 8]
 
 Minibatches of SST of mixed sizes are trained on and evaluated, in a few orders. The losses of an
-order, the parameters behind its last step and the outputs of each minibatch must have the bits of
+order, the parameters after its last step and the outputs of each minibatch must have the bits of
 the first time.
 """
 
@@ -66,7 +66,7 @@ def main() -> int:
 def train(
     net: vrt.Network, batches: Sequence[vrt.GraphBatch], start: dict[str, np.ndarray]
 ) -> list[np.ndarray]:
-    """Train on minibatches from given parameters; return the losses, and the parameters behind."""
+    """Train from given parameters; return the losses, and the parameters after the last step."""
     net.set_parameters(start)
     optimizer = vrt.SGD(RATE, clip_norm=1e30)
     losses = [net.step(batch, optimizer) for batch in batches]

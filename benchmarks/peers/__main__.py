@@ -23,7 +23,7 @@ def main(words: Sequence[str] | None = None) -> int:
 
 def make_parser() -> Parser:
     """Declare the options."""
-    parser = Parser(prog=PROGRAM, description="Time vertexrt beside PyTorch and DyNet.")
+    parser = Parser(prog=PROGRAM, description="Time vertexrt against PyTorch and DyNet.")
     names = f"of {', '.join(SUITES)}; all by default"
     add_list(parser, "--suite", one_of("--suite", SUITES), SUITES, names)
     add_list(parser, "--mode", one_of("--mode", MODES), MODES, "train, infer")
@@ -38,7 +38,7 @@ def _add_contenders(parser: Parser) -> None:
     engines = tuple(e + tail for e in ("batched", "persistent", "auto") for tail in ("", UNMERGED))
     known = (*engines, AGAIN, "none")
     text = (
-        f"batched, persistent, auto; with {UNMERGED} behind it, identical vertices of a batch "
+        f"batched, persistent, auto; with {UNMERGED} appended, identical vertices of a batch "
         "are all computed; the first is the one that ratios are of, again is that once more; none: "
         "peers alone"
     )

@@ -1,4 +1,4 @@
-"""Time vertexrt beside PyTorch and DyNet as an expert would write them.
+"""Time vertexrt against PyTorch and DyNet as an expert would write them.
 
 A step is one minibatch, drawn from a pool of many: it is assembled, its schedule built anew, then
 trained on (forward, backward, plain SGD with sparse rows of the embedding) or evaluated (the

@@ -187,7 +187,7 @@ class Optimizer:
     def _steps(self, state: Mapping[str, npt.NDArray[Any]]) -> int:
         """Return the count of steps in a state."""
         if STEPS not in state:
-            raise self._misfit("no count of steps", f"'{STEPS}' beside the moments")
+            raise self._misfit("no count of steps", f"'{STEPS}' and the moments")
         count = np.asarray(state[STEPS])
         if count.shape or count.dtype.kind not in "iu" or not 0 <= count <= LARGEST_COUNT:
             raise self._misfit(

@@ -3,8 +3,9 @@
 Every variant takes the same minibatches in turn, after it has been shown to compute the same:
 against the reference in float64 on a few graphs, and against the first variant on a minibatch of
 each size that is timed. What is compared is what is timed: the loss, the loss of every vertex,
-and every gradient, taken from the step itself. Networks whose parameters lie alike share their
-memory, since two equal networks differ by up to 13 % for where theirs is (docs/results.md).
+and every gradient, taken from the step itself. Networks with the same layout of parameters
+share their memory, since two equal networks differ by up to 13 % for where theirs is
+(docs/results.md).
 """
 
 from __future__ import annotations
@@ -102,7 +103,7 @@ def _make_steppers(bench: Bench, plan: Sequence[AblationVariant]) -> Steppers:
 
 
 def share_memory(nets: Iterable[vrt.Network]) -> None:
-    """Let networks whose parameters lie alike share parameters, gradients and arenas."""
+    """Let networks with the same layout share parameters, gradients and arenas."""
     first: dict[tuple[bytes, int], Any] = {}
     for net in nets:
         executor: Any = net._executor

@@ -2,7 +2,7 @@
 
 Two results are compared where their keys and units are equal. Timings differ when their quartiles
 do not overlap; since two runs of one machine also differ in speed as a whole, the median change of
-all timings is said too, and a result that was compared inside each run has its ratio beside it:
+all timings is said too, and a result that was compared inside each run has its ratio next to it:
 that is what a change of the machine's speed leaves alone. What was counted differs when it is not
 equal.
 """

@@ -1,4 +1,4 @@
-"""Count what a step runs: evidence, beside its time, that a switch changes something."""
+"""Count what a step runs: evidence, in addition to its time, that a switch changes something."""
 
 from __future__ import annotations
 
@@ -85,7 +85,7 @@ def _of_streams(executor: CudaExecutor, run: Run) -> Counts:
     if order is not None:
         launches = order.of_streams()
         found["streams"] = int(np.count_nonzero(launches))
-        found["beside"] = int(launches[1:].sum())
+        found["on_other_streams"] = int(launches[1:].sum())
         found["waits"] = len(order.waits)
     return found
 

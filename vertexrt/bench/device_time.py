@@ -77,7 +77,7 @@ def take_steps(net: vrt.Network, draw: Draw, count: int) -> float:
 
 
 def _sample_device(net: vrt.Network, draw: Draw, steps: list[float]) -> Samples:
-    """Sample what the device does, and what is left of a step that nobody watches."""
+    """Sample what the device does, and the part of a step in which it is idle."""
     samples: Samples = defaultdict(list)
     for whole in steps:
         times = _profile(net, draw)

@@ -16,7 +16,7 @@ from vertexrt.data import minibatches
 from vertexrt.graph import GraphBatch
 
 LR = 1e-3  # small: the parameters stay where arithmetic takes its usual time
-BLOCK_SECONDS = 0.05  # of the fastest contender: one synchronisation is little beside that
+BLOCK_SECONDS = 0.05  # of the fastest contender: one synchronisation is short compared with that
 MICROSECONDS = 1e6  # of a second
 ROUNDS = (3, 25)  # at least, at most
 WARM_STEPS = (2, 60)  # of each contender, before its speed is estimated

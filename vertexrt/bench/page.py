@@ -27,7 +27,7 @@ def run(folder_name: str) -> Path:
     """Write the page; return its path.
 
     Figures of ablations and breakdowns are drawn anew; for other results, and without matplotlib,
-    those that lie beside them are taken.
+    the PNG files in the same folder are taken.
 
     Raises: DataError, when the folder holds no results.
     """

@@ -91,7 +91,7 @@ def recording(
     """Collect results; write them at the end, also of a run that breaks off.
 
     Args:
-        options: with `out`, the folder, and `name`, what the file is called beside the benchmark.
+        options: with `out`, the folder, and `name`, which the name of the file ends with.
     Raises: UsageError, when the folder cannot be written.
     """
     kept = {name: value for name, value in options.items() if name not in NOT_KEPT}

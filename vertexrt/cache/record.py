@@ -14,7 +14,7 @@ from numba.core.types.containers import BaseNamedTuple, BaseTuple
 PLAIN = {str(each): each for each in (*types.number_domain, types.boolean, types.none)}
 
 
-def facts_of(made: Any, arguments: tuple[Any, ...]) -> tuple[bytes, dict[str, Any]] | None:
+def serialize(made: Any, arguments: tuple[Any, ...]) -> tuple[bytes, dict[str, Any]] | None:
     """Return machine code and bitcode of a compile result, and the rest as facts for JSON.
 
     Args:
@@ -47,10 +47,10 @@ def facts_of(made: Any, arguments: tuple[Any, ...]) -> tuple[bytes, dict[str, An
     return machine_code + bitcode, facts
 
 
-def take_in(
+def deserialize(
     context: Any, content: bytes, facts: dict[str, Any], arguments: tuple[Any, ...]
 ) -> CompileResult:
-    """Return the compile result that `facts_of` was given; the code is ready to run.
+    """Return the compile result that `serialize` was given; the code is ready to run.
 
     Args:
         context: numba's of the target.

@@ -180,5 +180,5 @@ def _complain_of(error: OSError) -> None:
 def _complain(text: str) -> None:
     try:
         print(f"vertexrt: {text}", file=sys.stderr, flush=True)
-    except OSError:  # there is nobody to tell; the exit code still says it
+    except OSError:  # there is nowhere to print it; the exit code still says it
         _discard(sys.stderr.fileno())

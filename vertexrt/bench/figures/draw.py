@@ -16,7 +16,7 @@ def draw(record: Results, path: Path) -> Path | None:
     """Write the figure of a record as a PNG file; without matplotlib, say so and write none.
 
     Args:
-        path: of the record; the figure lies beside it.
+        path: of the record; the figure goes to the same folder.
     Returns: the path of the figure, None where there is none.
     """
     if record.benchmark not in FIGURES or not record.entries or not can_draw():
