@@ -55,7 +55,6 @@ def test_a_spread_that_hides_a_difference_says_so(ratio: Spread, noise: float, s
 
 
 def test_noise_is_how_far_a_control_strays() -> None:
-    assert noise_of(None) == 1.0
     assert noise_of(Spread(1.0, 0.8, 1.1)) == pytest.approx(1.25)
     assert noise_of(Spread(1.0, 0.98, 1.1)) == pytest.approx(1.1)
 

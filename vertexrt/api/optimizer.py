@@ -13,6 +13,7 @@ import numpy.typing as npt
 
 from vertexrt.api.declaration import is_real
 from vertexrt.engine.parameters import FloatArray, ParameterStore
+from vertexrt.engine.refused import refused_update
 from vertexrt.engine.update import Outcome, Update, apply_update
 from vertexrt.errors import CheckpointError, NumericError, UsageError, message
 from vertexrt.ir.updates import ABOVE_ZERO, NOT_NEGATIVE, OPTIMIZERS, OptimizerRow, Range, rule_of
@@ -113,8 +114,6 @@ class Optimizer:
         request = self.request(store)
         outcome = apply_update(store, request)
         if not outcome.done:
-            from vertexrt.engine.refused import refused_update
-
             raise NumericError(refused_update(store, request, outcome.norm))
         self.settle(outcome)
 
