@@ -28,11 +28,12 @@ def table(entries: Sequence[Entry]) -> str:
 
 def in_common(entries: Sequence[Entry]) -> tuple[str, list[str]]:
     """Return a caption, which is what all keys have in common, and the names of the others."""
-    names = dict.fromkeys(n for e in entries for n in e.key if n != "variant")
-    values = {name: {str(e.key.get(name, "")) for e in entries} for name in names}
-    common = [name for name in names if len(values[name]) == 1]
-    caption = ", ".join(f"{name.replace('_', ' ')} {min(values[name])}" for name in common)
-    return caption, [name for name in names if name not in common]
+    values: dict[str, list[str]] = {}
+    for name in dict.fromkeys(n for e in entries for n in e.key if n != "variant"):
+        values[name] = [str(entry.key.get(name, "")) for entry in entries]
+    same = {name: found[0] for name, found in values.items() if len(set(found)) == 1}
+    caption = ", ".join(f"{name.replace('_', ' ')} {value}" for name, value in same.items())
+    return caption, [name for name in values if name not in same]
 
 
 def _row(entry: Entry, names: Sequence[str]) -> list[str]:
