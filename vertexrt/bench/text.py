@@ -28,12 +28,16 @@ def table(entries: Sequence[Entry]) -> str:
 
 def in_common(entries: Sequence[Entry]) -> tuple[str, list[str]]:
     """Return a caption, which is what all keys have in common, and the names of the others."""
-    values: dict[str, list[str]] = {}
-    for name in dict.fromkeys(n for e in entries for n in e.key if n != "variant"):
-        values[name] = [str(entry.key.get(name, "")) for entry in entries]
-    same = {name: found[0] for name, found in values.items() if len(set(found)) == 1}
-    caption = ", ".join(f"{name.replace('_', ' ')} {value}" for name, value in same.items())
-    return caption, [name for name in values if name not in same]
+    names = list(dict.fromkeys(n for e in entries for n in e.key if n != "variant"))
+    others = [name for name in names if len(_values(entries, name)) > 1]
+    common = [name for name in names if name not in others]
+    said = [f"{name.replace('_', ' ')} {_values(entries, name).pop()}" for name in common]
+    return ", ".join(said), others
+
+
+def _values(entries: Sequence[Entry], name: str) -> set[str]:
+    """Return what the keys have under a name, each once."""
+    return {str(entry.key.get(name, "")) for entry in entries}
 
 
 def _row(entry: Entry, names: Sequence[str]) -> list[str]:
