@@ -6,10 +6,24 @@ from dataclasses import fields
 from pathlib import Path
 from typing import Any
 
-from vertexrt.bench.figures.draw import draw
+from benchmarks.lines import draw
 from vertexrt.bench.read_record import read
-from vertexrt.cli.values import Parser
+from vertexrt.cli.values import Parser, list_of
 from vertexrt.errors import UsageError, VertexrtError
+
+
+def add_list(
+    parser: Parser, flag: str, each: Callable[[str], Any], default: tuple[Any, ...], text: str
+) -> None:
+    """Add an option that takes several values, with commas between them.
+
+    Args:
+        each: reads one of them.
+    """
+    shown = flag.strip("-")[0].upper()
+    parser.add_argument(
+        flag, metavar=f"{shown},{shown},...", type=list_of(flag, each), default=default, help=text
+    )
 
 
 def run_command(

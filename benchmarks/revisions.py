@@ -22,6 +22,7 @@ from importlib import import_module
 from pathlib import Path
 from typing import Any
 
+# As in vertexrt/config.py, which a checkout may not have: each process runs another's package.
 THREAD_VARIABLES = ("OPENBLAS_NUM_THREADS", "OMP_NUM_THREADS", "MKL_NUM_THREADS")
 STEPS = {1: 250, 16: 100, 64: 40, 256: 16}  # of a block on a GPU; on a CPU an eighth
 BLOCKS = 3

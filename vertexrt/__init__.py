@@ -80,15 +80,12 @@ if TYPE_CHECKING:
     )
     from vertexrt.api.gradients import Gradients
     from vertexrt.api.network import Network
+    from vertexrt.api.optim import *  # noqa: F403 - a class for each row of a table
     from vertexrt.api.optimizer import Optimizer
     from vertexrt.api.parameter import Parameter
     from vertexrt.api.vertex_function import VertexFunction
     from vertexrt.errors import VertexrtError
     from vertexrt.graph import GraphBatch, InputGraph, Pulled
-
-    def __getattr__(name: str) -> type[Optimizer]:
-        """Stand for the optimizers, whose names a table has."""
-
 else:
 
     def __getattr__(name: str) -> Any:

@@ -21,6 +21,8 @@ from vertexrt.errors import UsageError, message, nearest
 
 PREFIX = "VERTEXRT_"
 FLAGS = ("VERTEXRT_CHECK", "VERTEXRT_CACHE", "VERTEXRT_THREADS")
+# Those of BLAS and OpenMP libraries, which read them when they are loaded.
+THREAD_VARIABLES = ("OPENBLAS_NUM_THREADS", "OMP_NUM_THREADS", "MKL_NUM_THREADS")
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,4 +1,4 @@
-"""What the papers show beside the time of a step, for any model: `python -m benchmarks.papers`.
+"""What the papers show apart from the time of a step, for any model: `python -m benchmarks.papers`.
 
 | part | file | as in |
 | --- | --- | --- |

@@ -4,14 +4,14 @@ import sys
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
-from benchmarks.command import run_command
+from benchmarks.command import add_list, run_command
 from benchmarks.papers import compile_time, schedule, throughput, weights
 from benchmarks.papers.options import Options
 from vertexrt.bench.record import Entry
 from vertexrt.bench.run import Bench, opened, say
 from vertexrt.cli.bench_options import LARGEST_GRAPH, add_job, add_run, add_sizes
 from vertexrt.cli.limits import WHOLE
-from vertexrt.cli.values import Parser, list_of, one_of, whole
+from vertexrt.cli.values import Parser, one_of, whole
 
 PARTS: dict[str, Callable[[Bench, Options], list[Entry]]] = {
     "schedule": schedule.run,
@@ -44,27 +44,13 @@ def make_parser() -> Parser:
     add_sizes(parser, (1, 16, 64))
     add_run(parser, 20.0, "for each part")
     parts = tuple(PARTS)
-    parser.add_argument(
-        "--parts",
-        metavar="P,P,...",
-        type=list_of("--parts", one_of("--parts", parts)),
-        default=parts,
-        help=f"of {', '.join(parts)}; all by default",
-    )
-    parser.add_argument(
-        "--hidden-sizes",
-        metavar="N,N,...",
-        type=list_of("--hidden-sizes", whole("--hidden-sizes", *WHOLE["hidden"])),
-        default=(64, 128, 256, 512),
-        help="of the part throughput",
-    )
-    parser.add_argument(
-        "--leaf-counts",
-        metavar="N,N,...",
-        type=list_of("--leaf-counts", whole("--leaf-counts", 2, LARGEST_GRAPH)),
-        default=(32, 64, 128, 256, 512, 1024),
-        help="of the trees of the part schedule, powers of 2",
-    )
+    names = f"of {', '.join(parts)}; all by default"
+    add_list(parser, "--parts", one_of("--parts", parts), parts, names)
+    size = whole("--hidden-sizes", *WHOLE["hidden"])
+    add_list(parser, "--hidden-sizes", size, (64, 128, 256, 512), "of the part throughput")
+    leaves = whole("--leaf-counts", 2, LARGEST_GRAPH)
+    text = "of the trees of the part schedule, powers of 2"
+    add_list(parser, "--leaf-counts", leaves, (32, 64, 128, 256, 512, 1024), text)
     return parser
 
 

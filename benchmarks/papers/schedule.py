@@ -20,7 +20,7 @@ WARM = 3
 
 
 def run(bench: Bench, options: Options) -> list[Entry]:
-    """Time scheduling beside whole steps."""
+    """Time scheduling and whole steps."""
     seconds = options.seconds / (len(options.leaf_counts) + len(options.batch_sizes))
     found = []
     for leaves in options.leaf_counts:

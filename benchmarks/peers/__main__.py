@@ -3,12 +3,12 @@
 import sys
 from collections.abc import Sequence
 
-from benchmarks.command import run_command
+from benchmarks.command import add_list, run_command
 from benchmarks.peers.options import AGAIN, UNMERGED, Options
 from benchmarks.peers.run import run
 from vertexrt.cli.bench_options import LARGEST_GRAPH, add_run, add_sizes
 from vertexrt.cli.limits import DTYPES, WHOLE
-from vertexrt.cli.values import Parser, list_of, one_of, path, whole
+from vertexrt.cli.values import Parser, one_of, path, whole
 
 PROGRAM = "python -m benchmarks.peers"
 SUITES = ("tree-lstm", "tree-fc", "var-lstm", "fixed-lstm")
@@ -23,21 +23,10 @@ def main(words: Sequence[str] | None = None) -> int:
 
 def make_parser() -> Parser:
     """Declare the options."""
-    parser = Parser(prog=PROGRAM, description="Time vertexrt beside PyTorch and DyNet.")
-    parser.add_argument(
-        "--suite",
-        metavar="S,S,...",
-        type=list_of("--suite", one_of("--suite", SUITES)),
-        default=SUITES,
-        help=f"of {', '.join(SUITES)}; all by default",
-    )
-    parser.add_argument(
-        "--mode",
-        metavar="M,M",
-        type=list_of("--mode", one_of("--mode", MODES)),
-        default=MODES,
-        help="train, infer",
-    )
+    parser = Parser(prog=PROGRAM, description="Time vertexrt against PyTorch and DyNet.")
+    names = f"of {', '.join(SUITES)}; all by default"
+    add_list(parser, "--suite", one_of("--suite", SUITES), SUITES, names)
+    add_list(parser, "--mode", one_of("--mode", MODES), MODES, "train, infer")
     add_sizes(parser, (1, 16, 64, 256))
     add_run(parser, 5.0, "for each suite, mode and batch size")
     _add_contenders(parser)
@@ -47,22 +36,15 @@ def make_parser() -> Parser:
 
 def _add_contenders(parser: Parser) -> None:
     engines = tuple(e + tail for e in ("batched", "persistent", "auto") for tail in ("", UNMERGED))
-    parser.add_argument(
-        "--engines",
-        metavar="E,E,...",
-        type=list_of("--engines", one_of("--engines", (*engines, AGAIN, "none"))),
-        default=("batched",),
-        help=f"batched, persistent, auto; with {UNMERGED} behind it, identical vertices of a batch "
+    known = (*engines, AGAIN, "none")
+    text = (
+        f"batched, persistent, auto; with {UNMERGED} appended, identical vertices of a batch "
         "are all computed; the first is the one that ratios are of, again is that once more; none: "
-        "peers alone",
+        "peers alone"
     )
-    parser.add_argument(
-        "--peers",
-        metavar="P,P",
-        type=list_of("--peers", one_of("--peers", PEERS)),
-        default=("torch",),
-        help="torch (default), dynet (tree-lstm on the CPU), none",
-    )
+    add_list(parser, "--engines", one_of("--engines", known), ("batched",), text)
+    text = "torch (default), dynet (tree-lstm on the CPU), none"
+    add_list(parser, "--peers", one_of("--peers", PEERS), ("torch",), text)
 
 
 def _add_sizes_of_jobs(parser: Parser) -> None:
@@ -73,20 +55,12 @@ def _add_sizes_of_jobs(parser: Parser) -> None:
         help="and embedding size; by default 256 for tree-lstm, 512 for the others",
     )
     parser.add_argument("--dtype", metavar="T", type=one_of("--dtype", DTYPES), default="float32")
-    parser.add_argument(
-        "--leaves",
-        metavar="N",
-        type=whole("--leaves", 2, LARGEST_GRAPH),
-        default=256,
-        help="of tree-fc",
-    )
-    parser.add_argument(
-        "--length",
-        metavar="N",
-        type=whole("--length", 1, LARGEST_GRAPH),
-        default=64,
-        help="words in fixed-lstm",
-    )
+    for flag, least, default, text in (
+        ("--leaves", 2, 256, "of tree-fc"),
+        ("--length", 1, 64, "words in fixed-lstm"),
+    ):
+        size = whole(flag, least, LARGEST_GRAPH)
+        parser.add_argument(flag, metavar="N", type=size, default=default, help=text)
     data = "a name or a folder; by default {} if it is cached, else generated"
     parser.add_argument(
         "--trees", metavar="NAME|PATH", type=path("--trees"), help=data.format("sst")

@@ -1,7 +1,7 @@
 """The level schedule of a batch of binary trees, as an expert would build it for a peer.
 
 Rows are sorted by (level, level of the parent), so that the state that one level hands to a later
-one is one contiguous piece, and the pieces that a level reads, laid behind one another, hold each
+one is one contiguous piece, and the pieces that a level reads, concatenated, hold each
 child once. A level then needs one gather by a permutation, whose adjoint is the inverse one.
 """
 
@@ -31,7 +31,7 @@ class Levels:
         level_ptr: first row of each level, D + 1 numbers.
         pieces: pieces[l][m] rows of level l have their parent in level m; m = D is no parent.
         take: int64 [E]; for the levels from 1 on, in turn, the position of each left child, then of
-            each right child, in the pieces that the level reads laid behind one another.
+            each right child, in the pieces that the level reads, concatenated.
         untake: int64 [E], the inverse permutation of each level's part of `take`.
         child_row: int64 [E], the same children as rows of the batch.
         word: int64 [leaves], by row.

@@ -1,7 +1,7 @@
 """An LSTM over sentences in PyTorch: a loop over time steps, and `nn.LSTM`.
 
 Both take the sentences sorted by length and packed (`packed.py`), look up all words at once and put
-one classifier GEMM behind all steps. `StepBatched` hoists the input products into one GEMM; a step
+one classifier GEMM after all steps. `StepBatched` hoists the input products into one GEMM; a step
 adds the recurrent one and then computes the gates, on CUDA in PyTorch's fused kernel (that of
 `nn.LSTMCell`). Autograd goes back through the steps with the weights as constants and stops at the
 gates; the gradients of the weights are one GEMM each. `CudnnLstm` is `nn.LSTM` over a

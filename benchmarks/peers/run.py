@@ -1,4 +1,4 @@
-"""Time vertexrt beside PyTorch and DyNet as an expert would write them.
+"""Time vertexrt against PyTorch and DyNet as an expert would write them.
 
 A step is one minibatch, drawn from a pool of many: it is assembled, its schedule built anew, then
 trained on (forward, backward, plain SGD with sparse rows of the embedding) or evaluated (the
@@ -31,7 +31,7 @@ from vertexrt.bench.ablation import share_memory
 from vertexrt.bench.check import compare
 from vertexrt.bench.contender import Arrays, Contender
 from vertexrt.bench.measure import Draw, measure
-from vertexrt.bench.record import Key, Record, compared
+from vertexrt.bench.record import Key, Results, compared
 from vertexrt.bench.run import pinned, recording, say
 from vertexrt.bench.text import table
 from vertexrt.engine.devices import device_named
@@ -94,7 +94,7 @@ def require(options: Options, device: str) -> None:
         raise UsageError(message("peers", got, wanted, "name an engine or a peer"))
 
 
-def _run_suite(suite: Suite, options: Options, device: str, threads: int, record: Record) -> None:
+def _run_suite(suite: Suite, options: Options, device: str, threads: int, record: Results) -> None:
     """Check and time one suite; add to the record and print the table."""
     oracle, parameters = make_oracle(suite, options.dtype)
     contenders = make_ours(suite, options, device, threads)

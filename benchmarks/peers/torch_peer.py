@@ -28,6 +28,10 @@ Tensors = dict[str, Tensor]
 # all levels: on the CPU for one thread and H 256; on CUDA a narrow GEMM costs its launch.
 WIDE = {"cpu": 48, "cuda": 4096}
 
+# For what is written by hand: with buffers of their own to write to.
+sigmoid_backward = torch.ops.aten.sigmoid_backward.grad_input
+tanh_backward = torch.ops.aten.tanh_backward.grad_input
+
 
 class Peer(Contender):
     """A model whose parameters live in `weights`."""

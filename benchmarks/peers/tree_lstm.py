@@ -147,7 +147,7 @@ def _deal(
 
 
 def permuted(order: Tensor, back: Tensor, *pieces: Tensor) -> tuple[Tensor, Tensor]:
-    """Lay pieces of h behind one another, and pieces of c; return the rows of both in `order`."""
+    """Concatenate pieces of h, and pieces of c; return the rows of both in `order`."""
     half = len(pieces) // 2
     h, c = pieces if half == 1 else (torch.cat(pieces[:half]), torch.cat(pieces[half:]))
     return h.index_select(0, order), c.index_select(0, order)

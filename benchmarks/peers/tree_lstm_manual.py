@@ -10,12 +10,15 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from benchmarks.peers.torch_peer import Buffers, Tensors, classify_by_hand
+from benchmarks.peers.torch_peer import (
+    Buffers,
+    Tensors,
+    classify_by_hand,
+    sigmoid_backward,
+    tanh_backward,
+)
 from benchmarks.peers.tree_lstm import Plan, TreeLstmPeer
 from vertexrt.bench.contender import Arrays
-
-sigmoid_backward = torch.ops.aten.sigmoid_backward.grad_input
-tanh_backward = torch.ops.aten.tanh_backward.grad_input
 
 
 class LevelBatchedManual(TreeLstmPeer):

@@ -158,7 +158,7 @@ def test_streams_share_what_a_gpu_launches(job: Job) -> None:
             one, several = counts(plan[name].against), counts(name)
             assert "streams" not in one
             assert 2 <= several["streams"] <= streams
-            assert 0 < several["beside"] < several["kernels"] + several["library"]
+            assert 0 < several["on_other_streams"] < several["kernels"] + several["library"]
             assert several["waits"] > 0
             assert several["launches"] == one["launches"]
             assert several["kernels"] == one["kernels"]

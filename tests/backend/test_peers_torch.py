@@ -20,7 +20,7 @@ from benchmarks.peers.recursive import recursive  # noqa: E402
 from benchmarks.peers.torch_peer import Peer, pack_floats, unpack_floats  # noqa: E402
 from vertexrt.bench.check import compare  # noqa: E402
 from vertexrt.bench.read_record import read  # noqa: E402
-from vertexrt.bench.record import Record  # noqa: E402
+from vertexrt.bench.record import Results  # noqa: E402
 
 WORDS, EMBED, HIDDEN, CLASSES = 30, 5, 7, 4
 TREE_LSTM = [tree_lstm.LevelBatched, tree_lstm_manual.LevelBatchedManual]
@@ -111,7 +111,7 @@ def assert_peer_agrees(
         np.testing.assert_array_equal(value, drawn[name])
     # float64 leaves the order of sums, and what a step of rate 1024 rounds
     contenders = {"reference": oracle, "peer": contender}
-    compare(Record("peers", [], {}), contenders, batch, "test", dtype="float64")
+    compare(Results("peers", [], {}), contenders, batch, "test", dtype="float64")
 
 
 @pytest.mark.parametrize("peer", TREE_LSTM)

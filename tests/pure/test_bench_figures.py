@@ -9,7 +9,7 @@ import pytest
 
 from vertexrt.bench.figures import ablation, style
 from vertexrt.bench.read_record import read
-from vertexrt.bench.record import Record
+from vertexrt.bench.record import Results
 from vertexrt.bench.spread import HIDDEN, Spread
 from vertexrt.bench.switches import ONE_OFF, ONE_ON
 
@@ -17,7 +17,7 @@ RESULTS = Path(__file__).resolve().parents[2] / "benchmarks" / "results"
 COMMITTED = sorted(RESULTS.glob("*/ablation-*.json"))
 
 
-def draw(record: Record, folder: Path, monkeypatch: pytest.MonkeyPatch) -> tuple[Any, Any]:
+def draw(record: Results, folder: Path, monkeypatch: pytest.MonkeyPatch) -> tuple[Any, Any]:
     """Draw, and return the two panels as they were written."""
     pytest.importorskip("matplotlib", reason="no matplotlib (extra `plot`)")
     from matplotlib.figure import Figure
@@ -38,7 +38,7 @@ def draw(record: Record, folder: Path, monkeypatch: pytest.MonkeyPatch) -> tuple
     return left, right
 
 
-def look(axes: Any, record: Record, family: str) -> None:
+def look(axes: Any, record: Results, family: str) -> None:
     """Look at a panel's limits, marks and names."""
     low, high = axes.get_xlim()
     for entry in record.select(family=family):

@@ -8,11 +8,12 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from benchmarks import lines
 from vertexrt.bench import compare, page, text
 from vertexrt.bench.figures import style
 from vertexrt.bench.figures.draw import draw
 from vertexrt.bench.read_record import read
-from vertexrt.bench.record import Entry, Record, compared, make_entry
+from vertexrt.bench.record import Entry, Results, compared, make_entry
 from vertexrt.bench.spread import (
     FASTER,
     HIDDEN,
@@ -53,7 +54,6 @@ def test_a_spread_that_hides_a_difference_says_so(ratio: Spread, noise: float, s
 
 
 def test_noise_is_how_far_a_control_strays() -> None:
-    assert noise_of(None) == 1.0
     assert noise_of(Spread(1.0, 0.8, 1.1)) == pytest.approx(1.25)
     assert noise_of(Spread(1.0, 0.98, 1.1)) == pytest.approx(1.1)
 
@@ -77,8 +77,8 @@ def entries(scale: float = 1.0, jitter: float = 0.01) -> list[Entry]:
 
 def record(
     benchmark: str = "ablation", found: list[Entry] | None = None, **machine: object
-) -> Record:
-    whole = Record(
+) -> Results:
+    whole = Results(
         benchmark, ["vertexrt", "bench", benchmark], {"model": "tree-lstm", "seconds": 1}
     )
     whole.machine = {"device": "cpu", "processor": "some <processor>", "threads": 2, **machine}
@@ -213,6 +213,16 @@ def test_compare_warns_of_other_machines_and_commands_and_refuses_others() -> No
 
 
 def breakdown_entries() -> list[Entry]:
+    found = []
+    for size in (1, 16):
+        for k, variant in enumerate(("products", "elementwise", "moves", "whole", "untraced")):
+            key: dict[str, str | int] = {"model": "tree-lstm", "hidden": 8, "part": "time"}
+            key |= {"setting": "fused", "batch_size": size, "variant": variant}
+            found.append(make_entry(key, (1.0 + k, 2.0 + k), "us a step", "lower"))
+    return found
+
+
+def papers_entries() -> list[Entry]:
     """Return some results of each part."""
     found = []
 
@@ -221,11 +231,6 @@ def breakdown_entries() -> list[Entry]:
         found.append(make_entry(whole, values, unit, "lower"))
 
     for size in (1, 16):
-        for k, variant in enumerate(("products", "elementwise", "moves", "whole", "untraced")):
-            add(
-                "us a step", (1.0 + k, 2.0 + k), part="time", setting="fused",
-                batch_size=size, variant=variant, engine="persistent",
-            )  # fmt: skip
         for against, more in (("leaves", {"leaves": 32 * size}), ("batch size", {})):
             for variant, unit in (("schedule", "us a step"), ("step", "us a step"), ("share", "%")):
                 add(
@@ -250,29 +255,44 @@ def peers_entries() -> list[Entry]:
     return [e for size in (1, 16) for e in compared(key | {"batch_size": size}, samples)]
 
 
-KINDS = {"ablation": entries, "breakdown": breakdown_entries, "peers": peers_entries}
-FIGURES = {
-    "ablation": ["ablation-tree-lstm"],
-    "breakdown": [
-        f"breakdown-tree-lstm-{part}"
-        for part in ("time", "schedule", "throughput", "weights", "compile")
-    ],
-    "peers": ["peers"],
+KINDS = {
+    "ablation": entries,
+    "breakdown": breakdown_entries,
+    "papers": papers_entries,
+    "peers": peers_entries,
 }
+PARTS = ("schedule", "throughput", "weights", "compile")
+FIGURES = {"papers": [f"papers-{part}" for part in PARTS], "peers": ["peers"]}
 
 
-@pytest.mark.parametrize("benchmark", KINDS)
-def test_figures_are_drawn_of_every_part(benchmark: str, tmp_path: Path) -> None:
+def look(path: Path) -> None:
+    """Assert that a picture has ink and paper, and that nothing is told by colour."""
     image = pytest.importorskip("matplotlib.image", reason="no matplotlib (extra `plot`)")
-    name = "peers" if benchmark == "peers" else f"{benchmark}-tree-lstm"
-    found = draw(record(benchmark, KINDS[benchmark]()), tmp_path / f"{name}.json")
+    pixels = image.imread(path)[..., :3]
+    assert min(pixels.shape[:2]) > 150
+    assert 0.005 < float((pixels < 0.5).mean()) < 0.6
+    grey = np.abs(pixels - pixels.mean(axis=2, keepdims=True))
+    assert float(grey.max()) < 0.02
+
+
+@pytest.mark.parametrize("benchmark", ["ablation", "breakdown"])
+def test_an_ablation_and_a_breakdown_have_a_figure(benchmark: str, tmp_path: Path) -> None:
+    pytest.importorskip("matplotlib", reason="no matplotlib (extra `plot`)")
+    found = draw(record(benchmark, KINDS[benchmark]()), tmp_path / f"{benchmark}-x.json")
+    assert found == tmp_path / f"{benchmark}-x.png"
+    look(found)
+    assert draw(record(benchmark, []), tmp_path / "empty.json") is None
+
+
+@pytest.mark.parametrize("benchmark", FIGURES)
+def test_figures_are_drawn_of_every_part(benchmark: str, tmp_path: Path) -> None:
+    pytest.importorskip("matplotlib", reason="no matplotlib (extra `plot`)")
+    whole = record(benchmark, KINDS[benchmark]())
+    assert draw(whole, tmp_path / "x.json") is None, "of these results the package draws nothing"
+    found = lines.draw(whole, tmp_path / f"{benchmark}.json")
     assert [path.stem for path in found] == FIGURES[benchmark]
     for path in found:
-        pixels = image.imread(path)[..., :3]
-        assert min(pixels.shape[:2]) > 150
-        assert 0.005 < float((pixels < 0.5).mean()) < 0.6  # there is ink, and paper
-        grey = np.abs(pixels - pixels.mean(axis=2, keepdims=True))
-        assert float(grey.max()) < 0.02  # nothing is told by colour
+        look(path)
 
 
 def test_a_page_needs_nothing_else(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -283,7 +303,7 @@ def test_a_page_needs_nothing_else(tmp_path: Path, capsys: pytest.CaptureFixture
     links = re.findall(r'(?:src|href)="([^"]*)"', text)
     assert all(link.startswith("data:image/png;base64,") for link in links)
     if style.can_draw():
-        assert len(links) == sum(len(names) for names in FIGURES.values())
+        assert len(links) == 2  # of the ablation and of the breakdown
     assert "http" not in text
     assert "some &lt;processor&gt;" in text
     assert "trees &amp; words" in text
@@ -297,7 +317,7 @@ def test_results_of_other_keys_have_a_table_and_a_figure(tmp_path: Path) -> None
     found.append(make_entry({"part": "time", "note": "", "variant": "y"}, [2.0], "us"))
     assert "note" in text.table(found)
     if style.can_draw():
-        assert [p.name for p in draw(record("x", found), tmp_path / "x.json")] == ["x.png"]
+        assert [p.name for p in lines.draw(record("x", found), tmp_path / "x.json")] == ["x.png"]
 
 
 @pytest.mark.parametrize("check", [False, True])

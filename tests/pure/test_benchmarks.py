@@ -15,8 +15,9 @@ from vertexrt.bench.check import Disagreement, compare
 from vertexrt.bench.contender import Arrays
 from vertexrt.bench.machine import describe
 from vertexrt.bench.measure import WARM_STEPS, Draw, measure
-from vertexrt.bench.record import Record
-from vertexrt.bench.run import THREAD_VARIABLES, pinned
+from vertexrt.bench.record import Results
+from vertexrt.bench.run import pinned
+from vertexrt.config import THREAD_VARIABLES
 from vertexrt.graph import GraphBatch, InputGraph, Pulled
 
 
@@ -121,7 +122,7 @@ def test_minibatches_are_whole_and_cover_an_epoch() -> None:
 )
 def test_a_difference_stops_the_run_and_is_named(other: Fixed, text: str) -> None:
     exact = Fixed(2.0, [4.0, 0.0], [1.0])
-    record = Record("any", [], {})
+    record = Results("any", [], {})
     compare(record, {"a": exact, "b": exact}, ten_chains(), "x")
     assert record.checks[0]["largest_difference"] == 0.0
     with pytest.raises(Disagreement, match=rf"^\[check, x\] {text}"):

@@ -68,8 +68,8 @@ def test_a_folder_that_others_may_write_to_is_refused(
         assert entries.read("kind", "name") is None
     assert [str(each.message) for each in caught] == [
         f"[cache] {refused} can be written by others (mode {bits:o}); a folder of this user that "
-        "nobody else can write to, for compiled kernels; set VERTEXRT_CACHE to such a folder; they "
-        f"are kept in {private(temporary)} now."
+        "no other user can write to, for compiled kernels; set VERTEXRT_CACHE to such a folder; "
+        f"they are kept in {private(temporary)} now."
     ]
     with warnings.catch_warnings():
         warnings.simplefilter("error")  # it is said once

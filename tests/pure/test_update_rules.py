@@ -1,10 +1,12 @@
 """The table of optimizers: its rows, and what is made of them without a kernel."""
 
 import inspect
+from pathlib import Path
 
 import pytest
 
 import vertexrt as vrt
+from tests import optim_stub
 from vertexrt.api.optim import OPTIMIZERS as CLASSES
 from vertexrt.engine.finite import reach_of
 from vertexrt.ir.updates import OPTIMIZERS, RULES, OptimizerRow, rule_of, scalars_of
@@ -30,6 +32,51 @@ def test_a_row_is_a_class_of_the_package(row: OptimizerRow) -> None:
     assert row.source in str(made.__doc__)
     assert all(expression in str(made.__doc__) for _, expression in row.lines)
     assert made(row.lr).describe()["class"] == row.title
+
+
+@every_row
+def test_a_signature_has_types_and_its_text_ranges(row: OptimizerRow) -> None:
+    made = getattr(vrt, row.title)
+    for name, parameter in inspect.signature(made).parameters.items():
+        assert parameter.annotation in ("float", "float | None", "tuple[float, float]")
+        assert f"    {name}: " in made.__doc__
+    assert all(f"{o.meaning} ({o.range.text})." in made.__doc__ for o in row.options)
+
+
+def test_type_checkers_read_what_the_rows_say() -> None:
+    found = optim_stub.STUB.read_text(encoding="utf-8")
+    assert found == optim_stub.text(), f"`{optim_stub.COMMAND}` writes it anew"
+
+
+USER = """
+import vertexrt as vrt
+
+optimizer = vrt.Adam(1e-3, betas=(0.9, 0.99), clip_norm=None)
+rate: float = optimizer.lr
+base: vrt.Optimizer = optimizer
+vrt.Adam(beta=0.9)
+vrt.SGD()
+vrt.SGD("0.1")
+vrt.Lion(betas=0.9)
+vrt.Adamm()
+"""
+WRONG = {
+    7: 'Unexpected keyword argument "beta" for "Adam"',
+    8: 'Missing positional argument "lr" in call to "SGD"',
+    9: 'incompatible type "str"; expected "float"',
+    10: 'incompatible type "float"; expected "tuple[float, float]"',
+    11: 'has no attribute "Adamm"',
+}
+
+
+def test_mypy_checks_the_options_that_users_give(tmp_path: Path) -> None:
+    api = pytest.importorskip("mypy.api", reason="no mypy (extra `dev`)")
+    (tmp_path / "user.py").write_text(USER)
+    printed, _, _ = api.run(["--strict", "--no-pretty", str(tmp_path / "user.py")])
+    lines = [line for line in printed.splitlines() if "user.py:" in line and " error: " in line]
+    found = {int(line.split(":")[1]): line for line in lines}
+    assert found.keys() == WRONG.keys(), printed
+    assert all(text in found[line] for line, text in WRONG.items()), printed
 
 
 def test_what_the_host_knows_is_taken_out() -> None:

@@ -105,20 +105,19 @@ def concat(*values: Operand) -> Value:
 
     Raises: TraceError for anything else.
     """
-    listed = [v for v in values if isinstance(v, (list, tuple))]
-    parts = [_value(v) for v in values] if not listed else []
+    for value in values:
+        if isinstance(value, (list, tuple)):
+            raise _no_vectors(f"a {type(value).__name__}")
+    parts = [_value(value) for value in values]
     shapes = [list(part.shape) for part in parts]
-    if not parts or not all(len(shape) == 1 for shape in shapes):
-        kinds = f"a {type(listed[0]).__name__}" if listed else f"operands of shapes {shapes}"
-        raise TraceError(
-            message(
-                "concat",
-                f"{kinds} at {user_line()}",
-                "one vector or more",
-                "write vrt.concat(x, y[k : k + 1]): a slice of one element is a vector",
-            )
-        )
+    if not parts or builtins.any(len(shape) != 1 for shape in shapes):
+        raise _no_vectors(f"operands of shapes {shapes}")
     return _emit("concat", *parts, shape=(builtins.sum(shape[0] for shape in shapes),))
+
+
+def _no_vectors(got: str) -> TraceError:
+    action = "write vrt.concat(x, y[k : k + 1]): a slice of one element is a vector"
+    return TraceError(message("concat", f"{got} at {user_line()}", "one vector or more", action))
 
 
 def sum(x: Operand, *, over: str | None = None) -> Value:

@@ -117,7 +117,7 @@ class Network:
         return found
 
     def __reduce_ex__(self, _: object) -> NoReturn:
-        """Refuse copies, and with them pickling: there is compiled code and a device behind."""
+        """Refuse copies, and with them pickling: it holds compiled code and a device."""
         raise UsageError(
             message(
                 "network",

@@ -13,6 +13,7 @@ import numpy.typing as npt
 
 from vertexrt.api.declaration import is_real
 from vertexrt.engine.parameters import FloatArray, ParameterStore
+from vertexrt.engine.refused import refused_update
 from vertexrt.engine.update import Outcome, Update, apply_update
 from vertexrt.errors import CheckpointError, NumericError, UsageError, message
 from vertexrt.ir.updates import ABOVE_ZERO, NOT_NEGATIVE, OPTIMIZERS, OptimizerRow, Range, rule_of
@@ -113,8 +114,6 @@ class Optimizer:
         request = self.request(store)
         outcome = apply_update(store, request)
         if not outcome.done:
-            from vertexrt.engine.refused import refused_update
-
             raise NumericError(refused_update(store, request, outcome.norm))
         self.settle(outcome)
 
@@ -173,12 +172,8 @@ class Optimizer:
         """
         steps = self._steps(state)
         loaded = {name: np.array(array) for name, array in state.items() if name != STEPS}
-        moments = {name.partition("/")[0] for name in loaded}
-        if moments != set(self.moment_names) and (loaded or steps):
-            raise self._misfit(
-                "moments " + (", ".join(sorted(moments)) or "of no name"),
-                ", ".join(self.moment_names) or "none",
-            )
+        if loaded or steps:
+            self._check_moments({name.partition("/")[0] for name in loaded})
         for key, array in loaded.items():
             self._check_numbers(key, array, array.dtype)
         if self._store is not None:
@@ -191,7 +186,7 @@ class Optimizer:
     def _steps(self, state: Mapping[str, npt.NDArray[Any]]) -> int:
         """Return the count of steps in a state."""
         if STEPS not in state:
-            raise self._misfit("no count of steps", f"'{STEPS}' beside the moments")
+            raise self._misfit("no count of steps", f"'{STEPS}' and the moments")
         count = np.asarray(state[STEPS])
         if count.shape or count.dtype.kind not in "iu" or not 0 <= count <= LARGEST_COUNT:
             raise self._misfit(
@@ -222,12 +217,10 @@ class Optimizer:
         """Return rate, number of the step and options, by their names in expressions."""
         assert self.row is not None
         found = {"lr": self._lr, "t": self.steps + 1}
-        for name, _, _, parts in self.row.options:
-            value = getattr(self, name)
-            if parts:
-                found.update(zip(parts, value, strict=True))
-            else:
-                found[name] = value
+        for option in self.row.options:
+            value = getattr(self, option.name)
+            names, numbers = (option.parts, value) if option.parts else ((option.name,), (value,))
+            found.update(zip(names, numbers, strict=True))
         return found
 
     def _bind(self, store: ParameterStore) -> None:
@@ -278,6 +271,25 @@ class Optimizer:
             for moment, flat in zip(self.moment_names, moments, strict=True)
             for name, view in store.views(flat).items()
         }
+        self._check_fit(loaded, views, store.dtype)
+        starts = {slot.name: slot.start for slot in self._slots}
+        self._reach = (math.inf,) * len(moments)
+        for key, view in views.items():
+            view[...] = loaded.get(key, starts[key.partition("/")[0]])
+
+    def _check_moments(self, moments: set[str]) -> None:
+        """Refuse a state of other moments."""
+        if moments != set(self.moment_names):
+            got, known = ", ".join(sorted(moments)), ", ".join(self.moment_names)
+            raise self._misfit(f"moments {got or 'of no name'}", known or "none")
+
+    def _check_fit(
+        self,
+        loaded: Mapping[str, npt.NDArray[Any]],
+        views: Mapping[str, FloatArray],
+        dtype: np.dtype[Any],
+    ) -> None:
+        """Refuse a loaded state whose names, shapes or numbers do not fit the store's."""
         if loaded and loaded.keys() != views.keys():
             odd = min(loaded.keys() ^ views.keys())
             raise self._misfit(
@@ -290,11 +302,7 @@ class Optimizer:
                     f"'{key}' with shape {array.shape}, {array.dtype}",
                     f"shape {views[key].shape}, float",
                 )
-            self._check_numbers(key, array, store.dtype)
-        starts = {slot.name: slot.start for slot in self._slots}
-        self._reach = (math.inf,) * len(moments)
-        for key, view in views.items():
-            view[...] = loaded.get(key, starts[key.partition("/")[0]])
+            self._check_numbers(key, array, dtype)
 
     def _check_numbers(self, key: str, array: npt.NDArray[Any], dtype: np.dtype[Any]) -> None:
         """Refuse floats that are not finite in a dtype, and negative sums of squares."""

@@ -3,8 +3,9 @@
 Every variant takes the same minibatches in turn, after it has been shown to compute the same:
 against the reference in float64 on a few graphs, and against the first variant on a minibatch of
 each size that is timed. What is compared is what is timed: the loss, the loss of every vertex,
-and every gradient, taken from the step itself. Networks whose parameters lie alike share their
-memory, since two equal networks differ by up to 13 % for where theirs is (docs/results.md).
+and every gradient, taken from the step itself. Networks with the same layout of parameters
+share their memory, since two equal networks differ by up to 13 % for where theirs is
+(docs/results.md).
 """
 
 from __future__ import annotations
@@ -39,7 +40,7 @@ from vertexrt.errors import DeviceError, PlanError
 
 CHECKED_GRAPHS = 4  # with the reference, which is slow
 ROUNDS = (5, 25)
-TOTAL = "total"  # the family of `all on` beside `baseline`
+TOTAL = "total"  # the family of `all on` against `baseline`
 Steppers = dict[NamedSetting, Stepper]
 
 
@@ -102,7 +103,7 @@ def _make_steppers(bench: Bench, plan: Sequence[NamedSetting]) -> Steppers:
 
 
 def share_memory(nets: Iterable[vrt.Network]) -> None:
-    """Let networks whose parameters lie alike share parameters, gradients and arenas."""
+    """Let networks with the same layout share parameters, gradients and arenas."""
     first: dict[tuple[bytes, int], Any] = {}
     for net in nets:
         executor: Any = net.executor
@@ -126,25 +127,40 @@ def _check(bench: Bench, steppers: Steppers) -> None:
 
 
 def _one_size(bench: Bench, batch_size: int, steppers: Steppers) -> list[Entry]:
+    """Time both families; `all on` takes part in that of `baseline` as well."""
+    by_name = {variant.name: stepper for variant, stepper in steppers.items()}
     found = []
-    sample = first_graphs(bench.job, batch_size)
-    draw_from, seconds = bench.job.pool, bench.options.seconds / 2
-    everything = [s for v, s in steppers.items() if (v.family, v.name) == (ONE_OFF, ALL_ON)]
-    for family, head in ((ONE_ON, BASELINE), (ONE_OFF, ALL_ON)):
-        mine = {v.name: s for v, s in steppers.items() if v.family == family}
+    for family, head, guests in ((ONE_ON, BASELINE, (ALL_ON,)), (ONE_OFF, ALL_ON, ())):
         against = {v.name: v.against for v in steppers if v.family == family}
-        if head not in mine:
-            continue
-        if family == ONE_ON and everything:
-            mine[ALL_ON] = everything[0]
-        say(f"{bench.job.model}, batch {batch_size}: timing {len(mine)} variants, {family}")
-        samples = measure(mine, Draw(draw_from, batch_size), seconds, ROUNDS)
-        counts = {
-            name: count(s.net, sample) | {"host_waits": float(s.waits)} for name, s in mine.items()
-        }
-        key = bench.key(mode="train", batch_size=batch_size)
-        entries = compared(key, samples, head + AGAIN, counts, against)
-        for entry in entries:  # `all on` beside `baseline` is a family by itself
-            entry.key["family"] = family if entry.key["variant"] in against else TOTAL
-        found += entries
+        mine = {name: by_name[name] for name in (*against, *guests) if name in by_name}
+        if head in against:
+            found += _one_family(bench, batch_size, family, mine, against)
     return found
+
+
+def _one_family(
+    bench: Bench,
+    batch_size: int,
+    family: str,
+    steppers: dict[str, Stepper],
+    against: dict[str, str],
+) -> list[Entry]:
+    """Time variants in turn.
+
+    Args:
+        steppers: by name, the head of the family first.
+        against: name -> what it is compared with, for members of the family.
+    """
+    say(f"{bench.job.model}, batch {batch_size}: timing {len(steppers)} variants, {family}")
+    draw = Draw(bench.job.pool, batch_size)
+    samples = measure(steppers, draw, bench.options.seconds / 2, ROUNDS)
+    sample = first_graphs(bench.job, batch_size)
+    counts = {
+        name: count(s.net, sample) | {"host_waits": float(s.waits)} for name, s in steppers.items()
+    }
+    key = bench.key(mode="train", batch_size=batch_size)
+    head = next(iter(steppers))
+    entries = compared(key, samples, head + AGAIN, counts, against)
+    for entry in entries:
+        entry.key["family"] = family if entry.key["variant"] in against else TOTAL
+    return entries

@@ -10,6 +10,7 @@ from pathlib import Path
 
 from vertexrt.bench import device_time, host_time
 from vertexrt.bench.jobs import Job, JobOptions
+from vertexrt.bench.record import make_entry
 from vertexrt.bench.run import opened
 
 
@@ -22,5 +23,14 @@ def run(options: JobOptions, command: list[str], job: Job | None = None) -> Path
     """
     with opened("breakdown", options, command, job) as bench:
         part = device_time if bench.device == "cuda" else host_time
-        bench.keep("", part.run(bench))
+        found = []
+        for step in part.measure_steps(bench):
+            key = bench.key(
+                part="time", engine=step.engine, setting=step.setting, batch_size=step.batch_size
+            )
+            for name, microseconds in step.parts.items():
+                found.append(
+                    make_entry({**key, "variant": name}, microseconds, "us a step", "lower")
+                )
+        bench.keep("", found)
     return bench.path

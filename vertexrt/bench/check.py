@@ -7,7 +7,7 @@ import numpy as np
 
 from vertexrt import GraphBatch
 from vertexrt.bench.contender import Arrays, Contender
-from vertexrt.bench.record import Record
+from vertexrt.bench.record import Results
 from vertexrt.bench.run import say
 from vertexrt.errors import NumericError, message
 
@@ -23,7 +23,7 @@ class Disagreement(NumericError):
 
 
 @dataclass(frozen=True, slots=True)
-class Evaluation:
+class Computed:
     """Hold what is compared: loss, gradients by name, outputs in the order of the batch."""
 
     loss: float
@@ -31,7 +31,7 @@ class Evaluation:
     outputs: np.ndarray
 
 
-def evaluate(contender: Contender, batch: GraphBatch) -> Evaluation:
+def evaluate(contender: Contender, batch: GraphBatch) -> Computed:
     """Evaluate a batch and leave the parameters as they are.
 
     Gradients are taken from the step that is timed: how far plain SGD goes, divided by its rate.
@@ -45,11 +45,11 @@ def evaluate(contender: Contender, batch: GraphBatch) -> Evaluation:
     contender.sync()
     after = contender.parameters()
     contender.set_parameters(before)
-    return Evaluation(loss, {name: (before[name] - after[name]) / LR for name in before}, kept)
+    return Computed(loss, {name: (before[name] - after[name]) / LR for name in before}, kept)
 
 
 def compare(
-    record: Record,
+    record: Results,
     contenders: Mapping[str, Contender],
     batch: GraphBatch,
     where: str,
@@ -74,13 +74,9 @@ def compare(
             allowed = KINKED_BOUND if loose else BOUNDS[dtype]
             if not value <= allowed:
                 got = f"{what} of {name} differs from that of {against} by {value:.1e} of its "
+                wanted, action = f"at most {allowed:.0e}", "nothing is timed before they agree"
                 raise Disagreement(
-                    message(
-                        f"check, {where}",
-                        got + "largest element",
-                        f"at most {allowed:.0e}",
-                        "nothing is timed before they agree",
-                    )
+                    message(f"check, {where}", got + "largest element", wanted, action)
                 )
             largest = max(largest, value)
     entry = {"where": where, "against": against, "bound": BOUNDS[dtype]}
@@ -88,25 +84,25 @@ def compare(
     say(f"{where}: {len(contenders)} variants agree with {against} within {largest:.1e}")
 
 
-def differences(found: Evaluation, expected: Evaluation, kinked: bool = False) -> dict[str, float]:
+def differences(found: Computed, expected: Computed, kinked: bool = False) -> dict[str, float]:
     """Return the relative difference of the loss, of each gradient and of the outputs."""
     assert found.gradients.keys() == expected.gradients.keys(), sorted(found.gradients)
+    order = None if kinked else np.inf
     result = {"the loss": _difference(np.array(found.loss), np.array(expected.loss))}
     for name, value in expected.gradients.items():
-        compare = _distance if kinked else _difference
-        result[f"the gradient of '{name}'"] = compare(found.gradients[name], value)
+        difference = _difference(found.gradients[name], value, order)
+        result[f"the gradient of '{name}'"] = difference
     result["the output"] = _difference(found.outputs, expected.outputs)
     return result
 
 
-def _difference(found: np.ndarray, expected: np.ndarray) -> float:
+def _difference(found: np.ndarray, expected: np.ndarray, order: float | None = np.inf) -> float:
+    """Return the norm of a difference over that of what is expected.
+
+    Args:
+        order: infinite for the largest element, None for the 2-norm.
+    """
     if found.shape != expected.shape:
         return float("inf")
-    scale = float(np.abs(expected).max()) or 1.0
-    return float(np.abs(found - expected).max()) / scale
-
-
-def _distance(found: np.ndarray, expected: np.ndarray) -> float:
-    if found.shape != expected.shape:
-        return float("inf")
-    return float(np.linalg.norm(found - expected) / (np.linalg.norm(expected) or 1.0))
+    scale = float(np.linalg.norm(expected.ravel(), order)) or 1.0
+    return float(np.linalg.norm((found - expected).ravel(), order)) / scale

@@ -2,7 +2,7 @@
 
 Two results are compared where their keys and units are equal. Timings differ when their quartiles
 do not overlap; since two runs of one machine also differ in speed as a whole, the median change of
-all timings is said too, and a result that was compared inside each run has its ratio beside it:
+all timings is said too, and a result that was compared inside each run has its ratio next to it:
 that is what a change of the machine's speed leaves alone. What was counted differs when it is not
 equal.
 """
@@ -10,15 +10,16 @@ equal.
 from __future__ import annotations
 
 import json
+from collections import Counter
 from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
 
 from vertexrt.bench.read_record import read
-from vertexrt.bench.record import Entry, Record
+from vertexrt.bench.record import Entry, Results
 from vertexrt.bench.spread import FASTER, HIDDEN, SLOWER
-from vertexrt.bench.text import aligned, columns, number
+from vertexrt.bench.text import aligned, in_common, number
 from vertexrt.errors import UsageError, message
 
 SAME = "equal"
@@ -51,14 +52,15 @@ def change_of(before: Entry, after: Entry) -> Change:
         a, b = b, a  # the first of the two is the one that should be smaller
     factor = b.median / a.median if a.median else 1.0
     if not before.better or len(before.samples) == len(after.samples) == 1:
-        return Change(before, after, factor, SAME if a.median == b.median else OTHER)
-    said = HIDDEN
-    if b.low > a.high or b.high < a.low:
-        said = FASTER if b.low > a.high else SLOWER
+        said = SAME if a.median == b.median else OTHER
+    elif b.low > a.high:
+        said = FASTER
+    else:
+        said = SLOWER if b.high < a.low else HIDDEN
     return Change(before, after, factor, said)
 
 
-def warnings(before: Record, after: Record) -> list[str]:
+def warnings(before: Results, after: Results) -> list[str]:
     """List what makes a comparison doubtful: other machines, options or incomplete runs.
 
     Raises: UsageError, for files of two devices, which say nothing of each other.
@@ -78,11 +80,10 @@ def warnings(before: Record, after: Record) -> list[str]:
             if first != second:
                 said = f"{first[:SHOWN]} and {second[:SHOWN]}"
                 found.append(f"the {what} differ in {name}: {said}")
-    found += [f"{r.date} did not run to its end" for r in (before, after) if not r.complete]
-    return found
+    return found + [f"{r.date} did not run to its end" for r in (before, after) if not r.complete]
 
 
-def changes(before: Record, after: Record) -> list[Change]:
+def changes(before: Results, after: Results) -> list[Change]:
     """Compare all results that two runs have both.
 
     Raises: UsageError, when they have none.
@@ -102,16 +103,16 @@ def changes(before: Record, after: Record) -> list[Change]:
 
 def table(found: list[Change]) -> str:
     """Print changes, one a line."""
-    names = list(dict.fromkeys(n for c in found for n in c.after.key))
-    varied = [n for n in names if len({str(c.after.key.get(n, "")) for c in found}) > 1]
+    caption, names = in_common([c.after for c in found])
+    names.append("variant")
+    head = [*names, "before", "after", "unit", "times better", "", "ratio before", "after"]
     rows = []
     for c in found:
         ratios = ["" if e.ratio is None else f"{e.ratio.median:.2f}" for e in (c.before, c.after)]
-        row = [str(c.after.key.get(n, "")) for n in varied]
+        row = [str(c.after.key.get(n, "")) for n in names]
         row += [number(c.before.median), number(c.after.median), c.after.unit]
         rows.append([*row, f"{c.change:.2f}", c.verdict, *ratios])
-    head = [*varied, "before", "after", "unit", "times better", "", "ratio before", "after"]
-    return aligned(columns(head, rows))
+    return caption + "\n" + aligned(head, rows)
 
 
 def run(first: str, second: str) -> None:
@@ -127,11 +128,8 @@ def run(first: str, second: str) -> None:
     timed = [c.change for c in found if c.verdict not in (SAME, OTHER)]
     if timed:
         low, middle, high = np.percentile(timed, [25, 50, 75])
-        print(
-            f"all {len(timed)} timings: {middle:.2f} times better in the median, quartiles "
-            f"{low:.2f} - {high:.2f}"
-        )
-    for said in (FASTER, SLOWER, HIDDEN, OTHER):
-        count = sum(c.verdict == said for c in found)
-        if count:
-            print(f"{said}: {count} of {len(found)}")
+        quartiles = f"quartiles {low:.2f} - {high:.2f}"
+        print(f"all {len(timed)} timings: {middle:.2f} times better in the median, {quartiles}")
+    for said, times in Counter(c.verdict for c in found).items():
+        if said != SAME:
+            print(f"{said}: {times} of {len(found)}")

@@ -15,8 +15,7 @@ from collections.abc import Callable
 from typing import Any
 
 import vertexrt as vrt
-from vertexrt.bench.measure import LR, MICROSECONDS, Draw, timed
-from vertexrt.bench.record import Entry, make_entry
+from vertexrt.bench.measure import LR, MICROSECONDS, Draw, StepTime, timed
 from vertexrt.bench.run import Bench
 
 STEPS = 40  # of a sample, after as many to warm up
@@ -31,7 +30,7 @@ NO_PROFILER = (
 Samples = dict[str, list[float]]
 
 
-def run(bench: Bench) -> list[Entry]:
+def measure_steps(bench: Bench) -> list[StepTime]:
     """Time both engines at each batch size.
 
     All is timed before the profiler starts for the first time: part of it stays for good.
@@ -39,21 +38,17 @@ def run(bench: Bench) -> list[Entry]:
     profiler = importlib.util.find_spec("torch") is not None
     if not profiler:
         bench.record.missing.append({"name": "times of kernels", "because": NO_PROFILER})
-    sampled: list[tuple[str, int, vrt.Network, Samples]] = []
+    found = []
     for engine in ("batched", "persistent"):
         net = bench.compile(engine)
         for batch_size in bench.options.batch_sizes:
             draw = Draw(bench.job.pool, batch_size)
-            sampled.append((engine, batch_size, net, sample_host(net, draw)))
-    found = []
-    for engine, batch_size, net, samples in sampled:
-        if profiler:
-            draw = Draw(bench.job.pool, batch_size)
-            samples |= _sample_device(net, draw, samples["whole"])
-        key = bench.key(part="time", engine=engine, setting=engine, batch_size=batch_size)
-        for part, values in samples.items():
-            found.append(make_entry({**key, "variant": part}, values, "us a step", "lower"))
-    return found
+            found.append((StepTime(engine, engine, batch_size, sample_host(net, draw)), net))
+    if profiler:
+        for step, net in found:
+            draw = Draw(bench.job.pool, step.batch_size)
+            step.parts.update(_sample_device(net, draw, step.parts["whole"]))
+    return [step for step, _ in found]
 
 
 def sample_host(net: vrt.Network, draw: Draw, steps: int = STEPS, rounds: int = ROUNDS) -> Samples:
@@ -82,15 +77,14 @@ def take_steps(net: vrt.Network, draw: Draw, count: int) -> float:
 
 
 def _sample_device(net: vrt.Network, draw: Draw, steps: list[float]) -> Samples:
-    """Sample what the device does, and what is left of a step that nobody watches."""
+    """Sample what the device does, and the part of a step in which it is idle."""
     samples: Samples = defaultdict(list)
     for whole in steps:
         times = _profile(net, draw)
+        busy = sum(times.values())
+        times |= {"device, busy": busy, "gaps": max(whole - busy, 0.0)}
         for kind, microseconds in times.items():
             samples[kind].append(microseconds)
-        busy = sum(times.values())
-        samples["device, busy"].append(busy)
-        samples["gaps"].append(max(whole - busy, 0.0))
     return samples
 
 
@@ -103,7 +97,7 @@ def _profile(net: vrt.Network, draw: Draw) -> dict[str, float]:
         take_steps(net, draw, PROFILED)
         torch.cuda.synchronize()
     generated = kinds_of_kernels(net)
-    times: dict[str, float] = defaultdict(float)
+    times: dict[str, float] = defaultdict(float)  # by kind
     for event in profiler.events():
         if event.device_type == torch.autograd.DeviceType.CUDA:
             times[kind_of(event.name, generated)] += event.device_time / PROFILED

@@ -4,7 +4,7 @@ The persistent engine notes the processor's clock around every instruction. With
 kernel (`Passes(segment=False)`) that is the time of each fused loop and each product; they are the
 same kernels that the batched engine calls. What a processor does not spend in instructions is told
 apart by the clock of the host. All parts are of the same steps, so they add up to the step; what
-the stamps cost shows beside `untraced`, the same network without them, in turn with it.
+the stamps cost shows next to `untraced`, the same network without them, in turn with it.
 
 Where `fuse` is off, each op is a kernel, so that moves of memory show, as in Cavs; where it is on,
 they are parts of the fused loops.
@@ -14,12 +14,12 @@ from __future__ import annotations
 
 import time
 from collections import defaultdict
+from collections.abc import Iterator
 
 import numpy as np
 
 import vertexrt as vrt
-from vertexrt.bench.measure import LR, MICROSECONDS, Draw, timed
-from vertexrt.bench.record import Entry, make_entry
+from vertexrt.bench.measure import LR, MICROSECONDS, Draw, StepTime, timed
 from vertexrt.bench.run import Bench
 from vertexrt.engine.trace import Record as Stamps
 from vertexrt.engine.variant import Passes, Variant
@@ -51,34 +51,41 @@ SUMS = ("sum_rows", "embed_grad")
 STEPS = (5, 60)  # that are looked at, at least and at most
 
 
-def run(bench: Bench) -> list[Entry]:
+def measure_steps(bench: Bench) -> Iterator[StepTime]:
     """Time the parts at each batch size, with ops fused and each by itself."""
     nets = {name: bench.compile("persistent", passes=p) for name, p in SETTINGS.items()}
     seconds = bench.options.seconds / (len(bench.options.batch_sizes) * len(nets))
-    found = []
     for batch_size in bench.options.batch_sizes:
         for name, net in nets.items():
-            key = bench.key(part="time", engine="persistent", setting=name, batch_size=batch_size)
-            for part, values in _sample(net, Draw(bench.job.pool, batch_size), seconds).items():
-                found.append(make_entry({**key, "variant": part}, values, "us a step", "lower"))
-    return found
+            samples = _sample(net, Draw(bench.job.pool, batch_size), seconds)
+            yield StepTime("persistent", name, batch_size, samples)
 
 
 def _sample(net: vrt.Network, draw: Draw, seconds: float) -> dict[str, list[float]]:
     """Return samples of each part, of the whole and of steps without stamps, in microseconds."""
     optimizer = vrt.SGD(lr=LR)
-    for ids in draw.take(3):  # compiles both forms of the driver
+
+    def untraced(ids: np.ndarray) -> dict[str, float]:
+        begin = time.perf_counter()
         net.step(draw.pool.take(ids), optimizer)
-        one_step(net, draw.pool, ids, optimizer)
+        return {"untraced": time.perf_counter() - begin}
+
+    def traced(ids: np.ndarray) -> dict[str, float]:
+        return one_step(net, draw.pool, ids, optimizer)
+
+    turns = [untraced, traced]
+    for ids in draw.take(3):  # compiles both forms of the driver
+        untraced(ids)
+        traced(ids)
     samples: dict[str, list[float]] = {part: [] for part in (*PARTS, "whole", "untraced")}
     end = time.perf_counter() + seconds
     done = 0
     while done < STEPS[0] or (done < STEPS[1] and time.perf_counter() < end):
         (ids,) = draw.take(1)
-        begin = time.perf_counter()
-        net.step(draw.pool.take(ids), optimizer)
-        untraced = time.perf_counter() - begin
-        found = one_step(net, draw.pool, ids, optimizer) | {"untraced": untraced}
+        found: dict[str, float] = {}
+        for turn in turns:
+            found |= turn(ids)
+        turns.reverse()  # the second finds the graphs in the caches
         for part, values in samples.items():
             values.append(found.get(part, 0.0) * MICROSECONDS)
         done += 1
@@ -136,17 +143,16 @@ def split(stamps: Stamps, kinds: list[str]) -> dict[str, float]:
         stamps: of one group and one step; kinds: of `kinds_of_instructions`.
     Returns: also `scripts`, from the start of the first instruction to the end of all.
     """
-    found: dict[str, float] = defaultdict(float)
-    each = 1.0 / (stamps.cycles_per_second * len(stamps.script))
-    for script, times in zip(stamps.script, stamps.times, strict=True):
-        count = len(script)
-        waited = times[:, 1] - times[:, 0]
-        ran = times[:, 2] - times[:, 1]
-        for k in range(count):
-            found[kinds[int(script[k, OP])]] += float(ran[k]) * each
-        found["update"] += float(ran[count:].sum()) * each
-        found["waits"] += float(waited.sum()) * each
-        whole = float(times[-1, 2] - times[0, 0]) * each
-        found["scripts"] += whole
-        found["between kernels"] += whole - float(waited.sum() + ran.sum()) * each
-    return dict(found)
+    count = stamps.script.shape[1]
+    waited = stamps.times[..., 1] - stamps.times[..., 0]
+    ran = stamps.times[..., 2] - stamps.times[..., 1]
+    whole = stamps.times[:, -1, 2] - stamps.times[:, 0, 0]
+    cycles: dict[str, float] = defaultdict(float)
+    for op, took in zip(stamps.script[..., OP].flat, ran[:, :count].flat, strict=True):
+        cycles[kinds[op]] += took
+    cycles["update"] += ran[:, count:].sum()
+    cycles["waits"] += waited.sum()
+    cycles["scripts"] += whole.sum()
+    cycles["between kernels"] += whole.sum() - waited.sum() - ran.sum()
+    cycles_per_second = stamps.cycles_per_second * len(stamps.script)
+    return {part: float(spent) / cycles_per_second for part, spent in cycles.items()}

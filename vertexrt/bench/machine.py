@@ -8,20 +8,8 @@ import subprocess
 from pathlib import Path
 from typing import Any
 
-PACKAGES = (
-    "vertexrt",
-    "numpy",
-    "numba",
-    "scipy",
-    "torch",
-    "dynet38",
-    "cupy-cuda12x",
-    "cupy-cuda13x",
-    "nvidia-cuda-nvrtc",
-    "nvidia-cuda-nvrtc-cu12",
-    "nvidia-cudnn-cu12",
-    "nvidia-cudnn-cu13",
-)
+PACKAGES = ("vertexrt", "numpy", "numba", "scipy", "torch", "dynet38", "cupy", "nvidia-cu")
+GPU_FIELDS = ("name", "driver_version", "memory.total", "clocks.max.sm", "power.limit")
 
 
 def describe(threads: int, device: str = "cpu") -> dict[str, Any]:
@@ -30,6 +18,9 @@ def describe(threads: int, device: str = "cpu") -> dict[str, Any]:
     Args:
         device: "gpu" is described when this is "cuda".
     """
+    from threadpoolctl import threadpool_info
+
+    installed = {each.name: each.version for each in importlib.metadata.distributions()}
     return {
         "device": device,
         "gpu": gpu() if device == "cuda" else None,
@@ -39,8 +30,11 @@ def describe(threads: int, device: str = "cpu") -> dict[str, Any]:
         "load_average": os.getloadavg() if hasattr(os, "getloadavg") else None,
         "system": f"{platform.system()} {platform.machine()}",
         "python": platform.python_version(),
-        "versions": versions(),
-        "blas": blas(),
+        "versions": {n: installed[n] for n in sorted(installed) if n.startswith(PACKAGES)},
+        "blas": sorted(
+            f"{entry['internal_api']} {entry['version']}, {entry['num_threads']} threads"
+            for entry in threadpool_info()
+        ),
         "revision": revision(),
     }
 
@@ -53,27 +47,10 @@ def processor() -> str:
     return names[0] if names else platform.processor() or platform.machine()
 
 
-def versions() -> dict[str, str]:
-    """Return the versions of the packages that matter, of those that are installed."""
-    installed = {each.name: each.version for each in importlib.metadata.distributions()}
-    return {name: installed[name] for name in PACKAGES if name in installed}
-
-
 def gpu() -> dict[str, str] | None:
     """Return name, driver and clocks of the first GPU that is seen, None where none is."""
-    fields = ("name", "driver_version", "memory.total", "clocks.max.sm", "power.limit")
-    found = _output("nvidia-smi", f"--query-gpu={','.join(fields)}", "--format=csv,noheader")
-    return dict(zip(fields, found.splitlines()[0].split(", "), strict=True)) if found else None
-
-
-def blas() -> list[str]:
-    """Return the BLAS and OpenMP libraries that are loaded, with their thread counts."""
-    from threadpoolctl import threadpool_info
-
-    return sorted(
-        f"{entry['internal_api']} {entry['version']}, {entry['num_threads']} threads"
-        for entry in threadpool_info()
-    )
+    found = _output("nvidia-smi", f"--query-gpu={','.join(GPU_FIELDS)}", "--format=csv,noheader")
+    return dict(zip(GPU_FIELDS, found.splitlines()[0].split(", "), strict=True)) if found else None
 
 
 def revision() -> str:

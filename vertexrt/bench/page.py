@@ -4,36 +4,30 @@ from __future__ import annotations
 
 import base64
 import tempfile
-from collections.abc import Sequence
 from html import escape
 from pathlib import Path
 
 from vertexrt.bench.figures.draw import draw
 from vertexrt.bench.read_record import read
-from vertexrt.bench.record import Entry, Record
+from vertexrt.bench.record import Results
 from vertexrt.bench.run import say
-from vertexrt.bench.spread import HIDDEN
-from vertexrt.bench.text import tabulate
+from vertexrt.bench.text import table
 from vertexrt.errors import DataError, message
 from vertexrt.plain_files import write_atomically
 
 NAME = "report.html"
 STYLE = """
-body { font: 15px/1.45 sans-serif; max-width: 62em; margin: 2em auto; padding: 0 1em; }
-table { border-collapse: collapse; font-size: 12px; margin: 1em 0; display: block;
-  overflow-x: auto; }
-th, td { padding: 2px 8px; border-bottom: 1px solid #ccc; text-align: left; white-space: nowrap; }
-td.n { text-align: right; }
+body { font: 15px/1.45 sans-serif; max-width: 70em; margin: 2em auto; padding: 0 1em; }
 img { max-width: 100%; }
-pre { background: #f3f3f3; padding: 0.6em; overflow-x: auto; }
-.hidden { color: #777; }
+pre { background: #f3f3f3; padding: 0.6em; overflow-x: auto; font-size: 12px; }
 """
 
 
 def run(folder_name: str) -> Path:
     """Write the page; return its path.
 
-    Figures are drawn anew; without matplotlib, those that lie beside the results are taken.
+    Figures of ablations and breakdowns are drawn anew; for other results, and without matplotlib,
+    the PNG files in the same folder are taken.
 
     Raises: DataError, when the folder holds no results.
     """
@@ -55,7 +49,7 @@ def run(folder_name: str) -> Path:
     return out
 
 
-def _section(path: Path, record: Record) -> str:
+def _section(path: Path, record: Results) -> str:
     parts = [f"<h2>{escape(path.stem)}</h2>"]
     if not record.complete:
         parts.append("<p><b>This run did not come to its end.</b></p>")
@@ -70,7 +64,7 @@ def _section(path: Path, record: Record) -> str:
     parts += [f"<p>{escape(text)}</p>" for text in paragraphs]
     parts += [_image(name, content) for name, content in _figures(path, record)]
     if record.entries:
-        parts.append(_table(record.entries))
+        parts.append(f"<pre>{escape(table(record.entries))}</pre>")
     if record.missing:
         items = "".join(
             f"<li>{escape(lack['name'])}: {escape(lack['because'])}</li>" for lack in record.missing
@@ -79,7 +73,7 @@ def _section(path: Path, record: Record) -> str:
     return "\n".join(parts)
 
 
-def _machine(record: Record) -> str:
+def _machine(record: Results) -> str:
     m = record.machine
     said = [record.date, str(m.get("processor", "")), f"{m.get('cores')} cores"]
     said += [f"{m.get('threads')} threads", f"device {m.get('device')}"]
@@ -89,26 +83,13 @@ def _machine(record: Record) -> str:
     return ", ".join([*said, f"revision {m.get('revision')}"])
 
 
-def _figures(path: Path, record: Record) -> list[tuple[str, bytes]]:
+def _figures(path: Path, record: Results) -> list[tuple[str, bytes]]:
     with tempfile.TemporaryDirectory() as folder:
-        drawn = [(p.stem, p.read_bytes()) for p in draw(record, Path(folder) / path.name)]
-    beside = sorted(path.parent.glob(f"{path.stem}*.png"))
-    return drawn or [(p.stem, p.read_bytes()) for p in beside]
+        drawn = draw(record, Path(folder) / path.name)
+        paths = [drawn] if drawn else sorted(path.parent.glob(f"{path.stem}*.png"))
+        return [(p.stem, p.read_bytes()) for p in paths]
 
 
 def _image(name: str, content: bytes) -> str:
     data = base64.b64encode(content).decode("ascii")
     return f'<p><img alt="{escape(name)}" src="data:image/png;base64,{data}"></p>'
-
-
-def _table(entries: Sequence[Entry]) -> str:
-    caption, columns = tabulate(entries)
-    heads = "".join(f"<th>{escape(column.head)}</th>" for column in columns)
-    lines = [f"<p>{escape(caption)}</p>", f"<table><tr>{heads}</tr>"]
-    for k, entry in enumerate(entries):
-        row = "".join(
-            f"<td{' class=n' if c.right else ''}>{escape(c.cells[k])}</td>" for c in columns
-        )
-        faint = ' class="hidden"' if entry.verdict == HIDDEN else ""
-        lines.append(f"<tr{faint}>{row}</tr>")
-    return "\n".join([*lines, "</table>"])

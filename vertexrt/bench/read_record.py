@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Any
 
 from vertexrt.api.json_record import JsonRecord, parse_json
-from vertexrt.bench.record import SCHEMA, Entry, Key, Record
+from vertexrt.bench.record import SCHEMA, Entry, Key, Results
 from vertexrt.bench.spread import Spread
 from vertexrt.errors import DataError, message
 from vertexrt.plain_files import read_plain
@@ -19,7 +19,7 @@ OF_ABLATION = ("model", "hidden", "batch_size", "family", "variant")
 OF_STEP_TIME = ("model", "hidden", "setting", "batch_size", "variant")
 
 
-def read(path: Path) -> Record:
+def read(path: Path) -> Results:
     """Read a file that a benchmark wrote.
 
     Raises: DataError, when it cannot be read, is no such file, or is of another form.
@@ -34,7 +34,7 @@ def read(path: Path) -> Record:
     if fields.whole("schema", 0, LARGEST) != SCHEMA:
         raise _refused(path, f"schema {stored['schema']}")
     benchmark = fields.text("benchmark")
-    return Record(
+    return Results(
         benchmark,
         list(fields.texts("command", LARGEST)),
         fields.record("options").plain(),

@@ -75,7 +75,7 @@ def make_entry(key: Key, samples: Sequence[float], unit: str, better: str = "hig
 
 
 @dataclass(slots=True)
-class Record:
+class Results:
     """A benchmark's results while they are collected, and as they are read back."""
 
     benchmark: str

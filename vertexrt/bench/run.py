@@ -13,16 +13,15 @@ from typing import Any
 import vertexrt as vrt
 from vertexrt.bench.jobs import Job, JobOptions, make_job
 from vertexrt.bench.machine import describe
-from vertexrt.bench.record import Entry, Key, Record
+from vertexrt.bench.record import Entry, Key, Results
+from vertexrt.bench.switches import ALL, Setting
 from vertexrt.bench.text import table
-from vertexrt.config import config
+from vertexrt.config import THREAD_VARIABLES, config
 from vertexrt.engine.devices import device_named
 from vertexrt.engine.variant import Passes
 from vertexrt.errors import UsageError, message
 
-THREAD_VARIABLES = ("OPENBLAS_NUM_THREADS", "OMP_NUM_THREADS", "MKL_NUM_THREADS")
 NOT_KEPT = ("out", "name")  # of the options, what says nothing of the results
-ALL = Passes()
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,23 +32,18 @@ class Bench:
     job: Job
     device: str
     threads: int
-    record: Record
+    record: Results
     path: Path
 
     def compile(
         self, engine: str, hidden: int | None = None, passes: Passes = ALL, job: Job | None = None
     ) -> vrt.Network:
         """Compile F for an engine, with groups of one processor on the CPU."""
-        one = engine == "persistent" and self.device != "cuda"
-        return vrt.compile(
-            (job or self.job).make(hidden or self.options.hidden),
-            device=self.device,
-            engine=engine,
-            threads=self.threads,
-            processors=1 if one else None,
-            passes=passes,
-            seed=1,
+        setting = Setting(
+            engine=engine, passes=passes, processors=None if self.device == "cuda" else 1
         )
+        function = (job or self.job).make(hidden or self.options.hidden)
+        return setting.compile(function, self.device, self.threads)
 
     def key(self, **more: str | int) -> Key:
         """Return the key of a result."""
@@ -93,15 +87,15 @@ def opened(
 @contextmanager
 def recording(
     benchmark: str, command: list[str], options: Mapping[str, Any], threads: int, device: str
-) -> Iterator[tuple[Record, Path]]:
+) -> Iterator[tuple[Results, Path]]:
     """Collect results; write them at the end, also of a run that breaks off.
 
     Args:
-        options: with `out`, the folder, and `name`, what the file is called beside the benchmark.
+        options: with `out`, the folder, and `name`, which the name of the file ends with.
     Raises: UsageError, when the folder cannot be written.
     """
     kept = {name: value for name, value in options.items() if name not in NOT_KEPT}
-    record = Record(benchmark, command, kept)
+    record = Results(benchmark, command, kept)
     name = options.get("name", "")
     path = Path(options["out"], f"{benchmark}-{name}.json" if name else f"{benchmark}.json")
     try:

@@ -35,14 +35,12 @@ def ratio_of(samples: Sequence[float], reference: Sequence[float]) -> Spread:
     return spread_of((np.asarray(samples) / np.asarray(reference)).tolist())
 
 
-def noise_of(control: Spread | None) -> float:
+def noise_of(control: Spread) -> float:
     """Return how far a ratio of equals strays from 1, as a factor.
 
     Args:
         control: the ratio of the reference to itself, run once more under another name.
     """
-    if control is None:
-        return 1.0
     return math.exp(max(abs(math.log(control.low)), abs(math.log(control.high))))
 
 

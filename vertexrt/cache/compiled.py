@@ -1,4 +1,4 @@
-"""`njit`, with a cache of ours behind it: numba compiles, and what it made is kept and found here.
+"""`njit` with a cache on disk: numba compiles, and the result is kept and found here.
 
 numba's own cache (`cache=True`) trusts what it finds: it unpickles an index and the code, and fails
 where its folder cannot be written. Here an entry holds machine code and LLVM bitcode as numba made
@@ -59,7 +59,7 @@ def njit(*, cache: bool = False, **options: Any) -> Callable[[Function], Functio
 
 @functools.cache
 def _environment(*processor: str) -> tuple[str, ...]:
-    """Return what decides how a function is compiled, besides the function."""
+    """Return what decides how a function is compiled, in addition to the function."""
     versions = (sys.version, numba.__version__, llvmlite.__version__, np.__version__)
     settings = [f"{name}={os.environ[name]}" for name in sorted(os.environ) if "NUMBA_" in name]
     form = file_hash(record)  # of entries
@@ -85,12 +85,12 @@ class KernelCache(_Cache):  # type: ignore[misc]
         found = entries.read(KIND, name) if name else None
         if found is None:
             return None
-        return record.take_in(target_context, found.content, found.facts, _arguments(sig))
+        return record.deserialize(target_context, found.content, found.facts, _arguments(sig))
 
     def save_overload(self, sig: Any, data: CompileResult) -> None:
         """Keep what was compiled, if all of it can be written down."""
         name = self._name(sig, data.codegen)
-        found = record.facts_of(data, _arguments(sig)) if name else None
+        found = record.serialize(data, _arguments(sig)) if name else None
         if found is not None:
             entries.write(KIND, name, *found)
 

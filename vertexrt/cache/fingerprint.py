@@ -12,8 +12,8 @@ import enum
 import functools
 import hashlib
 import sys
-from collections.abc import Iterable
-from types import BuiltinFunctionType, CodeType, FunctionType, ModuleType
+from collections.abc import Callable, Iterable
+from types import BuiltinFunctionType, CodeType, FunctionType, ModuleType, NoneType
 from typing import Any
 
 import numpy as np
@@ -95,31 +95,64 @@ def _describe(value: object, names: Iterable[str], called: list[Any]) -> str | N
         names: that the function uses, to look up in modules.
         called: gets compiled functions.
     """
-    if isinstance(value, Dispatcher):
-        called.append(value)
-        return f"calls {value.py_func.__module__}.{value.py_func.__qualname__}"
-    if isinstance(value, ModuleType):
-        if value.__name__.partition(".")[0] != PACKAGE:
-            return value.__name__  # a library: its version is part of the environment
-        found = {name: getattr(value, name) for name in names if hasattr(value, name)}
-        texts = [_describe(inside, names, called) for inside in found.values()]
-        return None if None in texts else f"{value.__name__} {list(zip(found, texts, strict=True))}"
-    if isinstance(value, type) and issubclass(value, enum.Enum):
-        return f"{value.__qualname__} {[(member.name, member.value) for member in value]}"
-    if isinstance(value, (FunctionType, _Intrinsic)):
-        module = sys.modules[value.__module__]
-        inside = value.__module__.partition(".")[0] == PACKAGE
-        return f"{value.__module__}.{value.__qualname__} {file_hash(module) if inside else ''}"
-    if isinstance(value, (type, BuiltinFunctionType, np.ufunc)):
-        return f"{getattr(value, '__module__', '')}.{value.__name__}"
-    if isinstance(value, np.ndarray):
-        return f"{value.dtype} {value.shape} {hashlib.sha256(value.tobytes()).hexdigest()}"
-    if isinstance(value, (tuple, list)):
-        each = [_describe(item, names, called) for item in value]
-        return None if None in each else f"{type(value).__name__} {each}"
-    if isinstance(value, (bool, int, float, complex, str, bytes, np.generic, np.dtype, types.Type)):
-        return _text(value)
-    return "None" if value is None else None
+    for kinds, describe in _DESCRIPTIONS:
+        if isinstance(value, kinds):
+            return describe(value, names, called)
+    return None
+
+
+def _dispatcher(value: Any, names: Iterable[str], called: list[Any]) -> str:
+    called.append(value)
+    return f"calls {value.py_func.__module__}.{value.py_func.__qualname__}"
+
+
+def _module(value: Any, names: Iterable[str], called: list[Any]) -> str | None:
+    if value.__name__.partition(".")[0] != PACKAGE:
+        return str(value.__name__)  # a library: its version is part of the environment
+    found = {name: getattr(value, name) for name in names if hasattr(value, name)}
+    texts = [_describe(inside, names, called) for inside in found.values()]
+    return None if None in texts else f"{value.__name__} {list(zip(found, texts, strict=True))}"
+
+
+def _enumeration(value: Any, names: Iterable[str], called: list[Any]) -> str:
+    return f"{value.__qualname__} {[(member.name, member.value) for member in value]}"
+
+
+def _function(value: Any, names: Iterable[str], called: list[Any]) -> str:
+    module = sys.modules[value.__module__]
+    inside = value.__module__.partition(".")[0] == PACKAGE
+    return f"{value.__module__}.{value.__qualname__} {file_hash(module) if inside else ''}"
+
+
+def _builtin(value: Any, names: Iterable[str], called: list[Any]) -> str:
+    return f"{getattr(value, '__module__', '')}.{value.__name__}"
+
+
+def _array(value: Any, names: Iterable[str], called: list[Any]) -> str:
+    return f"{value.dtype} {value.shape} {hashlib.sha256(value.tobytes()).hexdigest()}"
+
+
+def _sequence(value: Any, names: Iterable[str], called: list[Any]) -> str | None:
+    each = [_describe(item, names, called) for item in value]
+    return None if None in each else f"{type(value).__name__} {each}"
+
+
+def _constant(value: Any, names: Iterable[str], called: list[Any]) -> str:
+    return _text(value)
+
+
+# The first kind that fits counts.
+_CONSTANTS = (bool, int, float, complex, str, bytes, np.generic, np.dtype, types.Type, NoneType)
+_DESCRIPTIONS: tuple[tuple[Any, Callable[[Any, Iterable[str], list[Any]], str | None]], ...] = (
+    (Dispatcher, _dispatcher),
+    (ModuleType, _module),
+    (enum.EnumMeta, _enumeration),
+    ((FunctionType, _Intrinsic), _function),
+    ((type, BuiltinFunctionType, np.ufunc), _builtin),
+    (np.ndarray, _array),
+    ((tuple, list), _sequence),
+    (_CONSTANTS, _constant),
+)
 
 
 @functools.cache

@@ -56,7 +56,7 @@ def forget() -> None:
 
 
 def is_private(found: os.stat_result) -> bool:
-    """Tell whether a file or folder is this user's, and nobody else may write to it."""
+    """Tell whether a file or folder is this user's, and no other user may write to it."""
     if os.name != "posix":
         return True
     return found.st_uid == os.geteuid() and not found.st_mode & WRITABLE_BY_OTHERS
@@ -86,7 +86,7 @@ def _warn(reason: str, instead: str) -> None:
     text = message(
         "cache",
         reason,
-        "a folder of this user that nobody else can write to, for compiled kernels",
+        "a folder of this user that no other user can write to, for compiled kernels",
         f"set VERTEXRT_CACHE to such a folder; {instead}",
     )
     warnings.warn(text, CacheWarning, stacklevel=2)

@@ -14,7 +14,7 @@ from numba.core.types.containers import BaseNamedTuple, BaseTuple
 PLAIN = {str(each): each for each in (*types.number_domain, types.boolean, types.none)}
 
 
-def facts_of(made: Any, arguments: tuple[Any, ...]) -> tuple[bytes, dict[str, Any]] | None:
+def serialize(made: Any, arguments: tuple[Any, ...]) -> tuple[bytes, dict[str, Any]] | None:
     """Return machine code and bitcode of a compile result, and the rest as facts for JSON.
 
     Args:
@@ -25,10 +25,12 @@ def facts_of(made: Any, arguments: tuple[Any, ...]) -> tuple[bytes, dict[str, An
     used = [made.environment, *made._find_referenced_environments()]
     environments = [_environment(each) for each in used]
     returned = _written(made.signature.return_type)
-    unusual = made.objectmode or made.lifted or made.reload_init or function.kws
-    if None in environments or unusual or returned is None or made.library.has_dynamic_globals:
+    dynamic = made.library.has_dynamic_globals
+    unusual = (made.objectmode, made.lifted, made.reload_init, function.kws, dynamic)
+    types_of_arguments = {made.signature.args, function.argtypes}
+    if any(unusual) or returned is None or None in environments:
         return None
-    if made.signature.args != arguments or function.argtypes != arguments:
+    if types_of_arguments != {arguments}:
         return None
     library, kind, (machine_code, bitcode) = made.library.serialize_using_object_code()
     facts = {
@@ -45,10 +47,10 @@ def facts_of(made: Any, arguments: tuple[Any, ...]) -> tuple[bytes, dict[str, An
     return machine_code + bitcode, facts
 
 
-def take_in(
+def deserialize(
     context: Any, content: bytes, facts: dict[str, Any], arguments: tuple[Any, ...]
 ) -> CompileResult:
-    """Return the compile result that `facts_of` was given; the code is ready to run.
+    """Return the compile result that `serialize` was given; the code is ready to run.
 
     Args:
         context: numba's of the target.

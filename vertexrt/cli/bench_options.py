@@ -33,12 +33,7 @@ def add_job(parser: Parser) -> None:
     parser.add_argument(
         "--model", metavar="MODEL", default="tree-lstm", help="tree-lstm (default), tree-fc, ..."
     )
-    parser.add_argument(
-        "--data",
-        metavar="NAME|PATH",
-        type=path("--data"),
-        help="data set, or a folder that holds one",
-    )
+    add_data(parser)
     parser.add_argument(
         "--leaves",
         metavar="N",
@@ -51,6 +46,16 @@ def add_job(parser: Parser) -> None:
         type=whole("--hidden", *WHOLE["hidden"]),
         default=64,
         help="and embedding size",
+    )
+
+
+def add_data(parser: Parser) -> None:
+    """Add the data set."""
+    parser.add_argument(
+        "--data",
+        metavar="NAME|PATH",
+        type=path("--data"),
+        help="data set, or a folder that holds one",
     )
 
 

@@ -31,6 +31,15 @@ def draw(folder: RunFolder) -> str | None:
     names = [name for name in TITLES if any(name in record for record in records)]
     if not names:
         return "no curve.png: no epoch has ended yet"
+    try:
+        write_atomically(folder.curve, _picture(records, names))
+    except OSError as error:
+        return f"no curve.png: it cannot be written ({error.strerror or error})"
+    return None
+
+
+def _picture(records: list[dict[str, Any]], names: list[str]) -> bytes:
+    """Return a PNG with a panel for each value."""
     # The figure is made without pyplot: no window system, no global state.
     from matplotlib.backends.backend_agg import FigureCanvasAgg
     from matplotlib.figure import Figure
@@ -50,11 +59,7 @@ def draw(folder: RunFolder) -> str | None:
         axes.legend()
     picture = io.BytesIO()
     figure.savefig(picture, dpi=120)
-    try:
-        write_atomically(folder.curve, picture.getvalue())
-    except OSError as error:
-        return f"no curve.png: it cannot be written ({error.strerror or error})"
-    return None
+    return picture.getvalue()
 
 
 def series(records: list[dict[str, Any]], split: str, name: str) -> tuple[list[int], list[float]]:

@@ -15,6 +15,7 @@ from contextlib import suppress
 from typing import TYPE_CHECKING
 
 from vertexrt.cli.interrupt import Interrupt, Interrupted
+from vertexrt.config import THREAD_VARIABLES
 from vertexrt.errors import (
     CheckpointError,
     DataError,
@@ -30,7 +31,6 @@ if TYPE_CHECKING:
 INTERRUPTED = 130
 USAGE = 2
 FAILED = 1
-THREAD_VARIABLES = ("OPENBLAS_NUM_THREADS", "OMP_NUM_THREADS", "MKL_NUM_THREADS")
 
 
 def main(argv: Sequence[str] | None = None) -> int:
@@ -180,5 +180,5 @@ def _complain_of(error: OSError) -> None:
 def _complain(text: str) -> None:
     try:
         print(f"vertexrt: {text}", file=sys.stderr, flush=True)
-    except OSError:  # there is nobody to tell; the exit code still says it
+    except OSError:  # there is nowhere to print it; the exit code still says it
         _discard(sys.stderr.fileno())

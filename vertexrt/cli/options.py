@@ -106,7 +106,6 @@ class RunOptions:
             "model": model,
             "data": fields.text("data", longest=LONGEST_PATH),
             "task": fields.text("task", TASKS if spec.task == "sentiment" else ("",)),
-            "pieces": None if fields.null("pieces") else fields.whole("pieces", *WHOLE["pieces"]),
             "shape": _shape(fields.record("shape"), spec),
             "optimizer": fields.text("optimizer", tuple(OPTIMIZERS)),
             "policy": fields.text("policy", POLICIES),
@@ -114,20 +113,24 @@ class RunOptions:
             "device": fields.text("device", DEVICES),
             "precision": fields.text("precision", PRECISIONS),
             "engine": fields.text("engine", ENGINES),
-            "processors": None
-            if fields.null("processors")
-            else fields.whole("processors", *WHOLE["processors"]),
         }
+        for name in ("pieces", "processors"):
+            found[name] = None if fields.null(name) else fields.whole(name, *WHOLE[name])
         for name in ("epochs", "patience", "batch_size", "window", "seed", "threads"):
             found[name] = fields.whole(name, *WHOLE[name])
         for name in ("lr", "momentum", "weight_decay", "clip_norm"):
             found[name] = _real(fields, name)
         fields.end()
-        if found["pieces"] is not None and spec.task != "language-model":
-            fields.refuse("pieces", f"null, since {model} reads no text")
-        if found["momentum"] and found["optimizer"] not in WITH_MOMENTUM:
-            fields.refuse("momentum", f"0, since {found['optimizer']} has none")
+        _refuse_unfit(fields, found, spec)
         return cls(**found)
+
+
+def _refuse_unfit(fields: JsonRecord, found: dict[str, Any], spec: ModelSpec) -> None:
+    """Refuse what the model or the optimizer of a checkpoint has no use for."""
+    if found["pieces"] is not None and spec.task != "language-model":
+        fields.refuse("pieces", f"null, since {spec.name} reads no text")
+    if found["momentum"] and found["optimizer"] not in WITH_MOMENTUM:
+        fields.refuse("momentum", f"0, since {found['optimizer']} has none")
 
 
 def _shape(fields: JsonRecord, spec: ModelSpec) -> dict[str, float]:
@@ -279,16 +282,19 @@ def data_name(given: str) -> str:
 
 def _require_fitting(given: argparse.Namespace, spec: ModelSpec) -> None:
     """Refuse options that the model, its task or the optimizer would ignore."""
-    for name in SHAPE:
-        if getattr(given, name, None) is not None and name not in spec.options:
-            _refuse(name, spec.name, "its options are " + ", ".join(spec.options))
-    if given.task is not None and spec.task != "sentiment":
-        _refuse("task", spec.name, "only models of sentiment have one")
-    if given.pieces is not None and spec.task != "language-model":
-        _refuse("pieces", spec.name, "only language models read text in pieces")
     optimizer = getattr(given, "optimizer", None) or spec.train["optimizer"]
-    if getattr(given, "momentum", None) and optimizer not in WITH_MOMENTUM:
-        _refuse("momentum", optimizer, f"it belongs to {', '.join(WITH_MOMENTUM)}")
+    has = "its options are " + ", ".join(spec.options)
+    sentiment, text = spec.task == "sentiment", spec.task == "language-model"
+    momentum = f"it belongs to {', '.join(WITH_MOMENTUM)}"
+    for name, fits, owner, expected in (
+        *((name, name in spec.options, spec.name, has) for name in SHAPE),
+        ("task", sentiment, spec.name, "only models of sentiment have one"),
+        ("pieces", text, spec.name, "only language models read text in pieces"),
+        ("momentum", optimizer in WITH_MOMENTUM, optimizer, momentum),
+    ):
+        value = getattr(given, name, None)
+        if value is not None and not fits and not (name == "momentum" and value == 0.0):
+            _refuse(name, owner, expected)
 
 
 def _refuse(name: str, owner: str, expected: str) -> NoReturn:

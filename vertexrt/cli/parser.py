@@ -9,7 +9,7 @@ import argparse
 from collections.abc import Callable, Sequence
 
 from vertexrt.cli.bench_options import ACTIONS as BENCH_ACTIONS
-from vertexrt.cli.bench_options import add_bench
+from vertexrt.cli.bench_options import add_bench, add_data
 from vertexrt.cli.limits import (
     DEVICES,
     DTYPES,
@@ -39,16 +39,23 @@ def _real(parser: Parser, name: str, text: str, metavar: str = "X") -> None:
     parser.add_argument(flag, metavar=metavar, type=real(flag, REAL[name]), help=text)
 
 
+def _word(
+    parser: Parser, name: str, known: Sequence[str], text: str, metavar: str = "NAME"
+) -> None:
+    """Add an option that takes one of some words."""
+    flag = "--" + name
+    parser.add_argument(flag, metavar=metavar, type=one_of(flag, known), help=text)
+
+
+def _path(parser: Parser, name: str, text: str, metavar: str) -> None:
+    """Add an option that takes a path."""
+    flag = "--" + name
+    parser.add_argument(flag, metavar=metavar, type=path(flag), help=text)
+
+
 def _add_data(parser: Parser) -> None:
-    parser.add_argument(
-        "--data",
-        metavar="NAME|PATH",
-        type=path("--data"),
-        help="data set, or a folder that holds one",
-    )
-    parser.add_argument(
-        "--task", metavar="TASK", type=one_of("--task", TASKS), help="fine or binary (sentiment)"
-    )
+    add_data(parser)
+    _word(parser, "task", TASKS, "fine or binary (sentiment)", "TASK")
     _whole(parser, "pieces", "cut a text into pieces of N words (language models)")
 
 
@@ -59,22 +66,10 @@ def _add_shape(parser: Parser) -> None:
 
 
 def _add_machine(parser: Parser) -> None:
-    parser.add_argument(
-        "--policy",
-        metavar="P",
-        type=one_of("--policy", POLICIES),
-        help="frontier, depth, agenda or serial",
-    )
-    parser.add_argument(
-        "--dtype", metavar="T", type=one_of("--dtype", DTYPES), help="float32 or float64"
-    )
+    _word(parser, "policy", POLICIES, "frontier, depth, agenda or serial", "P")
+    _word(parser, "dtype", DTYPES, "float32 or float64", "T")
     _add_device(parser)
-    parser.add_argument(
-        "--engine",
-        metavar="E",
-        type=one_of("--engine", ENGINES),
-        help="batched (default), persistent or auto",
-    )
+    _word(parser, "engine", ENGINES, "batched (default), persistent or auto", "E")
     _whole(
         parser,
         "processors",
@@ -84,18 +79,9 @@ def _add_machine(parser: Parser) -> None:
 
 
 def _add_device(parser: Parser) -> None:
-    parser.add_argument(
-        "--device",
-        metavar="D",
-        type=one_of("--device", DEVICES),
-        help="auto (default), cuda, cpu or reference",
-    )
-    parser.add_argument(
-        "--precision",
-        metavar="P",
-        type=one_of("--precision", PRECISIONS),
-        help="of products on a GPU: float32 (default), tf32 or bf16",
-    )
+    _word(parser, "device", DEVICES, "auto (default), cuda, cpu or reference", "D")
+    text = "of products on a GPU: float32 (default), tf32 or bf16"
+    _word(parser, "precision", PRECISIONS, text, "P")
 
 
 def _add_threads(parser: Parser) -> None:
@@ -121,31 +107,17 @@ def _add_train(parser: Parser) -> None:
     _add_batch_size(parser)
     _add_window(parser)
     _whole(parser, "seed", "of weights, dropout and order")
-    parser.add_argument(
-        "--out",
-        metavar="DIR",
-        type=path("--out"),
-        help="run folder (default runs/MODEL-DATE-TIME)",
-    )
+    _path(parser, "out", "run folder (default runs/MODEL-DATE-TIME)", "DIR")
     _add_shape(parser)
     _real(parser, "lr", "learning rate")
-    parser.add_argument(
-        "--optimizer",
-        metavar="NAME",
-        type=one_of("--optimizer", tuple(OPTIMIZERS)),
-        help=", ".join(OPTIMIZERS),
-    )
+    _word(parser, "optimizer", tuple(OPTIMIZERS), ", ".join(OPTIMIZERS))
     _real(parser, "momentum", "of " + ", ".join(WITH_MOMENTUM))
     _real(parser, "weight_decay", "L2 penalty")
     _real(parser, "clip_norm", "largest global norm; 0: none")
     _add_machine(parser)
     _whole(parser, "patience", "stop after N epochs without a better dev value; 0: never")
-    parser.add_argument(
-        "--resume", metavar="RUN", type=path("--resume"), help="continue the run in this folder"
-    )
-    parser.add_argument(
-        "--trace", metavar="FILE", type=path("--trace"), help="timeline of minibatches (persistent)"
-    )
+    _path(parser, "resume", "continue the run in this folder", "RUN")
+    _path(parser, "trace", "timeline of minibatches (persistent)", "FILE")
     parser.add_argument("--quiet", action="store_true", help="print the result only")
 
 
@@ -156,9 +128,7 @@ def _add_eval(parser: Parser) -> None:
     parser.add_argument(
         "--split", metavar="SPLIT", type=one_of("--split", SPLITS), default="dev", help="dev, test"
     )
-    parser.add_argument(
-        "--data", metavar="NAME|PATH", type=path("--data"), help="another data set of the same task"
-    )
+    _path(parser, "data", "another data set of the same task", "NAME|PATH")
     _add_batch_size(parser)
     _add_device(parser)
     _add_threads(parser)
@@ -217,31 +187,40 @@ def parse(argv: Sequence[str]) -> argparse.Namespace:
         that the option does not take; SystemExit, after the help was printed.
     """
     parser, parsers = build()
-    words = [word for word in argv if not word.startswith("-")]
-    if argv and not argv[0].startswith("-"):
-        _require(argv[0], tuple(COMMANDS), "vertexrt")
-        if argv[0] in ACTIONS and len(words) > 1:
-            _require(words[1], ACTIONS[argv[0]], f"vertexrt {argv[0]}")
+    _check_command(argv)
     if "--version" in argv and len(argv) > 1:
         raise UsageError(
             message("vertexrt", "--version and other words", "expected it alone", "Leave them out")
         )
     options, unknown = parser.parse_known_args(list(argv))
     if unknown:
-        command = parsers.get(options.command, parser)
-        command = command.of_action(getattr(options, "action", None))
-        flag = unknown[0].split("=")[0]
-        known = command.options()
-        what = "option" if flag.startswith("-") else "argument"
-        raise UsageError(
-            message(
-                command.prog,
-                f"unknown {what} '{flag}'",
-                "expected an option of this command",
-                f"See `{command.prog} --help`." + nearest(flag, known),
-            )
-        )
+        raise _unknown(unknown[0], parsers.get(options.command, parser), options)
     return options
+
+
+def _check_command(argv: Sequence[str]) -> None:
+    """Refuse commands and actions that there are not."""
+    if not argv or argv[0].startswith("-"):
+        return
+    _require(argv[0], tuple(COMMANDS), "vertexrt")
+    words = [word for word in argv if not word.startswith("-")]
+    if argv[0] in ACTIONS and len(words) > 1:
+        _require(words[1], ACTIONS[argv[0]], f"vertexrt {argv[0]}")
+
+
+def _unknown(word: str, command: Parser, options: argparse.Namespace) -> UsageError:
+    """Say that a command has no such option, and which is near."""
+    command = command.of_action(getattr(options, "action", None))
+    flag = word.split("=")[0]
+    what = "option" if flag.startswith("-") else "argument"
+    return UsageError(
+        message(
+            command.prog,
+            f"unknown {what} '{flag}'",
+            "expected an option of this command",
+            f"See `{command.prog} --help`." + nearest(flag, command.options()),
+        )
+    )
 
 
 def _require(word: str, known: Sequence[str], where: str) -> None:

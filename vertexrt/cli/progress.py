@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import sys
-from types import TracebackType
 from typing import Any, Self
 
 from vertexrt.cli.metrics import Totals
@@ -61,12 +60,7 @@ class Bar:
     def __enter__(self) -> Self:
         return self
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
+    def __exit__(self, *error: object) -> None:
         if self._tqdm is not None:
             self._tqdm.refresh()  # the last minibatches may have come too fast to be shown
             self._tqdm.close()

@@ -1,4 +1,4 @@
-"""Keep what a training run leaves behind: metrics, checkpoints and the learning curve.
+"""Keep what a training run writes: metrics, checkpoints and the learning curve.
 
 DIR/metrics.jsonl       one object per epoch and split
 DIR/last.safetensors    where to continue

@@ -85,7 +85,7 @@ def _is_at(handle: int, path: Path) -> bool:
 
 
 def _is_gone(owner: str) -> bool:
-    """Tell whether a lock file's text names nobody, or a process of this machine that has ended."""
+    """Tell whether a lock file's text names no process, or one of this machine that has ended."""
     found = _OWNER.fullmatch(owner)
     if found is None or found[2] != socket.gethostname():
         return not owner
@@ -93,20 +93,20 @@ def _is_gone(owner: str) -> bool:
         os.kill(int(found[1]), 0)  # sends nothing
     except ProcessLookupError:
         return True
-    except PermissionError:  # it is there, and somebody else's
+    except PermissionError:  # it is there, and another user's
         return False
     return False
 
 
 def _in_use(folder: Path, flag: str, owner: str, *, known: bool) -> UsageError:
-    who = owner.strip() if _OWNER.fullmatch(owner) else "another process"
+    name = owner.strip() if _OWNER.fullmatch(owner) else "another process"
     wait = "Wait for it to end, or give another folder"
     if not known:
         wait += f"; if it has ended, remove {folder / NAME}"
     return UsageError(
         message(
             flag,
-            f"{who} is at work in the run folder {folder}",
+            f"{name} is at work in the run folder {folder}",
             "expected one run in a folder at a time",
             wait,
         )

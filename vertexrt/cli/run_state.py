@@ -1,4 +1,4 @@
-"""Keep where a run stands, and write it into a checkpoint beside parameters and optimizer state."""
+"""Keep where a run stands, and write it into a checkpoint with parameters and optimizer state."""
 
 from __future__ import annotations
 

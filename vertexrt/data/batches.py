@@ -40,10 +40,14 @@ def minibatches(
     if shuffle:
         order = rng.permutation(order)
     if window > 1:
-        for at in range(0, len(order), window * batch_size):
-            part = order[at : at + window * batch_size]
-            order[at : at + window * batch_size] = part[np.argsort(sizes[part], kind="stable")]
-    batches = [order[at : at + batch_size] for at in range(0, len(order), batch_size)]
+        for part in _cut(order, window * batch_size):
+            part[:] = part[np.argsort(sizes[part], kind="stable")]
+    batches = _cut(order, batch_size)
     if window > 1 and shuffle:
         batches = [batches[number] for number in rng.permutation(len(batches))]
     return batches
+
+
+def _cut(order: IntArray, count: int) -> list[IntArray]:
+    """Return views of so many elements each; the last one may be smaller."""
+    return [order[at : at + count] for at in range(0, len(order), count)]

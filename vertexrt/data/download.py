@@ -12,8 +12,10 @@ import urllib.error
 import urllib.request
 import zipfile
 import zlib
+from collections.abc import Callable, Iterator
+from functools import partial
 from pathlib import Path
-from typing import IO
+from typing import IO, cast
 
 from vertexrt.data.catalogue import CatalogueEntry, Source, catalogue
 from vertexrt.errors import DataError, UsageError, message, nearest
@@ -143,24 +145,27 @@ def _unpack(name: str, source: Source, archive: Path, to: Path) -> None:
     """Write the source's files, and no others, under their own names."""
     wanted = {file.member: to / file.name for file in source.files}
     try:
-        if source.url.endswith(".zip"):
-            with zipfile.ZipFile(archive) as unzipped:
-                for member in unzipped.namelist():
-                    if target := wanted.pop(member.removeprefix("./"), None):
-                        with unzipped.open(member) as packed:
-                            _copy(packed, target)
-        else:
-            with tarfile.open(archive) as unpacked:
-                for info in unpacked:
-                    stream = unpacked.extractfile(info) if info.isfile() else None
-                    if stream is None:
-                        continue
-                    if target := wanted.pop(info.name.removeprefix("./"), None):
-                        _copy(stream, target)
+        for member, unpack in _members(archive, zipped=source.url.endswith(".zip")):
+            if target := wanted.pop(member.removeprefix("./"), None):
+                with unpack() as packed:
+                    _copy(packed, target)
     except _DAMAGED as error:
         raise _not_the_archive(name, source, f"no archive that can be read ({error})") from error
     if wanted:
         raise _not_the_archive(name, source, f"an archive without {', '.join(wanted)}")
+
+
+def _members(archive: Path, zipped: bool) -> Iterator[tuple[str, Callable[[], IO[bytes]]]]:
+    """Yield the name of each file in an archive, and what opens it."""
+    if zipped:
+        with zipfile.ZipFile(archive) as folder:
+            for name in folder.namelist():
+                yield name, partial(folder.open, name)
+        return
+    with tarfile.open(archive) as tape:
+        for info in tape:
+            if info.isfile():  # so there is something to extract
+                yield info.name, cast("Callable[[], IO[bytes]]", partial(tape.extractfile, info))
 
 
 def _copy(packed: IO[bytes], target: Path) -> None:

@@ -29,7 +29,7 @@ class Texts:
 def expanded(given: str) -> Path:
     """Return a path in which `~` stands for a home folder.
 
-    Raises: UsageError, when it is the home of nobody.
+    Raises: UsageError, when it is the home of no user.
     """
     try:
         return Path(given).expanduser()

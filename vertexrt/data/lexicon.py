@@ -46,7 +46,7 @@ PRONOUNS = ("it", "everything", "this", "someone")
 COPULAS = ("is", "seems", "looks", "feels", "remains", "was")
 AUXILIARIES = ("does", "did", "can", "could", "will", "would")
 
-# Operators: a word that changes the label of the phrase beside it; alone it is neutral.
+# Operators: a word that changes the label of the phrase next to it; alone it is neutral.
 NEGATORS = ("not", "never", "hardly")
 NEGATORS_OF_VERBS = ("not", "n't", "never")
 NEGATING_VERBS = ("lacks", "avoids", "misses", "escapes")

@@ -2,7 +2,7 @@
 
 import os
 from pathlib import Path
-from typing import get_args
+from typing import TypedDict, Unpack, get_args
 
 from vertexrt.data.catalogue import catalogue
 from vertexrt.data.dataset import Dataset, Task
@@ -13,21 +13,27 @@ from vertexrt.data.language import language_model_dataset, read_sentences
 from vertexrt.data.sentiment import read_treebank, treebank_dataset
 from vertexrt.data.tree_fc import LEAVES, tree_fc_dataset
 from vertexrt.data.treebank import generate_treebank
-from vertexrt.errors import DataError, UsageError, message, nearest
+from vertexrt.errors import DataError, UsageError, VertexrtError, message, nearest
 
 GENERATED = "generated"
 
 
+class LoadOptions(TypedDict, total=False):
+    """Hold what may be said of one task, each of its own; `load` says what."""
+
+    binary: bool
+    lower: bool
+    min_count: int
+    pieces: int | None
+    leaves: int | None
+
+
+# Option -> the only task that has it; the others are for every text.
+OWNERS = {"binary": "sentiment", "pieces": "language-model", "leaves": "tree-fc"}
+
+
 def load(
-    data: str | os.PathLike[str],
-    *,
-    task: str,
-    binary: bool = False,
-    lower: bool = True,
-    min_count: int = 1,
-    pieces: int | None = None,
-    leaves: int | None = None,
-    seed: int = 0,
+    data: str | os.PathLike[str], *, task: str, seed: int = 0, **options: Unpack[LoadOptions]
 ) -> Dataset:
     """Load a data set.
 
@@ -35,39 +41,51 @@ def load(
         data: a name of the catalogue ("generated", "sst", "ptb"), or the path of a folder, which
             is used as it is. A folder that has the name of a data set is given as "./name".
         task: "sentiment", "language-model" or "tree-fc".
-        binary: sentiment: two classes, neutral trees left out.
-        lower: sentiment: lower-case the words; other text is used as it is.
-        min_count: words of train that are rarer count as `<unk>`.
-        pieces: language model: cut the text into chains of so many words; None for sentences.
-        leaves: tree-fc: leaves of each tree, a power of 2; None for 256.
         seed: of generated data.
-    Raises: UsageError, on an unknown name or task, or an option that the task does not have;
-        DataError, when the data cannot be had or read, or are empty.
+        options:
+            binary: sentiment: two classes, neutral trees left out (False).
+            lower: sentiment: lower-case the words (True); other text is used as it is.
+            min_count: words of train that are rarer count as `<unk>` (1).
+            pieces: language model: cut the text into chains of so many words; None for sentences.
+            leaves: tree-fc: leaves of each tree, a power of 2; None for 256.
+    Raises: UsageError, on an unknown name, task or option, or an option that the task does not
+        have; DataError, when the data cannot be had or read, or are empty.
     """
     tasks = get_args(Task)
     if task not in tasks:
-        raise UsageError(
-            message(
-                "data",
-                f"no task '{task}'",
-                f"the tasks are {', '.join(tasks)}",
-                "give one of them." + nearest(task, tasks),
-            )
-        )
-    _refuse_option(binary, "binary", task, "sentiment")
-    _refuse_option(pieces is not None, "pieces", task, "language-model")
-    _refuse_option(leaves is not None, "leaves", task, "tree-fc")
+        known = f"the tasks are {', '.join(tasks)}"
+        action = "give one of them." + nearest(task, tasks)
+        raise UsageError(message("data", f"no task '{task}'", known, action))
+    _check_options(options, task)
     # A path object always means a folder; joined with "." it cannot be taken for a name.
     name = data if isinstance(data, str) else os.path.join(os.curdir, data)
+    min_count = options.get("min_count", 1)
     if task == "tree-fc":
         if name != GENERATED:
             raise _not_for(task, f"'{name}'")
+        leaves = options.get("leaves")
         return tree_fc_dataset(leaves=LEAVES if leaves is None else leaves, seed=seed)
     if task == "sentiment":
         trees = _generated_trees(seed) if name == GENERATED else read_treebank(_folder(name, task))
+        binary, lower = options.get("binary", False), options.get("lower", True)
         return treebank_dataset(trees, name=name, binary=binary, lower=lower, min_count=min_count)
     text = _generated_text(seed) if name == GENERATED else read_sentences(_folder(name, task))
+    pieces = options.get("pieces")
     return language_model_dataset(text, name=name, pieces=pieces, min_count=min_count)
+
+
+def _check_options(options: LoadOptions, task: str) -> None:
+    """Refuse options that there are not, or that another task has."""
+    known = list(LoadOptions.__annotations__)
+    for option, value in options.items():
+        if option not in known:
+            action = "give one of them." + nearest(option, known)
+            got, expected = f"no option '{option}'", f"the options are {', '.join(known)}"
+            raise UsageError(message("data", got, expected, action))
+        owner = OWNERS.get(option, task)
+        if owner != task and value is not None and value is not False:
+            got, expected = f"'{option}' for the task {task}", f"it belongs to the task {owner}"
+            raise UsageError(message("data", got, expected, "leave it out"))
 
 
 def _generated_trees(seed: int) -> Texts:
@@ -102,32 +120,19 @@ def _folder(name: str, task: str) -> Path:
         raise _not_for(task, f"'{name}' is made for the task {of_name[0].task}")
     if os.path.isdir(path):  # also False where the system refuses such a name
         return path
+    raise _no_folder(name, task, path)
+
+
+def _no_folder(name: str, task: str, path: Path) -> VertexrtError:
+    """Say why what was given is no data: a file, a name that is not known, or no folder."""
     if os.path.exists(path):
-        raise DataError(
+        return DataError(
             message("data", f"{path} is a file", "expected a folder", "give the folder it is in")
         )
-    if os.sep not in name and not name.startswith("."):
-        known = [entry.name for entry in catalogue(task)]
-        raise UsageError(
-            message(
-                "data",
-                f"'{name}' is neither a data set nor a folder",
-                f"for {task} there is {', '.join(known)}",
-                "give one of them or the path of a folder." + nearest(name, known),
-            )
-        )
-    raise DataError(
-        message("data", f"no folder {path}", "expected a folder with the data", "check the path")
-    )
-
-
-def _refuse_option(given: bool, option: str, task: str, owner: str) -> None:
-    if given and task != owner:
-        raise UsageError(
-            message(
-                "data",
-                f"'{option}' for the task {task}",
-                f"it belongs to the task {owner}",
-                "leave it out",
-            )
-        )
+    if os.sep in name or name.startswith("."):
+        text = ("expected a folder with the data", "check the path")
+        return DataError(message("data", f"no folder {path}", *text))
+    known = [entry.name for entry in catalogue(task)]
+    action = "give one of them or the path of a folder." + nearest(name, known)
+    got = f"'{name}' is neither a data set nor a folder"
+    return UsageError(message("data", got, f"for {task} there is {', '.join(known)}", action))

@@ -35,7 +35,7 @@ NEUTRAL = 2
 
 
 class Role(Enum):
-    """Say what a phrase does to the phrase beside it."""
+    """Say what a phrase does to the phrase next to it."""
 
     PLAIN = "adds its label"
     NEGATE = "turns the label round"
@@ -81,7 +81,7 @@ def compose(left: Phrase, right: Phrase) -> Phrase:
     elif left.role is right.role is Role.PLAIN:
         label = min(max(left.label + right.label - NEUTRAL, 0), LABELS - 1)
     else:
-        raise ValueError(f"no rule for {left.role.name} beside {right.role.name}")
+        raise ValueError(f"no rule for {left.role.name} next to {right.role.name}")
     return Phrase(label, role, f"({label} {left.text} {right.text})")
 
 

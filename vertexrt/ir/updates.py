@@ -52,12 +52,14 @@ class Option(NamedTuple):
     """A number, or a tuple of them, that users set.
 
     Attributes:
+        meaning: what it is, for users.
         parts: what expressions call the numbers of a tuple; none for a single number.
     """
 
     name: str
     default: float | tuple[float, ...]
     range: Range
+    meaning: str
     parts: tuple[str, ...] = ()
 
 
@@ -125,13 +127,15 @@ class UpdateRule:
     scalars: tuple[str, ...]
 
 
+MOMENTUM = Option("momentum", 0.0, BELOW_ONE, "share of the velocity that a step keeps; 0: none")
+
 OPTIMIZERS = (
     OptimizerRow(
         title="SGD",
         source="Polyak 1964, in the form of Sutskever et al. (ICML 2013) with lr outside",
         lr=0.05,
         needs_lr=True,
-        options=(Option("momentum", 0.0, BELOW_ONE),),
+        options=(MOMENTUM,),
         state=(StateSlot("velocity", option="momentum", without="g"),),
         lines=(
             ("velocity", "momentum * velocity + g"),
@@ -143,7 +147,7 @@ OPTIMIZERS = (
         source="Duchi et al., JMLR 2011, with a diagonal matrix",
         lr=0.05,
         needs_lr=True,
-        options=(Option("eps", 1e-10, ABOVE_ZERO),),
+        options=(Option("eps", 1e-10, ABOVE_ZERO, "added to the root, as large as a gradient"),),
         state=(StateSlot("sum", squares=True),),
         lines=(
             ("sum", "sum + g * g"),
@@ -155,8 +159,14 @@ OPTIMIZERS = (
         source="Kingma and Ba, ICLR 2015, algorithm 1",
         lr=1e-3,
         options=(
-            Option("betas", (0.9, 0.999), BELOW_ONE, ("beta1", "beta2")),
-            Option("eps", 1e-8, ABOVE_ZERO),
+            Option(
+                "betas",
+                (0.9, 0.999),
+                BELOW_ONE,
+                "shares of the averages of g and of its square that a step keeps",
+                ("beta1", "beta2"),
+            ),
+            Option("eps", 1e-8, ABOVE_ZERO, "added to the root, as large as a gradient"),
         ),
         state=(StateSlot("m"), StateSlot("v", squares=True)),
         lines=(
@@ -180,9 +190,9 @@ OPTIMIZERS = (
         source="Tieleman and Hinton 2012, lecture 6.5, in PyTorch's form: eps outside the root",
         lr=1e-3,
         options=(
-            Option("alpha", 0.99, BELOW_ONE),
-            Option("eps", 1e-8, ABOVE_ZERO),
-            Option("momentum", 0.0, BELOW_ONE),
+            Option("alpha", 0.99, BELOW_ONE, "share of the average of squares that a step keeps"),
+            Option("eps", 1e-8, ABOVE_ZERO, "added to the root, as large as a gradient"),
+            MOMENTUM,
         ),
         state=(
             StateSlot("square", squares=True),
@@ -198,7 +208,15 @@ OPTIMIZERS = (
         title="Lion",
         source="Chen et al., NeurIPS 2023, algorithm 2",
         lr=1e-4,
-        options=(Option("betas", (0.9, 0.99), BELOW_ONE, ("beta1", "beta2")),),
+        options=(
+            Option(
+                "betas",
+                (0.9, 0.99),
+                BELOW_ONE,
+                "shares of the average that the direction and a step keep",
+                ("beta1", "beta2"),
+            ),
+        ),
         state=(StateSlot("m"),),
         lines=(
             ("c", "beta1 * m + (1 - beta1) * g"),

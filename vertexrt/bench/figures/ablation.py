@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from vertexrt.bench.figures.style import WHISKER, bar_style, errors, figure
-from vertexrt.bench.record import Entry, Record
+from vertexrt.bench.record import Entry, Results
 from vertexrt.bench.spread import HIDDEN, Spread
 from vertexrt.bench.switches import AGAIN, ALL_ON, BASELINE, ONE_OFF, ONE_ON
 
@@ -21,7 +21,7 @@ BEFORE, AFTER = 0.03, 0.1  # of an axis, before the first whisker and after the 
 MARK = "\u2248"
 
 
-def draw(record: Record, path: Path) -> None:
+def draw(record: Results, path: Path) -> None:
     """Draw the ratios of a record, a panel a family."""
     rows = {family: _rows(record, family) for family in TITLES}
     most = max(map(len, rows.values()))
@@ -33,7 +33,7 @@ def draw(record: Record, path: Path) -> None:
         left.figure.supxlabel(_caption(record), fontsize=6.5)
 
 
-def _caption(record: Record) -> str:
+def _caption(record: Results) -> str:
     key, machine = record.entries[0].key, record.machine
     where = machine["gpu"]["name"] if machine.get("gpu") else machine.get("processor", "")
     count = int(machine.get("threads", 1))
@@ -44,7 +44,7 @@ def _caption(record: Record) -> str:
     )
 
 
-def _rows(record: Record, family: str) -> dict[str, str]:
+def _rows(record: Results, family: str) -> dict[str, str]:
     """Return the variants of a family, and what the row of each is called."""
     entries = record.select(family=family)
     names = dict.fromkeys(str(e.key["variant"]) for e in entries)
@@ -62,37 +62,33 @@ def label(name: str, entries: Sequence[Entry], family: str) -> str:
 
 def _panel(axes: Any, entries: Sequence[Entry], family: str, rows: dict[str, str]) -> None:
     """Draw the bars of a family."""
-    order = list(rows)
-    ratios = [e.ratio for e in entries if e.ratio is not None]
     sizes = list(dict.fromkeys(e.key["batch_size"] for e in entries))
-    each = THICK / max(len(sizes), 1)
     for k, size in enumerate(sizes):
-        mine = [(e, e.ratio) for e in entries if e.key["batch_size"] == size and e.ratio]
-        places = [
-            order.index(str(e.key["variant"])) + (k + 0.5) * each - THICK / 2 for e, _ in mine
-        ]
-        medians, spread = errors([ratio for _, ratio in mine])
-        axes.barh(
-            places,
-            [m - 1.0 for m in medians],
-            each,
-            left=1.0,
-            xerr=spread,
-            error_kw=WHISKER,
-            label=f"batch {size}",
-            **bar_style(k),
-        )
-        for place, (entry, ratio) in zip(places, mine, strict=True):
-            if entry.verdict == HIDDEN:
-                end = max(ratio.high, 1.0)
-                axes.annotate(MARK, (end, place), (3, -3), textcoords="offset points")
+        mine = [e for e in entries if e.key["batch_size"] == size]
+        _bars(axes, mine, list(rows), (k, len(sizes)))
     axes.axvline(1.0, color="black", linewidth=0.8)
-    _limits(axes, ratios, family)
+    _limits(axes, [e.ratio for e in entries if e.ratio is not None], family)
     axes.set_yticks(range(len(rows)), list(rows.values()))
     axes.set_ylim(max(len(rows), 1) - 0.5, -0.5)
     axes.set_xlabel(AXES[family])
     axes.set_title(TITLES[family], loc="left")
     axes.grid(visible=False, axis="y")
+
+
+def _bars(axes: Any, entries: Sequence[Entry], rows: list[str], which: tuple[int, int]) -> None:
+    """Draw the bars of a batch size: number `which[0]` of the `which[1]` in each row."""
+    k, count = which
+    mine = [(e, e.ratio) for e in entries if e.ratio is not None]
+    at = (k + 0.5) * THICK / count - THICK / 2
+    places = [rows.index(str(e.key["variant"])) + at for e, _ in mine]
+    medians, spread = errors([ratio for _, ratio in mine])
+    lengths, label = [m - 1.0 for m in medians], f"batch {entries[0].key['batch_size']}"
+    style = {"xerr": spread, "error_kw": WHISKER, **bar_style(k)}
+    axes.barh(places, lengths, THICK / count, left=1.0, label=label, **style)
+    for place, (entry, ratio) in zip(places, mine, strict=True):
+        if entry.verdict == HIDDEN:
+            end = max(ratio.high, 1.0)
+            axes.annotate(MARK, (end, place), (3, -3), textcoords="offset points")
 
 
 def _limits(axes: Any, ratios: Sequence[Spread], family: str) -> None:

@@ -1,38 +1,27 @@
-"""Draw what a record has figures for."""
+"""Draw the figure of an ablation or of a breakdown."""
 
 from __future__ import annotations
 
-import re
 from pathlib import Path
 
+from vertexrt.bench.figures import ablation, step_time
 from vertexrt.bench.figures.style import can_draw
-from vertexrt.bench.record import Record
+from vertexrt.bench.record import Results
 from vertexrt.bench.run import say
 
+FIGURES = {"ablation": ablation.draw, "breakdown": step_time.draw}
 
-def draw(record: Record, path: Path) -> list[Path]:
-    """Write the figures of a record as PNG files; without matplotlib, say so and write none.
+
+def draw(record: Results, path: Path) -> Path | None:
+    """Write the figure of a record as a PNG file; without matplotlib, say so and write none.
 
     Args:
-        path: of the record; figures lie beside it.
+        path: of the record; the figure goes to the same folder.
+    Returns: the path of the figure, None where there is none.
     """
-    if not can_draw():
-        say('no figures: matplotlib is not installed (`pip install "vertexrt[plot]"`)')
-        return []
-    from vertexrt.bench.figures import ablation, lines, step_time
-
-    found = []
-    parts = list(dict.fromkeys(str(e.key.get("part", "")) for e in record.entries))
-    for part in parts:
-        name = re.sub(r"[^\w-]", "_", part)
-        figure = path.with_name(f"{path.stem}-{name}.png" if len(parts) > 1 else f"{path.stem}.png")
-        entries = [e for e in record.entries if str(e.key.get("part", "")) == part]
-        if record.benchmark == "ablation":
-            ablation.draw(record, figure)
-        elif part == "time" and any(e.key["variant"] == "whole" for e in entries):
-            step_time.draw(entries, figure)
-        else:
-            lines.draw(entries, figure)
-        found.append(figure)
-        say(f"drawn: {figure}")
-    return found
+    if record.benchmark not in FIGURES or not record.entries or not can_draw():
+        return None
+    figure = path.with_suffix(".png")
+    FIGURES[record.benchmark](record, figure)
+    say(f"drawn: {figure}")
+    return figure

@@ -8,13 +8,11 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
+from vertexrt.bench.run import say
 from vertexrt.bench.spread import Spread
 
 HATCHES = ("", "////", "....", "xxxx", "\\\\\\\\", "++", "oo", "--", "**", "||")
 FILLS = ("0.25", "0.75", "0.95", "0.55", "1.0", "0.85", "0.4", "0.65", "0.9", "0.7")
-MARKERS = ("o", "s", "^", "D", "v", "P", "X", "*")
-STROKES = ("-", "--", "-.", ":", (0, (5, 1)), (0, (3, 1, 1, 1)))
-GREYS = ("0.0", "0.35", "0.5", "0.15", "0.6", "0.25")
 INK = {"edgecolor": "black", "linewidth": 0.6}
 WHISKER = {"ecolor": "black", "elinewidth": 0.9, "capsize": 2.0}
 
@@ -39,8 +37,11 @@ STYLE = {
 
 
 def can_draw() -> bool:
-    """Tell whether matplotlib is installed."""
-    return importlib.util.find_spec("matplotlib") is not None
+    """Tell whether matplotlib is installed; say how to get it where it is not."""
+    if importlib.util.find_spec("matplotlib") is not None:
+        return True
+    say('no figures: matplotlib is not installed (`pip install "vertexrt[plot]"`)')
+    return False
 
 
 @contextmanager
@@ -67,18 +68,6 @@ def figure(
 def bar_style(k: int) -> dict[str, Any]:
     """Return the looks of the k-th kind of bar."""
     return {"color": FILLS[k % len(FILLS)], "hatch": HATCHES[k % len(HATCHES)], **INK}
-
-
-def line_style(k: int) -> dict[str, Any]:
-    """Return the looks of the k-th line."""
-    return {
-        "color": GREYS[k % len(GREYS)],
-        "marker": MARKERS[k % len(MARKERS)],
-        "linestyle": STROKES[k % len(STROKES)],
-        "markersize": 4,
-        "linewidth": 1.1,
-        "markerfacecolor": "white" if k % 2 else GREYS[k % len(GREYS)],
-    }
 
 
 def errors(spreads: Sequence[Spread]) -> tuple[list[float], list[list[float]]]:

@@ -1,20 +1,45 @@
-"""The figure of any other results: lines over a number, or bars where no number varies."""
+"""Figures of results: lines over a number, or bars where no number varies."""
 
 from __future__ import annotations
 
 import math
+import re
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from vertexrt.bench.figures.style import WHISKER, bar_style, errors, figure, line_style
-from vertexrt.bench.record import Entry
-from vertexrt.bench.text import number, tabulate
+from vertexrt.bench.figures.style import WHISKER, bar_style, can_draw, errors, figure
+from vertexrt.bench.record import Entry, Results
+from vertexrt.bench.run import say
+from vertexrt.bench.text import in_common, number
 
+MARKERS = ("o", "s", "^", "D", "v", "P", "X", "*")
+STROKES = ("-", "--", "-.", ":", (0, (5, 1)), (0, (3, 1, 1, 1)))
+GREYS = ("0.0", "0.35", "0.5", "0.15", "0.6", "0.25")
 DECADE = 20.0  # times the smallest: from there on an axis is logarithmic
 
 
-def draw(entries: Sequence[Entry], path: Path) -> None:
+def draw(record: Results, path: Path) -> list[Path]:
+    """Write a figure for each part of a record as a PNG file; none without matplotlib.
+
+    Args:
+        path: of the record; figures go to the same folder.
+    """
+    if not can_draw():
+        return []
+    parts: dict[str, list[Entry]] = {}
+    for entry in record.entries:
+        parts.setdefault(str(entry.key.get("part", "")), []).append(entry)
+    found = []
+    for part, entries in parts.items():
+        name = "-" + re.sub(r"[^\w-]", "_", part) if len(parts) > 1 else ""
+        found.append(path.with_name(f"{path.stem}{name}.png"))
+        draw_part(entries, found[-1])
+        say(f"drawn: {found[-1]}")
+    return found
+
+
+def draw_part(entries: Sequence[Entry], path: Path) -> None:
     """Draw a panel for each unit and for what the words of the keys say, a line a variant."""
     words = varied(entries, str)
     panels: dict[tuple[str, ...], list[Entry]] = {}
@@ -39,7 +64,7 @@ def draw(entries: Sequence[Entry], path: Path) -> None:
             axes.set_title(", ".join(said[:-1]), loc="left")
         for axes in every[len(panels) :]:
             axes.remove()
-        every[0].figure.supxlabel(tabulate(entries)[0], fontsize=6.5)
+        every[0].figure.supxlabel(in_common(entries)[0], fontsize=6.5)
 
 
 def varied(entries: Sequence[Entry], kind: type[int] | type[str]) -> list[str]:
@@ -95,3 +120,15 @@ def _scale(axes: Any, axis: Any, limit: Any, entries: Sequence[Entry]) -> None:
     axis.set_major_locator(LogLocator(subs=(1, 2, 5) if high < DECADE**3 * low else (1,)))
     axis.set_major_formatter(FuncFormatter(lambda value, _: number(value)))
     axis.set_minor_locator(NullLocator())
+
+
+def line_style(k: int) -> dict[str, Any]:
+    """Return the looks of the k-th line."""
+    return {
+        "color": GREYS[k % len(GREYS)],
+        "marker": MARKERS[k % len(MARKERS)],
+        "linestyle": STROKES[k % len(STROKES)],
+        "markersize": 4,
+        "linewidth": 1.1,
+        "markerfacecolor": "white" if k % 2 else GREYS[k % len(GREYS)],
+    }
