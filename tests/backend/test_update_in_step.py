@@ -1,14 +1,11 @@
-"""The update of the persistent engine runs inside the call that makes the gradients.
+"""The update after the gradients of several groups and processors.
 
-It must be the same update as after the call: for every optimizer, however many groups and
-processors share it, and nothing at all where the loss or the norm is not finite or a processor is
-missing.
+It must be the update of the reference for every optimizer, and nothing at all where the loss or the
+norm is not finite or a processor is missing.
 """
 
 from __future__ import annotations
 
-import threading
-from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -24,12 +21,10 @@ from vertexrt.api.optimizer import Optimizer
 from vertexrt.engine import batched
 from vertexrt.engine import update as updates
 from vertexrt.engine.parameters import ParameterStore
-from vertexrt.engine.update import Outcome, Update, apply_update, collect, cut, end_of_step
+from vertexrt.engine.update import apply_update, collect, cut
 from vertexrt.errors import DeviceError, NumericError
 from vertexrt.graph import GraphBatch, InputGraph
-from vertexrt.kernels.cpu import counters, processors
-from vertexrt.kernels.cpu import update as compiled
-from vertexrt.kernels.cpu.update import arguments_of, finish
+from vertexrt.kernels.cpu import processors
 from vertexrt.models.tree_fc import TreeFC
 from vertexrt.script.isa import NONE, WAIT
 
@@ -70,16 +65,6 @@ def batches() -> list[GraphBatch]:
     return drawn
 
 
-class Afterwards:
-    """An optimizer with an update of its own, which is therefore called after the step."""
-
-    def __init__(self, inner: Optimizer) -> None:
-        self.inner = inner
-
-    def update(self, store: ParameterStore) -> None:
-        self.inner.update(store)
-
-
 def trained(net: Network, optimizer: Any) -> tuple[list[float], dict[str, Array]]:
     losses = [net.step(batch, optimizer) for batch in batches()]
     return losses, {name: value.copy() for name, value in net.parameters.items()}
@@ -111,20 +96,6 @@ def test_every_rule_equals_the_reference(
     assert optimizer.steps == STEPS
     for key, value in want.items():
         np.testing.assert_allclose(got[key], value, rtol=1e-10, atol=1e-13, err_msg=key)
-
-
-@every_shape
-@every_optimizer
-@pytest.mark.parametrize("clip", CLIPS)
-def test_inside_and_after_the_call_are_the_same_bits(
-    name: str, clip: float | None, threads: int, parts: int
-) -> None:
-    inside, after = (OPTIMIZERS[name](clip_norm=clip, weight_decay=0.1) for _ in range(2))
-    got = trained(network(threads, parts), inside)
-    want = trained(network(threads, parts), Afterwards(after))
-    assert got[0] == want[0]
-    assert_equal(got[1], want[1])
-    assert_equal(state_of(inside), state_of(after))
 
 
 @pytest.mark.parametrize("clip", CLIPS)
@@ -166,43 +137,6 @@ def test_forward_and_backward_leave_parameters_alone_and_mix_with_steps() -> Non
         found.append({**gradients, **{f"value {n}": v.copy() for n, v in net.parameters.items()}})
     for name, value in found[1].items():
         np.testing.assert_allclose(found[0][name], value, rtol=1e-10, atol=1e-13, err_msg=name)
-
-
-@every_shape
-def test_a_step_is_one_compiled_call_a_processor(
-    threads: int, parts: int, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    net, optimizer = network(threads, parts), vrt.Adam(0.01, clip_norm=0.1)
-    batch, *_ = batches()
-    net.step(batch, optimizer)  # compiles
-    calls: list[int] = []
-    monkeypatch.setattr(processors.CpuProcessors, "__getattribute__", _counting("driver", calls))
-    for name in ("add_up", "finish", "finish_alone"):
-        monkeypatch.setattr(compiled, name, _refused(name))
-    net.step(batch, optimizer)
-    assert len(calls) == threads
-    assert optimizer.steps == 2
-    with pytest.raises(AssertionError, match=r"finish|add_up"):
-        net.step(batch, Afterwards(optimizer))  # type: ignore[arg-type]
-
-
-def _counting(watched: str, calls: list[int]) -> Callable[[object, str], Any]:
-    lock = threading.Lock()
-
-    def read(self: object, name: str) -> Any:
-        if name == watched:
-            with lock:
-                calls.append(1)
-        return object.__getattribute__(self, name)
-
-    return read
-
-
-def _refused(name: str) -> Callable[..., None]:
-    def call(*_: object) -> None:
-        raise AssertionError(f"{name} is called on its own")
-
-    return call
 
 
 # Steps that must change nothing.
@@ -253,31 +187,7 @@ def test_a_norm_that_is_not_finite_changes_nothing(threads: int, parts: int) -> 
     assert optimizer.steps == 2
 
 
-@pytest.mark.parametrize(("threads", "parts"), [(2, 1), (4, 2)])
-def test_a_processor_that_does_not_come_changes_nothing(
-    threads: int, parts: int, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    net, optimizer = network(threads, parts), vrt.Adam(0.01)
-    batch, *_ = batches()
-    net.step(batch, optimizer)
-    start, state = {n: v.copy() for n, v in net.parameters.items()}, state_of(optimizer)
-    monkeypatch.setattr(processors, "SECONDS", 0.1)
-    run = processors.CpuProcessors.run
-
-    def missing(self: Any, *given: Any) -> None:
-        if given[8] != 1:  # all but the second group
-            run(self, *given)
-
-    monkeypatch.setattr(processors.CpuProcessors, "run", missing)
-    with pytest.raises(DeviceError, match=r"\[persistent\] processor \d gave up at the update"):
-        net.step(batch, optimizer)
-    assert_equal(net.parameters, start)
-    assert_equal(state_of(optimizer), state)
-    monkeypatch.undo()
-    assert np.isfinite(net.step(batch, optimizer))
-
-
-def test_a_script_that_ends_early_stops_the_update_of_all_groups(
+def test_a_script_that_ends_early_changes_nothing(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     net, optimizer = network(4, 2), vrt.Adam(0.01)
@@ -294,54 +204,18 @@ def test_a_script_that_ends_early_stops_the_update_of_all_groups(
         broken.append(True)
         return scripts
 
-    records: list[Array] = []
-    new_counters = processors.CpuProcessors.new_counters
-
-    def kept(self: Any, count: int) -> Array:
-        records.append(new_counters(self, count))
-        return records[-1]
-
     with monkeypatch.context() as patch:
-        patch.setattr(processors.CpuProcessors, "new_counters", kept)
         patch.setattr(batched, "assemble", spoiled)
         patch.setattr(batched, "verify_scripts", lambda *_: None)  # which would find it
         patch.setattr(processors, "SECONDS", 0.5)
         with pytest.raises(DeviceError, match=r"processor 1 gave up at instruction"):
             net.step(batch, optimizer)
-    failed = [bool(record[counters.FAILED]) for record in records]
-    assert failed == [True, False]  # the other group was told, and did not wait in vain
     assert_equal(net.parameters, start)
     assert_equal(state_of(optimizer), state)
     assert np.isfinite(net.step(batch, optimizer))
 
 
-# The end of a step on its own.
-
-
-def run_finish(
-    store: ParameterStore, update: Update, touched: list[dict[str, Array]], parts: int
-) -> None:
-    """End a step of some groups, whose losses are 1, with a thread for each processor."""
-    groups = len(touched)
-    gate = np.zeros(counters.gate_words(groups, parts), np.int32)
-    ending = end_of_step(store, cut(store, touched), update, gate, [0] * groups, 1.0)
-    loss, weight = np.ones(1, store.dtype), np.zeros(0, store.dtype)
-    records = [np.zeros(32, np.int32) for _ in range(groups)]
-    limit = int(2 * counters.cycles_per_second())
-    given = arguments_of(ending)
-    calls = [
-        threading.Thread(
-            target=finish, args=(records[g], r, parts, g, 0, limit, loss, 1, weight, given)
-        )
-        for g in range(groups)
-        for r in range(parts)
-    ]
-    for call in calls:
-        call.start()
-    for call in calls:
-        call.join()
-    assert not any(record.any() for record in records)
-
+# Gradients of several groups.
 
 WIDE = {"table": (700, 50), "w": (300, 100), "b": (9,), "other": (6, 3)}
 
@@ -370,28 +244,20 @@ def wide(dtype: str, groups: int) -> ParameterStore:
     return store
 
 
-@every_optimizer
 @pytest.mark.parametrize("dtype", ["float32", "float64"])
-@pytest.mark.parametrize(("groups", "parts"), [(1, 1), (1, 3), (3, 1), (2, 2), (5, 1)])
-def test_shares_of_pieces_make_the_whole(name: str, dtype: str, groups: int, parts: int) -> None:
-    one, other = wide(dtype, groups), wide(dtype, groups)
-    first, second = (OPTIMIZERS[name](clip_norm=3.0) for _ in range(2))
+@pytest.mark.parametrize("groups", [1, 2, 3, 5])
+def test_gradients_of_groups_are_added_up(dtype: str, groups: int) -> None:
+    store, optimizer = wide(dtype, groups), vrt.Adam(0.01, clip_norm=3.0)
     for step in range(2):
-        touched = groups_of(one, groups, step)
-        before = one.values.copy()
-        run_finish(one, first.request(one), touched, parts)
-        first.settle(Outcome(True))
-        touched = groups_of(other, groups, step)
-        expected = np.add.reduce(other.copies[:groups].astype(np.float64))
-        collect(other, touched)
+        touched = groups_of(store, groups, step)
+        before = store.values.copy()
+        expected = np.add.reduce(store.copies[:groups].astype(np.float64))
+        collect(store, touched)
         tolerance = 1e-5 if dtype == "float32" else 1e-13
-        np.testing.assert_allclose(other.gradients, expected, rtol=tolerance, atol=tolerance)
-        second.settle(apply_update(other, second.request(other)))
-        np.testing.assert_array_equal(one.values, other.values)
-        np.testing.assert_array_equal(one.copies, other.copies)
-        assert not one.copies.any()
-        assert (one.value("w") != one.views(before)["w"]).mean() > 0.9
-    assert_equal(state_of(first), state_of(second))
+        np.testing.assert_allclose(store.gradients, expected, rtol=tolerance, atol=tolerance)
+        optimizer.settle(apply_update(store, optimizer.request(store)))
+        assert not store.copies.any()
+        assert (store.value("w") != store.views(before)["w"]).mean() > 0.9
 
 
 def test_pieces_have_every_touched_element_once() -> None:
@@ -410,31 +276,3 @@ def test_pieces_have_every_touched_element_once() -> None:
         np.testing.assert_array_equal(count, want)
     assert len(made.pieces) > 5
     assert (made.pieces[:, 1] <= updates.PIECE).all()
-
-
-def test_decisions_are_made_once() -> None:
-    gate = np.zeros(counters.gate_words(1, 2), np.int32)
-    assert counters.decide(gate, counters.LOSS, counters.EXPIRED) == counters.EXPIRED
-    assert counters.decide(gate, counters.LOSS, counters.GO) == counters.EXPIRED
-    assert counters.await_decision(gate, counters.LOSS, 1, 0) == counters.EXPIRED
-    assert counters.await_decision(gate, counters.NORM, 1, 0) == counters.EXPIRED
-
-
-def test_who_waits_goes_on_while_another_moves() -> None:
-    gate = np.zeros(counters.gate_words(2, 1), np.int32)
-    limit = int(0.2 * counters.cycles_per_second())
-    found: list[int] = []
-    counters.await_decision(np.ones_like(gate), counters.LOSS, 2, limit)  # compiles
-    counters.move_on(np.zeros_like(gate), 2, 1, 1)
-    waiting = threading.Thread(
-        target=lambda: found.append(counters.await_decision(gate, counters.LOSS, 2, limit))
-    )
-    waiting.start()
-    pause = threading.Event()
-    for done in range(1, 13):
-        pause.wait(0.05)
-        counters.move_on(gate, 2, 1, done)
-    assert not found
-    counters.decide(gate, counters.LOSS, counters.GO)
-    waiting.join()
-    assert found == [counters.GO]

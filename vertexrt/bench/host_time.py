@@ -67,7 +67,7 @@ def run(bench: Bench) -> list[Entry]:
 def _sample(net: vrt.Network, draw: Draw, seconds: float) -> dict[str, list[float]]:
     """Return samples of each part, of the whole and of steps without stamps, in microseconds."""
     optimizer = vrt.SGD(lr=LR)
-    for ids in draw.take(3):  # compiles both forms of the driver
+    for ids in draw.take(3):  # compiles
         net.step(draw.pool.take(ids), optimizer)
         one_step(net, draw.pool, ids, optimizer)
     samples: dict[str, list[float]] = {part: [] for part in (*PARTS, "whole", "untraced")}
@@ -92,19 +92,24 @@ def one_step(
     begin = time.perf_counter()
     batch = pool.take(ids)
     assembled = time.perf_counter() - begin
-    with timed(net._model, "prepare") as prepared, net.trace() as timeline:
+    model = net._model
+    with (
+        timed(model, "prepare") as prepared,
+        timed(model.backend, "update") as updated,
+        net.trace() as timeline,
+    ):
         begin = time.perf_counter()
         net.step(batch, optimizer)
         step = time.perf_counter() - begin
-    variants = [v for (use, n), v in net._model.variants.items() if n and use.loss]
+    variants = [v for (use, n), v in model.variants.items() if n and use.loss]
     kinds = kinds_of_instructions(variants[-1])
     groups = [split(stamps, kinds) for stamps in timeline.records]
     names = {name for group in groups for name in group}
     found = {name: sum(g.get(name, 0.0) for g in groups) / len(groups) for name in names}
     found["assemble"] = assembled
-    found["schedule"] = sum(prepared)
+    found["schedule"], found["update"] = sum(prepared), sum(updated)
     found["whole"] = step + assembled
-    found["host"] = step - found["schedule"] - found.pop("scripts")
+    found["host"] = step - found["schedule"] - found["update"] - found.pop("scripts")
     return found
 
 
@@ -139,12 +144,10 @@ def split(stamps: Stamps, kinds: list[str]) -> dict[str, float]:
     found: dict[str, float] = defaultdict(float)
     each = 1.0 / (stamps.cycles_per_second * len(stamps.script))
     for script, times in zip(stamps.script, stamps.times, strict=True):
-        count = len(script)
         waited = times[:, 1] - times[:, 0]
         ran = times[:, 2] - times[:, 1]
-        for k in range(count):
+        for k in range(len(script)):
             found[kinds[int(script[k, OP])]] += float(ran[k]) * each
-        found["update"] += float(ran[count:].sum()) * each
         found["waits"] += float(waited.sum()) * each
         whole = float(times[-1, 2] - times[0, 0]) * each
         found["scripts"] += whole

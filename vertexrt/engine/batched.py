@@ -24,7 +24,7 @@ from vertexrt.engine.trace import Timeline
 from vertexrt.engine.variant import Ready, Variant
 from vertexrt.graph import GraphBatch
 from vertexrt.graph.batch import child_of, child_ptr_of
-from vertexrt.kernels.layout import PAD, Buffers, Ending, HostExecutable, Processors
+from vertexrt.kernels.layout import PAD, Buffers, HostExecutable, Processors
 from vertexrt.memory import MemoryPlan
 from vertexrt.scheduler import Schedule, policy_number
 from vertexrt.scheduler.balance import Share
@@ -216,16 +216,12 @@ def make_jobs(
     seeds: tuple[Array, ...] = (),
     part: slice = slice(None),
     timeline: Timeline | None = None,
-    ending: Ending | None = None,
-    group: int = 0,
 ) -> Jobs:
     """Bind launches of a prepared minibatch to memory; gradients add to the worker's.
 
     Args:
         part: which rows of the launch table.
         timeline: gets the times of all instructions, where there are processors.
-        ending: the update, which the processors of all groups run at their end.
-        group: number of this share among those that run at once.
     """
     s, ready = run.schedule, run.ready
     table, executor = run.table[part], cast("Processors | None", ready.processors)
@@ -264,10 +260,9 @@ def make_jobs(
     if config().check:
         verify_scripts(scripts, ready.shape, Batch(table, s.edge_ptr, s.child_row), run.rows)
     counters = executor.new_counters(scripts.words.shape[1])
-    times = None
+    times = np.zeros((processors, 0, 3), np.int64)
     if timeline is not None:
-        updates = ending is not None
-        times = timeline.add(executor, ready.shape, scripts.words, updates)
+        times = timeline.add(executor, ready.shape, scripts.words)
     calls = tuple(
         partial(
             executor.run,
@@ -277,9 +272,7 @@ def make_jobs(
             processors,
             run.plan.temporary + r * scratch,
             buffers,
-            None if times is None else times[r],
-            ending,
-            group,
+            times[r],
         )
         for r in range(processors)
     )

@@ -20,7 +20,7 @@ from vertexrt.ir.passes.fuse import TaskProgram
 from vertexrt.ir.passes.segment import SegmentedTask
 from vertexrt.kernels.cpu.emit import ARGUMENTS, emit
 from vertexrt.kernels.cpu.generated import load_source
-from vertexrt.kernels.cpu.update import finish_alone
+from vertexrt.kernels.cpu.update import finish
 from vertexrt.kernels.layout import Binding, Buffers, Ending, Processors
 from vertexrt.locks import ProcessLock
 
@@ -138,7 +138,7 @@ class CpuBackend:
 
     def update(self, ending: Ending) -> None:
         """Run the compiled loop of the rule."""
-        finish_alone(ending)
+        finish(ending)
 
     def written_for(self, processors: int) -> int:
         """Return 1 or 2: several are told how many they are."""

@@ -31,7 +31,6 @@ from vertexrt.kernels.layout import (
     Array,
     Binding,
     Buffers,
-    Ending,
     edge_key,
     gradients_of,
     per_edge,
@@ -320,14 +319,11 @@ class ReferenceProcessors:
             for s in range(len(t.segments))
         ]
         self._lock = threading.Lock()
-        self._arrived: dict[int, dict[int, tuple[Array, Array | None]]] = {}
+        self._arrived: dict[int, dict[int, tuple[Array, Array]]] = {}
 
     def new_counters(self, count: int) -> Array:
         """Return counters at zero."""
         return np.zeros(count, np.int64)
-
-    def new_gate(self, groups: int, processors: int) -> None:
-        """Return None: the update runs after the scripts, over the same pieces."""
 
     def cycles_per_second(self) -> float:
         """Return the rate of the clock in `times`: an instruction a microsecond."""
@@ -344,19 +340,15 @@ class ReferenceProcessors:
         parts: int,
         temporary: int,
         buffers: Buffers,
-        times: Array | None = None,
-        ending: Ending | None = None,
-        group: int = 0,
+        times: Array,
     ) -> None:
         """Run the scripts of all processors, once all of them are known.
 
         Args:
             times: see `Processors`; the clock counts instructions of the whole group.
-            ending, group: not for the interpreter; the update is a phase of its own after it.
         Raises: DeviceError, when no processor can go on, and for accesses in no order.
         """
         del temporary  # values live in NumPy arrays
-        assert ending is None, "there is no gate"
         with self._lock:
             arrived = self._arrived.setdefault(id(counters), {})
             arrived[part] = script, times
@@ -384,7 +376,7 @@ class ReferenceProcessors:
                 self._execute(who, step, arena, gradients, buffers, parts)
                 moved = True
                 noted = arrived[who.number][1]
-                if noted is not None:
+                if len(noted):
                     noted[who.instruction] = clock, clock, clock + 1
                 clock += 1
                 who.clock[who.number] = who.instruction + 1

@@ -76,21 +76,17 @@ def factor(norm: float, clip_norm: float) -> float:
 
 
 def finish(ending: Ending) -> None:
-    """Do the update of an ending whose gradients are added up in the first copy."""
-    from vertexrt.kernels.cpu.update import add_squares, norm_of  # numba is slow to import
-
-    e, gradients = ending, ending.copies[0]
-    if e.clip_norm > 0.0:
-        add_squares(gradients, e.pieces, e.spans, e.listed, 0, len(e.pieces), e.squares)
-        e.found[FOUND_NORM] = norm_of(e.squares)
-    norm = float(e.found[FOUND_NORM])
+    """Do an update: nothing changes unless the norm and all that would be written are finite."""
+    e, at = ending, elements(ending)
+    gradients = e.gradients[at]
+    norm = float(np.linalg.norm(gradients.astype(np.float64))) if e.clip_norm > 0.0 else 0.0
+    e.found[FOUND_NORM] = norm
     if not math.isfinite(norm):
         return
-    at = elements(e)
     e.found[FOUND_TRIED] = 1.0
     values, state = moved(
-        e.rule, e.values[at], gradients[at], e.moments[:, at], factor(norm, e.clip_norm), e.scalars
+        e.rule, e.values[at], gradients, e.moments[:, at], factor(norm, e.clip_norm), e.scalars
     )
     if np.isfinite(values).all() and np.isfinite(state).all():
-        e.values[at], e.moments[:, at], gradients[at] = values, state, 0.0
+        e.values[at], e.moments[:, at], e.gradients[at] = values, state, 0.0
         e.found[FOUND_DONE] = 1.0
