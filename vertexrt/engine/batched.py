@@ -17,18 +17,18 @@ import numpy.typing as npt
 
 from vertexrt.config import config
 from vertexrt.engine.choose import Configuration
-from vertexrt.engine.inputs import Inputs, read_inputs, refuse
+from vertexrt.engine.inputs import Inputs, read_inputs
+from vertexrt.engine.kinds import meet_kinds
 from vertexrt.engine.lay_out import lay_out
 from vertexrt.engine.parameters import ParameterStore
 from vertexrt.engine.trace import Timeline
 from vertexrt.engine.variant import Ready, Variant
-from vertexrt.graph import GraphBatch
 from vertexrt.graph.batch import child_of, child_ptr_of
 from vertexrt.kernels.layout import PAD, Buffers, HostExecutable, Processors
 from vertexrt.memory import MemoryPlan
 from vertexrt.scheduler import Schedule, policy_number
 from vertexrt.scheduler.balance import Share
-from vertexrt.scheduler.kinds import FINE, NEW_LAZY_KIND, NEW_PATH_KIND, read_vertices
+from vertexrt.scheduler.kinds import FINE
 from vertexrt.scheduler.rows import ORDER, ROW_OF
 from vertexrt.scheduler.schedule import schedule_of
 from vertexrt.script.assemble import Batch, assemble
@@ -129,7 +129,7 @@ def prepare(
     batch = share.batch
     inputs = read_inputs(variant.reader, batch, dtype)
     number = policy_number(policy)
-    if not variant.is_ready:
+    if variant.loaded is None:
         meet_kinds(variant, batch, inputs)
     while True:
         ready = variant.ready()
@@ -168,26 +168,6 @@ def prepare(
         with_loss,
         configuration,
     )
-
-
-def meet_kinds(variant: Variant, batch: GraphBatch, inputs: Inputs) -> None:
-    """Compile the kinds of a batch that have not been seen before.
-
-    Raises: PullError, when pulled values do not fit; GraphError, when a vertex has more children
-        than the function has slots.
-    """
-    while True:
-        found, vertex, bits, *_ = read_vertices(
-            child_ptr_of(batch), child_of(batch), inputs.index, *variant.vertex_facts()
-        )
-        if found == FINE:
-            return
-        if found == NEW_PATH_KIND:
-            variant.add_path_kind(bits)
-        elif found == NEW_LAZY_KIND:
-            variant.add_lazy_kind(bits)
-        else:
-            refuse(variant.reader, batch, inputs, found, vertex)
 
 
 @dataclass(frozen=True, slots=True)

@@ -11,11 +11,12 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, NoReturn
+from typing import NoReturn
 
 import numpy as np
 import numpy.typing as npt
 
+from vertexrt.engine.variant import Kind, Variant
 from vertexrt.errors import PlanError, message
 from vertexrt.ir.ops import OPS
 from vertexrt.ir.passes.fuse import Group, Product, TaskProgram, stored_inputs
@@ -24,9 +25,6 @@ from vertexrt.ir.passes.store import TENSOR_OF_EFFECT, Key
 from vertexrt.ir.pretty import STAGE_WORD, format_node
 from vertexrt.ir.program import Domain, Node, Program, Stage
 from vertexrt.kernels.layout import by_rows, edge_key, gradients_of, per_edge, stored_size
-
-if TYPE_CHECKING:
-    from vertexrt.engine.variant import Kind, Variant
 
 TO_CHILDREN = ("scatter_child", "scatter_children")
 
