@@ -18,6 +18,7 @@ from vertexrt.ir.passes.fuse import Group, Product, TaskProgram
 from vertexrt.ir.passes.segment import SegmentedTask, Split, rows_in_storage
 from vertexrt.ir.passes.store import TENSOR_OF_EFFECT, is_free
 from vertexrt.ir.program import Domain, Node
+from vertexrt.kernels.cpu.call_arguments import OF_BATCH, OF_LAUNCH, OF_SEGMENT
 from vertexrt.kernels.cpu.text import Spans, Text
 from vertexrt.kernels.cpu.values import Values
 from vertexrt.kernels.layout import (
@@ -29,17 +30,6 @@ from vertexrt.kernels.layout import (
     stored_size,
 )
 from vertexrt.kernels.location import SUMS_OVER_EDGES, Location
-
-SEGMENT_ARGUMENTS = "segment, part, parts, "  # before the others, where processors share a task
-
-ARGUMENTS = (
-    "n, lo, at, m, elo, rows, ar, off, tmp, pv, pg, po, weight, order, edge_ptr, child_row, "
-    "edge_row, parent_ptr, parent_edge, user_vertex, user_edge, ints, floats, findex, seeds, "
-    "scale, seed"
-)
-
-
-SEGMENT_ARGUMENTS += ARGUMENTS
 
 REDUCTIONS = {
     "reduce_sum": "row_sum",
@@ -83,13 +73,13 @@ class Emitter:
             self.values.place[i] = t.temporary(self.nodes[i].type.size, edges)
         if self.plan is None:
             self._steps(self.task.steps)
-            return t.module(ARGUMENTS)
+            return t.module(f"{OF_LAUNCH}, {OF_BATCH}")
         for number, segment in enumerate(self.plan.segments):
             self.split = segment.split
             t.line(f"if segment == {number}:")
             with t.indent():
                 self._steps(segment.steps)
-        return t.module(SEGMENT_ARGUMENTS)
+        return t.module(f"{OF_SEGMENT}, {OF_LAUNCH}, {OF_BATCH}")
 
     def _steps(self, steps: Sequence[Group | Product]) -> None:
         for step in steps:

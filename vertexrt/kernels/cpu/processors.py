@@ -9,7 +9,7 @@ import numpy as np
 
 from vertexrt.errors import DeviceError, message
 from vertexrt.ir.passes.segment import SegmentedTask
-from vertexrt.kernels.cpu.backend import arguments
+from vertexrt.kernels.cpu.call_arguments import OF_BATCH, OF_LAUNCH, arguments
 from vertexrt.kernels.cpu.counters import (
     APART,
     FAILED,
@@ -19,7 +19,7 @@ from vertexrt.kernels.cpu.counters import (
     WAITED,
     cycles_per_second,
 )
-from vertexrt.kernels.cpu.emit import ARGUMENTS, emit
+from vertexrt.kernels.cpu.emit import emit
 from vertexrt.kernels.cpu.generated import load_source
 from vertexrt.kernels.layout import Array, Binding, Buffers
 from vertexrt.script.isa import (
@@ -54,8 +54,7 @@ def driver_source(names: list[str], segment_ptr: list[int]) -> str:
     Args:
         names: modules of the task programs; segment_ptr: number of the first segment of each.
     """
-    shared = ARGUMENTS.partition("elo, ")[2]
-    own = shared.replace(" tmp,", " tmp + apart,")  # temporaries of this tile
+    own = OF_BATCH.replace(" tmp,", " tmp + apart,")  # temporaries of this tile
     lines = [
         "import numpy as np",
         "from vertexrt.cache.compiled import njit",
@@ -64,7 +63,7 @@ def driver_source(names: list[str], segment_ptr: list[int]) -> str:
         "",
         "",
         "@njit(cache=True, nogil=True)",
-        f"def run(script, counters, part, parts, limit, times, {shared}):",
+        f"def run(script, counters, part, parts, limit, times, {OF_BATCH}):",
         "    for t in range(len(script)):",
         *(f"        {name} = np.int64(script[t, {k}])" for name, k in COLUMNS.items()),
         "        if len(times):",
@@ -76,7 +75,7 @@ def driver_source(names: list[str], segment_ptr: list[int]) -> str:
         "            times[t, 1] = cycles()",
     ]
     for k in range(len(names)):
-        call = f"task{k}(op - {segment_ptr[k]}, part, parts, n, lo, at, m, elo, {own})"
+        call = f"task{k}(op - {segment_ptr[k]}, part, parts, {OF_LAUNCH}, {own})"
         lines += [f"        {'el' if k else ''}if program == {k}:", f"            {call}"]
     lines += [
         "        if len(times):",
