@@ -19,9 +19,8 @@ HEAD = 3  # of each array: where it begins, its rows and its columns
 
 
 def pack_facts(arrays: Sequence[Array | int]) -> npt.NDArray[np.int64]:
-    """Put numbers, and arrays of one axis or two, into one array: whole numbers, or float64."""
-    parts = [np.atleast_1d(array) for array in arrays]
-    parts = [p.view(np.int64) if p.dtype.kind == "f" else p.astype(np.int64) for p in parts]
+    """Put whole numbers, and arrays of them of one axis or two, into one array."""
+    parts = [np.atleast_1d(array).astype(np.int64) for array in arrays]
     begins = np.cumsum([HEAD * len(parts), *(p.size for p in parts)])[:-1]
     heads = [
         (begin, len(p), p.shape[1] if p.ndim > 1 else 1)
