@@ -1,18 +1,18 @@
-// The end of a step: the loss, the norm of the gradients, and what updates all parameters and
-// clears their gradients. Everything that decides stays on the device.
+// The end of a step: the loss, the norm of the gradients, and the kernels that update all
+// parameters and clear their gradients. All decisions are made on the device.
 #pragma once
 #include "row_ops.cuh"
 
-// What a step found; `refused` stays until the host has seen it, so that no later step updates
-// parameters that the user has not been told about.
+// What a step found. `refused` stays set until the host has read it, so that no later step updates
+// parameters before the user knows.
 struct Found {
     double loss, norm, scale, refused;
 };
 
 constexpr int MOST_SCALARS = 16;
 
-// Where parameters lie: the dense part in pieces of PIECE elements, then the touched rows of
-// tables. A warp takes a piece.
+// The parameter store: the dense part in pieces of PIECE elements, then the touched rows of tables.
+// A warp works on a piece.
 struct Store {
     real* values;
     real* gradients;
@@ -37,7 +37,7 @@ struct Finish {
 
 constexpr int PIECE = 1024, WARPS = 8, WIDTH = 16 / sizeof(real);
 
-// The sum over all threads of a block, in a fixed order, for thread 0.
+// Sum over all threads of a block, in a fixed order; thread 0 gets it.
 __device__ __forceinline__ double block_sum(double x, int threads) {
     VRT_PART(double, part, 32);
     x = warp_sum(x);
@@ -54,7 +54,8 @@ struct Lanes {
     static constexpr int W = N;
 };
 
-// Call `each` for the elements of the warp's piece, W at a time; `number` is the piece's.
+// Call `each` for the elements of the warp's piece, W at a time; `number` is the number of the
+// piece.
 template <class Each>
 __device__ __forceinline__ void over_piece(const Store& a, long long number, Each each) {
     long long start = number * PIECE;
@@ -72,7 +73,7 @@ __device__ __forceinline__ void over_piece(const Store& a, long long number, Eac
     }
 }
 
-// Square and add up the gradients of eight pieces, a warp each, from piece `first` on.
+// Sum the squares of the gradients of eight pieces, a warp each, from piece `first` on.
 __device__ __forceinline__ void sum_squares(const Store& a, long long first) {
     const long long number = first + threadIdx.x / 32;
     if (number >= a.pieces) return;
@@ -86,7 +87,7 @@ __device__ __forceinline__ void sum_squares(const Store& a, long long first) {
     if (threadIdx.x % 32 == 0) a.squares[number] = sum;
 }
 
-// Add up loss and norm with all THREADS of a block, and decide whether the step counts.
+// Compute the loss and the norm with all THREADS of a block, and decide whether the step counts.
 template <int THREADS>
 __device__ __forceinline__ void finish_step(const Finish& a) {
     double loss = 0, squares = 0;
@@ -111,7 +112,7 @@ struct Updated {
     Vec<W> p, state[Rule::SLOTS + 1];
 };
 
-// What a rule makes of W elements, given their gradients.
+// The result of a rule for W elements, given their gradients.
 template <class Rule, int W>
 __device__ __forceinline__ Updated<Rule, W> updated(const Store& a, long long at, const Vec<W>& g,
                                                     real scale) {
@@ -133,8 +134,8 @@ __device__ __forceinline__ Updated<Rule, W> updated(const Store& a, long long at
     return x;
 }
 
-// Look at what a rule would make of eight pieces, a warp each, from piece `first` on, and refuse
-// the step if a number is not finite. Nothing is updated before all pieces have been looked at.
+// Check what a rule would write for eight pieces, a warp each, from piece `first` on, and refuse
+// the step if a number is not finite. Nothing is updated before all pieces have been checked.
 template <class Rule>
 __device__ __forceinline__ void check(const Store& a, long long first) {
     const long long number = first + threadIdx.x / 32;
