@@ -22,7 +22,7 @@ from vertexrt.engine import batched
 from vertexrt.engine.model import CompiledModel
 from vertexrt.engine.variant import Passes
 from vertexrt.graph import GraphBatch, InputGraph
-from vertexrt.kernels.cpu import processors
+from vertexrt.kernels.cpu import processors as on_threads
 from vertexrt.kernels.reference.backend import ReferenceBackend
 from vertexrt.models.tree_fc import TreeFC
 from vertexrt.script.isa import NONE, WAIT
@@ -240,7 +240,7 @@ def after_a_wait_that_is_never_met(monkeypatch: pytest.MonkeyPatch) -> tuple[Res
     with monkeypatch.context() as patch:
         patch.setattr(batched, "assemble", broken)
         patch.setattr(batched, "verify_scripts", lambda *_: None)  # which would find it
-        patch.setattr(processors, "SECONDS", 0.5)
+        patch.setattr(on_threads, "SECONDS", 0.5)
         begin = time.perf_counter()
         with pytest.raises(vrt.errors.DeviceError, match=r"\[persistent\] processor 1 gave up"):
             net.step(batch, vrt.SGD(0.1))
