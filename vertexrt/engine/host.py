@@ -26,7 +26,7 @@ from vertexrt.engine.executor import (
 )
 from vertexrt.engine.explain_host import Explanation, HostExplanation
 from vertexrt.engine.model import CompiledModel
-from vertexrt.engine.touched import take_marked
+from vertexrt.engine.sparse_rows import take_marked
 from vertexrt.engine.update import (
     Touched,
     apply_update,

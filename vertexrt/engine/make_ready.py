@@ -9,7 +9,7 @@ import numpy as np
 import numpy.typing as npt
 
 from vertexrt.config import config
-from vertexrt.engine.facts import pack_facts
+from vertexrt.engine.packed_args import pack_args
 from vertexrt.engine.variant import PATH_STAGES, Kind, Ready, Variant
 from vertexrt.engine.verify_tasks import verify_segments, verify_tasks
 from vertexrt.ir.passes.fuse import TaskProgram
@@ -51,7 +51,7 @@ def make_ready(variant: Variant) -> Ready:
     sharing = share(variant.table)
     program_facts = _program_facts(variant, tasks, scratch, path_programs, sharing)
     kernel_facts = getattr(processors, "facts", None)
-    script_facts = pack_facts(() if kernel_facts is None else (*kernel_facts, *(shape or ())))
+    script_facts = pack_args(() if kernel_facts is None else (*kernel_facts, *(shape or ())))
     zero_elements = _zero_elements(variant)
     return Ready(executable, processors, shape, zero_elements, sharing, program_facts, script_facts)
 
@@ -83,7 +83,7 @@ def _program_facts(
     """Pack what `build_table` and `place_tensors` take after a schedule."""
     table = variant.table
     writes_ptr, writes = _written(table, tasks)
-    return pack_facts(
+    return pack_args(
         (
             path_programs,
             _programs(variant.lazy_kinds, LAZY_STAGES),

@@ -14,8 +14,8 @@ import numpy as np
 import numpy.typing as npt
 
 from vertexrt.config import config
-from vertexrt.engine.facts import pack_facts
 from vertexrt.engine.inputs import Reader, make_reader
+from vertexrt.engine.packed_args import pack_args
 from vertexrt.ir.autodiff import differentiate
 from vertexrt.ir.passes.fuse import TaskProgram
 from vertexrt.ir.passes.place import place
@@ -194,7 +194,7 @@ class Variant:
     def packed_vertex_facts(self) -> npt.NDArray[np.int64]:
         """Return the same as `lay_out` takes it."""
         if self._packed_vertex_facts is None:
-            self._packed_vertex_facts = pack_facts(self.vertex_facts())
+            self._packed_vertex_facts = pack_args(self.vertex_facts())
         return self._packed_vertex_facts
 
     def push_shape(self, name: str) -> tuple[int, ...]:

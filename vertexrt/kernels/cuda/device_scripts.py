@@ -8,7 +8,7 @@ import numpy as np
 
 from vertexrt.cache.compiled import njit
 from vertexrt.engine.batched import Run
-from vertexrt.engine.facts import row_at, table_at
+from vertexrt.engine.packed_args import row_at, table_at
 from vertexrt.errors import NoKernelError, message
 from vertexrt.graph.batch import child_ptr_of, graph_ptr_of
 from vertexrt.kernels.cuda.driver import sort_lookups
