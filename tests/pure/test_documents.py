@@ -8,6 +8,8 @@ from pathlib import Path
 
 import pytest
 
+from vertexrt.data import catalogue
+
 ROOT = Path(__file__).resolve().parents[2]
 DOCUMENTS = [
     ROOT / "README.md",
@@ -112,3 +114,11 @@ def test_sections_that_other_documents_name_exist() -> None:
         for target, section in re.findall(r"\]\(([\w./]+\.md)\),? section (\d+)", text):
             headings = (document.parent / target).read_text(encoding="utf-8")
             assert re.search(rf"^## {section}\. ", headings, re.MULTILINE), (document, section)
+
+
+def test_every_data_set_has_a_card() -> None:
+    text = (ROOT / "datasets" / "README.md").read_text(encoding="utf-8")
+    rows = re.findall(r"^\| `(\S+)` \| .+?\]\((\S+\.md)\)", text, re.MULTILINE)
+    assert sorted(name for name, _ in rows) == sorted(entry.name for entry in catalogue())
+    cards = {path.name for path in (ROOT / "datasets").glob("*.md")} - {"README.md"}
+    assert {card for _, card in rows} == cards

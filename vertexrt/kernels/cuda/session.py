@@ -22,6 +22,7 @@ from vertexrt.kernels.cuda.device import Calls, Device, Memory
 from vertexrt.kernels.cuda.driver import COUNTERS, launch, most_halves, sort_lookups
 from vertexrt.kernels.cuda.ending import (
     FOUND,
+    LOSS,
     NO_SCALARS,
     NO_STARTS,
     NO_WIDTHS,
@@ -267,7 +268,8 @@ class Session:
 
     def forgive(self) -> None:
         """Let updates go on after a step that was refused."""
-        self.device.clear(self.found.address, self.found.size)
+        kept = 8 * LOSS  # what is in front of it stays
+        self.device.clear(self.found.address + kept, self.found.size - kept)
 
     # Steps.
 
@@ -466,6 +468,7 @@ class Session:
             dense_pieces,
             pieces,
             *scalars,
+            e.limit,
         )
         finish = pack_finish(
             self.arena.address + e.loss_at * size,
