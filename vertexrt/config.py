@@ -21,6 +21,7 @@ from vertexrt.errors import UsageError, message, nearest
 
 PREFIX = "VERTEXRT_"
 FLAGS = ("VERTEXRT_CHECK", "VERTEXRT_CACHE", "VERTEXRT_THREADS")
+THREAD_VARIABLES = ("OPENBLAS_NUM_THREADS", "OMP_NUM_THREADS", "MKL_NUM_THREADS")
 
 
 @dataclass(frozen=True, slots=True)
@@ -140,3 +141,9 @@ def _threads(environ: Mapping[str, str]) -> int:
             )
         )
     return int(value)
+
+
+def limit_threads(count: int) -> None:
+    """Bound the threads of BLAS and OpenMP libraries that are loaded from here on."""
+    for name in THREAD_VARIABLES:
+        os.environ[name] = str(count)

@@ -16,7 +16,8 @@ from vertexrt.bench.contender import Arrays
 from vertexrt.bench.machine import describe
 from vertexrt.bench.measure import WARM_STEPS, Draw, measure
 from vertexrt.bench.record import Record
-from vertexrt.bench.run import THREAD_VARIABLES, pinned
+from vertexrt.bench.run import pinned
+from vertexrt.config import THREAD_VARIABLES
 from vertexrt.graph import GraphBatch, InputGraph, Pulled
 
 

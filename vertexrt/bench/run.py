@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import sys
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
@@ -15,12 +14,11 @@ from vertexrt.bench.jobs import Job, JobOptions, make_job
 from vertexrt.bench.machine import describe
 from vertexrt.bench.record import Entry, Key, Record
 from vertexrt.bench.text import table
-from vertexrt.config import config
+from vertexrt.config import config, limit_threads
 from vertexrt.engine.devices import device_named
 from vertexrt.engine.variant import Passes
 from vertexrt.errors import UsageError, message
 
-THREAD_VARIABLES = ("OPENBLAS_NUM_THREADS", "OMP_NUM_THREADS", "MKL_NUM_THREADS")
 NOT_KEPT = ("out", "name")  # of the options, what says nothing of the results
 ALL = Passes()
 
@@ -129,8 +127,7 @@ def pinned(threads: int | None) -> Iterator[int]:
     from threadpoolctl import threadpool_limits
 
     count = threads or config().threads
-    for name in THREAD_VARIABLES:  # for libraries that are loaded from here on
-        os.environ[name] = str(count)
+    limit_threads(count)
     with threadpool_limits(limits=count):
         yield count
 
