@@ -11,7 +11,7 @@ from vertexrt.engine.parameters import FloatArray, ParameterStore, RowArray
 from vertexrt.errors import PlanError, message
 from vertexrt.ir.updates import UpdateRule, scalars_of
 from vertexrt.kernels.cpu.update import add_up, all_within, cut_pieces, finish, norm_of
-from vertexrt.kernels.layout import FOUND_DONE, FOUND_NORM, FOUND_TRIED, Ending
+from vertexrt.kernels.layout import FOUND_DONE, FOUND_NORM, FOUND_TRIED, StoreUpdate
 from vertexrt.kernels.reference.update import elements, factor, moved
 
 Touched = Mapping[str, RowArray]  # sorted, unique rows of sparse parameters
@@ -43,7 +43,7 @@ class Update(NamedTuple):
     optimizer: str = ""
 
     def scalars(self) -> tuple[float, ...]:
-        """Return the scalars of `Ending`."""
+        """Return the scalars of `StoreUpdate`."""
         return (self.decay, self.shrink, *scalars_of(self.rule, self.options))
 
 
@@ -130,11 +130,11 @@ def cut(store: ParameterStore, touched: Sequence[Touched] = ()) -> Pieces:
     return Pieces(pieces, spans, rows)
 
 
-def _end_of_step(store: ParameterStore, update: Update) -> Ending:
+def _bind(store: ParameterStore, update: Update) -> StoreUpdate:
     """Bind an update to the values and gradients of a store."""
     limit, reach = limit_of(update, store.dtype)
     p = cut(store)
-    return Ending(
+    return StoreUpdate(
         rule=update.rule,
         scalars=np.array(update.scalars(), np.float64),
         clip_norm=update.clip_norm or 0.0,
@@ -169,7 +169,7 @@ def gradient_norm(store: ParameterStore) -> float:
 
 
 def apply_update(
-    store: ParameterStore, update: Update, run: Callable[[Ending], None] = finish
+    store: ParameterStore, update: Update, run: Callable[[StoreUpdate], None] = finish
 ) -> Outcome:
     """Update the values of a store, and the optimizer's moments, in place; clear the gradients.
 
@@ -179,19 +179,19 @@ def apply_update(
         run: `update` of a backend.
     Raises: PlanError, when a touched row is not a row of its parameter; nothing is updated then.
     """
-    ending = _end_of_step(store, update)
-    run(ending)
-    store.cleared = bool(ending.found[FOUND_DONE])
-    reach = () if ending.found[FOUND_TRIED] else ending.reach
-    return Outcome(store.cleared, float(ending.found[FOUND_NORM]), reach)
+    bound = _bind(store, update)
+    run(bound)
+    store.cleared = bool(bound.found[FOUND_DONE])
+    reach = () if bound.found[FOUND_TRIED] else bound.reach
+    return Outcome(store.cleared, float(bound.found[FOUND_NORM]), reach)
 
 
 def try_update(store: ParameterStore, update: Update, norm: float) -> tuple[FloatArray, FloatArray]:
     """Return what an update would make of copies: values [total] and moments [*, total]."""
-    ending = _end_of_step(store, update)
-    at, values, moments = elements(ending), store.values.copy(), update.moments.copy()
-    scale = factor(norm, ending.clip_norm)
+    bound = _bind(store, update)
+    at, values, moments = elements(bound), store.values.copy(), update.moments.copy()
+    scale = factor(norm, bound.clip_norm)
     values[at], moments[:, at] = moved(
-        update.rule, values[at], store.gradients[at], moments[:, at], scale, ending.scalars
+        update.rule, values[at], store.gradients[at], moments[:, at], scale, bound.scalars
     )
     return values, moments

@@ -119,10 +119,10 @@ class Buffers:
     random_seed: int
 
 
-FOUND_NORM, FOUND_TRIED, FOUND_DONE = range(3)  # of `Ending.found`
+FOUND_NORM, FOUND_TRIED, FOUND_DONE = range(3)  # of `StoreUpdate.found`
 
 
-class Ending(NamedTuple):
+class StoreUpdate(NamedTuple):
     """The update that ends a step.
 
     Attributes:
@@ -260,7 +260,7 @@ class Backend(Protocol):
 class HostBackend(Backend, Protocol):
     """A backend whose arrays are the host's."""
 
-    def update(self, ending: Ending) -> None:
+    def update(self, update: StoreUpdate) -> None:
         """Do an update."""
 
 

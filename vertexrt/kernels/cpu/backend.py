@@ -23,7 +23,7 @@ from vertexrt.kernels.cpu.emit import emit
 from vertexrt.kernels.cpu.generated import load_source
 from vertexrt.kernels.cpu.processors import CpuProcessors
 from vertexrt.kernels.cpu.update import finish
-from vertexrt.kernels.layout import Binding, Buffers, Ending, Processors
+from vertexrt.kernels.layout import Binding, Buffers, Processors, StoreUpdate
 from vertexrt.locks import ProcessLock
 
 
@@ -104,9 +104,9 @@ class CpuBackend:
         """Generate, compile or find in the cache."""
         return CpuExecutable(programs, binding)
 
-    def update(self, ending: Ending) -> None:
+    def update(self, update: StoreUpdate) -> None:
         """Run the compiled loop of the rule."""
-        finish(ending)
+        finish(update)
 
     def written_for(self, processors: int) -> int:
         """Return 1 or 2: several are told how many they are."""

@@ -6,7 +6,7 @@ A loop works on pieces of a store (see `update.py`), a row of a piece at a time.
     state                    [slots, total], of the same layout
     pieces, spans, listed    what to work on
     scale                    factor of every gradient: below 1 when the global norm is clipped
-    s                        float64, the scalars of `Ending`
+    s                        float64, the scalars of `StoreUpdate`
 
 Scalars are rounded once to the dtype of `values`: a float64 scalar would make the whole loop run in
 float64. A rule is one loop that stores all its results, so that memory is passed once; it leaves

@@ -19,7 +19,7 @@ import numpy as np
 from vertexrt.cache.compiled import njit
 from vertexrt.kernels.cpu.rules import address_of, run_rule
 from vertexrt.kernels.cpu.sizes import LANES, RowArray, size_of, sum_of_squares, within
-from vertexrt.kernels.layout import FOUND_DONE, FOUND_NORM, FOUND_TRIED, Ending
+from vertexrt.kernels.layout import FOUND_DONE, FOUND_NORM, FOUND_TRIED, StoreUpdate
 
 
 @njit(cache=True, error_model="numpy", nogil=True)
@@ -138,11 +138,11 @@ def check(rule: int, store: Any, cut: Any, scale: float, s: Any, limit: float, f
     """Tell whether all that a rule would write to a store is finite; write none of it.
 
     Args:
-        rule: address of its loop; scale: factor of every gradient; s: scalars of `Ending`.
+        rule: address of its loop; scale: factor of every gradient; s: scalars of `StoreUpdate`.
         store: values and gradients [total], state [slots, total].
         cut: pieces, spans, listed.
         limit: of `update.limit_of`: ranges within it need not be tried; below 0, all are.
-        found: of `Ending`; says when a range was tried.
+        found: of `StoreUpdate`; says when a range was tried.
     """
     values, gradients, _ = store
     pieces, spans, listed = cut
@@ -169,7 +169,7 @@ def _finish(rule: int, bounds: Any, s: Any, store: Any, cut: Any, found: Any) ->
     """Do an update; see `finish` and `check`.
 
     Args:
-        bounds: clip_norm and limit of `Ending`.
+        bounds: clip_norm and limit of `StoreUpdate`.
     """
     clip_norm, limit = bounds
     pieces, spans, listed = cut
@@ -188,9 +188,9 @@ def _finish(rule: int, bounds: Any, s: Any, store: Any, cut: Any, found: Any) ->
         run_rule(rule, (*store, *cut, scale, s))
 
 
-def finish(ending: Ending) -> None:
+def finish(update: StoreUpdate) -> None:
     """Do an update: nothing changes unless the norm and all that would be written are finite."""
-    e = ending
+    e = update
     rule, store = address_of(e.rule, e.values.dtype), (e.values, e.gradients, e.moments)
     cut = (e.pieces, e.spans, e.listed)
     _finish(rule, (e.clip_norm, e.limit), e.scalars, store, cut, e.found)

@@ -19,7 +19,7 @@ from vertexrt.errors import DeviceError, message
 from vertexrt.ir.passes.segment import SegmentedTask, Split
 from vertexrt.kernels.layout import Array, Binding, Buffers
 from vertexrt.kernels.reference.segments import Evaluator, View
-from vertexrt.kernels.reference.shared_memory import Memory, Processor
+from vertexrt.kernels.reference.shared_memory import Processor, SharedMemory
 from vertexrt.script.isa import NONE, Instruction, decode
 
 
@@ -107,8 +107,8 @@ class ReferenceProcessors:
             Processor(r, decode(arrived[r][0]), self.names, np.zeros(parts, np.int64))
             for r in range(parts)
         ]
-        arena = Memory(buffers.arena, parts)
-        gradients = Memory(buffers.gradients, parts)
+        arena = SharedMemory(buffers.arena, parts)
+        gradients = SharedMemory(buffers.gradients, parts)
         clocks = np.zeros((len(counters), parts), np.int64)
         clock = 0
         while True:
@@ -153,8 +153,8 @@ class ReferenceProcessors:
         self,
         who: Processor,
         step: Instruction,
-        arena: Memory,
-        gradients: Memory,
+        arena: SharedMemory,
+        gradients: SharedMemory,
         buffers: Buffers,
         parts: int,
     ) -> None:

@@ -15,14 +15,14 @@ from vertexrt.ir.passes.store import TENSOR_OF_EFFECT, Key
 from vertexrt.ir.program import Domain, Node
 from vertexrt.kernels.layout import Array, edge_key, gradients_of, per_edge, stored_size
 from vertexrt.kernels.reference.ops import FUNCTIONS, Frame, child_rows
-from vertexrt.kernels.reference.shared_memory import Memory, Processor
+from vertexrt.kernels.reference.shared_memory import Processor, SharedMemory
 
 
 @dataclass(slots=True)
 class View(Frame):
     """A frame whose memory is seen by one processor."""
 
-    arena: Memory
+    arena: SharedMemory
     who: Processor
     only: Array | None = None  # the elements of a row that are read; None for all
 
@@ -52,7 +52,7 @@ class Evaluator:
         plan: SegmentedTask,
         segment: Segment,
         view: View,
-        gradients: Memory,
+        gradients: SharedMemory,
         parts: int,
     ) -> None:
         self.plan, self.segment, self.view = plan, segment, view

@@ -20,7 +20,7 @@ Tile = tuple[int, ...]  # program, first row, first entry of the list, rows
 EVERYTHING_BEFORE = -1  # who wrote what was in memory before the run
 
 
-class Memory:
+class SharedMemory:
     """An array of which every element knows who wrote and who read it last.
 
     Attributes:

@@ -15,7 +15,7 @@ import numpy as np
 import numpy.typing as npt
 
 from vertexrt.ir.updates import UpdateRule
-from vertexrt.kernels.layout import FOUND_DONE, FOUND_NORM, FOUND_TRIED, Ending
+from vertexrt.kernels.layout import FOUND_DONE, FOUND_NORM, FOUND_TRIED, StoreUpdate
 from vertexrt.kernels.reference.ops import sigmoid
 from vertexrt.kernels.render import NUMPY, render_names
 
@@ -41,7 +41,7 @@ def moved(
 
     Args:
         values, gradients: [N]; state: [slots, N].
-        scale: factor of the gradients; scalars: of `Ending`.
+        scale: factor of the gradients; scalars: of `StoreUpdate`.
     Returns: values [N] and state [slots, N].
     """
     dtype = values.dtype
@@ -58,13 +58,13 @@ def moved(
     return names["value"], np.array(kept, dtype).reshape(state.shape)
 
 
-def elements(ending: Ending) -> Array:
-    """Return the positions in the store of all that an ending updates, each once."""
-    rows = [ending.listed[first:last] for first, last in ending.spans[:, 0]]
+def elements(update: StoreUpdate) -> Array:
+    """Return the positions in the store of all that an update changes, each once."""
+    rows = [update.listed[first:last] for first, last in update.spans[:, 0]]
     return np.concatenate(
         [
             (start + each[:, None] * width + np.arange(width)).reshape(-1)
-            for (start, width), each in zip(ending.pieces, rows, strict=True)
+            for (start, width), each in zip(update.pieces, rows, strict=True)
         ]
         or [np.zeros(0, np.int64)]
     )
@@ -75,9 +75,9 @@ def factor(norm: float, clip_norm: float) -> float:
     return clip_norm / norm if 0.0 < clip_norm < norm else 1.0
 
 
-def finish(ending: Ending) -> None:
+def finish(update: StoreUpdate) -> None:
     """Do an update: nothing changes unless the norm and all that would be written are finite."""
-    e, at = ending, elements(ending)
+    e, at = update, elements(update)
     gradients = e.gradients[at]
     norm = float(np.linalg.norm(gradients.astype(np.float64))) if e.clip_norm > 0.0 else 0.0
     e.found[FOUND_NORM] = norm
