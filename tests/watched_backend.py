@@ -14,7 +14,7 @@ from vertexrt.engine.host import compile_on
 from vertexrt.kernels.cpu.backend import CpuBackend
 from vertexrt.kernels.cpu.counters import SECONDS
 from vertexrt.kernels.cpu.processors import CpuProcessors
-from vertexrt.kernels.layout import Array, Buffers, Ending
+from vertexrt.kernels.layout import Array, Buffers, StoreUpdate
 from vertexrt.script.isa import NONE, WAIT
 
 
@@ -50,7 +50,8 @@ class WatchedProcessors:
         with backend.lock:
             backend.runs += 1
         self._processors.seconds = backend.seconds
-        call = Call(script, given[3], given[6])
+        group = next(k for k, each in enumerate(backend.counters) if each is counters)
+        call = Call(script, given[3], group)
         backend.before(call)
         if call.script is not None:
             self._processors.run(call.script, counters, *given)
@@ -61,7 +62,7 @@ class Call:
 
     Attributes:
         script: what it runs; None for nothing.
-        buffers, group: see `Processors.run`.
+        buffers: see `Processors.run`; group: in the order in which groups were made.
     """
 
     def __init__(self, script: Array, buffers: Buffers, group: int) -> None:
@@ -96,9 +97,9 @@ class WatchedBackend(CpuBackend):
     def load_segments(self, *given: Any) -> Any:
         return WatchedProcessors(CpuProcessors(*given[:2]), self)
 
-    def update(self, ending: Ending) -> None:
+    def update(self, update: StoreUpdate) -> None:
         self.updates += 1
-        super().update(ending)
+        super().update(update)
 
 
 def watched(way: Way, function: vrt.VertexFunction) -> tuple[vrt.Network, WatchedBackend]:

@@ -142,3 +142,9 @@ def _threads(environ: Mapping[str, str]) -> int:
             )
         )
     return int(value)
+
+
+def limit_threads(count: int) -> None:
+    """Bound the threads of BLAS and OpenMP libraries that are loaded from here on."""
+    for name in THREAD_VARIABLES:
+        os.environ[name] = str(count)

@@ -82,25 +82,6 @@ def test_slices_of_one_processor_do_not_overlap(processors: int, threads: int) -
     assert sorted(ends) == list(range(threads))
 
 
-@pytest.mark.parametrize(("processors", "threads"), GROUPS)
-def test_every_run_ends_with_a_slice_of_the_update(processors: int, threads: int) -> None:
-    last: dict[tuple[int, int], list[str]] = {}
-    for event in recorded(processors, threads).events():
-        if event["ph"] == "X":
-            last.setdefault((event["args"]["run"], event["tid"]), []).append(event["name"])
-    assert sorted(last) == [(run, row) for run in range(2) for row in range(threads)]
-    for names in last.values():
-        assert names[-2:] == ["wait for all", "update"]
-        assert names.count("update") == 1
-
-
-def test_without_an_update_there_is_no_slice_of_it() -> None:
-    net, batch = network(2, 2)
-    with net.trace() as timeline:
-        net.forward(batch)
-    assert not {"wait for all", "update"} & {e["name"] for e in timeline.events()}
-
-
 def test_waits_are_slices_that_name_their_counter() -> None:
     waits = [e for e in recorded(2, 2).events() if e["name"] == "wait"]
     assert waits

@@ -23,7 +23,6 @@ from vertexrt.api.optimizer import Optimizer
 from vertexrt.engine.parameters import ParameterStore
 from vertexrt.errors import DeviceError, NumericError
 from vertexrt.graph import GraphBatch, InputGraph
-from vertexrt.kernels.cpu import counters
 from vertexrt.models.tree_fc import TreeFC
 
 Array = np.ndarray[Any, Any]
@@ -164,17 +163,6 @@ def test_forward_and_backward_leave_parameters_alone_and_mix_with_steps() -> Non
         np.testing.assert_allclose(found[0][name], value, rtol=1e-10, atol=1e-13, err_msg=name)
 
 
-@every_shape
-def test_a_step_is_one_compiled_call_a_processor(threads: int, parts: int) -> None:
-    (net, backend), optimizer = watched_network(threads, parts), vrt.Adam(0.01, clip_norm=0.1)
-    batch, *_ = batches()
-    net.step(batch, optimizer)
-    assert (backend.runs, backend.updates) == (threads, 0)
-    net.step(batch, optimizer)
-    assert (backend.runs, backend.updates) == (2 * threads, 0)
-    assert optimizer.steps == 2
-
-
 # Steps that must change nothing.
 
 
@@ -221,27 +209,7 @@ def test_a_norm_that_is_not_finite_changes_nothing(threads: int, parts: int) -> 
     assert optimizer.steps == 2
 
 
-@pytest.mark.parametrize(("threads", "parts"), [(2, 1), (4, 2)])
-def test_a_processor_that_does_not_come_changes_nothing(threads: int, parts: int) -> None:
-    (net, backend), optimizer = watched_network(threads, parts), vrt.Adam(0.01)
-    batch, *_ = batches()
-    net.step(batch, optimizer)
-    start, state = {n: v.copy() for n, v in net.parameters.items()}, state_of(optimizer)
-
-    def leave_out(call: Call) -> None:
-        if call.group == 1:
-            call.script = None
-
-    backend.before, backend.seconds = leave_out, 0.1
-    with pytest.raises(DeviceError, match=r"\[persistent\] processor \d gave up at the update"):
-        net.step(batch, optimizer)
-    assert_equal(net.parameters, start)
-    assert_equal(state_of(optimizer), state)
-    backend.mend()
-    assert np.isfinite(net.step(batch, optimizer))
-
-
-def test_a_script_that_ends_early_stops_the_update_of_all_groups() -> None:
+def test_a_script_that_ends_early_changes_nothing() -> None:
     (net, backend), optimizer = watched_network(4, 2), vrt.Adam(0.01)
     batch, *_ = batches()
     net.step(batch, optimizer)
@@ -255,8 +223,6 @@ def test_a_script_that_ends_early_stops_the_update_of_all_groups() -> None:
     backend.before, backend.seconds = spoil_one_group, 0.5
     with pytest.raises(DeviceError, match=r"processor \d gave up at instruction"):
         net.step(batch, optimizer)
-    failed = [bool(record[counters.FAILED]) for record in backend.counters]
-    assert failed == [True, False]  # the other group was told, and did not wait in vain
     assert_equal(net.parameters, start)
     assert_equal(state_of(optimizer), state)
     backend.mend()

@@ -45,8 +45,6 @@ SHAPE = Shape(
     split=np.array([Split.UNITS] * 5, np.int64),
     gathers=np.array([False, True, True]),
     tiled=np.array([True, True, True]),
-    row_cost=np.ones(5),
-    edge_cost=np.zeros(5),
     scratch=np.array([[0, 0, 0], [2, 1, 3], [1, 1, 0]], np.int64),
 )
 BESIDE = np.array([True, False, False])

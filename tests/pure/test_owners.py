@@ -7,6 +7,7 @@ import pytest
 
 import vertexrt as vrt
 from tests.functions import E, Looked, StackedAndAlone
+from vertexrt.engine.kinds import add_lazy_kind, add_path_kind
 from vertexrt.engine.variant import Passes, Use, make_variant
 from vertexrt.errors import PlanError
 from vertexrt.ir.passes.fuse import Group
@@ -25,8 +26,8 @@ def tasks_of(make: Callable[[], vrt.VertexFunction]) -> list[SegmentedTask]:
     variant = make_variant(
         function, Use(frozenset({"loss"}), loss=True), backend, params, Passes(), 2
     )
-    variant.add_path_kind(7)
-    variant.add_lazy_kind(7)
+    add_path_kind(variant, 7)
+    add_lazy_kind(variant, 7)
     return segment_tasks(variant.tasks)
 
 

@@ -46,8 +46,6 @@ SHAPE = Shape(
     ),
     gathers=np.array([False, False, True, False]),
     tiled=np.array([False, True, True, False]),
-    row_cost=np.ones(6),
-    edge_cost=np.array([0.0] * 6),
     scratch=np.array([[1, 0, 0], [0, 0, 0], [2, 1, 3], [1, 0, 0]], np.int64),
 )
 TABLE = np.array(

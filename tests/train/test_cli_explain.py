@@ -62,7 +62,7 @@ def test_statistics_agree_with_the_script() -> None:
     assert f"Script of processor 0, the first 16 of {count} instructions" in text
     script = text.partition(f"of {count} instructions\n")[2].splitlines()
     assert len(script) == explain_host.HEAD
-    assert script[0] == "    0 eager[0].0 rows 0..30"
+    assert script[0] == "    0 eager[0].0 rows 0..29"
 
 
 def test_groups_of_one_exchange_nothing() -> None:

@@ -74,7 +74,7 @@ def _sample(net: vrt.Network, draw: Draw, seconds: float) -> dict[str, list[floa
         return one_step(net, draw.pool, ids, optimizer)
 
     turns = [untraced, traced]
-    for ids in draw.take(3):  # compiles both forms of the driver
+    for ids in draw.take(3):  # compiles
         untraced(ids)
         traced(ids)
     samples: dict[str, list[float]] = {part: [] for part in (*PARTS, "whole", "untraced")}
@@ -99,19 +99,24 @@ def one_step(
     begin = time.perf_counter()
     batch = pool.take(ids)
     assembled = time.perf_counter() - begin
-    with timed(net.executor.model, "prepare") as prepared, net.trace() as timeline:
+    model = net.executor.model
+    with (
+        timed(model, "prepare") as prepared,
+        timed(model.backend, "update") as updated,
+        net.trace() as timeline,
+    ):
         begin = time.perf_counter()
         net.step(batch, optimizer)
         step = time.perf_counter() - begin
-    variants = [v for (use, n), v in net.executor.model.variants.items() if n and use.loss]
+    variants = [v for (use, n), v in model.variants.items() if n and use.loss]
     kinds = kinds_of_instructions(variants[-1])
     groups = [split(stamps, kinds) for stamps in timeline.records]
     names = {name for group in groups for name in group}
     found = {name: sum(g.get(name, 0.0) for g in groups) / len(groups) for name in names}
     found["assemble"] = assembled
-    found["schedule"] = sum(prepared)
+    found["schedule"], found["update"] = sum(prepared), sum(updated)
     found["whole"] = step + assembled
-    found["host"] = step - found["schedule"] - found.pop("scripts")
+    found["host"] = step - found["schedule"] - found["update"] - found.pop("scripts")
     return found
 
 
@@ -143,14 +148,12 @@ def split(stamps: Stamps, kinds: list[str]) -> dict[str, float]:
         stamps: of one group and one step; kinds: of `kinds_of_instructions`.
     Returns: also `scripts`, from the start of the first instruction to the end of all.
     """
-    count = stamps.script.shape[1]
     waited = stamps.times[..., 1] - stamps.times[..., 0]
     ran = stamps.times[..., 2] - stamps.times[..., 1]
     whole = stamps.times[:, -1, 2] - stamps.times[:, 0, 0]
     cycles: dict[str, float] = defaultdict(float)
-    for op, took in zip(stamps.script[..., OP].flat, ran[:, :count].flat, strict=True):
+    for op, took in zip(stamps.script[..., OP].flat, ran.flat, strict=True):
         cycles[kinds[op]] += took
-    cycles["update"] += ran[:, count:].sum()
     cycles["waits"] += waited.sum()
     cycles["scripts"] += whole.sum()
     cycles["between kernels"] += whole.sum() - waited.sum() - ran.sum()

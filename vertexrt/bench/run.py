@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import sys
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
@@ -16,7 +15,7 @@ from vertexrt.bench.machine import describe
 from vertexrt.bench.record import Entry, Key, Results
 from vertexrt.bench.switches import ALL, Setting
 from vertexrt.bench.text import table
-from vertexrt.config import THREAD_VARIABLES, config
+from vertexrt.config import config, limit_threads
 from vertexrt.engine.devices import device_named
 from vertexrt.engine.variant import Passes
 from vertexrt.errors import UsageError, message
@@ -123,8 +122,7 @@ def pinned(threads: int | None) -> Iterator[int]:
     from threadpoolctl import threadpool_limits
 
     count = threads or config().threads
-    for name in THREAD_VARIABLES:  # for libraries that are loaded from here on
-        os.environ[name] = str(count)
+    limit_threads(count)
     with threadpool_limits(limits=count):
         yield count
 

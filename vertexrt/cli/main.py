@@ -15,7 +15,7 @@ from contextlib import suppress
 from typing import TYPE_CHECKING
 
 from vertexrt.cli.interrupt import Interrupt, Interrupted
-from vertexrt.config import THREAD_VARIABLES
+from vertexrt.config import limit_threads
 from vertexrt.errors import (
     CheckpointError,
     DataError,
@@ -108,8 +108,7 @@ def _limit_threads(options: argparse.Namespace) -> None:
     """Bound the threads of BLAS libraries that are loaded from here on."""
     threads = getattr(options, "threads", None)
     if threads is not None:
-        for name in THREAD_VARIABLES:
-            os.environ[name] = str(threads)
+        limit_threads(threads)
 
 
 def _command(name: str) -> Callable[[argparse.Namespace], int]:

@@ -17,18 +17,18 @@ import numpy.typing as npt
 
 from vertexrt.config import config
 from vertexrt.engine.choose import Configuration
-from vertexrt.engine.inputs import Inputs, read_inputs, refuse
+from vertexrt.engine.inputs import Inputs, read_inputs
+from vertexrt.engine.kinds import meet_kinds
 from vertexrt.engine.lay_out import lay_out
 from vertexrt.engine.parameters import ParameterStore
 from vertexrt.engine.trace import Timeline
 from vertexrt.engine.variant import Ready, Variant
-from vertexrt.graph import GraphBatch
 from vertexrt.graph.batch import child_of, child_ptr_of
-from vertexrt.kernels.layout import PAD, Buffers, Ending, HostExecutable, Processors
+from vertexrt.kernels.layout import PAD, Buffers, HostExecutable, Processors
 from vertexrt.memory import MemoryPlan
 from vertexrt.scheduler import Schedule, policy_number
 from vertexrt.scheduler.balance import Share
-from vertexrt.scheduler.kinds import FINE, NEW_LAZY_KIND, NEW_PATH_KIND, read_vertices
+from vertexrt.scheduler.kinds import FINE
 from vertexrt.scheduler.rows import ORDER, ROW_OF
 from vertexrt.scheduler.schedule import schedule_of
 from vertexrt.script.assemble import Batch, assemble
@@ -129,7 +129,7 @@ def prepare(
     batch = share.batch
     inputs = read_inputs(variant.reader, batch, dtype)
     number = policy_number(policy)
-    if not variant.is_ready:
+    if variant.loaded is None:
         meet_kinds(variant, batch, inputs)
     while True:
         ready = variant.ready()
@@ -170,26 +170,6 @@ def prepare(
     )
 
 
-def meet_kinds(variant: Variant, batch: GraphBatch, inputs: Inputs) -> None:
-    """Compile the kinds of a batch that have not been seen before.
-
-    Raises: PullError, when pulled values do not fit; GraphError, when a vertex has more children
-        than the function has slots.
-    """
-    while True:
-        found, vertex, bits, *_ = read_vertices(
-            child_ptr_of(batch), child_of(batch), inputs.index, *variant.vertex_facts()
-        )
-        if found == FINE:
-            return
-        if found == NEW_PATH_KIND:
-            variant.add_path_kind(bits)
-        elif found == NEW_LAZY_KIND:
-            variant.add_lazy_kind(bits)
-        else:
-            refuse(variant.reader, batch, inputs, found, vertex)
-
-
 @dataclass(frozen=True, slots=True)
 class Jobs:
     """What has to be called, at once where there are several, to run launches of a minibatch.
@@ -216,16 +196,12 @@ def make_jobs(
     seeds: tuple[Array, ...] = (),
     part: slice = slice(None),
     timeline: Timeline | None = None,
-    ending: Ending | None = None,
-    group: int = 0,
 ) -> Jobs:
     """Bind launches of a prepared minibatch to memory; gradients add to the worker's.
 
     Args:
         part: which rows of the launch table.
         timeline: gets the times of all instructions, where there are processors.
-        ending: the update, which the processors of all groups run at their end.
-        group: number of this share among those that run at once.
     """
     s, ready = run.schedule, run.ready
     table, executor = run.table[part], cast("Processors | None", ready.processors)
@@ -264,10 +240,9 @@ def make_jobs(
     if config().check:
         verify_scripts(scripts, ready.shape, Batch(table, s.edge_ptr, s.child_row), run.rows)
     counters = executor.new_counters(scripts.words.shape[1])
-    times = None
+    times = np.zeros((processors, 0, 3), np.int64)
     if timeline is not None:
-        updates = ending is not None
-        times = timeline.add(executor, ready.shape, scripts.words, updates)
+        times = timeline.add(executor, ready.shape, scripts.words)
     calls = tuple(
         partial(
             executor.run,
@@ -277,9 +252,7 @@ def make_jobs(
             processors,
             run.plan.temporary + r * scratch,
             buffers,
-            None if times is None else times[r],
-            ending,
-            group,
+            times[r],
         )
         for r in range(processors)
     )

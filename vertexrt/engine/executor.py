@@ -197,7 +197,7 @@ def total_loss(runs: Sequence[Run], arenas: Sequence[Array]) -> float:
     total = 0.0
     for run, data in zip(runs, arenas, strict=True):
         rows, at = run.num_rows, start_of(run, ("push", "loss"))
-        total += sum_loss(data[at : at + rows], 0, rows, run.weight)
+        total += sum_loss(data[at : at + rows], run.weight)
     return total
 
 

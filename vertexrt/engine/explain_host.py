@@ -9,13 +9,13 @@ import numpy as np
 from vertexrt.engine.batched import Run
 from vertexrt.engine.variant import Variant
 from vertexrt.ir.passes.fuse import Group
-from vertexrt.ir.passes.segment import PATH, segment_tasks
+from vertexrt.ir.passes.segment import segment_tasks
 from vertexrt.ir.pretty import STAGE_WORD
 from vertexrt.ir.program import Stage
 from vertexrt.ir.segment_text import segments_of
 from vertexrt.kernels.layout import PROGRAM as LAUNCHED
 from vertexrt.script.assemble import Scripts, assemble
-from vertexrt.script.isa import EDGES, NONE, OP, PROGRAM, ROWS, WAIT, disassemble, segment_names
+from vertexrt.script.isa import NONE, OP, PROGRAM, ROWS, WAIT, disassemble, segment_names
 from vertexrt.script.shape import Shape
 
 Array = np.ndarray[Any, Any]
@@ -100,8 +100,6 @@ def explain_scripts(run: Run) -> str:
 def _statistics(shape: Shape, table: Array, scripts: Scripts) -> list[str]:
     words, mine = scripts.words, scripts.words[0]
     total, waits = len(mine), int((mine[:, WAIT] != NONE).sum())
-    seconds = words[:, :, ROWS] * shape.row_cost[words[:, :, OP]]
-    seconds += words[:, :, EDGES] * shape.edge_cost[words[:, :, OP]]
     lines = [
         f"instructions: {total}; waits: {waits}; "
         f"elements of temporaries of a processor: {scripts.temporary}"
@@ -121,7 +119,4 @@ def _statistics(shape: Shape, table: Array, scripts: Scripts) -> list[str]:
             f"  {STAGE_WORD[stage]}: {tasks} tasks, {in_tiles}{len(part)} instructions, "
             f"{waited / tasks:.2f} exchanges a task; rows a tile (min, median, max): {quartiles}"
         )
-        if len(words) > 1 and stage not in PATH:
-            loads: Array = seconds[:, chosen].sum(axis=1)
-            lines[-1] += f"; the most work of a processor: {loads.max() / loads.mean():.2f} of mean"
     return lines

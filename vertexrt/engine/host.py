@@ -12,7 +12,7 @@ from typing import Any, cast
 import numpy as np
 
 from vertexrt.config import config
-from vertexrt.engine.batched import Run, Worker, make_jobs, start_of
+from vertexrt.engine.batched import Run, Worker, make_jobs
 from vertexrt.engine.devices import CompileOptions
 from vertexrt.engine.diagnose import Attempt, refused_loss, refused_step
 from vertexrt.engine.executor import (
@@ -26,22 +26,18 @@ from vertexrt.engine.executor import (
 )
 from vertexrt.engine.explain_host import Explanation, HostExplanation
 from vertexrt.engine.model import CompiledModel
-from vertexrt.engine.touched import take_marked
+from vertexrt.engine.sparse_rows import take_marked
 from vertexrt.engine.update import (
     Touched,
-    Update,
     apply_update,
     collect,
-    cut,
-    end_of_step,
-    outcome_of,
 )
 from vertexrt.engine.variant import Use
 from vertexrt.errors import NumericError, UsageError, message
 from vertexrt.graph import GraphBatch
 from vertexrt.ir.program import Program
 from vertexrt.kernels.cpu.backend import CpuBackend
-from vertexrt.kernels.layout import Ending, HostBackend, Processors
+from vertexrt.kernels.layout import HostBackend
 from vertexrt.kernels.reference.backend import ReferenceBackend
 from vertexrt.locks import share
 
@@ -86,7 +82,7 @@ class HostExecutor:
             options["timeline"] = model.timeline
         for k, run in enumerate(runs):
             own = {n: v(k) if callable(v) else v for n, v in options.items()}
-            own |= {"part": parts[k], "group": k}
+            own |= {"part": parts[k]}
             job = make_jobs(run, model.store, self.workers[k], model.param_at, **own)
             jobs.append(job)
         first, *rest = [call for job in jobs for call in job.calls]
@@ -119,24 +115,16 @@ class HostExecutor:
         scale = loss_scale(step.reduction, step.batch, runs)
         touched = self.begin_gradients(runs)
         update = step.optimizer.request(store)
-        ending = self._ending(runs, touched, update, scale)
         whole = [slice(None)] * len(runs)
-        arenas = self.launch(runs, whole, loss_scale=scale, random_seed=step.seed, ending=ending)
-        if ending is None:
-            self.collect_gradients(touched)
-            loss = total_loss(runs, arenas) * scale
-        else:
-            loss = float(ending.found[0]) * scale
+        arenas = self.launch(runs, whole, loss_scale=scale, random_seed=step.seed)
+        self.collect_gradients(touched)
+        loss = total_loss(runs, arenas) * scale
         attempt = Attempt(step.use, step.batch, scale, step.seed, len(runs), update)
         if not math.isfinite(loss):
             raise NumericError(refused_loss(model, attempt, loss))
         found = {name: outputs_of(runs, arenas, name) for name in step.outputs}
         backend = cast("HostBackend", model.backend)
-        outcome = (
-            apply_update(store, update, backend.update)
-            if ending is None
-            else outcome_of(store, ending)
-        )
+        outcome = apply_update(store, update, backend.update)
         if not outcome.done:
             raise NumericError(refused_step(model, attempt, outcome.norm, True))
         step.optimizer.settle(outcome)
@@ -174,24 +162,6 @@ class HostExecutor:
         """Add up the workers' gradients in order."""
         if len(touched) > 1:
             collect(self.model.store, touched)
-
-    def _ending(
-        self, runs: Sequence[Run], touched: Sequence[Touched], update: Update, scale: float
-    ) -> Ending | None:
-        """Return what lets processors end a step with an update; None where they cannot.
-
-        Args:
-            scale: factor on the loss.
-        """
-        processors = cast("Processors | None", runs[0].ready.processors)
-        if processors is None:
-            return None
-        gate = processors.new_gate(len(runs), runs[0].configuration.processors)
-        if gate is None:
-            return None
-        loss_at = [start_of(run, ("push", "loss")) for run in runs]
-        pieces = cut(self.model.store, touched)
-        return end_of_step(self.model.store, pieces, update, gate, loss_at, scale)
 
 
 def usable() -> bool:

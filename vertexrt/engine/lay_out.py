@@ -11,8 +11,8 @@ from typing import Any
 import numpy as np
 
 from vertexrt.cache.compiled import njit
-from vertexrt.engine.facts import fact, row_at, table_at
 from vertexrt.engine.launches import build_table
+from vertexrt.engine.packed_args import number_at, row_at, table_at
 from vertexrt.memory.compiled import place_tensors
 from vertexrt.scheduler.kinds import FINE, read_vertices
 from vertexrt.scheduler.rows import (
@@ -64,8 +64,9 @@ def lay_out(
     used, path_known = row_at(vertex_facts, USED), row_at(vertex_facts, PATH_KNOWN)
     found, _, _, path, lazy, level, forest, losses = read_vertices(
         child_ptr, child, pulls, row_at(vertex_facts, NUMBERS), used,
-        row_at(vertex_facts, BOUNDS), fact(vertex_facts, SLOTS), fact(vertex_facts, LIMITED),
-        fact(vertex_facts, PATH_MASK), fact(vertex_facts, LAZY_MASK), path_known,
+        row_at(vertex_facts, BOUNDS), number_at(vertex_facts, SLOTS),
+        number_at(vertex_facts, LIMITED),
+        number_at(vertex_facts, PATH_MASK), number_at(vertex_facts, LAZY_MASK), path_known,
         row_at(vertex_facts, LAZY_KNOWN), row_at(vertex_facts, HAS_LOSS),
     )  # fmt: skip
     if found != FINE:
@@ -87,11 +88,11 @@ def lay_out(
         table_at(program_facts, PATH_PROGRAMS), table_at(program_facts, LAZY_PROGRAMS),
         row_at(program_facts, BY_RANGES), table_at(program_facts, SCRATCH),
         row_at(program_facts, WRITES_PTR), row_at(program_facts, WRITES),
-        row_at(program_facts, EDGES), fact(program_facts, MOST_SCRATCH),
+        row_at(program_facts, EDGES), number_at(program_facts, MOST_SCRATCH),
     )  # fmt: skip
     plan = place_tensors(
         row_at(program_facts, BUFFER), row_at(program_facts, WIDTH),
-        row_at(program_facts, SIZES), first_row, end_row, fact(program_facts, ZERO_ELEMENTS),
+        row_at(program_facts, SIZES), first_row, end_row, number_at(program_facts, ZERO_ELEMENTS),
         scratch,
     )  # fmt: skip
     return found, losses, schedule, plan, table, forward, listed

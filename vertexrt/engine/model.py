@@ -8,11 +8,12 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from vertexrt.engine.batched import Run, meet_kinds, prepare
+from vertexrt.engine.batched import Run, prepare
 from vertexrt.engine.choose import Chooser, Configuration, configurations, predicted_best
 from vertexrt.engine.inputs import read_inputs
+from vertexrt.engine.kinds import meet_kinds
 from vertexrt.engine.parameters import ParameterStore
-from vertexrt.engine.touched import new_marks, rows_looked_up
+from vertexrt.engine.sparse_rows import new_marks, rows_looked_up
 from vertexrt.engine.trace import Timeline
 from vertexrt.engine.variant import Passes, Use, Variant, make_variant
 from vertexrt.errors import GraphError, NoKernelError, PullError

@@ -1,8 +1,7 @@
 """Record what every processor does and when, and write it as a timeline.
 
 The timeline has the Chrome trace format, which Perfetto (https://ui.perfetto.dev) opens: one row a
-processor, one slice an instruction, one for the update, and one for each wait that came before
-one of these.
+processor, one slice an instruction, and one for each wait that came before it.
 """
 
 from __future__ import annotations
@@ -61,8 +60,7 @@ class Record:
         script: [processors, instructions, columns].
         parts: [instructions] which segment, or step, of its program each runs.
         waits_for: [instructions] how many processors each waits for, 0 for none.
-        times: [processors, instructions, 3] cycles at the start, the end of the wait, the end; one
-            row more, if the run ended with an update behind its script.
+        times: [processors, instructions, 3] cycles at the start, the end of the wait, the end.
         numbers: [instructions] by which errors name them.
         special: [instructions] what runs no task program, None for others; () for none.
     """
@@ -93,15 +91,14 @@ class Timeline:
         self.runs += 1
         self._group = 0
 
-    def add(self, processors: Processors, shape: Shape, script: Array, updates: bool) -> Array:
+    def add(self, processors: Processors, shape: Shape, script: Array) -> Array:
         """Set aside the times of the next group of this run; return them.
 
         Args:
             script: [processors, instructions, columns].
-            updates: the run ends with an update.
         """
         members, count = script.shape[:2]
-        times = np.zeros((members, count + updates, 3), np.int64)
+        times = np.zeros((members, count, 3), np.int64)
         first = script[0]  # all of them run the same segments, and wait at the same places
         self.records.append(
             Record(
@@ -206,11 +203,6 @@ def _slices(record: Record, processor: int, row: int, origin: int) -> list[Event
             slices.append((whole, "wait", *wait, args))
         for each in sorted(slices, key=lambda x: x[2:4]):
             add(*each)
-    if len(at) > len(instructions):
-        start, ready, end = at[-1].tolist()
-        args = {"run": record.run, "group": record.group}
-        add("wait for all", "wait", start, ready, args)
-        add("update", "update", ready, end, args)
     return found
 
 

@@ -1,9 +1,4 @@
-"""Run an optimizer's rule over a parameter store, cut into pieces.
-
-Where the processors of the persistent engine can, they do it at the end of the call that made the
-gradients (`end_of_step`). Elsewhere it is a phase of its own after it (`collect`, `apply_update`).
-The pieces, the order of sums and the compiled function are the same, and so are the results.
-"""
+"""Run an optimizer's rule over a parameter store, cut into pieces."""
 
 import math
 from collections.abc import Callable, Mapping, Sequence
@@ -15,15 +10,14 @@ from vertexrt.engine.finite import largest_gradient, reach_of
 from vertexrt.engine.parameters import FloatArray, ParameterStore, RowArray
 from vertexrt.errors import PlanError, message
 from vertexrt.ir.updates import UpdateRule, scalars_of
-from vertexrt.kernels.layout import FOUND_DONE, FOUND_NORM, FOUND_TRIED, Ending
+from vertexrt.kernels.cpu.update import add_up, all_within, cut_pieces, finish, norm_of
+from vertexrt.kernels.layout import FOUND_DONE, FOUND_NORM, FOUND_TRIED, StoreUpdate
 from vertexrt.kernels.reference.update import elements, factor, moved
 
 Touched = Mapping[str, RowArray]  # sorted, unique rows of sparse parameters
 
 NOTHING = -1.0  # no gradient is within this limit
 PIECE = 8192  # elements: small enough to share out evenly, large enough to make calls free
-_NO_GATE = np.zeros(0, np.int32)  # nobody else is waited for
-_FIRST: RowArray = np.zeros(1, np.int64)  # there are no losses to add up
 _DENSE: RowArray = np.zeros(1, np.int64)  # a piece of the dense part is one row
 
 
@@ -49,7 +43,7 @@ class Update(NamedTuple):
     optimizer: str = ""
 
     def scalars(self) -> tuple[float, ...]:
-        """Return the scalars of `Ending`."""
+        """Return the scalars of `StoreUpdate`."""
         return (self.decay, self.shrink, *scalars_of(self.rule, self.options))
 
 
@@ -102,8 +96,6 @@ def cut(store: ParameterStore, touched: Sequence[Touched] = ()) -> Pieces:
         touched: the rows that each group touched, where their gradients are to be added up.
     Raises: PlanError, when a touched row is not a row of its parameter.
     """
-    from vertexrt.kernels.cpu.update import cut_pieces
-
     groups = max(1, len(touched))
     tables: list[tuple[int, int]] = []
     entries: list[tuple[int, int]] = []
@@ -138,108 +130,68 @@ def cut(store: ParameterStore, touched: Sequence[Touched] = ()) -> Pieces:
     return Pieces(pieces, spans, rows)
 
 
-def end_of_step(
-    store: ParameterStore,
-    pieces: Pieces,
-    update: Update,
-    gate: Any,
-    loss_at: Sequence[int] | RowArray,
-    loss_scale: float,
-) -> Ending:
-    """Bind an update to the gradients of groups, for the call that makes them.
-
-    Args:
-        gate, loss_at, loss_scale: see `Ending`.
-    """
+def _bind(store: ParameterStore, update: Update) -> StoreUpdate:
+    """Bind an update to the values and gradients of a store."""
     limit, reach = limit_of(update, store.dtype)
-    return Ending(
-        gate=gate,
+    p = cut(store)
+    return StoreUpdate(
         rule=update.rule,
         scalars=np.array(update.scalars(), np.float64),
-        loss_scale=float(loss_scale),
         clip_norm=update.clip_norm or 0.0,
         limit=limit,
         reach=reach,
-        loss_at=np.asarray(loss_at, np.int64),
         values=store.values,
+        gradients=store.gradients,
         moments=update.moments,
-        copies=store.copies,
-        pieces=pieces.pieces,
-        spans=pieces.spans,
-        listed=pieces.listed,
-        losses=np.zeros(len(loss_at)),
-        squares=np.zeros(len(pieces.pieces)),
-        found=np.zeros(4),
+        pieces=p.pieces,
+        spans=p.spans,
+        listed=p.listed,
+        found=np.zeros(3),
     )
-
-
-def outcome_of(store: ParameterStore, ending: Ending) -> Outcome:
-    """Read how an update ended that ran in the call."""
-    done, norm, tried = (
-        bool(ending.found[FOUND_DONE]),
-        float(ending.found[FOUND_NORM]),
-        bool(ending.found[FOUND_TRIED]),
-    )
-    store.cleared = done
-    return Outcome(done, norm, () if tried else ending.reach)
 
 
 def collect(store: ParameterStore, touched: Sequence[Touched]) -> None:
     """Add up the gradients of groups in the first one's, which the store calls its gradients."""
-    from vertexrt.kernels.cpu.update import add_up
-
     p = cut(store, touched)
-    add_up(store.copies, p.pieces, p.spans, p.listed, 0, len(p.pieces))
+    add_up(store.copies, p.pieces, p.spans, p.listed)
 
 
 def all_finite(store: ParameterStore, numbers: FloatArray) -> bool:
     """Tell whether values or gradients are finite, in the dense part and the touched rows."""
-    from vertexrt.kernels.cpu.update import all_within
-
     p = cut(store)
     return bool(all_within(numbers, p.pieces, p.spans, p.listed, np.finfo(store.dtype).max))
 
 
 def gradient_norm(store: ParameterStore) -> float:
     """Return the norm of all gradients of a step, summed in float64 and in a fixed order."""
-    return _norm(store, cut(store))
-
-
-def _norm(store: ParameterStore, p: Pieces) -> float:
-    from vertexrt.kernels.cpu.update import add_squares, norm_of
-
-    squares = np.zeros(len(p.pieces))
-    add_squares(store.gradients, p.pieces, p.spans, p.listed, 0, len(squares), squares)
-    return float(norm_of(squares))
+    p = cut(store)
+    return float(norm_of(store.gradients, p.pieces, p.spans, p.listed))
 
 
 def apply_update(
-    store: ParameterStore, update: Update, run: Callable[[Ending], None] | None = None
+    store: ParameterStore, update: Update, run: Callable[[StoreUpdate], None] = finish
 ) -> Outcome:
     """Update the values of a store, and the optimizer's moments, in place; clear the gradients.
 
     Nothing is updated when the norm, or a number that would be written, is not finite.
 
     Args:
-        run: `update` of a backend; the compiled one where none is given.
+        run: `update` of a backend.
     Raises: PlanError, when a touched row is not a row of its parameter; nothing is updated then.
     """
-    ending = end_of_step(store, cut(store), update, _NO_GATE, _FIRST, 1.0)
-    if run is None:
-        from vertexrt.kernels.cpu.update import finish_alone  # numba is slow to import
-
-        finish_alone(ending)
-    else:
-        run(ending)
-    return outcome_of(store, ending)
+    bound = _bind(store, update)
+    run(bound)
+    store.cleared = bool(bound.found[FOUND_DONE])
+    reach = () if bound.found[FOUND_TRIED] else bound.reach
+    return Outcome(store.cleared, float(bound.found[FOUND_NORM]), reach)
 
 
 def try_update(store: ParameterStore, update: Update, norm: float) -> tuple[FloatArray, FloatArray]:
     """Return what an update would make of copies: values [total] and moments [*, total]."""
-    ending = end_of_step(store, cut(store), update, _NO_GATE, _FIRST, 1.0)
-    at, values, moments = elements(ending), store.values.copy(), update.moments.copy()
-    scale = factor(norm, ending.clip_norm)
+    bound = _bind(store, update)
+    at, values, moments = elements(bound), store.values.copy(), update.moments.copy()
+    scale = factor(norm, bound.clip_norm)
     values[at], moments[:, at] = moved(
-        update.rule, values[at], store.gradients[at], moments[:, at], scale, ending.scalars
+        update.rule, values[at], store.gradients[at], moments[:, at], scale, bound.scalars
     )
     return values, moments

@@ -1,48 +1,37 @@
-"""Compile F once for each way of running it, and once more for each new kind of vertex.
+"""F for one way of running it.
 
 A variant is F (or F and dF) for one use: training on the loss, inference of some pushes, or
-backward from given gradients. Kinds appear with the data; each new one is specialised, cut into
-task programs and handed to the backend, which has most of them in its cache.
+backward from given gradients. Kinds appear with the data: see `kinds`.
 """
 
 from __future__ import annotations
 
-from collections.abc import Collection
+from collections.abc import Collection, Iterable
 from dataclasses import dataclass, field
-from typing import Any, cast
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
 from vertexrt.config import config
-from vertexrt.engine.facts import pack_facts
 from vertexrt.engine.inputs import Reader, make_reader
-from vertexrt.engine.verify_tasks import verify_segments, verify_tasks
+from vertexrt.engine.packed_args import pack_args
 from vertexrt.ir.autodiff import differentiate
-from vertexrt.ir.passes.fuse import TaskProgram, cut
-from vertexrt.ir.passes.operands import copy_operands
+from vertexrt.ir.passes.fuse import TaskProgram
 from vertexrt.ir.passes.place import place
-from vertexrt.ir.passes.segment import segment_tasks
 from vertexrt.ir.passes.simplify import simplify, without_dropout
-from vertexrt.ir.passes.specialise import Atoms, find_atoms, specialise, without_effects
-from vertexrt.ir.passes.stack import stack_rows
-from vertexrt.ir.passes.store import LAZY_STAGES, Stored, lazy_part, store_values
+from vertexrt.ir.passes.specialise import Atoms, find_atoms, without_effects
+from vertexrt.ir.passes.store import Stored
 from vertexrt.ir.program import Program, Stage
 from vertexrt.ir.verify import verify
 from vertexrt.kernels.layout import (
     Backend,
     Binding,
     Executable,
-    HostExecutable,
-    LaunchByLaunch,
-    fingerprint,
-    tensor_uses,
-    uses_edges,
 )
-from vertexrt.memory.plan import Sharing, share
+from vertexrt.memory.plan import Sharing
 from vertexrt.memory.tensors import TensorTable
-from vertexrt.script.shape import Shape, shape_of
-from vertexrt.script.verify import verify_sums
+from vertexrt.script.shape import Shape
 
 Int64 = npt.NDArray[np.int64]
 
@@ -106,9 +95,34 @@ class Use:
     pulls: frozenset[str] = frozenset()
 
     @property
+    def starts(self) -> frozenset[str]:
+        """The pushes from which dF starts."""
+        return self.seeds | {"loss"} if self.loss else self.seeds
+
+    @property
     def backward(self) -> bool:
         """Tell whether dF is part of it."""
-        return self.loss or bool(self.seeds)
+        return bool(self.starts)
+
+
+@dataclass(frozen=True, slots=True)
+class Ready:
+    """A variant as the per-batch code wants it: an executable and flat arrays over its programs.
+
+    Attributes:
+        sharing: tensors that share a buffer.
+        program_facts: what `build_table` and `place_tensors` take after a schedule, packed.
+        script_facts: what `device_scripts.write_all` takes of a kernel and a shape, packed; empty,
+            where there are none.
+    """
+
+    executable: Executable | None
+    processors: Executable | None
+    shape: Shape | None
+    zero_elements: int
+    sharing: Sharing
+    program_facts: npt.NDArray[np.int64]
+    script_facts: npt.NDArray[np.int64]
 
 
 @dataclass(slots=True)
@@ -143,10 +157,10 @@ class Variant:
     tasks: list[TaskProgram] = field(default_factory=list)
     path_kinds: dict[int, Kind] = field(default_factory=dict)
     lazy_kinds: dict[int, Kind] = field(default_factory=dict)
-    _numbers: dict[str, int] = field(default_factory=dict)
-    _origins: dict[object, int] = field(default_factory=dict)
-    _paths: dict[int, Stored] = field(default_factory=dict)
-    _ready: Ready | None = None
+    numbers: dict[str, int] = field(default_factory=dict)  # of task programs, by fingerprint
+    origins: dict[object, int] = field(default_factory=dict)  # of nodes that passes have added
+    paths: dict[int, Stored] = field(default_factory=dict)  # by the bits that the path depends on
+    loaded: Ready | None = None  # None: there is no kind yet, or a new one
     _reader: Reader | None = None
     _vertex_facts: tuple[Any, ...] | None = None
     _packed_vertex_facts: npt.NDArray[np.int64] | None = None
@@ -180,7 +194,7 @@ class Variant:
     def packed_vertex_facts(self) -> npt.NDArray[np.int64]:
         """Return the same as `lay_out` takes it."""
         if self._packed_vertex_facts is None:
-            self._packed_vertex_facts = pack_facts(self.vertex_facts())
+            self._packed_vertex_facts = pack_args(self.vertex_facts())
         return self._packed_vertex_facts
 
     def push_shape(self, name: str) -> tuple[int, ...]:
@@ -190,157 +204,23 @@ class Variant:
             self._push_shapes = {node["name"]: tuple(node["shape"]) for node in pushes}
         return self._push_shapes[name]
 
-    @property
-    def is_ready(self) -> bool:
-        """Tell whether `ready` compiles nothing; there is no kind yet, or a new one, otherwise."""
-        return self._ready is not None
-
-    def add_path_kind(self, bits: int) -> Kind:
-        """Compile what vertices of a path kind do before, on and after the path."""
-        path = self._on_path(bits)
-        kind = Kind(bits, {s: self._add(path, s) for s in PATH_STAGES}, path)
-        self.path_kinds[bits] = kind
-        self._ready = self._vertex_facts = self._packed_vertex_facts = None
-        return kind
-
-    def add_lazy_kind(self, bits: int) -> Kind:
-        """Compile what vertices of a kind do between forward and backward."""
-        path = self._on_path(bits)
-        program = specialise(lazy_part(path), self.atoms.facts(bits, self.atoms.lazy))
-        if self.passes.stack:
-            program = stack_rows(program, LAZY_STAGES, self._origin)
-        program = copy_operands(program, self.backend.apart, self._origin)
-        lazy = store_values(program, path.of_origins())
-        _checked(lazy.program, "lazy kind")
-        has_loss = _has_loss(lazy.program if self.passes.lazy else path.program)
-        kind = Kind(bits, {s: self._add(lazy, s) for s in LAZY_STAGES}, lazy, has_loss)
-        self.lazy_kinds[bits] = kind
-        self._ready = self._vertex_facts = self._packed_vertex_facts = None
-        return kind
-
-    def _on_path(self, bits: int) -> Stored:
-        """Return the program of a path kind, lazy stages by what the path knows."""
-        known = bits & self.atoms.path
-        if known not in self._paths:
-            program = specialise(self.program, self.atoms.facts(bits, self.atoms.path))
-            if self.passes.stack:
-                program = stack_rows(program, PATH_STAGES, self._origin)
-            program = copy_operands(program, self.backend.apart, self._origin)
-            self._paths[known] = store_values(program)
-            _checked(self._paths[known].program, "path kind")
-        return self._paths[known]
-
     def ready(self) -> Ready:
-        """Return what runs need of all kinds so far; made anew after a new kind."""
-        if self._ready is None:
-            if config().check:
-                verify_tasks(self)
-            self._ready = _make_ready(self)
-        return self._ready
+        """Return what runs need of all kinds so far; a batch has been prepared before."""
+        assert self.loaded is not None, "no kind has been met"
+        return self.loaded
 
-    def _origin(self, key: object) -> int:
-        return self._origins.setdefault(key, len(self.program.nodes) + len(self._origins))
+    def origin(self, key: object) -> int:
+        """Return the origin of a node that a pass adds: the same one for the same key."""
+        return self.origins.setdefault(key, len(self.program.nodes) + len(self.origins))
 
-    def _add(self, stored: Stored, stage: Stage) -> int:
-        task = cut(stored, stage, self.passes.fuse, self.backend.apart)
-        if task is None:
-            return -1
-        for key, size, edges, _ in tensor_uses(task):
-            self.table.use(key, max(size, 1), edges, stage)
-        for key in self.table.numbers:
-            if key[0] in ("push", "pull_grad"):  # read when the run is over
-                self.table.use(
-                    key, self.table.specs[self.table.numbers[key]].size, False, Stage.FINAL
-                )
-        self._ready = None
-        text = fingerprint(task)
-        if text not in self._numbers:
-            self._numbers[text] = len(self.tasks)
-            self.tasks.append(task)
-        return self._numbers[text]
+    def begin_anew(self) -> None:
+        """Forget what a new kind changes."""
+        self.loaded = self._vertex_facts = self._packed_vertex_facts = None
 
 
-@dataclass(frozen=True, slots=True)
-class Ready:
-    """A variant as the per-batch code wants it: an executable and flat arrays over its programs.
-
-    Attributes:
-        sharing: tensors that share a buffer.
-        program_facts: what `build_table` and `place_tensors` take after a schedule, packed.
-        script_facts: what `device_scripts.write_all` takes of a kernel and a shape, packed; empty,
-            where there are none.
-    """
-
-    executable: Executable | None
-    processors: Executable | None
-    shape: Shape | None
-    zero_elements: int
-    sharing: Sharing
-    program_facts: npt.NDArray[np.int64]
-    script_facts: npt.NDArray[np.int64]
-
-
-def _make_ready(variant: Variant) -> Ready:
-    tasks, table = variant.tasks, variant.table
-    executable, processors, shape = None, None, None
-    path, lazy = variant.path_kinds.values(), variant.lazy_kinds.values()
-    path_programs = np.array([[k.programs[s] for k in path] for s in PATH_STAGES], np.int64)
-    if variant.processors:
-        segmented = segment_tasks(
-            tasks, alone=variant.processors == 1, whole=variant.passes.segment
-        )
-        if variant.processors != 1 and not variant.backend.shares_graphs:
-            verify_sums(segmented)
-        if config().check:
-            for plan in segmented:
-                verify_segments(plan)
-        tasks = [s.task for s in segmented]
-        for task in tasks:
-            for key, size, edges, _ in tensor_uses(task):
-                table.use(key, max(size, 1), edges, task.stage)
-        processors = variant.backend.load_segments(
-            segmented, variant.binding, variant.processors, path_programs
-        )
-        scratch = processors.scratch
-        shape = shape_of(segmented, scratch)
-    else:
-        executable = variant.backend.load(tasks, variant.binding)
-        scratch = executable.scratch
-        if not variant.passes.loop:
-            executable = LaunchByLaunch(cast("HostExecutable", executable))
-    written = [[table.numbers[u[0]] for u in tensor_uses(task) if u[3]] for task in tasks]
-    zero_elements = max((spec.size for spec in table), default=1)
-    sharing = share(table)
-    facts = (
-        path_programs,
-        np.array([[k.programs[s] for k in lazy] for s in LAZY_STAGES], np.int64),
-        np.array([uses_edges(task) for task in tasks], np.bool_),
-        np.array(scratch, np.int64).reshape(-1, 3),
-        np.cumsum([0] + [len(w) for w in written]).astype(np.int64),
-        np.array([t for w in written for t in w], np.int64),
-        np.array([spec.edges for spec in table], np.bool_),
-        variant.backend.most_scratch,
-        sharing.buffer,
-        sharing.width,
-        np.array([spec.size for spec in table], np.int64),
-        zero_elements,
-    )
-    kernel_facts = getattr(processors, "facts", None)
-    script_facts = pack_facts(() if kernel_facts is None else (*kernel_facts, *(shape or ())))
-    return Ready(
-        executable, processors, shape, zero_elements, sharing, pack_facts(facts), script_facts
-    )
-
-
-def _checked(program: Program, where: str, placed: bool = True) -> Program:
+def verified(program: Program, where: str, placed: bool = True) -> Program:
+    """Return a program, verified where `VERTEXRT_CHECK` asks for it; see `verify`."""
     return verify(program, where, placed) if config().check else program
-
-
-def _has_loss(program: Program) -> bool:
-    """Tell whether a kind pushes a loss that is not known to be a constant."""
-    nodes = program.nodes
-    losses = [n for n in nodes if n.op == "push" and n["name"] == "loss"]
-    return any(nodes[n.inputs[0]].op != "const" for n in losses)
 
 
 def _leaves_multiply(program: Program) -> bool:
@@ -367,36 +247,43 @@ def make_variant(
         params: names of parameters and stacks, in the order of `Buffers.param_at`.
         processors: of a group, as `Backend.written_for` says; 0 for the batched engine.
     """
-    wanted = set(use.outputs) | set(use.seeds) | ({"loss"} if use.loss else set())
+    wanted = use.outputs | use.starts
     program = without_effects(function, lambda n: n.op == "push" and n["name"] not in wanted)
     if not use.backward:
         program = without_dropout(program)
     draws = bool(program.find("dropout"))
-    merges = passes.merge and not use.seeds and not draws
-    merges = merges and _leaves_multiply(program)
+    merges = passes.merge and not use.seeds and not draws and _leaves_multiply(program)
     if processors and backend.shares_graphs:
-        # Merged leaves have parents in several groups: what they do must be beside the path.
-        merges = merges and passes.specialise
+        # Merged leaves have parents in several groups: what they do must be outside the path.
+        merges &= passes.specialise
     if use.backward:
-        seeds = set(use.seeds) | ({"loss"} if use.loss else set())
-        program = differentiate(program, seeds, use.pulls, use.loss, weighted=merges)
-    program = simplify(_checked(program, "autodiff", placed=False))
+        program = differentiate(program, use.starts, use.pulls, use.loss, weighted=merges)
+    program = simplify(verified(program, "autodiff", placed=False))
     program = place(program, eager=passes.eager, lazy=passes.lazy)
-    _checked(program, "place")
-    ints = [p.name for p in program.pulls if p.dtype == "int"]
-    floats = [p.name for p in program.pulls if p.dtype == "float"]
+    verified(program, "place")
     table = TensorTable()
-    binding = Binding(
-        tensors=table.numbers,
-        params={name: k for k, name in enumerate(params)},
-        ints={name: k for k, name in enumerate(ints)},
-        floats={name: k for k, name in enumerate(floats)},
-        seeds={name: k for k, name in enumerate(sorted(use.seeds))},
-    )
+    binding = _binding(program, table, params, use.seeds)
     atoms = find_atoms(program, passes.specialise)
-    lookups = _lookups(program, ints, params)
+    lookups = _lookups(program, list(binding.ints), params)
     return Variant(
         program, use, atoms, backend, binding, passes, processors, merges, draws, lookups, table
+    )
+
+
+def _binding(
+    program: Program, table: TensorTable, params: Collection[str], seeds: Collection[str]
+) -> Binding:
+    """Return the numbers of what task programs name."""
+
+    def numbers(names: Iterable[str]) -> dict[str, int]:
+        return {name: k for k, name in enumerate(names)}
+
+    return Binding(
+        tensors=table.numbers,
+        params=numbers(params),
+        ints=numbers(p.name for p in program.pulls if p.dtype == "int"),
+        floats=numbers(p.name for p in program.pulls if p.dtype == "float"),
+        seeds=numbers(sorted(seeds)),
     )
 
 

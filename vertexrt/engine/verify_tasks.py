@@ -11,11 +11,12 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, NoReturn
+from typing import NoReturn
 
 import numpy as np
 import numpy.typing as npt
 
+from vertexrt.engine.variant import Kind, Variant
 from vertexrt.errors import PlanError, message
 from vertexrt.ir.ops import OPS
 from vertexrt.ir.passes.fuse import Group, Product, TaskProgram, stored_inputs
@@ -24,9 +25,6 @@ from vertexrt.ir.passes.store import TENSOR_OF_EFFECT, Key
 from vertexrt.ir.pretty import STAGE_WORD, format_node
 from vertexrt.ir.program import Domain, Node, Program, Stage
 from vertexrt.kernels.layout import by_rows, edge_key, gradients_of, per_edge, stored_size
-
-if TYPE_CHECKING:
-    from vertexrt.engine.variant import Kind, Variant
 
 TO_CHILDREN = ("scatter_child", "scatter_children")
 
@@ -39,7 +37,7 @@ def refuse(task: TaskProgram, node: int | str, got: str, expected: str) -> NoRet
 
 
 @dataclass(slots=True)
-class Written:
+class WrittenElements:
     """What the stages of a vertex have written so far.
 
     Attributes:
@@ -71,7 +69,7 @@ def verify_tasks(variant: Variant) -> None:
     """
     for task in variant.tasks:
         verify_steps(task)
-    written: list[tuple[Kind, Written]] = []
+    written: list[tuple[Kind, WrittenElements]] = []
     for lazy in variant.lazy_kinds.values():
         known = variant.atoms.path
         for path in variant.path_kinds.values():
@@ -139,9 +137,9 @@ def _walk(task: TaskProgram, steps: Sequence[Group | Product], done: set[int]) -
         done |= own
 
 
-def _verify_kind(variant: Variant, path: Kind, lazy: Kind) -> Written:
+def _verify_kind(variant: Variant, path: Kind, lazy: Kind) -> WrittenElements:
     """Follow the stages of a vertex; return what it has written in the end."""
-    written = Written()
+    written = WrittenElements()
     for stage in Stage:
         kind = lazy if stage in lazy.programs else path
         number = kind.programs[stage]
@@ -160,7 +158,7 @@ def _verify_kind(variant: Variant, path: Kind, lazy: Kind) -> Written:
     return written
 
 
-def _note(task: TaskProgram, written: Written) -> None:
+def _note(task: TaskProgram, written: WrittenElements) -> None:
     """Note what a task program writes."""
     nodes = task.program.nodes
     for k in _members(task.steps):
@@ -207,7 +205,7 @@ def _effect(node: Node) -> Key:
     return (*edge_key(node["field"], node.op == TO_CHILDREN[1]), node["slot"])
 
 
-def _verify_outputs(variant: Variant, written: Written) -> None:
+def _verify_outputs(variant: Variant, written: WrittenElements) -> None:
     """Check that what is read when a run is over is there for vertices of every kind."""
     sizes = {n["name"]: n["shape"] for n in variant.program.nodes if n.op == "push"}
     for name in variant.use.outputs:
@@ -222,7 +220,7 @@ def _verify_outputs(variant: Variant, written: Written) -> None:
             )
 
 
-def _verify_neighbours(variant: Variant, found: Sequence[tuple[Kind, Written]]) -> None:
+def _verify_neighbours(variant: Variant, found: Sequence[tuple[Kind, WrittenElements]]) -> None:
     """Check what a vertex reads of its children, and of the edges to its parents."""
     for task in variant.tasks:
         for k in _members(task.steps):
@@ -236,7 +234,7 @@ def _verify_neighbours(variant: Variant, found: Sequence[tuple[Kind, Written]]) 
 
 
 def _verify_edges(
-    variant: Variant, task: TaskProgram, k: int, found: Sequence[tuple[Kind, Written]]
+    variant: Variant, task: TaskProgram, k: int, found: Sequence[tuple[Kind, WrittenElements]]
 ) -> None:
     node, arity = task.program.nodes[k], variant.program.arity or 0
     for kind, written in found:

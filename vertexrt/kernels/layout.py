@@ -119,45 +119,35 @@ class Buffers:
     random_seed: int
 
 
-FOUND_LOSS, FOUND_NORM, FOUND_TRIED, FOUND_DONE = range(4)  # of `Ending.found`
+FOUND_NORM, FOUND_TRIED, FOUND_DONE = range(3)  # of `StoreUpdate.found`
 
 
-class Ending(NamedTuple):
-    """The update that ends a step, inside the same call; one for the processors of all groups.
+class StoreUpdate(NamedTuple):
+    """The update that ends a step.
 
     Attributes:
-        gate: of `Processors.new_gate`.
         rule: what is computed; scalars: float64, weight decay that is added to gradients, factor of
             values, and those of the rule.
-        loss_scale: factor on the summed loss.
         clip_norm: largest norm of the gradients, or 0 for any.
         limit, reach: of `engine.update.limit_of`.
-        loss_at: [groups] element of each group's arena where the losses of its rows start.
-        values: flat parameter store; moments: [*, total], the state in the order of the rule.
-        copies: [groups or more, total], the gradients of each group.
+        values, gradients: [total]; moments: [*, total], the state in the order of the rule.
         pieces, spans, listed: how the store is cut, see `kernels.cpu.update`.
-        losses: [groups], squares: [pieces], float64, made on the way.
-        found: [4] float64, the loss before the factor, the norm where it is bounded, whether a
-            piece had to be tried, and whether the parameters have changed: they have, unless the
-            loss, the norm or what the update would write is not finite.
+        found: [3] float64, the norm where it is bounded, whether a piece had to be tried, and
+            whether the parameters have changed: they have, unless the norm or what the update would
+            write is not finite.
     """
 
-    gate: Array
     rule: UpdateRule
     scalars: Array
-    loss_scale: float
     clip_norm: float
     limit: float
     reach: tuple[float, ...]
-    loss_at: Array
     values: Array
+    gradients: Array
     moments: Array
-    copies: Array
     pieces: Array
     spans: Array
     listed: Array
-    losses: Array
-    squares: Array
     found: Array
 
 
@@ -203,9 +193,7 @@ class Processors(Executable, Protocol):
         parts: int,
         temporary: int,
         buffers: Buffers,
-        times: Array | None = None,
-        ending: Ending | None = None,
-        group: int = 0,
+        times: Array,
     ) -> None:
         """Run the script of one processor; called for all parts at once, each in its thread.
 
@@ -213,13 +201,8 @@ class Processors(Executable, Protocol):
             counters: of `new_counters`, the same array for all parts.
             temporary: element at which this processor's temporaries start.
             times: [instructions, 3] int64, gets the clock at the start of each instruction, at the
-                end of its wait and at its end; with an ending there is one more row for it.
-            ending: what to do when all scripts of all groups are done; they run at once.
-            group: number of the group, for the ending.
+                end of its wait and at its end; [0, 3], where nobody asks.
         """
-
-    def new_gate(self, groups: int, processors: int) -> Array | None:
-        """Return where all processors meet before an update; None, if it cannot run in the call."""
 
     def cycles_per_second(self) -> float:
         """Return the rate of the clock in `times`."""
@@ -277,8 +260,8 @@ class Backend(Protocol):
 class HostBackend(Backend, Protocol):
     """A backend whose arrays are the host's."""
 
-    def update(self, ending: Ending) -> None:
-        """Do the update of an ending whose gradients are added up in the first copy."""
+    def update(self, update: StoreUpdate) -> None:
+        """Do an update."""
 
 
 def gradients_of(program: TaskProgram, position: int) -> list[str]:

@@ -26,7 +26,6 @@ import numpy.typing as npt
 from vertexrt.cache.compiled import njit
 from vertexrt.ir.passes.segment import Split
 from vertexrt.ir.program import Stage
-from vertexrt.script.cut_evenly import cut_evenly
 from vertexrt.script.isa import (
     EDGES,
     FIRST,
@@ -93,15 +92,12 @@ class Draft(NamedTuple):
         script: [scripts, *, columns], one script a processor or one for all; they start at `here`.
         made: [rows] the last instruction of the path on each.
         done: [tiles or launches] the last instruction of each.
-        loads: [processors] seconds of each so far; cuts: [processors + 1] of a launch.
     """
 
     script: Array
     here: int
     made: Array
     done: Array
-    loads: Array
-    cuts: Array
 
 
 class Progress(NamedTuple):
@@ -173,9 +169,7 @@ def _assemble(
         most = max(most, count)
     script = np.empty((processors, total, WORDS), np.int32)
     made = np.full(len(edge_ptr) - 1, -1, np.int64)
-    done, loads = np.empty(most, np.int64), np.empty(processors, np.float64)
-    cuts = np.empty(processors + 1, np.int64)
-    draft = Draft(script, 0, made, done, loads, cuts)
+    draft = Draft(script, 0, made, np.empty(most, np.int64))
     size = GroupSize(processors, tile)
     _, temporary = fill(shape, Batch(table, edge_ptr, child_row), size, draft)
     return script, temporary
@@ -283,16 +277,13 @@ def _fill_stage(
     end: int,
 ) -> Progress:
     """Write the instructions of a stage outside the path: segment by segment over its launches."""
-    processors, cuts, edge_ptr = size.processors, draft.cuts, batch.edge_ptr
-    script, done, loads, scratch = draft.script, draft.done, draft.loads, shape.scratch
-    table, segment_ptr = batch.table, shape.segment_ptr
+    processors, table, edge_ptr = size.processors, batch.table, batch.edge_ptr
+    script, done, scratch, segment_ptr = draft.script, draft.done, shape.scratch, shape.segment_ptr
     at, waited, temporary = progress.at, progress.waited, progress.temporary
     segments = 0
     for t in range(begin, end):
         p = table[t, 0]
         segments = max(segments, segment_ptr[p + 1] - segment_ptr[p])
-    # What is split by rows comes first, so that loads even out over all of it.
-    loads[:] = 0.0
     for s in range(segments):
         for t in range(begin, end):
             task = _launch(table, t)
@@ -303,11 +294,12 @@ def _fill_stage(
             wait = need if processors > 1 and need > waited else NONE
             waited = max(waited, need)
             by_rows = shape.split[op] == BY_ROWS
-            if by_rows:
-                costs = (shape.row_cost[op], shape.edge_cost[op])
-                cut_evenly(cuts, loads, task.rows, task.first, costs, edge_ptr)
             for r in range(len(script)):
-                own = _rows(task, cuts[r], cuts[r + 1] - cuts[r], edge_ptr) if by_rows else task
+                own = task
+                if by_rows:
+                    lo = task.rows * r // processors
+                    hi = task.rows * (r + 1) // processors
+                    own = _rows(task, lo, hi - lo, edge_ptr)
                 _write(script, r, draft.here + at, op, own, wait, 0)
                 need = _elements(scratch, own.program, own.rows, own.edges)
                 temporary = max(temporary, need)

@@ -85,8 +85,7 @@ def assemble_groups(
     part = np.zeros((len(table), table.shape[1]), np.int64)
     most = max(1, len(table), 1 if size.tile == 0 else -(-len(groups.order) // size.tile))
     made = np.full(len(edge_ptr) - 1, -1, np.int64)  # groups have rows of their own
-    done, loads = np.empty(most, np.int64), np.empty(size.processors, np.float64)
-    cuts = np.empty(size.processors + 1, np.int64)
+    done = np.empty(most, np.int64)
     begin, temporary = 0, 0
     for side in range(2):
         for g in range(groups.number):
@@ -100,7 +99,7 @@ def assemble_groups(
                 part[count, 4], part[count, 5] = edge_ptr[hi] - edge_ptr[lo], edge_ptr[lo]
                 count += 1
             mine = Batch(part[:count], edge_ptr, batch.child_row)
-            draft = Draft(script, begin, made, done, loads, cuts)
+            draft = Draft(script, begin, made, done)
             length, need = fill(shape, mine, size, draft)
             temporary = max(temporary, need)
             lengths[side, g] = length

@@ -11,16 +11,14 @@ import numpy.typing as npt
 from vertexrt.ir.passes.fuse import Group
 from vertexrt.ir.passes.segment import PATH as PATH_STAGES
 from vertexrt.ir.passes.segment import SUMS, SegmentedTask
-from vertexrt.script.cost import cost_of
 
 
 class Shape(NamedTuple):
-    """Stages, segments, costs and temporaries of the task programs.
+    """Stages, segments and temporaries of the task programs.
 
     Attributes:
         stage: [programs]; segment_ptr: [programs + 1]; split: [segments]; gathers: [programs].
         tiled: [programs] on the path, without sums over rows.
-        row_cost, edge_cost: [segments] seconds that a row and an edge take.
         scratch: [programs, 3] elements of temporaries for each row, for each edge, and once.
     """
 
@@ -29,8 +27,6 @@ class Shape(NamedTuple):
     split: npt.NDArray[np.int64]
     gathers: npt.NDArray[np.bool_]
     tiled: npt.NDArray[np.bool_]
-    row_cost: npt.NDArray[np.float64]
-    edge_cost: npt.NDArray[np.float64]
     scratch: npt.NDArray[np.int64]
 
 
@@ -41,15 +37,12 @@ def shape_of(tasks: list[SegmentedTask], scratch: Sequence[tuple[int, int, int]]
         scratch: of the backend, see `Executable`.
     """
     counts = [len(t.segments) for t in tasks]
-    costs = [cost_of(t, s) for t in tasks for s in t.segments]
     return Shape(
         np.array([int(t.task.stage) for t in tasks], np.int64),
         np.cumsum([0, *counts]).astype(np.int64),
         np.array([int(s.split) for t in tasks for s in t.segments], np.int64),
         np.array([t.gathers for t in tasks], np.bool_),
         np.array([t.task.stage in PATH_STAGES and not _sums(t) for t in tasks], np.bool_),
-        np.array([c.row for c in costs], np.float64),
-        np.array([c.edge for c in costs], np.float64),
         np.array(scratch, np.int64).reshape(-1, 3),
     )
 

@@ -18,10 +18,12 @@ from threadpoolctl import ThreadpoolController
 
 from vertexrt.ir.passes.fuse import TaskProgram
 from vertexrt.ir.passes.segment import SegmentedTask
-from vertexrt.kernels.cpu.emit import ARGUMENTS, emit
+from vertexrt.kernels.cpu.call_arguments import OF_BATCH, OF_LAUNCH, arguments
+from vertexrt.kernels.cpu.emit import emit
 from vertexrt.kernels.cpu.generated import load_source
-from vertexrt.kernels.cpu.update import finish_alone
-from vertexrt.kernels.layout import Binding, Buffers, Ending, Processors
+from vertexrt.kernels.cpu.processors import CpuProcessors
+from vertexrt.kernels.cpu.update import finish
+from vertexrt.kernels.layout import Binding, Buffers, Processors, StoreUpdate
 from vertexrt.locks import ProcessLock
 
 
@@ -60,47 +62,13 @@ def driver_source(names: list[str]) -> str:
     lines = ["from vertexrt.cache.compiled import njit"]
     lines += [f"from {name} import task as task{k}" for k, name in enumerate(names)]
     lines += ["", "", "@njit(cache=True, nogil=True)"]
-    arguments = ARGUMENTS.partition("elo, ")[2]
-    lines += [f"def run(table, {arguments}):"]
+    lines += [f"def run(table, {OF_BATCH}):"]
     lines += ["    for t in range(len(table)):"]
-    lines += ["        number, n, lo, at, m, elo = table[t]"]
+    lines += [f"        number, {OF_LAUNCH} = table[t]"]
     for k in range(len(names)):
         lines.append(f"        {'el' if k else ''}if number == {k}:")
-        lines.append(f"            task{k}(n, lo, at, m, elo, {arguments})")
+        lines.append(f"            task{k}({OF_LAUNCH}, {OF_BATCH})")
     return "\n".join(lines) + "\n"
-
-
-def arguments(b: Buffers, temporary: int) -> tuple[Any, ...]:
-    """Return what drivers take after their own arguments, in the order of ARGUMENTS.
-
-    Args:
-        temporary: element at which the temporaries of the caller start.
-    """
-    s = b.schedule
-    return (
-        b.rows,
-        b.arena,
-        b.base,
-        temporary,
-        b.params,
-        b.gradients,
-        b.param_at,
-        s.weight,
-        s.order,
-        s.edge_ptr,
-        s.child_row,
-        s.edge_row,
-        s.parent_ptr,
-        s.parent_edge,
-        b.user_vertex,
-        b.user_edge,
-        b.ints,
-        b.floats,
-        b.float_index,
-        b.seeds,
-        b.params.dtype.type(b.loss_scale),
-        np.uint32(b.random_seed),
-    )
 
 
 class CpuExecutable:
@@ -136,9 +104,9 @@ class CpuBackend:
         """Generate, compile or find in the cache."""
         return CpuExecutable(programs, binding)
 
-    def update(self, ending: Ending) -> None:
+    def update(self, update: StoreUpdate) -> None:
         """Run the compiled loop of the rule."""
-        finish_alone(ending)
+        finish(update)
 
     def written_for(self, processors: int) -> int:
         """Return 1 or 2: several are told how many they are."""
@@ -152,6 +120,4 @@ class CpuBackend:
         kinds: npt.NDArray[np.int64],
     ) -> Processors:
         """Generate segments for processors that are threads."""
-        from vertexrt.kernels.cpu.processors import CpuProcessors
-
         return CpuProcessors(tasks, binding)

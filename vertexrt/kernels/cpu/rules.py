@@ -1,12 +1,12 @@
 """Update rules as compiled loops over ranges of flat arrays: one for each rule, called by address.
 
-A loop works on some pieces of a store (see `update.py`), a row of a piece at a time.
+A loop works on pieces of a store (see `update.py`), a row of a piece at a time.
 
     values, gradients        float32 or float64 [total], contiguous, of one layout
     state                    [slots, total], of the same layout
-    pieces, spans, listed    of which [first, last) are the pieces to work on
+    pieces, spans, listed    what to work on
     scale                    factor of every gradient: below 1 when the global norm is clipped
-    s                        float64, the scalars of `Ending`
+    s                        float64, the scalars of `StoreUpdate`
 
 Scalars are rounded once to the dtype of `values`: a float64 scalar would make the whole loop run in
 float64. A rule is one loop that stores all its results, so that memory is passed once; it leaves
@@ -49,10 +49,10 @@ def source_of(rule: UpdateRule) -> str:
         "",
         "",
         "@njit(cache=True, error_model='numpy', nogil=True)",
-        "def loop(values, gradients, state, pieces, spans, listed, first, last, scale, s):",
+        "def loop(values, gradients, state, pieces, spans, listed, scale, s):",
         "    F = values.dtype.type",
         *(f"    {name} = F({value})" for name, value in real),
-        "    for piece in range(first, last):",
+        "    for piece in range(len(pieces)):",
         "        start, width = pieces[piece]",
         "        for entry in range(spans[piece, 0, 0], spans[piece, 0, 1]):",
         "            begin = start + listed[entry] * width",
@@ -81,9 +81,9 @@ def address_of(rule: UpdateRule, dtype: np.dtype[Any]) -> int:
     real = types.float32 if dtype == np.float32 else types.float64
     flat, state = types.Array(real, 1, "C"), types.Array(real, 2, "C")
     pieces, spans, listed = (types.Array(types.int64, n, "C") for n in (2, 3, 1))
-    place, scalars = types.int64, types.Array(types.float64, 1, "C")
+    scalars = types.Array(types.float64, 1, "C")
     store, cut = (flat, flat, state), (pieces, spans, listed)
-    arguments = (*store, *cut, place, place, types.float64, scalars)
+    arguments = (*store, *cut, types.float64, scalars)
     loop.compile(arguments)
     made = loop.overloads[arguments]
     address = int(made.library.get_pointer_to_function(made.fndesc.mangled_name))

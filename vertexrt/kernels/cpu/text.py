@@ -40,6 +40,7 @@ class Text:
         lines = [
             "import numpy as np",
             "from vertexrt.cache.compiled import njit",
+            "from vertexrt.kernels.cpu.blas import product, product_outer, product_transposed",
             "from vertexrt.kernels.cpu.runtime import *",
             "",
             "",

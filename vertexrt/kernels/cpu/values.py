@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from vertexrt.ir.ops import OPS
+from vertexrt.ir.passes.store import Key
 from vertexrt.ir.program import Domain, Node
 from vertexrt.kernels.cpu.text import Text
 from vertexrt.kernels.layout import Binding
@@ -31,6 +32,12 @@ class Values:
         """Return the element at which a row of a location starts, or its element j."""
         base = self.text.base(place)
         return f"{base} + {j}" if j else base
+
+    def tensor(self, i: int, key: Key) -> Location:
+        """Return where a value lies in a tensor."""
+        size = self.nodes[i].type.size
+        edges = self.nodes[i].type.domain == Domain.EDGE
+        return Location(f"off[{self.binding.tensors[key]}]", size, "edge" if edges else "row")
 
     def index(self, k: int) -> str:
         """Return the variable that holds an integer pull of this row (-1: absent)."""

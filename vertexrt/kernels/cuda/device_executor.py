@@ -32,7 +32,7 @@ from vertexrt.engine.executor import (
     step_on_host,
 )
 from vertexrt.engine.model import CompiledModel, purpose
-from vertexrt.engine.touched import ranges_looked_up
+from vertexrt.engine.sparse_rows import ranges_looked_up
 from vertexrt.engine.update import Outcome, Touched, Update
 from vertexrt.engine.variant import Use
 from vertexrt.errors import DeviceError, NumericError, message

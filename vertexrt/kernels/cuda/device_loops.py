@@ -14,8 +14,8 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from vertexrt.engine.facts import pack_facts
 from vertexrt.engine.lay_out import lay_out
+from vertexrt.engine.packed_args import pack_args
 from vertexrt.kernels.cuda.device_scripts import Chosen, Known, LaidOut, write_all
 from vertexrt.kernels.cuda.pack import FIXED, PARTS, pack
 from vertexrt.kernels.layout import COLUMNS
@@ -45,7 +45,7 @@ def compile_loops(dtype: npt.DTypeLike) -> None:
     shape = (LONGS, LONGS, LONGS, FLAGS, FLAGS, reals, reals, triples)
     write_all(
         tuple(LaidOut(none, pulls, INTS, TWO, PLACES, TWO_OF_BATCH, INTS)),
-        tuple(Known(FLAGS, TWO.astype(np.int64), LONGS, pack_facts((*facts, *shape)))),
+        tuple(Known(FLAGS, TWO.astype(np.int64), LONGS, pack_args((*facts, *shape)))),
         tuple(Chosen(1, 1, 8, 0, False, False)),
     )
     vertex = (LONGS, LONGS, LONGS, 0, False, 0, 0, LONGS, LONGS, FLAGS)
@@ -54,7 +54,7 @@ def compile_loops(dtype: npt.DTypeLike) -> None:
     )  # fmt: skip
     lay_out(
         TWO_OF_BATCH[:1], OF_BATCH, pulls, np.zeros(0, dtype), 0, False, False,
-        pack_facts(vertex), pack_facts(program),
+        pack_args(vertex), pack_args(program),
     )  # fmt: skip
     nothing = np.zeros(0, np.uint8)  # too small: nothing is packed
     pack(

@@ -8,7 +8,7 @@ import numpy as np
 
 from vertexrt.cache.compiled import njit
 from vertexrt.engine.batched import Run
-from vertexrt.engine.facts import row_at, table_at
+from vertexrt.engine.packed_args import row_at, table_at
 from vertexrt.errors import NoKernelError, message
 from vertexrt.graph.batch import child_ptr_of, graph_ptr_of
 from vertexrt.kernels.cuda.driver import sort_lookups
@@ -38,7 +38,7 @@ Array = np.ndarray[Any, Any]
     STAGES, BESIDE, STEPS_PTR, STEPS, ADDS, ADDS_PTR, ADDED, STEP_SCRATCH, SEGMENTS, RINGS,
 ) = range(len(Facts._fields))  # fmt: skip
 (
-    STAGE, SEGMENT_PTR, SPLIT, GATHERS, TILED, ROW_COST, EDGE_COST, SCRATCH
+    STAGE, SEGMENT_PTR, SPLIT, GATHERS, TILED, SCRATCH
 ) = range(len(Facts._fields), len(Facts._fields) + len(Shape._fields))  # fmt: skip
 
 
@@ -133,8 +133,7 @@ def write_all(
     packed = known.facts
     shape = Shape(
         row_at(packed, STAGE), row_at(packed, SEGMENT_PTR), row_at(packed, SPLIT),
-        row_at(packed, GATHERS), row_at(packed, TILED), row_at(packed, ROW_COST).view(np.float64),
-        row_at(packed, EDGE_COST).view(np.float64), table_at(packed, SCRATCH),
+        row_at(packed, GATHERS), row_at(packed, TILED), table_at(packed, SCRATCH),
     )  # fmt: skip
     facts = Facts(
         row_at(packed, STAGES), row_at(packed, BESIDE), row_at(packed, STEPS_PTR),

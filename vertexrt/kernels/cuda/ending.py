@@ -32,7 +32,7 @@ class Ending:
 
     Attributes:
         loss_at: element of the arena where the losses start; rows: how many.
-        rule, scalars: of the update, see `layout.Ending`; clip_norm: 0, where nothing is clipped.
+        rule, scalars: see `layout.StoreUpdate`; clip_norm: 0, where nothing is clipped.
         limit: up to which size of gradients no trial is needed; `NOTHING`, where all are tried.
         starts, widths: flat ranges of the rows of tables that have a gradient.
     """

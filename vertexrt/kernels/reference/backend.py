@@ -21,8 +21,8 @@ from vertexrt.kernels.layout import (
     Array,
     Binding,
     Buffers,
-    Ending,
     Processors,
+    StoreUpdate,
     edge_key,
     gradients_of,
     per_edge,
@@ -141,9 +141,9 @@ class ReferenceBackend:
         """Take the task programs as they are."""
         return ReferenceExecutable(programs, binding)
 
-    def update(self, ending: Ending) -> None:
+    def update(self, update: StoreUpdate) -> None:
         """Evaluate the expressions of the rule."""
-        finish(ending)
+        finish(update)
 
     def written_for(self, processors: int) -> int:
         """Return 1 or 2: several are told how many they are."""

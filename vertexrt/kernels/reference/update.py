@@ -15,7 +15,7 @@ import numpy as np
 import numpy.typing as npt
 
 from vertexrt.ir.updates import UpdateRule
-from vertexrt.kernels.layout import FOUND_DONE, FOUND_NORM, FOUND_TRIED, Ending
+from vertexrt.kernels.layout import FOUND_DONE, FOUND_NORM, FOUND_TRIED, StoreUpdate
 from vertexrt.kernels.reference.ops import sigmoid
 from vertexrt.kernels.render import NUMPY, render_names
 
@@ -41,7 +41,7 @@ def moved(
 
     Args:
         values, gradients: [N]; state: [slots, N].
-        scale: factor of the gradients; scalars: of `Ending`.
+        scale: factor of the gradients; scalars: of `StoreUpdate`.
     Returns: values [N] and state [slots, N].
     """
     dtype = values.dtype
@@ -58,13 +58,13 @@ def moved(
     return names["value"], np.array(kept, dtype).reshape(state.shape)
 
 
-def elements(ending: Ending) -> Array:
-    """Return the positions in the store of all that an ending updates, each once."""
-    rows = [ending.listed[first:last] for first, last in ending.spans[:, 0]]
+def elements(update: StoreUpdate) -> Array:
+    """Return the positions in the store of all that an update changes, each once."""
+    rows = [update.listed[first:last] for first, last in update.spans[:, 0]]
     return np.concatenate(
         [
             (start + each[:, None] * width + np.arange(width)).reshape(-1)
-            for (start, width), each in zip(ending.pieces, rows, strict=True)
+            for (start, width), each in zip(update.pieces, rows, strict=True)
         ]
         or [np.zeros(0, np.int64)]
     )
@@ -75,22 +75,18 @@ def factor(norm: float, clip_norm: float) -> float:
     return clip_norm / norm if 0.0 < clip_norm < norm else 1.0
 
 
-def finish(ending: Ending) -> None:
-    """Do the update of an ending whose gradients are added up in the first copy."""
-    from vertexrt.kernels.cpu.update import add_squares, norm_of  # numba is slow to import
-
-    e, gradients = ending, ending.copies[0]
-    if e.clip_norm > 0.0:
-        add_squares(gradients, e.pieces, e.spans, e.listed, 0, len(e.pieces), e.squares)
-        e.found[FOUND_NORM] = norm_of(e.squares)
-    norm = float(e.found[FOUND_NORM])
+def finish(update: StoreUpdate) -> None:
+    """Do an update: nothing changes unless the norm and all that would be written are finite."""
+    e, at = update, elements(update)
+    gradients = e.gradients[at]
+    norm = float(np.linalg.norm(gradients.astype(np.float64))) if e.clip_norm > 0.0 else 0.0
+    e.found[FOUND_NORM] = norm
     if not math.isfinite(norm):
         return
-    at = elements(e)
     e.found[FOUND_TRIED] = 1.0
     values, state = moved(
-        e.rule, e.values[at], gradients[at], e.moments[:, at], factor(norm, e.clip_norm), e.scalars
+        e.rule, e.values[at], gradients, e.moments[:, at], factor(norm, e.clip_norm), e.scalars
     )
     if np.isfinite(values).all() and np.isfinite(state).all():
-        e.values[at], e.moments[:, at], gradients[at] = values, state, 0.0
+        e.values[at], e.moments[:, at], e.gradients[at] = values, state, 0.0
         e.found[FOUND_DONE] = 1.0

@@ -1,4 +1,4 @@
-"""What compiled calls know whatever the minibatch, as one array.
+"""Arguments of compiled calls that are the same for every minibatch, packed into one array.
 
 A compiled call takes 0.1 us for each array that it is given, and a minibatch of one graph takes its
 loops a few microseconds: so two dozen small arrays come as one, which the call cuts up again.
@@ -18,10 +18,9 @@ Array = np.ndarray[Any, Any]
 HEAD = 3  # of each array: where it begins, its rows and its columns
 
 
-def pack_facts(arrays: Sequence[Array | int]) -> npt.NDArray[np.int64]:
-    """Put numbers, and arrays of one axis or two, into one array: whole numbers, or float64."""
-    parts = [np.atleast_1d(array) for array in arrays]
-    parts = [p.view(np.int64) if p.dtype.kind == "f" else p.astype(np.int64) for p in parts]
+def pack_args(arrays: Sequence[Array | int]) -> npt.NDArray[np.int64]:
+    """Put whole numbers, and arrays of them of one axis or two, into one array."""
+    parts = [np.atleast_1d(array).astype(np.int64) for array in arrays]
     begins = np.cumsum([HEAD * len(parts), *(p.size for p in parts)])[:-1]
     heads = [
         (begin, len(p), p.shape[1] if p.ndim > 1 else 1)
@@ -31,20 +30,20 @@ def pack_facts(arrays: Sequence[Array | int]) -> npt.NDArray[np.int64]:
 
 
 @njit(cache=True, nogil=True)
-def fact(facts: Array, k: int) -> Any:
+def number_at(packed: Array, k: int) -> Any:
     """Return a number that was packed."""
-    return facts[facts[HEAD * k]]
+    return packed[packed[HEAD * k]]
 
 
 @njit(cache=True, nogil=True)
-def row_at(facts: Array, k: int) -> Array:
+def row_at(packed: Array, k: int) -> Array:
     """Return an array of one axis that was packed."""
-    begin, size = facts[HEAD * k], facts[HEAD * k + 1]
-    return facts[begin : begin + size]
+    begin, size = packed[HEAD * k], packed[HEAD * k + 1]
+    return packed[begin : begin + size]
 
 
 @njit(cache=True, nogil=True)
-def table_at(facts: Array, k: int) -> Array:
+def table_at(packed: Array, k: int) -> Array:
     """Return an array of two axes that was packed."""
-    begin, rows, columns = facts[HEAD * k], facts[HEAD * k + 1], facts[HEAD * k + 2]
-    return facts[begin : begin + rows * columns].reshape(rows, columns)
+    begin, rows, columns = packed[HEAD * k], packed[HEAD * k + 1], packed[HEAD * k + 2]
+    return packed[begin : begin + rows * columns].reshape(rows, columns)

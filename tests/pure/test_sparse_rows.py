@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from vertexrt.engine.touched import FEW, mark_rows, new_marks, rows_looked_up, take_marked
+from vertexrt.engine.sparse_rows import FEW, mark_rows, new_marks, rows_looked_up, take_marked
 
 
 @pytest.mark.parametrize("rows", [1, 7, 8, 9, 100])

@@ -1,0 +1,106 @@
+"""Compile F for the kinds of vertices that a batch has.
+
+Kinds appear with the data; each new one is specialised and cut into task programs, which are handed
+to the backend, which has most of them in its cache.
+"""
+
+from __future__ import annotations
+
+from vertexrt.engine.inputs import Inputs, refuse
+from vertexrt.engine.make_ready import make_ready
+from vertexrt.engine.variant import PATH_STAGES, Kind, Variant, verified
+from vertexrt.graph import GraphBatch
+from vertexrt.graph.batch import child_of, child_ptr_of
+from vertexrt.ir.passes.fuse import cut
+from vertexrt.ir.passes.operands import copy_operands
+from vertexrt.ir.passes.specialise import specialise
+from vertexrt.ir.passes.stack import stack_rows
+from vertexrt.ir.passes.store import LAZY_STAGES, Stored, lazy_part, store_values
+from vertexrt.ir.program import Program, Stage
+from vertexrt.kernels.layout import fingerprint, tensor_uses
+from vertexrt.scheduler.kinds import FINE, NEW_LAZY_KIND, NEW_PATH_KIND, read_vertices
+
+
+def meet_kinds(variant: Variant, batch: GraphBatch, inputs: Inputs) -> None:
+    """Compile the kinds of a batch that have not been seen before.
+
+    Raises: PullError, when pulled values do not fit; GraphError, when a vertex has more children
+        than the function has slots.
+    """
+    while True:
+        found, vertex, bits, *_ = read_vertices(
+            child_ptr_of(batch), child_of(batch), inputs.index, *variant.vertex_facts()
+        )
+        if found == FINE:
+            break
+        if found == NEW_PATH_KIND:
+            add_path_kind(variant, bits)
+        elif found == NEW_LAZY_KIND:
+            add_lazy_kind(variant, bits)
+        else:
+            refuse(variant.reader, batch, inputs, found, vertex)
+    if variant.loaded is None:
+        variant.loaded = make_ready(variant)
+
+
+def add_path_kind(variant: Variant, bits: int) -> Kind:
+    """Compile what vertices of a path kind do before, on and after the path."""
+    path = _on_path(variant, bits)
+    kind = Kind(bits, {s: _add(variant, path, s) for s in PATH_STAGES}, path)
+    variant.path_kinds[bits] = kind
+    variant.begin_anew()
+    return kind
+
+
+def add_lazy_kind(variant: Variant, bits: int) -> Kind:
+    """Compile what vertices of a kind do between forward and backward."""
+    path = _on_path(variant, bits)
+    program = specialise(lazy_part(path), variant.atoms.facts(bits, variant.atoms.lazy))
+    if variant.passes.stack:
+        program = stack_rows(program, LAZY_STAGES, variant.origin)
+    program = copy_operands(program, variant.backend.apart, variant.origin)
+    lazy = store_values(program, path.of_origins())
+    verified(lazy.program, "lazy kind")
+    has_loss = _has_loss(lazy.program if variant.passes.lazy else path.program)
+    kind = Kind(bits, {s: _add(variant, lazy, s) for s in LAZY_STAGES}, lazy, has_loss)
+    variant.lazy_kinds[bits] = kind
+    variant.begin_anew()
+    return kind
+
+
+def _on_path(variant: Variant, bits: int) -> Stored:
+    """Return the program of a path kind, lazy stages by what the path knows."""
+    known = bits & variant.atoms.path
+    if known not in variant.paths:
+        program = specialise(variant.program, variant.atoms.facts(bits, variant.atoms.path))
+        if variant.passes.stack:
+            program = stack_rows(program, PATH_STAGES, variant.origin)
+        program = copy_operands(program, variant.backend.apart, variant.origin)
+        variant.paths[known] = store_values(program)
+        verified(variant.paths[known].program, "path kind")
+    return variant.paths[known]
+
+
+def _add(variant: Variant, stored: Stored, stage: Stage) -> int:
+    task = cut(stored, stage, variant.passes.fuse, variant.backend.apart)
+    if task is None:
+        return -1
+    for key, size, edges, _ in tensor_uses(task):
+        variant.table.use(key, max(size, 1), edges, stage)
+    for key in variant.table.numbers:
+        if key[0] in ("push", "pull_grad"):  # read when the run is over
+            variant.table.use(
+                key, variant.table.specs[variant.table.numbers[key]].size, False, Stage.FINAL
+            )
+    text = fingerprint(task)
+    if text not in variant.numbers:
+        variant.numbers[text] = len(variant.tasks)
+        variant.tasks.append(task)
+    return variant.numbers[text]
+
+
+def _has_loss(program: Program) -> bool:
+    """Tell whether a kind pushes a loss that is not known to be a constant."""
+    nodes = program.nodes
+    losses = [n for n in nodes if n.op == "push" and n["name"] == "loss"]
+    return any(nodes[n.inputs[0]].op != "const" for n in losses)
