@@ -9,7 +9,7 @@ import pytest
 
 from tests.devices import require
 from tests.shim.build import available
-from vertexrt.kernels.cuda.calls import CALLS, LAUNCH, STREAM, launch_one
+from vertexrt.kernels.cuda.calls import CALLS, LAUNCH, STREAM
 from vertexrt.kernels.cuda.device import CupyDevice, Device
 from vertexrt.kernels.cuda.driver import encode, launch
 from vertexrt.kernels.cuda.executable import kernel_name, kernel_sources
@@ -22,7 +22,6 @@ from vertexrt.kernels.cuda.products import (
     product_kernel,
     splits_of,
 )
-from vertexrt.kernels.cuda.session import source_of
 from vertexrt.kernels.cuda.steps import (
     BY_ROW,
     PLAIN,
@@ -141,19 +140,3 @@ def test_deep_products_are_shared_by_blocks_where_there_are_few_tiles() -> None:
     assert splits_of(4096, 512, few) == 1
     assert splits_of(32, 64, few) == 1
     assert splits_of(512, 2048, Tiles(1, 0, *RANGES["whole"])) == 1
-
-
-@shim
-def test_rounding_to_bf16_is_to_the_nearest_even() -> None:
-    from tests.shim_device import ShimDevice
-
-    device = ShimDevice()
-    x = np.random.default_rng(0).standard_normal(3001).astype(np.float32)
-    x[:5] = (1.0, np.inf, 1.00390625, 1.01171875, -0.0)  # the third and fourth are ties
-    function = device.load([source_of("round.cu")], np.dtype(np.float32))["round_to_bf16"]
-    to = np.zeros(len(x), np.uint16)
-    arguments = np.array([x.ctypes.data, to.ctypes.data, len(x)], np.int64)
-    assert launch_one(device.calls.launch, function, 3, 256, 0, arguments) == 0
-    rounded = (to.astype(np.uint32) << 16).view(np.float32)
-    assert rounded[:5].tolist() == [1.0, np.inf, 1.0, 1.015625, -0.0]
-    assert np.abs(rounded[5:] / x[5:] - 1.0).max() <= 2.0**-8

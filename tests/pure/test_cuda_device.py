@@ -268,6 +268,16 @@ def test_errors_of_launches_are_named(code: int, launch: int, text: str) -> None
             "float32; leave precision out.",
         ),
         (
+            {"device": "cuda", "precision": "bf16"},
+            "[compile] precision is 'bf16' with engine='batched' on a GPU; engine='persistent', "
+            "since rounding operands for cuBLAS costs more than it saves; take precision='tf32', "
+            "or engine='persistent'.",
+        ),
+        (
+            {"device": "cuda", "precision": "bf16", "engine": "auto"},
+            "[compile] precision is 'bf16' with engine='auto' on a GPU; engine='persistent', since",
+        ),
+        (
             {"device": "cuda", "precision": "tf23"},
             "[compile] precision is 'tf23'; one of float32, tf32, bf16; choose one of these. "
             "Nearest: 'tf32'",

@@ -94,7 +94,7 @@ def _add_device(parser: Parser) -> None:
         "--precision",
         metavar="P",
         type=one_of("--precision", PRECISIONS),
-        help="of products on a GPU: float32 (default), tf32 or bf16",
+        help="of products on a GPU: float32 (default), tf32, or bf16 (persistent)",
     )
 
 

@@ -21,10 +21,9 @@ Array = np.ndarray[Any, Any]
 
 BUFFER_POINTER, BUFFER_SIZE = 1, 2  # of the driver's `extra`
 NO_TRANSPOSE, TRANSPOSE = 0, 1  # cuBLAS
-CUDA_R_32F, CUDA_R_16BF = 0, 14
-ROUNDED_A_BLOCK = 1024  # see round.cu
-CALLS = 9  # for each stream
-LAUNCH, GEMM, COMPUTE, HANDLE, STREAM, ROUND, HALVES, RECORD, WAIT = range(CALLS)
+CUDA_R_32F = 0
+CALLS = 7  # for each stream
+LAUNCH, GEMM, COMPUTE, HANDLE, STREAM, RECORD, WAIT = range(CALLS)
 
 
 @intrinsic
@@ -63,20 +62,19 @@ def _gemm(typing, address, handle, ta, tb, m, n, k, alpha, a, lda, b, ldb, beta,
 
 @intrinsic
 def _gemm_ex(  # type: ignore[no-untyped-def]
-    typing, address, handle, ta, tb, m, n, k, alpha, a, lda, b, ldb, beta, c, ldc, kind, compute
+    typing, address, handle, ta, tb, m, n, k, alpha, a, lda, b, ldb, beta, c, ldc, compute
 ):
-    """Call cublasGemmEx by its address: operands of a kind, float32 out."""
-    signature = types.int32(*[types.int64] * 17)
+    """Call cublasGemmEx by its address: float32 in and out."""
+    signature = types.int32(*[types.int64] * 16)
 
     def code(context: Any, builder: Any, sig: Any, args: Any) -> Any:
         half = ll.IntType(32)
-        result, algorithm = ll.Constant(half, CUDA_R_32F), ll.Constant(half, -1)
-        kind = builder.trunc(args[15], half)
+        kind, algorithm = ll.Constant(half, CUDA_R_32F), ll.Constant(half, -1)
         given = [args[1], *(builder.trunc(args[p], half) for p in range(2, 7)), args[7]]
         given += [args[8], kind, builder.trunc(args[9], half)]
         given += [args[10], kind, builder.trunc(args[11], half), args[12]]
-        given += [args[13], result, builder.trunc(args[14], half)]
-        given += [builder.trunc(args[16], half), algorithm]
+        given += [args[13], kind, builder.trunc(args[14], half)]
+        given += [builder.trunc(args[15], half), algorithm]
         shape = ll.FunctionType(half, [value.type for value in given])
         return builder.call(builder.inttoptr(args[0], shape.as_pointer()), given)
 
@@ -127,15 +125,6 @@ def launch_one(
 
 
 @njit(cache=True, nogil=True)
-def _round(launch: int, function: int, stream: int, source: int, to: int, count: int) -> Any:
-    """Launch the rounding of so many floats to bf16."""
-    arguments = np.empty(3, np.int64)
-    arguments[0], arguments[1], arguments[2] = source, to, count
-    blocks = (count + ROUNDED_A_BLOCK - 1) // ROUNDED_A_BLOCK
-    return launch_one(launch, function, blocks, 256, stream, arguments)
-
-
-@njit(cache=True, nogil=True)
 def product(
     calls: Array,
     ta: int,
@@ -152,30 +141,18 @@ def product(
     c: int,
     ldc: int,
 ) -> Any:
-    """Call the gemm that was chosen; for bf16, operands are rounded into a buffer before."""
+    """Call the gemm that was chosen."""
     address, compute, handle = calls[GEMM], calls[COMPUTE], calls[HANDLE]
     if compute == 0:
         return _gemm(address, handle, ta, tb, m, n, k, alpha, a, lda, b, ldb, beta, c, ldc)
-    kind = CUDA_R_32F
-    if calls[ROUND] != 0:
-        first, second = m * k, n * k
-        behind = calls[HALVES] + 2 * ((first + 7) // 8 * 8)
-        for source, to, count in ((a, calls[HALVES], first), (b, behind, second)):
-            code = _round(calls[LAUNCH], calls[ROUND], calls[STREAM], source, to, count)
-            if code != 0:
-                return code
-        a, b, kind = calls[HALVES], behind, CUDA_R_16BF
-    return _gemm_ex(
-        address, handle, ta, tb, m, n, k, alpha, a, lda, b, ldb, beta, c, ldc, kind, compute
-    )
+    return _gemm_ex(address, handle, ta, tb, m, n, k, alpha, a, lda, b, ldb, beta, c, ldc, compute)
 
 
-def addresses_of(streams: Sequence[Calls], dtype: np.dtype[Any], rounding: int) -> Array:
-    """Return what `driver.launch` calls on each stream, but buffers for rounded operands.
+def addresses_of(streams: Sequence[Calls], dtype: np.dtype[Any]) -> Array:
+    """Return what `driver.launch` calls on each stream.
 
     Args:
         dtype: of the network.
-        rounding: the kernel that rounds operands of products to bf16; 0 where none are.
     Returns: int64 [streams, CALLS].
     """
     found = np.zeros((len(streams), CALLS), np.int64)
@@ -184,5 +161,5 @@ def addresses_of(streams: Sequence[Calls], dtype: np.dtype[Any], rounding: int) 
         row[RECORD], row[WAIT] = calls.record, calls.wait
         row[GEMM] = calls.gemm64
         if dtype == np.float32:
-            row[GEMM], row[COMPUTE], row[ROUND] = calls.gemm32, calls.compute, rounding
+            row[GEMM], row[COMPUTE] = calls.gemm32, calls.compute
     return found

@@ -31,6 +31,15 @@ def check(device: str, options: CompileOptions) -> None:
                 "leave processors out",
             )
         )
+    if options.precision == "bf16" and options.engine != "persistent":
+        raise UsageError(
+            message(
+                "compile",
+                f"precision is 'bf16' with engine={options.engine!r} on a GPU",
+                "engine='persistent', since rounding operands for cuBLAS costs more than it saves",
+                "take precision='tf32', or engine='persistent'",
+            )
+        )
     if passes.streams > 1 and options.engine == "persistent":
         raise UsageError(
             message(

@@ -43,7 +43,7 @@ CUDA_ERRORS = {
     716: "misaligned address",
     719: "launch failed",
 }
-COMPUTE = {"float32": 0, "tf32": 77, "bf16": 68}  # CUBLAS_COMPUTE_32F_FAST_TF32, ..._32F
+FAST_TF32 = 77  # CUBLAS_COMPUTE_32F_FAST_TF32
 
 
 @dataclass(slots=True)
@@ -65,7 +65,6 @@ class Calls:
     handle: int
     stream: int
     compute: int = 0  # where not 0, gemm32 is cublasGemmEx with this compute type
-    rounds: bool = False  # operands are rounded to bf16 before
     record: int = 0  # cuEventRecord and cuStreamWaitEvent, where there are several streams
     wait: int = 0
 
@@ -162,7 +161,7 @@ class CupyDevice:
     """A CUDA device through CuPy.
 
     Args:
-        precision: of products: float32, tf32, or bf16.
+        precision: of products: float32, tf32, or bf16, which is the persistent engine's alone.
     Raises: DeviceError, when CuPy or a usable device is missing.
     """
 
@@ -207,7 +206,7 @@ class CupyDevice:
         cublas.setStream(handle, stream.ptr)
         cublas.setPointerMode(handle, CUBLAS_HOST_POINTERS)
         cublas.setMathMode(handle, 0)  # CUBLAS_DEFAULT_MATH: no TF32
-        compute = COMPUTE[precision]
+        compute = FAST_TF32 if precision == "tf32" else 0
         blas = ctypes.CDLL(_loaded_library("libcublas.so"))
 
         def address(function: Any) -> int:
@@ -220,7 +219,6 @@ class CupyDevice:
             handle,
             stream.ptr,
             compute,
-            precision == "bf16",
             address(driver().cuEventRecord),
             address(driver().cuStreamWaitEvent),
         )

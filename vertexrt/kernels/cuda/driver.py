@@ -72,21 +72,6 @@ FORK = 0  # the event where all streams begin; that of each stream's end has the
 
 
 @njit(cache=True, nogil=True)
-def most_halves(table: Array, steps_ptr: Array, steps: Array) -> int:
-    """Return the bytes that the rounded operands of the largest product of a table take."""
-    most = 0
-    for t in range(len(table)):
-        n, m = table[t, 1], table[t, 4]
-        for s in range(steps_ptr[table[t, 0]], steps_ptr[table[t, 0] + 1]):
-            step = steps[s]
-            if step[IS_GEMM]:
-                count = (m if step[GEMM_EDGES] else n) * step[TIMES]
-                most = max(most, step[M] * step[K], count * (step[M] + step[K]))
-                most = max(most, step[M] * step[K] + count * max(step[M], step[K]))
-    return 2 * (most + 16)
-
-
-@njit(cache=True, nogil=True)
 def _operand(
     step: Array,
     at: int,
@@ -241,9 +226,8 @@ def launch(
             its first segment.
         scalars: address of two reals, 0 and 1.
         calls: int64 [streams, CALLS] addresses of cuLaunchKernel and of cuBLAS's gemm, its compute
-            type (0: it is not cublasGemmEx), its handle, the stream; to round operands to bf16, the
-            kernel and a buffer of `most_halves` bytes; where there are several streams, addresses
-            of cuEventRecord and cuStreamWaitEvent. The first stream is the main one.
+            type (0: it is not cublasGemmEx), its handle, the stream; where there are several
+            streams, addresses of cuEventRecord and cuStreamWaitEvent. The first is the main one.
         events: int64 [*] of the driver; order, waits: of `streams.Order`. They are not looked at
             where there is one stream.
     Returns: the error of the driver (or of cuBLAS, plus CUBLAS_CODES), 0 for none; launch and step.

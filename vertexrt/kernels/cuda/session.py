@@ -16,10 +16,10 @@ import numpy as np
 import numpy.typing as npt
 
 from vertexrt.errors import DeviceError, message
-from vertexrt.kernels.cuda.calls import CALLS, HALVES, ROUND, addresses_of, launch_one
+from vertexrt.kernels.cuda.calls import CALLS, addresses_of, launch_one
 from vertexrt.kernels.cuda.compile import FOLDER
 from vertexrt.kernels.cuda.device import Calls, Device, Memory
-from vertexrt.kernels.cuda.driver import COUNTERS, launch, most_halves, sort_lookups
+from vertexrt.kernels.cuda.driver import COUNTERS, launch, sort_lookups
 from vertexrt.kernels.cuda.ending import (
     FOUND,
     NO_SCALARS,
@@ -142,11 +142,7 @@ class Session:
         self._next = 0
         self._seen = np.zeros(0, np.int32)
         self._scalars = np.array([0.0, 1.0], self.dtype)
-        sources = [update_source()]
-        if device.calls.rounds:
-            sources.append(source_of("round.cu"))
-        self._functions = device.load(sources, self.dtype)
-        self._halves = Memory(0, 0, None)
+        self._functions = device.load([update_source()], self.dtype)
         self.device.clear(self.gradients.address, self.gradients.size)
         self.device.clear(self.found.address, self.found.size)
         self.device.clear(self._arrived.address, self._arrived.size)
@@ -292,13 +288,6 @@ class Session:
         lookup_ptr, lookup_at = lookups[:2]
         slot, words, addresses = self.stage(executable, inputs, tuple(lookups[2:]), ending)
         calls = self._addresses(1 if order is None else self.streams)
-        if calls[0, ROUND]:
-            size = most_halves(table, executable.steps_ptr, executable.steps)
-            size = -(-size // ALIGN) * ALIGN
-            self._halves = self.grown(self._halves, size * len(calls))
-            if self.poisons:
-                self.poison(self._halves)
-            calls[:, HALVES] = self._halves.address + size * np.arange(len(calls))
         if order is not None and len(self._events) < order.events:
             self._events = np.append(
                 self._events, self.device.events(order.events * 5 // 4 - len(self._events))
@@ -328,8 +317,7 @@ class Session:
         """Return what `driver.launch` calls; made anew where that is something else."""
         lanes = self.device.lanes(streams)
         if lanes != self._lanes:
-            rounding = self._functions["round_to_bf16"] if lanes[0].rounds else 0
-            self._lanes, self._calls = lanes, addresses_of(lanes, self.dtype, rounding)
+            self._lanes, self._calls = lanes, addresses_of(lanes, self.dtype)
         return self._calls
 
     def launched(self, slot: Slot, found: bool, fetch: Sequence[slice]) -> Slot:
