@@ -9,7 +9,7 @@ import pytest
 
 from tests.devices import require
 from tests.shim.build import available
-from vertexrt.kernels.cuda.calls import CALLS, LAUNCH, STREAM
+from vertexrt.kernels.cuda.calls import addresses_of
 from vertexrt.kernels.cuda.device import CupyDevice, Device
 from vertexrt.kernels.cuda.driver import encode, launch
 from vertexrt.kernels.cuda.executable import kernel_name, kernel_sources
@@ -31,7 +31,6 @@ from vertexrt.kernels.cuda.steps import (
     Operand,
     Tiles,
 )
-from vertexrt.kernels.cuda.streams import NO_STEPS, NO_WAITS
 from vertexrt.kernels.location import Temporary
 
 shim = pytest.mark.skipif(not available(), reason="no C++ compiler to run CUDA kernels on the CPU")
@@ -88,28 +87,13 @@ def run(
     names = [*ADDRESSES, *arrays]
     numbers = {name: k for k, name in enumerate(names)}
     addresses = [[function[kernel_name(kernel.body)]]]
-    pointers, steps, words = encode([launches], addresses, numbers)
+    program = encode([launches], addresses, numbers)
+    words = np.array([memory[name].address for name in names], np.int64)
     table = np.array([[0, n, 0, 0, 0, 0]], np.int64)
-    scalars = np.array([0, 1], np.float32)
-    calls = np.zeros((1, CALLS), np.int64)
-    calls[0, LAUNCH], calls[0, STREAM] = device.calls.launch, device.calls.stream
+    lookups = np.zeros(2, np.int64), np.zeros(2, np.int64)
+    calls = addresses_of(device.calls, np.array([0, 1], np.float32))
     for _ in range(2):  # the counters are as they were
-        code, *_ = launch(
-            table,
-            pointers,
-            steps,
-            words,
-            np.array([memory[name].address for name in names], np.int64),
-            0,
-            np.zeros(2, np.int64),
-            np.zeros(2, np.int64),
-            4,
-            scalars.ctypes.data,
-            calls,
-            np.zeros(0, np.int64),
-            NO_STEPS,
-            NO_WAITS,
-        )
+        code, *_ = launch(table, program, words, lookups, calls)
         device.check(code, 0, 0)
     found = []
     for k, exact in enumerate(wanted):

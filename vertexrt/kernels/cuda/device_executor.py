@@ -14,6 +14,7 @@ import time
 from collections import deque
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -40,7 +41,6 @@ from vertexrt.graph import GraphBatch
 from vertexrt.kernels.cuda.device import Device, in_a_child
 from vertexrt.kernels.cuda.device_explanation import DeviceExplanation
 from vertexrt.kernels.cuda.device_scripts import inputs_of, write_launch
-from vertexrt.kernels.cuda.device_streams import order_of
 from vertexrt.kernels.cuda.device_timeline import record_launch
 from vertexrt.kernels.cuda.ending import (
     GAVE_UP,
@@ -56,6 +56,7 @@ from vertexrt.kernels.cuda.ending import (
 from vertexrt.kernels.cuda.ending import LOSS as FOUND_LOSS
 from vertexrt.kernels.cuda.one_launch import OneLaunch
 from vertexrt.kernels.cuda.session import DeviceArena, Inputs, Session, Slot
+from vertexrt.kernels.cuda.streams import Streams
 from vertexrt.kernels.cuda.verify_launch import verify_launch
 from vertexrt.kernels.touched_rows import Minibatch
 from vertexrt.locks import share
@@ -103,9 +104,10 @@ class CudaExecutor:
             store.values.size,
             store.dense_size,
             model.param_at,
-            model.passes.streams,
             config().check,
         )
+        streams = model.passes.streams
+        self.streams = Streams(self.session, streams) if streams > 1 else None
         self.one_launch = OneLaunch(self.session)
         store.on_refresh = self.to_host
         self._host_newer, self._device_newer = True, False
@@ -119,7 +121,7 @@ class CudaExecutor:
 
     def explanation(self) -> DeviceExplanation:
         """Return what `explain` asks of a GPU."""
-        return DeviceExplanation(self.one_launch)
+        return DeviceExplanation(self.one_launch, self.streams)
 
     def after_fork(self) -> None:
         """Refuse every use."""
@@ -251,8 +253,8 @@ class CudaExecutor:
         try:
             if ready.executable is None:
                 return self._one_launch(run, table, inputs, ending, fetch)
-            order = order_of(run, table, session, inputs)
-            return session.run(ready.executable, table, inputs, ending, fetch, order)  # type: ignore[arg-type]
+            by = None if self.streams is None else partial(self.streams.launch, run)
+            return session.run(ready.executable, table, inputs, ending, fetch, by)  # type: ignore[arg-type]
         except DeviceError:
             self._gradients_left = True  # of a step that ended half-way
             raise

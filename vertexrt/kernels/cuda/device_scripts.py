@@ -11,7 +11,6 @@ from vertexrt.engine.batched import Run
 from vertexrt.engine.facts import row_at, table_at
 from vertexrt.errors import NoKernelError, message
 from vertexrt.graph.batch import child_ptr_of, graph_ptr_of
-from vertexrt.kernels.cuda.driver import sort_lookups
 from vertexrt.kernels.cuda.gpu_script import (
     NO_RING,
     RING_ALONE,
@@ -21,6 +20,7 @@ from vertexrt.kernels.cuda.gpu_script import (
     write_scripts,
 )
 from vertexrt.kernels.cuda.instruction import COLUMNS
+from vertexrt.kernels.cuda.lookups import sort_lookups
 from vertexrt.kernels.cuda.one_launch import OneLaunch, Paths, Written
 from vertexrt.kernels.cuda.session import Inputs
 from vertexrt.scheduler.rows import CHILD_ROW, EDGE_PTR, ORDER, PARENT_PTR, part_of

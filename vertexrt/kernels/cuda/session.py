@@ -16,10 +16,10 @@ import numpy as np
 import numpy.typing as npt
 
 from vertexrt.errors import DeviceError, message
-from vertexrt.kernels.cuda.calls import CALLS, addresses_of, launch_one
+from vertexrt.kernels.cuda.calls import addresses_of, launch_one
 from vertexrt.kernels.cuda.compile import FOLDER
 from vertexrt.kernels.cuda.device import Calls, Device, Memory
-from vertexrt.kernels.cuda.driver import COUNTERS, launch, sort_lookups
+from vertexrt.kernels.cuda.driver import launch
 from vertexrt.kernels.cuda.ending import (
     FOUND,
     NO_SCALARS,
@@ -34,14 +34,16 @@ from vertexrt.kernels.cuda.ending import (
     pack_store,
 )
 from vertexrt.kernels.cuda.executable import CudaExecutable, Uploads
+from vertexrt.kernels.cuda.lookups import sort_lookups
 from vertexrt.kernels.cuda.pack import ADDRESSES, ALIGN, ORDER, WEIGHT, pack
+from vertexrt.kernels.cuda.products import ARRIVED
 from vertexrt.kernels.cuda.rules import kernels, structs
-from vertexrt.kernels.cuda.streams import NO_STEPS, NO_WAITS, Order
 
 Array = np.ndarray[Any, Any]
 Int64 = npt.NDArray[np.int64]
 
 SLOTS = 2
+COUNTERS = 4 * ARRIVED  # bytes of those of a stream
 TEMPORARY, ZERO, ARRIVED_AT = range(len(ADDRESSES))
 
 SMALLER_BATCHES = "take smaller batches, or device='cpu'"
@@ -65,6 +67,10 @@ def source_of(file: str) -> str:
 def update_source() -> str:
     """Return the kernels at the end of a step; each rule has those that check and that update."""
     return source_of("update.cu") + structs() + kernels()
+
+
+# Launches rows of a table, given words and lookups; returns what `driver.launch` does.
+Launcher = Callable[[Int64, Int64, tuple[Array, ...]], tuple[int, int, int]]
 
 
 @dataclass(slots=True)
@@ -107,7 +113,6 @@ class Session:
         dtype: of parameters and arena.
         total, dense: elements of the parameter store, and of its dense part.
         param_at: [names] first element of each parameter and stack.
-        streams: how many may share the launches of a step.
         poisons: memory of a run is filled with what is no number before it.
     """
 
@@ -118,16 +123,11 @@ class Session:
         total: int,
         dense: int,
         param_at: Int64,
-        streams: int = 1,
         poisons: bool = False,
     ) -> None:
         self.device = device
         self.poisons = poisons
         self.dtype = np.dtype(dtype)
-        self.streams = len(device.lanes(streams))
-        self._lanes: Sequence[Calls] = ()
-        self._calls = np.zeros((0, CALLS), np.int64)
-        self._events = np.zeros(0, np.int64)
         self.total, self.dense, self.param_at = total, dense, param_at
         size = self.dtype.itemsize
         self.values = self.take(total * size, "parameters", SMALLER_MODEL)
@@ -137,11 +137,12 @@ class Session:
         self._zero = Memory(0, 0, None)
         self._squares = Memory(0, 0, None)
         self.found = self.take(FOUND * 8, "results", SMALLER_MODEL)
-        self._arrived = self.take(COUNTERS * streams, "counters", SMALLER_MODEL)
+        self._arrived = self.take(COUNTERS, "counters", SMALLER_MODEL)
         self._slots: list[Slot] = []
         self._next = 0
         self._seen = np.zeros(0, np.int32)
         self._scalars = np.array([0.0, 1.0], self.dtype)
+        self._calls: dict[Calls, Int64] = {}
         self._functions = device.load([update_source()], self.dtype)
         self.device.clear(self.gradients.address, self.gradients.size)
         self.device.clear(self.found.address, self.found.size)
@@ -274,51 +275,34 @@ class Session:
         inputs: Inputs,
         ending: Ending | None = None,
         fetch: Sequence[slice] = (),
-        order: Order | None = None,
+        by: Launcher | None = None,
     ) -> Slot:
         """Upload a minibatch and launch rows of its table.
 
         Args:
             fetch: elements of the arena that are wanted on the host.
-            order: of several streams; None for the main one alone.
+            by: launches instead of `driver.launch`.
         Returns: the slot, whose event comes when the device is done; `results`, and with an ending
             `found`, are valid then.
         """
-        lookups = self.sorted_lookups(executable, table, inputs) if order is None else order.lookups
-        lookup_ptr, lookup_at = lookups[:2]
-        slot, words, addresses = self.stage(executable, inputs, tuple(lookups[2:]), ending)
-        calls = self._addresses(1 if order is None else self.streams)
-        if order is not None and len(self._events) < order.events:
-            self._events = np.append(
-                self._events, self.device.events(order.events * 5 // 4 - len(self._events))
-            )
-        code, number, step = launch(
-            table,
-            executable.steps_ptr,
-            executable.steps,
-            executable.step_words,
-            words,
-            0 if order is None else order.room * self.dtype.itemsize,
-            lookup_ptr,
-            lookup_at,
-            self.dtype.itemsize,
-            self._scalars.ctypes.data,
-            calls,
-            self._events,
-            NO_STEPS if order is None else order.steps,
-            NO_WAITS if order is None else order.waits,
-        )
-        self.device.check(code, number, step)
+        lookups = self.sorted_lookups(executable, table, inputs)
+        slot, words, addresses = self.stage(executable, inputs, lookups[2:], ending)
+        if by is None:
+            calls = self.calls_of(self.device.calls)
+            found = launch(table, executable.program, words, lookups[:2], calls)
+        else:
+            found = by(table, words, lookups[:2])
+        self.device.check(*found)
         if ending is not None:
             self._finish(int(words[WEIGHT]), addresses, inputs, ending)
         return self.launched(slot, ending is not None, fetch)
 
-    def _addresses(self, streams: int) -> Int64:
-        """Return what `driver.launch` calls; made anew where that is something else."""
-        lanes = self.device.lanes(streams)
-        if lanes != self._lanes:
-            self._lanes, self._calls = lanes, addresses_of(lanes, self.dtype)
-        return self._calls
+    def calls_of(self, calls: Calls) -> Int64:
+        """Return what `driver.launch` calls on a stream."""
+        found = self._calls.get(calls)
+        if found is None:
+            found = self._calls[calls] = addresses_of(calls, self._scalars)
+        return found
 
     def launched(self, slot: Slot, found: bool, fetch: Sequence[slice]) -> Slot:
         """Ask for what is wanted of a run that was launched; see `run`."""
@@ -337,14 +321,16 @@ class Session:
         return slot
 
     def marks(self, largest: int) -> Array:
-        """Return what `driver.sort_lookups` marks integers in that are less than a bound."""
+        """Return what `sort_lookups` marks integers in that are less than a bound."""
         if len(self._seen) < largest:
             self._seen = np.full(largest, -1, np.int32)
         return self._seen
 
-    def sorted_lookups(self, executable: Uploads, table: Int64, inputs: Inputs) -> Any:
-        """Return what `driver.sort_lookups` does."""
-        return sort_lookups(
+    def sorted_lookups(
+        self, executable: Uploads, table: Int64, inputs: Inputs
+    ) -> tuple[Array, ...]:
+        """Return what `sort_lookups` does."""
+        found: tuple[Array, ...] = sort_lookups(
             table,
             executable.lookups_ptr,
             executable.lookups,
@@ -353,6 +339,7 @@ class Session:
             inputs.rows,
             self.marks(inputs.largest),
         )
+        return found
 
     def stage(
         self,
@@ -365,7 +352,7 @@ class Session:
         """Copy arrays into a pinned buffer and from there to the device.
 
         Args:
-            segments: of `driver.sort_lookups`.
+            segments: of `sort_lookups`.
             more: what else is uploaded, int32 [*] each.
         Returns: the slot; the words in the order of `executable.word_names`; addresses of starts
             and widths of an ending, and of what is `more`.

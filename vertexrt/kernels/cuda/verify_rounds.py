@@ -14,7 +14,7 @@ import numpy as np
 
 from vertexrt.errors import PlanError, message
 from vertexrt.ir.program import Stage
-from vertexrt.kernels.cuda.driver import OVER, WHEN, applies, extent
+from vertexrt.kernels.cuda.driver import WHEN, extent
 from vertexrt.kernels.cuda.instruction import (
     ACROSS,
     BACKWARD,
@@ -32,7 +32,7 @@ from vertexrt.kernels.cuda.instruction import (
     UPDATE,
 )
 from vertexrt.kernels.cuda.one_launch import Written
-from vertexrt.kernels.cuda.steps import CHUNKED, SEGMENTS
+from vertexrt.kernels.cuda.steps import CHUNKED
 from vertexrt.kernels.layout import PAD, tensor_uses
 from vertexrt.kernels.touched_rows import Minibatch, touched_rows
 from vertexrt.script.isa import EDGES, FIRST, FIRST_EDGE, LISTED, NONE, OP, ROWS, TEMPORARY, WAIT
@@ -134,13 +134,10 @@ class _Rounds:
         for t, (p, n, lo, at, m, elo) in enumerate(self.table.tolist()):
             if not beside[p]:
                 continue
-            lookup = int(self.written.lookup_ptr[t])
             for s in range(steps_ptr[p], steps_ptr[p + 1]):
                 step = steps[s]
-                if not applies(step, n, m):
-                    continue
-                across, down, first, chunks = extent(step, n, lo, m, lookup_at, lookup)
-                lookup += step[OVER] == SEGMENTS
+                lookup = int(self.written.lookup_ptr[t])
+                across, down, first, chunks = extent(step, self.table[t], lookup_at, lookup)
                 if across:
                     function = self.executable.writer.op(self.executable.writer.all_steps[s])
                     operands = (n, lo, at, m, elo, first, chunks, across, down)
