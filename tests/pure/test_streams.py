@@ -103,6 +103,29 @@ def not_waited_for(given: list[Any], order: Order, needs: Needs) -> bool:
     return False
 
 
+class SecondSlot(vrt.VertexFunction):
+    """One slot of two is read: a lazy launch fills the gradient of the other one with zeros."""
+
+    def __init__(self) -> None:
+        super().__init__(arity=2, state={"h": 5})
+        self.w = vrt.Parameter((5, 1))
+        self.b = vrt.Parameter((1,))
+        self.q = vrt.Parameter(())
+
+    def forward(self) -> None:
+        self.scatter(h=vrt.minimum(self.w @ self.b, self.gather(1).h))
+        self.push("loss", self.q)
+
+
+def test_launches_that_write_other_slots_of_an_edge_need_not_wait_for_what_adds(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setenv("VERTEXRT_CHECK", "1")
+    net = on_paper(SecondSlot(), 1, passes=Passes(streams=2), engine="batched")
+    batch = GraphBatch.from_graphs([InputGraph.from_children([[], [0, 2], []])])
+    net.step(batch, vrt.SGD(0.1))  # the verifier takes its streams
+
+
 @pytest.mark.parametrize(
     ("name", "policy", "passes"),
     [

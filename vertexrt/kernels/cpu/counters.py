@@ -24,7 +24,7 @@ from vertexrt.cache.compiled import njit
 
 APART = 16  # int32 words from one counter to the next
 FAILED, PROCESSOR, INSTRUCTION, WAITED = range(4)  # the error record, before the counters
-SECONDS = 2.0
+SECONDS = 30.0  # of a wait: on a machine with much to do a thread may not run for a while
 
 # Words of a gate: who has arrived and what is decided, about the loss, the norm and the update;
 # then who has arrived of each group, and how far each processor is.

@@ -198,8 +198,11 @@ class _Streams:
         return found
 
     def _apart(self, earlier: Touch, later: Touch) -> None:
+        # A step that only adds to gradients writes no tensor. It may read what its launch wrote;
+        # but what two launches write of one tensor are other slots of the same edges.
+        both = earlier.written and later.written and earlier.key == later.key
         for before in self.of_launch[earlier.launch]:
-            if later.written or not before.adds:  # who only adds makes nothing to read
+            if not before.adds or (later.written and not both):
                 for step in self.of_launch[later.launch]:
                     self._after(step, before, f"a wait for {earlier.key} of launch {before.launch}")
 
