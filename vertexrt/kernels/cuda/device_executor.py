@@ -55,8 +55,9 @@ from vertexrt.kernels.cuda.ending import (
 )
 from vertexrt.kernels.cuda.ending import LOSS as FOUND_LOSS
 from vertexrt.kernels.cuda.one_launch import OneLaunch
-from vertexrt.kernels.cuda.session import DeviceArena, Inputs, Session, Slot
+from vertexrt.kernels.cuda.session import DeviceArena, Session
 from vertexrt.kernels.cuda.streams import Streams
+from vertexrt.kernels.cuda.upload import Inputs, Slot
 from vertexrt.kernels.cuda.verify_launch import verify_launch
 from vertexrt.kernels.touched_rows import Minibatch
 from vertexrt.locks import share
@@ -133,9 +134,9 @@ class CudaExecutor:
         """Bring parameters and moments to the host, where they may be changed."""
         self._land_all()
         if self._device_newer:
-            self.session.download(self.model.store.values, self.session.values.address)
+            self.session.memory.download(self.model.store.values, self.session.values.address)
             if self._moments is not None and self.session.moments is not None:
-                self.session.download(self._moments, self.session.moments.address)
+                self.session.memory.download(self._moments, self.session.moments.address)
             self._device_newer = False
         self._host_newer = True
 
@@ -144,7 +145,7 @@ class CudaExecutor:
         if other and self._moments is not None:
             self.to_host()  # what another optimizer has on the device would be lost
         if self._host_newer:
-            self.session.upload(self.session.values, self.model.store.values)
+            self.session.memory.upload(self.session.values, self.model.store.values)
         if moments is not None and (other or self._host_newer):
             self.session.take_moments(moments)
             self._moments = moments
@@ -227,7 +228,7 @@ class CudaExecutor:
 
     def collect_gradients(self, touched: Sequence[Touched]) -> None:
         """Bring the gradients to the host."""
-        self.session.download(self.model.store.gradients, self.session.gradients.address)
+        self.session.memory.download(self.model.store.gradients, self.session.gradients.address)
 
     def _launch(
         self,
@@ -245,9 +246,9 @@ class CudaExecutor:
             session.clear_gradients()
             self._gradients_left = False
         session.take_arena(run.plan.total, run.share.batch.num_graphs)
-        if session.poisons:
+        if session.memory.poisons:
             kept = run.plan.temporary if part.start else 0  # backward reads what forward left
-            session.poison(session.arena, kept * session.dtype.itemsize)
+            session.memory.poison(session.arena, kept * session.dtype.itemsize)
         inputs = inputs_of(run, seeds, loss_scale, random_seed)
         table = run.table[part]
         try:
@@ -286,7 +287,7 @@ class CudaExecutor:
         """Raise DeviceError, if a processor gave up waiting."""
         if not found[GAVE_UP]:
             return
-        self.session.synchronize()
+        self.session.memory.synchronize()
         self.session.forgive()
         self._gradients_left = True
         raise DeviceError(
@@ -367,7 +368,7 @@ class CudaExecutor:
             return
         skipped = [flight, *self._flights]
         self._flights.clear()
-        self.session.synchronize()
+        self.session.memory.synchronize()
         for each in skipped:
             each.optimizer.steps -= 1
         loss, self._last_loss = self._last_loss, math.nan

@@ -22,7 +22,7 @@ from vertexrt.kernels.cuda.gpu_script import (
 from vertexrt.kernels.cuda.instruction import COLUMNS
 from vertexrt.kernels.cuda.lookups import sort_lookups
 from vertexrt.kernels.cuda.one_launch import OneLaunch, Paths, Written
-from vertexrt.kernels.cuda.session import Inputs
+from vertexrt.kernels.cuda.upload import Inputs
 from vertexrt.scheduler.rows import CHILD_ROW, EDGE_PTR, ORDER, PARENT_PTR, part_of
 from vertexrt.script.assemble import Batch, GroupSize
 from vertexrt.script.groups import Groups, assemble_groups

@@ -15,7 +15,8 @@ from vertexrt.kernels.cuda.device import Memory
 from vertexrt.kernels.cuda.ending import FINISH, STORE, Ending
 from vertexrt.kernels.cuda.pack import WEIGHT
 from vertexrt.kernels.cuda.persistent import PersistentExecutable
-from vertexrt.kernels.cuda.session import TEMPORARY, Inputs, Session, Slot
+from vertexrt.kernels.cuda.session import TEMPORARY, Session
+from vertexrt.kernels.cuda.upload import Inputs, Slot
 
 Array = np.ndarray[Any, Any]
 Int64 = npt.NDArray[np.int64]
@@ -111,7 +112,7 @@ class OneLaunch:
         device = self.session.device
         sides = np.diff(written.sections, axis=1)
         rows = written.common + int(sides.sum(axis=0).max()) + 2
-        self._stamps = self.session.take(device.processors * rows * STAMP * 8, "time stamps")
+        self._stamps = self.session.memory.take(device.processors * rows * STAMP * 8, "time stamps")
         device.clear(self._stamps.address, self._stamps.size)
         return rows
 
@@ -121,7 +122,7 @@ class OneLaunch:
         See `Timestamps` of barrier.cuh; what no processor wrote is zero. Their memory is freed.
         """
         stamps = np.empty(self._stamps.size // 8, np.int64)
-        self.session.download(stamps, self._stamps.address)
+        self.session.memory.download(stamps, self._stamps.address)
         self._stamps = Memory(0, 0, None)
         return stamps.reshape(self.session.device.processors, -1, STAMP)
 
@@ -160,13 +161,10 @@ class OneLaunch:
             written.child_slot,
         )
         slot, words, addresses = session.stage(executable, inputs, written.lookups, ending, more)
-        self._temporaries = session.grown(self._temporaries, written.elements * size)
+        self._temporaries = session.memory.scratch(self._temporaries, written.elements * size)
         spill = -(-path.temporary * size // 16) * 16 + executable.weights_in_memory
         spill += executable.sums_left
-        self._spill = session.grown(self._spill, spill * device.processors)
-        if session.poisons:
-            session.poison(self._temporaries)
-            session.poison(self._spill)
+        self._spill = session.memory.scratch(self._spill, spill * device.processors)
         words[TEMPORARY] = self._temporaries.address
         rule = RULES.index(ending.rule) if ending is not None else 0
         orders = ORDERS.pack(

@@ -1,24 +1,25 @@
 """Run steps on a device: parameters, arena and indices live there, one upload a minibatch.
 
 A step is asked for and not waited for: uploads leave from two pinned buffers in turn, and what a
-step found (its loss, the norm of its gradients) comes back behind it. So the host prepares the
+step found (its loss, the norm of its gradients) comes back after it. So the host prepares the
 next minibatch while the device works on this one (VPPS, section III-D).
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 from functools import cache
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
+from vertexrt.engine.facts import pack_facts
 from vertexrt.errors import DeviceError, message
 from vertexrt.kernels.cuda.calls import addresses_of, launch_one
 from vertexrt.kernels.cuda.compile import FOLDER
 from vertexrt.kernels.cuda.device import Calls, Device, Memory
+from vertexrt.kernels.cuda.device_memory import SMALLER_MODEL, DeviceMemory, amount
 from vertexrt.kernels.cuda.driver import launch
 from vertexrt.kernels.cuda.ending import (
     FOUND,
@@ -35,75 +36,26 @@ from vertexrt.kernels.cuda.ending import (
 )
 from vertexrt.kernels.cuda.executable import CudaExecutable, Uploads
 from vertexrt.kernels.cuda.lookups import sort_lookups
-from vertexrt.kernels.cuda.pack import ADDRESSES, ALIGN, ORDER, WEIGHT, pack
+from vertexrt.kernels.cuda.pack import ADDRESSES, ALIGN, ORDER, WEIGHT, Arrays, Places, pack
 from vertexrt.kernels.cuda.products import ARRIVED
 from vertexrt.kernels.cuda.rules import kernels, structs
+from vertexrt.kernels.cuda.upload import Inputs, Slot, UploadBuffers
 
 Array = np.ndarray[Any, Any]
 Int64 = npt.NDArray[np.int64]
 
-SLOTS = 2
 COUNTERS = 4 * ARRIVED  # bytes of those of a stream
 TEMPORARY, ZERO, ARRIVED_AT = range(len(ADDRESSES))
 
-SMALLER_BATCHES = "take smaller batches, or device='cpu'"
-SMALLER_MODEL = "take a smaller model, or device='cpu'"
-
-
-def amount(size: int) -> str:
-    """Write a number of bytes for people."""
-    for unit, scale in (("GiB", 2**30), ("MiB", 2**20)):
-        if size >= scale:
-            return f"{size / scale:,.1f} {unit}"
-    return f"{size / 2**10:,.1f} KiB"
-
 
 @cache
-def source_of(file: str) -> str:
-    """Return kernels that are the same for all functions."""
-    return (FOLDER / file).read_text()
-
-
 def update_source() -> str:
     """Return the kernels at the end of a step; each rule has those that check and that update."""
-    return source_of("update.cu") + structs() + kernels()
+    return (FOLDER / "update.cu").read_text() + structs() + kernels()
 
 
 # Launches rows of a table, given words and lookups; returns what `driver.launch` does.
 Launcher = Callable[[Int64, Int64, tuple[Array, ...]], tuple[int, int, int]]
-
-
-@dataclass(slots=True)
-class Slot:
-    """A pinned buffer with its twin on the device, and where what a step found comes back."""
-
-    pinned: Array
-    memory: Memory
-    found: Array  # float64 [FOUND], pinned
-    found_bytes: Array  # the same memory
-    results: Array  # bytes, pinned: what a run was asked to bring back
-    event: Any = None  # of who used the buffer last,
-    open: bool = False  # unless an upload left it for a run that did not get as far as its event
-    reader: Callable[[], object] | None = None  # copies results before the slot is used again
-
-
-@dataclass(slots=True)
-class Inputs:
-    """The arrays of a minibatch on the host; see `layout.Buffers`."""
-
-    base: Int64
-    temporary: int
-    indices: Array  # int32, the arrays of the schedule one after the other
-    extents: Int64  # [PARTS, 2] where each of them begins and ends; see `pack`
-    weight: Array
-    rows: Array
-    user_edge: Array
-    pulls: Array  # int32 [integer pulls + real pulls, V]
-    largest: int  # an integer that is looked up is less
-    floats: Sequence[Array]
-    seeds: Sequence[Array]
-    loss_scale: float
-    random_seed: int
 
 
 class Session:
@@ -126,41 +78,26 @@ class Session:
         poisons: bool = False,
     ) -> None:
         self.device = device
-        self.poisons = poisons
+        self.memory = DeviceMemory(device, poisons)
+        self.buffers = UploadBuffers(self.memory)
         self.dtype = np.dtype(dtype)
         self.total, self.dense, self.param_at = total, dense, param_at
         size = self.dtype.itemsize
-        self.values = self.take(total * size, "parameters", SMALLER_MODEL)
-        self.gradients = self.take(total * size, "gradients", SMALLER_MODEL)
+        self.values = self.memory.take(total * size, "parameters", SMALLER_MODEL)
+        self.gradients = self.memory.cleared(total * size, "gradients")
         self.moments: Memory | None = None
         self.arena = Memory(0, 0, None)
         self._zero = Memory(0, 0, None)
         self._squares = Memory(0, 0, None)
-        self.found = self.take(FOUND * 8, "results", SMALLER_MODEL)
-        self._arrived = self.take(COUNTERS, "counters", SMALLER_MODEL)
-        self._slots: list[Slot] = []
-        self._next = 0
+        self.found = self.memory.cleared(FOUND * 8, "results")
+        self._arrived = self.memory.cleared(COUNTERS, "counters")
         self._seen = np.zeros(0, np.int32)
         self._scalars = np.array([0.0, 1.0], self.dtype)
         self._calls: dict[Calls, Int64] = {}
+        self._facts: dict[Uploads, Int64] = {}
         self._functions = device.load([update_source()], self.dtype)
-        self.device.clear(self.gradients.address, self.gradients.size)
-        self.device.clear(self.found.address, self.found.size)
-        self.device.clear(self._arrived.address, self._arrived.size)
 
     # Memory.
-
-    def take(self, size: int, what: str, action: str = SMALLER_BATCHES) -> Memory:
-        """Return new memory.
-
-        Raises: DeviceError, when there is not as much; it says what for.
-        """
-        try:
-            return self.device.allocate(size)
-        except MemoryError:
-            free = amount(self.device.free_bytes())
-            text = message("cuda", f"{what} take {amount(size)}", f"{free} are free", action)
-        raise DeviceError(text)
 
     def take_arena(self, elements: int, graphs: int) -> None:
         """Make room for a minibatch; what was in the arena is lost where it grows.
@@ -170,7 +107,7 @@ class Session:
         need = elements * self.dtype.itemsize
         if self.arena.size >= need:
             return
-        self.synchronize()
+        self.memory.synchronize()
         self.arena = Memory(0, 0, None)
         for size in (need + need // 4, need):
             try:
@@ -189,82 +126,23 @@ class Session:
             )
         )
 
-    def grown(self, memory: Memory, size: int, zero: bool = False) -> Memory:
-        """Return memory of at least a size: this one, or a new one that may be cleared."""
-        if memory.size >= size:
-            return memory
-        self.synchronize()
-        memory = self.take(size * 5 // 4, "rows beside the batch")
-        if zero:
-            self.device.clear(memory.address, memory.size)
-        return memory
-
-    def poison(self, memory: Memory, start: int = 0) -> None:
-        """Fill memory from a byte on with what is no number, so that what nobody writes shows."""
-        self.device.clear(memory.address + start, memory.size - start, 0xFF)
-
-    def _slot(self) -> Slot:
-        """Return the pinned buffer whose turn it is, when the device has read it."""
-        if not self._slots:
-            for _ in range(SLOTS):
-                found = self.device.pinned(8 * FOUND)
-                nothing = np.zeros(0, np.uint8)
-                self._slots.append(
-                    Slot(nothing, Memory(0, 0, None), found.view(np.float64), found, nothing)
-                )
-        slot = self._slots[self._next]
-        self._next = (self._next + 1) % SLOTS
-        if slot.reader is not None:
-            slot.reader()
-            slot.reader = None
-        if slot.open:  # a launch failed behind the upload
-            self.synchronize()
-            slot.open = False
-        elif slot.event is not None:
-            self.device.wait(slot.event)
-        return slot
-
-    def _grow(self, slot: Slot, size: int) -> None:
-        """Give a slot buffers of at least a size."""
-        self.synchronize()
-        slot.memory = self.take(size * 3 // 2, "the indices of a batch")
-        slot.pinned = self.device.pinned(size * 3 // 2)
-
-    def synchronize(self) -> None:
-        """Wait for everything asked for."""
-        self.device.wait(self.device.record())
-
     # Copies of parameters.
-
-    def upload(self, memory: Memory, array: Array) -> None:
-        """Copy a host array to the device, waiting for it."""
-        pinned = self.device.pinned(array.nbytes)
-        pinned[:] = array.reshape(-1).view(np.uint8)
-        self.device.upload(memory.address, pinned)
-        self.synchronize()
-
-    def download(self, array: Array, address: int) -> None:
-        """Copy from the device into a contiguous host array, waiting for it."""
-        if not array.nbytes:
-            return
-        pinned = self.device.pinned(array.nbytes)
-        self.device.download(pinned, address)
-        self.synchronize()
-        array.reshape(-1).view(np.uint8)[:] = pinned
 
     def take_moments(self, moments: Array) -> None:
         """Copy an optimizer's moments to the device."""
         if self.moments is None or self.moments.size != moments.nbytes:
-            self.moments = self.take(moments.nbytes, "moments", "take SGD, or a smaller model")
-        self.upload(self.moments, moments)
+            self.moments = self.memory.take(
+                moments.nbytes, "moments", "take SGD, or a smaller model"
+            )
+        self.memory.upload(self.moments, moments)
 
     def clear_gradients(self) -> None:
         """Set all gradients to zero."""
-        self.device.clear(self.gradients.address, self.gradients.size)
+        self.memory.clear(self.gradients)
 
     def forgive(self) -> None:
         """Let updates go on after a step that was refused."""
-        self.device.clear(self.found.address, self.found.size)
+        self.memory.clear(self.found)
 
     # Steps.
 
@@ -357,35 +235,25 @@ class Session:
         Returns: the slot; the words in the order of `executable.word_names`; addresses of starts
             and widths of an ending, and of what is `more`.
         """
-        starts, widths = (
-            (NO_STARTS, NO_WIDTHS) if ending is None else (ending.starts, ending.widths)
-        )
+        slot, words = self.buffers.next(), self._new_words(executable, inputs)
         reals = (*inputs.floats, *inputs.seeds)
         room = sum([array.nbytes + ALIGN for array in reals]) if reals else 0
-        slot = self._slot()
-        zero = executable.zero_elements * self.dtype.itemsize
-        if self._zero.size < zero:
-            self._zero = self.grown(self._zero, zero, zero=True)
-        words = np.zeros(len(executable.wanted), np.int64)
-        words[TEMPORARY] = self.arena.address + inputs.temporary * self.dtype.itemsize
-        words[ZERO] = self._zero.address
-        words[ARRIVED_AT] = self._arrived.address
-        given = (
-            executable.wanted,
-            words,
+        facts = self._facts.get(executable)
+        if facts is None:
+            known = (executable.wanted, self.param_at, executable.num_ints)
+            facts = self._facts[executable] = pack_facts(known)
+        batch = Arrays(
             inputs.rows,
             inputs.indices,
             inputs.extents,
-            segments,
             inputs.user_edge,
             inputs.weight,
-            starts,
-            widths,
             inputs.pulls,
-            executable.num_ints,
-            more,
+            NO_STARTS if ending is None else ending.starts,
+            NO_WIDTHS if ending is None else ending.widths,
             inputs.base,
-            self.param_at,
+        )
+        places = Places(
             self.arena.address,
             self.values.address,
             self.gradients.address,
@@ -393,9 +261,11 @@ class Session:
             inputs.random_seed,
             room,
         )
+        lists = segments, more
+        given = words, facts, tuple(batch), tuple(places), lists
         end, addresses = pack(slot.pinned, slot.memory.address, *given)
         if end < 0:
-            self._grow(slot, -end)
+            self.buffers.grow(slot, -end)
             end, addresses = pack(slot.pinned, slot.memory.address, *given)
         for word, array in zip(executable.real_words, reals, strict=True):
             if executable.wanted[word]:
@@ -405,6 +275,16 @@ class Session:
         slot.open = True
         self.device.upload(slot.memory.address, slot.pinned[:end])
         return slot, words, addresses
+
+    def _new_words(self, executable: Uploads, inputs: Inputs) -> Int64:
+        """Return words of a run, of which the first are known."""
+        size = self.dtype.itemsize
+        self._zero = self.memory.grown(self._zero, executable.zero_elements * size, zero=True)
+        words = np.zeros(len(executable.wanted), np.int64)
+        words[TEMPORARY] = self.arena.address + inputs.temporary * size
+        words[ZERO] = self._zero.address
+        words[ARRIVED_AT] = self._arrived.address
+        return words
 
     def _finish(self, weight: int, addresses: Int64, inputs: Inputs, e: Ending) -> None:
         """Launch the loss, the norm and the update."""
@@ -423,9 +303,7 @@ class Session:
         """Return `Store` and `Finish` of update.cuh, and how many pieces are updated."""
         dense_pieces = -(-self.dense // PIECE)
         pieces = dense_pieces + len(e.starts)
-        self._squares = self.grown(self._squares, 8 * pieces)
-        if self.poisons:
-            self.poison(self._squares)
+        self._squares = self.memory.scratch(self._squares, 8 * pieces)
         size = self.dtype.itemsize
         scalars = (*e.scalars, *NO_SCALARS[len(e.scalars) :])
         store = pack_store(
@@ -485,5 +363,7 @@ class DeviceArena:
 
     def _copy(self, start: int, stop: int) -> Array:
         array = np.empty(max(0, stop - start), self.dtype)
-        self._session.download(array, self._session.arena.address + start * self.dtype.itemsize)
+        self._session.memory.download(
+            array, self._session.arena.address + start * self.dtype.itemsize
+        )
         return array

@@ -26,7 +26,7 @@ from vertexrt.kernels.cuda.device_scripts import inputs_of
 from vertexrt.kernels.cuda.driver import MOST_ARGUMENTS, TEMPORARY, extent, launch_step
 from vertexrt.kernels.cuda.executable import CudaExecutable
 from vertexrt.kernels.cuda.pack import ADDRESSES
-from vertexrt.kernels.cuda.session import COUNTERS, SMALLER_MODEL, Session
+from vertexrt.kernels.cuda.session import COUNTERS, Session
 from vertexrt.kernels.cuda.steps import adding, takes_temporaries
 from vertexrt.kernels.cuda.stream_order import (
     END_WAIT,
@@ -57,8 +57,7 @@ class Streams:
 
     def __init__(self, session: Session, count: int) -> None:
         self.session, self.count = session, len(session.device.lanes(count))
-        self._counters = session.take(COUNTERS * (count - 1), "counters", SMALLER_MODEL)
-        session.device.clear(self._counters.address, self._counters.size)
+        self._counters = session.memory.cleared(COUNTERS * (count - 1), "counters")
         self._temporaries = Memory(0, 0, None)
         self._events = np.zeros(0, np.int64)
         self._needs: dict[CudaExecutable, tuple[Array, ...]] = {}
@@ -102,9 +101,7 @@ class Streams:
             more = order.events * 5 // 4 - len(self._events)
             self._events = np.append(self._events, session.device.events(more))
         room = (run.plan.total - run.plan.temporary) * session.dtype.itemsize
-        self._temporaries = session.grown(self._temporaries, room * (self.count - 1))
-        if session.poisons:
-            session.poison(self._temporaries)
+        self._temporaries = session.memory.scratch(self._temporaries, room * (self.count - 1))
         places = np.empty((self.count, 2), np.int64)
         places[0] = words[TEMPORARY], words[ARRIVED_AT]
         others = np.arange(self.count - 1)

@@ -1,0 +1,88 @@
+"""What goes up to a device for a minibatch, and the pinned buffers from which it leaves in turn."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from vertexrt.kernels.cuda.device import Memory
+from vertexrt.kernels.cuda.device_memory import DeviceMemory
+from vertexrt.kernels.cuda.ending import FOUND
+
+Array = np.ndarray[Any, Any]
+Int64 = npt.NDArray[np.int64]
+
+SLOTS = 2
+
+
+@dataclass(slots=True)
+class Inputs:
+    """The arrays of a minibatch on the host; see `layout.Buffers`."""
+
+    base: Int64
+    temporary: int
+    indices: Array  # int32, the arrays of the schedule one after the other
+    extents: Int64  # [PARTS, 2] where each of them begins and ends; see `pack`
+    weight: Array
+    rows: Array
+    user_edge: Array
+    pulls: Array  # int32 [integer pulls + real pulls, V]
+    largest: int  # an integer that is looked up is less
+    floats: Sequence[Array]
+    seeds: Sequence[Array]
+    loss_scale: float
+    random_seed: int
+
+
+@dataclass(slots=True)
+class Slot:
+    """A pinned buffer with its twin on the device, and where what a step found comes back."""
+
+    pinned: Array
+    memory: Memory
+    found: Array  # float64 [FOUND], pinned
+    found_bytes: Array  # the same memory
+    results: Array  # bytes, pinned: what a run was asked to bring back
+    event: Any = None  # of the last run that used the buffer,
+    open: bool = False  # unless an upload left it for a run that did not get as far as its event
+    reader: Callable[[], object] | None = None  # copies results before the slot is used again
+
+
+class UploadBuffers:
+    """Pinned buffers that are used in turn, so that one is filled while the other is copied."""
+
+    def __init__(self, memory: DeviceMemory) -> None:
+        self.memory, self.device = memory, memory.device
+        self._slots: list[Slot] = []
+        self._next = 0
+
+    def next(self) -> Slot:
+        """Return the buffer whose turn it is, when the device has read it."""
+        if not self._slots:
+            for _ in range(SLOTS):
+                found = self.device.pinned(8 * FOUND)
+                nothing = np.zeros(0, np.uint8)
+                self._slots.append(
+                    Slot(nothing, Memory(0, 0, None), found.view(np.float64), found, nothing)
+                )
+        slot = self._slots[self._next]
+        self._next = (self._next + 1) % SLOTS
+        if slot.reader is not None:
+            slot.reader()
+            slot.reader = None
+        if slot.open:  # a launch failed after the upload
+            self.memory.synchronize()
+            slot.open = False
+        elif slot.event is not None:
+            self.device.wait(slot.event)
+        return slot
+
+    def grow(self, slot: Slot, size: int) -> None:
+        """Give a slot buffers of at least a size."""
+        self.memory.synchronize()
+        slot.memory = self.memory.take(size * 3 // 2, "the indices of a batch")
+        slot.pinned = self.device.pinned(size * 3 // 2)
