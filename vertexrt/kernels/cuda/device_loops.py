@@ -57,10 +57,8 @@ def compile_loops(dtype: npt.DTypeLike) -> None:
         pack_facts(vertex), pack_facts(program),
     )  # fmt: skip
     nothing = np.zeros(0, np.uint8)  # too small: nothing is packed
-    batch = Arrays(
-        INTS, INTS, PLACES, OF_BATCH, np.zeros(0, dtype), pulls, LONGS, INTS, LONGS
-    )  # fmt: skip
-    lists = (INTS,) * 3, (INTS,) * 4
+    batch = Arrays(INTS, INTS, PLACES, OF_BATCH, np.zeros(0, dtype), pulls, LONGS)
+    lists = (INTS,) * 3, (LONGS, INTS), (INTS,) * 4
     facts_of_pack = pack_facts((FLAGS, LONGS, 0))
     run = Places(0, 0, 0, 1.0, 0, 0)
     pack(nothing, 0, np.zeros(FIXED, np.int64), facts_of_pack, tuple(batch), tuple(run), lists)

@@ -22,6 +22,7 @@ from vertexrt.kernels.cuda.gpu_script import (
 from vertexrt.kernels.cuda.instruction import COLUMNS
 from vertexrt.kernels.cuda.lookups import sort_lookups
 from vertexrt.kernels.cuda.one_launch import OneLaunch, Paths, Written
+from vertexrt.kernels.cuda.pack import Arrays
 from vertexrt.kernels.cuda.upload import Inputs
 from vertexrt.scheduler.rows import CHILD_ROW, EDGE_PTR, ORDER, PARENT_PTR, part_of
 from vertexrt.script.assemble import Batch, GroupSize
@@ -95,20 +96,23 @@ def inputs_of(
     run: Run, seeds: tuple[Array, ...] = (), loss_scale: float = 1.0, random_seed: int = 0
 ) -> Inputs:
     """Return the arrays of a minibatch that go up to the device."""
+    arrays = Arrays(
+        run.rows,
+        run.indices,
+        run.extents,
+        child_ptr_of(run.share.batch),
+        run.weight,
+        run.inputs.index,
+        run.plan.base,
+    )
     return Inputs(
-        base=run.plan.base,
-        temporary=run.plan.temporary,
-        indices=run.indices,
-        extents=run.extents,
-        weight=run.weight,
-        rows=run.rows,
-        user_edge=child_ptr_of(run.share.batch),
-        pulls=run.inputs.index,
-        largest=run.variant.reader.largest,
-        floats=run.inputs.floats,
-        seeds=seeds,
-        loss_scale=loss_scale,
-        random_seed=random_seed,
+        arrays,
+        run.plan.temporary,
+        run.variant.reader.largest,
+        run.inputs.floats,
+        seeds,
+        loss_scale,
+        random_seed,
     )
 
 

@@ -12,11 +12,12 @@ Array = np.ndarray[Any, Any]
 
 
 class _Segments(NamedTuple):
-    """The word of each segment, where its rows begin, and these; see `sort_lookups`."""
+    """The word of each segment, where its rows begin, and these; where its next row goes."""
 
     word: Array
     ptr: Array
     row: Array
+    free: Array
 
 
 @njit(cache=True, nogil=True)
@@ -48,7 +49,10 @@ def sort_lookups(
     lookup_ptr = np.zeros(len(table) + 1, np.int64)
     lookup_at = np.zeros(lookup + 1, np.int64)
     found = _Segments(
-        np.empty(total, np.int32), np.zeros(total + 1, np.int32), np.empty(total, np.int32)
+        np.empty(total, np.int32),
+        np.zeros(total + 1, np.int32),
+        np.empty(total, np.int32),
+        np.empty(total, np.int32),
     )
     words = np.empty(longest, np.int32)
     segments, lookup = 0, 0
@@ -81,7 +85,8 @@ def _group(words: Array, seen: Array, found: _Segments, begin: int) -> int:
         words: int32 [rows] what each row looked up; -1 for nothing.
     Returns: how many segments there are then.
     """
-    word, ptr, row, end = found.word, found.ptr, found.row, begin
+    word, ptr, row, free = found.word, found.ptr, found.row, found.free
+    end = begin
     for w in words:
         if w < 0:
             continue
@@ -92,13 +97,13 @@ def _group(words: Array, seen: Array, found: _Segments, begin: int) -> int:
             ptr[end] = 0
         ptr[seen[w] + 1] += 1
     for s in range(begin, end):
+        free[s] = ptr[s]
         ptr[s + 1] += ptr[s]
-    next_row = ptr[begin:end].copy()
     for i in range(len(words)):
         if words[i] >= 0:
-            s = seen[words[i]] - begin
-            row[next_row[s]] = i
-            next_row[s] += 1
+            s = seen[words[i]]
+            row[free[s]] = i
+            free[s] += 1
     for s in range(begin, end):
         seen[word[s]] = -1
     return end

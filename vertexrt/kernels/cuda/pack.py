@@ -51,7 +51,6 @@ class Arrays(NamedTuple):
             begins and ends.
         user_edge: int32; weight: whose dtype is that of reals.
         pulls: int32 [integer pulls + real pulls, V].
-        starts, widths: of `Ending`.
         base: int64, first elements of the tensors in the arena.
     """
 
@@ -61,8 +60,6 @@ class Arrays(NamedTuple):
     user_edge: Array
     weight: Array
     pulls: Array
-    starts: Array
-    widths: Array
     base: Array
 
 
@@ -100,15 +97,17 @@ def pack(
         facts: of `engine.facts`: [words] whether any kernel reads what a word points to; first
             element of each parameter; how many integer pulls there are.
         of_batch: the fields of `Arrays`; of_run: of `Places`.
-        lists: the last of INDICES, int32, and what else goes up (`more`), int32.
+        lists: the last of INDICES, int32; starts and widths of `Ending`; what else goes up
+            (`more`), int32.
     Returns: how many bytes are used, or as a negative number how many are needed where there are
         fewer; addresses of starts, of widths, and of what is `more`.
     """
-    batch, run, (segments, more) = Arrays(*of_batch), Places(*of_run), lists
+    batch, run = Arrays(*of_batch), Places(*of_run)
+    segments, (starts, widths), more = lists
     wanted, param_at = row_at(facts, WANTED), row_at(facts, PARAM_AT)
     num_ints = fact(facts, NUM_INTS)
     addresses = np.empty(2 + len(more), np.int64)
-    need = _bytes_of(batch, segments) + ALIGN * len(more)
+    need = _bytes_of(batch, segments) + ALIGN * len(more) + 8 * starts.size + 4 * widths.size
     for k in range(len(more)):
         need += 4 * more[k].size
     if need + run.room > len(pinned):
@@ -121,9 +120,9 @@ def pack(
     pinned[end : end + 8].view(np.float64)[0] = run.loss_scale
     pinned[end + 8 : end + 16].view(np.int64)[0] = run.random_seed
     addresses[0] = address + end + ALIGN
-    end = _copy(pinned, end + ALIGN, batch.starts)
+    end = _copy(pinned, end + ALIGN, starts)
     addresses[1] = address + end
-    end = _copy(pinned, end, batch.widths)
+    end = _copy(pinned, end, widths)
     size, first, params = batch.weight.itemsize, FIXED + len(batch.base), len(param_at)
     for k in range(len(batch.base)):
         words[FIXED + k] = run.arena + batch.base[k] * size
@@ -146,8 +145,8 @@ def pack(
 @njit(cache=True, nogil=True)
 def _bytes_of(batch: Arrays, segments: tuple[Array, ...]) -> Any:
     """Return how many bytes the arrays of a minibatch take at most."""
-    need: Any = ALIGN * (FIXED + len(batch.pulls) + 2) + 8 * batch.starts.size
-    need += 4 * (batch.user_edge.size + batch.pulls.size + batch.widths.size)
+    need: Any = ALIGN * (FIXED + len(batch.pulls) + 2)
+    need += 4 * (batch.user_edge.size + batch.pulls.size)
     need += 4 * (batch.rows.size + batch.indices.size) + batch.weight.size * batch.weight.itemsize
     for k in range(len(segments)):
         need += 4 * segments[k].size

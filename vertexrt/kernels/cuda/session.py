@@ -36,7 +36,7 @@ from vertexrt.kernels.cuda.ending import (
 )
 from vertexrt.kernels.cuda.executable import CudaExecutable, Uploads
 from vertexrt.kernels.cuda.lookups import sort_lookups
-from vertexrt.kernels.cuda.pack import ADDRESSES, ALIGN, ORDER, WEIGHT, Arrays, Places, pack
+from vertexrt.kernels.cuda.pack import ADDRESSES, ALIGN, ORDER, WEIGHT, pack
 from vertexrt.kernels.cuda.products import ARRIVED
 from vertexrt.kernels.cuda.rules import kernels, structs
 from vertexrt.kernels.cuda.upload import Inputs, Slot, UploadBuffers
@@ -208,13 +208,14 @@ class Session:
         self, executable: Uploads, table: Int64, inputs: Inputs
     ) -> tuple[Array, ...]:
         """Return what `sort_lookups` does."""
+        arrays = inputs.arrays
         found: tuple[Array, ...] = sort_lookups(
             table,
             executable.lookups_ptr,
             executable.lookups,
-            inputs.pulls,
-            inputs.indices[inputs.extents[ORDER, 0] : inputs.extents[ORDER, 1]],
-            inputs.rows,
+            arrays.pulls,
+            arrays.indices[arrays.extents[ORDER, 0] : arrays.extents[ORDER, 1]],
+            arrays.rows,
             self.marks(inputs.largest),
         )
         return found
@@ -242,18 +243,8 @@ class Session:
         if facts is None:
             known = (executable.wanted, self.param_at, executable.num_ints)
             facts = self._facts[executable] = pack_facts(known)
-        batch = Arrays(
-            inputs.rows,
-            inputs.indices,
-            inputs.extents,
-            inputs.user_edge,
-            inputs.weight,
-            inputs.pulls,
-            NO_STARTS if ending is None else ending.starts,
-            NO_WIDTHS if ending is None else ending.widths,
-            inputs.base,
-        )
-        places = Places(
+        ends = (NO_STARTS, NO_WIDTHS) if ending is None else (ending.starts, ending.widths)
+        run = (  # the fields of `Places`
             self.arena.address,
             self.values.address,
             self.gradients.address,
@@ -261,8 +252,7 @@ class Session:
             inputs.random_seed,
             room,
         )
-        lists = segments, more
-        given = words, facts, tuple(batch), tuple(places), lists
+        given = words, facts, tuple(inputs.arrays), run, (segments, ends, more)
         end, addresses = pack(slot.pinned, slot.memory.address, *given)
         if end < 0:
             self.buffers.grow(slot, -end)
@@ -322,7 +312,7 @@ class Session:
         )
         finish = pack_finish(
             self.arena.address + e.loss_at * size,
-            weight if len(inputs.weight) else 0,
+            weight if len(inputs.arrays.weight) else 0,
             self._squares.address,
             self.found.address,
             e.rows,

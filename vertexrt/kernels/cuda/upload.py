@@ -7,14 +7,13 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 
 from vertexrt.kernels.cuda.device import Memory
 from vertexrt.kernels.cuda.device_memory import DeviceMemory
 from vertexrt.kernels.cuda.ending import FOUND
+from vertexrt.kernels.cuda.pack import Arrays
 
 Array = np.ndarray[Any, Any]
-Int64 = npt.NDArray[np.int64]
 
 SLOTS = 2
 
@@ -23,14 +22,8 @@ SLOTS = 2
 class Inputs:
     """The arrays of a minibatch on the host; see `layout.Buffers`."""
 
-    base: Int64
+    arrays: Arrays
     temporary: int
-    indices: Array  # int32, the arrays of the schedule one after the other
-    extents: Int64  # [PARTS, 2] where each of them begins and ends; see `pack`
-    weight: Array
-    rows: Array
-    user_edge: Array
-    pulls: Array  # int32 [integer pulls + real pulls, V]
     largest: int  # an integer that is looked up is less
     floats: Sequence[Array]
     seeds: Sequence[Array]
