@@ -3,7 +3,7 @@
 import pytest
 
 from vertexrt.errors import DeviceError
-from vertexrt.kernels.cuda.device import import_cupy
+from vertexrt.kernels.cuda.cupy_device import import_cupy
 
 
 def require(device: str) -> None:

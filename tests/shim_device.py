@@ -14,7 +14,7 @@ import pytest
 from tests.shim.build import build
 from tests.shim_streams import LAST, Queues
 from vertexrt.errors import DeviceError, message
-from vertexrt.kernels.cuda import device as cuda_device
+from vertexrt.kernels.cuda import cupy_device as cuda_device
 from vertexrt.kernels.cuda.device import Array, Calls, Memory
 
 NOTHING = """

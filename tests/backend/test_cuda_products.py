@@ -10,7 +10,8 @@ import pytest
 from tests.devices import require
 from tests.shim.build import available
 from vertexrt.kernels.cuda.calls import addresses_of
-from vertexrt.kernels.cuda.device import CupyDevice, Device
+from vertexrt.kernels.cuda.cupy_device import CupyDevice
+from vertexrt.kernels.cuda.device import Device
 from vertexrt.kernels.cuda.driver import encode, launch
 from vertexrt.kernels.cuda.executable import kernel_name, kernel_sources
 from vertexrt.kernels.cuda.pack import ADDRESSES

@@ -18,8 +18,10 @@ import pytest
 import vertexrt as vrt
 from vertexrt.errors import DeviceError, UsageError
 from vertexrt.kernels.cuda import compile as compiler
+from vertexrt.kernels.cuda import cupy_device
 from vertexrt.kernels.cuda.compile import load_nvrtc
-from vertexrt.kernels.cuda.device import CupyDevice, import_cupy, launch_error, usable
+from vertexrt.kernels.cuda.cupy_device import CupyDevice, import_cupy, usable
+from vertexrt.kernels.cuda.device import launch_error
 from vertexrt.models import TreeFC
 
 
@@ -222,7 +224,7 @@ def test_a_driver_that_refuses_code(monkeypatch: pytest.MonkeyPatch) -> None:
 
     cupy.cuda.function = SimpleNamespace(Module=Module)
     cubin = compiler.Cubin(b"", Path("k.cubin"), {})
-    monkeypatch.setattr(compiler, "compile_in_registers", lambda *_: cubin)
+    monkeypatch.setattr(cupy_device, "compile_in_registers", lambda *_: cubin)
     with pytest.raises(DeviceError) as raised:
         CupyDevice().load(["nothing"], np.dtype("float32"))
     assert str(raised.value) == (

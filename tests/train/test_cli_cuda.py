@@ -26,7 +26,7 @@ from tests.train.cli_runs import (
 from tests.train.test_cli_train import interrupt_after
 from vertexrt.api.network import Network
 from vertexrt.cli.main import main
-from vertexrt.kernels.cuda import device as cuda_device
+from vertexrt.kernels.cuda import cupy_device as cuda_device
 
 CUDA = ("--device", "cuda", "--epochs", "2", "--optimizer", "adam", "--dropout", "0.2")
 ACCURACIES = ("root_accuracy", "vertex_accuracy")

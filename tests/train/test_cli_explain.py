@@ -15,7 +15,7 @@ from vertexrt import data, models
 from vertexrt.cli.main import main
 from vertexrt.engine import explain_host
 from vertexrt.engine.variant import Passes
-from vertexrt.kernels.cuda import device as cuda_device
+from vertexrt.kernels.cuda import cupy_device as cuda_device
 from vertexrt.models.tree_lstm import TreeLSTM
 
 

@@ -8,7 +8,7 @@ from vertexrt.engine.devices import CompileOptions
 from vertexrt.engine.model import CompiledModel
 from vertexrt.errors import UsageError, message
 from vertexrt.ir.program import Program
-from vertexrt.kernels.cuda import device as cuda
+from vertexrt.kernels.cuda import cupy_device as cuda
 
 if TYPE_CHECKING:
     from vertexrt.kernels.cuda.device_executor import CudaExecutor
