@@ -16,7 +16,7 @@ import numpy as np
 import vertexrt as vrt
 from vertexrt import data, models
 from vertexrt.kernels.cuda.device_executor import CudaExecutor
-from vertexrt.kernels.cuda.ending import LOSS, NORM
+from vertexrt.kernels.cuda.step_end import LOSS, NORM
 
 SIZES = (1, 2, 3, 5, 8, 16, 40)
 KINDS = 12  # minibatches of each size

@@ -144,11 +144,11 @@ def device_bytes(net: vrt.Network, run: Run) -> float:
     """Count the bytes of the path's weights that a launch of a GPU's persistent engine loads."""
     executor = cast("CudaExecutor", net._executor)
     executable, path, written = write_launch(
-        run, run.table, executor.one_launch, False, run.variant.use.backward
+        run, run.table, executor.persistent_launch, False, run.variant.use.backward
     )
     writer, processors = executable.writer, executable.processors
     if not executable.weights_in_memory:
-        blocks = executor.one_launch.blocks(executable, path)
+        blocks = executor.persistent_launch.blocks(executable, path)
         each = [loaded_elements(side.held, processors, blocks) for side in writer.sides]
         return float(sum(each)) * writer.itemsize
     segment_ptr = writer.segment_ptr()

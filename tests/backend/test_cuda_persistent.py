@@ -25,7 +25,7 @@ from vertexrt.engine import choose
 from vertexrt.engine.variant import Passes
 from vertexrt.errors import DeviceError
 from vertexrt.graph import GraphBatch, InputGraph
-from vertexrt.kernels.cuda import device_executor, one_launch
+from vertexrt.kernels.cuda import device_executor, persistent_launch
 from vertexrt.kernels.cuda.device_scripts import write_all, write_launch
 from vertexrt.kernels.cuda.instruction import EXPECT
 from vertexrt.kernels.cuda.persistent import PersistentExecutable
@@ -92,8 +92,8 @@ def test_it_agrees_with_the_reference(device: str, name: str, processors: int, d
 def test_each_group_of_a_launch_has_a_counter(monkeypatch: pytest.MonkeyPatch) -> None:
     """Groups without graphs meet as well, before they end."""
     here, asked = net("tree-lstm", "shim", "float32", 2), list[int]()
-    new = one_launch.new_counters
-    monkeypatch.setattr(one_launch, "new_counters", lambda n: new(asked.append(n) or n))
+    new = persistent_launch.new_counters
+    monkeypatch.setattr(persistent_launch, "new_counters", lambda n: new(asked.append(n) or n))
     here.forward(batch_of("tree-lstm", 1))
     executor: Any = here._executor
     assert asked == [executor.session.device.processors // 2]
@@ -197,7 +197,7 @@ def test_who_waits_in_vain_says_so_and_training_goes_on(
     batch, optimizer = batch_of("tree-lstm", 3), vrt.SGD(0.1)
     here.step(batch, optimizer, outputs=here.pushes)
     before = {name: value.copy() for name, value in here.parameters.items()}
-    launch = here._executor.one_launch  # type: ignore[attr-defined]
+    launch = here._executor.persistent_launch  # type: ignore[attr-defined]
     if device == "shim":
         launch.patience = 5_000_000
     (variant,) = here._model.variants.values()
@@ -209,10 +209,10 @@ def test_who_waits_in_vain_says_so_and_training_goes_on(
         pytest.skip("this GPU has no clusters")
     with monkeypatch.context() as patch:
         if waits_for == "a counter":
-            patch.setattr(one_launch, "new_counters", one_short)
+            patch.setattr(persistent_launch, "new_counters", one_short)
         elif waits_for == "members":  # of whom there is one less
             patch.setattr(PersistentExecutable, "has_ring", lambda executable, graphs: False)
-            patch.setattr(one_launch, "new_members", lambda processors: processors + 1)
+            patch.setattr(persistent_launch, "new_members", lambda processors: processors + 1)
         else:
             patch.setattr(device_executor, "write_launch", one_more)
             patch.setattr(device_executor, "verify_launch", lambda *given: None)

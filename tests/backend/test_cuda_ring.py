@@ -22,7 +22,7 @@ from vertexrt.kernels.cuda.instruction import (
     IS_SENT,
     USES,
 )
-from vertexrt.kernels.cuda.one_launch import Written
+from vertexrt.kernels.cuda.persistent_launch import Written
 from vertexrt.script.isa import WAIT
 
 shim = pytest.mark.skipif(not available(), reason="no C++ compiler to run CUDA kernels on the CPU")

@@ -20,7 +20,7 @@ from vertexrt.engine.trace import Timeline
 from vertexrt.kernels.cuda import device_executor
 from vertexrt.kernels.cuda.device_timeline import record_launch
 from vertexrt.kernels.cuda.instruction import BACKWARD, FORWARD
-from vertexrt.kernels.cuda.one_launch import BOTH_CLOCKS, Paths, Written
+from vertexrt.kernels.cuda.persistent_launch import BOTH_CLOCKS, Paths, Written
 from vertexrt.script.isa import OP
 
 ROUNDING = 2e-3  # microseconds; times are rounded to nanoseconds

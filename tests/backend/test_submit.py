@@ -11,7 +11,7 @@ from tests.devices import require
 from tests.functions import FUNCTIONS
 from tests.runs import Way
 from vertexrt.errors import DeviceError
-from vertexrt.kernels.cuda import one_launch
+from vertexrt.kernels.cuda import persistent_launch
 
 WAYS = [
     pytest.param("cpu", "batched", id="cpu"),
@@ -61,9 +61,9 @@ def test_an_evaluation_that_gave_up_says_so_when_it_is_read(
     net = network("shim", "persistent")
     batch = batch_of("tree-lstm", 3)
     before = net.forward(batch)
-    net._executor.one_launch.patience = 5_000_000  # type: ignore[attr-defined]
+    net._executor.persistent_launch.patience = 5_000_000  # type: ignore[attr-defined]
     with monkeypatch.context() as patch:
-        patch.setattr(one_launch, "new_counters", one_short)
+        patch.setattr(persistent_launch, "new_counters", one_short)
         evaluation = net.submit(batch)
     for _ in range(2):
         with pytest.raises(DeviceError, match="waited at instruction"):

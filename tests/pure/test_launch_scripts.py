@@ -38,7 +38,7 @@ from vertexrt.kernels.cuda.instruction import (
     UPDATE,
     header,
 )
-from vertexrt.kernels.cuda.one_launch import Written
+from vertexrt.kernels.cuda.persistent_launch import Written
 from vertexrt.kernels.cuda.verify_launch import verify_launch
 from vertexrt.scheduler import POLICIES
 from vertexrt.script.isa import EDGES, FIRST, LISTED, NONE, OP, ROWS, TEMPORARY, WAIT, WORDS

@@ -42,7 +42,9 @@ from vertexrt.kernels.cuda.device import Device, in_a_child
 from vertexrt.kernels.cuda.device_explanation import DeviceExplanation
 from vertexrt.kernels.cuda.device_scripts import inputs_of, write_launch
 from vertexrt.kernels.cuda.device_timeline import record_launch
-from vertexrt.kernels.cuda.ending import (
+from vertexrt.kernels.cuda.persistent_launch import PersistentLaunch
+from vertexrt.kernels.cuda.session import DeviceArena, Session
+from vertexrt.kernels.cuda.step_end import (
     GAVE_UP,
     GAVE_UP_AT,
     GAVE_UP_INSTRUCTION,
@@ -53,9 +55,7 @@ from vertexrt.kernels.cuda.ending import (
     REFUSED,
     Ending,
 )
-from vertexrt.kernels.cuda.ending import LOSS as FOUND_LOSS
-from vertexrt.kernels.cuda.one_launch import OneLaunch
-from vertexrt.kernels.cuda.session import DeviceArena, Session
+from vertexrt.kernels.cuda.step_end import LOSS as FOUND_LOSS
 from vertexrt.kernels.cuda.streams import Streams
 from vertexrt.kernels.cuda.upload import Inputs, Slot
 from vertexrt.kernels.cuda.verify_launch import verify_launch
@@ -109,7 +109,7 @@ class CudaExecutor:
         )
         streams = model.passes.streams
         self.streams = Streams(self.session, streams) if streams > 1 else None
-        self.one_launch = OneLaunch(self.session)
+        self.persistent_launch = PersistentLaunch(self.session)
         store.on_refresh = self.to_host
         self._host_newer, self._device_newer = True, False
         self._moments: Array | None = None
@@ -122,7 +122,7 @@ class CudaExecutor:
 
     def explanation(self) -> DeviceExplanation:
         """Return what `explain` asks of a GPU."""
-        return DeviceExplanation(self.one_launch, self.streams)
+        return DeviceExplanation(self.persistent_launch, self.streams)
 
     def after_fork(self) -> None:
         """Refuse every use."""
@@ -253,34 +253,36 @@ class CudaExecutor:
         table = run.table[part]
         try:
             if ready.executable is None:
-                return self._one_launch(run, table, inputs, ending, fetch)
+                return self._launch_persistent(run, table, inputs, ending, fetch)
             by = None if self.streams is None else partial(self.streams.launch, run)
             return session.run(ready.executable, table, inputs, ending, fetch, by)  # type: ignore[arg-type]
         except DeviceError:
             self._gradients_left = True  # of a step that ended half-way
             raise
 
-    def _one_launch(
+    def _launch_persistent(
         self, run: Run, table: Array, inputs: Inputs, ending: Ending | None, fetch: Sequence[slice]
     ) -> Any:
         """Launch the persistent kernel."""
         clips = ending is not None and ending.clip_norm > 0.0
         executable, paths, written = write_launch(
-            run, table, self.one_launch, clips, ending is not None
+            run, table, self.persistent_launch, clips, ending is not None
         )
         if config().check:
             assert run.ready.shape is not None
             minibatch = Minibatch(table, run.schedule, run.rows, run.share.batch.graph_ptr)
             verify_launch(minibatch, run.ready.shape, executable, paths, written)
         if self.model.timeline is None:
-            return self.one_launch.run(executable, written, paths, inputs, ending, fetch)
-        self.one_launch.watched = True
+            return self.persistent_launch.run(executable, written, paths, inputs, ending, fetch)
+        self.persistent_launch.watched = True
         try:
-            slot = self.one_launch.run(executable, written, paths, inputs, ending, fetch)
+            slot = self.persistent_launch.run(executable, written, paths, inputs, ending, fetch)
             self.session.device.wait(slot.event)
-            record_launch(self.model.timeline, executable, written, paths, self.one_launch.seen())
+            record_launch(
+                self.model.timeline, executable, written, paths, self.persistent_launch.seen()
+            )
         finally:
-            self.one_launch.watched = False
+            self.persistent_launch.watched = False
         return slot
 
     def _gave_up(self, found: Array) -> None:
@@ -297,7 +299,7 @@ class CudaExecutor:
                 f"{int(found[GAVE_UP_INSTRUCTION])} for "
                 f"{'its group' if found[GAVE_UP] > 1 else 'all processors'}; "
                 f"{int(found[REACHED])} had come",
-                f"all to come within {self.one_launch.patience / 1e9:g} s",
+                f"all to come within {self.persistent_launch.patience / 1e9:g} s",
                 "report this as a bug; engine='batched' goes on",
             )
         )

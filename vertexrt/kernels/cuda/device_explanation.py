@@ -10,7 +10,7 @@ from vertexrt.engine.variant import Variant
 from vertexrt.kernels.cuda.describe import count_launches, describe, describe_steps
 from vertexrt.kernels.cuda.device_scripts import write_launch
 from vertexrt.kernels.cuda.explain import Launch, explain_launch
-from vertexrt.kernels.cuda.one_launch import OneLaunch
+from vertexrt.kernels.cuda.persistent_launch import PersistentLaunch
 from vertexrt.kernels.cuda.streams import Streams
 from vertexrt.script.isa import NONE, WAIT
 
@@ -22,13 +22,13 @@ if TYPE_CHECKING:
 class DeviceExplanation:
     """See `Explanation`."""
 
-    one_launch: OneLaunch
+    persistent_launch: PersistentLaunch
     streams: Streams | None
 
     def program(self, variant: Variant, number: int) -> list[str]:
         """Say in what a task program is launched, or that groups run it."""
         if not variant.processors:
-            itemsize = self.one_launch.session.dtype.itemsize
+            itemsize = self.persistent_launch.session.dtype.itemsize
             lines = describe(variant.tasks[number], variant.binding, itemsize)
             return [f"launches: {text}" for text in lines]
         executable = cast("PersistentExecutable", variant.ready().processors)
@@ -46,14 +46,16 @@ class DeviceExplanation:
         )
 
     def _launched(self, run: Run) -> tuple[int, int]:
-        itemsize = self.one_launch.session.dtype.itemsize
+        itemsize = self.persistent_launch.session.dtype.itemsize
         return count_launches(run.variant.tasks, run.variant.binding, itemsize, run.table)
 
     def counts(self, run: Run) -> dict[str, float]:
         """Count kernels; products, and what several streams share; or instructions and waits."""
         if run.configuration.persistent:
             trains = run.variant.use.backward
-            executable, _, written = write_launch(run, run.table, self.one_launch, False, trains)
+            executable, _, written = write_launch(
+                run, run.table, self.persistent_launch, False, trains
+            )
             return {
                 "calls": 1,
                 "kernels": 1,
@@ -68,6 +70,8 @@ class DeviceExplanation:
     def scripts(self, run: Run) -> str:
         """Print what the persistent kernel runs."""
         trains = run.variant.use.backward
-        executable, path, written = write_launch(run, run.table, self.one_launch, False, trains)
-        blocks, params = self.one_launch.blocks(executable, path), run.variant.binding.params
+        executable, path, written = write_launch(
+            run, run.table, self.persistent_launch, False, trains
+        )
+        blocks, params = self.persistent_launch.blocks(executable, path), run.variant.binding.params
         return explain_launch(Launch(executable, path, written, blocks, params, trains))

@@ -21,8 +21,8 @@ from vertexrt.kernels.cuda.gpu_script import (
 )
 from vertexrt.kernels.cuda.instruction import COLUMNS
 from vertexrt.kernels.cuda.lookups import sort_lookups
-from vertexrt.kernels.cuda.one_launch import OneLaunch, Paths, Written
 from vertexrt.kernels.cuda.pack import Arrays
+from vertexrt.kernels.cuda.persistent_launch import Paths, PersistentLaunch, Written
 from vertexrt.kernels.cuda.upload import Inputs
 from vertexrt.scheduler.rows import CHILD_ROW, EDGE_PTR, ORDER, PARENT_PTR, part_of
 from vertexrt.script.assemble import Batch, GroupSize
@@ -164,7 +164,7 @@ def write_all(
 
 
 def write_launch(
-    run: Run, table: Array, one_launch: OneLaunch, clips: bool, updates: bool
+    run: Run, table: Array, persistent_launch: PersistentLaunch, clips: bool, updates: bool
 ) -> tuple[PersistentExecutable, Paths, Written]:
     """Write the scripts of the one launch that stands for launches of a minibatch's table.
 
@@ -181,9 +181,9 @@ def write_launch(
     groups = executable.most_groups(graphs)
     if not groups:
         got = f"a group of {executable.processors} processors"
-        have = f"at most the device's {one_launch.session.device.processors}"
+        have = f"at most the device's {persistent_launch.session.device.processors}"
         raise NoKernelError(message("cuda", got, have, "take fewer processors a group"))
-    seen = one_launch.session.marks(run.variant.reader.largest)
+    seen = persistent_launch.session.marks(run.variant.reader.largest)
     ring = NO_RING
     if executable.has_ring(graphs):
         ring = RING_ALONE if executable.processors == 1 else RING_OF_SEVERAL

@@ -21,7 +21,7 @@ from vertexrt.kernels.cuda.instruction import (
     SQUARES,
     UPDATE,
 )
-from vertexrt.kernels.cuda.one_launch import BOTH_CLOCKS, Paths, Written
+from vertexrt.kernels.cuda.persistent_launch import BOTH_CLOCKS, Paths, Written
 from vertexrt.script.isa import NONE, OP, PROGRAM, WAIT
 
 if TYPE_CHECKING:
@@ -51,7 +51,7 @@ def record_launch(
     """Add a run to a timeline: a record for each group, one more for processors that have none.
 
     Args:
-        written, path: the scripts of the launch; stamps: what `OneLaunch.seen` returns.
+        written, path: the scripts of the launch; stamps: what `PersistentLaunch.seen` returns.
     """
     timeline.begin()
     ran = int((stamps[:, 0, 0] == BOTH_CLOCKS).sum())  # the others were not launched

@@ -25,7 +25,7 @@ from vertexrt.kernels.cuda.instruction import (
     SQUARES,
     UPDATE,
 )
-from vertexrt.kernels.cuda.one_launch import Paths, Written
+from vertexrt.kernels.cuda.persistent_launch import Paths, Written
 from vertexrt.kernels.cuda.weights import THREADS, Held, Layout
 from vertexrt.script.isa import (
     NONE,

@@ -18,7 +18,6 @@ from vertexrt.ir.passes.fuse import Group, Product
 from vertexrt.ir.passes.segment import Segment, SegmentedTask, Split
 from vertexrt.ir.passes.store import is_free
 from vertexrt.ir.program import Domain, Node, Stage
-from vertexrt.kernels.cuda.ahead import operands_ahead, write_copy
 from vertexrt.kernels.cuda.direct import Step, read_directly
 from vertexrt.kernels.cuda.path_products import (
     PartialSums,
@@ -29,6 +28,7 @@ from vertexrt.kernels.cuda.path_products import (
     write_with_sums,
 )
 from vertexrt.kernels.cuda.path_rows import TAKEN, PathGroup, PathRows
+from vertexrt.kernels.cuda.prefetch import operands_ahead, write_copy
 from vertexrt.kernels.cuda.ring import BANKS, CLEAR, InRing, made_before, made_in_ring, place_rings
 from vertexrt.kernels.cuda.rows import WARP, Cuts, NeedsMemoryError
 from vertexrt.kernels.cuda.weights import THREADS, Held

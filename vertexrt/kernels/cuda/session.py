@@ -21,7 +21,12 @@ from vertexrt.kernels.cuda.compile import FOLDER
 from vertexrt.kernels.cuda.device import Calls, Device, Memory
 from vertexrt.kernels.cuda.device_memory import SMALLER_MODEL, DeviceMemory, amount
 from vertexrt.kernels.cuda.driver import launch
-from vertexrt.kernels.cuda.ending import (
+from vertexrt.kernels.cuda.executable import CudaExecutable, Uploads
+from vertexrt.kernels.cuda.lookups import sort_lookups
+from vertexrt.kernels.cuda.pack import ADDRESSES, ALIGN, ORDER, WEIGHT, pack
+from vertexrt.kernels.cuda.products import ARRIVED
+from vertexrt.kernels.cuda.rules import kernels, structs
+from vertexrt.kernels.cuda.step_end import (
     FOUND,
     NO_SCALARS,
     NO_STARTS,
@@ -34,11 +39,6 @@ from vertexrt.kernels.cuda.ending import (
     pack_finish,
     pack_store,
 )
-from vertexrt.kernels.cuda.executable import CudaExecutable, Uploads
-from vertexrt.kernels.cuda.lookups import sort_lookups
-from vertexrt.kernels.cuda.pack import ADDRESSES, ALIGN, ORDER, WEIGHT, pack
-from vertexrt.kernels.cuda.products import ARRIVED
-from vertexrt.kernels.cuda.rules import kernels, structs
 from vertexrt.kernels.cuda.upload import Inputs, Slot, UploadBuffers
 
 Array = np.ndarray[Any, Any]

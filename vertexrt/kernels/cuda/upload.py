@@ -10,8 +10,8 @@ import numpy as np
 
 from vertexrt.kernels.cuda.device import Memory
 from vertexrt.kernels.cuda.device_memory import DeviceMemory
-from vertexrt.kernels.cuda.ending import FOUND
 from vertexrt.kernels.cuda.pack import Arrays
+from vertexrt.kernels.cuda.step_end import FOUND
 
 Array = np.ndarray[Any, Any]
 

@@ -24,7 +24,7 @@ from vertexrt.kernels.cuda.instruction import (
     SLOT,
     USES,
 )
-from vertexrt.kernels.cuda.one_launch import Written
+from vertexrt.kernels.cuda.persistent_launch import Written
 from vertexrt.kernels.cuda.ring_script import EVERYBODY, GATHERS, NEEDS_ALL, OPERAND, PUTS, SENDS
 from vertexrt.kernels.cuda.verify_rounds import refuse
 from vertexrt.script.isa import EDGES, FIRST, FIRST_EDGE, NONE, OP, ROWS, WAIT

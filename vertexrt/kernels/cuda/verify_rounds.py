@@ -31,7 +31,7 @@ from vertexrt.kernels.cuda.instruction import (
     START,
     UPDATE,
 )
-from vertexrt.kernels.cuda.one_launch import Written
+from vertexrt.kernels.cuda.persistent_launch import Written
 from vertexrt.kernels.cuda.steps import CHUNKED
 from vertexrt.kernels.layout import PAD, tensor_uses
 from vertexrt.kernels.touched_rows import Minibatch, touched_rows

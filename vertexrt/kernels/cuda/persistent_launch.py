@@ -12,10 +12,10 @@ import numpy.typing as npt
 
 from vertexrt.ir.updates import RULES
 from vertexrt.kernels.cuda.device import Memory
-from vertexrt.kernels.cuda.ending import FINISH, STORE, Ending
 from vertexrt.kernels.cuda.pack import WEIGHT
 from vertexrt.kernels.cuda.persistent import PersistentExecutable
 from vertexrt.kernels.cuda.session import TEMPORARY, Session
+from vertexrt.kernels.cuda.step_end import FINISH, STORE, Ending
 from vertexrt.kernels.cuda.upload import Inputs, Slot
 
 Array = np.ndarray[Any, Any]
@@ -82,7 +82,7 @@ def new_members(processors: int) -> int:
 
 
 def kernel_seconds(stamps: Int64) -> float:
-    """Return how long a kernel ran on the processor that took longest, given `OneLaunch.seen`."""
+    """Return how long a kernel ran on its slowest processor, given `PersistentLaunch.seen`."""
     longest = 0
     for own in stamps:
         ends = np.flatnonzero(own[1:, 0] == BOTH_CLOCKS)
@@ -91,7 +91,7 @@ def kernel_seconds(stamps: Int64) -> float:
     return longest * 1e-9
 
 
-class OneLaunch:
+class PersistentLaunch:
     """Steps of a session that are one launch each, and the memory that only these need.
 
     Attributes:
