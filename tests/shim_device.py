@@ -15,7 +15,7 @@ from tests.shim.build import build
 from tests.shim_streams import LAST, Queues
 from vertexrt.errors import DeviceError, message
 from vertexrt.kernels.cuda import cupy_device as cuda_device
-from vertexrt.kernels.cuda.device import Array, Calls, Memory
+from vertexrt.kernels.cuda.device import Allocation, Array, Calls
 
 NOTHING = """
 #include "row_ops.cuh"
@@ -115,7 +115,7 @@ class ShimDevice:
             self._functions.setdefault(real.name, {}).update(module.functions)
         return self._functions[real.name]
 
-    def allocate(self, size: int) -> Memory:
+    def allocate(self, size: int) -> Allocation:
         """Allocate memory that holds no number, so that what was not written shows."""
         if size > self.free_bytes():
             raise MemoryError(size)
@@ -124,7 +124,7 @@ class ShimDevice:
         weakref.finalize(owner, self._freed, size)
         address = owner.ctypes.data
         skip = -address % 16
-        return Memory(address + skip, size, owner)
+        return Allocation(address + skip, size, owner)
 
     def _freed(self, size: int) -> None:
         self._used -= size

@@ -22,7 +22,7 @@ from vertexrt.kernels.cuda.instruction import (
     IS_SENT,
     USES,
 )
-from vertexrt.kernels.cuda.persistent_launch import Written
+from vertexrt.kernels.cuda.persistent_launch import WrittenScripts
 from vertexrt.script.isa import WAIT
 
 shim = pytest.mark.skipif(not available(), reason="no C++ compiler to run CUDA kernels on the CPU")
@@ -72,9 +72,9 @@ def test_whatever_makes_a_state_it_is_handed_on(device: str, way: str) -> None:
 
 
 @pytest.fixture
-def scripts(monkeypatch: pytest.MonkeyPatch) -> list[Written]:
+def scripts(monkeypatch: pytest.MonkeyPatch) -> list[WrittenScripts]:
     """Collect what is launched."""
-    found: list[Written] = []
+    found: list[WrittenScripts] = []
     write = device_executor.write_launch
 
     def noted(*given: Any) -> Any:
@@ -95,7 +95,7 @@ def test_rows_are_handed_on(
     dtype: str,
     rows: int,
     monkeypatch: pytest.MonkeyPatch,
-    scripts: list[Written],
+    scripts: list[WrittenScripts],
 ) -> None:
     require(device)
     monkeypatch.setattr(ring, "MOST_ROWS", rows)

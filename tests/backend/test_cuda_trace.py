@@ -20,7 +20,7 @@ from vertexrt.engine.trace import Timeline
 from vertexrt.kernels.cuda import device_executor
 from vertexrt.kernels.cuda.device_timeline import record_launch
 from vertexrt.kernels.cuda.instruction import BACKWARD, FORWARD
-from vertexrt.kernels.cuda.persistent_launch import BOTH_CLOCKS, Paths, Written
+from vertexrt.kernels.cuda.persistent_launch import BOTH_CLOCKS, Paths, WrittenScripts
 from vertexrt.script.isa import OP
 
 ROUNDING = 2e-3  # microseconds; times are rounded to nanoseconds
@@ -36,12 +36,14 @@ def network(device: str) -> Network:
 
 
 @cache
-def recorded(device: str) -> tuple[Timeline, list[Written], list[Paths]]:
+def recorded(device: str) -> tuple[Timeline, list[WrittenScripts], list[Paths]]:
     """Record two steps, and what was launched."""
     net, batch = network(device), batch_of("tree-lstm", GRAPHS, DAG)
     written, paths = [], []
 
-    def keep(timeline: Timeline, executable: Any, script: Written, path: Paths, *more: Any) -> None:
+    def keep(
+        timeline: Timeline, executable: Any, script: WrittenScripts, path: Paths, *more: Any
+    ) -> None:
         written.append(script)
         paths.append(path)
         record_launch(timeline, executable, script, path, *more)
@@ -59,7 +61,7 @@ def slices(device: str) -> list[Event]:
     return [e for e in recorded(device)[0].events() if e["ph"] == "X"]
 
 
-def numbers(written: Written, group: int) -> list[int]:
+def numbers(written: WrittenScripts, group: int) -> list[int]:
     """List the instructions of a group's processors in order."""
     found = []
     for at in range(written.common - 1):  # without the end

@@ -38,7 +38,7 @@ from vertexrt.kernels.cuda.instruction import (
     UPDATE,
     header,
 )
-from vertexrt.kernels.cuda.persistent_launch import Written
+from vertexrt.kernels.cuda.persistent_launch import WrittenScripts
 from vertexrt.kernels.cuda.verify_launch import verify_launch
 from vertexrt.scheduler import POLICIES
 from vertexrt.script.isa import EDGES, FIRST, LISTED, NONE, OP, ROWS, TEMPORARY, WAIT, WORDS
@@ -101,7 +101,7 @@ class Launch:
     """What the verifier is given for a step, and its scripts changed."""
 
     given: tuple[Any, ...]
-    written: Written
+    written: WrittenScripts
     params: dict[str, int]
 
     def check(self, change: Callable[[Array], None] | None = None) -> None:

@@ -23,7 +23,7 @@ from vertexrt.kernels.cuda.cooperative import (
     driver,
     launch_config,
 )
-from vertexrt.kernels.cuda.device import Array, Calls, Memory, in_a_child, launch_error
+from vertexrt.kernels.cuda.device import Allocation, Array, Calls, in_a_child, launch_error
 
 CUBLAS_HOST_POINTERS = 0
 FAST_TF32 = 77  # CUBLAS_COMPUTE_32F_FAST_TF32
@@ -198,7 +198,7 @@ class CupyDevice:
             ) from None
         return module
 
-    def allocate(self, size: int) -> Memory:
+    def allocate(self, size: int) -> Allocation:
         """Allocate from CuPy's pool."""
         try:
             memory = self.cupy.cuda.alloc(max(size, 16))
@@ -208,7 +208,7 @@ class CupyDevice:
                 memory = self.cupy.cuda.alloc(max(size, 16))
             except self.cupy.cuda.memory.OutOfMemoryError:
                 raise MemoryError(size) from None
-        return Memory(memory.ptr, size, memory)
+        return Allocation(memory.ptr, size, memory)
 
     def free_bytes(self) -> int:
         """Ask the device, and add what the pool holds."""

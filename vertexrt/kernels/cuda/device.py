@@ -28,7 +28,7 @@ CUDA_ERRORS = {
 
 
 @dataclass(slots=True)
-class Memory:
+class Allocation:
     """Memory of a device; freed with its `owner`."""
 
     address: int
@@ -91,7 +91,7 @@ class Device(Protocol):
         Raises: DeviceError, when one does not compile or spills registers.
         """
 
-    def allocate(self, size: int) -> Memory:
+    def allocate(self, size: int) -> Allocation:
         """Return so many bytes.
 
         Raises: MemoryError, when there are not as many.

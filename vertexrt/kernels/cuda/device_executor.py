@@ -53,11 +53,11 @@ from vertexrt.kernels.cuda.step_end import (
     NORM,
     REACHED,
     REFUSED,
-    Ending,
+    StepEnd,
 )
 from vertexrt.kernels.cuda.step_end import LOSS as FOUND_LOSS
 from vertexrt.kernels.cuda.streams import Streams
-from vertexrt.kernels.cuda.upload import Inputs, Slot
+from vertexrt.kernels.cuda.upload import UploadInputs, UploadSlot
 from vertexrt.kernels.cuda.verify_launch import verify_launch
 from vertexrt.kernels.touched_rows import Minibatch
 from vertexrt.locks import share
@@ -202,7 +202,7 @@ class CudaExecutor:
         use: Use,
         batch: GraphBatch,
         runs: Sequence[Run],
-        slot: Slot,
+        slot: UploadSlot,
         start: float,
         prepared: float,
     ) -> None:
@@ -234,7 +234,7 @@ class CudaExecutor:
         self,
         run: Run,
         part: slice,
-        ending: Ending | None,
+        ending: StepEnd | None,
         *,
         loss_scale: float = 1.0,
         random_seed: int = 0,
@@ -261,7 +261,12 @@ class CudaExecutor:
             raise
 
     def _launch_persistent(
-        self, run: Run, table: Array, inputs: Inputs, ending: Ending | None, fetch: Sequence[slice]
+        self,
+        run: Run,
+        table: Array,
+        inputs: UploadInputs,
+        ending: StepEnd | None,
+        fetch: Sequence[slice],
     ) -> Any:
         """Launch the persistent kernel."""
         clips = ending is not None and ending.clip_norm > 0.0
@@ -324,7 +329,7 @@ class CudaExecutor:
         update: Update = optimizer.request(self.model.store)
         self._to_device(update.moments if len(update.moments) else None)
         starts, widths = self._touched_ranges(run)
-        ending = Ending(
+        ending = StepEnd(
             loss_at=start_of(run, ("push", "loss")),
             rows=run.num_rows,
             rule=update.rule,

@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 
 from vertexrt.errors import DeviceError, message
-from vertexrt.kernels.cuda.device import Device, Memory
+from vertexrt.kernels.cuda.device import Allocation, Device
 
 Array = np.ndarray[Any, Any]
 
@@ -33,7 +33,7 @@ class DeviceMemory:
     def __init__(self, device: Device, poisons: bool) -> None:
         self.device, self.poisons = device, poisons
 
-    def take(self, size: int, what: str, action: str = SMALLER_BATCHES) -> Memory:
+    def take(self, size: int, what: str, action: str = SMALLER_BATCHES) -> Allocation:
         """Return new memory.
 
         Raises: DeviceError, when there is not as much; it says what for.
@@ -45,13 +45,13 @@ class DeviceMemory:
             text = message("cuda", f"{what} take {amount(size)}", f"{free} are free", action)
         raise DeviceError(text)
 
-    def cleared(self, size: int, what: str) -> Memory:
+    def cleared(self, size: int, what: str) -> Allocation:
         """Return new memory that is zero, for what lives as long as the model."""
         memory = self.take(size, what, SMALLER_MODEL)
         self.clear(memory)
         return memory
 
-    def grown(self, memory: Memory, size: int, zero: bool = False) -> Memory:
+    def grown(self, memory: Allocation, size: int, zero: bool = False) -> Allocation:
         """Return memory of at least a size: this one, or a new one that may be cleared."""
         if memory.size >= size:
             return memory
@@ -61,18 +61,18 @@ class DeviceMemory:
             self.clear(memory)
         return memory
 
-    def scratch(self, memory: Memory, size: int) -> Memory:
+    def scratch(self, memory: Allocation, size: int) -> Allocation:
         """Return memory of at least a size for what a run writes before it reads it."""
         memory = self.grown(memory, size)
         if self.poisons:
             self.poison(memory)
         return memory
 
-    def clear(self, memory: Memory) -> None:
+    def clear(self, memory: Allocation) -> None:
         """Set memory to zero."""
         self.device.clear(memory.address, memory.size)
 
-    def poison(self, memory: Memory, start: int = 0) -> None:
+    def poison(self, memory: Allocation, start: int = 0) -> None:
         """Fill memory from a byte on with what is no number, so that what is not written shows."""
         self.device.clear(memory.address + start, memory.size - start, 0xFF)
 
@@ -80,7 +80,7 @@ class DeviceMemory:
         """Wait for everything asked for."""
         self.device.wait(self.device.record())
 
-    def upload(self, memory: Memory, array: Array) -> None:
+    def upload(self, memory: Allocation, array: Array) -> None:
         """Copy a host array to the device, waiting for it."""
         pinned = self.device.pinned(array.nbytes)
         pinned[:] = array.reshape(-1).view(np.uint8)

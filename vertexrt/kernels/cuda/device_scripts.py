@@ -22,8 +22,8 @@ from vertexrt.kernels.cuda.gpu_script import (
 from vertexrt.kernels.cuda.instruction import COLUMNS
 from vertexrt.kernels.cuda.lookups import sort_lookups
 from vertexrt.kernels.cuda.pack import Arrays
-from vertexrt.kernels.cuda.persistent_launch import Paths, PersistentLaunch, Written
-from vertexrt.kernels.cuda.upload import Inputs
+from vertexrt.kernels.cuda.persistent_launch import Paths, PersistentLaunch, WrittenScripts
+from vertexrt.kernels.cuda.upload import UploadInputs
 from vertexrt.scheduler.rows import CHILD_ROW, EDGE_PTR, ORDER, PARENT_PTR, part_of
 from vertexrt.script.assemble import Batch, GroupSize
 from vertexrt.script.groups import Groups, assemble_groups
@@ -94,7 +94,7 @@ class Chosen(NamedTuple):
 
 def inputs_of(
     run: Run, seeds: tuple[Array, ...] = (), loss_scale: float = 1.0, random_seed: int = 0
-) -> Inputs:
+) -> UploadInputs:
     """Return the arrays of a minibatch that go up to the device."""
     arrays = Arrays(
         run.rows,
@@ -105,7 +105,7 @@ def inputs_of(
         run.inputs.index,
         run.plan.base,
     )
-    return Inputs(
+    return UploadInputs(
         arrays,
         run.plan.temporary,
         run.variant.reader.largest,
@@ -165,7 +165,7 @@ def write_all(
 
 def write_launch(
     run: Run, table: Array, persistent_launch: PersistentLaunch, clips: bool, updates: bool
-) -> tuple[PersistentExecutable, Paths, Written]:
+) -> tuple[PersistentExecutable, Paths, WrittenScripts]:
     """Write the scripts of the one launch that stands for launches of a minibatch's table.
 
     Groups of processors share the graphs of a batch.
@@ -200,7 +200,7 @@ def write_launch(
     )
     paths = Paths(lengths, temporary, executable.clustered(graphs), ring != NO_RING)
     script, sections, child_slot, common, elements = made
-    written = Written(
+    written = WrittenScripts(
         script,
         common,
         sections,

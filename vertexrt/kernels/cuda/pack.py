@@ -97,7 +97,7 @@ def pack(
         facts: of `engine.facts`: [words] whether any kernel reads what a word points to; first
             element of each parameter; how many integer pulls there are.
         of_batch: the fields of `Arrays`; of_run: of `Places`.
-        lists: the last of INDICES, int32; starts and widths of `Ending`; what else goes up
+        lists: the last of INDICES, int32; starts and widths of `StepEnd`; what else goes up
             (`more`), int32.
     Returns: how many bytes are used, or as a negative number how many are needed where there are
         fewer; addresses of starts, of widths, and of what is `more`.

@@ -11,12 +11,12 @@ import numpy as np
 import numpy.typing as npt
 
 from vertexrt.ir.updates import RULES
-from vertexrt.kernels.cuda.device import Memory
+from vertexrt.kernels.cuda.device import Allocation
 from vertexrt.kernels.cuda.pack import WEIGHT
 from vertexrt.kernels.cuda.persistent import PersistentExecutable
 from vertexrt.kernels.cuda.session import TEMPORARY, Session
-from vertexrt.kernels.cuda.step_end import FINISH, STORE, Ending
-from vertexrt.kernels.cuda.upload import Inputs, Slot
+from vertexrt.kernels.cuda.step_end import FINISH, STORE, StepEnd
+from vertexrt.kernels.cuda.upload import UploadInputs, UploadSlot
 
 Array = np.ndarray[Any, Any]
 Int64 = npt.NDArray[np.int64]
@@ -46,7 +46,7 @@ class Paths:
 
 
 @dataclass(slots=True)
-class Written:
+class WrittenScripts:
     """All scripts of a launch.
 
     Attributes:
@@ -103,11 +103,11 @@ class PersistentLaunch:
         self.session = session
         self.patience = PATIENCE
         self.watched = False
-        self._stamps = Memory(0, 0, None)
-        self._temporaries = Memory(0, 0, None)
-        self._spill = Memory(0, 0, None)
+        self._stamps = Allocation(0, 0, None)
+        self._temporaries = Allocation(0, 0, None)
+        self._spill = Allocation(0, 0, None)
 
-    def _take_stamps(self, written: Written) -> int:
+    def _take_stamps(self, written: WrittenScripts) -> int:
         """Make room for the time stamps of a launch; return for how many rows of a processor."""
         device = self.session.device
         sides = np.diff(written.sections, axis=1)
@@ -123,7 +123,7 @@ class PersistentLaunch:
         """
         stamps = np.empty(self._stamps.size // 8, np.int64)
         self.session.memory.download(stamps, self._stamps.address)
-        self._stamps = Memory(0, 0, None)
+        self._stamps = Allocation(0, 0, None)
         return stamps.reshape(self.session.device.processors, -1, STAMP)
 
     def blocks(self, executable: PersistentExecutable, path: Paths) -> int:
@@ -135,12 +135,12 @@ class PersistentLaunch:
     def run(
         self,
         executable: PersistentExecutable,
-        written: Written,
+        written: WrittenScripts,
         path: Paths,
-        inputs: Inputs,
-        ending: Ending | None = None,
+        inputs: UploadInputs,
+        ending: StepEnd | None = None,
         fetch: Sequence[slice] = (),
-    ) -> Slot:
+    ) -> UploadSlot:
         """Upload a minibatch and launch the persistent kernel with its scripts.
 
         Args:

@@ -20,7 +20,7 @@ from vertexrt.kernels.location import Location
 
 
 @dataclass(frozen=True, slots=True)
-class Operand:
+class PrefetchedOperand:
     """A value that is copied ahead.
 
     Attributes:
@@ -39,7 +39,7 @@ def operands_ahead(
     made: set[int],
     cuts_of: Callable[[int], Cuts],
     processors: int,
-) -> list[Operand]:
+) -> list[PrefetchedOperand]:
     """List what a group reads of memory that was written before its segment, own elements only.
 
     Args:
@@ -64,7 +64,7 @@ def operands_ahead(
                 pieces[i] = cuts[1]
             else:
                 refused.add(i)
-    return [Operand(i, piece) for i, piece in pieces.items() if i not in refused]
+    return [PrefetchedOperand(i, piece) for i, piece in pieces.items() if i not in refused]
 
 
 def _sources(
@@ -94,7 +94,7 @@ def _lies_in_rows(node: Node, place: Location | None) -> bool:
 
 def write_copy(
     node: Node,
-    operand: Operand,
+    operand: PrefetchedOperand,
     source: Location | None,
     to: Location,
     origin: str,

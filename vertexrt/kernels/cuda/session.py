@@ -18,7 +18,7 @@ from vertexrt.engine.facts import pack_facts
 from vertexrt.errors import DeviceError, message
 from vertexrt.kernels.cuda.calls import addresses_of, launch_one
 from vertexrt.kernels.cuda.compile import FOLDER
-from vertexrt.kernels.cuda.device import Calls, Device, Memory
+from vertexrt.kernels.cuda.device import Allocation, Calls, Device
 from vertexrt.kernels.cuda.device_memory import SMALLER_MODEL, DeviceMemory, amount
 from vertexrt.kernels.cuda.driver import launch
 from vertexrt.kernels.cuda.executable import CudaExecutable, Uploads
@@ -35,11 +35,11 @@ from vertexrt.kernels.cuda.step_end import (
     PIECES_A_BLOCK,
     SUMMERS,
     THREADS,
-    Ending,
+    StepEnd,
     pack_finish,
     pack_store,
 )
-from vertexrt.kernels.cuda.upload import Inputs, Slot, UploadBuffers
+from vertexrt.kernels.cuda.upload import UploadBuffers, UploadInputs, UploadSlot
 
 Array = np.ndarray[Any, Any]
 Int64 = npt.NDArray[np.int64]
@@ -85,10 +85,10 @@ class Session:
         size = self.dtype.itemsize
         self.values = self.memory.take(total * size, "parameters", SMALLER_MODEL)
         self.gradients = self.memory.cleared(total * size, "gradients")
-        self.moments: Memory | None = None
-        self.arena = Memory(0, 0, None)
-        self._zero = Memory(0, 0, None)
-        self._squares = Memory(0, 0, None)
+        self.moments: Allocation | None = None
+        self.arena = Allocation(0, 0, None)
+        self._zero = Allocation(0, 0, None)
+        self._squares = Allocation(0, 0, None)
         self.found = self.memory.cleared(FOUND * 8, "results")
         self._arrived = self.memory.cleared(COUNTERS, "counters")
         self._seen = np.zeros(0, np.int32)
@@ -108,7 +108,7 @@ class Session:
         if self.arena.size >= need:
             return
         self.memory.synchronize()
-        self.arena = Memory(0, 0, None)
+        self.arena = Allocation(0, 0, None)
         for size in (need + need // 4, need):
             try:
                 self.arena = self.device.allocate(size)
@@ -150,11 +150,11 @@ class Session:
         self,
         executable: CudaExecutable,
         table: Int64,
-        inputs: Inputs,
-        ending: Ending | None = None,
+        inputs: UploadInputs,
+        ending: StepEnd | None = None,
         fetch: Sequence[slice] = (),
         by: Launcher | None = None,
-    ) -> Slot:
+    ) -> UploadSlot:
         """Upload a minibatch and launch rows of its table.
 
         Args:
@@ -182,7 +182,7 @@ class Session:
             found = self._calls[calls] = addresses_of(calls, self._scalars)
         return found
 
-    def launched(self, slot: Slot, found: bool, fetch: Sequence[slice]) -> Slot:
+    def launched(self, slot: UploadSlot, found: bool, fetch: Sequence[slice]) -> UploadSlot:
         """Ask for what is wanted of a run that was launched; see `run`."""
         if found:
             self.device.download(slot.found_bytes, self.found.address)
@@ -205,7 +205,7 @@ class Session:
         return self._seen
 
     def sorted_lookups(
-        self, executable: Uploads, table: Int64, inputs: Inputs
+        self, executable: Uploads, table: Int64, inputs: UploadInputs
     ) -> tuple[Array, ...]:
         """Return what `sort_lookups` does."""
         arrays = inputs.arrays
@@ -223,11 +223,11 @@ class Session:
     def stage(
         self,
         executable: Uploads,
-        inputs: Inputs,
+        inputs: UploadInputs,
         segments: tuple[Array, ...],
-        ending: Ending | None,
+        ending: StepEnd | None,
         more: tuple[Array, ...] = (NO_WIDTHS,),
-    ) -> tuple[Slot, Int64, Int64]:
+    ) -> tuple[UploadSlot, Int64, Int64]:
         """Copy arrays into a pinned buffer and from there to the device.
 
         Args:
@@ -266,7 +266,7 @@ class Session:
         self.device.upload(slot.memory.address, slot.pinned[:end])
         return slot, words, addresses
 
-    def _new_words(self, executable: Uploads, inputs: Inputs) -> Int64:
+    def _new_words(self, executable: Uploads, inputs: UploadInputs) -> Int64:
         """Return words of a run, of which the first are known."""
         size = self.dtype.itemsize
         self._zero = self.memory.grown(self._zero, executable.zero_elements * size, zero=True)
@@ -276,7 +276,7 @@ class Session:
         words[ARRIVED_AT] = self._arrived.address
         return words
 
-    def _finish(self, weight: int, addresses: Int64, inputs: Inputs, e: Ending) -> None:
+    def _finish(self, weight: int, addresses: Int64, inputs: UploadInputs, e: StepEnd) -> None:
         """Launch the loss, the norm and the update."""
         store, finish, pieces = self.ending_words(weight, addresses, inputs, e)
         blocks = -(-pieces // PIECES_A_BLOCK)
@@ -288,7 +288,7 @@ class Session:
             self._launch(f"update_{e.rule.name}", blocks, THREADS, store)
 
     def ending_words(
-        self, weight: int, addresses: Int64, inputs: Inputs, e: Ending
+        self, weight: int, addresses: Int64, inputs: UploadInputs, e: StepEnd
     ) -> tuple[bytes, bytes, int]:
         """Return `Store` and `Finish` of update.cuh, and how many pieces are updated."""
         dense_pieces = -(-self.dense // PIECE)

@@ -21,7 +21,7 @@ from vertexrt.kernels.cuda.calls import (
     record_event,
     wait_for_event,
 )
-from vertexrt.kernels.cuda.device import Memory
+from vertexrt.kernels.cuda.device import Allocation
 from vertexrt.kernels.cuda.device_scripts import inputs_of
 from vertexrt.kernels.cuda.driver import MOST_ARGUMENTS, TEMPORARY, extent, launch_step
 from vertexrt.kernels.cuda.executable import CudaExecutable
@@ -58,7 +58,7 @@ class Streams:
     def __init__(self, session: Session, count: int) -> None:
         self.session, self.count = session, len(session.device.lanes(count))
         self._counters = session.memory.cleared(COUNTERS * (count - 1), "counters")
-        self._temporaries = Memory(0, 0, None)
+        self._temporaries = Allocation(0, 0, None)
         self._events = np.zeros(0, np.int64)
         self._needs: dict[CudaExecutable, tuple[Array, ...]] = {}
 

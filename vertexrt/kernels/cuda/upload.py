@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from vertexrt.kernels.cuda.device import Memory
+from vertexrt.kernels.cuda.device import Allocation
 from vertexrt.kernels.cuda.device_memory import DeviceMemory
 from vertexrt.kernels.cuda.pack import Arrays
 from vertexrt.kernels.cuda.step_end import FOUND
@@ -19,7 +19,7 @@ SLOTS = 2
 
 
 @dataclass(slots=True)
-class Inputs:
+class UploadInputs:
     """The arrays of a minibatch on the host; see `layout.Buffers`."""
 
     arrays: Arrays
@@ -32,11 +32,11 @@ class Inputs:
 
 
 @dataclass(slots=True)
-class Slot:
+class UploadSlot:
     """A pinned buffer with its twin on the device, and where what a step found comes back."""
 
     pinned: Array
-    memory: Memory
+    memory: Allocation
     found: Array  # float64 [FOUND], pinned
     found_bytes: Array  # the same memory
     results: Array  # bytes, pinned: what a run was asked to bring back
@@ -50,17 +50,19 @@ class UploadBuffers:
 
     def __init__(self, memory: DeviceMemory) -> None:
         self.memory, self.device = memory, memory.device
-        self._slots: list[Slot] = []
+        self._slots: list[UploadSlot] = []
         self._next = 0
 
-    def next(self) -> Slot:
+    def next(self) -> UploadSlot:
         """Return the buffer whose turn it is, when the device has read it."""
         if not self._slots:
             for _ in range(SLOTS):
                 found = self.device.pinned(8 * FOUND)
                 nothing = np.zeros(0, np.uint8)
                 self._slots.append(
-                    Slot(nothing, Memory(0, 0, None), found.view(np.float64), found, nothing)
+                    UploadSlot(
+                        nothing, Allocation(0, 0, None), found.view(np.float64), found, nothing
+                    )
                 )
         slot = self._slots[self._next]
         self._next = (self._next + 1) % SLOTS
@@ -74,7 +76,7 @@ class UploadBuffers:
             self.device.wait(slot.event)
         return slot
 
-    def grow(self, slot: Slot, size: int) -> None:
+    def grow(self, slot: UploadSlot, size: int) -> None:
         """Give a slot buffers of at least a size."""
         self.memory.synchronize()
         slot.memory = self.memory.take(size * 3 // 2, "the indices of a batch")

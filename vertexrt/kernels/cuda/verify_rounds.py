@@ -31,7 +31,7 @@ from vertexrt.kernels.cuda.instruction import (
     START,
     UPDATE,
 )
-from vertexrt.kernels.cuda.persistent_launch import Written
+from vertexrt.kernels.cuda.persistent_launch import WrittenScripts
 from vertexrt.kernels.cuda.steps import CHUNKED
 from vertexrt.kernels.layout import PAD, tensor_uses
 from vertexrt.kernels.touched_rows import Minibatch, touched_rows
@@ -87,7 +87,9 @@ class Step:
     at: int = -1
 
 
-def verify_rounds(minibatch: Minibatch, executable: PersistentExecutable, written: Written) -> None:
+def verify_rounds(
+    minibatch: Minibatch, executable: PersistentExecutable, written: WrittenScripts
+) -> None:
     """Check what all processors do.
 
     Each step of each launch beside the path is there once; stages follow each other, with the
@@ -112,7 +114,7 @@ class _Rounds:
     """The script, the steps that it stands for, and the round of each instruction."""
 
     def __init__(
-        self, minibatch: Minibatch, executable: PersistentExecutable, written: Written
+        self, minibatch: Minibatch, executable: PersistentExecutable, written: WrittenScripts
     ) -> None:
         self.minibatch, self.table = minibatch, minibatch.table
         self.executable, self.written = executable, written
