@@ -18,6 +18,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable
+from importlib import import_module
 from pathlib import Path
 from typing import Any
 
@@ -94,13 +95,10 @@ def measure(options: argparse.Namespace) -> dict[str, float]:
         suite = make_suite(
             name, suite_options(hidden=hidden, trees=options.trees, text=options.text)
         )
-        net: Any = vrt.compile(
-            suite.function,
-            device=options.device,
-            engine=options.engine,
-            seed=1,
-            **({"threads": 1} if host else {}),
-        )
+        given: dict[str, Any] = {"device": options.device, "engine": options.engine, "seed": 1}
+        if host:
+            given["threads"] = 1
+        net: Any = vrt.compile(suite.function, **given)
         for size in sizes:
             count = max(STEPS[size] // 8, 1) if host else STEPS[size]
             rng = np.random.default_rng(size)
@@ -118,8 +116,6 @@ def measure(options: argparse.Namespace) -> dict[str, float]:
 def suites() -> tuple[Any, Any]:
     """Return `make_suite` and its options from wherever the checkout has them."""
     folder = "benchmarks" if Path("benchmarks/peers").is_dir() else "vertexrt.bench"
-    from importlib import import_module
-
     options = import_module(f"{folder}.peers.options")
     return import_module(f"{folder}.peers.suites").make_suite, options.Options
 

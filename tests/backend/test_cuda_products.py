@@ -29,7 +29,7 @@ from vertexrt.kernels.cuda.steps import (
     TRANSPOSED,
     Gemm,
     Launches,
-    Operand,
+    OperandRows,
     Tiles,
 )
 from vertexrt.kernels.location import Temporary
@@ -70,7 +70,7 @@ def run(
         exact = x.astype(np.float64) @ (w if form == TRANSPOSED else w.T)
         wanted.append(exact)
         arrays |= {f"w{k}": w, f"x{k}": x, f"y{k}": np.full(exact.shape, np.nan, np.float32)}
-        operands = [Operand(f"{letter}{k}", BY_ROW, 0) for letter in "xy"]
+        operands = [OperandRows(f"{letter}{k}", BY_ROW, 0) for letter in "xy"]
         gemms.append(Gemm(form, f"w{k}", m, deep, False, times, *operands))
     tiles = Tiles(max(times for *_, times in shapes), 0, *limits)
     kernel, partial = product_kernel(gemms, tiles, Temporary(0, 0, 0))

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from vertexrt.kernels.cuda.weights import FitError, Held, place_weights
+from vertexrt.kernels.cuda.weights import Budget, FitError, ResidentWeight, place_weights
 
 SHARED_BYTES = 227 << 10
 
@@ -12,8 +12,9 @@ SHARED_BYTES = 227 << 10
 def refused(rows: int, deep: int, processors: int) -> FitError:
     """Place one weight of four gates and return why that fails."""
     cuts = tuple(rows // 4 * k for k in range(5))
+    held = [ResidentWeight("w", deep, False, cuts, deep)]
     with pytest.raises(FitError) as caught:
-        place_weights([Held("w", deep, False, cuts, deep)], 0, processors, 4, SHARED_BYTES, 48)
+        place_weights(held, 0, Budget(processors, 4, SHARED_BYTES, 48))
     return caught.value
 
 
@@ -26,12 +27,9 @@ def test_more_processors_are_named_where_they_help() -> None:
     )
     named = error.fitting[0]
     place_weights(
-        [Held("w", 1024, False, (0, 1024, 2048, 3072, 4096), 1024)],
+        [ResidentWeight("w", 1024, False, (0, 1024, 2048, 3072, 4096), 1024)],
         0,
-        named,
-        4,
-        SHARED_BYTES,
-        48,
+        Budget(named, 4, SHARED_BYTES, 48),
     )
 
 

@@ -30,8 +30,8 @@ from vertexrt.bench.switches import (
     BASELINE,
     ONE_OFF,
     ONE_ON,
+    NamedSetting,
     Setting,
-    Variant,
     missing,
     variants,
 )
@@ -40,7 +40,7 @@ from vertexrt.errors import DeviceError, PlanError
 CHECKED_GRAPHS = 4  # with the reference, which is slow
 ROUNDS = (5, 25)
 TOTAL = "total"  # the family of `all on` beside `baseline`
-Steppers = dict[Variant, Stepper]
+Steppers = dict[NamedSetting, Stepper]
 
 
 def run(options: JobOptions, command: list[str], job: Job | None = None) -> Path:
@@ -65,7 +65,7 @@ def run(options: JobOptions, command: list[str], job: Job | None = None) -> Path
     return bench.path
 
 
-def _compile_ahead(bench: Bench, plan: Sequence[Variant]) -> None:
+def _compile_ahead(bench: Bench, plan: Sequence[NamedSetting]) -> None:
     """Compile all settings once, each core another, so that their kernels are on disk."""
     settings = list(dict.fromkeys(v.setting for v in plan))
     say(f"compiling {len(settings)} settings")
@@ -84,7 +84,7 @@ def compile_one(options: JobOptions, device: str, threads: int, setting: Setting
         return  # said when the network is made for the run
 
 
-def _make_steppers(bench: Bench, plan: Sequence[Variant]) -> Steppers:
+def _make_steppers(bench: Bench, plan: Sequence[NamedSetting]) -> Steppers:
     """Compile all variants; what cannot be built on the device is listed as missing."""
     steppers = {}
     batch = first_graphs(bench.job, max(bench.options.batch_sizes))

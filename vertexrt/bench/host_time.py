@@ -21,7 +21,7 @@ import vertexrt as vrt
 from vertexrt.bench.measure import LR, MICROSECONDS, Draw, timed
 from vertexrt.bench.record import Entry, make_entry
 from vertexrt.bench.run import Bench
-from vertexrt.engine.trace import Record as Stamps
+from vertexrt.engine.trace import GroupRecord as Stamps
 from vertexrt.engine.variant import Passes, Variant
 from vertexrt.graph import GraphBatch
 from vertexrt.ir.ops import OPS

@@ -92,7 +92,7 @@ class Setting:
 
 
 @dataclass(frozen=True, slots=True)
-class Variant:
+class NamedSetting:
     """A setting under the name of what differs from what it is compared with."""
 
     family: str
@@ -101,7 +101,7 @@ class Variant:
     setting: Setting
 
 
-def variants(device: str, threads: int) -> list[Variant]:
+def variants(device: str, threads: int) -> list[NamedSetting]:
     """List the variants of both families; the head of each comes first, its control second."""
     gpu = device == "cuda"
     groups = GPU_GROUPS if gpu else _groups(threads)
@@ -113,9 +113,10 @@ def variants(device: str, threads: int) -> list[Variant]:
         (ONE_ON, BASELINE, baseline, _one_on(baseline, gpu, groups)),
         (ONE_OFF, ALL_ON, all_on, _one_off(all_on, gpu, groups)),
     ):
-        found += [Variant(family, label, name, head) for label in (name, name + AGAIN)]
+        found += [NamedSetting(family, label, name, head) for label in (name, name + AGAIN)]
         found += [
-            Variant(family, label, against or name, setting) for label, against, setting in changes
+            NamedSetting(family, label, against or name, setting)
+            for label, against, setting in changes
         ]
     return found
 

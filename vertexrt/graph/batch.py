@@ -166,7 +166,7 @@ class GraphBatch:
 
     @property
     def roots(self) -> IntArray:
-        """Return the vertices that are nobody's child, int32, rising."""
+        """Return the vertices that have no parent, int32, rising."""
         is_root = np.ones(self.num_vertices, np.bool_)
         is_root[self.child[self.child >= 0]] = False
         return np.flatnonzero(is_root).astype(np.int32)
@@ -178,7 +178,7 @@ class GraphBatch:
     def take(self, graphs: npt.ArrayLike) -> GraphBatch:
         """Return the batch of the graphs named, in that order; one may come twice.
 
-        Compiled; one copy of the structure and of each pull. Tables behind an index map are
+        Compiled; one copy of the structure and of each pull. Tables with an index map are
         shared, not copied: only the map is taken.
 
         Args:

@@ -1,7 +1,4 @@
-"""Compiled loops over vertices, imported by the first call that needs one: numba loads slowly.
-
-Compiled code is kept beside this file, or in the user's cache folder where this one is read-only.
-"""
+"""Compiled loops over vertices, imported by the first call that needs one: numba loads slowly."""
 
 from typing import Any
 

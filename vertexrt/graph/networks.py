@@ -1,4 +1,4 @@
-"""Exchange graphs with networkx, which is imported by whoever hands a graph over."""
+"""Exchange graphs with networkx, which is imported when a graph is converted."""
 
 from __future__ import annotations
 

@@ -1,11 +1,10 @@
 """Arrays that nobody can change once they are checked, and how they are made of what users give.
 
-Compiled loops follow the numbers of a graph without a look at their bounds, so what has been
-checked must stay. Read-only is not enough: who owns an array can make it writable again, and a
+Compiled loops use the numbers of a graph as indices without bounds checks, so what has been checked
+must not change. Read-only is not enough: the owner of an array can make it writable again, and a
 read-only view shows what is written to its base. So graphs and pulls are copied into `bytes`, which
-numpy refuses to make writable whoever asks. What is in `bytes` already is shared, not copied.
-Shape and dtype of an array can be set in place as well, so that what is held is never handed out:
-whoever asks gets a view of it.
+numpy never makes writable. What is in `bytes` already is shared, not copied. Shape and dtype of an
+array can be set in place as well, so the arrays that are held are never handed out, only views.
 """
 
 from __future__ import annotations
@@ -35,7 +34,7 @@ _new_bytes = ctypes.PYFUNCTYPE(ctypes.py_object, ctypes.c_void_p, ctypes.c_ssize
 
 
 def own(array: Array, dtype: np.dtype[Any]) -> Array:
-    """Return an array that nobody else has in memory that nobody can write to, in C order.
+    """Return an array of our own in memory that nobody can write to, in C order.
 
     Args:
         array: of any layout; its memory is shared, where nobody can write to it.

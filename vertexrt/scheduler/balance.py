@@ -1,8 +1,8 @@
 """Share the graphs of a batch out to workers or groups: longest processing time first.
 
-What a graph costs is its vertices, and its levels, since a level takes at least one launch and
-reads all weights however narrow it is. The graphs go, the costliest first, to whoever has least so
-far (Graham 1969).
+The cost of a graph is its vertices plus its levels, since a level takes at least one launch and
+reads all weights however few rows it has. Graphs are assigned in order of falling cost, each to the
+share with the least cost so far (Graham 1969).
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """The compiled loops of the scheduler: levels, and the order of tasks.
 
 Indices that come from arrays are unsigned in loops over all vertices, here and in `merge` and
-`kinds`: numba takes negative ones from the end of an array, and asks at every access.
+`kinds`: numba counts negative ones from the end of an array, and tests for them at every access.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ def order_tasks(
 ) -> tuple[Array, Array, Array]:
     """Order the vertices by task.
 
-    Within a task they rise: those of one graph stay together, as their children do.
+    Within a task their numbers rise: vertices of one graph stay together, as their children do.
 
     Args:
         level: [V] of `find_levels`.
@@ -41,8 +41,8 @@ def order_tasks(
 def _sort(level: Array, kinds: Array, num_kinds: int) -> tuple[Array, Array, Array]:
     """Sort the vertices by level, then kind, then number: a task is what shares both.
 
-    About half of the vertices are leaves, and each of them waits for the count that the one before
-    left. So the two halves of the vertices are counted and placed side by side.
+    About half of the vertices are leaves, all in one bucket, so that each addition depends on the
+    one before. Counting and placing the two halves alternately makes these chains half as long.
     """
     count = len(level)
     half = count // 2

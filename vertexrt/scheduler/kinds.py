@@ -36,7 +36,7 @@ def read_vertices(
     """Find the kind and the level of each vertex.
 
     The bits of a vertex are those of `specialise.Atoms`: bit s where slot s has a child, the bit
-    behind the slots where any has, then one bit for each pull that has a value.
+    after the slots where any has, then one bit for each pull that has a value.
 
     Args:
         child_ptr, child: CSR of the children.

@@ -4,9 +4,13 @@ Identical are vertices of the same kind with the same pulled values and the same
 computed once. Words repeat within a batch, and so do short phrases: of 256 SST trees more than half
 of the leaves go. The merged graphs are a DAG; a row that stands for m vertices weighs m in the
 loss, and the gradient of a shared child is the sum over its distinct parents, so results are exact.
-It does not hold for functions with random ops, where each copy draws its own mask.
+With SST at batch 256, 64 % of the leaves and 2 % of the inner vertices are merged.
 
-Source: ours (DESIGN section 5); hash-consing, Ershov 1958.
+`engine/variant.py` turns it off for functions with random ops, where each copy draws its own mask;
+where the user gives the gradients, which may differ between copies; and where vertices without
+children do no product: to find copies of what is only looked up costs more than it saves.
+
+Source: ours; hash-consing, Ershov 1958.
 """
 
 from __future__ import annotations
@@ -250,8 +254,8 @@ def _unmerge(
 ) -> int:
     """Give each vertex of a task a row of its own, in order; return the number of rows.
 
-    For groups of processors, whose vertices are slices of a task: who shares a key by chance would
-    be out of place. That happens to one task in millions.
+    For groups of processors, whose vertices are slices of a task: a vertex that shares a key by
+    chance would be out of place. That happens in one of millions of tasks.
     """
     for v in vertices:
         weight[row_of[v]] -= 1

@@ -121,7 +121,7 @@ def _rewrite(
     edge_row: Array,
     parent_ptr: Array,
 ) -> int:
-    """Write the edges by row, and count those to each child in `parent_ptr`, one place behind it.
+    """Write the edges by row, and count those to each child in `parent_ptr`, one place after it.
 
     Returns: how many edges there are.
     """
@@ -156,7 +156,7 @@ def _list_parents(child_row: Array, parent_ptr: Array, parent_edge: Array) -> in
         total += many
     for e in range(len(child_row)):
         if child_row[e] >= 0:
-            behind = np.uint32(child_row[e]) + ONE
-            parent_edge[np.uint32(parent_ptr[behind])] = e
-            parent_ptr[behind] += 1
+            after = np.uint32(child_row[e]) + ONE
+            parent_edge[np.uint32(parent_ptr[after])] = e
+            parent_ptr[after] += 1
     return total

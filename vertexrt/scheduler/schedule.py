@@ -8,7 +8,7 @@ Policies:
 - `frontier`: everything ready, one task a kind (breadth first; Cavs).
 - `depth`: by distance from the roots, the farthest first (as late as possible).
 - `agenda`: all ready vertices of the kind that has most of them (Neubig et al. 2017, on-the-fly
-  operation batching, without its averages).
+  operation batching, without its averages), copies of merged vertices counted too.
 - `serial`: one vertex a task, the baseline.
 """
 

@@ -11,9 +11,9 @@ from vertexrt.ir.passes.fuse import TaskProgram
 from vertexrt.ir.passes.segment import SegmentedTask
 from vertexrt.kernels.cuda.device import Device
 from vertexrt.kernels.cuda.device_loops import compile_beside
-from vertexrt.kernels.cuda.emit import APART
 from vertexrt.kernels.cuda.executable import CudaExecutable
 from vertexrt.kernels.cuda.persistent import GroupOptions, PersistentExecutable
+from vertexrt.kernels.cuda.task_launches import APART
 from vertexrt.kernels.layout import Binding
 
 

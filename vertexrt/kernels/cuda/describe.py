@@ -8,7 +8,6 @@ import numpy as np
 import numpy.typing as npt
 
 from vertexrt.ir.passes.fuse import TaskProgram
-from vertexrt.kernels.cuda.emit import emit
 from vertexrt.kernels.cuda.steps import (
     CHUNKED,
     EDGES,
@@ -24,6 +23,7 @@ from vertexrt.kernels.cuda.steps import (
     Kernel,
     Tiles,
 )
+from vertexrt.kernels.cuda.task_launches import write_launches
 from vertexrt.kernels.layout import Binding
 
 Table = npt.NDArray[np.int64]
@@ -37,7 +37,7 @@ def describe(task: TaskProgram, binding: Binding, itemsize: int) -> list[str]:
     Args:
         itemsize: bytes of an element.
     """
-    return describe_steps(emit(task, binding, 16 // itemsize).steps)
+    return describe_steps(write_launches(task, binding, 16 // itemsize).steps)
 
 
 def describe_steps(steps: Sequence[Kernel | Gemm]) -> list[str]:
@@ -53,7 +53,7 @@ def count_launches(
     Args:
         table: see `layout`. What ends a step comes on top.
     """
-    programs = [emit(task, binding, 16 // itemsize).steps for task in tasks]
+    programs = [write_launches(task, binding, 16 // itemsize).steps for task in tasks]
     kernels = products = 0
     for launch in table:
         program, rows, first, _, edges, _ = (int(x) for x in launch)
@@ -70,14 +70,16 @@ def _runs(step: Kernel | Gemm, rows: int, edges: int, listed: bool) -> bool:
     t = step.tiles
     if t is not None and not t.low < max(rows * t.per_row, edges * t.per_edge) <= t.high:
         return False
-    if isinstance(step, Kernel) and step.over in (ROWS, SEGMENTS):
+    if isinstance(step, Gemm):
+        return (edges if step.edges else rows) > 0
+    return step.over == TILES or _kernel_runs(step, rows, edges, listed)
+
+
+def _kernel_runs(step: Kernel, rows: int, edges: int, listed: bool) -> bool:
+    if step.over in (ROWS, SEGMENTS):
         return rows > 0 and (listed or step.when != LISTED)
-    if isinstance(step, Kernel) and step.over == TILES:
-        return True
-    over_edges = step.edges or (isinstance(step, Kernel) and step.over == EDGES)
-    count = edges if over_edges else rows
-    chunked = isinstance(step, Kernel) and step.when == CHUNKED
-    return count > (ROWS_A_CHUNK if chunked else 0)
+    count = edges if step.edges or step.over == EDGES else rows
+    return count > (ROWS_A_CHUNK if step.when == CHUNKED else 0)
 
 
 def _step(step: Kernel | Gemm) -> str:
@@ -86,20 +88,29 @@ def _step(step: Kernel | Gemm) -> str:
         return f"cuBLAS, weight [{step.m}, {step.k}], {what}{_rows(step.tiles)}"
     blocks = f"{step.each} block{'s' if step.each > 1 else ''} of {step.threads} threads"
     if step.over in (ROWS, EDGES):
-        what = "row" if step.over == ROWS else "edge"
-        share = step.threads // step.each
-        text = f"kernel, {share} threads a {what}, {step.each} a block"
-        return f"{text}, where rows are listed" if step.when == LISTED else text
+        return _group(step)
     if step.over == SEGMENTS:
         return f"kernel, blocks of {step.threads} threads for each row that was looked up"
     if step.over == TILES:
         return f"kernel of products, {blocks} across{_rows(step.tiles)}"
-    if step.over == SPLITS and step.when == CHUNKED:
+    return _outer(step, blocks) if step.over == SPLITS else _sum(step, blocks)
+
+
+def _group(step: Kernel) -> str:
+    what = "row" if step.over == ROWS else "edge"
+    text = f"kernel, {step.threads // step.each} threads a {what}, {step.each} a block"
+    return f"{text}, where rows are listed" if step.when == LISTED else text
+
+
+def _outer(step: Kernel, blocks: str) -> str:
+    if step.when == CHUNKED:
         return f"kernel, adds the splits of an outer product, {blocks}"
-    if step.over == SPLITS:
-        assert step.tiles is not None
-        splits = f"{step.tiles.rows} splits of {ROWS_A_SPLIT} rows or more"
-        return f"kernel, an outer product in up to {splits}, {blocks} for each"
+    assert step.tiles is not None
+    splits = f"{step.tiles.rows} splits of {ROWS_A_SPLIT} rows or more"
+    return f"kernel, an outer product in up to {splits}, {blocks} for each"
+
+
+def _sum(step: Kernel, blocks: str) -> str:
     assert step.over == FIXED
     if step.when == CHUNKED:
         return f"kernel, adds the sums of chunks, {blocks}"

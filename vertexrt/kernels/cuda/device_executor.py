@@ -36,23 +36,21 @@ from vertexrt.engine.model import CompiledModel, purpose
 from vertexrt.engine.touched import ranges_looked_up
 from vertexrt.engine.update import Outcome, Touched, Update
 from vertexrt.engine.variant import Use
-from vertexrt.errors import DeviceError, NumericError, message
+from vertexrt.errors import DeviceError, NumericError
 from vertexrt.graph import GraphBatch
 from vertexrt.kernels.cuda.device import Device, in_a_child
 from vertexrt.kernels.cuda.device_explanation import DeviceExplanation
 from vertexrt.kernels.cuda.device_scripts import inputs_of, write_launch
 from vertexrt.kernels.cuda.device_timeline import record_launch
-from vertexrt.kernels.cuda.persistent_launch import PersistentLaunch
+from vertexrt.kernels.cuda.persistent_launch import PersistentLaunch, gave_up
 from vertexrt.kernels.cuda.session import DeviceArena, Session
 from vertexrt.kernels.cuda.step_end import (
     GAVE_UP,
-    GAVE_UP_AT,
-    GAVE_UP_INSTRUCTION,
     NO_STARTS,
     NO_WIDTHS,
     NORM,
-    REACHED,
     REFUSED,
+    Reach,
     StepEnd,
 )
 from vertexrt.kernels.cuda.step_end import LOSS as FOUND_LOSS
@@ -113,6 +111,7 @@ class CudaExecutor:
         store.on_refresh = self.to_host
         self._host_newer, self._device_newer = True, False
         self._moments: Array | None = None
+        self._reach = Reach(store.dtype.itemsize)
         self._gradients_left = False  # on the device, of a run without an update
         self._flights: deque[_Flight] = deque()
         self._last_loss = math.nan
@@ -149,6 +148,7 @@ class CudaExecutor:
         if moments is not None and (other or self._host_newer):
             self.session.take_moments(moments)
             self._moments = moments
+            self._reach.measure(moments)
         self._host_newer = False
 
     # Runs.
@@ -297,17 +297,7 @@ class CudaExecutor:
         self.session.memory.synchronize()
         self.session.forgive()
         self._gradients_left = True
-        raise DeviceError(
-            message(
-                "cuda",
-                f"processor {int(found[GAVE_UP_AT])} waited at instruction "
-                f"{int(found[GAVE_UP_INSTRUCTION])} for "
-                f"{'its group' if found[GAVE_UP] > 1 else 'all processors'}; "
-                f"{int(found[REACHED])} had come",
-                f"all to come within {self.persistent_launch.patience / 1e9:g} s",
-                "report this as a bug; engine='batched' goes on",
-            )
-        )
+        raise gave_up(found, self.persistent_launch.patience)
 
     # Steps.
 
@@ -335,6 +325,7 @@ class CudaExecutor:
             rule=update.rule,
             scalars=update.scalars(),
             clip_norm=update.clip_norm or 0.0,
+            limit=self._reach.limit(update),
             starts=starts,
             widths=widths,
         )

@@ -48,7 +48,7 @@ from vertexrt.kernels.cuda.steps import (
     Gemm,
     Kernel,
     Launches,
-    Operand,
+    OperandRows,
 )
 from vertexrt.kernels.cuda.steps import ROWS as OVER_ROWS
 from vertexrt.kernels.layout import PAD
@@ -278,7 +278,7 @@ def encode(
     return np.array(pointers, np.int64), steps, np.array([*words, 0], np.int64)
 
 
-def _encode_operand(operand: Operand, numbers: dict[str, int]) -> tuple[int, ...]:
+def _encode_operand(operand: OperandRows, numbers: dict[str, int]) -> tuple[int, ...]:
     at = operand.temporary
     word = numbers[operand.word]
     return word, operand.by, operand.step, operand.start, at.rows, at.edges, at.once

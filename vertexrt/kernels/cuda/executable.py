@@ -12,9 +12,9 @@ import numpy.typing as npt
 from vertexrt.ir.passes.fuse import TaskProgram
 from vertexrt.kernels.cuda.device import Device
 from vertexrt.kernels.cuda.driver import IS_GEMM, WEIGHT, WORD, X, Y, encode
-from vertexrt.kernels.cuda.emit import emit
 from vertexrt.kernels.cuda.pack import FIXED_WORDS
 from vertexrt.kernels.cuda.steps import Kernel, Launches
+from vertexrt.kernels.cuda.task_launches import write_launches
 from vertexrt.kernels.layout import Binding
 
 Array = np.ndarray[Any, Any]
@@ -96,7 +96,7 @@ class CudaExecutable(Uploads):
         self, programs: list[TaskProgram], binding: Binding, device: Device, dtype: npt.DTypeLike
     ) -> None:
         real = np.dtype(dtype)
-        launches = [emit(program, binding, 16 // real.itemsize) for program in programs]
+        launches = [write_launches(program, binding, 16 // real.itemsize) for program in programs]
         super().__init__(programs, launches, binding)
         self.sources = kernel_sources(launches)
         kernels = device.load(list(self.sources.values()), real)

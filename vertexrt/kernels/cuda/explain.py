@@ -26,7 +26,7 @@ from vertexrt.kernels.cuda.instruction import (
     UPDATE,
 )
 from vertexrt.kernels.cuda.persistent_launch import Paths, WrittenScripts
-from vertexrt.kernels.cuda.weights import THREADS, Held, Layout
+from vertexrt.kernels.cuda.weights import THREADS, Layout, ResidentWeight
 from vertexrt.script.isa import (
     NONE,
     OP,
@@ -174,12 +174,12 @@ def _gradients(executable: PersistentExecutable, names: dict[str, str]) -> list[
     return lines
 
 
-def _size(held: Held, processors: int, itemsize: int) -> int:
+def _size(held: ResidentWeight, processors: int, itemsize: int) -> int:
     """Return the room of a processor's share, in bytes."""
     return Layout(held.rows(processors), held.deep).elements * THREADS * itemsize
 
 
-def loaded_elements(held: Iterable[Held], processors: int, blocks: int) -> int:
+def loaded_elements(held: Iterable[ResidentWeight], processors: int, blocks: int) -> int:
     """Count the elements of weights that so many blocks load once each, their own shares."""
     total = 0
     for h in held:

@@ -59,7 +59,7 @@ class Facts(NamedTuple):
     """What scripts of a function are written from, whatever the minibatch.
 
     Attributes:
-        stages: [programs]; beside: [programs] see `path.beside_path`.
+        stages: [programs]; beside: [programs] see `path.is_outside_path`.
         steps_ptr, steps: of `driver.launch`; a function is a number of a script.
         adds: [steps] see `Kernel.adds`; adds_ptr, added: CSR of the gradients that each adds to.
         scratch: [programs, 3] elements of temporaries.

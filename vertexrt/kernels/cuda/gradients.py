@@ -1,17 +1,17 @@
 """Sum gradients of the path's weights on chip while its backward side runs, where they have room.
 
-Such a gradient is a product over all rows behind the path, in the stage FINAL. Where both of its
-operands are in tensors when the backward side has made d_y, the owner of a row of the weight can
-add each tile to sums that it holds (`weight_gradients.cuh`): its own elements of d_y, which it made
-itself, times x, which stems from the forward side. The product behind the path is then left out.
+Such a gradient is a product over all rows after the path, in the stage FINAL. Where both of its
+operands are in tensors once the backward side has made d_y, the processor that owns a row of the
+weight can add each tile to a sum in its registers (`weight_gradients.cuh`): its own elements of d_y
+times x, which the forward side stored. The product after the path is then left out.
 
-Source: VPPS (MICRO 2018), section III-C. Which gradients stay behind the path, and in which order
-the groups' sums are added, is ours.
+Source: VPPS (MICRO 2018), section III-C. Which gradients stay after the path, and the order in
+which the groups' sums are added, are ours.
 """
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass, replace
 
 import numpy as np
@@ -21,9 +21,11 @@ from vertexrt.ir.ops import OPS
 from vertexrt.ir.passes.fuse import Group, Product, TaskProgram
 from vertexrt.ir.passes.segment import SUMS, SegmentedTask
 from vertexrt.ir.passes.store import Read
-from vertexrt.ir.program import Domain
-from vertexrt.kernels.cuda.rows import Cuts
-from vertexrt.kernels.cuda.weights import Held
+from vertexrt.ir.program import Domain, Node
+from vertexrt.kernels.cuda.path_steps import nodes_in
+from vertexrt.kernels.cuda.products import rows_of
+from vertexrt.kernels.cuda.row_text import Cuts
+from vertexrt.kernels.cuda.weights import ResidentWeight
 from vertexrt.kernels.layout import Binding, gradients_of
 
 BACKWARD, FINAL = 2, 3  # rows of `kinds`, see `Backend.load_segments`
@@ -49,11 +51,16 @@ class PathSum:
         times: rows of the sum for each of them.
     """
 
-    held: Held
+    held: ResidentWeight
     d: Read
     x: Read | Child
     edges: bool
     times: int
+
+    @property
+    def weight(self) -> str:
+        """Return the word of the weight that the sum is the gradient of."""
+        return self.held.word.replace("gradient", "param")
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,7 +68,7 @@ class Place:
     """Where a kind of vertex can make a sum.
 
     Attributes:
-        backward, segment: the program behind one of whose segments d_y is there.
+        backward, segment: the program, and its segment that makes d_y.
         final, product: the program, and the node of it, that are left out for it.
     """
 
@@ -85,7 +92,7 @@ def find_sums(
     """Find what the backward side of the path can sum up.
 
     A program may stand for several kinds of vertices: then all of them must agree, on the backward
-    side and behind it.
+    side and after it.
 
     Args:
         kinds: [4, kinds] see `Backend.load_segments`.
@@ -93,60 +100,64 @@ def find_sums(
         multiplied: words of the weights by which the path multiplies.
         processors: of a group.
     """
-    pairs = [(int(q), int(f)) for q, f in zip(kinds[BACKWARD], kinds[FINAL], strict=True)]
+    pairs = list(map(tuple, kinds[[BACKWARD, FINAL]].T.tolist()))
     able: dict[PathSum, dict[int, Place]] = {}  # by the number of the kind
     for kind, (backward, final) in enumerate(pairs):
         if final < 0 or backward not in on_path:
             continue
-        for node in _products(tasks[final].task):
-            found = _sum_of(tasks, backward, final, node, binding, processors)
-            if found is not None and found[0].held.word.replace("gradient", "param") in multiplied:
-                able.setdefault(found[0], {})[kind] = found[1]
-    sums = {one: _agreed(places, pairs) for one, places in able.items()}
-    return _apart({one: places for one, places in sums.items() if places}, binding)
+        for one, place in _sums_of(tasks, backward, final, binding, processors):
+            if one.weight in multiplied:
+                able.setdefault(one, {})[kind] = place
+    agreed = ((one, _agreed(places, pairs)) for one, places in able.items())
+    return _apart({one: places for one, places in agreed if places}, binding)
 
 
-def _products(task: TaskProgram) -> list[int]:
-    return [s.node for s in task.steps if isinstance(s, Product) and _is_outer(task, s.node)]
-
-
-def _is_outer(task: TaskProgram, k: int) -> bool:
-    return task.program.nodes[k].op == "outer"
+def _sums_of(
+    tasks: Sequence[SegmentedTask], backward: int, final: int, binding: Binding, processors: int
+) -> Iterator[tuple[PathSum, Place]]:
+    """Yield the products of the stage FINAL of a kind that can be sums of the path."""
+    task, plan = tasks[final].task, tasks[backward]
+    for step in task.steps:
+        if isinstance(step, Product) and task.program.nodes[step.node].op == "outer":
+            found = _sum_of(task, plan, step.node, binding, processors)
+            if found is not None:
+                one, segment = found
+                yield one, Place(backward, segment, final, step.node)
 
 
 def _sum_of(
-    tasks: Sequence[SegmentedTask],
-    backward: int,
-    final: int,
-    k: int,
-    binding: Binding,
-    processors: int,
-) -> tuple[PathSum, Place] | None:
-    """Describe a product of the stage FINAL as a sum of the path, if it can be one."""
-    task = tasks[final].task
+    task: TaskProgram, plan: SegmentedTask, k: int, binding: Binding, processors: int
+) -> tuple[PathSum, int] | None:
+    """Describe a product of the stage FINAL as a sum of the path, if it can be one.
+
+    Returns: the sum, and the segment of the path's program after which it can be made.
+    """
     nodes, targets = task.program.nodes, gradients_of(task, k)
     d, x = nodes[k].inputs
     read, source = task.reads.get(d), _source(task, x)
     if len(targets) != 1 or read is None or source is None:
         return None
-    plan = tasks[backward]
     made = [i for i, key in plan.task.homes.items() if key == read.key]
     if len(made) != 1:
         return None  # no part of the path's backward side makes it
     m, n = nodes[k].type.shape
-    cuts: Cuts = (0, m)
-    if processors > 1:
-        pieces = plan.cuts.get(made[0], (0, read.width))
-        cuts = tuple(c - read.start for c in pieces if read.start <= c <= read.start + m)
-        assert (cuts[0], cuts[-1]) == (0, m), f"{read} is cut at {pieces}"
-    kind = nodes[d].type
-    times = kind.shape[0] if len(kind.shape) == 2 else 1
-    held = Held(f"gradient_{binding.params[targets[0]]}", n, False, cuts, n)
-    number = max(s for s, x in enumerate(plan.segments) if _makes(x.steps, made[0]))
-    return (
-        PathSum(held, read, source, kind.domain == Domain.EDGE, times),
-        Place(backward, number, final, k),
-    )
+    cuts = _cuts_of(plan, made[0], read, m) if processors > 1 else (0, m)
+    held = ResidentWeight(f"gradient_{binding.params[targets[0]]}", n, False, cuts, n)
+    edges = nodes[d].type.domain == Domain.EDGE
+    return PathSum(held, read, source, edges, rows_of(nodes[d])), _last_segment(plan, made[0])
+
+
+def _last_segment(plan: SegmentedTask, k: int) -> int:
+    """Return the last segment that makes a value."""
+    return max(s for s, segment in enumerate(plan.segments) if k in nodes_in(segment.steps))
+
+
+def _cuts_of(plan: SegmentedTask, k: int, read: Read, rows: int) -> Cuts:
+    """Return where the part of a value that has so many elements is cut."""
+    pieces = plan.cuts.get(k, (0, read.width))
+    cuts = tuple(c - read.start for c in pieces if read.start <= c <= read.start + rows)
+    assert (cuts[0], cuts[-1]) == (0, rows), f"{read} is cut at {pieces}"
+    return cuts
 
 
 def _source(task: TaskProgram, x: int) -> Read | Child | None:
@@ -158,26 +169,26 @@ def _source(task: TaskProgram, x: int) -> Read | Child | None:
     return Child(node["field"], EVERY) if node.op == "gather_all" else None
 
 
-def _makes(steps: Iterable[Group | Product], k: int) -> bool:
-    return any(k in s.nodes if isinstance(s, Group) else k == s.node for s in steps)
-
-
 def _agreed(places: dict[int, Place], pairs: Sequence[tuple[int, int]]) -> set[Place]:
     """Drop kinds that share a program with one that cannot make a sum, until none is left."""
     able = set(places)
     while True:
         others = [pair for kind, pair in enumerate(pairs) if kind not in able]
-        apart = {q for q, _ in others}, {f for _, f in others}
-        fewer = {k for k in able if pairs[k][0] not in apart[0] and pairs[k][1] not in apart[1]}
+        fewer = {k for k in able if not _share_program(pairs[k], others)}
         if fewer == able:
             return {places[kind] for kind in able}
         able = fewer
 
 
+def _share_program(pair: tuple[int, int], others: Sequence[tuple[int, int]]) -> bool:
+    """Tell whether a kind has the backward or the final program of others."""
+    return any(pair[0] == q or pair[1] == f for q, f in others)
+
+
 def _apart(sums: Sums, binding: Binding) -> Sums:
-    """Leave out gradients that share elements with another one: who adds there must take turns."""
-    names = {f"gradient_{k}": set(name.split("+")) for name, k in binding.params.items()}
-    taken: dict[Held, set[str]] = {}
+    """Leave out gradients that share elements with another one: their sums would race."""
+    names = parts_of(binding)
+    taken: dict[ResidentWeight, set[str]] = {}
     found: Sums = {}
     for one, places in sums.items():
         parts = names[one.held.word]
@@ -187,14 +198,12 @@ def _apart(sums: Sums, binding: Binding) -> Sums:
     return found
 
 
-def overlapping(held: Collection[Held], binding: Binding) -> list[int]:
-    """List the numbers of all gradients that share elements with those that are held."""
-    names = {f"gradient_{k}": set(name.split("+")) for name, k in binding.params.items()}
-    parts = {part for h in held for part in names[h.word]}
-    return sorted(k for name, k in binding.params.items() if parts & set(name.split("+")))
+def parts_of(binding: Binding) -> dict[str, set[str]]:
+    """Return the parameters that each gradient is of, by its word."""
+    return {f"gradient_{k}": set(name.split("+")) for name, k in binding.params.items()}
 
 
-# The stage behind the path.
+# The stage after the path.
 
 
 def without(task: TaskProgram, products: Collection[int]) -> TaskProgram:
@@ -208,16 +217,25 @@ def without(task: TaskProgram, products: Collection[int]) -> TaskProgram:
                 needed |= {step.node, *nodes[step.node].inputs}
                 steps.append(step)
             continue
-        kept: list[int] = []
-        for k in reversed(step.nodes):
-            if k in needed or nodes[k].op in SUMS or OPS[nodes[k].op].role == "effect":
-                needed |= {k, *nodes[k].inputs}
-                kept.append(k)
+        kept, needed = _needed_of(nodes, step, needed)
         if kept:
-            steps.append(Group(step.domain, tuple(reversed(kept))))
+            steps.append(Group(step.domain, kept))
     return replace(
         task,
         homes={k: key for k, key in task.homes.items() if k in needed},
         local=task.local & needed,
         steps=tuple(reversed(steps)),
     )
+
+
+def _needed_of(
+    nodes: Sequence[Node], group: Group, needed: set[int]
+) -> tuple[tuple[int, ...], set[int]]:
+    """List the members of a group that are needed; return what is needed before it, too."""
+    wanted = {*needed}
+    kept: list[int] = []
+    for k in reversed(group.nodes):
+        if k in wanted or nodes[k].op in SUMS or OPS[nodes[k].op].role == "effect":
+            wanted |= {k, *nodes[k].inputs}
+            kept.append(k)
+    return tuple(reversed(kept)), wanted

@@ -1,4 +1,4 @@
-"""Write the persistent kernel of a function: its steps, the segments of its path, what it holds.
+"""Write the persistent kernel of a function: its steps, the segments of its path, its weights.
 
 The kernel is specialised for the processors of a group. `persistent.cuh` has what does not depend
 on the function; `gpu_script.py` writes the scripts.
@@ -6,7 +6,6 @@ on the function; `gpu_script.py` writes the scripts.
 
 from __future__ import annotations
 
-from collections.abc import Collection
 from itertools import accumulate, pairwise
 
 import numpy as np
@@ -16,30 +15,30 @@ from vertexrt.ir.passes.segment import SegmentedTask, Split
 from vertexrt.ir.program import Stage
 from vertexrt.kernels.cuda.compile import ONE_BLOCK
 from vertexrt.kernels.cuda.driver import encode
-from vertexrt.kernels.cuda.emit import emit
 from vertexrt.kernels.cuda.executable import kernel_name, word_names
-from vertexrt.kernels.cuda.gradients import find_sums
-from vertexrt.kernels.cuda.gradients_text import SumWriter
+from vertexrt.kernels.cuda.gradients_on_chip import sum_on_chip
 from vertexrt.kernels.cuda.instruction import COLUMNS, FIRST_OP
-from vertexrt.kernels.cuda.path import PathSegment, write_path
+from vertexrt.kernels.cuda.path import write_path
+from vertexrt.kernels.cuda.path_function import INDEX_WORDS, OF_RING, PathSide, write_side
+from vertexrt.kernels.cuda.path_segment import PathSegment, RingUses
 from vertexrt.kernels.cuda.ring import RingSize, size_ring
 from vertexrt.kernels.cuda.rules import by_rule, structs
-from vertexrt.kernels.cuda.side_text import INDEX_WORDS, OF_RING, SideText
 from vertexrt.kernels.cuda.steps import Kernel, Launches
+from vertexrt.kernels.cuda.task_launches import write_launches
 from vertexrt.kernels.cuda.weights import (
     SHARED_STATE_BYTES,
     THREADS,
     TILE_ROWS,
-    Held,
+    Budget,
     Layout,
-    place_gradients,
+    ResidentWeight,
     place_weights,
 )
 from vertexrt.kernels.layout import PAD, Binding
 
 MOST_ROWS = 56  # of a tile, whose indices lie in shared memory
 TILE_EDGES = 128  # of a tile, likewise
-RING_TILE = 16  # rows of a tile that has room beside a ring
+RING_TILE = 16  # rows of a tile for which a ring leaves room
 MANTISSA = {"float32": 0, "tf32": 10, "bf16": 7}  # bits that matrix units keep; 0 for all
 SIDES = (Stage.PATH, Stage.PATH_BACKWARD)
 
@@ -48,16 +47,11 @@ class KernelWriter:
     """The source of a persistent kernel.
 
     Args:
-        processors: of a group.
-        shared_bytes: of shared memory that a processor has.
-        registers: of a thread that may hold weights.
-        precision: of products of float32 by matrix units, see `vrt.compile`.
-        hold: weights stay on chip while a side of the path runs, see `Passes`.
-        places: where gradients may be summed up, see `place_gradients`.
         kinds: see `layout.Backend`.
+        precision: of products of float32 by matrix units, see `vrt.compile`.
 
     Attributes:
-        tasks: those without what the path sums up instead.
+        tasks: without the products that the path sums up instead.
         sides: forward and backward, what they hold and where.
         registers: of a thread that may hold weights.
     """
@@ -66,71 +60,48 @@ class KernelWriter:
         self,
         tasks: list[SegmentedTask],
         binding: Binding,
-        dtype: npt.DTypeLike,
-        processors: int,
-        shared_bytes: int,
-        registers: int,
-        precision: str,
-        hold: bool,
-        places: Collection[str],
         kinds: npt.NDArray[np.int64],
+        budget: Budget,
+        precision: str,
     ) -> None:
-        self.precision = precision
-        self.processors, self.shared_bytes = processors, shared_bytes
-        self.itemsize, self.registers = np.dtype(dtype).itemsize, registers
+        self.budget, self.precision = budget, precision
+        self.processors, self.registers = budget.processors, budget.registers
+        self.itemsize = budget.itemsize
         vector = 16 // self.itemsize
         self.numbers = {name: k for k, name in enumerate(word_names(binding))}
         self.tasks = tasks
-        self.path = write_path(tasks, binding, vector, processors)
+        self.path = write_path(tasks, binding, vector, self.processors)
         self.sides = [
-            place_weights(
-                self._held(stage),
-                self._partial(stage),
-                processors,
-                self.itemsize,
-                shared_bytes,
-                registers,
-                hold,
-            )
-            for stage in SIDES
+            place_weights(self._held(stage), self._partial(stage), budget) for stage in SIDES
         ]
-        multiplied = {h.word for side in self.sides for h in side.held} if places else set()
-        sums = find_sums(tasks, kinds, self.path, multiplied, binding, processors)
-        self.sides[1] = place_gradients(
-            self.sides[1],
-            list(dict.fromkeys(one.held for one in sums)),
-            places,
-            processors,
-            self.itemsize,
-            self._spare(),
-            registers,
-        )
-        self.sums = SumWriter(self.sides[1], sums, tasks, binding, processors, vector)
-        self.tasks = tasks = self.sums.tasks
-        self.launches = [
-            Launches(scratch=self.path[p][0].scratch)
-            if p in self.path
-            else emit(plan.task, binding, vector, THREADS)
-            for p, plan in enumerate(tasks)
-        ]
+        self.sums = sum_on_chip(tasks, kinds, self.path, self.sides, binding, budget, self._spare())
+        self.sides[1], self.tasks = self.sums.side, self.sums.tasks
+        self.launches = [self._launches(p, binding) for p in range(len(tasks))]
         self.all_steps = [s for x in self.launches for s in x.steps if isinstance(s, Kernel)]
-        self.ops: dict[str, int] = {}
-        self.steps: list[Kernel] = []  # the different ones
-        for step in self.all_steps:
-            key = self._key(step)
-            if key not in self.ops:
-                self.ops[key] = FIRST_OP + len(self.ops)
-                self.steps.append(step)
+        self.steps = self._different_steps()
+        self.ops = {self._key(step): FIRST_OP + k for k, step in enumerate(self.steps)}
         self.rings = [self._ring(stage) for stage in SIDES]
 
+    def _launches(self, p: int, binding: Binding) -> Launches:
+        """Return what all processors run of a program, and its temporaries."""
+        if p in self.path:
+            return Launches(scratch=self.path[p][0].scratch)
+        return write_launches(self.tasks[p].task, binding, 16 // self.itemsize, THREADS)
+
+    def _different_steps(self) -> list[Kernel]:
+        found: dict[str, Kernel] = {}
+        for step in self.all_steps:
+            found.setdefault(self._key(step), step)
+        return list(found.values())
+
     def _ring(self, stage: Stage) -> RingSize:
-        """Return the ring of a side: what room a few rows of temporaries leave."""
+        """Return the ring of a side: it uses the shared memory that temporaries leave free."""
         segments = [x for _, x in self.segments(stage)]
-        entries = [e for x in segments for e in (*x.puts.values(), *x.gathers.values())]
+        entries = [e for x in segments for e in (*x.ring.puts.values(), *x.ring.gathers.values())]
         room = self.room(stage, False)
         room -= max(self.used(stage, RING_TILE), room // 4)
         step = max((e.step for e in entries), default=0)
-        return size_ring(step, room, any(x.gathers for x in segments))
+        return size_ring(step, room, any(x.ring.gathers for x in segments))
 
     def _row_elements(self, stage: Stage) -> int:
         """Return the most elements of temporaries of a row, with two edges."""
@@ -145,25 +116,29 @@ class KernelWriter:
         facts = np.zeros((sum(len(plan.segments) for plan in self.tasks) + 1, 6), np.int64)
         for stage in SIDES:
             for number, x in self.segments(stage):
-                sent = [e for e in x.puts.values() if e.cuts]
-                pieces = [b - a for e in sent for a, b in pairwise(e.cuts)]
-                everybody = max(pieces, default=0) >= self.processors
-                facts[number] = (
-                    bool(x.puts),
-                    sum(e.size for e in sent),
-                    bool(x.gathers),
-                    x.operand,
-                    x.needs_all,
-                    everybody,
-                )
+                facts[number] = self._facts(x.ring)
         rows = [(ring.rows, ring.far) for ring in self.rings]
         return facts, np.array(rows, np.int64)
+
+    def _facts(self, ring: RingUses) -> tuple[int, ...]:
+        """Return what `ring_script.write_ring` knows of a segment."""
+        sent = [e for e in ring.puts.values() if e.cuts]
+        pieces = [b - a for e in sent for a, b in pairwise(e.cuts)]
+        all_send = max(pieces, default=0) >= self.processors
+        return (
+            bool(ring.puts),
+            sum(e.size for e in sent),
+            bool(ring.gathers),
+            ring.operand,
+            ring.needs_all,
+            all_send,
+        )
 
     def _key(self, step: Kernel) -> str:
         return step.body + " ".join(step.words)
 
     def op(self, step: Kernel) -> int:
-        """Return the number by which scripts know a step beside the path."""
+        """Return the opcode of a step outside the path."""
         return self.ops[self._key(step)]
 
     def segments(self, stage: Stage) -> list[tuple[int, PathSegment]]:
@@ -176,7 +151,7 @@ class KernelWriter:
             number += len(plan.segments)
         return found
 
-    def _held(self, stage: Stage) -> list[Held]:
+    def _held(self, stage: Stage) -> list[ResidentWeight]:
         return list(dict.fromkeys(h for _, x in self.segments(stage) for h in x.held))
 
     def _partial(self, stage: Stage) -> int:
@@ -198,7 +173,7 @@ class KernelWriter:
             return set(INDEX_WORDS)
         segments = [x for _, x in self.segments(stage)]
         found = {w for x in segments for w in x.words if w in INDEX_WORDS}
-        return found | ({"child_row", OF_RING} if any(x.gathers for x in segments) else set())
+        return found | ({"child_row", OF_RING} if any(x.ring.gathers for x in segments) else set())
 
     def encode(self) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.int64]]:
         """Return steps_ptr and steps of `driver.encode`; a function is a number of a script."""
@@ -210,7 +185,7 @@ class KernelWriter:
         """Return the rows of a tile whose temporaries fit in shared memory, two edges a row.
 
         Args:
-            ring: there is a ring beside them.
+            ring: a ring takes shared memory, too.
         """
         for rows in range(MOST_ROWS, TILE_ROWS, -TILE_ROWS):
             if all(self.used(s, rows) <= self.room(s, ring) for s in SIDES):
@@ -220,7 +195,9 @@ class KernelWriter:
     def room(self, stage: Stage, ring: bool) -> int:
         """Return the elements of shared memory that temporaries of a side may have."""
         k = SIDES.index(stage)
-        room = (self.shared_bytes - SHARED_STATE_BYTES - self.sides[k].shared) // self.itemsize
+        room = (
+            self.budget.shared_bytes - SHARED_STATE_BYTES - self.sides[k].shared
+        ) // self.itemsize
         return room - self.sides[k].partial - (self.rings[k].elements if ring else 0)
 
     def used(self, stage: Stage, rows: int) -> int:
@@ -231,7 +208,7 @@ class KernelWriter:
         return at_once * -(-(rows * self._row_elements(stage) + once) // PAD) * PAD
 
     def _at_once(self, stage: Stage) -> int:
-        """Return how many tiles of a task are under way at once: as many as it has segments."""
+        """Return how many tiles of a task are in flight at once: as many as it has segments."""
         mine = (len(x) for p, x in self.path.items() if self.tasks[p].task.stage == stage)
         return max(mine, default=1)
 
@@ -276,10 +253,28 @@ class KernelWriter:
                 lines += ["", step.body.replace("VRT_KERNEL(NAME", f"VRT_STEP({name}", 1)]
             names[self._key(step)] = name
         lines.append(f"typedef Job<{len(self.numbers)}> Work;")
-        for side, stage in zip(self.sides, SIDES, strict=True):
-            lines += ["", *SideText(self, side, stage).lines()]
-        lines += ["", *self._beside(names), "", *self._kernel()]
+        for stage in SIDES:
+            lines += ["", *write_side(self._side(stage))]
+        lines += ["", *self._outside_path(names), "", *self._kernel()]
         return "\n".join(lines) + "\n"
+
+    def _side(self, stage: Stage) -> PathSide:
+        """Return what the function of a side is written from."""
+        number, added = SIDES.index(stage), None
+        if stage == Stage.PATH_BACKWARD:
+            added = self.sums.additions(self.segment_ptr(), self.numbers)
+        return PathSide(
+            stage,
+            number,
+            self.processors,
+            self.sides[number],
+            self.segments(stage),
+            self.rings[number],
+            self.indices(stage),
+            self.fits(stage),
+            self.numbers,
+            added,
+        )
 
     def tiles_fit(self) -> bool:
         """Tell whether the indices of every tile fit in shared memory: rows, and their children."""
@@ -293,8 +288,8 @@ class KernelWriter:
         """Return the number of the first segment of each program."""
         return [0, *accumulate(len(plan.segments) for plan in self.tasks)]
 
-    def _beside(self, names: dict[str, str]) -> list[str]:
-        """Write the function that runs an instruction beside the path."""
+    def _outside_path(self, names: dict[str, str]) -> list[str]:
+        """Write the function that runs an instruction outside the path."""
         lines = [
             "__device__ __noinline__ void beside(const Work& a, const Instruction in) {",
             "  switch (in.op) {",

@@ -2,434 +2,209 @@
 
 A segment is a function of one tile of rows. Its groups are loops of a processor's threads over the
 rows and, of each, over the elements that the processor owns; its products multiply by weights that
-the processor holds (`resident_weights.cuh`). What only the tile needs lies in shared memory.
+the processor holds (`resident_weights.cuh`). Temporaries of a tile are in shared memory.
 
 Source: VPPS (MICRO 2018), section III; a segment as one function, DESIGN section 8.
 """
 
 from __future__ import annotations
 
-from collections.abc import Collection
-from dataclasses import dataclass, field, replace
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import replace
 
-from vertexrt.errors import NoKernelError, message
-from vertexrt.ir.ops import OPS
-from vertexrt.ir.passes.fuse import Group, Product
-from vertexrt.ir.passes.segment import Segment, SegmentedTask, Split
+from vertexrt.ir.passes.fuse import Group
+from vertexrt.ir.passes.segment import SegmentedTask, Split
 from vertexrt.ir.passes.store import is_free
-from vertexrt.ir.program import Domain, Node, Stage
-from vertexrt.kernels.cuda.direct import Step, read_directly
+from vertexrt.ir.program import Stage
 from vertexrt.kernels.cuda.path_products import (
-    PartialSums,
+    PendingGroup,
+    ProductText,
     ProductWriter,
-    groups_behind,
-    pieces_alike,
-    taken_by_groups,
-    write_with_sums,
+    write_with_groups,
 )
-from vertexrt.kernels.cuda.path_rows import TAKEN, PathGroup, PathRows
-from vertexrt.kernels.cuda.prefetch import operands_ahead, write_copy
-from vertexrt.kernels.cuda.ring import BANKS, CLEAR, InRing, made_before, made_in_ring, place_rings
-from vertexrt.kernels.cuda.rows import WARP, Cuts, NeedsMemoryError
-from vertexrt.kernels.cuda.weights import THREADS, Held
+from vertexrt.kernels.cuda.path_rows import PathRowText, write_path_group
+from vertexrt.kernels.cuda.path_segment import PathSegment, RingUses, SegmentContext
+from vertexrt.kernels.cuda.path_steps import (
+    Step,
+    groups_after,
+    nodes_in,
+    products_in,
+    unsupported,
+)
+from vertexrt.kernels.cuda.path_task import ADDED, PathTask, own_pieces, plan_task
+from vertexrt.kernels.cuda.prefetch import PrefetchedOperand, operands_ahead, write_copy
+from vertexrt.kernels.cuda.ring import InRing, made_before, made_in_ring, place_rings
+from vertexrt.kernels.cuda.row_text import WARP
+from vertexrt.kernels.cuda.weights import THREADS
 from vertexrt.kernels.layout import Binding, task_nodes
-from vertexrt.kernels.location import Location, Temporary
+from vertexrt.kernels.location import Location
+
+Prefetched = dict[int, dict[int, Location]]  # number of a step -> where operands of its group lie
 
 
-@dataclass(slots=True)
-class PathSegment:
-    """The text of a segment.
+def write_task(
+    task: PathTask, rows: Mapping[str, InRing], deferred: Collection[str]
+) -> list[PathSegment]:
+    """Write all segments of a task; what crosses from one to the next keeps its place.
 
-    Attributes:
-        lines: statements over a tile `a`, temporaries from `temporary` on.
-        ahead: those that ask for operands, which may run before the processors meet.
-        words: that they name, with their types.
-        scratch: elements of temporaries for each row, for each edge, and once.
-        held: weights that it multiplies by; partial: elements of their partial sums.
-        puts: what it puts in the tile's rows of the ring; late: of these, by tensor, what is sent
-            when the segment is over; gathers: what it reads there of children.
-        operand: it reads there what an earlier segment has put.
-        needs_all: it reads in full what others made in parts and the ring does not have.
+    Args:
+        rows: what the task has in rows of the ring, by tensor.
+        deferred: of that, what may not be sent before a segment is over.
     """
-
-    lines: list[str] = field(default_factory=list)
-    ahead: list[str] = field(default_factory=list)
-    words: dict[str, str] = field(default_factory=dict)
-    scratch: tuple[int, int, int] = (0, 0, 0)
-    held: list[Held] = field(default_factory=list)
-    partial: int = 0
-    puts: dict[str, InRing] = field(default_factory=dict)
-    late: set[str] = field(default_factory=set)
-    gathers: dict[str, InRing] = field(default_factory=dict)
-    operand: bool = False
-    needs_all: bool = False
+    plan = task.plan
+    if task.processors > 1 and any(x.split == Split.SUMS for x in plan.segments):
+        raise unsupported(plan)
+    alone = [set[int]() for _ in plan.segments]
+    before = made_before(plan) if task.processors > 1 else alone
+    copied: frozenset[int] = frozenset()
+    found = []
+    for segment, steps, made in zip(plan.segments, task.steps, before, strict=True):
+        ring = RingUses(task, rows, made, deferred)
+        context = SegmentContext(task, ring, segment.split == Split.UNITS, task.place)
+        writer = SegmentWriter(context, steps, copied)
+        found.append(writer.write())
+        copied = writer.copied
+    for text in found:
+        text.scratch = task.temporaries.elements
+    return found
 
 
 class SegmentWriter:
     """One segment of a task of the path.
 
-    Args:
-        processors: of a group.
-        vector: elements of 16 bytes.
-        ring: what the task has in rows of the ring, by tensor.
-        late: of that, what is not sent as soon as it is there.
-
     Attributes:
-        fields: of states that it gathers in full.
+        copied: leaves that an earlier group has put where they are read.
     """
 
     def __init__(
-        self,
-        plan: SegmentedTask,
-        binding: Binding,
-        vector: int,
-        processors: int,
-        ring: dict[str, InRing],
-        late: Collection[str] = (),
+        self, context: SegmentContext, steps: Sequence[Step], copied: frozenset[int]
     ) -> None:
-        self.plan, self.binding, self.vector = plan, binding, vector
-        self.ring, self.late, self.fields = ring, late, set[str]()
-        self.text = PathSegment()  # what is being written
-        self.before: set[int] = set()  # what earlier segments made in parts
-        self.processors = processors
-        self.nodes = plan.task.program.nodes
-        self.place: dict[int, Location] = {}
-        self.also: dict[int, Location] = {}
-        self.group_nodes: list[int] = []
-        self.widest = WARP  # threads that a row may have
-        self.copied: set[int] = set()  # leaves that an earlier group has put where they are read
-        self.used = [0, 0, 0]
-        self.by_units = False
-        self.steps: list[list[Step]] = []
-        self.direct: set[int] = set()  # operands that products read where children left them
-        for segment in plan.segments:
-            steps, direct = read_directly(plan, self._side_by_side(segment))
-            self.steps.append(steps)
-            self.direct |= direct
-        self.whole = plan.whole - self.direct
-        self.summed: set[int] = set()  # products whose partial sums groups add up
-        self.taken: dict[int, PartialSums] = {}  # where they are
-        self._sent: set[str] = set()  # tensors of which elements are sent as soon as they are there
-        self._reads_now = False  # the step that is being written reads rows of the ring
-        for steps in self.steps:
-            pieces = {
-                step.node: pieces_alike(self.own_cuts(step.node), processors)
-                for side in steps
-                for step in side
-                if isinstance(step, Product)
-            }
-            self.summed |= taken_by_groups(plan, steps, pieces, processors)
-        operands = {
-            i
-            for step in plan.task.steps
-            if not isinstance(step, Group)
-            for i in self.nodes[step.node].inputs[1:]
-        }
-        for i, read in plan.task.reads.items():
-            size = max(self.nodes[i].type.size, 1)
-            whole = self._tensor(i, read.key)
-            if read.width != size:
-                whole = Location(whole.base, size, whole.row, read.start, read.width)
-            self.place[i] = whole
-        for k, key in plan.task.homes.items():
-            self.place[k] = self._tensor(k, key)
-        many = processors > 1
-        twice = {k for k in self.whole if k in plan.task.homes and many}
-        for k in sorted({*plan.task.local - self.direct, *twice}):
-            if k in twice:
-                self.also[k] = self.place[k]
-            size = max(self.nodes[k].type.size, 1)
-            if k in self.summed:
-                self.place[k] = Location("", size, TAKEN)
-                continue
-            edges = self.nodes[k].type.domain == Domain.EDGE
-            self.place[k] = self.temporary(size, edges, k in operands, self._piece(k))
+        self.context, self.task, self.nodes = context, context.task, context.task.nodes
+        self.steps, self.copied = steps, copied
+        self.text = PathSegment(context.ring)
+        self.prefetched: Prefetched = {}
 
-    def _piece(self, k: int) -> int:
-        """Return the elements of each piece of a product's result, 0 where pieces are not alike."""
-        product = self.nodes[k].op == "matmul" and self.processors > 1
-        return pieces_alike(self.own_cuts(k), self.processors) if product else 0
-
-    def temporary(self, size: int, edges: bool, operand: bool = False, piece: int = 0) -> Location:
-        """Set aside elements for each row (or edge) of a tile.
-
-        Args:
-            operand: of a product, whose rows are read side by side.
-            piece: not 0, where only own elements have a place, those of pieces of this size.
-        """
-        at = Temporary(*self.used)
-        size = max(size, 1)
-        own = (piece, piece // self.processors) if piece else None
-        size = size // self.processors if piece else size
-        step = -(-size // BANKS) * BANKS + CLEAR if operand else size
-        self.used[1 if edges else 0] += step
-        row = "local_edge" if edges else "local"
-        return Location("", size, row, 0, step if operand else 0, at, own)
-
-    def _tensor(self, k: int, key: tuple[object, ...]) -> Location:
-        row = "edge" if self.nodes[k].type.domain == Domain.EDGE else "row"
-        return Location(f"tensor_{self.binding.tensors[key]}", max(self.nodes[k].type.size, 1), row)
-
-    def own_cuts(self, k: int) -> Cuts:
-        """Return where the elements of a value are cut."""
-        size = max(self.nodes[k].type.size, 1)
-        return self.plan.cuts.get(k, (0, size))
-
-    def cuts_of(self, k: int) -> Cuts:
-        """Return the cuts of a value that is made in parts, () for what everybody makes."""
-        node = self.nodes[k]
-        if not self.by_units or self.processors == 1 or k in self.whole:
-            return ()
-        made = self.nodes[node.inputs[0]] if OPS[node.op].role == "effect" else node
-        if made.type.shape == () and self.own_cuts(k)[-1] == 1:  # a number: everybody has it
-            return ()
-        return self.own_cuts(k)
-
-    def _shares_of(self, k: int) -> Cuts:
-        """Return the cuts of a value that is made in parts; one processor makes all of each."""
-        if self.processors == 1:
-            return (0, max(self.nodes[k].type.size, 1))
-        return self.cuts_of(k)
-
-    def segments(self) -> list[PathSegment]:
-        """Write all segments of the task; what crosses from one to the next keeps its place."""
-        found = []
-        alone = [set[int]() for _ in self.plan.segments]
-        before = made_before(self.plan) if self.processors > 1 else alone
-        for segment, steps, made in zip(self.plan.segments, self.steps, before, strict=True):
-            if segment.split == Split.SUMS and self.processors > 1:
-                raise unsupported(self.plan)
-            self.by_units, self.before = segment.split == Split.UNITS, made
-            found.append(self._segment(steps))
-        for text in found:
-            text.scratch = (self.used[0], self.used[1], self.used[2])
-        return found
-
-    # What groups ask for about the ring.
-
-    def ring_row(self, home: Location) -> InRing | None:
-        """Return where elements go in the tile's row of the ring that are stored in a tensor."""
-        entry = self.ring.get(home.base)
-        if entry is None or home.row != "row":
-            return None
-        self.text.puts[home.base] = entry
-        if home.base in self.late:
-            self.text.late.add(home.base)
-        return replace(entry, start=entry.start + home.start)
-
-    def hands_on(self, home: Location, threads: int, cuts: Cuts) -> bool:
-        """Tell whether elements of a tensor are sent by the threads that make them.
-
-        Args:
-            threads: that have neighbouring elements of a row; cuts: of the loop that makes them.
-        """
-        entry = self.ring[home.base]
-        if not entry.cuts:
-            return False
-        each, rest = divmod(cuts[1], self.processors) if len(cuts) == 2 else (0, 0)
-        alike = each > 0 and rest == 0 and each == threads and each % self.vector == 0
-        if not alike or home.base in self.late:
-            self.text.late.add(home.base)  # of which nothing may be sent sooner then
-            return False
-        self._sent.add(home.base)
-        if self._reads_now:
-            self.text.late.add(home.base)
-        return True
-
-    def new_step(self) -> None:
-        """Begin a step: threads have met since the last one."""
-        self._reads_now = False
-
-    def reads_ring(self) -> None:
-        """Note that this step reads rows of the ring.
-
-        Who has received what a member sends takes it that the member has read what it needs: what
-        is sent in this step or was before has to wait until the segment is over.
-        """
-        self._reads_now = True
-        self.text.late |= self._sent
-
-    def gathered(self, node: Node, size: int) -> InRing | None:
-        """Return where the state of a child is in its row of the ring, read in full."""
-        if self.plan.task.stage != Stage.PATH:
-            return None  # all groups have met since
-        if node.type.shape == ():
-            self.reads_all()
-            return None
-        self.fields.add(node["field"])
-        entry = self.ring.get(f"tensor_{self.binding.tensors['state', node['field']]}")
-        if entry is None:
-            self.reads_all()
-        else:
-            self.text.gathers[entry.tensor] = entry
-            self.reads_ring()
-        return entry
-
-    def reads_in_full(self, k: int) -> None:
-        """Note that a value is read in full, but not as the operand of a product."""
-        if k in self.before:
-            self.reads_all()
-
-    def reads_all(self) -> None:
-        """Note that something is read in full that the ring does not have."""
-        self.text.needs_all |= self.processors > 1
-
-    def _segment(self, steps: list[Step]) -> PathSegment:
-        text = self.text = PathSegment()
-        ahead = self._ahead(steps, text)
+    def write(self) -> PathSegment:
+        """Return the text."""
+        if self.context.by_units or self.task.processors == 1:
+            self._prefetch()
         number = 0
-        self._sent = set()
-        while number < len(steps):
-            self.new_step()
-            products = [step.node for step in steps[number] if isinstance(step, Product)]
-            if number:
-                if number in ahead:
-                    text.lines.append("wait_for_all_copies();")
-                text.lines.append("__syncthreads();")
-            with_sums = bool(products) and self.summed.issuperset(products)
-            if number == 0 and not with_sums:
-                text.lines.append("prefetch_next();")
-            if with_sums:
-                groups = groups_behind(steps, number)
-                with_ahead = [(g, ahead.get(number + 1 + n, {})) for n, g in enumerate(groups)]
-                text.lines += write_with_sums(self, products, with_ahead, number == 0)
-                number += len(groups)
-            elif products:
-                text.lines += ProductWriter(self, products).lines()
-            else:
-                (group,) = steps[number]
-                assert isinstance(group, Group)
-                text.lines += self.group_lines(group, ahead.get(number, {}))
-            number += 1
-        return text
+        while number < len(self.steps):
+            number += self._step(number)
+        return self.text
 
-    def _ahead(self, steps: list[Step], text: PathSegment) -> dict[int, dict[int, Location]]:
-        """Ask for operands of the groups behind products: number of the step -> their places."""
-        found: dict[int, dict[int, Location]] = {}
-        if not self.by_units and self.processors > 1:
-            return found
-        made = {
-            k
-            for side in steps
-            for step in side
-            for k in (step.nodes if isinstance(step, Group) else (step.node,))
-            if self.nodes[k].op != "gather"
-        }
-        operands = [
-            (number, operand)
-            for number, (group, *_) in enumerate(steps)
-            if number and isinstance(group, Group)
-            for operand in operands_ahead(
-                self.nodes, group, self.place, made, self._shares_of, self.processors
-            )
-        ]
+    def _step(self, number: int) -> int:
+        """Write a step, and the groups that add up its partial sums; return how many these are."""
+        step, text, context = self.steps[number], self.text, self.context
+        context.ring.new_step()
+        products = products_in(step)
+        if number:
+            text.lines += ["wait_for_all_copies();"] if number in self.prefetched else []
+            text.lines.append("__syncthreads();")
+        if products and all(self.task.place[k].row == ADDED for k in products):
+            groups = groups_after(self.steps, number)
+            groups_left = [self._pending(group, number + 1 + n) for n, group in enumerate(groups)]
+            self._add(write_with_groups(context, products, groups_left, number == 0))
+            return 1 + len(groups)
+        if number == 0:
+            text.lines.append("prefetch_next();")
+        if products:
+            self._add(ProductWriter(context, products).stored())
+            return 1
+        self._group(number)
+        return 1
+
+    def _group(self, number: int) -> None:
+        (group,) = self.steps[number]
+        assert isinstance(group, Group)
+        pending = self._pending(group, number)
+        place = {**self.context.place, **pending.prefetched}
+        rows = write_path_group(replace(self.context, place=place), pending.rest)
+        self.text.words.update(rows.words)
+        self.text.lines += rows.loop_over_rows()
+
+    def _pending(self, group: Group, number: int) -> PendingGroup:
+        """Say what of a group is left to write: not prefetched, and not copied by another group."""
+        prefetched = self.prefetched.get(number, {})
+        nodes = tuple(k for k in group.nodes if k not in self.copied and k not in prefetched)
+        place = self.context.place
+        self.copied |= {k for k in nodes if is_free(self.nodes[k]) and k in place}
+        return PendingGroup(group, Group(group.domain, nodes), prefetched)
+
+    def _add(self, products: ProductText) -> None:
+        text = self.text
+        text.lines += products.lines
+        text.words.update(products.words)
+        text.held = list(dict.fromkeys([*text.held, *products.held]))
+        text.partial = max(text.partial, products.partial)
+
+    # Operands that are copied to shared memory while products run.
+
+    def _prefetch(self) -> None:
+        """Prefetch operands of the groups after products, before the segment's first barrier."""
+        operands = self._operands_to_prefetch()
+        if not operands:
+            return
         turns = 1
         while turns < min(len(operands), THREADS // WARP):
             turns *= 2
+        self.text.prefetch = ["{", "  const int thread = this_thread();"]
         for turn, (number, operand) in enumerate(operands):
-            k = operand.node
-            piece = operand.piece if self.processors > 1 else 0
-            to = self.temporary(self.nodes[k].type.size, False, piece=piece)
-            t = PathRows(1, self.vector, self.processors)
-            copy, words = write_copy(
-                self.nodes[k],
-                operand,
-                self.place.get(k),
-                to,
-                t.origin(to),
-                self.binding,
-                self.vector,
-                self.processors,
-                turn % turns,
-                turns,
+            to = self._write_copy(operand, turn % turns, turns)
+            self.prefetched.setdefault(number, {})[operand.node] = to
+        self.text.prefetch.append("}")
+
+    def _operands_to_prefetch(self) -> list[tuple[int, PrefetchedOperand]]:
+        """List operands that may be prefetched, with the numbers of the steps that read them."""
+        made = nodes_in(part for step in self.steps for part in step)
+        made_in_segment = {k for k in made if self.nodes[k].op != "gather"}
+        return [
+            (number, operand)
+            for number, (group, *_) in enumerate(self.steps)
+            if number and isinstance(group, Group)
+            for operand in operands_ahead(
+                self.nodes,
+                group,
+                self.task.place,
+                made_in_segment,
+                self.context.shares_of,
+                self.task.processors,
             )
-            if turn == 0:
-                text.ahead += ["{", "  const int thread = this_thread();"]
-            text.ahead += ["  {", *(f"    {line}" for line in (*t._head, *copy)), "  }"]
-            text.words |= t.words | words
-            found.setdefault(number, {})[k] = to
-        if operands:
-            text.ahead.append("}")
-        return found
+        ]
 
-    def _side_by_side(self, segment: Segment) -> list[Step]:
-        """List the steps of a segment; two products that need nothing of each other are one."""
-        found: list[Step] = []
-        for step in segment.steps:
-            if isinstance(step, Product) and self.nodes[step.node].op != "matmul":
-                raise unsupported(self.plan)
-            last = found[-1] if found else []
-            before = last[0] if len(last) == 1 else None
-            if (
-                isinstance(step, Product)
-                and isinstance(before, Product)
-                and not self._follows(step.node, before.node)
-            ):
-                last.append(step)
-            else:
-                found.append([step])
-        return found
-
-    def _follows(self, k: int, other: int) -> bool:
-        """Tell whether a value is made from another."""
-        inputs = self.nodes[k].inputs
-        return other in inputs or any(self._follows(i, other) for i in inputs if i > other)
-
-    def group_lines(
-        self, group: Group, ahead: dict[int, Location], first: str = "0", end: str = "(int)a.n"
-    ) -> list[str]:
-        """Write a group.
+    def _write_copy(self, operand: PrefetchedOperand, turn: int, turns: int) -> Location:
+        """Write the statements that prefetch an operand; return where it lies then.
 
         Args:
-            ahead: where operands lie that were copied to shared memory.
-            first, end: rows of the tile.
+            turn, turns: see `write_copy`.
         """
-        kept, self.place = self.place, self.place | ahead
-        nodes = tuple(k for k in group.nodes if k not in self.copied and k not in ahead)
-        self.copied |= {k for k in nodes if is_free(self.nodes[k]) and k in kept}
-        group = Group(group.domain, nodes)
-        self.group_nodes = list(nodes)
-        scratch: dict[int, Location | None] = {}
-        for widest in (THREADS, WARP):  # of a row; beyond a warp they cannot tell each other
-            self.widest = widest
-            lines = self._attempt(group, scratch)
-            if not lines.crosses:
-                break
-        self.place = kept
-        self.text.words |= lines.words
-        return lines.loop_over_rows(first, end)
-
-    def _attempt(self, group: Group, scratch: dict[int, Location | None]) -> PathRows:
-        """Write a group; what turns out to need memory is noted in `scratch`."""
-        while True:
-            writer = PathGroup(self, group, scratch)
-            try:
-                writer.write()
-                assert isinstance(writer.t, PathRows)
-                return writer.t
-            except NeedsMemoryError as need:
-                again = need.value in scratch
-                scratch[need.value] = None
-            assert not again, f"a value of {group.nodes} is in memory and was not found there"
-
-
-def unsupported(plan: SegmentedTask) -> NoKernelError:
-    """Say that a function sums over rows on its path."""
-    return NoKernelError(
-        message(
-            "cuda",
-            f"stage {plan.task.stage.name} sums over rows between gathers and scatters",
-            "such sums beside the path",
-            "take engine='batched'",
+        task, text = self.task, self.text
+        own = own_pieces(operand.piece, task.processors) if task.processors > 1 else None
+        size = self.nodes[operand.node].type.size // (task.processors if own else 1)
+        to = task.temporaries.take(size, False, own=own)
+        t = PathRowText(1, task.vector, task.processors)
+        copy, words = write_copy(
+            self.nodes[operand.node],
+            operand,
+            task.place.get(operand.node),
+            to,
+            t.origin(to),
+            task.binding,
+            task.vector,
+            task.processors,
+            turn,
+            turns,
         )
-    )
+        text.prefetch += ["  {", *(f"    {line}" for line in (*t.head, *copy)), "  }"]
+        text.words |= t.words | words
+        return to
 
 
-def beside_path(plan: SegmentedTask) -> bool:
-    """Tell whether no other task of the path waits for a task, or the other way round.
+def is_outside_path(plan: SegmentedTask) -> bool:
+    """Tell whether a task of the path can run outside it: it waits for no other, and none for it.
 
-    Vertices without children do what they do on the path before it, those of them whose gradients
-    reach no child behind it: all processors share their rows, whichever group's vertices they are.
+    Vertices without children run before the path; if their gradients reach no child, after it. All
+    processors share their rows, whichever group has the vertices.
     """
     if plan.task.stage == Stage.PATH:
         return not plan.gathers
@@ -441,32 +216,47 @@ def beside_path(plan: SegmentedTask) -> bool:
 
 
 def write_path(
-    tasks: list[SegmentedTask], binding: Binding, vector: int, processors: int
+    tasks: Sequence[SegmentedTask], binding: Binding, vector: int, processors: int
 ) -> dict[int, list[PathSegment]]:
-    """Write the segments of all tasks of the path: number of the task -> its segments."""
-    plans = {p: plan for p, plan in enumerate(tasks) if not beside_path(plan)}
-    fields: set[str] = set()  # which they are shows while segments are written
-    for plan in plans.values():
+    """Write the segments of all tasks of the path: number of the task -> its segments.
+
+    Which states are gathered in full, which tensors reach the ring, and which may be sent at once
+    is known when segments are written. They are written again until that is what was assumed.
+    """
+    plans = {p: plan for p, plan in enumerate(tasks) if not is_outside_path(plan)}
+
+    def write(p: int, rows: Mapping[str, InRing], deferred: Collection[str]) -> list[PathSegment]:
+        return write_task(plan_task(plans[p], binding, vector, processors), rows, deferred)
+
+    fields: set[str] = set()
+    for p, plan in plans.items():
         if plan.task.stage == Stage.PATH:
-            draft = SegmentWriter(plan, binding, vector, processors, {})
-            draft.segments()
-            fields |= draft.fields
+            fields.update(*(x.ring.fields for x in write(p, {}, ())))
     without: set[str] = set()
-    late: dict[int, set[str]] = {p: set() for p in plans}
+    deferred: dict[int, set[str]] = {p: set() for p in plans}
     while True:
         rings = place_rings(plans, binding, fields, processors, without)
-        found = {
-            p: SegmentWriter(plan, binding, vector, processors, rings[p], late[p]).segments()
-            for p, plan in plans.items()
-        }
-        seen = {p: set().union(*(x.late for x in found[p])) for p in plans}
-        missing = {
-            word
-            for p, segments in found.items()
-            for word in made_in_ring(plans[p], binding, rings[p])
-            if not any(word in x.puts for x in segments)
-        }
-        if not missing and all(seen[p] <= late[p] for p in plans):
+        found = {p: write(p, rings[p], deferred[p]) for p in plans}
+        missing: set[str] = set()
+        for p, plan in plans.items():
+            missing |= _missing(plan, binding, rings[p], found[p])
+        late = {p: _late(deferred[p], found[p]) for p in plans}
+        if not missing and late == deferred:
             return found
-        without |= missing  # made in a way that does not come to the ring: read from memory
-        late = {p: late[p] | seen[p] for p in plans}
+        without |= missing  # not written to the ring by those that make it: read from memory
+        deferred = late
+
+
+def _late(deferred: Collection[str], segments: Sequence[PathSegment]) -> set[str]:
+    """Add to what may not be sent before a segment is over what some segment sends then."""
+    return {*deferred}.union(*(x.ring.late for x in segments))
+
+
+def _missing(
+    plan: SegmentedTask,
+    binding: Binding,
+    rows: Mapping[str, InRing],
+    segments: Sequence[PathSegment],
+) -> set[str]:
+    """List what a task makes for rows of the ring that none of its segments puts there."""
+    return made_in_ring(plan, binding, rows) - {word for x in segments for word in x.ring.puts}

@@ -1,29 +1,19 @@
-"""Products on the path: calls of `resident_matmul.cuh`, and how readers get what they make.
-
-The warps of a processor share the depth of a product, so its result is partial sums in shared
-memory. A group behind it adds them up where it reads them; only what others want as well, or what
-edges make, is added up first and stored.
-"""
+"""Products on the path, calls of `resident_matmul.cuh`, and groups that add up partial sums."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import dataclass
-from itertools import pairwise
-from typing import TYPE_CHECKING
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
 
-from vertexrt.ir.ops import OPS
-from vertexrt.ir.passes.fuse import Group, Product
-from vertexrt.ir.passes.segment import SegmentedTask
+from vertexrt.ir.passes.fuse import Group
 from vertexrt.ir.program import Domain
-from vertexrt.kernels.cuda.direct import OperandRow, Step, readers_of
-from vertexrt.kernels.cuda.path_rows import PathRows
-from vertexrt.kernels.cuda.rows import ROLLED, Cuts
-from vertexrt.kernels.cuda.weights import TILE_ROWS, Held, Layout, own_row
+from vertexrt.kernels.cuda.partial_sums import PartialSums
+from vertexrt.kernels.cuda.path_operands import write_operand
+from vertexrt.kernels.cuda.path_rows import PathRowText, write_path_group
+from vertexrt.kernels.cuda.path_segment import SegmentContext
+from vertexrt.kernels.cuda.row_text import ROLLED, Cuts
+from vertexrt.kernels.cuda.weights import TILE_ROWS, Layout, ResidentWeight, own_row
 from vertexrt.kernels.location import Location
-
-if TYPE_CHECKING:
-    from vertexrt.kernels.cuda.path import SegmentWriter
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,7 +29,7 @@ class Factor:
         operand: lines of a function from its row to the operand's.
     """
 
-    held: Held
+    held: ResidentWeight
     deep: int
     wide: int
     times: int
@@ -49,110 +39,49 @@ class Factor:
 
 
 @dataclass(frozen=True, slots=True)
-class PartialSums:
-    """Where the partial sums of a product are that a group takes.
+class ProductText:
+    """The text of a step of products.
 
     Attributes:
-        start: first element; rows: of them that are made at a time.
-        own: rows of the weight that the processor has, of `deep` elements.
-        times: rows of the product for each row of the tile.
+        words: that its lines name, with their types.
+        held: weights that it multiplies by; partial: elements of their partial sums.
+        sums: where partial sums are that groups add up, by product.
     """
 
-    start: int
-    rows: int
-    own: int
-    deep: int
-    times: int
-
-    @property
-    def elements(self) -> int:
-        """Count them."""
-        return Layout(self.own, self.deep).partial // TILE_ROWS * self.rows
-
-    def read(self, row: str, own: str, width: str = "W") -> str:
-        """Return the text that adds up so many own rows."""
-        kind = f"{width}, {self.rows}, {self.own}, {self.deep}"
-        return f"total_of_parts<{kind}>(partial + {self.start}, {row}, {own})"
-
-
-def taken_by_groups(
-    plan: SegmentedTask, steps: Sequence[Step], pieces: dict[int, int], processors: int
-) -> set[int]:
-    """List the products of a segment that only groups right behind them read, row by row.
-
-    Args:
-        pieces: of each product's result the elements of each piece, 0 where pieces are not alike.
-    """
-    nodes = plan.task.program.nodes
-    found: set[int] = set()
-    for number, side in enumerate(steps):
-        products = [step.node for step in side if isinstance(step, Product)]
-        behind = {k for group in groups_behind(steps, number) for k in group.nodes}
-        if products and all(
-            k in plan.task.local
-            and nodes[k].type.domain == Domain.VERTEX
-            and (processors == 1 or pieces[k] > 0)
-            and _read_by(plan, k) <= behind
-            for k in products
-        ):
-            found |= {*products}
-    return found
-
-
-def groups_behind(steps: Sequence[Step], number: int) -> list[Group]:
-    """List the groups between a step and the next products, if all are of rows; else nothing."""
-    found: list[Group] = []
-    for side in steps[number + 1 :]:
-        if not isinstance(side[0], Group):
-            break
-        found.append(side[0])
-    return found if all(group.domain == Domain.VERTEX for group in found) else []
-
-
-def _read_by(plan: SegmentedTask, k: int) -> set[int]:
-    """Collect what reads a value, itself where it is not read element by element."""
-    nodes = plan.task.program.nodes
-    found: set[int] = set()
-    stack = [k]
-    while stack:
-        for reader in readers_of(plan, stack.pop()):
-            stored = reader in plan.task.homes or reader in plan.task.local
-            if OPS[nodes[reader].op].role == "scalar":
-                found.add(reader)
-            elif nodes[reader].op == "slice" and not stored:
-                stack.append(reader)
-            else:
-                found.add(k)  # which is in no group
-    return found
+    lines: list[str]
+    words: dict[str, str]
+    held: list[ResidentWeight]
+    partial: int
+    sums: dict[int, PartialSums] = field(default_factory=dict)
 
 
 class ProductWriter:
-    """The products of a step of a segment, side by side."""
+    """The products of a step of a segment, which share their barriers."""
 
-    def __init__(self, writer: SegmentWriter, products: Sequence[int]) -> None:
-        self.writer, self.nodes = writer, writer.nodes
-        self.t = PathRows(1, writer.vector, writer.processors)
+    def __init__(self, context: SegmentContext, products: Sequence[int]) -> None:
+        self.context, self.nodes = context, context.task.nodes
+        self.processors, self.vector = context.task.processors, context.task.vector
+        self.t = PathRowText(1, self.vector, self.processors)
+        self.words: dict[str, str] = {}  # of operands that are computed
         self.products = list(products)
         self.factors = [self._factor(k) for k in self.products]
 
-    def lines(self) -> list[str]:
+    def stored(self) -> ProductText:
         """Return statements that make the products and store them."""
-        text = self.writer.text
-        layouts = [Layout(f.held.rows(self.writer.processors), f.deep) for f in self.factors]
-        text.partial = max(text.partial, sum(layout.partial for layout in layouts))
+        layouts = [Layout(f.held.rows(self.processors), f.deep) for f in self.factors]
         calls = [self._stored(k, f) for k, f in zip(self.products, self.factors, strict=True)]
-        text.words |= self.t.words
         lines = [line for call in calls for line in call]
         lines = ["  multiply(partial,", *lines[:-1], lines[-1].removesuffix(",") + ");"]
-        return ["{", *(f"  {line}" for line in self.t._head), *lines, "}"]
+        lines = ["{", *(f"  {line}" for line in self.t.head), *lines, "}"]
+        return self._text(lines, sum(layout.partial for layout in layouts))
 
-    def sums(self) -> tuple[list[str], dict[int, PartialSums]]:
-        """Return statements that make partial sums of rows `done` to `end`, and where they are."""
+    def sums(self) -> ProductText:
+        """Return statements that make partial sums of rows `done` to `end`."""
         lines: list[str] = []
         places: dict[int, PartialSums] = {}
         start = 0
         for k, f in zip(self.products, self.factors, strict=True):
-            own = f.held.rows(self.writer.processors)
+            own = f.held.rows(self.processors)
             at = PartialSums(start, TILE_ROWS * f.times, own, f.deep, f.times)
             places[k] = at
             times = f" * {f.times}" if f.times > 1 else ""
@@ -164,12 +93,16 @@ class ProductWriter:
                 f"  partial + {start});",
             ]
             start += at.elements
-        self.writer.text.partial = max(self.writer.text.partial, start)
-        self.writer.text.words |= self.t.words
-        return [*self.t._head, *lines], places
+        return self._text([*self.t.head, *lines], start, places)
+
+    def _text(
+        self, lines: list[str], partial: int, sums: dict[int, PartialSums] | None = None
+    ) -> ProductText:
+        held = [f.held for f in self.factors]
+        return ProductText(lines, self.words | self.t.words, held, partial, sums or {})
 
     def _factor(self, k: int) -> Factor:
-        writer, node = self.writer, self.nodes[k]
+        task, node = self.context.task, self.nodes[k]
         weight, x = node.inputs
         matrix = self.nodes[weight]
         m, n = matrix.type.shape
@@ -177,17 +110,14 @@ class ProductWriter:
         deep, wide = (m, n) if turned else (n, m)
         times = node.type.shape[0] if len(node.type.shape) == 2 else 1
         cuts: Cuts = (0, wide)
-        if writer.processors > 1:
-            cuts = tuple(c for c in writer.own_cuts(k) if c <= wide)
-        word = f"param_{writer.binding.params[matrix['name']]}"
-        held = Held(word, n, turned, cuts, deep)
-        if held not in writer.text.held:
-            writer.text.held.append(held)
+        if self.processors > 1:
+            cuts = tuple(c for c in task.own_cuts(k) if c <= wide)
+        word = f"param_{task.binding.params[matrix['name']]}"
+        held = ResidentWeight(word, n, turned, cuts, deep)
         edges = node.type.domain == Domain.EDGE
-        if x in writer.direct:
-            row = OperandRow(writer, x)
-            operand = row.text(times)
-            writer.text.words |= row.t.words
+        if x in task.inlined:
+            operand, words = write_operand(self.context, x, times)
+            self.words |= words
             return Factor(held, deep, wide, times, edges, True, operand)
         aligned, operand = self._rows_in_memory(k, x, times, deep, edges)
         return Factor(held, deep, wide, times, edges, aligned, operand)
@@ -196,28 +126,26 @@ class ProductWriter:
         self, k: int, x: int, times: int, deep: int, edges: bool
     ) -> tuple[bool, list[str]]:
         """Return whether rows of an operand are aligned, and the function that points to one."""
-        writer, at = self.writer, self.writer.place[x]
+        ring, at = self.context.ring, self.context.place[x]
         source, step = self._first(at, edges), str(at.step)
-        if x in writer.before:
-            entry = None if edges else writer.ring.get(at.base)
+        if x in ring.before:
+            entry = None if edges else ring.operand_row(at)
             if entry is None:
-                writer.reads_all()
+                ring.reads_all()
             else:
-                writer.text.operand = True
-                writer.reads_ring()
                 in_ring = f"ring + a.slot * {entry.step} + {entry.start + at.start}"
                 self.t.row_value(f"from_{k}", "real* const", f"a.in_ring ? {in_ring} : {source}")
                 self.t.row_value(f"step_{k}", "int", f"a.in_ring ? {entry.step} : {at.step}")
                 source, step = f"from_{k}", f"step_{k}"
         inner = f" + i % {times} * {deep}" if times > 1 else ""
         pointer = f"{source} + {_outer(at, times)} * {step}{inner}"
-        aligned = all(p % writer.vector == 0 for p in (at.step, at.start, deep))
+        aligned = all(p % self.vector == 0 for p in (at.step, at.start, deep))
         return aligned, [f"[&](int i) -> const real* {{ return {pointer}; }}"]
 
     def _stored(self, k: int, f: Factor) -> list[str]:
         """Write the call that describes a product which is stored."""
-        processors = self.writer.processors
-        to = self.writer.place[k]
+        processors = self.processors
+        to = self.context.place[k]
         count = f"(int)a.{'m' if f.edges else 'n'} * {f.times}"
         where, row = ("j", f.wide) if to.own is None else ("q", f.wide // processors)
         inner = f" + i % {f.times} * {row}" if f.times > 1 else ""
@@ -234,15 +162,15 @@ class ProductWriter:
         ]
 
     def _put(self, to: Location, times: int, wide: int) -> list[str]:
-        """Put an element of a product in the tile's row of the ring, too, if it belongs there.
+        """Put an element of a product in the tile's row of the ring, too, if the ring has it.
 
         Args:
             times: rows of operands of each row; wide: elements of the result of one.
         """
-        at = self.writer.ring_row(to)
+        at = self.context.ring.put(to)
         if at is None:
             return []
-        self.writer.hands_on(to, 0, ())
+        self.context.ring.sends_at_once(to, 0, ())  # never: its threads make columns
         row, inner = (f"i / {times}", f" + i % {times} * {wide}") if times > 1 else ("i", "")
         place = f"(a.slot + {row}) * {at.step} + {at.start}{inner} + j"
         return [f"        if (a.puts && j >= 0) ring[{place}] = sum;"]
@@ -269,47 +197,65 @@ def _as_argument(function: list[str]) -> list[str]:
     return [*(f"  {line}" for line in function[:-1]), f"  {function[-1]},"]
 
 
-def write_with_sums(
-    writer: SegmentWriter,
-    products: Sequence[int],
-    groups: Sequence[tuple[Group, dict[int, Location]]],
-    first: bool,
-) -> list[str]:
-    """Write products and the groups behind them that take their sums, a few rows at a time.
+@dataclass(frozen=True, slots=True)
+class PendingGroup:
+    """A group that is to be written.
+
+    Attributes:
+        group: what it makes; rest: what of it is still to be written.
+        prefetched: where operands lie that were copied to shared memory.
+    """
+
+    group: Group
+    rest: Group
+    prefetched: Mapping[int, Location]
+
+
+def write_with_groups(
+    context: SegmentContext, products: Sequence[int], groups: Sequence[PendingGroup], first: bool
+) -> ProductText:
+    """Write products and the groups after them that add up their sums, a few rows at a time.
 
     Args:
-        groups: with places of operands that were asked for ahead.
         first: these are the first steps of the segment.
     """
-    lines, places = ProductWriter(writer, products).sums()
-    writer.taken = places
-    body = ["wait_for_all_copies();"] if any(ahead for _, ahead in groups) else []
-    made: set[int] = set()
-    for number, (group, ahead) in enumerate(groups):
-        reads = {i for k in group.nodes for i in writer.nodes[k].inputs}
-        if number == 0 or reads & made:
-            body.append("__syncthreads();")
-            made.clear()
-            writer.new_step()
-        if first and number == 0:
-            body.append("if (done == 0) prefetch_next();")
-        made |= {*group.nodes}
-        body += writer.group_lines(group, ahead, "done", "end")
-    writer.taken = {}
-    return [
+    text = ProductWriter(context, products).sums()
+    body, words = _add_up(replace(context, sums=text.sums), groups, first)
+    lines = [
         "{",
         f"  {ROLLED}",
         f"  for (int done = 0; done < (int)a.n; done += {TILE_ROWS}) {{",
         f"    const int end = (int)a.n - done < {TILE_ROWS} ? (int)a.n : done + {TILE_ROWS};",
         "    if (done > 0) __syncthreads();  // the last sums are taken",
-        *(f"    {line}" for line in (*lines, *body)),
+        *(f"    {line}" for line in (*text.lines, *body)),
         "  }",
         "}",
     ]
+    return replace(text, lines=lines, words=text.words | words)
 
 
-def pieces_alike(cuts: Cuts, processors: int) -> int:
-    """Return the elements of each piece of a value, 0 where they or their shares differ."""
-    each = cuts[1]
-    alike = all(b - a == each for a, b in pairwise(cuts)) and each % processors == 0
-    return each if alike else 0
+def _read_by(context: SegmentContext, group: Group) -> set[int]:
+    return {i for k in group.nodes for i in context.task.nodes[k].inputs}
+
+
+def _add_up(
+    context: SegmentContext, groups: Sequence[PendingGroup], first: bool
+) -> tuple[list[str], dict[str, str]]:
+    """Return the statements of groups that add up partial sums, and the words that they name."""
+    lines = ["wait_for_all_copies();"] if any(pending.prefetched for pending in groups) else []
+    words: dict[str, str] = {}
+    made: set[int] = set()
+    for number, pending in enumerate(groups):
+        if number == 0 or made & _read_by(context, pending.group):
+            lines.append("__syncthreads();")
+            made.clear()
+            context.ring.new_step()
+        if first and number == 0:
+            lines.append("if (done == 0) prefetch_next();")
+        made |= {*pending.group.nodes}
+        rows = write_path_group(
+            replace(context, place={**context.place, **pending.prefetched}), pending.rest
+        )
+        words |= rows.words
+        lines += rows.loop_over_rows("done", "end")
+    return lines, words

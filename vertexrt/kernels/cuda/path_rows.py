@@ -1,27 +1,26 @@
-"""The groups of a segment: loops of a processor's threads over a tile's rows, own elements each."""
+"""The groups of a segment: loops of a processor over the rows of a tile and its own elements."""
 
 from __future__ import annotations
 
+from functools import partial
 from itertools import pairwise
-from typing import TYPE_CHECKING
 
 from vertexrt.ir.passes.fuse import Group
 from vertexrt.ir.program import Node
-from vertexrt.kernels.cuda.groups import GroupWriter
-from vertexrt.kernels.cuda.rows import ROLLED, Cuts, Loop, Rows
+from vertexrt.kernels.cuda.group_plan import GroupPlan, Scratch, lay_out, plan_group
+from vertexrt.kernels.cuda.groups import GroupWriter, write_in_memory
+from vertexrt.kernels.cuda.path_segment import SegmentContext
+from vertexrt.kernels.cuda.path_task import ADDED
+from vertexrt.kernels.cuda.row_text import ROLLED, WARP, Cuts, Loop, RowText
 from vertexrt.kernels.cuda.values import J, offset_of
-from vertexrt.kernels.cuda.weights import own_range
+from vertexrt.kernels.cuda.weights import THREADS, own_range
 from vertexrt.kernels.location import Location
 
-if TYPE_CHECKING:
-    from vertexrt.kernels.cuda.path import SegmentWriter
-
 FEW_THREADS = 64  # of a row, so that four rows have all threads
-TAKEN = "sums"  # counts the rows of a `Location`: partial sums, which readers add up
 ROW_PAD = 4  # rows of a temporary in shared memory are rounded up
 
 
-class PathRows(Rows):
+class PathRowText(RowText):
     """The lines of a group: a few threads for each row, in a loop over the rows of a tile."""
 
     pad = ROW_PAD
@@ -42,7 +41,7 @@ class PathRows(Rows):
         return loop
 
     def heads(self, loop: Loop) -> list[tuple[list[str], str]]:
-        """Return a loop for each piece of what is owned."""
+        """Return a loop for each piece of which the processor owns a range."""
         if not loop.cuts:
             return super().heads(loop)
         found = []
@@ -59,7 +58,7 @@ class PathRows(Rows):
         """Have none: temporaries are in shared memory already."""
         return None
 
-    def loop_over_rows(self, first: str, end: str) -> list[str]:
+    def loop_over_rows(self, first: str = "0", end: str = "(int)a.n") -> list[str]:
         """Return the finished statements, for some rows of the tile (of edges all)."""
         end = "(int)a.m" if self._edge_rows else end
         start = "" if first == "0" else f"{first} + "
@@ -74,67 +73,76 @@ class PathRows(Rows):
             lines = ["const int e = (int)a.elo + i;", "const int row = edge_row[e];"]
         else:
             lines = ["const int row = (int)a.lo + i;"]
-        lines += [*self._head, *self._body]
+        lines += [*self.head, *self._body]
         return [*head, *(f"    {line}" for line in lines), "  }", "}"]
 
 
-class PathGroup(GroupWriter):
-    """A group of a segment: own elements of its values, or all of what everybody makes.
+def write_path_group(context: SegmentContext, group: Group) -> PathRowText:
+    """Write a group of a segment."""
+    scratch: Scratch = {}
+    rows = write_in_memory(partial(_begin, context, group, THREADS), scratch).t
+    if rows.crosses:  # beyond a warp the threads of a row cannot synchronise
+        rows = write_in_memory(partial(_begin, context, group, WARP), scratch).t
+    assert isinstance(rows, PathRowText)
+    return rows
+
+
+def _begin(context: SegmentContext, group: Group, widest: int, scratch: Scratch) -> PathGroup:
+    """Begin to write a group.
 
     Args:
-        also: position of a value that everybody makes in full -> the tensor of which the processor
-            writes its own elements.
+        widest: threads that a row may have.
     """
+    task = context.task
+    plan = plan_group(task.nodes, group, {*context.place, *scratch})
+    rows = PathRowText(_threads(context, group, plan, widest), task.vector, task.processors)
+    alias = not any(k in task.also for k in group.nodes)  # parts of what is written twice stay
+    place = lay_out(plan, context.place, scratch, rows, task.temporaries, alias)
+    return PathGroup(context, plan, rows, place)
 
-    def __init__(self, writer: SegmentWriter, group: Group, scratch: dict[int, Location | None]):
-        self.writer = writer
-        plan = writer.plan
-        super().__init__(
-            plan.task,
-            group,
-            writer.binding,
-            writer.vector,
-            writer.place,
-            scratch,
-            writer.temporary,
-        )
 
-    def new_rows(self, widest: int, vector: int, block: int) -> Rows:
-        """Give each row as many threads as it has elements of one kind, or vectors of many."""
-        most = 1
-        for k in self.members_of():
-            if self.writer.nodes[k].op == "concat" or k in self.in_parts:
-                continue  # its parts count
-            size = max(self.writer.nodes[k].type.size, 1)
-            cuts = self.writer.cuts_of(k)
-            if cuts:
-                each = max(-(-(b - a) // self.writer.processors) for a, b in pairwise(cuts))
-            else:
-                vectors = -(-size // vector) if size % vector == 0 else size
-                each = max(vectors, min(size, FEW_THREADS))
-            most = max(most, each)
-        threads = 1
-        while threads < min(most, self.writer.widest):
-            threads *= 2
-        return PathRows(threads, vector, self.writer.processors)
+def _threads(context: SegmentContext, group: Group, plan: GroupPlan, widest: int) -> int:
+    """Give each row as many threads as it has elements of one kind, or vectors of many."""
+    vector, most = context.task.vector, 1
+    for k in group.nodes:
+        if plan.nodes[k].op == "concat" or k in plan.in_parts:
+            continue  # its parts count
+        size = max(plan.nodes[k].type.size, 1)
+        cuts = context.cuts_of(k)
+        if cuts:
+            each = max(-(-(b - a) // context.task.processors) for a, b in pairwise(cuts))
+        else:
+            vectors = -(-size // vector) if size % vector == 0 else size
+            each = max(vectors, min(size, FEW_THREADS))
+        most = max(most, each)
+    threads = 1
+    while threads < min(most, widest):
+        threads *= 2
+    return threads
 
-    def members_of(self) -> list[int]:
-        """List what the group makes, before the writer is complete."""
-        return self.writer.group_nodes
+
+class PathGroup(GroupWriter):
+    """A group of a segment: own elements of its values, or all of what every processor makes."""
+
+    def __init__(
+        self,
+        context: SegmentContext,
+        plan: GroupPlan,
+        rows: PathRowText,
+        place: dict[int, Location],
+    ) -> None:
+        super().__init__(plan, context.task.binding, rows, place)
+        self.context, self.also = context, context.task.also
+        self.processors = context.task.processors
 
     def cuts_of(self, k: int) -> Cuts:
         """Return the cuts of a value that is made in parts."""
-        return self.writer.cuts_of(k)
-
-    def _alias_parts(self) -> None:
-        """Leave parts where they are, if their whole is written twice."""
-        if not any(k in self.writer.also for k in self.writer.group_nodes):
-            super()._alias_parts()
+        return self.context.cuts_of(k)
 
     def _store(self, k: int, place: Location, register: str) -> None:
         super()._store(k, place, register)
-        if k in self.writer.also:
-            self._store_own(self.writer.also[k], self.writer.own_cuts(k), register)
+        if k in self.also:
+            self._store_own(self.also[k], self.context.task.own_cuts(k), register)
 
     def _write(self, k: int, to: Location, register: str) -> None:
         super()._write(k, to, register)
@@ -146,12 +154,12 @@ class PathGroup(GroupWriter):
 
     def _put(self, home: Location, register: str) -> None:
         """Put elements that are stored in a tensor into the tile's row of the ring, too."""
-        at = self.writer.ring_row(home)
+        at = self.context.ring.put(home)
         if at is not None:
             row = self.t.row_value("ring_row", "auto", f"ring + (a.slot + i) * {at.step}")
             to = f"{row} + {at.start} + j"
             cuts = self.t.loop.cuts if self.t.loop is not None else ()
-            if self.writer.hands_on(home, self.t.threads, cuts):
+            if self.context.ring.sends_at_once(home, self.t.threads, cuts):
                 call = f"hand_on<PROCESSORS>({to}, {register}.v[0], a.sends, a.turn)"
                 self.t.store(f"if (a.puts) {call};")
             else:
@@ -162,8 +170,8 @@ class PathGroup(GroupWriter):
         in_memory = super().state_of_child(k, node, size)
         loop = self.t.loop
         if loop is not None and loop.cuts:
-            return in_memory  # own elements, which never were elsewhere
-        at = self.writer.gathered(node, size)
+            return in_memory  # own elements, which this processor made
+        at = self.context.ring.gathered(node)
         if at is None:
             return in_memory
         slots = self.t.word("child_slot", "const int*")
@@ -177,19 +185,19 @@ class PathGroup(GroupWriter):
         return f"{near} >= 0 ? {in_ring} : ({in_memory})"
 
     def _load(self, k: int, place: Location, j: str) -> str:
-        if place.row == TAKEN:
-            return self._taken(k, j)
+        if place.row == ADDED:
+            return self._added(k, j)
         if self.t.loop is None or not self.t.loop.cuts:
-            self.writer.reads_in_full(k)
+            self.context.ring.reads_in_full(k)
         return super()._load(k, place, j)
 
-    def _taken(self, k: int, j: str) -> str:
+    def _added(self, k: int, j: str) -> str:
         """Return the text of an element of a product, whose partial sums are added up here."""
-        at, node = self.writer.taken[k], self.nodes[k]
+        at, node = self.context.sums[k], self.nodes[k]
         wide = node.type.shape[-1]
-        cuts = self.writer.own_cuts(k)
-        if self.writer.processors > 1:
-            own = self.own_element(j, cuts[1], cuts[1] // self.writer.processors)
+        cuts = self.context.task.own_cuts(k)
+        if self.processors > 1:
+            own = self.own_element(j, cuts[1], cuts[1] // self.processors)
         else:
             own = f"({j})"
         row = "i - done" if at.times == 1 else f"(i - done) * {at.times} + {own} / {at.own}"
@@ -200,39 +208,37 @@ class PathGroup(GroupWriter):
         return self.t.read_as(at.read(row, own), aligned)
 
     def _pointer(self, k: int) -> str:
-        self.writer.reads_in_full(k)
+        self.context.ring.reads_in_full(k)
         return super()._pointer(k)
 
-    def _reads_parents(self) -> None:
+    def reads_parents(self) -> None:
         if self.t.loop is None or not self.t.loop.cuts:
-            self.writer.reads_all()
+            self.context.ring.reads_all()
 
     def _copy(self, k: int, i: int, to: Location) -> None:
         super()._copy(k, i, to)
-        if k in self.writer.also:
-            home = self.writer.also[k]
+        if k in self.also:
+            home = self.also[k]
             start = to.start - self.place[k].start
             register = self._copied(i)
-            cuts = self.writer.own_cuts(k)
+            cuts = self.context.task.own_cuts(k)
             inside = [c - start for c in cuts if start < c < start + to.size]
             self._store_own(home.part(start, to.size), (0, *inside, to.size), register)
 
     def places_of(self, k: int) -> list[Location]:
-        """Return where a number is stored: by all processors, who have the same."""
-        also = self.writer.also
-        return [*super().places_of(k), *([also[k]] if k in also else [])]
+        """Return where a number is stored: every processor stores it, as all have the same."""
+        return [*super().places_of(k), *([self.also[k]] if k in self.also else [])]
 
     def _store_own(self, home: Location, cuts: Cuts, register: str) -> None:
         """Write a register to a tensor where its elements are own ones."""
         self._put(home, register)
-        processors = self.writer.processors
         loop = self.t.loop
         assert loop is not None
-        even = all((b - a) % (processors * loop.vector) == 0 for a, b in pairwise(cuts))
+        even = all((b - a) % (self.processors * loop.vector) == 0 for a, b in pairwise(cuts))
         if not even or not self.aligned(home) or any(a % loop.vector for a in cuts):
             self.t.unaligned()
         tests = []
         for a, b in pairwise(cuts):
-            first, end = own_range(a, b, processors)
+            first, end = own_range(a, b, self.processors)
             tests.append(f"(j >= {first} && j < {end})")
         self.t.store(f"if ({' || '.join(tests)}) store<W>({self.t.base(home)} + j, {register});")

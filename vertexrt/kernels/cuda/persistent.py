@@ -15,11 +15,10 @@ from vertexrt.kernels.cuda.compile import SpillError
 from vertexrt.kernels.cuda.device import Device
 from vertexrt.kernels.cuda.executable import Uploads, kernel_name
 from vertexrt.kernels.cuda.gpu_script import Facts
-from vertexrt.kernels.cuda.gradients import overlapping
 from vertexrt.kernels.cuda.kernel import KernelWriter
-from vertexrt.kernels.cuda.path import beside_path
+from vertexrt.kernels.cuda.path import is_outside_path
 from vertexrt.kernels.cuda.steps import adding
-from vertexrt.kernels.cuda.weights import FitError
+from vertexrt.kernels.cuda.weights import Budget, FitError
 from vertexrt.kernels.layout import Binding, gradient_owners
 
 # Of a thread, to hold weights and gradients: the first number that leaves enough for code, with
@@ -63,21 +62,12 @@ def load_smallest(
     wanted: tuple[int, ...] = GROUPS if processors is None else (processors,)
     sizes = tuple(n for n in wanted if n <= device.processors) or wanted[:1]
     failed: dict[int | str, DeviceError] = {}  # by size the first reason, and what spilled
+    itemsize = np.dtype(dtype).itemsize
     choices = (PLACES if gradients else ()) + BEHIND
     for size, registers, places in itertools.product(sizes, REGISTERS, choices):
         try:
-            writer = KernelWriter(
-                tasks,
-                binding,
-                dtype,
-                size,
-                device.shared_bytes,
-                registers,
-                device.precision,
-                hold,
-                places,
-                kinds,
-            )
+            budget = Budget(size, itemsize, device.shared_bytes, registers, hold, places)
+            writer = KernelWriter(tasks, binding, kinds, budget, device.precision)
             source = writer.source()
             if source not in failed:
                 name = kernel_name(source)
@@ -101,7 +91,7 @@ class PersistentExecutable(Uploads):
         tile: most rows of an instruction on the path; tile_beside_ring: where groups have a ring.
         weights_in_memory: bytes of each processor's weights that are not held on chip.
         sums_left: bytes in which each processor leaves its sums of gradients.
-        beside: [programs] see `beside_path`.
+        beside: [programs] see `is_outside_path`.
         facts: what `gpu_script.write_scripts` knows of the programs.
         gradients: [gradients] whether the groups sum it up, or a part of it.
         function: the kernel; writer: what wrote its source.
@@ -129,7 +119,7 @@ class PersistentExecutable(Uploads):
         for word in writer.words():
             self.wanted[self.numbers[word]] = True
         added = adding(writer.all_steps, gradient_owners(binding.params))
-        self.beside = np.array([beside_path(t) for t in tasks], np.bool_)
+        self.beside = np.array([is_outside_path(t) for t in tasks], np.bool_)
         self.facts = Facts(
             np.array([int(t.task.stage) for t in tasks], np.int64),
             self.beside,
@@ -141,7 +131,7 @@ class PersistentExecutable(Uploads):
             *writer.ring_facts(),
         )
         self.gradients = np.zeros(len(binding.params), np.bool_)
-        self.gradients[overlapping(writer.sums.side.sums, binding)] = True
+        self.gradients[writer.sums.gradients] = True
 
     def clustered(self, graphs: int) -> bool:
         """Tell whether groups are clusters, which meet faster, but leave some processors out."""

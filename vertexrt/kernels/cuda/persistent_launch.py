@@ -10,12 +10,21 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from vertexrt.errors import DeviceError, message
 from vertexrt.ir.updates import RULES
 from vertexrt.kernels.cuda.device import Allocation
 from vertexrt.kernels.cuda.pack import WEIGHT
 from vertexrt.kernels.cuda.persistent import PersistentExecutable
 from vertexrt.kernels.cuda.session import TEMPORARY, Session
-from vertexrt.kernels.cuda.step_end import FINISH, STORE, StepEnd
+from vertexrt.kernels.cuda.step_end import (
+    FINISH,
+    GAVE_UP,
+    GAVE_UP_AT,
+    GAVE_UP_INSTRUCTION,
+    REACHED,
+    STORE,
+    StepEnd,
+)
 from vertexrt.kernels.cuda.upload import UploadInputs, UploadSlot
 
 Array = np.ndarray[Any, Any]
@@ -89,6 +98,21 @@ def kernel_seconds(stamps: Int64) -> float:
         if own[0, 0] == BOTH_CLOCKS and len(ends):
             longest = max(longest, int(own[1 + ends[0], 2] - own[0, 2]))
     return longest * 1e-9
+
+
+def gave_up(found: Array, patience: int) -> DeviceError:
+    """Say which processor gave up waiting, given what a step found; it gave up after so many ns."""
+    return DeviceError(
+        message(
+            "cuda",
+            f"processor {int(found[GAVE_UP_AT])} waited at instruction "
+            f"{int(found[GAVE_UP_INSTRUCTION])} for "
+            f"{'its group' if found[GAVE_UP] > 1 else 'all processors'}; "
+            f"{int(found[REACHED])} had come",
+            f"all to come within {patience / 1e9:g} s",
+            "report this as a bug; engine='batched' goes on",
+        )
+    )
 
 
 class PersistentLaunch:

@@ -14,7 +14,7 @@ from itertools import pairwise
 from vertexrt.ir.ops import OPS
 from vertexrt.ir.passes.fuse import Group
 from vertexrt.ir.program import Domain, Node
-from vertexrt.kernels.cuda.rows import ROLLED, WARP, Cuts
+from vertexrt.kernels.cuda.row_text import ROLLED, WARP, Cuts
 from vertexrt.kernels.layout import Binding
 from vertexrt.kernels.location import Location
 

@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import replace
 
-from vertexrt.kernels.cuda.rows import WARP, Rows
+from vertexrt.ir.program import Node
+from vertexrt.kernels.cuda.row_text import WARP, RowText
 from vertexrt.kernels.cuda.steps import (
     ALWAYS,
     BY_EDGE,
@@ -15,11 +16,11 @@ from vertexrt.kernels.cuda.steps import (
     TEMPORARY,
     TILES,
     TRANSPOSED,
+    ChildRows,
     Gemm,
     Kernel,
     Lookup,
-    Operand,
-    Slot,
+    OperandRows,
     Tiles,
 )
 from vertexrt.kernels.layout import PAD
@@ -61,6 +62,38 @@ def splits_of(wide: int, deep: int, tiles: Tiles) -> int:
     return max(1, min(wanted, deep // (2 * CHUNK)))
 
 
+def rows_of(node: Node) -> int:
+    """Return how many rows a product has for each row (or edge) of a launch, given its result."""
+    return node.type.shape[0] if len(node.type.shape) == 2 else 1
+
+
+def few_rows_products(
+    gemms: Sequence[Gemm], partial: Temporary, warps: bool
+) -> tuple[list[Kernel], int, Tiles]:
+    """Write independent products of few rows as kernels, each for a range of rows.
+
+    Args:
+        partial: where blocks that share the depth leave their sums.
+        warps: of the fewest rows a warp makes a column, if it can.
+    Returns: the kernels, how many elements they need there, and of which rows there are none.
+    """
+    per_row, per_edge = (
+        max((g.times for g in gemms if g.edges == edges), default=0) for edges in (False, True)
+    )
+    kernels, most = [], 0
+    ranges = [(0, FEW_ROWS, 8), (FEW_ROWS, SHARED_ROWS, 32)]
+    if warps and all(by_warps(g) for g in gemms):
+        ranges = [(WARP_ROWS, SHARED_ROWS, 32)]
+        kernels.append(product_by_warps(gemms, Tiles(per_row, per_edge, 0, WARP_ROWS, WARP_ROWS)))
+    if len(gemms) > 1:  # one launch instead of several
+        ranges.append((SHARED_ROWS, MANY_ROWS, 32))
+    for low, high, rows in ranges:
+        kernel, elements = product_kernel(gemms, Tiles(per_row, per_edge, low, high, rows), partial)
+        kernels.append(kernel)
+        most = max(most, elements)
+    return kernels, most, Tiles(per_row, per_edge, ranges[-1][1], EVERYTHING)
+
+
 def product_kernel(gemms: Sequence[Gemm], tiles: Tiles, partial: Temporary) -> tuple[Kernel, int]:
     """Write independent products as one kernel: each has its range of blocks across the grid.
 
@@ -68,7 +101,7 @@ def product_kernel(gemms: Sequence[Gemm], tiles: Tiles, partial: Temporary) -> t
         partial: where blocks that share the depth leave their sums.
     Returns: the kernel, and how many elements it needs there.
     """
-    t = Rows(1, FLOATS)
+    t = RowText(1, FLOATS)
     t.line(f"VRT_SCRATCH(TileMemory<{tiles.rows}>, memory, 1);")
     blocks, used, counted = 0, 0, 0
     for g in gemms:
@@ -101,7 +134,7 @@ def product_kernel(gemms: Sequence[Gemm], tiles: Tiles, partial: Temporary) -> t
 
 def product_by_warps(gemms: Sequence[Gemm], tiles: Tiles) -> Kernel:
     """Write independent products of a few rows as one kernel in which a warp makes a column."""
-    t = Rows(1, FLOATS)
+    t = RowText(1, FLOATS)
     blocks = 0
     for g in gemms:
         mine = -(-g.m // WARPS)
@@ -130,7 +163,7 @@ def large_product(g: Gemm, block: int, vector: int) -> Kernel:
         block: threads.
         vector: elements that may be loaded at once.
     """
-    t = Rows(1, FLOATS)
+    t = RowText(1, FLOATS)
     weight = t.word(g.weight, "const real*")
     x, y = _first(t, g.x), _first(t, g.y)
     count = f"(int)a.{'m' if g.edges else 'n'} * {g.times}"
@@ -172,7 +205,7 @@ def outer_product(g: Gemm, partial: Temporary, block: int, vector: int) -> tuple
     tiles = replace(_all_rows(g), rows=splits)
     found = []
     for second in (False, True):
-        t = Rows(1, FLOATS)
+        t = RowText(1, FLOATS)
         gradient = t.word(g.weight, "real*")
         left = t.origin(Location("", 0, "local", temporary=partial))
         if second:
@@ -210,7 +243,7 @@ def _all_rows(g: Gemm) -> Tiles:
     return Tiles(0 if g.edges else g.times, g.times if g.edges else 0, 0, EVERYTHING)
 
 
-def _source(t: Rows, g: Gemm, deep: int) -> str:
+def _source(t: RowText, g: Gemm, deep: int) -> str:
     """Return a function from the number of a row to the row."""
     if g.gathered is None:
         x = _first(t, g.x)
@@ -227,7 +260,7 @@ def _source(t: Rows, g: Gemm, deep: int) -> str:
     return f"[&](int i) -> const float* {{ {child} return there ? {row} : nullptr; }}"
 
 
-def _target(t: Rows, g: Gemm, wide: int) -> str:
+def _target(t: RowText, g: Gemm, wide: int) -> str:
     """Return a function that takes a result, given the numbers of its row and column."""
     if g.scattered is None:
         y = _first(t, g.y)
@@ -237,7 +270,7 @@ def _target(t: Rows, g: Gemm, wide: int) -> str:
     return f"[&](int i, int j, float v) {{ {child} {store} }}"
 
 
-def _child(t: Rows, slot: Slot) -> str:
+def _child(t: RowText, slot: ChildRows) -> str:
     """Return statements that find the edge `e` of a slot, and whether a child is `there`."""
     first, child = t.word("edge_ptr", "const int*"), t.word("child_row", "const int*")
     row = "const int row = (int)a.lo + i;"
@@ -245,7 +278,7 @@ def _child(t: Rows, slot: Slot) -> str:
     return f"{row} {edge} const bool there = e < {first}[row + 1] && {child}[e] >= 0;"
 
 
-def _first(t: Rows, operand: Operand) -> str:
+def _first(t: RowText, operand: OperandRows) -> str:
     """Return the pointer to the first row of an operand."""
     at = operand.temporary
     start = f" + {operand.start}" if operand.start else ""

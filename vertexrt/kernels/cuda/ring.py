@@ -18,7 +18,7 @@ from itertools import pairwise
 from vertexrt.ir.passes.fuse import Group, Product
 from vertexrt.ir.passes.segment import SegmentedTask
 from vertexrt.ir.program import Domain, Stage
-from vertexrt.kernels.cuda.rows import Cuts
+from vertexrt.kernels.cuda.row_text import Cuts
 from vertexrt.kernels.cuda.weights import own_range
 from vertexrt.kernels.layout import Binding
 

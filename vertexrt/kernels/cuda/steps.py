@@ -1,4 +1,4 @@
-"""What a task program launches, as data: the driver reads it, the emitter writes it."""
+"""What a task program launches, as data: `task_launches` writes it, the driver reads it."""
 
 from __future__ import annotations
 
@@ -74,7 +74,7 @@ class Kernel:
 
 
 @dataclass(frozen=True, slots=True)
-class Operand:
+class OperandRows:
     """The rows of a product's operand: see BY_ROW and its like."""
 
     word: str
@@ -85,7 +85,7 @@ class Operand:
 
 
 @dataclass(frozen=True, slots=True)
-class Slot:
+class ChildRows:
     """The children's rows of a tensor, or the rows of the edges to them, instead of an operand."""
 
     word: str
@@ -105,8 +105,7 @@ class Gemm:
     """A product over all rows of a launch: `weight` is [m, k].
 
     Attributes:
-        gathered, scattered: where a kernel of ours reads `x` and writes `y`; there they need not
-            be.
+        gathered, scattered: where a kernel of ours reads `x` and writes `y` instead.
     """
 
     form: int
@@ -115,11 +114,11 @@ class Gemm:
     k: int
     edges: bool
     times: int  # rows of the product for each row of the launch
-    x: Operand
-    y: Operand
+    x: OperandRows
+    y: OperandRows
     tiles: Tiles | None = None
-    gathered: Slot | Lookup | None = None
-    scattered: Slot | None = None
+    gathered: ChildRows | Lookup | None = None
+    scattered: ChildRows | None = None
 
 
 @dataclass(slots=True)
@@ -157,18 +156,20 @@ def adding(steps: Sequence[Kernel | Gemm], owners: Mapping[int, int]) -> Adding:
     Args:
         owners: of `layout.gradient_owners`.
     """
-    only, added = [], []
-    for step in steps:
-        outer = isinstance(step, Gemm) and step.form == OUTER
-        words = (step.weight,) if isinstance(step, Gemm) else step.words
-        only.append(outer if isinstance(step, Gemm) else step.adds)
-        numbers = [int(w.removeprefix("gradient_")) for w in words if w.startswith("gradient_")]
-        added.append(sorted({owners[g] for g in numbers}))
+    only = [step.form == OUTER if isinstance(step, Gemm) else step.adds for step in steps]
+    added = [_added_to(step, owners) for step in steps]
     return Adding(
         np.array([*only, False], np.bool_),
         np.cumsum([0] + [len(a) for a in added]).astype(np.int64),
         np.array([g for a in added for g in a] + [0], np.int64),
     )
+
+
+def _added_to(step: Kernel | Gemm, owners: Mapping[int, int]) -> list[int]:
+    """List the numbers of the gradients that a step adds to."""
+    words = (step.weight,) if isinstance(step, Gemm) else step.words
+    numbers = [int(w.removeprefix("gradient_")) for w in words if w.startswith("gradient_")]
+    return sorted({owners[g] for g in numbers})
 
 
 def takes_temporaries(step: Kernel | Gemm) -> bool:

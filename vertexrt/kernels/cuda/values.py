@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Mapping, Sequence
+from typing import ClassVar
 
 from vertexrt.ir.ops import OPS
 from vertexrt.ir.program import Domain, Node
-from vertexrt.kernels.cuda.rows import MustCloseError, NeedsMemoryError, Rows
+from vertexrt.kernels.cuda.row_text import MustCloseError, NeedsMemoryError, RowText
 from vertexrt.kernels.layout import Binding
 from vertexrt.kernels.location import Location
 from vertexrt.kernels.render import CUDA, render
@@ -14,7 +15,7 @@ from vertexrt.kernels.render import CUDA, render
 J = "j"  # the element at which a thread's vector starts
 
 
-class Values:
+class ValueText:
     """Where the values of a group are while its kernel is written.
 
     Attributes:
@@ -24,15 +25,14 @@ class Values:
         in_parts: those of the group that are made where parts of them are read.
     """
 
-    in_parts: set[int]
-
     def __init__(
-        self, nodes: Sequence[Node], binding: Binding, t: Rows, place: dict[int, Location]
+        self, nodes: Sequence[Node], binding: Binding, t: RowText, place: dict[int, Location]
     ) -> None:
         self.nodes, self.binding, self.t, self.place = nodes, binding, t, place
         self.vector = t.vector
         self.variable: dict[int, str] = {}
         self.inside: set[int] = set()
+        self.in_parts: frozenset[int] = frozenset()
 
     def index(self, k: int) -> str:
         """Return the variable that holds an integer pull of this row (-1: absent)."""
@@ -62,21 +62,19 @@ class Values:
 
     def element(self, k: int, j: str) -> str:
         """Return the text of an element: `j` is J plus an offset (lane c), or a fixed number."""
-        t, node = self.t, self.nodes[k]
-        loop = t.loop
-        if loop is not None and k in loop.pending:
+        if self.t.awaits(k):
             raise MustCloseError
         if k in self.variable:
             return self.variable[k]
-        if loop is not None and k in loop.made and j == J:
+        if j == J and self.t.makes(k):
             return f"r{k}.v[c]"
         if k in self.place:
             return self._load(k, self.place[k], j)
         if k in self.inside:
             raise NeedsMemoryError(k)
         if k in self.in_parts:
-            return f"({self.scalar_op(node, j)})"
-        return self.leaf(k, node, j)
+            return f"({self.scalar_op(self.nodes[k], j)})"
+        return self.leaf(k, j)
 
     def _load(self, k: int, place: Location, j: str) -> str:
         t, bare = self.t, self.nodes[k].type.shape == ()
@@ -109,86 +107,120 @@ class Values:
         return (place.start + offset) % self.vector == 0 and place.step % self.vector == 0
 
     def _at(self, base: str, j: str, size: int) -> str:
-        """Read an element behind a pointer whose rows have `size` elements."""
+        """Read an element of the row at a pointer; rows have `size` elements."""
         if not j.startswith(J):
             return f"{base}[{j}]"
         aligned = size % self.vector == 0 and offset_of(j) % self.vector == 0
         return self.t.read(f"{base} + {j}", aligned)
 
-    def leaf(self, k: int, node: Node, j: str) -> str:
-        t, bare = self.t, node.type.shape == ()
-        size = max(node.type.size, 1)
-        if node.op == "slice":
-            start = node["start"]
-            if not j.startswith(J):
-                return self.element(node.inputs[0], str(int(j) + start))
-            if bare:
-                return self.element(node.inputs[0], str(start))
-            offset = offset_of(j) + start
-            return self.element(node.inputs[0], f"j + {offset}" if offset else J)
-        if node.op in ("spread", "to_edges"):
-            return self.element(node.inputs[0], j)
-        if node.op == "const":
-            value = node["value"]
-            return f"real({value!r})" if node.type.dtype == "float" else f"({value})"
-        if node.op == "loss_scale":
-            pointer = t.word("scale", "const double*")
-            return t.row_value("scale_", "real", f"real(*{pointer})")
-        if node.op == "weight":
-            pointer = t.word("weight", "const real*")
-            return t.row_value("weight_", "real", f"{pointer}[row]")
-        if node.op == "param":
-            base = t.word(f"param_{self.binding.params[node['name']]}", "const real*")
-            return f"(*{base})" if bare else self._at(base, j, size)
-        if node.op in ("gather", "gather_all"):
-            define = t.row_value if node.op == "gather" else t.edge_value
-            base = define(f"c{k}", "auto", self.state_of_child(k, node, size))
-            return self._at(base, j, size)
-        if node.op == "present":
-            return f"real({self.child(node['slot'])} >= 0)"
-        if node.op == "has_child":
-            return f"real({self.edge_child()} >= 0)"
-        if node.op == "has_pull":
-            name = node["name"]
-            if name in self.binding.ints:
-                word = t.word(f"int_{self.binding.ints[name]}", "const int*")
-            else:
-                word = t.word(f"float_index_{self.binding.floats[name]}", "const int*")
-            return f"real({word}[{self.user_vertex()}] >= 0)"
-        if node.op == "degree":
-            pointer = t.word("child_row", "const int*")
-            first, end = t.first_edge(), t.end_edge()
-            return t.row_value("degree", "real", f"vrt_degree({pointer}, {first}, {end})")
-        if node.op == "pull" and node.type.dtype == "int":
+    def leaf(self, k: int, j: str) -> str:
+        """Return the text of an element of a leaf or a view; see `element`."""
+        assert self.nodes[k].op in self._LEAVES, f"{self.nodes[k].op} (%{k}) has no expression"
+        return self._LEAVES[self.nodes[k].op](self, k, j)
+
+    def _slice(self, k: int, j: str) -> str:
+        node = self.nodes[k]
+        (i,), start = node.inputs, node["start"]
+        if not j.startswith(J):
+            return self.element(i, str(int(j) + start))
+        if node.type.shape == ():
+            return self.element(i, str(start))
+        offset = offset_of(j) + start
+        return self.element(i, f"j + {offset}" if offset else J)
+
+    def _spread(self, k: int, j: str) -> str:
+        return self.element(self.nodes[k].inputs[0], j)
+
+    def _const(self, k: int, j: str) -> str:
+        node = self.nodes[k]
+        value = node["value"]
+        return f"real({value!r})" if node.type.dtype == "float" else f"({value})"
+
+    def _loss_scale(self, k: int, j: str) -> str:
+        pointer = self.t.word("scale", "const double*")
+        return self.t.row_value("scale_", "real", f"real(*{pointer})")
+
+    def _weight(self, k: int, j: str) -> str:
+        pointer = self.t.word("weight", "const real*")
+        return self.t.row_value("weight_", "real", f"{pointer}[row]")
+
+    def _param(self, k: int, j: str) -> str:
+        number = self.binding.params[self.nodes[k]["name"]]
+        return self._of_row(self.t.word(f"param_{number}", "const real*"), k, j)
+
+    def _gather(self, k: int, j: str) -> str:
+        node, size = self.nodes[k], self._size(k)
+        define = self.t.row_value if node.op == "gather" else self.t.edge_value
+        base = define(f"c{k}", "auto", self.state_of_child(k, node, size))
+        return self._at(base, j, size)
+
+    def _present(self, k: int, j: str) -> str:
+        return f"real({self.child(self.nodes[k]['slot'])} >= 0)"
+
+    def _has_child(self, k: int, j: str) -> str:
+        return f"real({self.edge_child()} >= 0)"
+
+    def _has_pull(self, k: int, j: str) -> str:
+        name, ints = self.nodes[k]["name"], self.binding.ints
+        word = f"int_{ints[name]}" if name in ints else f"float_index_{self.binding.floats[name]}"
+        return f"real({self.t.word(word, 'const int*')}[{self.user_vertex()}] >= 0)"
+
+    def _degree(self, k: int, j: str) -> str:
+        pointer = self.t.word("child_row", "const int*")
+        first, end = self.t.first_edge(), self.t.end_edge()
+        return self.t.row_value("degree", "real", f"vrt_degree({pointer}, {first}, {end})")
+
+    def _pull(self, k: int, j: str) -> str:
+        t, node = self.t, self.nodes[k]
+        if node.type.dtype == "int":
             return self.index(k)
-        if node.op == "pull":
-            number = self.binding.floats[node["name"]]
-            where = t.word(f"float_index_{number}", "const int*")
-            table = t.word(f"float_{number}", "const real*")
-            zero = t.word("zero", "const real*")
-            at = t.row_value(f"x{number}", "int", f"{where}[{self.user_vertex()}]")
-            base = t.row_value(
-                f"pulled{number}",
-                "auto",
-                f"{at} >= 0 ? {table} + (long long){at} * {size} : {zero}",
-            )
-            return f"(*{base})" if bare else self._at(base, j, size)
-        if node.op == "seed":
-            table = t.word(f"seed_{self.binding.seeds[node['name']]}", "const real*")
-            base = t.row_value(
-                f"s_{k}", "auto", f"{table} + (long long){self.user_vertex()} * {size}"
-            )
-            return f"(*{base})" if bare else self._at(base, j, size)
-        if node.op == "embed":
-            source, index = node.inputs
-            rows = t.word(f"param_{self.binding.params[self.nodes[source]['name']]}", "const real*")
-            zero = t.word("zero", "const real*")
-            word = self.index(index)
-            base = t.row_value(
-                f"row_{k}", "auto", f"{word} >= 0 ? {rows} + (long long){word} * {size} : {zero}"
-            )
-            return self._at(base, j, size)
-        raise AssertionError(f"{node.op} (%{k}) has no expression")
+        number = self.binding.floats[node["name"]]
+        where = t.word(f"float_index_{number}", "const int*")
+        table = t.word(f"float_{number}", "const real*")
+        zero = t.word("zero", "const real*")
+        at = t.row_value(f"x{number}", "int", f"{where}[{self.user_vertex()}]")
+        row = f"{at} >= 0 ? {table} + (long long){at} * {self._size(k)} : {zero}"
+        return self._of_row(t.row_value(f"pulled{number}", "auto", row), k, j)
+
+    def _seed(self, k: int, j: str) -> str:
+        number = self.binding.seeds[self.nodes[k]["name"]]
+        table = self.t.word(f"seed_{number}", "const real*")
+        row = f"{table} + (long long){self.user_vertex()} * {self._size(k)}"
+        return self._of_row(self.t.row_value(f"s_{k}", "auto", row), k, j)
+
+    def _embed(self, k: int, j: str) -> str:
+        t, (source, index) = self.t, self.nodes[k].inputs
+        number, size = self.binding.params[self.nodes[source]["name"]], self._size(k)
+        rows, zero = t.word(f"param_{number}", "const real*"), t.word("zero", "const real*")
+        word = self.index(index)
+        row = f"{word} >= 0 ? {rows} + (long long){word} * {size} : {zero}"
+        return self._at(t.row_value(f"row_{k}", "auto", row), j, size)
+
+    _LEAVES: ClassVar[Mapping[str, Callable[[ValueText, int, str], str]]] = {
+        "slice": _slice,
+        "spread": _spread,
+        "to_edges": _spread,
+        "const": _const,
+        "loss_scale": _loss_scale,
+        "weight": _weight,
+        "param": _param,
+        "gather": _gather,
+        "gather_all": _gather,
+        "present": _present,
+        "has_child": _has_child,
+        "has_pull": _has_pull,
+        "degree": _degree,
+        "pull": _pull,
+        "seed": _seed,
+        "embed": _embed,
+    }
+
+    def _size(self, k: int) -> int:
+        return max(self.nodes[k].type.size, 1)
+
+    def _of_row(self, base: str, k: int, j: str) -> str:
+        """Read an element of a row that a pointer is to, or the one number there."""
+        return f"(*{base})" if self.nodes[k].type.shape == () else self._at(base, j, self._size(k))
 
     def state_of_child(self, k: int, node: Node, size: int) -> str:
         """Return where the state of a child lies, or zeros."""
@@ -196,6 +228,9 @@ class Values:
         zero = self.t.word("zero", "const real*")
         child = self.child(node["slot"]) if node.op == "gather" else self.edge_child()
         return f"{child} >= 0 ? (const real*){tensor} + (long long){child} * {size} : {zero}"
+
+    def reads_parents(self) -> None:
+        """Take note that the open loop reads what parents stored."""
 
     def scalar_op(self, node: Node, j: str) -> str:
         expression = OPS[node.op].scalar

@@ -2,27 +2,24 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from itertools import pairwise
 
 from vertexrt.errors import NoKernelError, message
-from vertexrt.kernels.cuda.rows import Cuts
+from vertexrt.kernels.cuda.row_text import Cuts
 
 # As in the CUDA sources; each kernel asserts that they agree.
 THREADS = 256  # of a processor
 WARPS = THREADS // 32
 TILE_ROWS = 8  # that products take at a time
 MOST_BLOCKS = 2  # of columns of an operand that a lane holds, where fewer warps share the depth
-SHARED_STATE_BYTES = 16768  # of shared memory, in front of what is the path's
+SHARED_STATE_BYTES = 16768  # of shared memory, before what the path uses
 
 MOST_PROCESSORS = 128  # of a group
 
 # Places of gradients that are summed up on chip.
 REGISTERS, SHARED = "registers", "shared memory"
-# Elements of a thread in shared memory, at most: each tile reads and writes them. Of 32 floats that
-# is 64 KiB, or 512 cycles at the 128 bytes that a multiprocessor moves in each.
-MOST_SHARED = 32
 
 
 class FitError(NoKernelError):
@@ -51,13 +48,13 @@ class FitError(NoKernelError):
 
 
 @dataclass(frozen=True, slots=True)
-class Held:
-    """A weight, or the gradient of one, that processors hold while a side of the path runs.
+class ResidentWeight:
+    """A weight, or the gradient of one, that stays on chip while a side of the path runs.
 
     Attributes:
         word: of the weight or the gradient; pitch: elements of its rows.
         turned: own rows are columns of the weight.
-        cuts: where its rows (or columns) are cut in pieces that are shared out evenly.
+        cuts: where its rows (or columns) are cut in pieces, each divided evenly among processors.
         deep: elements of an own row.
     """
 
@@ -101,7 +98,7 @@ def own_row(cuts: Cuts, processors: int) -> str:
 
 @dataclass(frozen=True, slots=True)
 class Layout:
-    """How a share of a weight lies over the threads: as `Layout` of resident_weights.cuh."""
+    """How threads of a processor hold its rows of a weight: `Layout` of resident_weights.cuh."""
 
     rows: int
     deep: int
@@ -146,128 +143,94 @@ class Layout:
 
 
 @dataclass(frozen=True, slots=True)
-class Side:
-    """One side of the path, forward or backward.
+class SideWeights:
+    """The weights of one side of the path, forward or backward, and where they are.
 
     Attributes:
         held: weights; in_registers: how many of them, the first ones.
         partial: elements of partial sums.
         shared: bytes of weights in shared memory.
-        memory: bytes of weights that each product reads from memory anew (an ablation); then no
-            weight is anywhere else.
+        memory: bytes of weights that each product reads from memory (an ablation); then none is on
+            chip.
         sums: gradients that are summed up; sums_in_registers: how many of them, the first ones.
             The others are in shared memory, in `shared` bytes of it as well.
     """
 
-    held: tuple[Held, ...]
+    held: tuple[ResidentWeight, ...]
     in_registers: int
     partial: int
     shared: int
     memory: int = 0
-    sums: tuple[Held, ...] = ()
+    sums: tuple[ResidentWeight, ...] = ()
     sums_in_registers: int = 0
 
 
-def place_weights(
-    held: Sequence[Held],
-    partial: int,
-    processors: int,
-    itemsize: int,
-    shared_bytes: int,
-    registers: int,
-    hold: bool = True,
-) -> Side:
+@dataclass(frozen=True, slots=True)
+class Budget:
+    """What of each processor the path may take for weights, and for their gradients.
+
+    Attributes:
+        processors: of a group; itemsize: bytes of an element.
+        shared_bytes: of shared memory; registers: of a thread.
+        hold: False to leave all weights in memory (an ablation).
+        gradients: where they may be summed up: REGISTERS, SHARED, both or none.
+    """
+
+    processors: int
+    itemsize: int
+    shared_bytes: int
+    registers: int
+    hold: bool = True
+    gradients: tuple[str, ...] = ()
+
+    def bytes(self, held: Sequence[ResidentWeight]) -> int:
+        """Count the bytes that weights take of a processor."""
+        layouts = [Layout(h.rows(self.processors), h.deep) for h in held]
+        return sum(x.elements for x in layouts) * THREADS * self.itemsize
+
+
+def place_weights(held: Sequence[ResidentWeight], partial: int, budget: Budget) -> SideWeights:
     """Say where the weights of one side of the path lie: in registers, then in shared memory.
 
     Args:
         partial: elements of partial sums that products need.
-        shared_bytes: of a processor.
-        registers: of a thread that may hold weights.
-        hold: False to leave all weights in memory.
     Raises: FitError, when they do not fit.
     """
-    if not hold:
-        size = _bytes(held, processors, itemsize)
-        return Side(tuple(held), 0, partial, 0, size)
-    room = max(shared_bytes - SHARED_STATE_BYTES - partial * itemsize, 0)
-    kept, shared = _in_registers(held, processors, itemsize, registers)
-    size = _bytes(shared, processors, itemsize)
-    if size > room:
-        larger = range(processors + 1, MOST_PROCESSORS + 1)
-        fitting = [
-            n
-            for n in larger
-            if _bytes(_in_registers(held, n, itemsize, registers)[1], n, itemsize) <= room
-        ]
-        total = _bytes(held, processors, itemsize)
-        plain = sum(h.rows(processors) * h.deep for h in held) * itemsize
-        raise FitError(
-            f"the weights of the path take {total / 1024:,.0f} KiB of each of {processors} "
-            f"processor{'s' if processors > 1 else ''}, {(total - plain) / 1024:,.0f} KiB of it "
-            "padding to tiles of 16 by 16",
-            f"each weight whole in {registers * THREADS * 4 / 1024:,.0f} KiB of registers or "
-            f"{room / 1024:,.0f} KiB of shared memory",
-            fitting,
-        )
-    return Side((*kept, *shared), len(kept), partial, size)
+    if not budget.hold:
+        return SideWeights(tuple(held), 0, partial, 0, budget.bytes(held))
+    room = max(budget.shared_bytes - SHARED_STATE_BYTES - partial * budget.itemsize, 0)
+    kept, shared = _in_registers(held, budget)
+    if budget.bytes(shared) > room:
+        raise _does_not_fit(held, budget, room)
+    return SideWeights((*kept, *shared), len(kept), partial, budget.bytes(shared))
 
 
-def _bytes(held: Sequence[Held], processors: int, itemsize: int) -> int:
-    """Count the bytes that weights take of a processor."""
-    layouts = [Layout(h.rows(processors), h.deep) for h in held]
-    return sum(x.elements for x in layouts) * THREADS * itemsize
+def _does_not_fit(held: Sequence[ResidentWeight], budget: Budget, room: int) -> FitError:
+    """Say that weights do not fit, and in groups of how many processors they would."""
+    processors = budget.processors
+    larger = (replace(budget, processors=n) for n in range(processors + 1, MOST_PROCESSORS + 1))
+    fitting = [b.processors for b in larger if b.bytes(_in_registers(held, b)[1]) <= room]
+    total = budget.bytes(held)
+    plain = sum(h.rows(processors) * h.deep for h in held) * budget.itemsize
+    return FitError(
+        f"the weights of the path take {total / 1024:,.0f} KiB of each of {processors} "
+        f"processor{'s' if processors > 1 else ''}, {(total - plain) / 1024:,.0f} KiB of it "
+        "padding to tiles of 16 by 16",
+        f"each weight whole in {budget.registers * THREADS * 4 / 1024:,.0f} KiB of registers or "
+        f"{room / 1024:,.0f} KiB of shared memory",
+        fitting,
+    )
 
 
 def _in_registers(
-    held: Sequence[Held], processors: int, itemsize: int, registers: int
-) -> tuple[list[Held], list[Held]]:
-    """Share weights out, in order: those for which registers are left, and the others."""
-    kept: list[Held] = []
-    shared: list[Held] = []
+    held: Sequence[ResidentWeight], budget: Budget
+) -> tuple[list[ResidentWeight], list[ResidentWeight]]:
+    """Split weights, in order, into those for which registers are left and the others."""
+    registers = budget.registers
+    kept: list[ResidentWeight] = []
+    shared: list[ResidentWeight] = []
     for h in held:
-        need = Layout(h.rows(processors), h.deep).elements * (itemsize // 4)
+        need = Layout(h.rows(budget.processors), h.deep).elements * (budget.itemsize // 4)
         (kept if need <= registers else shared).append(h)
         registers -= need if need <= registers else 0
     return kept, shared
-
-
-def place_gradients(
-    side: Side,
-    gradients: Sequence[Held],
-    places: Collection[str],
-    processors: int,
-    itemsize: int,
-    room: int,
-    registers: int,
-) -> Side:
-    """Say which gradients are summed up on chip, and where: weights have had their places before.
-
-    Args:
-        side: the backward one; gradients: of weights that the path multiplies by.
-        places: REGISTERS, SHARED, both or none.
-        room: bytes of shared memory that nothing else wants.
-        registers: of a thread that may hold weights and gradients.
-    Returns: the side with those that have a place; the others stay behind the path.
-    """
-    words = itemsize // 4
-    layouts = {h: Layout(h.rows(processors), h.deep) for h in (*side.held, *gradients)}
-    taken = sum(layouts[h].elements for h in side.held[: side.in_registers]) * words
-    left = registers - taken if REGISTERS in places else 0
-    each = MOST_SHARED if SHARED in places else 0
-    kept, shared = [], []
-    for h in gradients:
-        need = layouts[h].elements
-        if need * words <= left:
-            kept.append(h)
-            left -= need * words
-        elif need <= each and need * THREADS * itemsize <= room:
-            shared.append(h)
-            each -= need
-            room -= need * THREADS * itemsize
-    size = sum(layouts[h].elements for h in shared) * THREADS * itemsize
-    return replace(
-        side,
-        shared=side.shared + size,
-        sums=(*kept, *shared),
-        sums_in_registers=len(kept),
-    )

@@ -1,8 +1,8 @@
-// How processors of a persistent kernel wait for each other, and when each of them did what.
+// Barriers of the processors of a persistent kernel, and time stamps of what each of them ran.
 #pragma once
 #include "processor.cuh"
 
-// Reads and writes that order others, and time.
+// Loads and stores that order others, and clocks.
 #ifdef __CUDACC_RTC__
 __device__ __forceinline__ unsigned load_acquire(const unsigned* at) {
     unsigned x;
@@ -17,32 +17,22 @@ __device__ __forceinline__ long long nanoseconds() {
     asm volatile("mov.u64 %0, %%globaltimer;" : "=l"(t));
     return t;
 }
-__device__ __forceinline__ long long cycles() {
-    return clock64();
-}
+__device__ __forceinline__ long long cycles() { return clock64(); }
 __device__ __forceinline__ void back_off() {}
 #else
-inline unsigned load_acquire(const unsigned* at) {
-    return *at;
-}
-inline void add_release(unsigned* at, unsigned x) {
-    atomicAdd(at, x);
-}
-inline long long nanoseconds() {  // of a clock that goes on when somebody looks at it
+inline unsigned load_acquire(const unsigned* at) { return *at; }
+inline void add_release(unsigned* at, unsigned x) { atomicAdd(at, x); }
+inline long long nanoseconds() {  // of a clock that advances with each call
     static long long t = 0;
     return t += 1000000;
 }
-inline long long cycles() {
-    return nanoseconds();
-}
-inline void back_off() {
-    __nanosleep(20);
-}
+inline long long cycles() { return nanoseconds(); }
+inline void back_off() { __nanosleep(20); }
 #endif
 
-// When a processor ran what, if somebody wants to know: for each instruction its number in the
-// script and the clock at its start, behind its wait and at its end. The first row is the clock and
-// the time in nanoseconds at the start of the kernel, the last one those at its end.
+// When a processor ran what, if a network is traced: for each instruction its number in the script,
+// and the clock at its start, after its wait and at its end. The first row is the clock and the
+// time in nanoseconds at the start of the kernel, the last row those at its end.
 struct Timestamps {
     long long* to;
     int left;
@@ -76,13 +66,14 @@ struct Timestamps {
     }
 };
 
-// Wait until `look()` has seen `value` or more; false, when it did not in time or somebody gave up.
+// Wait until `look()` returns `value` or more. Returns false when the time is up or another
+// processor has given up.
 template <class Look>
 __device__ __forceinline__ bool wait_until(const Orders& o, Look look, unsigned value, int code,
                                            int instruction) {
     unsigned reached = look();
     if ((int)(reached - value) >= 0) return true;
-    // Who waits for a group gives up first: the others wait for that group's processors.
+    // A wait inside a group gives up first: other processors wait for those of that group.
     const long long limit = code == GROUP_WAIT ? o.patience / 2 : o.patience, start = nanoseconds();
     for (unsigned looks = 1;; ++looks) {
         back_off();
@@ -102,7 +93,8 @@ __device__ __forceinline__ bool wait_until(const Orders& o, Look look, unsigned 
     }
 }
 
-// Meet all members at a counter that each adds one to; false, when somebody did not come.
+// Barrier of all members, by a counter that each of them increments. Returns false when a member
+// did not arrive in time.
 __device__ __forceinline__ bool counter_barrier(const Orders& o, unsigned* counter, unsigned value,
                                                 int code, int instruction) {
     __syncthreads();
@@ -115,7 +107,7 @@ __device__ __forceinline__ bool counter_barrier(const Orders& o, unsigned* count
     return shared_state().turn.alive;
 }
 
-// Meet all processors, which have met so often before.
+// Barrier of all processors; `met` counts the arrivals so far.
 __device__ __forceinline__ bool grid_barrier(const Orders& o, unsigned& met, int instruction) {
     met += gridDim.x;
     return counter_barrier(o, o.counters, met, GRID_WAIT, instruction);

@@ -1,14 +1,13 @@
-// How the members of a group wait for each other, and what they send each other where they are a
-// cluster.
+// Barriers of a group, and stores between the members of a group that is a thread-block cluster.
 #pragma once
 #include "path_copies.cuh"
 #include "barrier.cuh"
 
-// A group that is a cluster has barriers in its members' shared memory: four times faster than a
-// counter in the second-level cache. At `all` the members meet. `ring` counts what comes to a
-// member's ring, and that it wants it: who has received all rows of an epoch knows that all members
-// are through with it. Of each there are two in turn: who is through with one may go on to the next
-// while what a third has sent to somebody is still under way.
+// A group that is a cluster has barriers in its members' shared memory, which are four times faster
+// than a counter in the second-level cache. `all` is a barrier of all members. `ring` counts the
+// bytes that arrive in a member's ring buffer: receiving all rows of an epoch implies that every
+// member has finished the epoch. There are two of each, used in turn, since a member may reach the
+// next barrier while another member's stores are still in flight.
 #ifdef __CUDACC_RTC__
 #if __CUDA_ARCH__ >= 900
 __device__ __forceinline__ unsigned shared_address(const void* at) {
@@ -33,8 +32,8 @@ __device__ __forceinline__ bool open_cluster(const Orders& o, unsigned*) {
                      : "memory");
     return true;
 }
-// Wait until no member sends any more, before one that gave up ends: its shared memory ends with
-// it. Who has ended counts as come, and every wait of the others has an end.
+// Wait until no member sends any more, before a member that gave up ends: its shared memory ends
+// with it. A member that has ended counts as arrived, and every wait of the others is bounded.
 __device__ __forceinline__ void close_cluster(const Orders& o) {
     if (o.members == 0) return;
     asm volatile("barrier.cluster.arrive.release;\nbarrier.cluster.wait.acquire;" ::: "memory");
@@ -51,7 +50,7 @@ __device__ __forceinline__ void expect(unsigned turn, unsigned bytes) {
                  "r"(bytes)
                  : "memory");
 }
-// How often a barrier, of which there are two in turn, was completed: `turn`, or one less.
+// How often a barrier, one of two used in turn, has completed: `turn`, or one less.
 __device__ __forceinline__ unsigned completed(const unsigned long long* barriers, unsigned turn) {
     unsigned over;
     asm volatile(
@@ -69,14 +68,14 @@ __device__ __forceinline__ unsigned members_arrived(unsigned turn) {
 __device__ __forceinline__ unsigned receipts(unsigned turn, unsigned long long) {
     return completed(shared_state().ring, turn);
 }
-// What is added to an address of own shared memory for the same place in that of a member.
+// Offset from an address in own shared memory to the same place in that of a member.
 template <int PROCESSORS>
 __device__ __forceinline__ unsigned way_to(int member) {
     const unsigned own = shared_address(&shared_state());
     return address_at(own, member) - own;
 }
-// Send a member W reals: they come to its shared memory where `own` is in that of the sender, and
-// are counted at the barrier of the ring.
+// Send W reals to a member: they are stored in its shared memory at the place that `own` has in the
+// sender's, and counted at the barrier of its ring.
 template <int PROCESSORS, int W>
 __device__ __forceinline__ void send(real* own, const Vec<W>& x, unsigned turn, unsigned way) {
     const unsigned to = shared_address(own) + way,
@@ -112,9 +111,7 @@ __device__ __forceinline__ void send(real* own, const Vec<W>& x, unsigned turn, 
 #endif
 }
 #else
-__device__ __forceinline__ bool open_cluster(const Orders&, unsigned*) {
-    return true;
-}
+__device__ __forceinline__ bool open_cluster(const Orders&, unsigned*) { return true; }
 __device__ __forceinline__ void close_cluster(const Orders&) {}
 template <int PROCESSORS>
 __device__ __forceinline__ void arrive(unsigned, int) {}
@@ -123,9 +120,7 @@ template <int PROCESSORS>
 __device__ __forceinline__ unsigned members_arrived(unsigned turn) {
     return turn - 1;
 }
-__device__ __forceinline__ unsigned receipts(unsigned turn, unsigned long long) {
-    return turn - 1;
-}
+__device__ __forceinline__ unsigned receipts(unsigned turn, unsigned long long) { return turn - 1; }
 template <int PROCESSORS>
 __device__ __forceinline__ unsigned way_to(int) {
     return 0;
@@ -134,7 +129,7 @@ template <int PROCESSORS, int W>
 __device__ __forceinline__ void send(real*, const Vec<W>&, unsigned, unsigned) {}
 #endif
 #else
-// In the shim barriers count from the start on: who came, and the bytes that came.
+// In the shim, barriers count from the start of the kernel: arrivals, and bytes received.
 inline bool open_cluster(const Orders& o, unsigned* counter) {
     shared_state().ring[0] = shared_state().ring[1] = shared_state().all[0] =
         shared_state().all[1] = 0;
@@ -171,18 +166,19 @@ inline void send(real* own, const Vec<W>& x, unsigned turn, unsigned way) {
 }
 #endif
 
-// The members of a processor's group, how often they have waited for each other, and how often for
-// all.
+// State of a group's barriers: how often its members have synchronised, and how often on all
+// writes.
 struct GroupBarrier {
     unsigned* counter;
     unsigned turn, met;
 #ifndef __CUDACC_RTC__
-    unsigned long long bytes[2];  // that have come to each barrier of the ring by the next time
+    unsigned long long bytes[2];  // expected at each barrier of the ring so far
 #endif
 
-    // Tell the others that all threads of this processor, which have met, have come.
+    // Arrive at the barrier, after a barrier of this processor's threads.
     //
-    // all: with what they have written; elements: of the ring that have come since the last time.
+    // all: the other members also wait for this one's writes to memory; elements: of the ring that
+    // are received before this barrier completes.
     template <int PROCESSORS>
     __device__ __forceinline__ void come(const Orders& o, bool all, int elements) {
         ++turn;
@@ -198,7 +194,7 @@ struct GroupBarrier {
         if (thread == 0) expect(turn, elements * (unsigned)sizeof(real));
         if (all && thread < PROCESSORS) arrive<PROCESSORS>(met, thread);
     }
-    // Wait for the others; false, when one did not come in time.
+    // Wait for the other members. Returns false when one did not arrive in time.
     template <int PROCESSORS>
     __device__ __forceinline__ bool wait(const Orders& o, bool all, int instruction) {
         if (threadIdx.x == 0) {

@@ -1,21 +1,22 @@
-// Products of a weight with few rows, where cuBLAS takes a kernel made for many, or two kernels.
+// Products of a weight with few rows, for which cuBLAS takes a kernel made for many, or two
+// kernels.
 //
-// A block makes a tile of ROWS x 32 outputs. Operands arrive in chunks of 32 through four buffers
-// of shared memory, so that loads overlap. What limits such a kernel is the way from shared memory
-// to registers, so a thread makes 4 x 4 outputs (2 x 4 with 8 rows); the warps that are left over
-// share the depth, and their sums are added in order. Where that leaves most of the device idle,
-// several blocks share the depth too; the last one to come adds up what they left, also in order.
+// A block computes a tile of ROWS x 32 outputs. Operands are copied in chunks of 32 through four
+// buffers of shared memory, so that loads overlap. Reads from shared memory are the bottleneck, so
+// a thread computes 4 x 4 outputs (2 x 4 with 8 rows); the remaining warps share the depth, and
+// their sums are added in order. Where this leaves most of the device idle, several blocks share
+// the depth too, and the last one to finish adds up their sums, also in order.
 #pragma once
 #include "async_copy.cuh"
 #include "row_ops.cuh"
 
-#ifndef VRT_REAL  // for float only: two buffers of doubles would not fit
+#ifndef VRT_REAL  // float only: two buffers of doubles would not fit
 
 constexpr int TILE = 32, CHUNK = 32, STAGES = 4, PRODUCT_THREADS = 256;
 constexpr int PITCH =
-    CHUNK + 4;  // of a row in shared memory: 16 bytes on, so that 8 rows do not clash
+    CHUNK + 4;  // stride of a row in shared memory: 16 bytes of padding avoid bank conflicts
 
-// Copy 16 bytes to shared memory without waiting, or zeros where there is nothing to copy.
+// Copy 16 bytes to shared memory asynchronously, or zeros where there is nothing to copy.
 __device__ __forceinline__ void copy_async(float* to, const float* from, bool there) {
 #ifdef __CUDACC_RTC__
     const unsigned address = (unsigned)__cvta_generic_to_shared(to);
@@ -27,7 +28,7 @@ __device__ __forceinline__ void copy_async(float* to, const float* from, bool th
 #endif
 }
 
-// The buffers of a block that makes ROWS x 32 outputs.
+// The buffers of a block that computes ROWS x 32 outputs.
 template <int ROWS>
 struct alignas(16) TileMemory {
     float x[STAGES][ROWS][PITCH];
@@ -36,10 +37,10 @@ struct alignas(16) TileMemory {
 };
 
 // y[count, WIDE] = x[count, DEEP] times a weight: w[WIDE, DEEP]^T, or w[DEEP, WIDE] if TRANSPOSED.
-// `x(i)` points to a row, or nowhere if it is zero; `y(i, column, value)` takes a result.
-// The block makes rows from ROWS * row_tile on. `block` counts the tiles of 32 outputs, as often as
-// there are SPLITS of the depth. Those leave their sums in `partial`, and `arrived` counts them: an
-// int for each tile, zero before and after.
+// `x(i)` points to a row, or is null where the row is zero; `y(i, column, value)` stores a result.
+// The block computes rows from ROWS * row_tile on. `block` numbers the tiles of 32 outputs, SPLITS
+// times over: once for each split of the depth. Splits leave their sums in `partial`, and `arrived`
+// counts them: an int for each tile, zero before and after.
 template <int ROWS, bool TRANSPOSED, int WIDE, int DEEP, int SPLITS, class X, class Y>
 __device__ __forceinline__ void product_tile(TileMemory<ROWS>& memory, int row_tile, int block,
                                              int count, X x, const float* w, Y y, float* partial,
@@ -52,7 +53,7 @@ __device__ __forceinline__ void product_tile(TileMemory<ROWS>& memory, int row_t
     const int first_chunk = ALL * split / SPLITS, last_chunk = ALL * (split + 1) / SPLITS;
     const int row0 = row_tile * ROWS, column0 = column_tile * TILE;
     if (row0 >= count) return;
-    const int piece = threadIdx.x % 8 * 4, line = threadIdx.x / 8;  // of what a thread copies
+    const int piece = threadIdx.x % 8 * 4, line = threadIdx.x / 8;  // that a thread copies
     const float* const x_row = line < ROWS && row0 + line < count ? x(row0 + line) : nullptr;
 
     const auto fetch = [&](int chunk) {
@@ -79,11 +80,11 @@ __device__ __forceinline__ void product_tile(TileMemory<ROWS>& memory, int row_t
     };
 
     constexpr int R = ROWS == 32 ? 4 : 2, C = 4;          // outputs of a thread
-    constexpr int WARPS = ROWS / (4 * R);                 // that make the tile
+    constexpr int WARPS = ROWS / (4 * R);                 // that compute the tile
     constexpr int GROUPS = PRODUCT_THREADS / 32 / WARPS;  // that share the depth
     const int warp = threadIdx.x / 32, lane = threadIdx.x % 32, group = warp / WARPS;
-    const int r = warp % WARPS * 4 * R + lane / 8;       // and every fourth row behind
-    const int c = TRANSPOSED ? lane % 8 * C : lane % 8;  // and the next, or every eighth behind
+    const int r = warp % WARPS * 4 * R + lane / 8;       // rows r, r + 4, ...
+    const int c = TRANSPOSED ? lane % 8 * C : lane % 8;  // columns c, c + 1, ... or c, c + 8, ...
     constexpr int NEXT = TRANSPOSED ? 1 : 8;
     float sum[R][C];
 #pragma unroll
@@ -95,7 +96,7 @@ __device__ __forceinline__ void product_tile(TileMemory<ROWS>& memory, int row_t
     for (int chunk = first_chunk; chunk < last_chunk; ++chunk) {
         wait_for_copies<STAGES - 2>();
         __syncthreads();
-        fetch(chunk + STAGES - 1);  // into the buffer that was read before the barrier
+        fetch(chunk + STAGES - 1);  // into the buffer whose readers the barrier has waited for
         const int stage = chunk % STAGES;
 #pragma unroll 1
         for (int step = 0; step < CHUNK / 4; step += GROUPS) {
@@ -169,7 +170,7 @@ __device__ __forceinline__ void product_tile(TileMemory<ROWS>& memory, int row_t
     }
 }
 
-// Add up four numbers over the 32 lanes: lane 8 r ends with the sum of number r.
+// Sum four numbers over the 32 lanes: lane 8 r ends with the sum of number r.
 __device__ __forceinline__ float sum_of_four(const float (&x)[4]) {
     const int lane = threadIdx.x % 32;
     const bool upper = lane & 16, odd = lane & 8;
@@ -187,14 +188,15 @@ __device__ __forceinline__ float sum_of_four(const float (&x)[4]) {
     return sum;
 }
 
-// y[count, WIDE] = x[count, DEEP] w[WIDE, DEEP]^T where few rows, at most 32, leave tiles no work:
-// each warp makes a column, of which its lanes hold the weights. `x(i)` points to a row, or nowhere
-// if it is zero: each lane asks for one, since several looks may be needed to find it.
+// y[count, WIDE] = x[count, DEEP] w[WIDE, DEEP]^T for at most 32 rows, where tiles would leave most
+// warps idle: each warp computes a column, and its lanes hold the weights. `x(i)` points to a row,
+// or is null where the row is zero; each lane looks one up, since that may take several dependent
+// loads.
 template <int WIDE, int DEEP, class X, class Y>
 __device__ __forceinline__ void product_by_warps(int block, int count, X x, const float* w, Y y) {
     static_assert(DEEP % 4 == 0, "loads are of 16 bytes");
     constexpr int EACH = (DEEP + 127) / 128,
-                  ROWS = EACH <= 2 ? 8 : 4;  // vectors of a lane; rows under way
+                  ROWS = EACH <= 2 ? 8 : 4;  // vectors of a lane; rows in flight
     const int lane = threadIdx.x % 32, column = block * (PRODUCT_THREADS / 32) + threadIdx.x / 32;
     if (column >= WIDE) return;
     const auto part = [&](const float* row, int e) {

@@ -1,9 +1,9 @@
-// Copies to shared memory that nobody waits for.
+// Asynchronous copies to shared memory on the path.
 #pragma once
 #include "async_copy.cuh"
 #include "processor.cuh"
 
-// Copy a word to shared memory without waiting; `wait_for_all_copies` waits for the thread's own.
+// Copy a word to shared memory asynchronously; `wait_for_all_copies` waits for the thread's own.
 __device__ __forceinline__ void copy_word(int* to, const int* from) {
 #ifdef __CUDACC_RTC__
     const unsigned address = (unsigned)__cvta_generic_to_shared(to);
@@ -12,7 +12,7 @@ __device__ __forceinline__ void copy_word(int* to, const int* from) {
     *to = *from;
 #endif
 }
-// The same for W reals, 16 bytes or one; where temporaries do not fit in shared memory it waits.
+// Copy W reals, 16 bytes or one real. Synchronous where temporaries lie outside shared memory.
 template <int W>
 __device__ __forceinline__ void copy_ahead(real* to, const real* from) {
 #ifdef __CUDACC_RTC__

@@ -1,4 +1,4 @@
-// A processor of a persistent kernel: a block, one a multiprocessor. What it is told, and what lies
+// A processor of a persistent kernel: a block, one a multiprocessor. Its arguments, and what lies
 // at the start of its shared memory.
 #pragma once
 #define VRT_PERSISTENT
@@ -13,12 +13,12 @@
 
 constexpr int PROCESSOR = 256, WARPS_EACH = PROCESSOR / 32;  // threads of a processor
 
-// Indices of a tile, fetched while the last instruction runs: a wait throws away what the first
-// cache holds, and each look at an index would take as long as a look at a child's state.
+// Indices of a tile, prefetched while the last instruction runs: a wait invalidates the first-level
+// cache, so each index would take as long to load as the state of a child.
 constexpr int TILE_POINTERS = 64, TILE_EDGES = 128;
 #ifdef VRT_TILES_FIT
 constexpr bool TILES_FIT =
-    true;  // no tile of the function has more: each index is read from shared memory
+    true;  // no tile of the function has more: all indices are read from shared memory
 #else
 constexpr bool TILES_FIT = false;
 #endif
@@ -27,24 +27,24 @@ struct TileIndices {
     int child_row[TILE_EDGES], child_slot[TILE_EDGES], parent_edge[TILE_EDGES];
 };
 
-// The start of a processor's dynamic shared memory. What follows is scratch of the steps beside the
-// path; on the path weights, partial sums and temporaries.
+// The start of a processor's dynamic shared memory. After it lies the scratch of steps outside the
+// path; on the path, weights, partial sums and temporaries.
 constexpr int SHARED_INSTRUCTIONS = 64;  // of the script of all processors
-// Of a group's script the last instruction, this one and the two behind it; of their indices the
-// last three.
+// Ring buffers: of a group's script the last instruction, this one and the two after it; of their
+// indices the last three.
 constexpr int SCRIPT_AHEAD = 4, INDICES_AHEAD = 3;
 struct alignas(128) SharedState {
     struct {
         uint3 block, grid;
         int alive;
-    } turn;                                    // of a launch whose blocks take turns
+    } turn;                                    // of a launch whose blocks are distributed
     double part[32];                           // sums of warps
-    Instruction group[SCRIPT_AHEAD];           // of a group's script, in turn
+    Instruction group[SCRIPT_AHEAD];           // of a group's script, a ring buffer
     alignas(16) unsigned char arguments[768];  // of a launch
-    TileIndices indices[INDICES_AHEAD];        // of a tile, in turn
+    TileIndices indices[INDICES_AHEAD];        // of a tile, a ring buffer
     Instruction common[SHARED_INSTRUCTIONS];   // the first of the script of all processors
     alignas(16) unsigned char job[4096];       // the arguments of the kernel
-    unsigned long long ring[2], all[2];        // barriers of a group that is a cluster, in turn
+    unsigned long long ring[2], all[2];  // barriers of a group that is a cluster, used in turn
 };
 constexpr int SHARED_STATE_BYTES = sizeof(SharedState);
 
@@ -58,7 +58,8 @@ __device__ __forceinline__ SharedState& shared_state() {
 
 #include "update.cuh"
 
-// What a step found, and who gave up waiting: code, processor, instruction, what the counter had.
+// What a step found, and the record of a wait that ran out: code, processor, instruction, and the
+// value of the counter.
 struct Record {
     Found found;
     double code, processor, instruction, reached;
@@ -70,7 +71,7 @@ struct Orders {
     const Instruction* script;  // of all processors, then of the groups
     const int*
         sections;  // [2, groups + 1] instructions of the groups' scripts, forward and backward
-    unsigned* counters;  // [2 + groups] zero: of the grid, whether somebody gave up, of the groups
+    unsigned* counters;  // [2 + groups] zero: of the grid, whether a wait ran out, of the groups
     Record* record;
     long long groups, rule, patience;  // nanoseconds
     unsigned char* spill;              // temporaries that do not fit on chip
@@ -78,7 +79,7 @@ struct Orders {
     long long* stamps;                 // [processors, most_stamps, 4] or null, see `Timestamps`
     long long most_stamps, shared_bytes, instructions;  // of the script of all processors
     long long members;      // of a group that is a cluster, 0 where groups are none
-    const int* child_slot;  // [edges] see ring.cuh; null where nobody has a ring
+    const int* child_slot;  // [edges] see ring.cuh; null where there is no ring
     Store store;
     Finish finish;
 };
@@ -89,8 +90,8 @@ struct Job {
     long long w[WORDS];
 };
 
-// The number of the thread, asked for anew: what follows from it is then worked out where it is
-// needed, and not once for all instructions, in registers that weights should have.
+// The number of the thread, read anew at each call: what follows from it is then computed where it
+// is needed, and not kept for all instructions in registers that weights should have.
 __device__ __forceinline__ int this_thread() {
 #ifdef __CUDACC_RTC__
     unsigned thread;

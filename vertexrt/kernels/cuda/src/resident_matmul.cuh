@@ -1,9 +1,10 @@
-// Products on the path: rows of a tile times the weights that a processor holds.
+// Products on the path: rows of a tile times the weights that a processor holds in registers or
+// shared memory.
 #pragma once
 #include "resident_weights.cuh"
 #include "tensor_cores.cuh"
 
-// The elements of a row of an operand that a lane needs of a block: four from `column` on.
+// The elements of an operand's row that a lane needs of a block: four from `column` on.
 template <class L, bool ALIGNED>
 __device__ __forceinline__ Vec<4> part_of_row(const real* row, int column) {
     Vec<4> x;
@@ -18,7 +19,7 @@ __device__ __forceinline__ Vec<4> part_of_row(const real* row, int column) {
     return x;
 }
 
-// The same of a row that is not in memory: `row(column)` gives four elements.
+// The same for a row that is not in memory: `row(column)` gives four elements.
 template <class L, bool ALIGNED, class Row>
 __device__ __forceinline__ Vec<4> part_of_row(const Row& row, int column) {
     if (L::WHOLE || column < L::DEPTH) return row(column);
@@ -28,8 +29,8 @@ __device__ __forceinline__ Vec<4> part_of_row(const Row& row, int column) {
     return x;
 }
 
-// Add up, over the four lanes of a row, N sums each (a multiple of 4): lane t ends with a quarter
-// of them, from t N / 4 on.
+// Sum N numbers (a multiple of 4) over the four lanes of a row: lane t ends with a quarter of the
+// sums, from t N / 4 on.
 template <int N>
 __device__ __forceinline__ void share_sums(real (&sum)[N]) {
     const int t = threadIdx.x % 4;
@@ -48,7 +49,7 @@ __device__ __forceinline__ void share_sums(real (&sum)[N]) {
 
 constexpr int TILE_ROWS = 8;  // of a product at a time
 
-// Sums of this warp's part of the depth for N rows: part[row][own row], of MOST rows.
+// Sums over this warp's part of the depth for N rows: part[row][own row], of MOST rows.
 template <int N, int MOST, bool ALIGNED, int ROWS, int DEEP, class Share, class X>
 __device__ __forceinline__ void multiply_by_lanes(const Share& share, int first, X x, real* part) {
     using L = Layout<ROWS, DEEP>;
@@ -85,23 +86,27 @@ __device__ __forceinline__ void multiply_by_lanes(const Share& share, int first,
 }
 
 #ifdef VRT_TENSOR_CORES
-// Blocks of the depth, of 16 elements each, whose products are added up inside the units. One
+// Blocks of the depth, of 16 elements each, whose products are summed inside the matrix units. One
 // takes more registers than two.
 constexpr int FEW_BLOCKS = 2;
+// Weights of a lane from which on there are too few registers left to take the small terms of all
+// these blocks before the large ones: then it is done block by block.
+constexpr int MANY_WEIGHTS = 128;
 
-// As `multiply_by_lanes`, for up to eight rows by tensor cores: head tail + tail head + head head.
-// These cut off what they add, always towards zero, and a level of the path goes through two such
-// products: so heads of x are rounded, weights fit a head and a tail, and a sum leaves the units
-// soon.
+// As `multiply_by_lanes`, for up to eight rows by matrix units: head tail + tail head + head head.
+// The units truncate what they add, always towards zero, and a level of the path goes through two
+// such products. So heads of x are rounded, weights fit a head and a tail exactly, and a sum leaves
+// the units soon.
 template <int MOST, bool ALIGNED, int ROWS, int DEEP, class Share, class X>
 __device__ __forceinline__ void multiply_by_tensor_cores(Share& share, int first, int count, X x,
                                                          float* part) {
     using L = Layout<ROWS, DEEP>;
     const int thread = this_thread(), warp = thread / 32, g = thread % 32 / 4, t = thread % 4;
     const int column = warp % L::WIDE * L::BLOCKS * 16 + t * 4;
+    constexpr int AT_ONCE = L::FLOATS < MANY_WEIGHTS ? 2 * FEW_BLOCKS : 2;  // steps of 8
     FragmentSums sums[L::SLABS];
     const auto from =
-        x(first + (g < count ? g : 0));  // what rows beyond the last one give, nobody takes
+        x(first + (g < count ? g : 0));  // results of rows beyond the last one are not used
 #pragma unroll
     for (int b0 = 0; b0 < L::BLOCKS; b0 += FEW_BLOCKS) {
         const int steps = 2 * (L::BLOCKS - b0 < FEW_BLOCKS ? L::BLOCKS - b0 : FEW_BLOCKS);
@@ -112,44 +117,48 @@ __device__ __forceinline__ void multiply_by_tensor_cores(Share& share, int first
             if (2 * b < steps) v[b] = part_of_row<L, ALIGNED>(from, column + (b0 + b) * 16);
         }
 #pragma unroll
-        for (int step = 0; step < 2 * FEW_BLOCKS; ++step) {
-            if (step >= steps) break;
-            Split<2, true> x;
-            x.put(0, v[step / 2].v[step % 2 * 2]);
-            x.put(1, v[step / 2].v[step % 2 * 2 + 1]);
+        for (int step0 = 0; step0 < 2 * FEW_BLOCKS; step0 += AT_ONCE) {
 #pragma unroll
-            for (int s = 0; s < L::SLABS; ++s) {
-                const int k = (s * L::BLOCKS + b0 + step / 2) * 2;
-                Split<4> weight;
+            for (int step = step0; step < step0 + AT_ONCE; ++step) {
+                if (step >= steps) break;
+                Split<2, true> x;
+                x.put(0, v[step / 2].v[step % 2 * 2]);
+                x.put(1, v[step / 2].v[step % 2 * 2 + 1]);
 #pragma unroll
-                for (int e = 0; e < 4; ++e) {
-                    float w = share.at(k + e % 2, step % 2 * 2 + e / 2);
+                for (int s = 0; s < L::SLABS; ++s) {
+                    const int k = (s * L::BLOCKS + b0 + step / 2) * 2;
+                    Split<4> weight;
+#pragma unroll
+                    for (int e = 0; e < 4; ++e) {
+                        float w = share.at(k + e % 2, step % 2 * 2 + e / 2);
 #ifdef __CUDACC_RTC__
-                    asm volatile(""
-                                 : "+f"(w));  // split here: splits of all would not fit registers
+                        asm volatile(""
+                                     : "+f"(w));  // split here: the parts of all weights would not
+                                                  // fit in registers
 #endif
-                    weight.put(e, w);
+                        weight.put(e, w);
+                    }
+                    few[s].add_tails(weight, x);
                 }
-                few[s].add_tails(weight, x);
             }
-        }
 #pragma unroll
-        for (int step = 0; step < 2 * FEW_BLOCKS; ++step) {
-            if (step >= steps) break;
-            const float x0 = head_of<true>(v[step / 2].v[step % 2 * 2]);
-            const float x1 = head_of<true>(v[step / 2].v[step % 2 * 2 + 1]);
+            for (int step = step0; step < step0 + AT_ONCE; ++step) {
+                if (step >= steps) break;
+                const float x0 = head_of<true>(v[step / 2].v[step % 2 * 2]);
+                const float x1 = head_of<true>(v[step / 2].v[step % 2 * 2 + 1]);
 #pragma unroll
-            for (int s = 0; s < L::SLABS; ++s) {
-                const int k = (s * L::BLOCKS + b0 + step / 2) * 2;
-                float weight[4];
+                for (int s = 0; s < L::SLABS; ++s) {
+                    const int k = (s * L::BLOCKS + b0 + step / 2) * 2;
+                    float weight[4];
 #pragma unroll
-                for (int e = 0; e < 4; ++e) {
-                    weight[e] = share.at(k + e % 2, step % 2 * 2 + e / 2);
+                    for (int e = 0; e < 4; ++e) {
+                        weight[e] = share.at(k + e % 2, step % 2 * 2 + e / 2);
 #ifdef VRT_MANTISSA
-                    weight[e] = head_of(weight[e]);
+                        weight[e] = head_of(weight[e]);
 #endif
+                    }
+                    few[s].add_heads(weight, x0, x1);
                 }
-                few[s].add_heads(weight, x0, x1);
             }
         }
 #pragma unroll
@@ -167,7 +176,8 @@ __device__ __forceinline__ void multiply_by_tensor_cores(Share& share, int first
 
 constexpr int FEWEST_FOR_TENSOR_CORES = 5;  // rows
 
-// Make partial sums of up to TILE_ROWS rows, in an area that has room for MOST; return of how many.
+// Compute partial sums of up to TILE_ROWS rows, in an area with room for MOST; return how many
+// rows.
 template <int MOST, bool ALIGNED, int ROWS, int DEEP, class Share, class X>
 __device__ __forceinline__ int make_partial_sums(Share& share, int first, int left, X x,
                                                  real* part) {
@@ -181,7 +191,7 @@ __device__ __forceinline__ int make_partial_sums(Share& share, int first, int le
     }
 #endif
     const int n = left < FEWEST_FOR_TENSOR_CORES ? left : FEWEST_FOR_TENSOR_CORES - 1;
-    // Two rows at a time, or one: code for more at once would have to be fetched anew each time.
+    // Two rows at a time, or one: more code would not stay in the instruction cache.
     int r = 0;
 #pragma unroll 1
     for (; r + 1 < n; r += 2)
@@ -191,7 +201,7 @@ __device__ __forceinline__ int make_partial_sums(Share& share, int first, int le
     return n;
 }
 
-// Make partial sums of all of `count` rows, at most MOST, which `total_of_parts` adds up.
+// Compute partial sums of all `count` rows, at most MOST, which `total_of_parts` adds up.
 template <int MOST, bool ALIGNED, int ROWS, int DEEP, class Share, class X>
 __device__ __forceinline__ void make_all_partial_sums(Share& share, int first, int count, X x,
                                                       real* part) {
@@ -214,7 +224,8 @@ __device__ __forceinline__ Vec<W> total_of_parts(const real* part, int row, int 
     return sum;
 }
 
-// y = x times a share: `x(i)` points to row i, `y(i, q, sum)` takes own row q of the result.
+// y = x times a share of a weight: `x(i)` points to row i, `y(i, q, sum)` stores own row q of the
+// result.
 template <bool ALIGNED, int ROWS, int DEEP, class Share, class X, class Y>
 struct Product {
     using L = Layout<ROWS, DEEP>;
@@ -225,12 +236,13 @@ struct Product {
     X x;
     Y y;
 
-    // Make partial sums of the next rows; return of how many.
+    // Compute partial sums of the next rows; return how many.
     __device__ __forceinline__ int make(real* part) {
         return make_partial_sums<TILE_ROWS, ALIGNED, ROWS, DEEP>(share, first, count - first, x,
                                                                  part);
     }
-    // Add up the partial sums of an element: own row `at % ROWS` of row `at / ROWS` of those made.
+    // Add up the partial sums of an element: own row `at % ROWS` of row `at / ROWS` of those
+    // computed.
     __device__ __forceinline__ void take(int at, const real* part) const {
         const int r = at / ROWS, q = at % ROWS;
         real sum = 0;
@@ -246,8 +258,7 @@ __device__ __forceinline__ Product<ALIGNED, ROWS, DEEP, Share, X, Y> product(Sha
     return {share, count, 0, x, y};
 }
 
-// Products that need nothing of each other, side by side: they share the barriers. Results are
-// there after the next one.
+// Independent products, which share their barriers. Results are complete after the next barrier.
 template <class One>
 __device__ __forceinline__ void multiply(real* part, One one) {
 #pragma unroll 1

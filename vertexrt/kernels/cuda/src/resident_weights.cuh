@@ -12,12 +12,8 @@
 // The fewer warps share the depth, the fewer partial sums there are; but none may be left without
 // rows, and a lane holds the columns of a few blocks of an operand.
 constexpr int MOST_BLOCKS = 2;
-constexpr int power_below(int n) {
-    return n < 2 ? 1 : 2 * power_below(n / 2);
-}
-constexpr int blocks_of(int deep, int wide) {
-    return ((deep + 15) / 16 + wide - 1) / wide;
-}
+constexpr int power_below(int n) { return n < 2 ? 1 : 2 * power_below(n / 2); }
+constexpr int blocks_of(int deep, int wide) { return ((deep + 15) / 16 + wide - 1) / wide; }
 constexpr int slabs_of(int rows, int wide) {
     return ((rows + 15) / 16 * wide + WARPS_EACH - 1) / WARPS_EACH;
 }
@@ -73,9 +69,7 @@ __device__ __forceinline__ float detached(float x, unsigned nothing) {
     return x;
 #endif
 }
-__device__ __forceinline__ double detached(double x, unsigned) {
-    return x;
-}
+__device__ __forceinline__ double detached(double x, unsigned) { return x; }
 __device__ __forceinline__ unsigned zero_of_unknown() {
 #ifdef __CUDACC_RTC__
     unsigned y;

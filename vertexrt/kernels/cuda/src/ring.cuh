@@ -1,25 +1,25 @@
-// The ring: rows of states, and of operands that the members of a group make in parts, in the
-// shared memory of each. Who makes elements of a row puts them into the own ring and sends them to
-// the others' (thread-block clusters, sm_90), so that neither the writer waits until memory has
-// them nor a reader for memory. The host says which row is where and when (`ring_script.py`): what
-// a row of the ring holds is written to memory as well, for whoever comes when the row is gone.
-// Children that are not in the ring are copied to it before the processors meet, if they were there
-// at an earlier meeting.
+// The ring: a ring buffer in the shared memory of each member, for rows of states and of operands
+// that the members of a group make in parts. A member writes its elements of a row into its own
+// ring and sends them to the others' (thread-block clusters, sm_90), so neither the writer nor a
+// reader waits for global memory. The host decides which row is where and when (`ring_script.py`).
+// A row of the ring is written to memory as well, for readers that come after its place is reused.
+// Children that are not in the ring are copied into it before a barrier, if their rows were
+// complete at an earlier one.
 #pragma once
 #include "cluster.cuh"
 
 constexpr int VECTOR = 16 / sizeof(real);
-constexpr int FETCHING = PROCESSOR / 2;  // the first thread of those that fetch what comes next
+constexpr int FETCHING = PROCESSOR / 2;  // the first of the threads that prefetch
 static_assert(PROCESSOR - FETCHING == TILE_EDGES && TILE_EDGES == 2 * TILE_POINTERS,
               "each fetches an edge");
 
 // What a segment reads of the schedule, by absolute numbers: copies in shared memory, where they
-// fit. What no segment of a side reads is null. child_slot: the row of the ring that has the state
-// of the child of an edge, or negative.
+// fit. Arrays that no segment of a side reads are null. child_slot: the row of the ring that has
+// the state of an edge's child, or negative.
 struct Indices {
     const int *edge_ptr, *child_row, *child_slot, *parent_ptr, *parent_edge;
 
-    // By threads that wait for nobody: the first ones come to meetings.
+    // Called by all threads. The second half of them copies, since the first ones run the barriers.
     __device__ __forceinline__ void fetch(const Instruction& in, TileIndices& to) const {
         const int t = this_thread() - FETCHING;
         if (t < 0) return;
@@ -56,8 +56,9 @@ struct Indices {
     }
 };
 
-// Put an element into a row of the own ring, and if members wait for it send it to all of them at
-// once: VECTOR neighbouring threads have neighbouring elements, and share the members.
+// Write an element into a row of the own ring and, if other members wait for it, send it to all of
+// them at once: VECTOR neighbouring threads have neighbouring elements, and divide the members
+// among themselves.
 template <int PROCESSORS>
 __device__ __forceinline__ void hand_on(real* own, real x, bool sends, unsigned turn) {
     *own = x;
@@ -73,14 +74,14 @@ __device__ __forceinline__ void hand_on(real* own, real x, bool sends, unsigned 
     }
 }
 
-// Rows of the ring that a segment has put there and not sent: that is done when all threads are
-// through.
+// Rows of the ring that a segment has written and not yet sent: they are sent when all threads have
+// finished the segment.
 struct Sent {
     int op, n, slot;
 };
 
-// Send all members what this one has put into its rows: of PIECES pieces of PIECE elements its
-// share.
+// Send all members what this one has written into its rows: its share of PIECES pieces of PIECE
+// elements.
 template <int PROCESSORS, int PIECES, int PIECE>
 __device__ __forceinline__ void send_rows(real* rows, int step, int n, unsigned turn) {
     constexpr int EACH = PIECE / PROCESSORS, W = EACH % VECTOR == 0 ? VECTOR : 1,
@@ -95,7 +96,7 @@ __device__ __forceinline__ void send_rows(real* rows, int step, int n, unsigned 
     }
 }
 
-// The same for elements `first` to `end`, where shares are not equal.
+// The same for elements `first` to `end`, where shares differ in size.
 template <int PROCESSORS>
 __device__ __forceinline__ void send_some(real* rows, int step, int n, int first, int end,
                                           unsigned turn) {
@@ -108,7 +109,8 @@ __device__ __forceinline__ void send_some(real* rows, int step, int n, int first
     }
 }
 
-// Copy the states, SIZE elements each, of children that have rows of the ring from `kept` on.
+// Copy the states, SIZE elements each, of children whose rows of the ring are numbered from `kept`
+// on.
 template <int SIZE>
 __device__ __forceinline__ void copy_far(real* ring, int step, int kept, const Instruction& in,
                                          const Indices& at_hand, const real* states) {

@@ -18,37 +18,20 @@ struct Args {
 
 #define VRT_LANES _Pragma("unroll") for (int c = 0; c < W; ++c)
 
-__device__ __forceinline__ float vrt_exp(float x) {
-    return expf(x);
-}
-__device__ __forceinline__ double vrt_exp(double x) {
-    return exp(x);
-}
-__device__ __forceinline__ float vrt_log(float x) {
-    return logf(x);
-}
-__device__ __forceinline__ double vrt_log(double x) {
-    return log(x);
-}
-__device__ __forceinline__ float vrt_sqrt(float x) {
-    return sqrtf(x);
-}
-__device__ __forceinline__ double vrt_sqrt(double x) {
-    return sqrt(x);
-}
-__device__ __forceinline__ float vrt_tanh(float x) {
-    return tanhf(x);
-}
-__device__ __forceinline__ double vrt_tanh(double x) {
-    return tanh(x);
-}
-__device__ __forceinline__ real vrt_max(real x, real y) {
-    return x > y ? x : y;
-}
+__device__ __forceinline__ float vrt_exp(float x) { return expf(x); }
+__device__ __forceinline__ double vrt_exp(double x) { return exp(x); }
+__device__ __forceinline__ float vrt_log(float x) { return logf(x); }
+__device__ __forceinline__ double vrt_log(double x) { return log(x); }
+__device__ __forceinline__ float vrt_sqrt(float x) { return sqrtf(x); }
+__device__ __forceinline__ double vrt_sqrt(double x) { return sqrt(x); }
+__device__ __forceinline__ float vrt_tanh(float x) { return tanhf(x); }
+__device__ __forceinline__ double vrt_tanh(double x) { return tanh(x); }
+__device__ __forceinline__ real vrt_max(real x, real y) { return x > y ? x : y; }
 
-// 1 / (1 + e^-x); for very negative x, e^-x is infinite and the quotient 0. Floats take the quick
-// power and the quick quotient, each right to 2 units in the last place; that the power's argument
-// is rounded counts where e^-x is either far from 1 or near 0.
+// 1 / (1 + e^-x); for very negative x, e^-x is infinite and the quotient 0. Floats use the fast
+// exponential and the fast reciprocal, each within 2 units in the last place. Rounding the argument
+// gives e^-x a relative error that grows with |x|: small where e^-x is near 1, and without effect
+// where e^-x is near 0.
 __device__ __forceinline__ float vrt_sigmoid(float x) {
 #ifdef __CUDACC_RTC__
     float power, quotient;
@@ -59,9 +42,7 @@ __device__ __forceinline__ float vrt_sigmoid(float x) {
     return 1.0f / (1.0f + expf(-x));
 #endif
 }
-__device__ __forceinline__ double vrt_sigmoid(double x) {
-    return 1.0 / (1.0 + exp(-x));
-}
+__device__ __forceinline__ double vrt_sigmoid(double x) { return 1.0 / (1.0 + exp(-x)); }
 
 // Hash (seed, key, vertex, element) to 32 bits as the CPU kernels do: MurmurHash3's finaliser,
 // twice.
@@ -82,13 +63,13 @@ __device__ __forceinline__ real vrt_degree(const int* child_row, int first, int 
     return real(count > 1 ? count : 1);
 }
 
-// The lanes of a warp that share this lane's row; T is a power of two.
+// Mask of the lanes of a warp that share this lane's row; T is a power of two.
 template <int T>
 __device__ __forceinline__ unsigned row_lanes() {
     return T >= 32 ? 0xffffffffu : ((1u << T % 32) - 1) << threadIdx.x % 32 / T * T;
 }
 
-// Combine what the lanes of a row hold; T beyond 32 is a warp's part.
+// Reduce over the lanes of a row; T beyond 32 is a warp's part.
 template <int T, class Combine>
 __device__ __forceinline__ real over_lanes(real x, Combine combine) {
 #pragma unroll
@@ -98,7 +79,7 @@ __device__ __forceinline__ real over_lanes(real x, Combine combine) {
     return x;
 }
 
-// Let the T threads of a row see what the others wrote.
+// Barrier of the T threads of a row: each sees what the others wrote.
 template <int T>
 __device__ __forceinline__ void row_wait() {
     if (T <= 32) {
@@ -108,12 +89,12 @@ __device__ __forceinline__ void row_wait() {
     }
 }
 
-// Combine what the T threads of a row hold, warps in order; every thread gets the same bits.
+// Reduce over the T threads of a row, warps in order; every thread gets the same bits.
 template <int T, class Combine>
 __device__ __forceinline__ real over_warps(real x, Combine combine) {
     if (T <= 32) return x;
     VRT_PART(real, part, T / 32);
-    __syncthreads();  // the last call's readers are done
+    __syncthreads();  // readers of the previous call are done
     if (threadIdx.x % 32 == 0) part[threadIdx.x / 32] = x;
     __syncthreads();
     real total = part[0];
@@ -197,7 +178,7 @@ __device__ __forceinline__ void sum_columns(int size, int count, Row row, real* 
     }
 }
 
-// Add up what the chunks of `sum_columns` left, in order; a thread a column.
+// Add up what the chunks of `sum_columns` left, in order; one thread for each column.
 template <class Add>
 __device__ __forceinline__ void add_partial_sums(const real* partial, int size, int chunks,
                                                  Add add) {

@@ -1,11 +1,12 @@
-// How a processor follows scripts: that of all processors, and on the path its group's.
+// Execution of scripts: the one of all processors and, on the path, the one of the processor's
+// group.
 #pragma once
 #include "ring.cuh"
 
 // A launch of the batched engine.
 #define VRT_STEP(name, Args, threads) __device__ __forceinline__ void name(const Args& a)
 
-// Where the arguments of a step lie: all threads read the same.
+// The arguments of a step, in shared memory: all threads read the same.
 template <class Arguments>
 __device__ __forceinline__ Arguments& step_arguments() {
     static_assert(sizeof(Arguments) <= sizeof(SharedState::arguments),
@@ -13,16 +14,16 @@ __device__ __forceinline__ Arguments& step_arguments() {
     return *reinterpret_cast<Arguments*>(shared_state().arguments);
 }
 
-// What a segment of the path is given; `slot` and what follows are about rows of the ring: see
-// ring.cuh. What it sends counts for meeting `turn`.
+// Arguments of a segment of the path. `slot` and what follows are about rows of the ring, see
+// ring.cuh; what the segment sends is counted at barrier `turn`.
 struct Tile {
     int n, lo, m, elo, slot;
     unsigned turn;
     bool in_ring, puts, sends, children;
 };
 
-// Copy what all processors are to do, and the arguments of the kernel, to shared memory: an
-// instruction is there at once then, whatever waits have thrown out of the first cache.
+// Copy the common script and the arguments of the kernel to shared memory, where loads are fast
+// even after a wait has invalidated the first-level cache.
 template <class Work>
 __device__ __forceinline__ const Work& load_shared_state(const Work& job) {
     static_assert(sizeof(Work) <= sizeof(SharedState::job), "the arguments fit where they belong");
@@ -42,13 +43,13 @@ __device__ __forceinline__ Instruction instruction(const Orders& o, int at) {
     return at < SHARED_INSTRUCTIONS ? shared_state().common[at] : o.script[at];
 }
 
-// Run the blocks of a launch, each processor those whose turn it is; `fill` writes its arguments.
+// Run the blocks of a launch that fall to this processor; `fill` writes the arguments.
 template <class Fill, class Step>
 __device__ __forceinline__ void run_blocks(const Instruction& in, Fill fill, Step step) {
     const int blocks = in.across * in.down, turn = (int)(in.before % gridDim.x);
     const int first = (int)(blockIdx.x + gridDim.x - turn) % (int)gridDim.x;
     if (first >= blocks) return;
-    __syncthreads();  // the last step's arguments are no longer read
+    __syncthreads();  // readers of the last step's arguments are done
     if (threadIdx.x == 0) fill();
     for (int block = first; block < blocks; block += gridDim.x) {
         __syncthreads();
@@ -62,7 +63,7 @@ __device__ __forceinline__ void run_blocks(const Instruction& in, Fill fill, Ste
     }
 }
 
-// Call `each` for the first of every eight pieces that are this processor's.
+// Call `each` for the first of every eight pieces that fall to this processor.
 template <class Each>
 __device__ __forceinline__ void for_each_piece(const Orders& o, Each each) {
     const long long step = (long long)gridDim.x * WARPS;
@@ -70,10 +71,10 @@ __device__ __forceinline__ void for_each_piece(const Orders& o, Each each) {
         each(first);
 }
 
-// What is done between two instructions: `send` hands on rows of the ring that the last one has put
-// there, `fetch` copies children that are far to it, `ahead` asks for operands that only this
-// processor writes, and `behind` is what of the last one nobody waits for: it runs when this
-// processor has come to the next meeting, before it waits for the others.
+// Work between two instructions: `send` sends rows of the ring that the last one has written;
+// `fetch` copies children that are not in the ring into it; `ahead` prefetches operands that only
+// this processor writes; `behind` is work of the last instruction that no other processor waits
+// for: it runs when this processor has arrived at the next barrier, before it waits for the others.
 template <class Send, class Fetch, class Ahead, class Behind>
 struct BetweenInstructions {
     Send send;
@@ -88,8 +89,8 @@ __device__ __forceinline__ BetweenInstructions<Send, Fetch, Ahead, Behind> make_
 }
 
 // One side of the path for a processor: `run(in, indices, prefetch_next)` executes an instruction
-// of the group's script and calls `prefetch_next`, which asks for what comes next, where some
-// threads have nothing else to do; `hand` is what is done between two of them.
+// of the group's script and calls `prefetch_next`, which loads the next instruction and its
+// indices, where some threads are idle; `hand` is the work between two instructions.
 template <int PROCESSORS, class Run, class BetweenInstructions>
 __device__ __forceinline__ bool follow(const Orders& o, int side_of_path, int group,
                                        GroupBarrier& group_barrier, Timestamps& stamps,
@@ -121,7 +122,7 @@ __device__ __forceinline__ bool follow(const Orders& o, int side_of_path, int gr
     Sent sent{0, 0, 0};
     for (int k = begin; k < end; ++k) {
         wait_for_all_copies();
-        __syncthreads();  // what was copied is there, and the last instruction is over
+        __syncthreads();  // copies have arrived, and the last instruction is over
         const Instruction& next = shared_state().group[k % SCRIPT_AHEAD];
         const bool waits = PROCESSORS > 1 && next.wait != NO_WAIT, for_all = next.wait == FOR_ALL;
         const bool far = next.far != 0;
@@ -133,7 +134,8 @@ __device__ __forceinline__ bool follow(const Orders& o, int side_of_path, int gr
         hand.ahead(next, indices.at_hand(next, shared_state().indices[k % INDICES_AHEAD]));
         commit_copies();
         look_back(k - 1);
-        const Instruction in = shared_state().group[k % SCRIPT_AHEAD];  // not before: registers
+        const Instruction in =
+            shared_state().group[k % SCRIPT_AHEAD];  // not loaded earlier, to save registers
         sent = {in.op, in.uses & IS_SENT ? in.rows : 0, in.slot};
         if (waits) {
             if (!group_barrier.wait<PROCESSORS>(o, for_all, k)) return false;
@@ -150,6 +152,6 @@ __device__ __forceinline__ bool follow(const Orders& o, int side_of_path, int gr
     }
     __syncthreads();
     look_back(end - 1);
-    __syncthreads();  // what is behind the path may have its memory
+    __syncthreads();  // steps after the path may reuse its memory
     return true;
 }

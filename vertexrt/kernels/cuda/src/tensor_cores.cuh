@@ -1,7 +1,7 @@
-// Matrix units: products of two TF32 numbers each, summed in float32. A float32 is split in a head
-// and a tail that TF32 can hold; head head + head tail + tail head keeps float32's accuracy
-// (Markidis et al. 2018). With VRT_MANTISSA, the bits that are kept of operands (10: TF32, 7:
-// bfloat16, which TF32 holds as well), heads are rounded to the nearest and tails left out.
+// Matrix units: products of two TF32 numbers each, summed in float32. A float32 is split into a
+// head and a tail that TF32 can hold; head head + head tail + tail head keeps float32's accuracy
+// (Markidis et al. 2018). With VRT_MANTISSA, the bits of an operand that are kept (10: TF32, 7:
+// bfloat16, which TF32 can hold as well), heads are rounded to nearest and tails left out.
 #pragma once
 #include "vertexrt.cuh"
 
@@ -9,15 +9,15 @@
 #define VRT_TENSOR_CORES 1
 
 #ifndef __CUDACC_RTC__
-// A sum as the units leave it: cut off towards zero.
+// A sum as the units compute it: truncated towards zero.
 inline float cut_off(double sum) {
     const float nearest = (float)sum;
     return fabs((double)nearest) > fabs(sum) ? nextafterf(nearest, 0.0f) : nearest;
 }
 #endif
 
-// d = c + a b of a warp: 16 x 8 x 8. The units cut off what does not fit TF32 of operands, and what
-// does not fit float32 when they add; they do not round.
+// d = c + a b of a warp: 16 x 8 x 8. The units do not round: they truncate operands to TF32, and
+// sums to float32.
 __device__ __forceinline__ void mma(float (&d)[4], const float (&a)[4], float b0, float b1,
                                     const float (&c)[4]) {
 #ifdef __CUDACC_RTC__
@@ -45,9 +45,9 @@ __device__ __forceinline__ void mma(float (&d)[4], const float (&a)[4], float b0
 #endif
 }
 
-// What is kept of a float. With a tail the rest is cut off, so that it can be a second operand; or
-// rounded to the nearest, so that what the units cut off of the tail, and the product of two tails,
-// which is left out, have the sign of the number no more often than the other one. That takes
+// The head of a float. With a tail the head is truncated, so that it can be a second operand. Or it
+// is rounded to nearest (ROUNDED): then what the units truncate of the tail, and the product of two
+// tails, which is left out, are as often positive as negative, so errors do not add up. That takes
 // registers.
 template <bool ROUNDED = false>
 __device__ __forceinline__ float head_of(float x) {
@@ -85,7 +85,7 @@ struct FragmentSums {
 #pragma unroll
         for (int k = 0; k < 4; ++k) sum[k] = 0;
     }
-    // Add up inside the units: what these cut off grows with the number of calls, always towards
+    // Sum inside the units: their truncation error grows with the number of calls, always towards
     // zero.
     template <bool ROUNDED>
     __device__ __forceinline__ void add(const Split<4>& a, const Split<2, ROUNDED>& b) {
@@ -96,8 +96,8 @@ struct FragmentSums {
         mma(sum, a.head, b.head[0], b.head[1], sum);
     }
     // The same in two calls: the small terms of a few steps, then the large ones, so that sums
-    // inside the units are small most of the time. Of `a` heads alone are read: the units cut off
-    // the rest.
+    // inside the units are small most of the time. Only the heads of `a` are read: the units
+    // truncate the rest.
     template <bool ROUNDED>
     __device__ __forceinline__ void add_tails(const Split<4>& a, const Split<2, ROUNDED>& b) {
 #ifndef VRT_MANTISSA
@@ -108,7 +108,7 @@ struct FragmentSums {
     __device__ __forceinline__ void add_heads(const float (&a)[4], float b0, float b1) {
         mma(sum, a, b0, b1, sum);
     }
-    // Add what was summed up inside the units to sums of any length, and begin anew.
+    // Add sums made inside the units to sums of any length, and clear them.
     __device__ __forceinline__ void move(FragmentSums& few) {
 #pragma unroll
         for (int k = 0; k < 4; ++k) {

@@ -1,5 +1,5 @@
-// Products beside the path: tiles of 64 x 64 by all threads of a processor, and sums of their
-// splits.
+// Products outside the path: tiles of 64 x 64 by all threads of a processor, and sums of splits of
+// the depth.
 #pragma once
 #include "processor.cuh"
 #include "tensor_cores.cuh"
@@ -9,21 +9,17 @@ struct alignas(16) MatmulMemory {
     real a[2][DEPTH * (MATMUL_PITCH + 1)], b[2][DEPTH * (MATMUL_PITCH + 1)];
 };
 
-// Elements from one step of the depth to the next: so that what is stored does not clash in the
-// banks, vectors along the depth apart, and hardly what is read.
+// Stride from one step of the depth to the next. Stores then have no bank conflicts, except those
+// of vectors along the depth, and loads have few.
 #ifdef VRT_REAL
-constexpr int tile_pitch(bool) {
-    return MATMUL_PITCH;
-}
+constexpr int tile_pitch(bool) { return MATMUL_PITCH; }
 #else
-constexpr int tile_pitch(bool along) {
-    return along ? MATMUL_PITCH : MATMUL_PITCH + 1;
-}
+constexpr int tile_pitch(bool along) { return along ? MATMUL_PITCH : MATMUL_PITCH + 1; }
 #endif
 
 #ifdef VRT_TENSOR_CORES
 constexpr int FEW_STEPS =
-    2;  // of the depth, eight each, whose products are added up inside the units
+    2;  // of the depth, eight each, whose products are summed inside the units
 
 // A warp's part of a tile, 32 x 16, by matrix units.
 struct TileSums {
@@ -104,7 +100,7 @@ struct TileSums {
 };
 #endif
 
-// A thread's share of a chunk of a matrix, 64 x 32: V elements at a time, that are neighbours in
+// A thread's share of a chunk of a matrix, 64 x 32: vectors of V elements that are neighbours in
 // memory.
 template <bool ALONG, int V>
 struct TilePart {
@@ -147,9 +143,9 @@ struct TilePart {
     }
 };
 
-// c(i, j) = sum over k of a(i, k) b(j, k), for i < rows and j < columns; the functions return where
-// an element is. ALONG says that neighbours in i lie next to each other in memory, else neighbours
-// in k; in that direction there are multiples of V. Tile (down, across) of the result.
+// c(i, j) = sum over k of a(i, k) b(j, k), for i < rows and j < columns; the functions return the
+// address of an element. With ALONG, neighbours in i are neighbours in memory, else neighbours in
+// k; in that direction sizes are multiples of V. Computes tile (down, across) of the result.
 template <bool A_ALONG, bool B_ALONG, int V, class A, class B, class C>
 __device__ __forceinline__ void matmul_tile(MatmulMemory& memory, int down, int across, int rows,
                                             int columns, int deep, A a, B b, C c) {
@@ -180,8 +176,8 @@ __device__ __forceinline__ void matmul_tile(MatmulMemory& memory, int down, int 
     });
 }
 
-// Rows of a short result: a warp makes one, its lanes share the depth. `x` and `y` are the first
-// rows.
+// Rows of a short result: a warp computes one row, and its lanes share the depth. `x` and `y` are
+// the first rows.
 template <int WIDE, int DEEP>
 __device__ __forceinline__ void short_rows(int count, const real* x, const real* w, real* y) {
     const int i = VRT_BLOCK.y * WARPS_EACH + threadIdx.x / 32, lane = threadIdx.x % 32;
@@ -204,7 +200,7 @@ __device__ __forceinline__ void short_rows(int count, const real* x, const real*
 
 constexpr int ADDED_EACH = 4096;  // elements that a block adds up
 
-// Add what the splits of a sum left to a gradient, in their order.
+// Add the partial sums of the splits to a gradient, in order.
 __device__ __forceinline__ void add_splits(real* gradient, const real* left, int size, int splits) {
     const int begin = VRT_BLOCK.x * ADDED_EACH,
               end = begin + ADDED_EACH < size ? begin + ADDED_EACH : size;

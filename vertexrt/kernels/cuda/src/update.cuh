@@ -1,18 +1,19 @@
-// The end of a step: the loss, the norm of the gradients, and what updates all parameters and
-// clears their gradients. Everything that decides stays on the device.
+// The end of a step: the loss, the norm of the gradients, and the kernels that update all
+// parameters and clear their gradients. All decisions are made on the device.
 #pragma once
 #include "row_ops.cuh"
 
-// What a step found; `refused` stays until the host has seen it, so that no later step updates
-// parameters that the user has not been told about.
+// What a step found. `refused` stays set until the host has read it, so that no later step updates
+// parameters before the user knows. `tried` stays set for good: a gradient was beyond the limit of
+// `Store`, so that the state may be too.
 struct Found {
-    double loss, norm, scale, refused;
+    double tried, loss, norm, scale, refused;
 };
 
 constexpr int MOST_SCALARS = 16;
 
-// Where parameters lie: the dense part in pieces of PIECE elements, then the touched rows of
-// tables. A warp takes a piece.
+// The parameter store: the dense part in pieces of PIECE elements, then the touched rows of tables.
+// A warp works on a piece.
 struct Store {
     real* values;
     real* gradients;
@@ -24,6 +25,9 @@ struct Store {
     long long total, dense, dense_pieces, pieces;
     // Weight decay added to gradients, factor of values, scalars of the rule.
     double s[MOST_SCALARS];
+    // Gradients within it, and values where there is decay, need no trial (`engine/finite.py`);
+    // below 0, all do.
+    double limit;
 };
 
 struct Finish {
@@ -37,7 +41,7 @@ struct Finish {
 
 constexpr int PIECE = 1024, WARPS = 8, WIDTH = 16 / sizeof(real);
 
-// The sum over all threads of a block, in a fixed order, for thread 0.
+// Sum over all threads of a block, in a fixed order; thread 0 gets it.
 __device__ __forceinline__ double block_sum(double x, int threads) {
     VRT_PART(double, part, 32);
     x = warp_sum(x);
@@ -54,7 +58,8 @@ struct Lanes {
     static constexpr int W = N;
 };
 
-// Call `each` for the elements of the warp's piece, W at a time; `number` is the piece's.
+// Call `each` for the elements of the warp's piece, W at a time; `number` is the number of the
+// piece.
 template <class Each>
 __device__ __forceinline__ void over_piece(const Store& a, long long number, Each each) {
     long long start = number * PIECE;
@@ -72,7 +77,7 @@ __device__ __forceinline__ void over_piece(const Store& a, long long number, Eac
     }
 }
 
-// Square and add up the gradients of eight pieces, a warp each, from piece `first` on.
+// Sum the squares of the gradients of eight pieces, a warp each, from piece `first` on.
 __device__ __forceinline__ void sum_squares(const Store& a, long long first) {
     const long long number = first + threadIdx.x / 32;
     if (number >= a.pieces) return;
@@ -86,7 +91,7 @@ __device__ __forceinline__ void sum_squares(const Store& a, long long first) {
     if (threadIdx.x % 32 == 0) a.squares[number] = sum;
 }
 
-// Add up loss and norm with all THREADS of a block, and decide whether the step counts.
+// Compute the loss and the norm with all THREADS of a block, and decide whether the step counts.
 template <int THREADS>
 __device__ __forceinline__ void finish_step(const Finish& a) {
     double loss = 0, squares = 0;
@@ -111,7 +116,7 @@ struct Updated {
     Vec<W> p, state[Rule::SLOTS + 1];
 };
 
-// What a rule makes of W elements, given their gradients.
+// The result of a rule for W elements, given their gradients.
 template <class Rule, int W>
 __device__ __forceinline__ Updated<Rule, W> updated(const Store& a, long long at, const Vec<W>& g,
                                                     real scale) {
@@ -133,17 +138,29 @@ __device__ __forceinline__ Updated<Rule, W> updated(const Store& a, long long at
     return x;
 }
 
-// Look at what a rule would make of eight pieces, a warp each, from piece `first` on, and refuse
-// the step if a number is not finite. Nothing is updated before all pieces have been looked at.
+// Check what a rule would write for eight pieces, a warp each, from piece `first` on, and refuse
+// the step if a number is not finite. Nothing is updated before all pieces have been checked.
 template <class Rule>
 __device__ __forceinline__ void check(const Store& a, long long first) {
     const long long number = first + threadIdx.x / 32;
-    if (number >= a.pieces || a.found->refused != 0.0) return;
-    const real scale = real(a.found->scale);
-    bool finite = true;
+    const Found& found = *a.found;
+    if (number >= a.pieces || found.refused != 0.0) return;
+    const real scale = real(found.scale), most = real(found.tried != 0.0 ? -1.0 : a.limit);
+    const bool decays = a.s[0] != 0.0;
+    if (found.norm > 0.0 && found.norm <= double(most) && !decays) return;  // no gradient is larger
+    bool tried = false, finite = true;
     over_piece(a, number, [&](long long at, auto lanes) {
         constexpr int W = decltype(lanes)::W;
-        const Updated<Rule, W> x = updated<Rule>(a, at, load<W>(a.gradients + at), scale);
+        const Vec<W> g = load<W>(a.gradients + at);
+        bool within = true;
+        VRT_LANES within &= fabs(g.v[c]) <= most;
+        if (decays) {
+            const Vec<W> p = load<W>(a.values + at);
+            VRT_LANES within &= fabs(p.v[c]) <= most;
+        }
+        if (within) return;
+        tried = true;
+        const Updated<Rule, W> x = updated<Rule>(a, at, g, scale);
         VRT_LANES {
             finite &= x.p.v[c] - x.p.v[c] == real(0);
 #pragma unroll
@@ -151,6 +168,7 @@ __device__ __forceinline__ void check(const Store& a, long long first) {
                 finite &= x.state[k].v[c] - x.state[k].v[c] == real(0);
         }
     });
+    if (tried) a.found->tried = 1.0;
     if (!finite) a.found->refused = 1.0;
 }
 

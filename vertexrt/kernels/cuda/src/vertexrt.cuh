@@ -10,20 +10,21 @@
 //         if (i < a.n) a.y[i] = real(2) * a.x[i];
 //     }
 //
-// VRT_KERNEL(name, Args, threads)  a kernel with one parameter, the trivially copyable struct `a`;
-//                                  launched with at most `threads` threads a block.
-// VRT_SHARED(type, name)           `type* name`: the dynamic shared memory of the block, aligned to
-//                                  16 bytes.
-// VRT_CHECK_ALIGNED(address, type) on the host, end the launch where a vector access is misaligned.
-// VRT_REAL                         what a real is, double or (not defined) float.
-// VRT_SCRATCH(type, name, n)      `type name[n]` in shared memory; VRT_PART beside it, up to 32
-// doubles. VRT_BLOCKS                       blocks that must fit on a multiprocessor at once; not
-// defined, the
-//                                  compiler weighs them against registers.
+// - VRT_KERNEL(name, Args, threads): a kernel with one parameter, the trivially copyable struct
+//   `a`; launched with at most `threads` threads a block.
+// - VRT_SHARED(type, name): `type* name`, the dynamic shared memory of the block, aligned to 16
+//   bytes.
+// - VRT_SCRATCH(type, name, n): `type name[n]` in shared memory; VRT_PART: more of it, up to 32
+//   doubles.
+// - VRT_CHECK_ALIGNED(address, type): on the host, end the launch where a vector access is
+//   misaligned.
+// - VRT_REAL: the type of a real, double or (not defined) float.
+// - VRT_BLOCKS: blocks that must fit on a multiprocessor at once; not defined, the compiler weighs
+//   them against registers.
 #pragma once
 
 constexpr int ROWS_A_SUM =
-    64;  // added up one by one; longer sums are sums of such, or digits would be lost
+    64;  // summed one by one; longer sums are sums of these, which loses fewer digits
 
 #ifdef __CUDACC_RTC__
 
@@ -40,14 +41,14 @@ constexpr int ROWS_A_SUM =
     extern __shared__ __align__(16) unsigned char vrt_shared_[]; \
     type* const name = reinterpret_cast<type*>(vrt_shared_)
 
-#define VRT_CHECK_ALIGNED(address, type)  // the device finds it by itself
+#define VRT_CHECK_ALIGNED(address, type)  // the device reports it by itself
 
 #else
 #include "shim.h"  // the same macros for the host
 #endif
 
-// A block of a launch and its shared memory; in a persistent kernel blocks take turns on a
-// processor, and share what it has: see persistent.cuh.
+// A block of a launch and its shared memory. In a persistent kernel, blocks of a launch are run by
+// processors one after another and share what a processor has: see persistent.cuh.
 #ifndef VRT_PERSISTENT
 #define VRT_BLOCK blockIdx
 #define VRT_GRID gridDim
@@ -61,7 +62,7 @@ typedef VRT_REAL real;
 typedef float real;
 #endif
 
-// W reals that are loaded and stored at once; W is a power of two. At most 16 bytes are one access,
+// W reals that are loaded and stored together; W is a power of two. An access has at most 16 bytes,
 // so the address must be a multiple of min(16, W * sizeof(real)) bytes.
 template <int W>
 struct alignas(W * sizeof(real) < 16 ? W * sizeof(real) : 16) Vec {

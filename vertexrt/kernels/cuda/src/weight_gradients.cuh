@@ -1,18 +1,18 @@
-// Gradients of weights that the path multiplies by, summed on chip while its backward side runs: of
-// the rows of a weight that a processor owns it keeps the sums, over all rows of its group, of d_y
-// times x (VPPS, MICRO 2018, section III-C). They lie over the threads as the rows of the weight do
-// when the forward side begins (`Layout` of resident_weights.cuh), in registers or in shared
-// memory.
+// Gradients of weights that the path multiplies by, summed on chip while its backward side runs:
+// for the rows of a weight that a processor owns, it keeps the sums, over all rows of its group, of
+// d_y times x (VPPS, MICRO 2018, section III-C). The sums are distributed over the threads as the
+// rows of the weight are when the forward side begins (`Layout` of resident_weights.cuh), in
+// registers or in shared memory.
 //
-// Each group leaves its sums in memory; behind the next meeting of all processors these are added
-// to the gradient, in the order of the groups.
+// Each group stores its sums in memory; after the next barrier of all processors these are added to
+// the gradient, in the order of the groups.
 #pragma once
 #include "resident_matmul.cuh"
 #include "processor.cuh"
 
 constexpr int FEWEST_TO_SUM_BY_UNITS = 3;  // rows; fewer are outer products by plain FMA
 
-// What a lane has of a share: own rows `row + 8 k`, and of each block the columns from `column` on.
+// A lane's part of a share: own rows `row + 8 k`, and of each block the columns from `column` on.
 template <int ROWS, int DEEP>
 struct LanePart {
     using L = Layout<ROWS, DEEP>;
@@ -33,9 +33,9 @@ __device__ __forceinline__ void clear(Share& sums) {
     for (int k = 0; k < Layout<ROWS, DEEP>::FLOATS; ++k) sums.put(k / 4, k % 4, real(0));
 }
 
-// Call `add(s, b, d, x)` for each slab s of own rows and each block b of columns. What is less,
-// operands of all slabs, `d(s)`, or of all blocks, `x(b)`, is loaded at first; the other one when
-// it is needed.
+// Call `add(s, b, d, x)` for each slab s of own rows and each block b of columns. Operands of all
+// slabs, `d(s)`, or of all blocks, `x(b)`, whichever are fewer, are loaded first; the others when
+// they are needed.
 template <int ROWS, int DEEP, class D, class X, class Add>
 __device__ __forceinline__ void each_part(D d, X x, Add add) {
     using L = Layout<ROWS, DEEP>;
@@ -124,10 +124,10 @@ __device__ __forceinline__ Vec<2> pair_of_row(const float* row, int column, bool
     return x;
 }
 
-// Add up to eight rows by matrix units: they are the depth of a product of d_y transposed, 16 own
-// rows at a time, with x, 8 columns at a time. Column g of those is column 2 g + f of a block for f
-// = 0, 1, so that a lane ends with four neighbours, as the layout has them. Units cut off what they
-// add, so sums over many rows are added to outside them.
+// Add up to eight rows by matrix units: the rows are the depth of a product of d_y transposed, 16
+// own rows at a time, with x, 8 columns at a time. Column g of those is column 2 g + f of a block
+// for f = 0, 1, so that a lane ends with four neighbours, as the layout has them. Units truncate
+// their sums, so sums over many rows are made outside them.
 template <bool ALIGNED, int ROWS, int DEEP, class Share, class X, class D>
 __device__ __forceinline__ void sum_by_tensor_cores(Share& sums, int first, int count, X x, D d) {
     using L = Layout<ROWS, DEEP>;
@@ -160,7 +160,9 @@ __device__ __forceinline__ void sum_by_tensor_cores(Share& sums, int first, int 
             for (int e = 0; e < 4; ++e) {
                 float own = left.v[e];
 #ifdef __CUDACC_RTC__
-                asm volatile("" : "+f"(own));  // split here: splits of all would not fit registers
+                asm volatile(
+                    ""
+                    : "+f"(own));  // split here: the parts of all would not fit in registers
 #endif
                 a.put(e, own);
             }
@@ -198,7 +200,7 @@ __device__ __forceinline__ void accumulate(Share& sums, int count, X x, D d) {
     if (first < count) sum_by_lanes<1, ALIGNED, ROWS, DEEP>(sums, first, x, d);
 }
 
-// Leave sums in memory: own rows behind one another.
+// Store sums in memory: own rows one after another.
 template <int ROWS, int DEEP, class Share>
 __device__ __forceinline__ void leave(const Share& sums, real* to) {
     using L = Layout<ROWS, DEEP>;
@@ -219,21 +221,21 @@ __device__ __forceinline__ void leave(const Share& sums, real* to) {
     }
 }
 
-// Whether a group has a tile on the backward side of the path, so that it leaves sums.
+// Tell whether a group has a tile on the backward side of the path, and so stores sums.
 __device__ __forceinline__ bool has_backward(const Orders& o, int group) {
     const int* const section = o.sections + o.groups + 1;
     return section[group] < section[group + 1];
 }
 
-// Where a processor leaves sums: the last BYTES of its own memory.
+// Where a processor stores its sums: the last BYTES of its own memory.
 template <int BYTES>
 __device__ __forceinline__ real* left_by(const Orders& o, int processor) {
     return reinterpret_cast<real*>(o.spill + (processor + 1) * o.spill_bytes - BYTES);
 }
 
-// Add what all groups left of one gradient, in their order; processors share its elements. `start`
-// is where it begins in what a processor left, `row(rank, q)` the row that is own row q, or
-// negative.
+// Add the sums of all groups for one gradient, in order; processors share its elements. `start` is
+// where the sums begin in what a processor has stored, `row(rank, q)` the row of the weight that is
+// own row q, or negative.
 template <int PROCESSORS, int ROWS, int DEEP, int BYTES, class Row>
 __device__ __forceinline__ void collect(const Orders& o, int start, real* gradient, Row row) {
     constexpr int V = DEEP % 4 == 0 ? 4 : 1, ALL = PROCESSORS * ROWS * DEEP;

@@ -4,7 +4,7 @@ A row is the work of `threads` threads: a warp, or a block. Values of one size b
 their elements, in which every value is a register `r17`; a loop ends where a value is needed in
 another way than element by element (a sum over the row, another offset), and what it made is then
 read from memory: from its tensor, or from a row of scratch in shared memory. Which values need
-scratch shows while the source is written; it is then begun anew.
+scratch is known when the source is written; it is then written again.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from vertexrt.kernels.layout import PAD
 from vertexrt.kernels.location import Location
 
 WARP = 32
-ROLLED = '_Pragma("unroll 1")'  # code that is fetched anew each time takes longer than its jumps
+ROLLED = '_Pragma("unroll 1")'  # fetching unrolled code takes longer than the jumps
 ROWS_A_BLOCK = 4  # where a row is a warp's
 MOST_THREADS = 256  # of a row
 SHARED_ELEMENTS = 4096  # of scratch a block; what is larger lies in global memory
@@ -46,7 +46,7 @@ class Loop:
     vector: int  # elements that a thread takes at once
     before: list[str] = field(default_factory=list)
     body: list[str] = field(default_factory=list)
-    stores: list[str] = field(default_factory=list)  # behind the body: no load waits for them
+    stores: list[str] = field(default_factory=list)  # after the body: no load waits for them
     after: list[str] = field(default_factory=list)
     known: dict[str, str] = field(default_factory=dict)  # text -> name of what was read
     made: set[int] = field(default_factory=set)
@@ -54,7 +54,7 @@ class Loop:
     written: set[int] = field(default_factory=set)
 
 
-class Rows:
+class RowText:
     """The lines of a kernel: values of the row, loops, shared memory.
 
     Args:
@@ -78,7 +78,7 @@ class Rows:
         self.shared = 0  # elements of scratch of one row
         self.loop: Loop | None = None
         self.words: dict[str, str] = {}  # name -> type, of what the kernel is given
-        self._head: list[str] = []
+        self.head: list[str] = []
         self._named: dict[str, str] = {}
         self._body: list[str] = []
         self._edge: list[str] | None = None
@@ -86,7 +86,7 @@ class Rows:
         self._unsynchronised: set[int] = set()
         self._edge_rows = False
         self._count = 0
-        self.crosses = False  # threads of a row need what others of them made
+        self.crosses = False  # threads of a row read what other threads made
 
     # Words and values of the row.
 
@@ -99,7 +99,7 @@ class Rows:
         """Define a value once a row, before everything else."""
         if name not in self._named:
             self._named[name] = value
-            self._head.append(f"const {kind} {name} = {value};")
+            self.head.append(f"const {kind} {name} = {value};")
         return name
 
     def edge_value(self, name: str, kind: str, value: str) -> str:
@@ -164,8 +164,16 @@ class Rows:
             return [([], f"if (int j = lane * W; j < {loop.size})")]
         return [([], f"for (int j = lane * W; j < {loop.size}; j += {step})")]
 
+    def makes(self, value: int) -> bool:
+        """Tell whether the open loop makes a value."""
+        return self.loop is not None and value in self.loop.made
+
+    def awaits(self, value: int) -> bool:
+        """Tell whether a value is known once the open loop is over."""
+        return self.loop is not None and value in self.loop.pending
+
     def needs(self, value: int) -> None:
-        """Note that memory which this kernel wrote is read by other threads of the row."""
+        """Note that threads of a row read memory that other threads wrote: they wait."""
         if self.loop is not None and value in self.loop.written:
             raise MustCloseError
         if value not in self._unsynchronised:
@@ -204,7 +212,7 @@ class Rows:
         self.loop.written.add(value)
 
     def store(self, text: str) -> None:
-        """Append a statement that stores elements of the open loop, which nobody reads there."""
+        """Append a statement that stores elements of the open loop, which does not read them."""
         if self._edge is not None:
             self.line(text)
         else:
@@ -322,11 +330,11 @@ class Rows:
             lines.append(f"VRT_SCRATCH(real, all_scratch, {self.rows * self.shared});")
             mine = f" + {counter} * {self.shared}" if self.rows > 1 else ""
             lines.append(f"real* const scratch = all_scratch{mine};")
-        return self._finish(self.threads * self.rows, [*lines, *self._head, *self._body])
+        return self._finish(self.threads * self.rows, [*lines, *self.head, *self._body])
 
     def plain_kernel(self, threads: int) -> str:
-        """Return a kernel of blocks that share rows in a way of their own."""
-        return self._finish(threads, [*self._arguments(), *self._head, *self._body])
+        """Return a kernel whose lines say themselves which rows a block has."""
+        return self._finish(threads, [*self._arguments(), *self.head, *self._body])
 
     def _arguments(self) -> list[str]:
         return [

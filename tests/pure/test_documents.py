@@ -1,0 +1,124 @@
+"""What the documents name exists: files, folders, modules and names in them, links, sections."""
+
+import importlib
+import importlib.util
+import re
+from functools import cache
+from pathlib import Path
+
+import pytest
+
+from vertexrt.data import catalogue
+
+ROOT = Path(__file__).resolve().parents[2]
+DOCUMENTS = [
+    ROOT / "README.md",
+    ROOT / "CONTRIBUTING.md",
+    ROOT / "benchmarks" / "README.md",
+    ROOT / "datasets" / "README.md",
+    *sorted((ROOT / "docs").glob("*.md")),
+]
+ENDINGS = r"(?:py|cuh|cu|toml|md|json|txt|png|svg)"
+IN_TICKS = re.compile(r"(?<!`)`([^`\n]+)`(?!`)")
+A_PATH = re.compile(rf"[\w.-]+(?:/[\w.-]+)*\.{ENDINGS}|(?:[\w.-]+/)+")
+A_NAME = re.compile(r"(?<![\w./])(?:vertexrt|benchmarks|tests)(?:\.\w+)+")
+A_WORD = re.compile(r"(?<![\w./])(?:[A-Za-z]+_\w+|[A-Z][a-z]+[A-Z]\w+)(?![\w/])(?!\.\w)")
+NOT_OURS = {  # of data sets and of runs
+    "vrt_NAME", "last.safetensors", "metrics.jsonl", "A.json", "B.json",
+    "train.txt", "dev.txt", "test.txt", "valid.txt",
+    "ptb.train.txt", "ptb.valid.txt", "ptb.test.txt",
+}  # fmt: skip
+each_document = pytest.mark.parametrize(
+    "document", DOCUMENTS, ids=lambda path: path.relative_to(ROOT).as_posix()
+)
+
+
+@cache
+def names_of_files() -> frozenset[str]:
+    """Return the last part of the path of every file that a document may call by it."""
+    folders = ("vertexrt", "tests", "benchmarks", "docs", "datasets")
+    return frozenset(path.name for folder in folders for path in (ROOT / folder).rglob("*.*"))
+
+
+def is_there(path: str, document: Path) -> bool:
+    """Tell whether a path leads to something from where readers may take it to start."""
+    starts = (ROOT, ROOT / "vertexrt", document.parent)
+    if any((start / path).exists() for start in starts):
+        return True
+    return "/" not in path and path in names_of_files() | NOT_OURS
+
+
+def resolves(name: str) -> bool:
+    """Tell whether a dotted name is a module, or a public name in one."""
+    parts = name.split(".")
+    for end in range(len(parts), 0, -1):
+        if importlib.util.find_spec(parts[0]) is None:
+            return False
+        folder = ROOT.joinpath(*parts[:end])
+        if folder.is_dir() or folder.with_suffix(".py").is_file():
+            found: object = importlib.import_module(".".join(parts[:end]))
+            for part in parts[end:]:
+                found = getattr(found, part, None)
+            return found is not None
+    return False
+
+
+@each_document
+def test_paths_exist(document: Path) -> None:
+    words = IN_TICKS.findall(document.read_text(encoding="utf-8"))
+    paths = {word for word in words if A_PATH.fullmatch(word)}
+    missing = sorted(path for path in paths if not is_there(path, document))
+    assert not missing, f"{document.name} names what does not exist: {missing}"
+
+
+@each_document
+def test_names_exist(document: Path) -> None:
+    names = set(A_NAME.findall(document.read_text(encoding="utf-8")))
+    missing = sorted(name for name in names if not resolves(name))
+    assert not missing, f"{document.name} names what does not exist: {missing}"
+
+
+@cache
+def names_in_code() -> frozenset[str]:
+    """Return every word of the sources, those of tests and of the device included."""
+    files = [path for folder in ("vertexrt", "tests", "benchmarks") for path in sources(folder)]
+    texts = (path.read_text(encoding="utf-8") for path in files)
+    return frozenset(word for text in texts for word in re.findall(r"\w+", text))
+
+
+def sources(folder: str) -> list[Path]:
+    """List the files of a folder that hold code."""
+    return [p for p in (ROOT / folder).rglob("*.*") if p.suffix in (".py", ".cuh", ".cu", ".h")]
+
+
+@each_document
+def test_identifiers_exist(document: Path) -> None:
+    """A word in ticks with an underscore, or two capitals, is in some source."""
+    words = IN_TICKS.findall(document.read_text(encoding="utf-8"))
+    found = {name for word in words if not A_PATH.fullmatch(word) for name in A_WORD.findall(word)}
+    missing = sorted(found - names_in_code() - NOT_OURS)
+    assert not missing, f"{document.name} names what no source has: {missing}"
+
+
+@each_document
+def test_links_lead_somewhere(document: Path) -> None:
+    text = document.read_text(encoding="utf-8")
+    targets = set(re.findall(r"\]\((?!https?:)([^)#\s]+)", text))
+    missing = sorted(t for t in targets if not (document.parent / t).exists())
+    assert not missing, f"{document.name} links to what does not exist: {missing}"
+
+
+def test_sections_that_other_documents_name_exist() -> None:
+    for document in DOCUMENTS:
+        text = " ".join(document.read_text(encoding="utf-8").split())
+        for target, section in re.findall(r"\]\(([\w./]+\.md)\),? section (\d+)", text):
+            headings = (document.parent / target).read_text(encoding="utf-8")
+            assert re.search(rf"^## {section}\. ", headings, re.MULTILINE), (document, section)
+
+
+def test_every_data_set_has_a_card() -> None:
+    text = (ROOT / "datasets" / "README.md").read_text(encoding="utf-8")
+    rows = re.findall(r"^\| `(\S+)` \| .+?\]\((\S+\.md)\)", text, re.MULTILINE)
+    assert sorted(name for name, _ in rows) == sorted(entry.name for entry in catalogue())
+    cards = {path.name for path in (ROOT / "datasets").glob("*.md")} - {"README.md"}
+    assert {card for _, card in rows} == cards

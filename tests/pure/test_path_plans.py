@@ -1,0 +1,91 @@
+"""What is decided of a task of the path before its kernel is written: steps and places."""
+
+from __future__ import annotations
+
+from tests.runs import Way, use_of
+from tests.strategies import CLASSES, WORDS
+from vertexrt.graph import GraphBatch, InputGraph
+from vertexrt.ir.passes.fuse import Group
+from vertexrt.ir.passes.segment import segment_tasks
+from vertexrt.ir.program import Node, Stage
+from vertexrt.kernels.cuda.group_plan import Scratch, lay_out, plan_group
+from vertexrt.kernels.cuda.path_steps import products_in, readers_of
+from vertexrt.kernels.cuda.path_task import ADDED, PathTask, plan_task
+from vertexrt.kernels.cuda.places import Temporaries
+from vertexrt.kernels.cuda.row_text import RowText
+from vertexrt.models import TreeLSTM
+
+VECTOR = 4
+TREE = [[], [], [0, 1]]
+PULLS = {"word": [1, 2, -1], "label": [0, 1, 2]}
+
+
+def planned(hidden: int, processors: int) -> PathTask:
+    """Return the plan of the forward path of a Tree-LSTM's inner vertices."""
+    model = Way().model(TreeLSTM(WORDS, hidden, hidden, CLASSES))
+    batch = GraphBatch.from_graphs([InputGraph.from_children(TREE, PULLS)])
+    (run,) = model.prepare(use_of("training", model.function), batch)
+    plans = segment_tasks(run.variant.tasks, alone=processors == 1)
+    (plan,) = (x for x in plans if x.task.stage == Stage.PATH and x.gathers)
+    return plan_task(plan, run.variant.binding, VECTOR, processors)
+
+
+def products(task: PathTask) -> list[Node]:
+    """Return the products in the order of the steps."""
+    return [task.nodes[k] for each in task.steps for step in each for k in products_in(step)]
+
+
+def test_products_read_sums_of_states_themselves() -> None:
+    task = planned(8, 2)
+    found = products(task)
+    assert len(found) == 2
+    assert task.inlined == {node.inputs[1] for node in found}
+    assert {task.nodes[k].op for k in task.inlined} == {"add", "concat"}
+    assert task.inlined.isdisjoint(task.whole)
+    assert len(products_in(task.steps[0][0])) == 2, "nothing is made before them"
+
+
+def test_vectors_that_are_not_whole_are_made_before_the_products() -> None:
+    task = planned(6, 2)
+    assert not task.inlined
+    assert isinstance(task.steps[0][0][0], Group)
+
+
+def test_groups_add_up_partial_sums_where_pieces_are_alike() -> None:
+    for processors, alike in ((1, True), (2, True), (3, False)):
+        task = planned(8, processors)
+        made = [k for each in task.steps for step in each for k in products_in(step)]
+        assert made
+        for k in made:
+            assert (task.place[k].row == ADDED) == alike
+            assert readers_of(task.plan, k), "something reads it"
+        assert (task.temporaries.elements == (0, 0, 0)) == alike
+
+
+def test_temporaries_lie_one_after_another() -> None:
+    temporaries = Temporaries()
+    first, second, edge = (
+        temporaries.take(5, False),
+        temporaries.take(3, False, stride=8),
+        temporaries.take(0, True),
+    )
+    places = [x.temporary for x in (first, second, edge)]
+    assert [(x.rows, x.edges) for x in places if x is not None] == [(0, 0), (5, 0), (13, 0)]
+    assert (first.step, second.step, edge.size, edge.row) == (5, 8, 1, "local_edge")
+    assert temporaries.elements == (13, 1, 0)
+
+
+def test_a_value_that_needs_memory_gets_a_temporary_where_scratch_is_full() -> None:
+    task = planned(8, 1)
+    group = next(s for s in task.plan.task.steps if isinstance(s, Group))
+    value = next(k for k in group.nodes if task.nodes[k].type.size == 8)
+    plan = plan_group(task.nodes, group, {value})
+    assert value in plan.members
+    for size, row in ((0, "scratch"), (4096, "local")):
+        rows, scratch, temporaries = RowText(plan.widest, VECTOR), Scratch(), Temporaries()
+        rows.scratch(size // rows.rows)
+        scratch[value] = None
+        place = lay_out(plan, {}, scratch, rows, temporaries)
+        assert place[value] == scratch[value]
+        assert place[value].row == row
+        assert temporaries.rows == (8 if row == "local" else 0)

@@ -1,0 +1,97 @@
+"""Products on the path whose partial sums are added up by the groups that read them.
+
+The warps of a processor share the depth of a product, so its result is partial sums in shared
+memory. The next group adds them up where it reads them; only what others read as well, or what
+belongs to edges, is added up first and stored.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from itertools import pairwise
+
+from vertexrt.ir.ops import OPS
+from vertexrt.ir.passes.segment import SegmentedTask
+from vertexrt.ir.program import Domain
+from vertexrt.kernels.cuda.path_steps import (
+    Step,
+    groups_after,
+    nodes_in,
+    own_cuts,
+    products_in,
+    readers_of,
+)
+from vertexrt.kernels.cuda.row_text import Cuts
+from vertexrt.kernels.cuda.weights import TILE_ROWS, Layout
+
+
+@dataclass(frozen=True, slots=True)
+class PartialSums:
+    """Where the partial sums of a product are that a group adds up.
+
+    Attributes:
+        start: first element; rows: of them that are made at a time.
+        own: rows of the weight that the processor has, of `deep` elements.
+        times: rows of the product for each row of the tile.
+    """
+
+    start: int
+    rows: int
+    own: int
+    deep: int
+    times: int
+
+    @property
+    def elements(self) -> int:
+        """Count them."""
+        return Layout(self.own, self.deep).partial // TILE_ROWS * self.rows
+
+    def read(self, row: str, own: str, width: str = "W") -> str:
+        """Return the text that adds up so many own rows."""
+        kind = f"{width}, {self.rows}, {self.own}, {self.deep}"
+        return f"total_of_parts<{kind}>(partial + {self.start}, {row}, {own})"
+
+
+def added_by_groups(plan: SegmentedTask, steps: Sequence[Step], processors: int) -> set[int]:
+    """List the products of a segment that only the groups right after them read, row by row."""
+    found: set[int] = set()
+    for number, step in enumerate(steps):
+        products = products_in(step)
+        after = {*nodes_in(groups_after(steps, number))}
+        alike = processors == 1 or all(
+            pieces_alike(own_cuts(plan, k), processors) for k in products
+        )
+        if alike and all(_stays_in(plan, k, after) for k in products):
+            found |= {*products}
+    return found
+
+
+def _stays_in(plan: SegmentedTask, k: int, after: set[int]) -> bool:
+    """Tell whether a value of rows is read by these nodes alone, element by element."""
+    rows = plan.task.program.nodes[k].type.domain == Domain.VERTEX
+    return rows and k in plan.task.local and _read_by(plan, k) <= after
+
+
+def _read_by(plan: SegmentedTask, k: int) -> set[int]:
+    """Collect what reads a value, itself where it is not read element by element."""
+    nodes = plan.task.program.nodes
+    found: set[int] = set()
+    stack = [k]
+    while stack:
+        for reader in readers_of(plan, stack.pop()):
+            stored = reader in plan.task.homes or reader in plan.task.local
+            if OPS[nodes[reader].op].role == "scalar":
+                found.add(reader)
+            elif nodes[reader].op == "slice" and not stored:
+                stack.append(reader)
+            else:
+                found.add(k)  # which is in no group
+    return found
+
+
+def pieces_alike(cuts: Cuts, processors: int) -> int:
+    """Return the elements of each piece of a value, 0 where they or their shares differ."""
+    each = cuts[1]
+    alike = all(b - a == each for a, b in pairwise(cuts)) and each % processors == 0
+    return each if alike else 0

@@ -1,0 +1,224 @@
+"""Write the function of one side of the path, which follows the script of a processor's group."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass
+
+from vertexrt.ir.program import Stage
+from vertexrt.kernels.cuda.path_rows import ROW_PAD
+from vertexrt.kernels.cuda.path_segment import PathSegment
+from vertexrt.kernels.cuda.ring import RingSize, write_send
+from vertexrt.kernels.cuda.weights import SideWeights, own_row
+
+INDEX_WORDS = ("edge_ptr", "child_row", "child_slot", "parent_ptr", "parent_edge")
+OUTSIDE = (  # where temporaries may not fit
+    "  const long long room = ring - reinterpret_cast<real*>(free);",
+    "  real* const outside = reinterpret_cast<real*>(memory);",
+)
+OF_RING = "child_slot"  # uploaded with the scripts
+TILE = "in.rows, in.first, in.edges, in.first_edge"
+NOTHING_AFTER = "[](const Instruction&, const Indices&) {}"
+
+
+@dataclass(frozen=True, slots=True)
+class Additions:
+    """What a side of the path does in addition to its segments.
+
+    Attributes:
+        opening: statements before the first instruction, where `free` is shared memory.
+        after_tile: a function that is called when the tile of an instruction is over.
+        closing: statements after the last instruction.
+    """
+
+    opening: Sequence[str] = ()
+    after_tile: str = NOTHING_AFTER
+    closing: Sequence[str] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class PathSide:
+    """One side of the path of a kernel.
+
+    Attributes:
+        number: of its scripts; processors: of a group.
+        weights: which it keeps on chip, and where.
+        segments: with their numbers over all tasks.
+        indices: those that it reads, of INDEX_WORDS.
+        fits: temporaries are always in shared memory.
+        words: numbers of what the kernel is given, by name.
+        additions: to its segments, if there are any.
+    """
+
+    stage: Stage
+    number: int
+    processors: int
+    weights: SideWeights
+    segments: Sequence[tuple[int, PathSegment]]
+    ring: RingSize
+    indices: Collection[str]
+    fits: bool
+    words: Mapping[str, int]
+    additions: Additions | None = None
+
+
+def write_side(side: PathSide) -> list[str]:
+    """Write the function of a side, and the struct of its weights."""
+    name, weights = side.stage.name.lower(), side.weights
+    added = side.additions or Additions()
+    lines = [f"struct {name}_weights {{"]
+    for k, h in enumerate(weights.held):
+        kind = "WeightsInRegisters" if k < weights.in_registers else "WeightsInSharedMemory"
+        lines.append(f"  {kind}<{h.rows(side.processors)}, {h.deep}> {h.name};")
+    return [
+        *lines,
+        "};",
+        f"__device__ __forceinline__ bool {name}(const Work& job, int group, "
+        "const Instruction& start, int at, unsigned& met, GroupBarrier& group_barrier, "
+        "Timestamps& stamps) {",
+        f"  {name}_weights held;",
+        *_load_weights(side),
+        *added.opening,
+        *_indices_and_memory(side),
+        "  stamps.waited();  // weights are there: here the wait comes last",
+        "  if (start.wait != NO_WAIT && !grid_barrier(job.o, met, at)) return false;",
+        "  stamps.end();",
+        "  if (group >= job.o.groups) return true;",
+        f"  const bool there = follow<PROCESSORS>(job.o, {side.number}, group,",
+        "    group_barrier, stamps, in_memory,",
+        *_segments(side),
+        *_between(side),
+        f"  {added.after_tile}));",
+        "  if (!there) return false;",
+        *added.closing,
+        "  return true;",
+        "}",
+    ]
+
+
+def _load_weights(side: PathSide) -> list[str]:
+    """Write the statements that load the weights."""
+    weights = side.weights
+    lines = [
+        "  __syncthreads();  // nobody reads what lies where weights come",
+        "  const int rank = this_processor() % PROCESSORS;",
+        "  unsigned char* free = shared_memory() + SHARED_STATE_BYTES;",
+        "  unsigned char* memory = job.o.spill + blockIdx.x * job.o.spill_bytes;",
+        "  real* const partial = reinterpret_cast<real*>(free);",
+        f"  free += {weights.partial} * sizeof(real);",
+    ]
+    for k, h in enumerate(weights.held):
+        kind = f"{h.rows(side.processors)}, {h.deep}"
+        if k >= weights.in_registers:
+            where = "memory" if weights.memory else "free"
+            lines.append(f"  held.{h.name}.take({where});")
+            lines.append(f"  {where} += WeightsInSharedMemory<{kind}>::BYTES;")
+        weight = f"(const real*)job.w[{side.words[h.word]}]"
+        rows = own_row(h.cuts, side.processors)
+        lines.append(
+            f"  load_weights<{str(h.turned).lower()}, {kind}>(held.{h.name}, {weight}, "
+            f"{h.pitch}, [&](int q) -> int {{ {rows} }});"
+        )
+    return lines
+
+
+def _indices_and_memory(side: PathSide) -> list[str]:
+    """Write where indices, the ring and temporaries are."""
+    return [
+        f"  const int ring_elements = job.o.child_slot != nullptr ? {side.ring.elements} : 0;",
+        "  real* const ring = reinterpret_cast<real*>(shared_memory() + job.o.shared_bytes)"
+        " - ring_elements;",
+        "  real* const inside = reinterpret_cast<real*>(free);",
+        *(() if side.fits else OUTSIDE),
+        "  const Indices in_memory{",
+        f"    {', '.join(_index(side, word) for word in INDEX_WORDS)}}};",
+    ]
+
+
+def _index(side: PathSide, word: str) -> str:
+    """Return the pointer to some indices in memory."""
+    if word not in side.indices:
+        return "nullptr"
+    if word == OF_RING:
+        return "job.o.child_slot"
+    return f"(const int*)job.w[{side.words[word]}]"
+
+
+def _segments(side: PathSide) -> list[str]:
+    """Write the function that runs the segment of an instruction."""
+    lines = [
+        "    [&](const Instruction& in, const Indices& at_hand, auto prefetch_next) {",
+        f"    const Tile a{{{TILE}, in.slot, group_barrier.turn + 1,",
+        "                 (in.uses & HAS_OPERAND) != 0, (in.uses & IS_PUT) != 0,",
+        "                 (in.uses & IS_SENT) != 0, job.o.child_slot != nullptr};",
+        "    switch (in.op) {",
+    ]
+    for number, segment in side.segments:
+        # After a tile its temporaries may still be read when the next tile could prefetch.
+        late = segment.prefetch if side.additions else []
+        lines += _case(side, number, segment, [*late, *segment.lines])
+    return [*lines, "    }", "  },"]
+
+
+def _between(side: PathSide) -> list[str]:
+    """Write what is done between instructions: send, copy children, prefetch operands."""
+    lines = ["  make_between([&](const Sent& last, unsigned turn) {", "    switch (last.op) {"]
+    for number, segment in side.segments:
+        if late := segment.ring.sent_at_end:
+            lines.append(f"      case {number}:")
+            lines += [f"        {line}" for line in write_send(late, side.processors)]
+            lines.append("        break;")
+    lines += [
+        "    }",
+        "  }, [&](const Instruction& in, const Indices& at_hand) {",
+        "    switch (in.op) {",
+    ]
+    for number, segment in side.segments:
+        if segment.ring.gathers:
+            lines += _copy_children(side, number, segment)
+    lines += [
+        "    }",
+        "  }, [&](const Instruction& in, const Indices& at_hand) {",
+        f"    const Tile a{{{TILE}}};",
+        "    switch (in.op) {",
+    ]
+    for number, segment in side.segments:
+        if segment.prefetch and side.additions is None:
+            lines += _case(side, number, segment, segment.prefetch)
+    return [*lines, "    }", "  },"]
+
+
+def _copy_children(side: PathSide, number: int, segment: PathSegment) -> list[str]:
+    """Write statements that copy the states of children to the ring, as a case."""
+    ring = side.ring
+    return [
+        f"      case {number}:",
+        *(
+            f"        copy_far<{e.size}>(ring + {e.start}, {e.step}, {ring.rows}, in, "
+            f"at_hand, (const real*)job.w[{side.words[e.tensor]}]);"
+            for e in segment.ring.gathers.values()
+        ),
+        "        break;",
+    ]
+
+
+def _case(side: PathSide, number: int, segment: PathSegment, body: Sequence[str]) -> list[str]:
+    """Write statements of a segment over its tile, as a case of its number."""
+    per_row, per_edge, once = segment.scratch
+    rows, edges = (f"(in.{n} + {ROW_PAD - 1}) / {ROW_PAD} * {ROW_PAD}" for n in ("rows", "edges"))
+    need = f"{rows} * {per_row}ll + {edges} * {per_edge}ll + {once}"
+    where = "inside" if side.fits else f"(in.temporary + {need} <= room ? inside : outside)"
+    lines = [
+        f"      case {number}: {{",
+        "        const int rank = this_processor() % PROCESSORS;",
+        f"        real* const temporary = {where} + in.temporary;",
+    ]
+    for word, type_ in segment.words.items():
+        if word in INDEX_WORDS:
+            lines.append(f"        const int* const {word} = at_hand.{word};")
+        elif word != "temporary":
+            lines.append(
+                f"        {type_.removesuffix('*')}* const {word} = "
+                f"({type_})job.w[{side.words[word]}];"
+            )
+    return [*lines, *(f"        {line}" for line in body), "        break;", "      }"]

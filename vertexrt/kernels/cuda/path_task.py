@@ -1,0 +1,139 @@
+"""The plan of a task of the path: its steps, and where its values lie."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from vertexrt.ir.ops import OPS
+from vertexrt.ir.passes.fuse import Product, TaskProgram
+from vertexrt.ir.passes.segment import SegmentedTask
+from vertexrt.ir.program import Domain, Node
+from vertexrt.kernels.cuda.inline_operands import inline_operands
+from vertexrt.kernels.cuda.partial_sums import added_by_groups, pieces_alike
+from vertexrt.kernels.cuda.path_steps import Step, own_cuts, steps_of
+from vertexrt.kernels.cuda.places import Temporaries, in_tensor, read_from
+from vertexrt.kernels.cuda.ring import BANKS, CLEAR
+from vertexrt.kernels.cuda.row_text import Cuts
+from vertexrt.kernels.layout import Binding
+from vertexrt.kernels.location import Location
+
+ADDED = "sums"  # counts the rows of a `Location`: partial sums, which readers add up
+
+
+@dataclass(frozen=True, slots=True)
+class PathTask:
+    """A task of the path for groups of some processors.
+
+    Attributes:
+        processors: of a group.
+        vector: elements of 16 bytes.
+        steps: of each segment.
+        inlined: operands that products read where children left them.
+        whole: values that every processor makes in full.
+        place: where values lie, by position.
+        also: of values in `whole`, the tensor to which a processor writes its own elements too.
+        temporaries: of a tile; groups take more.
+    """
+
+    plan: SegmentedTask
+    binding: Binding
+    vector: int
+    processors: int
+    steps: Sequence[Sequence[Step]]
+    inlined: frozenset[int]
+    whole: frozenset[int]
+    place: dict[int, Location]
+    also: dict[int, Location]
+    temporaries: Temporaries
+
+    @property
+    def nodes(self) -> Sequence[Node]:
+        """The nodes of its program."""
+        return self.plan.task.program.nodes
+
+    def own_cuts(self, k: int) -> Cuts:
+        """Return where the elements of a value are cut."""
+        return own_cuts(self.plan, k)
+
+    def cuts_of(self, k: int) -> Cuts:
+        """Return the cuts of a value that is made in parts, () for what every processor makes."""
+        node = self.nodes[k]
+        if self.processors == 1 or k in self.whole:
+            return ()
+        made = self.nodes[node.inputs[0]] if OPS[node.op].role == "effect" else node
+        if made.type.shape == () and self.own_cuts(k)[-1] == 1:  # a number: every processor has it
+            return ()
+        return self.own_cuts(k)
+
+
+def plan_task(plan: SegmentedTask, binding: Binding, vector: int, processors: int) -> PathTask:
+    """Say what the steps of a task of the path are, and where its values lie.
+
+    Raises: NoKernelError, where it sums over rows.
+    """
+    steps: list[list[Step]] = []
+    inlined: set[int] = set()
+    for segment in plan.segments:
+        left, found = inline_operands(plan, steps_of(plan, segment))
+        steps.append(left)
+        inlined |= found
+    task, nodes = plan.task, plan.task.program.nodes
+    whole = plan.whole - inlined
+    place = _in_tensors(task, binding)
+    also = {k: place[k] for k in sorted(whole & {*task.homes}) if processors > 1}
+    temporaries = Temporaries()
+    summed = set[int]().union(*(added_by_groups(plan, each, processors) for each in steps))
+    operands = _operands(task)
+    for k in sorted({*task.local - inlined, *also}):
+        if k in summed:
+            place[k] = Location("", max(nodes[k].type.size, 1), ADDED)
+        else:
+            place[k] = _temporary(plan, k, processors, k in operands, temporaries)
+    return PathTask(
+        plan,
+        binding,
+        vector,
+        processors,
+        steps,
+        frozenset(inlined),
+        whole,
+        place,
+        also,
+        temporaries,
+    )
+
+
+def _in_tensors(task: TaskProgram, binding: Binding) -> dict[int, Location]:
+    """Return where values lie that other stages or segments make or read."""
+    nodes = task.program.nodes
+    found = {i: read_from(nodes[i], read, binding) for i, read in task.reads.items()}
+    return found | {k: in_tensor(nodes[k], key, binding) for k, key in task.homes.items()}
+
+
+def _operands(task: TaskProgram) -> set[int]:
+    """Collect the operands of products, without their weights."""
+    products = (step.node for step in task.steps if isinstance(step, Product))
+    return {i for k in products for i in task.program.nodes[k].inputs[1:]}
+
+
+def _temporary(
+    plan: SegmentedTask, k: int, processors: int, operand: bool, temporaries: Temporaries
+) -> Location:
+    """Set aside shared memory for a value.
+
+    Args:
+        operand: of a product, whose rows several threads read at once.
+    """
+    node = plan.task.program.nodes[k]
+    own = None
+    if node.op == "matmul" and processors > 1:
+        own = own_pieces(pieces_alike(own_cuts(plan, k), processors), processors)
+    size = max(node.type.size, 1) // (processors if own else 1)
+    stride = -(-size // BANKS) * BANKS + CLEAR if operand else 0
+    return temporaries.take(size, node.type.domain == Domain.EDGE, stride, own)
+
+
+def own_pieces(piece: int, processors: int) -> tuple[int, int] | None:
+    """Return `own` of a place that has a processor's own elements of pieces; None for piece 0."""
+    return (piece, piece // processors) if piece else None

@@ -1,0 +1,96 @@
+"""Copies around products that a kernel of few rows makes itself.
+
+Where a group only gathers rows for products, or only scatters what they make to edges, the products
+read the rows of children or of tables, and write the rows of edges.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+
+from vertexrt.ir.passes.fuse import Group, TaskProgram
+from vertexrt.ir.passes.store import is_free
+from vertexrt.ir.program import Domain, Node
+from vertexrt.kernels.cuda.steps import ChildRows, Lookup
+from vertexrt.kernels.layout import Binding, by_rows, edge_key, task_nodes
+
+
+@dataclass(slots=True)
+class ProductCopies:
+    """What groups of a task copy for its products.
+
+    Attributes:
+        readers: of each value, among what the task makes.
+    """
+
+    task: TaskProgram
+    binding: Binding
+    readers: dict[int, list[int]] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        for k in task_nodes(self.task):
+            for i in self._node(k).inputs:
+                self.readers.setdefault(i, []).append(k)
+
+    def _node(self, k: int) -> Node:
+        return self.task.program.nodes[k]
+
+    def only_gathers(self, group: Group) -> bool:
+        """Tell whether a group only copies, for products: rows of children, or of tables."""
+        local = self.task.local
+        return not local.isdisjoint(group.nodes) and all(
+            self._is_gathered(k) if k in local else self._is_read_again(k) for k in group.nodes
+        )
+
+    def _is_read_again(self, k: int) -> bool:
+        """Tell whether a value is a leaf that its readers read where it comes from."""
+        return is_free(self._node(k)) and k not in self.task.homes
+
+    def _is_gathered(self, k: int) -> bool:
+        """Tell whether a value is rows of children, or of a table, that products alone read."""
+        node = self._node(k)
+        ops = ("embed",) if by_rows(self.task.stage) else ("embed", "gather")
+        return (
+            node.op in ops
+            and node.type.domain == Domain.VERTEX
+            and all(self._node(r).op == "matmul" for r in self.readers[k])
+        )
+
+    def only_scatters(self, group: Group, products: Sequence[int]) -> bool:
+        """Tell whether a group does nothing but copy what products made to edges."""
+        return not by_rows(self.task.stage) and all(
+            self._node(k).op == "scatter_child" and self._is_for(k, products) for k in group.nodes
+        )
+
+    def _is_for(self, effect: int, products: Sequence[int]) -> bool:
+        """Tell whether an effect alone reads what one of the products makes."""
+        (i,) = self._node(effect).inputs
+        return i in products and i in self.task.local and self.readers[i] == [effect]
+
+    def sources(
+        self, groups: Sequence[Group], products: Sequence[int]
+    ) -> dict[int, ChildRows | Lookup]:
+        """Name what products read in place of what groups copy, by value."""
+        copies = [k for group in groups for k in group.nodes if k in self.task.local]
+        return {
+            k: self._source(self._node(k))
+            for k in copies
+            if all(r in products for r in self.readers[k])
+        }
+
+    def _source(self, node: Node) -> ChildRows | Lookup:
+        if node.op != "embed":
+            tensor = self.binding.tensors["state", node["field"]]
+            return ChildRows(f"tensor_{tensor}", node["slot"])
+        table, index = (self._node(i) for i in node.inputs)
+        word = f"param_{self.binding.params[table['name']]}"
+        return Lookup(word, f"int_{self.binding.ints[index['name']]}")
+
+    def targets(self, group: Group) -> dict[int, ChildRows]:
+        """Name where products write what a group scatters, by value."""
+        found = {}
+        for node in map(self._node, group.nodes):
+            tensor = self.binding.tensors[edge_key(node["field"], False)]
+            found[node.inputs[0]] = ChildRows(f"tensor_{tensor}", node["slot"])
+        return found
