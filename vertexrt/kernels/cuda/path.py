@@ -32,7 +32,12 @@ from vertexrt.kernels.cuda.path_steps import (
     unsupported,
 )
 from vertexrt.kernels.cuda.path_task import ADDED, PathTask, own_pieces, plan_task
-from vertexrt.kernels.cuda.prefetch import PrefetchedOperand, operands_ahead, write_copy
+from vertexrt.kernels.cuda.prefetch import (
+    OperandCopy,
+    PrefetchedOperand,
+    operands_ahead,
+    write_copy,
+)
 from vertexrt.kernels.cuda.ring import InRing, made_before, made_in_ring, place_rings
 from vertexrt.kernels.cuda.row_text import WARP
 from vertexrt.kernels.cuda.weights import THREADS
@@ -176,25 +181,16 @@ class SegmentWriter:
         """Write the statements that prefetch an operand; return where it lies then.
 
         Args:
-            turn, turns: see `write_copy`.
+            turn, turns: of `OperandCopy`.
         """
         task, text = self.task, self.text
         own = own_pieces(operand.piece, task.processors) if task.processors > 1 else None
         size = self.nodes[operand.node].type.size // (task.processors if own else 1)
         to = task.temporaries.take(size, False, own=own)
         t = PathRowText(1, task.vector, task.processors)
-        copy, words = write_copy(
-            self.nodes[operand.node],
-            operand,
-            task.place.get(operand.node),
-            to,
-            t.origin(to),
-            task.binding,
-            task.vector,
-            task.processors,
-            turn,
-            turns,
-        )
+        source = task.place.get(operand.node)
+        how = OperandCopy(source, to, t.origin(to), task.vector, task.processors, turn, turns)
+        copy, words = write_copy(self.nodes[operand.node], operand, how, task.binding)
         text.prefetch += ["  {", *(f"    {line}" for line in (*t.head, *copy)), "  }"]
         text.words |= t.words | words
         return to
