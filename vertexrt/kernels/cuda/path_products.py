@@ -11,6 +11,7 @@ from vertexrt.kernels.cuda.partial_sums import PartialSums
 from vertexrt.kernels.cuda.path_operands import write_operand
 from vertexrt.kernels.cuda.path_rows import PathRowText, write_path_group
 from vertexrt.kernels.cuda.path_segment import SegmentContext
+from vertexrt.kernels.cuda.products import rows_of
 from vertexrt.kernels.cuda.row_text import ROLLED, Cuts
 from vertexrt.kernels.cuda.weights import TILE_ROWS, Layout, ResidentWeight, own_row
 from vertexrt.kernels.location import Location
@@ -21,8 +22,7 @@ class Factor:
     """What a product multiplies.
 
     Attributes:
-        held: the weight.
-        deep, wide: elements of a row of its operand, and of its result.
+        held: the weight; a row of the result has as many elements as it has rows.
         times: rows of it for each row of the tile (or edge).
         edges: its rows are edges.
         aligned: rows of the operand start on 16 bytes.
@@ -30,8 +30,6 @@ class Factor:
     """
 
     held: ResidentWeight
-    deep: int
-    wide: int
     times: int
     edges: bool
     aligned: bool
@@ -68,7 +66,7 @@ class ProductWriter:
 
     def stored(self) -> ProductText:
         """Return statements that make the products and store them."""
-        layouts = [Layout(f.held.rows(self.processors), f.deep) for f in self.factors]
+        layouts = [Layout(f.held.rows(self.processors), f.held.deep) for f in self.factors]
         calls = [self._stored(k, f) for k, f in zip(self.products, self.factors, strict=True)]
         lines = [line for call in calls for line in call]
         lines = ["  multiply(partial,", *lines[:-1], lines[-1].removesuffix(",") + ");"]
@@ -82,12 +80,12 @@ class ProductWriter:
         start = 0
         for k, f in zip(self.products, self.factors, strict=True):
             own = f.held.rows(self.processors)
-            at = PartialSums(start, TILE_ROWS * f.times, own, f.deep, f.times)
+            at = PartialSums(start, TILE_ROWS * f.times, own, f.held.deep, f.times)
             places[k] = at
             times = f" * {f.times}" if f.times > 1 else ""
             count = f"(end - done){times}" if times else "end - done"
             lines += [
-                f"make_all_partial_sums<{at.rows}, {str(f.aligned).lower()}, {own}, {f.deep}>("
+                f"make_all_partial_sums<{at.rows}, {str(f.aligned).lower()}, {own}, {at.deep}>("
                 f"held.{f.held.name}, done{times}, {count},",
                 *_as_argument(f.operand),
                 f"  partial + {start});",
@@ -108,19 +106,18 @@ class ProductWriter:
         m, n = matrix.type.shape
         turned = bool(node["transpose"])
         deep, wide = (m, n) if turned else (n, m)
-        times = node.type.shape[0] if len(node.type.shape) == 2 else 1
         cuts: Cuts = (0, wide)
         if self.processors > 1:
             cuts = tuple(c for c in task.own_cuts(k) if c <= wide)
         word = f"param_{task.binding.params[matrix['name']]}"
         held = ResidentWeight(word, n, turned, cuts, deep)
-        edges = node.type.domain == Domain.EDGE
+        times, edges = rows_of(node), node.type.domain == Domain.EDGE
         if x in task.inlined:
             operand, words = write_operand(self.context, x, times)
             self.words |= words
-            return Factor(held, deep, wide, times, edges, True, operand)
+            return Factor(held, times, edges, True, operand)
         aligned, operand = self._rows_in_memory(k, x, times, deep, edges)
-        return Factor(held, deep, wide, times, edges, aligned, operand)
+        return Factor(held, times, edges, aligned, operand)
 
     def _rows_in_memory(
         self, k: int, x: int, times: int, deep: int, edges: bool
@@ -147,17 +144,18 @@ class ProductWriter:
         processors = self.processors
         to = self.context.place[k]
         count = f"(int)a.{'m' if f.edges else 'n'} * {f.times}"
-        where, row = ("j", f.wide) if to.own is None else ("q", f.wide // processors)
+        wide = f.held.cuts[-1]
+        where, row = ("j", wide) if to.own is None else ("q", wide // processors)
         inner = f" + i % {f.times} * {row}" if f.times > 1 else ""
-        rows = f.held.rows(processors)
+        kind = f"{str(f.aligned).lower()}, {f.held.rows(processors)}, {f.held.deep}"
         return [
-            f"    product<{str(f.aligned).lower()}, {rows}, {f.deep}>(held.{f.held.name}, {count},",
+            f"    product<{kind}>(held.{f.held.name}, {count},",
             *(f"    {line}" for line in _as_argument(f.operand)),
             "      [&](int i, int q, real sum) {",
             f"        const int j = [&](int q) -> int {{ {own_row(f.held.cuts, processors)} }}(q);",
             f"        const auto at = {_outer(to, f.times)} * {to.step}{inner} + {where};",
             f"        if (j >= 0) ({self._first(to, f.edges)})[at] = sum;",
-            *self._put(to, f.times, f.wide),
+            *self._put(to, f.times, wide),
             "      }),",
         ]
 
