@@ -22,7 +22,7 @@ from vertexrt.bench.record import Entry, Key, make_entry
 from vertexrt.bench.run import recording
 from vertexrt.errors import NoKernelError
 from vertexrt.kernels.cuda.device_executor import CudaExecutor
-from vertexrt.kernels.cuda.one_launch import kernel_seconds
+from vertexrt.kernels.cuda.persistent_launch import kernel_seconds
 
 STEPS, WARM, TIMED = 100, 5, 20
 BOUND = 1e-5  # relative to the largest element
@@ -85,7 +85,7 @@ def measure(hidden: int, processors: int, sizes: Sequence[int]) -> list[Entry]:
         while waiting:
             waiting.popleft().result()
         whole = (time.perf_counter() - start) / TIMED
-        launch = cast("CudaExecutor", net.executor).one_launch
+        launch = cast("CudaExecutor", net.executor).persistent_launch
         spans = []
         launch.watched = True
         for _ in range(TIMED):

@@ -11,8 +11,8 @@ from vertexrt.graph import GraphBatch
 from vertexrt.kernels.cuda.device import Device
 from vertexrt.kernels.cuda.device_executor import CudaExecutor
 from vertexrt.kernels.cuda.device_scripts import write_launch
-from vertexrt.kernels.cuda.one_launch import Paths, Written
 from vertexrt.kernels.cuda.persistent import PersistentExecutable
+from vertexrt.kernels.cuda.persistent_launch import Paths, WrittenScripts
 from vertexrt.kernels.touched_rows import Minibatch
 from vertexrt.script.shape import Shape
 
@@ -30,7 +30,7 @@ class Launch(NamedTuple):
     shape: Shape
     executable: PersistentExecutable
     paths: Paths
-    written: Written
+    written: WrittenScripts
 
 
 def launch_of(
@@ -40,7 +40,9 @@ def launch_of(
     assert isinstance(net.executor, CudaExecutor)
     use = Use(frozenset(outputs) | {"loss"}, loss=True)
     (run,) = net.executor.model.prepare(use, batch)
-    executable, paths, written = write_launch(run, run.table, net.executor.one_launch, clips, True)
+    executable, paths, written = write_launch(
+        run, run.table, net.executor.persistent_launch, clips, True
+    )
     assert run.ready.shape is not None
     minibatch = Minibatch(run.table, run.schedule, run.rows, run.share.batch.graph_ptr)
     return Launch(minibatch, run.ready.shape, executable, paths, written)

@@ -17,7 +17,7 @@ from tests.shim_streams import LAST, Queues
 from vertexrt.errors import DeviceError, message
 from vertexrt.kernels.cuda import compile_for_gpu
 from vertexrt.kernels.cuda.compile_for_gpu import compile_on
-from vertexrt.kernels.cuda.device import Array, Calls, Device, Memory
+from vertexrt.kernels.cuda.device import Allocation, Array, Calls, Device
 
 NOTHING = """
 #include "row_ops.cuh"
@@ -117,7 +117,7 @@ class ShimDevice:
             self._functions.setdefault(real.name, {}).update(module.functions)
         return self._functions[real.name]
 
-    def allocate(self, size: int) -> Memory:
+    def allocate(self, size: int) -> Allocation:
         """Allocate memory that holds no number, so that what was not written shows."""
         if size > self.free_bytes():
             raise MemoryError(size)
@@ -126,7 +126,7 @@ class ShimDevice:
         weakref.finalize(owner, self._freed, size)
         address = owner.ctypes.data
         skip = -address % 16
-        return Memory(address + skip, size, owner)
+        return Allocation(address + skip, size, owner)
 
     def _freed(self, size: int) -> None:
         self._used -= size

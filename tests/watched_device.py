@@ -11,9 +11,9 @@ from vertexrt.api.network import Network
 from vertexrt.kernels.cuda.device import Array, Device
 from vertexrt.kernels.cuda.device_executor import CudaExecutor
 from vertexrt.kernels.cuda.instruction import COLUMNS, EXPECT
-from vertexrt.kernels.cuda.one_launch import Written
+from vertexrt.kernels.cuda.persistent_launch import WrittenScripts
 
-# Words of what the kernel takes, see `OneLaunch.run`: where the scripts and counters of a launch
+# Words of what the kernel takes, see `PersistentLaunch.run`: where scripts and counters of a launch
 # lie, for how many members those of a cluster wait, and where the slots of children lie.
 SCRIPT, COUNTERS, MEMBERS, CHILD_SLOT = 0, 2, 13, 14
 
@@ -64,7 +64,7 @@ def break_members(device: WatchedDevice) -> None:
     device.before = before
 
 
-def break_ring(device: WatchedDevice, written: Written) -> None:
+def break_ring(device: WatchedDevice, written: WrittenScripts) -> None:
     """Let the first wait for the ring be for an element that nobody sends."""
     row = int(np.flatnonzero(written.script[:, EXPECT])[0])
     at, wrong = 4 * (row * COLUMNS + EXPECT), int(written.script[row, EXPECT]) + 1

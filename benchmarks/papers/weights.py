@@ -21,11 +21,12 @@ from typing import cast
 
 import vertexrt as vrt
 from benchmarks.papers.options import Options
-from vertexrt.bench.counts import TRAINING, scripts_of
+from vertexrt.bench.counts import TRAINING
 from vertexrt.bench.jobs import first_graphs
 from vertexrt.bench.record import Entry, make_entry
 from vertexrt.bench.run import Bench
 from vertexrt.engine.batched import Run
+from vertexrt.engine.explain_host import scripts_of
 from vertexrt.engine.variant import Passes
 from vertexrt.ir.passes.fuse import Group, Product, TaskProgram
 from vertexrt.ir.passes.segment import Split, segment_tasks
@@ -143,11 +144,11 @@ def device_bytes(net: vrt.Network, run: Run) -> float:
     """Count the bytes of the path's weights that a launch of a GPU's persistent engine loads."""
     executor = cast("CudaExecutor", net.executor)
     executable, path, written = write_launch(
-        run, run.table, executor.one_launch, False, run.variant.use.backward
+        run, run.table, executor.persistent_launch, False, run.variant.use.backward
     )
     writer, processors = executable.writer, executable.processors
     if not executable.weights_in_memory:
-        blocks = executor.one_launch.blocks(executable, path)
+        blocks = executor.persistent_launch.blocks(executable, path)
         each = [loaded_elements(side.held, processors, blocks) for side in writer.sides]
         return float(sum(each)) * writer.itemsize
     segment_ptr = writer.segment_ptr()

@@ -19,7 +19,7 @@ from vertexrt.errors import DeviceError
 from vertexrt.graph import GraphBatch, InputGraph
 from vertexrt.kernels.cuda.backend import CudaBackend
 from vertexrt.kernels.cuda.compile import Cubin, compile_cubin, compile_in_registers, load_nvrtc
-from vertexrt.kernels.cuda.session import source_of, update_source
+from vertexrt.kernels.cuda.session import update_source
 from vertexrt.models import LSTMLanguageModel, TreeFC, TreeLSTM
 
 ARCHITECTURES = ("sm_80", "sm_90a", "sm_100")
@@ -96,7 +96,7 @@ def sources_of(case: Case) -> list[str]:
 def modules() -> list[tuple[str, list[str]]]:
     """Return kernels that are new in a case: [name of a real, sources]."""
     update = update_source()
-    found = [("float32", [update]), ("float64", [update]), ("float32", [source_of("round.cu")])]
+    found = [("float32", [update]), ("float64", [update])]
     seen: set[tuple[str, str]] = set()
     for case in cases():
         new = [s for s in sources_of(case) if (case.dtype, s) not in seen]

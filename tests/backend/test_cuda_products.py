@@ -7,9 +7,10 @@ from collections.abc import Sequence
 import numpy as np
 import pytest
 
-from tests.devices import SHIM_AND_GPU, require, shim
-from vertexrt.kernels.cuda.calls import CALLS, LAUNCH, STREAM, launch_one
-from vertexrt.kernels.cuda.device import CupyDevice, Device
+from tests.devices import SHIM_AND_GPU, require
+from vertexrt.kernels.cuda.calls import addresses_of
+from vertexrt.kernels.cuda.cupy_device import CupyDevice
+from vertexrt.kernels.cuda.device import Device
 from vertexrt.kernels.cuda.driver import encode, launch
 from vertexrt.kernels.cuda.executable import kernel_name, kernel_sources
 from vertexrt.kernels.cuda.pack import ADDRESSES
@@ -21,7 +22,6 @@ from vertexrt.kernels.cuda.products import (
     product_kernel,
     splits_of,
 )
-from vertexrt.kernels.cuda.session import source_of
 from vertexrt.kernels.cuda.steps import (
     BY_ROW,
     PLAIN,
@@ -31,7 +31,6 @@ from vertexrt.kernels.cuda.steps import (
     OperandRows,
     Tiles,
 )
-from vertexrt.kernels.cuda.streams import NO_STEPS, NO_WAITS
 from vertexrt.kernels.location import Temporary
 
 RANGES = {"8": (0, FEW_ROWS, 8), "32": (FEW_ROWS, SHARED_ROWS, 32), "whole": (128, MANY_ROWS, 32)}
@@ -86,28 +85,13 @@ def run(
     names = [*ADDRESSES, *arrays]
     numbers = {name: k for k, name in enumerate(names)}
     addresses = [[function[kernel_name(kernel.body)]]]
-    pointers, steps, words = encode([launches], addresses, numbers)
+    program = encode([launches], addresses, numbers)
+    words = np.array([memory[name].address for name in names], np.int64)
     table = np.array([[0, n, 0, 0, 0, 0]], np.int64)
-    scalars = np.array([0, 1], np.float32)
-    calls = np.zeros((1, CALLS), np.int64)
-    calls[0, LAUNCH], calls[0, STREAM] = device.calls.launch, device.calls.stream
+    lookups = np.zeros(2, np.int64), np.zeros(2, np.int64)
+    calls = addresses_of(device.calls, np.array([0, 1], np.float32))
     for _ in range(2):  # the counters are as they were
-        code, *_ = launch(
-            table,
-            pointers,
-            steps,
-            words,
-            np.array([memory[name].address for name in names], np.int64),
-            0,
-            np.zeros(2, np.int64),
-            np.zeros(2, np.int64),
-            4,
-            scalars.ctypes.data,
-            calls,
-            np.zeros(0, np.int64),
-            NO_STEPS,
-            NO_WAITS,
-        )
+        code, *_ = launch(table, program, words, lookups, calls)
         device.check(code, 0, 0)
     found = []
     for k, exact in enumerate(wanted):
@@ -138,19 +122,3 @@ def test_deep_products_are_shared_by_blocks_where_there_are_few_tiles() -> None:
     assert splits_of(4096, 512, few) == 1
     assert splits_of(32, 64, few) == 1
     assert splits_of(512, 2048, Tiles(1, 0, *RANGES["whole"])) == 1
-
-
-@shim
-def test_rounding_to_bf16_is_to_the_nearest_even() -> None:
-    from tests.shim_device import ShimDevice
-
-    device = ShimDevice()
-    x = np.random.default_rng(0).standard_normal(3001).astype(np.float32)
-    x[:5] = (1.0, np.inf, 1.00390625, 1.01171875, -0.0)  # the third and fourth are ties
-    function = device.load([source_of("round.cu")], np.dtype(np.float32))["round_to_bf16"]
-    to = np.zeros(len(x), np.uint16)
-    arguments = np.array([x.ctypes.data, to.ctypes.data, len(x)], np.int64)
-    assert launch_one(device.calls.launch, function, 3, 256, 0, arguments) == 0
-    rounded = (to.astype(np.uint32) << 16).view(np.float32)
-    assert rounded[:5].tolist() == [1.0, np.inf, 1.0, 1.015625, -0.0]
-    assert np.abs(rounded[5:] / x[5:] - 1.0).max() <= 2.0**-8

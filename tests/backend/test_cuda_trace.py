@@ -21,7 +21,12 @@ from vertexrt.engine.trace import Timeline
 from vertexrt.kernels.cuda.device_executor import CudaExecutor
 from vertexrt.kernels.cuda.device_timeline import record_launch
 from vertexrt.kernels.cuda.instruction import BACKWARD, FORWARD
-from vertexrt.kernels.cuda.one_launch import BOTH_CLOCKS, OneLaunch, Paths, Written
+from vertexrt.kernels.cuda.persistent_launch import (
+    BOTH_CLOCKS,
+    Paths,
+    PersistentLaunch,
+    WrittenScripts,
+)
 from vertexrt.script.isa import OP
 
 ROUNDING = 2e-3  # microseconds; times are rounded to nanoseconds
@@ -37,7 +42,7 @@ def network(device: str) -> Network:
 
 
 @cache
-def recorded(device: str) -> tuple[Timeline, Written, Paths]:
+def recorded(device: str) -> tuple[Timeline, WrittenScripts, Paths]:
     """Record two steps, and what both launch."""
     net, batch = network(device), batch_of("tree-lstm", GRAPHS, DAG)
     with net.trace() as timeline:
@@ -52,7 +57,7 @@ def slices(device: str) -> list[Event]:
     return [e for e in recorded(device)[0].events() if e["ph"] == "X"]
 
 
-def numbers(written: Written, group: int) -> list[int]:
+def numbers(written: WrittenScripts, group: int) -> list[int]:
     """List the instructions of a group's processors in order."""
     found = []
     for at in range(written.common - 1):  # without the end
@@ -154,7 +159,7 @@ def test_the_file_is_json_with_a_name_for_every_row(device: str, tmp_path: Path)
     assert names == {row: f"processor {row}" for row in {e["tid"] for e in slices(device)}}
 
 
-class KeepsStamps(OneLaunch):
+class KeepsStamps(PersistentLaunch):
     """Launches whose time stamps are kept."""
 
     stamps: Any = None
@@ -170,11 +175,11 @@ def test_clocks_become_seconds_by_the_times_at_both_ends(device: str) -> None:
     net, batch = network(device), batch_of("tree-lstm", GRAPHS)
     launch, executor = launch_of(net, batch), net.executor
     assert isinstance(executor, CudaExecutor)
-    executor.one_launch = one_launch = KeepsStamps(executor.session)
+    executor.persistent_launch = persistent_launch = KeepsStamps(executor.session)
     with net.trace():
         net.step(batch, vrt.SGD(0.1))
     executable, path, written = launch.executable, launch.paths, launch.written
-    stamps = one_launch.stamps
+    stamps = persistent_launch.stamps
     plain, other = Timeline(), Timeline()
     record_launch(plain, executable, written, path, stamps)
     faster = stamps.copy()

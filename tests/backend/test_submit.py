@@ -59,7 +59,7 @@ def test_an_evaluation_that_gave_up_says_so_when_it_is_read() -> None:
     net = network("shim", "persistent")
     batch = batch_of("tree-lstm", 3)
     before = net.forward(batch)
-    net.executor.one_launch.patience = 5_000_000  # type: ignore[attr-defined]
+    net.executor.persistent_launch.patience = 5_000_000  # type: ignore[attr-defined]
     broken = watch(net)
     break_counter(broken)
     evaluation = net.submit(batch)

@@ -19,7 +19,8 @@ import vertexrt as vrt
 from vertexrt.errors import DeviceError, UsageError
 from vertexrt.kernels.cuda import compile as compiler
 from vertexrt.kernels.cuda.compile import load_nvrtc
-from vertexrt.kernels.cuda.device import CupyDevice, import_cupy, launch_error, usable
+from vertexrt.kernels.cuda.cupy_device import CupyDevice, import_cupy, usable
+from vertexrt.kernels.cuda.device import launch_error
 from vertexrt.models import TreeFC
 
 
@@ -284,6 +285,16 @@ def test_errors_of_launches_are_named(code: int, launch: int, text: str) -> None
             {"device": "cuda", "precision": "bf16", "dtype": "float64"},
             "[compile] precision is 'bf16' with device='cuda', dtype float64; device='cuda' and "
             "float32; leave precision out.",
+        ),
+        (
+            {"device": "cuda", "precision": "bf16"},
+            "[compile] precision is 'bf16' with engine='batched' on a GPU; engine='persistent', "
+            "since rounding operands for cuBLAS costs more than it saves; take precision='tf32', "
+            "or engine='persistent'.",
+        ),
+        (
+            {"device": "cuda", "precision": "bf16", "engine": "auto"},
+            "[compile] precision is 'bf16' with engine='auto' on a GPU; engine='persistent', since",
         ),
         (
             {"device": "cuda", "precision": "tf23"},

@@ -96,7 +96,7 @@ def test_contrast_and_concession() -> None:
     assert compose(word("a", 4), word("b", 1)).label == 3
     does_not = compose(word("does"), word("not", role=Role.NEGATE))
     assert compose(does_not, word("amuse", 3)).label == 1
-    with pytest.raises(ValueError, match="no rule for CONTRAST beside CONTRAST"):
+    with pytest.raises(ValueError, match="no rule for CONTRAST next to CONTRAST"):
         compose(word("but", role=Role.CONTRAST), word("but", role=Role.CONTRAST))
 
 

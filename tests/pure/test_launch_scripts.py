@@ -42,7 +42,7 @@ from vertexrt.kernels.cuda.instruction import (
     UPDATE,
     header,
 )
-from vertexrt.kernels.cuda.one_launch import Written
+from vertexrt.kernels.cuda.persistent_launch import WrittenScripts
 from vertexrt.kernels.cuda.verify_launch import verify_launch
 from vertexrt.scheduler import POLICIES
 from vertexrt.script.isa import EDGES, FIRST, LISTED, NONE, OP, ROWS, TEMPORARY, WAIT, WORDS
@@ -106,7 +106,7 @@ class Step:
     params: dict[str, int]
 
     @property
-    def written(self) -> Written:
+    def written(self) -> WrittenScripts:
         return self.launch.written
 
     def check(self, change: Callable[[Array], None] | None = None) -> None:

@@ -21,7 +21,7 @@ import numpy as np
 import vertexrt as vrt
 from vertexrt.bench.measure import LR, MICROSECONDS, Draw, StepTime, timed
 from vertexrt.bench.run import Bench
-from vertexrt.engine.trace import Record as Stamps
+from vertexrt.engine.trace import GroupRecord as Stamps
 from vertexrt.engine.variant import Passes, Variant
 from vertexrt.graph import GraphBatch
 from vertexrt.ir.ops import OPS

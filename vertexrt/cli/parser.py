@@ -80,7 +80,7 @@ def _add_machine(parser: Parser) -> None:
 
 def _add_device(parser: Parser) -> None:
     _word(parser, "device", DEVICES, "auto (default), cuda, cpu or reference", "D")
-    text = "of products on a GPU: float32 (default), tf32 or bf16"
+    text = "of products on a GPU: float32 (default), tf32, or bf16 (persistent)"
     _word(parser, "precision", PRECISIONS, text, "P")
 
 

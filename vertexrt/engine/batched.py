@@ -148,10 +148,6 @@ def prepare(
             break
         meet_kinds(variant, batch, inputs)
     planned = MemoryPlan(*plan)
-    streams = 1 if variant.processors else variant.passes.streams
-    if streams > 1:  # each has temporaries of its own
-        scratch = planned.total - planned.temporary
-        planned.total = planned.temporary + streams * (-(-scratch // PAD) * PAD)
     return Run(
         variant,
         ready,

@@ -138,7 +138,7 @@ def _run(executor: Executor, run: Run) -> list[str]:
         f"parameters and gradients: {2 * model.store.values.nbytes:,} bytes",
         f"launches: {len(run.table)}; kernel calls: {explanation.calls(run)}",
     ]
-    return lines + explanation.launches(run)
+    return lines
 
 
 def count_levels(run: Run) -> int:

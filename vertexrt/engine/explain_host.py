@@ -14,6 +14,7 @@ from vertexrt.ir.pretty import STAGE_WORD
 from vertexrt.ir.program import Stage
 from vertexrt.ir.segment_text import segments_of
 from vertexrt.kernels.layout import PROGRAM as LAUNCHED
+from vertexrt.kernels.layout import LaunchByLaunch
 from vertexrt.script.assemble import Scripts, assemble
 from vertexrt.script.isa import NONE, OP, PROGRAM, ROWS, WAIT, disassemble, segment_names
 from vertexrt.script.shape import Shape
@@ -30,10 +31,10 @@ class Explanation(Protocol):
         """Say in what a task program is run."""
 
     def calls(self, run: Run) -> str:
-        """Count what a step calls or launches."""
+        """Say what a step calls or launches."""
 
-    def launches(self, run: Run) -> list[str]:
-        """Say what else there is to know of the launches of a batch."""
+    def counts(self, run: Run) -> dict[str, float]:
+        """Count what a step calls or launches, by name; see `bench.counts`."""
 
     def scripts(self, run: Run) -> str:
         """Print what the persistent engine runs."""
@@ -47,12 +48,20 @@ class HostExplanation:
         return []
 
     def calls(self, run: Run) -> str:
-        """Count fused groups and products."""
+        """Say how many fused groups and products there are."""
         return "{} fused groups, {} products".format(*kernel_calls(run))
 
-    def launches(self, run: Run) -> list[str]:
-        """Return nothing."""
-        return []
+    def counts(self, run: Run) -> dict[str, float]:
+        """Count calls of compiled code; instructions and waits of scripts, where there are any."""
+        if not run.configuration.persistent:
+            launched = isinstance(run.ready.executable, LaunchByLaunch)
+            return {"calls": len(run.table) if launched else 1}
+        words = scripts_of(run).words
+        return {
+            "calls": run.configuration.processors,
+            "instructions": words[..., WAIT].size,
+            "waits": int((words[..., WAIT] != NONE).sum()),
+        }
 
     def scripts(self, run: Run) -> str:
         """Print segments and scripts."""
@@ -70,19 +79,22 @@ def kernel_calls(run: Run) -> tuple[int, int]:
     return groups, products
 
 
+def scripts_of(run: Run) -> Scripts:
+    """Assemble the scripts of a minibatch once more."""
+    shape, s, chosen = run.ready.shape, run.schedule, run.configuration
+    assert shape is not None, f"{chosen} has no scripts"
+    return assemble(shape, run.table, s.edge_ptr, s.child_row, chosen.processors, chosen.tile)
+
+
 def explain_scripts(run: Run) -> str:
     """Print segments, statistics and the head of a script of one group.
 
     Args:
         run: of a persistent variant.
     """
-    variant, processors = run.variant, run.configuration.processors
-    shape = variant.ready().shape
-    assert shape is not None, f"{run.configuration} has no scripts"
+    variant, shape, scripts = run.variant, run.ready.shape, scripts_of(run)
+    assert shape is not None
     tasks = segment_tasks(variant.tasks, alone=variant.processors == 1)
-    s = run.schedule
-    tile = run.configuration.tile
-    scripts = assemble(shape, run.table, s.edge_ptr, s.child_row, processors, tile)
     words = scripts.words
     names = [f"{STAGE_WORD[t.task.stage]}[{k}]" for k, t in enumerate(tasks)]
     lines = [f"Segments of the task programs, {run.configuration}"]

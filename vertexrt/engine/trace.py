@@ -51,7 +51,7 @@ class Special:
 
 
 @dataclass(frozen=True, slots=True)
-class Record:
+class GroupRecord:
     """What the processors of one group did in one run.
 
     Attributes:
@@ -82,7 +82,7 @@ class Record:
 class Timeline:
     """Records of the runs made while it was on, in order."""
 
-    records: list[Record] = field(default_factory=list)
+    records: list[GroupRecord] = field(default_factory=list)
     runs: int = 0
     _group: int = 0
 
@@ -101,7 +101,7 @@ class Timeline:
         times = np.zeros((members, count, 3), np.int64)
         first = script[0]  # all of them run the same segments, and wait at the same places
         self.records.append(
-            Record(
+            GroupRecord(
                 run=self.runs - 1,
                 group=self._group,
                 first=self._group * members,
@@ -169,7 +169,7 @@ class Timeline:
             ) from error
 
 
-def _slices(record: Record, processor: int, row: int, origin: int) -> list[Event]:
+def _slices(record: GroupRecord, processor: int, row: int, origin: int) -> list[Event]:
     at = np.round((record.times[processor] - origin) / record.cycles_per_second * MICROSECONDS, 3)
     found: list[Event] = []
 

@@ -12,7 +12,7 @@ from vertexrt.ir.passes.segment import SegmentedTask
 from vertexrt.kernels.cuda.device import Device
 from vertexrt.kernels.cuda.device_loops import compile_beside
 from vertexrt.kernels.cuda.executable import CudaExecutable
-from vertexrt.kernels.cuda.persistent import PersistentExecutable
+from vertexrt.kernels.cuda.persistent import GroupOptions, PersistentExecutable
 from vertexrt.kernels.cuda.task_launches import APART
 from vertexrt.kernels.layout import Binding
 
@@ -67,6 +67,5 @@ class CudaBackend:
         """
         compile_beside(np.dtype(self.dtype))
         wanted = processors if processors > 0 else None
-        return PersistentExecutable(
-            tasks, binding, self.device, self.dtype, wanted, self.hold, self.gradients, kinds
-        )
+        groups = GroupOptions(wanted, self.hold, self.gradients)
+        return PersistentExecutable(tasks, binding, self.device, self.dtype, groups, kinds)

@@ -8,7 +8,8 @@ from vertexrt.engine.devices import CompileOptions
 from vertexrt.engine.model import CompiledModel
 from vertexrt.errors import UsageError, message
 from vertexrt.ir.program import Program
-from vertexrt.kernels.cuda import device as cuda
+from vertexrt.kernels.cuda import cupy_device as cuda
+from vertexrt.kernels.cuda.device import Device
 
 if TYPE_CHECKING:
     from vertexrt.kernels.cuda.device_executor import CudaExecutor
@@ -29,6 +30,15 @@ def check(device: str, options: CompileOptions) -> None:
                 f"processors is {options.processors} with engine={options.engine!r} on a GPU",
                 "processors with engine='persistent' or 'auto'",
                 "leave processors out",
+            )
+        )
+    if options.precision == "bf16" and options.engine != "persistent":
+        raise UsageError(
+            message(
+                "compile",
+                f"precision is 'bf16' with engine={options.engine!r} on a GPU",
+                "engine='persistent', since rounding operands for cuBLAS costs more than it saves",
+                "take precision='tf32', or engine='persistent'",
             )
         )
     if passes.streams > 1 and options.engine == "persistent":
@@ -56,7 +66,7 @@ def compile_for(device: str, traced: Program, options: CompileOptions) -> CudaEx
     return compile_on(cuda.CupyDevice(options.precision), traced, options)
 
 
-def compile_on(gpu: cuda.Device, traced: Program, options: CompileOptions) -> CudaExecutor:
+def compile_on(gpu: Device, traced: Program, options: CompileOptions) -> CudaExecutor:
     """Compile a program of F for a device with the calls of a GPU."""
     # 40 modules, which `auto` need not load where `usable` finds no GPU.
     from vertexrt.kernels.cuda.backend import CudaBackend

@@ -14,6 +14,7 @@ import time
 from collections import deque
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -35,28 +36,26 @@ from vertexrt.engine.model import CompiledModel, purpose
 from vertexrt.engine.sparse_rows import ranges_looked_up
 from vertexrt.engine.update import Outcome, Touched, Update
 from vertexrt.engine.variant import Use
-from vertexrt.errors import DeviceError, NumericError, message
+from vertexrt.errors import DeviceError, NumericError
 from vertexrt.graph import GraphBatch
 from vertexrt.kernels.cuda.device import Device, in_a_child
 from vertexrt.kernels.cuda.device_explanation import DeviceExplanation
 from vertexrt.kernels.cuda.device_scripts import inputs_of, write_launch
-from vertexrt.kernels.cuda.device_streams import order_of
 from vertexrt.kernels.cuda.device_timeline import record_launch
-from vertexrt.kernels.cuda.ending import (
+from vertexrt.kernels.cuda.persistent_launch import PersistentLaunch, gave_up
+from vertexrt.kernels.cuda.session import DeviceArena, Session
+from vertexrt.kernels.cuda.step_end import (
     GAVE_UP,
-    GAVE_UP_AT,
-    GAVE_UP_INSTRUCTION,
     NO_STARTS,
     NO_WIDTHS,
     NORM,
-    REACHED,
     REFUSED,
-    Ending,
     Reach,
+    StepEnd,
 )
-from vertexrt.kernels.cuda.ending import LOSS as FOUND_LOSS
-from vertexrt.kernels.cuda.one_launch import OneLaunch
-from vertexrt.kernels.cuda.session import DeviceArena, Inputs, Session, Slot
+from vertexrt.kernels.cuda.step_end import LOSS as FOUND_LOSS
+from vertexrt.kernels.cuda.streams import Streams
+from vertexrt.kernels.cuda.upload import UploadInputs, UploadSlot
 from vertexrt.kernels.cuda.verify_launch import verify_launch
 from vertexrt.kernels.touched_rows import Minibatch
 from vertexrt.locks import share
@@ -104,10 +103,11 @@ class CudaExecutor:
             store.values.size,
             store.dense_size,
             model.param_at,
-            model.passes.streams,
             config().check,
         )
-        self.one_launch = OneLaunch(self.session)
+        streams = model.passes.streams
+        self.streams = Streams(self.session, streams) if streams > 1 else None
+        self.persistent_launch = PersistentLaunch(self.session)
         store.on_refresh = self.to_host
         self._host_newer, self._device_newer = True, False
         self._moments: Array | None = None
@@ -121,7 +121,7 @@ class CudaExecutor:
 
     def explanation(self) -> DeviceExplanation:
         """Return what `explain` asks of a GPU."""
-        return DeviceExplanation(self.one_launch)
+        return DeviceExplanation(self.persistent_launch, self.streams)
 
     def after_fork(self) -> None:
         """Refuse every use."""
@@ -133,9 +133,9 @@ class CudaExecutor:
         """Bring parameters and moments to the host, where they may be changed."""
         self._land_all()
         if self._device_newer:
-            self.session.download(self.model.store.values, self.session.values.address)
+            self.session.memory.download(self.model.store.values, self.session.values.address)
             if self._moments is not None and self.session.moments is not None:
-                self.session.download(self._moments, self.session.moments.address)
+                self.session.memory.download(self._moments, self.session.moments.address)
             self._device_newer = False
         self._host_newer = True
 
@@ -144,7 +144,7 @@ class CudaExecutor:
         if other and self._moments is not None:
             self.to_host()  # what another optimizer has on the device would be lost
         if self._host_newer:
-            self.session.upload(self.session.values, self.model.store.values)
+            self.session.memory.upload(self.session.values, self.model.store.values)
         if moments is not None and (other or self._host_newer):
             self.session.take_moments(moments)
             self._moments = moments
@@ -202,7 +202,7 @@ class CudaExecutor:
         use: Use,
         batch: GraphBatch,
         runs: Sequence[Run],
-        slot: Slot,
+        slot: UploadSlot,
         start: float,
         prepared: float,
     ) -> None:
@@ -228,13 +228,13 @@ class CudaExecutor:
 
     def collect_gradients(self, touched: Sequence[Touched]) -> None:
         """Bring the gradients to the host."""
-        self.session.download(self.model.store.gradients, self.session.gradients.address)
+        self.session.memory.download(self.model.store.gradients, self.session.gradients.address)
 
     def _launch(
         self,
         run: Run,
         part: slice,
-        ending: Ending | None,
+        ending: StepEnd | None,
         *,
         loss_scale: float = 1.0,
         random_seed: int = 0,
@@ -246,61 +246,58 @@ class CudaExecutor:
             session.clear_gradients()
             self._gradients_left = False
         session.take_arena(run.plan.total, run.share.batch.num_graphs)
-        if session.poisons:
+        if session.memory.poisons:
             kept = run.plan.temporary if part.start else 0  # backward reads what forward left
-            session.poison(session.arena, kept * session.dtype.itemsize)
+            session.memory.poison(session.arena, kept * session.dtype.itemsize)
         inputs = inputs_of(run, seeds, loss_scale, random_seed)
         table = run.table[part]
         try:
             if ready.executable is None:
-                return self._one_launch(run, table, inputs, ending, fetch)
-            order = order_of(run, table, session, inputs)
-            return session.run(ready.executable, table, inputs, ending, fetch, order)  # type: ignore[arg-type]
+                return self._launch_persistent(run, table, inputs, ending, fetch)
+            by = None if self.streams is None else partial(self.streams.launch, run)
+            return session.run(ready.executable, table, inputs, ending, fetch, by)  # type: ignore[arg-type]
         except DeviceError:
             self._gradients_left = True  # of a step that ended half-way
             raise
 
-    def _one_launch(
-        self, run: Run, table: Array, inputs: Inputs, ending: Ending | None, fetch: Sequence[slice]
+    def _launch_persistent(
+        self,
+        run: Run,
+        table: Array,
+        inputs: UploadInputs,
+        ending: StepEnd | None,
+        fetch: Sequence[slice],
     ) -> Any:
         """Launch the persistent kernel."""
         clips = ending is not None and ending.clip_norm > 0.0
         executable, paths, written = write_launch(
-            run, table, self.one_launch, clips, ending is not None
+            run, table, self.persistent_launch, clips, ending is not None
         )
         if config().check:
             assert run.ready.shape is not None
             minibatch = Minibatch(table, run.schedule, run.rows, run.share.batch.graph_ptr)
             verify_launch(minibatch, run.ready.shape, executable, paths, written)
         if self.model.timeline is None:
-            return self.one_launch.run(executable, written, paths, inputs, ending, fetch)
-        self.one_launch.watched = True
+            return self.persistent_launch.run(executable, written, paths, inputs, ending, fetch)
+        self.persistent_launch.watched = True
         try:
-            slot = self.one_launch.run(executable, written, paths, inputs, ending, fetch)
+            slot = self.persistent_launch.run(executable, written, paths, inputs, ending, fetch)
             self.session.device.wait(slot.event)
-            record_launch(self.model.timeline, executable, written, paths, self.one_launch.seen())
+            record_launch(
+                self.model.timeline, executable, written, paths, self.persistent_launch.seen()
+            )
         finally:
-            self.one_launch.watched = False
+            self.persistent_launch.watched = False
         return slot
 
     def _gave_up(self, found: Array) -> None:
         """Raise DeviceError, if a processor gave up waiting."""
         if not found[GAVE_UP]:
             return
-        self.session.synchronize()
+        self.session.memory.synchronize()
         self.session.forgive()
         self._gradients_left = True
-        raise DeviceError(
-            message(
-                "cuda",
-                f"processor {int(found[GAVE_UP_AT])} waited at instruction "
-                f"{int(found[GAVE_UP_INSTRUCTION])} for "
-                f"{'its group' if found[GAVE_UP] > 1 else 'all processors'}; "
-                f"{int(found[REACHED])} had come",
-                f"all to come within {self.one_launch.patience / 1e9:g} s",
-                "report this as a bug; engine='batched' goes on",
-            )
-        )
+        raise gave_up(found, self.persistent_launch.patience)
 
     # Steps.
 
@@ -322,7 +319,7 @@ class CudaExecutor:
         update: Update = optimizer.request(self.model.store)
         self._to_device(update.moments if len(update.moments) else None)
         starts, widths = self._touched_ranges(run)
-        ending = Ending(
+        ending = StepEnd(
             loss_at=start_of(run, ("push", "loss")),
             rows=run.num_rows,
             rule=update.rule,
@@ -369,7 +366,7 @@ class CudaExecutor:
             return
         skipped = [flight, *self._flights]
         self._flights.clear()
-        self.session.synchronize()
+        self.session.memory.synchronize()
         for each in skipped:
             each.optimizer.steps -= 1
         loss, self._last_loss = self._last_loss, math.nan

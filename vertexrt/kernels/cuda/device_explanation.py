@@ -8,10 +8,11 @@ from typing import TYPE_CHECKING, cast
 from vertexrt.engine.batched import Run
 from vertexrt.engine.variant import Variant
 from vertexrt.kernels.cuda.describe import count_launches, describe, describe_steps
-from vertexrt.kernels.cuda.device_scripts import inputs_of, write_launch
-from vertexrt.kernels.cuda.device_streams import order_of
+from vertexrt.kernels.cuda.device_scripts import write_launch
 from vertexrt.kernels.cuda.explain import Launch, explain_launch
-from vertexrt.kernels.cuda.one_launch import OneLaunch
+from vertexrt.kernels.cuda.persistent_launch import PersistentLaunch
+from vertexrt.kernels.cuda.streams import Streams
+from vertexrt.script.isa import NONE, WAIT
 
 if TYPE_CHECKING:
     from vertexrt.kernels.cuda.persistent import PersistentExecutable
@@ -21,12 +22,13 @@ if TYPE_CHECKING:
 class DeviceExplanation:
     """See `Explanation`."""
 
-    one_launch: OneLaunch
+    persistent_launch: PersistentLaunch
+    streams: Streams | None
 
     def program(self, variant: Variant, number: int) -> list[str]:
         """Say in what a task program is launched, or that groups run it."""
         if not variant.processors:
-            itemsize = self.one_launch.session.dtype.itemsize
+            itemsize = self.persistent_launch.session.dtype.itemsize
             lines = describe(variant.tasks[number], variant.binding, itemsize)
             return [f"launches: {text}" for text in lines]
         executable = cast("PersistentExecutable", variant.ready().processors)
@@ -36,30 +38,40 @@ class DeviceExplanation:
         return [f"all processors run: {text}" for text in lines]
 
     def calls(self, run: Run) -> str:
-        """Count kernels, and products of cuBLAS."""
+        """Say how many kernels, and products of cuBLAS, there are."""
         if run.configuration.persistent:
             return "1 kernel, which runs all of them and the end of the step"
-        itemsize = self.one_launch.session.dtype.itemsize
-        counts = count_launches(run.variant.tasks, run.variant.binding, itemsize, run.table)
-        return "{} kernels, {} products of cuBLAS, and the end of the step".format(*counts)
+        return "{} kernels, {} products of cuBLAS, and the end of the step".format(
+            *self._launched(run)
+        )
 
-    def launches(self, run: Run) -> list[str]:
-        """Say how several streams share the launches."""
-        session = self.one_launch.session
+    def _launched(self, run: Run) -> tuple[int, int]:
+        itemsize = self.persistent_launch.session.dtype.itemsize
+        return count_launches(run.variant.tasks, run.variant.binding, itemsize, run.table)
+
+    def counts(self, run: Run) -> dict[str, float]:
+        """Count kernels; products, and what several streams share; or instructions and waits."""
         if run.configuration.persistent:
-            return []
-        order = order_of(run, run.table, session, inputs_of(run))
-        if order is None:
-            return []
-        calls = ", ".join(str(count) for count in order.of_streams())
-        return [
-            f"streams: {session.streams}; calls of each: {calls}; waits for another: "
-            f"{len(order.waits)}"
-        ]
+            trains = run.variant.use.backward
+            executable, _, written = write_launch(
+                run, run.table, self.persistent_launch, False, trains
+            )
+            return {
+                "calls": 1,
+                "kernels": 1,
+                "instructions": len(written.script),
+                "waits": int((written.script[:, WAIT] != NONE).sum()),
+                "unheld_bytes": executable.weights_in_memory,
+            }
+        kernels, library = self._launched(run)
+        found: dict[str, float] = {"calls": 1, "kernels": kernels, "library": library}
+        return found if self.streams is None else found | self.streams.counts(run)
 
     def scripts(self, run: Run) -> str:
         """Print what the persistent kernel runs."""
         trains = run.variant.use.backward
-        executable, path, written = write_launch(run, run.table, self.one_launch, False, trains)
-        blocks, params = self.one_launch.blocks(executable, path), run.variant.binding.params
+        executable, path, written = write_launch(
+            run, run.table, self.persistent_launch, False, trains
+        )
+        blocks, params = self.persistent_launch.blocks(executable, path), run.variant.binding.params
         return explain_launch(Launch(executable, path, written, blocks, params, trains))

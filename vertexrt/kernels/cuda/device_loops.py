@@ -17,7 +17,7 @@ import numpy.typing as npt
 from vertexrt.engine.lay_out import lay_out
 from vertexrt.engine.packed_args import pack_args
 from vertexrt.kernels.cuda.device_scripts import Chosen, Known, LaidOut, write_all
-from vertexrt.kernels.cuda.pack import FIXED, PARTS, pack
+from vertexrt.kernels.cuda.pack import FIXED, PARTS, Arrays, Places, pack
 from vertexrt.kernels.layout import COLUMNS
 
 LONGS, INTS, FLAGS, TWO = (
@@ -57,11 +57,11 @@ def compile_loops(dtype: npt.DTypeLike) -> None:
         pack_args(vertex), pack_args(program),
     )  # fmt: skip
     nothing = np.zeros(0, np.uint8)  # too small: nothing is packed
-    pack(
-        nothing, 0, FLAGS, np.zeros(FIXED, np.int64), INTS, INTS, PLACES, (INTS,) * 3, OF_BATCH,
-        np.zeros(0, dtype), LONGS, INTS, pulls, 0, (INTS,) * 4, LONGS, LONGS,
-        0, 0, 0, 1.0, 0, 0,
-    )  # fmt: skip
+    batch = Arrays(INTS, INTS, PLACES, OF_BATCH, np.zeros(0, dtype), pulls, LONGS)
+    lists = (INTS,) * 3, (LONGS, INTS), (INTS,) * 4
+    facts_of_pack = pack_args((FLAGS, LONGS, 0))
+    run = Places(0, 0, 0, 1.0, 0, 0)
+    pack(nothing, 0, np.zeros(FIXED, np.int64), facts_of_pack, tuple(batch), tuple(run), lists)
 
 
 @cache

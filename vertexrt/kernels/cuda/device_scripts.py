@@ -11,7 +11,6 @@ from vertexrt.engine.batched import Run
 from vertexrt.engine.packed_args import row_at, table_at
 from vertexrt.errors import NoKernelError, message
 from vertexrt.graph.batch import child_ptr_of, graph_ptr_of
-from vertexrt.kernels.cuda.driver import sort_lookups
 from vertexrt.kernels.cuda.gpu_script import (
     NO_RING,
     RING_ALONE,
@@ -21,8 +20,10 @@ from vertexrt.kernels.cuda.gpu_script import (
     write_scripts,
 )
 from vertexrt.kernels.cuda.instruction import COLUMNS
-from vertexrt.kernels.cuda.one_launch import OneLaunch, Paths, Written
-from vertexrt.kernels.cuda.session import Inputs
+from vertexrt.kernels.cuda.lookups import sort_lookups
+from vertexrt.kernels.cuda.pack import Arrays
+from vertexrt.kernels.cuda.persistent_launch import Paths, PersistentLaunch, WrittenScripts
+from vertexrt.kernels.cuda.upload import UploadInputs
 from vertexrt.scheduler.rows import CHILD_ROW, EDGE_PTR, ORDER, PARENT_PTR, part_of
 from vertexrt.script.assemble import Batch, GroupSize
 from vertexrt.script.groups import Groups, assemble_groups
@@ -93,22 +94,25 @@ class Chosen(NamedTuple):
 
 def inputs_of(
     run: Run, seeds: tuple[Array, ...] = (), loss_scale: float = 1.0, random_seed: int = 0
-) -> Inputs:
+) -> UploadInputs:
     """Return the arrays of a minibatch that go up to the device."""
-    return Inputs(
-        base=run.plan.base,
-        temporary=run.plan.temporary,
-        indices=run.indices,
-        extents=run.extents,
-        weight=run.weight,
-        rows=run.rows,
-        user_edge=child_ptr_of(run.share.batch),
-        pulls=run.inputs.index,
-        largest=run.variant.reader.largest,
-        floats=run.inputs.floats,
-        seeds=seeds,
-        loss_scale=loss_scale,
-        random_seed=random_seed,
+    arrays = Arrays(
+        run.rows,
+        run.indices,
+        run.extents,
+        child_ptr_of(run.share.batch),
+        run.weight,
+        run.inputs.index,
+        run.plan.base,
+    )
+    return UploadInputs(
+        arrays,
+        run.plan.temporary,
+        run.variant.reader.largest,
+        run.inputs.floats,
+        seeds,
+        loss_scale,
+        random_seed,
     )
 
 
@@ -159,8 +163,8 @@ def write_all(
 
 
 def write_launch(
-    run: Run, table: Array, one_launch: OneLaunch, clips: bool, updates: bool
-) -> tuple[PersistentExecutable, Paths, Written]:
+    run: Run, table: Array, persistent_launch: PersistentLaunch, clips: bool, updates: bool
+) -> tuple[PersistentExecutable, Paths, WrittenScripts]:
     """Write the scripts of the one launch that stands for launches of a minibatch's table.
 
     Groups of processors share the graphs of a batch.
@@ -176,9 +180,9 @@ def write_launch(
     groups = executable.most_groups(graphs)
     if not groups:
         got = f"a group of {executable.processors} processors"
-        have = f"at most the device's {one_launch.session.device.processors}"
+        have = f"at most the device's {persistent_launch.session.device.processors}"
         raise NoKernelError(message("cuda", got, have, "take fewer processors a group"))
-    seen = one_launch.session.marks(run.variant.reader.largest)
+    seen = persistent_launch.session.marks(run.variant.reader.largest)
     ring = NO_RING
     if executable.has_ring(graphs):
         ring = RING_ALONE if executable.processors == 1 else RING_OF_SEVERAL
@@ -195,7 +199,7 @@ def write_launch(
     )
     paths = Paths(lengths, temporary, executable.clustered(graphs), ring != NO_RING)
     script, sections, child_slot, common, elements = made
-    written = Written(
+    written = WrittenScripts(
         script,
         common,
         sections,

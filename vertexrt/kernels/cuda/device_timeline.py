@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from vertexrt.engine.trace import Record, Special, Timeline
+from vertexrt.engine.trace import GroupRecord, Special, Timeline
 from vertexrt.kernels.cuda.instruction import (
     BACKWARD,
     CHECK,
@@ -21,7 +21,7 @@ from vertexrt.kernels.cuda.instruction import (
     SQUARES,
     UPDATE,
 )
-from vertexrt.kernels.cuda.one_launch import BOTH_CLOCKS, Paths, Written
+from vertexrt.kernels.cuda.persistent_launch import BOTH_CLOCKS, Paths, WrittenScripts
 from vertexrt.script.isa import NONE, OP, PROGRAM, WAIT
 
 if TYPE_CHECKING:
@@ -44,14 +44,14 @@ SPECIAL = {
 def record_launch(
     timeline: Timeline,
     executable: PersistentExecutable,
-    written: Written,
+    written: WrittenScripts,
     path: Paths,
     stamps: Array,
 ) -> None:
     """Add a run to a timeline: a record for each group, one more for processors that have none.
 
     Args:
-        written, path: the scripts of the launch; stamps: what `OneLaunch.seen` returns.
+        written, path: the scripts of the launch; stamps: what `PersistentLaunch.seen` returns.
     """
     timeline.begin()
     ran = int((stamps[:, 0, 0] == BOTH_CLOCKS).sum())  # the others were not launched
@@ -70,7 +70,7 @@ def record_launch(
             continue  # there is no such processor, or one gave up
         numbers = stamps[first, 1 : 1 + len(done[0]), 0]
         timeline.records.append(
-            Record(
+            GroupRecord(
                 run=timeline.runs - 1,
                 group=group,
                 first=first,
@@ -101,7 +101,7 @@ def _times(own: Array) -> Array:
     return np.asarray(time + since.astype(np.int64))
 
 
-def _parts(executable: PersistentExecutable, written: Written) -> Array:
+def _parts(executable: PersistentExecutable, written: WrittenScripts) -> Array:
     """Return which segment of its program each instruction runs; outside the path, which step."""
     script, writer = written.script, executable.writer
     steps_ptr = executable.facts.steps_ptr

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Sequence
-from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -14,9 +13,9 @@ from vertexrt.ir.passes.fuse import TaskProgram
 from vertexrt.kernels.cuda.device import Device
 from vertexrt.kernels.cuda.driver import IS_GEMM, WEIGHT, WORD, X, Y, encode
 from vertexrt.kernels.cuda.pack import FIXED_WORDS
-from vertexrt.kernels.cuda.steps import Kernel, Launches, adding, takes_temporaries
+from vertexrt.kernels.cuda.steps import Kernel, Launches
 from vertexrt.kernels.cuda.task_launches import write_launches
-from vertexrt.kernels.layout import Binding, gradient_owners
+from vertexrt.kernels.layout import Binding
 
 Array = np.ndarray[Any, Any]
 
@@ -84,35 +83,13 @@ class Uploads:
         )
 
 
-@dataclass(frozen=True, slots=True)
-class Relations:
-    """What launches of task programs need of each other, whatever the minibatch.
-
-    Attributes:
-        stage: int64 [programs].
-        reads: uint8 [programs, programs], of the one that writes and the one that reads a tensor:
-            whose rows the second one reads, bits of OWN, CHILDREN and PARENTS.
-        wanted: int64 [programs, 3], stages (as bits) in which some program writes what this one
-            reads: of its own rows, of children, of parents.
-        reuses: bool [programs, programs], of an earlier and a later one: the later one writes to a
-            buffer where the earlier one has another tensor.
-    """
-
-    stage: npt.NDArray[np.int64]
-    reads: npt.NDArray[np.uint8]
-    wanted: npt.NDArray[np.int64]
-    reuses: npt.NDArray[np.bool_]
-
-
 class CudaExecutable(Uploads):
     """Task programs on a device; a session launches them (`session.py`).
 
     Attributes:
         sources: of the kernels, by name.
-        steps_ptr, steps, step_words: what the driver reads.
-        adding: which steps only add to gradients; gradients: how many there are.
-        temporaries: bool [steps + 1] which steps have some; the last is False.
-        relations: what its launches need of each other, once several streams share them.
+        launches: of each program; params: of the binding.
+        program: what `driver.launch` reads.
     """
 
     def __init__(
@@ -127,12 +104,9 @@ class CudaExecutable(Uploads):
             [kernels[kernel_name(s.body)] if isinstance(s, Kernel) else 0 for s in x.steps]
             for x in launches
         ]
-        every = [step for x in launches for step in x.steps]
-        self.adding = adding(every, gradient_owners(binding.params))
-        self.gradients = len(binding.params)
-        self.relations: Relations | None = None
-        self.temporaries = np.array([takes_temporaries(s) for s in every] + [False], np.bool_)
-        self.steps_ptr, self.steps, self.step_words = encode(launches, functions, self.numbers)
-        self.wanted[self.step_words[:-1]] = True
-        products = self.steps[self.steps[:, IS_GEMM] != 0]
+        self.launches, self.params = launches, binding.params
+        self.program = encode(launches, functions, self.numbers)
+        _, steps, step_words = self.program
+        self.wanted[step_words[:-1]] = True
+        products = steps[steps[:, IS_GEMM] != 0]
         self.wanted[products[:, [WEIGHT, X + WORD, Y + WORD]]] = True

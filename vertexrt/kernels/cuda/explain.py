@@ -25,7 +25,7 @@ from vertexrt.kernels.cuda.instruction import (
     SQUARES,
     UPDATE,
 )
-from vertexrt.kernels.cuda.one_launch import Paths, Written
+from vertexrt.kernels.cuda.persistent_launch import Paths, WrittenScripts
 from vertexrt.kernels.cuda.weights import THREADS, Layout, ResidentWeight
 from vertexrt.script.isa import (
     NONE,
@@ -70,7 +70,7 @@ class Launch:
 
     executable: PersistentExecutable
     path: Paths
-    written: Written
+    written: WrittenScripts
     blocks: int
     params: Mapping[str, int]
     trains: bool
@@ -195,7 +195,7 @@ def loaded_elements(held: Iterable[ResidentWeight], processors: int, blocks: int
 # Scripts.
 
 
-def _common(executable: PersistentExecutable, written: Written) -> list[str]:
+def _common(executable: PersistentExecutable, written: WrittenScripts) -> list[str]:
     script = written.script[: written.common]
     waits = int((script[:, WAIT] != NONE).sum())
     lines = [

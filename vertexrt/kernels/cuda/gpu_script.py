@@ -12,7 +12,7 @@ import numpy as np
 
 from vertexrt.cache.compiled import njit
 from vertexrt.ir.program import Stage
-from vertexrt.kernels.cuda.driver import FUNCTION, OVER, WHEN, applies, extent
+from vertexrt.kernels.cuda.driver import FUNCTION, WHEN, extent
 from vertexrt.kernels.cuda.instruction import (
     ACROSS,
     BACKWARD,
@@ -33,7 +33,7 @@ from vertexrt.kernels.cuda.instruction import (
     UPDATE,
 )
 from vertexrt.kernels.cuda.ring_script import write_ring
-from vertexrt.kernels.cuda.steps import CHUNKED, SEGMENTS
+from vertexrt.kernels.cuda.steps import CHUNKED
 from vertexrt.kernels.layout import PAD
 from vertexrt.script.isa import (
     EDGES,
@@ -210,15 +210,11 @@ def _draft_stage(
         p, n, lo, at, m, elo = table[t]
         if not facts.beside[p]:
             continue
-        lookup = launched.lookup_ptr[t]
         after, previous = 0, -1  # the first round after what was made; the last step's
         for s in range(steps_ptr[p], steps_ptr[p + 1]):
             step = steps[s]
-            if not applies(step, n, m):
-                continue
-            across, down, start, chunks = extent(step, n, lo, m, lookup_at, lookup)
-            lookup += step[OVER] == SEGMENTS
-            if across == 0:
+            grid = extent(step, table[t], lookup_at, launched.lookup_ptr[t])
+            if grid.across == 0:
                 continue
             turn = max(after, previous + 1) if step[WHEN] == CHUNKED else after
             turn = _take_turn(added, adds_ptr[s], adds_ptr[s + 1], turn, last)
@@ -230,7 +226,8 @@ def _draft_stage(
             row[OP], row[PROGRAM], row[TEMPORARY] = step[FUNCTION], p, used
             row[ROWS], row[FIRST], row[LISTED] = n, lo, at
             row[EDGES], row[FIRST_EDGE] = m, elo
-            row[START], row[CHUNKS], row[ACROSS], row[DOWN] = start, chunks, across, down
+            row[START], row[CHUNKS] = grid.first, grid.chunks
+            row[ACROSS], row[DOWN] = grid.across, grid.down
             found += 1
         used += (
             scratch[p, 0] * ((n + PAD - 1) // PAD * PAD)

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
 from vertexrt.cache.compiled import njit
+from vertexrt.engine.packed_args import number_at, row_at
 
 Array = np.ndarray[Any, Any]
 
@@ -38,101 +39,103 @@ UPLOADED = (ORDER, EDGE_PTR, CHILD_ROW, EDGE_ROW, PARENT_PTR, PARENT_EDGE)
 FIRST_PART, FIRST_SEGMENT = FIRST_INDEX + 1, FIRST_INDEX + 1 + len(UPLOADED)
 
 
+WANTED, PARAM_AT, NUM_INTS = range(3)  # of the facts of `pack`
+
+
+class Arrays(NamedTuple):
+    """The arrays of a minibatch that go up.
+
+    Attributes:
+        rows: int32, of launches that take a list.
+        indices, extents: int32 [*], the arrays of the schedule; [PARTS, 2] where each of them
+            begins and ends.
+        user_edge: int32; weight: whose dtype is that of reals.
+        pulls: int32 [integer pulls + real pulls, V].
+        base: int64, first elements of the tensors in the arena.
+    """
+
+    rows: Array
+    indices: Array
+    extents: Array
+    user_edge: Array
+    weight: Array
+    pulls: Array
+    base: Array
+
+
+class Places(NamedTuple):
+    """Addresses on the device, and the scalars of a run.
+
+    Attributes:
+        arena, values, gradients: see `Session`.
+        room: bytes that are wanted after all that is packed.
+    """
+
+    arena: int
+    values: int
+    gradients: int
+    loss_scale: float
+    random_seed: int
+    room: int
+
+
 @njit(cache=True, nogil=True)
 def pack(
     pinned: Array,
     address: int,
-    wanted: Array,
     words: Array,
-    rows: Array,
-    indices: Array,
-    extents: Array,
-    segments: tuple[Array, ...],
-    user_edge: Array,
-    weight: Array,
-    starts: Array,
-    widths: Array,
-    pulls: Array,
-    num_ints: int,
-    more: tuple[Array, ...],
-    base: Array,
-    param_at: Array,
-    arena: int,
-    values: int,
-    gradients: int,
-    loss_scale: float,
-    random_seed: int,
-    room: int,
+    facts: Array,
+    of_batch: tuple[Any, ...],
+    of_run: tuple[Any, ...],
+    lists: tuple[Any, ...],
 ) -> Any:
     """Copy the arrays that kernels read into a pinned buffer, and write the words of a run.
 
     Args:
         pinned: bytes, aligned as ALIGN; address: of its twin on the device.
-        wanted: [words] whether any kernel reads what a word points to.
         words: int64; ADDRESSES are given, and those of real values and seeds are left as they are.
-        rows: int32, of launches that take a list.
-        indices, extents: int32 [*], the arrays of the schedule; [PARTS, 2] where each of them
-            begins and ends.
-        segments: the last of INDICES, int32.
-        weight: whose dtype is that of reals.
-        starts, widths: of `Ending`.
-        pulls: int32 [integer pulls + real pulls, V].
-        more: what else goes up, int32.
-        room: bytes that are wanted behind all this.
-        arena, values, gradients: addresses on the device.
+        facts: of `engine.facts`: [words] whether any kernel reads what a word points to; first
+            element of each parameter; how many integer pulls there are.
+        of_batch: the fields of `Arrays`; of_run: of `Places`.
+        lists: the last of INDICES, int32; starts and widths of `StepEnd`; what else goes up
+            (`more`), int32.
     Returns: how many bytes are used, or as a negative number how many are needed where there are
         fewer; addresses of starts, of widths, and of what is `more`.
     """
+    batch, run = Arrays(*of_batch), Places(*of_run)
+    segments, (starts, widths), more = lists
+    wanted, param_at = row_at(facts, WANTED), row_at(facts, PARAM_AT)
+    num_ints = number_at(facts, NUM_INTS)
     addresses = np.empty(2 + len(more), np.int64)
-    need = ALIGN * (FIXED + len(pulls) + len(more) + 2) + 4 * (user_edge.size + pulls.size)
-    need += weight.size * weight.itemsize + starts.size * 8 + widths.size * 4
-    need += 4 * (rows.size + indices.size)
-    for k in range(len(segments)):
-        need += 4 * segments[k].size
+    need = _bytes_of(batch, segments) + ALIGN * len(more) + 8 * starts.size + 4 * widths.size
     for k in range(len(more)):
         need += 4 * more[k].size
-    if need + room > len(pinned):
-        return -(need + room), addresses
-    end = 0
-    if wanted[FIRST_INDEX]:
-        words[FIRST_INDEX] = address + end
-        end = _copy(pinned, end, rows)
-    for k in range(len(UPLOADED)):
-        if wanted[FIRST_PART + k]:
-            words[FIRST_PART + k] = address + end
-            part = extents[UPLOADED[k]]
-            end = _copy(pinned, end, indices[part[0] : part[1]])
-    for k in range(len(segments)):
-        if wanted[FIRST_SEGMENT + k]:
-            words[FIRST_SEGMENT + k] = address + end
-            end = _copy(pinned, end, segments[k])
-    if wanted[USER_EDGE]:
-        words[USER_EDGE] = address + end
-        end = _copy(pinned, end, user_edge)
+    if need + run.room > len(pinned):
+        return -(need + run.room), addresses
+    end = _pack_indices(pinned, words, wanted, address, batch, segments)
     words[WEIGHT] = address + end
-    end = _copy(pinned, end, weight)
+    end = _copy(pinned, end, batch.weight)
     words[SCALE] = address + end
     words[RANDOM_SEED] = address + end + 8
-    pinned[end : end + 8].view(np.float64)[0] = loss_scale
-    pinned[end + 8 : end + 16].view(np.int64)[0] = random_seed
-    end += ALIGN
-    starts_at = address + end
-    end = _copy(pinned, end, starts)
-    widths_at = address + end
+    pinned[end : end + 8].view(np.float64)[0] = run.loss_scale
+    pinned[end + 8 : end + 16].view(np.int64)[0] = run.random_seed
+    addresses[0] = address + end + ALIGN
+    end = _copy(pinned, end + ALIGN, starts)
+    addresses[1] = address + end
     end = _copy(pinned, end, widths)
-    first, params = FIXED + len(base), len(param_at)
-    for k in range(len(base)):
-        words[FIXED + k] = arena + base[k] * weight.itemsize
+    size, first, params = batch.weight.itemsize, FIXED + len(batch.base), len(param_at)
+    for k in range(len(batch.base)):
+        words[FIXED + k] = run.arena + batch.base[k] * size
     for k in range(params):
-        words[first + k] = values + param_at[k] * weight.itemsize
-        words[first + params + k] = gradients + param_at[k] * weight.itemsize
+        words[first + k] = run.values + param_at[k] * size
+        words[first + params + k] = run.gradients + param_at[k] * size
     first += 2 * params
-    for k in range(len(pulls)):  # integers, and behind the real values their indices
+    pulls = batch.pulls
+    for k in range(len(pulls)):  # integers, and after the real values their indices
         word = first + (k if k < num_ints else len(pulls) - num_ints + k)
         if wanted[word]:
             words[word] = address + end
             end = _copy(pinned, end, pulls[k])
-    addresses[0], addresses[1] = starts_at, widths_at
     for k in range(len(more)):
         addresses[2 + k] = address + end
         end = _copy(pinned, end, more[k])
@@ -140,8 +143,43 @@ def pack(
 
 
 @njit(cache=True, nogil=True)
+def _bytes_of(batch: Arrays, segments: tuple[Array, ...]) -> Any:
+    """Return how many bytes the arrays of a minibatch take at most."""
+    need: Any = ALIGN * (FIXED + len(batch.pulls) + 2)
+    need += 4 * (batch.user_edge.size + batch.pulls.size)
+    need += 4 * (batch.rows.size + batch.indices.size) + batch.weight.size * batch.weight.itemsize
+    for k in range(len(segments)):
+        need += 4 * segments[k].size
+    return need
+
+
+@njit(cache=True, nogil=True)
+def _pack_indices(
+    pinned: Array, words: Array, wanted: Array, address: int, batch: Arrays, segments: Any
+) -> int:
+    """Copy what INDICES name and the user's edges, where a kernel reads them; return the end."""
+    end = 0
+    if wanted[FIRST_INDEX]:
+        words[FIRST_INDEX] = address + end
+        end = _copy(pinned, end, batch.rows)
+    for k in range(len(UPLOADED)):
+        if wanted[FIRST_PART + k]:
+            words[FIRST_PART + k] = address + end
+            part = batch.extents[UPLOADED[k]]
+            end = _copy(pinned, end, batch.indices[part[0] : part[1]])
+    for k in range(len(segments)):
+        if wanted[FIRST_SEGMENT + k]:
+            words[FIRST_SEGMENT + k] = address + end
+            end = _copy(pinned, end, segments[k])
+    if wanted[USER_EDGE]:
+        words[USER_EDGE] = address + end
+        end = _copy(pinned, end, batch.user_edge)
+    return end
+
+
+@njit(cache=True, nogil=True)
 def _copy(pinned: Array, at: int, array: Array) -> int:
-    """Copy an array behind `at` and return where the next may start."""
+    """Copy an array to `at` and return where the next may start."""
     size = len(array) * array.itemsize
     out = pinned[at : at + size].view(array.dtype)
     for i in range(len(array)):

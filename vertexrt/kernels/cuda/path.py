@@ -16,7 +16,6 @@ from vertexrt.ir.passes.fuse import Group
 from vertexrt.ir.passes.segment import SegmentedTask, Split
 from vertexrt.ir.passes.store import is_free
 from vertexrt.ir.program import Stage
-from vertexrt.kernels.cuda.ahead import Operand, operands_ahead, write_copy
 from vertexrt.kernels.cuda.path_products import (
     PendingGroup,
     ProductText,
@@ -33,6 +32,12 @@ from vertexrt.kernels.cuda.path_steps import (
     unsupported,
 )
 from vertexrt.kernels.cuda.path_task import ADDED, PathTask, own_pieces, plan_task
+from vertexrt.kernels.cuda.prefetch import (
+    OperandCopy,
+    PrefetchedOperand,
+    operands_ahead,
+    write_copy,
+)
 from vertexrt.kernels.cuda.ring import InRing, made_before, made_in_ring, place_rings
 from vertexrt.kernels.cuda.row_text import WARP
 from vertexrt.kernels.cuda.weights import THREADS
@@ -154,7 +159,7 @@ class SegmentWriter:
             self.prefetched.setdefault(number, {})[operand.node] = to
         self.text.prefetch.append("}")
 
-    def _operands_to_prefetch(self) -> list[tuple[int, Operand]]:
+    def _operands_to_prefetch(self) -> list[tuple[int, PrefetchedOperand]]:
         """List operands that may be prefetched, with the numbers of the steps that read them."""
         made = nodes_in(part for step in self.steps for part in step)
         made_in_segment = {k for k in made if self.nodes[k].op != "gather"}
@@ -172,29 +177,20 @@ class SegmentWriter:
             )
         ]
 
-    def _write_copy(self, operand: Operand, turn: int, turns: int) -> Location:
+    def _write_copy(self, operand: PrefetchedOperand, turn: int, turns: int) -> Location:
         """Write the statements that prefetch an operand; return where it lies then.
 
         Args:
-            turn, turns: see `write_copy`.
+            turn, turns: of `OperandCopy`.
         """
         task, text = self.task, self.text
         own = own_pieces(operand.piece, task.processors) if task.processors > 1 else None
         size = self.nodes[operand.node].type.size // (task.processors if own else 1)
         to = task.temporaries.take(size, False, own=own)
         t = PathRowText(1, task.vector, task.processors)
-        copy, words = write_copy(
-            self.nodes[operand.node],
-            operand,
-            task.place.get(operand.node),
-            to,
-            t.origin(to),
-            task.binding,
-            task.vector,
-            task.processors,
-            turn,
-            turns,
-        )
+        source = task.place.get(operand.node)
+        how = OperandCopy(source, to, t.origin(to), task.vector, task.processors, turn, turns)
+        copy, words = write_copy(self.nodes[operand.node], operand, how, task.binding)
         text.prefetch += ["  {", *(f"    {line}" for line in (*t.head, *copy)), "  }"]
         text.words |= t.words | words
         return to

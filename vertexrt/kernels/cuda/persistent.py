@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+from typing import NamedTuple
 
 import numpy as np
 import numpy.typing as npt
@@ -29,14 +30,25 @@ GRAPHS_A_CLUSTER = 2  # at most, of a group that is one
 GROUPS = (8, 16, 32, 64, 128)  # sizes to try, where nobody says
 
 
+class GroupOptions(NamedTuple):
+    """What is asked of groups.
+
+    Attributes:
+        processors: of a group; None for as few as the weights fit.
+        hold, gradients: weights stay on chip, their gradients are summed up there: see `Passes`.
+    """
+
+    processors: int | None
+    hold: bool
+    gradients: bool
+
+
 def load_smallest(
     tasks: list[SegmentedTask],
     binding: Binding,
     device: Device,
     dtype: npt.DTypeLike,
-    processors: int | None,
-    hold: bool,
-    gradients: bool,
+    groups: GroupOptions,
     kinds: npt.NDArray[np.int64],
 ) -> tuple[KernelWriter, int]:
     """Load a kernel for groups of so many processors, or of as few as the weights fit.
@@ -46,6 +58,7 @@ def load_smallest(
 
     Raises: DeviceError, when none fits or all spill.
     """
+    processors, hold, gradients = groups
     wanted: tuple[int, ...] = GROUPS if processors is None else (processors,)
     sizes = tuple(n for n in wanted if n <= device.processors) or wanted[:1]
     failed: dict[int | str, DeviceError] = {}  # by size the first reason, and what spilled
@@ -90,14 +103,10 @@ class PersistentExecutable(Uploads):
         binding: Binding,
         device: Device,
         dtype: npt.DTypeLike,
-        processors: int | None,
-        hold: bool,
-        gradients: bool,
+        groups: GroupOptions,
         kinds: npt.NDArray[np.int64],
     ) -> None:
-        writer, self.function = load_smallest(
-            tasks, binding, device, dtype, processors, hold, gradients, kinds
-        )
+        writer, self.function = load_smallest(tasks, binding, device, dtype, groups, kinds)
         super().__init__([t.task for t in tasks], writer.launches, binding)
         self.writer = writer
         self.processors = writer.processors

@@ -11,7 +11,7 @@ in which everybody sends.
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -34,6 +34,45 @@ Array = np.ndarray[Any, Any]
 # Columns of what is known of a segment.
 PUTS, SENDS, GATHERS, OPERAND, NEEDS_ALL, EVERYBODY = range(6)
 BEFORE_PATH = -2  # in place of an epoch, less than all of them and than -1 for none
+
+
+class _Ring(NamedTuple):
+    """The ring of a side: what is known of segments, rows, rows for copies; see `write_ring`."""
+
+    segments: Array
+    rows: int
+    far: int
+    alone: bool
+
+
+class _RingRows(NamedTuple):
+    """What is known of each row of the schedule.
+
+    Attributes:
+        place: int64, counted on; slot: int32 the row of the ring that it is, -1 for none.
+        written: int64 the epoch in which it was; there: bool, it was put in the ring.
+    """
+
+    place: Array
+    slot: Array
+    written: Array
+    there: Array
+
+
+class _Epochs(NamedTuple):
+    """The epochs of a group's script.
+
+    Attributes:
+        of: [instructions] the epoch of each.
+        top, first: [epochs] how many places are given when one is over, and the instruction that
+            begins it.
+        sent: [epochs] how many elements are sent in each.
+    """
+
+    of: Array
+    top: Array
+    first: Array
+    sent: Array
 
 
 @njit(cache=True, nogil=True)
@@ -60,62 +99,53 @@ def write_ring(
         highest = max(highest, script[k, FIRST] + script[k, ROWS])
     for e in range(len(child_row)):
         highest = max(highest, child_row[e] + 1)
-    place = np.empty(highest, np.int64)  # of each row, counted on
-    slot_of = np.empty(highest, np.int32)  # the row of the ring that it is, -1 for none
-    written = np.empty(highest, np.int64)  # the epoch in which it was
-    there = np.empty(highest, np.bool_)  # it was put in the ring
-    epoch = np.empty(len(script), np.int64)
+    rows = _RingRows(
+        np.empty(highest, np.int64),
+        np.empty(highest, np.int32),
+        np.empty(highest, np.int64),
+        np.empty(highest, np.bool_),
+    )
     longest = 0
     for side in range(2):
         for g in range(lengths.shape[1]):
             longest = max(longest, lengths[side, g])
-    top = np.empty(longest + 1, np.int64)
-    first = np.empty(longest + 1, np.int64)
-    sent = np.empty(longest + 1, np.int64)
+    epochs = _Epochs(
+        np.empty(len(script), np.int64),
+        np.empty(longest + 1, np.int64),
+        np.empty(longest + 1, np.int64),
+        np.empty(longest + 1, np.int64),
+    )
     begin = 0
     for side in range(2):
-        rows, far = rings[side]
-        place[:], slot_of[:], written[:], there[:] = -1, -1, BEFORE_PATH, False
+        ring = _Ring(segments, rings[side, 0], rings[side, 1], alone)
+        rows.place[:], rows.slot[:], rows.there[:] = -1, -1, False
+        rows.written[:] = BEFORE_PATH
         for g in range(lengths.shape[1]):
             end = begin + lengths[side, g]
-            last = _place_rows(
-                script, begin, end, segments, rows, alone, place, slot_of, epoch, top, first
-            )
-            _use_rows(
-                script, begin, end, segments, rows, far, alone, epoch, top, first, last, place,
-                slot_of, written, there, child_row, child_slot, sent,
-            )  # fmt: skip
+            last = _place_rows(script, begin, end, ring, rows, epochs)
+            group = (begin, end, last)
+            _use_rows(script, group, ring, rows, epochs, (child_row, child_slot))
             if not alone:
                 for e in range(1, last + 1):
-                    script[first[e], EXPECT] = sent[e - 1]
+                    script[epochs.first[e], EXPECT] = epochs.sent[e - 1]
             begin = end
     return child_slot
 
 
 @njit(cache=True, nogil=True)
 def _place_rows(
-    script: Array,
-    begin: int,
-    end: int,
-    segments: Array,
-    rows: int,
-    alone: bool,
-    place: Array,
-    slot_of: Array,
-    epoch: Array,
-    top: Array,
-    first: Array,
+    script: Array, begin: int, end: int, ring: _Ring, rows: _RingRows, epochs: _Epochs
 ) -> int:
     """Give the tiles of a group's script places, one after the other.
 
     Args:
         begin, end: where in `script` the group's is.
-        place: [rows of the schedule] gets that of each row; slot_of: the row of the ring.
-        epoch: [instructions] gets the epoch of each.
-        top, first: [epochs] get how many places are given when one is over, and the instruction
-            that begins it.
+        rows: place and slot are given; epochs: all but what is sent.
     Returns: the last epoch.
     """
+    place, slot_of, _, _ = rows  # an array of a record is counted wherever it is taken from it
+    epoch, top, first, _ = epochs
+    segments, size, _, alone = ring
     given, now = 0, 0
     first[0] = begin
     for k in range(begin, end):  # views of rows would be counted, like objects
@@ -125,10 +155,10 @@ def _place_rows(
             first[now] = k
         epoch[k] = now
         n, lo = script[k, ROWS], script[k, FIRST]
-        if segments[script[k, OP], PUTS] and place[lo] < 0 and n <= rows:
-            begins = given % rows
-            if begins + n > rows:
-                given += rows - begins
+        if segments[script[k, OP], PUTS] and place[lo] < 0 and n <= size:
+            begins = given % size
+            if begins + n > size:
+                given += size - begins
                 begins = 0
             for i in range(n):
                 place[lo + i] = given + i
@@ -141,36 +171,30 @@ def _place_rows(
 @njit(cache=True, nogil=True)
 def _use_rows(
     script: Array,
-    begin: int,
-    end: int,
-    segments: Array,
-    rows: int,
-    far: int,
-    alone: bool,
-    epoch: Array,
-    top: Array,
-    first: Array,
-    last: int,
-    place: Array,
-    slot_of: Array,
-    written: Array,
-    there: Array,
-    child_row: Array,
-    child_slot: Array,
-    sent: Array,
+    group: tuple[int, int, int],
+    ring: _Ring,
+    rows: _RingRows,
+    epochs: _Epochs,
+    children: tuple[Array, Array],
 ) -> None:
     """Say what each instruction of a group's script reads and writes of the ring.
 
     Args:
-        epoch, top, first, last: what `_place_rows` found.
-        sent: [epochs] gets how many elements are sent in each.
+        group: where in `script` the group's begins and ends, and its last epoch.
+        epochs: what `_place_rows` found; gets how many elements are sent in each.
+        children: child_row, and child_slot of `write_ring`.
     """
+    begin, end, last = group
+    place, slot_of, written, there = rows
+    epoch, top, first, sent = epochs
+    child_row, child_slot = children
+    segments, size, far, alone = ring
     sent[: last + 1] = 0
     all_at = 0  # the epoch that began with the last wait for all
     for k in range(begin, end):
         op, n, lo = script[k, OP], script[k, ROWS], script[k, FIRST]
         e = epoch[k]
-        lowest = top[e] - rows  # places before it are, or are about to be, others'
+        lowest = top[e] - size  # places before it are, or are about to be, others'
         before = all_at if all_at < e else -1  # what was there before this epoch's wait
         slot = slot_of[lo] if place[lo] >= lowest else -1
         script[k, SLOT] = slot
@@ -192,7 +216,7 @@ def _use_rows(
                 all_at = e if (not kept) & (written[child] >= all_at) else all_at
                 visible = before if first[e] == k else all_at
                 copy = (not kept) & (copied < far) & (alone | (written[child] < visible))
-                child_slot[at] = slot_of[child] if kept else (rows + copied if copy else -1)
+                child_slot[at] = slot_of[child] if kept else (size + copied if copy else -1)
                 copied += copy
             script[k, FAR] = copied
         if segments[op, PUTS]:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from vertexrt.ir.updates import RULES, UpdateRule
-from vertexrt.kernels.cuda.ending import MOST_SCALARS, THREADS
+from vertexrt.kernels.cuda.step_end import MOST_SCALARS, THREADS
 from vertexrt.kernels.render import CUDA, render_names
 
 

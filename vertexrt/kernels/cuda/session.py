@@ -1,26 +1,32 @@
 """Run steps on a device: parameters, arena and indices live there, one upload a minibatch.
 
 A step is asked for and not waited for: uploads leave from two pinned buffers in turn, and what a
-step found (its loss, the norm of its gradients) comes back behind it. So the host prepares the
+step found (its loss, the norm of its gradients) comes back after it. So the host prepares the
 next minibatch while the device works on this one (VPPS, section III-D).
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 from functools import cache
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
+from vertexrt.engine.packed_args import pack_args
 from vertexrt.errors import DeviceError, message
-from vertexrt.kernels.cuda.calls import CALLS, HALVES, ROUND, addresses_of, launch_one
+from vertexrt.kernels.cuda.calls import addresses_of, launch_one
 from vertexrt.kernels.cuda.compile import FOLDER
-from vertexrt.kernels.cuda.device import Calls, Device, Memory
-from vertexrt.kernels.cuda.driver import COUNTERS, launch, most_halves, sort_lookups
-from vertexrt.kernels.cuda.ending import (
+from vertexrt.kernels.cuda.device import Allocation, Calls, Device
+from vertexrt.kernels.cuda.device_memory import SMALLER_MODEL, DeviceMemory, amount
+from vertexrt.kernels.cuda.driver import launch
+from vertexrt.kernels.cuda.executable import CudaExecutable, Uploads
+from vertexrt.kernels.cuda.lookups import sort_lookups
+from vertexrt.kernels.cuda.pack import ADDRESSES, ALIGN, ORDER, WEIGHT, pack
+from vertexrt.kernels.cuda.products import ARRIVED
+from vertexrt.kernels.cuda.rules import kernels, structs
+from vertexrt.kernels.cuda.step_end import (
     FOUND,
     LOSS,
     NO_SCALARS,
@@ -30,75 +36,27 @@ from vertexrt.kernels.cuda.ending import (
     PIECES_A_BLOCK,
     SUMMERS,
     THREADS,
-    Ending,
+    StepEnd,
     pack_finish,
     pack_store,
 )
-from vertexrt.kernels.cuda.executable import CudaExecutable, Uploads
-from vertexrt.kernels.cuda.pack import ADDRESSES, ALIGN, ORDER, WEIGHT, pack
-from vertexrt.kernels.cuda.rules import kernels, structs
-from vertexrt.kernels.cuda.streams import NO_STEPS, NO_WAITS, Order
+from vertexrt.kernels.cuda.upload import UploadBuffers, UploadInputs, UploadSlot
 
 Array = np.ndarray[Any, Any]
 Int64 = npt.NDArray[np.int64]
 
-SLOTS = 2
+COUNTERS = 4 * ARRIVED  # bytes of those of a stream
 TEMPORARY, ZERO, ARRIVED_AT = range(len(ADDRESSES))
-
-SMALLER_BATCHES = "take smaller batches, or device='cpu'"
-SMALLER_MODEL = "take a smaller model, or device='cpu'"
-
-
-def amount(size: int) -> str:
-    """Write a number of bytes for people."""
-    for unit, scale in (("GiB", 2**30), ("MiB", 2**20)):
-        if size >= scale:
-            return f"{size / scale:,.1f} {unit}"
-    return f"{size / 2**10:,.1f} KiB"
 
 
 @cache
-def source_of(file: str) -> str:
-    """Return kernels that are the same for all functions."""
-    return (FOLDER / file).read_text()
-
-
 def update_source() -> str:
     """Return the kernels at the end of a step; each rule has those that check and that update."""
-    return source_of("update.cu") + structs() + kernels()
+    return (FOLDER / "update.cu").read_text() + structs() + kernels()
 
 
-@dataclass(slots=True)
-class Slot:
-    """A pinned buffer with its twin on the device, and where what a step found comes back."""
-
-    pinned: Array
-    memory: Memory
-    found: Array  # float64 [FOUND], pinned
-    found_bytes: Array  # the same memory
-    results: Array  # bytes, pinned: what a run was asked to bring back
-    event: Any = None  # of who used the buffer last,
-    open: bool = False  # unless an upload left it for a run that did not get as far as its event
-    reader: Callable[[], object] | None = None  # copies results before the slot is used again
-
-
-@dataclass(slots=True)
-class Inputs:
-    """The arrays of a minibatch on the host; see `layout.Buffers`."""
-
-    base: Int64
-    temporary: int
-    indices: Array  # int32, the arrays of the schedule one after the other
-    extents: Int64  # [PARTS, 2] where each of them begins and ends; see `pack`
-    weight: Array
-    rows: Array
-    user_edge: Array
-    pulls: Array  # int32 [integer pulls + real pulls, V]
-    largest: int  # an integer that is looked up is less
-    floats: Sequence[Array]
-    seeds: Sequence[Array]
-    loss_scale: float
-    random_seed: int
+# Launches rows of a table, given words and lookups; returns what `driver.launch` does.
+Launcher = Callable[[Int64, Int64, tuple[Array, ...]], tuple[int, int, int]]
 
 
 class Session:
@@ -108,7 +66,6 @@ class Session:
         dtype: of parameters and arena.
         total, dense: elements of the parameter store, and of its dense part.
         param_at: [names] first element of each parameter and stack.
-        streams: how many may share the launches of a step.
         poisons: memory of a run is filled with what is no number before it.
     """
 
@@ -119,52 +76,29 @@ class Session:
         total: int,
         dense: int,
         param_at: Int64,
-        streams: int = 1,
         poisons: bool = False,
     ) -> None:
         self.device = device
-        self.poisons = poisons
+        self.memory = DeviceMemory(device, poisons)
+        self.buffers = UploadBuffers(self.memory)
         self.dtype = np.dtype(dtype)
-        self.streams = len(device.lanes(streams))
-        self._lanes: Sequence[Calls] = ()
-        self._calls = np.zeros((0, CALLS), np.int64)
-        self._events = np.zeros(0, np.int64)
         self.total, self.dense, self.param_at = total, dense, param_at
         size = self.dtype.itemsize
-        self.values = self.take(total * size, "parameters", SMALLER_MODEL)
-        self.gradients = self.take(total * size, "gradients", SMALLER_MODEL)
-        self.moments: Memory | None = None
-        self.arena = Memory(0, 0, None)
-        self._zero = Memory(0, 0, None)
-        self._squares = Memory(0, 0, None)
-        self.found = self.take(FOUND * 8, "results", SMALLER_MODEL)
-        self._arrived = self.take(COUNTERS * streams, "counters", SMALLER_MODEL)
-        self._slots: list[Slot] = []
-        self._next = 0
+        self.values = self.memory.take(total * size, "parameters", SMALLER_MODEL)
+        self.gradients = self.memory.cleared(total * size, "gradients")
+        self.moments: Allocation | None = None
+        self.arena = Allocation(0, 0, None)
+        self._zero = Allocation(0, 0, None)
+        self._squares = Allocation(0, 0, None)
+        self.found = self.memory.cleared(FOUND * 8, "results")
+        self._arrived = self.memory.cleared(COUNTERS, "counters")
         self._seen = np.zeros(0, np.int32)
         self._scalars = np.array([0.0, 1.0], self.dtype)
-        sources = [update_source()]
-        if device.calls.rounds:
-            sources.append(source_of("round.cu"))
-        self._functions = device.load(sources, self.dtype)
-        self._halves = Memory(0, 0, None)
-        self.device.clear(self.gradients.address, self.gradients.size)
-        self.device.clear(self.found.address, self.found.size)
-        self.device.clear(self._arrived.address, self._arrived.size)
+        self._calls: dict[Calls, Int64] = {}
+        self._facts: dict[Uploads, Int64] = {}
+        self._functions = device.load([update_source()], self.dtype)
 
     # Memory.
-
-    def take(self, size: int, what: str, action: str = SMALLER_BATCHES) -> Memory:
-        """Return new memory.
-
-        Raises: DeviceError, when there is not as much; it says what for.
-        """
-        try:
-            return self.device.allocate(size)
-        except MemoryError:
-            free = amount(self.device.free_bytes())
-            text = message("cuda", f"{what} take {amount(size)}", f"{free} are free", action)
-        raise DeviceError(text)
 
     def take_arena(self, elements: int, graphs: int) -> None:
         """Make room for a minibatch; what was in the arena is lost where it grows.
@@ -174,8 +108,8 @@ class Session:
         need = elements * self.dtype.itemsize
         if self.arena.size >= need:
             return
-        self.synchronize()
-        self.arena = Memory(0, 0, None)
+        self.memory.synchronize()
+        self.arena = Allocation(0, 0, None)
         for size in (need + need // 4, need):
             try:
                 self.arena = self.device.allocate(size)
@@ -193,78 +127,19 @@ class Session:
             )
         )
 
-    def grown(self, memory: Memory, size: int, zero: bool = False) -> Memory:
-        """Return memory of at least a size: this one, or a new one that may be cleared."""
-        if memory.size >= size:
-            return memory
-        self.synchronize()
-        memory = self.take(size * 5 // 4, "rows beside the batch")
-        if zero:
-            self.device.clear(memory.address, memory.size)
-        return memory
-
-    def poison(self, memory: Memory, start: int = 0) -> None:
-        """Fill memory from a byte on with what is no number, so that what nobody writes shows."""
-        self.device.clear(memory.address + start, memory.size - start, 0xFF)
-
-    def _slot(self) -> Slot:
-        """Return the pinned buffer whose turn it is, when the device has read it."""
-        if not self._slots:
-            for _ in range(SLOTS):
-                found = self.device.pinned(8 * FOUND)
-                nothing = np.zeros(0, np.uint8)
-                self._slots.append(
-                    Slot(nothing, Memory(0, 0, None), found.view(np.float64), found, nothing)
-                )
-        slot = self._slots[self._next]
-        self._next = (self._next + 1) % SLOTS
-        if slot.reader is not None:
-            slot.reader()
-            slot.reader = None
-        if slot.open:  # a launch failed behind the upload
-            self.synchronize()
-            slot.open = False
-        elif slot.event is not None:
-            self.device.wait(slot.event)
-        return slot
-
-    def _grow(self, slot: Slot, size: int) -> None:
-        """Give a slot buffers of at least a size."""
-        self.synchronize()
-        slot.memory = self.take(size * 3 // 2, "the indices of a batch")
-        slot.pinned = self.device.pinned(size * 3 // 2)
-
-    def synchronize(self) -> None:
-        """Wait for everything asked for."""
-        self.device.wait(self.device.record())
-
     # Copies of parameters.
-
-    def upload(self, memory: Memory, array: Array) -> None:
-        """Copy a host array to the device, waiting for it."""
-        pinned = self.device.pinned(array.nbytes)
-        pinned[:] = array.reshape(-1).view(np.uint8)
-        self.device.upload(memory.address, pinned)
-        self.synchronize()
-
-    def download(self, array: Array, address: int) -> None:
-        """Copy from the device into a contiguous host array, waiting for it."""
-        if not array.nbytes:
-            return
-        pinned = self.device.pinned(array.nbytes)
-        self.device.download(pinned, address)
-        self.synchronize()
-        array.reshape(-1).view(np.uint8)[:] = pinned
 
     def take_moments(self, moments: Array) -> None:
         """Copy an optimizer's moments to the device."""
         if self.moments is None or self.moments.size != moments.nbytes:
-            self.moments = self.take(moments.nbytes, "moments", "take SGD, or a smaller model")
-        self.upload(self.moments, moments)
+            self.moments = self.memory.take(
+                moments.nbytes, "moments", "take SGD, or a smaller model"
+            )
+        self.memory.upload(self.moments, moments)
 
     def clear_gradients(self) -> None:
         """Set all gradients to zero."""
-        self.device.clear(self.gradients.address, self.gradients.size)
+        self.memory.clear(self.gradients)
 
     def forgive(self) -> None:
         """Let updates go on after a step that was refused."""
@@ -277,64 +152,39 @@ class Session:
         self,
         executable: CudaExecutable,
         table: Int64,
-        inputs: Inputs,
-        ending: Ending | None = None,
+        inputs: UploadInputs,
+        ending: StepEnd | None = None,
         fetch: Sequence[slice] = (),
-        order: Order | None = None,
-    ) -> Slot:
+        by: Launcher | None = None,
+    ) -> UploadSlot:
         """Upload a minibatch and launch rows of its table.
 
         Args:
             fetch: elements of the arena that are wanted on the host.
-            order: of several streams; None for the main one alone.
+            by: launches instead of `driver.launch`.
         Returns: the slot, whose event comes when the device is done; `results`, and with an ending
             `found`, are valid then.
         """
-        lookups = self.sorted_lookups(executable, table, inputs) if order is None else order.lookups
-        lookup_ptr, lookup_at = lookups[:2]
-        slot, words, addresses = self.stage(executable, inputs, tuple(lookups[2:]), ending)
-        calls = self._addresses(1 if order is None else self.streams)
-        if calls[0, ROUND]:
-            size = most_halves(table, executable.steps_ptr, executable.steps)
-            size = -(-size // ALIGN) * ALIGN
-            self._halves = self.grown(self._halves, size * len(calls))
-            if self.poisons:
-                self.poison(self._halves)
-            calls[:, HALVES] = self._halves.address + size * np.arange(len(calls))
-        if order is not None and len(self._events) < order.events:
-            self._events = np.append(
-                self._events, self.device.events(order.events * 5 // 4 - len(self._events))
-            )
-        code, number, step = launch(
-            table,
-            executable.steps_ptr,
-            executable.steps,
-            executable.step_words,
-            words,
-            0 if order is None else order.room * self.dtype.itemsize,
-            lookup_ptr,
-            lookup_at,
-            self.dtype.itemsize,
-            self._scalars.ctypes.data,
-            calls,
-            self._events,
-            NO_STEPS if order is None else order.steps,
-            NO_WAITS if order is None else order.waits,
-        )
-        self.device.check(code, number, step)
+        lookups = self.sorted_lookups(executable, table, inputs)
+        slot, words, addresses = self.stage(executable, inputs, lookups[2:], ending)
+        if by is None:
+            calls = self.calls_of(self.device.calls)
+            found = launch(table, executable.program, words, lookups[:2], calls)
+        else:
+            found = by(table, words, lookups[:2])
+        self.device.check(*found)
         if ending is not None:
             self._finish(int(words[WEIGHT]), addresses, inputs, ending)
         return self.launched(slot, ending is not None, fetch)
 
-    def _addresses(self, streams: int) -> Int64:
-        """Return what `driver.launch` calls; made anew where that is something else."""
-        lanes = self.device.lanes(streams)
-        if lanes != self._lanes:
-            rounding = self._functions["round_to_bf16"] if lanes[0].rounds else 0
-            self._lanes, self._calls = lanes, addresses_of(lanes, self.dtype, rounding)
-        return self._calls
+    def calls_of(self, calls: Calls) -> Int64:
+        """Return what `driver.launch` calls on a stream."""
+        found = self._calls.get(calls)
+        if found is None:
+            found = self._calls[calls] = addresses_of(calls, self._scalars)
+        return found
 
-    def launched(self, slot: Slot, found: bool, fetch: Sequence[slice]) -> Slot:
+    def launched(self, slot: UploadSlot, found: bool, fetch: Sequence[slice]) -> UploadSlot:
         """Ask for what is wanted of a run that was launched; see `run`."""
         if found:
             self.device.download(slot.found_bytes, self.found.address)
@@ -351,68 +201,52 @@ class Session:
         return slot
 
     def marks(self, largest: int) -> Array:
-        """Return what `driver.sort_lookups` marks integers in that are less than a bound."""
+        """Return what `sort_lookups` marks integers in that are less than a bound."""
         if len(self._seen) < largest:
             self._seen = np.full(largest, -1, np.int32)
         return self._seen
 
-    def sorted_lookups(self, executable: Uploads, table: Int64, inputs: Inputs) -> Any:
-        """Return what `driver.sort_lookups` does."""
-        return sort_lookups(
+    def sorted_lookups(
+        self, executable: Uploads, table: Int64, inputs: UploadInputs
+    ) -> tuple[Array, ...]:
+        """Return what `sort_lookups` does."""
+        arrays = inputs.arrays
+        found: tuple[Array, ...] = sort_lookups(
             table,
             executable.lookups_ptr,
             executable.lookups,
-            inputs.pulls,
-            inputs.indices[inputs.extents[ORDER, 0] : inputs.extents[ORDER, 1]],
-            inputs.rows,
+            arrays.pulls,
+            arrays.indices[arrays.extents[ORDER, 0] : arrays.extents[ORDER, 1]],
+            arrays.rows,
             self.marks(inputs.largest),
         )
+        return found
 
     def stage(
         self,
         executable: Uploads,
-        inputs: Inputs,
+        inputs: UploadInputs,
         segments: tuple[Array, ...],
-        ending: Ending | None,
+        ending: StepEnd | None,
         more: tuple[Array, ...] = (NO_WIDTHS,),
-    ) -> tuple[Slot, Int64, Int64]:
+    ) -> tuple[UploadSlot, Int64, Int64]:
         """Copy arrays into a pinned buffer and from there to the device.
 
         Args:
-            segments: of `driver.sort_lookups`.
+            segments: of `sort_lookups`.
             more: what else is uploaded, int32 [*] each.
         Returns: the slot; the words in the order of `executable.word_names`; addresses of starts
             and widths of an ending, and of what is `more`.
         """
-        starts, widths = (
-            (NO_STARTS, NO_WIDTHS) if ending is None else (ending.starts, ending.widths)
-        )
+        slot, words = self.buffers.next(), self._new_words(executable, inputs)
         reals = (*inputs.floats, *inputs.seeds)
         room = sum([array.nbytes + ALIGN for array in reals]) if reals else 0
-        slot = self._slot()
-        zero = executable.zero_elements * self.dtype.itemsize
-        if self._zero.size < zero:
-            self._zero = self.grown(self._zero, zero, zero=True)
-        words = np.zeros(len(executable.wanted), np.int64)
-        words[TEMPORARY] = self.arena.address + inputs.temporary * self.dtype.itemsize
-        words[ZERO] = self._zero.address
-        words[ARRIVED_AT] = self._arrived.address
-        given = (
-            executable.wanted,
-            words,
-            inputs.rows,
-            inputs.indices,
-            inputs.extents,
-            segments,
-            inputs.user_edge,
-            inputs.weight,
-            starts,
-            widths,
-            inputs.pulls,
-            executable.num_ints,
-            more,
-            inputs.base,
-            self.param_at,
+        facts = self._facts.get(executable)
+        if facts is None:
+            known = (executable.wanted, self.param_at, executable.num_ints)
+            facts = self._facts[executable] = pack_args(known)
+        ends = (NO_STARTS, NO_WIDTHS) if ending is None else (ending.starts, ending.widths)
+        run = (  # the fields of `Places`
             self.arena.address,
             self.values.address,
             self.gradients.address,
@@ -420,9 +254,10 @@ class Session:
             inputs.random_seed,
             room,
         )
+        given = words, facts, tuple(inputs.arrays), run, (segments, ends, more)
         end, addresses = pack(slot.pinned, slot.memory.address, *given)
         if end < 0:
-            self._grow(slot, -end)
+            self.buffers.grow(slot, -end)
             end, addresses = pack(slot.pinned, slot.memory.address, *given)
         for word, array in zip(executable.real_words, reals, strict=True):
             if executable.wanted[word]:
@@ -433,7 +268,17 @@ class Session:
         self.device.upload(slot.memory.address, slot.pinned[:end])
         return slot, words, addresses
 
-    def _finish(self, weight: int, addresses: Int64, inputs: Inputs, e: Ending) -> None:
+    def _new_words(self, executable: Uploads, inputs: UploadInputs) -> Int64:
+        """Return words of a run, of which the first are known."""
+        size = self.dtype.itemsize
+        self._zero = self.memory.grown(self._zero, executable.zero_elements * size, zero=True)
+        words = np.zeros(len(executable.wanted), np.int64)
+        words[TEMPORARY] = self.arena.address + inputs.temporary * size
+        words[ZERO] = self._zero.address
+        words[ARRIVED_AT] = self._arrived.address
+        return words
+
+    def _finish(self, weight: int, addresses: Int64, inputs: UploadInputs, e: StepEnd) -> None:
         """Launch the loss, the norm and the update."""
         store, finish, pieces = self.ending_words(weight, addresses, inputs, e)
         blocks = -(-pieces // PIECES_A_BLOCK)
@@ -445,14 +290,12 @@ class Session:
             self._launch(f"update_{e.rule.name}", blocks, THREADS, store)
 
     def ending_words(
-        self, weight: int, addresses: Int64, inputs: Inputs, e: Ending
+        self, weight: int, addresses: Int64, inputs: UploadInputs, e: StepEnd
     ) -> tuple[bytes, bytes, int]:
         """Return `Store` and `Finish` of update.cuh, and how many pieces are updated."""
         dense_pieces = -(-self.dense // PIECE)
         pieces = dense_pieces + len(e.starts)
-        self._squares = self.grown(self._squares, 8 * pieces)
-        if self.poisons:
-            self.poison(self._squares)
+        self._squares = self.memory.scratch(self._squares, 8 * pieces)
         size = self.dtype.itemsize
         scalars = (*e.scalars, *NO_SCALARS[len(e.scalars) :])
         store = pack_store(
@@ -472,7 +315,7 @@ class Session:
         )
         finish = pack_finish(
             self.arena.address + e.loss_at * size,
-            weight if len(inputs.weight) else 0,
+            weight if len(inputs.arrays.weight) else 0,
             self._squares.address,
             self.found.address,
             e.rows,
@@ -513,5 +356,7 @@ class DeviceArena:
 
     def _copy(self, start: int, stop: int) -> Array:
         array = np.empty(max(0, stop - start), self.dtype)
-        self._session.download(array, self._session.arena.address + start * self.dtype.itemsize)
+        self._session.memory.download(
+            array, self._session.arena.address + start * self.dtype.itemsize
+        )
         return array

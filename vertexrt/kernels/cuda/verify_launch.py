@@ -13,8 +13,8 @@ import numpy as np
 from vertexrt.ir.pretty import STAGE_WORD
 from vertexrt.kernels.cuda.instruction import FIRST_PARENT, PARENTS
 from vertexrt.kernels.cuda.kernel import MOST_ROWS, SIDES, TILE_EDGES
-from vertexrt.kernels.cuda.one_launch import Paths, Written
 from vertexrt.kernels.cuda.path_rows import ROW_PAD
+from vertexrt.kernels.cuda.persistent_launch import Paths, WrittenScripts
 from vertexrt.kernels.cuda.verify_ring import verify_ring
 from vertexrt.kernels.cuda.verify_rounds import refuse, verify_rounds
 from vertexrt.kernels.touched_rows import Minibatch
@@ -37,7 +37,7 @@ def verify_launch(
     shape: Shape,
     executable: PersistentExecutable,
     path: Paths,
-    written: Written,
+    written: WrittenScripts,
 ) -> None:
     """Check all scripts of a launch.
 
@@ -67,7 +67,7 @@ def verify_launch(
     verify_rounds(minibatch, executable, written)
 
 
-def _lengths(written: Written, path: Paths) -> Array:
+def _lengths(written: WrittenScripts, path: Paths) -> Array:
     """Check where the scripts of the groups start and end; return how long each is."""
     ends = written.common + np.concatenate([[0], np.cumsum(path.lengths.reshape(-1))])
     groups = path.lengths.shape[1]
@@ -78,7 +78,7 @@ def _lengths(written: Written, path: Paths) -> Array:
     return np.diff(written.sections, axis=1)
 
 
-def _temporaries(executable: PersistentExecutable, path: Paths, written: Written) -> None:
+def _temporaries(executable: PersistentExecutable, path: Paths, written: WrittenScripts) -> None:
     """Check that temporaries stay in front of what lies behind them in shared memory."""
     writer = executable.writer
     for side, stage in enumerate(SIDES):
@@ -94,7 +94,7 @@ def _temporaries(executable: PersistentExecutable, path: Paths, written: Written
                 refuse(row, k, f"temporaries end at element {end}", f"{room} or less")
 
 
-def _sizes(executable: PersistentExecutable, written: Written) -> None:
+def _sizes(executable: PersistentExecutable, written: WrittenScripts) -> None:
     """Check that tiles have rows, and not more than a kernel that relies on it has indices for."""
     script = written.script[written.common :]
     most = (MOST_ROWS, TILE_EDGES) if executable.writer.tiles_fit() else (MANY, MANY)
@@ -104,7 +104,7 @@ def _sizes(executable: PersistentExecutable, written: Written) -> None:
         refuse(script[k], written.common + int(k), got, f"1 to {most[0]}, and at most {most[1]}")
 
 
-def _parents(written: Written, parent_ptr: Array) -> None:
+def _parents(written: WrittenScripts, parent_ptr: Array) -> None:
     """Check the edges to parents, which a processor fetches ahead."""
     script = written.script[written.common :]
     first, end = parent_ptr[script[:, FIRST]], parent_ptr[script[:, FIRST] + script[:, ROWS]]

@@ -24,7 +24,7 @@ from vertexrt.kernels.cuda.instruction import (
     SLOT,
     USES,
 )
-from vertexrt.kernels.cuda.one_launch import Written
+from vertexrt.kernels.cuda.persistent_launch import WrittenScripts
 from vertexrt.kernels.cuda.ring_script import EVERYBODY, GATHERS, NEEDS_ALL, OPERAND, PUTS, SENDS
 from vertexrt.kernels.cuda.verify_rounds import refuse
 from vertexrt.script.isa import EDGES, FIRST, FIRST_EDGE, NONE, OP, ROWS, WAIT
@@ -36,7 +36,9 @@ Array = np.ndarray[Any, Any]
 BEFORE = -1  # the epoch of what was written before this side of the path
 
 
-def verify_ring(executable: PersistentExecutable, written: Written, child_row: Array) -> None:
+def verify_ring(
+    executable: PersistentExecutable, written: WrittenScripts, child_row: Array
+) -> None:
     """Check the scripts of all groups.
 
     Args:
@@ -60,7 +62,7 @@ class _Play:
     def __init__(
         self,
         executable: PersistentExecutable,
-        written: Written,
+        written: WrittenScripts,
         child_row: Array,
         side: int,
         begin: int,

@@ -14,7 +14,7 @@ import numpy as np
 
 from vertexrt.errors import PlanError, message
 from vertexrt.ir.program import Stage
-from vertexrt.kernels.cuda.driver import OVER, WHEN, applies, extent
+from vertexrt.kernels.cuda.driver import WHEN, extent
 from vertexrt.kernels.cuda.instruction import (
     ACROSS,
     BACKWARD,
@@ -31,8 +31,8 @@ from vertexrt.kernels.cuda.instruction import (
     START,
     UPDATE,
 )
-from vertexrt.kernels.cuda.one_launch import Written
-from vertexrt.kernels.cuda.steps import CHUNKED, SEGMENTS
+from vertexrt.kernels.cuda.persistent_launch import WrittenScripts
+from vertexrt.kernels.cuda.steps import CHUNKED
 from vertexrt.kernels.layout import PAD, tensor_uses
 from vertexrt.kernels.touched_rows import Minibatch, touched_rows
 from vertexrt.script.isa import EDGES, FIRST, FIRST_EDGE, LISTED, NONE, OP, ROWS, TEMPORARY, WAIT
@@ -87,7 +87,9 @@ class Step:
     at: int = -1
 
 
-def verify_rounds(minibatch: Minibatch, executable: PersistentExecutable, written: Written) -> None:
+def verify_rounds(
+    minibatch: Minibatch, executable: PersistentExecutable, written: WrittenScripts
+) -> None:
     """Check what all processors do.
 
     Each step of each launch beside the path is there once; stages follow each other, with the
@@ -112,7 +114,7 @@ class _Rounds:
     """The script, the steps that it stands for, and the round of each instruction."""
 
     def __init__(
-        self, minibatch: Minibatch, executable: PersistentExecutable, written: Written
+        self, minibatch: Minibatch, executable: PersistentExecutable, written: WrittenScripts
     ) -> None:
         self.minibatch, self.table = minibatch, minibatch.table
         self.executable, self.written = executable, written
@@ -134,13 +136,10 @@ class _Rounds:
         for t, (p, n, lo, at, m, elo) in enumerate(self.table.tolist()):
             if not beside[p]:
                 continue
-            lookup = int(self.written.lookup_ptr[t])
             for s in range(steps_ptr[p], steps_ptr[p + 1]):
                 step = steps[s]
-                if not applies(step, n, m):
-                    continue
-                across, down, first, chunks = extent(step, n, lo, m, lookup_at, lookup)
-                lookup += step[OVER] == SEGMENTS
+                lookup = int(self.written.lookup_ptr[t])
+                across, down, first, chunks = extent(step, self.table[t], lookup_at, lookup)
                 if across:
                     function = self.executable.writer.op(self.executable.writer.all_steps[s])
                     operands = (n, lo, at, m, elo, first, chunks, across, down)

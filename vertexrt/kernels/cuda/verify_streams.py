@@ -15,9 +15,9 @@ import numpy as np
 from vertexrt.engine.batched import Run
 from vertexrt.errors import PlanError, message
 from vertexrt.ir.pretty import STAGE_WORD
-from vertexrt.kernels.cuda.driver import IS_GEMM, OF_STREAM, OVER, WHEN, applies, is_launched
-from vertexrt.kernels.cuda.steps import CHUNKED, SEGMENTS
-from vertexrt.kernels.cuda.streams import Order
+from vertexrt.kernels.cuda.driver import IS_GEMM, WHEN, extent
+from vertexrt.kernels.cuda.steps import CHUNKED
+from vertexrt.kernels.cuda.stream_order import OF_STREAM, Needs, Order
 from vertexrt.kernels.layout import tensor_uses
 from vertexrt.kernels.touched_rows import Minibatch, touched_rows
 from vertexrt.script.verifier import REPORT
@@ -29,7 +29,7 @@ Array = np.ndarray[Any, Any]
 
 
 @dataclass(frozen=True, slots=True)
-class Step:
+class StreamStep:
     """A step that is launched.
 
     Attributes:
@@ -49,7 +49,7 @@ class Step:
     place: int
     behind: Array
 
-    def after(self, other: Step) -> bool:
+    def after(self, other: StreamStep) -> bool:
         """Tell whether another step is done before this one begins."""
         return bool(self.behind[other.stream] >= other.place)
 
@@ -74,7 +74,9 @@ class Touch:
         return self.first < other.end and other.first < self.end
 
 
-def verify_streams(run: Run, table: Array, order: Order) -> None:
+def verify_streams(
+    run: Run, table: Array, lookups: tuple[Array, ...], order: Order, needs: Needs
+) -> None:
     """Check the streams of the launches of a table.
 
     Every step is there once, in order; a step comes behind those of its launch that it needs, those
@@ -83,8 +85,8 @@ def verify_streams(run: Run, table: Array, order: Order) -> None:
 
     Raises: PlanError, which names the launches.
     """
-    executable = cast("CudaExecutable", run.ready.executable)
-    check = _Streams(run, table, executable, order)
+    check = _Streams(run, table, order, needs)
+    check.list_steps(lookups)
     check.launches()
     check.gradients()
     check.tensors()
@@ -92,15 +94,13 @@ def verify_streams(run: Run, table: Array, order: Order) -> None:
 
 
 class _Streams:
-    def __init__(self, run: Run, table: Array, executable: CudaExecutable, order: Order) -> None:
-        self.run, self.table, self.executable, self.order = run, table, executable, order
+    def __init__(self, run: Run, table: Array, order: Order, needs: Needs) -> None:
+        self.run, self.table, self.order, self.needs = run, table, order, needs
         graph_ptr = run.share.batch.graph_ptr
         self.minibatch = Minibatch(table, run.schedule, run.rows, graph_ptr)
         self.stages = [task.stage for task in run.variant.tasks]
-        self.steps = self._steps()
-        self.of_launch: dict[int, list[Step]] = defaultdict(list)
-        for step in self.steps:
-            self.of_launch[step.launch].append(step)
+        self.steps: list[StreamStep] = []
+        self.of_launch: dict[int, list[StreamStep]] = defaultdict(list)
 
     def fail(self, t: int, got: str, expected: str) -> NoReturn:
         """Raise PlanError about a launch."""
@@ -108,22 +108,18 @@ class _Streams:
         where = f"launch {t} ({STAGE_WORD[self.stages[p]]}, {n} rows from {lo}): "
         raise PlanError(message("streams", where + got, expected, REPORT))
 
-    def _steps(self) -> list[Step]:
+    def list_steps(self, lookups: tuple[Array, ...]) -> None:
         """List what is launched, with what is done before it."""
-        e, order = self.executable, self.order
-        lookup_ptr, lookup_at = order.lookups[:2]
+        steps_ptr, steps, _ = cast("CudaExecutable", self.run.ready.executable).program
+        order, found = self.order, self.steps
+        lookup_ptr, lookup_at = lookups
         streams = 1 + int(order.steps[:, OF_STREAM].max(initial=0))
         done = np.zeros((streams, streams), np.int64)
         come: dict[int, Array] = {}
-        found: list[Step] = []
-        for t, (p, n, lo, _, m, _) in enumerate(self.table.tolist()):
-            lookup = int(lookup_ptr[t])
-            for s in range(e.steps_ptr[p], e.steps_ptr[p + 1]):
-                step, k = e.steps[s], len(found)
-                there = is_launched(step, n, lo, m, lookup_at, lookup)
-                gemm = bool(step[IS_GEMM])
-                lookup += not gemm and step[OVER] == SEGMENTS and applies(step, n, m)
-                if not there:
+        for t, row in enumerate(self.table):
+            for s in range(steps_ptr[row[0]], steps_ptr[row[0] + 1]):
+                step, k = steps[s], len(found)
+                if extent(step, row, lookup_at, lookup_ptr[t]).across == 0:
                     continue
                 if k >= len(order.steps):
                     self.fail(t, f"no stream for step {s}", "one for each that is launched")
@@ -136,15 +132,15 @@ class _Streams:
                 done[stream, stream] += 1
                 if event_behind >= 0:
                     come[event_behind] = done[stream].copy()
-                chunked = not gemm and bool(step[WHEN] == CHUNKED)
-                place, adds = int(done[stream, stream]), bool(e.adding.only[s])
-                found.append(Step(t, s, adds, chunked, region, stream, place, behind))
+                chunked = not step[IS_GEMM] and bool(step[WHEN] == CHUNKED)
+                place, adds = int(done[stream, stream]), bool(self.needs.adds[s])
+                found.append(StreamStep(t, s, adds, chunked, region, stream, place, behind))
+                self.of_launch[t].append(found[-1])
         if len(found) != len(order.steps):
             got = f"streams for {len(order.steps)} steps"
             self.fail(len(self.table) - 1, got, f"{len(found)}, all that are launched")
-        return found
 
-    def _after(self, later: Step, earlier: Step, what: str) -> None:
+    def _after(self, later: StreamStep, earlier: StreamStep, what: str) -> None:
         if not later.after(earlier):
             got = f"step {later.number} does not wait for step {earlier.number} of launch "
             self.fail(later.launch, f"{got}{earlier.launch}", what)
@@ -159,10 +155,10 @@ class _Streams:
 
     def gradients(self) -> None:
         """Check that those that add to the same gradient do so in the order of the table."""
-        adding, last = self.executable.adding, dict[int, Step]()
+        needs, last = self.needs, dict[int, StreamStep]()
         for step in self.steps:
-            ptr = adding.ptr[step.number : step.number + 2]
-            for g in adding.gradients[ptr[0] : ptr[1]].tolist():
+            first, end = needs.adds_ptr[step.number : step.number + 2]
+            for g in needs.added[first:end].tolist():
                 if g in last:
                     self._after(step, last[g], f"a wait for who adds to gradient {g} before it")
                 last[g] = step
@@ -212,9 +208,9 @@ class _Streams:
 
     def temporaries(self) -> None:
         """Check that launches with the same temporaries run in the order of the table."""
-        last: dict[int, list[Step]] = defaultdict(list)
+        last: dict[int, list[StreamStep]] = defaultdict(list)
         for steps in self.of_launch.values():
-            mine = [s for s in steps if self.executable.temporaries[s.number]]
+            mine = [s for s in steps if self.needs.temporaries[s.number]]
             for region in {step.region for step in mine}:
                 if len({step.region for step in mine}) > 1:
                     self.fail(mine[0].launch, "temporaries of several streams", "those of one")

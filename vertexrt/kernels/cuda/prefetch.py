@@ -20,7 +20,7 @@ from vertexrt.kernels.location import Location
 
 
 @dataclass(frozen=True, slots=True)
-class Operand:
+class PrefetchedOperand:
     """A value that is copied ahead.
 
     Attributes:
@@ -39,7 +39,7 @@ def operands_ahead(
     made: set[int],
     cuts_of: Callable[[int], Cuts],
     processors: int,
-) -> list[Operand]:
+) -> list[PrefetchedOperand]:
     """List what a group reads of memory that was written before its segment, own elements only.
 
     Args:
@@ -64,7 +64,7 @@ def operands_ahead(
                 pieces[i] = cuts[1]
             else:
                 refused.add(i)
-    return [Operand(i, piece) for i, piece in pieces.items() if i not in refused]
+    return [PrefetchedOperand(i, piece) for i, piece in pieces.items() if i not in refused]
 
 
 def _sources(
@@ -92,49 +92,65 @@ def _lies_in_rows(node: Node, place: Location | None) -> bool:
     return place.temporary is None and place.row == "row" and place.base.startswith("tensor_")
 
 
-def write_copy(
-    node: Node,
-    operand: Operand,
-    source: Location | None,
-    to: Location,
-    origin: str,
-    binding: Binding,
-    vector: int,
-    processors: int,
-    turn: int,
-    turns: int,
-) -> tuple[list[str], dict[str, str]]:
-    """Write the statements that ask for an operand, and the words that they name.
+@dataclass(frozen=True, slots=True)
+class OperandCopy:
+    """How an operand is copied.
 
-    Args:
-        source: where it lies; None for the state of a child.
+    Attributes:
+        source: where it lies; None for the state of a child, and for a pull.
         to: its place in shared memory; `origin` points to that of the tile's first row.
         vector: elements of 16 bytes.
+        processors: of a group.
         turn, turns: which of so many parts of the warps copy it; a power of two, at most all.
     """
-    each = operand.piece // processors
-    size = max(node.type.size, 1)
-    pieces = size // operand.piece
-    aligned = each % vector == 0 and operand.piece % vector == 0
-    if source is not None:
-        aligned &= source.start % vector == 0 and source.step % vector == 0
-    width = vector if aligned else 1
-    parts = pieces * each // width  # copies of a row
-    lines = [
-        f"if (thread / {WARP} % {turns} == {turn})",
+
+    source: Location | None
+    to: Location
+    origin: str
+    vector: int
+    processors: int
+    turn: int
+    turns: int
+
+    def width(self, piece: int) -> int:
+        """Return how many elements of an operand's own share are copied at once."""
+        each, vector, source = piece // self.processors, self.vector, self.source
+        aligned = each % vector == 0 and piece % vector == 0
+        if source is not None:
+            aligned &= source.start % vector == 0 and source.step % vector == 0
+        return vector if aligned else 1
+
+
+def write_copy(
+    node: Node, operand: PrefetchedOperand, copy: OperandCopy, binding: Binding
+) -> tuple[list[str], dict[str, str]]:
+    """Write the statements that ask for an operand, and the words that they name."""
+    each, size = operand.piece // copy.processors, max(node.type.size, 1)
+    width, turns = copy.width(operand.piece), copy.turns
+    parts = size // operand.piece * each // width  # copies of a row
+    found, words = _source_row(node, size, copy.source, binding)
+    return [
+        f"if (thread / {WARP} % {turns} == {copy.turn})",
         ROLLED,
         f"for (int at = thread / {WARP * turns} * {WARP} + thread % {WARP}; at < a.n * {parts};",
         f"     at += PROCESSOR / {WARP * turns} * {WARP}) {{",
         f"  const int i = at / {parts}, k = at % {parts} * {width}, row = (int)a.lo + i;",
         f"  const int j = k / {each} * {operand.piece} + rank * {each} + k % {each};",
-    ]
+        *found,
+        f"  copy_ahead<{width}>({copy.origin} + i * {copy.to.step} + k, from + j);",
+        "}",
+    ], words
+
+
+def _source_row(
+    node: Node, size: int, source: Location | None, binding: Binding
+) -> tuple[list[str], dict[str, str]]:
+    """Write where `row` of an operand begins, `from`, and the words that this names."""
     if source is not None:
-        words = {source.base: "real*"}
-        lines.append(
-            f"  const real* const from = {source.base} + (long long)row * {source.step}"
-            f" + {source.start};"
-        )
-    elif node.op == "pull":
+        row = f"(long long)row * {source.step} + {source.start}"
+        lines = [f"  const real* const from = {source.base} + {row};"]
+        return lines, {source.base: "real*"}
+    if node.op == "pull":
         number = binding.floats[node["name"]]
         words = {
             f"float_{number}": "const real*",
@@ -142,26 +158,20 @@ def write_copy(
             "order": "const int*",
             "zero": "const real*",
         }
-        lines += [
+        return [
             f"  const int pulled = float_index_{number}[order[row]];",
             f"  const real* const from = pulled >= 0 ? float_{number} + (long long)pulled * {size}"
             " : zero;",
-        ]
-    else:
-        tensor = f"tensor_{binding.tensors['state', node['field']]}"
-        words = {
-            tensor: "real*",
-            "zero": "const real*",
-            "edge_ptr": "const int*",
-            "child_row": "const int*",
-        }
-        lines += [
-            f"  const int e = edge_ptr[row] + {node['slot']};",
-            "  const int child = e < edge_ptr[row + 1] ? child_row[e] : -1;",
-            f"  const real* const from = child >= 0 ? {tensor} + (long long)child * {size} : zero;",
-        ]
+        ], words
+    tensor = f"tensor_{binding.tensors['state', node['field']]}"
+    words = {
+        tensor: "real*",
+        "zero": "const real*",
+        "edge_ptr": "const int*",
+        "child_row": "const int*",
+    }
     return [
-        *lines,
-        f"  copy_ahead<{width}>({origin} + i * {to.step} + k, from + j);",
-        "}",
+        f"  const int e = edge_ptr[row] + {node['slot']};",
+        "  const int child = e < edge_ptr[row + 1] ? child_row[e] : -1;",
+        f"  const real* const from = child >= 0 ? {tensor} + (long long)child * {size} : zero;",
     ], words

@@ -27,7 +27,7 @@ NO_STARTS, NO_WIDTHS = np.zeros(0, np.int64), np.zeros(0, np.int32)
 
 
 @dataclass(slots=True)
-class Ending:
+class StepEnd:
     """How a step ends.
 
     Attributes:

@@ -10,12 +10,22 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from vertexrt.errors import DeviceError, message
 from vertexrt.ir.updates import RULES
-from vertexrt.kernels.cuda.device import Memory
-from vertexrt.kernels.cuda.ending import FINISH, STORE, Ending
+from vertexrt.kernels.cuda.device import Allocation
 from vertexrt.kernels.cuda.pack import WEIGHT
 from vertexrt.kernels.cuda.persistent import PersistentExecutable
-from vertexrt.kernels.cuda.session import TEMPORARY, Inputs, Session, Slot
+from vertexrt.kernels.cuda.session import TEMPORARY, Session
+from vertexrt.kernels.cuda.step_end import (
+    FINISH,
+    GAVE_UP,
+    GAVE_UP_AT,
+    GAVE_UP_INSTRUCTION,
+    REACHED,
+    STORE,
+    StepEnd,
+)
+from vertexrt.kernels.cuda.upload import UploadInputs, UploadSlot
 
 Array = np.ndarray[Any, Any]
 Int64 = npt.NDArray[np.int64]
@@ -45,7 +55,7 @@ class Paths:
 
 
 @dataclass(slots=True)
-class Written:
+class WrittenScripts:
     """All scripts of a launch.
 
     Attributes:
@@ -81,7 +91,7 @@ def new_members(processors: int) -> int:
 
 
 def kernel_seconds(stamps: Int64) -> float:
-    """Return how long a kernel ran on the processor that took longest, given `OneLaunch.seen`."""
+    """Return how long a kernel ran on its slowest processor, given `PersistentLaunch.seen`."""
     longest = 0
     for own in stamps:
         ends = np.flatnonzero(own[1:, 0] == BOTH_CLOCKS)
@@ -90,7 +100,22 @@ def kernel_seconds(stamps: Int64) -> float:
     return longest * 1e-9
 
 
-class OneLaunch:
+def gave_up(found: Array, patience: int) -> DeviceError:
+    """Say which processor gave up waiting, given what a step found; it gave up after so many ns."""
+    return DeviceError(
+        message(
+            "cuda",
+            f"processor {int(found[GAVE_UP_AT])} waited at instruction "
+            f"{int(found[GAVE_UP_INSTRUCTION])} for "
+            f"{'its group' if found[GAVE_UP] > 1 else 'all processors'}; "
+            f"{int(found[REACHED])} had come",
+            f"all to come within {patience / 1e9:g} s",
+            "report this as a bug; engine='batched' goes on",
+        )
+    )
+
+
+class PersistentLaunch:
     """Steps of a session that are one launch each, and the memory that only these need.
 
     Attributes:
@@ -102,16 +127,16 @@ class OneLaunch:
         self.session = session
         self.patience = PATIENCE
         self.watched = False
-        self._stamps = Memory(0, 0, None)
-        self._temporaries = Memory(0, 0, None)
-        self._spill = Memory(0, 0, None)
+        self._stamps = Allocation(0, 0, None)
+        self._temporaries = Allocation(0, 0, None)
+        self._spill = Allocation(0, 0, None)
 
-    def _take_stamps(self, written: Written) -> int:
+    def _take_stamps(self, written: WrittenScripts) -> int:
         """Make room for the time stamps of a launch; return for how many rows of a processor."""
         device = self.session.device
         sides = np.diff(written.sections, axis=1)
         rows = written.common + int(sides.sum(axis=0).max()) + 2
-        self._stamps = self.session.take(device.processors * rows * STAMP * 8, "time stamps")
+        self._stamps = self.session.memory.take(device.processors * rows * STAMP * 8, "time stamps")
         device.clear(self._stamps.address, self._stamps.size)
         return rows
 
@@ -121,8 +146,8 @@ class OneLaunch:
         See `Timestamps` of barrier.cuh; what no processor wrote is zero. Their memory is freed.
         """
         stamps = np.empty(self._stamps.size // 8, np.int64)
-        self.session.download(stamps, self._stamps.address)
-        self._stamps = Memory(0, 0, None)
+        self.session.memory.download(stamps, self._stamps.address)
+        self._stamps = Allocation(0, 0, None)
         return stamps.reshape(self.session.device.processors, -1, STAMP)
 
     def blocks(self, executable: PersistentExecutable, path: Paths) -> int:
@@ -134,12 +159,12 @@ class OneLaunch:
     def run(
         self,
         executable: PersistentExecutable,
-        written: Written,
+        written: WrittenScripts,
         path: Paths,
-        inputs: Inputs,
-        ending: Ending | None = None,
+        inputs: UploadInputs,
+        ending: StepEnd | None = None,
         fetch: Sequence[slice] = (),
-    ) -> Slot:
+    ) -> UploadSlot:
         """Upload a minibatch and launch the persistent kernel with its scripts.
 
         Args:
@@ -160,13 +185,10 @@ class OneLaunch:
             written.child_slot,
         )
         slot, words, addresses = session.stage(executable, inputs, written.lookups, ending, more)
-        self._temporaries = session.grown(self._temporaries, written.elements * size)
+        self._temporaries = session.memory.scratch(self._temporaries, written.elements * size)
         spill = -(-path.temporary * size // 16) * 16 + executable.weights_in_memory
         spill += executable.sums_left
-        self._spill = session.grown(self._spill, spill * device.processors)
-        if session.poisons:
-            session.poison(self._temporaries)
-            session.poison(self._spill)
+        self._spill = session.memory.scratch(self._spill, spill * device.processors)
         words[TEMPORARY] = self._temporaries.address
         rule = RULES.index(ending.rule) if ending is not None else 0
         orders = ORDERS.pack(

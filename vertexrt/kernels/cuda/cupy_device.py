@@ -1,0 +1,320 @@
+"""A CUDA device through CuPy, and whether there is one."""
+
+from __future__ import annotations
+
+import ctypes
+import importlib.util
+import os
+from collections.abc import Sequence
+from concurrent.futures import ThreadPoolExecutor
+from typing import Any
+
+import numpy as np
+
+from vertexrt.errors import DeviceError, message
+from vertexrt.kernels.cuda.compile import Cubin, compile_in_registers
+from vertexrt.kernels.cuda.cooperative import (
+    LARGE_CLUSTERS,
+    LARGEST_CLUSTER,
+    MOST_SHARED,
+    CooperativeLaunch,
+    LaunchConfig,
+    address_of,
+    driver,
+    launch_config,
+)
+from vertexrt.kernels.cuda.device import Allocation, Array, Calls, in_a_child, launch_error
+
+CUBLAS_HOST_POINTERS = 0
+FAST_TF32 = 77  # CUBLAS_COMPUTE_32F_FAST_TF32
+
+_processes: set[int] = set()  # that have used a GPU: this one, or those it was forked from
+
+
+class CupyDevice:
+    """A CUDA device through CuPy.
+
+    Args:
+        precision: of products: float32, tf32, or bf16, which is the persistent engine's alone.
+    Raises: DeviceError, when CuPy or a usable device is missing.
+    """
+
+    def __init__(self, precision: str = "float32") -> None:
+        if _processes and os.getpid() not in _processes:
+            raise in_a_child()
+        self.precision = precision
+        self.cupy = import_cupy()
+        runtime = self.cupy.cuda.runtime
+        self._runtime = runtime
+        _processes.add(os.getpid())
+        properties = runtime.getDeviceProperties(self.cupy.cuda.Device().id)
+        self.name = properties["name"].decode()
+        major, minor = properties["major"], properties["minor"]
+        if major < 8:
+            raise DeviceError(
+                message(
+                    "cuda",
+                    f"{self.name} has compute capability {major}.{minor}",
+                    "8.0 or more (Ampere)",
+                    "use device='cpu'",
+                )
+            )
+        self.compute_capability = (major, minor)
+        self.arch = "sm_90a" if (major, minor) == (9, 0) else f"sm_{major}{minor}"
+        self._cuda = int(runtime.runtimeGetVersion()) // 1000
+        self.stream = self.cupy.cuda.Stream(non_blocking=True)
+        self.processors = int(properties["multiProcessorCount"])
+        self.shared_bytes = int(properties["sharedMemPerBlockOptin"])
+        self._ready: set[int] = set()  # functions whose shared memory is set
+        self._launches: dict[tuple[int, int, int, int], CooperativeLaunch] = {}
+        self._modules: list[Any] = []
+        self._known: dict[str, int] = {}
+        self.calls = self._calls(precision, self.stream)
+        self._more: list[Calls] = []  # on other streams
+        self._owners: list[Any] = []  # of streams and events that are known by their addresses
+
+    def _calls(self, precision: str, stream: Any) -> Calls:
+        from cupy_backends.cuda.libs import cublas
+
+        handle = cublas.create()
+        cublas.setStream(handle, stream.ptr)
+        cublas.setPointerMode(handle, CUBLAS_HOST_POINTERS)
+        cublas.setMathMode(handle, 0)  # CUBLAS_DEFAULT_MATH: no TF32
+        compute = FAST_TF32 if precision == "tf32" else 0
+        blas = ctypes.CDLL(_loaded_library("libcublas.so"))
+
+        def address(function: Any) -> int:
+            return ctypes.cast(function, ctypes.c_void_p).value or 0
+
+        return Calls(
+            address(driver().cuLaunchKernel),
+            address(blas.cublasGemmEx if compute else blas.cublasSgemm_v2),
+            address(blas.cublasDgemm_v2),
+            handle,
+            stream.ptr,
+            compute,
+            address(driver().cuEventRecord),
+            address(driver().cuStreamWaitEvent),
+        )
+
+    def lanes(self, streams: int) -> Sequence[Calls]:
+        """Make streams that wait for no other by themselves."""
+        while len(self._more) < streams - 1:
+            stream = self.cupy.cuda.Stream(non_blocking=True)
+            self._owners.append(stream)
+            self._more.append(self._calls(self.precision, stream))
+        return [self.calls, *self._more[: streams - 1]]
+
+    def events(self, count: int) -> Array:
+        """Make events that do not time."""
+        made = [self.cupy.cuda.Event(disable_timing=True) for _ in range(count)]
+        self._owners += made
+        return np.array([event.ptr for event in made], np.int64)
+
+    def launch_all(
+        self, function: int, blocks: int, shared: int, arguments: Array, cluster: int
+    ) -> int:
+        """Launch cooperatively: the driver refuses what could not run at once."""
+        given = function, blocks, shared, cluster
+        launch = self._launches.get(given)
+        if launch is None:
+            code = self._prepare(function, shared)
+            if code:
+                return code
+            launch = self._launches[given] = CooperativeLaunch(
+                function, self._config(blocks, shared, cluster)
+            )
+        return launch(arguments)
+
+    def _config(self, blocks: int, shared: int, cluster: int) -> LaunchConfig:
+        return launch_config(blocks, shared, cluster, self.stream.ptr)
+
+    def _prepare(self, function: int, shared: int) -> int:
+        """Let a function have so much shared memory."""
+        if function in self._ready:
+            return 0
+        attributes = [(MOST_SHARED, shared)]
+        if self.compute_capability >= (9, 0):
+            attributes.append((LARGE_CLUSTERS, 1))
+        for attribute, value in attributes:
+            code = driver().cuFuncSetAttribute(ctypes.c_void_p(function), attribute, value)
+            if code:
+                return int(code)
+        self._ready.add(function)
+        return 0
+
+    def clusters(self, function: int, size: int, shared: int) -> int:
+        """Ask the driver."""
+        if self.compute_capability < (9, 0) or not 1 < size <= LARGEST_CLUSTER:
+            return 0
+        if self._prepare(function, shared):
+            return 0
+        config = self._config(self.processors // size * size, shared, size)
+        config.attributes = ctypes.pointer(config.attributes[1])
+        config.count = 1
+        found = ctypes.c_int()
+        ask = driver().cuOccupancyMaxActiveClusters
+        code = ask(ctypes.byref(found), ctypes.c_void_p(function), ctypes.byref(config))
+        return 0 if code else min(found.value, self.processors // size)
+
+    def load(self, sources: Sequence[str], real: np.dtype[Any]) -> dict[str, int]:
+        """Compile modules side by side, each once."""
+        defines = {} if real == np.float32 else {"VRT_REAL": "double"}
+        prefix = real.name
+
+        # Doubles are for checks: a GPU takes many times as long for them as it is, spilled or not.
+        slow = real != np.float32
+
+        def one(source: str) -> Any:
+            return compile_in_registers(source, self.arch, defines, self._cuda, slow)
+
+        new = [s for s in dict.fromkeys(sources) if prefix + s not in self._known]
+        with ThreadPoolExecutor(8) as pool:
+            cubins = list(pool.map(one, new))
+        found: dict[str, int] = {}
+        for source, cubin in zip(new, cubins, strict=True):
+            module = self._loaded(cubin)
+            self._modules.append(module)
+            self._known[prefix + source] = 1
+            for name in cubin.usage:
+                self._known[f"{prefix} {name}"] = module.get_function(name).ptr
+        for key, value in self._known.items():
+            if key.startswith(f"{prefix} "):
+                found[key.removeprefix(f"{prefix} ")] = value
+        return found
+
+    def _loaded(self, cubin: Cubin) -> Any:
+        module = self.cupy.cuda.function.Module()
+        try:
+            module.load(cubin.content)
+        except self.cupy.cuda.driver.CUDADriverError as error:
+            raise DeviceError(
+                message(
+                    "cuda",
+                    f"the driver does not take code for {self.arch}: {error}",
+                    f"a driver for CUDA {self._cuda} or newer",
+                    f"update the driver, or report this as a bug with {cubin.path}",
+                )
+            ) from None
+        return module
+
+    def allocate(self, size: int) -> Allocation:
+        """Allocate from CuPy's pool."""
+        try:
+            memory = self.cupy.cuda.alloc(max(size, 16))
+        except self.cupy.cuda.memory.OutOfMemoryError:
+            self.cupy.get_default_memory_pool().free_all_blocks()
+            try:
+                memory = self.cupy.cuda.alloc(max(size, 16))
+            except self.cupy.cuda.memory.OutOfMemoryError:
+                raise MemoryError(size) from None
+        return Allocation(memory.ptr, size, memory)
+
+    def free_bytes(self) -> int:
+        """Ask the device, and add what the pool holds."""
+        free, _ = self._runtime.memGetInfo()
+        return int(free) + int(self.cupy.get_default_memory_pool().free_bytes())
+
+    def pinned(self, size: int) -> Array:
+        """Allocate page-locked memory."""
+        memory = self.cupy.cuda.alloc_pinned_memory(size)
+        return np.frombuffer(memory, np.uint8, size)
+
+    def upload(self, to: int, source: Array) -> None:
+        """Copy without waiting."""
+        self._runtime.memcpyAsync(to, address_of(source), source.nbytes, 1, self.stream.ptr)
+
+    def download(self, to: Array, source: int) -> None:
+        """Copy without waiting."""
+        self._runtime.memcpyAsync(address_of(to), source, to.nbytes, 2, self.stream.ptr)
+
+    def clear(self, to: int, size: int, byte: int = 0) -> None:
+        """Set without waiting."""
+        if size:
+            self._runtime.memsetAsync(to, byte, size, self.stream.ptr)
+
+    def record(self, event: Any = None) -> Any:
+        """Record an event that does not time."""
+        if event is None:
+            event = self.cupy.cuda.Event(disable_timing=True)
+        event.record(self.stream)
+        return event
+
+    def wait(self, event: Any) -> None:
+        """Wait for an event, or raise DeviceError for what went wrong before it."""
+        try:
+            event.synchronize()
+        except self.cupy.cuda.runtime.CUDARuntimeError as error:
+            raise DeviceError(
+                message(
+                    "cuda", str(error), "kernels that end", "report this as a bug; restart Python"
+                )
+            ) from None
+
+    def check(self, code: int, launch: int, step: int) -> None:
+        """Name an error of the driver or of cuBLAS."""
+        if code:
+            raise launch_error(code, launch, step)
+
+
+def import_cupy() -> Any:
+    """Import CuPy and look for a device.
+
+    Raises: DeviceError, when one of them is missing; the text says which.
+    """
+    try:
+        import cupy
+    except ImportError as error:
+        missing = isinstance(error, ModuleNotFoundError) and error.name == "cupy"
+        raise DeviceError(
+            message(
+                "cuda",
+                "CuPy is not installed" if missing else f"CuPy does not load: {first_line(error)}",
+                "CuPy for the CUDA version of the driver",
+                "pip install 'vertexrt[cuda13]' (or [cuda12]), or use device='cpu'",
+            )
+        ) from None
+    try:
+        count = cupy.cuda.runtime.getDeviceCount()
+    except cupy.cuda.runtime.CUDARuntimeError as error:
+        raise DeviceError(
+            message(
+                "cuda",
+                f"no usable GPU: {first_line(error)}",
+                "a CUDA device, and a driver as new as CuPy's CUDA",
+                "update the driver, install the other of vertexrt[cuda12] and [cuda13], "
+                "or use device='cpu'",
+            )
+        ) from None
+    if count == 0:
+        raise DeviceError(message("cuda", "no GPU", "a CUDA device", "use device='cpu', or 'auto'"))
+    return cupy
+
+
+def first_line(error: Exception) -> str:
+    """Return the first line of an error's text that says something."""
+    lines = [line.strip() for line in str(error).splitlines()]
+    return next((line for line in lines if line.strip("=")), type(error).__name__)
+
+
+def usable() -> bool:
+    """Tell whether there is a GPU that this backend can use; never raises."""
+    if importlib.util.find_spec("cupy") is None:
+        return False
+    try:
+        cupy = import_cupy()
+        return int(cupy.cuda.Device().compute_capability) >= 80
+    except DeviceError:
+        return False
+
+
+def _loaded_library(name: str) -> str:
+    """Return the path of a library that this process has loaded."""
+    with open("/proc/self/maps") as maps:
+        for line in maps:
+            path = line.rpartition(" ")[2].strip()
+            if f"/{name}" in path:
+                return path
+    raise DeviceError(
+        message("cuda", f"{name} is not loaded", "cuBLAS beside CuPy", "reinstall CuPy")
+    )

@@ -1,0 +1,109 @@
+"""Group what the launches of a minibatch looked up, so that gradients of tables have an order."""
+
+from __future__ import annotations
+
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from vertexrt.cache.compiled import njit
+
+Array = np.ndarray[Any, Any]
+
+
+class _Segments(NamedTuple):
+    """The word of each segment, where its rows begin, and these; where its next row goes."""
+
+    word: Array
+    ptr: Array
+    row: Array
+    free: Array
+
+
+@njit(cache=True, nogil=True)
+def sort_lookups(
+    table: Array,
+    lookups_ptr: Array,
+    lookups: Array,
+    ints: Array,
+    order: Array,
+    rows: Array,
+    seen: Array,
+) -> tuple[Array, Array, Array, Array, Array]:
+    """Group the rows of each launch by what they looked up, in order of first appearance.
+
+    So a table's gradient is added up by one block for each of its rows, in a fixed order.
+
+    Args:
+        lookups_ptr, lookups: CSR of the integer pulls that each program's lookups read.
+        ints: [pulls, V]; order: [rows] the user's vertex; rows: of launches that take a list.
+        seen: int32 [largest index + 1], all -1; left so.
+    Returns: lookup_ptr and lookup_at of `driver.launch`; segment_word, segment_ptr, segment_row.
+    """
+    total, lookup, longest = 0, 0, 0
+    for t in range(len(table)):
+        count = lookups_ptr[table[t, 0] + 1] - lookups_ptr[table[t, 0]]
+        total += count * table[t, 1]
+        lookup += count
+        longest = max(longest, table[t, 1])
+    lookup_ptr = np.zeros(len(table) + 1, np.int64)
+    lookup_at = np.zeros(lookup + 1, np.int64)
+    found = _Segments(
+        np.empty(total, np.int32),
+        np.zeros(total + 1, np.int32),
+        np.empty(total, np.int32),
+        np.empty(total, np.int32),
+    )
+    words = np.empty(longest, np.int32)
+    segments, lookup = 0, 0
+    for t in range(len(table)):
+        p, n, lo, at = table[t, 0], table[t, 1], table[t, 2], table[t, 3]
+        for k in range(lookups_ptr[p], lookups_ptr[p + 1]):
+            lookup_at[lookup] = segments
+            lookup += 1
+            index = ints[lookups[k]]
+            for i in range(n):
+                words[i] = index[order[lo + i if lo >= 0 else rows[at + i]]]
+            segments = _group(words[:n], seen, found, segments)
+        lookup_ptr[t + 1] = lookup
+    lookup_at[lookup] = segments
+    used = found.ptr[segments]
+    return (
+        lookup_ptr,
+        lookup_at,
+        found.word[:segments],
+        found.ptr[: segments + 1],
+        found.row[:used],
+    )
+
+
+@njit(cache=True, nogil=True)
+def _group(words: Array, seen: Array, found: _Segments, begin: int) -> int:
+    """Add the segments of one lookup of a launch, of which so many are there.
+
+    Args:
+        words: int32 [rows] what each row looked up; -1 for nothing.
+    Returns: how many segments there are then.
+    """
+    word, ptr, row, free = found.word, found.ptr, found.row, found.free
+    end = begin
+    for w in words:
+        if w < 0:
+            continue
+        if seen[w] < 0:
+            seen[w] = end
+            word[end] = w
+            end += 1
+            ptr[end] = 0
+        ptr[seen[w] + 1] += 1
+    for s in range(begin, end):
+        free[s] = ptr[s]
+        ptr[s + 1] += ptr[s]
+    for i in range(len(words)):
+        if words[i] >= 0:
+            s = seen[words[i]]
+            row[free[s]] = i
+            free[s] += 1
+    for s in range(begin, end):
+        seen[word[s]] = -1
+    return end

@@ -1,0 +1,83 @@
+"""What goes up to a device for a minibatch, and the pinned buffers from which it leaves in turn."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from vertexrt.kernels.cuda.device import Allocation
+from vertexrt.kernels.cuda.device_memory import DeviceMemory
+from vertexrt.kernels.cuda.pack import Arrays
+from vertexrt.kernels.cuda.step_end import FOUND
+
+Array = np.ndarray[Any, Any]
+
+SLOTS = 2
+
+
+@dataclass(slots=True)
+class UploadInputs:
+    """The arrays of a minibatch on the host; see `layout.Buffers`."""
+
+    arrays: Arrays
+    temporary: int
+    largest: int  # an integer that is looked up is less
+    floats: Sequence[Array]
+    seeds: Sequence[Array]
+    loss_scale: float
+    random_seed: int
+
+
+@dataclass(slots=True)
+class UploadSlot:
+    """A pinned buffer with its twin on the device, and where what a step found comes back."""
+
+    pinned: Array
+    memory: Allocation
+    found: Array  # float64 [FOUND], pinned
+    found_bytes: Array  # the same memory
+    results: Array  # bytes, pinned: what a run was asked to bring back
+    event: Any = None  # of the last run that used the buffer,
+    open: bool = False  # unless an upload left it for a run that did not get as far as its event
+    reader: Callable[[], object] | None = None  # copies results before the slot is used again
+
+
+class UploadBuffers:
+    """Pinned buffers that are used in turn, so that one is filled while the other is copied."""
+
+    def __init__(self, memory: DeviceMemory) -> None:
+        self.memory, self.device = memory, memory.device
+        self._slots: list[UploadSlot] = []
+        self._next = 0
+
+    def next(self) -> UploadSlot:
+        """Return the buffer whose turn it is, when the device has read it."""
+        if not self._slots:
+            for _ in range(SLOTS):
+                found = self.device.pinned(8 * FOUND)
+                nothing = np.zeros(0, np.uint8)
+                self._slots.append(
+                    UploadSlot(
+                        nothing, Allocation(0, 0, None), found.view(np.float64), found, nothing
+                    )
+                )
+        slot = self._slots[self._next]
+        self._next = (self._next + 1) % SLOTS
+        if slot.reader is not None:
+            slot.reader()
+            slot.reader = None
+        if slot.open:  # a launch failed after the upload
+            self.memory.synchronize()
+            slot.open = False
+        elif slot.event is not None:
+            self.device.wait(slot.event)
+        return slot
+
+    def grow(self, slot: UploadSlot, size: int) -> None:
+        """Give a slot buffers of at least a size."""
+        self.memory.synchronize()
+        slot.memory = self.memory.take(size * 3 // 2, "the indices of a batch")
+        slot.pinned = self.device.pinned(size * 3 // 2)
