@@ -210,12 +210,17 @@ def test_a_home_that_may_not_be_looked_into_is_no_mistake(tmp_path: Path) -> Non
 # Compiled functions.
 
 COMPILED = """
+from typing import NamedTuple
 import numpy as np
 from vertexrt.cache.compiled import njit
 
 SCALE = 2.0
 TABLE = np.arange(4)
 THING = object()
+
+class Pair(NamedTuple):
+    first: int
+    second: int
 
 @njit()
 def inner(x):
@@ -224,6 +229,10 @@ def inner(x):
 @njit()
 def outer(x):
     return inner(x) + TABLE[0]
+
+@njit()
+def makes_a_pair(x):
+    return Pair(x, 2).first
 
 @njit()
 def uses_a_thing(x):
@@ -246,8 +255,12 @@ def test_a_fingerprint_covers_code_constants_and_calls() -> None:
         printed("outer", "SCALE = 2.0", "SCALE = 3.0"),  # of what it calls
         printed("outer", "arange(4)", "arange(5)"),
         printed("outer", "x * SCALE", "x / SCALE"),
+        printed("makes_a_pair"),
+        printed(
+            "makes_a_pair", "    first: int\n    second: int", "    second: int\n    first: int"
+        ),
     }
-    assert len(seen) == 5
+    assert len(seen) == 7
 
 
 def test_a_fingerprint_is_that_of_another_process() -> None:

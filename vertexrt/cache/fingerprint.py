@@ -124,6 +124,11 @@ def _function(value: Any, names: Iterable[str], called: list[Any]) -> str:
     return f"{value.__module__}.{value.__qualname__} {file_hash(module) if inside else ''}"
 
 
+def _class(value: Any, names: Iterable[str], called: list[Any]) -> str:
+    """Name a class; of a named tuple also its fields, which compiled code knows by position."""
+    return f"{value.__module__}.{value.__name__} {getattr(value, '_fields', '')}"
+
+
 def _builtin(value: Any, names: Iterable[str], called: list[Any]) -> str:
     return f"{getattr(value, '__module__', '')}.{value.__name__}"
 
@@ -148,7 +153,8 @@ _DESCRIPTIONS: tuple[tuple[Any, Callable[[Any, Iterable[str], list[Any]], str | 
     (ModuleType, _module),
     (enum.EnumMeta, _enumeration),
     ((FunctionType, _Intrinsic), _function),
-    ((type, BuiltinFunctionType, np.ufunc), _builtin),
+    (type, _class),
+    ((BuiltinFunctionType, np.ufunc), _builtin),
     (np.ndarray, _array),
     ((tuple, list), _sequence),
     (_CONSTANTS, _constant),
