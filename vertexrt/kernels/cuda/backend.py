@@ -37,7 +37,7 @@ class CudaBackend:
         self.device = device
         self.dtype = dtype
         self.hold, self.gradients = hold, gradients
-        self.where = device.name
+        self.where = f"{device.name} {device.precision}"  # in the key of timed choices
 
     def alone(self) -> AbstractContextManager[object]:
         """Change nothing: the device has its own order."""
