@@ -80,16 +80,6 @@ class WrittenScripts:
     lookups: tuple[Array, ...]
 
 
-def new_counters(groups: int) -> npt.NDArray[np.int32]:
-    """Return the counters of a launch: of all processors, of who gave up, of each group it has."""
-    return np.zeros(2 + groups, np.int32)
-
-
-def new_members(processors: int) -> int:
-    """Return for how many members each waits, of a group that is a cluster."""
-    return processors
-
-
 def kernel_seconds(stamps: Int64) -> float:
     """Return how long a kernel ran on its slowest processor, given `PersistentLaunch.seen`."""
     longest = 0
@@ -176,12 +166,12 @@ class PersistentLaunch:
         size = session.dtype.itemsize
         cluster = executable.processors if path.clustered else 1
         blocks = self.blocks(executable, path)
-        members = new_members(cluster) if path.clustered else 0
+        members = cluster if path.clustered else 0
         stamps = self._take_stamps(written) if self.watched else 0
         more = (
             written.script.reshape(-1),
             written.sections.reshape(-1),
-            new_counters(blocks // executable.processors),
+            np.zeros(2 + blocks // executable.processors, np.int32),  # of `counters`
             written.child_slot,
         )
         slot, words, addresses = session.stage(executable, inputs, written.lookups, ending, more)
