@@ -91,7 +91,7 @@ else:
     def __getattr__(name: str) -> Any:
         """Load what a public name stands for when it is first asked for.
 
-        So the command line is ready for Ctrl-C before NumPy is loaded, and only who compiles waits
+        So the command line is ready for Ctrl-C before NumPy is loaded, and only what compiles waits
         for numba.
         """
         if name not in _HOMES:

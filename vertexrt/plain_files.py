@@ -1,6 +1,6 @@
 """Plain files: read whole, and written so that they appear whole or not at all.
 
-Nothing is written through a link that somebody else put there, and nothing waits for a pipe. What
+Nothing is written through a link that another user put there, and nothing waits for a pipe. What
 is written goes to a new file of another name in the same folder, reaches the disk, and is renamed;
 then the folder's own entry reaches the disk. A process that is killed in between leaves that file,
 `.NAME.XXXXXXXX.tmp` with eight hexadecimal digits: `remove_leftovers` knows it by its name.

@@ -30,7 +30,7 @@ ON_SHIM = (
     ("lstm-lm", 2, "float64", REGISTERS),
     ("both", 2, "float64", SHARED),
 )
-MIXED = ("both",)  # leaves multiply by the same weight beside the path
+MIXED = ("both",)  # leaves multiply by the same weight outside the path
 ON_GPU = tuple(
     (name, processors, dtype, place)
     for name in ("tree-lstm", "lstm-lm", "gru", "tree-fc", "both", "tied")
@@ -86,7 +86,7 @@ def test_they_are_those_of_the_reference(
     assert side.sums_in_registers == (len(side.sums) if place == REGISTERS else 0)
     behind = {w for step in executable.writer.all_steps for w in step.words}
     both = behind & {h.word for h in side.sums}
-    assert bool(both) == (name in MIXED), f"{both} are made behind the path as well"
+    assert bool(both) == (name in MIXED), f"{both} are made after the path as well"
 
 
 @pytest.mark.parametrize("device", SHIM_AND_GPU)

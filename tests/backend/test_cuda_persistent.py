@@ -49,7 +49,7 @@ ON_SHIM = (
     ("oddments", 2, "float64"),
     ("elementwise", 2, "float64"),
 )
-GRADIENTS_ON_CHIP = ("gru", "attention")  # of the others they are made behind the path
+GRADIENTS_ON_CHIP = ("gru", "attention")  # of the others they are made after the path
 CASES = [
     *(pytest.param("shim", *case, marks=shim) for case in ON_SHIM),
     *(

@@ -243,9 +243,9 @@ def other_temporaries(script: Array) -> None:
 MUTATIONS: dict[str, tuple[Callable[[Array], None], str]] = {
     "no wait before a step of a launch": (a_later_wait, "the steps of its launch before it"),
     "no wait before the groups": (put(special(FORWARD), WAIT, NONE), "the stage before"),
-    "no wait behind the groups": (put(special(FORWARD, 1), WAIT, NONE), "the stage before"),
+    "no wait after the groups": (put(special(FORWARD, 1), WAIT, NONE), "the stage before"),
     "no wait before the way back": (put(special(BACKWARD), WAIT, NONE), "the stage before"),
-    "no wait behind the way back": (put(special(BACKWARD, 1), WAIT, NONE), "the stage before"),
+    "no wait after the way back": (put(special(BACKWARD, 1), WAIT, NONE), "the stage before"),
     "no wait before the norm": (put(special(SQUARES), WAIT, NONE), "all gradients"),
     "no wait before the loss": (put(special(FINISH), WAIT, NONE), "the loss, and the norm"),
     "no wait before the check": (put(special(CHECK), WAIT, NONE), "the whole step"),

@@ -189,5 +189,5 @@ def test_who_has_nothing_to_send_is_waited_for() -> None:
     def for_the_ring(script: Array, slots: Array) -> None:
         script[np.flatnonzero(script[:, WAIT] == FOR_ALL)[0], WAIT] = FOR_RING
 
-    with pytest.raises(PlanError, match="everybody sends"):
+    with pytest.raises(PlanError, match="all send"):
         check(launch, for_the_ring)

@@ -111,7 +111,7 @@ def test_on_a_gpu_groups_and_how_they_meet_are_shown() -> None:
     text = explained_on_a_gpu("tree-lstm", 2, 5, clusters=2)
     assert "processors: 4 blocks of 256 threads; groups: 2 of 2 processors" in text
     assert "groups are clusters: they meet at barriers in shared memory" in text
-    assert "meets nobody on the path" in explained_on_a_gpu("tree-lstm", 1, 3)
+    assert "waits for no other on the path" in explained_on_a_gpu("tree-lstm", 1, 3)
 
 
 def test_on_a_gpu_the_weights_that_a_processor_holds_are_shown() -> None:
@@ -142,8 +142,8 @@ def test_on_a_gpu_weights_in_shared_memory_are_shown() -> None:
 
 
 def test_on_a_gpu_gradients_are_shown_where_they_are_made() -> None:
-    behind = "gradients made behind the path, by products over all rows: u_iou, u_f"
-    assert behind in explained_on_a_gpu("tree-lstm", 2, 4)
+    after = "gradients made after the path, by products over all rows: u_iou, u_f"
+    assert after in explained_on_a_gpu("tree-lstm", 2, 4)
     net = on_paper(TreeLSTM(10, 8, 32, 5), 2, passes=Passes(gradients=True))
     text = net.explain_batch(batch_of("tree-lstm", 1))
     assert "gradient of u_iou: 48 rows of 32, 8,192 in registers" in text
@@ -151,14 +151,14 @@ def test_on_a_gpu_gradients_are_shown_where_they_are_made() -> None:
     assert "backward: 40,960 in registers, 0 in shared memory" in text
     assert "left for the sums of the groups, by each processor: 8,192" in text
     assert "what groups summed up of gradients is added, in their order" in text
-    assert "behind the path, by products" not in text
+    assert "after the path, by products" not in text
 
 
 def test_on_a_gpu_scripts_are_those_that_run() -> None:
     text = explained_on_a_gpu("tree-lstm", 2, 4)
     script = text.partition("Script of all processors\n")[2].partition("\n\n")[0].splitlines()
     count, rounds = re.match(r"  instructions: (\d+); rounds: (\d+); ", script[0]).groups()
-    ops = [re.match(r"    (\S+?)(?:, beside the groups)?: (\d+) ops in (\d+)", x) for x in script]
+    ops = [re.match(r"    (\S+?)(?:, outside the groups)?: (\d+) ops in (\d+)", x) for x in script]
     assert [m[1] for m in ops if m] == ["eager", "path", "lazy", "path'", "final"]
     special = [x.strip() for x, m in zip(script[1:], ops[1:], strict=True) if not m]
     weights = "weights are loaded, and groups follow their scripts"

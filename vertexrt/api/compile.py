@@ -50,7 +50,7 @@ def compile(
         function: F; its `forward` is traced once.
         device: `cuda`, `cpu`, `reference` (plain NumPy, the oracle), or `auto`: a GPU where there
             is a usable one and the engine runs there, else the CPU; `Network.device` says which.
-        engine: `batched`; `persistent` (one call a step, driven by scripts, whose processors share
+        engine: `batched`; `persistent` (driven by scripts, whose processors share the weights of
             each task); or `auto`, which times both on the first minibatches of each size and keeps
             the faster. Since that depends on timings, name an engine where runs must repeat bit
             for bit.

@@ -108,7 +108,7 @@ def _make(folder: Path) -> str:
 def _fault(folder: Path) -> str:
     """Return what is wrong with an existing folder; "" when only this user can write to it."""
     try:
-        # A link in the temporary folder may be anybody's; elsewhere it is as good as its target.
+        # A link in the temporary folder may be another user's; elsewhere it is as good as a folder.
         found = os.lstat(folder) if folder == temporary_cache() else os.stat(folder)
     except OSError as error:
         return f"{folder} cannot be read: {error.strerror}"

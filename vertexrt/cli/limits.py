@@ -1,6 +1,6 @@
 """Say what each option may be, wherever it comes from: a command line or a checkpoint.
 
-The limits are far above what anybody trains with; they keep a slip of the keyboard, or a damaged
+The limits are far above what is trained in practice; they keep a slip of the keyboard, or a damaged
 file, from becoming a size that no machine has.
 """
 

@@ -63,7 +63,7 @@ class Worker:
             self._zeros = 0
         if self._zeros < zero_elements:
             self.arena[:zero_elements] = 0.0
-        self._zeros = zero_elements  # what lies behind them is written by this run
+        self._zeros = zero_elements  # what lies after them is written by this run
         return self.arena
 
 
@@ -209,7 +209,7 @@ def make_jobs(
         scratch = -(-scripts.temporary // PAD) * PAD
     elements = max(run.plan.total, run.plan.temporary + processors * scratch)
     data = worker.take(elements, run.zero_elements)
-    if config().check:  # what nobody writes shows; backward reads what forward left
+    if config().check:  # what is not written shows; backward reads what forward left
         data[run.plan.temporary if part.start else run.zero_elements : elements] = np.nan
     user_vertex, user_edge = run.share.numbers() if run.variant.draws else (NO_ROWS, NO_ROWS)
     buffers = Buffers(

@@ -21,15 +21,15 @@ KIND = "choices"  # of entries in the cache
 TIMED = 4  # configurations that are timed
 SAMPLES = 5  # minibatches for each; the first of them warms up
 
-# Seconds, for ranking only, beside those of `script.cost`: what a step costs once, and what handing
-# a share to a thread costs. Measured on a 2-core Xeon; only their order matters.
+# Seconds, for ranking only, in addition to those of `script.cost`: what a step costs once, and
+# what handing a share to a thread costs. Measured on a 2-core Xeon; only their order matters.
 STEP = 150e-6
 SHARE = 60e-6
 SHARED = 0.1  # of the path: what processors that share tasks do twice, or in narrower products
 LATE = 0.02  # of the path: by how much processors arrive apart
 FAR = 0.08  # of the path: when what a product makes has left the nearest cache before it is read,
 NEAR = 12e3  # beyond so many elements
-TILES = (8,)  # rows of a tile to consider beside whole tasks,
+TILES = (8,)  # rows of a tile to consider in addition to whole tasks,
 WIDEST = 32  # which have at most so many tiles: wide products are packed once, and then cheaper
 FEWEST = -1  # processors of a group
 MARGIN = 0.98  # what is not faster than batched by this is noise

@@ -164,10 +164,10 @@ def find_origins(model: Compiled, attempt: Attempt) -> Origins:
 
 def _note(origins: Origins, batch: GraphBatch, node: Node, vertex: int | None) -> None:
     """Remember a node whose value is not finite, if it is the first."""
-    who = "a value of all vertices" if vertex is None else vertex_name(batch, vertex)
+    whose = "a value of all vertices" if vertex is None else vertex_name(batch, vertex)
     derived = node.where.startswith(DERIVED)
     where = "" if not node.where else f", {'in' if derived else 'at'} {node.where}"
-    text = f"{node.op} of {who}{where}"
+    text = f"{node.op} of {whose}{where}"
     origins.first = origins.first or text
     if derived:
         origins.of_df = origins.of_df or text

@@ -68,7 +68,7 @@ class Executor(Protocol):
     """What runs the batches of a model on a device.
 
     Attributes:
-        lock: whoever uses it or its model holds it: one thread at a time. A thread may take it
+        lock: a thread that uses it or its model holds it, one at a time. A thread may take it
             again.
     """
 

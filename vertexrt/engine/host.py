@@ -49,7 +49,7 @@ class HostExecutor:
     """Runs batches in the host's memory, each share of one in a worker.
 
     Args:
-        helpers: threads beside the caller's.
+        helpers: threads in addition to the caller's.
     """
 
     def __init__(self, model: CompiledModel, helpers: int) -> None:
@@ -65,7 +65,7 @@ class HostExecutor:
         return HostExplanation()
 
     def after_fork(self) -> None:
-        """Make what a process has of its own: the lock, and the threads beside the caller's.
+        """Make what a process has of its own: the lock, and the threads besides the caller's.
 
         A forked child works on; the threads of its parent are not there.
         """

@@ -161,7 +161,7 @@ def _runs(
     programs: Array, lazy_kinds: Array, order: Array, program_of: Array, run_lo: Array
 ) -> int:
     """List the runs of rows whose kinds have the same program; return how many there are."""
-    if len(order) and np.all(programs == programs[0]):  # of all kinds, so that nobody need look
+    if len(order) and np.all(programs == programs[0]):  # of all kinds: none need be read
         program_of[0], run_lo[0] = programs[0], 0
         return 1
     runs = 0

@@ -57,8 +57,8 @@ class CompiledModel:
         engine: `batched`, `persistent`, or `auto`, which times them.
         processors: of a group of the persistent engine; by default the model of `choose` picks the
             number for each batch, without timing, so that runs repeat.
-        sizes: processors of a group that `auto` times, beside the batched engine; by default those
-            that the threads allow.
+        sizes: processors of a group that `auto` times, as it does the batched engine; by default
+            those that the threads allow.
     """
 
     def __init__(

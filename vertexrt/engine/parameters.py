@@ -4,7 +4,7 @@ The dense parameters come first, so that an optimizer updates them in one pass o
 sparse ones (embedding tables) follow: a step reads and writes only the rows that have a gradient.
 Every parameter starts at a multiple of 16 elements, which is a cache line in float32; the padding
 between two parameters is zero in both arrays and stays zero. Parameters of one stack are the
-exception: their rows lie directly behind one another, so that a stacked product reads them as one
+exception: their rows lie directly one after another, so that a stacked product reads them as one
 matrix.
 """
 
@@ -71,7 +71,7 @@ class ParameterStore:
             shapes: name and shape of every parameter; each extent at least 1.
             dtype: float32 or float64.
             sparse: names of parameters with rows that a step may leave untouched.
-            stacks: names of dense parameters whose rows must lie directly behind one another; they
+            stacks: names of dense parameters whose rows must lie directly one after another; they
                 agree in every extent but the first.
             copies: of the gradients; memory that is not written to is not taken.
         Raises: UsageError, when a name is unknown or in two stacks, a shape is empty, the dtype is
@@ -124,7 +124,7 @@ class ParameterStore:
             self.on_refresh()
 
     def stacked(self, names: Sequence[str]) -> int:
-        """Return the offset of the first of `names`, whose rows lie behind one another.
+        """Return the offset of the first of `names`, whose rows lie one after another.
 
         Raises: UsageError, when they do not; the store was built without that stack.
         """
@@ -133,7 +133,7 @@ class ParameterStore:
         for first, second in itertools.pairwise(names):
             if self.offsets[first] + math.prod(self.shapes[first]) != self.offsets[second]:
                 raise _refusal(
-                    f"parameters '{first}' and '{second}' do not lie behind one another",
+                    f"parameters '{first}' and '{second}' do not lie one after another",
                     f"the stacks are {sorted(set(self._stack_of.values()))}",
                     "name the stack when the store is built",
                 )

@@ -15,7 +15,7 @@ FEW = 64  # lookups that are sorted faster than a table's marks are read
 
 
 def new_marks(rows: int) -> Array:
-    """Return a mark for each row of a table, all False, and at least one behind them."""
+    """Return a mark for each row of a table, all False, and at least one after them."""
     return np.zeros((rows // EIGHT + 1) * EIGHT, np.bool_)
 
 

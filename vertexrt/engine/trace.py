@@ -43,7 +43,7 @@ class Special:
     """An instruction that runs no task program.
 
     Attributes:
-        waits_last: its wait comes behind its work.
+        waits_last: its wait comes after its work.
     """
 
     name: str

@@ -62,7 +62,7 @@ class Passes:
             those which need nothing of each other may run at once (Cavs, section 3.5).
         gradients: persistent engine on a GPU: the gradients of these weights are summed up on chip
             while the backward side of the path runs, as far as there is room; else they are
-            products over all rows behind the path.
+            products over all rows after the path.
     """
 
     specialise: bool = True

@@ -1,4 +1,4 @@
-"""Verify task programs: whatever is read was written, by whom the vertex has met before.
+"""Verify task programs: whatever is read was written, by what ran before on the way to it.
 
 A vertex runs the task programs of its two kinds, stage by stage. Each element of a tensor that one
 of them reads must have been written by an earlier stage, in the rows of the vertex itself, of its

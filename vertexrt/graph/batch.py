@@ -69,7 +69,7 @@ class GraphBatch:
     """Hold K graphs as one set of CSR arrays; a graph's vertices lie side by side.
 
     Construction checks everything, as `InputGraph` does for one graph, and copies arrays into
-    memory that nobody can write to: what has been checked stays so.
+    read-only memory: what has been checked stays so.
 
     Attributes:
         graph_ptr: int32 [K+1], first vertex of each graph.

@@ -122,7 +122,7 @@ def _name(graph_ptr: IntArray, vertex: int, where: str) -> str:
 
 
 def int32_array(values: Any, what: str, where: str) -> IntArray:
-    """Return whole numbers as an int32 array of one axis that nobody can write to.
+    """Return whole numbers as an int32 read-only array of one axis.
 
     Raises: GraphError, when they are not whole numbers in one row, or beyond 32 bits.
     """

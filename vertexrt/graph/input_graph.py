@@ -30,7 +30,7 @@ class InputGraph:
 
     The state of a child flows to its parents; a vertex may have many parents. A slot is a position
     in a vertex's child list. Construction checks everything and copies arrays to their dtypes, into
-    memory that nobody can write to: neither the graph nor its pulls change later.
+    read-only memory: neither the graph nor its pulls change later.
 
     Attributes:
         child_ptr: int32 [V+1], first slot of each vertex in `child`.

@@ -1,4 +1,4 @@
-"""Arrays that nobody can change once they are checked, and how they are made of what users give.
+"""Arrays that are read-only once they are checked, and how they are made of what users give.
 
 Compiled loops use the numbers of a graph as indices without bounds checks, so what has been checked
 must not change. Read-only is not enough: the owner of an array can make it writable again, and a
@@ -34,10 +34,10 @@ _new_bytes = ctypes.PYFUNCTYPE(ctypes.py_object, ctypes.c_void_p, ctypes.c_ssize
 
 
 def own(array: Array, dtype: np.dtype[Any]) -> Array:
-    """Return an array of our own in memory that nobody can write to, in C order.
+    """Return an array of our own in read-only memory, in C order.
 
     Args:
-        array: of any layout; its memory is shared, where nobody can write to it.
+        array: of any layout; its memory is shared, where it is read-only.
         dtype: native, without objects; values are converted to it and are known to fit.
     """
     if array.base is not None and array.dtype is dtype and is_owned(array):
@@ -46,7 +46,7 @@ def own(array: Array, dtype: np.dtype[Any]) -> Array:
 
 
 def freeze(array: Array, dtype: np.dtype[Any]) -> Array:
-    """Return a copy of all elements in a row, in memory that nobody can write to.
+    """Return a copy of all elements in a row, in read-only memory.
 
     Args:
         dtype: equal to that of the array, which may be another object with a name or metadata.
@@ -55,10 +55,10 @@ def freeze(array: Array, dtype: np.dtype[Any]) -> Array:
 
 
 def unwritten(size: int, dtype: np.dtype[Any]) -> Array:
-    """Return an array [size] in memory that nobody can write to, with nothing in it yet.
+    """Return an array [size] in read-only memory, with nothing in it yet.
 
     Python lets the maker of `bytes` fill them. A compiled loop does so at once (see `compiled`),
-    before anybody else sees them.
+    before anything else sees them.
     """
     return np.frombuffer(_new_bytes(None, size * dtype.itemsize), dtype)
 
@@ -72,7 +72,7 @@ def same_memory(a: Array, b: Array) -> bool:
 
 
 def is_owned(array: Array) -> bool:
-    """Tell whether an array lies in C order in memory that nobody can write to."""
+    """Tell whether an array lies in C order in read-only memory."""
     base: object = array.base
     while type(base) is np.ndarray:
         base = base.base

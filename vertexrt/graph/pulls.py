@@ -105,7 +105,7 @@ class Pulls(Mapping[str, PullValue]):
 def check_pulls(
     pulls: Mapping[Any, Any], num_vertices: int, where: str = "input graph"
 ) -> dict[str, PullValue]:
-    """Return the pulls as arrays of an allowed dtype that nobody can change, fit for V vertices.
+    """Return the pulls as arrays of an allowed dtype, read-only and fit for V vertices.
 
     Args:
         pulls: by name; arrays, nested lists or `Pulled`.
@@ -252,7 +252,7 @@ def _check_pulled(has: str, given: Pulled, num_vertices: int, where: str) -> Pul
 
 
 def _own_table(given: Any) -> Array:
-    """Return a table that nobody can change: a copy, or one that was made before of the same."""
+    """Return a read-only table: a copy, or one that was made before of the same."""
     held = _copies.get(id(given))
     if held is not None:
         array = read_array(given)
@@ -298,7 +298,7 @@ def _check_lowest(has: str, array: Array, at: str, where: str) -> None:
 
 
 def _numbers(has: str, given: Any, where: str) -> Array:
-    """Return int32, float32 or float64 that nobody can change."""
+    """Return int32, float32 or float64, read-only."""
     array = read_array(given)
     owned = array if isinstance(array, str) else own_numbers(array)
     if isinstance(owned, str):

@@ -201,7 +201,7 @@ class Processors(Executable, Protocol):
             counters: of `new_counters`, the same array for all parts.
             temporary: element at which this processor's temporaries start.
             times: [instructions, 3] int64, gets the clock at the start of each instruction, at the
-                end of its wait and at its end; [0, 3], where nobody asks.
+                end of its wait and at its end; [0, 3], where none are asked for.
         """
 
     def cycles_per_second(self) -> float:
@@ -252,7 +252,7 @@ class Backend(Protocol):
         Args:
             processors: of a group, as `written_for` returned it.
             kinds: [4, kinds] the programs of each kind of vertex before the path, on both sides of
-                it and behind it; -1 for none.
+                it and after it; -1 for none.
         Raises: DeviceError where the device has no persistent engine.
         """
 

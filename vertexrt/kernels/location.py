@@ -9,7 +9,7 @@ SUMS_OVER_EDGES = ("gather_parents", "segment_sum", "segment_max")
 
 @dataclass(frozen=True, slots=True)
 class Temporary:
-    """Where a temporary starts: behind so many elements a row, an edge, and once."""
+    """Where a temporary starts: after so many elements a row, an edge, and once."""
 
     rows: int
     edges: int

@@ -9,7 +9,7 @@ the rows; sums over all rows (parameter gradients) are split by the rows of the 
 columns where it is only looked up in: some words are far more frequent than others.
 
 Source: VPPS (MICRO 2018) splits weights by rows and exchanges after each operation; one exchange a
-level, and units aligned over gates, are ours (DESIGN section 8), as is GRNN's fused step for LSTM.
+level, and units aligned over gates, are ours, as is GRNN's fused step for LSTM.
 """
 
 from __future__ import annotations
@@ -104,7 +104,7 @@ def _alone(tasks: Sequence[TaskProgram]) -> list[SegmentedTask]:
 def _shared(tasks: Sequence[TaskProgram]) -> list[SegmentedTask]:
     shared = {
         key for task in tasks if task.stage not in PATH for key in task.homes.values()
-    }  # made by rows: whole for everybody after the exchange
+    }  # made by rows: whole for all after the exchange
     drafts = [_draft(task, shared) if task.stage in PATH else _by_rows(task) for task in tasks]
     cuts = find_cuts([task for task, _, _ in drafts])
     return [

@@ -2,7 +2,7 @@
 
 A kind is the set of gather slots and pulls that a vertex has. What is absent reads zero, and the
 zeros are propagated: an SST leaf keeps W x and loses U h, an inner vertex the other way round (3
-against 8 products, DESIGN section 4). Nodes keep the stage and origin that `place` gave them, so
+against 8 products). Nodes keep the stage and origin that `place` gave them, so
 tensors are shared between kinds by origin.
 """
 
@@ -110,7 +110,7 @@ def specialise(program: Program, facts: Presence) -> Program:
     Args:
         program: placed F, or F and dF.
         facts: what is known of these vertices.
-    Source: Cavs leaves this to the user; the zero propagation is ours (DESIGN section 4).
+    Source: Cavs leaves this to the user; the zero propagation is ours.
     """
     childless = facts.slots.get(program.arity or 0) is False
 

@@ -34,7 +34,7 @@ def blas_threads() -> Any:
 
 
 class _OneThread:
-    """BLAS on one thread while anybody is inside; the limit is the process's, networks are many."""
+    """BLAS on one thread while a call is inside; the limit is the process's, networks are many."""
 
     def __init__(self) -> None:
         self._lock = ProcessLock()

@@ -33,7 +33,8 @@ def _pointer(context: Any, builder: Any, signature: Any, args: Any) -> Any:
 def add_one(typing: Any, array: Any, index: Any) -> Any:
     """Add one to array[index]; return what it was.
 
-    Who reads the sum sees all that was written before, and who adds last, what all others wrote.
+    Reading the sum implies seeing all that was written before; the last to add sees what all
+    others wrote.
     """
 
     def code(context: Any, builder: Any, signature: Any, args: Any) -> Any:

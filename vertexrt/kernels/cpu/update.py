@@ -51,7 +51,7 @@ def cut_pieces(
             end = min(first + step[t], entries[t, 0, 1])
             pieces[p] = tables[t]
             spans[p, 0, 0], spans[p, 0, 1] = first, end
-            for k in range(1, entries.shape[1]):  # rows are sorted: go on behind the last piece
+            for k in range(1, entries.shape[1]):  # rows are sorted: go on after the last piece
                 at = spans[p - 1, k, 1] if p > before else entries[t, k, 0]
                 spans[p, k, 0] = at
                 while at < entries[t, k, 1] and listed[at] <= listed[end - 1]:

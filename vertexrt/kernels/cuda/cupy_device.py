@@ -316,5 +316,5 @@ def _loaded_library(name: str) -> str:
             if f"/{name}" in path:
                 return path
     raise DeviceError(
-        message("cuda", f"{name} is not loaded", "cuBLAS beside CuPy", "reinstall CuPy")
+        message("cuda", f"{name} is not loaded", "cuBLAS in addition to CuPy", "reinstall CuPy")
     )

@@ -53,7 +53,7 @@ class Calls:
 class Device(Protocol):
     """Where kernels run; everything is in the order of one stream, the main one.
 
-    Launches on other streams (`lanes`) come behind and before what their events say.
+    Launches on other streams (`lanes`) come after and before what their events say.
     """
 
     name: str
@@ -101,13 +101,13 @@ class Device(Protocol):
         """Count the bytes that could be allocated."""
 
     def pinned(self, size: int) -> Array:
-        """Return bytes of the host from which copies run beside the host's work: uint8 [size]."""
+        """Return bytes of the host from which copies run during the host's work: uint8 [size]."""
 
     def upload(self, to: int, source: Array) -> None:
-        """Copy from pinned memory, which must stay as it is until an event behind it."""
+        """Copy from pinned memory, which must stay as it is until an event after it."""
 
     def download(self, to: Array, source: int) -> None:
-        """Copy to pinned memory; valid after an event behind it."""
+        """Copy to pinned memory; valid after an event after it."""
 
     def clear(self, to: int, size: int, byte: int = 0) -> None:
         """Set bytes to zero, or to something else."""
@@ -147,7 +147,7 @@ def launch_error(code: int, launch: int, step: int) -> DeviceError:
             message(
                 "cuda",
                 f"no memory is left for {where}",
-                "a little room beside what this process holds",
+                "a little room in addition to what this process holds",
                 "take smaller batches, or end other processes on the device",
             )
         )

@@ -1,7 +1,7 @@
 """A compiled vertex function on a device: parameters, moments and arena live there.
 
-The store's arrays on the host are a copy. It is filled when somebody asks for parameters or for an
-optimizer's state, and goes back to the device before the next step, since whoever asked may have
+The store's arrays on the host are a copy. It is filled when the caller asks for parameters or an
+optimizer's state, and goes back to the device before the next step, since the caller may have
 written to it. A step is launched and not waited for: it returns the loss of the step before, and
 `sync` the newest (VPPS, section III-D).
 """
@@ -63,7 +63,7 @@ from vertexrt.locks import share
 Array = np.ndarray[Any, Any]
 
 DONE = Outcome(True)
-CANDIDATES = (FEWEST, 16, 32)  # processors of a group to time, where nobody says
+CANDIDATES = (FEWEST, 16, 32)  # processors of a group to time, where none is given
 
 
 @dataclass(slots=True)
@@ -167,7 +167,7 @@ class CudaExecutor:
         return [DeviceArena(self.session)]  # type: ignore[list-item]
 
     def submit(self, use: Use, batch: GraphBatch, names: Sequence[str]) -> Evaluation:
-        """Launch an evaluation; what it pushes comes behind it, and is read when asked for."""
+        """Launch an evaluation; what it pushes comes after it, and is read when asked for."""
         self._land_all()
         self._to_device()
         start = time.perf_counter()
@@ -356,7 +356,7 @@ class CudaExecutor:
     def _land(self) -> None:
         """Wait for the oldest step and look at what it found.
 
-        Raises: NumericError, when it was refused; the steps behind it have changed nothing then.
+        Raises: NumericError, when it was refused; the steps after it have changed nothing then.
         """
         flight = self._flights.popleft()
         self.session.device.wait(flight.event)

@@ -32,7 +32,7 @@ class DeviceExplanation:
             lines = describe(variant.tasks[number], variant.binding, itemsize)
             return [f"launches: {text}" for text in lines]
         executable = cast("PersistentExecutable", variant.ready().processors)
-        if not executable.beside[number]:
+        if not executable.outside_path[number]:
             return ["groups of processors run its segments"]
         lines = describe_steps(executable.writer.launches[number].steps)
         return [f"all processors run: {text}" for text in lines]

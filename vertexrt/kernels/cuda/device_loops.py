@@ -1,7 +1,7 @@
 """Compile the host's loops of a GPU's persistent engine while its kernel is compiled.
 
 Both take some ten seconds with empty caches. The compiler of kernels runs without the interpreter's
-lock, so that a thread beside it is done about when it is. Each loop is called once over nothing,
+lock, so that a thread next to it is done about when it is. Each loop is called once over nothing,
 with arrays of the types that it is given later.
 """
 

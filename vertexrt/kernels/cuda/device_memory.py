@@ -56,7 +56,7 @@ class DeviceMemory:
         if memory.size >= size:
             return memory
         self.synchronize()
-        memory = self.take(size * 5 // 4, "rows beside the batch")
+        memory = self.take(size * 5 // 4, "rows in addition to the batch")
         if zero:
             self.clear(memory)
         return memory

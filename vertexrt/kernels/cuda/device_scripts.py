@@ -148,7 +148,7 @@ def write_all(
     groups = Groups(order, scheduled.graph_ptr, chosen.groups)
     size = GroupSize(chosen.processors, chosen.tile)
     batch = Batch(table, edge_ptr, child_row)
-    paths = assemble_groups(shape, batch, facts.beside, groups, size, COLUMNS)
+    paths = assemble_groups(shape, batch, facts.outside_path, groups, size, COLUMNS)
     lookup_ptr, lookup_at, word, ptr, row = sort_lookups(
         table, known.lookups_ptr, known.lookups, scheduled.pulls, order, scheduled.rows,
         scheduled.seen,

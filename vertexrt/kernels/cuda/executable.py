@@ -59,7 +59,7 @@ class Uploads:
         numbers: of the words, by name.
         wanted: [words] whether a kernel or a product reads it.
         num_ints: how many integer pulls there are.
-        real_words: numbers of the words of real pulls, and of seeds behind them.
+        real_words: numbers of the words of real pulls, and of seeds after them.
         lookups_ptr, lookups: CSR of the integer pulls that each program's sorted lookups read.
         zero_elements: longest row that an absent child or pull reads.
     """

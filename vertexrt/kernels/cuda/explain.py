@@ -86,8 +86,8 @@ def explain_launch(launch: Launch) -> str:
     lines += ["", "Weights on chip, and sums of gradients: bytes that they take of a processor"]
     lines += ["  " + line for line in _weights(launch)]
     lines += ["", "Segments of the task programs that groups run"]
-    for name, task, beside in zip(names, tasks, executable.beside, strict=True):
-        if not beside:
+    for name, task, outside_path in zip(names, tasks, executable.outside_path, strict=True):
+        if not outside_path:
             lines += ["  " + line for line in segments_of(name, task)]
     lines += ["", "Script of all processors"]
     lines += ["  " + line for line in _common(executable, written)]
@@ -108,7 +108,7 @@ def _groups(executable: PersistentExecutable, path: Paths, blocks: int) -> list[
         f"processor{'s' if each > 1 else ''}; processors without a group: {blocks - groups * each}"
     ]
     if each == 1:
-        lines.append("a group is one processor, which meets nobody on the path")
+        lines.append("a group is one processor, which waits for no other on the path")
     elif path.clustered:
         lines.append("groups are clusters: they meet at barriers in shared memory")
     else:
@@ -165,8 +165,8 @@ def _gradients(executable: PersistentExecutable, names: dict[str, str]) -> list[
     done = {h.word.replace("gradient", "param") for h in on_chip}
     rest = dict.fromkeys(h.word for h in sides[0].held if h.word not in done)
     if rest:
-        behind = ", ".join(names[word] for word in rest)
-        lines.append(f"gradients made behind the path, by products over all rows: {behind}")
+        after = ", ".join(names[word] for word in rest)
+        lines.append(f"gradients made after the path, by products over all rows: {after}")
     if on_chip:
         lines.append(
             f"left for the sums of the groups, by each processor: {executable.sums_left:,}"
@@ -212,7 +212,7 @@ def _common(executable: PersistentExecutable, written: WrittenScripts) -> list[s
             lines.append(f"  {SPECIAL[int(script[lo, OP])]}")
             continue
         stage = Stage(int(label[lo]))
-        where = ", beside the groups" if stage in PATH else ""
+        where = ", outside the groups" if stage in PATH else ""
         blocks = int((script[lo:hi, ACROSS].astype(np.int64) * script[lo:hi, DOWN]).sum())
         turns = len(np.unique(rounds[lo:hi]))
         lines.append(

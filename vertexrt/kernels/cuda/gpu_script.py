@@ -59,7 +59,7 @@ class Facts(NamedTuple):
     """What scripts of a function are written from, whatever the minibatch.
 
     Attributes:
-        stages: [programs]; beside: [programs] see `path.is_outside_path`.
+        stages: [programs]; outside_path: [programs] see `path.is_outside_path`.
         steps_ptr, steps: of `driver.launch`; a function is a number of a script.
         adds: [steps] see `Kernel.adds`; adds_ptr, added: CSR of the gradients that each adds to.
         scratch: [programs, 3] elements of temporaries.
@@ -67,7 +67,7 @@ class Facts(NamedTuple):
     """
 
     stages: Array
-    beside: Array
+    outside_path: Array
     steps_ptr: Array
     steps: Array
     adds: Array
@@ -147,12 +147,12 @@ def write_common(launched: Launched, facts: Facts) -> tuple[Array, int]:
         np.empty(most, np.int64),
         np.empty(len(gradients) + 1, np.int64),
     )
-    sums = False  # which the groups have left and nobody has collected
+    sums = False  # which the groups have left and that were not collected
     count, temporary, begin, early = 0, 0, 0, False
     while begin < launches:
         now, end, follows = facts.stages[table[begin, 0]], begin, False
         while end < launches and facts.stages[table[end, 0]] == now:
-            follows |= not facts.beside[table[end, 0]]  # some launch is the groups'
+            follows |= not facts.outside_path[table[end, 0]]  # some launch is the groups'
             end += 1
         if follows and now == PATH_BACKWARD:
             count = _add(script, count, BACKWARD, count > 0)
@@ -208,7 +208,7 @@ def _draft_stage(
     found, used = 0, 0
     for t in range(begin, end):
         p, n, lo, at, m, elo = table[t]
-        if not facts.beside[p]:
+        if not facts.outside_path[p]:
             continue
         after, previous = 0, -1  # the first round after what was made; the last step's
         for s in range(steps_ptr[p], steps_ptr[p + 1]):
@@ -240,7 +240,7 @@ def _draft_stage(
 
 @njit(cache=True, nogil=True)
 def _take_turn(added: Array, begin: int, end: int, turn: int, last: Array) -> int:
-    """Return the first round from `turn` on in which nobody adds to the same gradients.
+    """Return the first round from `turn` on in which no launch adds to the same gradients.
 
     Args:
         added: of `Facts`; a step's own are those from `begin` to `end`.

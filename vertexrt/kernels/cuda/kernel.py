@@ -291,7 +291,7 @@ class KernelWriter:
     def _outside_path(self, names: dict[str, str]) -> list[str]:
         """Write the function that runs an instruction outside the path."""
         lines = [
-            "__device__ __noinline__ void beside(const Work& a, const Instruction in) {",
+            "__device__ __noinline__ void outside_path(const Work& a, const Instruction in) {",
             "  switch (in.op) {",
             "    case COLLECT: {",
             *(f"      {line}" for line in self.sums.collect(self.numbers)),
@@ -354,7 +354,7 @@ class KernelWriter:
             "      stamps.both();",
             "      return;",
             "    }",
-            "    beside(work, in);",
+            "    outside_path(work, in);",
             "    stamps.end();",
             "  }",
             "}",

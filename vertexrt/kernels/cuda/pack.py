@@ -32,7 +32,7 @@ FIXED_WORDS = (*ADDRESSES, *INDICES, "user_edge", "weight", "scale", "random_see
 FIXED, FIRST_INDEX = len(FIXED_WORDS), len(ADDRESSES)
 USER_EDGE, WEIGHT, SCALE, RANDOM_SEED = range(FIRST_INDEX + len(INDICES), FIXED)
 
-# The arrays of `Schedule` that are int32, in its order, and those of INDICES behind the rows.
+# The arrays of `Schedule` that are int32, in its order, and those of INDICES after the rows.
 PARTS = 9
 ORDER, EDGE_PTR, CHILD_ROW, EDGE_ROW, PARENT_PTR, PARENT_EDGE = 0, 4, 5, 6, 7, 8
 UPLOADED = (ORDER, EDGE_PTR, CHILD_ROW, EDGE_ROW, PARENT_PTR, PARENT_EDGE)

@@ -4,7 +4,7 @@ A segment is a function of one tile of rows. Its groups are loops of a processor
 rows and, of each, over the elements that the processor owns; its products multiply by weights that
 the processor holds (`resident_weights.cuh`). Temporaries of a tile are in shared memory.
 
-Source: VPPS (MICRO 2018), section III; a segment as one function, DESIGN section 8.
+Source: VPPS (MICRO 2018), section III; a segment as one function is ours.
 """
 
 from __future__ import annotations

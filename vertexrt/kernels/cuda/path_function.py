@@ -100,7 +100,7 @@ def _load_weights(side: PathSide) -> list[str]:
     """Write the statements that load the weights."""
     weights = side.weights
     lines = [
-        "  __syncthreads();  // nobody reads what lies where weights come",
+        "  __syncthreads();  // all have read what lies where weights come",
         "  const int rank = this_processor() % PROCESSORS;",
         "  unsigned char* free = shared_memory() + SHARED_STATE_BYTES;",
         "  unsigned char* memory = job.o.spill + blockIdx.x * job.o.spill_bytes;",

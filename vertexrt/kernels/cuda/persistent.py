@@ -25,9 +25,9 @@ from vertexrt.kernels.layout import Binding, gradient_owners
 # gradients in the first of the places where they leave enough.
 REGISTERS = (144, 112, 80, 48)
 PLACES: tuple[tuple[str, ...], ...] = ((weights.REGISTERS, weights.SHARED), (weights.SHARED,))
-BEHIND: tuple[tuple[str, ...], ...] = ((),)  # all gradients are made behind the path
+AFTER_PATH: tuple[tuple[str, ...], ...] = ((),)  # all gradients are made after the path
 GRAPHS_A_CLUSTER = 2  # at most, of a group that is one
-GROUPS = (8, 16, 32, 64, 128)  # sizes to try, where nobody says
+GROUPS = (8, 16, 32, 64, 128)  # sizes to try, where none is given
 
 
 class GroupOptions(NamedTuple):
@@ -63,7 +63,7 @@ def load_smallest(
     sizes = tuple(n for n in wanted if n <= device.processors) or wanted[:1]
     failed: dict[int | str, DeviceError] = {}  # by size the first reason, and what spilled
     itemsize = np.dtype(dtype).itemsize
-    choices = (PLACES if gradients else ()) + BEHIND
+    choices = (PLACES if gradients else ()) + AFTER_PATH
     for size, registers, places in itertools.product(sizes, REGISTERS, choices):
         try:
             budget = Budget(size, itemsize, device.shared_bytes, registers, hold, places)
@@ -91,7 +91,7 @@ class PersistentExecutable(Uploads):
         tile: most rows of an instruction on the path; tile_beside_ring: where groups have a ring.
         weights_in_memory: bytes of each processor's weights that are not held on chip.
         sums_left: bytes in which each processor leaves its sums of gradients.
-        beside: [programs] see `is_outside_path`.
+        outside_path: [programs] see `is_outside_path`.
         facts: what `gpu_script.write_scripts` knows of the programs.
         gradients: [gradients] whether the groups sum it up, or a part of it.
         function: the kernel; writer: what wrote its source.
@@ -119,10 +119,10 @@ class PersistentExecutable(Uploads):
         for word in writer.words():
             self.wanted[self.numbers[word]] = True
         added = adding(writer.all_steps, gradient_owners(binding.params))
-        self.beside = np.array([is_outside_path(t) for t in tasks], np.bool_)
+        self.outside_path = np.array([is_outside_path(t) for t in tasks], np.bool_)
         self.facts = Facts(
             np.array([int(t.task.stage) for t in tasks], np.int64),
-            self.beside,
+            self.outside_path,
             *writer.encode(),
             added.only,
             added.ptr,

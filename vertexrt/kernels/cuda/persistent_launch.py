@@ -63,7 +63,7 @@ class WrittenScripts:
         common: how many instructions all processors follow.
         sections: int32 [2, groups + 1], where the script of each group starts, see processor.cuh.
         child_slot: int32 [edges], or nothing: see `ring_script.write_ring`.
-        elements: of temporaries beside the path.
+        elements: of temporaries outside the path.
         clips, updates: whether the step ends with a norm, and with an update.
         lookup_ptr, lookup_at, lookups: of `driver.sort_lookups`.
     """

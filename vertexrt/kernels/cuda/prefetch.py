@@ -1,8 +1,8 @@
 """Operands of a segment's later groups, copied to shared memory while its products run.
 
-A group behind products reads values of the rows and of their children that were there before the
+A group after products reads values of the rows and of their children that were there before the
 segment began. Read where they are needed, each would cost a trip to the second-level cache with
-nothing else to do; asked for at the start, they arrive beside the products.
+nothing else to do; asked for at the start, they arrive during the products.
 """
 
 from __future__ import annotations

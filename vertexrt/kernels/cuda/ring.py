@@ -6,7 +6,7 @@ clusters) instead of being written to memory and read back. A row of the ring ha
 one row of a tile; `ring_script.py` says which rows are there when.
 
 Source: GRNN (EuroSys 2019), section 4, keeps the state of a step on chip; distributed shared memory
-as the way between processors is ours (DESIGN section 8).
+as the way between processors is ours.
 """
 
 from __future__ import annotations
@@ -81,7 +81,7 @@ def size_ring(step: int, room: int, gathers: bool) -> RingSize:
 
 
 def made_before(plan: SegmentedTask) -> list[set[int]]:
-    """List for each segment what earlier ones make in parts, so that nobody has all of it."""
+    """List for each segment what earlier ones make in parts, so that no processor has all of it."""
     found, made = [], set[int]()
     for segment in plan.segments:
         found.append(set(made))
@@ -146,7 +146,7 @@ def _states(
 
 
 def _scattered(plan: SegmentedTask, binding: Binding) -> dict[str, Cuts]:
-    """Return how the states that a task publishes are cut, () where everybody has all of one."""
+    """Return how the states that a task publishes are cut, () where each has all of one."""
     found: dict[str, Cuts] = {}
     nodes = plan.task.program.nodes
     for k, node in enumerate(nodes):

@@ -1,12 +1,12 @@
 """Write which rows of the ring instructions of the path read and write: array code, per minibatch.
 
 Instructions between two waits are an *epoch*. All processors of a group have finished an epoch
-when one goes on behind the wait, so that a row that an epoch puts into the ring may take the place
+when one goes on after the wait, so that a row that an epoch puts into the ring may take the place
 of one that no instruction of this epoch or a later one reads. Rows get places one after the other,
 round and round. What is no longer there is read from memory, which needs a wait for all that was
 written (`FOR_ALL`) between writing and reading; the others are for rows of the ring alone. Since
 these come with no more than what was sent, the last instruction of the epoch before has to be one
-in which everybody sends.
+in which all processors send.
 """
 
 from __future__ import annotations

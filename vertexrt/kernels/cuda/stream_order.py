@@ -29,8 +29,9 @@ COLUMNS = 5  # of `Order.steps`
 OF_STREAM, REGION, RECORDED, FIRST_WAIT, END_WAIT = range(COLUMNS)
 CHILDREN, PARENTS = range(2)  # columns of `Needs.gathers`
 STEPS, USED, EVENTS = range(3)  # counts of steps, waits and events
-# A launch counts as one unit of time: those that can run beside others are small, and take about as
-# long as each other. So many units pass until a stream goes on after an event of another.
+# A launch counts as one unit of time: those that can run at the same time as others are
+# small, and take about as long as each other. So many units pass until a stream goes on after an
+# event of another.
 HOP = 1
 
 

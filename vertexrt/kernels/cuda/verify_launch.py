@@ -55,7 +55,7 @@ def verify_launch(
         paths,
         shape,
         Batch(minibatch.table, s.edge_ptr, s.child_row),
-        executable.beside,
+        executable.outside_path,
         Groups(s.order, minibatch.graph_ptr, lengths.shape[1]),
         executable.processors,
         names,
@@ -79,7 +79,7 @@ def _lengths(written: WrittenScripts, path: Paths) -> Array:
 
 
 def _temporaries(executable: PersistentExecutable, path: Paths, written: WrittenScripts) -> None:
-    """Check that temporaries stay in front of what lies behind them in shared memory."""
+    """Check that temporaries stay in front of what lies after them in shared memory."""
     writer = executable.writer
     for side, stage in enumerate(SIDES):
         if not writer.fits(stage):

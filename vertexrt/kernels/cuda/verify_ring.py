@@ -1,9 +1,9 @@
 """Verify which rows of the ring the groups' scripts read and write (`kernels/cuda/ring_script.py`).
 
 It is played through epoch by epoch, from the scripts alone: a row that an instruction reads has to
-have been put there in an earlier epoch, and nobody may put anything else there in the same one,
+have been put there in an earlier epoch, and nothing else may be put there in the same one,
 since processors of a group go through an epoch at different speeds. What is read from memory needs
-a wait for all behind its writing.
+a wait for all after its writing.
 """
 
 from __future__ import annotations
@@ -95,7 +95,7 @@ class _Play:
                 refuse(first, epoch[0], got, f"the {sent} that are sent")
             if first[WAIT] == FOR_RING and not self._all_send(last):
                 got = "waits for rows of the ring"
-                refuse(first, epoch[0], got, "an instruction before it in which everybody sends")
+                refuse(first, epoch[0], got, "an instruction before it in which all send")
             puts: dict[int, int] = {}
             for k in epoch:
                 self._puts(k, puts)
@@ -133,7 +133,7 @@ class _Play:
         for i in range(row[ROWS]):
             slot, r = int(row[SLOT]) + i, int(row[FIRST]) + i
             if not 0 <= slot < self.rows or puts.get(slot, r) != r:
-                refuse(row, k, f"puts row {r} in slot {slot}", "a slot that nobody else puts to")
+                refuse(row, k, f"puts row {r} in slot {slot}", "a slot that no other row is put to")
             puts[slot] = r
 
     def _reads(self, k: int, epoch: int, puts: dict[int, int], copied_from: int) -> None:
@@ -175,4 +175,4 @@ class _Play:
         """Check that what was written of a row is there for all."""
         if not self.alone and self.wrote.get(r, BEFORE) >= visible:
             got = f"reads row {r}, of epoch {self.wrote[r]}, from memory"
-            refuse(self.script[k], k, got, "a wait for all behind its writing")
+            refuse(self.script[k], k, got, "a wait for all after its writing")

@@ -92,7 +92,7 @@ def verify_rounds(
 ) -> None:
     """Check what all processors do.
 
-    Each step of each launch beside the path is there once; stages follow each other, with the
+    Each step of each launch outside the path is there once; stages follow each other, with the
     groups' work and the end of the step in their places; what a step needs was made in an earlier
     round, and no two add to the same gradient, or write what the other reads, in one round.
 
@@ -130,11 +130,11 @@ class _Rounds:
     def _steps(self) -> Iterator[Step]:
         """List what has to run, in the order of the table."""
         facts = self.executable.facts
-        stages, beside, adds = facts.stages, facts.beside, facts.adds
+        stages, outside_path, adds = facts.stages, facts.outside_path, facts.adds
         steps_ptr, steps = facts.steps_ptr, facts.steps
         lookup_at = self.written.lookup_at
         for t, (p, n, lo, at, m, elo) in enumerate(self.table.tolist()):
-            if not beside[p]:
+            if not outside_path[p]:
                 continue
             for s in range(steps_ptr[p], steps_ptr[p + 1]):
                 step = steps[s]
@@ -180,7 +180,7 @@ class _Rounds:
 
     def special(self) -> None:
         """Check that the path and the end of the step are there once, where they are wanted."""
-        groups = self.stages[self.table[:, 0]][~self.executable.beside[self.table[:, 0]]]
+        groups = self.stages[self.table[:, 0]][~self.executable.outside_path[self.table[:, 0]]]
         updates = self.written.updates
         for op, wanted in (
             (FORWARD, PATH in groups),
@@ -207,15 +207,15 @@ class _Rounds:
         before = max(earlier, key=lambda at: int(self.round[at]), default=None)
         for at in later:
             if before is not None and self.round[at] <= self.round[before]:
-                self.fail(at, f"no wait behind instruction {before}", f"a wait for {what}")
+                self.fail(at, f"no wait after instruction {before}", f"a wait for {what}")
 
     def order(self) -> None:
         """Check the order of stages, of the groups' work and of the end of the step."""
         of_stage: dict[int, list[int]] = defaultdict(list)
         for step in self.steps:
             of_stage[2 * step.stage].append(step.at)
-        of_stage[2 * PATH + 1] += self._places(FORWARD)  # what is beside the path comes before
-        of_stage[2 * PATH_BACKWARD - 1] += self._places(BACKWARD)  # or behind it
+        of_stage[2 * PATH + 1] += self._places(FORWARD)  # what is outside the path comes before
+        of_stage[2 * PATH_BACKWARD - 1] += self._places(BACKWARD)  # or after it
         of_stage[2 * FINAL] += self._places(COLLECT)
         done: list[int] = []
         loss: list[int] = []
@@ -231,7 +231,7 @@ class _Rounds:
         self._after(self._places(UPDATE), check, "the check")
 
     def launches(self) -> None:
-        """Check that a step of a launch runs behind those of it that it needs."""
+        """Check that a step of a launch runs after those of it that it needs."""
         of_launch: dict[int, list[Step]] = defaultdict(list)
         for step in self.steps:
             earlier = of_launch[step.launch]

@@ -1,6 +1,6 @@
 """Verify the streams of a step: what needs each other is never at once.
 
-A launch runs behind all that its stream has before it, and behind what that waits for. Whether this
+A launch runs after all that its stream has before it, and after what that waits for. Whether this
 is enough is found anew, by the elements of the arena that launches touch.
 """
 
@@ -37,7 +37,7 @@ class StreamStep:
         adds, chunked: see `steps.Kernel`.
         region: whose temporaries it has: those of a stream.
         stream, place: where it runs; place counts from 1 on each stream.
-        behind: [streams] how many of each stream are done before it.
+        done_before: [streams] how many of each stream are done before it.
     """
 
     launch: int
@@ -47,11 +47,11 @@ class StreamStep:
     region: int
     stream: int
     place: int
-    behind: Array
+    done_before: Array
 
     def after(self, other: StreamStep) -> bool:
         """Tell whether another step is done before this one begins."""
-        return bool(self.behind[other.stream] >= other.place)
+        return bool(self.done_before[other.stream] >= other.place)
 
 
 @dataclass(frozen=True, slots=True)
@@ -79,7 +79,7 @@ def verify_streams(
 ) -> None:
     """Check the streams of the launches of a table.
 
-    Every step is there once, in order; a step comes behind those of its launch that it needs, those
+    Every step is there once, in order; a step comes after those of its launch that it needs, those
     that add to the same gradient come in the order of the table, and so do launches of which one
     writes what the other touches: rows of tensors, buffers, and temporaries.
 
@@ -128,13 +128,13 @@ class _Streams:
                     if event not in come:
                         self.fail(t, f"a wait for event {event}", "one that is recorded before")
                     done[stream] = np.maximum(done[stream], come[event])
-                behind = done[stream].copy()
+                done_before = done[stream].copy()
                 done[stream, stream] += 1
                 if event_behind >= 0:
                     come[event_behind] = done[stream].copy()
                 chunked = not step[IS_GEMM] and bool(step[WHEN] == CHUNKED)
                 place, adds = int(done[stream, stream]), bool(self.needs.adds[s])
-                found.append(StreamStep(t, s, adds, chunked, region, stream, place, behind))
+                found.append(StreamStep(t, s, adds, chunked, region, stream, place, done_before))
                 self.of_launch[t].append(found[-1])
         if len(found) != len(order.steps):
             got = f"streams for {len(order.steps)} steps"
@@ -146,7 +146,7 @@ class _Streams:
             self.fail(later.launch, f"{got}{earlier.launch}", what)
 
     def launches(self) -> None:
-        """Check that a step of a launch runs behind those of it that it needs."""
+        """Check that a step of a launch runs after those of it that it needs."""
         for steps in self.of_launch.values():
             for k, step in enumerate(steps):
                 for other in steps[:k]:
@@ -160,11 +160,11 @@ class _Streams:
             first, end = needs.adds_ptr[step.number : step.number + 2]
             for g in needs.added[first:end].tolist():
                 if g in last:
-                    self._after(step, last[g], f"a wait for who adds to gradient {g} before it")
+                    self._after(step, last[g], f"a wait for what adds to gradient {g} before it")
                 last[g] = step
 
     def tensors(self) -> None:
-        """Check that who touches what another one writes runs in the order of the table."""
+        """Check that launches that touch what another one writes run in the order of the table."""
         run, table = self.run, self.run.variant.table
         buffer, in_turn = run.ready.sharing.buffer, self._in_turn()
         found: dict[int, list[Touch]] = defaultdict(list)
@@ -186,15 +186,15 @@ class _Streams:
     def _in_turn(self) -> Array:
         """Mark pairs of launches of which all of the first is done before any of the second."""
         steps, launches = self.steps, len(self.table)
-        streams = len(steps[0].behind) if steps else 0
+        streams = len(steps[0].done_before) if steps else 0
         end = np.zeros((launches, streams), np.int64)
-        behind = np.full((launches, streams), len(steps))
+        done_before = np.full((launches, streams), len(steps))
         for step in steps:
             end[step.launch, step.stream] = step.place
-            behind[step.launch] = np.minimum(behind[step.launch], step.behind)
-        found = np.eye(launches, dtype=np.bool_)  # nobody waits for itself
+            done_before[step.launch] = np.minimum(done_before[step.launch], step.done_before)
+        found = np.eye(launches, dtype=np.bool_)  # no launch waits for itself
         for t in range(launches):
-            found[:, t] |= (end <= behind[t]).all(axis=1)
+            found[:, t] |= (end <= done_before[t]).all(axis=1)
         return found
 
     def _apart(self, earlier: Touch, later: Touch) -> None:

@@ -23,12 +23,12 @@ from vertexrt.kernels.reference.shared_memory import Processor, SharedMemory
 from vertexrt.script.isa import NONE, Instruction, decode
 
 
-def _stuck(who: Processor, counters: Array) -> DeviceError:
-    counter = who.script[who.instruction].wait
+def _stuck(processor: Processor, counters: Array) -> DeviceError:
+    counter = processor.script[processor.instruction].wait
     return DeviceError(
         message(
             "interpreter",
-            f"{who.where()} waits and nobody moves: counter {counter} stands at "
+            f"{processor.where()} waits and no processor moves: counter {counter} stands at "
             f"{counters[counter]}",
             "every wait is met",
             "report this as a bug; engine='batched' goes on",
@@ -113,26 +113,26 @@ class ReferenceProcessors:
         clock = 0
         while True:
             moved = False
-            for who in self._turn(processors):
-                if who.instruction == len(who.script):
+            for processor in self._turn(processors):
+                if processor.instruction == len(processor.script):
                     continue
-                step = who.script[who.instruction]
+                step = processor.script[processor.instruction]
                 if step.wait != NONE:
                     if counters[step.wait] < parts:
                         continue
-                    np.maximum(who.clock, clocks[step.wait], out=who.clock)
-                self._execute(who, step, arena, gradients, buffers, parts)
+                    np.maximum(processor.clock, clocks[step.wait], out=processor.clock)
+                self._execute(processor, step, arena, gradients, buffers, parts)
                 moved = True
-                noted = arrived[who.number][1]
+                noted = arrived[processor.number][1]
                 if len(noted):
-                    noted[who.instruction] = clock, clock, clock + 1
+                    noted[processor.instruction] = clock, clock, clock + 1
                 clock += 1
-                who.clock[who.number] = who.instruction + 1
-                counters[who.instruction] += 1
-                done = clocks[who.instruction]
-                np.maximum(done, who.clock, out=done)
-                who.instruction += 1
-            waiting = [who for who in processors if who.instruction < len(who.script)]
+                processor.clock[processor.number] = processor.instruction + 1
+                counters[processor.instruction] += 1
+                done = clocks[processor.instruction]
+                np.maximum(done, processor.clock, out=done)
+                processor.instruction += 1
+            waiting = [p for p in processors if p.instruction < len(p.script)]
             if not waiting:
                 return
             if not moved:
@@ -147,11 +147,11 @@ class ReferenceProcessors:
             self._rng: Any = np.random.default_rng(self.seed)
         for k in self._rng.integers(len(processors), size=2 * len(processors)):
             yield processors[k]
-        yield from processors  # fair: everybody has a turn in each round
+        yield from processors  # fair: each has a turn in each round
 
     def _execute(
         self,
-        who: Processor,
+        processor: Processor,
         step: Instruction,
         arena: SharedMemory,
         gradients: SharedMemory,
@@ -161,17 +161,17 @@ class ReferenceProcessors:
         plan, segment = self.segments[step.op]
         begins = segment is plan.segments[0]
         tile = (step.program, step.first, step.listed, step.rows)
-        if begins or who.kept.get(step.temporary, ((), {}))[0] != tile:
+        if begins or processor.kept.get(step.temporary, ((), {}))[0] != tile:
             if not begins and segment.split == Split.UNITS:
                 raise DeviceError(
                     message(
                         "interpreter",
-                        f"{who.where()} goes on with a tile whose temporaries are gone",
+                        f"{processor.where()} goes on with a tile whose temporaries are gone",
                         "tiles that are under way at once lie apart",
                         "report this as a bug; engine='batched' goes on",
                     )
                 )
-            who.kept[step.temporary] = tile, {}
+            processor.kept[step.temporary] = tile, {}
         rows = (
             np.arange(step.first, step.first + step.rows)
             if step.first >= 0
@@ -181,5 +181,5 @@ class ReferenceProcessors:
         owner = np.repeat(np.arange(len(rows)), end - first)
         starts = np.cumsum(end - first) - (end - first)
         edges = np.arange(len(owner)) - np.repeat(starts - first, end - first)
-        view = View(self.binding, buffers, rows, edges, owner, arena, who)
+        view = View(self.binding, buffers, rows, edges, owner, arena, processor)
         Evaluator(plan, segment, view, gradients, parts).run()

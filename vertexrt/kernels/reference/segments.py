@@ -1,4 +1,4 @@
-"""Interpret one segment of one processor: which elements of each value it makes, and for whom."""
+"""Interpret one segment of one processor: the elements of each value that it makes."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ class View(Frame):
     """A frame whose memory is seen by one processor."""
 
     arena: SharedMemory
-    who: Processor
+    processor: Processor
     only: Array | None = None  # the elements of a row that are read; None for all
 
     def read(self, tensor: int, size: int, rows: Array) -> Array:
@@ -30,7 +30,7 @@ class View(Frame):
         elements = np.arange(size) if self.only is None else np.flatnonzero(self.only)
         at = self.buffers.base[tensor] + rows.astype(np.int64) * size
         out = np.full((len(rows), size), np.nan, self.buffers.arena.dtype)
-        out[:, elements] = self.arena.load(at[:, None] + elements, self.who)
+        out[:, elements] = self.arena.load(at[:, None] + elements, self.processor)
         return out
 
     def write_part(
@@ -40,7 +40,7 @@ class View(Frame):
         elements = np.arange(size) if own is None else np.flatnonzero(own)
         value = np.broadcast_to(value, (len(rows), size))[:, elements]
         at = self.buffers.base[tensor] + rows.astype(np.int64) * size
-        self.arena.store(at[:, None] + elements, value, self.who)
+        self.arena.store(at[:, None] + elements, value, self.processor)
 
 
 class Evaluator:
@@ -68,7 +68,7 @@ class Evaluator:
                     self._effect(k, node)
                 else:
                     self._node(k, node)
-        self.view.who.values.update(self.made)
+        self.view.processor.values.update(self.made)
 
     def _own(self, k: int, size: int) -> Array | None:
         """Return which elements of a value this processor makes; None for all."""
@@ -77,7 +77,7 @@ class Evaluator:
         by_units = self.segment.split == Split.UNITS
         cuts = self.plan.cuts.get(k, (0, size)) if by_units else (0, size)
         own = np.zeros(size, np.bool_)
-        part = self.view.who.number
+        part = self.view.processor.number
         for a, b in pairwise(cuts):
             own[a + (b - a) * part // self.parts : a + (b - a) * (part + 1) // self.parts] = True
         return own
@@ -99,8 +99,8 @@ class Evaluator:
         elif i in task.homes and i not in self.plan.whole:
             tensor = self.view.binding.tensors[task.homes[i]]
             self.made[i] = self.view.read(tensor, max(node.type.size, 1), self._rows(node))
-        elif i in self.view.who.values:
-            return self.view.who.values[i]
+        elif i in self.view.processor.values:
+            return self.view.processor.values[i]
         else:
             self._compute(i, node)  # read again where it is used
         return self.made[i]
@@ -159,8 +159,8 @@ class Evaluator:
                 own &= np.isin(np.arange(len(own)), touched)[:, None]
             elements = np.flatnonzero(own)
             at = int(self.view.buffers.param_at[self.view.binding.params[name]]) + elements
-            old = self.gradients.load(at, self.view.who)
-            self.gradients.store(at, old + value[elements], self.view.who)
+            old = self.gradients.load(at, self.view.processor)
+            self.gradients.store(at, old + value[elements], self.view.processor)
 
     def _owned(self, name: str, shape: tuple[int, ...]) -> Array:
         """Return which elements of a gradient this processor adds to: [rows, elements of a row]."""
@@ -170,7 +170,7 @@ class Evaluator:
             return own
         start, whole = rows_in_storage(self.plan.task.program, name)
         by_columns = name in self.plan.by_columns
-        part, total = self.view.who.number, own.shape[1] if by_columns else whole
+        part, total = self.view.processor.number, own.shape[1] if by_columns else whole
         first, end = total * part // self.parts, total * (part + 1) // self.parts
         if by_columns:
             mine = np.arange(total)

@@ -17,11 +17,11 @@ from vertexrt.kernels.layout import Array
 from vertexrt.script.isa import Instruction, describe
 
 Tile = tuple[int, ...]  # program, first row, first entry of the list, rows
-EVERYTHING_BEFORE = -1  # who wrote what was in memory before the run
+EVERYTHING_BEFORE = -1  # writer of what was in memory before the run
 
 
 class SharedMemory:
-    """An array of which every element knows who wrote and who read it last.
+    """An array of which every element knows which processor wrote and read it last.
 
     Attributes:
         writer: [elements] processor, or EVERYTHING_BEFORE; written: its instruction.
@@ -34,31 +34,31 @@ class SharedMemory:
         self.written = np.zeros(len(array), np.int32)
         self.read = np.full((processors, len(array)), -1, np.int32)
 
-    def load(self, at: Array, who: Processor) -> Array:
+    def load(self, at: Array, processor: Processor) -> Array:
         """Return elements, NaN where no wait has brought them to the processor."""
-        self.read[who.number, at] = who.instruction
+        self.read[processor.number, at] = processor.instruction
         writer = self.writer[at]
-        known = (writer == EVERYTHING_BEFORE) | (writer == who.number)
-        known |= self.written[at] < who.clock[writer]
+        known = (writer == EVERYTHING_BEFORE) | (writer == processor.number)
+        known |= self.written[at] < processor.clock[writer]
         return np.where(known, self.array[at], np.array(np.nan, self.array.dtype))
 
-    def store(self, at: Array, value: Array, who: Processor) -> None:
+    def store(self, at: Array, value: Array, processor: Processor) -> None:
         """Set elements.
 
         Raises: DeviceError, when another processor wrote or read one and nothing says in which
             order.
         """
         writer = self.writer[at]
-        others = (writer != EVERYTHING_BEFORE) & (writer != who.number)
-        if np.any(others & (self.written[at] >= who.clock[writer])):
-            other = int(writer[others & (self.written[at] >= who.clock[writer])][0])
-            raise _race(who, other, "written")
+        others = (writer != EVERYTHING_BEFORE) & (writer != processor.number)
+        if np.any(others & (self.written[at] >= processor.clock[writer])):
+            other = int(writer[others & (self.written[at] >= processor.clock[writer])][0])
+            raise _race(processor, other, "written")
         for other in range(len(self.read)):
-            if other != who.number and np.any(self.read[other, at] >= who.clock[other]):
-                raise _race(who, other, "read")
+            if other != processor.number and np.any(self.read[other, at] >= processor.clock[other]):
+                raise _race(processor, other, "read")
         self.array[at] = value
-        self.writer[at] = who.number
-        self.written[at] = who.instruction
+        self.writer[at] = processor.number
+        self.written[at] = processor.instruction
 
 
 @dataclass(slots=True)
@@ -89,11 +89,11 @@ class Processor:
         return f"processor {self.number}, instruction {self.instruction} ({line})"
 
 
-def _race(who: Processor, other: int, verb: str) -> DeviceError:
+def _race(processor: Processor, other: int, verb: str) -> DeviceError:
     return DeviceError(
         message(
             "interpreter",
-            f"{who.where()} writes what processor {other} has {verb}, in no order",
+            f"{processor.where()} writes what processor {other} has {verb}, in no order",
             "a wait between two processors that share elements",
             "report this as a bug; engine='batched' goes on",
         )

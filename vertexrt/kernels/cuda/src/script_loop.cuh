@@ -73,19 +73,19 @@ __device__ __forceinline__ void for_each_piece(const Orders& o, Each each) {
 
 // Work between two instructions: `send` sends rows of the ring that the last one has written;
 // `fetch` copies children that are not in the ring into it; `ahead` prefetches operands that only
-// this processor writes; `behind` is work of the last instruction that no other processor waits
+// this processor writes; `deferred` is work of the last instruction that no other processor waits
 // for: it runs when this processor has arrived at the next barrier, before it waits for the others.
-template <class Send, class Fetch, class Ahead, class Behind>
+template <class Send, class Fetch, class Ahead, class Deferred>
 struct BetweenInstructions {
     Send send;
     Fetch fetch;
     Ahead ahead;
-    Behind behind;
+    Deferred deferred;
 };
-template <class Send, class Fetch, class Ahead, class Behind>
-__device__ __forceinline__ BetweenInstructions<Send, Fetch, Ahead, Behind> make_between(
-    Send send, Fetch fetch, Ahead ahead, Behind behind) {
-    return {send, fetch, ahead, behind};
+template <class Send, class Fetch, class Ahead, class Deferred>
+__device__ __forceinline__ BetweenInstructions<Send, Fetch, Ahead, Deferred> make_between(
+    Send send, Fetch fetch, Ahead ahead, Deferred deferred) {
+    return {send, fetch, ahead, deferred};
 }
 
 // One side of the path for a processor: `run(in, indices, prefetch_next)` executes an instruction
@@ -113,7 +113,7 @@ __device__ __forceinline__ bool follow(const Orders& o, int side_of_path, int gr
     auto look_back = [&](int k) {
         if (k < begin) return;
         const Instruction in = shared_state().group[k % SCRIPT_AHEAD];
-        hand.behind(in, indices.at_hand(in, shared_state().indices[k % INDICES_AHEAD]));
+        hand.deferred(in, indices.at_hand(in, shared_state().indices[k % INDICES_AHEAD]));
     };
     for (int k = begin; k < begin + SCRIPT_AHEAD - 2; ++k) copy_instruction(k);
     wait_for_all_copies();
