@@ -34,38 +34,35 @@ inline void back_off() { __nanosleep(20); }
 // and the clock at its start, after its wait and at its end. The first row is the clock and the
 // time in nanoseconds at the start of the kernel, the last row those at its end.
 struct Timestamps {
-    const Orders& o;
-    int row;  // the next one of this processor, below 0 where none is written: one register
+    long long* to;
+    int left;
 
-    __device__ __forceinline__ Timestamps(const Orders& orders) : o(orders), row(-1) {
+    __device__ __forceinline__ Timestamps(const Orders& o) : to(nullptr), left(0) {
         if (o.stamps == nullptr || threadIdx.x != 0) return;
-        row = 0;
+        to = o.stamps + blockIdx.x * o.most_stamps * 4;
+        left = (int)o.most_stamps - 1;
         both();
     }
-    __device__ __forceinline__ long long* at() const {
-        return o.stamps + (blockIdx.x * o.most_stamps + row) * 4;
-    }
-    __device__ __forceinline__ bool has_room() const { return row >= 0 && row < o.most_stamps - 1; }
     __device__ __forceinline__ void both() {
-        if (row < 0) return;
-        long long* const to = at();
+        if (to == nullptr) return;
         to[0] = -1;
         to[1] = cycles();
         to[2] = nanoseconds();
-        ++row;
+        to += 4;
     }
     __device__ __forceinline__ void begin(int instruction) {
-        if (!has_room()) return;
-        at()[0] = instruction;
-        at()[1] = cycles();
+        if (to == nullptr || left < 2) return;
+        to[0] = instruction;
+        to[1] = cycles();
     }
     __device__ __forceinline__ void waited() {
-        if (has_room()) at()[2] = cycles();
+        if (to != nullptr && left >= 2) to[2] = cycles();
     }
     __device__ __forceinline__ void end() {
-        if (!has_room()) return;
-        at()[3] = cycles();
-        ++row;
+        if (to == nullptr || left < 2) return;
+        to[3] = cycles();
+        to += 4;
+        --left;
     }
 };
 
