@@ -89,9 +89,6 @@ __device__ __forceinline__ void multiply_by_lanes(const Share& share, int first,
 // Blocks of the depth, of 16 elements each, whose products are summed inside the matrix units. One
 // takes more registers than two.
 constexpr int FEW_BLOCKS = 2;
-// Weights of a lane from which on there are too few registers left to take the small terms of all
-// these blocks before the large ones: then it is done block by block.
-constexpr int MANY_WEIGHTS = 128;
 
 // As `multiply_by_lanes`, for up to eight rows by matrix units: head tail + tail head + head head.
 // The units truncate what they add, always towards zero, and a level of the path goes through two
@@ -103,7 +100,6 @@ __device__ __forceinline__ void multiply_by_tensor_cores(Share& share, int first
     using L = Layout<ROWS, DEEP>;
     const int thread = this_thread(), warp = thread / 32, g = thread % 32 / 4, t = thread % 4;
     const int column = warp % L::WIDE * L::BLOCKS * 16 + t * 4;
-    constexpr int AT_ONCE = L::FLOATS < MANY_WEIGHTS ? 2 * FEW_BLOCKS : 2;  // steps of 8
     FragmentSums sums[L::SLABS];
     const auto from =
         x(first + (g < count ? g : 0));  // results of rows beyond the last one are not used
@@ -117,48 +113,46 @@ __device__ __forceinline__ void multiply_by_tensor_cores(Share& share, int first
             if (2 * b < steps) v[b] = part_of_row<L, ALIGNED>(from, column + (b0 + b) * 16);
         }
 #pragma unroll
-        for (int step0 = 0; step0 < 2 * FEW_BLOCKS; step0 += AT_ONCE) {
+        for (int step = 0; step < 2 * FEW_BLOCKS; ++step) {
+            if (step >= steps) break;
+            Split<2, true> x;
+            x.put(0, v[step / 2].v[step % 2 * 2]);
+            x.put(1, v[step / 2].v[step % 2 * 2 + 1]);
 #pragma unroll
-            for (int step = step0; step < step0 + AT_ONCE; ++step) {
-                if (step >= steps) break;
-                Split<2, true> x;
-                x.put(0, v[step / 2].v[step % 2 * 2]);
-                x.put(1, v[step / 2].v[step % 2 * 2 + 1]);
+            for (int s = 0; s < L::SLABS; ++s) {
+                const int k = (s * L::BLOCKS + b0 + step / 2) * 2;
+                Split<4> weight;
 #pragma unroll
-                for (int s = 0; s < L::SLABS; ++s) {
-                    const int k = (s * L::BLOCKS + b0 + step / 2) * 2;
-                    Split<4> weight;
-#pragma unroll
-                    for (int e = 0; e < 4; ++e) {
-                        float w = share.at(k + e % 2, step % 2 * 2 + e / 2);
+                for (int e = 0; e < 4; ++e) {
+                    float w = share.at(k + e % 2, step % 2 * 2 + e / 2);
 #ifdef __CUDACC_RTC__
-                        asm volatile(""
-                                     : "+f"(w));  // split here: the parts of all weights would not
-                                                  // fit in registers
+                    asm volatile(
+                        ""
+                        : "+f"(
+                            w));  // split here: the parts of all weights would not fit in registers
 #endif
-                        weight.put(e, w);
-                    }
-                    few[s].add_tails(weight, x);
+                    weight.put(e, w);
                 }
+                few[s].add_tails(weight, x);
             }
+        }
 #pragma unroll
-            for (int step = step0; step < step0 + AT_ONCE; ++step) {
-                if (step >= steps) break;
-                const float x0 = head_of<true>(v[step / 2].v[step % 2 * 2]);
-                const float x1 = head_of<true>(v[step / 2].v[step % 2 * 2 + 1]);
+        for (int step = 0; step < 2 * FEW_BLOCKS; ++step) {
+            if (step >= steps) break;
+            const float x0 = head_of<true>(v[step / 2].v[step % 2 * 2]);
+            const float x1 = head_of<true>(v[step / 2].v[step % 2 * 2 + 1]);
 #pragma unroll
-                for (int s = 0; s < L::SLABS; ++s) {
-                    const int k = (s * L::BLOCKS + b0 + step / 2) * 2;
-                    float weight[4];
+            for (int s = 0; s < L::SLABS; ++s) {
+                const int k = (s * L::BLOCKS + b0 + step / 2) * 2;
+                float weight[4];
 #pragma unroll
-                    for (int e = 0; e < 4; ++e) {
-                        weight[e] = share.at(k + e % 2, step % 2 * 2 + e / 2);
+                for (int e = 0; e < 4; ++e) {
+                    weight[e] = share.at(k + e % 2, step % 2 * 2 + e / 2);
 #ifdef VRT_MANTISSA
-                        weight[e] = head_of(weight[e]);
+                    weight[e] = head_of(weight[e]);
 #endif
-                    }
-                    few[s].add_heads(weight, x0, x1);
                 }
+                few[s].add_heads(weight, x0, x1);
             }
         }
 #pragma unroll
