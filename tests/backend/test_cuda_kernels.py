@@ -60,7 +60,7 @@ def cases() -> list[Case]:
 class Collector:
     """A device that keeps the sources of its kernels and runs nothing."""
 
-    name = "a list of sources"
+    name, precision = "a list of sources", "float32"
 
     def __init__(self) -> None:
         self.sources: dict[str, None] = {}

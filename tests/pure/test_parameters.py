@@ -110,7 +110,7 @@ def test_stacked_refuses_what_is_apart() -> None:
     with pytest.raises(UsageError) as caught:
         store().stacked(["w", "u"])
     assert str(caught.value) == (
-        "[parameters] parameters 'w' and 'u' do not lie behind one another; the stacks are "
+        "[parameters] parameters 'w' and 'u' do not lie one after another; the stacks are "
         "[('u', 'w')]; name the stack when the store is built."
     )
 
