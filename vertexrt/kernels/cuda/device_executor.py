@@ -50,7 +50,6 @@ from vertexrt.kernels.cuda.step_end import (
     NO_WIDTHS,
     NORM,
     REFUSED,
-    Reach,
     StepEnd,
 )
 from vertexrt.kernels.cuda.step_end import LOSS as FOUND_LOSS
@@ -111,7 +110,6 @@ class CudaExecutor:
         store.on_refresh = self.to_host
         self._host_newer, self._device_newer = True, False
         self._moments: Array | None = None
-        self._reach = Reach(store.dtype.itemsize)
         self._gradients_left = False  # on the device, of a run without an update
         self._flights: deque[_Flight] = deque()
         self._last_loss = math.nan
@@ -148,7 +146,6 @@ class CudaExecutor:
         if moments is not None and (other or self._host_newer):
             self.session.take_moments(moments)
             self._moments = moments
-            self._reach.measure(moments)
         self._host_newer = False
 
     # Runs.
@@ -325,7 +322,6 @@ class CudaExecutor:
             rule=update.rule,
             scalars=update.scalars(),
             clip_norm=update.clip_norm or 0.0,
-            limit=self._reach.limit(update),
             starts=starts,
             widths=widths,
         )

@@ -28,7 +28,6 @@ from vertexrt.kernels.cuda.products import ARRIVED
 from vertexrt.kernels.cuda.rules import kernels, structs
 from vertexrt.kernels.cuda.step_end import (
     FOUND,
-    LOSS,
     NO_SCALARS,
     NO_STARTS,
     NO_WIDTHS,
@@ -143,8 +142,7 @@ class Session:
 
     def forgive(self) -> None:
         """Let updates go on after a step that was refused."""
-        kept = 8 * LOSS  # what is in front of it stays
-        self.device.clear(self.found.address + kept, self.found.size - kept)
+        self.device.clear(self.found.address, self.found.size)
 
     # Steps.
 
@@ -311,7 +309,6 @@ class Session:
             dense_pieces,
             pieces,
             *scalars,
-            e.limit,
         )
         finish = pack_finish(
             self.arena.address + e.loss_at * size,

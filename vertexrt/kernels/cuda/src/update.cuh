@@ -4,10 +4,9 @@
 #include "row_ops.cuh"
 
 // What a step found. `refused` stays set until the host has read it, so that no later step updates
-// parameters before the user knows. `tried` stays set for good: a gradient was beyond the limit of
-// `Store`, so that the state may be too.
+// parameters before the user knows.
 struct Found {
-    double tried, loss, norm, scale, refused;
+    double loss, norm, scale, refused;
 };
 
 constexpr int MOST_SCALARS = 16;
@@ -25,9 +24,6 @@ struct Store {
     long long total, dense, dense_pieces, pieces;
     // Weight decay added to gradients, factor of values, scalars of the rule.
     double s[MOST_SCALARS];
-    // Gradients within it, and values where there is decay, need no trial (`engine/finite.py`);
-    // below 0, all do.
-    double limit;
 };
 
 struct Finish {
@@ -143,24 +139,12 @@ __device__ __forceinline__ Updated<Rule, W> updated(const Store& a, long long at
 template <class Rule>
 __device__ __forceinline__ void check(const Store& a, long long first) {
     const long long number = first + threadIdx.x / 32;
-    const Found& found = *a.found;
-    if (number >= a.pieces || found.refused != 0.0) return;
-    const real scale = real(found.scale), most = real(found.tried != 0.0 ? -1.0 : a.limit);
-    const bool decays = a.s[0] != 0.0;
-    if (found.norm > 0.0 && found.norm <= double(most) && !decays) return;  // no gradient is larger
-    bool tried = false, finite = true;
+    if (number >= a.pieces || a.found->refused != 0.0) return;
+    const real scale = real(a.found->scale);
+    bool finite = true;
     over_piece(a, number, [&](long long at, auto lanes) {
         constexpr int W = decltype(lanes)::W;
-        const Vec<W> g = load<W>(a.gradients + at);
-        bool within = true;
-        VRT_LANES within &= fabs(g.v[c]) <= most;
-        if (decays) {
-            const Vec<W> p = load<W>(a.values + at);
-            VRT_LANES within &= fabs(p.v[c]) <= most;
-        }
-        if (within) return;
-        tried = true;
-        const Updated<Rule, W> x = updated<Rule>(a, at, g, scale);
+        const Updated<Rule, W> x = updated<Rule>(a, at, load<W>(a.gradients + at), scale);
         VRT_LANES {
             finite &= x.p.v[c] - x.p.v[c] == real(0);
 #pragma unroll
@@ -168,7 +152,6 @@ __device__ __forceinline__ void check(const Store& a, long long first) {
                 finite &= x.state[k].v[c] - x.state[k].v[c] == real(0);
         }
     });
-    if (tried) a.found->tried = 1.0;
     if (!finite) a.found->refused = 1.0;
 }
 
