@@ -9,7 +9,7 @@ leaves it where a later one finds it; and every effect of the program happens.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import NoReturn
 
@@ -96,13 +96,13 @@ def verify_segments(plan: SegmentedTask) -> None:
     for number, segment in enumerate(plan.segments):
         _walk(task, segment.steps, done)
         for step in segment.steps:
-            for k in _members([step]):
+            for k in step.nodes:
                 crossing = [
                     i for i in stored_inputs(nodes, step, k) if made.get(i, number) != number
                 ]
                 for i in crossing:
                     _verify_crossing(plan, k, i, {segment.split, plan.segments[made[i]].split})
-        for k in _members(segment.steps):
+        for k in segment.members:
             made.setdefault(k, number)
 
 
@@ -113,10 +113,6 @@ def _verify_crossing(plan: SegmentedTask, k: int, i: int, splits: set[Split]) ->
     private = alike and not by_rows(task.stage)  # each processor has its own
     if i not in task.homes and not (private and i in task.local):
         refuse(task, k, f"%{i} of another segment has no tensor", "a value to exchange")
-
-
-def _members(steps: Iterable[Group | Product]) -> list[int]:
-    return [k for s in steps for k in s.nodes]
 
 
 def _walk(task: TaskProgram, steps: Sequence[Group | Product], done: set[int]) -> None:
@@ -151,7 +147,7 @@ def _verify_kind(variant: Variant, path: Kind, lazy: Kind) -> WrittenElements:
         for i, read in task.reads.items():
             size, edges = max(nodes[i].type.size, 1), nodes[i].type.domain == Domain.EDGE
             if not written.has(read.key, read.start, size, read.width, edges):
-                reader = next(k for k in _members(task.steps) if i in nodes[k].inputs)
+                reader = next(k for k in task.members if i in nodes[k].inputs)
                 at = f"elements {read.start}..{read.start + size - 1} of {read.width} of {read.key}"
                 refuse(task, reader, f"reads %{i} from {at}", "what an earlier stage has written")
         _note(task, written)
@@ -161,7 +157,7 @@ def _verify_kind(variant: Variant, path: Kind, lazy: Kind) -> WrittenElements:
 def _note(task: TaskProgram, written: WrittenElements) -> None:
     """Note what a task program writes."""
     nodes = task.program.nodes
-    for k in _members(task.steps):
+    for k in task.members:
         node = nodes[k]
         if k in task.homes:
             written.write(task.homes[k], node.type.size, node.type.domain == Domain.EDGE)
@@ -182,7 +178,7 @@ def _verify_effects(program: Program, stage: Stage, task: TaskProgram | None) ->
     done: Counter[Key] = Counter()
     if task is not None:
         nodes = task.program.nodes
-        for k in _members(task.steps):
+        for k in task.members:
             if OPS[nodes[k].op].role == "effect":
                 done[_effect(nodes[k])] += 1
             done.update(("gradient", name) for name in gradients_of(task, k))
@@ -223,7 +219,7 @@ def _verify_outputs(variant: Variant, written: WrittenElements) -> None:
 def _verify_neighbours(variant: Variant, found: Sequence[tuple[Kind, WrittenElements]]) -> None:
     """Check what a vertex reads of its children, and of the edges to its parents."""
     for task in variant.tasks:
-        for k in _members(task.steps):
+        for k in task.members:
             node = task.program.nodes[k]
             if node.op in ("gather", "gather_all"):
                 key, size = ("state", node["field"]), max(node.type.size, 1)

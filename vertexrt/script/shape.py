@@ -8,7 +8,6 @@ from typing import NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from vertexrt.ir.passes.fuse import Group
 from vertexrt.ir.passes.segment import PATH as PATH_STAGES
 from vertexrt.ir.passes.segment import SUMS, SegmentedTask
 
@@ -49,6 +48,4 @@ def shape_of(tasks: list[SegmentedTask], scratch: Sequence[tuple[int, int, int]]
 
 def _sums(task: SegmentedTask) -> bool:
     nodes = task.task.program.nodes
-    steps = (step for segment in task.segments for step in segment.steps)
-    members = (k for s in steps for k in (s.nodes if isinstance(s, Group) else (s.node,)))
-    return any(nodes[k].op in SUMS for k in members)
+    return any(nodes[k].op in SUMS for segment in task.segments for k in segment.members)

@@ -22,7 +22,6 @@ from vertexrt.ir.passes.fuse import Group, Product, TaskProgram
 from vertexrt.ir.passes.segment import SUMS, SegmentedTask
 from vertexrt.ir.passes.store import Read
 from vertexrt.ir.program import Domain, Node
-from vertexrt.kernels.cuda.path_steps import nodes_in
 from vertexrt.kernels.cuda.products import rows_of
 from vertexrt.kernels.cuda.row_text import Cuts
 from vertexrt.kernels.cuda.weights import ResidentWeight
@@ -149,7 +148,7 @@ def _sum_of(
 
 def _last_segment(plan: SegmentedTask, k: int) -> int:
     """Return the last segment that makes a value."""
-    return max(s for s, segment in enumerate(plan.segments) if k in nodes_in(segment.steps))
+    return max(s for s, segment in enumerate(plan.segments) if k in segment.members)
 
 
 def _cuts_of(plan: SegmentedTask, k: int, read: Read, rows: int) -> Cuts:

@@ -72,7 +72,7 @@ def groups_after(steps: Sequence[Step], number: int) -> list[Group]:
 
 def readers_of(plan: SegmentedTask, k: int) -> set[int]:
     """List what reads a value, of all that a task makes."""
-    made = nodes_in(part for segment in plan.segments for part in segment.steps)
+    made = (i for segment in plan.segments for i in segment.members)
     return {i for i in made if k in plan.task.program.nodes[i].inputs}
 
 

@@ -18,6 +18,7 @@ from itertools import pairwise
 from vertexrt.ir.passes.fuse import Product
 from vertexrt.ir.passes.segment import SegmentedTask
 from vertexrt.ir.program import Domain, Stage
+from vertexrt.kernels.cuda.path_steps import own_cuts
 from vertexrt.kernels.cuda.row_text import Cuts
 from vertexrt.kernels.cuda.weights import own_range
 from vertexrt.kernels.layout import Binding
@@ -153,8 +154,7 @@ def _scattered(plan: SegmentedTask, binding: Binding) -> dict[str, Cuts]:
         if node.op == "scatter":
             (i,) = node.inputs
             whole = i in plan.whole and i in plan.task.homes  # else a copy is made, in parts
-            size = max(nodes[i].type.size, 1)
-            cuts = () if whole else plan.cuts.get(k, plan.cuts.get(i, (0, size)))
+            cuts = () if whole else plan.cuts.get(k) or own_cuts(plan, i)
             found[f"tensor_{binding.tensors['state', node['field']]}"] = cuts
     return found
 
@@ -178,9 +178,8 @@ def _operands(plan: SegmentedTask, binding: Binding) -> list[tuple[str, int, Cut
                 continue
             if nodes[x].type.domain == Domain.EDGE:
                 continue
-            size = nodes[x].type.size
             word = f"tensor_{binding.tensors[plan.task.homes[x]]}"
-            found[word] = (word, size, plan.cuts.get(x, (0, size)))
+            found[word] = (word, nodes[x].type.size, own_cuts(plan, x))
     return list(found.values())
 
 
