@@ -10,8 +10,9 @@ import numpy as np
 from vertexrt.api.network import Network
 from vertexrt.kernels.cuda.device import Array, Device
 from vertexrt.kernels.cuda.device_executor import CudaExecutor
-from vertexrt.kernels.cuda.instruction import COLUMNS, EXPECT
+from vertexrt.kernels.cuda.instruction import COLUMNS, EXPECT, FOR_ALL
 from vertexrt.kernels.cuda.persistent_launch import WrittenScripts
+from vertexrt.script.isa import WAIT
 
 # Words of what the kernel takes, see `PersistentLaunch.run`: where scripts and counters of a launch
 # lie, for how many members those of a cluster wait, and where the slots of children lie.
@@ -55,10 +56,13 @@ def break_counter(device: WatchedDevice) -> None:
     device.before = lambda words: device.put(int(words[COUNTERS]) + 2 * 4, -1)
 
 
-def break_members(device: WatchedDevice) -> None:
+def break_members(device: WatchedDevice, written: WrittenScripts) -> None:
     """Let each member of a cluster wait for one more than there are."""
+    row = int(np.flatnonzero(written.script[:, EXPECT])[0])
+    at = 4 * (row * COLUMNS + WAIT)  # whatever it waits for, now it waits for all members
 
     def before(words: Array) -> None:
+        device.put(int(words[SCRIPT]) + at, FOR_ALL)
         words[MEMBERS] += 1
 
     device.before = before

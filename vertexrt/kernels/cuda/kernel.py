@@ -229,7 +229,7 @@ class KernelWriter:
 
     def source(self) -> str:
         """Return the module."""
-        lines = [ONE_BLOCK]
+        lines = [ONE_BLOCK, f"#define VRT_SHARED_BYTES {self.budget.shared_bytes}"]
         if kept := MANTISSA[self.precision]:
             lines.append(f"#define VRT_MANTISSA {kept}")
         if self.tiles_fit():

@@ -7,7 +7,9 @@
 
 #define VRT_BLOCK (shared_state().turn.block)
 #define VRT_GRID (shared_state().turn.grid)
-#define VRT_SCRATCH(type, name, count) \
+#define VRT_SCRATCH(type, name, count)                                              \
+    static_assert(SHARED_STATE_BYTES + sizeof(type) * (count) <= VRT_SHARED_BYTES,  \
+                  "a block has the shared memory that steps outside the path use"); \
     type* const name = reinterpret_cast<type*>(shared_memory() + SHARED_STATE_BYTES)
 #define VRT_PART(type, name, count) type* const name = reinterpret_cast<type*>(shared_state().part)
 
