@@ -14,6 +14,7 @@ ROWS = 8  # of x, as many as matrix units take at once
 
 KERNEL = """
 #define VRT_BLOCKS 1
+#define VRT_SHARED_BYTES 166912
 #include "persistent.cuh"
 struct Args3 { real* y; const real* x; unsigned* counter; int n; };
 VRT_KERNEL(NAME, Args3, PROCESSOR) {
