@@ -12,6 +12,8 @@ from vertexrt.api.init import LARGEST_SEED, draw
 from vertexrt.api.network import Network
 from vertexrt.api.vertex_function import VertexFunction
 from vertexrt.engine.devices import (
+    DTYPES,
+    ENGINES,
     PRECISIONS,
     WITH_PRECISIONS,
     CompileOptions,
@@ -25,9 +27,7 @@ from vertexrt.ir.program import Program
 from vertexrt.locks import ProcessLock
 
 _tracing = ProcessLock()
-ENGINES = ("auto", "batched", "persistent")
 MOST_THREADS = 1024  # that share a batch, or processors of a group
-DTYPES = ("float32", "float64")
 
 
 def compile(
