@@ -6,6 +6,7 @@ from collections.abc import Collection
 from typing import NamedTuple
 
 from vertexrt.api.network import Network
+from vertexrt.api.optimizer import Optimizer
 from vertexrt.engine.variant import Use
 from vertexrt.graph import GraphBatch
 from vertexrt.kernels.cuda.device import Device
@@ -34,12 +35,22 @@ class Launch(NamedTuple):
 
 
 def launch_of(
-    net: Network, batch: GraphBatch, clips: bool = False, outputs: Collection[str] = ()
+    net: Network,
+    batch: GraphBatch,
+    clips: bool = False,
+    outputs: Collection[str] = (),
+    optimizer: Optimizer | None = None,
 ) -> Launch:
-    """Write the scripts of a training step on a GPU, or on what stands in for one."""
+    """Write the scripts of a training step on a GPU, or on what stands in for one.
+
+    Args:
+        optimizer: whose update the kernel has.
+    """
     assert isinstance(net.executor, CudaExecutor)
-    use = Use(frozenset(outputs) | {"loss"}, loss=True)
-    (run,) = net.executor.model.prepare(use, batch)
+    model = net.executor.model
+    rule = None if optimizer is None else optimizer.request(model.store).rule
+    use = Use(frozenset(outputs) | {"loss"}, loss=True, rule=rule)
+    (run,) = model.prepare(use, batch)
     executable, paths, written = write_launch(
         run, run.table, net.executor.persistent_launch, clips, True
     )

@@ -180,7 +180,7 @@ def test_who_waits_in_vain_says_so_and_training_goes_on(device: str, waits_for: 
     before = {name: value.copy() for name, value in here.parameters.items()}
     if device == "shim":
         here.executor.persistent_launch.patience = 5_000_000  # type: ignore[attr-defined]
-    launch = launch_of(here, batch, outputs=here.pushes)
+    launch = launch_of(here, batch, outputs=here.pushes, optimizer=optimizer)
     if waits_for == "a counter":
         launch.executable.clusters = 0
     elif not launch.executable.clusters:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any
@@ -15,6 +16,7 @@ from vertexrt.engine.model import CompiledModel
 from vertexrt.engine.variant import Passes, Use
 from vertexrt.errors import DeviceError
 from vertexrt.graph import GraphBatch, InputGraph
+from vertexrt.ir.updates import RULES, UpdateRule
 from vertexrt.kernels.cuda.backend import CudaBackend
 from vertexrt.kernels.cuda.compile import Usage, compile_in_registers, load_nvrtc
 from vertexrt.kernels.cuda.persistent import PersistentExecutable
@@ -83,6 +85,7 @@ def made(
 
 # Every model for every GPU. Small ones compile faster; large ones have to leave registers for code.
 # A kernel that only evaluates is the first half of one that trains: the quickest one is enough.
+# A kernel has the rule of one optimizer; there are cases for all of them.
 EVALUATED = (("sm_90a", "tree-fc", 32),)
 PERSISTENT = [
     *((arch, "tree-lstm", 256, 8) for arch in ARCHITECTURES),
@@ -94,12 +97,22 @@ PERSISTENT = [
 ]
 
 
-@pytest.mark.parametrize(("arch", "name", "size", "processors"), PERSISTENT)
+def test_every_rule_is_in_a_kernel() -> None:
+    assert len(PERSISTENT) >= len(RULES)
+
+
+@pytest.mark.parametrize(
+    ("arch", "name", "size", "processors", "rule"),
+    [
+        pytest.param(*case, rule, id=f"{'-'.join(map(str, case))}-{rule.name}")
+        for case, rule in zip(PERSISTENT, itertools.cycle(RULES), strict=False)
+    ],
+)
 def test_they_compile_and_stay_in_registers(
-    arch: str, name: str, size: int, processors: int
+    arch: str, name: str, size: int, processors: int, rule: UpdateRule
 ) -> None:
     device, model, batch = made(arch, name, size, processors, Passes())
-    uses = [TRAINING]
+    uses = [replace(TRAINING, rule=rule)]
     if (arch, name, size) in EVALUATED:
         uses.append(Use(frozenset(n["name"] for n in model.function.nodes if n.op == "push")))
     for use in uses:

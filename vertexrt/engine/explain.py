@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 
 import numpy as np
 
@@ -21,10 +22,12 @@ from vertexrt.kernels.layout import EDGES, PROGRAM, ROWS
 
 
 def training_use(model: CompiledModel) -> Use:
-    """Return training on the loss, or inference where F has none."""
+    """Return training on the loss, as a step has last done it, or inference where F has none."""
     pushes = frozenset(n["name"] for n in model.function.nodes if n.op == "push")
     if "loss" in pushes:
-        return Use(frozenset({"loss"}), loss=True)
+        use = Use(frozenset({"loss"}), loss=True)
+        met = [known for known, _ in model.variants if replace(known, rule=None) == use]
+        return met[-1] if met else use
     return Use(pushes)
 
 

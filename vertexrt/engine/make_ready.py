@@ -38,7 +38,7 @@ def make_ready(variant: Variant) -> Ready:
         segmented = _cut_into_segments(variant)
         tasks = [s.task for s in segmented]
         processors = variant.backend.load_segments(
-            segmented, variant.binding, variant.processors, path_programs
+            segmented, variant.binding, variant.processors, path_programs, variant.use.rule
         )
         scratch = processors.scratch
         shape = shape_of(segmented, scratch)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -134,6 +135,8 @@ class CompiledModel:
     def variant(self, use: Use, chosen: Configuration) -> Variant:
         """Return F compiled for one use and engine."""
         processors = self.backend.written_for(chosen.processors) if chosen.persistent else 0
+        if use.rule is not None and not processors:  # updates are kernels of their own
+            use = replace(use, rule=None)
         found = self.variants.get((use, processors))
         if found is None:
             found = self.variants[use, processors] = make_variant(

@@ -23,6 +23,7 @@ from vertexrt.ir.passes.simplify import simplify, without_dropout
 from vertexrt.ir.passes.specialise import Atoms, find_atoms, without_effects
 from vertexrt.ir.passes.store import Stored
 from vertexrt.ir.program import Program, Stage
+from vertexrt.ir.updates import UpdateRule
 from vertexrt.ir.verify import verify
 from vertexrt.kernels.layout import (
     Backend,
@@ -87,12 +88,14 @@ class Use:
         loss: the gradient of the push `loss` is wanted, scaled by the step.
         seeds: pushes whose gradient the user gives.
         pulls: real pulls whose gradient is wanted.
+        rule: of the update that a kernel ends with, where it is a whole step; else None.
     """
 
     outputs: frozenset[str]
     loss: bool = False
     seeds: frozenset[str] = frozenset()
     pulls: frozenset[str] = frozenset()
+    rule: UpdateRule | None = None
 
     @property
     def starts(self) -> frozenset[str]:

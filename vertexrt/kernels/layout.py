@@ -246,6 +246,7 @@ class Backend(Protocol):
         binding: Binding,
         processors: int,
         kinds: npt.NDArray[np.int64],
+        rule: UpdateRule | None,
     ) -> Executable:
         """Make segments ready for processors.
 
@@ -253,6 +254,7 @@ class Backend(Protocol):
             processors: of a group, as `written_for` returned it.
             kinds: [4, kinds] the programs of each kind of vertex before the path, on both sides of
                 it and after it; -1 for none.
+            rule: of the update, where a device has it in its kernel; else None.
         Raises: DeviceError where the device has no persistent engine.
         """
 

@@ -18,6 +18,7 @@ from threadpoolctl import ThreadpoolController
 
 from vertexrt.ir.passes.fuse import TaskProgram
 from vertexrt.ir.passes.segment import SegmentedTask
+from vertexrt.ir.updates import UpdateRule
 from vertexrt.kernels.cpu.call_arguments import OF_BATCH, OF_LAUNCH, arguments
 from vertexrt.kernels.cpu.emit import emit
 from vertexrt.kernels.cpu.generated import load_source
@@ -118,6 +119,7 @@ class CpuBackend:
         binding: Binding,
         processors: int,
         kinds: npt.NDArray[np.int64],
+        rule: UpdateRule | None,
     ) -> Processors:
         """Generate segments for processors that are threads."""
         return CpuProcessors(tasks, binding)

@@ -9,10 +9,11 @@ import numpy.typing as npt
 
 from vertexrt.ir.passes.fuse import TaskProgram
 from vertexrt.ir.passes.segment import SegmentedTask
+from vertexrt.ir.updates import UpdateRule
 from vertexrt.kernels.cuda.device import Device
 from vertexrt.kernels.cuda.device_loops import compile_beside
 from vertexrt.kernels.cuda.executable import CudaExecutable
-from vertexrt.kernels.cuda.persistent import GroupOptions, PersistentExecutable
+from vertexrt.kernels.cuda.persistent import KernelOptions, PersistentExecutable
 from vertexrt.kernels.cuda.task_launches import APART
 from vertexrt.kernels.layout import Binding
 
@@ -57,15 +58,17 @@ class CudaBackend:
         binding: Binding,
         processors: int,
         kinds: npt.NDArray[np.int64],
+        rule: UpdateRule | None,
     ) -> PersistentExecutable:
         """Generate a persistent kernel, compile it or find it in the cache.
 
         Args:
             processors: of a group; less than 1 for as few as the weights fit.
-            kinds: see `layout.Backend`.
+            kinds, rule: see `layout.Backend`.
         Raises: DeviceError, when the weights of the path do not fit on chip.
         """
         compile_beside(np.dtype(self.dtype))
         wanted = processors if processors > 0 else None
-        groups = GroupOptions(wanted, self.hold, self.gradients)
-        return PersistentExecutable(tasks, binding, self.device, self.dtype, groups, kinds)
+        rules = () if rule is None else (rule,)
+        asked = KernelOptions(wanted, self.hold, self.gradients, rules)
+        return PersistentExecutable(tasks, binding, self.device, self.dtype, asked, kinds)

@@ -13,7 +13,7 @@ import threading
 import time
 from collections import deque
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any
 
@@ -310,10 +310,11 @@ class CudaExecutor:
             self._host_newer = True
             return self._last_loss, found
         start = time.perf_counter()
+        update: Update = optimizer.request(self.model.store)
+        use = replace(use, rule=update.rule)
         runs = self.model.prepare(use, batch)
         (run,) = runs
         scale = loss_scale(step.reduction, batch, runs)
-        update: Update = optimizer.request(self.model.store)
         self._to_device(update.moments if len(update.moments) else None)
         starts, widths = self._touched_ranges(run)
         ending = StepEnd(

@@ -187,15 +187,10 @@ def write_launch(
     if executable.has_ring(graphs):
         ring = RING_ALONE if executable.processors == 1 else RING_OF_SEVERAL
     tile = executable.tile if ring == NO_RING else executable.tile_beside_ring
-    scheduled = LaidOut(
-        table, run.inputs.index, run.rows, run.indices, run.extents, graph_ptr_of(batch), seen
-    )
-    known = Known(
-        executable.gradients, executable.lookups_ptr, executable.lookups, ready.script_facts
-    )
-    chosen = Chosen(min(groups, graphs), executable.processors, tile, ring, clips, updates)
     made, lengths, temporary, lookup_ptr, lookup_at, lookups = write_all(
-        tuple(scheduled), tuple(known), tuple(chosen)
+        (table, run.inputs.index, run.rows, run.indices, run.extents, graph_ptr_of(batch), seen),
+        (executable.gradients, executable.lookups_ptr, executable.lookups, ready.script_facts),
+        (min(groups, graphs), executable.processors, tile, ring, clips, updates),
     )
     paths = Paths(lengths, temporary, executable.clustered(graphs), ring != NO_RING)
     script, sections, child_slot, common, elements = made

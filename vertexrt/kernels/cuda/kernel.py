@@ -13,6 +13,7 @@ import numpy.typing as npt
 
 from vertexrt.ir.passes.segment import SegmentedTask, Split
 from vertexrt.ir.program import Stage
+from vertexrt.ir.updates import UpdateRule
 from vertexrt.kernels.cuda.compile import ONE_BLOCK
 from vertexrt.kernels.cuda.driver import encode
 from vertexrt.kernels.cuda.executable import kernel_name, word_names
@@ -22,7 +23,7 @@ from vertexrt.kernels.cuda.path import write_path
 from vertexrt.kernels.cuda.path_function import INDEX_WORDS, OF_RING, PathSide, write_side
 from vertexrt.kernels.cuda.path_segment import PathSegment, RingUses
 from vertexrt.kernels.cuda.ring import RingSize, size_ring
-from vertexrt.kernels.cuda.rules import by_rule, structs
+from vertexrt.kernels.cuda.rules import structs, update_cases
 from vertexrt.kernels.cuda.steps import Kernel, Launches
 from vertexrt.kernels.cuda.task_launches import write_launches
 from vertexrt.kernels.cuda.weights import (
@@ -49,6 +50,7 @@ class KernelWriter:
     Args:
         kinds: see `layout.Backend`.
         precision: of products of float32 by matrix units, see `vrt.compile`.
+        rules: of the update: one, or none for a kernel without an update.
 
     Attributes:
         tasks: without the products that the path sums up instead.
@@ -63,8 +65,9 @@ class KernelWriter:
         kinds: npt.NDArray[np.int64],
         budget: Budget,
         precision: str,
+        rules: tuple[UpdateRule, ...],
     ) -> None:
-        self.budget, self.precision = budget, precision
+        self.budget, self.precision, self.rules = budget, precision, rules
         self.processors, self.registers = budget.processors, budget.registers
         self.itemsize = budget.itemsize
         vector = 16 // self.itemsize
@@ -234,7 +237,7 @@ class KernelWriter:
             lines.append(f"#define VRT_MANTISSA {kept}")
         if self.tiles_fit():
             lines.append("#define VRT_TILES_FIT")
-        lines += ['#include "persistent.cuh"', "", structs()]
+        lines += ['#include "persistent.cuh"', "", structs(self.rules)]
         lines += [f"constexpr int PROCESSORS = {self.processors};"]
         lines += [
             f"static_assert(PROCESSOR == {THREADS} && TILE_ROWS == {TILE_ROWS} && "
@@ -303,8 +306,7 @@ class KernelWriter:
             "    case FINISH:",
             "      if (blockIdx.x == gridDim.x - 1) finish_step<PROCESSOR>(a.o.finish);",
             "      break;",
-            *by_rule("CHECK", "check"),
-            *by_rule("UPDATE", "update"),
+            *update_cases(self.rules),
         ]
         for step in self.steps:
             words = []

@@ -10,6 +10,7 @@ import numpy.typing as npt
 
 from vertexrt.errors import DeviceError
 from vertexrt.ir.passes.segment import SegmentedTask
+from vertexrt.ir.updates import UpdateRule
 from vertexrt.kernels.cuda import weights
 from vertexrt.kernels.cuda.compile import SpillError
 from vertexrt.kernels.cuda.device import Device
@@ -30,17 +31,19 @@ GRAPHS_A_CLUSTER = 2  # at most, of a group that is one
 GROUPS = (8, 16, 32, 64, 128)  # sizes to try, where none is given
 
 
-class GroupOptions(NamedTuple):
-    """What is asked of groups.
+class KernelOptions(NamedTuple):
+    """What is asked of a kernel.
 
     Attributes:
         processors: of a group; None for as few as the weights fit.
         hold, gradients: weights stay on chip, their gradients are summed up there: see `Passes`.
+        rules: of the update: one, or none.
     """
 
     processors: int | None
     hold: bool
     gradients: bool
+    rules: tuple[UpdateRule, ...]
 
 
 def load_smallest(
@@ -48,7 +51,7 @@ def load_smallest(
     binding: Binding,
     device: Device,
     dtype: npt.DTypeLike,
-    groups: GroupOptions,
+    asked: KernelOptions,
     kinds: npt.NDArray[np.int64],
 ) -> tuple[KernelWriter, int]:
     """Load a kernel for groups of so many processors, or of as few as the weights fit.
@@ -58,7 +61,7 @@ def load_smallest(
 
     Raises: DeviceError, when none fits or all spill.
     """
-    processors, hold, gradients = groups
+    processors, hold, gradients, rules = asked
     wanted: tuple[int, ...] = GROUPS if processors is None else (processors,)
     sizes = tuple(n for n in wanted if n <= device.processors) or wanted[:1]
     failed: dict[int | str, DeviceError] = {}  # by size the first reason, and what spilled
@@ -67,7 +70,7 @@ def load_smallest(
     for size, registers, places in itertools.product(sizes, REGISTERS, choices):
         try:
             budget = Budget(size, itemsize, device.shared_bytes, registers, hold, places)
-            writer = KernelWriter(tasks, binding, kinds, budget, device.precision)
+            writer = KernelWriter(tasks, binding, kinds, budget, device.precision, rules)
             source = writer.source()
             if source not in failed:
                 name = kernel_name(source)
@@ -103,10 +106,10 @@ class PersistentExecutable(Uploads):
         binding: Binding,
         device: Device,
         dtype: npt.DTypeLike,
-        groups: GroupOptions,
+        asked: KernelOptions,
         kinds: npt.NDArray[np.int64],
     ) -> None:
-        writer, self.function = load_smallest(tasks, binding, device, dtype, groups, kinds)
+        writer, self.function = load_smallest(tasks, binding, device, dtype, asked, kinds)
         super().__init__([t.task for t in tasks], writer.launches, binding)
         self.writer = writer
         self.processors = writer.processors

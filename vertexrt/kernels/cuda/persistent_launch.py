@@ -11,7 +11,6 @@ import numpy as np
 import numpy.typing as npt
 
 from vertexrt.errors import DeviceError, message
-from vertexrt.ir.updates import RULES
 from vertexrt.kernels.cuda.device import Allocation
 from vertexrt.kernels.cuda.pack import WEIGHT
 from vertexrt.kernels.cuda.persistent import PersistentExecutable
@@ -30,7 +29,7 @@ from vertexrt.kernels.cuda.upload import UploadInputs, UploadSlot
 Array = np.ndarray[Any, Any]
 Int64 = npt.NDArray[np.int64]
 
-ORDERS = Struct("15q")  # of processor.cuh, in front of `Store` and `Finish`
+ORDERS = Struct("14q")  # of processor.cuh, in front of `Store` and `Finish`
 NO_ENDING = bytes(STORE.size), bytes(FINISH.size)
 STAMP = 4  # words of one, see `Timestamps` of barrier.cuh
 BOTH_CLOCKS = -1  # in place of an instruction: cycles, and nanoseconds
@@ -164,6 +163,8 @@ class PersistentLaunch:
         """
         session, device = self.session, self.session.device
         size = session.dtype.itemsize
+        rules = executable.writer.rules
+        assert ending is None or ending.rule in rules, f"a kernel of {rules}, not of {ending.rule}"
         cluster = executable.processors if path.clustered else 1
         blocks = self.blocks(executable, path)
         members = cluster if path.clustered else 0
@@ -180,12 +181,10 @@ class PersistentLaunch:
         spill += executable.sums_left
         self._spill = session.memory.scratch(self._spill, spill * device.processors)
         words[TEMPORARY] = self._temporaries.address
-        rule = RULES.index(ending.rule) if ending is not None else 0
         orders = ORDERS.pack(
             *addresses[2:5].tolist(),
             session.found.address,
             path.lengths.shape[1],
-            rule,
             self.patience,
             self._spill.address,
             spill,

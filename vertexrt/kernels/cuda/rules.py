@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 from vertexrt.ir.updates import RULES, UpdateRule
 from vertexrt.kernels.cuda.step_end import MOST_SCALARS, THREADS
 from vertexrt.kernels.render import CUDA, render_names
@@ -33,9 +35,9 @@ def struct_of(rule: UpdateRule) -> str:
     return "\n".join([*lines, "    }", "};"]) + "\n"
 
 
-def structs() -> str:
-    """Write the structs of all rules."""
-    return "".join(struct_of(rule) for rule in RULES)
+def structs(rules: Sequence[UpdateRule] = RULES) -> str:
+    """Write the structs of rules."""
+    return "".join(struct_of(rule) for rule in rules)
 
 
 def kernels() -> str:
@@ -48,11 +50,11 @@ def kernels() -> str:
     )
 
 
-def by_rule(op: str, function: str) -> list[str]:
-    """Write an instruction of a persistent kernel that is another function for each rule."""
-    lines = [f"    case {op}:", "      switch (a.o.rule) {"]
-    for number, rule in enumerate(RULES):
-        call = f"{function}<{struct_name(rule)}>(a.o.store, first)"
-        each = f"for_each_piece(a.o, [&](long long first) {{ {call}; }})"
-        lines += [f"        case {number}: {each}; break;"]
-    return [*lines, "      }", "      break;"]
+def update_cases(rules: Sequence[UpdateRule]) -> list[str]:
+    """Write the instructions of a persistent kernel that check and update by a rule, if any."""
+    return [
+        f"    case {op}: for_each_piece(a.o, [&](long long first) {{ "
+        f"{function}<{struct_name(rule)}>(a.o.store, first); }}); break;"
+        for rule in rules
+        for op, function in (("CHECK", "check"), ("UPDATE", "update"))
+    ]

@@ -17,6 +17,7 @@ from vertexrt.ir.passes.fuse import TaskProgram
 from vertexrt.ir.passes.segment import SegmentedTask
 from vertexrt.ir.passes.store import TENSOR_OF_EFFECT, Key
 from vertexrt.ir.program import Domain, Node
+from vertexrt.ir.updates import UpdateRule
 from vertexrt.kernels.layout import (
     Array,
     Binding,
@@ -155,6 +156,7 @@ class ReferenceBackend:
         binding: Binding,
         processors: int,
         kinds: npt.NDArray[np.int64],
+        rule: UpdateRule | None,
     ) -> Processors:
         """Take the segments as they are: an interpreter runs the scripts."""
         return ReferenceProcessors(tasks, binding, self.turns)

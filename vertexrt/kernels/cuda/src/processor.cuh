@@ -75,10 +75,10 @@ struct Orders {
         sections;  // [2, groups + 1] instructions of the groups' scripts, forward and backward
     unsigned* counters;  // [2 + groups] zero: of the grid, whether a wait ran out, of the groups
     Record* record;
-    long long groups, rule, patience;  // nanoseconds
-    unsigned char* spill;              // temporaries that do not fit on chip
-    long long spill_bytes;             // of each processor
-    long long* stamps;                 // [processors, most_stamps, 4] or null, see `Timestamps`
+    long long groups, patience;  // nanoseconds
+    unsigned char* spill;        // temporaries that do not fit on chip
+    long long spill_bytes;       // of each processor
+    long long* stamps;           // [processors, most_stamps, 4] or null, see `Timestamps`
     long long most_stamps, shared_bytes, instructions;  // of the script of all processors
     long long members;      // of a group that is a cluster, 0 where groups are none
     const int* child_slot;  // [edges] see ring.cuh; null where there is no ring
