@@ -25,8 +25,8 @@ from tests.train.cli_runs import (
 )
 from tests.train.test_cli_train import interrupt_after, spoil_before
 from vertexrt.cli.main import main
-from vertexrt.engine.devices import CompileOptions
 from vertexrt.engine.executor import Executor
+from vertexrt.engine.variant import CompileOptions
 from vertexrt.errors import DeviceError
 from vertexrt.ir.program import Program
 from vertexrt.kernels.cuda import compile_for_gpu

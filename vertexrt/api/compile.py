@@ -16,12 +16,11 @@ from vertexrt.engine.devices import (
     ENGINES,
     PRECISIONS,
     WITH_PRECISIONS,
-    CompileOptions,
     device_named,
     module_of,
 )
 from vertexrt.engine.model import POLICIES, REDUCTIONS
-from vertexrt.engine.variant import MOST_STREAMS, Passes
+from vertexrt.engine.variant import MOST_STREAMS, CompileOptions, Passes
 from vertexrt.errors import UsageError, message, nearest
 from vertexrt.ir.program import Program
 from vertexrt.locks import ProcessLock

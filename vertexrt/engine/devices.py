@@ -6,16 +6,13 @@ Nothing slow is imported: the command line takes the names of what there is from
 from __future__ import annotations
 
 import importlib
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Protocol, cast
 
 from vertexrt.errors import DeviceError, message, nearest
 
 if TYPE_CHECKING:
-    import numpy as np
-
     from vertexrt.engine.executor import Executor
-    from vertexrt.engine.variant import Passes
+    from vertexrt.engine.variant import CompileOptions
     from vertexrt.ir.program import Program
 
 # A module is imported when its device is asked for: it may need what is not installed.
@@ -30,23 +27,6 @@ WITH_PRECISIONS = ("auto", "cuda")  # whose products of float32 may have fewer d
 PRECISIONS = ("float32", "tf32", "bf16")
 ENGINES = ("batched", "persistent", "auto")
 DTYPES = ("float32", "float64")
-
-
-@dataclass(frozen=True, slots=True)
-class CompileOptions:
-    """What `vrt.compile` was asked for; see there.
-
-    Attributes:
-        threads, processors: None, where the user did not say.
-    """
-
-    dtype: np.dtype[np.floating]
-    policy: str
-    passes: Passes
-    precision: str
-    engine: str
-    threads: int | None
-    processors: int | None
 
 
 class DeviceModule(Protocol):
