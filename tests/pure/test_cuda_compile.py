@@ -11,6 +11,7 @@ from vertexrt.config import config
 from vertexrt.errors import DeviceError
 from vertexrt.kernels.cuda import compile as compiler
 from vertexrt.kernels.cuda.compile import (
+    MOST_SPILLED,
     Cubin,
     Usage,
     check_spills,
@@ -181,6 +182,16 @@ def test_spills_alone_are_refused() -> None:
     use = Usage(255, 0, 8, 16, 0)
     with pytest.raises(DeviceError, match="kernel k has 0 bytes of stack, spills 8 and reloads 16"):
         check_spills(Cubin(b"", Path("k.cubin"), {"k": use}))
+
+
+def test_a_persistent_kernel_may_spill_a_little() -> None:
+    def made(spilled: int) -> Cubin:
+        return Cubin(b"", Path("k.cubin"), {"k": Usage(255, spilled, spilled, spilled, 0)})
+
+    check_spills(made(MOST_SPILLED), persistent=True)
+    for cubin, persistent in ((made(MOST_SPILLED + 4), True), (made(4), False)):
+        with pytest.raises(DeviceError, match="kernel k has"):
+            check_spills(cubin, persistent)
 
 
 SPILLS = "#if %s\n" + INDEXED_ARRAY + "\n#else\n" + TWO_KERNELS + "\n#endif\n"
