@@ -4,7 +4,8 @@ The persistent engine notes the processor's clock around every instruction. With
 kernel (`Passes(segment=False)`) that is the time of each fused loop and each product; they are the
 same kernels that the batched engine calls. What a processor does not spend in instructions is told
 apart by the clock of the host. All parts are of the same steps, so they add up to the step; what
-the stamps cost shows next to `untraced`, the same network without them, in turn with it.
+the stamps cost shows next to `untraced`, the same network without them, in turn with it on other
+minibatches.
 
 Where `fuse` is off, each op is a kernel, so that moves of memory show, as in Cavs; where it is on,
 they are parts of the fused loops.
