@@ -205,7 +205,7 @@ def test_precision_reaches_the_device(
         ("--precision tf23", 2, "[--precision] got 'tf23'; expected one of float32, tf32, bf16;"),
         ("--device cpu --precision bf16", 2, "[compile] precision is 'bf16' with device='cpu'"),
         ("--device cuda --processors 2", 2, "[--processors] the engine is batched;"),
-        ("--device gpu", 2, "[--device] got 'gpu'; expected one of auto, cuda, cpu, reference;"),
+        ("--device gpu", 2, "[--device] got 'gpu'; expected one of auto, cpu, cuda, reference;"),
     ],
 )
 def test_words_that_do_not_go_together(
