@@ -85,13 +85,15 @@ class _Left(NamedTuple):
     """The last steps that left something to others.
 
     Attributes:
-        rows: int32 [V + 1] that made something of a row, none of the last one, where row -1 is:
-            a child that is absent; added: int32 [gradients] that added to one.
+        rows: int32 [V + 1] the launch that made something of a row, from 1; none of the last one,
+            where row -1 is: a child that is absent. makes: int32 [launches + 1] the last step of a
+            launch that does. added: int32 [gradients] that added to one.
         programs: int32 [programs, streams] of a program; occupied: int32 [streams, streams] with
             the temporaries of a stream: the last one of each stream.
     """
 
     rows: Array
+    makes: Array
     added: Array
     programs: Array
     occupied: Array
@@ -107,35 +109,31 @@ def _want(wanted: Array, steps: Array, step: Any) -> None:
 
 @njit(cache=True, nogil=True)
 def _want_rows(
-    rows: Array, gathers: Array, links: Any, made: Array, wanted: Array, steps: Array
+    rows: Array, gathers: Array, links: Any, left: _Left, wanted: Array, steps: Array
 ) -> None:
     """Find the steps that made rows which a launch touches.
 
     Args:
         rows: the launch's; gathers: of its program; links: arrays of the schedule.
-        made: of `_Left.rows`.
         wanted: [streams] gets the last step of each stream that has to be done.
     """
     edge_ptr, child_row, edge_row, parent_ptr, parent_edge = links
-    found = np.zeros(len(steps) + 1, np.bool_)
+    found = np.zeros(len(left.makes), np.bool_)
     for r in rows:
-        found[made[r]] = True
+        found[left.rows[r]] = True
         if gathers[CHILDREN]:
             for edge in range(edge_ptr[r], edge_ptr[r + 1]):
-                found[made[child_row[edge]]] = True
+                found[left.rows[child_row[edge]]] = True
         if gathers[PARENTS]:
             for at in range(parent_ptr[r], parent_ptr[r + 1]):
-                found[made[edge_row[parent_edge[at]]]] = True
-    for step in np.flatnonzero(found):
-        _want(wanted, steps, step)
+                found[left.rows[edge_row[parent_edge[at]]]] = True
+    for launch in np.flatnonzero(found):
+        _want(wanted, steps, left.makes[launch])
 
 
 @njit(cache=True, nogil=True)
 def _choose(wanted: Array, draft: _OrderDraft) -> Any:
-    """Return the stream of the latest step that is wanted, if that is its last; else an idle one.
-
-    The stream whose last step came first is the one that is idle soonest.
-    """
+    """Return the stream whose last step is the latest that is wanted, else the one idle longest."""
     idle: Any = 0
     for stream in range(len(wanted)):
         last = draft.known[stream, stream]
@@ -234,6 +232,7 @@ def share_out(
     )
     left = _Left(
         np.zeros(len(links[0]), np.int32),
+        np.zeros(len(table) + 1, np.int32),
         np.zeros(needs.added.max() + 1, np.int32),
         np.zeros((programs, streams), np.int32),
         np.zeros((streams, streams), np.int32),
@@ -244,13 +243,14 @@ def share_out(
         rows = np.arange(row[2], row[2] + row[1])
         if row[2] < 0:
             rows = listed[row[3] : row[3] + row[1]].astype(np.int64)
-        _want_rows(rows, needs.gathers[row[0]], links, left.rows, need, draft.steps)
+        _want_rows(rows, needs.gathers[row[0]], links, left, need, draft.steps)
         for a in range(programs):
             if needs.reuses[a, row[0]]:
                 np.maximum(need, left.programs[a], need)
         made = _share_launch(row, (program, lookup_at, lookup_ptr[t]), needs, need, draft, left)
         if made > 0:
-            left.rows[rows] = made
+            left.rows[rows] = t + 1
+            left.makes[t + 1] = made
     counts = draft.counts
     return draft.steps[: counts[STEPS]], draft.waits[: counts[USED]], counts[EVENTS]
 
