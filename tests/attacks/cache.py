@@ -188,6 +188,7 @@ def train() -> None:
     import vertexrt as vrt
     from tests.functions import FUNCTIONS as NETWORKS
     from tests.strategies import pulls_for
+    from vertexrt.engine.variant import Passes
 
     class Count(events.Listener):  # type: ignore[misc]
         def on_start(self, event: events.Event) -> None:
@@ -206,7 +207,8 @@ def train() -> None:
             NETWORKS["tree-lstm"][0](),
             device="cpu",
             engine=engine,
-            dtype="float64",  # other tests compile the same
+            dtype="float64",
+            passes=Passes(specialise=False),  # each kind of vertex takes seconds to compile
             threads=2,
             seed=1,
         )

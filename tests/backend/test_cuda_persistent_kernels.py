@@ -83,17 +83,19 @@ def made(
     return device, model, GraphBatch.from_graphs(graphs)
 
 
-# Every model for every GPU. Small ones compile faster; large ones have to leave registers for code.
+# Every model, and every GPU: sources for sm_100 are those for sm_90a, so that it has the tightest
+# alone, and tree-fc in the test of gradients. Small ones compile faster; large ones have to leave
+# registers for code.
 # A kernel that only evaluates is the first half of one that trains: the quickest one is enough.
 # A kernel has the rule of one optimizer; there are cases for all of them.
 EVALUATED = (("sm_90a", "tree-fc", 32),)
 PERSISTENT = [
     *((arch, "tree-lstm", 256, 8) for arch in ARCHITECTURES),
     ("sm_90a", "tree-lstm", 32, 2),
-    *((arch, "tree-fc", 32, 2) for arch in ARCHITECTURES),
+    ("sm_80", "tree-fc", 32, 2),
+    ("sm_90a", "tree-fc", 32, 2),
     ("sm_80", "lstm", 32, 2),
     ("sm_90a", "lstm", 256, FEWEST),
-    ("sm_100", "lstm", 32, 2),
 ]
 
 
@@ -129,9 +131,10 @@ def test_gradients_have_room_beside_the_weights(
     arch: str, name: str, size: int, processors: int
 ) -> None:
     device, model, batch = made(arch, name, size, processors, Passes(gradients=True))
-    (run,) = model.prepare(TRAINING, batch)
+    (run,) = model.prepare(replace(TRAINING, rule=RULES[0]), batch)
     executable = run.ready.processors
     assert isinstance(executable, PersistentExecutable)
     side = executable.writer.sides[1]
     assert side.sums_in_registers == len(side.sums) > 0
-    assert len(device.usage) == 1, "the first try spilled"
+    (use,) = device.usage.values()  # of the first try, which has not spilled
+    assert use.registers > 64, "weights are in registers"
