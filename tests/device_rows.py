@@ -10,8 +10,9 @@ from typing import Any, NamedTuple
 import pytest
 
 from vertexrt.engine import devices
-from vertexrt.engine.devices import CompileOptions, DeviceModule
+from vertexrt.engine.devices import DeviceModule
 from vertexrt.engine.executor import Executor, Outputs, TrainStep
+from vertexrt.engine.variant import CompileOptions
 from vertexrt.ir.program import Program
 
 Compile = Callable[[Program, CompileOptions], Executor]

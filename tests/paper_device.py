@@ -12,8 +12,7 @@ import numpy as np
 from tests.shim_device import ShimDevice
 from tests.shim_streams import GEMM, LAUNCH, RECORD, WAIT
 from vertexrt.api.network import Network
-from vertexrt.engine.devices import CompileOptions
-from vertexrt.engine.variant import Passes
+from vertexrt.engine.variant import CompileOptions, Passes
 from vertexrt.kernels.cuda.compile_for_gpu import compile_on
 from vertexrt.kernels.cuda.device import Array, Calls
 

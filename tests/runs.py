@@ -14,10 +14,10 @@ from typing import Any
 import numpy as np
 
 import vertexrt as vrt
-from vertexrt.engine.devices import CompileOptions, module_of
+from vertexrt.engine.devices import module_of
 from vertexrt.engine.executor import Executor
 from vertexrt.engine.model import CompiledModel
-from vertexrt.engine.variant import Passes, Use
+from vertexrt.engine.variant import CompileOptions, Passes, Use
 from vertexrt.ir.program import Program
 from vertexrt.kernels.cuda.compile_for_gpu import compile_on
 

@@ -7,8 +7,9 @@ from benchmarks.command import add_list, run_command
 from benchmarks.peers.options import AGAIN, UNMERGED, Options
 from benchmarks.peers.run import run
 from vertexrt.cli.bench_options import LARGEST_GRAPH, add_run, add_sizes
-from vertexrt.cli.limits import DTYPES, WHOLE
+from vertexrt.cli.limits import WHOLE
 from vertexrt.cli.values import Parser, one_of, path, whole
+from vertexrt.engine.devices import DTYPES
 
 PROGRAM = "python -m benchmarks.peers"
 SUITES = ("tree-lstm", "tree-fc", "var-lstm", "fixed-lstm")

@@ -9,7 +9,7 @@ import pytest
 
 import vertexrt as vrt
 from tests.devices import shim
-from vertexrt.engine.variant import Passes
+from vertexrt.engine.variant import CompileOptions, Passes
 
 N = 40
 
@@ -67,10 +67,8 @@ def network(dtype: str, engine: str, seed: int) -> vrt.Network:
     shim = ShimDevice(seed=seed)
     backend = CudaBackend(shim, dtype, True, False)
     sizes = CANDIDATES if engine == "batched" else (2,)
-    traced, passes = TwoProducts().trace(), Passes()
-    model = CompiledModel(
-        traced, backend, np.dtype(dtype), "frontier", passes, 1, engine, sizes[0], sizes
-    )
+    options = CompileOptions(np.dtype(dtype), "frontier", Passes(), "float32", engine, 1, None)
+    model = CompiledModel(TwoProducts().trace(), backend, options, 1, sizes)
     net = Network(CudaExecutor(model, shim), 1, "graph")
     rng = np.random.default_rng(7)
     net.set_parameters({n: rng.uniform(-0.3, 0.3, v.shape) for n, v in net.parameters.items()})

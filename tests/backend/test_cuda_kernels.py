@@ -14,7 +14,7 @@ import pytest
 
 import vertexrt as vrt
 from vertexrt.engine.model import CompiledModel
-from vertexrt.engine.variant import Passes, Use
+from vertexrt.engine.variant import CompileOptions, Passes, Use
 from vertexrt.errors import DeviceError
 from vertexrt.graph import GraphBatch, InputGraph
 from vertexrt.kernels.cuda.backend import CudaBackend
@@ -81,7 +81,9 @@ def sources_of(case: Case) -> list[str]:
     collector = Collector()
     backend = CudaBackend(collector, case.dtype)  # type: ignore[arg-type]
     traced = case.function.trace()
-    model = CompiledModel(traced, backend, case.dtype, "frontier", Passes(), threads=1)
+    dtype = np.dtype(case.dtype)
+    options = CompileOptions(dtype, "frontier", Passes(), "float32", "batched", 1, None)
+    model = CompiledModel(traced, backend, options, threads=1)
     batch = GraphBatch.from_graphs([InputGraph.from_children(case.lists, case.pulls)])
     pushes = frozenset(n["name"] for n in model.function.nodes if n.op == "push")
     uses = [Use(frozenset({"loss"}), loss=True), Use(pushes)]

@@ -13,7 +13,7 @@ import pytest
 from tests.backend.test_cuda_kernels import ARCHITECTURES, CLASSES, WORDS, Case, cases
 from vertexrt.engine.choose import FEWEST
 from vertexrt.engine.model import CompiledModel
-from vertexrt.engine.variant import Passes, Use
+from vertexrt.engine.variant import CompileOptions, Passes, Use
 from vertexrt.errors import DeviceError
 from vertexrt.graph import GraphBatch, InputGraph
 from vertexrt.ir.updates import RULES, UpdateRule
@@ -76,9 +76,9 @@ def made(
     case = case_of(name, size)
     device = Compiler(arch)
     backend = CudaBackend(device, "float32", gradients=passes.gradients)  # type: ignore[arg-type]
-    model = CompiledModel(
-        case.function.trace(), backend, "float32", "frontier", passes, 1, "persistent", processors
-    )
+    single = np.dtype("float32")
+    options = CompileOptions(single, "frontier", passes, "float32", "persistent", 1, processors)
+    model = CompiledModel(case.function.trace(), backend, options, 1)
     graphs = [InputGraph.from_children(case.lists, case.pulls)]
     return device, model, GraphBatch.from_graphs(graphs)
 

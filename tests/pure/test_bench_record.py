@@ -10,8 +10,7 @@ import pytest
 
 from benchmarks import lines
 from vertexrt.bench import compare, page, text
-from vertexrt.bench.figures import style
-from vertexrt.bench.figures.draw import draw
+from vertexrt.bench.figures import draw, style
 from vertexrt.bench.read_record import read
 from vertexrt.bench.record import Entry, Results, compared, make_entry
 from vertexrt.bench.spread import (

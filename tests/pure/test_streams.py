@@ -31,9 +31,9 @@ from vertexrt.kernels.cuda.stream_order import (
     REGION,
     Needs,
     Order,
+    needs_of,
+    verify_streams,
 )
-from vertexrt.kernels.cuda.streams import needs_of
-from vertexrt.kernels.cuda.verify_streams import verify_streams
 from vertexrt.scheduler import POLICIES
 
 Array = np.ndarray[Any, Any]

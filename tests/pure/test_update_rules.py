@@ -1,6 +1,7 @@
 """The table of optimizers: its rows, and what is made of them without a kernel."""
 
 import inspect
+import math
 from pathlib import Path
 
 import pytest
@@ -9,7 +10,15 @@ import vertexrt as vrt
 from tests import optim_stub
 from vertexrt.api.optim import OPTIMIZERS as CLASSES
 from vertexrt.engine.finite import reach_of
-from vertexrt.ir.updates import OPTIMIZERS, RULES, OptimizerRow, rule_of, scalars_of
+from vertexrt.ir.updates import (
+    OPTIMIZERS,
+    RULES,
+    OptimizerRow,
+    StateSlot,
+    UpdateRule,
+    rule_of,
+    scalars_of,
+)
 from vertexrt.kernels.cuda.rules import struct_of
 
 BETAS = {"lr": 1e-3, "beta1": 0.9, "beta2": 0.999, "eps": 1e-8}
@@ -117,3 +126,25 @@ def test_usual_options_need_no_trial(row: OptimizerRow) -> None:
         for itemsize in (4, 8):
             named = {"lr": row.lr, "t": 1, **options}
             assert reach_of(rule_of(row, options), named, 0.01, 1.0, itemsize) is not None
+
+
+def test_adadelta_has_no_bound() -> None:
+    """Whatever its mean of squared updates is held to, one step can nearly double it."""
+    slots = (StateSlot("s", squares=True), StateSlot("u", squares=True))
+    lines = (
+        ("s", "s0 * s + s1 * (g * g)"),
+        ("d", "g * (sqrt(u + s2) / sqrt(s + s2))"),
+        ("u", "s0 * u + s1 * (d * d)"),
+        ("value", "value - s3 * d"),
+    )
+    rule = UpdateRule("adadelta", slots, lines, ("rho", "1 - rho", "eps", "lr"))
+    rho, eps = 0.9, 1e-6
+    for itemsize in (4, 8):
+        options = {"lr": 1.0, "t": 1.0, "rho": rho, "eps": eps}
+        assert reach_of(rule, options, 0.0, 1.0, itemsize) is None
+    for held in (1e-6, 1.0, 1e30):
+        names = {"g": 1e9, "s": 0.0, "u": held, "value": 0.0, "sqrt": math.sqrt}
+        names |= {"s0": rho, "s1": 1 - rho, "s2": eps, "s3": 1.0}
+        for name, expression in lines:
+            names[name] = eval(expression, names)
+        assert names["u"] == pytest.approx((1 + rho) * held + eps)

@@ -25,8 +25,8 @@ from tests.train.cli_runs import (
 )
 from tests.train.test_cli_train import interrupt_after, spoil_before
 from vertexrt.cli.main import main
-from vertexrt.engine.devices import CompileOptions
 from vertexrt.engine.executor import Executor
+from vertexrt.engine.variant import CompileOptions
 from vertexrt.errors import DeviceError
 from vertexrt.ir.program import Program
 from vertexrt.kernels.cuda import compile_for_gpu
@@ -205,7 +205,7 @@ def test_precision_reaches_the_device(
         ("--precision tf23", 2, "[--precision] got 'tf23'; expected one of float32, tf32, bf16;"),
         ("--device cpu --precision bf16", 2, "[compile] precision is 'bf16' with device='cpu'"),
         ("--device cuda --processors 2", 2, "[--processors] the engine is batched;"),
-        ("--device gpu", 2, "[--device] got 'gpu'; expected one of auto, cuda, cpu, reference;"),
+        ("--device gpu", 2, "[--device] got 'gpu'; expected one of auto, cpu, cuda, reference;"),
     ],
 )
 def test_words_that_do_not_go_together(

@@ -24,8 +24,8 @@ from vertexrt.api.parameters import Parameters
 from vertexrt.cli.interrupt import Interrupt
 from vertexrt.cli.main import main
 from vertexrt.engine import devices
-from vertexrt.engine.devices import CompileOptions
 from vertexrt.engine.executor import Executor
+from vertexrt.engine.variant import CompileOptions
 from vertexrt.errors import NumericError
 from vertexrt.ir.program import Program
 

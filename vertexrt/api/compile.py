@@ -12,22 +12,21 @@ from vertexrt.api.init import LARGEST_SEED, draw
 from vertexrt.api.network import Network
 from vertexrt.api.vertex_function import VertexFunction
 from vertexrt.engine.devices import (
+    DTYPES,
+    ENGINES,
     PRECISIONS,
     WITH_PRECISIONS,
-    CompileOptions,
     device_named,
     module_of,
 )
 from vertexrt.engine.model import POLICIES, REDUCTIONS
-from vertexrt.engine.variant import MOST_STREAMS, Passes
+from vertexrt.engine.variant import MOST_STREAMS, CompileOptions, Passes
 from vertexrt.errors import UsageError, message, nearest
 from vertexrt.ir.program import Program
 from vertexrt.locks import ProcessLock
 
 _tracing = ProcessLock()
-ENGINES = ("auto", "batched", "persistent")
 MOST_THREADS = 1024  # that share a batch, or processors of a group
-DTYPES = ("float32", "float64")
 
 
 def compile(

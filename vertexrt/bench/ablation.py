@@ -13,6 +13,7 @@ from __future__ import annotations
 import multiprocessing
 from collections.abc import Iterable, Sequence
 from concurrent.futures import ProcessPoolExecutor
+from contextlib import suppress
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -20,7 +21,6 @@ from typing import Any
 import vertexrt as vrt
 from vertexrt.bench.check import compare
 from vertexrt.bench.contender import Contender, Stepper
-from vertexrt.bench.counts import count
 from vertexrt.bench.jobs import Job, JobOptions, first_graphs, make_job
 from vertexrt.bench.measure import Draw, measure
 from vertexrt.bench.record import Entry, compared
@@ -40,6 +40,8 @@ from vertexrt.errors import DeviceError, PlanError
 
 CHECKED_GRAPHS = 4  # with the reference, which is slow
 ROUNDS = (5, 25)
+# Family -> its head, and which variants of the other family take part.
+FAMILIES = {ONE_ON: (BASELINE, (ALL_ON,)), ONE_OFF: (ALL_ON, ())}
 TOTAL = "total"  # the family of `all on` against `baseline`
 Steppers = dict[NamedSetting, Stepper]
 
@@ -53,8 +55,8 @@ def run(options: JobOptions, command: list[str], job: Job | None = None) -> Path
     """
     with opened("ablation", options, command, job) as bench:
         plan = variants(bench.device, bench.threads)
-        for name, because in missing(bench.device, bench.threads).items():
-            bench.record.missing.append({"name": name, "because": because})
+        lacking = missing(bench.device, bench.threads)
+        bench.record.missing += [{"name": n, "because": why} for n, why in lacking.items()]
         if job is None and bench.device != "reference":
             _compile_ahead(bench, plan)
         steppers = _make_steppers(bench, plan)
@@ -62,7 +64,8 @@ def run(options: JobOptions, command: list[str], job: Job | None = None) -> Path
             share_memory(stepper.net for stepper in steppers.values())
         _check(bench, steppers)
         for batch_size in options.batch_sizes:
-            bench.keep("", _one_size(bench, batch_size, steppers))
+            one_on = _one_family(bench, batch_size, ONE_ON, steppers)
+            bench.keep("", one_on + _one_family(bench, batch_size, ONE_OFF, steppers))
     return bench.path
 
 
@@ -70,31 +73,37 @@ def _compile_ahead(bench: Bench, plan: Sequence[NamedSetting]) -> None:
     """Compile all settings once, each core another, so that their kernels are on disk."""
     settings = list(dict.fromkeys(v.setting for v in plan))
     say(f"compiling {len(settings)} settings")
-    one = partial(compile_one, bench.options, bench.device, bench.threads)
+    one = partial(_compile_one, bench.options, bench.device, bench.threads)
     with ProcessPoolExecutor(mp_context=multiprocessing.get_context("spawn")) as pool:
         list(pool.map(one, settings))
 
 
-def compile_one(options: JobOptions, device: str, threads: int, setting: Setting) -> None:
-    """Compile a setting, so that its kernels are on disk."""
+def _compile_one(options: JobOptions, device: str, threads: int, setting: Setting) -> None:
     job = make_job(options.model, options.data, options.leaves)
+    with suppress(DeviceError, PlanError):  # said when the network is made for the run
+        _compiled(job, options, device, threads, setting)
+
+
+def _compiled(
+    job: Job, options: JobOptions, device: str, threads: int, setting: Setting
+) -> vrt.Network:
+    """Compile a setting and its kernels, which takes a step.
+
+    Raises: DeviceError, PlanError, when it cannot be built on the device.
+    """
     net = setting.compile(job.make(options.hidden), device, threads)
-    try:
-        net.step(first_graphs(job, max(options.batch_sizes)), vrt.SGD(lr=0.0))
-    except (DeviceError, PlanError):
-        return  # said when the network is made for the run
+    net.step(first_graphs(job, max(options.batch_sizes)), vrt.SGD(lr=0.0))
+    net.sync()
+    return net
 
 
 def _make_steppers(bench: Bench, plan: Sequence[NamedSetting]) -> Steppers:
     """Compile all variants; what cannot be built on the device is listed as missing."""
     steppers = {}
-    batch = first_graphs(bench.job, max(bench.options.batch_sizes))
     for variant in plan:
-        setting, function = variant.setting, bench.job.make(bench.options.hidden)
+        setting = variant.setting
         try:
-            net = setting.compile(function, bench.device, bench.threads)
-            net.step(batch, vrt.SGD(lr=0.0))
-            net.sync()
+            net = _compiled(bench.job, bench.options, bench.device, bench.threads, setting)
         except (DeviceError, PlanError) as error:
             bench.record.missing.append({"name": variant.name, "because": str(error)})
             continue
@@ -126,40 +135,19 @@ def _check(bench: Bench, steppers: Steppers) -> None:
         contenders.pop("reference", None)
 
 
-def _one_size(bench: Bench, batch_size: int, steppers: Steppers) -> list[Entry]:
-    """Time both families; `all on` takes part in that of `baseline` as well."""
-    by_name = {variant.name: stepper for variant, stepper in steppers.items()}
-    found = []
-    for family, head, guests in ((ONE_ON, BASELINE, (ALL_ON,)), (ONE_OFF, ALL_ON, ())):
-        against = {v.name: v.against for v in steppers if v.family == family}
-        mine = {name: by_name[name] for name in (*against, *guests) if name in by_name}
-        if head in against:
-            found += _one_family(bench, batch_size, family, mine, against)
-    return found
-
-
-def _one_family(
-    bench: Bench,
-    batch_size: int,
-    family: str,
-    steppers: dict[str, Stepper],
-    against: dict[str, str],
-) -> list[Entry]:
-    """Time variants in turn.
-
-    Args:
-        steppers: by name, the head of the family first.
-        against: name -> what it is compared with, for members of the family.
-    """
-    say(f"{bench.job.model}, batch {batch_size}: timing {len(steppers)} variants, {family}")
+def _one_family(bench: Bench, batch_size: int, family: str, steppers: Steppers) -> list[Entry]:
+    """Time the variants of a family, and its guests, in turn; none where its head is missing."""
+    head, guests = FAMILIES[family]
+    against = {v.name: v.against for v in steppers if v.family == family}
+    if head not in against:
+        return []
+    mine = {v.name: s for v, s in steppers.items() if v.name in (*against, *guests)}
+    say(f"{bench.job.model}, batch {batch_size}: timing {len(mine)} variants, {family}")
     draw = Draw(bench.job.pool, batch_size)
-    samples = measure(steppers, draw, bench.options.seconds / 2, ROUNDS)
+    samples = measure(mine, draw, bench.options.seconds / 2, ROUNDS)
     sample = first_graphs(bench.job, batch_size)
-    counts = {
-        name: count(s.net, sample) | {"host_waits": float(s.waits)} for name, s in steppers.items()
-    }
+    counts = {name: stepper.count(sample) for name, stepper in mine.items()}
     key = bench.key(mode="train", batch_size=batch_size)
-    head = next(iter(steppers))
     entries = compared(key, samples, head + AGAIN, counts, against)
     for entry in entries:
         entry.key["family"] = family if entry.key["variant"] in against else TOTAL

@@ -1,7 +1,6 @@
 """Equal numbers before any timing: loss, every gradient and the outputs of every contender."""
 
 from collections.abc import Mapping
-from dataclasses import dataclass
 
 import numpy as np
 
@@ -16,36 +15,29 @@ BOUNDS = {"float32": 1e-4, "float64": 1e-9}  # of the largest element; sums over
 # it a whole path of the gradient: bound of the difference's 2-norm, relative to the gradient's.
 KINKED_BOUND = 1e-2
 LR = 1024.0  # large, so that little of a gradient is lost to rounding; exact in binary
+GRADIENT = "the gradient of "
 
 
 class Disagreement(NumericError):
     """Report that two contenders do not compute the same."""
 
 
-@dataclass(frozen=True, slots=True)
-class Computed:
-    """Hold what is compared: loss, gradients by name, outputs in the order of the batch."""
+def evaluate(contender: Contender, batch: GraphBatch) -> Arrays:
+    """Return the loss, each gradient and the output of a batch, by what an error calls them.
 
-    loss: float
-    gradients: Arrays
-    outputs: np.ndarray
-
-
-def evaluate(contender: Contender, batch: GraphBatch) -> Computed:
-    """Evaluate a batch and leave the parameters as they are.
-
-    Gradients are taken from the step that is timed: how far plain SGD goes, divided by its rate.
+    The parameters stay as they are. Gradients are taken from the step that is timed: how far plain
+    SGD goes, divided by its rate.
     """
     outputs = contender.infer(batch)
     contender.sync()
-    kept = np.asarray(outputs).copy()
+    found = {"the output": np.array(outputs)}
     before = contender.parameters()
     contender.train(batch, LR)
-    loss = contender.loss()
+    found["the loss"] = np.array(contender.loss())
     contender.sync()
     after = contender.parameters()
     contender.set_parameters(before)
-    return Computed(loss, {name: (before[name] - after[name]) / LR for name in before}, kept)
+    return found | {GRADIENT + f"'{name}'": (before[name] - after[name]) / LR for name in before}
 
 
 def compare(
@@ -68,35 +60,25 @@ def compare(
     expected = evaluate(contenders[against], batch)
     largest = 0.0
     for name in others:
-        found = differences(evaluate(contenders[name], batch), expected, kinked)
-        for what, value in found.items():
-            loose = kinked and what.startswith("the gradient")
+        found = evaluate(contenders[name], batch)
+        assert found.keys() == expected.keys(), sorted(found)
+        for what, value in expected.items():
+            loose = kinked and what.startswith(GRADIENT)
             allowed = KINKED_BOUND if loose else BOUNDS[dtype]
-            if not value <= allowed:
-                got = f"{what} of {name} differs from that of {against} by {value:.1e} of its "
+            difference = _difference(found[what], value, None if loose else np.inf)
+            if not difference <= allowed:
+                got = f"{what} of {name} differs from that of {against} by {difference:.1e} of its "
                 wanted, action = f"at most {allowed:.0e}", "nothing is timed before they agree"
                 raise Disagreement(
                     message(f"check, {where}", got + "largest element", wanted, action)
                 )
-            largest = max(largest, value)
+            largest = max(largest, difference)
     entry = {"where": where, "against": against, "bound": BOUNDS[dtype]}
     record.checks.append(entry | {"largest_difference": largest, "variants": len(contenders)})
     say(f"{where}: {len(contenders)} variants agree with {against} within {largest:.1e}")
 
 
-def differences(found: Computed, expected: Computed, kinked: bool = False) -> dict[str, float]:
-    """Return the relative difference of the loss, of each gradient and of the outputs."""
-    assert found.gradients.keys() == expected.gradients.keys(), sorted(found.gradients)
-    order = None if kinked else np.inf
-    result = {"the loss": _difference(np.array(found.loss), np.array(expected.loss))}
-    for name, value in expected.gradients.items():
-        difference = _difference(found.gradients[name], value, order)
-        result[f"the gradient of '{name}'"] = difference
-    result["the output"] = _difference(found.outputs, expected.outputs)
-    return result
-
-
-def _difference(found: np.ndarray, expected: np.ndarray, order: float | None = np.inf) -> float:
+def _difference(found: np.ndarray, expected: np.ndarray, order: float | None) -> float:
     """Return the norm of a difference over that of what is expected.
 
     Args:

@@ -8,6 +8,7 @@ from typing import Any, Protocol
 import numpy as np
 
 import vertexrt as vrt
+from vertexrt.bench.counts import Counts, count
 from vertexrt.graph import GraphBatch
 
 Arrays = dict[str, np.ndarray]
@@ -74,6 +75,10 @@ class Stepper:
     def sync(self) -> None:
         """Wait, on a device that runs ahead of the host."""
         self.net.sync()
+
+    def count(self, batch: GraphBatch) -> Counts:
+        """Count what a minibatch takes."""
+        return count(self.net, batch) | {"host_waits": float(self.waits)}
 
     def parameters(self) -> Arrays:
         """Return copies of the parameters by name."""

@@ -9,13 +9,12 @@ from __future__ import annotations
 
 import importlib.util
 import inspect
-import time
 from collections import defaultdict
 from collections.abc import Callable
 from typing import Any
 
 import vertexrt as vrt
-from vertexrt.bench.measure import LR, MICROSECONDS, Draw, StepTime, timed
+from vertexrt.bench.measure import MICROSECONDS, Draw, StepTime, take_steps, timed
 from vertexrt.bench.run import Bench
 
 STEPS = 40  # of a sample, after as many to warm up
@@ -64,16 +63,6 @@ def sample_host(net: vrt.Network, draw: Draw, steps: int = STEPS, rounds: int = 
         samples["host: schedule"].append(sum(prepared) / steps * MICROSECONDS)
         samples["host: scripts and launches"].append(sum(launched) / steps * MICROSECONDS)
     return samples
-
-
-def take_steps(net: vrt.Network, draw: Draw, count: int) -> float:
-    """Run so many steps; return microseconds a step."""
-    optimizer, numbers = vrt.SGD(lr=LR), draw.take(count)
-    begin = time.perf_counter()
-    for ids in numbers:
-        net.step(draw.pool.take(ids), optimizer)
-    net.sync()
-    return (time.perf_counter() - begin) / count * MICROSECONDS
 
 
 def _sample_device(net: vrt.Network, draw: Draw, steps: list[float]) -> Samples:

@@ -4,7 +4,8 @@ The persistent engine notes the processor's clock around every instruction. With
 kernel (`Passes(segment=False)`) that is the time of each fused loop and each product; they are the
 same kernels that the batched engine calls. What a processor does not spend in instructions is told
 apart by the clock of the host. All parts are of the same steps, so they add up to the step; what
-the stamps cost shows next to `untraced`, the same network without them, in turn with it.
+the stamps cost shows next to `untraced`, the same network without them, in turn with it on other
+minibatches.
 
 Where `fuse` is off, each op is a kernel, so that moves of memory show, as in Cavs; where it is on,
 they are parts of the fused loops.
@@ -19,7 +20,7 @@ from collections.abc import Iterator
 import numpy as np
 
 import vertexrt as vrt
-from vertexrt.bench.measure import LR, MICROSECONDS, Draw, StepTime, timed
+from vertexrt.bench.measure import LR, MICROSECONDS, Draw, StepTime, take_steps, timed
 from vertexrt.bench.run import Bench
 from vertexrt.engine.trace import GroupRecord as Stamps
 from vertexrt.engine.variant import Passes, Variant
@@ -64,30 +65,17 @@ def measure_steps(bench: Bench) -> Iterator[StepTime]:
 def _sample(net: vrt.Network, draw: Draw, seconds: float) -> dict[str, list[float]]:
     """Return samples of each part, of the whole and of steps without stamps, in microseconds."""
     optimizer = vrt.SGD(lr=LR)
-
-    def untraced(ids: np.ndarray) -> dict[str, float]:
-        begin = time.perf_counter()
-        net.step(draw.pool.take(ids), optimizer)
-        return {"untraced": time.perf_counter() - begin}
-
-    def traced(ids: np.ndarray) -> dict[str, float]:
-        return one_step(net, draw.pool, ids, optimizer)
-
-    turns = [untraced, traced]
-    for ids in draw.take(3):  # compiles
-        untraced(ids)
-        traced(ids)
+    for ids in draw.take(3):
+        one_step(net, draw.pool, ids, optimizer)  # compiles
     samples: dict[str, list[float]] = {part: [] for part in (*PARTS, "whole", "untraced")}
     end = time.perf_counter() + seconds
     done = 0
     while done < STEPS[0] or (done < STEPS[1] and time.perf_counter() < end):
         (ids,) = draw.take(1)
-        found: dict[str, float] = {}
-        for turn in turns:
-            found |= turn(ids)
-        turns.reverse()  # the second finds the graphs in the caches
-        for part, values in samples.items():
-            values.append(found.get(part, 0.0) * MICROSECONDS)
+        found = one_step(net, draw.pool, ids, optimizer)
+        for part in (*PARTS, "whole"):
+            samples[part].append(found.get(part, 0.0) * MICROSECONDS)
+        samples["untraced"].append(take_steps(net, draw, 1))
         done += 1
     return samples
 

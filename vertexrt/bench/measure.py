@@ -11,6 +11,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+import vertexrt as vrt
 from vertexrt.bench.contender import Contender
 from vertexrt.data import minibatches
 from vertexrt.graph import GraphBatch
@@ -117,6 +118,16 @@ def _warm_up(turn: Callable[[list[np.ndarray]], float], draw: Draw, seconds: flo
         done += count
         count = max(1, min(2 * count, int((end - time.perf_counter()) / took)))
     return took
+
+
+def take_steps(net: vrt.Network, draw: Draw, count: int) -> float:
+    """Run so many steps; return microseconds a step."""
+    optimizer, numbers = vrt.SGD(lr=LR), draw.take(count)
+    begin = time.perf_counter()
+    for ids in numbers:
+        net.step(draw.pool.take(ids), optimizer)
+    net.sync()
+    return (time.perf_counter() - begin) / count * MICROSECONDS
 
 
 @contextmanager

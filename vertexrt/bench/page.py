@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 import base64
-import tempfile
 from html import escape
 from pathlib import Path
 
-from vertexrt.bench.figures.draw import draw
+from vertexrt.bench.figures import draw
 from vertexrt.bench.read_record import read
 from vertexrt.bench.record import Results
 from vertexrt.bench.run import say
@@ -26,8 +25,8 @@ pre { background: #f3f3f3; padding: 0.6em; overflow-x: auto; font-size: 12px; }
 def run(folder_name: str) -> Path:
     """Write the page; return its path.
 
-    Figures of ablations and breakdowns are drawn anew; for other results, and without matplotlib,
-    the PNG files in the same folder are taken.
+    Figures of ablations and breakdowns are drawn into the folder anew; for other results, and
+    without matplotlib, the PNG files that lie there are taken.
 
     Raises: DataError, when the folder holds no results.
     """
@@ -54,7 +53,8 @@ def _section(path: Path, record: Results) -> str:
     if not record.complete:
         parts.append("<p><b>This run did not come to its end.</b></p>")
     parts.append(f"<pre>{escape(' '.join(record.command))}</pre>")
-    paragraphs = [_machine(record), *record.jobs.values()]
+    machine = ", ".join(f"{name}: {value}" for name, value in record.machine.items())
+    paragraphs = [f"{record.date}, {machine}", *record.jobs.values()]
     if record.checks:
         worst = max(float(c["largest_difference"]) for c in record.checks)
         count = len(record.checks)
@@ -62,7 +62,7 @@ def _section(path: Path, record: Results) -> str:
             f"{count} comparisons before timing; largest relative difference {worst:.1e}."
         )
     parts += [f"<p>{escape(text)}</p>" for text in paragraphs]
-    parts += [_image(name, content) for name, content in _figures(path, record)]
+    parts += map(_image, _figures(path, record))
     if record.entries:
         parts.append(f"<pre>{escape(table(record.entries))}</pre>")
     if record.missing:
@@ -73,23 +73,11 @@ def _section(path: Path, record: Results) -> str:
     return "\n".join(parts)
 
 
-def _machine(record: Results) -> str:
-    m = record.machine
-    said = [record.date, str(m.get("processor", "")), f"{m.get('cores')} cores"]
-    said += [f"{m.get('threads')} threads", f"device {m.get('device')}"]
-    if m.get("gpu"):
-        said.append(str(m["gpu"].get("name")))
-    said += [f"{n} {v}" for n, v in m.get("versions", {}).items()]
-    return ", ".join([*said, f"revision {m.get('revision')}"])
+def _figures(path: Path, record: Results) -> list[Path]:
+    drawn = draw(record, path)
+    return [drawn] if drawn else sorted(path.parent.glob(f"{path.stem}*.png"))
 
 
-def _figures(path: Path, record: Results) -> list[tuple[str, bytes]]:
-    with tempfile.TemporaryDirectory() as folder:
-        drawn = draw(record, Path(folder) / path.name)
-        paths = [drawn] if drawn else sorted(path.parent.glob(f"{path.stem}*.png"))
-        return [(p.stem, p.read_bytes()) for p in paths]
-
-
-def _image(name: str, content: bytes) -> str:
-    data = base64.b64encode(content).decode("ascii")
-    return f'<p><img alt="{escape(name)}" src="data:image/png;base64,{data}"></p>'
+def _image(path: Path) -> str:
+    data = base64.b64encode(path.read_bytes()).decode("ascii")
+    return f'<p><img alt="{escape(path.stem)}" src="data:image/png;base64,{data}"></p>'

@@ -26,7 +26,7 @@ from __future__ import annotations
 import datetime
 import json
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass, field, replace
+from dataclasses import asdict, dataclass, field, fields, replace
 from pathlib import Path
 from types import MappingProxyType
 from typing import Any
@@ -94,8 +94,7 @@ class Results:
 
     def write(self, path: Path) -> None:
         """Write the file."""
-        names = ["benchmark", "command", "date", "complete", "options", "machine"]
-        names += ["jobs", "checks", "missing"]
+        names = [each.name for each in fields(self) if each.name != "entries"]
         whole = {"schema": SCHEMA} | {name: getattr(self, name) for name in names}
         entries = ",\n  ".join(json.dumps(entry.to_json()) for entry in self.entries)
         head = json.dumps(whole, indent=1).removesuffix("\n}")

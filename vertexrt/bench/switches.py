@@ -22,20 +22,6 @@ AGAIN = " again"  # the head of a family once more: how far its ratio is from 1 
 GPU_GROUPS = (8, 16, 32)  # processors of a group, which no GPU is too small for
 STREAMS = (2, 4)  # that share the launches of the batched engine
 
-OFF = Passes(
-    specialise=False,
-    eager=False,
-    lazy=False,
-    stack=False,
-    fuse=False,
-    merge=False,
-    loop=False,
-    segment=False,
-    hold=False,
-    gradients=False,
-)
-ALL = Passes()
-GRADIENTS = f"{'-' if ALL.gradients else '+'} gradients on chip"  # the other than by default
 # Field of Passes -> name of the switch, for those that both engines have.
 PASSES = {
     "specialise": "specialisation",
@@ -45,6 +31,9 @@ PASSES = {
     "fuse": "fusion",
     "merge": "merging",
 }
+OFF = Passes(**dict.fromkeys((*PASSES, "loop", "segment", "hold", "gradients"), False))
+ALL = Passes()
+GRADIENTS = f"{'-' if ALL.gradients else '+'} gradients on chip"  # the other than by default
 POLICIES = ("frontier", "depth", "agenda")
 # Switch -> why a device has no form of it.
 MISSING_ON_GPU = {

@@ -31,7 +31,7 @@ def bench(given: argparse.Namespace) -> int:
 
 def _measure(given: argparse.Namespace, command: list[str]) -> None:
     from vertexrt.bench import ablation, breakdown
-    from vertexrt.bench.figures.draw import draw
+    from vertexrt.bench.figures import draw
     from vertexrt.bench.jobs import JobOptions
     from vertexrt.bench.read_record import read
 

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from vertexrt.cli.limits import DEVICES, WHOLE
+from vertexrt.cli.limits import WHOLE
 from vertexrt.cli.values import Parser, list_of, one_of, path, real, whole
+from vertexrt.engine.devices import DEVICES
 
 LARGEST_GRAPH = 2**20  # leaves of a tree, words of a chain
 MOST_SECONDS = 7 * 86_400.0
@@ -31,7 +32,7 @@ def add_bench(parser: Parser) -> None:
 def add_job(parser: Parser) -> None:
     """Add the vertex function and its data."""
     parser.add_argument(
-        "--model", metavar="MODEL", default="tree-lstm", help="tree-lstm (default), tree-fc, ..."
+        "--model", metavar="MODEL", default="tree-lstm", help="by default tree-lstm"
     )
     add_data(parser)
     parser.add_argument(

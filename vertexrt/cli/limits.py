@@ -10,11 +10,7 @@ from typing import Final
 
 from vertexrt.ir.updates import OPTIMIZERS as ROWS
 
-DTYPES: Final = ("float32", "float64")
-DEVICES: Final = ("auto", "cuda", "cpu", "reference")
-ENGINES: Final = ("batched", "persistent", "auto")
 POLICIES: Final = ("frontier", "depth", "agenda", "serial")
-PRECISIONS: Final = ("float32", "tf32", "bf16")
 OPTIMIZERS: Final = {row.name: row for row in ROWS}
 WITH_MOMENTUM: Final = tuple(name for name, row in OPTIMIZERS.items() if "momentum" in row.names())
 TASKS: Final = ("fine", "binary")

@@ -11,13 +11,9 @@ from typing import Any, NoReturn, Self
 from vertexrt import models
 from vertexrt.api.json_record import JsonRecord
 from vertexrt.cli.limits import (
-    DEVICES,
-    DTYPES,
-    ENGINES,
     LONGEST_PATH,
     OPTIMIZERS,
     POLICIES,
-    PRECISIONS,
     REAL,
     TASKS,
     WHOLE,
@@ -26,6 +22,7 @@ from vertexrt.cli.limits import (
 from vertexrt.config import config
 from vertexrt.data import catalogue
 from vertexrt.data.files import expanded
+from vertexrt.engine.devices import DEVICES, DTYPES, ENGINES, PRECISIONS
 from vertexrt.errors import CheckpointError, UsageError, message
 from vertexrt.models import ModelSpec
 

@@ -11,12 +11,8 @@ from collections.abc import Callable, Sequence
 from vertexrt.cli.bench_options import ACTIONS as BENCH_ACTIONS
 from vertexrt.cli.bench_options import add_bench, add_data
 from vertexrt.cli.limits import (
-    DEVICES,
-    DTYPES,
-    ENGINES,
     OPTIMIZERS,
     POLICIES,
-    PRECISIONS,
     REAL,
     SPLITS,
     TASKS,
@@ -24,7 +20,12 @@ from vertexrt.cli.limits import (
     WITH_MOMENTUM,
 )
 from vertexrt.cli.values import Parser, one_of, path, real, whole
+from vertexrt.engine.devices import DEVICES, DTYPES, ENGINES, PRECISIONS
 from vertexrt.errors import UsageError, message, nearest
+from vertexrt.models.catalogue import names
+
+*_FIRST, _LAST = names()
+MODELS = f"{', '.join(_FIRST)} or {_LAST}"
 
 
 def _whole(parser: Parser, name: str, text: str) -> None:
@@ -101,7 +102,7 @@ def _add_window(parser: Parser) -> None:
 
 
 def _add_train(parser: Parser) -> None:
-    parser.add_argument("model", metavar="MODEL", nargs="?", help="tree-lstm, tree-fc or lstm-lm")
+    parser.add_argument("model", metavar="MODEL", nargs="?", help=MODELS)
     _add_data(parser)
     _whole(parser, "epochs", "epochs")
     _add_batch_size(parser)
@@ -135,7 +136,7 @@ def _add_eval(parser: Parser) -> None:
 
 
 def _add_explain(parser: Parser) -> None:
-    parser.add_argument("model", metavar="MODEL", help="tree-lstm, tree-fc or lstm-lm")
+    parser.add_argument("model", metavar="MODEL", help=MODELS)
     _add_data(parser)
     _add_batch_size(parser)
     _add_window(parser)

@@ -31,7 +31,7 @@ from vertexrt.scheduler.balance import Share
 from vertexrt.scheduler.kinds import FINE
 from vertexrt.scheduler.rows import ORDER, ROW_OF
 from vertexrt.scheduler.schedule import schedule_of
-from vertexrt.script.assemble import Batch, assemble
+from vertexrt.script.assemble import Batch, Scripts, assemble
 from vertexrt.script.verify import verify_scripts
 
 Array = np.ndarray[Any, Any]
@@ -107,6 +107,11 @@ class Run:
     def num_rows(self) -> int:
         """Rows of the schedule."""
         return int(self.extents[ORDER, 1])
+
+    @property
+    def user_numbers(self) -> tuple[Array, Array]:
+        """The user's vertices and edges, where random numbers are drawn by them."""
+        return self.share.numbers() if self.variant.draws else (NO_ROWS, NO_ROWS)
 
     @property
     def row_of(self) -> Array:
@@ -199,19 +204,13 @@ def make_jobs(
         part: which rows of the launch table.
         timeline: gets the times of all instructions, where there are processors.
     """
-    s, ready = run.schedule, run.ready
-    table, executor = run.table[part], cast("Processors | None", ready.processors)
-    processors, scripts, scratch = run.configuration.processors, None, 0
-    if executor is not None:
-        assert ready.shape is not None
-        tile = run.configuration.tile
-        scripts = assemble(ready.shape, table, s.edge_ptr, s.child_row, processors, tile)
-        scratch = -(-scripts.temporary // PAD) * PAD
-    elements = max(run.plan.total, run.plan.temporary + processors * scratch)
+    table = run.table[part]
+    scripts = None if run.ready.processors is None else _assemble(run, table)
+    elements = max(run.plan.total, run.plan.temporary + _temporaries(run, scripts))
     data = worker.take(elements, run.zero_elements)
     if config().check:  # what is not written shows; backward reads what forward left
         data[run.plan.temporary if part.start else run.zero_elements : elements] = np.nan
-    user_vertex, user_edge = run.share.numbers() if run.variant.draws else (NO_ROWS, NO_ROWS)
+    user_vertex, user_edge = run.user_numbers
     buffers = Buffers(
         arena=data,
         base=run.plan.base,
@@ -219,7 +218,7 @@ def make_jobs(
         params=store.values,
         gradients=worker.gradients,
         param_at=param_at,
-        schedule=s,
+        schedule=run.schedule,
         rows=run.rows,
         user_vertex=user_vertex,
         user_edge=user_edge,
@@ -230,15 +229,41 @@ def make_jobs(
         loss_scale=loss_scale,
         random_seed=random_seed,
     )
-    if executor is None or scripts is None or ready.shape is None:
-        executable = cast("HostExecutable", ready.executable)
-        return Jobs(data, (partial(executable.run, table, buffers),), lambda: None)
+    if scripts is not None:
+        return _follow(run, scripts, buffers, timeline)
+    executable = cast("HostExecutable", run.ready.executable)
+    return Jobs(data, (partial(executable.run, table, buffers),), lambda: None)
+
+
+def _padded(elements: int) -> int:
+    return -(-elements // PAD) * PAD
+
+
+def _temporaries(run: Run, scripts: Scripts | None) -> int:
+    """Return the elements of temporaries of all processors."""
+    return 0 if scripts is None else run.configuration.processors * _padded(scripts.temporary)
+
+
+def _assemble(run: Run, table: Int64) -> Scripts:
+    """Write what each processor has to do for some launches."""
+    s, shape, chosen = run.schedule, run.ready.shape, run.configuration
+    assert shape is not None
+    found = assemble(shape, table, s.edge_ptr, s.child_row, chosen.processors, chosen.tile)
     if config().check:
-        verify_scripts(scripts, ready.shape, Batch(table, s.edge_ptr, s.child_row), run.rows)
+        verify_scripts(found, shape, Batch(table, s.edge_ptr, s.child_row), run.rows)
+    return found
+
+
+def _follow(run: Run, scripts: Scripts, buffers: Buffers, timeline: Timeline | None) -> Jobs:
+    """Let each processor follow its script."""
+    ready, processors = run.ready, run.configuration.processors
+    executor = cast("Processors", ready.processors)
     counters = executor.new_counters(scripts.words.shape[1])
     times = np.zeros((processors, 0, 3), np.int64)
     if timeline is not None:
+        assert ready.shape is not None
         times = timeline.add(executor, ready.shape, scripts.words)
+    first, scratch = run.plan.temporary, _padded(scripts.temporary)
     calls = tuple(
         partial(
             executor.run,
@@ -246,13 +271,13 @@ def make_jobs(
             counters,
             r,
             processors,
-            run.plan.temporary + r * scratch,
+            first + r * scratch,
             buffers,
             times[r],
         )
         for r in range(processors)
     )
-    return Jobs(data, calls, partial(executor.check, counters))
+    return Jobs(buffers.arena, calls, partial(executor.check, counters))
 
 
 def start_of(run: Run, key: tuple[object, ...]) -> int:

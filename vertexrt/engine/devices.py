@@ -1,17 +1,19 @@
-"""The table of devices: which module compiles a function for each, and whether it can be had."""
+"""The table of devices: which module compiles a function for each, and whether it can be had.
+
+Nothing slow is imported: the command line takes the names of what there is from here.
+"""
 
 from __future__ import annotations
 
 import importlib
-from dataclasses import dataclass
-from typing import Protocol, cast
+from typing import TYPE_CHECKING, Protocol, cast
 
-import numpy as np
-
-from vertexrt.engine.executor import Executor
-from vertexrt.engine.variant import Passes
 from vertexrt.errors import DeviceError, message, nearest
-from vertexrt.ir.program import Program
+
+if TYPE_CHECKING:
+    from vertexrt.engine.executor import Executor
+    from vertexrt.engine.variant import CompileOptions
+    from vertexrt.ir.program import Program
 
 # A module is imported when its device is asked for: it may need what is not installed.
 MODULES = {
@@ -23,23 +25,8 @@ DEVICES = ("auto", *MODULES)
 BEST_FIRST = ("cuda", "cpu")  # of which `auto` takes the first that is usable
 WITH_PRECISIONS = ("auto", "cuda")  # whose products of float32 may have fewer digits
 PRECISIONS = ("float32", "tf32", "bf16")
-
-
-@dataclass(frozen=True, slots=True)
-class CompileOptions:
-    """What `vrt.compile` was asked for; see there.
-
-    Attributes:
-        threads, processors: None, where the user did not say.
-    """
-
-    dtype: np.dtype[np.floating]
-    policy: str
-    passes: Passes
-    precision: str
-    engine: str
-    threads: int | None
-    processors: int | None
+ENGINES = ("batched", "persistent", "auto")
+DTYPES = ("float32", "float64")
 
 
 class DeviceModule(Protocol):

@@ -18,6 +18,14 @@ the limit of |gradient| and, where there is decay, of |value|; with decay at mos
   within 2 size / (1 - share), roundings included, once it is.
 - Scalars are taken at the first step and at infinity, for the rate at hand and for 0: rates and
   bias corrections go one way.
+
+Adadelta (Zeiler 2012) has no bound of this kind. It keeps s = rho s + (1 - rho) g^2 and, of
+d = g sqrt((u + eps) / (s + eps)), u = rho u + (1 - rho) d^2. Where s was 0, d^2 is nearly
+(u + eps) / (1 - rho) for any large g, so that u becomes (1 + rho) u + eps: from whatever reach u is
+held to, one step can leave it, and from LARGEST it overflows. In a run u stays small: with
+a = u + eps and b = s + eps, the new a is at most a (b'/b)^rho + (1 - rho) eps. But that bounds both
+slots together, and grows with the number of steps; a reach of each slot cannot say it. So each step
+of such a row is tried.
 """
 
 from __future__ import annotations

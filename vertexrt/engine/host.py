@@ -13,7 +13,6 @@ import numpy as np
 
 from vertexrt.config import config
 from vertexrt.engine.batched import Run, Worker, make_jobs
-from vertexrt.engine.devices import CompileOptions
 from vertexrt.engine.diagnose import Attempt, refused_loss, refused_step
 from vertexrt.engine.executor import (
     Evaluation,
@@ -32,7 +31,7 @@ from vertexrt.engine.update import (
     apply_update,
     collect,
 )
-from vertexrt.engine.variant import Use
+from vertexrt.engine.variant import CompileOptions, Use
 from vertexrt.errors import NumericError, UsageError, message
 from vertexrt.graph import GraphBatch
 from vertexrt.ir.program import Program
@@ -199,14 +198,5 @@ def compile_for(device: str, traced: Program, options: CompileOptions) -> HostEx
 def compile_on(backend: HostBackend, traced: Program, options: CompileOptions) -> HostExecutor:
     """Compile a program of F for a backend."""
     threads = options.threads or options.processors or config().threads
-    model = CompiledModel(
-        traced,
-        backend,
-        options.dtype,
-        options.policy,
-        options.passes,
-        threads,
-        options.engine,
-        options.processors,
-    )
+    model = CompiledModel(traced, backend, options, threads)
     return HostExecutor(model, max(threads, options.processors or 1) - 1)

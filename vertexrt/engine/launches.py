@@ -6,7 +6,7 @@ cost more than the arithmetic.
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -16,121 +16,186 @@ from vertexrt.kernels.layout import COLUMNS, PAD
 Array = np.ndarray[Any, Any]
 
 FEWEST_ROWS = 256  # of a launch that is cut
+LAUNCHES, LISTED = range(2)  # counts of launches, and of rows in the list
+
+
+class _TableDraft(NamedTuple):
+    """A launch table while it is made.
+
+    Attributes:
+        table, listed: with room for the most there may be; counts: see LAUNCHES.
+        program_of, run_lo: of runs of rows with the same program: the program, and the first row;
+            starts, ends: of the runs of one program.
+    """
+
+    table: Array
+    listed: Array
+    counts: Array
+    program_of: Array
+    run_lo: Array
+    starts: Array
+    ends: Array
 
 
 @njit(cache=True, nogil=True)
 def build_table(
-    task_lo: Array,
-    task_kind: Array,
-    edge_ptr: Array,
-    order: Array,
-    lazy_kinds: Array,
-    path_programs: Array,
-    lazy_programs: Array,
-    by_ranges: Array,
-    scratch: Array,
-    writes_ptr: Array,
-    writes: Array,
-    writes_edges: Array,
-    most_scratch: int,
+    schedule: tuple[Array, ...], lazy_kinds: Array, facts: Any
 ) -> tuple[Array, int, Array, Array, Array, int]:
     """List the launches of a step in order, and what they need.
 
     Args:
-        task_lo, task_kind, edge_ptr, order: of the schedule.
+        schedule: task_lo, task_kind, edge_ptr and order.
         lazy_kinds: [V] in the user's order.
-        path_programs: [4, path kinds] program of the eager, path, backward path and final stage, -1
-            for none.
-        lazy_programs: [2, lazy kinds] the same for the two lazy stages.
-        by_ranges: [programs] True where a program cannot take a list of rows (it uses edges).
-        scratch: [programs, 3] elements for each row, for each edge, and once.
-        writes_ptr, writes: CSR of the tensors that each program writes; writes_edges: [tensors].
-        most_scratch: elements of temporaries beyond which a launch over all rows of a kind is cut.
+        facts: of the task programs:
+            path_programs: [4, path kinds] program of the eager, path, backward path and final
+                stage, -1 for none; lazy_programs: [2, lazy kinds] the same for the two lazy stages.
+            by_ranges: [programs] True where a program cannot take a list of rows (it uses edges).
+            scratch: [programs, 3] elements for each row, for each edge, and once.
+            writes_ptr, writes: CSR of the tensors that each program writes; writes_edges:
+                [tensors].
+            most_scratch: elements of temporaries beyond which a launch over all rows of a kind is
+                cut.
     Returns: the table; how many launches are forward; the rows of launches that take a list; the
         first and end row of each tensor; the most scratch of one launch.
     """
-    tasks, vertices, edges = len(task_kind), len(order), edge_ptr[-1]
-    programs = len(scratch)
+    _, task_kind, edge_ptr, order = schedule
+    path_programs, lazy_programs, by_ranges, scratch, _, _, _, most_scratch = facts
+    tasks, vertices, programs = len(task_kind), len(order), len(scratch)
     chunk = np.empty(programs, np.int64)
     ranges = 0
     for p in range(programs):
         chunk[p] = max(FEWEST_ROWS, most_scratch // max(1, scratch[p, 0]))
         ranges += vertices if by_ranges[p] else 1 + vertices // chunk[p]
-    table = np.empty((2 * tasks + ranges + 1, COLUMNS), np.int64)
-    listed = np.empty(4 * vertices, np.int32)
-    count, used, forward = 0, 0, 0
-    program_of = np.empty(vertices, np.int64)
-    run_lo = np.empty(vertices + 1, np.int32)
-    starts = np.empty(vertices, np.int32)
-    ends = np.empty(vertices, np.int32)
+    draft = _TableDraft(
+        np.empty((2 * tasks + ranges + 1, COLUMNS), np.int64),
+        np.empty(4 * vertices, np.int32),
+        np.zeros(2, np.int64),
+        np.empty(vertices, np.int64),
+        np.empty(vertices + 1, np.int32),
+        np.empty(vertices, np.int32),
+        np.empty(vertices, np.int32),
+    )
+    cut = by_ranges, chunk, edge_ptr
+    _launch_runs(path_programs[0], _runs_of_tasks(path_programs[0], schedule, draft), cut, draft)
+    _launch_tasks(path_programs[1], False, schedule, draft)
+    runs = _runs(lazy_programs[0], lazy_kinds, order, draft.program_of, draft.run_lo)
+    _launch_runs(lazy_programs[0], runs, cut, draft)
+    forward = draft.counts[LAUNCHES]
+    runs = _runs(lazy_programs[1], lazy_kinds, order, draft.program_of, draft.run_lo)
+    _launch_runs(lazy_programs[1], runs, cut, draft)
+    _launch_tasks(path_programs[2], True, schedule, draft)
+    _launch_runs(path_programs[3], _runs_of_tasks(path_programs[3], schedule, draft), cut, draft)
+    table = draft.table[: draft.counts[LAUNCHES]]
+    first_row, end_row, most = _extents(table, edge_ptr, facts)
+    return table, forward, draft.listed[: draft.counts[LISTED]], first_row, end_row, most
 
-    for phase in range(6):
-        if phase == 1 or phase == 4:  # tasks, one launch each
-            side = 1 if phase == 1 else 2
-            for t in range(tasks):
-                u = t if phase == 1 else tasks - 1 - t
-                p = path_programs[side, task_kind[u]]
-                if p >= 0:
-                    count = _launch(table, count, p, task_lo[u], task_lo[u + 1], edge_ptr)
+
+@njit(cache=True, nogil=True)
+def _launch_tasks(
+    programs: Array, backward: bool, schedule: tuple[Array, ...], draft: _TableDraft
+) -> None:
+    """Launch the program of each task.
+
+    Args:
+        programs: by kind; backward: the last task comes first.
+    """
+    task_lo, task_kind, edge_ptr, _ = schedule
+    tasks = len(task_kind)
+    for k in range(tasks):
+        t = tasks - 1 - k if backward else k
+        p = programs[task_kind[t]]
+        if p >= 0:
+            _launch(draft, p, task_lo[t], task_lo[t + 1], edge_ptr)
+
+
+@njit(cache=True, nogil=True)
+def _runs_of_tasks(programs: Array, schedule: tuple[Array, ...], draft: _TableDraft) -> int:
+    """List the runs of tasks with the same program; return how many there are."""
+    task_lo, task_kind, _, _ = schedule
+    runs = 0
+    for t in range(len(task_kind)):
+        p = programs[task_kind[t]]
+        if runs == 0 or draft.program_of[runs - 1] != p:
+            draft.program_of[runs] = p
+            draft.run_lo[runs] = task_lo[t]
+            runs += 1
+    return runs
+
+
+@njit(cache=True, nogil=True)
+def _launch_runs(programs: Array, runs: int, cut: Any, draft: _TableDraft) -> None:
+    """Launch each program of a stage over all its rows.
+
+    Args:
+        cut: which programs take no list, the most rows of a launch of each, and edge_ptr.
+    """
+    by_ranges, chunk, edge_ptr = cut
+    starts, ends = draft.starts, draft.ends
+    draft.run_lo[runs] = len(draft.program_of)
+    first, last = _extent(programs)
+    for p in range(first, last + 1):
+        found = 0
+        for k in range(runs):
+            if draft.program_of[k] == p:
+                starts[found] = draft.run_lo[k]
+                ends[found] = draft.run_lo[k + 1]
+                found += 1
+        if found == 0:
             continue
-        if phase == 3:
-            forward = count
-        # One launch a program over all its rows: list the runs of rows with the same program.
-        runs = 0
-        if phase == 0 or phase == 5:
-            stage = path_programs[0 if phase == 0 else 3]
-            for t in range(tasks):
-                p = stage[task_kind[t]]
-                if runs == 0 or program_of[runs - 1] != p:
-                    program_of[runs] = p
-                    run_lo[runs] = task_lo[t]
-                    runs += 1
+        if by_ranges[p]:
+            for k in range(found):
+                _launch(draft, p, starts[k], ends[k], edge_ptr)
+        elif found == 1:
+            for lo in range(starts[0], ends[0], chunk[p]):
+                _launch(draft, p, lo, min(lo + chunk[p], ends[0]), edge_ptr)
         else:
-            stage = lazy_programs[phase - 2]
-            runs = _runs(stage, lazy_kinds, order, program_of, run_lo)
-        run_lo[runs] = vertices
-        first, last = _extent(stage)
-        for p in range(first, last + 1):
-            found, rows = 0, 0
-            for k in range(runs):
-                if program_of[k] == p:
-                    starts[found] = run_lo[k]
-                    ends[found] = run_lo[k + 1]
-                    rows += run_lo[k + 1] - run_lo[k]
-                    found += 1
-            if found == 0:
-                continue
-            if by_ranges[p]:
-                for k in range(found):
-                    count = _launch(table, count, p, starts[k], ends[k], edge_ptr)
-            elif found == 1:
-                for lo in range(starts[0], ends[0], chunk[p]):
-                    hi = min(lo + chunk[p], ends[0])
-                    count = _launch(table, count, p, lo, hi, edge_ptr)
-            else:
-                for lo in range(0, rows, chunk[p]):
-                    table[count] = 0
-                    table[count, 0] = p
-                    table[count, 1] = min(chunk[p], rows - lo)
-                    table[count, 2] = -1
-                    table[count, 3] = used + lo
-                    count += 1
-                for k in range(found):
-                    for r in range(starts[k], ends[k]):
-                        listed[used] = r
-                        used += 1
+            _launch_list(draft, p, found, chunk[p])
 
+
+@njit(cache=True, nogil=True)
+def _launch_list(draft: _TableDraft, program: int, runs: int, chunk: int) -> None:
+    """Launch a program over the rows of some runs, as a list."""
+    table, counts = draft.table, draft.counts
+    used = counts[LISTED]
+    for k in range(runs):
+        for r in range(draft.starts[k], draft.ends[k]):
+            draft.listed[counts[LISTED]] = r
+            counts[LISTED] += 1
+    for at in range(used, counts[LISTED], chunk):
+        c = counts[LAUNCHES]
+        table[c] = 0
+        table[c, 0] = program
+        table[c, 1] = min(chunk, counts[LISTED] - at)
+        table[c, 2] = -1
+        table[c, 3] = at
+        counts[LAUNCHES] += 1
+
+
+@njit(cache=True, nogil=True)
+def _launch(draft: _TableDraft, program: int, lo: int, hi: int, edge_ptr: Array) -> None:
+    table, count = draft.table, draft.counts[LAUNCHES]
+    table[count, 0] = program
+    table[count, 1] = hi - lo
+    table[count, 2] = lo
+    table[count, 3] = 0
+    table[count, 4] = edge_ptr[hi] - edge_ptr[lo]
+    table[count, 5] = edge_ptr[lo]
+    draft.counts[LAUNCHES] += 1
+
+
+@njit(cache=True, nogil=True)
+def _extents(table: Array, edge_ptr: Array, facts: Any) -> tuple[Array, Array, Any]:
+    """Return the first and end row of each tensor, and the most scratch of one launch."""
+    _, _, _, scratch, writes_ptr, writes, writes_edges, _ = facts
+    vertices, edges = len(edge_ptr) - 1, edge_ptr[-1]
     first_row = np.full(len(writes_edges), np.int64(2) ** 62, np.int64)
     end_row = np.zeros(len(writes_edges), np.int64)
-    most = 0
-    for c in range(count):
+    most: Any = 0
+    for c in range(len(table)):
         p, n, lo, m = table[c, 0], table[c, 1], table[c, 2], table[c, 4]
-        need = (
-            scratch[p, 0] * ((n + PAD - 1) // PAD * PAD)
-            + scratch[p, 1] * ((m + PAD - 1) // PAD * PAD)
-            + scratch[p, 2]
-        )
-        most = max(most, need)
+        by_row, by_edge, once = scratch[p, 0], scratch[p, 1], scratch[p, 2]
+        padded = (n + PAD - 1) // PAD * PAD, (m + PAD - 1) // PAD * PAD
+        most = max(most, by_row * padded[0] + by_edge * padded[1] + once)
         for w in range(writes_ptr[p], writes_ptr[p + 1]):
             x = writes[w]
             if writes_edges[x]:
@@ -142,18 +207,7 @@ def build_table(
             else:
                 first_row[x] = min(first_row[x], lo)
                 end_row[x] = max(end_row[x], lo + n)
-    return table[:count], forward, listed[:used], first_row, end_row, most
-
-
-@njit(cache=True, nogil=True)
-def _launch(table: Array, count: int, program: int, lo: int, hi: int, edge_ptr: Array) -> int:
-    table[count, 0] = program
-    table[count, 1] = hi - lo
-    table[count, 2] = lo
-    table[count, 3] = 0
-    table[count, 4] = edge_ptr[hi] - edge_ptr[lo]
-    table[count, 5] = edge_ptr[lo]
-    return count + 1
+    return first_row, end_row, most
 
 
 @njit(cache=True, nogil=True)

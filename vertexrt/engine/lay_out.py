@@ -37,6 +37,17 @@ Array = np.ndarray[Any, Any]
 
 
 @njit(cache=True, nogil=True)
+def _of_programs(program_facts: Array) -> tuple[Any, ...]:
+    """Return what `build_table` takes of task programs."""
+    return (
+        table_at(program_facts, PATH_PROGRAMS), table_at(program_facts, LAZY_PROGRAMS),
+        row_at(program_facts, BY_RANGES), table_at(program_facts, SCRATCH),
+        row_at(program_facts, WRITES_PTR), row_at(program_facts, WRITES),
+        row_at(program_facts, EDGES), number_at(program_facts, MOST_SCRATCH),
+    )  # fmt: skip
+
+
+@njit(cache=True, nogil=True)
 def lay_out(
     child_ptr: Array,
     child: Array,
@@ -82,14 +93,13 @@ def lay_out(
         child_ptr, child, path, len(path_known), level, policy, pulls, used, weight, forest, inner
     )
     ints, extents, _ = schedule
-    table, forward, listed, first_row, end_row, scratch = build_table(
+    ordered = (
         part_of(ints, extents, TASK_LO), part_of(ints, extents, TASK_KIND),
-        part_of(ints, extents, EDGE_PTR), part_of(ints, extents, ORDER), lazy,
-        table_at(program_facts, PATH_PROGRAMS), table_at(program_facts, LAZY_PROGRAMS),
-        row_at(program_facts, BY_RANGES), table_at(program_facts, SCRATCH),
-        row_at(program_facts, WRITES_PTR), row_at(program_facts, WRITES),
-        row_at(program_facts, EDGES), number_at(program_facts, MOST_SCRATCH),
+        part_of(ints, extents, EDGE_PTR), part_of(ints, extents, ORDER),
     )  # fmt: skip
+    table, forward, listed, first_row, end_row, scratch = build_table(
+        ordered, lazy, _of_programs(program_facts)
+    )
     plan = place_tensors(
         row_at(program_facts, BUFFER), row_at(program_facts, WIDTH),
         row_at(program_facts, SIZES), first_row, end_row, number_at(program_facts, ZERO_ELEMENTS),

@@ -7,7 +7,6 @@ from dataclasses import replace
 from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 
 from vertexrt.engine.batched import Run, prepare
 from vertexrt.engine.choose import Chooser, Configuration, configurations, predicted_best
@@ -16,7 +15,7 @@ from vertexrt.engine.kinds import meet_kinds
 from vertexrt.engine.parameters import ParameterStore
 from vertexrt.engine.sparse_rows import new_marks, rows_looked_up
 from vertexrt.engine.trace import Timeline
-from vertexrt.engine.variant import Passes, Use, Variant, make_variant
+from vertexrt.engine.variant import CompileOptions, Use, Variant, make_variant
 from vertexrt.errors import GraphError, NoKernelError, PullError
 from vertexrt.graph import GraphBatch
 from vertexrt.ir.passes.place import place
@@ -52,28 +51,22 @@ class CompiledModel:
     Args:
         traced: the program of F.
         backend: what runs it.
-        dtype: float32 or float64.
-        policy: of the scheduler.
         threads: how many run at once.
-        engine: `batched`, `persistent`, or `auto`, which times them.
-        processors: of a group of the persistent engine; by default the model of `choose` picks the
-            number for each batch, without timing, so that runs repeat.
-        sizes: processors of a group that `auto` times, as it does the batched engine; by default
-            those that the threads allow.
+        sizes: processors of a group of the persistent engine: the first is taken, or all are timed,
+            as the batched engine is, by `auto`. By default those that were asked for, or else those
+            that the threads allow, of which the model of `choose` picks one for each batch.
     """
 
     def __init__(
         self,
         traced: Program,
         backend: Backend,
-        dtype: npt.DTypeLike,
-        policy: str,
-        passes: Passes,
+        options: CompileOptions,
         threads: int,
-        engine: str = "batched",
-        processors: int | None = None,
-        sizes: Sequence[int] | None = None,
+        sizes: Sequence[int] = (),
     ) -> None:
+        passes, policy, engine = options.passes, options.policy, options.engine
+        processors = sizes[0] if sizes else options.processors
         self.function = stack_parameters(place(traced)) if passes.stack else traced
         self.backend = backend
         self.policy = policy
@@ -81,7 +74,9 @@ class CompiledModel:
         self.passes = passes
         self.sparse = sparse_parameters(traced)
         stacked = self.function.stacks
-        self.store = ParameterStore(traced.params, dtype, self.sparse, stacked, max(threads, 1))
+        self.store = ParameterStore(
+            traced.params, options.dtype, self.sparse, stacked, max(threads, 1)
+        )
         stacks = {"+".join(names): self.store.stacked(names) for names in self.function.stacks}
         self.param_names = [*self.store.names, *stacks]
         offsets = [self.store.offsets[n] for n in self.store.names] + list(stacks.values())
@@ -120,7 +115,7 @@ class CompiledModel:
 
     def candidates(self, batch: GraphBatch) -> list[Configuration]:
         """List the ways to run a batch, the best by the model first, or by the sizes given."""
-        if self._sizes is not None:
+        if self._sizes:
             each = (Configuration(True, 1, size) for size in self._sizes)
             return [Configuration(False, 1), *each]
         return predicted_best(configurations(self.threads), batch, self.work)

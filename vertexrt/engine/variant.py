@@ -80,6 +80,23 @@ class Passes:
 
 
 @dataclass(frozen=True, slots=True)
+class CompileOptions:
+    """What `vrt.compile` was asked for; see there.
+
+    Attributes:
+        threads, processors: None, where the user did not say.
+    """
+
+    dtype: np.dtype[np.floating]
+    policy: str
+    passes: Passes
+    precision: str
+    engine: str
+    threads: int | None
+    processors: int | None
+
+
+@dataclass(frozen=True, slots=True)
 class Use:
     """What a variant is for.
 

@@ -1,18 +1,20 @@
-"""The models by name, with what each needs from a data set and how it is trained by default."""
+"""The models by name, with what each needs from a data set and how it is trained by default.
+
+Nothing slow is imported: the command line takes the names from here. A model's module, which has
+`for_dataset`, is imported when the model is built.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Any
+from importlib import import_module
+from typing import TYPE_CHECKING, Any, cast
 
-from vertexrt.api.vertex_function import VertexFunction
 from vertexrt.errors import UsageError, message, nearest
-from vertexrt.models.lstm_lm import LSTMLanguageModel
-from vertexrt.models.tree_fc import TreeFC
-from vertexrt.models.tree_lstm import TreeLSTM
 
-Build = Callable[..., VertexFunction]
+if TYPE_CHECKING:
+    from vertexrt.api.vertex_function import VertexFunction
 
 
 @dataclass(frozen=True, slots=True)
@@ -21,14 +23,14 @@ class ModelSpec:
 
     Attributes:
         task: what the data set must offer: sentiment, tree-fc or language-model.
-        make: builds the vertex function from a data set and options.
+        module: its `for_dataset` builds the vertex function from a data set and options.
         options: sizes and dropout with their defaults.
         train: training options with their defaults.
     """
 
     name: str
     task: str
-    make: Build
+    module: str
     options: Mapping[str, Any]
     train: Mapping[str, Any] = field(default_factory=dict)
 
@@ -50,40 +52,29 @@ class ModelSpec:
                         f"leave it out.{nearest(name, self.options)}",
                     )
                 )
-        return self.make(dataset, **{**self.options, **options})
-
-
-def _tree_lstm(dataset: Any, embed: int, hidden: int, dropout: float) -> VertexFunction:
-    return TreeLSTM(len(dataset.vocabulary), embed, hidden, dataset.classes, dropout=dropout)
-
-
-def _tree_fc(dataset: Any, hidden: int) -> VertexFunction:
-    return TreeFC(len(dataset.vocabulary), hidden)
-
-
-def _lstm_lm(dataset: Any, embed: int, hidden: int, dropout: float) -> VertexFunction:
-    return LSTMLanguageModel(len(dataset.vocabulary), embed, hidden, dropout)
+        make = import_module(f"vertexrt.models.{self.module}").for_dataset
+        return cast("VertexFunction", make(dataset, **{**self.options, **options}))
 
 
 SPECS = (
     ModelSpec(
         "tree-lstm",
         "sentiment",
-        _tree_lstm,
+        "tree_lstm",
         {"embed": 128, "hidden": 128, "dropout": 0.3},
         {"optimizer": "adagrad", "lr": 0.05, "batch_size": 25, "epochs": 6, "data": "generated"},
     ),
     ModelSpec(
         "tree-fc",
         "tree-fc",
-        _tree_fc,
+        "tree_fc",
         {"hidden": 64},
         {"optimizer": "adam", "lr": 1e-3, "batch_size": 16, "epochs": 5, "data": "generated"},
     ),
     ModelSpec(
         "lstm-lm",
         "language-model",
-        _lstm_lm,
+        "lstm_lm",
         {"embed": 128, "hidden": 128, "dropout": 0.2},
         {
             "optimizer": "adam",

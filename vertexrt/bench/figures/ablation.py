@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
 from vertexrt.bench.figures.style import WHISKER, bar_style, errors, figure
 from vertexrt.bench.record import Entry, Results
-from vertexrt.bench.spread import HIDDEN, Spread
+from vertexrt.bench.spread import HIDDEN
 from vertexrt.bench.switches import AGAIN, ALL_ON, BASELINE, ONE_OFF, ONE_ON
 
 TITLES = {ONE_ON: "(a) one switch on", ONE_OFF: "(b) one switch off"}
@@ -17,7 +16,7 @@ AXES = {ONE_ON: "speed over baseline, all off (log scale)", ONE_OFF: "speed over
 HEADS = {ONE_ON: BASELINE, ONE_OFF: ALL_ON}
 THICK = 0.8  # of the bars of a switch together
 ROW_INCHES, WIDTH = 0.28, 7.2
-BEFORE, AFTER = 0.03, 0.1  # of an axis, before the first whisker and after the last: for a mark
+MARGIN = 0.12  # of an axis, before the first whisker and after the last: for a mark
 MARK = "\u2248"
 
 
@@ -67,7 +66,7 @@ def _panel(axes: Any, entries: Sequence[Entry], family: str, rows: dict[str, str
         mine = [e for e in entries if e.key["batch_size"] == size]
         _bars(axes, mine, list(rows), (k, len(sizes)))
     axes.axvline(1.0, color="black", linewidth=0.8)
-    _limits(axes, [e.ratio for e in entries if e.ratio is not None], family)
+    _limits(axes, family)
     axes.set_yticks(range(len(rows)), list(rows.values()))
     axes.set_ylim(max(len(rows), 1) - 0.5, -0.5)
     axes.set_xlabel(AXES[family])
@@ -91,21 +90,13 @@ def _bars(axes: Any, entries: Sequence[Entry], rows: list[str], which: tuple[int
             axes.annotate(MARK, (end, place), (3, -3), textcoords="offset points")
 
 
-def _limits(axes: Any, ratios: Sequence[Spread], family: str) -> None:
+def _limits(axes: Any, family: str) -> None:
     """Give the axis room for all whiskers, and for a mark after the longest."""
-    from matplotlib.ticker import FuncFormatter, LogLocator, NullFormatter
-
-    low = min([1.0, *(r.low for r in ratios)])
-    high = max([1.0, *(r.high for r in ratios)])
     if family == ONE_OFF:
-        axes.set_xlim(0.0, high / (1 - AFTER))
+        axes.set_xlim(0.0, axes.dataLim.x1 * (1.0 + MARGIN))
         return
-    begin, end = math.log2(low), math.log2(high)
-    whole = max(end - begin, 1.0) / (1 - BEFORE - AFTER)
+    axes.use_sticky_edges = False  # where all bars begin there is a margin, too
+    axes.margins(x=MARGIN)
     axes.set_xscale("log", base=2)
-    axes.set_xlim(2 ** (begin - BEFORE * whole), 2 ** (end + AFTER * whole))
-    axes.xaxis.set_major_locator(LogLocator(base=2))
-    axes.xaxis.set_major_formatter(
-        FuncFormatter(lambda x, _: f"{x:g}" if x >= 1 else f"1/{1 / x:g}")
-    )
-    axes.xaxis.set_minor_formatter(NullFormatter())
+    axes.xaxis.set_major_formatter("{x:g}")
+    axes.minorticks_off()

@@ -19,10 +19,8 @@ WHISKER = {"ecolor": "black", "elinewidth": 0.9, "capsize": 2.0}
 STYLE = {
     "font.size": 8,
     "axes.titlesize": 8.5,
-    "axes.labelsize": 8,
     "legend.fontsize": 7,
     "legend.frameon": False,
-    "xtick.labelsize": 7.5,
     "ytick.labelsize": 7.5,
     "axes.spines.top": False,
     "axes.spines.right": False,
@@ -31,7 +29,6 @@ STYLE = {
     "grid.color": "0.88",
     "grid.linewidth": 0.5,
     "hatch.linewidth": 0.5,
-    "figure.dpi": 100,
     "savefig.dpi": 160,
 }
 

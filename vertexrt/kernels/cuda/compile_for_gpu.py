@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from vertexrt.engine.devices import CompileOptions
 from vertexrt.engine.model import CompiledModel
+from vertexrt.engine.variant import CompileOptions
 from vertexrt.errors import UsageError, message
 from vertexrt.ir.program import Program
 from vertexrt.kernels.cuda import cupy_device as cuda
@@ -75,15 +75,5 @@ def compile_on(gpu: Device, traced: Program, options: CompileOptions) -> CudaExe
     passes, chosen = options.passes, options.processors
     sizes: tuple[int, ...] = CANDIDATES if chosen is None else (chosen,)
     backend = CudaBackend(gpu, options.dtype, passes.hold, passes.gradients)
-    model = CompiledModel(
-        traced,
-        backend,
-        options.dtype,
-        options.policy,
-        passes,
-        1,
-        options.engine,
-        sizes[0],
-        sizes,
-    )
+    model = CompiledModel(traced, backend, options, 1, sizes)
     return CudaExecutor(model, gpu)

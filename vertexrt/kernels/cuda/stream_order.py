@@ -1,38 +1,38 @@
-"""Share the launches of a step among streams, and find what each stream has to wait for.
+"""Which stream each launch of a step has, and a verifier: what needs each other is never at once.
 
-The launch table stays as it is, and so does the order in which the host asks for launches. Each
-takes the stream on which it can start first, and waits by events for what it needs of the others.
-
-A launch needs the last one before it that made something of a row that it touches: of its own, of
-children that it gathers, of parents. Whatever else it reads of a row was made earlier still, since
-that launch needed it too. Steps that add to a gradient, launches that have temporaries of a stream,
-and those that write to a buffer where another tensor was run after all that did before. What a
-stream has waited for holds for all that it does later, and for what waits for that; so most waits
-are left out.
+A launch runs after all that its stream has before it, and after what that waits for. Whether this
+is enough is found anew, by the elements of the arena that launches touch.
 """
 
 from __future__ import annotations
 
+import itertools
+from collections import defaultdict
+from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple, NoReturn, cast
 
 import numpy as np
 import numpy.typing as npt
 
-from vertexrt.cache.compiled import njit
-from vertexrt.kernels.cuda.driver import IS_GEMM, WHEN, extent
-from vertexrt.kernels.cuda.steps import CHUNKED
+from vertexrt.engine.batched import Run
+from vertexrt.engine.variant import Variant
+from vertexrt.errors import PlanError, message
+from vertexrt.ir.pretty import STAGE_WORD
+from vertexrt.kernels.cuda.driver import extent
+from vertexrt.kernels.cuda.steps import CHUNKED, Kernel, adding, takes_temporaries
+from vertexrt.kernels.layout import gradient_owners, tensor_uses
+from vertexrt.kernels.touched_rows import Minibatch, touched_rows
+from vertexrt.script.verifier import REPORT
+
+if TYPE_CHECKING:
+    from vertexrt.kernels.cuda.executable import CudaExecutable
 
 Array = np.ndarray[Any, Any]
 
 COLUMNS = 5  # of `Order.steps`
-OF_STREAM, REGION, RECORDED, FIRST_WAIT, END_WAIT = range(COLUMNS)
 CHILDREN, PARENTS = range(2)  # columns of `Needs.gathers`
-STEPS, USED, EVENTS = range(3)  # counts of steps, waits and events
-# A launch counts as one unit of time: those that can run at the same time as others are
-# small, and take about as long as each other. So many units pass until a stream goes on after an
-# event of another.
-HOP = 1
+OF_STREAM, REGION, RECORDED, FIRST_WAIT, END_WAIT = range(COLUMNS)
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,10 +51,6 @@ class Order:
     waits: npt.NDArray[np.int32]
     events: int
 
-    def of_streams(self) -> npt.NDArray[np.int64]:
-        """Count the launches of each stream."""
-        return np.bincount(self.steps[:, OF_STREAM], minlength=1)
-
 
 class Needs(NamedTuple):
     """What launches of task programs need of each other, whatever the minibatch.
@@ -65,7 +61,7 @@ class Needs(NamedTuple):
             buffer where the earlier one has another tensor.
         adds: bool [steps] see `Adding.only`; adds_ptr, added: CSR of the gradients of each step.
         temporaries: bool [steps] which have some.
-        gradients: int64 [1] how many there are.
+        follows: bool [steps] which go on with what the step before them has made.
     """
 
     gathers: Array
@@ -74,267 +70,200 @@ class Needs(NamedTuple):
     adds_ptr: Array
     added: Array
     temporaries: Array
-    gradients: Array
+    follows: Array
 
 
-class Links(NamedTuple):
-    """Rows of launches that take a list, and arrays of the schedule."""
+def needs_of(variant: Variant, executable: CudaExecutable) -> Needs:
+    """Find what launches of a variant's task programs need of each other."""
+    ops = [{task.program.nodes[k].op for k in task.members} for task in variant.tasks]
+    gathers = [(bool(o & {"gather", "gather_all"}), "gather_parents" in o) for o in ops]
+    every = [step for x in executable.launches for step in x.steps]
+    adds = adding(every, gradient_owners(executable.params))
+    return Needs(
+        gathers=np.array(gathers, np.bool_).reshape(-1, 2),
+        reuses=_reuses(variant),
+        adds=adds.only,
+        adds_ptr=adds.ptr,
+        added=adds.gradients,
+        temporaries=np.array([takes_temporaries(s) for s in every], np.bool_),
+        follows=np.array([isinstance(s, Kernel) and s.when == CHUNKED for s in every], np.bool_),
+    )
 
+
+def _reuses(variant: Variant) -> Array:
+    """Return `Needs.reuses`: tensors share a buffer where their lives do not overlap."""
+    tasks, buffer = variant.tasks, variant.ready().sharing.buffer
+    uses = [
+        (p, key, int(buffer[variant.table.numbers[key]]), written)
+        for p, task in enumerate(tasks)
+        for key, _, _, written in tensor_uses(task)
+    ]
+    found = np.zeros((len(tasks), len(tasks)), np.bool_)
+    for p, key, number, written in uses:
+        if written:
+            found[[a for a, other, at, _ in uses if at == number and other != key], p] = True
+    return found
+
+
+class _Steps(NamedTuple):
+    """The steps that are launched: [steps] each.
+
+    Attributes:
+        launch, number: of the table, and of the step among all of its executable.
+        region: the stream whose temporaries its launch has.
+        after: [steps, steps] it begins when another one is done.
+    """
+
+    launch: Array
+    number: Array
+    region: Array
+    after: Array
+
+
+class _Use(NamedTuple):
+    """What a launch has of a buffer: elements of the arena, or rows of a tensor."""
+
+    launch: int
+    key: Any
+    written: bool
     rows: Array
-    edge_ptr: Array
-    child_row: Array
-    edge_row: Array
-    parent_ptr: Array
-    parent_edge: Array
+    first: int
+    end: int
+
+    def meets(self, other: _Use) -> bool:
+        """Tell whether both touch some element, and one writes it."""
+        if not (self.written or other.written):
+            return False
+        if self.key == other.key:
+            return bool(np.any(self.rows & other.rows))
+        return self.first < other.end and other.first < self.end
 
 
-class _Progress(NamedTuple):
-    """How far streams are while launches are shared out.
-
-    Attributes:
-        place: int32 [streams, steps] which launched step each launch of a stream is.
-        length: int32 [streams] how many launches each has; free: when it is done with them.
-        known: int32 [streams, streams] how many launches of others each has waited for.
-        clock: int32 [steps, streams] what is done when a launched step is; finish: when that is.
-    """
-
-    place: Array
-    length: Array
-    free: Array
-    known: Array
-    clock: Array
-    finish: Array
-
-
-class _Done(NamedTuple):
-    """What was launched so far; a count is of the launches of a stream.
-
-    Attributes:
-        last: int32 [V] the last launch that made something of a row, -1 for none.
-        made: int32 [launches, 2] stream of a launch, and the count up to its last step that makes
-            something.
-        programs: int32 [programs, streams] counts up to the last launch of each program.
-        occupied: int32 [streams, streams] counts up to the last that has temporaries of a stream.
-        last_adds: int32 [gradients, streams] counts up to the last that adds to a gradient.
-    """
-
-    last: Array
-    made: Array
-    programs: Array
-    occupied: Array
-    last_adds: Array
-
-
-class _Shared(NamedTuple):
-    """Steps and waits of `Order`, and how many there are of them, and of events: see STEPS."""
-
-    steps: Array
-    waits: Array
-    counts: Array
-
-
-@njit(cache=True, nogil=True)
-def raise_to(counts: Array, others: Array) -> None:
-    """Let each count be at least another one."""
-    for k in range(len(counts)):
-        counts[k] = max(counts[k], others[k])
-
-
-@njit(cache=True, nogil=True)
-def _need_launch(need: Array, done: _Done, row: int) -> None:
-    """Note that what the last launch of a row made is needed; there is none before the first."""
-    t = done.last[row]
-    if t >= 0:
-        need[done.made[t, 0]] = max(need[done.made[t, 0]], done.made[t, 1])
-
-
-@njit(cache=True, nogil=True)
-def _need_rows(row: Array, gathers: Array, links: Links, done: _Done, need: Array) -> None:
-    """Find the launches that made rows which a launch touches.
-
-    Args:
-        row: the launch's, of the table; gathers: of its program.
-        need: [streams] gets how many launches of each stream have to be done.
-    """
-    n, lo, at = row[1], row[2], row[3]
-    for i in range(n):
-        r = lo + i if lo >= 0 else links.rows[at + i]
-        _need_launch(need, done, r)
-        if gathers[CHILDREN]:
-            for child in links.child_row[links.edge_ptr[r] : links.edge_ptr[r + 1]]:
-                if child >= 0:
-                    _need_launch(need, done, child)
-        if gathers[PARENTS]:
-            for edge in links.parent_edge[links.parent_ptr[r] : links.parent_ptr[r + 1]]:
-                _need_launch(need, done, links.edge_row[edge])
-
-
-@njit(cache=True, nogil=True)
-def _start_on(stream: int, wanted: Array, at: _Progress) -> int:
-    """Estimate when a launch could start on a stream, in units; see `HOP`.
-
-    Args:
-        wanted: [streams] how many launches of each stream have to be done.
-    """
-    start: Any = at.free[stream]
-    for other in range(len(wanted)):
-        count = wanted[other]
-        if count > 0:
-            hop = HOP if other != stream and count > at.known[stream, other] else 0
-            start = max(start, at.finish[at.place[other, count - 1]] + hop)
-    return int(start)
-
-
-@njit(cache=True, nogil=True)
-def _first_to_start(wanted: Array, at: _Progress) -> int:
-    """Return the stream on which a launch can start first: see `_start_on`."""
-    best, earliest = 0, _start_on(0, wanted, at)
-    for stream in range(1, len(wanted)):
-        start = _start_on(stream, wanted, at)
-        if start < earliest:
-            best, earliest = stream, start
-    return best
-
-
-@njit(cache=True, nogil=True)
-def _is_implied(stream: int, other: int, wanted: Array, at: _Progress) -> bool:
-    """Tell whether a stream need not wait for another: it, or a third that it awaits, did."""
-    if other == stream or wanted[other] <= at.known[stream, other]:
-        return True
-    for o in range(len(wanted)):
-        if o == other or wanted[o] <= at.known[stream, o]:
-            continue
-        if at.clock[at.place[o, wanted[o] - 1], other] >= wanted[other]:
-            return True
-    return False
-
-
-@njit(cache=True, nogil=True)
-def _give(k: int, wanted: Array, at: _Progress, draft: _Shared) -> None:
-    """Let a step run on the stream that its row says, after what is wanted of the others.
-
-    Args:
-        k: number of the step among those that are launched.
-    """
-    steps, waits, counts = draft
-    stream = steps[k, OF_STREAM]
-    start = _start_on(stream, wanted, at)
-    steps[k, FIRST_WAIT] = counts[USED]
-    for other in range(len(wanted)):
-        if not _is_implied(stream, other, wanted, at):
-            step = at.place[other, wanted[other] - 1]
-            if steps[step, RECORDED] < 0:
-                steps[step, RECORDED] = counts[EVENTS]
-                counts[EVENTS] += 1
-            waits[counts[USED]] = steps[step, RECORDED]
-            counts[USED] += 1
-    steps[k, END_WAIT] = counts[USED]
-    for other in range(len(wanted)):
-        if other != stream and wanted[other] > at.known[stream, other]:
-            raise_to(at.known[stream], at.clock[at.place[other, wanted[other] - 1]])
-    at.place[stream, at.length[stream]] = k
-    at.length[stream] += 1
-    at.known[stream, stream] = at.length[stream]
-    at.clock[k] = at.known[stream]
-    at.finish[k] = at.free[stream] = start + 1
-
-
-@njit(cache=True, nogil=True)
-def _share_launch(
-    t: int, batch: Any, needs: Needs, need: Array, at: _Progress, done: _Done, draft: _Shared
+def verify_streams(
+    run: Run, table: Array, lookups: tuple[Array, ...], order: Order, needs: Needs
 ) -> None:
-    """Give each step of a launch a stream.
+    """Check the streams of the launches of a table.
 
-    Args:
-        batch: table, program and lookups of `driver.launch`.
-        need: [streams] how many launches of each have to be done before the launch.
+    Every step is there once, in order; a step comes after those of its launch that it needs, those
+    that add to the same gradient come in the order of the table, and so do launches of which one
+    writes what the other touches: rows of tensors, buffers, and temporaries.
+
+    Raises: PlanError, which names the launches.
     """
-    table, (steps_ptr, steps, _), (lookup_ptr, lookup_at) = batch
-    p, wanted = table[t, 0], np.empty_like(need)
-    home = _first_to_start(need, at)
-    if needs.temporaries[steps_ptr[p] : steps_ptr[p + 1]].any():
-        raise_to(need, done.occupied[home])
-    done.made[t, 0], previous = home, -1
-    for s in range(steps_ptr[p], steps_ptr[p + 1]):
-        if extent(steps[s], table[t], lookup_at, lookup_ptr[t]).across == 0:
-            continue
-        k = draft.counts[STEPS]
-        adds = needs.added[needs.adds_ptr[s] : needs.adds_ptr[s + 1]]
-        wanted[:] = need
-        wanted[home] = max(wanted[home], done.made[t, 1])
-        for g in adds:
-            raise_to(wanted, done.last_adds[g])
-        stream = home
-        if not steps[s, IS_GEMM] and steps[s, WHEN] == CHUNKED and previous >= 0:
-            stream = draft.steps[previous, OF_STREAM]
-            wanted[stream] = max(wanted[stream], at.clock[previous, stream])
-        elif needs.adds[s]:
-            stream = _first_to_start(wanted, at)
-        draft.steps[k, OF_STREAM], draft.steps[k, REGION] = stream, home
-        _give(k, wanted, at, draft)
-        for g in adds:
-            done.last_adds[g, stream] = at.length[stream]
-        if needs.temporaries[s]:
-            done.occupied[home, stream] = at.length[stream]
-        if not needs.adds[s]:
-            done.made[t, 1] = at.length[home]
-        done.programs[p, stream] = at.length[stream]
-        previous = k
-        draft.counts[STEPS] += 1
+    steps = _list_steps(run, table, lookups, order)
+    for what, needed in _needed(run, table, steps, needs):
+        late = np.argwhere(np.tril(needed, -1) & ~steps.after)
+        if len(late):
+            k, other = late[0].tolist()
+            got = f"step {steps.number[k]} does not wait for step {steps.number[other]} of launch "
+            expected = what.format(region=steps.region[k])
+            _fail(
+                run,
+                table[steps.launch[k]],
+                steps.launch[k],
+                f"{got}{steps.launch[other]}",
+                expected,
+            )
 
 
-@njit(cache=True, nogil=True)
-def share_out(
-    table: Array,
-    program: tuple[Array, ...],
-    lookups: tuple[Array, ...],
-    of_programs: tuple[Array, ...],
-    of_batch: tuple[Array, ...],
-    streams: int,
-) -> tuple[Array, Array, int]:
-    """Give each step of each launch a stream, and find what it has to wait for.
+def _fail(run: Run, row: Array, t: int, got: str, expected: str) -> NoReturn:
+    """Raise PlanError about a launch, a row of the table."""
+    p, n, lo = row[:3].tolist()
+    where = f"launch {t} ({STAGE_WORD[run.variant.tasks[p].stage]}, {n} rows from {lo}): "
+    raise PlanError(message("streams", where + got, expected, REPORT))
 
-    Args:
-        table, program, lookups: of `driver.launch`.
-        of_programs: the fields of `Needs`; of_batch: of `Links`.
-    Returns: steps, waits and events of `Order`.
+
+def _list_steps(run: Run, table: Array, lookups: tuple[Array, ...], order: Order) -> _Steps:
+    """List what is launched."""
+    steps_ptr, steps, _ = cast("CudaExecutable", run.ready.executable).program
+    launched = [
+        (t, s)
+        for t, row in enumerate(table)
+        for s in range(steps_ptr[row[0]], steps_ptr[row[0] + 1])
+        if extent(steps[s], row, lookups[1], lookups[0][t]).across
+    ]
+    if len(order.steps) < len(launched):
+        t, s = launched[len(order.steps)]
+        _fail(run, table[t], t, f"no stream for step {s}", "one for each that is launched")
+    if len(order.steps) > len(launched):
+        got, t = f"streams for {len(order.steps)} steps", len(table) - 1
+        _fail(run, table[t], t, got, f"{len(launched)}, all that are launched")
+    launch, number = np.array(launched, np.int64).reshape(-1, 2).T
+    after = np.zeros((len(launched), len(launched)), np.bool_)
+    for k, done in enumerate(_done(order)):
+        if done is None:
+            t = int(launch[k])
+            _fail(run, table[t], t, "a wait for events to come", "events that are recorded before")
+        after[k] = done
+    return _Steps(launch, number, order.steps[:, REGION], after)
+
+
+def _done(order: Order) -> Iterator[Array | None]:
+    """Mark the steps that are done before each begins; None where it waits for no step before."""
+    streams = 1 + int(max(order.steps[:, OF_STREAM], default=0))
+    known = np.zeros((streams, len(order.steps)), np.bool_)  # what is done when a stream goes on
+    come: dict[int, Array] = {}
+    for k, (stream, _, event, first, end) in enumerate(order.steps.tolist()):
+        waits = order.waits[first:end].tolist()
+        if not come.keys() >= set(waits):
+            yield None
+        for wait in waits:
+            known[stream] |= come[wait]
+        yield known[stream].copy()
+        known[stream, k] = True
+        come[event] = known[stream].copy()
+
+
+def _needed(run: Run, table: Array, steps: _Steps, needs: Needs) -> Iterator[tuple[str, Array]]:
+    """List what steps need, as what they should wait for, and [later step, earlier step]."""
+    launch, count = steps.launch, len(steps.launch)
+    of_launch, adds = launch[:, None] == launch, needs.adds[steps.number]
+    before = np.eye(count, k=-1, dtype=np.bool_) & needs.follows[steps.number][:, None]
+    yield "the steps of its launch before it", of_launch & (~adds | before)
+    to = np.zeros((count, int(needs.added.max()) + 1), np.int64)
+    for k, s in enumerate(steps.number.tolist()):
+        to[k, needs.added[needs.adds_ptr[s] : needs.adds_ptr[s + 1]]] = 1
+    yield "a wait for what adds to its gradients before it", to @ to.T > 0
+    has = needs.temporaries[steps.number]
+    both, same = has[:, None] & has, steps.region[:, None] == steps.region
+    apart = np.argwhere(of_launch & both & ~same)
+    if len(apart):
+        t = int(launch[apart[0, 0]])
+        _fail(run, table[t], t, "temporaries of several streams", "those of one")
+    yield "a wait for the temporaries of stream {region}", both & same & ~of_launch
+    makes, all_of = _meetings(run, table)
+    wanted = np.where(adds, all_of[launch][:, launch], makes[launch][:, launch])
+    yield "a wait for the launch, which touches what it writes, or writes what it touches", wanted
+
+
+def _meetings(run: Run, table: Array) -> tuple[Array, Array]:
+    """Find which launches have to run in the order of the table: [later launch, earlier launch].
+
+    Returns: after what the earlier one makes, and after all of it. A step that only adds to
+        gradients writes no tensor. It may read what its launch wrote; but what two launches write
+        of one tensor are other slots of the same edges.
     """
-    needs, links = Needs(*of_programs), Links(*of_batch)
-    steps_ptr = program[0]
-    programs, launches, most = len(steps_ptr) - 1, len(table), 0
-    for t in range(launches):
-        most += steps_ptr[table[t, 0] + 1] - steps_ptr[table[t, 0]]
-    draft = _Shared(
-        np.full((most, COLUMNS), -1, np.int32),
-        np.empty(most * (streams - 1), np.int32),
-        np.array([0, 0, streams]),
-    )
-    at = _Progress(
-        np.empty((streams, most), np.int32),
-        np.zeros(streams, np.int32),
-        np.zeros(streams, np.int32),
-        np.zeros((streams, streams), np.int32),
-        np.zeros((most, streams), np.int32),
-        np.zeros(most, np.int32),
-    )
-    done = _Done(
-        np.full(len(links.edge_ptr) - 1, -1, np.int32),
-        np.zeros((launches, 2), np.int32),
-        np.zeros((programs, streams), np.int32),
-        np.zeros((streams, streams), np.int32),
-        np.zeros((needs.gradients[0], streams), np.int32),
-    )
-    need = np.zeros(streams, np.int32)
-    for t in range(launches):
-        p, n, lo, listed = table[t, 0], table[t, 1], table[t, 2], table[t, 3]
-        need[:] = 0
-        _need_rows(table[t], needs.gathers[p], links, done, need)
-        for a in range(programs):
-            if needs.reuses[a, p]:
-                raise_to(need, done.programs[a])
-        _share_launch(t, (table, program, lookups), needs, need, at, done, draft)
-        if done.made[t, 1] > 0:
-            for i in range(n):
-                done.last[lo + i if lo >= 0 else links.rows[listed + i]] = t
-    counts = draft.counts
-    return draft.steps[: counts[STEPS]], draft.waits[: counts[USED]], counts[EVENTS]
+    makes, all_of = np.zeros((2, len(table), len(table)), np.bool_)
+    for uses in _uses(run, table).values():
+        for earlier, later in itertools.combinations(uses, 2):
+            at = later.launch, earlier.launch
+            if later.launch != earlier.launch and later.meets(earlier):
+                makes[at] = True
+                all_of[at] |= later.written and not (earlier.written and earlier.key == later.key)
+    return makes, all_of
+
+
+def _uses(run: Run, table: Array) -> dict[int, list[_Use]]:
+    """List what launches have of each buffer."""
+    minibatch = Minibatch(table, run.schedule, run.rows, run.share.batch.graph_ptr)
+    tensors, buffer = run.variant.table, run.ready.sharing.buffer
+    found: dict[int, list[_Use]] = defaultdict(list)
+    for t, row in enumerate(table):
+        for key, _, edges, written in tensor_uses(run.variant.tasks[int(row[0])]):
+            number = tensors.numbers[key]
+            rows = touched_rows(minibatch, row, key, edges, written)
+            at, size, base = np.flatnonzero(rows), tensors.specs[number].size, run.plan.base[number]
+            if len(at):
+                first, end = (int(base + r * size) for r in (at[0], at[-1] + 1))
+                found[int(buffer[number])].append(_Use(t, key, written, rows, first, end))
+    return found
