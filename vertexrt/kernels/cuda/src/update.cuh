@@ -55,8 +55,8 @@ struct Lanes {
 };
 
 // Call `each` for the elements of the warp's piece, W at a time; `number` is the number of the
-// piece.
-template <class Each>
+// piece. Each call waits for memory: AT_ONCE are under way at once, where they store nothing.
+template <int AT_ONCE, class Each>
 __device__ __forceinline__ void over_piece(const Store& a, long long number, Each each) {
     long long start = number * PIECE;
     int width = a.dense - start < PIECE ? (int)(a.dense - start) : PIECE;
@@ -66,7 +66,7 @@ __device__ __forceinline__ void over_piece(const Store& a, long long number, Eac
     }
     const int lane = threadIdx.x % 32;
     if (start % WIDTH == 0 && width % WIDTH == 0) {
-#pragma unroll 1
+#pragma unroll AT_ONCE
         for (int i = lane * WIDTH; i < width; i += 32 * WIDTH) each(start + i, Lanes<WIDTH>());
     } else {
         for (int i = lane; i < width; i += 32) each(start + i, Lanes<1>());
@@ -78,7 +78,7 @@ __device__ __forceinline__ void sum_squares(const Store& a, long long first) {
     const long long number = first + threadIdx.x / 32;
     if (number >= a.pieces) return;
     double sum = 0;
-    over_piece(a, number, [&](long long at, auto lanes) {
+    over_piece<4>(a, number, [&](long long at, auto lanes) {
         constexpr int W = decltype(lanes)::W;
         const Vec<W> g = load<W>(a.gradients + at);
         VRT_LANES sum += double(g.v[c]) * double(g.v[c]);
@@ -139,10 +139,10 @@ __device__ __forceinline__ Updated<Rule, W> updated(const Store& a, long long at
 template <class Rule>
 __device__ __forceinline__ void check(const Store& a, long long first) {
     const long long number = first + threadIdx.x / 32;
-    if (number >= a.pieces || a.found->refused != 0.0) return;
+    if (number >= a.pieces) return;
     const real scale = real(a.found->scale);
     bool finite = true;
-    over_piece(a, number, [&](long long at, auto lanes) {
+    over_piece<4>(a, number, [&](long long at, auto lanes) {
         constexpr int W = decltype(lanes)::W;
         const Updated<Rule, W> x = updated<Rule>(a, at, load<W>(a.gradients + at), scale);
         VRT_LANES {
@@ -162,7 +162,7 @@ __device__ __forceinline__ void update(const Store& a, long long first) {
     if (number >= a.pieces) return;
     const bool refused = a.found->refused != 0.0;
     const real scale = real(a.found->scale);
-    over_piece(a, number, [&](long long at, auto lanes) {
+    over_piece<1>(a, number, [&](long long at, auto lanes) {
         constexpr int W = decltype(lanes)::W;
         const Vec<W> g = load<W>(a.gradients + at);
         Vec<W> zero;
