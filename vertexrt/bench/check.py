@@ -30,14 +30,15 @@ def evaluate(contender: Contender, batch: GraphBatch) -> Arrays:
     """
     outputs = contender.infer(batch)
     contender.sync()
-    found = {"the output": np.array(outputs)}
+    output = np.array(outputs)
     before = contender.parameters()
     contender.train(batch, LR)
-    found["the loss"] = np.array(contender.loss())
+    found = {"the loss": np.array(contender.loss())}
     contender.sync()
     after = contender.parameters()
     contender.set_parameters(before)
-    return found | {GRADIENT + f"'{name}'": (before[name] - after[name]) / LR for name in before}
+    found |= {GRADIENT + f"'{name}'": (before[name] - after[name]) / LR for name in before}
+    return found | {"the output": output}
 
 
 def compare(
