@@ -49,9 +49,9 @@ def test_a_difference_ends_the_run_and_keeps_what_was_timed(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.setitem(BOUNDS, "float32", -1.0)
-    suite = ["--suite=tree-fc", "--peers=none", f"--out={tmp_path}"]
-    assert main([*BENCH, *SMALL, *suite]) == 1
-    assert "[check, tree-fc, batch 4] the loss of vertexrt differs" in capsys.readouterr().err
+    suite = ["--suite=fixed-lstm", "--peers=none", f"--out={tmp_path}"]
+    assert main([*BENCH, *SMALL, *GENERATED, *suite]) == 1
+    assert "[check, fixed-lstm, batch 4] the loss of vertexrt differs" in capsys.readouterr().err
     record = read(tmp_path / "peers.json")
     assert not record.complete
     assert record.entries == []
