@@ -54,7 +54,7 @@ def test_reference_on_functions_of_the_day() -> None:
 
 @pytest.mark.parametrize(("ways", "seeds"), [("batched", range(3)), ("persistent", range(1, 2))])
 def test_cpu(ways: str, seeds: Sequence[int]) -> None:
-    run(seeds, Settings("cpu", ways=ways, per=1, most=4, nodes=6))
+    run(seeds, Settings("cpu", ways=ways, per=1, most=4, nodes=8))
 
 
 @pytest.mark.skipif(not shim.available(), reason="needs a C++ compiler")

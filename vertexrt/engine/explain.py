@@ -22,7 +22,7 @@ from vertexrt.kernels.layout import EDGES, PROGRAM, ROWS
 
 
 def training_use(model: CompiledModel) -> Use:
-    """Return training on the loss, as a step has last done it, or inference where F has none."""
+    """Return training on the loss, as the last step that was compiled, or inference without one."""
     pushes = frozenset(n["name"] for n in model.function.nodes if n.op == "push")
     if "loss" in pushes:
         use = Use(frozenset({"loss"}), loss=True)
