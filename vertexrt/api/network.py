@@ -322,9 +322,13 @@ class Network:
         self._seed, self._step = found
 
     @_in_turn
-    def explain(self) -> str:
-        """Print F and dF, the kinds met so far, placement and fused groups."""
-        return explain_function(self._executor)
+    def explain(self, *, kernels: bool = False) -> str:
+        """Print F and dF, the kinds met so far, placement and fused groups.
+
+        Args:
+            kernels: print also what each task program is lowered to: the kernel IR.
+        """
+        return explain_function(self._executor, kernels)
 
     @_in_turn
     def explain_batch(self, batch: GraphBatch) -> str:
