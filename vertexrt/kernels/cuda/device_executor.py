@@ -13,7 +13,7 @@ import threading
 import time
 from collections import deque
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import partial
 from typing import Any
 
@@ -35,7 +35,7 @@ from vertexrt.engine.executor import (
 from vertexrt.engine.model import CompiledModel, purpose
 from vertexrt.engine.sparse_rows import ranges_looked_up
 from vertexrt.engine.update import Outcome, Touched, Update
-from vertexrt.engine.variant import Use
+from vertexrt.engine.variant import Use, ending_with
 from vertexrt.errors import DeviceError, NumericError
 from vertexrt.graph import GraphBatch
 from vertexrt.kernels.cuda.device import Device, in_a_child
@@ -311,7 +311,7 @@ class CudaExecutor:
             return self._last_loss, found
         start = time.perf_counter()
         update: Update = optimizer.request(self.model.store)
-        use = replace(use, rule=update.rule)
+        use = ending_with(use, update.rule)
         runs = self.model.prepare(use, batch)
         (run,) = runs
         scale = loss_scale(step.reduction, batch, runs)
