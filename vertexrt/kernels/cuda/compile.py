@@ -164,6 +164,9 @@ def check_spills(cubin: Cubin, persistent: bool = False) -> None:
     """
     for name, use in cubin.usage.items():
         most = MOST_SPILLED if persistent else 0
+        fitting = (
+            f"at most {most} bytes of each a thread" if persistent else "values in registers only"
+        )
         if use.stack_bytes > most or use.spill_store_bytes > most:
             raise SpillError(
                 message(
@@ -171,7 +174,7 @@ def check_spills(cubin: Cubin, persistent: bool = False) -> None:
                     f"kernel {name} has {use.stack_bytes} bytes of stack, spills "
                     f"{use.spill_store_bytes} and reloads {use.spill_load_bytes} bytes at "
                     f"{use.registers} registers",
-                    "values in registers only: in local memory they would take many times as long",
+                    f"{fitting}: in local memory values take many times as long",
                     f"take engine='batched', which runs this function; the kernel is {cubin.path}"
                     if persistent
                     else "take device='cpu' or dtype='float64', and report this as a bug with "
