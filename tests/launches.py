@@ -14,7 +14,7 @@ from vertexrt.kernels.cuda.device_executor import CudaExecutor
 from vertexrt.kernels.cuda.device_scripts import write_launch
 from vertexrt.kernels.cuda.persistent import PersistentExecutable
 from vertexrt.kernels.cuda.persistent_launch import Paths, WrittenScripts
-from vertexrt.kernels.touched_rows import Minibatch
+from vertexrt.kernels.cuda.touched_rows import Minibatch
 from vertexrt.script.shape import Shape
 
 

@@ -54,9 +54,9 @@ from vertexrt.kernels.cuda.step_end import (
 )
 from vertexrt.kernels.cuda.step_end import LOSS as FOUND_LOSS
 from vertexrt.kernels.cuda.streams import Streams
+from vertexrt.kernels.cuda.touched_rows import Minibatch
 from vertexrt.kernels.cuda.upload import UploadInputs, UploadSlot
 from vertexrt.kernels.cuda.verify_launch import verify_launch
-from vertexrt.kernels.touched_rows import Minibatch
 from vertexrt.locks import share
 
 Array = np.ndarray[Any, Any]

@@ -21,8 +21,8 @@ from vertexrt.errors import PlanError, message
 from vertexrt.ir.pretty import STAGE_WORD
 from vertexrt.kernels.cuda.driver import extent
 from vertexrt.kernels.cuda.steps import CHUNKED, Kernel, adding, takes_temporaries
+from vertexrt.kernels.cuda.touched_rows import Minibatch, touched_rows
 from vertexrt.kernels.layout import gradient_owners, tensor_uses
-from vertexrt.kernels.touched_rows import Minibatch, touched_rows
 from vertexrt.script.verifier import REPORT
 
 if TYPE_CHECKING:

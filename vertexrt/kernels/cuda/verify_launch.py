@@ -15,9 +15,9 @@ from vertexrt.kernels.cuda.instruction import FIRST_PARENT, PARENTS
 from vertexrt.kernels.cuda.kernel import MOST_ROWS, SIDES, TILE_EDGES
 from vertexrt.kernels.cuda.path_rows import ROW_PAD
 from vertexrt.kernels.cuda.persistent_launch import Paths, WrittenScripts
+from vertexrt.kernels.cuda.touched_rows import Minibatch
 from vertexrt.kernels.cuda.verify_ring import verify_ring
 from vertexrt.kernels.cuda.verify_rounds import refuse, verify_rounds
-from vertexrt.kernels.touched_rows import Minibatch
 from vertexrt.script.assemble import Batch
 from vertexrt.script.groups import Groups, GroupScripts
 from vertexrt.script.isa import EDGES, FIRST, OP, ROWS, TEMPORARY

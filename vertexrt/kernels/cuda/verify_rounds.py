@@ -33,8 +33,8 @@ from vertexrt.kernels.cuda.instruction import (
 )
 from vertexrt.kernels.cuda.persistent_launch import WrittenScripts
 from vertexrt.kernels.cuda.steps import CHUNKED
+from vertexrt.kernels.cuda.touched_rows import Minibatch, touched_rows
 from vertexrt.kernels.layout import PAD, tensor_uses
-from vertexrt.kernels.touched_rows import Minibatch, touched_rows
 from vertexrt.script.isa import EDGES, FIRST, FIRST_EDGE, LISTED, NONE, OP, ROWS, TEMPORARY, WAIT
 from vertexrt.script.verifier import REPORT
 
