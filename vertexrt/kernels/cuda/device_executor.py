@@ -54,7 +54,6 @@ from vertexrt.kernels.cuda.step_end import (
 )
 from vertexrt.kernels.cuda.step_end import LOSS as FOUND_LOSS
 from vertexrt.kernels.cuda.streams import Streams
-from vertexrt.kernels.cuda.touched_rows import Minibatch
 from vertexrt.kernels.cuda.upload import UploadInputs, UploadSlot
 from vertexrt.kernels.cuda.verify_launch import verify_launch
 from vertexrt.locks import share
@@ -271,9 +270,7 @@ class CudaExecutor:
             run, table, self.persistent_launch, clips, ending is not None
         )
         if config().check:
-            assert run.ready.shape is not None
-            minibatch = Minibatch(table, run.schedule, run.rows, run.share.batch.graph_ptr)
-            verify_launch(minibatch, run.ready.shape, executable, paths, written)
+            verify_launch(run, table, executable, paths, written)
         if self.model.timeline is None:
             return self.persistent_launch.run(executable, written, paths, inputs, ending, fetch)
         self.persistent_launch.watched = True

@@ -13,9 +13,9 @@ from vertexrt.ir.passes.fuse import TaskProgram
 from vertexrt.kernels.cuda.device import Device
 from vertexrt.kernels.cuda.driver import IS_GEMM, WEIGHT, WORD, X, Y, encode
 from vertexrt.kernels.cuda.pack import FIXED_WORDS
-from vertexrt.kernels.cuda.steps import Kernel, Launches
+from vertexrt.kernels.cuda.steps import Kernel, Launches, effects_of
 from vertexrt.kernels.cuda.task_launches import write_launches
-from vertexrt.kernels.layout import Binding
+from vertexrt.kernels.layout import Binding, gradient_owners
 
 Array = np.ndarray[Any, Any]
 
@@ -55,7 +55,7 @@ class Uploads:
     """What a session needs to know to upload a minibatch.
 
     Attributes:
-        scratch: see `layout.Executable`.
+        scratch: see `layout.Executable`; effects: of all steps.
         numbers: of the words, by name.
         wanted: [words] whether a kernel or a product reads it.
         num_ints: how many integer pulls there are.
@@ -68,6 +68,8 @@ class Uploads:
         self, programs: Sequence[TaskProgram], launches: Sequence[Launches], binding: Binding
     ) -> None:
         self.scratch = [x.scratch for x in launches]
+        every = [step for x in launches for step in x.steps]
+        self.effects = effects_of(every, gradient_owners(binding.params))
         self.numbers = {name: k for k, name in enumerate(word_names(binding))}
         self.wanted = np.zeros(len(self.numbers), np.bool_)
         lookups = [x.lookups for x in launches]
@@ -88,7 +90,6 @@ class CudaExecutable(Uploads):
 
     Attributes:
         sources: of the kernels, by name.
-        launches: of each program; params: of the binding.
         program: what `driver.launch` reads.
     """
 
@@ -104,7 +105,6 @@ class CudaExecutable(Uploads):
             [kernels[kernel_name(s.body)] if isinstance(s, Kernel) else 0 for s in x.steps]
             for x in launches
         ]
-        self.launches, self.params = launches, binding.params
         self.program = encode(launches, functions, self.numbers)
         _, steps, step_words = self.program
         self.wanted[step_words[:-1]] = True
