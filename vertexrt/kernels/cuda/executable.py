@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import re
 from collections.abc import Sequence
 from typing import Any
 
@@ -18,6 +19,8 @@ from vertexrt.kernels.cuda.task_launches import write_launches
 from vertexrt.kernels.layout import Binding, gradient_owners
 
 Array = np.ndarray[Any, Any]
+
+REAL_WORD = re.compile(r"(float|seed)_\d+")  # of a real pull, or a seed
 
 
 def kernel_name(body: str) -> str:
@@ -55,7 +58,8 @@ class Uploads:
     """What a session needs to know to upload a minibatch.
 
     Attributes:
-        scratch: see `layout.Executable`; effects: of all steps.
+        launches: of each program; effects: of all their steps.
+        scratch: see `layout.Executable`.
         numbers: of the words, by name.
         wanted: [words] whether a kernel or a product reads it.
         num_ints: how many integer pulls there are.
@@ -68,6 +72,7 @@ class Uploads:
         self, programs: Sequence[TaskProgram], launches: Sequence[Launches], binding: Binding
     ) -> None:
         self.scratch = [x.scratch for x in launches]
+        self.launches = launches
         every = [step for x in launches for step in x.steps]
         self.effects = effects_of(every, gradient_owners(binding.params))
         self.numbers = {name: k for k, name in enumerate(word_names(binding))}
@@ -76,13 +81,13 @@ class Uploads:
         self.lookups_ptr = np.cumsum([0] + [len(x) for x in lookups]).astype(np.int64)
         self.lookups = np.array([pull for x in lookups for pull in x] + [0], np.int64)
         self.num_ints = len(binding.ints)
-        names = [f"float_{k}" for k in range(len(binding.floats))]
-        names += [f"seed_{k}" for k in range(len(binding.seeds))]
-        self.real_words = [self.numbers[name] for name in names]
-        self.zero_elements = max(
-            (n.type.size for p in programs for n in p.program.nodes if n.type.dtype == "float"),
-            default=1,
-        )
+        self.real_words = [n for name, n in self.numbers.items() if REAL_WORD.fullmatch(name)]
+        self.zero_elements = _longest_row(programs)
+
+
+def _longest_row(programs: Sequence[TaskProgram]) -> int:
+    nodes = [node for p in programs for node in p.program.nodes]
+    return max((node.type.size for node in nodes if node.type.dtype == "float"), default=1)
 
 
 class CudaExecutable(Uploads):
