@@ -16,6 +16,7 @@ from tests.runs import use_of
 from tests.shim_device import put_in_place
 from tests.strategies import with_pulls
 from vertexrt.bench.counts import count
+from vertexrt.engine.batched import Part
 from vertexrt.engine.variant import Passes
 from vertexrt.errors import PlanError, UsageError
 from vertexrt.graph import GraphBatch, InputGraph
@@ -65,7 +66,7 @@ def captured(
             parts = [slice(0, run.forward_launches), slice(run.forward_launches, None)]
         for part in parts:
             table = run.table[part]
-            lookups = executor.session.sorted_lookups(executable, table, inputs_of(run))[:2]
+            lookups = executor.session.sorted_lookups(executable, table, inputs_of(run, Part()))[:2]
             order = executor.streams.order(run, table, lookups)
             found.append((run, table, lookups, order))
     return found

@@ -14,7 +14,7 @@ from typing import Any, NamedTuple, Protocol
 
 import numpy as np
 
-from vertexrt.engine.batched import Run, in_user_order, read_rows, start_of
+from vertexrt.engine.batched import Part, Run, in_user_order, read_rows, start_of
 from vertexrt.engine.diagnose import Attempt, refused_loss, refused_step
 from vertexrt.engine.explain_host import Explanation
 from vertexrt.engine.model import CompiledModel
@@ -78,12 +78,8 @@ class Executor(Protocol):
     def explanation(self) -> Explanation:
         """Return what `explain` asks of the device."""
 
-    def launch(self, runs: Sequence[Run], parts: Sequence[slice], **options: Any) -> list[Array]:
-        """Run one part of each run's launches; return the arenas, to be read.
-
-        Args:
-            options: of `make_jobs`, or functions of the share's number that give them.
-        """
+    def launch(self, runs: Sequence[Run], parts: Sequence[Part]) -> list[Array]:
+        """Run one part of each run's launches; return the arenas, to be read."""
 
     def step(self, step: TrainStep) -> tuple[float, Outputs]:
         """Train on a batch.
@@ -155,8 +151,8 @@ def step_on_host(executor: Executor, step: TrainStep) -> tuple[float, Outputs]:
     store, runs = model.store, model.prepare(step.use, step.batch)
     scale = loss_scale(step.reduction, step.batch, runs)
     touched = executor.begin_gradients(runs)
-    whole = [slice(None)] * len(runs)
-    arenas = executor.launch(runs, whole, loss_scale=scale, random_seed=step.seed)
+    whole = Part(loss_scale=scale, random_seed=step.seed)
+    arenas = executor.launch(runs, [whole] * len(runs))
     executor.collect_gradients(touched)
     loss = total_loss(runs, arenas) * scale
     attempt = Attempt(step.use, step.batch, scale, step.seed, len(runs), None)

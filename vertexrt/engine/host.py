@@ -12,7 +12,7 @@ from typing import Any, cast
 import numpy as np
 
 from vertexrt.config import config
-from vertexrt.engine.batched import Run, Worker, make_jobs
+from vertexrt.engine.batched import Jobs, Part, Run, Worker, make_jobs
 from vertexrt.engine.diagnose import Attempt, refused_loss, refused_step
 from vertexrt.engine.executor import (
     Evaluation,
@@ -71,35 +71,37 @@ class HostExecutor:
         self.lock: Any = threading.RLock()
         self._pool = ThreadPoolExecutor(self._helpers) if self._helpers else None
 
-    def launch(self, runs: Sequence[Run], parts: Sequence[slice], **options: Any) -> list[Array]:
+    def launch(self, runs: Sequence[Run], parts: Sequence[Part]) -> list[Array]:
         """Run one part of each run's launches, each in its worker or group."""
-        jobs, model = [], self.model
+        model = self.model
         while len(self.workers) < len(runs):
             self.workers.append(Worker(model.store.copies[len(self.workers)]))
         if model.timeline is not None:
             model.timeline.begin()
-            options["timeline"] = model.timeline
-        for k, run in enumerate(runs):
-            own = {n: v(k) if callable(v) else v for n, v in options.items()}
-            own |= {"part": parts[k]}
-            job = make_jobs(run, model.store, self.workers[k], model.param_at, **own)
-            jobs.append(job)
-        first, *rest = [call for job in jobs for call in job.calls]
+        jobs = [
+            make_jobs(run, model.store, worker, model.param_at, part, model.timeline)
+            for run, worker, part in zip(runs, self.workers, parts, strict=False)
+        ]
         done = False
         try:
-            with model.backend.alone():
-                waiting = [self._pool.submit(call) for call in rest] if self._pool else []
-                first()
-                for other in waiting:
-                    other.result()
-            for job in jobs:
-                job.check()
+            self._call(jobs)
             done = True
         finally:
             if not done:  # which rows have a gradient is not known
                 for worker in self.workers:
                     worker.gradients[:] = 0.0
         return [job.arena for job in jobs]
+
+    def _call(self, jobs: Sequence[Jobs]) -> None:
+        """Do jobs at once, the first in this thread."""
+        first, *rest = [call for job in jobs for call in job.calls]
+        with self.model.backend.alone():
+            waiting = [self._pool.submit(call) for call in rest] if self._pool else []
+            first()
+            for other in waiting:
+                other.result()
+        for job in jobs:
+            job.check()
 
     def step(self, step: TrainStep) -> tuple[float, Outputs]:
         """Train on a batch: forward, backward, update."""
@@ -114,8 +116,8 @@ class HostExecutor:
         scale = loss_scale(step.reduction, step.batch, runs)
         touched = self.begin_gradients(runs)
         update = step.optimizer.request(store)
-        whole = [slice(None)] * len(runs)
-        arenas = self.launch(runs, whole, loss_scale=scale, random_seed=step.seed)
+        whole = Part(loss_scale=scale, random_seed=step.seed)
+        arenas = self.launch(runs, [whole] * len(runs))
         self.collect_gradients(touched)
         loss = total_loss(runs, arenas) * scale
         attempt = Attempt(step.use, step.batch, scale, step.seed, len(runs), update)
@@ -134,7 +136,7 @@ class HostExecutor:
         """Evaluate F on a batch; here the result is there at once."""
         start = time.perf_counter()
         runs = self.model.prepare(use, batch)
-        arenas = self.launch(runs, [slice(0, run.forward_launches) for run in runs], random_seed=0)
+        arenas = self.launch(runs, [Part(slice(0, run.forward_launches)) for run in runs])
         self.model.observe(use, batch, runs, time.perf_counter() - start)
         found = {name: outputs_of(runs, arenas, name) for name in names}
         return Evaluation(self, lambda: found)

@@ -20,7 +20,7 @@ from typing import Any
 import numpy as np
 
 from vertexrt.config import config
-from vertexrt.engine.batched import Run, in_user_order, rows_at, start_of
+from vertexrt.engine.batched import Part, Run, in_user_order, rows_at, start_of
 from vertexrt.engine.choose import FEWEST, Chooser
 from vertexrt.engine.diagnose import Attempt, refused_loss, refused_step
 from vertexrt.engine.executor import (
@@ -149,13 +149,12 @@ class CudaExecutor:
 
     # Runs.
 
-    def launch(self, runs: Sequence[Run], parts: Sequence[slice], **options: Any) -> list[Array]:
+    def launch(self, runs: Sequence[Run], parts: Sequence[Part]) -> list[Array]:
         """Run a part of a batch's launches; the arrays that it returns copy what is read."""
         self._land_all()
         self._to_device()
         (run,) = runs
-        own = {n: v(0) if callable(v) else v for n, v in options.items() if n != "ending"}
-        slot = self._launch(run, parts[0], None, **own)
+        slot = self._launch(run, parts[0], None)
         if run.configuration.persistent:
             self.session.device.wait(slot.event)
             self._gave_up(slot.found)
@@ -170,7 +169,7 @@ class CudaExecutor:
         (run,) = self.model.prepare(use, batch)
         pieces = [rows_at(run, ("push", name)) for name in names]
         prepared = time.perf_counter()
-        slot = self._launch(run, slice(0, run.forward_launches), None, fetch=pieces)
+        slot = self._launch(run, Part(slice(0, run.forward_launches)), None, pieces)
         if self.model.chooser is not None:
             self._time(self.model.chooser, use, batch, [run], slot, start, prepared)
 
@@ -227,15 +226,7 @@ class CudaExecutor:
         self.session.memory.download(self.model.store.gradients, self.session.gradients.address)
 
     def _launch(
-        self,
-        run: Run,
-        part: slice,
-        ending: StepEnd | None,
-        *,
-        loss_scale: float = 1.0,
-        random_seed: int = 0,
-        seeds: tuple[Array, ...] = (),
-        fetch: Sequence[slice] = (),
+        self, run: Run, part: Part, ending: StepEnd | None, fetch: Sequence[slice] = ()
     ) -> Any:
         session, ready = self.session, run.ready
         if self._gradients_left:
@@ -243,10 +234,10 @@ class CudaExecutor:
             self._gradients_left = False
         session.take_arena(run.plan.total, run.share.batch.num_graphs)
         if session.memory.poisons:
-            kept = run.plan.temporary if part.start else 0  # backward reads what forward left
+            # Backward reads what forward left.
+            kept = run.plan.temporary if part.launches.start else 0
             session.memory.poison(session.arena, kept * session.dtype.itemsize)
-        inputs = inputs_of(run, seeds, loss_scale, random_seed)
-        table = run.table[part]
+        inputs, table = inputs_of(run, part), run.table[part.launches]
         try:
             if ready.executable is None:
                 return self._launch_persistent(run, table, inputs, ending, fetch)
@@ -324,7 +315,7 @@ class CudaExecutor:
             widths=widths,
         )
         prepared = time.perf_counter()
-        slot = self._launch(run, slice(None), ending, loss_scale=scale, random_seed=seed)
+        slot = self._launch(run, Part(loss_scale=scale, random_seed=seed), ending)
         if self.model.chooser is not None:
             self._time(self.model.chooser, use, batch, runs, slot, start, prepared)
         optimizer.settle(DONE)  # it counts; what was found is looked at when it lands

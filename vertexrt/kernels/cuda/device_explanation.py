@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, cast
 
-from vertexrt.engine.batched import Run
+from vertexrt.engine.batched import Part, Run
 from vertexrt.engine.variant import Variant
 from vertexrt.kernels.cuda.dependences import launched_steps
 from vertexrt.kernels.cuda.describe import describe
@@ -50,7 +50,7 @@ class DeviceExplanation:
     def _launched(self, run: Run) -> tuple[int, int]:
         executable = cast("CudaExecutable", run.ready.executable)
         lookups = self.persistent_launch.session.sorted_lookups(
-            executable, run.table, inputs_of(run)
+            executable, run.table, inputs_of(run, Part())
         )
         launched = [s for _, s, _ in launched_steps(run.table, executable.program, lookups)]
         products = int(executable.program[1][launched, IS_GEMM].sum())

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple, cast
 import numpy as np
 
 from vertexrt.cache.compiled import njit
-from vertexrt.engine.batched import Run
+from vertexrt.engine.batched import Part, Run
 from vertexrt.engine.packed_args import row_at, table_at
 from vertexrt.errors import NoKernelError, message
 from vertexrt.graph.batch import child_ptr_of, graph_ptr_of
@@ -92,10 +92,8 @@ class Chosen(NamedTuple):
     updates: bool
 
 
-def inputs_of(
-    run: Run, seeds: tuple[Array, ...] = (), loss_scale: float = 1.0, random_seed: int = 0
-) -> UploadInputs:
-    """Return the arrays of a minibatch that go up to the device."""
+def inputs_of(run: Run, part: Part) -> UploadInputs:
+    """Return what goes up to the device for a part of a run."""
     arrays = Arrays(
         run.rows,
         run.indices,
@@ -110,9 +108,9 @@ def inputs_of(
         run.plan.temporary,
         run.variant.reader.largest,
         run.inputs.floats,
-        seeds,
-        loss_scale,
-        random_seed,
+        part.seeds,
+        part.loss_scale,
+        part.random_seed,
     )
 
 

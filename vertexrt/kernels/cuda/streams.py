@@ -14,7 +14,7 @@ import numpy as np
 
 from vertexrt.cache.compiled import njit
 from vertexrt.config import config
-from vertexrt.engine.batched import Run
+from vertexrt.engine.batched import Part, Run
 from vertexrt.kernels.cuda.calls import (
     RECORD,
     STREAM,
@@ -77,7 +77,7 @@ class Streams:
     def counts(self, run: Run) -> dict[str, float]:
         """Count streams, launches on others than the main one, and waits for another."""
         executable = cast("CudaExecutable", run.ready.executable)
-        lookups = self.session.sorted_lookups(executable, run.table, inputs_of(run))
+        lookups = self.session.sorted_lookups(executable, run.table, inputs_of(run, Part()))
         order = self.order(run, run.table, lookups[:2])
         launches = np.bincount(order.steps[:, OF_STREAM], minlength=1)
         return {
