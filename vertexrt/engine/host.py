@@ -7,32 +7,28 @@ import threading
 import time
 from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
-from typing import Any, cast
+from typing import Any
 
 import numpy as np
 
 from vertexrt.config import config
 from vertexrt.engine.batched import Jobs, Part, Run, Worker, make_jobs
-from vertexrt.engine.diagnose import Attempt, refused_loss, refused_step
 from vertexrt.engine.executor import (
     Evaluation,
     Outputs,
     TrainStep,
-    loss_scale,
     outputs_of,
     step_on_host,
-    total_loss,
 )
 from vertexrt.engine.explain_host import Explanation, HostExplanation
 from vertexrt.engine.model import CompiledModel
 from vertexrt.engine.sparse_rows import take_marked
 from vertexrt.engine.update import (
     Touched,
-    apply_update,
     collect,
 )
 from vertexrt.engine.variant import CompileOptions, Use
-from vertexrt.errors import NumericError, UsageError, message
+from vertexrt.errors import UsageError, message
 from vertexrt.graph import GraphBatch
 from vertexrt.ir.program import Program
 from vertexrt.kernels.cpu.backend import CpuBackend
@@ -105,32 +101,8 @@ class HostExecutor:
 
     def step(self, step: TrainStep) -> tuple[float, Outputs]:
         """Train on a batch: forward, backward, update."""
-        self._last_loss, found = self._step(step) if step.asks else step_on_host(self, step)
+        self._last_loss, found = step_on_host(self, step)
         return self._last_loss, found
-
-    def _step(self, step: TrainStep) -> tuple[float, Outputs]:
-        """Do a step whose update is ours."""
-        start = time.perf_counter()
-        model, store = self.model, self.model.store
-        runs = model.prepare(step.use, step.batch)
-        scale = loss_scale(step.reduction, step.batch, runs)
-        touched = self.begin_gradients(runs)
-        update = step.optimizer.request(store)
-        whole = Part(loss_scale=scale, random_seed=step.seed)
-        arenas = self.launch(runs, [whole] * len(runs))
-        self.collect_gradients(touched)
-        loss = total_loss(runs, arenas) * scale
-        attempt = Attempt(step.use, step.batch, scale, step.seed, len(runs), update)
-        if not math.isfinite(loss):
-            raise NumericError(refused_loss(model, attempt, loss))
-        found = {name: outputs_of(runs, arenas, name) for name in step.outputs}
-        backend = cast("HostBackend", model.backend)
-        outcome = apply_update(store, update, backend.update)
-        if not outcome.done:
-            raise NumericError(refused_step(model, attempt, outcome.norm, True))
-        step.optimizer.settle(outcome)
-        model.observe(step.use, step.batch, runs, time.perf_counter() - start)
-        return loss, found
 
     def submit(self, use: Use, batch: GraphBatch, names: Sequence[str]) -> Evaluation:
         """Evaluate F on a batch; here the result is there at once."""
