@@ -14,7 +14,7 @@ from vertexrt.ir.passes.fuse import TaskProgram
 from vertexrt.kernels.cuda.device import Device
 from vertexrt.kernels.cuda.driver import IS_GEMM, WEIGHT, WORD, X, Y, encode
 from vertexrt.kernels.cuda.pack import FIXED_WORDS
-from vertexrt.kernels.cuda.steps import Kernel, Launches, effects_of
+from vertexrt.kernels.cuda.steps import Kernel, Launches, csr, effects_of
 from vertexrt.kernels.cuda.task_launches import write_launches
 from vertexrt.kernels.layout import Binding, gradient_owners
 
@@ -77,9 +77,7 @@ class Uploads:
         self.effects = effects_of(every, gradient_owners(binding.params))
         self.numbers = {name: k for k, name in enumerate(word_names(binding))}
         self.wanted = np.zeros(len(self.numbers), np.bool_)
-        lookups = [x.lookups for x in launches]
-        self.lookups_ptr = np.cumsum([0] + [len(x) for x in lookups]).astype(np.int64)
-        self.lookups = np.array([pull for x in lookups for pull in x] + [0], np.int64)
+        self.lookups_ptr, self.lookups = csr([x.lookups for x in launches])
         self.num_ints = len(binding.ints)
         self.real_words = [n for name, n in self.numbers.items() if REAL_WORD.fullmatch(name)]
         self.zero_elements = _longest_row(programs)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
@@ -136,6 +137,12 @@ class Launches:
     scratch: tuple[int, int, int] = (0, 0, 0)
 
 
+def csr(lists: Sequence[Sequence[int]]) -> tuple[Array, Array]:
+    """Return lists of numbers in compressed form, int64, with a zero at the end."""
+    ptr = np.cumsum([0, *map(len, lists)]).astype(np.int64)
+    return ptr, np.array([*itertools.chain(*lists), 0], np.int64)
+
+
 class StepEffects(NamedTuple):
     """What the steps of all programs leave to others.
 
@@ -159,11 +166,11 @@ def effects_of(steps: Sequence[Kernel | Gemm], owners: Mapping[int, int]) -> Ste
     Args:
         owners: of `layout.gradient_owners`.
     """
-    added = [_added_to(step, owners) for step in steps]
+    ptr, gradients = csr([_added_to(step, owners) for step in steps])
     return StepEffects(
         np.array([*map(_only_adds, steps), False], np.bool_),
-        np.cumsum([0] + [len(a) for a in added]).astype(np.int64),
-        np.array([g for a in added for g in a] + [0], np.int64),
+        ptr,
+        gradients,
         np.array([*map(_takes_temporaries, steps)], np.bool_),
         np.array([*map(_follows, steps)], np.bool_),
     )
