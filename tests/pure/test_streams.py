@@ -16,13 +16,10 @@ from tests.runs import use_of
 from tests.shim_device import put_in_place
 from tests.strategies import with_pulls
 from vertexrt.bench.counts import count
-from vertexrt.engine.batched import Part
 from vertexrt.engine.variant import Passes
 from vertexrt.errors import PlanError, UsageError
 from vertexrt.graph import GraphBatch, InputGraph
 from vertexrt.kernels.cuda.device_executor import CudaExecutor
-from vertexrt.kernels.cuda.device_scripts import inputs_of
-from vertexrt.kernels.cuda.executable import CudaExecutable
 from vertexrt.kernels.cuda.stream_order import (
     END_WAIT,
     FIRST_WAIT,
@@ -59,14 +56,12 @@ def captured(
     assert executor.streams is not None
     for kind in kinds:
         (run,) = executor.model.prepare(use_of(kind, net.program), batch_of(arity))
-        executable = run.ready.executable
-        assert isinstance(executable, CudaExecutable)
         parts = [slice(None)]
         if kind == "gradients":
             parts = [slice(0, run.forward_launches), slice(run.forward_launches, None)]
         for part in parts:
             table = run.table[part]
-            lookups = executor.session.sorted_lookups(executable, table, inputs_of(run, Part()))[:2]
+            lookups = executor.session.sorted_lookups(run, table)[:2]
             order = executor.streams.order(run, table, lookups)
             found.append((run, table, lookups, order))
     return found

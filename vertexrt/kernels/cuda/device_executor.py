@@ -40,7 +40,7 @@ from vertexrt.errors import DeviceError, NumericError
 from vertexrt.graph import GraphBatch
 from vertexrt.kernels.cuda.device import Device, in_a_child
 from vertexrt.kernels.cuda.device_explanation import DeviceExplanation
-from vertexrt.kernels.cuda.device_scripts import inputs_of, write_launch
+from vertexrt.kernels.cuda.device_scripts import write_launch
 from vertexrt.kernels.cuda.device_timeline import record_launch
 from vertexrt.kernels.cuda.persistent_launch import PersistentLaunch, gave_up
 from vertexrt.kernels.cuda.session import DeviceArena, Session
@@ -54,7 +54,7 @@ from vertexrt.kernels.cuda.step_end import (
 )
 from vertexrt.kernels.cuda.step_end import LOSS as FOUND_LOSS
 from vertexrt.kernels.cuda.streams import Streams
-from vertexrt.kernels.cuda.upload import UploadInputs, UploadSlot
+from vertexrt.kernels.cuda.upload import UploadSlot
 from vertexrt.kernels.cuda.verify_launch import verify_launch
 from vertexrt.locks import share
 
@@ -228,7 +228,7 @@ class CudaExecutor:
     def _launch(
         self, run: Run, part: Part, ending: StepEnd | None, fetch: Sequence[slice] = ()
     ) -> Any:
-        session, ready = self.session, run.ready
+        session = self.session
         if self._gradients_left:
             session.clear_gradients()
             self._gradients_left = False
@@ -237,36 +237,30 @@ class CudaExecutor:
             # Backward reads what forward left.
             kept = run.plan.temporary if part.launches.start else 0
             session.memory.poison(session.arena, kept * session.dtype.itemsize)
-        inputs, table = inputs_of(run, part), run.table[part.launches]
         try:
-            if ready.executable is None:
-                return self._launch_persistent(run, table, inputs, ending, fetch)
+            if run.ready.executable is None:
+                return self._launch_persistent(run, part, ending, fetch)
             by = None if self.streams is None else partial(self.streams.launch, run)
-            return session.run(ready.executable, table, inputs, ending, fetch, by)  # type: ignore[arg-type]
+            return session.run(run, part, ending, fetch, by)
         except DeviceError:
             self._gradients_left = True  # of a step that ended half-way
             raise
 
     def _launch_persistent(
-        self,
-        run: Run,
-        table: Array,
-        inputs: UploadInputs,
-        ending: StepEnd | None,
-        fetch: Sequence[slice],
+        self, run: Run, part: Part, ending: StepEnd | None, fetch: Sequence[slice]
     ) -> Any:
         """Launch the persistent kernel."""
-        clips = ending is not None and ending.clip_norm > 0.0
+        table, clips = run.table[part.launches], ending is not None and ending.clip_norm > 0.0
         executable, paths, written = write_launch(
             run, table, self.persistent_launch, clips, ending is not None
         )
         if config().check:
             verify_launch(run, table, executable, paths, written)
         if self.model.timeline is None:
-            return self.persistent_launch.run(executable, written, paths, inputs, ending, fetch)
+            return self.persistent_launch.run(run, part, (paths, written), ending, fetch)
         self.persistent_launch.watched = True
         try:
-            slot = self.persistent_launch.run(executable, written, paths, inputs, ending, fetch)
+            slot = self.persistent_launch.run(run, part, (paths, written), ending, fetch)
             self.session.device.wait(slot.event)
             record_launch(
                 self.model.timeline, executable, written, paths, self.persistent_launch.seen()
@@ -308,6 +302,8 @@ class CudaExecutor:
         ending = StepEnd(
             loss_at=start_of(run, ("push", "loss")),
             rows=run.num_rows,
+            weighted=bool(len(run.weight)),
+            loss_scale=scale,
             rule=update.rule,
             scalars=update.scalars(),
             clip_norm=update.clip_norm or 0.0,

@@ -5,11 +5,11 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, cast
 
-from vertexrt.engine.batched import Part, Run
+from vertexrt.engine.batched import Run
 from vertexrt.engine.variant import Variant
 from vertexrt.kernels.cuda.dependences import launched_steps
 from vertexrt.kernels.cuda.describe import describe
-from vertexrt.kernels.cuda.device_scripts import inputs_of, write_launch
+from vertexrt.kernels.cuda.device_scripts import write_launch
 from vertexrt.kernels.cuda.driver import IS_GEMM
 from vertexrt.kernels.cuda.executable import CudaExecutable
 from vertexrt.kernels.cuda.explain import Launch, explain_launch
@@ -49,9 +49,7 @@ class DeviceExplanation:
 
     def _launched(self, run: Run) -> tuple[int, int]:
         executable = cast("CudaExecutable", run.ready.executable)
-        lookups = self.persistent_launch.session.sorted_lookups(
-            executable, run.table, inputs_of(run, Part())
-        )
+        lookups = self.persistent_launch.session.sorted_lookups(run, run.table)
         launched = [s for _, s, _ in launched_steps(run.table, executable.program, lookups)]
         products = int(executable.program[1][launched, IS_GEMM].sum())
         return len(launched) - products, products

@@ -1,4 +1,4 @@
-"""From a minibatch to what goes up to a GPU: its arrays, and the scripts of a persistent kernel."""
+"""From a minibatch to the scripts of a persistent kernel."""
 
 from __future__ import annotations
 
@@ -7,10 +7,10 @@ from typing import TYPE_CHECKING, Any, NamedTuple, cast
 import numpy as np
 
 from vertexrt.cache.compiled import njit
-from vertexrt.engine.batched import Part, Run
+from vertexrt.engine.batched import Run
 from vertexrt.engine.packed_args import row_at, table_at
 from vertexrt.errors import NoKernelError, message
-from vertexrt.graph.batch import child_ptr_of, graph_ptr_of
+from vertexrt.graph.batch import graph_ptr_of
 from vertexrt.kernels.cuda.gpu_script import (
     NO_RING,
     RING_ALONE,
@@ -21,9 +21,7 @@ from vertexrt.kernels.cuda.gpu_script import (
 )
 from vertexrt.kernels.cuda.instruction import COLUMNS
 from vertexrt.kernels.cuda.lookups import sort_lookups
-from vertexrt.kernels.cuda.pack import Arrays
 from vertexrt.kernels.cuda.persistent_launch import Paths, PersistentLaunch, WrittenScripts
-from vertexrt.kernels.cuda.upload import UploadInputs
 from vertexrt.scheduler.rows import CHILD_ROW, EDGE_PTR, ORDER, PARENT_PTR, part_of
 from vertexrt.script.assemble import Batch, GroupSize
 from vertexrt.script.groups import Groups, assemble_groups
@@ -90,28 +88,6 @@ class Chosen(NamedTuple):
     ring: int
     clips: bool
     updates: bool
-
-
-def inputs_of(run: Run, part: Part) -> UploadInputs:
-    """Return what goes up to the device for a part of a run."""
-    arrays = Arrays(
-        run.rows,
-        run.indices,
-        run.extents,
-        child_ptr_of(run.share.batch),
-        run.weight,
-        run.inputs.index,
-        run.plan.base,
-    )
-    return UploadInputs(
-        arrays,
-        run.plan.temporary,
-        run.variant.reader.largest,
-        run.inputs.floats,
-        part.seeds,
-        part.loss_scale,
-        part.random_seed,
-    )
 
 
 @njit(cache=True, nogil=True)

@@ -14,7 +14,7 @@ import numpy as np
 
 from vertexrt.cache.compiled import njit
 from vertexrt.config import config
-from vertexrt.engine.batched import Part, Run
+from vertexrt.engine.batched import Run
 from vertexrt.kernels.cuda.calls import (
     RECORD,
     STREAM,
@@ -24,7 +24,6 @@ from vertexrt.kernels.cuda.calls import (
     wait_for_event,
 )
 from vertexrt.kernels.cuda.device import Allocation
-from vertexrt.kernels.cuda.device_scripts import inputs_of
 from vertexrt.kernels.cuda.driver import MOST_ARGUMENTS, TEMPORARY, extent, launch_step
 from vertexrt.kernels.cuda.executable import CudaExecutable
 from vertexrt.kernels.cuda.pack import ADDRESSES
@@ -76,8 +75,7 @@ class Streams:
 
     def counts(self, run: Run) -> dict[str, float]:
         """Count streams, launches on others than the main one, and waits for another."""
-        executable = cast("CudaExecutable", run.ready.executable)
-        lookups = self.session.sorted_lookups(executable, run.table, inputs_of(run, Part()))
+        lookups = self.session.sorted_lookups(run, run.table)
         order = self.order(run, run.table, lookups[:2])
         launches = np.bincount(order.steps[:, OF_STREAM], minlength=1)
         return {
