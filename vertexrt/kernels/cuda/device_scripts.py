@@ -101,8 +101,7 @@ def write_all(
 
     Args:
         of_batch: the fields of `LaidOut`; of_kernel: of `Known`; of_run: of `Chosen`.
-    Returns: the fields of `LaunchScripts`; of `GroupScripts` lengths and temporary; of
-        `sort_lookups` lookup_ptr, lookup_at and the others.
+    Returns: of `GroupScripts` lengths and temporary; the fields of `WrittenScripts`.
     """
     scheduled, known, chosen = LaidOut(*of_batch), Known(*of_kernel), Chosen(*of_run)
     table, indices, extents = scheduled.table, scheduled.indices, scheduled.extents
@@ -129,11 +128,11 @@ def write_all(
     )  # fmt: skip
     launched = Launched(table, lookup_ptr, lookup_at, known.gradients, chosen.clips, chosen.updates)
     parent_ptr = part_of(indices, extents, PARENT_PTR)
-    scripts = write_scripts(
+    made = write_scripts(
         launched, facts, paths.script, paths.lengths, parent_ptr, child_row, chosen.ring
     )
-    made = (scripts.script, scripts.sections, scripts.child_slot, scripts.common, scripts.temporary)
-    return made, paths.lengths, paths.temporary, lookup_ptr, lookup_at, (word, ptr, row)
+    sorted_by = lookup_ptr, lookup_at, (word, ptr, row)
+    return paths.lengths, paths.temporary, made + sorted_by + (chosen.clips, chosen.updates)
 
 
 def write_launch(
@@ -161,23 +160,10 @@ def write_launch(
     if executable.has_ring(graphs):
         ring = RING_ALONE if executable.processors == 1 else RING_OF_SEVERAL
     tile = executable.tile if ring == NO_RING else executable.tile_beside_ring
-    made, lengths, temporary, lookup_ptr, lookup_at, lookups = write_all(
+    lengths, temporary, written = write_all(
         (table, run.inputs.index, run.rows, run.indices, run.extents, graph_ptr_of(batch), seen),
         (executable.gradients, executable.lookups_ptr, executable.lookups, ready.script_facts),
         (min(groups, graphs), executable.processors, tile, ring, clips, updates),
     )
     paths = Paths(lengths, temporary, executable.clustered(graphs), ring != NO_RING)
-    script, sections, child_slot, common, elements = made
-    written = WrittenScripts(
-        script,
-        common,
-        sections,
-        child_slot,
-        elements,
-        clips,
-        updates,
-        lookup_ptr,
-        lookup_at,
-        lookups,
-    )
-    return executable, paths, written
+    return executable, paths, WrittenScripts(*written)

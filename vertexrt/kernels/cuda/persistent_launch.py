@@ -60,34 +60,24 @@ class WrittenScripts:
 
     Attributes:
         script: int32 [*, COLUMNS], of all processors and then of the groups.
-        common: how many instructions all processors follow.
         sections: int32 [2, groups + 1], where the script of each group starts, see processor.cuh.
         child_slot: int32 [edges], or nothing: see `ring_script.write_ring`.
-        elements: of temporaries outside the path.
+        common: how many instructions all processors follow.
+        elements: of temporaries that a stage outside the path needs.
+        lookup_ptr, lookup_at, lookups: of `sort_lookups`.
         clips, updates: whether the step ends with a norm, and with an update.
-        lookup_ptr, lookup_at, lookups: of `driver.sort_lookups`.
     """
 
     script: npt.NDArray[np.int32]
-    common: int
     sections: npt.NDArray[np.int32]
     child_slot: npt.NDArray[np.int32]
+    common: int
     elements: int
-    clips: bool
-    updates: bool
     lookup_ptr: Int64
     lookup_at: Int64
     lookups: tuple[Array, ...]
-
-
-def kernel_seconds(stamps: Int64) -> float:
-    """Return how long a kernel ran on its slowest processor, given `PersistentLaunch.seen`."""
-    longest = 0
-    for own in stamps:
-        ends = np.flatnonzero(own[1:, 0] == BOTH_CLOCKS)
-        if own[0, 0] == BOTH_CLOCKS and len(ends):
-            longest = max(longest, int(own[1 + ends[0], 2] - own[0, 2]))
-    return longest * 1e-9
+    clips: bool
+    updates: bool
 
 
 def gave_up(found: Array, patience: int) -> DeviceError:
