@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Collection
-from typing import NamedTuple
+from typing import Any, NamedTuple
+
+import numpy as np
 
 from vertexrt.api.network import Network
 from vertexrt.api.optimizer import Optimizer
+from vertexrt.engine.batched import Run
 from vertexrt.engine.variant import Use
 from vertexrt.graph import GraphBatch
 from vertexrt.kernels.cuda.device import Device
@@ -14,8 +17,8 @@ from vertexrt.kernels.cuda.device_executor import CudaExecutor
 from vertexrt.kernels.cuda.device_scripts import write_launch
 from vertexrt.kernels.cuda.persistent import PersistentExecutable
 from vertexrt.kernels.cuda.persistent_launch import Paths, WrittenScripts
-from vertexrt.kernels.touched_rows import Minibatch
-from vertexrt.script.shape import Shape
+
+Array = np.ndarray[Any, Any]
 
 
 def device_of(net: Network) -> Device:
@@ -27,8 +30,8 @@ def device_of(net: Network) -> Device:
 class Launch(NamedTuple):
     """What `verify_launch` takes, in its order."""
 
-    minibatch: Minibatch
-    shape: Shape
+    run: Run
+    table: Array
     executable: PersistentExecutable
     paths: Paths
     written: WrittenScripts
@@ -54,6 +57,4 @@ def launch_of(
     executable, paths, written = write_launch(
         run, run.table, net.executor.persistent_launch, clips, True
     )
-    assert run.ready.shape is not None
-    minibatch = Minibatch(run.table, run.schedule, run.rows, run.share.batch.graph_ptr)
-    return Launch(minibatch, run.ready.shape, executable, paths, written)
+    return Launch(run, run.table, executable, paths, written)

@@ -162,18 +162,24 @@ def test_local_memory_is_refused(fresh: Path, arch: str, name: str, source: str)
     text = (
         f"[cuda] kernel {name} has {use.stack_bytes} bytes of stack, spills "
         f"{use.spill_store_bytes} and reloads {use.spill_load_bytes} bytes at {use.registers} "
-        f"registers; values in registers only: in local memory they would take many times as long; "
+        f"registers; "
     )
-    for persistent, action in (
-        (True, f"take engine='batched', which runs this function; the kernel is {cubin.path}."),
+    for persistent, expected, action in (
+        (
+            True,
+            "at most 64 bytes of each a thread",
+            f"take engine='batched', which runs this function; the kernel is {cubin.path}.",
+        ),
         (
             False,
+            "values in registers only",
             f"take device='cpu' or dtype='float64', and report this as a bug with {cubin.path}.",
         ),
     ):
         with pytest.raises(DeviceError) as raised:
             check_spills(cubin, persistent)
-        assert str(raised.value) == text + action
+        why = ": in local memory values take many times as long; "
+        assert str(raised.value) == text + expected + why + action
     assert use.stack_bytes > 0
     assert (use.spill_store_bytes > 0) == (name == "crowded")
 

@@ -250,7 +250,7 @@ MUTATIONS: dict[str, tuple[Callable[[Array], None], str]] = {
     "no wait before the loss": (put(special(FINISH), WAIT, NONE), "the loss, and the norm"),
     "no wait before the check": (put(special(CHECK), WAIT, NONE), "the whole step"),
     "no wait before the update": (put(special(UPDATE), WAIT, NONE), "the check"),
-    "two add to a gradient at once": (two_in_one_round, "adds to a gradient in one round"),
+    "two add to a gradient at once": (two_in_one_round, "what adds to its gradients before it"),
     "no forward": (put(special(FORWARD), OP, BACKWARD), "of forward"),
     "two ends": (put(special(UPDATE), OP, END), "0 of update"),
     "no end": (put(special(END), OP, FINISH), "of finish"),
@@ -266,7 +266,10 @@ MUTATIONS: dict[str, tuple[Callable[[Array], None], str]] = {
     "edges of others": (put(first, EDGES, 7), "those of its rows"),
     "fewer blocks": (put(first, ACROSS, 2), "no launch asks for it"),
     "blocks miscounted": (put(lambda: 1, BEFORE, 5), "blocks before it"),
-    "temporaries of another launch": (other_temporaries, "temporaries of launch"),
+    "temporaries of another launch": (
+        other_temporaries,
+        "that has its temporaries",
+    ),
     "temporaries beyond the room": (put(first, TEMPORARY, 1 << 20), "elements"),
     "no segment of the path": (put(on_path(0), OP, 999), "op 999; segments 0.."),
     "rows of another group": (put(on_path(0), FIRST, 14), "[script] group 0"),
@@ -319,7 +322,7 @@ def test_what_another_launch_of_a_round_writes_must_not_be_read() -> None:
         for plan in executable.writer.tasks
         for k in [len(plan.task.program.nodes) - 1]
     ]
-    with pytest.raises(PlanError, match=r"a wait for \('state', 'h'\) of launch \d+"):
+    with pytest.raises(PlanError, match="a wait for the launch, which touches what"):
         verify_launch(*launch._replace(executable=executable))
 
 

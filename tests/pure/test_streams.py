@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import re
 from collections.abc import Sequence
-from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -21,17 +20,13 @@ from vertexrt.engine.variant import Passes
 from vertexrt.errors import PlanError, UsageError
 from vertexrt.graph import GraphBatch, InputGraph
 from vertexrt.kernels.cuda.device_executor import CudaExecutor
-from vertexrt.kernels.cuda.device_scripts import inputs_of
-from vertexrt.kernels.cuda.executable import CudaExecutable
 from vertexrt.kernels.cuda.stream_order import (
     END_WAIT,
     FIRST_WAIT,
     OF_STREAM,
     RECORDED,
     REGION,
-    Needs,
     Order,
-    needs_of,
     verify_streams,
 )
 from vertexrt.scheduler import POLICIES
@@ -61,16 +56,14 @@ def captured(
     assert executor.streams is not None
     for kind in kinds:
         (run,) = executor.model.prepare(use_of(kind, net.program), batch_of(arity))
-        executable = run.ready.executable
-        assert isinstance(executable, CudaExecutable)
         parts = [slice(None)]
         if kind == "gradients":
             parts = [slice(0, run.forward_launches), slice(run.forward_launches, None)]
         for part in parts:
             table = run.table[part]
-            lookups = executor.session.sorted_lookups(executable, table, inputs_of(run))[:2]
+            lookups = executor.session.sorted_lookups(run, table)[:2]
             order = executor.streams.order(run, table, lookups)
-            found.append((run, table, lookups, order, needs_of(run.variant, executable)))
+            found.append((run, table, lookups, order))
     return found
 
 
@@ -86,7 +79,7 @@ CASES = [
 @pytest.mark.parametrize(("name", "policy", "passes"), CASES)
 def test_what_is_shared_out_passes(name: str, policy: str, passes: Passes) -> None:
     make, arity = FUNCTIONS[name]
-    for _, table, _, order, _ in captured(make(), arity, policy, passes, KINDS):
+    for _, table, _, order in captured(make(), arity, policy, passes, KINDS):
         assert len(order.steps) >= len(table)
         assert order.steps[:, OF_STREAM].max(initial=0) < passes.streams
         recorded = order.steps[:, RECORDED]
@@ -98,13 +91,13 @@ def without(order: Order, wait: int) -> Order:
     steps = order.steps.copy()
     for column in (FIRST_WAIT, END_WAIT):
         steps[:, column] -= steps[:, column] > wait
-    return replace(order, steps=steps, waits=np.delete(order.waits, wait))
+    return order._replace(steps=steps, waits=np.delete(order.waits, wait))
 
 
-def not_waited_for(given: list[Any], order: Order, needs: Needs) -> bool:
+def not_waited_for(given: list[Any], order: Order) -> bool:
     """Tell whether the verifier names a step that another does not wait for."""
     try:
-        verify_streams(*given, order, needs)
+        verify_streams(*given, order)
     except PlanError as error:
         return re.match(r"\[streams\] launch .* does not wait for step", str(error)) is not None
     return False
@@ -146,32 +139,32 @@ def test_launches_that_write_other_slots_of_an_edge_need_not_wait_for_what_adds(
 def test_a_wait_less_is_found(name: str, policy: str, passes: Passes) -> None:
     """At most one wait is for rows that are made but not read."""
     make, arity = FUNCTIONS[name]
-    ((*given, order, needs),) = captured(make(), arity, policy, passes)
+    ((*given, order),) = captured(make(), arity, policy, passes)
     waits = len(order.waits)
-    found = sum(not_waited_for(given, without(order, wait), needs) for wait in range(waits))
+    found = sum(not_waited_for(given, without(order, wait)) for wait in range(waits))
     assert 0 < waits <= found + 1
 
 
 def with_column(order: Order, column: int, values: Any) -> Order:
     steps = order.steps.copy()
     steps[:, column] = values
-    return replace(order, steps=steps)
+    return order._replace(steps=steps)
 
 
 def test_what_else_is_wrong_is_found() -> None:
     make, arity = FUNCTIONS["tree-lstm"]
-    ((*given, order, needs),) = captured(make(), arity, "serial", Passes(streams=3))
+    ((*given, order),) = captured(make(), arity, "serial", Passes(streams=3))
     steps, streams = order.steps, order.steps[:, OF_STREAM]
     for wrong, text in (
-        (replace(order, steps=steps[:-1]), "no stream for step"),
-        (replace(order, steps=np.append(steps, steps[:1], 0)), f"for {len(steps) + 1} steps"),
-        (replace(order, waits=order.waits + 1000), "a wait for event"),
-        (with_column(order, REGION, 0), "the temporaries of stream 0"),
-        (with_column(order, REGION, np.arange(len(steps))), "temporaries of several streams"),
+        (order._replace(steps=steps[:-1]), "no stream for step"),
+        (order._replace(steps=np.append(steps, steps[:1], 0)), f"for {len(steps) + 1} steps"),
+        (order._replace(waits=order.waits + 1000), "a wait for event"),
+        (with_column(order, REGION, 0), "a wait for the launch that has its temporaries"),
+        (with_column(order, REGION, np.arange(len(steps))), "has other temporaries than step"),
         (with_column(order, OF_STREAM, streams[::-1]), "does not wait"),
     ):
         with pytest.raises(PlanError, match=text):
-            verify_streams(*given, wrong, needs)
+            verify_streams(*given, wrong)
 
 
 def test_a_stack_and_a_part_of_it_take_turns() -> None:

@@ -33,7 +33,8 @@ OPTIONS = (
     "-ffp-contract=off",
     "-U_FORTIFY_SOURCE",  # its longjmp refuses to change stacks
 )
-KERNEL_OPTIONS = ("-O0",)  # tests run them for less time than -O1 would add to compiling them
+# -O0: tests run them for less time than -O1 would add to compiling them. Nothing in them throws.
+KERNEL_OPTIONS = ("-O0", "-fno-exceptions", "-fno-asynchronous-unwind-tables", "-fno-rtti")
 RUNTIME_OPTIONS = ("-O3",)
 NO_DEFINES: Mapping[str, str] = MappingProxyType({})
 

@@ -14,7 +14,10 @@
 // Not modelled: which blocks are a cluster, asynchronous copies, tensor cores, inline PTX, textures, streams.
 #pragma once
 
+// Without the C++ library's overloads and special functions, which take 0.1 s to compile.
+#define _GLIBCXX_INCLUDE_NEXT_C_HEADERS
 #include <math.h>
+#undef _GLIBCXX_INCLUDE_NEXT_C_HEADERS
 #include <string.h>
 
 struct uint3 {

@@ -18,6 +18,7 @@ from vertexrt.api.init import LARGEST_SEED
 from vertexrt.api.json_record import JsonRecord
 from vertexrt.api.optimizer import LARGEST_COUNT, Optimizer
 from vertexrt.api.parameters import Parameters
+from vertexrt.engine.batched import Part, Run
 from vertexrt.engine.executor import Evaluation, Executor, TrainStep, outputs_of, step_seed
 from vertexrt.engine.explain import explain_batch, explain_function
 from vertexrt.engine.trace import Timeline, recording
@@ -236,9 +237,9 @@ class Network:
         use = Use(frozenset(names), seeds=frozenset(names), pulls=reals)
         model = self._model
         runs = model.prepare(use, batch)
-        parts = [slice(0, run.forward_launches) for run in runs]
-        zero = tuple(np.zeros(1, model.store.dtype) for _ in use.seeds)
-        arenas = self._executor.launch(runs, parts, random_seed=self._next_seed(), seeds=zero)
+        seed, zero = self._next_seed(), tuple(np.zeros(1, model.store.dtype) for _ in use.seeds)
+        parts = [Part(slice(0, run.forward_launches), random_seed=seed, seeds=zero) for run in runs]
+        arenas = self._executor.launch(runs, parts)
         self._pending = _Pending(threading.current_thread(), batch, runs, use)
         self._overtaken.discard(threading.current_thread())
         return {name: outputs_of(runs, arenas, name) for name in names}
@@ -292,14 +293,14 @@ class Network:
                 )
             )
 
-        def seeds(k: int) -> tuple[Array, ...]:
-            part = runs[k].share.vertices
-            return tuple(np.ascontiguousarray(whole[n][part]).reshape(-1) for n in whole)
+        def part(run: Run) -> Part:
+            own = [given[run.share.vertices] for given in whole.values()]
+            seeds = tuple(np.ascontiguousarray(given).reshape(-1) for given in own)
+            later = slice(run.forward_launches, None)
+            return Part(later, random_seed=self._last_seed, seeds=seeds)
 
         touched = self._executor.begin_gradients(runs)
-        parts = [slice(run.forward_launches, None) for run in runs]
-        seed = self._last_seed
-        arenas = self._executor.launch(runs, parts, random_seed=seed, seeds=seeds)
+        arenas = self._executor.launch(runs, [part(run) for run in runs])
         self._executor.collect_gradients(touched)
         parameters = {n: model.store.gradient(n).copy() for n in model.store.names}
         pulled = {n: pulled_gradient(batch, runs, arenas, n) for n in sorted(use.pulls)}
@@ -323,11 +324,7 @@ class Network:
 
     @_in_turn
     def explain(self, *, kernels: bool = False) -> str:
-        """Print F and dF, the kinds met so far, placement and fused groups.
-
-        Args:
-            kernels: print also what each task program is lowered to: the kernel IR.
-        """
+        """Print F and dF, kinds met so far, placement, fused groups; `kernels`: kernel IR, too."""
         return explain_function(self._executor, kernels)
 
     @_in_turn

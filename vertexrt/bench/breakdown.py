@@ -23,14 +23,10 @@ def run(options: JobOptions, command: list[str], job: Job | None = None) -> Path
     """
     with opened("breakdown", options, command, job) as bench:
         part = device_time if bench.device == "cuda" else host_time
-        found = []
-        for step in part.measure_steps(bench):
-            key = bench.key(
-                part="time", engine=step.engine, setting=step.setting, batch_size=step.batch_size
-            )
-            for name, microseconds in step.parts.items():
-                found.append(
-                    make_entry({**key, "variant": name}, microseconds, "us a step", "lower")
-                )
+        found = [
+            make_entry({**key, "variant": name}, microseconds, "us a step", "lower")
+            for key, samples in part.measure_steps(bench)
+            for name, microseconds in samples.items()
+        ]
         bench.keep("", found)
     return bench.path

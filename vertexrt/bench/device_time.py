@@ -14,7 +14,8 @@ from collections.abc import Callable
 from typing import Any
 
 import vertexrt as vrt
-from vertexrt.bench.measure import MICROSECONDS, Draw, StepTime, take_steps, timed
+from vertexrt.bench.measure import MICROSECONDS, Draw, Samples, take_steps, timed
+from vertexrt.bench.record import Key
 from vertexrt.bench.run import Bench
 
 STEPS = 40  # of a sample, after as many to warm up
@@ -26,10 +27,9 @@ NO_PROFILER = (
     "PyTorch, whose profiler reads the device's times, is not installed; "
     'install the extra with `pip install -e ".[torch]"`'
 )
-Samples = dict[str, list[float]]
 
 
-def measure_steps(bench: Bench) -> list[StepTime]:
+def measure_steps(bench: Bench) -> list[tuple[Key, Samples]]:
     """Time both engines at each batch size.
 
     All is timed before the profiler starts for the first time: part of it stays for good.
@@ -37,17 +37,16 @@ def measure_steps(bench: Bench) -> list[StepTime]:
     profiler = importlib.util.find_spec("torch") is not None
     if not profiler:
         bench.record.missing.append({"name": "times of kernels", "because": NO_PROFILER})
-    found = []
+    found, left = [], []
     for engine in ("batched", "persistent"):
         net = bench.compile(engine)
-        for batch_size in bench.options.batch_sizes:
-            draw = Draw(bench.job.pool, batch_size)
-            found.append((StepTime(engine, engine, batch_size, sample_host(net, draw)), net))
-    if profiler:
-        for step, net in found:
-            draw = Draw(bench.job.pool, step.batch_size)
-            step.parts.update(_sample_device(net, draw, step.parts["whole"]))
-    return [step for step, _ in found]
+        for size in bench.options.batch_sizes:
+            samples = sample_host(net, Draw(bench.job.pool, size))
+            found.append((bench.time_key(engine, engine, size), samples))
+            left.append((net, Draw(bench.job.pool, size), samples))
+    for net, draw, samples in left if profiler else ():
+        samples.update(_sample_device(net, draw, samples["whole"]))
+    return found
 
 
 def sample_host(net: vrt.Network, draw: Draw, steps: int = STEPS, rounds: int = ROUNDS) -> Samples:

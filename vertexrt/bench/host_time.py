@@ -20,7 +20,8 @@ from collections.abc import Iterator
 import numpy as np
 
 import vertexrt as vrt
-from vertexrt.bench.measure import LR, MICROSECONDS, Draw, StepTime, take_steps, timed
+from vertexrt.bench.measure import LR, MICROSECONDS, Draw, Samples, take_steps, timed
+from vertexrt.bench.record import Key
 from vertexrt.bench.run import Bench
 from vertexrt.engine.trace import GroupRecord as Stamps
 from vertexrt.engine.variant import Passes, Variant
@@ -52,22 +53,22 @@ SUMS = ("sum_rows", "embed_grad")
 STEPS = (5, 60)  # that are looked at, at least and at most
 
 
-def measure_steps(bench: Bench) -> Iterator[StepTime]:
+def measure_steps(bench: Bench) -> Iterator[tuple[Key, Samples]]:
     """Time the parts at each batch size, with ops fused and each by itself."""
     nets = {name: bench.compile("persistent", passes=p) for name, p in SETTINGS.items()}
     seconds = bench.options.seconds / (len(bench.options.batch_sizes) * len(nets))
     for batch_size in bench.options.batch_sizes:
         for name, net in nets.items():
             samples = _sample(net, Draw(bench.job.pool, batch_size), seconds)
-            yield StepTime("persistent", name, batch_size, samples)
+            yield bench.time_key("persistent", name, batch_size), samples
 
 
-def _sample(net: vrt.Network, draw: Draw, seconds: float) -> dict[str, list[float]]:
+def _sample(net: vrt.Network, draw: Draw, seconds: float) -> Samples:
     """Return samples of each part, of the whole and of steps without stamps, in microseconds."""
     optimizer = vrt.SGD(lr=LR)
     for ids in draw.take(3):
         one_step(net, draw.pool, ids, optimizer)  # compiles
-    samples: dict[str, list[float]] = {part: [] for part in (*PARTS, "whole", "untraced")}
+    samples: Samples = {part: [] for part in (*PARTS, "whole", "untraced")}
     end = time.perf_counter() + seconds
     done = 0
     while done < STEPS[0] or (done < STEPS[1] and time.perf_counter() < end):

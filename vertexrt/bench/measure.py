@@ -7,7 +7,7 @@ import time
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from functools import partial
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 
@@ -19,18 +19,10 @@ from vertexrt.graph import GraphBatch
 LR = 1e-3  # small: the parameters stay where arithmetic takes its usual time
 BLOCK_SECONDS = 0.05  # of the fastest contender: one synchronisation is short compared with that
 MICROSECONDS = 1e6  # of a second
+Samples = dict[str, list[float]]  # of the parts of a step, by name in microseconds
 ROUNDS = (3, 25)  # at least, at most
 WARM_STEPS = (2, 60)  # of each contender, before its speed is estimated
 WARM_SHARE = 0.2  # of the time, for all contenders together
-
-
-class StepTime(NamedTuple):
-    """Samples of the parts of a training step, and of the whole, by name in microseconds."""
-
-    engine: str
-    setting: str
-    batch_size: int
-    parts: dict[str, list[float]]
 
 
 class Draw:

@@ -14,6 +14,7 @@ from dataclasses import dataclass, replace
 import vertexrt as vrt
 from vertexrt.api.network import Network
 from vertexrt.engine.variant import Passes
+from vertexrt.scheduler import POLICIES
 
 ONE_ON, ONE_OFF = "one on", "one off"
 BASELINE, ALL_ON = "baseline", "all on"
@@ -34,7 +35,6 @@ PASSES = {
 OFF = Passes(**dict.fromkeys((*PASSES, "loop", "segment", "hold", "gradients"), False))
 ALL = Passes()
 GRADIENTS = f"{'-' if ALL.gradients else '+'} gradients on chip"  # the other than by default
-POLICIES = ("frontier", "depth", "agenda")
 # Switch -> why a device has no form of it.
 MISSING_ON_GPU = {
     "compiled loop": "a GPU has one form: the launches of a step are one compiled loop",
@@ -126,7 +126,7 @@ def _groups(threads: int) -> tuple[int, ...]:
 def _one_on(
     base: Setting, gpu: bool, groups: tuple[int, ...]
 ) -> Iterator[tuple[str, str, Setting]]:
-    for policy in POLICIES:
+    for policy in POLICIES[:-1]:  # the last is that of all baselines
         yield f"+ policy {policy}", "", replace(base, policy=policy)
     for field, name in PASSES.items():
         yield f"+ {name}", "", base.but(**{field: True})
@@ -153,7 +153,7 @@ def _one_on(
 def _one_off(
     base: Setting, gpu: bool, groups: tuple[int, ...]
 ) -> Iterator[tuple[str, str, Setting]]:
-    for policy in ("serial", *POLICIES[1:]):
+    for policy in (POLICIES[-1], *POLICIES[1:-1]):
         yield f"policy {policy}", "", replace(base, policy=policy)
     engine, batched = "- persistent engine", replace(base, engine="batched")
     for field, name in PASSES.items():

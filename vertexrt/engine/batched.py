@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import partial
-from typing import Any, cast
+from typing import Any, NamedTuple, cast
 
 import numpy as np
 import numpy.typing as npt
@@ -186,30 +186,41 @@ class Jobs:
     check: Callable[[], None]
 
 
+class Part(NamedTuple):
+    """Launches of a run that are to be done, and what they are given.
+
+    Attributes:
+        launches: rows of the table.
+        loss_scale: factor of the loss, in its gradient.
+        random_seed: 32 bits.
+        seeds: gradients of pushes, as `Buffers` has them.
+    """
+
+    launches: slice = slice(None)
+    loss_scale: float = 1.0
+    random_seed: int = 0
+    seeds: tuple[Array, ...] = ()
+
+
 def make_jobs(
     run: Run,
     store: ParameterStore,
     worker: Worker,
     param_at: Int64,
-    *,
-    loss_scale: float = 1.0,
-    random_seed: int = 0,
-    seeds: tuple[Array, ...] = (),
-    part: slice = slice(None),
+    part: Part,
     timeline: Timeline | None = None,
 ) -> Jobs:
     """Bind launches of a prepared minibatch to memory; gradients add to the worker's.
 
     Args:
-        part: which rows of the launch table.
         timeline: gets the times of all instructions, where there are processors.
     """
-    table = run.table[part]
+    table = run.table[part.launches]
     scripts = None if run.ready.processors is None else _assemble(run, table)
     elements = max(run.plan.total, run.plan.temporary + _temporaries(run, scripts))
     data = worker.take(elements, run.zero_elements)
     if config().check:  # what is not written shows; backward reads what forward left
-        data[run.plan.temporary if part.start else run.zero_elements : elements] = np.nan
+        data[run.plan.temporary if part.launches.start else run.zero_elements : elements] = np.nan
     user_vertex, user_edge = run.user_numbers
     buffers = Buffers(
         arena=data,
@@ -225,9 +236,9 @@ def make_jobs(
         ints=run.inputs.ints,
         floats=run.inputs.floats,
         float_index=run.inputs.float_index,
-        seeds=seeds,
-        loss_scale=loss_scale,
-        random_seed=random_seed,
+        seeds=part.seeds,
+        loss_scale=part.loss_scale,
+        random_seed=part.random_seed,
     )
     if scripts is not None:
         return _follow(run, scripts, buffers, timeline)

@@ -11,7 +11,7 @@ from typing import Any, NamedTuple, Protocol
 
 import numpy as np
 
-from vertexrt.engine.batched import Worker, make_jobs, prepare
+from vertexrt.engine.batched import Part, Worker, make_jobs, prepare
 from vertexrt.engine.inputs import vertex_name
 from vertexrt.engine.parameters import ParameterStore
 from vertexrt.engine.refused import first_bad, refused_update
@@ -148,14 +148,8 @@ def find_origins(model: Compiled, attempt: Attempt) -> Origins:
                 _note(origins, attempt.batch, node, vertex)
 
         executable.watch = watch
-        jobs = make_jobs(
-            run,
-            model.store,
-            Worker(origins.gradients),
-            model.param_at,
-            loss_scale=attempt.scale,
-            random_seed=attempt.seed,
-        )
+        part = Part(loss_scale=attempt.scale, random_seed=attempt.seed)
+        jobs = make_jobs(run, model.store, Worker(origins.gradients), model.param_at, part)
         with np.errstate(all="ignore"):
             for call in jobs.calls:
                 call()

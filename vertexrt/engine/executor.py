@@ -10,21 +10,22 @@ from __future__ import annotations
 import math
 import time
 from collections.abc import Callable, Sequence
-from typing import Any, NamedTuple, Protocol
+from typing import Any, NamedTuple, Protocol, cast
 
 import numpy as np
 
-from vertexrt.engine.batched import Run, in_user_order, read_rows, start_of
+from vertexrt.engine.batched import Part, Run, in_user_order, read_rows, start_of
 from vertexrt.engine.diagnose import Attempt, refused_loss, refused_step
 from vertexrt.engine.explain_host import Explanation
 from vertexrt.engine.model import CompiledModel
 from vertexrt.engine.parameters import ParameterStore
 from vertexrt.engine.refused import written_by
-from vertexrt.engine.update import Outcome, Touched, Update, all_finite
+from vertexrt.engine.update import Outcome, Touched, Update, all_finite, apply_update
 from vertexrt.engine.variant import Use
 from vertexrt.errors import DeviceError, NumericError
 from vertexrt.graph import GraphBatch
 from vertexrt.kernels.cpu.update import sum_loss
+from vertexrt.kernels.layout import HostBackend
 
 Array = np.ndarray[Any, Any]
 Outputs = dict[str, Array]
@@ -78,12 +79,8 @@ class Executor(Protocol):
     def explanation(self) -> Explanation:
         """Return what `explain` asks of the device."""
 
-    def launch(self, runs: Sequence[Run], parts: Sequence[slice], **options: Any) -> list[Array]:
-        """Run one part of each run's launches; return the arenas, to be read.
-
-        Args:
-            options: of `make_jobs`, or functions of the share's number that give them.
-        """
+    def launch(self, runs: Sequence[Run], parts: Sequence[Part]) -> list[Array]:
+        """Run one part of each run's launches; return the arenas, to be read."""
 
     def step(self, step: TrainStep) -> tuple[float, Outputs]:
         """Train on a batch.
@@ -149,27 +146,40 @@ class Evaluation:
 
 
 def step_on_host(executor: Executor, step: TrainStep) -> tuple[float, Outputs]:
-    """Do a step whose optimizer has an update of its own; see `Network.step`."""
+    """Do a step whose gradients are updated in the host's memory; see `Network.step`."""
     start = time.perf_counter()
-    model, optimizer = executor.model, step.optimizer
-    store, runs = model.store, model.prepare(step.use, step.batch)
+    model, optimizer, store = executor.model, step.optimizer, executor.model.store
+    runs = model.prepare(step.use, step.batch)
     scale = loss_scale(step.reduction, step.batch, runs)
     touched = executor.begin_gradients(runs)
-    whole = [slice(None)] * len(runs)
-    arenas = executor.launch(runs, whole, loss_scale=scale, random_seed=step.seed)
+    update = optimizer.request(store) if step.asks else None
+    whole = Part(loss_scale=scale, random_seed=step.seed)
+    arenas = executor.launch(runs, [whole] * len(runs))
     executor.collect_gradients(touched)
     loss = total_loss(runs, arenas) * scale
-    attempt = Attempt(step.use, step.batch, scale, step.seed, len(runs), None)
+    attempt = Attempt(step.use, step.batch, scale, step.seed, len(runs), update)
     if not math.isfinite(loss):
         raise NumericError(refused_loss(model, attempt, loss))
     found = {name: outputs_of(runs, arenas, name) for name in step.outputs}
+    if update is None:
+        _update_by_itself(model, optimizer, attempt)
+    else:
+        outcome = apply_update(store, update, cast("HostBackend", model.backend).update)
+        if not outcome.done:
+            raise NumericError(refused_step(model, attempt, outcome.norm, True))
+        optimizer.settle(outcome)
+    model.observe(step.use, step.batch, runs, time.perf_counter() - start)
+    return loss, found
+
+
+def _update_by_itself(model: CompiledModel, optimizer: Trainer, attempt: Attempt) -> None:
+    """Let an optimizer do an update of its own."""
+    store = model.store
     if not all_finite(store, store.gradients):
         raise NumericError(refused_step(model, attempt, 0.0, True))
     optimizer.update(store)
     if not all_finite(store, store.values):
         raise NumericError(written_by(optimizer, store))
-    model.observe(step.use, step.batch, runs, time.perf_counter() - start)
-    return loss, found
 
 
 def outputs_of(runs: Sequence[Run], arenas: Sequence[Array], name: str) -> Array:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import replace
 
 import numpy as np
 
@@ -11,7 +10,7 @@ from vertexrt.engine.batched import BATCHED, Run
 from vertexrt.engine.executor import Executor
 from vertexrt.engine.explain_host import Explanation
 from vertexrt.engine.model import CompiledModel
-from vertexrt.engine.variant import PATH_STAGES, Kind, Use, Variant
+from vertexrt.engine.variant import PATH_STAGES, Kind, Use, Variant, ending_with
 from vertexrt.graph import GraphBatch
 from vertexrt.ir.ops import OPS
 from vertexrt.ir.passes.fuse import Group, TaskProgram
@@ -27,7 +26,7 @@ def training_use(model: CompiledModel) -> Use:
     pushes = frozenset(n["name"] for n in model.function.nodes if n.op == "push")
     if "loss" in pushes:
         use = Use(frozenset({"loss"}), loss=True)
-        met = [known for known, _ in model.variants if replace(known, rule=None) == use]
+        met = [known for known, _ in model.variants if ending_with(known, None) == use]
         return met[-1] if met else use
     return Use(pushes)
 

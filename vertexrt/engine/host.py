@@ -7,32 +7,28 @@ import threading
 import time
 from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
-from typing import Any, cast
+from typing import Any
 
 import numpy as np
 
 from vertexrt.config import config
-from vertexrt.engine.batched import Run, Worker, make_jobs
-from vertexrt.engine.diagnose import Attempt, refused_loss, refused_step
+from vertexrt.engine.batched import Jobs, Part, Run, Worker, make_jobs
 from vertexrt.engine.executor import (
     Evaluation,
     Outputs,
     TrainStep,
-    loss_scale,
     outputs_of,
     step_on_host,
-    total_loss,
 )
 from vertexrt.engine.explain_host import Explanation, HostExplanation
 from vertexrt.engine.model import CompiledModel
 from vertexrt.engine.sparse_rows import take_marked
 from vertexrt.engine.update import (
     Touched,
-    apply_update,
     collect,
 )
 from vertexrt.engine.variant import CompileOptions, Use
-from vertexrt.errors import NumericError, UsageError, message
+from vertexrt.errors import UsageError, message
 from vertexrt.graph import GraphBatch
 from vertexrt.ir.program import Program
 from vertexrt.kernels.cpu.backend import CpuBackend
@@ -71,29 +67,20 @@ class HostExecutor:
         self.lock: Any = threading.RLock()
         self._pool = ThreadPoolExecutor(self._helpers) if self._helpers else None
 
-    def launch(self, runs: Sequence[Run], parts: Sequence[slice], **options: Any) -> list[Array]:
+    def launch(self, runs: Sequence[Run], parts: Sequence[Part]) -> list[Array]:
         """Run one part of each run's launches, each in its worker or group."""
-        jobs, model = [], self.model
+        model = self.model
         while len(self.workers) < len(runs):
             self.workers.append(Worker(model.store.copies[len(self.workers)]))
         if model.timeline is not None:
             model.timeline.begin()
-            options["timeline"] = model.timeline
-        for k, run in enumerate(runs):
-            own = {n: v(k) if callable(v) else v for n, v in options.items()}
-            own |= {"part": parts[k]}
-            job = make_jobs(run, model.store, self.workers[k], model.param_at, **own)
-            jobs.append(job)
-        first, *rest = [call for job in jobs for call in job.calls]
+        jobs = [
+            make_jobs(run, model.store, worker, model.param_at, part, model.timeline)
+            for run, worker, part in zip(runs, self.workers, parts, strict=False)
+        ]
         done = False
         try:
-            with model.backend.alone():
-                waiting = [self._pool.submit(call) for call in rest] if self._pool else []
-                first()
-                for other in waiting:
-                    other.result()
-            for job in jobs:
-                job.check()
+            self._call(jobs)
             done = True
         finally:
             if not done:  # which rows have a gradient is not known
@@ -101,40 +88,27 @@ class HostExecutor:
                     worker.gradients[:] = 0.0
         return [job.arena for job in jobs]
 
+    def _call(self, jobs: Sequence[Jobs]) -> None:
+        """Do jobs at once, the first in this thread."""
+        first, *rest = [call for job in jobs for call in job.calls]
+        with self.model.backend.alone():
+            waiting = [self._pool.submit(call) for call in rest] if self._pool else []
+            first()
+            for other in waiting:
+                other.result()
+        for job in jobs:
+            job.check()
+
     def step(self, step: TrainStep) -> tuple[float, Outputs]:
         """Train on a batch: forward, backward, update."""
-        self._last_loss, found = self._step(step) if step.asks else step_on_host(self, step)
+        self._last_loss, found = step_on_host(self, step)
         return self._last_loss, found
-
-    def _step(self, step: TrainStep) -> tuple[float, Outputs]:
-        """Do a step whose update is ours."""
-        start = time.perf_counter()
-        model, store = self.model, self.model.store
-        runs = model.prepare(step.use, step.batch)
-        scale = loss_scale(step.reduction, step.batch, runs)
-        touched = self.begin_gradients(runs)
-        update = step.optimizer.request(store)
-        whole = [slice(None)] * len(runs)
-        arenas = self.launch(runs, whole, loss_scale=scale, random_seed=step.seed)
-        self.collect_gradients(touched)
-        loss = total_loss(runs, arenas) * scale
-        attempt = Attempt(step.use, step.batch, scale, step.seed, len(runs), update)
-        if not math.isfinite(loss):
-            raise NumericError(refused_loss(model, attempt, loss))
-        found = {name: outputs_of(runs, arenas, name) for name in step.outputs}
-        backend = cast("HostBackend", model.backend)
-        outcome = apply_update(store, update, backend.update)
-        if not outcome.done:
-            raise NumericError(refused_step(model, attempt, outcome.norm, True))
-        step.optimizer.settle(outcome)
-        model.observe(step.use, step.batch, runs, time.perf_counter() - start)
-        return loss, found
 
     def submit(self, use: Use, batch: GraphBatch, names: Sequence[str]) -> Evaluation:
         """Evaluate F on a batch; here the result is there at once."""
         start = time.perf_counter()
         runs = self.model.prepare(use, batch)
-        arenas = self.launch(runs, [slice(0, run.forward_launches) for run in runs], random_seed=0)
+        arenas = self.launch(runs, [Part(slice(0, run.forward_launches)) for run in runs])
         self.model.observe(use, batch, runs, time.perf_counter() - start)
         found = {name: outputs_of(runs, arenas, name) for name in names}
         return Evaluation(self, lambda: found)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -15,7 +14,7 @@ from vertexrt.engine.kinds import meet_kinds
 from vertexrt.engine.parameters import ParameterStore
 from vertexrt.engine.sparse_rows import new_marks, rows_looked_up
 from vertexrt.engine.trace import Timeline
-from vertexrt.engine.variant import CompileOptions, Use, Variant, make_variant
+from vertexrt.engine.variant import CompileOptions, Use, Variant, ending_with, make_variant
 from vertexrt.errors import GraphError, NoKernelError, PullError
 from vertexrt.graph import GraphBatch
 from vertexrt.ir.passes.place import place
@@ -131,7 +130,7 @@ class CompiledModel:
         """Return F compiled for one use and engine."""
         processors = self.backend.written_for(chosen.processors) if chosen.persistent else 0
         if use.rule is not None and not processors:  # updates are kernels of their own
-            use = replace(use, rule=None)
+            use = ending_with(use, None)
         found = self.variants.get((use, processors))
         if found is None:
             found = self.variants[use, processors] = make_variant(

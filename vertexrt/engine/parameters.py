@@ -82,6 +82,22 @@ class ParameterStore:
             raise _refusal(f"dtype {self.dtype}", "float32 or float64", "choose one of them")
         self.shapes = {name: tuple(int(extent) for extent in shapes[name]) for name in shapes}
         self.names = tuple(self.shapes)
+        self._check_shapes(sparse)
+        self.sparse = tuple(name for name in self.names if name in sparse)
+        self._stack_of = self._check_stacks(stacks)
+        self.offsets, self.dense_size, total = self._layout()
+        _require_room(2 * total * self.dtype.itemsize)  # values and gradients
+        self.values = _aligned_zeros(total, self.dtype)
+        self.copies = _aligned_zeros(copies * total, self.dtype).reshape(copies, total)
+        self.gradients = self.copies[0]
+        self.touched: dict[str, RowArray] = {}
+        self.cleared = False
+        self.on_refresh: Callable[[], None] | None = None
+        self._values = self.views(self.values)
+        self._gradients = self.views(self.gradients)
+
+    def _check_shapes(self, sparse: Collection[str]) -> None:
+        """Refuse shapes that are empty, and sparse parameters without rows."""
         for name, shape in self.shapes.items():
             if min(shape, default=1) < 1:
                 raise _refusal(
@@ -95,18 +111,6 @@ class ParameterStore:
                 raise _refusal(
                     f"sparse parameter '{name}' has the shape ()", "rows", "declare it dense"
                 )
-        self.sparse = tuple(name for name in self.names if name in sparse)
-        self._stack_of = self._check_stacks(stacks)
-        self.offsets, self.dense_size, total = self._layout()
-        _require_room(2 * total * self.dtype.itemsize)  # values and gradients
-        self.values = _aligned_zeros(total, self.dtype)
-        self.copies = _aligned_zeros(copies * total, self.dtype).reshape(copies, total)
-        self.gradients = self.copies[0]
-        self.touched: dict[str, RowArray] = {}
-        self.cleared = False
-        self.on_refresh: Callable[[], None] | None = None
-        self._values = self.views(self.values)
-        self._gradients = self.views(self.gradients)
 
     def value(self, name: str) -> FloatArray:
         """Return the live view of a parameter's values, in its shape."""

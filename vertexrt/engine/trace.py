@@ -21,7 +21,7 @@ from vertexrt.ir.pretty import STAGE_WORD
 from vertexrt.ir.program import Stage
 from vertexrt.kernels.layout import Processors
 from vertexrt.plain_files import write_atomically
-from vertexrt.script.isa import NONE, OP, PROGRAM, WAIT, decode
+from vertexrt.script.isa import NONE, OP, PROGRAM, WAIT, Instruction, decode
 from vertexrt.script.shape import Shape
 
 Array = np.ndarray[Any, Any]
@@ -172,28 +172,12 @@ class Timeline:
 def _slices(record: GroupRecord, processor: int, row: int, origin: int) -> list[Event]:
     at = np.round((record.times[processor] - origin) / record.cycles_per_second * MICROSECONDS, 3)
     found: list[Event] = []
-
-    def add(name: str, kind: str, start: float, end: float, args: Event) -> None:
-        length = round(end - start, 3)
-        common = {"ph": "X", "pid": 0, "tid": row}
-        found.append({"name": name, "cat": kind, "ts": start, "dur": length, "args": args} | common)
-
     instructions = decode(record.script[processor])
     for k, i in enumerate(instructions):
         start, ready, end = at[k].tolist()
-        special = record.special[k] if record.special else None
-        if special is None:
-            stage = STAGE_WORD[Stage(int(record.stages[i.program]))]
-            name = f"{stage}.{record.parts[k]}"
-        else:
-            name = stage = special.name
-        number = int(record.numbers[k])
-        args: Event = {"run": record.run, "group": record.group, "instruction": number}
-        if special is None:
-            args |= {"program": i.program, "rows": i.rows}
-            args["first"] = i.first if i.first != NONE else "listed"
+        name, stage, args = _about(record, k, i)
         wait, work = (start, ready), (ready, end)
-        if special is not None and special.waits_last:
+        if record.special and (special := record.special[k]) and special.waits_last:
             work, wait = wait, work
         slices = [(name, stage, *work, args)]
         threshold = int(record.waits_for[k])
@@ -201,9 +185,24 @@ def _slices(record: GroupRecord, processor: int, row: int, origin: int) -> list[
             args |= {"wait": i.wait, "threshold": threshold}
             whole = "wait" if threshold <= len(record.script) else "wait for all"
             slices.append((whole, "wait", *wait, args))
-        for each in sorted(slices, key=lambda x: x[2:4]):
-            add(*each)
+        found += [_slice(row, *each) for each in sorted(slices, key=lambda x: x[2:4])]
     return found
+
+
+def _about(record: GroupRecord, k: int, i: Instruction) -> tuple[str, str, Event]:
+    """Return the name of an instruction, its stage, and what is said of it."""
+    args: Event = {"run": record.run, "group": record.group, "instruction": int(record.numbers[k])}
+    if record.special and (special := record.special[k]):
+        return special.name, special.name, args
+    stage = STAGE_WORD[Stage(int(record.stages[i.program]))]
+    args |= {"program": i.program, "rows": i.rows}
+    args["first"] = i.first if i.first != NONE else "listed"
+    return f"{stage}.{record.parts[k]}", stage, args
+
+
+def _slice(row: int, name: str, kind: str, start: float, end: float, args: Event) -> Event:
+    common = {"ph": "X", "pid": 0, "tid": row, "args": args}
+    return {"name": name, "cat": kind, "ts": start, "dur": round(end - start, 3)} | common
 
 
 @contextmanager

@@ -7,7 +7,8 @@ backward from given gradients. Kinds appear with the data: see `kinds`.
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
+from functools import cache
 from typing import Any
 
 import numpy as np
@@ -123,6 +124,12 @@ class Use:
     def backward(self) -> bool:
         """Tell whether dF is part of it."""
         return bool(self.starts)
+
+
+@cache
+def ending_with(use: Use, rule: UpdateRule | None) -> Use:
+    """Return a use with another rule; made once, since each step asks for it."""
+    return replace(use, rule=rule)
 
 
 @dataclass(frozen=True, slots=True)

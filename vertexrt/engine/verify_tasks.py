@@ -9,7 +9,7 @@ leaves it where a later one finds it; and every effect of the program happens.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass, field
 from typing import NoReturn
 
@@ -175,15 +175,7 @@ def _verify_effects(program: Program, stage: Stage, task: TaskProgram | None) ->
     """Check that a task program does all that its stage of a kind has to do."""
     effects = [n for n in program.nodes if n.stage == stage and OPS[n.op].role == "effect"]
     wanted = Counter(_effect(n) for n in effects)
-    done: Counter[Key] = Counter()
-    if task is not None:
-        nodes = task.program.nodes
-        for k in task.members:
-            if OPS[nodes[k].op].role == "effect":
-                done[_effect(nodes[k])] += 1
-            done.update(("gradient", name) for name in gradients_of(task, k))
-            if k in task.homes and task.homes[k] in wanted:
-                done[task.homes[k]] += 1
+    done = Counter() if task is None else _done(task, wanted)
     if wanted != done:
         missing, more = wanted - done, done - wanted
         text = f"left out: {list(missing)}; too much: {list(more)}"
@@ -191,6 +183,19 @@ def _verify_effects(program: Program, stage: Stage, task: TaskProgram | None) ->
         raise PlanError(
             message("tasks", where, "every effect of the program once", "report this as a bug")
         )
+
+
+def _done(task: TaskProgram, wanted: Collection[Key]) -> Counter[Key]:
+    """Count what a task program does: its effects, and tensors that are wanted."""
+    done: Counter[Key] = Counter()
+    for k in task.members:
+        node = task.program.nodes[k]
+        if OPS[node.op].role == "effect":
+            done[_effect(node)] += 1
+        done.update(("gradient", name) for name in gradients_of(task, k))
+        if k in task.homes and task.homes[k] in wanted:
+            done[task.homes[k]] += 1
+    return done
 
 
 def _effect(node: Node) -> Key:

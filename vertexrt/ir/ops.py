@@ -300,8 +300,3 @@ ROWS = [
 ]
 
 OPS: dict[str, Op] = {row.name: row for row in ROWS}
-
-
-def is_edge(node: Node) -> bool:
-    """Tell whether a node has one row per edge."""
-    return node.type.domain == Domain.EDGE

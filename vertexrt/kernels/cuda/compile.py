@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import ctypes
 import functools
+import itertools
 import re
 from collections.abc import Iterator, Mapping
 from dataclasses import asdict, dataclass
@@ -90,17 +91,20 @@ def compile_cubin(
     return _compile(source, arch, tuple(sorted(defines.items())), cuda, root)
 
 
+def read_headers() -> dict[str, str]:
+    """Return what a source may include, by name."""
+    return {path.name: path.read_text() for path in sorted(FOLDER.glob("*.cuh"))} | GENERATED
+
+
 @functools.cache
 def _compile(
     source: str, arch: str, defines: tuple[tuple[str, str], ...], cuda: int, root: Path
 ) -> Cubin:
-    nvrtc = load_nvrtc(cuda)
-    headers = {path.name: path.read_text() for path in sorted(FOLDER.glob("*.cuh"))}
-    headers |= GENERATED
+    nvrtc, headers = load_nvrtc(cuda), read_headers()
     options = [f"--gpu-architecture={arch}", *OPTIONS]
     options += [f"--define-macro={name}={text}" for name, text in defines]
     version = "NVRTC {}.{}".format(*nvrtc.version())
-    texts = [text for header in headers.items() for text in header]
+    texts = itertools.chain(*headers.items())
     key = entries.key_of([version, source, *options, "", *texts])
     found = entries.read(KIND, f"{key}.cubin")
     if found is not None and found.facts:
@@ -164,6 +168,9 @@ def check_spills(cubin: Cubin, persistent: bool = False) -> None:
     """
     for name, use in cubin.usage.items():
         most = MOST_SPILLED if persistent else 0
+        fitting = (
+            f"at most {most} bytes of each a thread" if persistent else "values in registers only"
+        )
         if use.stack_bytes > most or use.spill_store_bytes > most:
             raise SpillError(
                 message(
@@ -171,7 +178,7 @@ def check_spills(cubin: Cubin, persistent: bool = False) -> None:
                     f"kernel {name} has {use.stack_bytes} bytes of stack, spills "
                     f"{use.spill_store_bytes} and reloads {use.spill_load_bytes} bytes at "
                     f"{use.registers} registers",
-                    "values in registers only: in local memory they would take many times as long",
+                    f"{fitting}: in local memory values take many times as long",
                     f"take engine='batched', which runs this function; the kernel is {cubin.path}"
                     if persistent
                     else "take device='cpu' or dtype='float64', and report this as a bug with "

@@ -4,10 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-import numpy as np
-import numpy.typing as npt
-
-from vertexrt.ir.passes.fuse import TaskProgram
 from vertexrt.kernels.cuda.steps import (
     CHUNKED,
     EDGES,
@@ -23,63 +19,13 @@ from vertexrt.kernels.cuda.steps import (
     Kernel,
     Tiles,
 )
-from vertexrt.kernels.cuda.task_launches import write_launches
-from vertexrt.kernels.layout import Binding
-
-Table = npt.NDArray[np.int64]
 
 UNBOUNDED = 1 << 30  # rows that no launch has
 
 
-def describe(task: TaskProgram, binding: Binding, itemsize: int) -> list[str]:
-    """Return a line for each launch; which of the products' run depends on the rows.
-
-    Args:
-        itemsize: bytes of an element.
-    """
-    return describe_steps(write_launches(task, binding, 16 // itemsize).steps)
-
-
-def describe_steps(steps: Sequence[Kernel | Gemm]) -> list[str]:
-    """Return a line for each step."""
+def describe(steps: Sequence[Kernel | Gemm]) -> list[str]:
+    """Return a line for each step; which of the products' run depends on the rows."""
     return [_step(step) for step in steps]
-
-
-def count_launches(
-    tasks: Sequence[TaskProgram], binding: Binding, itemsize: int, table: Table
-) -> tuple[int, int]:
-    """Count what a launch table launches, as the driver's loop decides: kernels, and cuBLAS.
-
-    Args:
-        table: see `layout`. What ends a step comes on top.
-    """
-    programs = [write_launches(task, binding, 16 // itemsize).steps for task in tasks]
-    kernels = products = 0
-    for launch in table:
-        program, rows, first, _, edges, _ = (int(x) for x in launch)
-        for step in programs[program]:
-            if not _runs(step, rows, edges, listed=first < 0):
-                continue
-            kernels += isinstance(step, Kernel)
-            products += isinstance(step, Gemm)
-    return kernels, products
-
-
-def _runs(step: Kernel | Gemm, rows: int, edges: int, listed: bool) -> bool:
-    """Tell whether the driver launches a step; each table that is looked up in counts as used."""
-    t = step.tiles
-    if t is not None and not t.low < max(rows * t.per_row, edges * t.per_edge) <= t.high:
-        return False
-    if isinstance(step, Gemm):
-        return (edges if step.edges else rows) > 0
-    return step.over == TILES or _kernel_runs(step, rows, edges, listed)
-
-
-def _kernel_runs(step: Kernel, rows: int, edges: int, listed: bool) -> bool:
-    if step.over in (ROWS, SEGMENTS):
-        return rows > 0 and (listed or step.when != LISTED)
-    count = edges if step.edges or step.over == EDGES else rows
-    return count > (ROWS_A_CHUNK if step.when == CHUNKED else 0)
 
 
 def _step(step: Kernel | Gemm) -> str:

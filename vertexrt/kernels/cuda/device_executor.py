@@ -13,14 +13,14 @@ import threading
 import time
 from collections import deque
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import partial
 from typing import Any
 
 import numpy as np
 
 from vertexrt.config import config
-from vertexrt.engine.batched import Run, in_user_order, rows_at, start_of
+from vertexrt.engine.batched import Part, Run, in_user_order, rows_at, start_of
 from vertexrt.engine.choose import FEWEST, Chooser
 from vertexrt.engine.diagnose import Attempt, refused_loss, refused_step
 from vertexrt.engine.executor import (
@@ -35,12 +35,12 @@ from vertexrt.engine.executor import (
 from vertexrt.engine.model import CompiledModel, purpose
 from vertexrt.engine.sparse_rows import ranges_looked_up
 from vertexrt.engine.update import Outcome, Touched, Update
-from vertexrt.engine.variant import Use
+from vertexrt.engine.variant import Use, ending_with
 from vertexrt.errors import DeviceError, NumericError
 from vertexrt.graph import GraphBatch
 from vertexrt.kernels.cuda.device import Device, in_a_child
 from vertexrt.kernels.cuda.device_explanation import DeviceExplanation
-from vertexrt.kernels.cuda.device_scripts import inputs_of, write_launch
+from vertexrt.kernels.cuda.device_scripts import write_launch
 from vertexrt.kernels.cuda.device_timeline import record_launch
 from vertexrt.kernels.cuda.persistent_launch import PersistentLaunch, gave_up
 from vertexrt.kernels.cuda.session import DeviceArena, Session
@@ -54,9 +54,8 @@ from vertexrt.kernels.cuda.step_end import (
 )
 from vertexrt.kernels.cuda.step_end import LOSS as FOUND_LOSS
 from vertexrt.kernels.cuda.streams import Streams
-from vertexrt.kernels.cuda.upload import UploadInputs, UploadSlot
+from vertexrt.kernels.cuda.upload import UploadSlot
 from vertexrt.kernels.cuda.verify_launch import verify_launch
-from vertexrt.kernels.touched_rows import Minibatch
 from vertexrt.locks import share
 
 Array = np.ndarray[Any, Any]
@@ -150,13 +149,12 @@ class CudaExecutor:
 
     # Runs.
 
-    def launch(self, runs: Sequence[Run], parts: Sequence[slice], **options: Any) -> list[Array]:
+    def launch(self, runs: Sequence[Run], parts: Sequence[Part]) -> list[Array]:
         """Run a part of a batch's launches; the arrays that it returns copy what is read."""
         self._land_all()
         self._to_device()
         (run,) = runs
-        own = {n: v(0) if callable(v) else v for n, v in options.items() if n != "ending"}
-        slot = self._launch(run, parts[0], None, **own)
+        slot = self._launch(run, parts[0], None)
         if run.configuration.persistent:
             self.session.device.wait(slot.event)
             self._gave_up(slot.found)
@@ -171,7 +169,7 @@ class CudaExecutor:
         (run,) = self.model.prepare(use, batch)
         pieces = [rows_at(run, ("push", name)) for name in names]
         prepared = time.perf_counter()
-        slot = self._launch(run, slice(0, run.forward_launches), None, fetch=pieces)
+        slot = self._launch(run, Part(slice(0, run.forward_launches)), None, pieces)
         if self.model.chooser is not None:
             self._time(self.model.chooser, use, batch, [run], slot, start, prepared)
 
@@ -228,57 +226,41 @@ class CudaExecutor:
         self.session.memory.download(self.model.store.gradients, self.session.gradients.address)
 
     def _launch(
-        self,
-        run: Run,
-        part: slice,
-        ending: StepEnd | None,
-        *,
-        loss_scale: float = 1.0,
-        random_seed: int = 0,
-        seeds: tuple[Array, ...] = (),
-        fetch: Sequence[slice] = (),
+        self, run: Run, part: Part, ending: StepEnd | None, fetch: Sequence[slice] = ()
     ) -> Any:
-        session, ready = self.session, run.ready
+        session = self.session
         if self._gradients_left:
             session.clear_gradients()
             self._gradients_left = False
         session.take_arena(run.plan.total, run.share.batch.num_graphs)
         if session.memory.poisons:
-            kept = run.plan.temporary if part.start else 0  # backward reads what forward left
+            # Backward reads what forward left.
+            kept = run.plan.temporary if part.launches.start else 0
             session.memory.poison(session.arena, kept * session.dtype.itemsize)
-        inputs = inputs_of(run, seeds, loss_scale, random_seed)
-        table = run.table[part]
         try:
-            if ready.executable is None:
-                return self._launch_persistent(run, table, inputs, ending, fetch)
+            if run.ready.executable is None:
+                return self._launch_persistent(run, part, ending, fetch)
             by = None if self.streams is None else partial(self.streams.launch, run)
-            return session.run(ready.executable, table, inputs, ending, fetch, by)  # type: ignore[arg-type]
+            return session.run(run, part, ending, fetch, by)
         except DeviceError:
             self._gradients_left = True  # of a step that ended half-way
             raise
 
     def _launch_persistent(
-        self,
-        run: Run,
-        table: Array,
-        inputs: UploadInputs,
-        ending: StepEnd | None,
-        fetch: Sequence[slice],
+        self, run: Run, part: Part, ending: StepEnd | None, fetch: Sequence[slice]
     ) -> Any:
         """Launch the persistent kernel."""
-        clips = ending is not None and ending.clip_norm > 0.0
+        table, clips = run.table[part.launches], ending is not None and ending.clip_norm > 0.0
         executable, paths, written = write_launch(
             run, table, self.persistent_launch, clips, ending is not None
         )
         if config().check:
-            assert run.ready.shape is not None
-            minibatch = Minibatch(table, run.schedule, run.rows, run.share.batch.graph_ptr)
-            verify_launch(minibatch, run.ready.shape, executable, paths, written)
+            verify_launch(run, table, executable, paths, written)
         if self.model.timeline is None:
-            return self.persistent_launch.run(executable, written, paths, inputs, ending, fetch)
+            return self.persistent_launch.run(run, part, (paths, written), ending, fetch)
         self.persistent_launch.watched = True
         try:
-            slot = self.persistent_launch.run(executable, written, paths, inputs, ending, fetch)
+            slot = self.persistent_launch.run(run, part, (paths, written), ending, fetch)
             self.session.device.wait(slot.event)
             record_launch(
                 self.model.timeline, executable, written, paths, self.persistent_launch.seen()
@@ -311,7 +293,7 @@ class CudaExecutor:
             return self._last_loss, found
         start = time.perf_counter()
         update: Update = optimizer.request(self.model.store)
-        use = replace(use, rule=update.rule)
+        use = ending_with(use, update.rule)
         runs = self.model.prepare(use, batch)
         (run,) = runs
         scale = loss_scale(step.reduction, batch, runs)
@@ -320,6 +302,8 @@ class CudaExecutor:
         ending = StepEnd(
             loss_at=start_of(run, ("push", "loss")),
             rows=run.num_rows,
+            weighted=bool(len(run.weight)),
+            loss_scale=scale,
             rule=update.rule,
             scalars=update.scalars(),
             clip_norm=update.clip_norm or 0.0,
@@ -327,7 +311,7 @@ class CudaExecutor:
             widths=widths,
         )
         prepared = time.perf_counter()
-        slot = self._launch(run, slice(None), ending, loss_scale=scale, random_seed=seed)
+        slot = self._launch(run, Part(loss_scale=scale, random_seed=seed), ending)
         if self.model.chooser is not None:
             self._time(self.model.chooser, use, batch, runs, slot, start, prepared)
         optimizer.settle(DONE)  # it counts; what was found is looked at when it lands

@@ -7,8 +7,11 @@ from typing import TYPE_CHECKING, cast
 
 from vertexrt.engine.batched import Run
 from vertexrt.engine.variant import Variant
-from vertexrt.kernels.cuda.describe import count_launches, describe, describe_steps
+from vertexrt.kernels.cuda.dependences import launched_steps
+from vertexrt.kernels.cuda.describe import describe
 from vertexrt.kernels.cuda.device_scripts import write_launch
+from vertexrt.kernels.cuda.driver import IS_GEMM
+from vertexrt.kernels.cuda.executable import CudaExecutable
 from vertexrt.kernels.cuda.explain import Launch, explain_launch
 from vertexrt.kernels.cuda.persistent_launch import PersistentLaunch
 from vertexrt.kernels.cuda.streams import Streams
@@ -28,14 +31,13 @@ class DeviceExplanation:
     def program(self, variant: Variant, number: int) -> list[str]:
         """Say in what a task program is launched, or that groups run it."""
         if not variant.processors:
-            itemsize = self.persistent_launch.session.dtype.itemsize
-            lines = describe(variant.tasks[number], variant.binding, itemsize)
-            return [f"launches: {text}" for text in lines]
+            launches = cast("CudaExecutable", variant.ready().executable).launches
+            return [f"launches: {text}" for text in describe(launches[number].steps)]
         executable = cast("PersistentExecutable", variant.ready().processors)
         if not executable.outside_path[number]:
             return ["groups of processors run its segments"]
-        lines = describe_steps(executable.writer.launches[number].steps)
-        return [f"all processors run: {text}" for text in lines]
+        steps = executable.launches[number].steps
+        return [f"all processors run: {text}" for text in describe(steps)]
 
     def calls(self, run: Run) -> str:
         """Say how many kernels, and products of cuBLAS, there are."""
@@ -46,8 +48,11 @@ class DeviceExplanation:
         )
 
     def _launched(self, run: Run) -> tuple[int, int]:
-        itemsize = self.persistent_launch.session.dtype.itemsize
-        return count_launches(run.variant.tasks, run.variant.binding, itemsize, run.table)
+        executable = cast("CudaExecutable", run.ready.executable)
+        lookups = self.persistent_launch.session.sorted_lookups(run, run.table)
+        launched = [s for _, s, _ in launched_steps(run.table, executable.program, lookups)]
+        products = int(executable.program[1][launched, IS_GEMM].sum())
+        return len(launched) - products, products
 
     def counts(self, run: Run) -> dict[str, float]:
         """Count kernels; products, and what several streams share; or instructions and waits."""

@@ -1,4 +1,4 @@
-"""From a minibatch to what goes up to a GPU: its arrays, and the scripts of a persistent kernel."""
+"""From a minibatch to the scripts of a persistent kernel."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from vertexrt.cache.compiled import njit
 from vertexrt.engine.batched import Run
 from vertexrt.engine.packed_args import row_at, table_at
 from vertexrt.errors import NoKernelError, message
-from vertexrt.graph.batch import child_ptr_of, graph_ptr_of
+from vertexrt.graph.batch import graph_ptr_of
 from vertexrt.kernels.cuda.gpu_script import (
     NO_RING,
     RING_ALONE,
@@ -21,9 +21,7 @@ from vertexrt.kernels.cuda.gpu_script import (
 )
 from vertexrt.kernels.cuda.instruction import COLUMNS
 from vertexrt.kernels.cuda.lookups import sort_lookups
-from vertexrt.kernels.cuda.pack import Arrays
 from vertexrt.kernels.cuda.persistent_launch import Paths, PersistentLaunch, WrittenScripts
-from vertexrt.kernels.cuda.upload import UploadInputs
 from vertexrt.scheduler.rows import CHILD_ROW, EDGE_PTR, ORDER, PARENT_PTR, part_of
 from vertexrt.script.assemble import Batch, GroupSize
 from vertexrt.script.groups import Groups, assemble_groups
@@ -92,30 +90,6 @@ class Chosen(NamedTuple):
     updates: bool
 
 
-def inputs_of(
-    run: Run, seeds: tuple[Array, ...] = (), loss_scale: float = 1.0, random_seed: int = 0
-) -> UploadInputs:
-    """Return the arrays of a minibatch that go up to the device."""
-    arrays = Arrays(
-        run.rows,
-        run.indices,
-        run.extents,
-        child_ptr_of(run.share.batch),
-        run.weight,
-        run.inputs.index,
-        run.plan.base,
-    )
-    return UploadInputs(
-        arrays,
-        run.plan.temporary,
-        run.variant.reader.largest,
-        run.inputs.floats,
-        seeds,
-        loss_scale,
-        random_seed,
-    )
-
-
 @njit(cache=True, nogil=True)
 def write_all(
     of_batch: tuple[Any, ...], of_kernel: tuple[Any, ...], of_run: tuple[Any, ...]
@@ -127,8 +101,7 @@ def write_all(
 
     Args:
         of_batch: the fields of `LaidOut`; of_kernel: of `Known`; of_run: of `Chosen`.
-    Returns: the fields of `LaunchScripts`; of `GroupScripts` lengths and temporary; of
-        `sort_lookups` lookup_ptr, lookup_at and the others.
+    Returns: of `GroupScripts` lengths and temporary; the fields of `WrittenScripts`.
     """
     scheduled, known, chosen = LaidOut(*of_batch), Known(*of_kernel), Chosen(*of_run)
     table, indices, extents = scheduled.table, scheduled.indices, scheduled.extents
@@ -155,11 +128,11 @@ def write_all(
     )  # fmt: skip
     launched = Launched(table, lookup_ptr, lookup_at, known.gradients, chosen.clips, chosen.updates)
     parent_ptr = part_of(indices, extents, PARENT_PTR)
-    scripts = write_scripts(
+    made = write_scripts(
         launched, facts, paths.script, paths.lengths, parent_ptr, child_row, chosen.ring
     )
-    made = (scripts.script, scripts.sections, scripts.child_slot, scripts.common, scripts.temporary)
-    return made, paths.lengths, paths.temporary, lookup_ptr, lookup_at, (word, ptr, row)
+    sorted_by = lookup_ptr, lookup_at, (word, ptr, row)
+    return paths.lengths, paths.temporary, made + sorted_by + (chosen.clips, chosen.updates)
 
 
 def write_launch(
@@ -187,23 +160,10 @@ def write_launch(
     if executable.has_ring(graphs):
         ring = RING_ALONE if executable.processors == 1 else RING_OF_SEVERAL
     tile = executable.tile if ring == NO_RING else executable.tile_beside_ring
-    made, lengths, temporary, lookup_ptr, lookup_at, lookups = write_all(
+    lengths, temporary, written = write_all(
         (table, run.inputs.index, run.rows, run.indices, run.extents, graph_ptr_of(batch), seen),
         (executable.gradients, executable.lookups_ptr, executable.lookups, ready.script_facts),
         (min(groups, graphs), executable.processors, tile, ring, clips, updates),
     )
     paths = Paths(lengths, temporary, executable.clustered(graphs), ring != NO_RING)
-    script, sections, child_slot, common, elements = made
-    written = WrittenScripts(
-        script,
-        common,
-        sections,
-        child_slot,
-        elements,
-        clips,
-        updates,
-        lookup_ptr,
-        lookup_at,
-        lookups,
-    )
-    return executable, paths, written
+    return executable, paths, WrittenScripts(*written)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import re
 from collections.abc import Sequence
 from typing import Any
 
@@ -13,11 +14,13 @@ from vertexrt.ir.passes.fuse import TaskProgram
 from vertexrt.kernels.cuda.device import Device
 from vertexrt.kernels.cuda.driver import IS_GEMM, WEIGHT, WORD, X, Y, encode
 from vertexrt.kernels.cuda.pack import FIXED_WORDS
-from vertexrt.kernels.cuda.steps import Kernel, Launches
+from vertexrt.kernels.cuda.steps import Kernel, Launches, csr, effects_of
 from vertexrt.kernels.cuda.task_launches import write_launches
-from vertexrt.kernels.layout import Binding
+from vertexrt.kernels.layout import Binding, gradient_owners
 
 Array = np.ndarray[Any, Any]
+
+REAL_WORD = re.compile(r"(float|seed)_\d+")  # of a real pull, or a seed
 
 
 def kernel_name(body: str) -> str:
@@ -55,6 +58,7 @@ class Uploads:
     """What a session needs to know to upload a minibatch.
 
     Attributes:
+        launches: of each program; effects: of all their steps.
         scratch: see `layout.Executable`.
         numbers: of the words, by name.
         wanted: [words] whether a kernel or a product reads it.
@@ -68,19 +72,20 @@ class Uploads:
         self, programs: Sequence[TaskProgram], launches: Sequence[Launches], binding: Binding
     ) -> None:
         self.scratch = [x.scratch for x in launches]
+        self.launches = launches
+        every = [step for x in launches for step in x.steps]
+        self.effects = effects_of(every, gradient_owners(binding.params))
         self.numbers = {name: k for k, name in enumerate(word_names(binding))}
         self.wanted = np.zeros(len(self.numbers), np.bool_)
-        lookups = [x.lookups for x in launches]
-        self.lookups_ptr = np.cumsum([0] + [len(x) for x in lookups]).astype(np.int64)
-        self.lookups = np.array([pull for x in lookups for pull in x] + [0], np.int64)
+        self.lookups_ptr, self.lookups = csr([x.lookups for x in launches])
         self.num_ints = len(binding.ints)
-        names = [f"float_{k}" for k in range(len(binding.floats))]
-        names += [f"seed_{k}" for k in range(len(binding.seeds))]
-        self.real_words = [self.numbers[name] for name in names]
-        self.zero_elements = max(
-            (n.type.size for p in programs for n in p.program.nodes if n.type.dtype == "float"),
-            default=1,
-        )
+        self.real_words = [n for name, n in self.numbers.items() if REAL_WORD.fullmatch(name)]
+        self.zero_elements = _longest_row(programs)
+
+
+def _longest_row(programs: Sequence[TaskProgram]) -> int:
+    nodes = [node for p in programs for node in p.program.nodes]
+    return max((node.type.size for node in nodes if node.type.dtype == "float"), default=1)
 
 
 class CudaExecutable(Uploads):
@@ -88,7 +93,6 @@ class CudaExecutable(Uploads):
 
     Attributes:
         sources: of the kernels, by name.
-        launches: of each program; params: of the binding.
         program: what `driver.launch` reads.
     """
 
@@ -104,7 +108,6 @@ class CudaExecutable(Uploads):
             [kernels[kernel_name(s.body)] if isinstance(s, Kernel) else 0 for s in x.steps]
             for x in launches
         ]
-        self.launches, self.params = launches, binding.params
         self.program = encode(launches, functions, self.numbers)
         _, steps, step_words = self.program
         self.wanted[step_words[:-1]] = True

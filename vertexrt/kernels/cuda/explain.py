@@ -26,7 +26,7 @@ from vertexrt.kernels.cuda.instruction import (
     UPDATE,
 )
 from vertexrt.kernels.cuda.persistent_launch import Paths, WrittenScripts
-from vertexrt.kernels.cuda.weights import THREADS, Layout, ResidentWeight
+from vertexrt.kernels.cuda.weights import THREADS, Layout, ResidentWeight, SideWeights
 from vertexrt.script.isa import (
     NONE,
     OP,
@@ -131,17 +131,7 @@ def _weights(launch: Launch) -> list[str]:
             f"{writer.registers} of each thread, then in shared memory"
         )
     for word, side in zip(SIDE_WORD, writer.sides, strict=True):
-        sizes = [_size(h, executable.processors, itemsize) for h in side.held]
-        sums = [_size(h, executable.processors, itemsize) for h in side.sums]
-        held = sum(sizes[: side.in_registers]) + sum(sums[: side.sums_in_registers])
-        memory = f", {side.memory:,} in memory" if side.memory else ""
-        lines.append(f"{word}: {held:,} in registers, {side.shared:,} in shared memory{memory}")
-        for k, (h, size) in enumerate(zip(side.held, sizes, strict=True)):
-            where = "memory" if side.memory else "shared memory"
-            where = "registers" if k < side.in_registers else where
-            rows = h.rows(executable.processors)
-            what = "columns" if h.turned else "rows"
-            lines.append(f"  {names[h.word]}: {rows} {what} of {h.deep}, {size:,} in {where}")
+        lines += _held(word, side, executable.processors, itemsize, names)
         loaded += loaded_elements(side.held, executable.processors, blocks) * itemsize
     if launch.trains:
         lines += _gradients(executable, names)
@@ -149,6 +139,24 @@ def _weights(launch: Launch) -> list[str]:
         lines.append("each product reads its weights from memory")
     else:
         lines.append(f"loaded a step, by all processors: {loaded:,} bytes")
+    return lines
+
+
+def _held(
+    word: str, side: SideWeights, processors: int, itemsize: int, names: Mapping[str, str]
+) -> list[str]:
+    """Say which weights a side of the path holds, and where."""
+    sizes = [_size(h, processors, itemsize) for h in side.held]
+    sums = [_size(h, processors, itemsize) for h in side.sums]
+    held = sum(sizes[: side.in_registers]) + sum(sums[: side.sums_in_registers])
+    memory = f", {side.memory:,} in memory" if side.memory else ""
+    lines = [f"{word}: {held:,} in registers, {side.shared:,} in shared memory{memory}"]
+    for k, (h, size) in enumerate(zip(side.held, sizes, strict=True)):
+        where = "memory" if side.memory else "shared memory"
+        where = "registers" if k < side.in_registers else where
+        what = "columns" if h.turned else "rows"
+        rows = f"{h.rows(processors)} {what} of {h.deep}"
+        lines.append(f"  {names[h.word]}: {rows}, {size:,} in {where}")
     return lines
 
 

@@ -96,24 +96,6 @@ class Launched(NamedTuple):
     updates: bool
 
 
-class LaunchScripts(NamedTuple):
-    """All scripts of a launch.
-
-    Attributes:
-        script: int32 [*, COLUMNS], of all processors and then of the groups.
-        sections: int32 [2, groups + 1] where the script of each group starts: see processor.cuh.
-        child_slot: int32 [edges] of `write_ring`, or nothing.
-        common: how many instructions all processors follow.
-        temporary: elements of temporaries that a stage outside the path needs.
-    """
-
-    script: Array
-    sections: Array
-    child_slot: Array
-    common: int
-    temporary: int
-
-
 class _Drafts(NamedTuple):
     """Instructions of a stage before they are put in the order of their rounds.
 
@@ -314,8 +296,8 @@ def write_scripts(
     parent_ptr: Array,
     child_row: Array,
     ring: int,
-) -> LaunchScripts:
-    """Write all scripts of a launch.
+) -> tuple[Array, Array, Array, int, int]:
+    """Write all scripts of a launch: the first fields of `WrittenScripts`.
 
     Args:
         paths, lengths: of `GroupScripts`, which are completed.
@@ -330,4 +312,4 @@ def write_scripts(
         child_slot = write_ring(paths, lengths, facts.segments, facts.rings, child_row, alone)
     script = np.concatenate((common, paths))
     sections = _sections(lengths, len(common))
-    return LaunchScripts(script, sections, child_slot, len(common), temporary)
+    return script, sections, child_slot, len(common), temporary

@@ -18,9 +18,8 @@ from vertexrt.kernels.cuda.executable import Uploads, kernel_name
 from vertexrt.kernels.cuda.gpu_script import Facts
 from vertexrt.kernels.cuda.kernel import KernelWriter
 from vertexrt.kernels.cuda.path import is_outside_path
-from vertexrt.kernels.cuda.steps import adding
 from vertexrt.kernels.cuda.weights import Budget, FitError
-from vertexrt.kernels.layout import Binding, gradient_owners
+from vertexrt.kernels.layout import Binding
 
 # Of a thread, to hold weights and gradients: the first number that leaves enough for code, with
 # gradients in the first of the places where they leave enough.
@@ -121,15 +120,14 @@ class PersistentExecutable(Uploads):
         self.tile_beside_ring = writer.tile_rows(True)
         for word in writer.words():
             self.wanted[self.numbers[word]] = True
-        added = adding(writer.all_steps, gradient_owners(binding.params))
         self.outside_path = np.array([is_outside_path(t) for t in tasks], np.bool_)
         self.facts = Facts(
             np.array([int(t.task.stage) for t in tasks], np.int64),
             self.outside_path,
             *writer.encode(),
-            added.only,
-            added.ptr,
-            added.gradients,
+            self.effects.only,
+            self.effects.ptr,
+            self.effects.gradients,
             np.array(self.scratch, np.int64).reshape(-1, 3),
             *writer.ring_facts(),
         )

@@ -5,11 +5,12 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 from struct import Struct
-from typing import Any
+from typing import Any, cast
 
 import numpy as np
 import numpy.typing as npt
 
+from vertexrt.engine.batched import Part, Run
 from vertexrt.errors import DeviceError, message
 from vertexrt.kernels.cuda.device import Allocation
 from vertexrt.kernels.cuda.pack import WEIGHT
@@ -24,7 +25,7 @@ from vertexrt.kernels.cuda.step_end import (
     STORE,
     StepEnd,
 )
-from vertexrt.kernels.cuda.upload import UploadInputs, UploadSlot
+from vertexrt.kernels.cuda.upload import UploadSlot
 
 Array = np.ndarray[Any, Any]
 Int64 = npt.NDArray[np.int64]
@@ -59,34 +60,24 @@ class WrittenScripts:
 
     Attributes:
         script: int32 [*, COLUMNS], of all processors and then of the groups.
-        common: how many instructions all processors follow.
         sections: int32 [2, groups + 1], where the script of each group starts, see processor.cuh.
         child_slot: int32 [edges], or nothing: see `ring_script.write_ring`.
-        elements: of temporaries outside the path.
+        common: how many instructions all processors follow.
+        elements: of temporaries that a stage outside the path needs.
+        lookup_ptr, lookup_at, lookups: of `sort_lookups`.
         clips, updates: whether the step ends with a norm, and with an update.
-        lookup_ptr, lookup_at, lookups: of `driver.sort_lookups`.
     """
 
     script: npt.NDArray[np.int32]
-    common: int
     sections: npt.NDArray[np.int32]
     child_slot: npt.NDArray[np.int32]
+    common: int
     elements: int
-    clips: bool
-    updates: bool
     lookup_ptr: Int64
     lookup_at: Int64
     lookups: tuple[Array, ...]
-
-
-def kernel_seconds(stamps: Int64) -> float:
-    """Return how long a kernel ran on its slowest processor, given `PersistentLaunch.seen`."""
-    longest = 0
-    for own in stamps:
-        ends = np.flatnonzero(own[1:, 0] == BOTH_CLOCKS)
-        if own[0, 0] == BOTH_CLOCKS and len(ends):
-            longest = max(longest, int(own[1 + ends[0], 2] - own[0, 2]))
-    return longest * 1e-9
+    clips: bool
+    updates: bool
 
 
 def gave_up(found: Array, patience: int) -> DeviceError:
@@ -147,10 +138,9 @@ class PersistentLaunch:
 
     def run(
         self,
-        executable: PersistentExecutable,
-        written: WrittenScripts,
-        path: Paths,
-        inputs: UploadInputs,
+        run: Run,
+        part: Part,
+        scripts: tuple[Paths, WrittenScripts],
         ending: StepEnd | None = None,
         fetch: Sequence[slice] = (),
     ) -> UploadSlot:
@@ -162,7 +152,8 @@ class PersistentLaunch:
             valid then.
         """
         session, device = self.session, self.session.device
-        size = session.dtype.itemsize
+        size, (path, written) = session.dtype.itemsize, scripts
+        executable = cast("PersistentExecutable", run.ready.processors)
         rules = executable.writer.rules
         assert ending is None or ending.rule in rules, f"a kernel of {rules}, not of {ending.rule}"
         cluster = executable.processors if path.clustered else 1
@@ -175,7 +166,7 @@ class PersistentLaunch:
             np.zeros(2 + blocks // executable.processors, np.int32),  # of `counters`
             written.child_slot,
         )
-        slot, words, addresses = session.stage(executable, inputs, written.lookups, ending, more)
+        slot, words, addresses = session.stage(executable, run, part, written.lookups, ending, more)
         self._temporaries = session.memory.scratch(self._temporaries, written.elements * size)
         spill = -(-path.temporary * size // 16) * 16 + executable.weights_in_memory
         spill += executable.sums_left
@@ -197,7 +188,7 @@ class PersistentLaunch:
         )
         store, finish = NO_ENDING
         if ending is not None:
-            store, finish, _ = session.ending_words(int(words[WEIGHT]), addresses, inputs, ending)
+            store, finish, _ = session.ending_words(int(words[WEIGHT]), addresses, ending)
         job = np.frombuffer(bytearray().join((orders, store, finish, words.data)), np.int64)
         code = device.launch_all(executable.function, blocks, device.shared_bytes, job, cluster)
         device.check(code, -1, -1)

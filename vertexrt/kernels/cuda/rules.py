@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from textwrap import indent
 
 from vertexrt.ir.updates import RULES, UpdateRule
 from vertexrt.kernels.cuda.step_end import MOST_SCALARS, THREADS
@@ -18,21 +19,22 @@ def struct_of(rule: UpdateRule) -> str:
     """Write the struct of a rule: how many slots it has, and one element's step."""
     assert 2 + len(rule.scalars) <= MOST_SCALARS, f"{rule.name}: make Store longer"
     slots = [slot.name for slot in rule.state]
-    made = [name for name, _ in rule.lines if name not in (*slots, "value")]
-    names = {name: f"{name}_" for name in ("value", "g", *slots, *made)}
-    names |= {f"s{k}": f"real(s[{k + 2}])" for k in range(len(rule.scalars))}
-    lines = [
-        f"struct {struct_name(rule)} {{",
-        f"    static constexpr int SLOTS = {len(slots)};",
-        "    __device__ __forceinline__ static void step(",
-        "        real& value_, real g_, real* state, const double* s) {",
-        *(f"        real {names[slot]} = state[{k}];" for k, slot in enumerate(slots)),
-    ]
+    there = ("value", "g", *slots)
+    names = {f"s{k}": f"real(s[{k + 2}])" for k in range(len(rule.scalars))}
+    names |= {name: f"{name}_" for name in (*there, *dict(rule.lines))}
+    lines = [f"real {slot}_ = state[{k}];" for k, slot in enumerate(slots)]
     for name, expression in rule.lines:
-        kind = "const real " if name in made else ""
-        lines.append(f"        {kind}{names[name]} = {render_names(expression, names, CUDA)};")
-    lines += [f"        state[{k}] = {names[slot]};" for k, slot in enumerate(slots)]
-    return "\n".join([*lines, "    }", "};"]) + "\n"
+        kind = "" if name in there else "const real "
+        lines.append(f"{kind}{name}_ = {render_names(expression, names, CUDA)};")
+    lines += [f"state[{k}] = {slot}_;" for k, slot in enumerate(slots)]
+    body = indent("\n".join(lines), " " * 8)
+    return (
+        f"struct {struct_name(rule)} {{\n"
+        f"    static constexpr int SLOTS = {len(slots)};\n"
+        "    __device__ __forceinline__ static void step(\n"
+        "        real& value_, real g_, real* state, const double* s) {\n"
+        f"{body}\n    }}\n}};\n"
+    )
 
 
 def structs(rules: Sequence[UpdateRule] = RULES) -> str:

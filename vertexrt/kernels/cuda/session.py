@@ -9,13 +9,15 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from functools import cache
-from typing import Any
+from typing import Any, cast
 
 import numpy as np
 import numpy.typing as npt
 
+from vertexrt.engine.batched import Part, Run
 from vertexrt.engine.packed_args import pack_args
 from vertexrt.errors import DeviceError, message
+from vertexrt.graph.batch import child_ptr_of
 from vertexrt.kernels.cuda.calls import addresses_of, launch_one
 from vertexrt.kernels.cuda.compile import FOLDER
 from vertexrt.kernels.cuda.device import Allocation, Calls, Device
@@ -39,7 +41,7 @@ from vertexrt.kernels.cuda.step_end import (
     pack_finish,
     pack_store,
 )
-from vertexrt.kernels.cuda.upload import UploadBuffers, UploadInputs, UploadSlot
+from vertexrt.kernels.cuda.upload import UploadBuffers, UploadSlot
 
 Array = np.ndarray[Any, Any]
 Int64 = npt.NDArray[np.int64]
@@ -148,14 +150,13 @@ class Session:
 
     def run(
         self,
-        executable: CudaExecutable,
-        table: Int64,
-        inputs: UploadInputs,
+        run: Run,
+        part: Part,
         ending: StepEnd | None = None,
         fetch: Sequence[slice] = (),
         by: Launcher | None = None,
     ) -> UploadSlot:
-        """Upload a minibatch and launch rows of its table.
+        """Upload a minibatch and launch a part of it.
 
         Args:
             fetch: elements of the arena that are wanted on the host.
@@ -163,8 +164,9 @@ class Session:
         Returns: the slot, whose event comes when the device is done; `results`, and with an ending
             `found`, are valid then.
         """
-        lookups = self.sorted_lookups(executable, table, inputs)
-        slot, words, addresses = self.stage(executable, inputs, lookups[2:], ending)
+        executable, table = cast("CudaExecutable", run.ready.executable), run.table[part.launches]
+        lookups = self.sorted_lookups(run, table)
+        slot, words, addresses = self.stage(executable, run, part, lookups[2:], ending)
         if by is None:
             calls = self.calls_of(self.device.calls)
             found = launch(table, executable.program, words, lookups[:2], calls)
@@ -172,7 +174,7 @@ class Session:
             found = by(table, words, lookups[:2])
         self.device.check(*found)
         if ending is not None:
-            self._finish(int(words[WEIGHT]), addresses, inputs, ending)
+            self._finish(int(words[WEIGHT]), addresses, ending)
         return self.launched(slot, ending is not None, fetch)
 
     def calls_of(self, calls: Calls) -> Int64:
@@ -204,31 +206,30 @@ class Session:
             self._seen = np.full(largest, -1, np.int32)
         return self._seen
 
-    def sorted_lookups(
-        self, executable: Uploads, table: Int64, inputs: UploadInputs
-    ) -> tuple[Array, ...]:
-        """Return what `sort_lookups` does."""
-        arrays = inputs.arrays
+    def sorted_lookups(self, run: Run, table: Int64) -> tuple[Array, ...]:
+        """Return what `sort_lookups` does for launches of the batched engine."""
+        executable = cast("CudaExecutable", run.ready.executable)
         found: tuple[Array, ...] = sort_lookups(
             table,
             executable.lookups_ptr,
             executable.lookups,
-            arrays.pulls,
-            arrays.indices[arrays.extents[ORDER, 0] : arrays.extents[ORDER, 1]],
-            arrays.rows,
-            self.marks(inputs.largest),
+            run.inputs.index,
+            run.indices[run.extents[ORDER, 0] : run.extents[ORDER, 1]],
+            run.rows,
+            self.marks(run.variant.reader.largest),
         )
         return found
 
     def stage(
         self,
         executable: Uploads,
-        inputs: UploadInputs,
+        run: Run,
+        part: Part,
         segments: tuple[Array, ...],
         ending: StepEnd | None,
         more: tuple[Array, ...] = (NO_WIDTHS,),
     ) -> tuple[UploadSlot, Int64, Int64]:
-        """Copy arrays into a pinned buffer and from there to the device.
+        """Copy the arrays of a minibatch into a pinned buffer and from there to the device.
 
         Args:
             segments: of `sort_lookups`.
@@ -236,23 +237,32 @@ class Session:
         Returns: the slot; the words in the order of `executable.word_names`; addresses of starts
             and widths of an ending, and of what is `more`.
         """
-        slot, words = self.buffers.next(), self._new_words(executable, inputs)
-        reals = (*inputs.floats, *inputs.seeds)
+        slot, words = self.buffers.next(), self._new_words(executable, run.plan.temporary)
+        reals = (*run.inputs.floats, *part.seeds)
         room = sum([array.nbytes + ALIGN for array in reals]) if reals else 0
         facts = self._facts.get(executable)
         if facts is None:
             known = (executable.wanted, self.param_at, executable.num_ints)
             facts = self._facts[executable] = pack_args(known)
         ends = (NO_STARTS, NO_WIDTHS) if ending is None else (ending.starts, ending.widths)
-        run = (  # the fields of `Places`
+        arrays = (  # the fields of `Arrays`
+            run.rows,
+            run.indices,
+            run.extents,
+            child_ptr_of(run.share.batch),
+            run.weight,
+            run.inputs.index,
+            run.plan.base,
+        )
+        places = (  # the fields of `Places`
             self.arena.address,
             self.values.address,
             self.gradients.address,
-            inputs.loss_scale,
-            inputs.random_seed,
+            part.loss_scale,
+            part.random_seed,
             room,
         )
-        given = words, facts, tuple(inputs.arrays), run, (segments, ends, more)
+        given = words, facts, arrays, places, (segments, ends, more)
         end, addresses = pack(slot.pinned, slot.memory.address, *given)
         if end < 0:
             self.buffers.grow(slot, -end)
@@ -266,19 +276,23 @@ class Session:
         self.device.upload(slot.memory.address, slot.pinned[:end])
         return slot, words, addresses
 
-    def _new_words(self, executable: Uploads, inputs: UploadInputs) -> Int64:
-        """Return words of a run, of which the first are known."""
+    def _new_words(self, executable: Uploads, temporary: int) -> Int64:
+        """Return words of a run, of which the first are known.
+
+        Args:
+            temporary: element of the arena where temporaries start.
+        """
         size = self.dtype.itemsize
         self._zero = self.memory.grown(self._zero, executable.zero_elements * size, zero=True)
         words = np.zeros(len(executable.wanted), np.int64)
-        words[TEMPORARY] = self.arena.address + inputs.temporary * size
+        words[TEMPORARY] = self.arena.address + temporary * size
         words[ZERO] = self._zero.address
         words[ARRIVED_AT] = self._arrived.address
         return words
 
-    def _finish(self, weight: int, addresses: Int64, inputs: UploadInputs, e: StepEnd) -> None:
+    def _finish(self, weight: int, addresses: Int64, e: StepEnd) -> None:
         """Launch the loss, the norm and the update."""
-        store, finish, pieces = self.ending_words(weight, addresses, inputs, e)
+        store, finish, pieces = self.ending_words(weight, addresses, e)
         blocks = -(-pieces // PIECES_A_BLOCK)
         if e.clip_norm:
             self._launch("sum_squares_kernel", blocks, THREADS, store)
@@ -287,10 +301,12 @@ class Session:
             self._launch(f"check_{e.rule.name}", blocks, THREADS, store)
             self._launch(f"update_{e.rule.name}", blocks, THREADS, store)
 
-    def ending_words(
-        self, weight: int, addresses: Int64, inputs: UploadInputs, e: StepEnd
-    ) -> tuple[bytes, bytes, int]:
-        """Return `Store` and `Finish` of update.cuh, and how many pieces are updated."""
+    def ending_words(self, weight: int, addresses: Int64, e: StepEnd) -> tuple[bytes, bytes, int]:
+        """Return `Store` and `Finish` of update.cuh, and how many pieces are updated.
+
+        Args:
+            weight: address of the weights of rows; addresses: of `stage`.
+        """
         dense_pieces = -(-self.dense // PIECE)
         pieces = dense_pieces + len(e.starts)
         self._squares = self.memory.scratch(self._squares, 8 * pieces)
@@ -312,12 +328,12 @@ class Session:
         )
         finish = pack_finish(
             self.arena.address + e.loss_at * size,
-            weight if len(inputs.arrays.weight) else 0,
+            weight if e.weighted else 0,
             self._squares.address,
             self.found.address,
             e.rows,
             pieces if e.clip_norm else 0,
-            inputs.loss_scale,
+            e.loss_scale,
             e.clip_norm,
         )
         return store, finish, pieces

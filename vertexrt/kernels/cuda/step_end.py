@@ -27,13 +27,16 @@ class StepEnd:
     """How a step ends.
 
     Attributes:
-        loss_at: element of the arena where the losses start; rows: how many.
+        loss_at: element of the arena where the losses start; rows: how many; weighted: they have
+            weights; loss_scale: factor of their sum.
         rule, scalars: see `layout.StoreUpdate`; clip_norm: 0, where nothing is clipped.
         starts, widths: flat ranges of the rows of tables that have a gradient.
     """
 
     loss_at: int
     rows: int
+    weighted: bool
+    loss_scale: float
     rule: UpdateRule
     scalars: tuple[float, ...]
     clip_norm: float

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -136,33 +137,51 @@ class Launches:
     scratch: tuple[int, int, int] = (0, 0, 0)
 
 
-@dataclass(frozen=True, slots=True)
-class Adding:
-    """What the steps of all programs add to.
+def csr(lists: Sequence[Sequence[int]]) -> tuple[Array, Array]:
+    """Return lists of numbers in compressed form, int64, with a zero at the end."""
+    ptr = np.cumsum([0, *map(len, lists)]).astype(np.int64)
+    return ptr, np.array([*itertools.chain(*lists), 0], np.int64)
+
+
+class StepEffects(NamedTuple):
+    """What the steps of all programs leave to others.
 
     Attributes:
         only: bool [steps + 1] see `Kernel.adds`; the last is False.
         ptr, gradients: int64, CSR of the gradients that each step adds to, by their numbers.
+        temporaries: bool [steps] which read or write temporaries of their launch.
+        follows: bool [steps] which go on with what the step before them has made.
     """
 
     only: Array
     ptr: Array
     gradients: Array
+    temporaries: Array
+    follows: Array
 
 
-def adding(steps: Sequence[Kernel | Gemm], owners: Mapping[int, int]) -> Adding:
-    """Find which steps only add to gradients, and to which.
+def effects_of(steps: Sequence[Kernel | Gemm], owners: Mapping[int, int]) -> StepEffects:
+    """Find what steps leave to others.
 
     Args:
         owners: of `layout.gradient_owners`.
     """
-    only = [step.form == OUTER if isinstance(step, Gemm) else step.adds for step in steps]
-    added = [_added_to(step, owners) for step in steps]
-    return Adding(
-        np.array([*only, False], np.bool_),
-        np.cumsum([0] + [len(a) for a in added]).astype(np.int64),
-        np.array([g for a in added for g in a] + [0], np.int64),
+    ptr, gradients = csr([_added_to(step, owners) for step in steps])
+    return StepEffects(
+        np.array([*map(_only_adds, steps), False], np.bool_),
+        ptr,
+        gradients,
+        np.array([*map(_takes_temporaries, steps)], np.bool_),
+        np.array([*map(_follows, steps)], np.bool_),
     )
+
+
+def _only_adds(step: Kernel | Gemm) -> bool:
+    return step.form == OUTER if isinstance(step, Gemm) else step.adds
+
+
+def _follows(step: Kernel | Gemm) -> bool:
+    return isinstance(step, Kernel) and step.when == CHUNKED
 
 
 def _added_to(step: Kernel | Gemm, owners: Mapping[int, int]) -> list[int]:
@@ -172,8 +191,7 @@ def _added_to(step: Kernel | Gemm, owners: Mapping[int, int]) -> list[int]:
     return sorted({owners[g] for g in numbers})
 
 
-def takes_temporaries(step: Kernel | Gemm) -> bool:
-    """Tell whether a step reads or writes temporaries of its launch."""
+def _takes_temporaries(step: Kernel | Gemm) -> bool:
     if isinstance(step, Kernel):
         return "temporary" in step.words
     return any(operand.by in (TEMPORARY, ROW_OR_TEMPORARY) for operand in (step.x, step.y))

@@ -1,42 +1,45 @@
-"""Which stream each launch of a step has, and a verifier: what needs each other is never at once.
+"""Which stream each step of a launch has, and what it waits for; and a verifier.
 
-A launch runs after all that its stream has before it, and after what that waits for. Whether this
-is enough is found anew, by the elements of the arena that launches touch.
+Each step goes on with the stream of the last one that it needs, where that is the stream's last;
+else it takes the stream that is idle soonest. It waits by events for what it needs of others.
+
+A launch needs the last one before it that made something of a row that it touches: of its own, of
+children that it gathers, of parents. Whatever else it reads of a row was made earlier still, since
+that launch needed it too. Steps that add to a gradient, launches that have temporaries of a stream,
+and those that write to a buffer where another tensor was run after all that did before. What a
+stream has waited for holds for all that it does later, and for what waits for that; so most waits
+are left out. The verifier finds anew what steps need (`dependences`).
 """
 
 from __future__ import annotations
 
-import itertools
-from collections import defaultdict
 from collections.abc import Iterator
-from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, NamedTuple, NoReturn, cast
+from typing import Any, NamedTuple, NoReturn, cast
 
 import numpy as np
 import numpy.typing as npt
 
+from vertexrt.cache.compiled import njit
 from vertexrt.engine.batched import Run
 from vertexrt.engine.variant import Variant
 from vertexrt.errors import PlanError, message
 from vertexrt.ir.pretty import STAGE_WORD
+from vertexrt.kernels.cuda.dependences import LaunchedSteps, first_conflict, launched_steps
 from vertexrt.kernels.cuda.driver import extent
-from vertexrt.kernels.cuda.steps import CHUNKED, Kernel, adding, takes_temporaries
-from vertexrt.kernels.layout import gradient_owners, tensor_uses
-from vertexrt.kernels.touched_rows import Minibatch, touched_rows
+from vertexrt.kernels.cuda.executable import CudaExecutable
+from vertexrt.kernels.cuda.steps import StepEffects
+from vertexrt.kernels.layout import tensor_uses
 from vertexrt.script.verifier import REPORT
-
-if TYPE_CHECKING:
-    from vertexrt.kernels.cuda.executable import CudaExecutable
 
 Array = np.ndarray[Any, Any]
 
-COLUMNS = 5  # of `Order.steps`
+STEPS, USED, EVENTS = range(3)  # counts of steps, waits and events
 CHILDREN, PARENTS = range(2)  # columns of `Needs.gathers`
+COLUMNS = 5  # of `Order.steps`
 OF_STREAM, REGION, RECORDED, FIRST_WAIT, END_WAIT = range(COLUMNS)
 
 
-@dataclass(frozen=True, slots=True)
-class Order:
+class Order(NamedTuple):
     """The streams of the launches of a step.
 
     Attributes:
@@ -44,7 +47,7 @@ class Order:
             0 for the main one; the stream whose temporaries its launch has; the event that is
             recorded after it, or -1; the first and the end of its waits.
         waits: int32 [*] the events that streams wait for before steps.
-        events: how many there are, with those of beginning and end.
+        events: how many there are; those with the number of a stream are for beginning and end.
     """
 
     steps: npt.NDArray[np.int32]
@@ -59,35 +62,45 @@ class Needs(NamedTuple):
         gathers: bool [programs, 2] reads rows of children, and of parents.
         reuses: bool [programs, programs], of an earlier and a later one: the later one writes to a
             buffer where the earlier one has another tensor.
-        adds: bool [steps] see `Adding.only`; adds_ptr, added: CSR of the gradients of each step.
-        temporaries: bool [steps] which have some.
-        follows: bool [steps] which go on with what the step before them has made.
+        effects: of all steps.
     """
 
     gathers: Array
     reuses: Array
-    adds: Array
-    adds_ptr: Array
+    effects: StepEffects
+
+
+class _OrderDraft(NamedTuple):
+    """An order while it is made. Steps that are launched count from 1; 0 stands for none.
+
+    Attributes:
+        steps, waits: of `Order`; counts: how many there are of them, and of events: see STEPS.
+        known: int32 [streams, streams] the last step of others that each has waited for, and of
+            its own.
+        done: int32 [steps, streams] the last step of each stream that is done when one is.
+        made, added: int32 [V + 1], [gradients] the last step that made something of a row, and that
+            added to a gradient; none made the last row, which is -1: a child that is absent.
+        programs, occupied: int32 [programs, streams], [streams, streams] the last step of each
+            stream of a program, and with the temporaries of a stream.
+    """
+
+    steps: Array
+    waits: Array
+    counts: Array
+    known: Array
+    done: Array
+    made: Array
     added: Array
-    temporaries: Array
-    follows: Array
+    programs: Array
+    occupied: Array
 
 
 def needs_of(variant: Variant, executable: CudaExecutable) -> Needs:
     """Find what launches of a variant's task programs need of each other."""
     ops = [{task.program.nodes[k].op for k in task.members} for task in variant.tasks]
     gathers = [(bool(o & {"gather", "gather_all"}), "gather_parents" in o) for o in ops]
-    every = [step for x in executable.launches for step in x.steps]
-    adds = adding(every, gradient_owners(executable.params))
-    return Needs(
-        gathers=np.array(gathers, np.bool_).reshape(-1, 2),
-        reuses=_reuses(variant),
-        adds=adds.only,
-        adds_ptr=adds.ptr,
-        added=adds.gradients,
-        temporaries=np.array([takes_temporaries(s) for s in every], np.bool_),
-        follows=np.array([isinstance(s, Kernel) and s.when == CHUNKED for s in every], np.bool_),
-    )
+    gathered = np.array(gathers, np.bool_).reshape(-1, 2)
+    return Needs(gathered, _reuses(variant), executable.effects)
 
 
 def _reuses(variant: Variant) -> Array:
@@ -105,97 +118,185 @@ def _reuses(variant: Variant) -> Array:
     return found
 
 
-class _Steps(NamedTuple):
-    """The steps that are launched: [steps] each.
-
-    Attributes:
-        launch, number: of the table, and of the step among all of its executable.
-        region: the stream whose temporaries its launch has.
-        after: [steps, steps] it begins when another one is done.
-    """
-
-    launch: Array
-    number: Array
-    region: Array
-    after: Array
+@njit(cache=True, nogil=True)
+def _want(wanted: Array, draft: _OrderDraft, step: Any) -> None:
+    """Note that a step has to be done: one, or none."""
+    if step > 0:
+        stream = draft.steps[step - 1, OF_STREAM]
+        wanted[stream] = max(wanted[stream], step)
 
 
-class _Use(NamedTuple):
-    """What a launch has of a buffer: elements of the arena, or rows of a tensor."""
-
-    launch: int
-    key: Any
-    written: bool
-    rows: Array
-    first: int
-    end: int
-
-    def meets(self, other: _Use) -> bool:
-        """Tell whether both touch some element, and one writes it."""
-        if not (self.written or other.written):
-            return False
-        if self.key == other.key:
-            return bool(np.any(self.rows & other.rows))
-        return self.first < other.end and other.first < self.end
-
-
-def verify_streams(
-    run: Run, table: Array, lookups: tuple[Array, ...], order: Order, needs: Needs
+@njit(cache=True, nogil=True)
+def _want_rows(
+    rows: Array, gathers: Array, links: tuple[Array, ...], wanted: Array, draft: _OrderDraft
 ) -> None:
-    """Check the streams of the launches of a table.
+    """Find the steps that made rows which a launch touches.
 
-    Every step is there once, in order; a step comes after those of its launch that it needs, those
-    that add to the same gradient come in the order of the table, and so do launches of which one
-    writes what the other touches: rows of tensors, buffers, and temporaries.
+    Args:
+        rows: the launch's; gathers: of its program; links: of `share_out`.
+        wanted: [streams] gets the last step of each stream that has to be done.
+    """
+    edge_ptr, child_row, edge_row, parent_ptr, parent_edge = links
+    for r in rows:
+        _want(wanted, draft, draft.made[r])
+        for edge in range(edge_ptr[r], edge_ptr[r + 1] if gathers[CHILDREN] else 0):
+            _want(wanted, draft, draft.made[child_row[edge]])
+        for at in range(parent_ptr[r], parent_ptr[r + 1] if gathers[PARENTS] else 0):
+            _want(wanted, draft, draft.made[edge_row[parent_edge[at]]])
+
+
+@njit(cache=True, nogil=True)
+def _choose(wanted: Array, draft: _OrderDraft) -> Any:
+    """Return the stream whose last step is the latest that is wanted, else the one idle longest."""
+    idle: Any = 0
+    for stream in range(len(wanted)):
+        last = draft.known[stream, stream]
+        if last > 0 and last == np.max(wanted):
+            return stream
+        if last < draft.known[idle, idle]:
+            idle = stream
+    return idle
+
+
+@njit(cache=True, nogil=True)
+def _give(stream: int, region: int, wanted: Array, draft: _OrderDraft) -> Any:
+    """Let the next step run on a stream, after what is wanted of the others; return its number.
+
+    The latest is waited for first: what was done before it needs no wait of its own.
+    """
+    steps, waits, counts, known, done = draft[:5]
+    counts[STEPS] += 1
+    k = counts[STEPS]
+    steps[k - 1, OF_STREAM], steps[k - 1, REGION] = stream, region
+    steps[k - 1, FIRST_WAIT] = counts[USED]
+    while np.any(wanted > known[stream]):
+        latest = np.max(np.where(wanted > known[stream], wanted, 0))
+        if steps[latest - 1, RECORDED] < 0:
+            steps[latest - 1, RECORDED] = counts[EVENTS]
+            counts[EVENTS] += 1
+        waits[counts[USED]] = steps[latest - 1, RECORDED]
+        counts[USED] += 1
+        np.maximum(known[stream], done[latest], known[stream])
+    steps[k - 1, END_WAIT] = counts[USED]
+    known[stream, stream] = k
+    done[k] = known[stream]
+    return k
+
+
+@njit(cache=True, nogil=True)
+def _share_launch(
+    p: int, first: int, launched: Array, effects: StepEffects, need: Array, draft: _OrderDraft
+) -> Any:
+    """Give each step of a launch a stream; return the last one that makes something.
+
+    Args:
+        p: its program, whose steps begin with the `first`; launched: which of them are.
+        need: [streams] the last step of each stream that has to be done before the launch.
+    """
+    wanted, made, home, stream = np.empty_like(need), 0, _choose(need, draft), -1
+    if effects.temporaries[first : first + len(launched)].any():
+        np.maximum(need, draft.occupied[home], need)
+    for at in np.flatnonzero(launched):
+        s = first + int(at)
+        adds, only = effects.gradients[effects.ptr[s] : effects.ptr[s + 1]], effects.only[s]
+        wanted[:] = need
+        for g in adds:
+            _want(wanted, draft, draft.added[g])
+        if stream < 0 or not effects.follows[s]:
+            stream = _choose(wanted, draft) if only else home
+        k = _give(stream, home, wanted, draft)
+        draft.added[adds] = k
+        draft.programs[p, stream] = k
+        if effects.temporaries[s]:
+            draft.occupied[home, stream] = k
+        if not only:
+            made = need[home] = k
+    return made
+
+
+@njit(cache=True, nogil=True)
+def share_out(
+    table: Array,
+    program: tuple[Array, ...],
+    lookups: tuple[Array, ...],
+    needs: Needs,
+    listed: Array,
+    links: tuple[Array, ...],
+    streams: int,
+) -> Order:
+    """Give each step of each launch a stream, and find what it has to wait for.
+
+    Args:
+        table, program, lookups: of `driver.launch`.
+        listed: rows of launches that take a list.
+        links: edge_ptr, child_row, edge_row, parent_ptr and parent_edge of the schedule.
+    """
+    steps_ptr, steps, effects = program[0], program[1], needs.effects
+    lookup_ptr, lookup_at = lookups
+    most = (steps_ptr[table[:, 0] + 1] - steps_ptr[table[:, 0]]).sum()
+    draft = _OrderDraft(
+        np.full((most, COLUMNS), -1, np.int32),
+        np.empty(most * (streams - 1), np.int32),
+        np.array([0, 0, streams]),
+        np.zeros((streams, streams), np.int32),
+        np.zeros((most + 1, streams), np.int32),
+        np.zeros(len(links[0]), np.int32),
+        np.zeros(effects.gradients.max() + 1, np.int32),
+        np.zeros((len(steps_ptr) - 1, streams), np.int32),
+        np.zeros((streams, streams), np.int32),
+    )
+    for t in range(len(table)):
+        row, p = table[t], table[t, 0]
+        need = np.zeros(streams, np.int32)
+        rows = np.arange(row[2], row[2] + row[1])
+        if row[2] < 0:
+            rows = listed[row[3] : row[3] + row[1]].astype(np.int64)
+        _want_rows(rows, needs.gathers[p], links, need, draft)
+        for a in np.flatnonzero(needs.reuses[:, p]):
+            np.maximum(need, draft.programs[a], need)
+        of_program = steps[steps_ptr[p] : steps_ptr[p + 1]]
+        launched = np.empty(len(of_program), np.bool_)
+        for s in range(len(of_program)):
+            launched[s] = extent(of_program[s], row, lookup_at, lookup_ptr[t]).across > 0
+        made = _share_launch(p, steps_ptr[p], launched, effects, need, draft)
+        if made > 0:
+            draft.made[rows] = made
+    counts = draft.counts
+    return Order(draft.steps[: counts[STEPS]], draft.waits[: counts[USED]], counts[EVENTS])
+
+
+def verify_streams(run: Run, table: Array, lookups: tuple[Array, ...], order: Order) -> None:
+    """Check the streams of the launches of a table: every step once, after all that it needs.
 
     Raises: PlanError, which names the launches.
     """
-    steps = _list_steps(run, table, lookups, order)
-    for what, needed in _needed(run, table, steps, needs):
-        late = np.argwhere(np.tril(needed, -1) & ~steps.after)
-        if len(late):
-            k, other = late[0].tolist()
-            got = f"step {steps.number[k]} does not wait for step {steps.number[other]} of launch "
-            expected = what.format(region=steps.region[k])
-            _fail(
-                run,
-                table[steps.launch[k]],
-                steps.launch[k],
-                f"{got}{steps.launch[other]}",
-                expected,
-            )
-
-
-def _fail(run: Run, row: Array, t: int, got: str, expected: str) -> NoReturn:
-    """Raise PlanError about a launch, a row of the table."""
-    p, n, lo = row[:3].tolist()
-    where = f"launch {t} ({STAGE_WORD[run.variant.tasks[p].stage]}, {n} rows from {lo}): "
-    raise PlanError(message("streams", where + got, expected, REPORT))
-
-
-def _list_steps(run: Run, table: Array, lookups: tuple[Array, ...], order: Order) -> _Steps:
-    """List what is launched."""
-    steps_ptr, steps, _ = cast("CudaExecutable", run.ready.executable).program
-    launched = [
-        (t, s)
-        for t, row in enumerate(table)
-        for s in range(steps_ptr[row[0]], steps_ptr[row[0] + 1])
-        if extent(steps[s], row, lookups[1], lookups[0][t]).across
-    ]
+    executable, region = cast("CudaExecutable", run.ready.executable), order.steps[:, REGION]
+    launched = [(t, s) for t, s, _ in launched_steps(table, executable.program, lookups)]
     if len(order.steps) < len(launched):
         t, s = launched[len(order.steps)]
-        _fail(run, table[t], t, f"no stream for step {s}", "one for each that is launched")
+        _fail(run, table, t, f"no stream for step {s}", "one for each that is launched")
     if len(order.steps) > len(launched):
-        got, t = f"streams for {len(order.steps)} steps", len(table) - 1
-        _fail(run, table[t], t, got, f"{len(launched)}, all that are launched")
+        got = f"streams for {len(order.steps)} steps"
+        _fail(run, table, len(table) - 1, got, f"{len(launched)}, all that are launched")
     launch, number = np.array(launched, np.int64).reshape(-1, 2).T
     after = np.zeros((len(launched), len(launched)), np.bool_)
     for k, done in enumerate(_done(order)):
         if done is None:
-            t = int(launch[k])
-            _fail(run, table[t], t, "a wait for events to come", "events that are recorded before")
+            expected = "events that are recorded before"
+            _fail(run, table, int(launch[k]), "a wait for events to come", expected)
         after[k] = done
-    return _Steps(launch, number, order.steps[:, REGION], after)
+    end = region + executable.effects.temporaries[number]
+    steps = LaunchedSteps(launch, number, region, end, after)
+    found = first_conflict(run, table, run.variant.tasks, steps, executable.effects)
+    if found is not None:
+        _fail(run, table, int(launch[found.step]), found.got, found.expected)
+
+
+def _fail(run: Run, table: Array, t: int, got: str, expected: str) -> NoReturn:
+    """Raise PlanError about a launch."""
+    p, n, lo = table[t, :3].tolist()
+    where = f"launch {t} ({STAGE_WORD[run.variant.tasks[p].stage]}, {n} rows from {lo}): "
+    raise PlanError(message("streams", where + got, expected, REPORT))
 
 
 def _done(order: Order) -> Iterator[Array | None]:
@@ -212,58 +313,3 @@ def _done(order: Order) -> Iterator[Array | None]:
         yield known[stream].copy()
         known[stream, k] = True
         come[event] = known[stream].copy()
-
-
-def _needed(run: Run, table: Array, steps: _Steps, needs: Needs) -> Iterator[tuple[str, Array]]:
-    """List what steps need, as what they should wait for, and [later step, earlier step]."""
-    launch, count = steps.launch, len(steps.launch)
-    of_launch, adds = launch[:, None] == launch, needs.adds[steps.number]
-    before = np.eye(count, k=-1, dtype=np.bool_) & needs.follows[steps.number][:, None]
-    yield "the steps of its launch before it", of_launch & (~adds | before)
-    to = np.zeros((count, int(needs.added.max()) + 1), np.int64)
-    for k, s in enumerate(steps.number.tolist()):
-        to[k, needs.added[needs.adds_ptr[s] : needs.adds_ptr[s + 1]]] = 1
-    yield "a wait for what adds to its gradients before it", to @ to.T > 0
-    has = needs.temporaries[steps.number]
-    both, same = has[:, None] & has, steps.region[:, None] == steps.region
-    apart = np.argwhere(of_launch & both & ~same)
-    if len(apart):
-        t = int(launch[apart[0, 0]])
-        _fail(run, table[t], t, "temporaries of several streams", "those of one")
-    yield "a wait for the temporaries of stream {region}", both & same & ~of_launch
-    makes, all_of = _meetings(run, table)
-    wanted = np.where(adds, all_of[launch][:, launch], makes[launch][:, launch])
-    yield "a wait for the launch, which touches what it writes, or writes what it touches", wanted
-
-
-def _meetings(run: Run, table: Array) -> tuple[Array, Array]:
-    """Find which launches have to run in the order of the table: [later launch, earlier launch].
-
-    Returns: after what the earlier one makes, and after all of it. A step that only adds to
-        gradients writes no tensor. It may read what its launch wrote; but what two launches write
-        of one tensor are other slots of the same edges.
-    """
-    makes, all_of = np.zeros((2, len(table), len(table)), np.bool_)
-    for uses in _uses(run, table).values():
-        for earlier, later in itertools.combinations(uses, 2):
-            at = later.launch, earlier.launch
-            if later.launch != earlier.launch and later.meets(earlier):
-                makes[at] = True
-                all_of[at] |= later.written and not (earlier.written and earlier.key == later.key)
-    return makes, all_of
-
-
-def _uses(run: Run, table: Array) -> dict[int, list[_Use]]:
-    """List what launches have of each buffer."""
-    minibatch = Minibatch(table, run.schedule, run.rows, run.share.batch.graph_ptr)
-    tensors, buffer = run.variant.table, run.ready.sharing.buffer
-    found: dict[int, list[_Use]] = defaultdict(list)
-    for t, row in enumerate(table):
-        for key, _, edges, written in tensor_uses(run.variant.tasks[int(row[0])]):
-            number = tensors.numbers[key]
-            rows = touched_rows(minibatch, row, key, edges, written)
-            at, size, base = np.flatnonzero(rows), tensors.specs[number].size, run.plan.base[number]
-            if len(at):
-                first, end = (int(base + r * size) for r in (at[0], at[-1] + 1))
-                found[int(buffer[number])].append(_Use(t, key, written, rows, first, end))
-    return found

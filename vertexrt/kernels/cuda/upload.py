@@ -1,8 +1,8 @@
-"""What goes up to a device for a minibatch, and the pinned buffers from which it leaves in turn."""
+"""The pinned buffers from which a minibatch goes up to a device, in turn."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
@@ -10,25 +10,11 @@ import numpy as np
 
 from vertexrt.kernels.cuda.device import Allocation
 from vertexrt.kernels.cuda.device_memory import DeviceMemory
-from vertexrt.kernels.cuda.pack import Arrays
 from vertexrt.kernels.cuda.step_end import FOUND
 
 Array = np.ndarray[Any, Any]
 
 SLOTS = 2
-
-
-@dataclass(slots=True)
-class UploadInputs:
-    """The arrays of a minibatch on the host; see `layout.Buffers`."""
-
-    arrays: Arrays
-    temporary: int
-    largest: int  # an integer that is looked up is less
-    floats: Sequence[Array]
-    seeds: Sequence[Array]
-    loss_scale: float
-    random_seed: int
 
 
 @dataclass(slots=True)

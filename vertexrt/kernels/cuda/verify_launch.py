@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from vertexrt.engine.batched import Run
 from vertexrt.ir.pretty import STAGE_WORD
 from vertexrt.kernels.cuda.instruction import FIRST_PARENT, PARENTS
 from vertexrt.kernels.cuda.kernel import MOST_ROWS, SIDES, TILE_EDGES
@@ -17,11 +18,9 @@ from vertexrt.kernels.cuda.path_rows import ROW_PAD
 from vertexrt.kernels.cuda.persistent_launch import Paths, WrittenScripts
 from vertexrt.kernels.cuda.verify_ring import verify_ring
 from vertexrt.kernels.cuda.verify_rounds import refuse, verify_rounds
-from vertexrt.kernels.touched_rows import Minibatch
 from vertexrt.script.assemble import Batch
 from vertexrt.script.groups import Groups, GroupScripts
 from vertexrt.script.isa import EDGES, FIRST, OP, ROWS, TEMPORARY
-from vertexrt.script.shape import Shape
 from vertexrt.script.verify import verify_groups
 
 if TYPE_CHECKING:
@@ -33,8 +32,8 @@ MANY = 1 << 30  # rows or edges of a tile whose indices are read from memory
 
 
 def verify_launch(
-    minibatch: Minibatch,
-    shape: Shape,
+    run: Run,
+    table: Array,
     executable: PersistentExecutable,
     path: Paths,
     written: WrittenScripts,
@@ -42,21 +41,21 @@ def verify_launch(
     """Check all scripts of a launch.
 
     Args:
-        minibatch: with the launches that the scripts stand for.
-        shape: of the task programs.
+        table: the launches that the scripts stand for.
         path: what the scripts of the groups were written from.
     Raises: PlanError, which names group or launch, and the instruction.
     """
-    s = minibatch.schedule
+    s, shape = run.schedule, run.ready.shape
+    assert shape is not None
     lengths = _lengths(written, path)
     paths = GroupScripts(written.script[written.common :], lengths, path.temporary)
     names = [f"{STAGE_WORD[t.task.stage]}[{k}]" for k, t in enumerate(executable.writer.tasks)]
     verify_groups(
         paths,
         shape,
-        Batch(minibatch.table, s.edge_ptr, s.child_row),
+        Batch(table, s.edge_ptr, s.child_row),
         executable.outside_path,
-        Groups(s.order, minibatch.graph_ptr, lengths.shape[1]),
+        Groups(s.order, run.share.batch.graph_ptr, lengths.shape[1]),
         executable.processors,
         names,
     )
@@ -64,7 +63,7 @@ def verify_launch(
     _parents(written, s.parent_ptr)
     _temporaries(executable, path, written)
     verify_ring(executable, written, s.child_row)
-    verify_rounds(minibatch, executable, written)
+    verify_rounds(run, table, executable, written)
 
 
 def _lengths(written: WrittenScripts, path: Paths) -> Array:

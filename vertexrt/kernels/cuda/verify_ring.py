@@ -8,6 +8,7 @@ a wait for all after its writing.
 
 from __future__ import annotations
 
+from collections.abc import Collection, Sequence
 from itertools import pairwise
 from typing import TYPE_CHECKING, Any
 
@@ -84,38 +85,41 @@ class _Play:
 
     def run(self) -> None:
         """Play all epochs."""
-        sent, last = 0, None
+        before: list[int] = []
         for e, epoch in enumerate(self.epochs):
-            first = self.script[epoch[0]]
-            before = self.visible
+            first, visible = self.script[epoch[0]], self.visible
+            self._begin(epoch[0], before)
             if first[WAIT] == FOR_ALL:
                 self.visible = e
-            if first[WAIT] != NONE and not self.alone and first[EXPECT] != sent:
-                got = f"waits for {first[EXPECT]} elements"
-                refuse(first, epoch[0], got, f"the {sent} that are sent")
-            if first[WAIT] == FOR_RING and not self._all_send(last):
-                got = "waits for rows of the ring"
-                refuse(first, epoch[0], got, "an instruction before it in which all send")
             puts: dict[int, int] = {}
             for k in epoch:
                 self._puts(k, puts)
             for k in epoch:
-                self._reads(
-                    k, e, puts, before if k == epoch[0] and first[WAIT] != NONE else self.visible
-                )
+                waits = k == epoch[0] and first[WAIT] != NONE
+                self._reads(k, e, puts, visible if waits else self.visible)
             for k in epoch:
-                row = self.script[k]
-                mine = range(row[FIRST], row[FIRST] + row[ROWS])
-                self.wrote.update(dict.fromkeys(mine, e))
-                if self.facts.segments[row[OP], PUTS] and not row[USES] & IS_PUT:  # only in memory
-                    self.holds = {s: r for s, r in self.holds.items() if r not in mine}
+                self._writes(k, e)
             self.holds |= puts
-            last = self.script[epoch[-1]]
-            sent = sum(
-                int(self.facts.segments[self.script[k, OP], SENDS] * self.script[k, ROWS])
-                for k in epoch
-                if self.script[k, USES] & IS_SENT
-            )
+            before = epoch
+
+    def _begin(self, at: int, before: Sequence[int]) -> None:
+        """Check what the first instruction of an epoch waits for, given the epoch before."""
+        first, script = self.script[at], self.script[before]
+        sends = self.facts.segments[script[:, OP], SENDS] * script[:, ROWS]
+        sent = int(sends[script[:, USES] & IS_SENT != 0].sum())
+        if first[WAIT] != NONE and not self.alone and first[EXPECT] != sent:
+            refuse(first, at, f"waits for {first[EXPECT]} elements", f"the {sent} that are sent")
+        if first[WAIT] == FOR_RING and not self._all_send(script[-1] if len(script) else None):
+            expected = "an instruction before it in which all send"
+            refuse(first, at, "waits for rows of the ring", expected)
+
+    def _writes(self, k: int, epoch: int) -> None:
+        """Note the rows that an instruction writes to memory."""
+        row = self.script[k]
+        mine = range(row[FIRST], row[FIRST] + row[ROWS])
+        self.wrote.update(dict.fromkeys(mine, epoch))
+        if self.facts.segments[row[OP], PUTS] and not row[USES] & IS_PUT:  # only in memory
+            self.holds = {s: r for s, r in self.holds.items() if r not in mine}
 
     def _all_send(self, row: Array | None) -> bool:
         """Tell whether every processor sends something in an instruction."""
@@ -148,21 +152,25 @@ class _Play:
                     self._near(k, int(row[SLOT]) + i, r, puts)
                 else:
                     self._in_memory(k, r, self.visible)
-        places: set[int] = set()
-        if about[GATHERS]:
-            for at in range(row[FIRST_EDGE], row[FIRST_EDGE] + row[EDGES]):
-                child, slot = int(self.child_row[at]), int(self.child_slot[at])
-                if slot >= self.rows:
-                    if slot in places or slot >= self.rows + self.far or child < 0:
-                        refuse(row, k, f"copies row {child} to slot {slot}", "a slot of its own")
-                    places.add(slot)
-                    self._in_memory(k, child, copied_from)
-                elif slot >= 0:
-                    self._near(k, slot, child, puts)
-                elif child >= 0:
-                    self._in_memory(k, child, self.visible)
+        places = self._gathers(k, puts, copied_from) if about[GATHERS] else ()
         if len(places) != row[FAR]:
             refuse(row, k, f"copies {row[FAR]} rows", f"{len(places)}")
+
+    def _gathers(self, k: int, puts: dict[int, int], copied_from: int) -> Collection[int]:
+        """Check the children that an instruction reads; return the slots to which it copies."""
+        row, places = self.script[k], set[int]()
+        for at in range(row[FIRST_EDGE], row[FIRST_EDGE] + row[EDGES]):
+            child, slot = int(self.child_row[at]), int(self.child_slot[at])
+            if slot >= self.rows:
+                if slot in places or slot >= self.rows + self.far or child < 0:
+                    refuse(row, k, f"copies row {child} to slot {slot}", "a slot of its own")
+                places.add(slot)
+                self._in_memory(k, child, copied_from)
+            elif slot >= 0:
+                self._near(k, slot, child, puts)
+            elif child >= 0:
+                self._in_memory(k, child, self.visible)
+        return places
 
     def _near(self, k: int, slot: int, r: int, puts: dict[int, int]) -> None:
         """Check that a row is in a slot, and stays there."""

@@ -12,9 +12,10 @@ from typing import TYPE_CHECKING, Any, NoReturn
 
 import numpy as np
 
+from vertexrt.engine.batched import Run
 from vertexrt.errors import PlanError, message
 from vertexrt.ir.program import Stage
-from vertexrt.kernels.cuda.driver import WHEN, extent
+from vertexrt.kernels.cuda.dependences import LaunchedSteps, first_conflict, launched_steps
 from vertexrt.kernels.cuda.instruction import (
     ACROSS,
     BACKWARD,
@@ -32,9 +33,7 @@ from vertexrt.kernels.cuda.instruction import (
     UPDATE,
 )
 from vertexrt.kernels.cuda.persistent_launch import WrittenScripts
-from vertexrt.kernels.cuda.steps import CHUNKED
-from vertexrt.kernels.layout import PAD, tensor_uses
-from vertexrt.kernels.touched_rows import Minibatch, touched_rows
+from vertexrt.kernels.layout import PAD
 from vertexrt.script.isa import EDGES, FIRST, FIRST_EDGE, LISTED, NONE, OP, ROWS, TEMPORARY, WAIT
 from vertexrt.script.verifier import REPORT
 
@@ -73,22 +72,18 @@ class Step:
 
     Attributes:
         launch, number: of the table, and of the step among all of its executable.
-        stage: of its program; adds, chunked: see `steps.Kernel`.
         key: op and operands.
         at: the instruction that runs it, -1 until it is found.
     """
 
     launch: int
     number: int
-    stage: int
-    adds: bool
-    chunked: bool
     key: tuple[int, ...]
     at: int = -1
 
 
 def verify_rounds(
-    minibatch: Minibatch, executable: PersistentExecutable, written: WrittenScripts
+    run: Run, table: Array, executable: PersistentExecutable, written: WrittenScripts
 ) -> None:
     """Check what all processors do.
 
@@ -96,17 +91,18 @@ def verify_rounds(
     groups' work and the end of the step in their places; what a step needs was made in an earlier
     round, and no two add to the same gradient, or write what the other reads, in one round.
 
+    Args:
+        table: the launches that the scripts stand for.
     Raises: PlanError, which names the instruction.
     """
-    check = _Rounds(minibatch, executable, written)
+    check = _Rounds(run, table, executable, written)
     check.operands()
     check.coverage()
     check.special()
     check.order()
-    check.launches()
-    check.gradients()
-    check.tensors()
     check.temporaries()
+    check.dependences()
+    check.collected()
     check.turns()
 
 
@@ -114,9 +110,9 @@ class _Rounds:
     """The script, the steps that it stands for, and the round of each instruction."""
 
     def __init__(
-        self, minibatch: Minibatch, executable: PersistentExecutable, written: WrittenScripts
+        self, run: Run, table: Array, executable: PersistentExecutable, written: WrittenScripts
     ) -> None:
-        self.minibatch, self.table = minibatch, minibatch.table
+        self.run, self.table = run, table
         self.executable, self.written = executable, written
         self.script = written.script[: written.common]
         self.round = np.cumsum(self.script[:, WAIT] != NONE)
@@ -129,27 +125,18 @@ class _Rounds:
 
     def _steps(self) -> Iterator[Step]:
         """List what has to run, in the order of the table."""
-        facts = self.executable.facts
-        stages, outside_path, adds = facts.stages, facts.outside_path, facts.adds
-        steps_ptr, steps = facts.steps_ptr, facts.steps
-        lookup_at = self.written.lookup_at
-        for t, (p, n, lo, at, m, elo) in enumerate(self.table.tolist()):
-            if not outside_path[p]:
-                continue
-            for s in range(steps_ptr[p], steps_ptr[p + 1]):
-                step = steps[s]
-                lookup = int(self.written.lookup_ptr[t])
-                across, down, first, chunks = extent(step, self.table[t], lookup_at, lookup)
-                if across:
-                    function = self.executable.writer.op(self.executable.writer.all_steps[s])
-                    operands = (n, lo, at, m, elo, first, chunks, across, down)
-                    key = (function, *(int(x) for x in operands))
-                    chunked = bool(step[WHEN] == CHUNKED)
-                    yield Step(t, s, int(stages[p]), bool(adds[s]), chunked, key)
+        facts, writer = self.executable.facts, self.executable.writer
+        lookups = self.written.lookup_ptr, self.written.lookup_at
+        for t, s, grid in launched_steps(self.table, (facts.steps_ptr, facts.steps), lookups):
+            p, *operands = self.table[t].tolist()
+            if facts.outside_path[p]:
+                of_grid = grid.first, grid.chunks, grid.across, grid.down
+                key = writer.op(writer.all_steps[s]), *operands, *(int(x) for x in of_grid)
+                yield Step(t, s, key)
 
     def operands(self) -> None:
         """Check rows and edges of launches against the schedule."""
-        s, rows = self.minibatch.schedule, self.minibatch.rows
+        s, rows = self.run.schedule, self.run.rows
         vertices = len(s.order)
         for at in np.flatnonzero(self.script[:, OP] >= FIRST_OP).tolist():
             n, lo, listed, m, elo = (int(self.script[at, k]) for k in OPERANDS[:5])
@@ -213,7 +200,7 @@ class _Rounds:
         """Check the order of stages, of the groups' work and of the end of the step."""
         of_stage: dict[int, list[int]] = defaultdict(list)
         for step in self.steps:
-            of_stage[2 * step.stage].append(step.at)
+            of_stage[2 * int(self.stages[self.table[step.launch, 0]])].append(step.at)
         of_stage[2 * PATH + 1] += self._places(FORWARD)  # what is outside the path comes before
         of_stage[2 * PATH_BACKWARD - 1] += self._places(BACKWARD)  # or after it
         of_stage[2 * FINAL] += self._places(COLLECT)
@@ -230,69 +217,44 @@ class _Rounds:
         self._after(check, done + squares + finish, "the whole step")
         self._after(self._places(UPDATE), check, "the check")
 
-    def launches(self) -> None:
-        """Check that a step of a launch runs after those of it that it needs."""
-        of_launch: dict[int, list[Step]] = defaultdict(list)
-        for step in self.steps:
-            earlier = of_launch[step.launch]
-            needed = [x.at for x in earlier if not x.adds]
-            if step.chunked and earlier:
-                needed.append(earlier[-1].at)
-            self._after([step.at], needed, "the steps of its launch before it")
-            earlier.append(step)
-
-    def gradients(self) -> None:
-        """Check that those that add to the same gradient take turns."""
-        facts = self.executable.facts
-        adds_ptr, added = facts.adds_ptr, facts.added
-        last: dict[tuple[int, int], int] = {
-            (g, int(self.round[at])): at
-            for at in self._places(COLLECT)
-            for g in np.flatnonzero(self.executable.gradients).tolist()
-        }
-        for step in sorted(self.steps, key=lambda x: x.at):
-            for g in added[adds_ptr[step.number] : adds_ptr[step.number + 1]].tolist():
-                turn = (g, int(self.round[step.at]))
-                if turn in last:
-                    got = f"adds to a gradient in one round with instruction {last[turn]}"
-                    self.fail(step.at, got, "a wait between them")
-                last[turn] = step.at
-
-    def tensors(self) -> None:
-        """Check that no launch of a stage needs, or writes, what another one of it writes."""
-        of_launch: dict[int, list[int]] = defaultdict(list)
-        for step in self.steps:
-            of_launch[step.launch].append(step.at)
-        touched: dict[tuple[int, Any], list[tuple[int, bool, Array]]] = defaultdict(list)
-        for t, instructions in of_launch.items():
-            p = int(self.table[t, 0])
-            for key, _, edges, written in tensor_uses(self.executable.writer.tasks[p].task):
-                here = touched[int(self.stages[p]), key]
-                mask = touched_rows(self.minibatch, self.table[t], key, edges, written)
-                for other, wrote, others in here:
-                    if other != t and (wrote or written) and np.any(mask & others):
-                        self._after(instructions, of_launch[other], f"{key} of launch {other}")
-                here.append((t, written, mask))
+    def _temporaries(self) -> tuple[Array, Array]:
+        """Return the first element and the end of the temporaries of each step."""
+        launches = self.table[[step.launch for step in self.steps]]
+        scratch = self.executable.facts.scratch[launches[:, 0]]
+        n, m = (-(-launches[:, k] // PAD) * PAD for k in (1, 4))
+        first = self.script[[step.at for step in self.steps], TEMPORARY].astype(np.int64)
+        return first, first + scratch[:, 0] * n + scratch[:, 1] * m + scratch[:, 2]
 
     def temporaries(self) -> None:
-        """Check that launches of a stage have temporaries of their own, within the room."""
-        scratch = self.executable.facts.scratch
-        taken: dict[int, list[tuple[int, int, int]]] = defaultdict(list)
-        for step in self.steps:
-            p, n, _, _, m, _ = self.table[step.launch].tolist()
-            by_row, by_edge, once = scratch[p].tolist()
-            need = by_row * (-(-n // PAD) * PAD) + by_edge * (-(-m // PAD) * PAD) + once
-            start = int(self.script[step.at, TEMPORARY])
-            if not 0 <= start <= start + need <= self.written.elements:
-                got = f"temporaries {start}..{start + need - 1}"
+        """Check that launches have temporaries within the room."""
+        for step, start, end in zip(self.steps, *self._temporaries(), strict=True):
+            if not 0 <= start <= end <= self.written.elements:
+                got = f"temporaries {start}..{end - 1}"
                 self.fail(step.at, got, f"{self.written.elements} elements")
-            for launch, first, end in taken[step.stage]:
-                apart = end <= start or start + need <= first
-                if need and (launch != step.launch and not apart):
-                    self.fail(step.at, f"temporaries of launch {launch}", "its own")
-                if launch == step.launch and first != start:
-                    self.fail(step.at, f"temporaries at {start}", f"{first}, those of its launch")
-            taken[step.stage].append((step.launch, start, start + need))
+
+    def dependences(self) -> None:
+        """Check that a step runs in a later round than what it needs."""
+        turn = self.round[[step.at for step in self.steps]]
+        steps = LaunchedSteps(
+            np.array([step.launch for step in self.steps], np.int64),
+            np.array([step.number for step in self.steps], np.int64),
+            *self._temporaries(),
+            turn[:, None] > turn,
+        )
+        tasks = [each.task for each in self.executable.writer.tasks]
+        found = first_conflict(self.run, self.table, tasks, steps, self.executable.effects)
+        if found is not None:
+            self.fail(self.steps[found.step].at, found.got, found.expected)
+
+    def collected(self) -> None:
+        """Check that nothing adds to gradients while the groups' sums are added to them."""
+        summed, effects = self.executable.gradients, self.executable.effects
+        for at in self._places(COLLECT):
+            for step in self.steps:
+                added = effects.gradients[effects.ptr[step.number] : effects.ptr[step.number + 1]]
+                if self.round[step.at] == self.round[at] and summed[added].any():
+                    got = f"adds to a gradient in one round with instruction {at}"
+                    self.fail(step.at, got, "a wait between them")
 
     def turns(self) -> None:
         """Check the count of blocks in front of each launch of a round."""
