@@ -146,7 +146,7 @@ def prepare(
             number,
             variant.merges,
             not variant.backend.shares_graphs or not variant.processors,
-            variant.packed_vertex_facts(),
+            variant.vertex_facts(),
             ready.program_facts,
         )
         if found == FINE:

@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 
-from vertexrt.cache.compiled import njit
+from vertexrt.cache.compiled import inner, njit
 
 Array = np.ndarray[Any, Any]
 
@@ -48,7 +48,7 @@ def take_marked(marks: Array) -> Array:
     return rows
 
 
-@njit(cache=True, nogil=True)
+@inner
 def list_rows(marks: Array, index: Array, pulls: Array) -> Array:
     """Return what `rows_looked_up` does, for few vertices: the marks are not gone through."""
     rows = np.empty(len(pulls) * index.shape[1], np.int64)

@@ -7,7 +7,7 @@ import numpy.typing as npt
 from numba import carray, types
 from numba.extending import intrinsic
 
-from vertexrt.cache.compiled import njit
+from vertexrt.cache.compiled import inner, njit
 
 IntArray = npt.NDArray[np.int32]
 
@@ -111,7 +111,7 @@ def take_rows(
         to += end - first
 
 
-@njit(cache=True, nogil=True)
+@inner
 def list_parents(child_ptr: IntArray, child: IntArray) -> tuple[IntArray, IntArray, IntArray]:
     """Return the CSR of parents by vertex, and how many children each vertex has."""
     count = child_ptr.size - 1

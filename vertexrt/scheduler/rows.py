@@ -6,8 +6,8 @@ from typing import Any
 
 import numpy as np
 
-from vertexrt.cache.compiled import njit
-from vertexrt.scheduler.compiled import AGENDA, FRONTIER, ONE, order_tasks
+from vertexrt.cache.compiled import inner, njit
+from vertexrt.scheduler.compiled import AGENDA, FRONTIER, ONE, copy_to, order_tasks
 from vertexrt.scheduler.merge import merge_vertices
 
 Array = np.ndarray[Any, Any]
@@ -64,7 +64,9 @@ def number_rows(
             inner, user, row_of, new_lo, new_kind,
         )  # fmt: skip
     else:
-        user[:], new_lo[:], new_kind[:] = order, task_lo, task_kind
+        copy_to(user, order)
+        copy_to(new_lo, task_lo)
+        copy_to(new_kind, task_kind)
         for r in range(count):
             row_of[order[r]] = r
     _cut(extents, ORDER, rows)
@@ -86,7 +88,7 @@ def number_rows(
     return ints, extents, weight[:rows]
 
 
-@njit(cache=True, nogil=True)
+@inner
 def _make_room(most: tuple[int, ...]) -> tuple[Array, Array]:
     """Return an array with room for parts of so many elements, and where each begins and ends."""
     extents = np.empty((len(most), 2), np.int64)
@@ -98,19 +100,19 @@ def _make_room(most: tuple[int, ...]) -> tuple[Array, Array]:
     return np.empty(at, np.int32), extents
 
 
-@njit(cache=True, nogil=True)
+@inner
 def part_of(ints: Array, extents: Array, part: int) -> Array:
     """Return one of the arrays that `number_rows` found."""
     return ints[extents[part, 0] : extents[part, 1]]
 
 
-@njit(cache=True, nogil=True)
+@inner
 def _cut(extents: Array, part: int, size: int) -> None:
     """Say how much of a part's room is used."""
     extents[part, 1] = extents[part, 0] + size
 
 
-@njit(cache=True, nogil=True)
+@inner
 def _rewrite(
     child_ptr: Array,
     child: Array,
@@ -142,7 +144,7 @@ def _rewrite(
     return edges
 
 
-@njit(cache=True, nogil=True)
+@inner
 def _list_parents(child_row: Array, parent_ptr: Array, parent_edge: Array) -> int:
     """Turn counts, one place to the right, into the first parent edge of each row, and list them.
 

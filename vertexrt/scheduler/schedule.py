@@ -21,7 +21,7 @@ import numpy as np
 import numpy.typing as npt
 
 from vertexrt.errors import UsageError, message, nearest
-from vertexrt.scheduler.compiled import find_levels
+from vertexrt.graph.compiled import children_first
 from vertexrt.scheduler.rows import number_rows
 
 POLICIES = ("frontier", "depth", "agenda", "serial")
@@ -118,14 +118,14 @@ def make_schedule(
         policy: one of POLICIES.
         pulls, used: [pulls, V], and the numbers of those that a vertex reads.
         weight: reals [V] to be written, so that identical vertices merge; empty, if none may.
-        level: [V] of `find_levels`, where they are known.
+        level: [V] of `children_first`, where they are known.
         forest: it is known that no vertex has two parents.
         inner: vertices with children may merge too.
     Returns: a schedule in which each vertex is in exactly one task, after its children.
     Raises: UsageError for an unknown policy.
     """
     if level is None:
-        level = find_levels(child_ptr, child)
+        _, level = children_first(child_ptr, child)
     number = policy_number(policy)
     return schedule_of(
         *number_rows(
