@@ -47,7 +47,7 @@ def _of_programs(program_facts: Array) -> tuple[Any, ...]:
     )  # fmt: skip
 
 
-@njit(cache=True, nogil=True)
+@njit(cache=True, error_model="numpy", nogil=True)
 def read_batch(child_ptr: Array, child: Array, pulls: Array, vertex_facts: Array) -> Any:
     """Call `read_vertices`.
 
@@ -63,13 +63,14 @@ def read_batch(child_ptr: Array, child: Array, pulls: Array, vertex_facts: Array
     )  # fmt: skip
 
 
-@njit(cache=True, nogil=True)
+@njit(cache=True, error_model="numpy", nogil=True)
 def lay_out(
     child_ptr: Array,
     child: Array,
     pulls: Array,
     real: Array,
-    policy: int,
+    late: bool,
+    serial: bool | None,
     merges: bool,
     inner: bool,
     vertex_facts: Array,
@@ -80,7 +81,7 @@ def lay_out(
     Args:
         child_ptr, child: CSR of the children; pulls: int32 [pulls, V].
         real: an array of the dtype of reals.
-        policy: number of one of POLICIES; merges, inner: of `number_rows`.
+        late, serial: of `Policy`; merges, inner: of `number_rows`.
         vertex_facts: of `Variant`, for `read_batch`.
         program_facts: of `Ready`: what `build_table` and `place_tensors` take after a schedule.
     Returns: what `read_vertices` found, and unless that is FINE nothing else that counts; how many
@@ -102,7 +103,7 @@ def lay_out(
         )
     weight = np.empty(len(path) if merges else 0, real.dtype)
     schedule = number_rows(
-        child_ptr, child, path, path_kinds, level, policy, pulls, used, weight, forest, inner
+        child_ptr, child, path, path_kinds, level, late, serial, pulls, used, weight, forest, inner
     )
     ints, extents, _ = schedule
     ordered = (

@@ -14,7 +14,7 @@ NO_ROW = 1 << 62  # beyond any
 ALIGN = 16  # elements: 64 bytes in float32
 
 
-@njit(cache=True, nogil=True)
+@njit(cache=True, error_model="numpy", nogil=True)
 def place_tensors(
     buffer: Array,
     width: Array,

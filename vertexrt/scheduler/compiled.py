@@ -13,7 +13,6 @@ import numpy as np
 from vertexrt.cache.compiled import inner
 from vertexrt.graph.compiled import children_first, list_parents
 
-FRONTIER, DEPTH, AGENDA, SERIAL = range(4)
 ONE = np.uint32(1)
 
 Array = np.ndarray[Any, Any]
@@ -21,21 +20,31 @@ Array = np.ndarray[Any, Any]
 
 @inner
 def order_tasks(
-    child_ptr: Array, child: Array, kinds: Array, num_kinds: int, level: Array, policy: int
-) -> tuple[Array, Array, Array]:
+    child_ptr: Array,
+    child: Array,
+    kinds: Array,
+    num_kinds: int,
+    level: Array,
+    late: bool,
+    serial: bool | None,
+) -> tuple[Array, Array, Array, bool]:
     """Order the vertices by task.
 
     Within a task their numbers rise: vertices of one graph stay together, as their children do.
+    A call compiles one of two ways, since numba drops a branch that asks whether None is None.
 
     Args:
         level: [V] of `find_levels`.
-    Returns: order [V], task_lo [T + 1], task_kind [T].
+        late, serial: of `Policy`.
+    Returns: order [V], task_lo [T + 1], task_kind [T]; whether identical vertices share a task.
     """
-    if policy == FRONTIER:
-        return _sort(level, kinds, num_kinds)
-    if policy == DEPTH:
-        return _sort(_from_roots(child_ptr, child, level), kinds, num_kinds)
-    return _take_turns(child_ptr, child, kinds, num_kinds, policy == SERIAL)
+    if serial is None:
+        if late:
+            level = _from_roots(child_ptr, child, level)
+        order, task_lo, task_kind = _sort(level, kinds, num_kinds)
+        return order, task_lo, task_kind, not late
+    order, task_lo, task_kind = _take_turns(child_ptr, child, kinds, num_kinds, serial)
+    return order, task_lo, task_kind, not serial
 
 
 @inner

@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 
 from vertexrt.cache.compiled import inner, njit
-from vertexrt.scheduler.compiled import AGENDA, FRONTIER, ONE, copy_to, order_tasks
+from vertexrt.scheduler.compiled import ONE, copy_to, order_tasks
 from vertexrt.scheduler.merge import merge_vertices
 
 Array = np.ndarray[Any, Any]
@@ -19,14 +19,15 @@ ORDER, ROW_OF, TASK_LO, TASK_KIND, EDGE_PTR, CHILD_ROW, EDGE_ROW, PARENT_PTR, PA
 )
 
 
-@njit(cache=True, nogil=True)
+@njit(cache=True, error_model="numpy", nogil=True)
 def number_rows(
     child_ptr: Array,
     child: Array,
     kinds: Array,
     num_kinds: int,
     level: Array,
-    policy: int,
+    late: bool,
+    serial: bool | None,
     pulls: Array,
     used: Array,
     weight: Array,
@@ -39,7 +40,7 @@ def number_rows(
     loops where the batch is small.
 
     Args:
-        kinds, num_kinds, level, policy: of `order_tasks`.
+        kinds, num_kinds, level, late, serial: of `order_tasks`.
         pulls: int32 [pulls, V]; used: the numbers of those that are read.
         weight: reals, [V] where vertices merge, written with the vertices of each row; else empty.
         forest: no vertex has two parents.
@@ -47,7 +48,9 @@ def number_rows(
     Returns: int32 [*], the arrays of `Schedule` that are int32; int64 [PARTS, 2], where each of
         them begins and ends; the weight of each row.
     """
-    order, task_lo, task_kind = order_tasks(child_ptr, child, kinds, num_kinds, level, policy)
+    order, task_lo, task_kind, together = order_tasks(
+        child_ptr, child, kinds, num_kinds, level, late, serial
+    )
     count, tasks, slots = len(order), len(task_kind), len(child)
     ints, extents = _make_room(
         (count, count, tasks + 1, tasks, count + 1, slots, slots, count + 1, slots)
@@ -56,8 +59,7 @@ def number_rows(
     new_lo, new_kind = part_of(ints, extents, TASK_LO), part_of(ints, extents, TASK_KIND)
     rows = count
     if len(weight):
-        # Identical vertices are in one task, so that rows of others need no comparison.
-        together = policy in (FRONTIER, AGENDA)
+        # Where identical vertices share a task, rows of others need no comparison.
         shortcut = together and forest
         rows, tasks = merge_vertices(
             child_ptr, child, order, task_lo, task_kind, pulls, used, weight, together, shortcut,

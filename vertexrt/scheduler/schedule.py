@@ -15,7 +15,7 @@ Policies:
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
@@ -23,8 +23,6 @@ import numpy.typing as npt
 from vertexrt.errors import UsageError, message, nearest
 from vertexrt.graph.compiled import children_first
 from vertexrt.scheduler.rows import number_rows
-
-POLICIES = ("frontier", "depth", "agenda", "serial")
 
 Int32 = npt.NDArray[np.int32]
 NO_PULLS = np.zeros((0, 0), np.int32)
@@ -79,19 +77,40 @@ class Schedule:
         return "\n".join(lines)
 
 
-def policy_number(policy: str) -> int:
-    """Return the number of one of POLICIES.
+class Policy(NamedTuple):
+    """How compiled loops order vertices.
+
+    Attributes:
+        late: by distance from the roots instead of the leaves.
+        serial: by turns of kinds, one vertex a task or all that are ready; None: by level.
+    """
+
+    late: bool
+    serial: bool | None
+
+
+_POLICIES = {
+    "frontier": Policy(False, None),
+    "depth": Policy(True, None),
+    "agenda": Policy(False, False),
+    "serial": Policy(False, True),
+}
+POLICIES = tuple(_POLICIES)
+
+
+def policy_of(name: str) -> Policy:
+    """Return one of POLICIES.
 
     Raises: UsageError for another one.
     """
-    if policy in POLICIES:
-        return POLICIES.index(policy)
+    if name in _POLICIES:
+        return _POLICIES[name]
     raise UsageError(
         message(
             "schedule",
-            f"policy is {policy!r}",
+            f"policy is {name!r}",
             "one of " + ", ".join(POLICIES),
-            f"choose one of these.{nearest(policy, POLICIES)}",
+            f"choose one of these.{nearest(name, POLICIES)}",
         )
     )
 
@@ -126,12 +145,13 @@ def make_schedule(
     """
     if level is None:
         _, level = children_first(child_ptr, child)
-    number = policy_number(policy)
+    late, serial = policy_of(policy)
     return schedule_of(
         *number_rows(
-            child_ptr, child, kinds, num_kinds, level, number, pulls, used, weight, forest, inner
+            child_ptr, child, kinds, num_kinds, level, late, serial, pulls, used, weight, forest,
+            inner,
         )
-    )
+    )  # fmt: skip
 
 
 def schedule_of(ints: Int32, extents: npt.NDArray[np.int64], weight: npt.NDArray[Any]) -> Schedule:
