@@ -15,6 +15,7 @@ import functools
 import os
 import sys
 from collections.abc import Callable
+from threading import Timer
 from typing import Any, TypeVar
 
 import llvmlite
@@ -26,8 +27,8 @@ from numba.core.compiler import CompileResult
 from numba.core.compiler_lock import global_compiler_lock
 from numba.core.types.misc import unliteral
 
-from vertexrt.cache import entries, record
-from vertexrt.cache.fingerprint import file_hash, fingerprint
+from vertexrt.cache import entries, notes, record
+from vertexrt.cache.fingerprint import PACKAGE, file_hash, fingerprint
 from vertexrt.cache.folders import folders
 from vertexrt.locks import hold_at_fork
 
@@ -81,7 +82,8 @@ def _call_template(find: Callable[..., Any], args: Any, kws: Any) -> Any:
 def _environment(*processor: str) -> tuple[str, ...]:
     """Return what decides how a function is compiled, in addition to the function."""
     versions = (sys.version, numba.__version__, llvmlite.__version__, np.__version__)
-    settings = [f"{name}={os.environ[name]}" for name in sorted(os.environ) if "NUMBA_" in name]
+    names = sorted(name for name in os.environ if "NUMBA_" in name and name != "NUMBA_CACHE_DIR")
+    settings = [f"{name}={os.environ[name]}" for name in names]
     form = file_hash(record)  # of entries
     return (*versions, form, *processor, *settings)
 
@@ -92,6 +94,7 @@ class KernelCache(_Cache):  # type: ignore[misc]
     def __init__(self, function: Any) -> None:
         self._function = function
         self._enabled = True
+        self._note: Timer | None = None  # while numba compiles
 
     @property
     def cache_path(self) -> str:
@@ -104,11 +107,15 @@ class KernelCache(_Cache):  # type: ignore[misc]
         name = self._name(sig, target_context.codegen())
         found = entries.read(KIND, name) if name else None
         if found is None:
+            own = self._function.py_func.__module__.startswith(f"{PACKAGE}.")
+            self._note = notes.begin("host code" if own else "kernels")
             return None
         return record.deserialize(target_context, found.content, found.facts, _arguments(sig))
 
     def save_overload(self, sig: Any, data: CompileResult) -> None:
         """Keep what was compiled, if all of it can be written down."""
+        if self._note is not None:
+            self._note.cancel()
         name = self._name(sig, data.codegen)
         found = record.serialize(data, _arguments(sig)) if name else None
         if found is not None:
