@@ -25,6 +25,7 @@ from numba.core import sigutils
 from numba.core.caching import _Cache
 from numba.core.compiler import CompileResult
 from numba.core.compiler_lock import global_compiler_lock
+from numba.core.registry import cpu_target
 from numba.core.types.misc import unliteral
 
 from vertexrt.cache import entries, notes, record
@@ -76,6 +77,13 @@ def inner(function: Function) -> Function:
 def _call_template(find: Callable[..., Any], args: Any, kws: Any) -> Any:
     """Find what a call runs, by types: numba would compile a callee for each constant."""
     return find([unliteral(a) for a in args], {k: unliteral(kws[k]) for k in kws})
+
+
+def is_kept(function: Any, *arguments: Any) -> bool:
+    """Tell whether the cache has a function of `njit`, compiled for such arguments."""
+    kinds = tuple(map(numba.typeof, arguments))
+    name = function._cache._name(kinds, cpu_target.target_context.codegen())
+    return bool(name) and entries.read(KIND, name) is not None
 
 
 @functools.cache
