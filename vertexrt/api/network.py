@@ -112,7 +112,7 @@ class Network:
     @property
     def outputs(self) -> dict[str, Array]:
         """Pushes of the last `step` that this thread called, by name."""
-        return getattr(self._outputs, "of_step", {})  # type: ignore[no-any-return]
+        return getattr(self._outputs, "of_step", {})
 
     def __reduce_ex__(self, _: object) -> NoReturn:
         """Refuse copies, and with them pickling: it holds compiled code and a device."""
