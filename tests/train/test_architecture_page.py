@@ -1,4 +1,4 @@
-"""What docs/architecture.md shows of its example is what `vertexrt explain` prints."""
+"""What the pages on architecture and lowering show of their example is what is printed."""
 
 import re
 import shlex
@@ -10,8 +10,9 @@ from tests.backend.test_cuda import shim
 from tests.shim_device import put_in_place
 from vertexrt.cli.main import main
 
-PAGE = Path(__file__).resolve().parents[2] / "docs" / "architecture.md"
-TEXT = PAGE.read_text(encoding="utf-8")
+DOCS = Path(__file__).resolve().parents[2] / "docs"
+PAGES = ("architecture.md", "lowering.md")
+TEXT = "".join((DOCS / page).read_text(encoding="utf-8") for page in PAGES)
 SHOWN = re.findall(r"```\n\$ vertexrt (explain \$TREE .+)\n((?:.*\n)+?)```", TEXT)
 MULTIPROCESSORS = 132  # of an H200
 COMMANDS = [
@@ -71,3 +72,4 @@ def test_there_are_blocks_of_both_engines_and_devices() -> None:
     commands = {command for command, _ in SHOWN}
     assert any("--device cuda" in c and "persistent" in c for c in commands)
     assert any("--device cpu" in c and "persistent" in c for c in commands)
+    assert any("--kernels llvm" in c for c in commands)

@@ -127,7 +127,7 @@ def test_explain_prints_kernels(data: Path, capsys: pytest.CaptureFixture[str]) 
     given = ["explain", "tree-lstm", "--data", str(data), *SMALL]
     assert main(given) == 0
     plain = capsys.readouterr().out
-    assert main([*given, "--kernels"]) == 0
+    assert main([*given, "--kernels"]) == 0  # as `ir`
     shown = capsys.readouterr().out
     added = [line for line in shown.splitlines() if line not in plain.splitlines()]
     assert "Kernels: what each task program is lowered to" in added

@@ -328,8 +328,8 @@ class Network:
         self._seed, self._step = found
 
     @_in_turn
-    def explain(self, *, kernels: bool = False) -> str:
-        """Print F and dF, kinds met so far, placement, fused groups; `kernels`: kernel IR, too."""
+    def explain(self, *, kernels: str = "") -> str:
+        """Print F and dF, kinds met, placement, fused groups; kernels as `ir` or `llvm`, too."""
         return explain_function(self._executor, kernels)
 
     @_in_turn

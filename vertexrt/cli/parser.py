@@ -143,7 +143,12 @@ def _add_explain(parser: Parser) -> None:
     _add_shape(parser)
     _add_machine(parser)
     parser.add_argument(
-        "--kernels", action="store_true", help="print what each task program is lowered to, too"
+        "--kernels",
+        metavar="ir|llvm",
+        type=one_of("--kernels", ("ir", "llvm")),
+        nargs="?",
+        const="ir",
+        help="print what each task program is lowered to, or its LLVM on a CPU, too",
     )
 
 

@@ -17,6 +17,8 @@ from vertexrt.ir.passes.fuse import Group, TaskProgram
 from vertexrt.ir.passes.store import LAZY_STAGES
 from vertexrt.ir.pretty import STAGE_WORD, format_node, format_program
 from vertexrt.ir.program import Domain, Program, Stage
+from vertexrt.kernels.cpu.kernels import REALS
+from vertexrt.kernels.cpu.render import render
 from vertexrt.kernels.layout import EDGES, PROGRAM, ROWS
 from vertexrt.lower.lowering import lower
 
@@ -31,11 +33,11 @@ def training_use(model: CompiledModel) -> Use:
     return Use(pushes)
 
 
-def explain_function(executor: Executor, kernels: bool = False) -> str:
+def explain_function(executor: Executor, kernels: str = "") -> str:
     """Print F, dF with the stage of every node, and the kernels of the kinds met so far.
 
     Args:
-        kernels: print the kernel IR of each task program.
+        kernels: `ir` or `llvm`: print each task program as kernel IR, or as a CPU's LLVM.
     """
     model, explanation = executor.model, executor.explanation()
     variant = _training_variant(model)
@@ -52,13 +54,13 @@ def explain_function(executor: Executor, kernels: bool = False) -> str:
         lines += ["", "Dynamic tensors: elements a row of each vertex (V) or edge (E), and life"]
         lines += [f"  {spec.describe()}" for spec in variant.table]
         if kernels:
-            lines += _kernels(variant)
+            lines += _kernels(variant, kernels == "llvm", REALS[model.store.dtype])
     else:
         lines += ["", "No batch yet, so no kind of vertex is known."]
     return "\n".join(lines)
 
 
-def _kernels(variant: Variant) -> list[str]:
+def _kernels(variant: Variant, llvm: bool, real: str) -> list[str]:
     """Print what each task program is lowered to; tensors, parameters and pulls have numbers."""
     named = {
         "tensor": [spec.describe().split("  ")[0] for spec in variant.table],
@@ -70,7 +72,9 @@ def _kernels(variant: Variant) -> list[str]:
         lines += [f"  {what} {number}: {name}" for number, name in enumerate(names)]
     for number, task in enumerate(variant.tasks):
         lines += ["", f"  task program {number} ({STAGE_WORD[task.stage]})"]
-        lines += [f"    {line}" for line in str(lower(task, variant.binding)).splitlines()]
+        kernel = lower(task, variant.binding)
+        text = render(kernel, real, f"program{number}") if llvm else str(kernel)
+        lines += [f"    {line}" for line in text.splitlines()]
     return lines
 
 

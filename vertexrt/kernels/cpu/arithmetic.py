@@ -34,14 +34,19 @@ TANH = (
     1.33314422036e-1,
     -3.33332819422e-1,
 )
+FUSED = "contract "  # lets a product and a sum be one instruction, rounded once: in functions
 SUM = "reassoc nsz contract "  # lets a sum run in vector lanes; the order stays fixed
 
 
 class Arithmetic:
-    """Appends instructions to a function under construction: a target of `translate`."""
+    """Appends instructions to a function under construction: a target of `translate`.
 
-    def __init__(self, code: Code) -> None:
-        self.code = code
+    Args:
+        flags: of all arithmetic: what may be done besides what it says.
+    """
+
+    def __init__(self, code: Code, flags: str = "") -> None:
+        self.code, self.flags = code, flags
         self.real = code.real
         self.kind = "f32" if code.real == "float" else "f64"
 
@@ -52,7 +57,7 @@ class Arithmetic:
     def binary(self, operator: str, left: Register, right: Register, flags: str = "") -> Register:
         """Return the result of +, -, * or /."""
         left, right = self.as_real(left), self.as_real(right)
-        text = f"{INSTRUCTIONS[operator]} {flags}{left}, {right.name}"
+        text = f"{INSTRUCTIONS[operator]} {flags or self.flags}{left}, {right.name}"
         return self.code.op(self.real, text)
 
     def negative(self, value: Register) -> Register:
@@ -75,7 +80,7 @@ class Arithmetic:
         (x,) = map(self.as_real, arguments)
         if name in ("log", "sqrt"):
             return self.code.call(self.real, f"llvm.{name}.{self.kind}", [x])
-        found: Register = getattr(self, name)(x)
+        found: Register = getattr(Arithmetic(self.code, FUSED), name)(x)
         return found
 
     def as_real(self, value: Register) -> Register:

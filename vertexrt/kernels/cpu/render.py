@@ -161,7 +161,7 @@ class _Rendered:
         if statement.how == "logsumexp":
 
             def exponential(x: Register) -> Register:
-                return self.math.exp(self.math.binary("-", x, top))
+                return self.math.call("exp", [self.math.binary("-", x, top)])
 
             total = over(code.const(0.0), lambda sum, x: self.math.add(sum, exponential(x)))
             found = self.math.binary("+", top, self.math.call("log", [total]))

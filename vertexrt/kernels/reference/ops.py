@@ -149,7 +149,7 @@ def pull(frame: Frame, node: Node, x: Sequence[Array]) -> Array:
     """Return the vertices' rows of a pulled array, zeros where absent; integers as they are."""
     name = node["name"]
     if node.type.dtype == "int":
-        return frame.buffers.ints[frame.binding.ints[name]][frame.vertices][:, None]
+        return np.asarray(frame.buffers.ints[frame.binding.ints[name], frame.vertices][:, None])
     number = frame.binding.floats[name]
     index = frame.buffers.float_index[number][frame.vertices]
     table = frame.buffers.floats[number].reshape(-1, max(node.type.size, 1))
@@ -178,7 +178,7 @@ def has_pull(frame: Frame, node: Node, x: Sequence[Array]) -> Array:
         index = b.ints[frame.binding.ints[name]]
     else:
         index = b.float_index[frame.binding.floats[name]]
-    return (index[frame.vertices] >= 0).astype(float)[:, None]
+    return np.asarray(index[frame.vertices] >= 0, float)[:, None]
 
 
 def degree(frame: Frame, node: Node, x: Sequence[Array]) -> Array:
