@@ -12,8 +12,7 @@ import vertexrt as vrt
 from tests.runs import Way
 from vertexrt.engine.host import compile_on
 from vertexrt.kernels.cpu.backend import CpuBackend
-from vertexrt.kernels.cpu.counters import SECONDS
-from vertexrt.kernels.cpu.processors import CpuProcessors
+from vertexrt.kernels.cpu.processors import SECONDS, CpuProcessors
 from vertexrt.kernels.layout import Array, Buffers, StoreUpdate
 from vertexrt.script.isa import NONE, WAIT
 

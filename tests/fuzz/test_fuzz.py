@@ -52,9 +52,13 @@ def test_reference_on_functions_of_the_day() -> None:
     run(range(first, first + 40), Settings(per=1), f"functions of {today}, seeds from {first}")
 
 
-@pytest.mark.parametrize(("ways", "seeds"), [("batched", range(3)), ("persistent", range(1, 2))])
-def test_cpu(ways: str, seeds: Sequence[int]) -> None:
-    run(seeds, Settings("cpu", ways=ways, per=1, most=4, nodes=8))
+@pytest.mark.parametrize("ways", ["batched", "persistent"])
+def test_cpu(ways: str) -> None:
+    run(range(30), Settings("cpu", ways=ways, per=1))
+
+
+def test_kernels_of_a_cpu_under_interpretation() -> None:
+    run(range(40), Settings("lowered", per=1))
 
 
 @pytest.mark.skipif(not shim.available(), reason="needs a C++ compiler")

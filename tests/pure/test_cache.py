@@ -265,9 +265,9 @@ def test_a_fingerprint_covers_code_constants_and_calls() -> None:
 
 def test_a_fingerprint_is_that_of_another_process() -> None:
     code = (
-        "from vertexrt.scheduler import kinds, rows; from vertexrt.kernels.cpu import runtime;"
+        "from vertexrt.scheduler import kinds, rows; from vertexrt.kernels.cpu import sizes;"
         "from vertexrt.cache.fingerprint import fingerprint as f;"
-        "print(f(rows.number_rows), f(kinds.read_vertices), f(runtime.tanh32))"
+        "print(f(rows.number_rows), f(kinds.read_vertices), f(sizes.within))"
     )
     found = {
         subprocess.run(

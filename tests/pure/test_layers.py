@@ -17,7 +17,9 @@ from tests.package_source import FILES, MODULES, PACKAGE, ROOT, imports, module_
 
 OUTSIDE = ("tests", "benchmarks")  # never imported by the package
 BASE = ("errors", "config", "plain_files", "locks", "cache")  # may be imported by every layer
-INSIDE = ("graph", "ir", "scheduler", "memory", "script", "script.isa", "kernels", "engine")
+LOWERED = ("lower", "kernels.layout", "kernels.location")
+KERNELS = (*LOWERED, "kernels")
+INSIDE = ("graph", "ir", "scheduler", "memory", "script", "script.isa", *KERNELS, "engine")
 
 # The engine knows no GPU: `engine.devices` names the module that its table imports when asked.
 # Who may import what. A name is a module or a folder of the package; the longest one that fits a
@@ -34,8 +36,11 @@ LAYERS: dict[str, tuple[str, ...]] = {
     "memory": (*BASE, "ir", "scheduler", "graph"),
     "script.isa": BASE,
     "script": (*BASE, "ir", "scheduler", "memory", "script.isa"),
-    "kernels": (*BASE, "ir", "script", "script.isa"),
-    "engine": (*BASE, "graph", "ir", "scheduler", "memory", "script", "script.isa", "kernels"),
+    "kernels.layout": (*BASE, "ir"),
+    "kernels.location": (),
+    "lower": (*BASE, "ir", "kernels.layout", "kernels.location"),
+    "kernels": (*BASE, "ir", "script", "script.isa", *LOWERED),
+    "engine": (*BASE, "graph", "ir", "scheduler", "memory", "script", "script.isa", *KERNELS),
     "kernels.cuda": (*BASE, *INSIDE),
     "api": (*BASE, "ir", "graph", "engine"),
     "": ("ir", "api", "graph", "errors"),

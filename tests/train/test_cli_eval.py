@@ -123,6 +123,18 @@ def test_explain(data: Path, capsys: pytest.CaptureFixture[str]) -> None:
         assert word in shown
 
 
+def test_explain_prints_kernels(data: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    given = ["explain", "tree-lstm", "--data", str(data), *SMALL]
+    assert main(given) == 0
+    plain = capsys.readouterr().out
+    assert main([*given, "--kernels"]) == 0
+    shown = capsys.readouterr().out
+    added = [line for line in shown.splitlines() if line not in plain.splitlines()]
+    assert "Kernels: what each task program is lowered to" in added
+    assert sum("task program" in line for line in added) == plain.count("(task program ")
+    assert any(line.strip().startswith("chosen") for line in added)
+
+
 def test_explain_of_an_unknown_model(capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["explain", "lstm-ml"]) == 2
     assert "Nearest: 'lstm-lm'" in capsys.readouterr().err

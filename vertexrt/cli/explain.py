@@ -25,7 +25,7 @@ def explain(given: argparse.Namespace) -> int:
     device = device_line(options, session.net)
     if device is not None:
         print(device)
-    print(session.net.explain())
+    print(session.net.explain(kernels=given.kernels))
     print()
     print(f"{len(first)} graphs of {session.dataset.name} ({session.dataset.description})")
     print(cost)

@@ -142,6 +142,9 @@ def _add_explain(parser: Parser) -> None:
     _add_window(parser)
     _add_shape(parser)
     _add_machine(parser)
+    parser.add_argument(
+        "--kernels", action="store_true", help="print what each task program is lowered to, too"
+    )
 
 
 def _add_data_commands(parser: Parser) -> None:

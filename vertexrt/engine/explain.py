@@ -18,6 +18,7 @@ from vertexrt.ir.passes.store import LAZY_STAGES
 from vertexrt.ir.pretty import STAGE_WORD, format_node, format_program
 from vertexrt.ir.program import Domain, Program, Stage
 from vertexrt.kernels.layout import EDGES, PROGRAM, ROWS
+from vertexrt.lower.lowering import lower
 
 
 def training_use(model: CompiledModel) -> Use:
@@ -30,8 +31,12 @@ def training_use(model: CompiledModel) -> Use:
     return Use(pushes)
 
 
-def explain_function(executor: Executor) -> str:
-    """Print F, dF with the stage of every node, and the kernels of the kinds met so far."""
+def explain_function(executor: Executor, kernels: bool = False) -> str:
+    """Print F, dF with the stage of every node, and the kernels of the kinds met so far.
+
+    Args:
+        kernels: print the kernel IR of each task program.
+    """
     model, explanation = executor.model, executor.explanation()
     variant = _training_variant(model)
     lines = ["F", format_program(model.function), ""]
@@ -46,9 +51,27 @@ def explain_function(executor: Executor) -> str:
             lines += _kind(variant, f"lazy kind {name}", kind, LAZY_STAGES, explanation)
         lines += ["", "Dynamic tensors: elements a row of each vertex (V) or edge (E), and life"]
         lines += [f"  {spec.describe()}" for spec in variant.table]
+        if kernels:
+            lines += _kernels(variant)
     else:
         lines += ["", "No batch yet, so no kind of vertex is known."]
     return "\n".join(lines)
+
+
+def _kernels(variant: Variant) -> list[str]:
+    """Print what each task program is lowered to; tensors, parameters and pulls have numbers."""
+    named = {
+        "tensor": [spec.describe().split("  ")[0] for spec in variant.table],
+        "param": list(variant.binding.params),
+        "pull": list(variant.binding.ints),
+    }
+    lines = ["", "Kernels: what each task program is lowered to"]
+    for what, names in named.items():
+        lines += [f"  {what} {number}: {name}" for number, name in enumerate(names)]
+    for number, task in enumerate(variant.tasks):
+        lines += ["", f"  task program {number} ({STAGE_WORD[task.stage]})"]
+        lines += [f"    {line}" for line in str(lower(task, variant.binding)).splitlines()]
+    return lines
 
 
 def _training_variant(model: CompiledModel) -> Variant:

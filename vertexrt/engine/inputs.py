@@ -76,14 +76,14 @@ class Inputs:
     no_reals: Array
 
     @property
-    def ints(self) -> tuple[Array, ...]:
-        """One int32 [V] array an integer pull."""
-        return tuple(self.index[: len(self.index) - len(self.floats)])
+    def ints(self) -> Array:
+        """A row of it for each integer pull."""
+        return self.index[: len(self.index) - len(self.floats)]
 
     @property
-    def float_index(self) -> tuple[Array, ...]:
-        """One int32 [V] array a real pull: rows of it."""
-        return tuple(self.index[len(self.index) - len(self.floats) :])
+    def float_index(self) -> Array:
+        """A row of it for each real pull."""
+        return self.index[len(self.index) - len(self.floats) :]
 
 
 def read_inputs(reader: Reader, batch: GraphBatch, dtype: npt.DTypeLike) -> Inputs:

@@ -7,7 +7,7 @@ the arrays of one minibatch; a launch table lists the task programs to run, one 
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from typing import Any, NamedTuple, Protocol
@@ -79,6 +79,14 @@ class Scheduled(Protocol):
         """Return the edges in which each row is the child."""
 
     @property
+    def indices(self) -> Array:
+        """Return the array that the ones above are parts of."""
+
+    @property
+    def begins(self) -> Sequence[int]:
+        """Return where they begin there: see `scheduler.rows`."""
+
+    @property
     def weight(self) -> Array:
         """Return how many of the user's vertices each row stands for, as reals, or nothing."""
 
@@ -96,7 +104,7 @@ class Buffers:
         rows: [*] execution rows of launches that are not contiguous.
         user_vertex, user_edge: [V] what random draws count by: the number of each of the user's
             vertices in the whole batch, of which this may be a share, and of its first edge there.
-        ints: one [V] array a pull, in the user's order; floats: flat values, with float_index: [V].
+        ints: [pulls, V] in the user's order; floats: flat values, with float_index: [pulls, V].
         seeds: flat gradients of pushes, in the user's order.
         loss_scale: factor on the loss; random_seed: of this step, 32 bits.
     """
@@ -111,9 +119,9 @@ class Buffers:
     rows: Array
     user_vertex: Array
     user_edge: Array
-    ints: tuple[Array, ...]
+    ints: Array
     floats: tuple[Array, ...]
-    float_index: tuple[Array, ...]
+    float_index: Array
     seeds: tuple[Array, ...]
     loss_scale: float
     random_seed: int

@@ -1,26 +1,14 @@
-"""Render the scalar expressions of the tables of ops and of update rules in a backend's language.
+"""Render the scalar expressions of the tables of ops and of update rules as text of a language.
 
-A table writes an expression once, in Python syntax over names (x0, x1, ... for ops); a dialect says
-how constants, choices and functions look in NumPy, numba or CUDA.
+A dialect says how constants, choices and functions look in NumPy or CUDA.
 """
 
 from __future__ import annotations
 
-import ast
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from functools import cache
 
-OPERATORS: dict[type[ast.AST], str] = {
-    ast.Add: "+",
-    ast.Sub: "-",
-    ast.Mult: "*",
-    ast.Div: "/",
-    ast.GtE: ">=",
-    ast.Gt: ">",
-    ast.Eq: "==",
-    ast.NotEq: "!=",
-}
+from vertexrt.ir.expressions import translate
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,27 +20,41 @@ class Dialect:
     functions: Mapping[str, str]  # name in the table -> name in the target
 
 
+class _Text:
+    """Texts of a dialect, as a target of translation."""
+
+    def __init__(self, dialect: Dialect) -> None:
+        self.dialect = dialect
+
+    def constant(self, value: float) -> str:
+        return self.dialect.constant.format(value=repr(value))
+
+    def binary(self, operator: str, left: str, right: str) -> str:
+        return f"({left} {operator} {right})"
+
+    def negative(self, value: str) -> str:
+        return f"(-{value})"
+
+    def compare(self, operator: str, left: str, right: str) -> str:
+        return f"({left} {operator} {right})"
+
+    def choose(self, test: str, yes: str, no: str) -> str:
+        return self.dialect.choice.format(test=test, yes=yes, no=no)
+
+    def call(self, name: str, arguments: Sequence[str]) -> str:
+        return f"{self.dialect.functions[name]}({', '.join(arguments)})"
+
+
 NUMPY = Dialect(
     "{value}",
     "np.where({test}, {yes}, {no})",
     {f: f"np.{f}" for f in ("exp", "log", "sqrt", "tanh")} | {"sigmoid": "sigmoid"},
 )
-NUMBA = Dialect(
-    "F({value})",
-    "({yes} if {test} else {no})",
-    {f: f for f in ("exp", "log", "sqrt", "tanh", "sigmoid")},
-)
-
 CUDA = Dialect(
     "real({value})",
     "({test} ? {yes} : {no})",
     {f: f"vrt_{f}" for f in ("exp", "log", "sqrt", "tanh", "sigmoid")},
 )
-
-
-@cache
-def _parse(expression: str) -> ast.expr:
-    return ast.parse(expression, mode="eval").body
 
 
 def render(expression: str, operands: Sequence[str], dialect: Dialect, keep: str = "") -> str:
@@ -73,28 +75,4 @@ def render_names(expression: str, names: Mapping[str, str], dialect: Dialect) ->
     Args:
         names: text of each name in it; may stand anywhere an atom may.
     """
-
-    def text(node: ast.expr) -> str:
-        if isinstance(node, ast.Name):
-            return names[node.id]
-        if isinstance(node, ast.Constant):
-            return dialect.constant.format(value=repr(float(node.value)))  # type: ignore[arg-type]
-        if isinstance(node, ast.BinOp):
-            return f"({text(node.left)} {OPERATORS[type(node.op)]} {text(node.right)})"
-        if isinstance(node, ast.UnaryOp):
-            return f"(-{text(node.operand)})"
-        if isinstance(node, ast.Compare):
-            symbol = OPERATORS[type(node.ops[0])]
-            return f"({text(node.left)} {symbol} {text(node.comparators[0])})"
-        if isinstance(node, ast.IfExp):
-            return dialect.choice.format(
-                test=text(node.test), yes=text(node.body), no=text(node.orelse)
-            )
-        if isinstance(node, ast.Call) and isinstance(node.func, ast.Name):
-            inner = ", ".join(text(a) for a in node.args)
-            return f"{dialect.functions[node.func.id]}({inner})"
-        raise AssertionError(
-            f"{expression!r}: {ast.dump(node)} is not in the language of the tables"
-        )
-
-    return text(_parse(expression))
+    return translate(expression, names, _Text(dialect))

@@ -48,6 +48,7 @@ class Schedule:
         edge_row: [E] row of the parent.
         parent_ptr, parent_edge: for each row the edges in which it is the child, ascending.
         weight: [rows] how many vertices each row stands for, as reals; empty, if none may merge.
+        indices: what the arrays before it are parts of; begins: where each begins, in this order.
     """
 
     order: Int32
@@ -60,6 +61,8 @@ class Schedule:
     parent_ptr: Int32
     parent_edge: Int32
     weight: npt.NDArray[Any]
+    indices: Int32
+    begins: list[int]
 
     @property
     def num_tasks(self) -> int:
@@ -136,5 +139,6 @@ def make_schedule(
 
 def schedule_of(ints: Int32, extents: npt.NDArray[np.int64], weight: npt.NDArray[Any]) -> Schedule:
     """Return what `number_rows` found."""
-    fields: list[Any] = [*(ints[begin:end] for begin, end in extents.tolist()), weight]
-    return Schedule(*fields)
+    bounds = extents.tolist()
+    parts: list[Any] = [ints[begin:end] for begin, end in bounds]
+    return Schedule(*[*parts, weight, ints, [begin for begin, _ in bounds]])

@@ -1,9 +1,4 @@
-"""The `cpu` backend: generated numba code and BLAS, the whole launch table in one compiled call.
-
-Each task program becomes a module named by the hash of its source, so that models share what is
-equal, in a process and in the cache. The driver, which loops over the launch table and calls them,
-is generated the same way.
-"""
+"""The `cpu` backend: kernels compiled by LLVM, and BLAS; the whole launch table in one call."""
 
 from __future__ import annotations
 
@@ -13,19 +8,19 @@ from typing import Any
 
 import numpy as np
 import numpy.typing as npt
-import scipy.linalg.cython_blas  # noqa: F401  the products call it through numba
 from threadpoolctl import ThreadpoolController
 
 from vertexrt.ir.passes.fuse import TaskProgram
 from vertexrt.ir.passes.segment import SegmentedTask
 from vertexrt.ir.updates import UpdateRule
-from vertexrt.kernels.cpu.call_arguments import OF_BATCH, OF_LAUNCH, arguments
-from vertexrt.kernels.cpu.emit import emit
-from vertexrt.kernels.cpu.generated import load_source
+from vertexrt.kernels.cpu.compile import driver
+from vertexrt.kernels.cpu.drivers import RUN
+from vertexrt.kernels.cpu.kernels import LoadedKernels
 from vertexrt.kernels.cpu.processors import CpuProcessors
 from vertexrt.kernels.cpu.update import finish
 from vertexrt.kernels.layout import Binding, Buffers, Processors, StoreUpdate
 from vertexrt.locks import ProcessLock
+from vertexrt.lower.lowering import lower
 
 
 @functools.cache
@@ -58,38 +53,23 @@ class _OneThread:
 _one_thread = _OneThread()
 
 
-def driver_source(names: list[str]) -> str:
-    """Write the loop over the launch table that calls the task programs by number."""
-    lines = ["from vertexrt.cache.compiled import njit"]
-    lines += [f"from {name} import task as task{k}" for k, name in enumerate(names)]
-    lines += ["", "", "@njit(cache=True, nogil=True)"]
-    lines += [f"def run(table, {OF_BATCH}):"]
-    lines += ["    for t in range(len(table)):"]
-    lines += [f"        number, {OF_LAUNCH} = table[t]"]
-    for k in range(len(names)):
-        lines.append(f"        {'el' if k else ''}if number == {k}:")
-        lines.append(f"            task{k}({OF_LAUNCH}, {OF_BATCH})")
-    return "\n".join(lines) + "\n"
-
-
 class CpuExecutable:
-    """Compiled task programs and the driver that calls them."""
+    """Compiled task programs, and the driver that calls them."""
 
     def __init__(self, programs: list[TaskProgram], binding: Binding) -> None:
-        emitted = [emit(program, binding) for program in programs]
-        self.sources = [source for source, *_ in emitted]
-        self.scratch = [(rows, edges, once) for _, rows, edges, once in emitted]
-        modules = [load_source(source) for source in self.sources]
-        driver = driver_source([module.__name__ for module in modules])
-        self.driver: Any = load_source(driver).run
+        self.loaded = LoadedKernels([lower(program, binding) for program in programs])
+        self.scratch = self.loaded.scratch
 
     def run(self, table: npt.NDArray[np.int64], buffers: Buffers) -> None:
         """Run the launches of a table in one compiled call."""
-        self.driver(table, *arguments(buffers, buffers.temporary))
+        tasks = self.loaded.addresses(buffers.arena.dtype)
+        context = self.loaded.contexts.make(buffers)
+        given = (np.ascontiguousarray(table), len(table), tasks, buffers.temporary, context)
+        driver("vrt_run", RUN)(*given)
 
 
 class CpuBackend:
-    """Generated numba kernels."""
+    """Kernels compiled by LLVM."""
 
     name = "cpu"
     where = "cpu"
@@ -102,7 +82,7 @@ class CpuBackend:
         return _one_thread
 
     def load(self, programs: list[TaskProgram], binding: Binding) -> CpuExecutable:
-        """Generate, compile or find in the cache."""
+        """Lower, compile or find in the cache."""
         return CpuExecutable(programs, binding)
 
     def update(self, update: StoreUpdate) -> None:
@@ -121,5 +101,5 @@ class CpuBackend:
         kinds: npt.NDArray[np.int64],
         rule: UpdateRule | None,
     ) -> Processors:
-        """Generate segments for processors that are threads."""
+        """Lower segments for processors that are threads."""
         return CpuProcessors(tasks, binding)

@@ -2,88 +2,30 @@
 
 from __future__ import annotations
 
-from itertools import accumulate
-from typing import Any
+import functools
+import time
 
 import numpy as np
 
 from vertexrt.errors import DeviceError, message
 from vertexrt.ir.passes.segment import SegmentedTask
-from vertexrt.kernels.cpu.call_arguments import OF_BATCH, OF_LAUNCH, arguments
-from vertexrt.kernels.cpu.counters import (
-    APART,
-    FAILED,
-    INSTRUCTION,
-    PROCESSOR,
-    SECONDS,
-    WAITED,
-    cycles_per_second,
-)
-from vertexrt.kernels.cpu.emit import emit
-from vertexrt.kernels.cpu.generated import load_source
+from vertexrt.kernels.cpu.compile import driver
+from vertexrt.kernels.cpu.drivers import APART, FAILED, FOLLOW, INSTRUCTION, PROCESSOR, WAITED
+from vertexrt.kernels.cpu.kernels import LoadedKernels
 from vertexrt.kernels.layout import Array, Binding, Buffers
-from vertexrt.script.isa import (
-    EDGES,
-    FIRST,
-    FIRST_EDGE,
-    LISTED,
-    OP,
-    PROGRAM,
-    ROWS,
-    TEMPORARY,
-    WAIT,
-)
+from vertexrt.lower.lowering import lower
 
-# What the loop over a script calls the columns of an instruction.
-COLUMNS = {
-    "op": OP,
-    "program": PROGRAM,
-    "n": ROWS,
-    "lo": FIRST,
-    "at": LISTED,
-    "m": EDGES,
-    "elo": FIRST_EDGE,
-    "wait": WAIT,
-    "apart": TEMPORARY,
-}
+SECONDS = 30.0  # of a wait: on a machine with much to do a thread may not run for a while
 
 
-def driver_source(names: list[str], segment_ptr: list[int]) -> str:
-    """Write the loop over a script; it notes the clock where there is room for the times.
-
-    Args:
-        names: modules of the task programs; segment_ptr: number of the first segment of each.
-    """
-    own = OF_BATCH.replace(" tmp,", " tmp + apart,")  # temporaries of this tile
-    lines = [
-        "import numpy as np",
-        "from vertexrt.cache.compiled import njit",
-        "from vertexrt.kernels.cpu.counters import cycles, fail, signal, wait_for",
-        *(f"from {name} import task as task{k}" for k, name in enumerate(names)),
-        "",
-        "",
-        "@njit(cache=True, nogil=True)",
-        f"def run(script, counters, part, parts, limit, times, {OF_BATCH}):",
-        "    for t in range(len(script)):",
-        *(f"        {name} = np.int64(script[t, {k}])" for name, k in COLUMNS.items()),
-        "        if len(times):",
-        "            times[t, 0] = cycles()",
-        "        if wait >= 0 and not wait_for(counters, wait, parts, limit):",
-        "            fail(counters, part, t, wait)",
-        "            return",
-        "        if len(times):",
-        "            times[t, 1] = cycles()",
-    ]
-    for k in range(len(names)):
-        call = f"task{k}(op - {segment_ptr[k]}, part, parts, {OF_LAUNCH}, {own})"
-        lines += [f"        {'el' if k else ''}if program == {k}:", f"            {call}"]
-    lines += [
-        "        if len(times):",
-        "            times[t, 2] = cycles()",
-        "        if parts > 1:",
-        "            signal(counters, t)",
-    ]
-    return "\n".join(lines) + "\n"
+@functools.cache
+def cycles_per_second() -> float:
+    """Measure the cycle counter against the clock."""
+    clock = driver("vrt_clock")
+    start, first = time.perf_counter(), clock()
+    while time.perf_counter() - start < 0.005:
+        pass
+    return float((clock() - first) / (time.perf_counter() - start))
 
 
 class CpuProcessors:
@@ -95,13 +37,10 @@ class CpuProcessors:
 
     def __init__(self, tasks: list[SegmentedTask], binding: Binding) -> None:
         self.seconds = SECONDS
-        emitted = [emit(t.task, binding, t) for t in tasks]
-        self.sources = [source for source, *_ in emitted]
-        self.scratch = [(rows, edges, once) for _, rows, edges, once in emitted]
-        modules = [load_source(source) for source in self.sources]
-        names = [m.__name__ for m in modules]
-        segment_ptr = [0, *accumulate(len(t.segments) for t in tasks)]
-        self.driver: Any = load_source(driver_source(names, segment_ptr)).run
+        self.loaded = LoadedKernels([lower(t.task, binding, t) for t in tasks])
+        self.scratch = self.loaded.scratch
+        counts = [len(t.segments) for t in tasks]
+        self._first = np.cumsum([0, *counts], dtype=np.int64)  # segment of each task program
 
     def run(
         self,
@@ -115,8 +54,22 @@ class CpuProcessors:
     ) -> None:
         """Run the script of one processor; see `Processors`."""
         limit = int(self.seconds * cycles_per_second()) if parts > 1 else 0
-        given = arguments(buffers, temporary)
-        self.driver(script, counters, part, parts, limit, times, *given)
+        tasks = self.loaded.addresses(buffers.arena.dtype)
+        context = self.loaded.contexts.make(buffers)
+        driver("vrt_follow", FOLLOW)(
+            script,
+            len(script),
+            counters,
+            part,
+            parts,
+            limit,
+            times,
+            len(times),
+            tasks,
+            self._first,
+            temporary,
+            context,
+        )
 
     def cycles_per_second(self) -> float:
         """Return the rate of the clock in `times`."""

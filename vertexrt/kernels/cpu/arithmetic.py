@@ -1,0 +1,164 @@
+"""Arithmetic of reals in LLVM: scalar expressions of the op table, and functions in them.
+
+Functions of float32 have no branches and no calls, so that loops of them run in vectors. Constants
+and range reduction of `exp` and the polynomial of `tanh` are those of Cephes (Moshier); `exp` is
+within 2 ULP. Functions of float64 are the C library's.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from vertexrt.ir.expressions import translate
+from vertexrt.kernels.cpu.code import Code, Register
+
+INSTRUCTIONS = {"+": "fadd", "-": "fsub", "*": "fmul", "/": "fdiv"}
+TESTS = {">=": "oge", ">": "ogt", "==": "oeq", "!=": "une"}
+INTEGER_TESTS = {">=": "sge", ">": "sgt", "==": "eq", "!=": "ne"}
+
+LOG2_E = 1.44269504
+ROUND = 12582912.0  # 1.5 * 2**23: adding it rounds to the nearest integer, in the lowest bits
+LN2_HIGH, LN2_LOW = 0.693359375, -2.12194440e-4
+EXP = (
+    1.9875691500e-4,
+    1.3981999507e-3,
+    8.3334519073e-3,
+    4.1665795894e-2,
+    1.6666665459e-1,
+    5.0000001201e-1,
+)
+TANH = (
+    -5.70498872745e-3,
+    2.06390887954e-2,
+    -5.37397155531e-2,
+    1.33314422036e-1,
+    -3.33332819422e-1,
+)
+SUM = "reassoc nsz contract "  # lets a sum run in vector lanes; the order stays fixed
+
+
+class Arithmetic:
+    """Appends instructions to a function under construction: a target of `translate`."""
+
+    def __init__(self, code: Code) -> None:
+        self.code = code
+        self.real = code.real
+        self.kind = "f32" if code.real == "float" else "f64"
+
+    def constant(self, value: float) -> Register:
+        """Return a real number."""
+        return self.code.const(value)
+
+    def binary(self, operator: str, left: Register, right: Register, flags: str = "") -> Register:
+        """Return the result of +, -, * or /."""
+        left, right = self.as_real(left), self.as_real(right)
+        text = f"{INSTRUCTIONS[operator]} {flags}{left}, {right.name}"
+        return self.code.op(self.real, text)
+
+    def negative(self, value: Register) -> Register:
+        """Return -value."""
+        return self.code.op(self.real, f"fneg {self.as_real(value)}")
+
+    def compare(self, operator: str, left: Register, right: Register) -> Register:
+        """Return the truth of >=, >, == or !=; integers are compared as such."""
+        if left.type == right.type == "i64":
+            return self.code.compare(INTEGER_TESTS[operator], left, right)
+        left, right = self.as_real(left), self.as_real(right)
+        return self.code.op("i1", f"fcmp {TESTS[operator]} {left}, {right.name}")
+
+    def choose(self, test: Register, yes: Register, no: Register) -> Register:
+        """Return one of two values."""
+        return self.code.select(test, self.as_real(yes), self.as_real(no))
+
+    def call(self, name: str, arguments: Sequence[Register]) -> Register:
+        """Return exp, log, sqrt, tanh or sigmoid of a value."""
+        (x,) = map(self.as_real, arguments)
+        if name in ("log", "sqrt"):
+            return self.code.call(self.real, f"llvm.{name}.{self.kind}", [x])
+        found: Register = getattr(self, name)(x)
+        return found
+
+    def as_real(self, value: Register) -> Register:
+        """Return a value as a real number."""
+        if value.type != "i64":
+            return value
+        return self.code.op(self.real, f"sitofp {value} to {self.real}")
+
+    def add(self, a: Register, b: Register) -> Register:
+        """Return a term added to a sum that may run in vector lanes."""
+        return self.binary("+", a, b, SUM)
+
+    def larger(self, a: Register, b: Register) -> Register:
+        """Return the larger of two numbers of which none is nan, in vector lanes as well."""
+        return self.code.call(self.real, f"llvm.maxnum.{self.kind}", [a, b], "nnan nsz ")
+
+    def largest(self, a: Register, b: Register) -> Register:
+        """Return the larger of two numbers; nan, if one is."""
+        more = self.code.op("i1", f"fcmp uge {a}, {b.name}")
+        sound = self.code.op("i1", f"fcmp ord {b}, {b.name}")
+        both = self.code.op("i1", f"and {more}, {sound.name}")
+        return self.code.select(both, a, b)
+
+    def exp(self, x: Register) -> Register:
+        """Return e**x; in float32 between e**-87.3 and e**88.7."""
+        if self.kind == "f64":
+            return self.code.call(self.real, "llvm.exp.f64", [x])
+        formula = {
+            "n": "n - s",
+            "r": "(x - n * h) - n * l",
+            "y": "(p * (r * r) + r) + 1.0",
+        }
+        low, high = self.constant(-87.3), self.constant(88.7)
+        x = self.code.select(self.compare(">", low, x), low, x)
+        x = self.code.select(self.compare(">", x, high), high, x)
+        shift = self.constant(ROUND)
+        near = translate("x * e + s", {"x": x, "e": self.constant(LOG2_E), "s": shift}, self)
+        n = translate(formula["n"], {"n": near, "s": shift}, self)
+        names = {"x": x, "n": n, "h": self.constant(LN2_HIGH), "l": self.constant(LN2_LOW)}
+        r = translate(formula["r"], names, self)
+        y = translate(formula["y"], {"p": self._polynomial(EXP, r), "r": r}, self)
+        bits = self.code.op("i32", f"bitcast {near} to i32")
+        bits = self.code.whole("add", self.code.whole("shl", bits, 23), 127 << 23)
+        return self.binary("*", y, self.code.op("float", f"bitcast {bits} to float"))
+
+    def sigmoid(self, x: Register) -> Register:
+        """Return 1 / (1 + e**-x)."""
+        if self.kind == "f32":
+            e = self.exp(self.negative(x))
+            return translate("1.0 / (1.0 + e)", {"e": e}, self)
+        size = self.code.call(self.real, "llvm.fabs.f64", [x])  # without overflow
+        e = self.exp(self.negative(size))
+        return translate("(1.0 if x >= 0.0 else e) / (1.0 + e)", {"x": x, "e": e}, self)
+
+    def tanh(self, x: Register) -> Register:
+        """Return tanh x: a polynomial near 0, where 2 sigmoid(2x) - 1 would cancel."""
+        if self.kind == "f64":
+            return self.code.call(self.real, "tanh", [x])
+        z = self.binary("*", x, x)
+        small = translate("p * z * x + x", {"p": self._polynomial(TANH, z), "z": z, "x": x}, self)
+        e = self.exp(self.binary("*", self.constant(-2.0), x))
+        large = translate("2.0 / (1.0 + e) - 1.0", {"e": e}, self)
+        size = self.code.call(self.real, "llvm.fabs.f32", [x])
+        return self.choose(self.compare(">", self.constant(0.625), size), small, large)
+
+    def _polynomial(self, coefficients: Sequence[float], x: Register) -> Register:
+        found = self.constant(coefficients[0])
+        for coefficient in coefficients[1:]:
+            found = self.binary("+", self.binary("*", found, x), self.constant(coefficient))
+        return found
+
+
+def draw(code: Code, seed: Register, key: int, counter: Register, element: Register) -> Register:
+    """Hash (seed, key, counter, element) to 32 bits: a counter-based generator, no state.
+
+    The finaliser is that of MurmurHash3; two rounds, so that neighbouring counters decorrelate.
+    """
+
+    def mixed(h: Register, shift: int, factor: int) -> Register:
+        return code.mul(code.whole("xor", h, code.whole("lshr", h, shift)), factor)
+
+    counter, element = (code.op("i32", f"trunc {x} to i32") for x in (counter, element))
+    h = mixed(code.whole("xor", seed, code.mul(counter, 0x9E3779B1)), 16, 0x85EBCA6B)
+    step = code.add(code.mul(element, 0x27D4EB2F), key * 0xC2B2AE35 & 0xFFFFFFFF)
+    h = mixed(mixed(code.add(h, step), 16, 0x85EBCA6B), 13, 0xC2B2AE35)
+    return code.whole("xor", h, code.whole("lshr", h, 16))

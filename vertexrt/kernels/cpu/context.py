@@ -1,0 +1,78 @@
+"""What kernels read of a minibatch: one array of addresses and numbers."""
+
+from __future__ import annotations
+
+import struct
+from enum import IntEnum
+
+import numpy as np
+
+from vertexrt.kernels.layout import Array, Buffers
+
+
+class Field(IntEnum):
+    """Positions in the array of int64: addresses of arrays, except where it says otherwise."""
+
+    ORDER = 0
+    EDGE_PTR = 1
+    CHILD_ROW = 2
+    EDGE_ROW = 3
+    PARENT_PTR = 4
+    PARENT_EDGE = 5
+    ROWS = 6
+    ARENA = 7
+    OFFSETS = 8
+    PARAMS = 9
+    GRADIENTS = 10
+    PARAM_AT = 11
+    WEIGHT = 12
+    USER_VERTEX = 13
+    USER_EDGE = 14
+    INTS = 15
+    FLOAT_INDEX = 16
+    FLOATS = 17  # of an array of addresses, as the next
+    SEEDS = 18
+    VERTICES = 19  # how many there are
+    SCALE = 20  # the bits of a float64
+    SEED = 21  # 32 bits
+
+
+class Contexts:
+    """Makes contexts. An array takes 1 us to say where it lies, and some are the same each time."""
+
+    def __init__(self) -> None:
+        nothing = np.zeros(0)
+        self._last = [(nothing, _address(nothing))] * (Field.FLOATS - Field.ROWS)
+
+    def make(self, b: Buffers) -> Array:
+        """Return the context of a minibatch, whose arrays must stay as long as it is used.
+
+        Returns: int64; its first elements are those of `Field`, then come lists of addresses.
+        """
+        s = b.schedule
+        order, _, _, _, *others = s.begins
+        indices = _address(s.indices)
+        fields = [indices + s.indices.itemsize * begin for begin in (order, *others)]
+        arrays = (
+            b.rows, b.arena, b.base, b.params, b.gradients, b.param_at, s.weight, b.user_vertex,
+            b.user_edge, b.ints, b.float_index,
+        )  # fmt: skip
+        last = self._last
+        for k, array in enumerate(arrays):
+            known = last[k]
+            if known[0] is not array:
+                last[k] = known = (array, _address(array))
+            fields.append(known[1])
+        lists = [_address(array) for array in (*b.floats, *b.seeds)]
+        bits = struct.unpack("q", struct.pack("d", b.loss_scale))[0]
+        fields += [0, 0, b.ints.shape[1], bits, b.random_seed, *lists]
+        found = np.array(fields, np.int64)
+        begin = _address(found) + found.itemsize * len(Field)
+        found[Field.FLOATS] = begin
+        found[Field.SEEDS] = begin + found.itemsize * len(b.floats)
+        return found
+
+
+def _address(array: Array) -> int:
+    found: int = array.__array_interface__["data"][0]
+    return found

@@ -1,0 +1,360 @@
+"""Render the expressions of the kernel IR as instructions of LLVM: places, leaves, random draws."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from vertexrt.ir.expressions import translate
+from vertexrt.kernels.cpu.arithmetic import Arithmetic, draw
+from vertexrt.kernels.cpu.code import Code, Register, int64
+from vertexrt.kernels.cpu.context import Field
+from vertexrt.kernels.layout import PAD
+from vertexrt.lower.expressions import (
+    Apply,
+    Constant,
+    Expression,
+    Index,
+    Leaf,
+    Number,
+    Picked,
+    RandomFactor,
+    ReadElement,
+)
+from vertexrt.lower.kernel import KernelIR
+from vertexrt.lower.places import Memory, OwnPart, Rows, Span, ValuePlace
+
+FUNCTION, ROW, EDGE = range(3)  # scopes of `Code.once`
+
+# A task program's function; `segment`, `part` and `parts` are for processors that share it.
+ARGUMENTS = [
+    *(Register("i64", f"%{name}") for name in ("segment", "part", "parts")),
+    *(Register("i64", f"%{name}") for name in ("n", "lo", "at", "m", "elo")),
+    Register("i64", "%temporary"),
+    Register("ptr", "%context"),
+]
+SEGMENT, PART, PARTS, COUNT, LO, AT, EDGES, EDGE_LO, TEMPORARY, CONTEXT = ARGUMENTS
+
+
+class Expressions:
+    """Appends what expressions are made from; what belongs to a row is made once a row.
+
+    Attributes:
+        row, local: the number of the open loop's row, and its number in the launch.
+        edge: of the open loop over edges.
+        numbers: of the row, in registers; chosen: elements of the arena that `Choose` found.
+        widest: elements of the zeros that stand for what is absent.
+    """
+
+    def __init__(self, code: Code, kernel: KernelIR) -> None:
+        self.code, self.kernel = code, kernel
+        self.math = Arithmetic(code)
+        self.row = self.local = self.edge = int64(0)
+        self.numbers: dict[int, Register] = {}
+        self.chosen: dict[int, Register] = {}
+        self.widest = 0
+
+    # What is the same for a launch.
+
+    def array(self, field: Field) -> Register:
+        """Return the address of an array of the minibatch."""
+        code = self.code
+        return code.once(FUNCTION, field, lambda: code.load("ptr", CONTEXT, int64(field)))
+
+    def array_in(self, field: Field, number: int) -> Register:
+        """Return the address of one of several arrays: of indices, a row of a matrix."""
+        lists, code = self.array(field), self.code
+
+        def make() -> Register:
+            if field in (Field.FLOATS, Field.SEEDS):
+                return code.load("ptr", lists, int64(number))
+            vertices = code.load("i64", CONTEXT, int64(Field.VERTICES))
+            return code.at(lists, code.whole("mul", vertices, number), "i32")
+
+        return code.once(FUNCTION, (field, number), make)
+
+    def tensor(self, number: int) -> Register:
+        """Return the address of a tensor's row 0."""
+        arena, offsets, code = self.array(Field.ARENA), self.array(Field.OFFSETS), self.code
+        return code.once(
+            FUNCTION,
+            ("tensor", number),
+            lambda: code.at(arena, code.load("i64", offsets, int64(number)), code.real),
+        )
+
+    def param(self, number: int, field: Field = Field.PARAMS) -> Register:
+        """Return the address of a parameter, or of its gradient."""
+        store, offsets, code = self.array(field), self.array(Field.PARAM_AT), self.code
+        return code.once(
+            FUNCTION,
+            (field, "param", number),
+            lambda: code.at(store, code.load("i64", offsets, int64(number)), code.real),
+        )
+
+    def temporary(self, number: int) -> Register:
+        """Return the address of a temporary of this launch."""
+        arena, code, t = self.array(Field.ARENA), self.code, self.kernel.temporaries[number]
+
+        def padded(count: Register) -> Register:
+            return code.whole("and", code.add(count, PAD - 1), -PAD)
+
+        def make() -> Register:
+            at = code.add(TEMPORARY, t.once)
+            at = code.add(at, code.mul(padded(COUNT), t.rows)) if t.rows else at
+            at = code.add(at, code.mul(padded(EDGES), t.edges)) if t.edges else at
+            return code.at(arena, at, code.real)
+
+        return code.once(FUNCTION, ("temporary", number), make)
+
+    def bounds(self, span: Span) -> tuple[Register, Register]:
+        """Return the first and the end element of a span."""
+        code = self.code
+        if not isinstance(span, OwnPart):
+            return int64(span[0]), int64(span[1])
+
+        def cut(part: Register) -> Register:
+            whole = span.of or span.size
+            at = code.whole("sdiv", code.mul(part, whole), PARTS)
+            if span.of:
+                at = code.least(code.most(code.add(at, -span.begin), 0), span.size)
+            return code.add(at, span.start)
+
+        def first() -> Register:
+            return cut(PART)
+
+        def end() -> Register:
+            return cut(code.add(PART, 1))
+
+        return code.once(FUNCTION, (span, 0), first), code.once(FUNCTION, (span, 1), end)
+
+    # What belongs to a row.
+
+    def first_row(self, place: ValuePlace) -> Register:
+        """Return the address of the first row of the launch, whose rows are contiguous."""
+        base = self.base(place)
+        if place.memory == Memory.TEMPORARY:
+            return base
+        first = LO if place.rows == Rows.ROW else EDGE_LO
+        return self.code.at(base, self.code.mul(first, place.step), self.code.real)
+
+    def base(self, place: ValuePlace) -> Register:
+        """Return the address of row 0 of a place."""
+        if place.memory == Memory.TENSOR:
+            return self.tensor(place.number)
+        return self.temporary(place.number)
+
+    def start(self, place: ValuePlace) -> Register:
+        """Return the address of the first element of a place in this row."""
+        code = self.code
+        if place.memory == Memory.CHOSEN:
+            return self.chosen[place.number]
+        base = self.base(place)
+
+        def make() -> Register:
+            at = code.add(code.mul(self._row_of(place), place.step), place.start)
+            return code.at(base, at, code.real)
+
+        key = (place.memory, place.number, place.rows, place.slot, place.start, place.step)
+        if place.rows == Rows.ONE:
+            return code.at(base, place.start, code.real)
+        return code.once(EDGE if self._of_edge(place) else ROW, key, make)
+
+    def _of_edge(self, place: ValuePlace) -> bool:
+        return place.rows in (Rows.EDGE, Rows.LOCAL_EDGE)
+
+    def _row_of(self, place: ValuePlace) -> Register:
+        """Return the number of the row that a place has now."""
+        match place.rows:
+            case Rows.ROW:
+                return self.row
+            case Rows.LOCAL:
+                return self.local
+            case Rows.EDGE:
+                return self.edge
+            case Rows.LOCAL_EDGE:
+                return self.code.whole("sub", self.edge, EDGE_LO)
+        return self.code.add(self.first_edge(), place.slot)
+
+    def per_row(self, key: Any, field: Field, index: Register, type: str = "i64") -> Register:
+        """Return an element of an array, loaded once a row."""
+        array, code = self.array(field), self.code
+        load = code.load_index if type == "i64" else lambda a, i: code.load(type, a, i)
+        return code.once(ROW, key, lambda: load(array, index))
+
+    def first_edge(self) -> Register:
+        """Return the row's first edge."""
+        return self.per_row("first edge", Field.EDGE_PTR, self.row)
+
+    def end_edge(self) -> Register:
+        """Return the edge after the row's last."""
+        array, code = self.array(Field.EDGE_PTR), self.code
+        return code.once(ROW, "end edge", lambda: code.load_index(array, code.add(self.row, 1)))
+
+    def vertex(self) -> Register:
+        """Return the user's number of the vertex."""
+        return self.per_row("vertex", Field.ORDER, self.row)
+
+    def child(self, slot: int) -> Register:
+        """Return the row of the child in a slot, or of the edge's; -1 where there is none."""
+        code, children = self.code, self.array(Field.CHILD_ROW)
+        if slot < 0:
+            edge = self.edge
+            return code.once(EDGE, "child", lambda: code.load_index(children, edge))
+        first, end = self.first_edge(), self.end_edge()
+
+        def make() -> Register:
+            at = code.add(first, slot)
+            none, found = Register("ptr", "@none"), code.at(children, at, "i32")
+            return code.load_index(code.select(code.compare("slt", at, end), found, none))
+
+        return code.once(ROW, ("child", slot), make)
+
+    def given(self, field: Field, number: int) -> Register:
+        """Return what this vertex has in one of several arrays of indices; -1 for nothing."""
+        array, vertex, code = self.array_in(field, number), self.vertex(), self.code
+        return code.once(ROW, ("given", field, number), lambda: code.load_index(array, vertex))
+
+    def is_there(self, index: Register) -> Register:
+        """Return the truth of an index being one."""
+        return self.code.compare("sge", index, 0)
+
+    # Expressions.
+
+    def element(self, expression: Expression, j: Register, apart: bool = False) -> Register:
+        """Return element j of an expression.
+
+        Args:
+            apart: see `Code.load`.
+        """
+        match expression:
+            case Number():
+                return self.numbers[expression.value]
+            case Constant(value=int(value)):
+                return int64(value)
+            case Constant():
+                return self.code.const(expression.value)
+            case ReadElement():
+                at = self._index(expression.index, j)
+                return self.code.load(self.code.real, self.start(expression.place), at, apart)
+            case Picked():
+                at = self.code.most(self.given(Field.INTS, expression.pull), 0)
+                return self.code.load(self.code.real, self.start(expression.place), at)
+            case Leaf():
+                found: Register = getattr(self, f"_{expression.op}")(expression, j, apart)
+                return found
+            case Apply():
+                return self._apply(expression, j, apart)
+
+    def _index(self, index: Index, j: Register) -> Register:
+        return self.code.add(j, index.shift) if index.moves else int64(index.shift)
+
+    def _apply(self, apply: Apply, j: Register, apart: bool) -> Register:
+        names = {f"x{k}": self.element(x, j, apart) for k, x in enumerate(apply.operands)}
+        if apply.draw is not None:
+            names["keep"] = self._keep(apply.draw, self._index(apply.index, j))
+        return translate(apply.expression, names, self.math)
+
+    def _keep(self, wanted: RandomFactor, j: Register) -> Register:
+        """Return the factor of dropout: 0, or what keeps the mean."""
+        code, vertex = self.code, self.vertex()
+        field = Field.USER_EDGE if wanted.edges else Field.USER_VERTEX
+        array = self.array(field)
+        counter = code.once(ROW, ("counter", field), lambda: code.load_index(array, vertex))
+        if wanted.edges:
+            counter = code.add(counter, code.whole("sub", self.edge, self.first_edge()))
+        seed = code.once(FUNCTION, "seed", lambda: code.load("i32", CONTEXT, int64(2 * Field.SEED)))
+        threshold = min(int(wanted.p * 2**32), 2**32 - 1)
+        kept = code.compare("uge", draw(code, seed, wanted.key, counter, j), threshold)
+        return code.select(kept, code.const(1.0 / (1.0 - wanted.p)), code.const(0.0))
+
+    # Leaves.
+
+    def _truth(self, test: Register) -> Register:
+        return self.code.select(test, self.code.const(1.0), self.code.const(0.0))
+
+    def _from(self, start: Register, leaf: Leaf, j: Register, apart: bool) -> Register:
+        return self.code.load(self.code.real, start, self._index(leaf.index, j), apart)
+
+    def _zeros(self, size: int) -> Register:
+        self.widest = max(self.widest, size)
+        return Register("ptr", "@zeros")
+
+    def _row_or_zeros(
+        self, key: Any, array: Register, row: Register, size: int, scope: int
+    ) -> Register:
+        """Return the address of a row of an array, or of zeros, where there is none."""
+        code, zeros = self.code, self._zeros(size)
+
+        def make() -> Register:
+            found = code.at(array, code.mul(row, size), code.real)
+            return code.select(self.is_there(row), found, zeros)
+
+        return code.once(scope, key, make)
+
+    def _gather(self, leaf: Leaf, j: Register, apart: bool) -> Register:
+        scope, row = EDGE if leaf.slot < 0 else ROW, self.child(leaf.slot)
+        key = ("gather", leaf.number, leaf.slot)
+        start = self._row_or_zeros(key, self.tensor(leaf.number), row, leaf.size, scope)
+        return self._from(start, leaf, j, apart)
+
+    def _param(self, leaf: Leaf, j: Register, apart: bool) -> Register:
+        return self._from(self.param(leaf.number), leaf, j, apart)
+
+    def _embed(self, leaf: Leaf, j: Register, apart: bool) -> Register:
+        row, key = self.given(Field.INTS, leaf.pull), ("embed", leaf.number, leaf.pull)
+        start = self._row_or_zeros(key, self.param(leaf.number), row, leaf.size, ROW)
+        return self._from(start, leaf, j, apart)
+
+    def _pull(self, leaf: Leaf, j: Register, apart: bool) -> Register:
+        array = self.array_in(Field.FLOATS, leaf.number)
+        row, key = self.given(Field.FLOAT_INDEX, leaf.number), ("pull", leaf.number)
+        start = self._row_or_zeros(key, array, row, leaf.size, ROW)
+        return self._from(start, leaf, j, apart)
+
+    def _seed(self, leaf: Leaf, j: Register, apart: bool) -> Register:
+        array, vertex, code = self.array_in(Field.SEEDS, leaf.number), self.vertex(), self.code
+        start = code.once(
+            ROW,
+            ("seed", leaf.number),
+            lambda: code.at(array, code.mul(vertex, leaf.size), code.real),
+        )
+        return self._from(start, leaf, j, apart)
+
+    def _integer(self, leaf: Leaf, j: Register, apart: bool) -> Register:
+        return self.given(Field.INTS, leaf.number)
+
+    def _is_index(self, leaf: Leaf, j: Register, apart: bool) -> Register:
+        return self._truth(self.code.compare("eq", self._integer(leaf, j, apart), j))
+
+    def _present(self, leaf: Leaf, j: Register, apart: bool) -> Register:
+        return self._truth(self.is_there(self.child(leaf.slot)))
+
+    def _has_child(self, leaf: Leaf, j: Register, apart: bool) -> Register:
+        return self._truth(self.is_there(self.child(-1)))
+
+    def _has_integer(self, leaf: Leaf, j: Register, apart: bool) -> Register:
+        return self._truth(self.is_there(self.given(Field.INTS, leaf.number)))
+
+    def _has_real(self, leaf: Leaf, j: Register, apart: bool) -> Register:
+        return self._truth(self.is_there(self.given(Field.FLOAT_INDEX, leaf.number)))
+
+    def _degree(self, leaf: Leaf, j: Register, apart: bool) -> Register:
+        code, children = self.code, self.array(Field.CHILD_ROW)
+        first, end = self.first_edge(), self.end_edge()
+
+        def make() -> Register:
+            count = code.call("i64", "vrt_count_children", [children, first, end])
+            return self.math.as_real(code.most(count, 1))
+
+        return code.once(ROW, "degree", make)
+
+    def _loss_scale(self, leaf: Leaf, j: Register, apart: bool) -> Register:
+        code = self.code
+
+        def make() -> Register:
+            scale = code.load("double", CONTEXT, int64(Field.SCALE))
+            return scale if code.real == "double" else code.op("float", f"fptrunc {scale} to float")
+
+        return code.once(FUNCTION, "scale", make)
+
+    def _weight(self, leaf: Leaf, j: Register, apart: bool) -> Register:
+        return self.per_row("weight", Field.WEIGHT, self.row, self.code.real)

@@ -1,0 +1,304 @@
+"""What all kernels call: products by BLAS, copies of rows, sums into rows of a table.
+
+One library for each dtype, made once and kept like a kernel. It is written as `code.Code` has it,
+and knows no function of a user.
+"""
+
+from __future__ import annotations
+
+from vertexrt.kernels.cpu.code import METADATA, Code, Register, int64
+
+# Rows that are added up one by one; longer sums are sums of such, or float32 would lose digits.
+ROWS_A_SUM = 256
+
+# OpenBLAS has kernels without packing for small products, but takes them only up to a number of
+# multiply-adds. Few rows times a wide weight pass below it in chunks of the weight: at 2 rows times
+# 768 x 256 that takes 12 us instead of 49 (Xeon with AVX-512, OpenBLAS 0.3.31, one thread).
+SMALL_TRANSPOSED = 1 << 18
+SMALL_PLAIN = 3 << 18
+FEWEST = 48
+
+PRODUCT = "ptr, ptr, ptr, i64, i64, i64, i64, i64"
+DECLARATIONS = {
+    "vrt_product": f"void @vrt_product({PRODUCT})",
+    "vrt_product_transposed": f"void @vrt_product_transposed({PRODUCT})",
+    "vrt_outer": f"void @vrt_outer({PRODUCT})",
+    "vrt_pack": "void @vrt_pack(ptr, i64, ptr, i64, i64, ptr)",
+    "vrt_unpack": "void @vrt_unpack(ptr, i64, ptr, i64, i64, ptr)",
+    "vrt_add_lookups": "void @vrt_add_lookups(ptr, i64, i64, i64, i64, i64, ptr, i64, ptr, ptr, "
+    "i64, ptr, i64, i64, i1)",
+    "vrt_count_children": "i64 @vrt_count_children(ptr, i64, i64)",
+    "llvm.exp.f64": "double @llvm.exp.f64(double)",
+    "llvm.fabs.f32": "float @llvm.fabs.f32(float)",
+    "llvm.fabs.f64": "double @llvm.fabs.f64(double)",
+    "llvm.log.f32": "float @llvm.log.f32(float)",
+    "llvm.log.f64": "double @llvm.log.f64(double)",
+    "llvm.sqrt.f32": "float @llvm.sqrt.f32(float)",
+    "llvm.sqrt.f64": "double @llvm.sqrt.f64(double)",
+    "llvm.maxnum.f32": "float @llvm.maxnum.f32(float, float)",
+    "llvm.maxnum.f64": "double @llvm.maxnum.f64(double, double)",
+    "tanh": "double @tanh(double)",
+}
+ATTRIBUTES = "attributes #0 = { nounwind }"
+EXPORTS = tuple(name for name in DECLARATIONS if name.startswith("vrt_"))
+GEMM = ", ".join(["ptr"] * 13)
+
+
+def library(real: str) -> str:
+    """Return the module of what kernels of a dtype call."""
+    functions = [
+        _product(real, "vrt_product", SMALL_TRANSPOSED),
+        _product(real, "vrt_product_transposed", SMALL_PLAIN),
+        _outer(real),
+        _copy_rows(real, "vrt_pack"),
+        _copy_rows(real, "vrt_unpack"),
+        _AddLookups(real).text(),
+        COUNT_CHILDREN,
+    ]
+    declared = [
+        f"declare void @vrt_gemm({GEMM})",
+        "declare ptr @malloc(i64)",
+        "declare void @free(ptr)",
+    ]
+    return "\n".join([*declared, *functions, ATTRIBUTES, METADATA])
+
+
+def module_of(code: Code, *constants: str) -> str:
+    """Return the module of one function, and of what it uses."""
+    declared = [f"declare {DECLARATIONS[name]}" for name in sorted(code.used)]
+    return "\n".join([*constants, *declared, code.text(), ATTRIBUTES, METADATA])
+
+
+def arguments_of(text: str) -> list[Register]:
+    """Return arguments: names, those that begin with * are pointers, the rest are integers."""
+    return [
+        Register("ptr", f"%{name[1:]}") if name[0] == "*" else Register("i64", f"%{name}")
+        for name in text.split()
+    ]
+
+
+# Products.
+
+
+def _gemm(
+    code: Code,
+    turned: str,
+    beta: float,
+    sizes: list[Register],
+    matrices: list[tuple[Register, Register]],
+) -> None:
+    """Call BLAS gemm (column-major): c = op(a) op(b) + beta c.
+
+    Args:
+        turned: N or T for a and for b.
+        sizes: m, n, k.
+        matrices: address and leading dimension of a, b and c.
+    """
+
+    def counted(size: Register) -> Register:
+        return code.variable(code.op("i32", f"trunc {size} to i32"))
+
+    letters = [code.variable(Register("i8", str(ord(letter)))) for letter in turned]
+    a, b, c = ([address, counted(leading)] for address, leading in matrices)
+    one, other = code.variable(code.const(1.0)), code.variable(code.const(beta))
+    code.do("vrt_gemm", [*letters, *map(counted, sizes), one, *a, *b, other, *c])
+
+
+def _product(real: str, name: str, small: int) -> str:
+    """Write Y[rows, lo:hi] = X W[lo:hi]^T, or = X W[:, lo:hi], in chunks that suit BLAS."""
+    arguments = arguments_of("*w *x *y rows m n lo hi")
+    w, x, y, rows, m, n, lo, hi = arguments
+    code = Code(name, arguments, real)
+    turned = name == "vrt_product_transposed"
+    inner = m if turned else n
+    wide = code.whole("sub", hi, lo)
+    work = code.mul(code.mul(rows, wide), inner)
+    with code.when(code.compare("sle", work, 0)):
+        code.leave()
+    chunk = code.whole("sdiv", int64(small), code.mul(rows, inner))
+    chunk = code.whole("and", chunk, -16)
+    usable = code.whole("and", code.compare("sge", chunk, FEWEST), code.compare("sgt", work, small))
+    step = code.select(usable, chunk, wide)
+    pieces = code.whole("sdiv", code.add(wide, code.add(step, -1)), step)
+    with code.loop(0, pieces) as piece:
+        first = code.add(lo, code.mul(piece, step))
+        width = code.least(step, code.whole("sub", hi, first))
+        at = code.at(w, first if turned else code.mul(first, n), real)
+        to = code.at(y, first, real)
+        matrices = [(at, n), (x, inner), (to, n if turned else m)]
+        _gemm(code, "NN" if turned else "TN", 0.0, [width, rows, inner], matrices)
+    return code.text()
+
+
+def _outer(real: str) -> str:
+    """Write G[lo:hi, n] += D[rows, lo:hi]^T X[rows, n], where D has m columns."""
+    arguments = arguments_of("*g *d *x rows m n lo hi")
+    g, d, x, rows, m, n, lo, hi = arguments
+    code = Code("vrt_outer", arguments, real)
+    wide = code.whole("sub", hi, lo)
+    with code.when(code.compare("sle", code.mul(rows, wide), 0)):
+        code.leave()
+    to = code.at(g, code.mul(lo, n), real)
+    matrices = [(x, n), (code.at(d, lo, real), m), (to, n)]
+    _gemm(code, "NT", 1.0, [n, wide, rows], matrices)
+    return code.text()
+
+
+def _copy_rows(real: str, name: str) -> str:
+    """Write a copy of rows[at : at + n] of a tensor to the rows of a temporary, or back."""
+    arguments = arguments_of("*base size *rows at n *packed")
+    base, size, rows, at, n, packed = arguments
+    code = Code(name, arguments, real)
+    with code.loop(0, n) as i:
+        row = code.load_index(rows, code.add(at, i))
+        ends = [code.at(base, code.mul(row, size), real), code.at(packed, code.mul(i, size), real)]
+        source, to = ends if name == "vrt_pack" else reversed(ends)
+        with code.loop(0, size, apart=True) as j:
+            code.store(code.load(real, source, j, apart=True), to, j, apart=True)
+    return code.text()
+
+
+# Sums into rows of a table.
+
+
+class _AddLookups:
+    """Sums of the rows of a launch, into the rows of a gradient that they looked up.
+
+    More than ROWS_A_SUM rows are chained by word, in their order, and added up in float64: what a
+    frequent word adds up would lose digits in float32.
+
+    Arguments: the gradient and the elements of its rows; the words and columns that this processor
+    adds to; where the rows lie, how far apart, one for each row of the launch if `local`; what each
+    vertex looked up (-1: nothing), by `order` of the rows; the launch.
+    """
+
+    def __init__(self, real: str) -> None:
+        self.real = real
+        text = "*gradient size word0 word1 first end *source step *index *order lo *rows at n"
+        arguments = arguments_of(text)
+        self.local = Register("i1", "%local")
+        self.gradient, self.size, self.word0, self.word1, self.first, self.end = arguments[:6]
+        self.source, self.step, self.index, self.order, self.lo, self.rows = arguments[6:12]
+        self.at, self.n = arguments[12:]
+        self.code = Code("vrt_add_lookups", [*arguments, self.local], real)
+
+    def text(self) -> str:
+        """Return the function."""
+        code, n = self.code, self.n
+        words = code.most(code.whole("sub", self.word1, self.word0), 0)
+        sizes = [code.mul(code.add(x, 1), 8) for x in (n, n, n, words, self.size)]
+        taken = [code.call("ptr", "malloc", [size]) for size in sizes]
+        self.row_of, self.word_of, self.following, self.newest, self.total = taken
+        self._read()
+        with code.when(code.compare("sle", n, ROWS_A_SUM)), code.loop(0, n) as i:
+            word = code.load("i64", self.word_of, i)
+            with code.when(code.compare("sge", word, 0)):
+                self._add(self._target(word), self._row(i))
+        with code.when(code.compare("sgt", n, ROWS_A_SUM)):
+            self._chain(words)
+            self._clear()
+            with code.loop(0, n) as i:
+                self._add_chain(i)
+        for memory in taken:
+            code.do("free", [memory])
+        return code.text()
+
+    def _read(self) -> None:
+        """Note where each row lies, and what it looked up."""
+        code = self.code
+        listed = code.compare("slt", self.lo, 0)
+        with code.loop(0, self.n) as i:
+            row = code.variable(code.add(self.lo, i))
+            with code.when(listed):
+                code.store(code.load_index(self.rows, code.add(self.at, i)), row)
+            found = code.load("i64", row)
+            word = code.load_index(self.index, code.load_index(self.order, found))
+            after, before = (
+                code.compare("sge", word, self.word0),
+                code.compare("slt", word, self.word1),
+            )
+            mine = code.select(code.whole("and", after, before), word, int64(-1))
+            code.store(code.mul(code.select(self.local, i, found), self.step), self.row_of, i)
+            code.store(mine, self.word_of, i)
+
+    def _chain(self, words: Register) -> None:
+        """Link the rows of each word, the first to the next."""
+        code = self.code
+        with code.loop(0, words) as w:
+            code.store(int64(-1), self.newest, w)
+        with code.loop(0, self.n) as k:
+            i = code.whole("sub", code.add(self.n, -1), k)
+            word = code.load("i64", self.word_of, i)
+            with code.when(code.compare("sge", word, 0)):
+                newest = self._newest(word)
+                code.store(code.load("i64", newest), self.following, i)
+                code.store(i, newest)
+
+    def _add_chain(self, i: Register) -> None:
+        """Add up the rows of a word, if row i is the first of them."""
+        code = self.code
+        word = code.load("i64", self.word_of, i)
+        with code.when(code.compare("sge", word, 0)):
+            is_first = code.compare("eq", code.load("i64", self._newest(word)), i)
+            with code.when(is_first):
+                other = code.variable(i)
+                with code.repeat(lambda: code.compare("sge", code.load("i64", other), 0)):
+                    row = code.load("i64", other)
+                    self._add(self.total, self._row(row), "double")
+                    code.store(code.load("i64", self.following, row), other)
+                self._add(self._target(word), self.total, self.real, "double")
+                self._clear()
+
+    def _newest(self, word: Register) -> Register:
+        return self.code.at(self.newest, self.code.whole("sub", word, self.word0), "i64")
+
+    def _target(self, word: Register) -> Register:
+        return self.code.at(self.gradient, self.code.mul(word, self.size), self.real)
+
+    def _row(self, i: Register) -> Register:
+        return self.code.at(self.source, self.code.load("i64", self.row_of, i), self.real)
+
+    def _clear(self) -> None:
+        with self.code.loop(self.first, self.end, apart=True) as j:
+            self.code.store(Register("double", "0.0"), self.total, j, apart=True)
+
+    def _add(self, to: Register, source: Register, type: str = "", of: str = "") -> None:
+        """Add a row to another.
+
+        Args:
+            type, of: of the elements of both; the library's, where it is not said.
+        """
+        code, type, of = self.code, type or self.real, of or self.real
+        with code.loop(self.first, self.end, apart=True) as j:
+            x = code.load(of, source, j, apart=True)
+            old = code.load(type, to, j, apart=True)
+            if type != self.real or of != self.real:  # in float64, rounded once
+                x, old = (self._wide(v) for v in (x, old))
+            total = code.op(x.type, f"fadd {old}, {x.name}")
+            if total.type != type:
+                total = code.op(type, f"fptrunc {total} to {type}")
+            code.store(total, to, j, apart=True)
+
+    def _wide(self, x: Register) -> Register:
+        return x if x.type == "double" else self.code.op("double", f"fpext {x} to double")
+
+
+COUNT_CHILDREN = """define i64 @vrt_count_children(ptr %children, i64 %first, i64 %end) #0 {
+entry:
+  br label %head
+head:
+  %e = phi i64 [ %first, %entry ], [ %next, %body ]
+  %count = phi i64 [ 0, %entry ], [ %more, %body ]
+  %inside = icmp slt i64 %e, %end
+  br i1 %inside, label %body, label %done
+body:
+  %at = getelementptr i32, ptr %children, i64 %e
+  %child = load i32, ptr %at
+  %there = icmp sge i32 %child, 0
+  %one = zext i1 %there to i64
+  %more = add i64 %count, %one
+  %next = add i64 %e, 1
+  br label %head
+done:
+  ret i64 %count
+}"""

@@ -1,0 +1,135 @@
+"""Expressions of the kernel IR: element j of the value of a row."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+from vertexrt.lower.places import ValuePlace
+
+
+@dataclass(frozen=True, slots=True)
+class Index:
+    """Which element an expression reads: `j + shift`, or `shift` alone."""
+
+    moves: bool
+    shift: int = 0
+
+    def __str__(self) -> str:
+        if not self.moves:
+            return str(self.shift)
+        return f"j + {self.shift}" if self.shift else "j"
+
+
+J = Index(True)
+FIRST = Index(False)
+
+
+@dataclass(frozen=True, slots=True)
+class Number:
+    """A number of this row that a statement has made: it is in a register."""
+
+    value: int
+
+    def __str__(self) -> str:
+        return f"%{self.value}"
+
+
+@dataclass(frozen=True, slots=True)
+class Constant:
+    """A number that is known; an integer, where it is compared with integers."""
+
+    value: float | int
+
+    def __str__(self) -> str:
+        return str(self.value)
+
+
+@dataclass(frozen=True, slots=True)
+class ReadElement:
+    """An element of a place."""
+
+    place: ValuePlace
+    index: Index
+
+    def __str__(self) -> str:
+        return f"{self.place}({self.index})"
+
+
+@dataclass(frozen=True, slots=True)
+class Picked:
+    """The element of a place that an integer pull names; element 0, where the pull is absent."""
+
+    place: ValuePlace
+    pull: int
+
+    def __str__(self) -> str:
+        return f"{self.place}(pull {self.pull})"
+
+
+@dataclass(frozen=True, slots=True)
+class Leaf:
+    """An input of the function, read where it is used.
+
+    Attributes:
+        op: of the op table; of pulls also `integer` (the value), `has_integer` and `has_real` (1
+            where the vertex has one), and `is_index` (1 where j is the value).
+        number: of the tensor (`gather`), the parameter (`param`, `embed`), the pull or the push.
+        slot: of a child; -1 for the child of the edge.
+        size: elements a row of what is read.
+        pull: the integer pull that `embed` looks up.
+    """
+
+    op: str
+    index: Index = FIRST
+    number: int = -1
+    slot: int = -1
+    size: int = 1
+    pull: int = -1
+
+    def __str__(self) -> str:
+        given = {"number": self.number, "slot": self.slot, "pull": self.pull}
+        facts = [f"{name} {value}" for name, value in given.items() if value != -1]
+        return f"{self.op}({', '.join([*facts, str(self.index)])})"
+
+
+@dataclass(frozen=True, slots=True)
+class RandomFactor:
+    """The factor of dropout: 0, or 1 / (1 - p), drawn by the user's vertex (or edge) and element.
+
+    Source: counter-based random numbers, Salmon et al., SC 2011.
+    """
+
+    key: int
+    p: float
+    edges: bool
+
+    def __str__(self) -> str:
+        return f"draw(key {self.key}, p {self.p})"
+
+
+@dataclass(frozen=True, slots=True)
+class Apply:
+    """A scalar expression over x0, x1, ... in the language of the op table."""
+
+    expression: str
+    operands: tuple[Expression, ...]
+    draw: RandomFactor | None = None
+    index: Index = J  # of the draw
+
+    def __str__(self) -> str:
+        names = {f"x{k}": str(x) for k, x in enumerate(self.operands)}
+        names["keep"] = str(self.draw)
+        return f"({re.sub('[a-z]+[0-9]?', lambda m: names.get(m[0], m[0]), self.expression)})"
+
+
+Expression = Number | Constant | ReadElement | Picked | Leaf | Apply
+
+
+def expressions_in(expression: Expression) -> Iterator[Expression]:
+    """Yield an expression and all that it is made from."""
+    yield expression
+    if isinstance(expression, Apply):
+        for operand in expression.operands:
+            yield from expressions_in(operand)

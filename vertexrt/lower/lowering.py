@@ -1,0 +1,252 @@
+"""Lower a task program to a kernel: what shares a loop is given; here each value gets its place.
+
+A group becomes one loop over rows. Inside it every value that must exist in memory (a tensor, a
+temporary, or a scratch row that stays in the first-level cache) becomes one fill with one output,
+since LLVM vectorises that and not loops with several. Values used once are part of the expression
+that uses them. A product works on all rows at once.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+
+from vertexrt.ir.ops import OPS
+from vertexrt.ir.passes.fuse import Group, Product, TaskProgram
+from vertexrt.ir.passes.segment import SegmentedTask
+from vertexrt.ir.passes.store import TENSOR_OF_EFFECT, is_free
+from vertexrt.ir.program import Domain, Node
+from vertexrt.kernels.layout import Binding, by_rows, edge_key, gradients_of, per_edge, stored_size
+from vertexrt.kernels.location import SUMS_OVER_EDGES
+from vertexrt.lower.expressions import (
+    FIRST,
+    Apply,
+    Expression,
+    J,
+    Leaf,
+    Number,
+    Picked,
+    ReadElement,
+)
+from vertexrt.lower.group_places import REDUCTIONS, GroupPlaces
+from vertexrt.lower.kernel import (
+    Choose,
+    Compute,
+    Fill,
+    FromParents,
+    KernelIR,
+    Reduce,
+    RowLoop,
+    Statement,
+    Step,
+    SumEdges,
+    SumRows,
+)
+from vertexrt.lower.places import Memory, OwnPart, Rows, Spans, ValuePlace
+from vertexrt.lower.products import lower_product
+from vertexrt.lower.shares import Shares
+from vertexrt.lower.values import Memories, ValuePlaces
+
+# Absent labels cost nothing: whatever their row holds.
+NLL = "x0 - x1 if x2 != 0.0 else 0.0"
+NLL_GRAD = "x3 * (exp(x0 - x1) - x2) if x4 != 0.0 else 0.0"
+
+
+def lower(task: TaskProgram, binding: Binding, plan: SegmentedTask | None = None) -> KernelIR:
+    """Lower a task program; with a plan, to what one of several processors does of it."""
+    return _Lowering(task, binding, plan).kernel()
+
+
+class _Lowering:
+    """The kernel of one task program, built up step by step."""
+
+    def __init__(self, task: TaskProgram, binding: Binding, plan: SegmentedTask | None) -> None:
+        self.task, self.plan = task, plan
+        self.nodes = task.program.nodes
+        self.values = ValuePlaces(self.nodes, binding)
+        self.shares = Shares(task, plan)
+        self.memories = Memories()
+        self.places = GroupPlaces(task, self.values, self.shares, self.memories)
+        self.listed = by_rows(task.stage)
+        self.body: list[Statement] = []
+        self.over_edges = False
+        self.copied: set[int] = set()  # values that this segment has put into memory
+        self.writers: dict[str, Callable[[int, Node], None]] = {
+            "concat": self._concat,
+            "nll_grad": self._nll_grad,
+            "sum_rows": self._sum_rows,
+            **dict.fromkeys(SUMS_OVER_EDGES, self._sum_edges),
+        }
+
+    def kernel(self) -> KernelIR:
+        """Lower all of it."""
+        for i, read in self.task.reads.items():
+            whole = self.values.home(i, read.key)
+            if read.width != whole.size:
+                whole = replace(whole, start=read.start, stride=read.width)
+            self.values.place[i] = whole
+        for i in sorted(self.task.local):
+            kind = self.nodes[i].type
+            place = self.memories.temporary(kind.size, kind.domain == Domain.EDGE)
+            self.values.place[i] = place
+        segments = []
+        for steps in [self.task.steps] if self.plan is None else self.plan.segments:
+            if not isinstance(steps, tuple):
+                self.shares.split, steps = steps.split, steps.steps
+            self.copied = set()
+            segments.append(tuple(x for step in steps for x in self._step(step)))
+        m = self.memories
+        return KernelIR(tuple(segments), self.listed, tuple(m.taken), (m.rows, m.edges, m.once))
+
+    def _step(self, step: Group | Product) -> Sequence[Step]:
+        if isinstance(step, Product):
+            return lower_product(step.node, self.task, self.values, self.shares, self.memories)
+        return [self._group(step)]
+
+    def _group(self, group: Group) -> RowLoop:
+        self.body, self.values.numbers = [], set()
+        self.over_edges = group.domain == Domain.EDGE
+        self.places.decide(group.nodes)
+        for k in group.nodes:
+            self._lower(k)
+            if k in self.task.homes:
+                self._publish(k)
+        return RowLoop(self.over_edges, tuple(self.body))
+
+    # Statements.
+
+    def _lower(self, k: int) -> None:
+        node, role = self.nodes[k], OPS[self.nodes[k].op].role
+        if role == "effect":
+            self._effect(k, node)
+        elif node.op in self.writers:
+            self.writers[node.op](k, node)
+        elif not self._is_read_in_place(k, node) and node.type.shape == ():
+            self._number(k, node)
+        elif k in self.values.place and not self._is_copied(k, node):
+            to = self.values.place.pop(k)  # it would read itself there
+            self._fill(to, self.values.element(k, J), self.shares.of_value(k))
+            self.values.place[k] = to
+            if to.memory == Memory.TEMPORARY:
+                self.copied.add(k)
+
+    def _is_read_in_place(self, k: int, node: Node) -> bool:
+        """Tell whether a value is a part of the expressions that use it."""
+        return is_free(node) or (OPS[node.op].role == "view" and k not in self.values.place)
+
+    def _is_copied(self, k: int, node: Node) -> bool:
+        """Tell whether the rows of a leaf are in a temporary already."""
+        of_edges = node.type.domain == Domain.EDGE
+        return is_free(node) and (k in self.copied or of_edges > self.over_edges)
+
+    def _fill(self, to: ValuePlace, value: Expression, spans: Spans, child: int = -1) -> None:
+        self.body.append(Fill(to, value, spans, child))
+
+    def _publish(self, k: int) -> None:
+        """Copy the processor's share of a value that all processors make to its tensor."""
+        place, to = self.values.place[k], self.values.home(k, self.task.homes[k])
+        if place.memory == Memory.TEMPORARY and place.rows != Rows.ONE:
+            self._fill(to, ReadElement(place, J), self.shares.published(k))
+
+    def _number(self, k: int, node: Node) -> None:
+        place = self.values.place.pop(k, None)  # a view would read itself there
+        if node.op in REDUCTIONS:
+            self.body.append(Reduce(k, node.op, self.values.place[node.inputs[0]]))
+        else:
+            self.body.append(Compute(k, self._number_of(k, node)))
+        self.values.numbers.add(k)
+        if place is not None:
+            self.values.place[k] = place
+            whole = place.memory == Memory.TEMPORARY
+            self._fill(place, Number(k), ((0, 1),) if whole else self.shares.of_number())
+
+    def _number_of(self, k: int, node: Node) -> Expression:
+        if node.op != "nll":
+            return self.values.element(k, FIRST)
+        logits, label, total = node.inputs
+        pull = self.values.integer(label)
+        picked = Picked(self.values.place[logits], pull)
+        given = Leaf("has_integer", FIRST, pull)
+        return Apply(NLL, (self.values.element(total, FIRST), picked, given))
+
+    def _concat(self, k: int, node: Node) -> None:
+        whole, start = self.values.place[k], 0
+        for i in node.inputs:
+            size = self.nodes[i].type.size
+            part = whole.part(start, size)
+            if self.values.place.get(i) != part:
+                self._fill(part, self.values.element(i, J), self.shares.of_value(k, start, size))
+            start += size
+
+    def _nll_grad(self, k: int, node: Node) -> None:
+        logits, label, total, d = node.inputs
+        pull = self.values.integer(label)
+        operands = (
+            self.values.element(logits, J),
+            self.values.element(total, FIRST),
+            Leaf("is_index", J, pull),
+            self.values.element(d, FIRST),
+            Leaf("has_integer", FIRST, pull),
+        )
+        self._fill(self.values.place[k], Apply(NLL_GRAD, operands), ((0, node.type.size),))
+
+    def _effect(self, k: int, node: Node) -> None:
+        (i,) = node.inputs
+        size, child = max(stored_size(node, self.nodes[i]), 1), -1
+        if node.op in TENSOR_OF_EFFECT:
+            key = TENSOR_OF_EFFECT[node.op](node)
+            to = self.values.tensor(key, size, per_edge(node, self.nodes[i]))
+        elif node.op == "scatter_children":
+            to = self.values.tensor(edge_key(node["field"], True), size, True)
+        else:  # a vertex may have fewer slots than F
+            child = node["slot"]
+            to = self.values.tensor(edge_key(node["field"], False), size, True)
+            to = replace(to, rows=Rows.SLOT, slot=child)
+        if self.values.place.get(i) != to:
+            spans = self._spans_of_effect(k, size)
+            self._fill(to, self.values.element(i, J), spans, child)
+
+    def _spans_of_effect(self, k: int, size: int) -> Spans:
+        """Return what is written of a tensor: an effect has no elements of its own."""
+        spans = self.shares.of_value(k)
+        return spans if isinstance(spans[0], OwnPart) else ((0, size),)
+
+    # Sums over edges and over rows.
+
+    def _sum_edges(self, k: int, node: Node) -> None:
+        to, size = self.values.place[k], max(node.type.size, 1)
+        total = None if node.op == "segment_max" else self.memories.scratch(size)
+        found = SumEdges(to, self._sources(node), self.shares.of_value(k), total)
+        slots_or_all = node.op == "gather_parents" and not (node["every"] and node["slots"])
+        if slots_or_all and to.memory == Memory.SCRATCH:
+            source = found.sources[0]
+            assert isinstance(source, FromParents)
+            self.body.append(Choose(k, source.tensor, size, found))
+            self.values.place[k] = ValuePlace(Memory.CHOSEN, k, size, Rows.ONE)
+            return
+        self.body.append(found)
+        if node.type.shape == ():
+            self.body.append(Compute(k, ReadElement(to, FIRST)))
+            self.values.numbers.add(k)
+
+    def _sources(self, node: Node) -> tuple[Expression | FromParents, ...]:
+        if node.op != "gather_parents":
+            return (self.values.element(node.inputs[0], J),)
+        tensors = self.values.binding.tensors
+        kinds = [every for every in (False, True) if node["every" if every else "slots"]]
+        return tuple(FromParents(tensors[edge_key(node["field"], every)]) for every in kinds)
+
+    def _sum_rows(self, k: int, node: Node) -> None:
+        size = max(node.type.size, 1)
+        rows = node.type.shape[0] if node.type.shape else 1
+        for name in gradients_of(self.task, k):
+            own = self.shares.own_rows(name, rows)
+            self.body.append(
+                SumRows(
+                    self.values.binding.params[name],
+                    self.values.element(node.inputs[0], J),
+                    own,
+                    size // rows,
+                    self.memories.scratch(size),
+                )
+            )

@@ -1,0 +1,95 @@
+"""Where values lie while a kernel runs, and which of their elements a processor makes."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from enum import Enum
+
+
+class Memory(Enum):
+    """Where a place begins."""
+
+    TENSOR = "tensor"  # a dynamic tensor, by its number in the binding
+    TEMPORARY = "temporary"  # a row for each row, or edge, of the launch
+    SCRATCH = "scratch"  # one row, which each row of the loop uses again
+    CHOSEN = "chosen"  # one row, at the element that `Choose` found for this row
+
+
+class Rows(Enum):
+    """What counts the rows of a place."""
+
+    ROW = "row"  # execution rows
+    EDGE = "edge"  # edges
+    SLOT = "slot"  # the edge of the row's child in a slot
+    LOCAL = "local"  # rows of the launch
+    LOCAL_EDGE = "local_edge"  # edges of the launch
+    ONE = "one"  # there is one row
+
+
+@dataclass(frozen=True, slots=True)
+class ValuePlace:
+    """Where the rows of a value lie: elements `start .. start + size` of rows `step` apart.
+
+    Attributes:
+        number: of the tensor, or of the temporary, the scratch row or the choice in its kernel.
+        slot: where `rows` is SLOT.
+    """
+
+    memory: Memory
+    number: int
+    size: int
+    rows: Rows
+    start: int = 0
+    stride: int = 0
+    slot: int = -1
+
+    @property
+    def step(self) -> int:
+        """Elements from one row to the next."""
+        return self.stride or self.size
+
+    @property
+    def in_tensor(self) -> bool:
+        """Tell whether others see what is written there."""
+        return self.memory == Memory.TENSOR
+
+    def __str__(self) -> str:
+        rows = "" if self.rows == Rows.ONE else f"[{self.rows.value}]"
+        rows = f"[slot {self.slot}]" if self.rows == Rows.SLOT else rows
+        of = f" of {self.stride}" if self.stride else ""
+        elements = f"[{self.start}:{self.start + self.size}{of}]"
+        return f"{self.memory.value} {self.number}{rows}{elements}"
+
+    def part(self, start: int, size: int) -> ValuePlace:
+        """Return some elements of each row."""
+        return replace(self, size=size, start=self.start + start, stride=self.step)
+
+
+@dataclass(frozen=True, slots=True)
+class OwnPart:
+    """The elements of `start .. start + size` that this processor makes.
+
+    Attributes:
+        of: they are the share of a whole of that many elements, in which they begin at `begin`;
+            0, when they are shared out themselves.
+    """
+
+    start: int
+    size: int
+    of: int = 0
+    begin: int = 0
+
+    def __str__(self) -> str:
+        whole = f" of {self.of} from {self.begin}" if self.of else ""
+        return f"own of {self.start}:{self.start + self.size}{whole}"
+
+
+Span = tuple[int, int] | OwnPart  # first and end element, or a processor's share
+Spans = tuple[Span, ...]
+
+
+def spans_text(spans: Spans) -> str:
+    """Print which elements."""
+    return "".join(
+        f"[{span}]" if isinstance(span, OwnPart) else f"[{span[0]}:{span[1]}]" for span in spans
+    )
