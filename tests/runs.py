@@ -86,7 +86,9 @@ class Way:
     def executor(self, function: vrt.VertexFunction) -> Executor:
         """Compile what a network hands its batches to; on the shim, the CPU is the GPU."""
         if self.device == "lowered":
-            return compile_on_host(InterpretedBackend(), function.trace(), self.options())
+            return compile_on_host(
+                InterpretedBackend(np.dtype(self.dtype)), function.trace(), self.options()
+            )
         if self.device != "shim":
             module = module_of(self.device)
             return module.compile_for(self.device, function.trace(), self.options())

@@ -79,7 +79,8 @@ class WatchedBackend(CpuBackend):
         seconds: until a processor gives up waiting.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, dtype: np.dtype) -> None:
+        super().__init__(dtype)
         self.lock = threading.Lock()
         self.tables: list[int] = []
         self.counters: list[Array] = []
@@ -94,7 +95,7 @@ class WatchedBackend(CpuBackend):
         return WatchedExecutable(super().load(*given), self)
 
     def load_segments(self, *given: Any) -> Any:
-        return WatchedProcessors(CpuProcessors(*given[:2]), self)
+        return WatchedProcessors(CpuProcessors(*given[:2], self.dtype), self)
 
     def update(self, update: StoreUpdate) -> None:
         self.updates += 1
@@ -103,7 +104,7 @@ class WatchedBackend(CpuBackend):
 
 def watched(way: Way, function: vrt.VertexFunction) -> tuple[vrt.Network, WatchedBackend]:
     """Compile for the CPU in one way."""
-    backend = WatchedBackend()
+    backend = WatchedBackend(np.dtype(way.dtype))
     executor = compile_on(backend, function.trace(), way.options())
     return way.with_values(vrt.Network(executor, 3, "graph")), backend
 

@@ -33,6 +33,7 @@ def test_what_is_no_batch(net: vrt.Network, given: Any) -> None:
         "submit": lambda: net.forward(given),
         "forward": lambda: net.forward(given, train=True),
         "explain_batch": lambda: net.explain_batch(given),
+        "warm": lambda: net.warm(given),
     }
     for where, call in calls.items():
         assert text_of(UsageError, call) == (

@@ -15,7 +15,7 @@ from types import ModuleType
 import pytest
 
 from tests.attacks import cache as attack
-from vertexrt.cache import entries, folders
+from vertexrt.cache import entries, folders, notes
 from vertexrt.cache.fingerprint import fingerprint
 from vertexrt.cache.folders import CacheWarning
 from vertexrt.config import config, read
@@ -387,6 +387,45 @@ def test_a_second_process_compiles_nothing() -> None:
     assert status == 0, said
     if compiled != "0":  # all was there, else
         assert attack.one_training(None)[:2] == (0, [digest, "0"])
+
+
+def test_a_cache_can_be_copied_to_another_machine_of_the_same_kind(tmp_path: Path) -> None:
+    """Neither the folder of the cache nor that of a program is part of a name."""
+
+    def compiles(home: str, **more: str) -> bool:
+        folder = tmp_path / home
+        folder.mkdir(exist_ok=True)
+        (folder / "small.py").write_text(SMALL)
+        own = {"VERTEXRT_CACHE": str(folder / "cache"), "NUMBA_CACHE_DIR": str(folder), **more}
+        command = [sys.executable, str(folder / "small.py")]
+        environ = {**os.environ, "PYTHONPATH": str(ROOT), **own}
+        done = subprocess.run(command, env=environ, capture_output=True, text=True, check=True)
+        return done.stdout.strip() == "True"
+
+    assert compiles("here")
+    (tmp_path / "there").mkdir()
+    shutil.copytree(tmp_path / "here" / "cache", tmp_path / "there" / "cache")
+    shutil.rmtree(tmp_path / "here")
+    assert not compiles("there")
+    assert compiles("there", NUMBA_CPU_NAME="generic"), "a machine of another kind"
+
+
+def test_what_takes_long_to_compile_is_said_once(capsys: pytest.CaptureFixture[str]) -> None:
+    def compile_for(seconds: float) -> str:
+        with notes.compiling("what takes long"):
+            time.sleep(seconds)
+        return capsys.readouterr().err
+
+    long = notes.SECONDS + 0.5
+    assert compile_for(long) == "", "nobody asked, and it is no terminal"
+    notes.always(True)
+    try:
+        assert compile_for(0.0) == ""
+        said = "vertexrt: compiling what takes long, once on this machine; it is kept in"
+        assert compile_for(long) == f"{said} {config().cache_dir}\n"
+        assert compile_for(long) == ""
+    finally:
+        notes.always(False)
 
 
 def test_damaged_entries_are_made_again(tmp_path: Path) -> None:

@@ -1,10 +1,22 @@
-"""What is packed into one array comes out of it again, inside a compiled call too."""
+"""What is packed into one array comes out of it again in a compiled call."""
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
 
+from vertexrt.cache.compiled import njit
 from vertexrt.engine.packed_args import number_at, pack_args, row_at, table_at
+
+Array = np.ndarray[Any, Any]
+
+
+@njit()
+def unpack(packed: Array) -> tuple[Any, ...]:
+    rows = row_at(packed, 1), row_at(packed, 2), row_at(packed, 5)
+    tables = table_at(packed, 3), table_at(packed, 4)
+    return (number_at(packed, 0), number_at(packed, 6)), rows, tables
 
 
 def test_what_is_packed_comes_out_again() -> None:
@@ -13,13 +25,13 @@ def test_what_is_packed_comes_out_again() -> None:
     none, narrow = np.zeros(0, np.int64), np.zeros((4, 0), np.int64)
     packed = pack_args((7, rows, none, table, narrow, flags, True))
     assert packed.dtype == np.int64
-    assert number_at(packed, 0) == 7
-    assert np.array_equal(row_at(packed, 1), rows)
-    assert row_at(packed, 2).size == 0
-    assert np.array_equal(table_at(packed, 3), table)
-    assert table_at(packed, 4).shape == (4, 0)
-    assert row_at(packed, 5).tolist() == [1, 0]
-    assert number_at(packed, 6) == 1
+    numbers, (first, empty, truths), tables = unpack(packed)
+    assert numbers == (7, 1)
+    assert np.array_equal(first, rows)
+    assert empty.size == 0
+    assert truths.tolist() == [1, 0]
+    assert np.array_equal(tables[0], table)
+    assert tables[1].shape == (4, 0)
 
 
 def test_there_may_be_none() -> None:

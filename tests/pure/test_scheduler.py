@@ -12,18 +12,19 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tests.strategies import ChildLists, child_lists
+from vertexrt.engine.lay_out import read_batch
+from vertexrt.engine.packed_args import pack_args
 from vertexrt.errors import UsageError
 from vertexrt.graph import GraphBatch, InputGraph
+from vertexrt.graph.compiled import children_first
 from vertexrt.kernels.cuda import pack
 from vertexrt.scheduler import POLICIES, Schedule, make_schedule, rows
-from vertexrt.scheduler.compiled import find_levels
 from vertexrt.scheduler.kinds import (
     FINE,
     NEW_LAZY_KIND,
     NEW_PATH_KIND,
     NOT_BOUNDED,
     TOO_MANY_CHILDREN,
-    read_vertices,
 )
 from vertexrt.scheduler.merge import PRIME
 
@@ -182,10 +183,7 @@ def read(
     limited: bool = False,
 ) -> Any:
     """Read vertices of which all bits matter in lazy kinds, and those of slots in path kinds."""
-    return read_vertices(
-        graph.child_ptr,
-        graph.child,
-        pulls,
+    facts = (
         np.arange(len(pulls)),
         np.arange(len(pulls)),
         np.array(bounds, np.int64),
@@ -195,8 +193,9 @@ def read(
         (1 << (slots + 3)) - 1,
         np.array(path, np.int64),
         np.array(lazy, np.int64),
-        np.array([bits % 2 == 0 for bits in lazy], np.bool_),
+        np.array([bits % 2 == 0 for bits in lazy], np.int64),
     )
+    return read_batch(graph.child_ptr, graph.child, pulls, pack_args(facts))
 
 
 @given(child_lists(max_vertices=12, arity=3), st.integers(0, 4), st.integers(0, 99))
@@ -221,7 +220,7 @@ def test_kinds_name_slots_and_pulls(lists: ChildLists, slots: int, seed: int) ->
     assert losses == sum(lazy[k] % 2 == 0 for k in lazy_kinds)
     children = [c for kids in lists for c in kids if c >= 0]
     assert forest == (len(set(children)) == len(children))
-    np.testing.assert_array_equal(level, find_levels(graph.child_ptr, graph.child))
+    np.testing.assert_array_equal(level, children_first(graph.child_ptr, graph.child)[1])
 
 
 def test_what_cannot_be_read_is_named() -> None:

@@ -29,8 +29,8 @@ def complaint(words: list[str], code: int, capsys: pytest.CaptureFixture[str]) -
     [
         (
             "trian tree-lstm",
-            "[vertexrt] unknown command 'trian'; expected one of train, eval, explain, bench, "
-            "data; See `vertexrt --help`. Nearest: 'train'",
+            "[vertexrt] unknown command 'trian'; expected one of train, eval, explain, warm, "
+            "bench, data; See `vertexrt --help`. Nearest: 'train'",
         ),
         (
             "data lst",

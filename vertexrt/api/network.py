@@ -7,7 +7,7 @@ import math
 import threading
 from collections.abc import Callable, Collection, Mapping
 from contextlib import AbstractContextManager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, Concatenate, NoReturn, ParamSpec, TypeVar
 
 import numpy as np
@@ -28,8 +28,6 @@ from vertexrt.graph import GraphBatch
 from vertexrt.ir.program import Program
 
 Array = np.ndarray[Any, Any]
-
-
 P = ParamSpec("P")
 R = TypeVar("R")
 
@@ -114,20 +112,14 @@ class Network:
     @property
     def outputs(self) -> dict[str, Array]:
         """Pushes of the last `step` that this thread called, by name."""
-        found: dict[str, Array] = getattr(self._outputs, "of_step", {})
-        return found
+        return getattr(self._outputs, "of_step", {})
 
     def __reduce_ex__(self, _: object) -> NoReturn:
         """Refuse copies, and with them pickling: it holds compiled code and a device."""
-        raise UsageError(
-            message(
-                "network",
-                "a network is to be copied or pickled",
-                "arrays, which can be",
-                "compile the function again and copy the parameters: "
-                "vrt.compile(...).set_parameters(net.parameters)",
-            )
-        )
+        again = "vrt.compile(...).set_parameters(net.parameters)"
+        action = f"compile the function again and copy the parameters: {again}"
+        got = "a network is to be copied or pickled"
+        raise UsageError(message("network", got, "arrays, which can be", action))
 
     @property
     def parameters(self) -> Parameters:
@@ -147,15 +139,11 @@ class Network:
         if set(values) != set(own):
             missing = sorted(set(own) - set(values))
             extra = sorted(set(values) - set(own), key=str)
-            raise CheckpointError(
-                message(
-                    "parameters",
-                    f"missing {missing}, unknown {extra}",
-                    f"the parameters of {self.program.name}: {sorted(own)}",
-                    "load a checkpoint of the same model; one alone is set by "
-                    "net.parameters[name] = array",
-                )
-            )
+            have = f"the parameters of {self.program.name}: {sorted(own)}"
+            one = "one alone is set by net.parameters[name] = array"
+            action = f"load a checkpoint of the same model; {one}"
+            text = message("parameters", f"missing {missing}, unknown {extra}", have, action)
+            raise CheckpointError(text)
         own.update({name: own.checked(name, value) for name, value in values.items()})
 
     def step(self, batch: GraphBatch, optimizer: Optimizer, outputs: Collection[str] = ()) -> float:
@@ -193,16 +181,33 @@ class Network:
         """Return what a step is that keeps pushes; UsageError, where there is none."""
         self._check_names(names)
         if "loss" not in self.pushes:
-            raise UsageError(
-                message(
-                    "step",
-                    f"{self.program.name} pushes {', '.join(self.pushes)}",
-                    "a push named 'loss'",
-                    "push a loss, or use forward and backward",
-                )
-            )
+            pushes = f"{self.program.name} pushes {', '.join(self.pushes)}"
+            action = "push a loss, or use forward and backward"
+            raise UsageError(message("step", pushes, "a push named 'loss'", action))
         use = self._uses[names] = Use(frozenset(names) | {"loss"}, loss=True)
         return use
+
+    @_in_turn
+    def warm(
+        self,
+        batch: GraphBatch,
+        optimizer: Optimizer | None = None,
+        outputs: Collection[str] | None = None,
+    ) -> None:
+        """Compile what the kinds of vertices of a batch, of any size, need; run nothing.
+
+        Args:
+            optimizer, outputs: of the steps to come; without an optimizer, of evaluations.
+        Raises: PullError, when pulled values do not fit.
+        """
+        check_batch("warm", batch)
+        if optimizer is None:
+            return self._model.meet(Use(frozenset(self._wanted("warm", outputs))), batch)
+        check_optimizer("warm", optimizer)
+        asks = getattr(type(optimizer), "update", None) is Optimizer.update
+        rule = optimizer.request(self._model.store).rule if asks else None
+        use = self._training(names_of("warm", outputs or ()))
+        return self._model.meet(replace(use, rule=rule), batch)
 
     @_in_turn
     def sync(self) -> float:
@@ -318,11 +323,7 @@ class Network:
 
     @_in_turn
     def explain(self, *, kernels: bool = False) -> str:
-        """Print F and dF, the kinds met so far, placement and fused groups.
-
-        Args:
-            kernels: print also what each task program is lowered to: the kernel IR.
-        """
+        """Print F and dF, kinds met so far, placement, fused groups; `kernels`: kernel IR, too."""
         return explain_function(self._executor, kernels)
 
     @_in_turn
@@ -383,14 +384,9 @@ class Network:
     def _check_names(self, names: Collection[str]) -> None:
         for name in names:
             if name not in self.pushes:
-                raise UsageError(
-                    message(
-                        "outputs",
-                        f"{name!r}",
-                        f"{self.program.name} pushes {', '.join(self.pushes)}",
-                        f"ask for one of these.{nearest(str(name), self.pushes)}",
-                    )
-                )
+                pushes = f"{self.program.name} pushes {', '.join(self.pushes)}"
+                action = f"ask for one of these.{nearest(str(name), self.pushes)}"
+                raise UsageError(message("outputs", f"{name!r}", pushes, action))
 
     def _next_seed(self) -> int:
         self._last_seed = step_seed(self._seed, self._step)

@@ -14,7 +14,9 @@ from __future__ import annotations
 import functools
 import os
 import sys
+import threading
 from collections.abc import Callable
+from threading import Timer
 from typing import Any, TypeVar
 
 import llvmlite
@@ -24,15 +26,19 @@ from numba.core import sigutils
 from numba.core.caching import _Cache
 from numba.core.compiler import CompileResult
 from numba.core.compiler_lock import global_compiler_lock
+from numba.core.registry import cpu_target
+from numba.core.types.misc import unliteral
 
-from vertexrt.cache import entries, record
-from vertexrt.cache.fingerprint import file_hash, fingerprint
+from vertexrt.cache import entries, notes, record
+from vertexrt.cache.fingerprint import PACKAGE, file_hash, fingerprint
 from vertexrt.cache.folders import folders
 from vertexrt.locks import hold_at_fork
 
 KIND = "cpu"
 
 # Another thread may be compiling; its lock would stay taken in a forked child.
+COMPILING = threading.RLock()  # of LLVM, where it is called without numba
+hold_at_fork(COMPILING.acquire, COMPILING.release, COMPILING.release)
 hold_at_fork(
     global_compiler_lock.acquire, global_compiler_lock.release, global_compiler_lock.release
 )
@@ -50,18 +56,45 @@ def njit(*, cache: bool = False, **options: Any) -> Callable[[Function], Functio
 
     def compiled(function: Function) -> Function:
         made: Any = numba.njit(**options)(function)
-        if cache and made is not function:  # the same, where NUMBA_DISABLE_JIT is set
-            made._cache = KernelCache(made)
+        if made is not function:  # the same, where NUMBA_DISABLE_JIT is set
+            made.get_call_template = functools.partial(_call_template, made.get_call_template)
+            if cache:
+                made._cache = KernelCache(made)
         return made  # type: ignore[no-any-return]
 
     return compiled
+
+
+def inner(function: Function) -> Function:
+    """Compile a function that only compiled code calls.
+
+    What would let Python and C call it takes half of the time that compiling a short function
+    takes. It is kept on disk as a part of what calls it. A division by zero is not looked for.
+    """
+    unwrapped = njit(
+        error_model="numpy", nogil=True, no_cpython_wrapper=True, no_cfunc_wrapper=True
+    )
+    return unwrapped(function)
+
+
+def _call_template(find: Callable[..., Any], args: Any, kws: Any) -> Any:
+    """Find what a call runs, by types: numba would compile a callee for each constant."""
+    return find([unliteral(a) for a in args], {k: unliteral(kws[k]) for k in kws})
+
+
+def is_kept(function: Any, *arguments: Any) -> bool:
+    """Tell whether the cache has a function of `njit`, compiled for such arguments."""
+    kinds = tuple(map(numba.typeof, arguments))
+    name = function._cache._name(kinds, cpu_target.target_context.codegen())
+    return bool(name) and entries.read(KIND, name) is not None
 
 
 @functools.cache
 def _environment(*processor: str) -> tuple[str, ...]:
     """Return what decides how a function is compiled, in addition to the function."""
     versions = (sys.version, numba.__version__, llvmlite.__version__, np.__version__)
-    settings = [f"{name}={os.environ[name]}" for name in sorted(os.environ) if "NUMBA_" in name]
+    names = sorted(name for name in os.environ if "NUMBA_" in name and name != "NUMBA_CACHE_DIR")
+    settings = [f"{name}={os.environ[name]}" for name in names]
     form = file_hash(record)  # of entries
     return (*versions, form, *processor, *settings)
 
@@ -72,6 +105,7 @@ class KernelCache(_Cache):  # type: ignore[misc]
     def __init__(self, function: Any) -> None:
         self._function = function
         self._enabled = True
+        self._note: Timer | None = None  # while numba compiles
 
     @property
     def cache_path(self) -> str:
@@ -84,11 +118,15 @@ class KernelCache(_Cache):  # type: ignore[misc]
         name = self._name(sig, target_context.codegen())
         found = entries.read(KIND, name) if name else None
         if found is None:
+            own = self._function.py_func.__module__.startswith(f"{PACKAGE}.")
+            self._note = notes.begin("host code" if own else "kernels")
             return None
         return record.deserialize(target_context, found.content, found.facts, _arguments(sig))
 
     def save_overload(self, sig: Any, data: CompileResult) -> None:
         """Keep what was compiled, if all of it can be written down."""
+        if self._note is not None:
+            self._note.cancel()
         name = self._name(sig, data.codegen)
         found = record.serialize(data, _arguments(sig)) if name else None
         if found is not None:

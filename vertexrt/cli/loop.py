@@ -20,6 +20,7 @@ from vertexrt.cli.run_state import RunState
 from vertexrt.cli.session import RunSession
 from vertexrt.cli.trace import TraceFile
 from vertexrt.data import minibatches
+from vertexrt.engine.host_loops import compile_beside
 from vertexrt.graph import GraphBatch
 
 EVALUATION_BATCH = 64  # graphs; more than most runs train with: no gradients are kept
@@ -66,6 +67,7 @@ class Training:
         """
         if not self.folder.last.exists():
             self._save_last()
+        warm_up(self.session, self.optimizer)
         while not self.done():
             if not self._train_epoch() or not self._end_epoch():
                 self._save_last()
@@ -99,9 +101,8 @@ class Training:
 
     def _train_minibatch(self, graphs: GraphBatch, chosen: np.ndarray) -> None:
         start = perf_counter()
-        net, wanted = self.session.net, PUSHES[self.session.spec.task]
+        net, pushes = self.session.net, pushes_of_steps(self.session)
         batch = graphs.take(chosen)
-        pushes = () if self.lags else tuple(name for name in wanted if name != "loss")
         with self.trace.minibatch(net) if self.trace else nullcontext():
             loss = net.step(batch, self.optimizer, outputs=pushes)
         seconds = perf_counter() - start
@@ -160,6 +161,22 @@ class Training:
 
     def _save(self, path: Path) -> None:
         run_state.save(path, self.session, self.optimizer, self.state)
+
+
+def pushes_of_steps(session: RunSession) -> tuple[str, ...]:
+    """Return the pushes that steps are asked for."""
+    if session.net.device == "cuda":
+        return ()  # they would have to be waited for
+    return tuple(name for name in PUSHES[session.spec.task] if name != "loss")
+
+
+def warm_up(session: RunSession, optimizer: Optimizer) -> None:
+    """Compile what the kinds of vertices of a data set need, so that no minibatch waits for it."""
+    if session.net.device == "cpu":
+        compile_beside(session.options.dtype)
+    splits = session.dataset.splits
+    session.net.warm(splits["train"], optimizer, pushes_of_steps(session))
+    session.net.warm(splits["dev"], outputs=PUSHES[session.spec.task])
 
 
 def training_batches(graphs: GraphBatch, options: RunOptions, epoch: int) -> list[np.ndarray]:

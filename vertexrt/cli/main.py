@@ -14,6 +14,7 @@ from collections.abc import Callable, Sequence
 from contextlib import suppress
 from typing import TYPE_CHECKING
 
+from vertexrt.cache import notes
 from vertexrt.cli.interrupt import Interrupt, Interrupted
 from vertexrt.config import limit_threads
 from vertexrt.errors import (
@@ -101,7 +102,11 @@ def _run(words: list[str], interrupt: Interrupt) -> int:
     _limit_threads(options)
     command = _command(options.command)
     interrupt.started()
-    return command(options)
+    notes.always(not getattr(options, "quiet", False))
+    try:
+        return command(options)
+    finally:
+        notes.always(False)
 
 
 def _limit_threads(options: argparse.Namespace) -> None:
@@ -121,6 +126,10 @@ def _command(name: str) -> Callable[[argparse.Namespace], int]:
         from vertexrt.cli.evaluate import evaluate
 
         return evaluate
+    if name == "warm":
+        from vertexrt.cli.warm import warm
+
+        return warm
     if name == "explain":
         from vertexrt.cli.explain import explain
 

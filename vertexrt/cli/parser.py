@@ -147,6 +147,11 @@ def _add_explain(parser: Parser) -> None:
     )
 
 
+def _add_warm(parser: Parser) -> None:
+    _add_explain(parser)
+    _word(parser, "optimizer", tuple(OPTIMIZERS), ", ".join(OPTIMIZERS))
+
+
 def _add_data_commands(parser: Parser) -> None:
     commands = parser.add_subparsers(dest="action", metavar="list|fetch", required=True)
     commands.add_parser("list", help="show the data sets that can be named")
@@ -158,6 +163,7 @@ COMMANDS: dict[str, tuple[str, Callable[[Parser], None]]] = {
     "train": ("train a model, or continue a run", _add_train),
     "eval": ("evaluate a trained run", _add_eval),
     "explain": ("show what the compiler makes of a model", _add_explain),
+    "warm": ("compile ahead what training a model needs", _add_warm),
     "bench": ("measure, and report what was measured", add_bench),
     "data": ("list or download data sets", _add_data_commands),
 }

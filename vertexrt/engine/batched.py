@@ -26,7 +26,7 @@ from vertexrt.engine.variant import Ready, Variant
 from vertexrt.graph.batch import child_of, child_ptr_of
 from vertexrt.kernels.layout import PAD, Buffers, HostExecutable, Processors
 from vertexrt.memory import MemoryPlan
-from vertexrt.scheduler import Schedule, policy_number
+from vertexrt.scheduler import Schedule, policy_of
 from vertexrt.scheduler.balance import Share
 from vertexrt.scheduler.kinds import FINE
 from vertexrt.scheduler.rows import ORDER, ROW_OF
@@ -133,7 +133,7 @@ def prepare(
     """
     batch = share.batch
     inputs = read_inputs(variant.reader, batch, dtype)
-    number = policy_number(policy)
+    late, serial = policy_of(policy)
     if variant.loaded is None:
         meet_kinds(variant, batch, inputs)
     while True:
@@ -143,10 +143,11 @@ def prepare(
             child_of(batch),
             inputs.index,
             inputs.no_reals,
-            number,
+            late,
+            serial,
             variant.merges,
             not variant.backend.shares_graphs or not variant.processors,
-            variant.packed_vertex_facts(),
+            variant.vertex_facts(),
             ready.program_facts,
         )
         if found == FINE:

@@ -37,7 +37,6 @@ from vertexrt.kernels.reference.backend import ReferenceBackend
 from vertexrt.locks import share
 
 Array = np.ndarray[Any, Any]
-BACKENDS = {"cpu": CpuBackend, "reference": ReferenceBackend}
 
 
 class HostExecutor:
@@ -166,7 +165,8 @@ def check(device: str, options: CompileOptions) -> None:
 
 def compile_for(device: str, traced: Program, options: CompileOptions) -> HostExecutor:
     """Compile a program of F; see `devices`."""
-    return compile_on(BACKENDS[device](), traced, options)
+    backend = CpuBackend(options.dtype) if device == "cpu" else ReferenceBackend()
+    return compile_on(backend, traced, options)
 
 
 def compile_on(backend: HostBackend, traced: Program, options: CompileOptions) -> HostExecutor:

@@ -10,12 +10,13 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from vertexrt.cache.compiled import njit
+from vertexrt.cache.compiled import inner
 from vertexrt.kernels.layout import COLUMNS, PAD
 
 Array = np.ndarray[Any, Any]
 
 FEWEST_ROWS = 256  # of a launch that is cut
+NO_ROW = 1 << 62  # beyond any
 LAUNCHES, LISTED = range(2)  # counts of launches, and of rows in the list
 
 
@@ -37,7 +38,7 @@ class _TableDraft(NamedTuple):
     ends: Array
 
 
-@njit(cache=True, nogil=True)
+@inner
 def build_table(
     schedule: tuple[Array, ...], lazy_kinds: Array, facts: Any
 ) -> tuple[Array, int, Array, Array, Array, int]:
@@ -90,7 +91,7 @@ def build_table(
     return table, forward, draft.listed[: draft.counts[LISTED]], first_row, end_row, most
 
 
-@njit(cache=True, nogil=True)
+@inner
 def _launch_tasks(
     programs: Array, backward: bool, schedule: tuple[Array, ...], draft: _TableDraft
 ) -> None:
@@ -108,7 +109,7 @@ def _launch_tasks(
             _launch(draft, p, task_lo[t], task_lo[t + 1], edge_ptr)
 
 
-@njit(cache=True, nogil=True)
+@inner
 def _runs_of_tasks(programs: Array, schedule: tuple[Array, ...], draft: _TableDraft) -> int:
     """List the runs of tasks with the same program; return how many there are."""
     task_lo, task_kind, _, _ = schedule
@@ -122,7 +123,7 @@ def _runs_of_tasks(programs: Array, schedule: tuple[Array, ...], draft: _TableDr
     return runs
 
 
-@njit(cache=True, nogil=True)
+@inner
 def _launch_runs(programs: Array, runs: int, cut: Any, draft: _TableDraft) -> None:
     """Launch each program of a stage over all its rows.
 
@@ -152,7 +153,7 @@ def _launch_runs(programs: Array, runs: int, cut: Any, draft: _TableDraft) -> No
             _launch_list(draft, p, found, chunk[p])
 
 
-@njit(cache=True, nogil=True)
+@inner
 def _launch_list(draft: _TableDraft, program: int, runs: int, chunk: int) -> None:
     """Launch a program over the rows of some runs, as a list."""
     table, counts = draft.table, draft.counts
@@ -171,7 +172,7 @@ def _launch_list(draft: _TableDraft, program: int, runs: int, chunk: int) -> Non
         counts[LAUNCHES] += 1
 
 
-@njit(cache=True, nogil=True)
+@inner
 def _launch(draft: _TableDraft, program: int, lo: int, hi: int, edge_ptr: Array) -> None:
     table, count = draft.table, draft.counts[LAUNCHES]
     table[count, 0] = program
@@ -183,13 +184,15 @@ def _launch(draft: _TableDraft, program: int, lo: int, hi: int, edge_ptr: Array)
     draft.counts[LAUNCHES] += 1
 
 
-@njit(cache=True, nogil=True)
+@inner
 def _extents(table: Array, edge_ptr: Array, facts: Any) -> tuple[Array, Array, Any]:
     """Return the first and end row of each tensor, and the most scratch of one launch."""
     _, _, _, scratch, writes_ptr, writes, writes_edges, _ = facts
     vertices, edges = len(edge_ptr) - 1, edge_ptr[-1]
-    first_row = np.full(len(writes_edges), np.int64(2) ** 62, np.int64)
+    first_row = np.empty(len(writes_edges), np.int64)
     end_row = np.zeros(len(writes_edges), np.int64)
+    for x in range(len(writes_edges)):
+        first_row[x] = NO_ROW
     most: Any = 0
     for c in range(len(table)):
         p, n, lo, m = table[c, 0], table[c, 1], table[c, 2], table[c, 4]
@@ -210,12 +213,15 @@ def _extents(table: Array, edge_ptr: Array, facts: Any) -> tuple[Array, Array, A
     return first_row, end_row, most
 
 
-@njit(cache=True, nogil=True)
+@inner
 def _runs(
     programs: Array, lazy_kinds: Array, order: Array, program_of: Array, run_lo: Array
 ) -> int:
     """List the runs of rows whose kinds have the same program; return how many there are."""
-    if len(order) and np.all(programs == programs[0]):  # of all kinds: none need be read
+    other = 0
+    for p in programs:
+        other += p != programs[0]
+    if len(order) and not other:  # one program for all kinds: none need be read
         program_of[0], run_lo[0] = programs[0], 0
         return 1
     runs = 0
@@ -230,7 +236,7 @@ def _runs(
     return runs
 
 
-@njit(cache=True, nogil=True)
+@inner
 def _extent(programs: Array) -> tuple[np.int64, np.int64]:
     """Return the smallest and the largest program of a stage, -1 aside."""
     first, last = np.int64(2) ** 31, np.int64(-1)

@@ -10,7 +10,7 @@ from typing import Any
 
 import numpy as np
 
-from vertexrt.cache.compiled import njit
+from vertexrt.cache.compiled import inner, njit
 from vertexrt.engine.launches import build_table
 from vertexrt.engine.packed_args import number_at, row_at, table_at
 from vertexrt.memory.compiled import place_tensors
@@ -36,7 +36,7 @@ Array = np.ndarray[Any, Any]
 ) = range(12)  # fmt: skip
 
 
-@njit(cache=True, nogil=True)
+@inner
 def _of_programs(program_facts: Array) -> tuple[Any, ...]:
     """Return what `build_table` takes of task programs."""
     return (
@@ -47,13 +47,30 @@ def _of_programs(program_facts: Array) -> tuple[Any, ...]:
     )  # fmt: skip
 
 
-@njit(cache=True, nogil=True)
+@njit(cache=True, error_model="numpy", nogil=True)
+def read_batch(child_ptr: Array, child: Array, pulls: Array, vertex_facts: Array) -> Any:
+    """Call `read_vertices`.
+
+    Args:
+        vertex_facts: what it takes after a batch, packed.
+    """
+    return read_vertices(
+        child_ptr, child, pulls, row_at(vertex_facts, NUMBERS), row_at(vertex_facts, USED),
+        row_at(vertex_facts, BOUNDS), number_at(vertex_facts, SLOTS),
+        number_at(vertex_facts, LIMITED), number_at(vertex_facts, PATH_MASK),
+        number_at(vertex_facts, LAZY_MASK), row_at(vertex_facts, PATH_KNOWN),
+        row_at(vertex_facts, LAZY_KNOWN), row_at(vertex_facts, HAS_LOSS),
+    )  # fmt: skip
+
+
+@njit(cache=True, error_model="numpy", nogil=True)
 def lay_out(
     child_ptr: Array,
     child: Array,
     pulls: Array,
     real: Array,
-    policy: int,
+    late: bool,
+    serial: bool | None,
     merges: bool,
     inner: bool,
     vertex_facts: Array,
@@ -64,22 +81,18 @@ def lay_out(
     Args:
         child_ptr, child: CSR of the children; pulls: int32 [pulls, V].
         real: an array of the dtype of reals.
-        policy: number of one of POLICIES; merges, inner: of `number_rows`.
-        vertex_facts: of `Variant`: what `read_vertices` takes after a batch.
+        late, serial: of `Policy`; merges, inner: of `number_rows`.
+        vertex_facts: of `Variant`, for `read_batch`.
         program_facts: of `Ready`: what `build_table` and `place_tensors` take after a schedule.
     Returns: what `read_vertices` found, and unless that is FINE nothing else that counts; how many
         vertices have a loss; what `number_rows` returns; the fields of `MemoryPlan`; and of
         `build_table` the table, how many launches are forward, and the rows of launches that take
         a list.
     """
-    used, path_known = row_at(vertex_facts, USED), row_at(vertex_facts, PATH_KNOWN)
-    found, _, _, path, lazy, level, forest, losses = read_vertices(
-        child_ptr, child, pulls, row_at(vertex_facts, NUMBERS), used,
-        row_at(vertex_facts, BOUNDS), number_at(vertex_facts, SLOTS),
-        number_at(vertex_facts, LIMITED),
-        number_at(vertex_facts, PATH_MASK), number_at(vertex_facts, LAZY_MASK), path_known,
-        row_at(vertex_facts, LAZY_KNOWN), row_at(vertex_facts, HAS_LOSS),
-    )  # fmt: skip
+    found, _, _, path, lazy, level, forest, losses = read_batch(
+        child_ptr, child, pulls, vertex_facts
+    )
+    used, path_kinds = row_at(vertex_facts, USED), len(row_at(vertex_facts, PATH_KNOWN))
     if found != FINE:
         child_ptr, child, path, lazy, level = (
             child_ptr[:1],
@@ -90,7 +103,7 @@ def lay_out(
         )
     weight = np.empty(len(path) if merges else 0, real.dtype)
     schedule = number_rows(
-        child_ptr, child, path, len(path_known), level, policy, pulls, used, weight, forest, inner
+        child_ptr, child, path, path_kinds, level, late, serial, pulls, used, weight, forest, inner
     )
     ints, extents, _ = schedule
     ordered = (

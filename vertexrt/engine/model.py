@@ -164,6 +164,12 @@ class CompiledModel:
             meet_kinds(variant, batch, inputs)  # names the vertex as the user knows it
             raise
 
+    def meet(self, use: Use, batch: GraphBatch) -> None:
+        """Compile F for the kinds of vertices of a batch, which is not scheduled."""
+        chosen = Configuration(False, self.threads) if self.chooser else self.choose(use, batch)
+        variant = self.variant(use, chosen)
+        meet_kinds(variant, batch, read_inputs(variant.reader, batch, self.store.dtype))
+
     def observe(self, use: Use, batch: GraphBatch, runs: Sequence[Run], seconds: float) -> None:
         """Tell the automatic choice what a step took."""
         if self.chooser is not None:

@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 
-from vertexrt.cache.compiled import njit
+from vertexrt.cache.compiled import inner, njit
 
 Array = np.ndarray[Any, Any]
 
@@ -19,7 +19,7 @@ def new_marks(rows: int) -> Array:
     return np.zeros((rows // EIGHT + 1) * EIGHT, np.bool_)
 
 
-@njit(cache=True, nogil=True)
+@njit(cache=True, error_model="numpy", nogil=True)
 def mark_rows(marks: Array, index: Array) -> None:
     """Mark the rows that an index has; -1 marks the last place, so that nothing branches on it."""
     last = len(marks) - 1
@@ -27,7 +27,7 @@ def mark_rows(marks: Array, index: Array) -> None:
         marks[np.uint64(index[v] if index[v] >= 0 else last)] = True
 
 
-@njit(cache=True, nogil=True)
+@njit(cache=True, error_model="numpy", nogil=True)
 def take_marked(marks: Array) -> Array:
     """Return the rows that are marked, rising, as int64, and clear the marks."""
     marks[len(marks) - 1] = False  # of no row
@@ -48,7 +48,7 @@ def take_marked(marks: Array) -> Array:
     return rows
 
 
-@njit(cache=True, nogil=True)
+@inner
 def list_rows(marks: Array, index: Array, pulls: Array) -> Array:
     """Return what `rows_looked_up` does, for few vertices: the marks are not gone through."""
     rows = np.empty(len(pulls) * index.shape[1], np.int64)
@@ -69,7 +69,7 @@ def list_rows(marks: Array, index: Array, pulls: Array) -> Array:
     return rows[:count]
 
 
-@njit(cache=True, nogil=True)
+@njit(cache=True, error_model="numpy", nogil=True)
 def ranges_of(rows: Array, offset: int, width: int) -> tuple[Array, Array]:
     """Return flat ranges of rows of a table: first elements, int64, and widths, int32."""
     starts = np.empty(len(rows), np.int64)
@@ -80,7 +80,7 @@ def ranges_of(rows: Array, offset: int, width: int) -> tuple[Array, Array]:
     return starts, widths
 
 
-@njit(cache=True, nogil=True)
+@njit(cache=True, error_model="numpy", nogil=True)
 def rows_looked_up(marks: Array, index: Array, pulls: Array) -> Array:
     """Return the rows of a table that a minibatch looks up, rising, as int64.
 
@@ -95,7 +95,7 @@ def rows_looked_up(marks: Array, index: Array, pulls: Array) -> Array:
     return take_marked(marks)
 
 
-@njit(cache=True, nogil=True)
+@njit(cache=True, error_model="numpy", nogil=True)
 def ranges_looked_up(
     marks: Array, index: Array, pulls: Array, offset: int, width: int
 ) -> tuple[Array, Array]:

@@ -9,7 +9,6 @@ from __future__ import annotations
 from collections.abc import Collection, Iterable
 from dataclasses import dataclass, field, replace
 from functools import cache
-from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -189,8 +188,7 @@ class Variant:
     paths: dict[int, Stored] = field(default_factory=dict)  # by the bits that the path depends on
     loaded: Ready | None = None  # None: there is no kind yet, or a new one
     _reader: Reader | None = None
-    _vertex_facts: tuple[Any, ...] | None = None
-    _packed_vertex_facts: npt.NDArray[np.int64] | None = None
+    _vertex_facts: npt.NDArray[np.int64] | None = None
     _push_shapes: dict[str, tuple[int, ...]] = field(default_factory=dict)
 
     @property
@@ -200,29 +198,25 @@ class Variant:
             self._reader = make_reader(self.program)
         return self._reader
 
-    def vertex_facts(self) -> tuple[Any, ...]:
-        """Return what `read_vertices` takes after a batch; made anew after a new kind."""
+    def vertex_facts(self) -> npt.NDArray[np.int64]:
+        """Pack what `read_vertices` takes after a batch; made anew after a new kind."""
         if self._vertex_facts is None:
             reader, atoms = self.reader, self.atoms
-            self._vertex_facts = (
-                reader.numbers,
-                reader.used,
-                reader.bounds,
-                atoms.slots - 1,
-                reader.program.arity is not None,
-                atoms.path,
-                atoms.lazy,
-                np.array(list(self.path_kinds), np.int64),
-                np.array(list(self.lazy_kinds), np.int64),
-                np.array([k.has_loss for k in self.lazy_kinds.values()], np.bool_),
+            self._vertex_facts = pack_args(
+                (
+                    reader.numbers,
+                    reader.used,
+                    reader.bounds,
+                    atoms.slots - 1,
+                    reader.program.arity is not None,
+                    atoms.path,
+                    atoms.lazy,
+                    np.array(list(self.path_kinds), np.int64),
+                    np.array(list(self.lazy_kinds), np.int64),
+                    np.array([k.has_loss for k in self.lazy_kinds.values()], np.int64),
+                )
             )
         return self._vertex_facts
-
-    def packed_vertex_facts(self) -> npt.NDArray[np.int64]:
-        """Return the same as `lay_out` takes it."""
-        if self._packed_vertex_facts is None:
-            self._packed_vertex_facts = pack_args(self.vertex_facts())
-        return self._packed_vertex_facts
 
     def push_shape(self, name: str) -> tuple[int, ...]:
         """Return the shape per vertex of a push."""
@@ -242,7 +236,7 @@ class Variant:
 
     def begin_anew(self) -> None:
         """Forget what a new kind changes."""
-        self.loaded = self._vertex_facts = self._packed_vertex_facts = None
+        self.loaded = self._vertex_facts = None
 
 
 def verified(program: Program, where: str, placed: bool = True) -> Program:

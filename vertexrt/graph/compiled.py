@@ -7,7 +7,7 @@ import numpy.typing as npt
 from numba import carray, types
 from numba.extending import intrinsic
 
-from vertexrt.cache.compiled import njit
+from vertexrt.cache.compiled import inner, njit
 
 IntArray = npt.NDArray[np.int32]
 
@@ -22,7 +22,7 @@ def _pointer(typing, address):  # type: ignore[no-untyped-def]
     return types.voidptr(types.uintp), code
 
 
-@njit(cache=True, nogil=True)
+@njit(cache=True, error_model="numpy", nogil=True)
 def count_graphs(
     graph_ptr: IntArray, child_ptr: IntArray, graphs: npt.NDArray[np.int64]
 ) -> tuple[int, int]:
@@ -37,7 +37,7 @@ def count_graphs(
     return vertices, slots
 
 
-@njit(cache=True, nogil=True)
+@njit(cache=True, error_model="numpy", nogil=True)
 def take_graphs(
     whole: IntArray,
     graph_ptr: IntArray,
@@ -88,7 +88,7 @@ def take_graphs(
     out_child_ptr[vertices] = slots
 
 
-@njit(cache=True, nogil=True)
+@njit(cache=True, error_model="numpy", nogil=True)
 def take_rows(
     whole: npt.NDArray[Any],
     rows: npt.NDArray[Any],
@@ -111,7 +111,7 @@ def take_rows(
         to += end - first
 
 
-@njit(cache=True, nogil=True)
+@inner
 def list_parents(child_ptr: IntArray, child: IntArray) -> tuple[IntArray, IntArray, IntArray]:
     """Return the CSR of parents by vertex, and how many children each vertex has."""
     count = child_ptr.size - 1
@@ -134,7 +134,7 @@ def list_parents(child_ptr: IntArray, child: IntArray) -> tuple[IntArray, IntArr
     return ptr, parent, children
 
 
-@njit(cache=True, nogil=True)
+@njit(cache=True, error_model="numpy", nogil=True)
 def children_first(child_ptr: IntArray, child: IntArray) -> tuple[IntArray, IntArray]:
     """Order the vertices so that children come before parents (Kahn's algorithm).
 

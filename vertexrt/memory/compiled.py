@@ -10,10 +10,11 @@ from vertexrt.cache.compiled import njit
 
 Array = np.ndarray[Any, Any]
 
+NO_ROW = 1 << 62  # beyond any
 ALIGN = 16  # elements: 64 bytes in float32
 
 
-@njit(cache=True, nogil=True)
+@njit(cache=True, error_model="numpy", nogil=True)
 def place_tensors(
     buffer: Array,
     width: Array,
@@ -34,8 +35,10 @@ def place_tensors(
         temporary_elements: the most that one task needs besides.
     Returns: the fields of `MemoryPlan`; the peak is known here, before the first kernel.
     """
-    starts = np.full(len(width), np.int64(2) ** 62, np.int64)
+    starts = np.empty(len(width), np.int64)
     ends = np.zeros(len(width), np.int64)
+    for b in range(len(width)):
+        starts[b] = NO_ROW
     for t in range(len(buffer)):
         starts[buffer[t]] = min(starts[buffer[t]], first_row[t])
         ends[buffer[t]] = max(ends[buffer[t]], end_row[t])

@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 
-from vertexrt.cache.compiled import njit
+from vertexrt.cache.compiled import inner
 from vertexrt.scheduler.compiled import ONE, find_levels
 
 Array = np.ndarray[Any, Any]
@@ -17,7 +17,7 @@ MET = 32  # places of a table, a power of 2
 FINE, NEW_PATH_KIND, NEW_LAZY_KIND, NOT_BOUNDED, TOO_MANY_CHILDREN = range(5)
 
 
-@njit(cache=True, nogil=True)
+@inner
 def read_vertices(
     child_ptr: Array,
     child: Array,
@@ -70,7 +70,7 @@ def read_vertices(
     return found, v, bits, path, lazy, level, forest, losses
 
 
-@njit(cache=True, nogil=True)
+@inner
 def _number_kinds(
     has: Array,
     masks: tuple[int, int],
@@ -107,7 +107,7 @@ def _number_kinds(
     return FINE, -1, 0, losses
 
 
-@njit(cache=True, nogil=True)
+@inner
 def _read_children(
     child_ptr: Array, child: Array, slots: int, limited: bool, has: Array, level: Array
 ) -> tuple[Any, bool, bool]:
@@ -149,7 +149,7 @@ def _read_children(
     return -1, ordered, forest
 
 
-@njit(cache=True, nogil=True)
+@inner
 def _read_pull(values: Array, bound: int, bit: int, has: Array) -> int:
     """Set a bit where a vertex has a value; return the first that is out of bounds, or -1."""
     largest, least = np.int32(-1), np.int32(-1)
@@ -164,7 +164,7 @@ def _read_pull(values: Array, bound: int, bit: int, has: Array) -> int:
     return -1
 
 
-@njit(cache=True, nogil=True)
+@inner
 def _number(kind: Any, known: Array) -> int:
     for k in range(len(known)):
         if known[k] == kind:

@@ -19,7 +19,7 @@ from typing import Any
 
 import numpy as np
 
-from vertexrt.cache.compiled import njit
+from vertexrt.cache.compiled import inner
 from vertexrt.scheduler.compiled import ONE
 
 Array = np.ndarray[Any, Any]
@@ -28,7 +28,7 @@ PRIME = np.uint64(0x100000001B3)
 SPREAD = np.uint64(0x9E3779B97F4A7C15)
 
 
-@njit(cache=True, nogil=True)
+@inner
 def merge_vertices(
     child_ptr: Array,
     child: Array,
@@ -93,7 +93,7 @@ def merge_vertices(
     return rows, tasks
 
 
-@njit(cache=True, nogil=True)
+@inner
 def _keys(pulls: Array, used: Array, count: int) -> Array:
     """Hash what each vertex pulls; where it is one or two values, they are the key."""
     keys = np.zeros(count, np.uint64)
@@ -107,13 +107,13 @@ def _keys(pulls: Array, used: Array, count: int) -> Array:
     return keys
 
 
-@njit(cache=True, nogil=True)
+@inner
 def _mixed(key: Any, value: Any) -> Any:
     """Mix a value into a hash."""
     return (key ^ np.uint64(np.uint32(value))) * PRIME
 
 
-@njit(cache=True, nogil=True)
+@inner
 def _have_slots(vertices: Array, child_ptr: Array) -> bool:
     """Tell whether some vertex of a task has a slot for a child."""
     for vertex in vertices:
@@ -123,7 +123,7 @@ def _have_slots(vertices: Array, child_ptr: Array) -> bool:
     return False
 
 
-@njit(cache=True, nogil=True)
+@inner
 def _have_children(vertices: Array, child_ptr: Array, child: Array) -> bool:
     """Tell whether some vertex of a task has a child."""
     for vertex in vertices:
@@ -134,7 +134,7 @@ def _have_children(vertices: Array, child_ptr: Array, child: Array) -> bool:
     return False
 
 
-@njit(cache=True, nogil=True)
+@inner
 def _settled(vertices: Array, child_ptr: Array, child: Array, row_of: Array, weight: Array) -> bool:
     """Tell whether each vertex of a task has a child without a copy."""
     for v in vertices:
@@ -148,7 +148,7 @@ def _settled(vertices: Array, child_ptr: Array, child: Array, row_of: Array, wei
     return True
 
 
-@njit(cache=True, nogil=True)
+@inner
 def _add_children(
     vertices: Array, child_ptr: Array, child: Array, row_of: Array, keys: Array
 ) -> None:
@@ -162,7 +162,7 @@ def _add_children(
         keys[v] = key
 
 
-@njit(cache=True, nogil=True)
+@inner
 def _find(
     vertices: Array,
     keys: Array,
@@ -204,7 +204,7 @@ def _find(
     return rows
 
 
-@njit(cache=True, nogil=True)
+@inner
 def _part(
     vertices: Array,
     child_ptr: Array,
@@ -242,7 +242,7 @@ def _part(
     return rows
 
 
-@njit(cache=True, nogil=True)
+@inner
 def _unmerge(
     vertices: Array,
     first: int,
@@ -269,7 +269,7 @@ def _unmerge(
     return rows
 
 
-@njit(cache=True, nogil=True)
+@inner
 def _table_size(task_lo: Array, together: bool) -> int:
     """Return a power of 2 that leaves half of a hash table empty."""
     most = task_lo[-1]

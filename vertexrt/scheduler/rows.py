@@ -6,8 +6,8 @@ from typing import Any
 
 import numpy as np
 
-from vertexrt.cache.compiled import njit
-from vertexrt.scheduler.compiled import AGENDA, FRONTIER, ONE, order_tasks
+from vertexrt.cache.compiled import inner, njit
+from vertexrt.scheduler.compiled import ONE, copy_to, order_tasks
 from vertexrt.scheduler.merge import merge_vertices
 
 Array = np.ndarray[Any, Any]
@@ -19,14 +19,15 @@ ORDER, ROW_OF, TASK_LO, TASK_KIND, EDGE_PTR, CHILD_ROW, EDGE_ROW, PARENT_PTR, PA
 )
 
 
-@njit(cache=True, nogil=True)
+@njit(cache=True, error_model="numpy", nogil=True)
 def number_rows(
     child_ptr: Array,
     child: Array,
     kinds: Array,
     num_kinds: int,
     level: Array,
-    policy: int,
+    late: bool,
+    serial: bool | None,
     pulls: Array,
     used: Array,
     weight: Array,
@@ -39,7 +40,7 @@ def number_rows(
     loops where the batch is small.
 
     Args:
-        kinds, num_kinds, level, policy: of `order_tasks`.
+        kinds, num_kinds, level, late, serial: of `order_tasks`.
         pulls: int32 [pulls, V]; used: the numbers of those that are read.
         weight: reals, [V] where vertices merge, written with the vertices of each row; else empty.
         forest: no vertex has two parents.
@@ -47,7 +48,9 @@ def number_rows(
     Returns: int32 [*], the arrays of `Schedule` that are int32; int64 [PARTS, 2], where each of
         them begins and ends; the weight of each row.
     """
-    order, task_lo, task_kind = order_tasks(child_ptr, child, kinds, num_kinds, level, policy)
+    order, task_lo, task_kind, together = order_tasks(
+        child_ptr, child, kinds, num_kinds, level, late, serial
+    )
     count, tasks, slots = len(order), len(task_kind), len(child)
     ints, extents = _make_room(
         (count, count, tasks + 1, tasks, count + 1, slots, slots, count + 1, slots)
@@ -56,15 +59,16 @@ def number_rows(
     new_lo, new_kind = part_of(ints, extents, TASK_LO), part_of(ints, extents, TASK_KIND)
     rows = count
     if len(weight):
-        # Identical vertices are in one task, so that rows of others need no comparison.
-        together = policy in (FRONTIER, AGENDA)
+        # Where identical vertices share a task, rows of others need no comparison.
         shortcut = together and forest
         rows, tasks = merge_vertices(
             child_ptr, child, order, task_lo, task_kind, pulls, used, weight, together, shortcut,
             inner, user, row_of, new_lo, new_kind,
         )  # fmt: skip
     else:
-        user[:], new_lo[:], new_kind[:] = order, task_lo, task_kind
+        copy_to(user, order)
+        copy_to(new_lo, task_lo)
+        copy_to(new_kind, task_kind)
         for r in range(count):
             row_of[order[r]] = r
     _cut(extents, ORDER, rows)
@@ -86,7 +90,7 @@ def number_rows(
     return ints, extents, weight[:rows]
 
 
-@njit(cache=True, nogil=True)
+@inner
 def _make_room(most: tuple[int, ...]) -> tuple[Array, Array]:
     """Return an array with room for parts of so many elements, and where each begins and ends."""
     extents = np.empty((len(most), 2), np.int64)
@@ -98,19 +102,19 @@ def _make_room(most: tuple[int, ...]) -> tuple[Array, Array]:
     return np.empty(at, np.int32), extents
 
 
-@njit(cache=True, nogil=True)
+@inner
 def part_of(ints: Array, extents: Array, part: int) -> Array:
     """Return one of the arrays that `number_rows` found."""
     return ints[extents[part, 0] : extents[part, 1]]
 
 
-@njit(cache=True, nogil=True)
+@inner
 def _cut(extents: Array, part: int, size: int) -> None:
     """Say how much of a part's room is used."""
     extents[part, 1] = extents[part, 0] + size
 
 
-@njit(cache=True, nogil=True)
+@inner
 def _rewrite(
     child_ptr: Array,
     child: Array,
@@ -142,7 +146,7 @@ def _rewrite(
     return edges
 
 
-@njit(cache=True, nogil=True)
+@inner
 def _list_parents(child_row: Array, parent_ptr: Array, parent_edge: Array) -> int:
     """Turn counts, one place to the right, into the first parent edge of each row, and list them.
 

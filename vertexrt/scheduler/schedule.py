@@ -15,16 +15,14 @@ Policies:
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
 
 from vertexrt.errors import UsageError, message, nearest
-from vertexrt.scheduler.compiled import find_levels
+from vertexrt.graph.compiled import children_first
 from vertexrt.scheduler.rows import number_rows
-
-POLICIES = ("frontier", "depth", "agenda", "serial")
 
 Int32 = npt.NDArray[np.int32]
 NO_PULLS = np.zeros((0, 0), np.int32)
@@ -82,19 +80,40 @@ class Schedule:
         return "\n".join(lines)
 
 
-def policy_number(policy: str) -> int:
-    """Return the number of one of POLICIES.
+class Policy(NamedTuple):
+    """How compiled loops order vertices.
+
+    Attributes:
+        late: by distance from the roots instead of the leaves.
+        serial: by turns of kinds, one vertex a task or all that are ready; None: by level.
+    """
+
+    late: bool
+    serial: bool | None
+
+
+_POLICIES = {
+    "frontier": Policy(False, None),
+    "depth": Policy(True, None),
+    "agenda": Policy(False, False),
+    "serial": Policy(False, True),
+}
+POLICIES = tuple(_POLICIES)
+
+
+def policy_of(name: str) -> Policy:
+    """Return one of POLICIES.
 
     Raises: UsageError for another one.
     """
-    if policy in POLICIES:
-        return POLICIES.index(policy)
+    if name in _POLICIES:
+        return _POLICIES[name]
     raise UsageError(
         message(
             "schedule",
-            f"policy is {policy!r}",
+            f"policy is {name!r}",
             "one of " + ", ".join(POLICIES),
-            f"choose one of these.{nearest(policy, POLICIES)}",
+            f"choose one of these.{nearest(name, POLICIES)}",
         )
     )
 
@@ -121,20 +140,21 @@ def make_schedule(
         policy: one of POLICIES.
         pulls, used: [pulls, V], and the numbers of those that a vertex reads.
         weight: reals [V] to be written, so that identical vertices merge; empty, if none may.
-        level: [V] of `find_levels`, where they are known.
+        level: [V] of `children_first`, where they are known.
         forest: it is known that no vertex has two parents.
         inner: vertices with children may merge too.
     Returns: a schedule in which each vertex is in exactly one task, after its children.
     Raises: UsageError for an unknown policy.
     """
     if level is None:
-        level = find_levels(child_ptr, child)
-    number = policy_number(policy)
+        _, level = children_first(child_ptr, child)
+    late, serial = policy_of(policy)
     return schedule_of(
         *number_rows(
-            child_ptr, child, kinds, num_kinds, level, number, pulls, used, weight, forest, inner
+            child_ptr, child, kinds, num_kinds, level, late, serial, pulls, used, weight, forest,
+            inner,
         )
-    )
+    )  # fmt: skip
 
 
 def schedule_of(ints: Int32, extents: npt.NDArray[np.int64], weight: npt.NDArray[Any]) -> Schedule:

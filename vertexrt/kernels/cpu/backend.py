@@ -56,20 +56,23 @@ _one_thread = _OneThread()
 class CpuExecutable:
     """Compiled task programs, and the driver that calls them."""
 
-    def __init__(self, programs: list[TaskProgram], binding: Binding) -> None:
-        self.loaded = LoadedKernels([lower(program, binding) for program in programs])
+    def __init__(self, programs: list[TaskProgram], binding: Binding, dtype: np.dtype[Any]) -> None:
+        self.loaded = LoadedKernels([lower(program, binding) for program in programs], dtype)
         self.scratch = self.loaded.scratch
 
     def run(self, table: npt.NDArray[np.int64], buffers: Buffers) -> None:
         """Run the launches of a table in one compiled call."""
-        tasks = self.loaded.addresses(buffers.arena.dtype)
-        context = self.loaded.contexts.make(buffers)
-        given = (np.ascontiguousarray(table), len(table), tasks, buffers.temporary, context)
-        driver("vrt_run", RUN)(*given)
+        tasks, context = self.loaded.addresses, self.loaded.contexts.make(buffers)
+        table = np.ascontiguousarray(table)
+        driver("vrt_run", RUN)(table, len(table), tasks, buffers.temporary, context)
 
 
 class CpuBackend:
-    """Kernels compiled by LLVM."""
+    """Kernels compiled by LLVM.
+
+    Args:
+        dtype: of reals.
+    """
 
     name = "cpu"
     where = "cpu"
@@ -77,13 +80,16 @@ class CpuBackend:
     shares_graphs = False
     most_scratch = 8 << 20
 
+    def __init__(self, dtype: np.dtype[Any]) -> None:
+        self.dtype = dtype
+
     def alone(self) -> AbstractContextManager[object]:
         """Keep BLAS to the calling threads while workers run; takes 10 us."""
         return _one_thread
 
     def load(self, programs: list[TaskProgram], binding: Binding) -> CpuExecutable:
         """Lower, compile or find in the cache."""
-        return CpuExecutable(programs, binding)
+        return CpuExecutable(programs, binding, self.dtype)
 
     def update(self, update: StoreUpdate) -> None:
         """Run the compiled loop of the rule."""
@@ -102,4 +108,4 @@ class CpuBackend:
         rule: UpdateRule | None,
     ) -> Processors:
         """Lower segments for processors that are threads."""
-        return CpuProcessors(tasks, binding)
+        return CpuProcessors(tasks, binding, self.dtype)

@@ -9,7 +9,6 @@ from __future__ import annotations
 import ctypes
 import functools
 import itertools
-import threading
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -17,16 +16,13 @@ import llvmlite.binding as llvm
 import scipy.linalg.cython_blas
 
 from vertexrt.cache import entries
+from vertexrt.cache.compiled import COMPILING
 from vertexrt.config import config
 from vertexrt.kernels.cpu.drivers import drivers
 from vertexrt.kernels.cpu.libraries import EXPORTS, library
-from vertexrt.locks import hold_at_fork
 
 KIND = "llvm"  # of cache entries
 
-# Another thread may be compiling; LLVM's lock would stay taken in a forked child.
-_lock = threading.RLock()
-hold_at_fork(_lock.acquire, _lock.release, _lock.release)
 _numbers = itertools.count()
 _loaded: dict[str, Any] = {}
 
@@ -60,7 +56,7 @@ def load(text: str, exports: Sequence[str], imports: Mapping[str, int]) -> dict[
     """
     machine, named = _machine()
     name = entries.key_of([text, *named])
-    with _lock:
+    with COMPILING:
         if name not in _loaded:
             found = entries.read(KIND, name)
             image = found.content if found else _compiled(machine, text)

@@ -8,6 +8,7 @@ from typing import Any
 
 import numpy as np
 
+from vertexrt.cache import notes
 from vertexrt.config import config
 from vertexrt.kernels.cpu.compile import library_of, load
 from vertexrt.kernels.cpu.context import Contexts
@@ -20,31 +21,22 @@ REALS = {np.dtype(np.float32): "float", np.dtype(np.float64): "double"}
 
 
 class LoadedKernels:
-    """Kernels of task programs; those of a dtype are compiled when it is first asked for.
+    """Kernels of task programs, compiled or found in the cache.
 
     Attributes:
-        kernels: as they were lowered.
+        scratch: what `Executable.scratch` says.
+        addresses: of all, int64.
         contexts: makes what they read of a minibatch.
     """
 
-    def __init__(self, kernels: Sequence[KernelIR]) -> None:
-        self.kernels = [verify(kernel) for kernel in kernels] if config().check else kernels
+    def __init__(self, kernels: Sequence[KernelIR], dtype: np.dtype[Any]) -> None:
+        if config().check:
+            kernels = [verify(kernel) for kernel in kernels]
+        self.scratch = [kernel.needs for kernel in kernels]
         self.contexts = Contexts()
-        self._addresses: dict[np.dtype[Any], Array] = {}
-
-    @property
-    def scratch(self) -> list[tuple[int, int, int]]:
-        """What `Executable.scratch` says."""
-        return [kernel.needs for kernel in self.kernels]
-
-    def addresses(self, dtype: np.dtype[Any]) -> Array:
-        """Return the addresses of all, int64."""
-        found = self._addresses.get(dtype)
-        if found is None:
-            real = REALS[dtype]
-            found = np.array([_address(kernel, real) for kernel in self.kernels], np.int64)
-            self._addresses[dtype] = found
-        return found
+        with notes.compiling("kernels"):
+            found = [_address(kernel, REALS[dtype]) for kernel in kernels]
+        self.addresses: Array = np.array(found, np.int64)
 
 
 def _address(kernel: KernelIR, real: str) -> int:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import functools
 import time
+from typing import Any
 
 import numpy as np
 
@@ -35,9 +36,9 @@ class CpuProcessors:
         seconds: until a processor gives up waiting.
     """
 
-    def __init__(self, tasks: list[SegmentedTask], binding: Binding) -> None:
+    def __init__(self, tasks: list[SegmentedTask], binding: Binding, dtype: np.dtype[Any]) -> None:
         self.seconds = SECONDS
-        self.loaded = LoadedKernels([lower(t.task, binding, t) for t in tasks])
+        self.loaded = LoadedKernels([lower(t.task, binding, t) for t in tasks], dtype)
         self.scratch = self.loaded.scratch
         counts = [len(t.segments) for t in tasks]
         self._first = np.cumsum([0, *counts], dtype=np.int64)  # segment of each task program
@@ -54,8 +55,7 @@ class CpuProcessors:
     ) -> None:
         """Run the script of one processor; see `Processors`."""
         limit = int(self.seconds * cycles_per_second()) if parts > 1 else 0
-        tasks = self.loaded.addresses(buffers.arena.dtype)
-        context = self.loaded.contexts.make(buffers)
+        tasks, context = self.loaded.addresses, self.loaded.contexts.make(buffers)
         driver("vrt_follow", FOLLOW)(
             script,
             len(script),

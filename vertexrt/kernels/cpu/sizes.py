@@ -7,7 +7,7 @@ import numpy.typing as npt
 from numba import types
 from numba.extending import overload
 
-from vertexrt.cache.compiled import njit
+from vertexrt.cache.compiled import inner
 
 FloatArray = npt.NDArray[np.floating[Any]]
 RowArray = npt.NDArray[np.int64]
@@ -31,14 +31,16 @@ def _bits_of(x: Any) -> Any:
     return code
 
 
-@njit(cache=True, error_model="numpy", nogil=True)
+@inner
 def size_of(limit: float, numbers: FloatArray) -> Any:
     """Return a limit as `within` compares sizes of these numbers with it."""
-    bits, _ = _bits(np.full(1, limit, numbers.dtype))
+    one = np.empty(1, numbers.dtype)
+    one[0] = limit
+    bits, _ = _bits(one)
     return bits[0]
 
 
-@njit(cache=True, error_model="numpy", nogil=True)
+@inner
 def within(numbers: FloatArray, most: Any) -> bool:
     """Tell whether the size of every number is at most `size_of` a limit; one that is nan is not.
 
@@ -53,7 +55,7 @@ def within(numbers: FloatArray, most: Any) -> bool:
     return bool(top <= most)
 
 
-@njit(cache=True, error_model="numpy", nogil=True)
+@inner
 def sum_of_squares(gradients: FloatArray, start: int, width: int, rows: RowArray) -> float:
     """Sum the squares of some rows in float64, in an order that depends on `width` only.
 

@@ -16,7 +16,7 @@ from typing import Any
 
 import numpy as np
 
-from vertexrt.cache.compiled import njit
+from vertexrt.cache.compiled import inner, njit
 from vertexrt.kernels.cpu.rules import address_of, run_rule
 from vertexrt.kernels.cpu.sizes import LANES, RowArray, size_of, sum_of_squares, within
 from vertexrt.kernels.layout import FOUND_DONE, FOUND_NORM, FOUND_TRIED, StoreUpdate
@@ -33,25 +33,23 @@ def cut_pieces(
             `listed` are touched rows of a table, in column 0 all, else the group's.
     Returns: pieces and spans. The row of a piece of the dense part is the first entry, 0.
     """
-    count = -(-dense // most)
-    step = np.empty(len(tables), np.int64)
+    count, groups = -(-dense // most), entries.shape[1]
     for t in range(len(tables)):
-        step[t] = max(1, most // tables[t, 1])
-        count += -(-(entries[t, 0, 1] - entries[t, 0, 0]) // step[t])
+        count += -(-(entries[t, 0, 1] - entries[t, 0, 0]) // _rows_of(tables[t, 1], most))
     pieces = np.empty((count, 2), np.int64)
-    spans = np.zeros((count, entries.shape[1], 2), np.int64)
+    spans = np.zeros((count, groups, 2), np.int64)
     p = 0
     for start in range(0, dense, most):
         pieces[p, 0], pieces[p, 1] = start, min(most, dense - start)
         spans[p, :, 1] = 1
         p += 1
     for t in range(len(tables)):
-        before = p
-        for first in range(entries[t, 0, 0], entries[t, 0, 1], step[t]):
-            end = min(first + step[t], entries[t, 0, 1])
-            pieces[p] = tables[t]
+        before, step = p, _rows_of(tables[t, 1], most)
+        for first in range(entries[t, 0, 0], entries[t, 0, 1], step):
+            end = min(first + step, entries[t, 0, 1])
+            pieces[p, 0], pieces[p, 1] = tables[t, 0], tables[t, 1]
             spans[p, 0, 0], spans[p, 0, 1] = first, end
-            for k in range(1, entries.shape[1]):  # rows are sorted: go on after the last piece
+            for k in range(1, groups):  # rows are sorted: go on after the last piece
                 at = spans[p - 1, k, 1] if p > before else entries[t, k, 0]
                 spans[p, k, 0] = at
                 while at < entries[t, k, 1] and listed[at] <= listed[end - 1]:
@@ -59,6 +57,12 @@ def cut_pieces(
                 spans[p, k, 1] = at
             p += 1
     return pieces, spans
+
+
+@inner
+def _rows_of(width: int, most: int) -> int:
+    """Return how many rows of so many elements make a piece of at most `most`."""
+    return max(1, most // width)
 
 
 @njit(cache=True, error_model="numpy", nogil=True)
@@ -122,18 +126,31 @@ def all_within(numbers: Any, pieces: Any, spans: Any, listed: Any, limit: float)
     return True
 
 
-@njit(cache=True, error_model="numpy", nogil=True)
+@inner
 def is_finite(rule: int, store: Any, begin: int, end: int, scale: float, s: Any) -> bool:
     """Tell whether all that a rule would write to a range is finite, by running it on a copy."""
     values, gradients, state = store
-    p, d, m = values[begin:end].copy(), gradients[begin:end].copy(), state[:, begin:end].copy()
-    piece, row = np.array([[0, end - begin]], np.int64), np.zeros(1, np.int64)
-    span = np.array([[[0, 1]]], np.int64)
+    width, slots = end - begin, len(state)
+    p, d = np.empty(width, values.dtype), np.empty(width, values.dtype)
+    m = np.empty((slots, width), values.dtype)
+    for i in range(width):
+        p[i], d[i] = values[begin + i], gradients[begin + i]
+        for k in range(slots):
+            m[k, i] = state[k, begin + i]
+    # One piece of one row.
+    piece, span = np.zeros((1, 2), np.int64), np.zeros((1, 1, 2), np.int64)
+    row = np.zeros(1, np.int64)
+    piece[0, 1], span[0, 0, 1] = width, 1
     run_rule(rule, (p, d, m, piece, span, row, scale, s))
-    return bool(np.isfinite(p).all() and np.isfinite(m).all())
+    finite = True
+    for i in range(width):
+        finite &= math.isfinite(p[i])
+        for k in range(slots):
+            finite &= math.isfinite(m[k, i])
+    return finite
 
 
-@njit(cache=True, error_model="numpy", nogil=True)
+@inner
 def check(rule: int, store: Any, cut: Any, scale: float, s: Any, limit: float, found: Any) -> bool:
     """Tell whether all that a rule would write to a store is finite; write none of it.
 

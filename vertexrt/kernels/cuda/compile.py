@@ -16,7 +16,7 @@ from importlib.util import find_spec
 from pathlib import Path
 from types import MappingProxyType
 
-from vertexrt.cache import entries
+from vertexrt.cache import entries, notes
 from vertexrt.config import config
 from vertexrt.errors import DeviceError, NoKernelError, message
 from vertexrt.kernels.cuda import instruction
@@ -110,9 +110,10 @@ def _compile(
     if found is not None and found.facts:
         usage = {name: Usage(**use) for name, use in found.facts.items()}
         return Cubin(found.content, found.path, usage)
-    content, log = nvrtc.compile(source, headers, options)
-    if content is not None and not parse_usage(log):  # NVRTC had it in a cache of its own
-        content, log = nvrtc.compile(source, headers, [*options, "--no-cache"])
+    with notes.compiling("kernels for the GPU"):
+        content, log = nvrtc.compile(source, headers, options)
+        if content is not None and not parse_usage(log):  # NVRTC had it in a cache of its own
+            content, log = nvrtc.compile(source, headers, [*options, "--no-cache"])
     if content is None:
         failed = entries.write_file(KIND, f"failed_{key}.cu", source.encode())
         raise DeviceError(

@@ -53,7 +53,7 @@ def compile_loops(dtype: npt.DTypeLike) -> None:
         none, none, FLAGS, triples, TWO.astype(np.int64), LONGS, FLAGS, 0, LONGS, LONGS, LONGS, 0,
     )  # fmt: skip
     lay_out(
-        TWO_OF_BATCH[:1], OF_BATCH, pulls, np.zeros(0, dtype), 0, False, False,
+        TWO_OF_BATCH[:1], OF_BATCH, pulls, np.zeros(0, dtype), False, None, False, False,
         pack_args(vertex), pack_args(program),
     )  # fmt: skip
     nothing = np.zeros(0, np.uint8)  # too small: nothing is packed

@@ -1,0 +1,40 @@
+"""Compile ahead what a model needs: `vertexrt warm MODEL`."""
+
+from __future__ import annotations
+
+import argparse
+from time import perf_counter
+
+from vertexrt import models
+from vertexrt.cli.loop import evaluate, pushes_of_steps, training_batches, warm_up
+from vertexrt.cli.options import resolve
+from vertexrt.cli.session import device_line, make_optimizer, open_session
+from vertexrt.config import config
+from vertexrt.engine.host_loops import compile_beside
+
+
+def warm(given: argparse.Namespace) -> int:
+    """Run `vertexrt warm`: a later run with the same options compiles nothing; return 0.
+
+    All kinds of vertices of the data set are compiled, then a training step and the evaluation of
+    a minibatch are run, and forgotten.
+
+    Raises: UsageError, for an unknown name; DataError, when the data cannot be read.
+    """
+    start = perf_counter()
+    options = resolve(given, models.get(given.model))
+    session = open_session(options)
+    optimizer, graphs = make_optimizer(options), session.dataset.splits["train"]
+    warm_up(session, optimizer)
+    first = graphs.take(training_batches(graphs, options, epoch=0)[0])
+    session.net.step(first, optimizer, outputs=pushes_of_steps(session))
+    session.net.sync()
+    evaluate(session, "dev")
+    beside = compile_beside(options.dtype) if session.net.device == "cpu" else None
+    if beside is not None:  # begun by `warm_up`
+        beside.wait()
+    device = device_line(options, session.net)
+    if device is not None:
+        print(device)
+    print(f"{options.model} is compiled, {perf_counter() - start:.1f} s: {config().cache_dir}")
+    return 0
