@@ -289,20 +289,14 @@ class Network:
         unknown = set(d_outputs) - set(use.seeds)
         if unknown:
             self._check_names(names_of("backward", unknown))
-            raise UsageError(
-                message(
-                    "backward",
-                    f"a gradient of {sorted(unknown, key=str)}",
-                    f"forward was asked for {sorted(use.seeds)}",
-                    "name it in forward(outputs=...)",
-                )
-            )
+            got, asked = f"a gradient of {sorted(unknown, key=str)}", sorted(use.seeds)
+            expected, action = f"forward was asked for {asked}", "name it in forward(outputs=...)"
+            raise UsageError(message("backward", got, expected, action))
 
         def part(run: Run) -> Part:
             own = [given[run.share.vertices] for given in whole.values()]
             seeds = tuple(np.ascontiguousarray(given).reshape(-1) for given in own)
-            later = slice(run.forward_launches, None)
-            return Part(later, random_seed=self._last_seed, seeds=seeds)
+            return Part(slice(run.forward_launches, None), 1.0, self._last_seed, seeds)
 
         touched = self._executor.begin_gradients(runs)
         arenas = self._executor.launch(runs, [part(run) for run in runs])
