@@ -90,10 +90,11 @@ class _Lowering:
             place = self.memories.temporary(kind.size, kind.domain == Domain.EDGE)
             self.values.place[i] = place
         segments = []
-        for steps in [self.task.steps] if self.plan is None else self.plan.segments:
-            if not isinstance(steps, tuple):
-                self.shares.split, steps = steps.split, steps.steps
-            self.copied = set()
+        whole = [(None, self.task.steps)]
+        for split, steps in (
+            whole if self.plan is None else [(s.split, s.steps) for s in self.plan.segments]
+        ):
+            self.shares.split, self.copied = split, set()
             segments.append(tuple(x for step in steps for x in self._step(step)))
         m = self.memories
         return KernelIR(tuple(segments), self.listed, tuple(m.taken), (m.rows, m.edges, m.once))

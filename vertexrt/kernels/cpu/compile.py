@@ -97,11 +97,17 @@ def _blas(name: str) -> int:
     return address
 
 
+def register_size() -> int:
+    """Return how many float32 elements a vector register of this processor holds."""
+    features = _machine()[1][2]
+    return 16 if "+avx512f" in features else 8 if "+avx2" in features else 4
+
+
 @functools.cache
 def library_of(real: str) -> dict[str, int]:
     """Return the addresses of what kernels of `float` or `double` call."""
     gemm = _blas("sgemm" if real == "float" else "dgemm")
-    return load(library(real), EXPORTS, {"vrt_gemm": gemm})
+    return load(library(real, register_size()), EXPORTS, {"vrt_gemm": gemm})
 
 
 @functools.cache
