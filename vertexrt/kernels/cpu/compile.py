@@ -44,7 +44,12 @@ def _machine() -> tuple[Any, tuple[str, ...]]:
 
 @functools.cache
 def _jit() -> Any:
-    return llvm.create_lljit_compiler(_machine()[0])
+    """Return what loads object files.
+
+    JITLink gives all sections of one a single piece of memory. LLVM's older linker takes memory for
+    code and for constants apart, and aborts the process where they lie over 2 GB from each other.
+    """
+    return llvm.create_lljit_compiler(_machine()[0], use_jit_link=True)
 
 
 def load(text: str, exports: Sequence[str], imports: Mapping[str, int]) -> dict[str, int]:
