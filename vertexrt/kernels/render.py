@@ -1,6 +1,6 @@
 """Render the scalar expressions of the tables of ops and of update rules as text of a language.
 
-A dialect says how constants, choices and functions look in NumPy or CUDA.
+A dialect says how constants, choices and functions look there.
 """
 
 from __future__ import annotations
@@ -45,11 +45,6 @@ class _Text:
         return f"{self.dialect.functions[name]}({', '.join(arguments)})"
 
 
-NUMPY = Dialect(
-    "{value}",
-    "np.where({test}, {yes}, {no})",
-    {f: f"np.{f}" for f in ("exp", "log", "sqrt", "tanh")} | {"sigmoid": "sigmoid"},
-)
 CUDA = Dialect(
     "real({value})",
     "({test} ? {yes} : {no})",

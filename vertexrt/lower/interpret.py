@@ -12,9 +12,8 @@ from typing import Any
 
 import numpy as np
 
-from vertexrt.ir.expressions import translate
+from vertexrt.ir.numpy_arithmetic import dropout_factors, evaluate_arrays
 from vertexrt.kernels.layout import PAD, Array, Buffers
-from vertexrt.lower.arithmetic import NUMBERS, draws
 from vertexrt.lower.expressions import (
     Apply,
     Constant,
@@ -71,7 +70,7 @@ class LaunchedRows:
 def interpret(kernel: KernelIR, launch: LaunchedRows, buffers: Buffers) -> None:
     """Do what a kernel does for a launch."""
     run = _Run(kernel, launch, buffers)
-    with np.errstate(all="ignore"):
+    with np.errstate(all="ignore"):  # what empty slots make may be anything
         for step in kernel.segments[launch.segment]:
             run.step(step)
 
@@ -141,7 +140,7 @@ class _Run:
                 names = {f"x{k}": self.element(x, j) for k, x in enumerate(e.operands)}
                 if e.draw is not None:
                     names["keep"] = self._keep(e.draw, self._index(e.index, j))
-                return translate(e.expression, names, NUMBERS)
+                return evaluate_arrays(e.expression, names)
             case Leaf():
                 return self._leaf(e, j)
 
@@ -153,7 +152,8 @@ class _Run:
         counter = int((self.b.user_edge if wanted.edges else self.b.user_vertex)[v])
         if wanted.edges:
             counter += self.edge - int(self.s.edge_ptr[self.row])
-        return draws(self.b.random_seed, wanted, counter, j)
+        given = (self.b.random_seed, wanted.key, wanted.p, np.array([counter]), np.atleast_1d(j))
+        return np.asarray(dropout_factors(*given)[0])
 
     def _vertex(self) -> int:
         return int(self.s.order[self.row])

@@ -13,7 +13,7 @@ from dataclasses import replace
 
 from vertexrt.ir.ops import OPS
 from vertexrt.ir.passes.fuse import Group, Product, TaskProgram
-from vertexrt.ir.passes.segment import SegmentedTask
+from vertexrt.ir.passes.segment import SegmentedTask, Split
 from vertexrt.ir.passes.store import TENSOR_OF_EFFECT, is_free
 from vertexrt.ir.program import Domain, Node
 from vertexrt.kernels.layout import Binding, by_rows, edge_key, gradients_of, per_edge, stored_size
@@ -89,15 +89,16 @@ class _Lowering:
             kind = self.nodes[i].type
             place = self.memories.temporary(kind.size, kind.domain == Domain.EDGE)
             self.values.place[i] = place
-        segments = []
-        whole = [(None, self.task.steps)]
-        for split, steps in (
-            whole if self.plan is None else [(s.split, s.steps) for s in self.plan.segments]
-        ):
-            self.shares.split, self.copied = split, set()
-            segments.append(tuple(x for step in steps for x in self._step(step)))
+        if self.plan is None:
+            segments = [self._segment(None, self.task.steps)]
+        else:
+            segments = [self._segment(s.split, s.steps) for s in self.plan.segments]
         m = self.memories
         return KernelIR(tuple(segments), self.listed, tuple(m.taken), (m.rows, m.edges, m.once))
+
+    def _segment(self, split: Split | None, steps: Sequence[Group | Product]) -> tuple[Step, ...]:
+        self.shares.split, self.copied = split, set()
+        return tuple(lowered for step in steps for lowered in self._step(step))
 
     def _step(self, step: Group | Product) -> Sequence[Step]:
         if isinstance(step, Product):

@@ -12,10 +12,10 @@ from typing import Any
 
 import numpy as np
 
+from vertexrt.ir.numpy_arithmetic import dropout_factors, evaluate_arrays
 from vertexrt.ir.ops import OPS
 from vertexrt.ir.program import Domain, Node
 from vertexrt.kernels.layout import Array, Binding, Buffers, edge_key
-from vertexrt.kernels.render import NUMPY, render
 
 
 @dataclass(slots=True)
@@ -67,33 +67,14 @@ class Frame:
         return np.asarray(self.buffers.schedule.order[self.rows])
 
 
-def sigmoid(x: Array) -> Array:
-    """Return 1 / (1 + e**-x) without overflow."""
-    e = np.exp(-np.abs(x))
-    return np.where(x >= 0, 1.0, e) / (1.0 + e)
-
-
-def uniform(seed: int, key: int, counter: Array, size: int) -> Array:
-    """Hash (seed, key, counter, element) to 32 bits, as the compiled kernels do: [n, size]."""
-    one = np.uint32
-    with np.errstate(over="ignore"):
-        h = one(seed) ^ (counter.astype(one)[:, None] * one(0x9E3779B1))
-        h = (h ^ (h >> one(16))) * one(0x85EBCA6B)
-        h = h + one(key) * one(0xC2B2AE35) + np.arange(size, dtype=one) * one(0x27D4EB2F)
-        h = (h ^ (h >> one(16))) * one(0x85EBCA6B)
-        h = (h ^ (h >> one(13))) * one(0xC2B2AE35)
-        return np.asarray(h ^ (h >> one(16)))
-
-
 def _dropout_factor(frame: Frame, node: Node) -> Array:
     counter = frame.buffers.user_vertex[frame.vertices]
     if node.type.domain == Domain.EDGE:
         first = frame.buffers.schedule.edge_ptr[frame.rows]
         edge = frame.buffers.user_edge[frame.vertices[frame.owner]]
         counter = edge + frame.edges - first[frame.owner]
-    draw = uniform(frame.buffers.random_seed, node["key"], counter, max(node.type.size, 1))
-    threshold = np.uint32(min(int(node["p"] * 2**32), 2**32 - 1))
-    return np.where(draw >= threshold, 1.0 / (1.0 - node["p"]), 0.0)
+    elements = np.arange(max(node.type.size, 1))
+    return dropout_factors(frame.buffers.random_seed, node["key"], node["p"], counter, elements)
 
 
 def scalar(frame: Frame, node: Node, x: Sequence[Array]) -> Array:
@@ -103,9 +84,7 @@ def scalar(frame: Frame, node: Node, x: Sequence[Array]) -> Array:
     names: dict[str, Any] = {f"x{k}": value for k, value in enumerate(x)}
     if "keep" in expression:
         names["keep"] = _dropout_factor(frame, node).astype(x[0].dtype)
-    code = render(expression, [f"x{k}" for k in range(len(x))], NUMPY, "keep")
-    with np.errstate(all="ignore"):
-        return np.asarray(eval(code, {"np": np, "sigmoid": sigmoid}, names))
+    return np.asarray(evaluate_arrays(expression, names))
 
 
 # Leaves.

@@ -6,32 +6,17 @@ written back.
 
 from __future__ import annotations
 
-import functools
 import math
-from types import CodeType
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
+from vertexrt.ir.numpy_arithmetic import evaluate_arrays
 from vertexrt.ir.updates import UpdateRule
 from vertexrt.kernels.layout import FOUND_DONE, FOUND_NORM, FOUND_TRIED, StoreUpdate
-from vertexrt.kernels.reference.ops import sigmoid
-from vertexrt.kernels.render import NUMPY, render_names
 
 Array = npt.NDArray[Any]
-
-
-@functools.cache
-def _code(rule: UpdateRule) -> list[tuple[str, CodeType]]:
-    """Return what a rule sets, and the code that makes it from values by name."""
-    names = {"value", "g", *(slot.name for slot in rule.state), *(name for name, _ in rule.lines)}
-    names |= {f"s{k}" for k in range(len(rule.scalars))}
-    own = {name: name for name in names}
-    return [
-        (name, compile(render_names(expression, own, NUMPY), f"<{rule.name}>", "eval"))
-        for name, expression in rule.lines
-    ]
 
 
 def moved(
@@ -50,10 +35,8 @@ def moved(
     names |= {slot.name: kept for slot, kept in zip(rule.state, state, strict=True)}
     names["g"] = dtype.type(scale) * gradients + decay * values
     names["value"] = shrink * values
-    with np.errstate(all="ignore"):
-        for name, code in _code(rule):
-            made = eval(code, {"np": np, "sigmoid": sigmoid}, names)
-            names[name] = np.asarray(made, dtype)
+    for name, expression in rule.lines:
+        names[name] = np.asarray(evaluate_arrays(expression, names), dtype)
     kept = [names[slot.name] for slot in rule.state]
     return names["value"], np.array(kept, dtype).reshape(state.shape)
 
