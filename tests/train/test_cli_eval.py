@@ -11,6 +11,7 @@ from tests.train.cli_runs import DEV, SMALL, TEST, records, train, write_trees
 from vertexrt.cli.evaluate import renumbered
 from vertexrt.cli.main import main
 from vertexrt.data import Vocabulary, load
+from vertexrt.models.tree_lstm import TreeLSTM
 
 
 @pytest.fixture(scope="module")
@@ -133,6 +134,13 @@ def test_explain_prints_kernels(data: Path, capsys: pytest.CaptureFixture[str]) 
     assert "Kernels: what each task program is lowered to" in added
     assert sum("task program" in line for line in added) == plain.count("(task program ")
     assert any(line.strip().startswith("chosen") for line in added)
+
+
+def test_only_explain_prints_kernels(data: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["warm", "tree-lstm", "--data", str(data), *SMALL, "--kernels"]) == 2
+    assert "--kernels" in capsys.readouterr().err
+    with pytest.raises(vrt.VertexrtError, match="kernels='cuda'; one of ir, llvm"):
+        vrt.compile(TreeLSTM(5, 4, 4, 3)).explain(kernels="cuda")
 
 
 def test_explain_of_an_unknown_model(capsys: pytest.CaptureFixture[str]) -> None:

@@ -20,7 +20,7 @@ from vertexrt.cli.limits import (
     WITH_MOMENTUM,
 )
 from vertexrt.cli.values import Parser, one_of, path, real, whole
-from vertexrt.engine.devices import DEVICES, DTYPES, ENGINES, PRECISIONS
+from vertexrt.engine.devices import DEVICES, DTYPES, ENGINES, KERNEL_FORMS, PRECISIONS
 from vertexrt.errors import UsageError, message, nearest
 from vertexrt.models.catalogue import names
 
@@ -135,17 +135,21 @@ def _add_eval(parser: Parser) -> None:
     _add_threads(parser)
 
 
-def _add_explain(parser: Parser) -> None:
+def _add_model(parser: Parser) -> None:
     parser.add_argument("model", metavar="MODEL", help=MODELS)
     _add_data(parser)
     _add_batch_size(parser)
     _add_window(parser)
     _add_shape(parser)
     _add_machine(parser)
+
+
+def _add_explain(parser: Parser) -> None:
+    _add_model(parser)
     parser.add_argument(
         "--kernels",
         metavar="ir|llvm",
-        type=one_of("--kernels", ("ir", "llvm")),
+        type=one_of("--kernels", KERNEL_FORMS),
         nargs="?",
         const="ir",
         help="print what each task program is lowered to, or its LLVM on a CPU, too",
@@ -153,7 +157,7 @@ def _add_explain(parser: Parser) -> None:
 
 
 def _add_warm(parser: Parser) -> None:
-    _add_explain(parser)
+    _add_model(parser)
     _word(parser, "optimizer", tuple(OPTIMIZERS), ", ".join(OPTIMIZERS))
 
 

@@ -24,6 +24,7 @@ MODULES = {
 DEVICES = ("auto", *MODULES)
 BEST_FIRST = ("cuda", "cpu")  # of which `auto` takes the first that is usable
 WITH_PRECISIONS = ("auto", "cuda")  # whose products of float32 may have fewer digits
+KERNEL_FORMS = ("ir", "llvm")  # that `explain` prints
 PRECISIONS = ("float32", "tf32", "bf16")
 ENGINES = ("batched", "persistent", "auto")
 DTYPES = ("float32", "float64")

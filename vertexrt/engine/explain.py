@@ -7,10 +7,12 @@ from collections.abc import Sequence
 import numpy as np
 
 from vertexrt.engine.batched import BATCHED, Run
+from vertexrt.engine.devices import KERNEL_FORMS
 from vertexrt.engine.executor import Executor
 from vertexrt.engine.explain_host import Explanation
 from vertexrt.engine.model import CompiledModel
 from vertexrt.engine.variant import PATH_STAGES, Kind, Use, Variant, ending_with
+from vertexrt.errors import UsageError, message
 from vertexrt.graph import GraphBatch
 from vertexrt.ir.ops import OPS
 from vertexrt.ir.passes.fuse import Group, TaskProgram
@@ -37,8 +39,15 @@ def explain_function(executor: Executor, kernels: str = "") -> str:
     """Print F, dF with the stage of every node, and the kernels of the kinds met so far.
 
     Args:
-        kernels: `ir` or `llvm`: print each task program as kernel IR, or as a CPU's LLVM.
+        kernels: one of KERNEL_FORMS: print each task program as kernel IR, or as a CPU's LLVM.
+    Raises: UsageError for another form.
     """
+    if kernels not in ("", *KERNEL_FORMS):
+        expected, action = (
+            f"one of {', '.join(KERNEL_FORMS)}",
+            "choose one of these, or leave it out",
+        )
+        raise UsageError(message("explain", f"kernels={kernels!r}", expected, action))
     model, explanation = executor.model, executor.explanation()
     variant = _training_variant(model)
     lines = ["F", format_program(model.function), ""]
