@@ -12,11 +12,11 @@ import numpy as np
 
 from vertexrt.cache.compiled import inner
 from vertexrt.kernels.layout import COLUMNS, PAD
+from vertexrt.memory.compiled import NO_ROW
 
 Array = np.ndarray[Any, Any]
 
 FEWEST_ROWS = 256  # of a launch that is cut
-NO_ROW = 1 << 62  # beyond any
 LAUNCHES, LISTED = range(2)  # counts of launches, and of rows in the list
 
 
