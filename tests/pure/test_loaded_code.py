@@ -17,9 +17,9 @@ from vertexrt.kernels.cpu.libraries import module_of
 def text(k):
     x, n = Register("ptr", "%x"), Register("i64", "%n")
     code = Code(f"f{k}", [x, n], "double")
-    with code.loop(0, n, apart=True) as j:
-        value = code.load("double", x, j, apart=True)
-        code.store(Arithmetic(code).binary("*", value, code.const(k + 0.1)), x, j, apart=True)
+    with code.loop(0, n, independent=True) as j:
+        value = code.load("double", x, j, independent=True)
+        code.store(Arithmetic(code).binary("*", value, code.const(k + 0.1)), x, j, independent=True)
     return module_of(code)
 
 load(text(0), ["f0"], {})

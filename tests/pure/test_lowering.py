@@ -84,7 +84,7 @@ def beyond(loop: RowLoop) -> RowLoop:
     ("change", "found"),
     [
         (without(Reduce), "is read; a statement of this loop that makes it"),
-        (shifted, "which it writes; what no turn of its loop writes"),
+        (shifted, "which it writes; what no iteration of its loop writes"),
         (beyond, "is used; elements inside of its rows"),
     ],
 )

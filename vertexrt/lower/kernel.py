@@ -23,6 +23,9 @@ from vertexrt.kernels.location import Temporary
 from vertexrt.lower.expressions import Expression
 from vertexrt.lower.places import Span, Spans, ValuePlace, spans_text
 
+# Rows that are added up one by one; longer sums are sums of such, or float32 would lose digits.
+ROWS_A_SUM = 256
+
 
 def _of(spans: Spans, place: ValuePlace) -> str:
     """Print which elements of a place, unless it is all of them."""

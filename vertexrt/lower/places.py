@@ -50,7 +50,7 @@ class ValuePlace:
 
     @property
     def in_tensor(self) -> bool:
-        """Tell whether others see what is written there."""
+        """Tell whether other kernels read what is written there."""
         return self.memory == Memory.TENSOR
 
     def __str__(self) -> str:

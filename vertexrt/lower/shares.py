@@ -50,7 +50,7 @@ class Shares:
         return tuple(OwnPart(a, b - a) for a, b in pairwise(self.plan.cuts[k]))
 
     def of_number(self) -> Spans:
-        """Return who writes a number that all processors have made: one of them does."""
+        """Return which processor writes a number that all of them have made."""
         return (OwnPart(0, 1),) if self.split == Split.UNITS else ((0, 1),)
 
     def outputs(self, k: int, size: int) -> Spans:

@@ -115,7 +115,7 @@ class _Verifier:
         """Check that a fill reads of what it writes at most the element that it writes."""
         for e in expressions_in(value):
             if isinstance(e, ReadElement) and _share_memory(to, e.place) and not _same(to, e):
-                self._fail(f"it reads {e}, which it writes", "what no turn of its loop writes")
+                self._fail(f"it reads {e}, which it writes", "what no iteration of its loop writes")
 
     def _read(self, place: ValuePlace) -> None:
         if place.memory != Memory.TENSOR and (place.memory, place.number) not in self.written:

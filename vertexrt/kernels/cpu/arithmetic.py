@@ -123,7 +123,7 @@ class Arithmetic:
         r = translate(formula["r"], names, self)
         y = translate(formula["y"], {"p": self._polynomial(EXP, r), "r": r}, self)
         bits = self.code.op("i32", f"bitcast {near} to i32")
-        bits = self.code.whole("add", self.code.whole("shl", bits, 23), 127 << 23)
+        bits = self.code.integer("add", self.code.integer("shl", bits, 23), 127 << 23)
         return self.binary("*", y, self.code.op("float", f"bitcast {bits} to float"))
 
     def sigmoid(self, x: Register) -> Register:
@@ -160,10 +160,10 @@ def draw(code: Code, seed: Register, key: int, counter: Register, element: Regis
     """
 
     def mixed(h: Register, shift: int, factor: int) -> Register:
-        return code.mul(code.whole("xor", h, code.whole("lshr", h, shift)), factor)
+        return code.mul(code.integer("xor", h, code.integer("lshr", h, shift)), factor)
 
     counter, element = (code.op("i32", f"trunc {x} to i32") for x in (counter, element))
-    h = mixed(code.whole("xor", seed, code.mul(counter, 0x9E3779B1)), 16, 0x85EBCA6B)
+    h = mixed(code.integer("xor", seed, code.mul(counter, 0x9E3779B1)), 16, 0x85EBCA6B)
     step = code.add(code.mul(element, 0x27D4EB2F), key * 0xC2B2AE35 & 0xFFFFFFFF)
     h = mixed(mixed(code.add(h, step), 16, 0x85EBCA6B), 13, 0xC2B2AE35)
-    return code.whole("xor", h, code.whole("lshr", h, 16))
+    return code.integer("xor", h, code.integer("lshr", h, 16))

@@ -13,12 +13,12 @@ from typing import NamedTuple
 
 Lines = list["str | Lines"]
 
-# Metadata: of accesses that no other turn of their loop touches, and of the loops of these.
-APART = ", !llvm.access.group !0"
+# Metadata: of accesses that no other iteration of their loop touches, and of the loops of these.
+INDEPENDENT = ", !llvm.access.group !0"
 METADATA = """!0 = distinct !{}
 !1 = !{!"llvm.loop.parallel_accesses", !0}
 !2 = distinct !{!2, !1}"""
-TURN = ", !llvm.loop !2"
+VECTORISE = ", !llvm.loop !2"
 
 
 class Register(NamedTuple):
@@ -91,7 +91,7 @@ class Code:
             value = struct.unpack("f", struct.pack("f", value))[0]
         return Register(self.real, f"0x{struct.unpack('<Q', struct.pack('<d', value))[0]:016X}")
 
-    def whole(self, instruction: str, a: Register, b: Register | int) -> Register:
+    def integer(self, instruction: str, a: Register, b: Register | int) -> Register:
         """Append arithmetic of integers; that of literals is done here."""
         b = b if isinstance(b, Register) else Register(a.type, str(b))
         neutral = {"add": "0", "mul": "1"}.get(instruction)
@@ -102,11 +102,11 @@ class Code:
 
     def add(self, a: Register, b: Register | int) -> Register:
         """Return the sum of two integers."""
-        return self.whole("add", a, b)
+        return self.integer("add", a, b)
 
     def mul(self, a: Register, b: Register | int) -> Register:
         """Return the product of two integers."""
-        return self.whole("mul", a, b)
+        return self.integer("mul", a, b)
 
     def compare(self, test: str, a: Register, b: Register | int) -> Register:
         """Compare integers (`slt`, `eq`, ...)."""
@@ -149,22 +149,26 @@ class Code:
         return self.op("ptr", f"getelementptr {type}, {pointer}, {index}")
 
     def load(
-        self, type: str, pointer: Register, index: Register | int = 0, apart: bool = False
+        self, type: str, pointer: Register, index: Register | int = 0, independent: bool = False
     ) -> Register:
-        """Load an element of an array; `apart` of what other turns of the open loop touch."""
+        """Load an element; `independent`: no other iteration of the open loop writes it."""
         at = self.at(pointer, index, type)
-        return self.op(type, f"load {type}, {at}{APART if apart else ''}")
+        return self.op(type, f"load {type}, {at}{INDEPENDENT if independent else ''}")
 
     def load_index(self, pointer: Register, index: Register | int = 0) -> Register:
         """Load an element of an array of int32 as an int64."""
         return self.op("i64", f"sext {self.load('i32', pointer, index)} to i64")
 
     def store(
-        self, value: Register, pointer: Register, index: Register | int = 0, apart: bool = False
+        self,
+        value: Register,
+        pointer: Register,
+        index: Register | int = 0,
+        independent: bool = False,
     ) -> None:
         """Store an element of an array; see `load`."""
         at = self.at(pointer, index, value.type)
-        self.line(f"store {value}, {at}{APART if apart else ''}")
+        self.line(f"store {value}, {at}{INDEPENDENT if independent else ''}")
 
     def variable(self, value: Register) -> Register:
         """Return the address of a variable, which has this value now."""
@@ -178,12 +182,12 @@ class Code:
 
     @contextmanager
     def loop(
-        self, first: Register | int, end: Register | int, apart: bool = False
+        self, first: Register | int, end: Register | int, independent: bool = False
     ) -> Iterator[Register]:
         """Count from `first` to `end`, which is not reached.
 
         Args:
-            apart: no turn touches what another one writes.
+            independent: no iteration touches what another one writes.
         """
         first, end = (x if isinstance(x, Register) else int64(x) for x in (first, end))
         self._made += 1
@@ -191,7 +195,7 @@ class Code:
         index = Register("i64", f"%i{k}")
         self.line(f"br label %head{k}")
         self._open(f"head{k}")
-        # The label of the block that turns back is known at its end.
+        # The label of the block that jumps back is known at its end.
         phi: Lines = []
         self._lines.append(phi)
         self.line(f"%more{k} = icmp slt {index}, {end.name}")
@@ -199,7 +203,7 @@ class Code:
         self._open(f"body{k}")
         yield index
         self.line(f"%next{k} = add nsw nuw {index}, 1")
-        self.line(f"br label %head{k}" + (TURN if apart else ""))
+        self.line(f"br label %head{k}" + (VECTORISE if independent else ""))
         phi.append(
             f"  {index.name} = phi i64 [ {first.name}, %{before} ], [ %next{k}, %{self._label} ]"
         )

@@ -87,7 +87,7 @@ def _follow() -> str:
         with code.when(code.compare("sge", wait, 0)):
             _wait(code, counters, [part, t, wait], parts, limit)
         note(t, 1)
-        segment = code.whole("sub", op, code.load("i64", first, program))
+        segment = code.integer("sub", op, code.load("i64", first, program))
         own = code.add(temporary, apart)
         task = code.load("ptr", tasks, program)
         _call(code, task, [segment, part, parts, *launch, own, context])
@@ -125,12 +125,12 @@ def _wait(
     with code.repeat(lambda: code.compare("slt", _read(code, counter), enough)):
         count = code.add(code.load("i64", spins), 1)
         code.store(count, spins)
-        with code.when(code.compare("eq", code.whole("and", count, SPINS - 1), 0)):
+        with code.when(code.compare("eq", code.integer("and", count, SPINS - 1), 0)):
             code.call("i32", "sched_yield", [])
-            others = _read(code, code.at(counters, FAILED, "i32"))
-            waited = code.compare("sgt", code.whole("sub", _cycles(code), start), limit)
-            with code.when(code.whole("or", waited, code.compare("ne", others, 0))):
-                with code.when(code.compare("eq", others, 0)):
+            failed = _read(code, code.at(counters, FAILED, "i32"))
+            waited = code.compare("sgt", code.integer("sub", _cycles(code), start), limit)
+            with code.when(code.integer("or", waited, code.compare("ne", failed, 0))):
+                with code.when(code.compare("eq", failed, 0)):
                     for field, value in zip((PROCESSOR, INSTRUCTION, WAITED), record, strict=True):
                         code.store(code.op("i32", f"trunc {value} to i32"), counters, field)
                     failed = code.at(counters, FAILED, "i32")

@@ -68,7 +68,7 @@ class Expressions:
             if field in (Field.FLOATS, Field.SEEDS):
                 return code.load("ptr", lists, int64(number))
             vertices = code.load("i64", CONTEXT, int64(Field.VERTICES))
-            return code.at(lists, code.whole("mul", vertices, number), "i32")
+            return code.at(lists, code.integer("mul", vertices, number), "i32")
 
         return code.once(FUNCTION, (field, number), make)
 
@@ -95,7 +95,7 @@ class Expressions:
         arena, code, t = self.array(Field.ARENA), self.code, self.kernel.temporaries[number]
 
         def padded(count: Register) -> Register:
-            return code.whole("and", code.add(count, PAD - 1), -PAD)
+            return code.integer("and", code.add(count, PAD - 1), -PAD)
 
         def make() -> Register:
             at = code.add(TEMPORARY, t.once)
@@ -113,7 +113,7 @@ class Expressions:
 
         def cut(part: Register) -> Register:
             whole = span.of or span.size
-            at = code.whole("sdiv", code.mul(part, whole), PARTS)
+            at = code.integer("sdiv", code.mul(part, whole), PARTS)
             if span.of:
                 at = code.least(code.most(code.add(at, -span.begin), 0), span.size)
             return code.add(at, span.start)
@@ -171,7 +171,7 @@ class Expressions:
             case Rows.EDGE:
                 return self.edge
             case Rows.LOCAL_EDGE:
-                return self.code.whole("sub", self.edge, EDGE_LO)
+                return self.code.integer("sub", self.edge, EDGE_LO)
         return self.code.add(self.first_edge(), place.slot)
 
     def per_row(self, key: Any, field: Field, index: Register, type: str = "i64") -> Register:
@@ -219,11 +219,11 @@ class Expressions:
 
     # Expressions.
 
-    def element(self, expression: Expression, j: Register, apart: bool = False) -> Register:
+    def element(self, expression: Expression, j: Register, independent: bool = False) -> Register:
         """Return element j of an expression.
 
         Args:
-            apart: see `Code.load`.
+            independent: see `Code.load`.
         """
         match expression:
             case Number():
@@ -234,21 +234,21 @@ class Expressions:
                 return self.code.const(expression.value)
             case ReadElement():
                 at = self._index(expression.index, j)
-                return self.code.load(self.code.real, self.start(expression.place), at, apart)
+                return self.code.load(self.code.real, self.start(expression.place), at, independent)
             case Picked():
                 at = self.code.most(self.given(Field.INTS, expression.pull), 0)
                 return self.code.load(self.code.real, self.start(expression.place), at)
             case Leaf():
-                found: Register = getattr(self, f"_{expression.op}")(expression, j, apart)
+                found: Register = getattr(self, f"_{expression.op}")(expression, j, independent)
                 return found
             case Apply():
-                return self._apply(expression, j, apart)
+                return self._apply(expression, j, independent)
 
     def _index(self, index: Index, j: Register) -> Register:
         return self.code.add(j, index.shift) if index.moves else int64(index.shift)
 
-    def _apply(self, apply: Apply, j: Register, apart: bool) -> Register:
-        names = {f"x{k}": self.element(x, j, apart) for k, x in enumerate(apply.operands)}
+    def _apply(self, apply: Apply, j: Register, independent: bool) -> Register:
+        names = {f"x{k}": self.element(x, j, independent) for k, x in enumerate(apply.operands)}
         if apply.draw is not None:
             names["keep"] = self._keep(apply.draw, self._index(apply.index, j))
         return translate(apply.expression, names, self.math)
@@ -260,7 +260,7 @@ class Expressions:
         array = self.array(field)
         counter = code.once(ROW, ("counter", field), lambda: code.load_index(array, vertex))
         if wanted.edges:
-            counter = code.add(counter, code.whole("sub", self.edge, self.first_edge()))
+            counter = code.add(counter, code.integer("sub", self.edge, self.first_edge()))
         seed = code.once(FUNCTION, "seed", lambda: code.load("i32", CONTEXT, int64(2 * Field.SEED)))
         threshold = min(int(wanted.p * 2**32), 2**32 - 1)
         kept = code.compare("uge", draw(code, seed, wanted.key, counter, j), threshold)
@@ -271,8 +271,8 @@ class Expressions:
     def _truth(self, test: Register) -> Register:
         return self.code.select(test, self.code.const(1.0), self.code.const(0.0))
 
-    def _from(self, start: Register, leaf: Leaf, j: Register, apart: bool) -> Register:
-        return self.code.load(self.code.real, start, self._index(leaf.index, j), apart)
+    def _from(self, start: Register, leaf: Leaf, j: Register, independent: bool) -> Register:
+        return self.code.load(self.code.real, start, self._index(leaf.index, j), independent)
 
     def _zeros(self, size: int) -> Register:
         self.widest = max(self.widest, size)
@@ -290,54 +290,54 @@ class Expressions:
 
         return code.once(scope, key, make)
 
-    def _gather(self, leaf: Leaf, j: Register, apart: bool) -> Register:
+    def _gather(self, leaf: Leaf, j: Register, independent: bool) -> Register:
         scope, row = EDGE if leaf.slot < 0 else ROW, self.child(leaf.slot)
         key = ("gather", leaf.number, leaf.slot)
         start = self._row_or_zeros(key, self.tensor(leaf.number), row, leaf.size, scope)
-        return self._from(start, leaf, j, apart)
+        return self._from(start, leaf, j, independent)
 
-    def _param(self, leaf: Leaf, j: Register, apart: bool) -> Register:
-        return self._from(self.param(leaf.number), leaf, j, apart)
+    def _param(self, leaf: Leaf, j: Register, independent: bool) -> Register:
+        return self._from(self.param(leaf.number), leaf, j, independent)
 
-    def _embed(self, leaf: Leaf, j: Register, apart: bool) -> Register:
+    def _embed(self, leaf: Leaf, j: Register, independent: bool) -> Register:
         row, key = self.given(Field.INTS, leaf.pull), ("embed", leaf.number, leaf.pull)
         start = self._row_or_zeros(key, self.param(leaf.number), row, leaf.size, ROW)
-        return self._from(start, leaf, j, apart)
+        return self._from(start, leaf, j, independent)
 
-    def _pull(self, leaf: Leaf, j: Register, apart: bool) -> Register:
+    def _pull(self, leaf: Leaf, j: Register, independent: bool) -> Register:
         array = self.array_in(Field.FLOATS, leaf.number)
         row, key = self.given(Field.FLOAT_INDEX, leaf.number), ("pull", leaf.number)
         start = self._row_or_zeros(key, array, row, leaf.size, ROW)
-        return self._from(start, leaf, j, apart)
+        return self._from(start, leaf, j, independent)
 
-    def _seed(self, leaf: Leaf, j: Register, apart: bool) -> Register:
+    def _seed(self, leaf: Leaf, j: Register, independent: bool) -> Register:
         array, vertex, code = self.array_in(Field.SEEDS, leaf.number), self.vertex(), self.code
         start = code.once(
             ROW,
             ("seed", leaf.number),
             lambda: code.at(array, code.mul(vertex, leaf.size), code.real),
         )
-        return self._from(start, leaf, j, apart)
+        return self._from(start, leaf, j, independent)
 
-    def _integer(self, leaf: Leaf, j: Register, apart: bool) -> Register:
+    def _integer(self, leaf: Leaf, j: Register, independent: bool) -> Register:
         return self.given(Field.INTS, leaf.number)
 
-    def _is_index(self, leaf: Leaf, j: Register, apart: bool) -> Register:
-        return self._truth(self.code.compare("eq", self._integer(leaf, j, apart), j))
+    def _is_index(self, leaf: Leaf, j: Register, independent: bool) -> Register:
+        return self._truth(self.code.compare("eq", self._integer(leaf, j, independent), j))
 
-    def _present(self, leaf: Leaf, j: Register, apart: bool) -> Register:
+    def _present(self, leaf: Leaf, j: Register, independent: bool) -> Register:
         return self._truth(self.is_there(self.child(leaf.slot)))
 
-    def _has_child(self, leaf: Leaf, j: Register, apart: bool) -> Register:
+    def _has_child(self, leaf: Leaf, j: Register, independent: bool) -> Register:
         return self._truth(self.is_there(self.child(-1)))
 
-    def _has_integer(self, leaf: Leaf, j: Register, apart: bool) -> Register:
+    def _has_integer(self, leaf: Leaf, j: Register, independent: bool) -> Register:
         return self._truth(self.is_there(self.given(Field.INTS, leaf.number)))
 
-    def _has_real(self, leaf: Leaf, j: Register, apart: bool) -> Register:
+    def _has_real(self, leaf: Leaf, j: Register, independent: bool) -> Register:
         return self._truth(self.is_there(self.given(Field.FLOAT_INDEX, leaf.number)))
 
-    def _degree(self, leaf: Leaf, j: Register, apart: bool) -> Register:
+    def _degree(self, leaf: Leaf, j: Register, independent: bool) -> Register:
         code, children = self.code, self.array(Field.CHILD_ROW)
         first, end = self.first_edge(), self.end_edge()
 
@@ -347,7 +347,7 @@ class Expressions:
 
         return code.once(ROW, "degree", make)
 
-    def _loss_scale(self, leaf: Leaf, j: Register, apart: bool) -> Register:
+    def _loss_scale(self, leaf: Leaf, j: Register, independent: bool) -> Register:
         code = self.code
 
         def make() -> Register:
@@ -356,5 +356,5 @@ class Expressions:
 
         return code.once(FUNCTION, "scale", make)
 
-    def _weight(self, leaf: Leaf, j: Register, apart: bool) -> Register:
+    def _weight(self, leaf: Leaf, j: Register, independent: bool) -> Register:
         return self.per_row("weight", Field.WEIGHT, self.row, self.code.real)

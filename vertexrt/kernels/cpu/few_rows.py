@@ -75,7 +75,7 @@ class ProductTiles:
         code = Code(f"vrt_forward_{rows}_{outputs}", ARGUMENTS, self.real)
         w, x, y, m, n, _ = ARGUMENTS
         sums = self._sums(code, rows, outputs)
-        with code.loop(0, code.whole("sdiv", n, self.lanes)) as block:
+        with code.loop(0, code.integer("sdiv", n, self.lanes)) as block:
             k = code.mul(block, self.lanes)
             ws = [self._load(code, w, code.add(code.mul(n, o), k)) for o in range(outputs)]
             for r in range(rows):
@@ -156,7 +156,7 @@ def multiply(
     lo, hi = span
     if kind == "outer":
         gradient, d, values = w, x, y
-        rows, (lo, hi), first_row, count = code.whole("sub", hi, lo), (int64(0), n), lo, rows
+        rows, (lo, hi), first_row, count = code.integer("sub", hi, lo), (int64(0), n), lo, rows
         w, x = values, code.at(d, first_row, code.real)
         y = code.at(gradient, code.mul(first_row, n), code.real)
     else:
@@ -182,8 +182,8 @@ def multiply(
 
         _in_tiles(code, rows, call)
 
-    outputs = code.whole("sdiv", code.whole("sub", hi, lo), wide)
-    full = code.whole("sdiv", outputs, tiles.outputs)
+    outputs = code.integer("sdiv", code.integer("sub", hi, lo), wide)
+    full = code.integer("sdiv", outputs, tiles.outputs)
     with code.loop(0, full) as t:
         column(code.add(lo, code.mul(t, tiles.outputs * wide)), tiles.outputs)
     with code.loop(code.mul(full, tiles.outputs), outputs) as t:
@@ -192,11 +192,11 @@ def multiply(
 
 def _in_tiles(code: Code, rows: Register, call: Callable[[Register, int], None]) -> None:
     """Append calls for all rows: tiles of ROWS, and one of what is left."""
-    full = code.whole("sdiv", rows, ROWS)
+    full = code.integer("sdiv", rows, ROWS)
     with code.loop(0, full) as t:
         call(code.mul(t, ROWS), ROWS)
     done = code.mul(full, ROWS)
-    left = code.whole("sub", rows, done)
+    left = code.integer("sub", rows, done)
     for count in range(1, ROWS):
         with code.when(code.compare("eq", left, int64(count))):
             call(done, count)

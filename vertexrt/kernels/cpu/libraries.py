@@ -8,9 +8,7 @@ from __future__ import annotations
 
 from vertexrt.kernels.cpu.code import METADATA, Code, Register, int64
 from vertexrt.kernels.cpu.few_rows import ProductTiles, multiply
-
-# Rows that are added up one by one; longer sums are sums of such, or float32 would lose digits.
-ROWS_A_SUM = 256
+from vertexrt.lower.kernel import ROWS_A_SUM
 
 # OpenBLAS has kernels without packing for small products, but takes them only up to a number of
 # multiply-adds. Few rows times a wide weight pass below it in chunks of the weight: at 2 rows times
@@ -126,25 +124,25 @@ def _product(real: str, name: str, small: int, tiles: ProductTiles) -> str:
     code = Code(name, arguments, real)
     turned = name == "vrt_product_transposed"
     inner = m if turned else n
-    wide = code.whole("sub", hi, lo)
+    wide = code.integer("sub", hi, lo)
     work = code.mul(code.mul(rows, wide), inner)
     with code.when(code.compare("sle", work, 0)):
         code.leave()
-    chunk = code.whole("sdiv", int64(small), code.mul(rows, inner))
-    chunk = code.whole("and", chunk, -16)
+    chunk = code.integer("sdiv", int64(small), code.mul(rows, inner))
+    chunk = code.integer("and", chunk, -16)
     usable = code.compare("sge", chunk, FEWEST)
-    vectors = code.compare("eq", code.whole("srem", wide if turned else n, tiles.lanes), 0)
-    few = code.whole("and", vectors, code.compare("sle", rows, MOST_ROWS))
-    few = code.whole("and", few, code.compare("sle", inner, DEEPEST if turned else 1 << 30))
-    with code.when(code.whole("and", few, code.compare("slt", chunk, FEWEST))):
+    vectors = code.compare("eq", code.integer("srem", wide if turned else n, tiles.lanes), 0)
+    few = code.integer("and", vectors, code.compare("sle", rows, MOST_ROWS))
+    few = code.integer("and", few, code.compare("sle", inner, DEEPEST if turned else 1 << 30))
+    with code.when(code.integer("and", few, code.compare("slt", chunk, FEWEST))):
         multiply(code, "turned" if turned else "forward", tiles, arguments[:6], (lo, hi))
         code.leave()
-    usable = code.whole("and", usable, code.compare("sgt", work, small))
+    usable = code.integer("and", usable, code.compare("sgt", work, small))
     step = code.select(usable, chunk, wide)
-    pieces = code.whole("sdiv", code.add(wide, code.add(step, -1)), step)
+    pieces = code.integer("sdiv", code.add(wide, code.add(step, -1)), step)
     with code.loop(0, pieces) as piece:
         first = code.add(lo, code.mul(piece, step))
-        width = code.least(step, code.whole("sub", hi, first))
+        width = code.least(step, code.integer("sub", hi, first))
         at = code.at(w, first if turned else code.mul(first, n), real)
         to = code.at(y, first, real)
         matrices = [(at, n), (x, inner), (to, n if turned else m)]
@@ -157,13 +155,13 @@ def _outer(real: str, tiles: ProductTiles) -> str:
     arguments = arguments_of("*g *d *x rows m n lo hi")
     g, d, x, rows, m, n, lo, hi = arguments
     code = Code("vrt_outer", arguments, real)
-    wide = code.whole("sub", hi, lo)
+    wide = code.integer("sub", hi, lo)
     with code.when(code.compare("sle", code.mul(rows, wide), 0)):
         code.leave()
-    vectors = code.compare("eq", code.whole("srem", n, tiles.lanes), 0)
-    few = code.whole("and", vectors, code.compare("sle", rows, MOST_SUMMED))
+    vectors = code.compare("eq", code.integer("srem", n, tiles.lanes), 0)
+    few = code.integer("and", vectors, code.compare("sle", rows, MOST_SUMMED))
     small = code.compare("sle", code.mul(wide, n), MOST_GRADIENT)
-    with code.when(code.whole("and", few, small)):
+    with code.when(code.integer("and", few, small)):
         multiply(code, "outer", tiles, [g, d, x, rows, m, n], (lo, hi))
         code.leave()
     to = code.at(g, code.mul(lo, n), real)
@@ -181,8 +179,8 @@ def _copy_rows(real: str, name: str) -> str:
         row = code.load_index(rows, code.add(at, i))
         ends = [code.at(base, code.mul(row, size), real), code.at(packed, code.mul(i, size), real)]
         source, to = ends if name == "vrt_pack" else reversed(ends)
-        with code.loop(0, size, apart=True) as j:
-            code.store(code.load(real, source, j, apart=True), to, j, apart=True)
+        with code.loop(0, size, independent=True) as j:
+            code.store(code.load(real, source, j, independent=True), to, j, independent=True)
     return code.text()
 
 
@@ -213,41 +211,43 @@ class _AddLookups:
     def text(self) -> str:
         """Return the function."""
         code, n = self.code, self.n
-        words = code.most(code.whole("sub", self.word1, self.word0), 0)
-        sizes = [code.mul(code.add(x, 1), 8) for x in (n, n, n, words, self.size)]
-        taken = [code.call("ptr", "malloc", [size]) for size in sizes]
-        self.row_of, self.word_of, self.following, self.newest, self.total = taken
-        self._read()
-        with code.when(code.compare("sle", n, ROWS_A_SUM)), code.loop(0, n) as i:
-            word = code.load("i64", self.word_of, i)
-            with code.when(code.compare("sge", word, 0)):
-                self._add(self._target(word), self._row(i))
-        with code.when(code.compare("sgt", n, ROWS_A_SUM)):
-            self._chain(words)
-            self._clear()
+        with code.when(code.compare("sle", n, ROWS_A_SUM)):
             with code.loop(0, n) as i:
-                self._add_chain(i)
+                row, word = self._look_up(i)
+                with code.when(self._is_own(word)):
+                    self._add(self._target(word), self._row(i, row))
+            code.leave()
+        words = code.most(code.integer("sub", self.word1, self.word0), 0)
+        sizes = [code.mul(code.add(x, 1), 8) for x in (n, words, self.size)]
+        taken = [code.call("ptr", "malloc", [size]) for size in sizes]
+        self.following, self.newest, self.total = taken
+        self._chain(words)
+        self._clear()
+        with code.loop(0, n) as i:
+            self._add_chain(i)
         for memory in taken:
             code.do("free", [memory])
         return code.text()
 
-    def _read(self) -> None:
-        """Note where each row lies, and what it looked up."""
+    def _look_up(self, i: Register) -> tuple[Register, Register]:
+        """Return row i of the launch, and what it looked up."""
         code = self.code
-        listed = code.compare("slt", self.lo, 0)
-        with code.loop(0, self.n) as i:
-            row = code.variable(code.add(self.lo, i))
-            with code.when(listed):
-                code.store(code.load_index(self.rows, code.add(self.at, i)), row)
-            found = code.load("i64", row)
-            word = code.load_index(self.index, code.load_index(self.order, found))
-            after, before = (
-                code.compare("sge", word, self.word0),
-                code.compare("slt", word, self.word1),
-            )
-            mine = code.select(code.whole("and", after, before), word, int64(-1))
-            code.store(code.mul(code.select(self.local, i, found), self.step), self.row_of, i)
-            code.store(mine, self.word_of, i)
+        listed = code.once(0, "listed", lambda: code.compare("slt", self.lo, 0))
+        row = code.variable(code.add(self.lo, i))
+        with code.when(listed):
+            code.store(code.load_index(self.rows, code.add(self.at, i)), row)
+        found = code.load("i64", row)
+        return found, code.load_index(self.index, code.load_index(self.order, found))
+
+    def _is_own(self, word: Register) -> Register:
+        """Tell whether this processor adds to the gradient of a word."""
+        after = self.code.compare("sge", word, self.word0)
+        return self.code.integer("and", after, self.code.compare("slt", word, self.word1))
+
+    def _row(self, i: Register, row: Register) -> Register:
+        """Return where row i of the launch lies."""
+        number = self.code.select(self.local, i, row)
+        return self.code.at(self.source, self.code.mul(number, self.step), self.real)
 
     def _chain(self, words: Register) -> None:
         """Link the rows of each word, the first to the next."""
@@ -255,9 +255,9 @@ class _AddLookups:
         with code.loop(0, words) as w:
             code.store(int64(-1), self.newest, w)
         with code.loop(0, self.n) as k:
-            i = code.whole("sub", code.add(self.n, -1), k)
-            word = code.load("i64", self.word_of, i)
-            with code.when(code.compare("sge", word, 0)):
+            i = code.integer("sub", code.add(self.n, -1), k)
+            _, word = self._look_up(i)
+            with code.when(self._is_own(word)):
                 newest = self._newest(word)
                 code.store(code.load("i64", newest), self.following, i)
                 code.store(i, newest)
@@ -265,30 +265,27 @@ class _AddLookups:
     def _add_chain(self, i: Register) -> None:
         """Add up the rows of a word, if row i is the first of them."""
         code = self.code
-        word = code.load("i64", self.word_of, i)
-        with code.when(code.compare("sge", word, 0)):
+        _, word = self._look_up(i)
+        with code.when(self._is_own(word)):
             is_first = code.compare("eq", code.load("i64", self._newest(word)), i)
             with code.when(is_first):
                 other = code.variable(i)
                 with code.repeat(lambda: code.compare("sge", code.load("i64", other), 0)):
-                    row = code.load("i64", other)
-                    self._add(self.total, self._row(row), "double")
-                    code.store(code.load("i64", self.following, row), other)
+                    k = code.load("i64", other)
+                    self._add(self.total, self._row(k, self._look_up(k)[0]), "double")
+                    code.store(code.load("i64", self.following, k), other)
                 self._add(self._target(word), self.total, self.real, "double")
                 self._clear()
 
     def _newest(self, word: Register) -> Register:
-        return self.code.at(self.newest, self.code.whole("sub", word, self.word0), "i64")
+        return self.code.at(self.newest, self.code.integer("sub", word, self.word0), "i64")
 
     def _target(self, word: Register) -> Register:
         return self.code.at(self.gradient, self.code.mul(word, self.size), self.real)
 
-    def _row(self, i: Register) -> Register:
-        return self.code.at(self.source, self.code.load("i64", self.row_of, i), self.real)
-
     def _clear(self) -> None:
-        with self.code.loop(self.first, self.end, apart=True) as j:
-            self.code.store(Register("double", "0.0"), self.total, j, apart=True)
+        with self.code.loop(self.first, self.end, independent=True) as j:
+            self.code.store(Register("double", "0.0"), self.total, j, independent=True)
 
     def _add(self, to: Register, source: Register, type: str = "", of: str = "") -> None:
         """Add a row to another.
@@ -297,15 +294,15 @@ class _AddLookups:
             type, of: of the elements of both; the library's, where it is not said.
         """
         code, type, of = self.code, type or self.real, of or self.real
-        with code.loop(self.first, self.end, apart=True) as j:
-            x = code.load(of, source, j, apart=True)
-            old = code.load(type, to, j, apart=True)
+        with code.loop(self.first, self.end, independent=True) as j:
+            x = code.load(of, source, j, independent=True)
+            old = code.load(type, to, j, independent=True)
             if type != self.real or of != self.real:  # in float64, rounded once
                 x, old = (self._wide(v) for v in (x, old))
             total = code.op(x.type, f"fadd {old}, {x.name}")
             if total.type != type:
                 total = code.op(type, f"fptrunc {total} to {type}")
-            code.store(total, to, j, apart=True)
+            code.store(total, to, j, independent=True)
 
     def _wide(self, x: Register) -> Register:
         return x if x.type == "double" else self.code.op("double", f"fpext {x} to double")

@@ -16,9 +16,10 @@ from vertexrt.kernels.cpu.expressions import (
     SEGMENT,
     Expressions,
 )
-from vertexrt.kernels.cpu.libraries import ROWS_A_SUM, module_of
+from vertexrt.kernels.cpu.libraries import module_of
 from vertexrt.lower.expressions import Expression
 from vertexrt.lower.kernel import (
+    ROWS_A_SUM,
     AddLookups,
     Choose,
     Compute,
@@ -101,7 +102,7 @@ class _Rendered:
             else:
                 values.edge = code.add(i, EDGE_LO)
                 values.row = code.load_index(owners, values.edge)
-                values.local = code.whole("sub", values.row, LO)
+                values.local = code.integer("sub", values.row, LO)
             with code.scope():
                 for statement in loop.body:
                     self._writers[type(statement)](statement)
@@ -125,12 +126,12 @@ class _Rendered:
         start = self.values.start(to)
         for span in spans:
             first, end = self.values.bounds(span)
-            with self.code.loop(first, end, apart=True) as j:
-                self.code.store(value(j), start, j, apart=True)
+            with self.code.loop(first, end, independent=True) as j:
+                self.code.store(value(j), start, j, independent=True)
 
     def _fill(self, fill: Fill) -> None:
         def value(j: Register) -> Register:
-            return self.math.as_real(self.values.element(fill.value, j, apart=True))
+            return self.math.as_real(self.values.element(fill.value, j, independent=True))
 
         if fill.child < 0:
             self._elements(fill.to, fill.spans, value)
@@ -173,7 +174,7 @@ class _Rendered:
         code, values = self.code, self.values
         ptr, row = values.array(Field.PARENT_PTR), values.row
         first = code.load_index(ptr, row)
-        count = code.whole("sub", code.load_index(ptr, code.add(row, 1)), first)
+        count = code.integer("sub", code.load_index(ptr, code.add(row, 1)), first)
         to = code.variable(values.array(Field.ARENA))  # the row of zeros
         with code.when(code.compare("eq", count, 1)):
             edge = code.load_index(values.array(Field.PARENT_EDGE), first)
@@ -201,7 +202,7 @@ class _Rendered:
             self._elements(sums.to, sums.spans, lambda j: code.const(0.0))
 
     def _in_sum(self, count: Register) -> Register:
-        return self.code.whole("and", count, ROWS_A_SUM - 1)
+        return self.code.integer("and", count, ROWS_A_SUM - 1)
 
     def _over_parents(self, sums: SumEdges, tensor: int, added: Register) -> None:
         code, values = self.code, self.values
@@ -211,14 +212,14 @@ class _Rendered:
         end = code.load_index(ptr, code.add(values.row, 1))
         with code.loop(first, end) as p:
             start = code.at(base, code.mul(code.load_index(edges, p), sums.to.size), code.real)
-            self._take(sums, added, lambda j: code.load(code.real, start, j, apart=True))
+            self._take(sums, added, lambda j: code.load(code.real, start, j, independent=True))
 
     def _over_children(self, sums: SumEdges, source: Expression, added: Register) -> None:
         code, values = self.code, self.values
         with code.loop(values.first_edge(), values.end_edge()) as e, code.scope():
             values.edge = e
             with code.when(values.is_there(values.child(-1))):
-                self._take(sums, added, lambda j: values.element(source, j, apart=True))
+                self._take(sums, added, lambda j: values.element(source, j, independent=True))
 
     def _take(self, sums: SumEdges, added: Register, new: Callable[[Register], Register]) -> None:
         """Add a row: the first of a sum is copied."""
@@ -229,7 +230,7 @@ class _Rendered:
         start = self.values.start(sums.to)
 
         def both(j: Register) -> Register:
-            old = code.load(real, start, j, apart=True)
+            old = code.load(real, start, j, independent=True)
             combine = self.math.largest if sums.total is None else self._plain_sum
             return combine(old, new(j))
 
@@ -252,8 +253,10 @@ class _Rendered:
         at, new = self.values.start(to), self.values.start(source)
 
         def value(j: Register) -> Register:
-            x = code.load(real, new, j, apart=True)
-            return code.select(more, self._plain_sum(code.load(real, at, j, apart=True), x), x)
+            x = code.load(real, new, j, independent=True)
+            return code.select(
+                more, self._plain_sum(code.load(real, at, j, independent=True), x), x
+            )
 
         self._elements(to, sums.spans, value)
 
@@ -264,28 +267,24 @@ class _Rendered:
         first, end = (code.mul(x, sums.each) for x in values.bounds(sums.span))
         total = values.start(sums.total)
         edges = self.over_edges
-        number = code.whole("sub", values.edge, EDGE_LO) if edges else values.local
+        number = code.integer("sub", values.edge, EDGE_LO) if edges else values.local
         place = self._in_sum(number)
-        with code.when(code.compare("eq", place, 0)), code.loop(first, end, apart=True) as j:
-            code.store(code.const(0.0), total, j, apart=True)
-        with code.loop(first, end, apart=True) as j:
-            new = self.math.as_real(values.element(sums.value, j, apart=True))
-            code.store(
-                self._plain_sum(code.load(code.real, total, j, apart=True), new),
-                total,
-                j,
-                apart=True,
-            )
+        with code.when(code.compare("eq", place, 0)), code.loop(first, end, independent=True) as j:
+            code.store(code.const(0.0), total, j, independent=True)
+        with code.loop(first, end, independent=True) as j:
+            new = self.math.as_real(values.element(sums.value, j, independent=True))
+            old = code.load(code.real, total, j, independent=True)
+            code.store(self._plain_sum(old, new), total, j, independent=True)
         full = code.compare("eq", place, ROWS_A_SUM - 1)
         last = code.compare("eq", code.add(number, 1), EDGES if edges else COUNT)
         gradient = values.param(sums.param, Field.GRADIENTS)
         with (
             code.when(code.op("i1", f"or {full}, {last.name}")),
-            code.loop(first, end, apart=True) as j,
+            code.loop(first, end, independent=True) as j,
         ):
-            new = code.load(code.real, total, j, apart=True)
-            old = code.load(code.real, gradient, j, apart=True)
-            code.store(self._plain_sum(old, new), gradient, j, apart=True)
+            new = code.load(code.real, total, j, independent=True)
+            old = code.load(code.real, gradient, j, independent=True)
+            code.store(self._plain_sum(old, new), gradient, j, independent=True)
 
     # All rows at once.
 
@@ -325,10 +324,8 @@ class _Rendered:
     def _outer(self, outer: Outer) -> None:
         values = self.values
         d, x = self._packed(outer.d), self._packed(outer.x)
-        rows, gradient = (
-            self._rows(outer.edges, outer.each),
-            values.param(outer.param, Field.GRADIENTS),
-        )
+        rows = self._rows(outer.edges, outer.each)
+        gradient = values.param(outer.param, Field.GRADIENTS)
         m, n = int64(outer.m), int64(outer.n)
         self.code.do("vrt_outer", [gradient, d, x, rows, m, n, *values.bounds(outer.span)])
 

@@ -64,19 +64,19 @@ def text_of(rule: UpdateRule, real: str) -> str:
             kept = [
                 code.at(state, code.add(code.mul(total, k), begin), real) for k in range(len(slots))
             ]
-            with code.loop(0, width, apart=True) as i:
-                known = names | {"p": code.load(real, p, i, apart=True)} | factors
-                known["d"] = code.load(real, d, i, apart=True)
+            with code.loop(0, width, independent=True) as i:
+                known = names | {"p": code.load(real, p, i, independent=True)} | factors
+                known["d"] = code.load(real, d, i, independent=True)
                 known["g"] = translate("scale * d + decay * p", known, math)
                 known["value"] = translate("shrink * p", known, math)
                 for slot, array in zip(slots, kept, strict=True):
-                    known[slot] = code.load(real, array, i, apart=True)
+                    known[slot] = code.load(real, array, i, independent=True)
                 for name, expression in rule.lines:
                     known[name] = translate(expression, known, math)
                 for slot, array in zip(slots, kept, strict=True):
-                    code.store(known[slot], array, i, apart=True)
-                code.store(known["value"], p, i, apart=True)
-                code.store(code.const(0.0), d, i, apart=True)
+                    code.store(known[slot], array, i, independent=True)
+                code.store(known["value"], p, i, independent=True)
+                code.store(code.const(0.0), d, i, independent=True)
     return module_of(code)
 
 
