@@ -7,7 +7,7 @@ import numpy as np
 from vertexrt.ir.passes.fuse import TaskProgram
 from vertexrt.kernels.cpu.backend import CpuBackend
 from vertexrt.kernels.layout import Binding, Buffers
-from vertexrt.lower.interpret import LaunchedRows, interpret
+from vertexrt.kernels.reference.interpret import LaunchedRows, interpret
 from vertexrt.lower.lowering import lower
 from vertexrt.lower.verify import verify
 
