@@ -191,9 +191,10 @@ class CupyDevice:
             return compile_in_registers(source, self.arch, defines, self._cuda, slow)
 
         pool = ThreadPoolExecutor(8)
-        asked = [self._ahead.pop(real.name + s, None) or pool.submit(one, s) for s in sources]
+        begun, self._ahead = self._ahead, {}
+        asked = [begun.get(real.name + s) or pool.submit(one, s) for s in sources]
         if config().threads > 1 and wait(asked, timeout=IN_CACHE).not_done:
-            self._ahead.update({real.name + s: pool.submit(one, s) for s in ahead})
+            self._ahead = {real.name + s: pool.submit(one, s) for s in ahead}
         pool.shutdown(wait=False)
         return [each.result() for each in asked]
 
