@@ -192,11 +192,11 @@ class ReferenceProcessors:
         arena, gradients = (memory.of(processor) for memory in (group.arena, group.gradients))
         tile = (step.program, step.first, step.listed, step.rows)
         start = processor.temporary + step.temporary
-        if segment == 0 or processor.kept.get(step.temporary) != tile:
+        size = elements(kernel.needs, step.rows, step.edges)  # 0: tiles lie nowhere
+        if size and (segment == 0 or processor.kept.get(step.temporary) != tile):
             if segment and split == Split.UNITS:
                 raise _lost(processor)
             processor.kept[step.temporary] = tile
-            size = elements(kernel.needs, step.rows, step.edges)
             arena.store(np.arange(start, start + size), np.nan)
         launch = LaunchedRows(
             step.rows,
