@@ -57,11 +57,11 @@ class GroupPlaces:
         return self.values.home(k, self.task.homes[k])
 
     def _make_parts_in_place(self, k: int, inside: set[int]) -> None:
-        """Let the parts of a stored concat be made where they end up."""
-        start = 0
+        """Let the parts of a stored concat be made where they end up, by who writes them there."""
+        start, private = 0, self.shares.is_private(k)
         for i in self.nodes[k].inputs:
             size = self.nodes[i].type.size
-            if i in inside and self._is_movable(i):
+            if i in inside and self._is_movable(i) and self.shares.is_private(i) == private:
                 self.values.place[i] = self.values.place[k].part(start, size)
             start += size
 

@@ -190,7 +190,7 @@ class _Lowering:
             self.values.element(d, FIRST),
             Leaf("has_integer", FIRST, pull),
         )
-        self._fill(self.values.place[k], Apply(NLL_GRAD, operands), ((0, node.type.size),))
+        self._fill(self.values.place[k], Apply(NLL_GRAD, operands), self.shares.of_value(k))
 
     def _effect(self, k: int, node: Node) -> None:
         (i,) = node.inputs
