@@ -17,7 +17,6 @@ from vertexrt.ir.passes.segment import SegmentedTask, Split
 from vertexrt.ir.passes.store import TENSOR_OF_EFFECT, is_free
 from vertexrt.ir.program import Domain, Node
 from vertexrt.kernels.layout import Binding, by_rows, edge_key, gradients_of, per_edge, stored_size
-from vertexrt.kernels.location import SUMS_OVER_EDGES
 from vertexrt.lower.expressions import (
     FIRST,
     Apply,
@@ -28,7 +27,7 @@ from vertexrt.lower.expressions import (
     Picked,
     ReadElement,
 )
-from vertexrt.lower.group_places import REDUCTIONS, GroupPlaces
+from vertexrt.lower.group_places import REDUCTIONS, SUMS_OVER_EDGES, GroupPlaces
 from vertexrt.lower.kernel import (
     Choose,
     Compute,
@@ -81,10 +80,7 @@ class _Lowering:
     def kernel(self) -> KernelIR:
         """Lower all of it."""
         for i, read in self.task.reads.items():
-            whole = self.values.home(i, read.key)
-            if read.width != whole.size:
-                whole = replace(whole, start=read.start, stride=read.width)
-            self.values.place[i] = whole
+            self.values.place[i] = self.values.stored(i, read)
         for i in sorted(self.task.local):
             kind = self.nodes[i].type
             place = self.memories.temporary(kind.size, kind.domain == Domain.EDGE)
@@ -93,8 +89,8 @@ class _Lowering:
             segments = [self._segment(None, self.task.steps)]
         else:
             segments = [self._segment(s.split, s.steps) for s in self.plan.segments]
-        m = self.memories
-        return KernelIR(tuple(segments), self.listed, tuple(m.taken), (m.rows, m.edges, m.once))
+        taken, needs = self.memories.taken, self.memories.elements
+        return KernelIR(tuple(segments), self.listed, tuple(taken), needs)
 
     def _segment(self, split: Split | None, steps: Sequence[Group | Product]) -> tuple[Step, ...]:
         self.shares.split, self.copied = split, set()

@@ -6,6 +6,15 @@ from dataclasses import dataclass, replace
 from enum import Enum
 
 
+@dataclass(frozen=True, slots=True)
+class Temporary:
+    """Where a temporary starts: after so many elements a row, an edge, and once."""
+
+    rows: int
+    edges: int
+    once: int
+
+
 class Memory(Enum):
     """Where a place begins."""
 
@@ -13,6 +22,7 @@ class Memory(Enum):
     TEMPORARY = "temporary"  # a row for each row, or edge, of the launch
     SCRATCH = "scratch"  # one row, which each row of the loop uses again
     CHOSEN = "chosen"  # one row, at the element that `Choose` found for this row
+    SUMS = "sums"  # partial sums of a product, by its position; readers add them up
 
 
 class Rows(Enum):
@@ -33,6 +43,8 @@ class ValuePlace:
     Attributes:
         number: of the tensor, or of the temporary, the scratch row or the choice in its kernel.
         slot: where `rows` is SLOT.
+        own: only what a processor owns is there: elements of each piece of the value, and how many
+            of them are its own.
     """
 
     memory: Memory
@@ -42,6 +54,7 @@ class ValuePlace:
     start: int = 0
     stride: int = 0
     slot: int = -1
+    own: tuple[int, int] | None = None
 
     @property
     def step(self) -> int:

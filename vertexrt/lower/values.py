@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 
 from vertexrt.ir.ops import OPS
-from vertexrt.ir.passes.store import Key
+from vertexrt.ir.passes.store import Key, Read
 from vertexrt.ir.program import Domain, Node
 from vertexrt.kernels.layout import PAD, Binding
-from vertexrt.kernels.location import Temporary
 from vertexrt.lower.expressions import (
     FIRST,
     Apply,
@@ -20,7 +20,7 @@ from vertexrt.lower.expressions import (
     RandomFactor,
     ReadElement,
 )
-from vertexrt.lower.places import Memory, Rows, ValuePlace
+from vertexrt.lower.places import Memory, Rows, Temporary, ValuePlace
 
 
 class Memories:
@@ -30,21 +30,39 @@ class Memories:
         self.taken: list[Temporary] = []
         self.rows = self.edges = self.once = 0
 
-    def temporary(self, size: int, edges: bool) -> ValuePlace:
-        """Set aside elements for each row (or edge) of a launch."""
+    @property
+    def elements(self) -> tuple[int, int, int]:
+        """Return the elements for each row, for each edge, and once."""
+        return self.rows, self.edges, self.once
+
+    @property
+    def end(self) -> Temporary:
+        """Return where the next temporary starts."""
+        return Temporary(*self.elements)
+
+    def temporary(
+        self, size: int, edges: bool, stride: int = 0, own: tuple[int, int] | None = None
+    ) -> ValuePlace:
+        """Set aside elements for each row (or edge) of a launch.
+
+        Args:
+            stride: elements from one row to the next, 0 for no gap.
+            own: see `ValuePlace`.
+        """
         size = max(size, 1)
-        self.taken.append(Temporary(self.rows, self.edges, self.once))
+        self.taken.append(self.end)
         if edges:
-            self.edges += size
+            self.edges += stride or size
         else:
-            self.rows += size
+            self.rows += stride or size
         rows = Rows.LOCAL_EDGE if edges else Rows.LOCAL
-        return ValuePlace(Memory.TEMPORARY, len(self.taken) - 1, size, rows)
+        number = len(self.taken) - 1
+        return ValuePlace(Memory.TEMPORARY, number, size, rows, stride=stride, own=own)
 
     def scratch(self, size: int) -> ValuePlace:
         """Set aside one row that every row of the loop uses again."""
         size = max(size, 1)
-        self.taken.append(Temporary(self.rows, self.edges, self.once))
+        self.taken.append(self.end)
         self.once += -(-size // PAD) * PAD
         return ValuePlace(Memory.SCRATCH, len(self.taken) - 1, size, Rows.ONE)
 
@@ -72,6 +90,13 @@ class ValuePlaces:
         """Return where a value lies in a tensor of its own rows."""
         kind = self.nodes[k].type
         return self.tensor(key, kind.size, kind.domain == Domain.EDGE)
+
+    def stored(self, k: int, read: Read) -> ValuePlace:
+        """Return where a value lies that another stage has stored, maybe as a part of a tensor."""
+        whole = self.home(k, read.key)
+        if read.width == whole.size:
+            return whole
+        return replace(whole, start=read.start, stride=read.width)
 
     def integer(self, k: int) -> int:
         """Return the number of an integer pull."""

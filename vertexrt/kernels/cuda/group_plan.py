@@ -9,11 +9,11 @@ from vertexrt.ir.ops import OPS
 from vertexrt.ir.passes.fuse import Group
 from vertexrt.ir.passes.store import is_free
 from vertexrt.ir.program import Domain, Node
-from vertexrt.kernels.cuda.places import Temporaries
 from vertexrt.kernels.cuda.row_text import RowText
-from vertexrt.kernels.location import Location
+from vertexrt.lower.places import Memory, ValuePlace
+from vertexrt.lower.values import Memories
 
-Scratch = dict[int, Location | None]  # values that need memory; None until some is set aside
+Scratch = dict[int, ValuePlace | None]  # values that need memory; None until some is set aside
 
 
 @dataclass(frozen=True, slots=True)
@@ -84,12 +84,12 @@ def _read_in_parts(nodes: Sequence[Node], k: int, held: Collection[int]) -> bool
 
 def lay_out(
     plan: GroupPlan,
-    place: Mapping[int, Location],
+    place: Mapping[int, ValuePlace],
     scratch: Scratch,
     rows: RowText,
-    temporaries: Temporaries,
+    temporaries: Memories,
     alias: bool = True,
-) -> dict[int, Location]:
+) -> dict[int, ValuePlace]:
     """Return where the values of a group lie.
 
     Args:
@@ -103,17 +103,17 @@ def lay_out(
     for k, at in scratch.items():
         if k in found:
             continue
-        if at is None or at.row == "scratch":
+        if at is None or at.memory == Memory.SCRATCH:
             node = plan.nodes[k]
             size = max(node.type.size, 1)
-            at = rows.scratch(size) or temporaries.take(size, node.type.domain == Domain.EDGE)
+            at = rows.scratch(size) or temporaries.temporary(size, node.type.domain == Domain.EDGE)
         scratch[k] = found[k] = at
     if scratch and alias:
         _alias_parts(plan, found)
     return found
 
 
-def _alias_parts(plan: GroupPlan, place: dict[int, Location]) -> None:
+def _alias_parts(plan: GroupPlan, place: dict[int, ValuePlace]) -> None:
     """Let the parts of a stored concat be made where they end up."""
     for k in plan.members:
         if plan.nodes[k].op != "concat" or k not in place:

@@ -11,12 +11,13 @@ from vertexrt.ir.passes.store import TENSOR_OF_EFFECT
 from vertexrt.ir.program import Domain, Node
 from vertexrt.kernels.cuda.edge_sums import write_edge_sum
 from vertexrt.kernels.cuda.group_plan import GroupPlan, Scratch, lay_out, plan_group
-from vertexrt.kernels.cuda.places import Temporaries
 from vertexrt.kernels.cuda.row_text import Cuts, MustCloseError, NeedsMemoryError, RowText
 from vertexrt.kernels.cuda.steps import EDGES, ROWS, Kernel, Tiles
 from vertexrt.kernels.cuda.values import J, ValueText
 from vertexrt.kernels.layout import Binding, by_rows, edge_key, per_edge, stored_size
-from vertexrt.kernels.location import SUMS_OVER_EDGES, Location
+from vertexrt.lower.group_places import SUMS_OVER_EDGES
+from vertexrt.lower.places import Memory, Rows, ValuePlace
+from vertexrt.lower.values import Memories
 
 REDUCTIONS = ("reduce_sum", "reduce_max", "logsumexp")
 
@@ -35,8 +36,8 @@ class GroupContext:
     binding: Binding
     vector: int
     block: int
-    place: Mapping[int, Location]
-    temporaries: Temporaries
+    place: Mapping[int, ValuePlace]
+    temporaries: Memories
 
 
 def write_group(context: GroupContext, group: Group, tiles: Tiles | None = None) -> Kernel:
@@ -49,7 +50,8 @@ def write_group(context: GroupContext, group: Group, tiles: Tiles | None = None)
 
     def begin(scratch: Scratch) -> GroupWriter:
         plan = plan_group(nodes, group, {*context.place, *scratch})
-        rows = RowText(plan.widest, context.vector, context.block)
+        taken = context.temporaries.taken
+        rows = RowText(plan.widest, context.vector, context.block, taken)
         place = lay_out(plan, context.place, scratch, rows, context.temporaries)
         return GroupWriter(plan, context.binding, rows, place)
 
@@ -83,7 +85,7 @@ class GroupWriter(ValueText):
     """
 
     def __init__(
-        self, plan: GroupPlan, binding: Binding, rows: RowText, place: dict[int, Location]
+        self, plan: GroupPlan, binding: Binding, rows: RowText, place: dict[int, ValuePlace]
     ) -> None:
         super().__init__(plan.nodes, binding, rows, place)
         self.plan = plan
@@ -185,10 +187,10 @@ class GroupWriter(ValueText):
             )
         return self.leaf(k, J)  # a leaf or a view that is stored
 
-    def _store(self, k: int, place: Location, register: str) -> None:
+    def _store(self, k: int, place: ValuePlace, register: str) -> None:
         self._write(k, place, register)
 
-    def _write(self, k: int, to: Location, register: str) -> None:
+    def _write(self, k: int, to: ValuePlace, register: str) -> None:
         """Store elements; `k` is what readers know that place by."""
         self.t.write(k, f"{self.t.base(to)} + j", register, self.aligned(to))
 
@@ -250,7 +252,7 @@ class GroupWriter(ValueText):
             loop.after.append(f"if (lane == 0) *({t.base(to)}) = {name};")
             loop.written.add(k)
 
-    def places_of(self, k: int) -> list[Location]:
+    def places_of(self, k: int) -> list[ValuePlace]:
         """Return where a number is stored."""
         return [self.place[k]] if k in self.place else []
 
@@ -270,7 +272,7 @@ class GroupWriter(ValueText):
                 self.t.written(k)
             start += size
 
-    def _copy(self, k: int, i: int, to: Location) -> None:
+    def _copy(self, k: int, i: int, to: ValuePlace) -> None:
         """Store a value in another place; `k` is what readers know that place by."""
         self._write(k, to, self._copied(i))
 
@@ -287,7 +289,7 @@ class GroupWriter(ValueText):
         to = self._target(node)
         if self.place.get(i) == to:
             return
-        has = f"if ({self.child(node['slot'])} >= 0) " if to.row.startswith("slot") else ""
+        has = f"if ({self.child(node['slot'])} >= 0) " if to.rows == Rows.SLOT else ""
         if to.size == 1 and self.nodes[i].type.shape == ():
             self.t.close()
             value = self.element(i, "0")
@@ -302,24 +304,25 @@ class GroupWriter(ValueText):
 
         self._in_loop(to.size, write)
 
-    def _target(self, node: Node) -> Location:
+    def _target(self, node: Node) -> ValuePlace:
         """Return where an effect stores its operand."""
         value = self.nodes[node.inputs[0]]
         size = max(stored_size(node, value), 1)
         if node.op in TENSOR_OF_EFFECT:
-            row = "edge" if per_edge(node, value) else "row"
-            return self._tensor(TENSOR_OF_EFFECT[node.op](node), size, row)
+            rows = Rows.EDGE if per_edge(node, value) else Rows.ROW
+            return self._tensor(TENSOR_OF_EFFECT[node.op](node), size, rows)
         every = node.op == "scatter_children"
-        row = "edge" if every else f"slot{node['slot']}"
-        return self._tensor(edge_key(node["field"], every), size, row)
+        rows, slot = (Rows.EDGE, -1) if every else (Rows.SLOT, node["slot"])
+        return self._tensor(edge_key(node["field"], every), size, rows, slot)
 
-    def _store_if(self, condition: str, to: Location, register: str) -> None:
+    def _store_if(self, condition: str, to: ValuePlace, register: str) -> None:
         """Store elements on a condition; this kernel does not read them."""
         self.t.store(f"{condition}store<W>({self.t.base(to)} + j, {register});")
 
-    def _tensor(self, key: tuple[object, ...], size: int, row: str) -> Location:
-        name = self.t.word(f"tensor_{self.binding.tensors[key]}", "real*")
-        return Location(name, size, row)
+    def _tensor(self, key: tuple[object, ...], size: int, rows: Rows, slot: int = -1) -> ValuePlace:
+        place = ValuePlace(Memory.TENSOR, self.binding.tensors[key], size, rows, slot=slot)
+        self.t.origin(place)
+        return place
 
 
 def part_of(cuts: Cuts, start: int, size: int) -> Cuts:

@@ -47,7 +47,7 @@ def _begin(context: SegmentContext, made: Sequence[int]) -> PathGroup:
     place = {  # without states and these values, which no group has stored yet
         k: at for k, at in context.place.items() if k not in made and task.nodes[k].op != "gather"
     }
-    rows = PathRowText(1, task.vector, task.processors)
+    rows = PathRowText(1, task.vector, task.processors, task.temporaries.taken)
     return PathGroup(replace(context, by_units=False), plan, rows, place)
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from functools import partial
 from itertools import pairwise
 
@@ -10,11 +11,10 @@ from vertexrt.ir.program import Node
 from vertexrt.kernels.cuda.group_plan import GroupPlan, Scratch, lay_out, plan_group
 from vertexrt.kernels.cuda.groups import GroupWriter, write_in_memory
 from vertexrt.kernels.cuda.path_segment import SegmentContext
-from vertexrt.kernels.cuda.path_task import ADDED
 from vertexrt.kernels.cuda.row_text import ROLLED, WARP, Cuts, Loop, RowText
 from vertexrt.kernels.cuda.values import J, offset_of
 from vertexrt.kernels.cuda.weights import THREADS, own_range
-from vertexrt.kernels.location import Location
+from vertexrt.lower.places import Memory, Temporary, ValuePlace
 
 FEW_THREADS = 64  # of a row, so that four rows have all threads
 ROW_PAD = 4  # rows of a temporary in shared memory are rounded up
@@ -26,8 +26,10 @@ class PathRowText(RowText):
     pad = ROW_PAD
     count = "int"  # they are in shared memory, or little more
 
-    def __init__(self, threads: int, vector: int, processors: int) -> None:
-        super().__init__(1, vector)
+    def __init__(
+        self, threads: int, vector: int, processors: int, taken: Sequence[Temporary]
+    ) -> None:
+        super().__init__(1, vector, taken=taken)
         self.threads, self.rows = threads, 0
         self.processors = processors
 
@@ -54,7 +56,7 @@ class PathRowText(RowText):
                 found.append(([], head))
         return found
 
-    def scratch(self, size: int) -> Location | None:
+    def scratch(self, size: int) -> ValuePlace | None:
         """Have none: temporaries are in shared memory already."""
         return None
 
@@ -95,7 +97,8 @@ def _begin(context: SegmentContext, group: Group, widest: int, scratch: Scratch)
     """
     task = context.task
     plan = plan_group(task.nodes, group, {*context.place, *scratch})
-    rows = PathRowText(_threads(context, group, plan, widest), task.vector, task.processors)
+    threads, taken = _threads(context, group, plan, widest), task.temporaries.taken
+    rows = PathRowText(threads, task.vector, task.processors, taken)
     alias = not any(k in task.also for k in group.nodes)  # parts of what is written twice stay
     place = lay_out(plan, context.place, scratch, rows, task.temporaries, alias)
     return PathGroup(context, plan, rows, place)
@@ -129,7 +132,7 @@ class PathGroup(GroupWriter):
         context: SegmentContext,
         plan: GroupPlan,
         rows: PathRowText,
-        place: dict[int, Location],
+        place: dict[int, ValuePlace],
     ) -> None:
         super().__init__(plan, context.task.binding, rows, place)
         self.context, self.also = context, context.task.also
@@ -139,20 +142,20 @@ class PathGroup(GroupWriter):
         """Return the cuts of a value that is made in parts."""
         return self.context.cuts_of(k)
 
-    def _store(self, k: int, place: Location, register: str) -> None:
+    def _store(self, k: int, place: ValuePlace, register: str) -> None:
         super()._store(k, place, register)
         if k in self.also:
             self._store_own(self.also[k], self.context.task.own_cuts(k), register)
 
-    def _write(self, k: int, to: Location, register: str) -> None:
+    def _write(self, k: int, to: ValuePlace, register: str) -> None:
         super()._write(k, to, register)
         self._put(to, register)
 
-    def _store_if(self, condition: str, to: Location, register: str) -> None:
+    def _store_if(self, condition: str, to: ValuePlace, register: str) -> None:
         super()._store_if(condition, to, register)
         self._put(to, register)
 
-    def _put(self, home: Location, register: str) -> None:
+    def _put(self, home: ValuePlace, register: str) -> None:
         """Put elements that are stored in a tensor into the tile's row of the ring, too."""
         at = self.context.ring.put(home)
         if at is not None:
@@ -184,8 +187,8 @@ class PathGroup(GroupWriter):
         in_ring = f"(const real*)ring + {near} * {at.step} + {at.start}"
         return f"{near} >= 0 ? {in_ring} : ({in_memory})"
 
-    def _load(self, k: int, place: Location, j: str) -> str:
-        if place.row == ADDED:
+    def _load(self, k: int, place: ValuePlace, j: str) -> str:
+        if place.memory == Memory.SUMS:
             return self._added(k, j)
         if self.t.loop is None or not self.t.loop.cuts:
             self.context.ring.reads_in_full(k)
@@ -215,7 +218,7 @@ class PathGroup(GroupWriter):
         if self.t.loop is None or not self.t.loop.cuts:
             self.context.ring.reads_all()
 
-    def _copy(self, k: int, i: int, to: Location) -> None:
+    def _copy(self, k: int, i: int, to: ValuePlace) -> None:
         super()._copy(k, i, to)
         if k in self.also:
             home = self.also[k]
@@ -225,11 +228,11 @@ class PathGroup(GroupWriter):
             inside = [c - start for c in cuts if start < c < start + to.size]
             self._store_own(home.part(start, to.size), (0, *inside, to.size), register)
 
-    def places_of(self, k: int) -> list[Location]:
+    def places_of(self, k: int) -> list[ValuePlace]:
         """Return where a number is stored: every processor stores it, as all have the same."""
         return [*super().places_of(k), *([self.also[k]] if k in self.also else [])]
 
-    def _store_own(self, home: Location, cuts: Cuts, register: str) -> None:
+    def _store_own(self, home: ValuePlace, cuts: Cuts, register: str) -> None:
         """Write a register to a tensor where its elements are own ones."""
         self._put(home, register)
         loop = self.t.loop

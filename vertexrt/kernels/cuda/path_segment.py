@@ -13,9 +13,9 @@ from vertexrt.ir.program import Node, Stage
 from vertexrt.kernels.cuda.partial_sums import PartialSums
 from vertexrt.kernels.cuda.path_task import PathTask
 from vertexrt.kernels.cuda.ring import InRing
-from vertexrt.kernels.cuda.row_text import Cuts
+from vertexrt.kernels.cuda.row_text import Cuts, tensor_word
 from vertexrt.kernels.cuda.weights import ResidentWeight
-from vertexrt.kernels.location import Location
+from vertexrt.lower.places import Memory, Rows, ValuePlace
 
 
 class RingUses:
@@ -55,14 +55,15 @@ class RingUses:
         """Begin a step: a barrier separates it from the last one."""
         self._reads_now = False
 
-    def put(self, home: Location) -> InRing | None:
+    def put(self, home: ValuePlace) -> InRing | None:
         """Return where elements that are stored in a tensor go in the tile's row of the ring."""
-        entry = self.rows.get(home.base)
-        if entry is None or home.row != "row":
+        word = tensor_word(home)
+        entry = self.rows.get(word) if home.memory == Memory.TENSOR else None
+        if entry is None or home.rows != Rows.ROW:
             return None
-        self.puts[home.base] = entry
-        if home.base in self.deferred:
-            self.late.add(home.base)
+        self.puts[word] = entry
+        if word in self.deferred:
+            self.late.add(word)
         return replace(entry, start=entry.start + home.start)
 
     @property
@@ -70,28 +71,30 @@ class RingUses:
         """List what is sent when the segment is over."""
         return [entry for word, entry in self.puts.items() if entry.cuts and word in self.late]
 
-    def sends_at_once(self, home: Location, threads: int, cuts: Cuts) -> bool:
+    def sends_at_once(self, home: ValuePlace, threads: int, cuts: Cuts) -> bool:
         """Tell whether elements of a tensor are sent by the threads that make them.
 
         Args:
             threads: that have neighbouring elements of a row; cuts: of the loop that makes them.
         """
-        entry = self.rows[home.base]
+        word = tensor_word(home)
+        entry = self.rows[word]
         if not entry.cuts:
             return False
         each, rest = divmod(cuts[1], self.task.processors) if len(cuts) == 2 else (0, 0)
         alike = each > 0 and rest == 0 and each == threads and each % self.task.vector == 0
-        if not alike or home.base in self.deferred:
-            self.late.add(home.base)  # all of it, then
+        if not alike or word in self.deferred:
+            self.late.add(word)  # all of it, then
             return False
-        self._sent.add(home.base)
+        self._sent.add(word)
         if self._reads_now:
-            self.late.add(home.base)
+            self.late.add(word)
         return True
 
-    def operand_row(self, home: Location) -> InRing | None:
+    def operand_row(self, home: ValuePlace) -> InRing | None:
         """Return where an operand that is stored in a tensor is in the tile's row of the ring."""
-        entry = self.rows.get(home.base)
+        in_tensor = home.memory == Memory.TENSOR
+        entry = self.rows.get(tensor_word(home)) if in_tensor else None
         if entry is not None:
             self.operand = True
             self.reads_row()
@@ -146,7 +149,7 @@ class SegmentContext:
     task: PathTask
     ring: RingUses
     by_units: bool
-    place: Mapping[int, Location]
+    place: Mapping[int, ValuePlace]
     sums: Mapping[int, PartialSums] = field(default_factory=dict)
 
     def cuts_of(self, k: int) -> Cuts:

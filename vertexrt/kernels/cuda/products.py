@@ -24,7 +24,7 @@ from vertexrt.kernels.cuda.steps import (
     Tiles,
 )
 from vertexrt.kernels.layout import PAD
-from vertexrt.kernels.location import Location, Temporary
+from vertexrt.lower.places import Temporary
 
 FLOATS = 4  # of 16 bytes
 
@@ -113,7 +113,7 @@ def product_kernel(gemms: Sequence[Gemm], tiles: Tiles, partial: Temporary) -> t
         weight = t.word(g.weight, "const real*")
         left = arrived = "nullptr"
         if splits > 1:
-            left = t.origin(Location("", 0, "local", temporary=partial)) + f" + {used}"
+            left = t.temporary(partial) + f" + {used}"
             arrived = t.word("arrived", "int*") + f" + {counted}"
             row_tiles = -(-tiles.high // tiles.rows)
             used += row_tiles * mine * tiles.rows * TILE
@@ -207,7 +207,7 @@ def outer_product(g: Gemm, partial: Temporary, block: int, vector: int) -> tuple
     for second in (False, True):
         t = RowText(1, FLOATS)
         gradient = t.word(g.weight, "real*")
-        left = t.origin(Location("", 0, "local", temporary=partial))
+        left = t.temporary(partial)
         if second:
             each = -(-size // ADDED_EACH)
             t.line(f"add_splits({gradient}, {left}, {size}, (int)a.chunks);")
@@ -283,12 +283,12 @@ def _first(t: RowText, operand: OperandRows) -> str:
     at = operand.temporary
     start = f" + {operand.start}" if operand.start else ""
     if operand.by == TEMPORARY:
-        return t.origin(Location("", 0, "local", temporary=at)) + start
+        return t.temporary(at) + start
     word = t.word(operand.word, "real*")
     if operand.by == BY_EDGE:
         return f"{word} + a.elo * {operand.step}{start}"
     rows = f"{word} + a.lo * {operand.step}{start}"
     if operand.by == BY_ROW:
         return rows
-    packed = t.origin(Location("", 0, "local", temporary=at))
+    packed = t.temporary(at)
     return f"(a.lo >= 0 ? {rows} : {packed})"

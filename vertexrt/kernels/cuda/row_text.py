@@ -9,12 +9,12 @@ scratch is known when the source is written; it is then written again.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 
 from vertexrt.kernels.layout import PAD
-from vertexrt.kernels.location import Location
+from vertexrt.lower.places import Memory, Rows, Temporary, ValuePlace
 
 WARP = 32
 ROLLED = '_Pragma("unroll 1")'  # fetching unrolled code takes longer than the jumps
@@ -24,6 +24,11 @@ SHARED_ELEMENTS = 4096  # of scratch a block; what is larger lies in global memo
 
 
 Cuts = tuple[int, ...]  # first elements of pieces, and the size
+
+
+def tensor_word(place: ValuePlace) -> str:
+    """Return the word of the tensor that a place is in."""
+    return f"tensor_{place.number}"
 
 
 class MustCloseError(Exception):
@@ -61,13 +66,16 @@ class RowText:
         widest: elements of the longest value.
         vector: elements of 16 bytes.
         block: threads of a block; 0 for as many as suit the rows.
+        taken: temporaries by number.
     """
 
     pad = PAD  # of rows and edges of temporaries
     count = "long long"  # type of elements of temporaries
 
-    def __init__(self, widest: int, vector: int, block: int = 0) -> None:
-        self.vector = vector
+    def __init__(
+        self, widest: int, vector: int, block: int = 0, taken: Sequence[Temporary] = ()
+    ) -> None:
+        self.vector, self.taken = vector, taken
         threads = WARP
         while threads * vector < widest and threads < MOST_THREADS:
             threads *= 2
@@ -252,43 +260,53 @@ class RowText:
             self.line(f"  {text}")
         self.line("}")
 
-    def scratch(self, size: int) -> Location | None:
+    def scratch(self, size: int) -> ValuePlace | None:
         """Set aside shared memory for a row; None where there is too little."""
         padded = -(-size // 4) * 4
         if (self.shared + padded) * self.rows > SHARED_ELEMENTS:
             return None
         at = self.shared
         self.shared += padded
-        return Location(f"(scratch + {at})", size, "scratch")
+        return ValuePlace(Memory.SCRATCH, at, size, Rows.ONE)
 
     # Places.
 
-    def base(self, place: Location) -> str:
-        """Return the pointer to the row of a location."""
+    def base(self, place: ValuePlace) -> str:
+        """Return the pointer to the row of a place."""
         start = f" + {place.start}" if place.start else ""
-        if place.row == "scratch":
-            return f"({place.base}{start})"
-        origin = self.origin(place)
-        counter, in_edge = {
-            "row": ("row", False),
-            "local": ("(row - a.lo)" if self._edge_rows else "i", False),
-            "edge": ("e", True),
-            "local_edge": ("(e - a.elo)", True),
-        }.get(place.row, (f"(first_edge + {place.row.removeprefix('slot')})", False))
-        if place.row.startswith("slot"):
-            self.first_edge()
-        name = f"b_{origin}_{place.row}_{place.start}"
-        wide = f"({self.count if place.temporary else 'long long'})"
+        if place.memory == Memory.SCRATCH:
+            return f"((scratch + {place.number}){start})"
+        origin, rows = self.origin(place), place.rows.value
+        if place.rows == Rows.SLOT:
+            rows, counter = f"slot{place.slot}", f"({self.first_edge()} + {place.slot})"
+        else:
+            counter = self.counters[place.rows]
+        name = f"b_{origin}_{rows}_{place.start}"
+        wide = f"({self.count if place.memory == Memory.TEMPORARY else 'long long'})"
         value = f"{origin} + {wide}{counter} * {place.step}{start}"
-        if in_edge:
+        if place.rows in (Rows.EDGE, Rows.LOCAL_EDGE):
             return self.edge_value(name, "auto", value)
         return self.row_value(name, "auto", value)
 
-    def origin(self, place: Location) -> str:
-        """Return the pointer to row 0 of a location."""
-        t = place.temporary
-        if t is None:
-            return self.word(place.base, "real*")
+    @property
+    def counters(self) -> Mapping[Rows, str]:
+        """Return what counts the rows of places."""
+        local = "(row - a.lo)" if self._edge_rows else "i"
+        return {
+            Rows.ROW: "row",
+            Rows.LOCAL: local,
+            Rows.EDGE: "e",
+            Rows.LOCAL_EDGE: "(e - a.elo)",
+        }
+
+    def origin(self, place: ValuePlace) -> str:
+        """Return the pointer to row 0 of a place."""
+        if place.memory == Memory.TEMPORARY:
+            return self.temporary(self.taken[place.number])
+        return self.word(tensor_word(place), "real*")
+
+    def temporary(self, t: Temporary) -> str:
+        """Return the pointer to row 0 of a temporary."""
         memory = self.word("temporary", "real*")
         pad = self.pad
         rows = self.row_value("n_pad", self.count, f"(a.n + {pad - 1}) / {pad} * {pad}")

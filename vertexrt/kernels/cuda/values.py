@@ -9,8 +9,8 @@ from vertexrt.ir.ops import OPS
 from vertexrt.ir.program import Domain, Node
 from vertexrt.kernels.cuda.row_text import MustCloseError, NeedsMemoryError, RowText
 from vertexrt.kernels.layout import Binding
-from vertexrt.kernels.location import Location
 from vertexrt.kernels.render import CUDA, render
+from vertexrt.lower.places import ValuePlace
 
 J = "j"  # the element at which a thread's vector starts
 
@@ -26,7 +26,7 @@ class ValueText:
     """
 
     def __init__(
-        self, nodes: Sequence[Node], binding: Binding, t: RowText, place: dict[int, Location]
+        self, nodes: Sequence[Node], binding: Binding, t: RowText, place: dict[int, ValuePlace]
     ) -> None:
         self.nodes, self.binding, self.t, self.place = nodes, binding, t, place
         self.vector = t.vector
@@ -76,7 +76,7 @@ class ValueText:
             return f"({self.scalar_op(self.nodes[k], j)})"
         return self.leaf(k, j)
 
-    def _load(self, k: int, place: Location, j: str) -> str:
+    def _load(self, k: int, place: ValuePlace, j: str) -> str:
         t, bare = self.t, self.nodes[k].type.shape == ()
         t.needs(k)
         base = t.base(place)
@@ -102,7 +102,7 @@ class ValueText:
                 return f"({pieces * each} + j - rank * {each})"
         return f"(({j}) / {piece} * {each} + ({j}) % {piece} - rank * {each})"
 
-    def aligned(self, place: Location, offset: int = 0) -> bool:
+    def aligned(self, place: ValuePlace, offset: int = 0) -> bool:
         """Tell whether vectors of a row start on 16 bytes: tensors and temporaries do."""
         return (place.start + offset) % self.vector == 0 and place.step % self.vector == 0
 
