@@ -8,12 +8,12 @@ from vertexrt.graph import GraphBatch, InputGraph
 from vertexrt.ir.passes.fuse import Group
 from vertexrt.ir.passes.segment import segment_tasks
 from vertexrt.ir.program import Node, Stage
-from vertexrt.kernels.cuda.group_plan import Scratch, lay_out, plan_group
 from vertexrt.kernels.cuda.path_steps import products_in, readers_of
 from vertexrt.kernels.cuda.path_task import PathTask, plan_task
-from vertexrt.kernels.cuda.row_text import RowText
+from vertexrt.kernels.cuda.thread_groups import RowScratch, place_members
 from vertexrt.lower.places import Memory, Rows
-from vertexrt.lower.values import Memories
+from vertexrt.lower.thread_loops import DraftKernel
+from vertexrt.lower.values import Memories, ValuePlaces
 from vertexrt.models import TreeLSTM
 
 VECTOR = 4
@@ -78,15 +78,11 @@ def test_temporaries_lie_one_after_another() -> None:
 
 def test_a_value_that_needs_memory_gets_a_temporary_where_scratch_is_full() -> None:
     task = planned(8, 1)
-    group = next(s for s in task.plan.task.steps if isinstance(s, Group))
-    value = next(k for k in group.nodes if task.nodes[k].type.size == 8)
-    plan = plan_group(task.nodes, group, {value})
-    assert value in plan.members
-    for size, memory in ((0, Memory.SCRATCH), (4096, Memory.TEMPORARY)):
-        rows, scratch, temporaries = RowText(plan.widest, VECTOR), Scratch(), Memories()
-        rows.scratch(size // rows.rows)
-        scratch[value] = None
-        place = lay_out(plan, {}, scratch, rows, temporaries)
-        assert place[value] == scratch[value]
+    values = ValuePlaces(task.nodes, task.binding)
+    value = next(k for k, node in enumerate(task.nodes) if node.type.size == 8)
+    draft = DraftKernel(in_memory=[value])
+    for taken, memory in ((0, Memory.SCRATCH), (4089, Memory.TEMPORARY)):
+        memories, scratch = Memories(), RowScratch(4096, taken)
+        place = place_members(draft, values, memories, scratch)
         assert place[value].memory == memory
-        assert temporaries.rows == (8 if memory == Memory.TEMPORARY else 0)
+        assert memories.rows == (8 if memory == Memory.TEMPORARY else 0)

@@ -135,7 +135,7 @@ class _Run:
             case ReadElement():
                 return self.b.arena[self._start(e.place) + self._index(e.index, j)]
             case Picked():
-                return self.b.arena[self._start(e.place) + max(self._integer(e.pull), 0)]
+                return self.b.arena[self._start(e.row) + max(self._integer(e.pull), 0)]
             case Apply():
                 names = {f"x{k}": self.element(x, j) for k, x in enumerate(e.operands)}
                 if e.draw is not None:

@@ -22,6 +22,7 @@ class Memory(Enum):
     TEMPORARY = "temporary"  # a row for each row, or edge, of the launch
     SCRATCH = "scratch"  # one row, which each row of the loop uses again
     CHOSEN = "chosen"  # one row, at the element that `Choose` found for this row
+    REGISTER = "register"  # of the thread that makes the element; for one loop over elements
     SUMS = "sums"  # partial sums of a product, by its position; readers add them up
 
 
@@ -34,6 +35,11 @@ class Rows(Enum):
     LOCAL = "local"  # rows of the launch
     LOCAL_EDGE = "local_edge"  # edges of the launch
     ONE = "one"  # there is one row
+
+
+def register_name(k: int) -> str:
+    """Name the register of a value; of a copy, whose numbers are negative."""
+    return f"r{k}" if k >= 0 else f"s{-k}"
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,6 +73,8 @@ class ValuePlace:
         return self.memory == Memory.TENSOR
 
     def __str__(self) -> str:
+        if self.memory == Memory.REGISTER:
+            return register_name(self.number)
         rows = "" if self.rows == Rows.ONE else f"[{self.rows.value}]"
         rows = f"[slot {self.slot}]" if self.rows == Rows.SLOT else rows
         of = f" of {self.stride}" if self.stride else ""

@@ -16,13 +16,13 @@ from vertexrt.ir.passes.fuse import Group
 from vertexrt.ir.passes.segment import SegmentedTask, Split
 from vertexrt.ir.passes.store import is_free
 from vertexrt.ir.program import Stage
+from vertexrt.kernels.cuda.path_groups import tile_text, write_path_group
 from vertexrt.kernels.cuda.path_products import (
     PendingGroup,
     ProductText,
     ProductWriter,
     write_with_groups,
 )
-from vertexrt.kernels.cuda.path_rows import PathRowText, write_path_group
 from vertexrt.kernels.cuda.path_segment import PathSegment, RingUses, SegmentContext
 from vertexrt.kernels.cuda.path_steps import (
     Step,
@@ -124,9 +124,9 @@ class SegmentWriter:
         assert isinstance(group, Group)
         pending = self._pending(group, number)
         place = {**self.context.place, **pending.prefetched}
-        rows = write_path_group(replace(self.context, place=place), pending.rest)
-        self.text.words.update(rows.words)
-        self.text.lines += rows.loop_over_rows()
+        text = write_path_group(replace(self.context, place=place), pending.rest)
+        self.text.words.update(text.t.words)
+        self.text.lines += text.loop_over_rows()
 
     def _pending(self, group: Group, number: int) -> PendingGroup:
         """Say what of a group is left to write: not prefetched, and not copied by another group."""
@@ -187,7 +187,7 @@ class SegmentWriter:
         own = own_pieces(operand.piece, task.processors) if task.processors > 1 else None
         size = self.nodes[operand.node].type.size // (task.processors if own else 1)
         to = task.temporaries.temporary(size, False, own=own)
-        t = PathRowText(1, task.vector, task.processors, task.temporaries.taken)
+        t = tile_text(task)
         source = task.place.get(operand.node)
         how = OperandCopy(source, to, t.origin(to), task.vector, task.processors, turn, turns)
         copy, words = write_copy(self.nodes[operand.node], operand, how, task.binding)

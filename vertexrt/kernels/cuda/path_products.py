@@ -8,13 +8,14 @@ from dataclasses import dataclass, field, replace
 from vertexrt.ir.passes.fuse import Group
 from vertexrt.ir.program import Domain
 from vertexrt.kernels.cuda.partial_sums import PartialSums
+from vertexrt.kernels.cuda.path_groups import tile_text, write_path_group
 from vertexrt.kernels.cuda.path_operands import write_operand
-from vertexrt.kernels.cuda.path_rows import PathRowText, write_path_group
 from vertexrt.kernels.cuda.path_segment import SegmentContext
 from vertexrt.kernels.cuda.products import rows_of
-from vertexrt.kernels.cuda.row_text import ROLLED, Cuts
+from vertexrt.kernels.cuda.row_text import ROLLED
 from vertexrt.kernels.cuda.weights import TILE_ROWS, Layout, ResidentWeight, own_row
 from vertexrt.lower.places import Memory, Rows, ValuePlace
+from vertexrt.lower.threads import Cuts
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,7 +60,7 @@ class ProductWriter:
     def __init__(self, context: SegmentContext, products: Sequence[int]) -> None:
         self.context, self.nodes = context, context.task.nodes
         self.processors, self.vector = context.task.processors, context.task.vector
-        self.t = PathRowText(1, self.vector, self.processors, context.task.temporaries.taken)
+        self.t = tile_text(context.task)
         self.words: dict[str, str] = {}  # of operands that are computed
         self.products = list(products)
         self.factors = [self._factor(k) for k in self.products]
@@ -168,7 +169,7 @@ class ProductWriter:
         at = self.context.ring.put(to)
         if at is None:
             return []
-        self.context.ring.sends_at_once(to, 0, ())  # never: its threads make columns
+        self.context.ring.sends_at_once(to.number, 0, ())  # never: its threads make columns
         row, inner = (f"i / {times}", f" + i % {times} * {wide}") if times > 1 else ("i", "")
         place = f"(a.slot + {row}) * {at.step} + {at.start}{inner} + j"
         return [f"        if (a.puts && j >= 0) ring[{place}] = sum;"]
@@ -251,9 +252,8 @@ def _add_up(
         if first and number == 0:
             lines.append("if (done == 0) prefetch_next();")
         made |= {*pending.group.nodes}
-        rows = write_path_group(
-            replace(context, place={**context.place, **pending.prefetched}), pending.rest
-        )
-        words |= rows.words
-        lines += rows.loop_over_rows("done", "end")
+        found = replace(context, place={**context.place, **pending.prefetched})
+        text = write_path_group(found, pending.rest)
+        words |= text.t.words
+        lines += text.loop_over_rows("done", "end")
     return lines, words

@@ -13,9 +13,10 @@ from vertexrt.ir.program import Node, Stage
 from vertexrt.kernels.cuda.partial_sums import PartialSums
 from vertexrt.kernels.cuda.path_task import PathTask
 from vertexrt.kernels.cuda.ring import InRing
-from vertexrt.kernels.cuda.row_text import Cuts, tensor_word
+from vertexrt.kernels.cuda.row_text import tensor_word
 from vertexrt.kernels.cuda.weights import ResidentWeight
 from vertexrt.lower.places import Memory, Rows, ValuePlace
+from vertexrt.lower.threads import Cuts
 
 
 class RingUses:
@@ -71,13 +72,14 @@ class RingUses:
         """List what is sent when the segment is over."""
         return [entry for word, entry in self.puts.items() if entry.cuts and word in self.late]
 
-    def sends_at_once(self, home: ValuePlace, threads: int, cuts: Cuts) -> bool:
+    def sends_at_once(self, tensor: int, threads: int, cuts: Cuts) -> bool:
         """Tell whether elements of a tensor are sent by the threads that make them.
 
         Args:
+            tensor: its number.
             threads: that have neighbouring elements of a row; cuts: of the loop that makes them.
         """
-        word = tensor_word(home)
+        word = f"tensor_{tensor}"
         entry = self.rows[word]
         if not entry.cuts:
             return False
@@ -126,11 +128,6 @@ class RingUses:
             self.reads_row()
         return entry
 
-    def reads_in_full(self, k: int) -> None:
-        """Note that a value is read in full, but not as the operand of a product."""
-        if k in self.before:
-            self.reads_all()
-
     def reads_all(self) -> None:
         """Note that something is read in full that the ring does not have."""
         self.needs_all |= self.task.processors > 1
@@ -151,6 +148,17 @@ class SegmentContext:
     by_units: bool
     place: Mapping[int, ValuePlace]
     sums: Mapping[int, PartialSums] = field(default_factory=dict)
+
+    def gathered(self, tensor: int) -> InRing | None:
+        """Return where a state of children, read in full, is in a row of the ring."""
+        states = {"gather", "gather_all"}
+        tensors = self.task.binding.tensors
+        node = next(
+            node
+            for node in self.task.nodes
+            if node.op in states and tensors["state", node["field"]] == tensor
+        )
+        return self.ring.gathered(node)
 
     def cuts_of(self, k: int) -> Cuts:
         """Return the cuts of a value that is made in parts, () for what every processor makes."""

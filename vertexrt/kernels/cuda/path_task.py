@@ -13,9 +13,9 @@ from vertexrt.kernels.cuda.inline_operands import inline_operands
 from vertexrt.kernels.cuda.partial_sums import added_by_groups, pieces_alike
 from vertexrt.kernels.cuda.path_steps import Step, own_cuts, steps_of
 from vertexrt.kernels.cuda.ring import BANKS, CLEAR
-from vertexrt.kernels.cuda.row_text import Cuts
 from vertexrt.kernels.layout import Binding
 from vertexrt.lower.places import Memory, Rows, ValuePlace
+from vertexrt.lower.threads import Cuts
 from vertexrt.lower.values import Memories, ValuePlaces
 
 

@@ -14,9 +14,10 @@ from itertools import pairwise
 from vertexrt.ir.ops import OPS
 from vertexrt.ir.passes.fuse import Group
 from vertexrt.ir.program import Domain, Node
-from vertexrt.kernels.cuda.row_text import ROLLED, WARP, Cuts, tensor_word
+from vertexrt.kernels.cuda.row_text import ROLLED, WARP, tensor_word
 from vertexrt.kernels.layout import Binding
 from vertexrt.lower.places import Memory, Rows, ValuePlace
+from vertexrt.lower.threads import Cuts
 
 
 @dataclass(frozen=True, slots=True)

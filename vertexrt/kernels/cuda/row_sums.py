@@ -33,7 +33,7 @@ def sum_rows(
     edges, size = place.rows in (Rows.EDGE, Rows.LOCAL_EDGE), place.size
     found = []
     for second in (False, True):
-        t = RowText(1, vector, taken=used.taken)
+        t = RowText(used.taken)
         names = [t.word(name, "real*") for name in targets]
         part = t.temporary(used.end)
         if second:
@@ -46,7 +46,7 @@ def sum_rows(
             t.line(f"  {name}[j] += x;")
         t.line("});")
         blocks = -(-size // (SUM_THREADS if second else COLUMNS_A_BLOCK))
-        body, when = t.plain_kernel(SUM_THREADS), CHUNKED if second else ALWAYS
+        body, when = t.kernel(SUM_THREADS), CHUNKED if second else ALWAYS
         words = tuple(t.words)
         found.append(Kernel(body, words, FIXED, blocks, SUM_THREADS, when, edges, adds=True))
     return found
@@ -64,7 +64,7 @@ def sum_lookups(
         used, vector, listed: see `sum_rows`.
     """
     size = place.size
-    t = RowText(size, vector, taken=used.taken)
+    t = RowText(used.taken)
     names = [t.word(name, "real*") for name in targets]
     word, ptr = t.word("segment_word", "const int*"), t.word("segment_ptr", "const int*")
     member = t.word("segment_row", "const int*")
@@ -79,7 +79,7 @@ def sum_lookups(
         at = f"{name} + (long long){word}[a.first + VRT_BLOCK.x] * {size} + j"
         t.line(f"  add_to<{width}>({at}, x);")
     t.line("});")
-    body, columns = t.plain_kernel(SUM_THREADS), -(-size // (WARP * width))
+    body, columns = t.kernel(SUM_THREADS), -(-size // (WARP * width))
     return Kernel(body, tuple(t.words), SEGMENTS, columns, SUM_THREADS, adds=True)
 
 

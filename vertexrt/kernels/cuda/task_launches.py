@@ -11,7 +11,6 @@ from dataclasses import replace
 
 from vertexrt.ir.passes.fuse import Group, Product, TaskProgram
 from vertexrt.ir.program import Domain
-from vertexrt.kernels.cuda.groups import GroupContext, write_group
 from vertexrt.kernels.cuda.product_copies import ProductCopies
 from vertexrt.kernels.cuda.products import (
     FLOATS,
@@ -22,10 +21,12 @@ from vertexrt.kernels.cuda.products import (
     tiled,
 )
 from vertexrt.kernels.cuda.row_sums import partial_elements, sum_lookups, sum_rows
-from vertexrt.kernels.cuda.row_text import RowText, tensor_word
+from vertexrt.kernels.cuda.row_text import tensor_word
 from vertexrt.kernels.cuda.steps import (
+    ALWAYS,
     BY_EDGE,
     BY_ROW,
+    EDGES,
     LISTED,
     OUTER,
     PLAIN,
@@ -41,8 +42,13 @@ from vertexrt.kernels.cuda.steps import (
     OperandRows,
     Tiles,
 )
+from vertexrt.kernels.cuda.thread_groups import GroupContext, lower_group, row_threads
+from vertexrt.kernels.cuda.thread_text import ThreadText
+from vertexrt.kernels.cuda.thread_widths import width_of
 from vertexrt.kernels.layout import Binding, by_rows, gradients_of
+from vertexrt.lower.expressions import J, ReadElement
 from vertexrt.lower.places import Memory, Rows, ValuePlace
+from vertexrt.lower.threads import ElementLoop, StoreElements, ThreadKernel
 from vertexrt.lower.values import Memories, ValuePlaces
 
 APART = frozenset(("sum_rows", "embed_grad"))  # sums over rows are steps of their own
@@ -72,7 +78,7 @@ class LaunchWriter:
         for i in sorted(task.local):
             node = self.nodes[i]
             self.place[i] = self.used.temporary(node.type.size, node.type.domain == Domain.EDGE)
-        self.context = GroupContext(task, binding, vector, block, self.place, self.used)
+        self.context = GroupContext(self.values, self.used, vector, block, self.listed)
         self.copies = ProductCopies(task, binding)
         self.before: list[Group] = []  # gathers that the next products may read themselves
         self.products: list[int] = []  # which do not need each other
@@ -104,7 +110,17 @@ class LaunchWriter:
     def _group(self, group: Group, tiles: Tiles | None = None) -> None:
         for k in group.nodes:
             self._place_home(k)
-        self.launches.steps.append(write_group(self.context, group, tiles))
+        edges = group.domain == Domain.EDGE
+        self._add(lower_group(self.context, group), EDGES if edges else ROWS, tiles=tiles)
+
+    def _add(
+        self, kernel: ThreadKernel, over: int, when: int = ALWAYS, tiles: Tiles | None = None
+    ) -> None:
+        """Add a launch of a kernel of threads."""
+        text = ThreadText(kernel, self.used.taken)
+        body, block = text.row_kernel(), kernel.threads * kernel.rows
+        words = tuple(text.t.words)
+        self.launches.steps.append(Kernel(body, words, over, kernel.rows, block, when, tiles=tiles))
 
     def _place_home(self, k: int) -> None:
         if k in self.task.homes:
@@ -259,22 +275,11 @@ class LaunchWriter:
 
     def _move(self, source: ValuePlace, to: ValuePlace) -> None:
         """Copy the rows of a launch that takes a list of rows."""
-        size = source.size
-        t = RowText(size, self.vector, self.block, self.used.taken)
-        t.open(size)
-        aligned = all(
-            p.start % self.vector == 0 and p.step % self.vector == 0 for p in (source, to)
-        )
-        t.read(f"{t.base(source)} + j", aligned)
-        assert t.loop is not None
-        register = next(iter(t.loop.known.values()))
-        t.write(-1, f"{t.base(to)} + j", register, aligned)
-        t.close()
-        t.word("rows", "const int*")
-        body = t.kernel(True)
-        self.launches.steps.append(
-            Kernel(body, tuple(t.words), ROWS, t.rows, t.threads * t.rows, LISTED)
-        )
+        store = StoreElements(to, ReadElement(source, J))
+        loop = ElementLoop(source.size, (), 1, (), (store,))
+        loop = replace(loop, width=width_of(loop, self.vector))
+        threads, rows = row_threads(source.size, self.vector, self.block)
+        self._add(ThreadKernel(threads, rows, 0, 0, False, True, (loop,)), ROWS, LISTED)
 
 
 def write_launches(task: TaskProgram, binding: Binding, vector: int, block: int = 0) -> Launches:
