@@ -9,11 +9,11 @@ from vertexrt.ir.ops import OPS
 from vertexrt.ir.passes.fuse import TaskProgram
 from vertexrt.ir.passes.store import is_free
 from vertexrt.ir.program import Domain
-from vertexrt.kernels.location import SUMS_OVER_EDGES
 from vertexrt.lower.places import Rows, ValuePlace
 from vertexrt.lower.shares import Shares
 from vertexrt.lower.values import Memories, ValuePlaces
 
+SUMS_OVER_EDGES = ("gather_parents", "segment_sum", "segment_max")
 REDUCTIONS = ("reduce_sum", "reduce_max", "logsumexp")
 READ_AS_ROWS = (*REDUCTIONS, "nll")
 

@@ -227,7 +227,7 @@ class Evaluator:
             case ReadElement():
                 return self.read(e.place, at, _elements(e.index, j))
             case Picked():
-                return self.read(e.place, at, np.maximum(self.integer(e.pull, at), 0))
+                return self.read(e.row, at, np.maximum(self.integer(e.pull, at), 0))
             case Apply():
                 return self._apply(e, at, j)
             case Leaf():
