@@ -14,7 +14,6 @@ from __future__ import annotations
 import functools
 import os
 import sys
-import threading
 from collections.abc import Callable
 from threading import Timer
 from typing import Any, TypeVar
@@ -37,8 +36,6 @@ from vertexrt.locks import hold_at_fork
 KIND = "cpu"
 
 # Another thread may be compiling; its lock would stay taken in a forked child.
-COMPILING = threading.RLock()  # of LLVM, where it is called without numba
-hold_at_fork(COMPILING.acquire, COMPILING.release, COMPILING.release)
 hold_at_fork(
     global_compiler_lock.acquire, global_compiler_lock.release, global_compiler_lock.release
 )

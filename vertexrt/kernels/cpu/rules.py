@@ -30,9 +30,9 @@ from vertexrt.ir.expressions import translate
 from vertexrt.ir.updates import UpdateRule
 from vertexrt.kernels.cpu.arithmetic import Arithmetic
 from vertexrt.kernels.cpu.code import Code, Register
-from vertexrt.kernels.cpu.compile import load
 from vertexrt.kernels.cpu.kernels import REALS
 from vertexrt.kernels.cpu.libraries import arguments_of, module_of
+from vertexrt.native.load import load
 
 ARGUMENTS = "*values *gradients *state total *pieces count *spans groups *listed"
 
