@@ -54,7 +54,7 @@ LAYERS: dict[str, tuple[str, ...]] = {
 }
 
 # What `import vertexrt` must leave alone: it stays quick, and works without a GPU.
-HEAVY = ("numba", "scipy", "networkx", "cupy", "matplotlib", "torch")
+HEAVY = ("llvmlite", "scipy", "networkx", "cupy", "matplotlib", "torch")
 
 
 def layer_of(module: str) -> str | None:

@@ -9,7 +9,7 @@ from __future__ import annotations
 import functools
 import itertools
 import threading
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import llvmlite.binding as llvm
@@ -60,12 +60,26 @@ def load(text: str, exports: Sequence[str], imports: Mapping[str, int]) -> dict[
         exports: functions whose addresses are returned.
         imports: addresses of functions that it declares.
     """
+    return load_made([text], lambda: text, exports, imports)
+
+
+def load_made(
+    parts: Sequence[str],
+    make: Callable[[], str],
+    exports: Sequence[str],
+    imports: Mapping[str, int],
+) -> dict[str, int]:
+    """Do the same for a module whose text is made only if it is not in the cache.
+
+    Args:
+        parts: all that the text is made from.
+    """
     target, named = machine()
-    name = entries.key_of([text, *named])
+    name = entries.key_of([*parts, *named])
     with COMPILING:
         if name not in _loaded:
             found = entries.read(KIND, name)
-            image = found.content if found else _compiled(target, text)
+            image = found.content if found else _compiled(target, make())
             if found is None:
                 entries.write(KIND, name, image, {})
             builder = llvm.JITLibraryBuilder().add_object_img(image).add_current_process()
