@@ -5,6 +5,8 @@
 @tuple_type = external global i8
 @none = external global i8
 @PyExc_AssertionError = external global ptr
+@PyExc_ValueError = external global ptr
+@read_only = private constant [41 x i8] c"an array that is written to is read-only\00"
 declare noalias ptr @malloc(i64)
 declare noalias ptr @calloc(i64, i64)
 declare void @free(ptr)

@@ -10,7 +10,6 @@ from __future__ import annotations
 import ctypes
 import functools
 import itertools
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -74,10 +73,12 @@ def wrapper(made: Translated, arguments: list[Type]) -> str:
     text.line(f"store {{ptr, ptr}} zeroinitializer, ptr {call}")
     enough = text.made(f"icmp eq i64 %count, {len(arguments)}")
     _go_on(text, enough, "other")
-    passed, arrays = [f"ptr {call}"], iter(range(1 << 20))
+    passed, arrays = [f"ptr {call}"], list[str]()
     for k, type in enumerate(arguments):
         at = text.made(f"getelementptr ptr, ptr %given, i64 {k}")
-        passed += _unpacked(text, type, text.made(f"load ptr, ptr {at}"), made, arrays)
+        passed += _unpacked(text, type, text.made(f"load ptr, ptr {at}"), arrays)
+    for k in sorted(made.written):
+        _refuse_read_only(text, arrays[k])
     thread = text.made("call ptr @PyEval_SaveThread()")
     names = called(text, made, passed)
     text.line(f"call void @PyEval_RestoreThread(ptr {thread})")
@@ -114,26 +115,40 @@ def _field(text: FunctionText, of: str, offset: int, kind: str = "ptr") -> str:
     return text.made(f"load {kind}, ptr {at}")
 
 
-def _unpacked(
-    text: FunctionText, type: Type, given: str, made: Translated, arrays: Iterator[int]
-) -> list[str]:
-    """Read an argument; return it as the translated function takes it."""
+def _unpacked(text: FunctionText, type: Type, given: str, arrays: list[str]) -> list[str]:
+    """Read an argument; return it as the translated function takes it.
+
+    Args:
+        given: its object; arrays: gets the objects that are arrays.
+    """
     if isinstance(type, TupleType):
         size = len(type.parts)
         _go_on(text, text.made(f"call i1 @is_tuple(ptr {given}, i64 {size})"), "other")
         found: list[str] = []
         for k, part in enumerate(type.parts):
-            found += _unpacked(text, part, _field(text, given, 24 + 8 * k), made, arrays)
+            found += _unpacked(text, part, _field(text, given, 24 + 8 * k), arrays)
         return found
     if isinstance(type, ArrayType):
-        wanted = C_ORDER | ALIGNED | (WRITEABLE if next(arrays) in made.written else 0)
+        arrays.append(given)
         number, alike = type_numbers(type.dtype)
-        asked = f"i32 {type.ndim}, i32 {number}, i32 {alike}, i32 {wanted}"
+        asked = f"i32 {type.ndim}, i32 {number}, i32 {alike}, i32 {C_ORDER | ALIGNED}"
         _go_on(text, text.made(f"call i1 @is_array(ptr {given}, {asked})"), "other")
         extents = _field(text, given, 32)
         sizes = [f"i64 {_field(text, extents, 8 * k, 'i64')}" for k in range(type.ndim)]
         return [f"ptr {_field(text, given, 16)}", *sizes]
     return [] if not words(type) else [_number(text, type, given)]
+
+
+def _refuse_read_only(text: FunctionText, array: str) -> None:
+    """Raise an error for an array that the function writes to and that is read-only."""
+    flags = _field(text, array, 64, "i32")
+    test = text.made(f"icmp ne i32 {text.made(f'and i32 {flags}, {WRITEABLE}')}, 0")
+    good, bad = text.new_label(), text.new_label()
+    text.line(f"br i1 {test}, label %{good}, label %{bad}")
+    text.begin(bad)
+    kind = text.made("load ptr, ptr @PyExc_ValueError")
+    text.line(f"call void @PyErr_SetString(ptr {kind}, ptr @read_only)")
+    text.go("wrong", good)
 
 
 def _number(text: FunctionText, type: Type, given: str) -> str:
