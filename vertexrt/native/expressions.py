@@ -15,7 +15,7 @@ from vertexrt.native import arithmetic, arrays
 from vertexrt.native.arrays import Cut
 from vertexrt.native.calls import METHODS, call_of
 from vertexrt.native.scope import Scope
-from vertexrt.native.text import whole
+from vertexrt.native.text import Variable, whole
 from vertexrt.native.values import (
     INT,
     TRUTH,
@@ -24,6 +24,7 @@ from vertexrt.native.values import (
     ScalarType,
     Static,
     Tuple,
+    TupleType,
     Value,
     type_of,
 )
@@ -90,7 +91,10 @@ def parts_of(scope: Scope, given: Value) -> tuple[Value, ...]:
 
 
 def _attribute(scope: Scope, node: ast.Attribute) -> Value:
-    of, name = value(scope, node.value), node.attr
+    name, part = node.attr, _part_of_variable(scope, node)
+    if part is not None:
+        return part
+    of = value(scope, node.value)
     found: Value | None = None
     if isinstance(of, Tuple) and name in field_names(of):
         found = of.parts[field_names(of).index(name)]
@@ -103,10 +107,18 @@ def _attribute(scope: Scope, node: ast.Attribute) -> Value:
     return found
 
 
-def field_names(of: Tuple) -> tuple[str, ...]:
+def field_names(of: Tuple | TupleType) -> tuple[str, ...]:
     """Return what the class of a tuple calls its parts."""
     found: tuple[str, ...] = getattr(of.record, "_fields", ())
     return found
+
+
+def _part_of_variable(scope: Scope, node: ast.Attribute) -> Value | None:
+    """Read a field of a variable, where it is that: its other fields are left alone."""
+    variable = scope.names.get(node.value.id) if isinstance(node.value, ast.Name) else None
+    if not (isinstance(variable, Variable) and isinstance(variable.type, TupleType)):
+        return None
+    return scope.text.read_part(variable, field_names(variable.type).index(node.attr))
 
 
 def _attribute_of_array(scope: Scope, of: Array, name: str) -> Value | None:

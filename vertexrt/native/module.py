@@ -10,6 +10,7 @@ import ast
 import functools
 import itertools
 import linecache
+from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from types import CodeType, FunctionType
@@ -82,6 +83,7 @@ class Module:
         scope = Scope(function, self.call, name)
         mark = scope.text.made("load ptr, ptr %call")
         node = _node(function)
+        scope.once = _assigned_once(node)
         given = _take_arguments(scope, node, arguments)
         run(scope, node.body)
         scope.text.open("exit")
@@ -158,6 +160,21 @@ class Module:
                 value = _at_run_time(scope, value)
             found.append(value)
         return found
+
+
+def _assigned_once(node: ast.FunctionDef) -> frozenset[str]:
+    """Return the names that have one value: arguments, and what the body itself assigns once."""
+    arguments = {argument.arg for argument in node.args.args}
+    stored = Counter([*arguments, *_stored(node)])
+    assigned = [each for each in node.body if isinstance(each, ast.Assign)]
+    first = arguments.union(*(_stored(each) for each in assigned))
+    return frozenset(name for name in first if stored[name] == 1)
+
+
+def _stored(node: ast.AST) -> list[str]:
+    """Return the names that are assigned in some code, once for each time."""
+    names = [each for each in ast.walk(node) if isinstance(each, ast.Name)]
+    return [each.id for each in names if isinstance(each.ctx, ast.Store)]
 
 
 def _take_arguments(

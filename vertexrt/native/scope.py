@@ -36,7 +36,8 @@ class Scope:
 
     Attributes:
         text: of the function; name: in the module.
-        names: variables, and what is known by name.
+        names: variables, and values of names that are assigned once, before all that reads them.
+        once: these names.
         loops: where `continue` and `break` go, innermost last.
         result: what is returned; fails: it may end with a failure; allocates: it makes arrays.
         written: numbers of the arrays given that it writes to.
@@ -47,7 +48,8 @@ class Scope:
     ) -> None:
         self.function, self.call, self.name = function, call, name
         self.text = FunctionText()
-        self.names: dict[str, Variable | Static] = {}
+        self.names: dict[str, Variable | Value] = {}
+        self.once: frozenset[str] = frozenset()
         self.loops: list[tuple[str, str]] = []
         self.result: Variable | None = None
         self.fails = self.allocates = False
@@ -79,14 +81,16 @@ class Scope:
 
     def assign(self, name: str, value: Value) -> None:
         """Give a variable a value; its first decides its type."""
+        if name in self.once:
+            self.names[name] = value
+            return
         known = self.names.get(name)
         if known is None:
             type = type_of(value)
             if type is None:
-                self.names[name] = value if isinstance(value, Static) else self._no_value()
-                return
+                self.error("a value that is known only here, of a variable", "numbers or arrays")
             known = self.names[name] = self.text.variable(type)
-        if isinstance(known, Static):
+        if not isinstance(known, Variable):
             self.error(f"{name} is known while this is translated", "no other value for it")
         self.text.assign(known, self.fit(value, known.type))
 
@@ -159,9 +163,6 @@ class Scope:
         good = self.text.new_label()
         self.text.branch(test, good, "exit")
         self.fails = True
-
-    def _no_value(self) -> NoReturn:
-        self.error("a tuple with a part that has no value when the loop runs", "numbers or arrays")
 
     @staticmethod
     def describe(value: Value) -> str:

@@ -15,6 +15,7 @@ from vertexrt.native.values import (
     Array,
     Scalar,
     ScalarType,
+    TupleType,
     Type,
     Value,
     arrays_in,
@@ -117,6 +118,16 @@ class FunctionText:
         names = zip(words(variable.type), registers(value), variable.places, strict=True)
         for word, name, place in names:
             self.line(f"store {word} {name}, ptr {place}")
+
+    def read_part(self, variable: Variable, at: int) -> Value:
+        """Return a part of a variable that is a tuple."""
+        assert isinstance(variable.type, TupleType)
+        parts = variable.type.parts
+        place = sum(len(words(part)) for part in parts[:at])
+        root = sum(count_arrays(part) for part in parts[:at])
+        part = parts[at]
+        places = variable.places[place : place + len(words(part))]
+        return self.read(Variable(part, places, variable.roots[root : root + count_arrays(part)]))
 
     def read(self, variable: Variable) -> Value:
         """Return the value of a variable."""
