@@ -118,7 +118,8 @@ def _part_of_variable(scope: Scope, node: ast.Attribute) -> Value | None:
     variable = scope.names.get(node.value.id) if isinstance(node.value, ast.Name) else None
     if not (isinstance(variable, Variable) and isinstance(variable.type, TupleType)):
         return None
-    return scope.text.read_part(variable, field_names(variable.type).index(node.attr))
+    names = field_names(variable.type)
+    return scope.text.read_part(variable, names.index(node.attr)) if node.attr in names else None
 
 
 def _attribute_of_array(scope: Scope, of: Array, name: str) -> Value | None:

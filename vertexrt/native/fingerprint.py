@@ -47,7 +47,7 @@ def _described(function: FunctionType) -> tuple[str, tuple[FunctionType, ...]]:
     code = function.__code__
     called: list[FunctionType] = []
     names = sorted(_names(code))
-    parts = [function.__qualname__, _code_text(code), str(sorted(function.__annotations__.items()))]
+    parts = [function.__qualname__, code_text(code), str(sorted(function.__annotations__.items()))]
     parts.append(str([_text(value, names, called) for value in function.__defaults__ or ()]))
     cells = zip(code.co_freevars, function.__closure__ or (), strict=True)
     values = {name: cell.cell_contents for name, cell in cells}
@@ -63,8 +63,9 @@ def _names(code: CodeType) -> Iterator[str]:
             yield from _names(const)
 
 
-def _code_text(code: CodeType) -> str:
-    consts = [c if not isinstance(c, CodeType) else _code_text(c) for c in code.co_consts]
+def code_text(code: CodeType) -> str:
+    """Write all of a function's code that does not depend on where its file lies."""
+    consts = [c if not isinstance(c, CodeType) else code_text(c) for c in code.co_consts]
     names = (code.co_names, code.co_varnames, code.co_freevars, code.co_argcount)
     return f"{code.co_code.hex()} {consts} {names}"
 

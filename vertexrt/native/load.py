@@ -26,6 +26,7 @@ hold_at_fork(COMPILING.acquire, COMPILING.release, COMPILING.release)
 
 _numbers = itertools.count()
 _loaded: dict[str, Any] = {}
+compiled_here: list[str] = []  # the entries that this process has made
 
 
 @functools.cache
@@ -68,20 +69,23 @@ def load_made(
     make: Callable[[], str],
     exports: Sequence[str],
     imports: Mapping[str, int],
+    unroll: bool = True,
 ) -> dict[str, int]:
     """Do the same for a module whose text is made only if it is not in the cache.
 
     Args:
-        parts: all that the text is made from.
+        parts: all that the text is made from, and `unroll`.
+        unroll: loops; they are vectorised in any case.
     """
     target, named = machine()
     name = entries.key_of([*parts, *named])
     with COMPILING:
         if name not in _loaded:
             found = entries.read(KIND, name)
-            image = found.content if found else _compiled(target, make())
+            image = found.content if found else _compiled(target, make(), unroll)
             if found is None:
                 entries.write(KIND, name, image, {})
+                compiled_here.append(name)
             builder = llvm.JITLibraryBuilder().add_object_img(image).add_current_process()
             for symbol, address in imports.items():
                 builder.import_symbol(symbol, address)
@@ -92,13 +96,14 @@ def load_made(
     return {symbol: tracker[symbol] for symbol in exports}
 
 
-def _compiled(machine: Any, text: str) -> bytes:
+def _compiled(machine: Any, text: str, unroll: bool) -> bytes:
     """Return the object file of a module."""
     module = llvm.parse_assembly(text)
     if config().check:
         module.verify()
     module.triple, module.data_layout = llvm.get_process_triple(), str(machine.target_data)
     options = llvm.create_pipeline_tuning_options(speed_level=3)
+    options.loop_unrolling = unroll
     passes = llvm.create_pass_builder(machine, options)
     passes.getModulePassManager().run(module, passes)
     image: bytes = machine.emit_object(module)

@@ -16,6 +16,7 @@ from dataclasses import dataclass
 from types import CodeType, FunctionType
 from typing import Any, cast
 
+from vertexrt.native.fingerprint import code_text
 from vertexrt.native.scope import Scope
 from vertexrt.native.statements import run
 from vertexrt.native.text import FunctionText
@@ -282,7 +283,7 @@ def _node(function: FunctionType) -> ast.FunctionDef:
     nodes, codes = _parsed(code.co_filename)
     line = code.co_firstlineno
     now = codes.get(line)
-    if line not in nodes or now is None or now.co_code != code.co_code:
+    if line not in nodes or now is None or code_text(now) != code_text(code):
         Scope(function, Module().call).error(
             f"{function.__name__} is not in its file as it was loaded", "the file unchanged"
         )

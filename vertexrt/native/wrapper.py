@@ -10,11 +10,13 @@ from __future__ import annotations
 import ctypes
 import functools
 import itertools
+import sys
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
+from vertexrt.errors import DeviceError, message
 from vertexrt.native.module import Translated, called
 from vertexrt.native.text import FunctionText
 from vertexrt.native.values import (
@@ -48,7 +50,7 @@ def imports() -> dict[str, int]:
     api.PyCapsule_GetPointer.argtypes = [ctypes.py_object, ctypes.c_char_p]
     table = api.PyCapsule_GetPointer(core._multiarray_umath._ARRAY_API, None)
     functions = ctypes.cast(table, ctypes.POINTER(ctypes.c_void_p))
-    assert ctypes.sizeof(ctypes.c_void_p) == 8, "fields are looked for where 64 bits have them"
+    _check_fields()
     new = functions[PYARRAY_NEW]
     assert new is not None
     return {
@@ -57,6 +59,33 @@ def imports() -> dict[str, int]:
         "none": id(None),
         "PyArray_New": new,
     }
+
+
+def _check_fields() -> None:
+    """Look whether the fields of an array lie where wrappers read them.
+
+    Raises: DeviceError, where they do not: Python or NumPy were built in another way.
+    """
+    array = np.zeros((2, 3), np.int16)
+    at, dtype, pair = id(array), id(array.dtype), (array, array)
+    read: dict[str, Any] = {"q": ctypes.c_int64, "i": ctypes.c_int32, "b": ctypes.c_char}
+    fields = (
+        (at, 8, "q", id(np.ndarray)),
+        (at, 16, "q", array.ctypes.data),
+        (at, 24, "i", array.ndim),
+        (at, 56, "q", dtype),
+        (at, 64, "i", array.flags.num),
+        (dtype, 26, "b", array.dtype.byteorder.encode()),
+        (dtype, 28, "i", array.dtype.num),
+        (id(pair), 16, "q", len(pair)),
+        (id(pair), 24, "q", at),
+    )
+    for base, offset, kind, wanted in fields:
+        if read[kind].from_address(base + offset).value != wanted:
+            versions = f"Python {sys.version.split()[0]} with NumPy {np.__version__}"
+            expected = "the fields of an array where 64 bits have them"
+            action = "set VERTEXRT_PLAIN=1, which is slow, or install another build of them"
+            raise DeviceError(message("native", versions, expected, action))
 
 
 def type_numbers(dtype: np.dtype[Any]) -> tuple[int, int]:

@@ -96,8 +96,7 @@ def write_all(
 ) -> tuple[Any, ...]:
     """Write all scripts of a launch in one call: objects of Python between them would cost more.
 
-    A compiled call takes microseconds to be given a record or to return one, so these are plain
-    tuples on the way.
+    Records are made inside, where that costs nothing: plain tuples come in.
 
     Args:
         of_batch: the fields of `LaidOut`; of_kernel: of `Known`; of_run: of `Chosen`.
