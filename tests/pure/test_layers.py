@@ -18,7 +18,7 @@ from tests.package_source import FILES, MODULES, PACKAGE, ROOT, imports, module_
 OUTSIDE = ("tests", "benchmarks")  # never imported by the package
 # May be imported by every layer that follows.
 BASE = ("errors", "config", "plain_files", "locks", "cache", "native")
-LOWERED = ("lower", "kernels.layout", "kernels.location")
+LOWERED = ("lower", "kernels.layout")
 KERNELS = (*LOWERED, "kernels")
 INSIDE = ("graph", "ir", "scheduler", "memory", "script", "script.isa", *KERNELS, "engine")
 
@@ -39,8 +39,7 @@ LAYERS: dict[str, tuple[str, ...]] = {
     "script.isa": BASE,
     "script": (*BASE, "ir", "scheduler", "memory", "script.isa"),
     "kernels.layout": (*BASE, "ir"),
-    "kernels.location": (),
-    "lower": (*BASE, "ir", "kernels.layout", "kernels.location"),
+    "lower": (*BASE, "ir", "kernels.layout"),
     "kernels": (*BASE, "ir", "script", "script.isa", *LOWERED),
     "engine": (*BASE, "graph", "ir", "scheduler", "memory", "script", "script.isa", *KERNELS),
     "kernels.cuda": (*BASE, *INSIDE),

@@ -8,13 +8,15 @@ from dataclasses import dataclass, field, replace
 from vertexrt.ir.passes.fuse import Group
 from vertexrt.ir.program import Domain
 from vertexrt.kernels.cuda.partial_sums import PartialSums
+from vertexrt.kernels.cuda.path_groups import tile_text, write_path_group
 from vertexrt.kernels.cuda.path_operands import write_operand
-from vertexrt.kernels.cuda.path_rows import PathRowText, write_path_group
 from vertexrt.kernels.cuda.path_segment import SegmentContext
 from vertexrt.kernels.cuda.products import rows_of
-from vertexrt.kernels.cuda.row_text import ROLLED, Cuts
+from vertexrt.kernels.cuda.row_text import ROLLED
+from vertexrt.kernels.cuda.thread_text import ThreadText
 from vertexrt.kernels.cuda.weights import TILE_ROWS, Layout, ResidentWeight, own_row
-from vertexrt.kernels.location import Location
+from vertexrt.lower.places import Memory, Rows, ValuePlace
+from vertexrt.lower.threads import Cuts, ThreadKernel
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,7 +45,7 @@ class ProductText:
     Attributes:
         words: that its lines name, with their types.
         held: weights that it multiplies by; partial: elements of their partial sums.
-        sums: where partial sums are that groups add up, by product.
+        sums: where partial sums are that groups add up, by product; kernels: of these groups.
     """
 
     lines: list[str]
@@ -51,6 +53,7 @@ class ProductText:
     held: list[ResidentWeight]
     partial: int
     sums: dict[int, PartialSums] = field(default_factory=dict)
+    kernels: list[ThreadKernel] = field(default_factory=list)
 
 
 class ProductWriter:
@@ -59,7 +62,7 @@ class ProductWriter:
     def __init__(self, context: SegmentContext, products: Sequence[int]) -> None:
         self.context, self.nodes = context, context.task.nodes
         self.processors, self.vector = context.task.processors, context.task.vector
-        self.t = PathRowText(1, self.vector, self.processors)
+        self.t = tile_text(context.task)
         self.words: dict[str, str] = {}  # of operands that are computed
         self.products = list(products)
         self.factors = [self._factor(k) for k in self.products]
@@ -159,7 +162,7 @@ class ProductWriter:
             "      }),",
         ]
 
-    def _put(self, to: Location, times: int, wide: int) -> list[str]:
+    def _put(self, to: ValuePlace, times: int, wide: int) -> list[str]:
         """Put an element of a product in the tile's row of the ring, too, if the ring has it.
 
         Args:
@@ -168,25 +171,25 @@ class ProductWriter:
         at = self.context.ring.put(to)
         if at is None:
             return []
-        self.context.ring.sends_at_once(to, 0, ())  # never: its threads make columns
+        self.context.ring.sends_at_once(to.number, 0, ())  # never: its threads make columns
         row, inner = (f"i / {times}", f" + i % {times} * {wide}") if times > 1 else ("i", "")
         place = f"(a.slot + {row}) * {at.step} + {at.start}{inner} + j"
         return [f"        if (a.puts && j >= 0) ring[{place}] = sum;"]
 
-    def _first(self, place: Location, edges: bool) -> str:
+    def _first(self, place: ValuePlace, edges: bool) -> str:
         """Return the pointer to the tile's first row of a place."""
         start = f" + {place.start}" if place.start else ""
-        if place.temporary is not None:
+        if place.memory == Memory.TEMPORARY:
             return f"({self.t.origin(place)}{start})"
-        word = self.t.word(place.base, "real*")
-        lo = "a.elo" if place.row == "edge" else "a.lo"
-        assert edges == (place.row == "edge")
+        word = self.t.origin(place)
+        lo = "a.elo" if place.rows == Rows.EDGE else "a.lo"
+        assert edges == (place.rows == Rows.EDGE)
         return f"({word} + (long long){lo} * {place.step}{start})"
 
 
-def _outer(place: Location, times: int) -> str:
+def _outer(place: ValuePlace, times: int) -> str:
     """Return which row of a place a row of a product is: what is in shared memory needs 32 bits."""
-    wide = "" if place.temporary is not None else "(long long)"
+    wide = "" if place.memory == Memory.TEMPORARY else "(long long)"
     return wide + (f"(i / {times})" if times > 1 else "i")
 
 
@@ -206,7 +209,7 @@ class PendingGroup:
 
     group: Group
     rest: Group
-    prefetched: Mapping[int, Location]
+    prefetched: Mapping[int, ValuePlace]
 
 
 def write_with_groups(
@@ -218,7 +221,7 @@ def write_with_groups(
         first: these are the first steps of the segment.
     """
     text = ProductWriter(context, products).sums()
-    body, words = _add_up(replace(context, sums=text.sums), groups, first)
+    body, texts = _add_up(replace(context, sums=text.sums), groups, first)
     lines = [
         "{",
         f"  {ROLLED}",
@@ -229,7 +232,11 @@ def write_with_groups(
         "  }",
         "}",
     ]
-    return replace(text, lines=lines, words=text.words | words)
+    words = text.words.copy()
+    for found in texts:
+        words |= found.t.words
+    kernels = [found.kernel for found in texts]
+    return replace(text, lines=lines, words=words, kernels=kernels)
 
 
 def _read_by(context: SegmentContext, group: Group) -> set[int]:
@@ -238,10 +245,10 @@ def _read_by(context: SegmentContext, group: Group) -> set[int]:
 
 def _add_up(
     context: SegmentContext, groups: Sequence[PendingGroup], first: bool
-) -> tuple[list[str], dict[str, str]]:
-    """Return the statements of groups that add up partial sums, and the words that they name."""
+) -> tuple[list[str], list[ThreadText]]:
+    """Return the statements of groups that add up partial sums, and the texts of these groups."""
     lines = ["wait_for_all_copies();"] if any(pending.prefetched for pending in groups) else []
-    words: dict[str, str] = {}
+    texts: list[ThreadText] = []
     made: set[int] = set()
     for number, pending in enumerate(groups):
         if number == 0 or made & _read_by(context, pending.group):
@@ -251,9 +258,7 @@ def _add_up(
         if first and number == 0:
             lines.append("if (done == 0) prefetch_next();")
         made |= {*pending.group.nodes}
-        rows = write_path_group(
-            replace(context, place={**context.place, **pending.prefetched}), pending.rest
-        )
-        words |= rows.words
-        lines += rows.loop_over_rows("done", "end")
-    return lines, words
+        found = replace(context, place={**context.place, **pending.prefetched})
+        texts.append(write_path_group(found, pending.rest))
+        lines += texts[-1].loop_over_rows("done", "end")
+    return lines, texts
