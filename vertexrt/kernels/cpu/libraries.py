@@ -7,7 +7,7 @@ and knows no function of a user.
 from __future__ import annotations
 
 from vertexrt.kernels.cpu.code import METADATA, Code, Register, int64
-from vertexrt.kernels.cpu.few_rows import ProductTiles, multiply
+from vertexrt.kernels.cpu.tiles import ProductTiles, multiply
 from vertexrt.lower.kernel import ROWS_A_SUM
 
 # OpenBLAS has kernels without packing for small products, but takes them only up to a number of
