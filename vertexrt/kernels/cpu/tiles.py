@@ -1,60 +1,80 @@
-"""Products of few rows with a weight that is read once, where it lies: no packing, no BLAS.
+"""Register tiles of products: sums of a few rows and outputs, kept in vector registers.
 
-A level of a tree has a few rows, and BLAS packs the weight anew for each product. Here a tile of
-rows and outputs is added up in vector registers while the weight streams by:
+    dot       y[r, o] = sum over k of x[r, k] w[o, k]     a sum is a vector along k, added up at its
+              end, those of a tile together
+    spread    y[r, vector o] = or += sum over k of x[r, k] w[k, vector o]     elements of x are
+              spread over a vector
 
-    y = x W^T    a tile of 4 rows and 4 outputs: each sum is one vector along the inner dimension,
-                 added up at its end
-    y = x W      a tile of 4 rows and 4 vectors of outputs; elements of x are spread over a vector
-
-Source: the register tiles of Goto and van de Geijn, ACM TOMS 2008, without their packing.
+Nothing is packed: w is read as it lies. Source: the register tiles of Goto and van de Geijn, ACM
+TOMS 2008.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Sequence
 
-from vertexrt.kernels.cpu.code import Code, Register, int64
+from vertexrt.kernels.cpu.code import Code, Register
 
-ROWS = 4  # of a tile; what is left over has tiles of 1 to 3 rows, and of 1 output
-ARGUMENTS = [
+DOT_ROWS = 4  # of a tile; what is left over has tiles of 1 to 3 rows
+SPREAD_ROWS = 6  # rows are shared out evenly to tiles of at most so many
+# Terms that are added to what there was one by one: it is loaded before the sums, which is faster.
+# More are added up among themselves first, or float32 would lose digits.
+FEW_TERMS = 64
+
+DOT_ARGUMENTS = [
     *(Register("ptr", f"%{name}") for name in ("w", "x", "y")),
-    *(Register("i64", f"%{name}") for name in ("m", "n", "count")),
+    *(Register("i64", f"%{name}") for name in ("m", "n")),
+]
+SPREAD_ARGUMENTS = [
+    *(Register("ptr", f"%{name}") for name in ("w", "x", "y")),
+    *(Register("i64", f"%{name}") for name in ("w_step", "x_step", "y_step", "count")),
+    Register("i1", "%add"),
 ]
 
 
-class ProductTiles:
-    """Functions for tiles of one dtype, and products that call them.
+def dot_name(rows: int, outputs: int) -> str:
+    """Name the function of a tile: w has n columns, y has m."""
+    return f"vrt_dot_{rows}_{outputs}"
+
+
+def spread_name(down: bool, rows: int, outputs: int) -> str:
+    """Name the function of a tile.
 
     Args:
-        size: of a vector register, in float32 elements.
+        down: x is stored with a row for each term, else with a row for each row of y.
+    """
+    return f"vrt_{'down' if down else 'across'}_{rows}_{outputs}"
+
+
+class ProductTiles:
+    """Functions for tiles of one dtype.
 
     Attributes:
-        lanes: elements of a vector; outputs: of a tile, whose sums fit 16 or 32 registers.
+        size: of a vector register, in float32 elements; lanes: elements of a vector.
+        outputs: of a tile, whose sums fit 16 or 32 registers.
     """
 
     def __init__(self, real: str, size: int) -> None:
-        self.real, self.lanes = real, size if real == "float" else size // 2
+        self.real, self.size = real, size
+        self.lanes = size if real == "float" else size // 2
         lanes = self.lanes
-        self.outputs = 2 if size == 8 else 4
+        self.outputs = 2 if size == 8 else min(4, lanes)
         self.vector = f"<{lanes} x {real}>"
-        self.suffix = f"v{lanes}{'f32' if real == 'float' else 'f64'}"
+        self.fma = f"llvm.fma.v{lanes}{'f32' if real == 'float' else 'f64'}"
 
     def declarations(self) -> list[str]:
         """Declare what tiles call."""
-        v, s = self.vector, self.suffix
-        return [
-            f"declare {v} @llvm.fma.{s}({v}, {v}, {v})",
-            f"declare {self.real} @llvm.vector.reduce.fadd.{s}({self.real}, {v})",
-        ]
+        v = self.vector
+        return [f"declare {v} @{self.fma}({v}, {v}, {v})"]
 
     def functions(self) -> list[str]:
         """Write the tiles of all shapes."""
-        shapes = [(r, o) for r in range(1, ROWS + 1) for o in (1, self.outputs)]
+        wide = (1, self.outputs)
+        dots = [(r, o) for r in range(1, DOT_ROWS + 1) for o in wide]
+        spreads = [(r, o) for r in range(1, SPREAD_ROWS + 1) for o in wide]
         return [
-            write(*shape)
-            for write in (self._forward, self._turned, self._outer)
-            for shape in shapes
+            *(self._dot(*shape) for shape in dots),
+            *(self._spread(down, *shape) for down in (False, True) for shape in spreads),
         ]
 
     def _sums(self, code: Code, rows: int, outputs: int) -> list[list[Register]]:
@@ -64,16 +84,17 @@ class ProductTiles:
     def _add(self, code: Code, total: Register, a: Register, b: Register) -> None:
         """Add a product of vectors to a sum."""
         old = code.load(self.vector, total)
-        code.store(code.call(self.vector, f"llvm.fma.{self.suffix}", [a, b, old]), total)
+        code.store(code.call(self.vector, self.fma, [a, b, old]), total)
 
-    def _load(self, code: Code, base: Register, at: Register) -> Register:
+    def _load(self, code: Code, base: Register, at: Register | int) -> Register:
         """Load a vector that may begin at any element."""
         return code.op(self.vector, f"load {self.vector}, {code.at(base, at, self.real)}, align 4")
 
-    def _forward(self, rows: int, outputs: int) -> str:
-        """Write y[r, o] = sum over k of x[r, k] w[o, k]; w has n columns, y has m."""
-        code = Code(f"vrt_forward_{rows}_{outputs}", ARGUMENTS, self.real)
-        w, x, y, m, n, _ = ARGUMENTS
+    # Sums that are vectors.
+
+    def _dot(self, rows: int, outputs: int) -> str:
+        code = Code(dot_name(rows, outputs), DOT_ARGUMENTS, self.real)
+        w, x, y, m, n = DOT_ARGUMENTS
         sums = self._sums(code, rows, outputs)
         with code.loop(0, code.integer("sdiv", n, self.lanes)) as block:
             k = code.mul(block, self.lanes)
@@ -82,121 +103,77 @@ class ProductTiles:
                 row = self._load(code, x, code.add(code.mul(n, r), k))
                 for o in range(outputs):
                     self._add(code, sums[r][o], row, ws[o])
-        for r in range(rows):
-            for o in range(outputs):
-                parts = code.load(self.vector, sums[r][o])
-                given = [code.const(0.0), parts]
-                name = f"llvm.vector.reduce.fadd.{self.suffix}"
-                total = code.call(self.real, name, given, "reassoc ")
-                code.store(total, y, code.add(code.mul(m, r), o))
+        each = min(rows, self.lanes // outputs)  # rows whose totals are one vector
+        for first in range(0, rows, each):
+            some = sums[first : first + each]
+            totals = self._totals(
+                code, [code.load(self.vector, sum) for row in some for sum in row]
+            )
+            for r in range(len(some)):
+                part = self._shuffle(code, totals, totals, range(r * outputs, (r + 1) * outputs))
+                at = code.at(y, code.mul(m, first + r), self.real)
+                code.line(f"store {part}, {at}, align 4")
         return code.text()
 
-    def _turned(self, rows: int, outputs: int) -> str:
-        """Write y[r, vector o] = sum over k of x[r, k] w[k, vector o]; w and y have n columns."""
-        return self._by_vectors("turned", rows, outputs)
+    def _totals(self, code: Code, vectors: list[Register]) -> Register:
+        """Return a vector whose lane k is the sum over the lanes of vector k."""
+        apart = 1
+        while apart < self.lanes:
+            # From here on lane k has partial sums of the vectors whose number is k % (2 apart).
+            pairs = range(0, len(vectors), 2)
+            vectors = [self._add_lanes(code, vectors[k : k + 2], apart) for k in pairs]
+            apart *= 2
+        return vectors[0]
 
-    def _outer(self, rows: int, outputs: int) -> str:
-        """Write y[r, vector o] += sum over k of x[k, r] w[k, vector o]; x has m columns."""
-        return self._by_vectors("outer", rows, outputs)
+    def _add_lanes(self, code: Code, pair: list[Register], apart: int) -> Register:
+        """Add lanes that lie so far apart, of the first vector in one half of them."""
+        second = [self.lanes if lane & apart else 0 for lane in range(self.lanes)]
+        own, other = (
+            self._shuffle(code, pair[0], pair[-1], [(k ^ move) + s for k, s in enumerate(second)])
+            for move in (0, apart)
+        )
+        return code.op(self.vector, f"fadd {own}, {other.name}")
 
-    def _by_vectors(self, name: str, rows: int, outputs: int) -> str:
-        code = Code(f"vrt_{name}_{rows}_{outputs}", ARGUMENTS, self.real)
-        w, _, y, _, n, count = ARGUMENTS
+    def _shuffle(self, code: Code, a: Register, b: Register, lanes: Sequence[int]) -> Register:
+        """Return chosen lanes of two vectors."""
+        mask = ", ".join(f"i32 {lane}" for lane in lanes)
+        kind, chosen = f"<{len(lanes)} x {self.real}>", f"<{len(lanes)} x i32> <{mask}>"
+        return code.op(kind, f"shufflevector {a}, {b}, {chosen}")
+
+    # Elements that are spread.
+
+    def _spread(self, down: bool, rows: int, outputs: int) -> str:
+        code = Code(spread_name(down, rows, outputs), SPREAD_ARGUMENTS, self.real)
+        w, x, y, w_step, x_step, y_step, count, add = SPREAD_ARGUMENTS
         sums = self._sums(code, rows, outputs)
-        tile = [(r, o) for r in range(rows) for o in range(outputs)]
-        place = {
-            (r, o): code.at(y, code.add(code.mul(n, r), o * self.lanes), self.real) for r, o in tile
-        }
-        for r, o in tile if name == "outer" else ():
-            code.store(self._load(code, place[r, o], int64(0)), sums[r][o])
+        places = [
+            (sums[r][o], code.at(y, code.add(code.mul(y_step, r), o * self.lanes), self.real))
+            for r in range(rows)
+            for o in range(outputs)
+        ]
+        few = code.compare("sle", count, FEW_TERMS)
+        with code.when(code.integer("and", add, few)):
+            for total, place in places:
+                code.store(self._load(code, place, 0), total)
         with code.loop(0, count) as k:
-            ws = self._vectors(code, w, code.mul(k, n), outputs)
-            spread = [self._factor(code, name, r, k) for r in range(rows)]
-            for r, o in tile:
-                self._add(code, sums[r][o], spread[r], ws[o])
-        for r, o in tile:
-            total = code.load(self.vector, sums[r][o])
-            code.line(f"store {total}, {place[r, o]}, align 4")
+            row = code.at(w, code.mul(k, w_step), self.real)
+            ws = [self._load(code, row, o * self.lanes) for o in range(outputs)]
+            for r, row_sums in enumerate(sums):
+                at = code.add(code.mul(k, x_step), r) if down else code.add(code.mul(x_step, r), k)
+                self._add_row(code, row_sums, code.load(self.real, x, at), ws)
+        with code.when(code.integer("and", add, code.compare("sgt", count, FEW_TERMS))):
+            for total, place in places:
+                new, old = code.load(self.vector, total), self._load(code, place, 0)
+                code.store(code.op(self.vector, f"fadd {old}, {new.name}"), total)
+        for total, place in places:
+            code.line(f"store {code.load(self.vector, total)}, {place}, align 4")
         return code.text()
 
-    def _vectors(self, code: Code, base: Register, begin: Register, count: int) -> list[Register]:
-        """Load vectors that lie side by side."""
-        starts = [code.add(begin, k * self.lanes) for k in range(count)]
-        return [self._load(code, base, start) for start in starts]
-
-    def _factor(self, code: Code, name: str, r: int, k: Register) -> Register:
-        """Return the factor of row r at step k, in all lanes."""
-        _, x, _, m, _, _ = ARGUMENTS
-        turned = name == "turned"
-        at = code.add(code.mul(m, r), k) if turned else code.add(code.mul(k, m), r)
-        return self._spread(code, code.load(self.real, x, at))
-
-    def _spread(self, code: Code, one: Register) -> Register:
-        """Return a vector of one number."""
-        first = code.op(self.vector, f"insertelement {self.vector} poison, {one}, i32 0")
-        mask = f"<{self.lanes} x i32> zeroinitializer"
-        return code.op(self.vector, f"shufflevector {first}, {self.vector} poison, {mask}")
-
-
-def multiply(
-    code: Code,
-    kind: str,
-    tiles: ProductTiles,
-    arguments: list[Register],
-    span: tuple[Register, Register],
-) -> None:
-    """Append a product, tile by tile: outputs outside, so that the weight is read once.
-
-    Args:
-        kind: forward, turned or outer.
-        arguments: w, x, y, rows, m, n as `vrt_product` has them; for `outer` the gradient, d and x.
-        span: outputs of a product, rows of a gradient.
-    """
-    w, x, y, rows, m, n = arguments
-    lo, hi = span
-    if kind == "outer":
-        gradient, d, values = w, x, y
-        rows, (lo, hi), first_row, count = code.integer("sub", hi, lo), (int64(0), n), lo, rows
-        w, x = values, code.at(d, first_row, code.real)
-        y = code.at(gradient, code.mul(first_row, n), code.real)
-    else:
-        count = m
-    wide = 1 if kind == "forward" else tiles.lanes
-    width = m if kind == "forward" else n
-    step = {"forward": n, "turned": m, "outer": int64(1)}[kind]
-
-    def column(at: Register, outputs: int) -> None:
-        """Append a tile of outputs for all rows."""
-        weight = code.at(w, code.mul(at, n) if kind == "forward" else at, code.real)
-
-        def call(first: Register, tall: int) -> None:
-            given = [
-                weight,
-                code.at(x, code.mul(first, step), code.real),
-                code.at(y, code.add(code.mul(first, width), at), code.real),
-                m,
-                n,
-                count,
-            ]
-            code.line(f"call void @vrt_{kind}_{tall}_{outputs}({', '.join(map(str, given))})")
-
-        _in_tiles(code, rows, call)
-
-    outputs = code.integer("sdiv", code.integer("sub", hi, lo), wide)
-    full = code.integer("sdiv", outputs, tiles.outputs)
-    with code.loop(0, full) as t:
-        column(code.add(lo, code.mul(t, tiles.outputs * wide)), tiles.outputs)
-    with code.loop(code.mul(full, tiles.outputs), outputs) as t:
-        column(code.add(lo, code.mul(t, wide)), 1)
-
-
-def _in_tiles(code: Code, rows: Register, call: Callable[[Register, int], None]) -> None:
-    """Append calls for all rows: tiles of ROWS, and one of what is left."""
-    full = code.integer("sdiv", rows, ROWS)
-    with code.loop(0, full) as t:
-        call(code.mul(t, ROWS), ROWS)
-    done = code.mul(full, ROWS)
-    left = code.integer("sub", rows, done)
-    for count in range(1, ROWS):
-        with code.when(code.compare("eq", left, int64(count))):
-            call(done, count)
+    def _add_row(
+        self, code: Code, sums: list[Register], x: Register, vectors: list[Register]
+    ) -> None:
+        """Add vectors, times one number, to sums."""
+        first = code.op(self.vector, f"insertelement {self.vector} poison, {x}, i32 0")
+        same = self._shuffle(code, first, first, [0] * self.lanes)
+        for total, vector in zip(sums, vectors, strict=True):
+            self._add(code, total, same, vector)
