@@ -7,12 +7,12 @@
 A weight serves all three as it lies. Panels, packed for the first, were 0.9 to 1.08 times as fast
 (1 to 1024 rows, weights of 256 x 256 to 2048 x 512, a Zen 4 with AVX-512, one thread, 116 GFLOP/s
 at most), lose digits, and would be packed again with every update: `docs/performance.md` has the
-figures. OpenBLAS is slower there at nearly all sizes, so there is nothing to choose at run time,
-and results are the same wherever vectors are as wide.
+figures. OpenBLAS is slower there but for many rows of large matrices.
 """
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import NamedTuple
@@ -29,17 +29,34 @@ from vertexrt.kernels.cpu.tiles import (
 ARGUMENTS = "ptr, ptr, ptr, i64, i64, i64, i64, i64"
 GEMM = ", ".join(["ptr"] * 13)
 
-# Rows up to which tiles are faster than OpenBLAS where vectors are of 8 or fewer float32 (the same
-# processor with AVX2 alone); where they are of 16, any number, even of the sums of `vrt_outer`.
-MOST_ROWS, MOST_SUMMED = 64, 16
-AVX_512 = 16  # float32 of a vector
 NARROW = 16  # outputs (of sums, terms) that tiles take of any number of rows
+
+
+class Limits(NamedTuple):
+    """What tiles do faster than OpenBLAS; measured, on one thread of a Zen 4.
+
+    They are numbers, not timings of the machine at hand: where vectors are as wide, results are the
+    same.
+
+    Attributes:
+        weight: elements of a weight that any number of rows multiply.
+        rows: that multiply a larger one.
+        columns: of a gradient that any number of rows are added to.
+        sums: multiply-adds of a wider one.
+    """
+
+    weight: int
+    rows: int
+    columns: int
+    sums: int
+
+
+LIMITS = {16: Limits(1 << 19, 256, 256, 48 << 19)}  # by float32 of a vector
+NARROWER = Limits(0, 64, 0, 16 << 18)  # with AVX2 alone
 
 DOT_BLOCK = 64  # rows that meet all of a weight before the next do: they stay in the caches
 BLOCK = 96  # the same for spread elements
-DEPTH = (
-    256  # terms that are added up before they join a sum: more lose digits, and leave the caches
-)
+DEPTH = 256  # terms that are added up before they join a sum: more lose digits and leave caches
 
 
 def products(tiles: ProductTiles) -> list[str]:
@@ -70,20 +87,18 @@ def _start(name: str, pointers: str, real: str) -> tuple[Code, list[Register], R
 
 
 def _by_tiles(
-    code: Code, tiles: ProductTiles, size: Register, rows: tuple[Register, int], narrow: Register
+    code: Code, tiles: ProductTiles, size: Register, tests: list[tuple[Register, int]]
 ) -> Register:
     """Tell whether tiles take a product, not BLAS.
 
     Args:
         size: elements that must fill vectors.
-        rows: how many there are, and up to how many tiles are faster.
-        narrow: few of these outputs are for tiles anyway.
+        tests: one of these numbers is no larger than its limit.
     """
+    few = [code.compare("sle", *test) for test in tests]
+    anyway = functools.reduce(lambda a, b: code.integer("or", a, b), few)
     whole = code.compare("eq", code.integer("srem", size, tiles.lanes), 0)
-    if tiles.size == AVX_512:
-        return whole
-    few = code.integer("or", code.compare("sle", *rows), code.compare("sle", narrow, NARROW))
-    return code.integer("and", whole, few)
+    return code.integer("and", whole, anyway)
 
 
 def _product(tiles: ProductTiles) -> str:
@@ -91,7 +106,9 @@ def _product(tiles: ProductTiles) -> str:
     code, names, wide = _start("vrt_product", "w x y", tiles.real)
     w, x, y, rows, m, n, lo, _ = names
     at, to = code.at(w, code.mul(lo, n), code.real), code.at(y, lo, code.real)
-    with code.when(_by_tiles(code, tiles, n, (rows, MOST_ROWS), wide)):
+    limits = LIMITS.get(tiles.size, NARROWER)
+    tests = [(wide, NARROW), (rows, limits.rows), (code.mul(wide, n), limits.weight)]
+    with code.when(_by_tiles(code, tiles, n, tests)):
         with _blocks(code, rows, DOT_BLOCK) as (first, height):
             values = code.at(x, code.mul(first, n), code.real)
             sums = code.at(to, code.mul(first, m), code.real)
@@ -106,7 +123,9 @@ def _product_transposed(tiles: ProductTiles) -> str:
     code, names, wide = _start("vrt_product_transposed", "w x y", tiles.real)
     w, x, y, rows, m, n, lo, _ = names
     at, to = code.at(w, lo, code.real), code.at(y, lo, code.real)
-    with code.when(_by_tiles(code, tiles, wide, (rows, MOST_ROWS), m)):
+    limits = LIMITS.get(tiles.size, NARROWER)
+    tests = [(m, NARROW), (rows, limits.rows), (code.mul(m, wide), limits.weight)]
+    with code.when(_by_tiles(code, tiles, wide, tests)):
         _Sweep(code, tiles, False, Matrices(at, x, to, n, m, n)).append(rows, wide, m)
         code.leave()
     _gemm(code, "NN", 0.0, [wide, rows, m], [(at, n), (x, m), (to, n)])
@@ -118,7 +137,10 @@ def _outer(tiles: ProductTiles) -> str:
     code, names, wide = _start("vrt_outer", "g d x", tiles.real)
     g, d, x, rows, m, n, lo, _ = names
     at, to = code.at(d, lo, code.real), code.at(g, code.mul(lo, n), code.real)
-    with code.when(_by_tiles(code, tiles, n, (rows, MOST_SUMMED), wide)):
+    limits = LIMITS.get(tiles.size, NARROWER)
+    work = code.mul(rows, code.mul(wide, n))
+    tests = [(wide, NARROW), (n, limits.columns), (work, limits.sums)]
+    with code.when(_by_tiles(code, tiles, n, tests)):
         _Sweep(code, tiles, True, Matrices(x, at, to, n, m, n)).append(wide, n, rows)
         code.leave()
     _gemm(code, "NT", 1.0, [n, wide, rows], [(x, n), (at, m), (to, n)])
