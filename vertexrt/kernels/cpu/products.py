@@ -51,7 +51,7 @@ class Limits(NamedTuple):
     sums: int
 
 
-LIMITS = {16: Limits(1 << 19, 256, 256, 48 << 19)}  # by float32 of a vector
+LIMITS = {16: Limits(1 << 18, 512, 256, 48 << 19)}  # by float32 of a vector
 NARROWER = Limits(0, 64, 0, 16 << 18)  # with AVX2 alone
 
 DOT_BLOCK = 64  # rows that meet all of a weight before the next do: they stay in the caches

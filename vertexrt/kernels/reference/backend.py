@@ -129,6 +129,7 @@ class ReferenceBackend:
     where = "reference"
     apart: frozenset[str] = frozenset()
     shares_graphs = False
+    publishes = False
     most_scratch = 8 << 20
 
     def __init__(self, turns: int | None = None) -> None:
