@@ -37,7 +37,9 @@ class PaperDevice(ShimDevice):
         """Return streams on which nothing runs."""
         return [self.calls] * streams
 
-    def load(self, sources: Sequence[str], real: np.dtype[Any]) -> dict[str, int]:
+    def load(
+        self, sources: Sequence[str], real: np.dtype[Any], ahead: Sequence[str] = ()
+    ) -> dict[str, int]:
         """Give every function some address."""
         return defaultdict(lambda: SOME_ADDRESS)
 

@@ -14,10 +14,8 @@ from typing import Any
 import numpy as np
 
 import vertexrt as vrt
-from tests.interpreted import InterpretedBackend
 from vertexrt.engine.devices import module_of
 from vertexrt.engine.executor import Executor
-from vertexrt.engine.host import compile_on as compile_on_host
 from vertexrt.engine.model import CompiledModel
 from vertexrt.engine.variant import CompileOptions, Passes, Use
 from vertexrt.ir.program import Program
@@ -57,7 +55,7 @@ class Way:
     shuffle: int = 0  # seed of the order of the shim's threads; 0 takes them in turn
 
     def compile(self, function: vrt.VertexFunction, seed: int = 3) -> vrt.Network:
-        if self.device in ("shim", "lowered"):
+        if self.device == "shim":
             net = vrt.Network(self.executor(function), seed, "graph")
         else:
             net = vrt.compile(
@@ -85,10 +83,6 @@ class Way:
 
     def executor(self, function: vrt.VertexFunction) -> Executor:
         """Compile what a network hands its batches to; on the shim, the CPU is the GPU."""
-        if self.device == "lowered":
-            return compile_on_host(
-                InterpretedBackend(np.dtype(self.dtype)), function.trace(), self.options()
-            )
         if self.device != "shim":
             module = module_of(self.device)
             return module.compile_for(self.device, function.trace(), self.options())

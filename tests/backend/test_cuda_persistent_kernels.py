@@ -33,7 +33,9 @@ class Compiler:
         self.arch = arch
         self.usage: dict[str, Usage] = {}
 
-    def load(self, sources: Sequence[str], real: np.dtype[Any]) -> dict[str, int]:
+    def load(
+        self, sources: Sequence[str], real: np.dtype[Any], ahead: Sequence[str] = ()
+    ) -> dict[str, int]:
         """Compile; raises SpillError, as a GPU's device does."""
         for source in sources:
             self.usage |= compile_in_registers(source, self.arch).usage

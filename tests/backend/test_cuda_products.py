@@ -31,7 +31,7 @@ from vertexrt.kernels.cuda.steps import (
     OperandRows,
     Tiles,
 )
-from vertexrt.kernels.location import Temporary
+from vertexrt.lower.places import Temporary
 
 RANGES = {"8": (0, FEW_ROWS, 8), "32": (FEW_ROWS, SHARED_ROWS, 32), "whole": (128, MANY_ROWS, 32)}
 SHAPES = [

@@ -69,6 +69,7 @@ def test_the_same_elements_are_dropped_everywhere(way: Way) -> None:
     for name in PUSHES:
         np.testing.assert_array_equal(got[name], want[name], err_msg=name)
     assert 0.3 < (want["own"] == 0.0).mean() < 0.7
+    assert set(np.unique(want["own"] / batch().pulls["x"])) == {0.0, 2.0}  # 1 / (1 - p)
     assert other_last == pytest.approx(last, rel=1e-5)
     if way.device != "shim":  # which is a step behind
         assert others == pytest.approx(losses, rel=1e-5)

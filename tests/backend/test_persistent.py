@@ -6,6 +6,8 @@ compiled processors run fewer functions on graphs of few kinds, since each kind 
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
 import pytest
 from hypothesis import HealthCheck, given, settings
@@ -17,11 +19,16 @@ from tests.runs import ALL, Result, Way, assert_same, evaluate, train
 from tests.strategies import CLASSES, WORDS, full_batches
 from tests.watched_backend import wait_for_itself, watched
 from vertexrt.api.network import Network
+from vertexrt.engine.host import compile_on
 from vertexrt.engine.model import CompiledModel
 from vertexrt.engine.variant import Passes
 from vertexrt.graph import GraphBatch, InputGraph
+from vertexrt.ir.passes.segment import SegmentedTask
+from vertexrt.kernels.layout import Binding
 from vertexrt.kernels.reference.backend import ReferenceBackend
+from vertexrt.kernels.reference.processors import ReferenceProcessors
 from vertexrt.models.tree_fc import TreeFC
+from vertexrt.script.isa import NONE, WAIT
 
 # Relative to the largest element, as issue 3 asks.
 TOLERANCE = {"float32": 1e-4, "float64": 1e-10}
@@ -69,13 +76,43 @@ class TwoExchanges(vrt.VertexFunction):
         self.push("loss", vrt.cross_entropy(logits, self.pull("label")))
 
 
+class LabelBesideShare(vrt.VertexFunction):
+    """Stacked products: one's gradient is a cross entropy's, the other's is made in parts."""
+
+    def __init__(self) -> None:
+        super().__init__(arity=2, state={})
+        self.w, self.v = vrt.Parameter((H, E)), vrt.Parameter((CLASSES, E))
+        self.b = vrt.Parameter((E,))
+
+    def forward(self) -> None:
+        loss = vrt.cross_entropy(self.v @ self.b, self.pull("label"))
+        self.push("loss", loss + vrt.sum(vrt.exp(self.w @ self.b)))
+
+
+class JoinedAndSummed(vrt.VertexFunction):
+    """A vector that all processors make, since it is summed, and that is a part of another."""
+
+    def __init__(self) -> None:
+        super().__init__(arity=2, state={})
+        self.b = vrt.Parameter((E,))
+
+    def forward(self) -> None:
+        top = vrt.maximum(self.b, 0.0)
+        self.push("joined", vrt.concat(self.b[1:3], top))
+        self.push("loss", vrt.sum(top))
+
+
 ALL_FUNCTIONS = {
     **FUNCTIONS,
     "untied": (Untied, 2),
     "two-exchanges": (TwoExchanges, 1),
     "looked": (Looked, 1),
     "stacked-and-alone": (StackedAndAlone, 2),
+    "label-beside-share": (LabelBesideShare, 2),
+    "joined-and-summed": (JoinedAndSummed, 2),
 }
+ALL_ON_PATH = ("attention", "elementwise", "looked", "stacked-and-alone", "label-beside-share",
+               "joined-and-summed")  # fmt: skip
 
 # name -> shape of the graphs on which compiled processors run it
 COMPILED = {
@@ -165,9 +202,11 @@ def test_interpreter_equals_reference(name: str, data: st.DataObject) -> None:
     assert_same(train(net, batch), train(reference, batch), TOLERANCE["float64"])
 
 
-@pytest.mark.parametrize("name", ["attention", "elementwise", "looked", "stacked-and-alone"])
+@pytest.mark.parametrize("name", ALL_ON_PATH)
 def test_sums_over_rows_inside_tasks_of_the_path(name: str) -> None:
-    """In "elementwise" a value made before an exchange depends on one that is exchanged."""
+    """In "elementwise" a value made before an exchange depends on one that is exchanged. In the
+    last two all processors wrote what each has a share of.
+    """
     make, arity = ALL_FUNCTIONS[name]
     batch = generated("chain" if arity == 1 else "dag" if arity > 2 else "tree", 3)
     want = two_steps(Way("reference").compile(make()), batch)
@@ -195,6 +234,52 @@ def test_interpreter_trains_as_the_reference(name: str, graphs: int) -> None:
     want = two_steps(Way("reference").compile(make()), batch)
     got = two_steps(interpreted(make(), 2 if graphs > 2 else 5, graphs), batch)
     assert_same(got, want, TOLERANCE["float64"])
+
+
+class Hasty(ReferenceProcessors):
+    """Interpreted processors that leave out one wait.
+
+    Attributes:
+        waits: instructions that wait; left_out: one of them, or NONE.
+    """
+
+    def __init__(self, tasks: list[SegmentedTask], binding: Binding) -> None:
+        super().__init__(tasks, binding)
+        self.waits: set[int] = set()
+        self.left_out = NONE
+
+    def run(self, script: np.ndarray, *given: Any) -> None:
+        script = script.copy()
+        self.waits |= set(np.flatnonzero(script[:, WAIT] != NONE).tolist())
+        if self.left_out != NONE:
+            script[self.left_out, WAIT] = NONE
+        super().run(script, *given)
+
+
+class HastyBackend(ReferenceBackend):
+    """Keeps the processors that it loads."""
+
+    def load_segments(self, tasks: list[SegmentedTask], binding: Binding, *_: Any) -> Hasty:
+        self.processors = Hasty(tasks, binding)
+        return self.processors
+
+
+def test_each_wait_that_is_left_out_is_seen() -> None:
+    """As NaN, or as an access in no order, whatever the order in which processors run."""
+    make, _ = ALL_FUNCTIONS["attention"]
+    batch, backend = generated("dag", 1), HastyBackend()
+    way = Way("reference", engine="persistent", processors=2)
+    executor = compile_on(backend, make().trace(), way.options())
+    net = way.with_values(vrt.Network(executor, 3, "graph"))
+    want = train(net, batch)
+    waits = sorted(backend.processors.waits)
+    assert len(waits) > 10
+    for wait in waits:
+        backend.processors.left_out = wait
+        with pytest.raises((vrt.errors.DeviceError, vrt.errors.NumericError)):
+            train(net, batch)
+    backend.processors.left_out = NONE
+    assert_same(train(net, batch), want, 0.0)
 
 
 # Of the others each takes a minute or more to compile.

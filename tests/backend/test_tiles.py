@@ -5,6 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
+import vertexrt as vrt
 from tests.backend.test_persistent import (
     ALL_FUNCTIONS,
     COMPILED,
@@ -13,7 +14,7 @@ from tests.backend.test_persistent import (
     interpreted,
     two_steps,
 )
-from tests.runs import Way, assert_same
+from tests.runs import Way, assert_same, evaluate
 from vertexrt.api.network import Network
 from vertexrt.engine.choose import Configuration
 from vertexrt.engine.model import CompiledModel
@@ -37,6 +38,30 @@ def test_interpreted_tiles_equal_the_reference(name: str, processors: int) -> No
     for tile in WIDTHS:
         net = tiled(interpreted(make(), processors, tile), processors, tile)
         assert_same(two_steps(net, batch), want, TOLERANCE["float64"])
+
+
+class NothingKept(vrt.VertexFunction):
+    """What a segment leaves for the next lies in tensors alone: its tiles have no memory."""
+
+    def __init__(self) -> None:
+        super().__init__(arity=3, state={"h": 1})
+        self.w, self.b = vrt.Parameter((8, 1)), vrt.Parameter((8,))
+        self.v = vrt.Parameter((1, 8))
+
+    def forward(self) -> None:
+        self.pull("word", dtype="int")
+        told = self.present("word")
+        y = vrt.relu(self.v @ (self.w @ self.gather(2).h + self.b))
+        self.scatter(h=y * told)
+        self.push("loss", told)
+
+
+def test_tiles_without_temporaries() -> None:
+    leaves = vrt.InputGraph.from_children([[], []], {"word": [-1, -1]})
+    batch = vrt.GraphBatch.from_graphs([leaves])
+    want = evaluate(Way("reference").compile(NothingKept()), batch)
+    got = evaluate(tiled(interpreted(NothingKept(), 2, 1), 2, 1), batch)
+    assert_same(got, want, TOLERANCE["float64"])
 
 
 @pytest.mark.parametrize("processors", [1, 2])

@@ -57,10 +57,6 @@ def test_cpu(ways: str) -> None:
     run(range(30), Settings("cpu", ways=ways, per=1))
 
 
-def test_kernels_of_a_cpu_under_interpretation() -> None:
-    run(range(40), Settings("lowered", per=1))
-
-
 @pytest.mark.skipif(not shim.available(), reason="needs a C++ compiler")
 def test_kernels_of_a_gpu_on_the_shim() -> None:
     run(range(4), Settings("shim", per=1, most=4, nodes=8))

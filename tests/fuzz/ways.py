@@ -14,7 +14,7 @@ from tests.runs import OFF, Way
 from vertexrt.engine.choose import Configuration
 from vertexrt.engine.variant import Passes
 
-HOST = ("reference", "cpu", "lowered")  # the last: kernels under interpretation
+HOST = ("reference", "cpu")
 DEVICES = (*HOST, "shim", "cuda")
 DTYPES = ("float64", "float32")
 
@@ -68,7 +68,7 @@ def toggled() -> dict[str, Passes]:
 def ways_of(device: str, dtype: str) -> list[NamedWay]:
     """List the ways of a device, the plainest first."""
     base = Way(device=device, dtype=dtype)
-    return [*_batched(base), *(() if device == "lowered" else _persistent(base))]
+    return [*_batched(base), *_persistent(base)]
 
 
 def chosen(found: Sequence[NamedWay], names: str) -> list[NamedWay]:

@@ -1,4 +1,4 @@
-"""Every row of the op table: code in both backends, shape rule, and gradient by differences.
+"""Every row of the op table: code, shape rule, gradients by differences, values by the oracle.
 
 The cases are small vertex functions, one for each op; that none is missing is itself a test.
 """
@@ -13,123 +13,137 @@ import numpy as np
 import pytest
 
 import vertexrt as vrt
-from tests.runs import Way, assert_loss_gradients, assert_output_gradients, evaluate, use_of
+from tests.fuzz import oracle
+from tests.fuzz.compare import difference
+from tests.fuzz.evaluate import OracleRun, PulledRows
+from tests.runs import (
+    Way,
+    assert_loss_gradients,
+    assert_output_gradients,
+    cotangents,
+    evaluate,
+    use_of,
+)
 from tests.strategies import CLASSES, MARK, WORDS, pulls_for
 from vertexrt.engine.variant import Passes
 from vertexrt.ir.numpy_arithmetic import evaluate_arrays
 from vertexrt.ir.ops import OPS, ROWS, Op
 from vertexrt.ir.program import Domain, Type
 from vertexrt.ir.shapes import ShapeError
-from vertexrt.kernels.reference.ops import FUNCTIONS
 from vertexrt.kernels.render import CUDA, render
 from vertexrt.lower.lowering import lower
 from vertexrt.lower.verify import verify
 
 H = 4
 
-Body = Callable[["Case"], Any]
+Body = Callable[[Any, Any], Any]  # vertexrt or the oracle, and the function
 
 
-class Case(vrt.VertexFunction):
-    """A vertex function around one expression: parameters to write it with, state to gather."""
+def case(vrt: Any, body: Body, arity: int | None = 2) -> Any:
+    """Make a vertex function around one expression, with vertexrt or with the oracle."""
 
-    def __init__(self, body: Body, arity: int | None = 2) -> None:
-        super().__init__(arity=arity, state={"h": H})
-        self.body = body
-        self.embedding = vrt.Parameter((WORDS, H))
-        self.w = vrt.Parameter((H, H))
-        self.v = vrt.Parameter((CLASSES, H))
-        self.b = vrt.Parameter((H,))
-        self.s = vrt.Parameter(())
+    class Case(vrt.VertexFunction):
+        """Parameters to write the expression with, and state to gather."""
 
-    def forward(self) -> None:
-        out = self.body(self)
-        h = vrt.tanh(out + self.b) if out.shape in ((), (H,)) else vrt.tanh(self.b * vrt.sum(out))
-        self.scatter(h=h)
-        self.push("out", out)
-        self.push("loss", vrt.sum(h))
+        def __init__(self) -> None:
+            super().__init__(arity=arity, state={"h": H})
+            self.embedding = vrt.Parameter((WORDS, H))
+            self.w = vrt.Parameter((H, H))
+            self.v = vrt.Parameter((CLASSES, H))
+            self.b = vrt.Parameter((H,))
+            self.s = vrt.Parameter(())
 
-    @property
-    def h(self) -> Any:
-        """The state of the first child and half of the second's."""
-        return self.gather(0).h + 0.5 * self.gather(1).h
+        def forward(self) -> None:
+            out = body(vrt, self)
+            fits = out.shape in ((), (H,))
+            h = vrt.tanh(out + self.b) if fits else vrt.tanh(self.b * vrt.sum(out))
+            self.scatter(h=h)
+            self.push("out", out)
+            self.push("loss", vrt.sum(h))
 
-    @property
-    def kids(self) -> Any:
-        return self.gather_all().h
+        @property
+        def h(self) -> Any:
+            """The state of the first child and half of the second's."""
+            return self.gather(0).h + 0.5 * self.gather(1).h
 
-    @property
-    def word(self) -> Any:
-        return vrt.embed(self.embedding, self.pull("word"))
+        @property
+        def kids(self) -> Any:
+            return self.gather_all().h
 
-    @property
-    def mark(self) -> Any:
-        return self.pull("mark", shape=(MARK,))
+        @property
+        def word(self) -> Any:
+            return vrt.embed(self.embedding, self.pull("word"))
 
-    @property
-    def logits(self) -> Any:
-        return self.v @ self.h
+        @property
+        def mark(self) -> Any:
+            return self.pull("mark", shape=(MARK,))
+
+        @property
+        def logits(self) -> Any:
+            return self.v @ self.h
+
+    return Case()
 
 
 # Op -> an expression that has it in F or in dF. H rows of state, MARK elements in a real pull.
 CASES: dict[str, Body] = {
-    "const": lambda f: f.b * 2.0,
-    "param": lambda f: f.b * f.s,
-    "pull": lambda f: vrt.sum(f.mark) * f.b,
-    "gather": lambda f: f.gather(1).h * f.b,
-    "gather_all": lambda f: vrt.sum(f.kids) * f.b,
-    "present": lambda f: f.present(1) * f.b,
-    "has_pull": lambda f: f.mark * f.present("mark"),
-    "degree": lambda f: vrt.mean(f.kids * f.b),
-    "has_child": lambda f: vrt.sum(vrt.tanh(f.kids + f.b)),
-    "loss_scale": lambda f: f.h * f.b,
-    "weight": lambda f: f.w @ f.word + f.h * f.b,
-    "seed": lambda f: f.b * f.b,
-    "gather_parents": lambda f: vrt.sigmoid(f.h),
-    "stored": lambda f: f.w @ f.word + f.h,
-    "add": lambda f: f.h + f.s,
-    "sub": lambda f: f.s - f.h,
-    "mul": lambda f: f.h * f.b,
-    "div": lambda f: f.h / (2.0 + f.b * f.b),
-    "neg": lambda f: -f.h,
-    "maximum": lambda f: vrt.maximum(f.h, f.b * f.s),
-    "minimum": lambda f: vrt.minimum(f.h, f.b * f.s),
-    "greater_equal": lambda f: vrt.maximum(f.h, f.b),
-    "equal": lambda f: vrt.max(f.kids + f.b),
-    "greater": lambda f: (f.h > f.b) * f.h + (f.h < f.s) * f.b,
-    "not_equal": lambda f: (f.h != 0.0) * f.b,
-    "stop_gradient": lambda f: vrt.sum(vrt.softmax(f.kids + f.b, over="children") * f.b),
-    "where": lambda f: vrt.where(f.present(0), f.h * f.b, f.b * f.b),
-    "sigmoid": lambda f: vrt.sigmoid(f.h + f.b),
-    "tanh": lambda f: vrt.tanh(f.h + f.b),
-    "relu": lambda f: vrt.relu(f.h + f.b),
-    "exp": lambda f: vrt.exp(f.h - f.b),
-    "log": lambda f: vrt.log(1.5 + f.h * f.h),
-    "sqrt": lambda f: vrt.sqrt(1.5 + f.h * f.h),
-    "dropout": lambda f: vrt.dropout(f.h + f.b, 0.4),
-    "slice": lambda f: (f.h + f.b)[1:3],
-    "concat": lambda f: vrt.concat(f.h[:1], f.b, f.mark),
-    "to_edges": lambda f: vrt.sum(vrt.sigmoid(f.kids + (f.w @ f.word))),
-    "reduce_sum": lambda f: vrt.sum(f.h * f.b),
-    "reduce_max": lambda f: vrt.max(f.h + f.b),
-    "spread": lambda f: vrt.sum(f.h) * f.b,
-    "logsumexp": lambda f: vrt.logsumexp(f.h + f.b),
-    "nll": lambda f: vrt.cross_entropy(f.logits, f.pull("label")),
-    "nll_grad": lambda f: vrt.cross_entropy(f.v @ f.word, f.pull("label")),
-    "segment_sum": lambda f: vrt.sum(f.kids * f.b),
-    "segment_max": lambda f: vrt.max(vrt.sigmoid(f.kids * f.b)),
-    "embed": lambda f: f.word * f.b,
-    "embed_grad": lambda f: f.word,
-    "matmul": lambda f: f.w @ (f.h + f.b),
-    "outer": lambda f: f.w @ f.word,
-    "sum_rows": lambda f: f.s * f.b,
-    "scatter": lambda f: f.h,
-    "push": lambda f: f.h,
-    "scatter_child": lambda f: f.h * f.h,
-    "scatter_children": lambda f: vrt.sum(f.kids * f.kids),
-    "param_grad": lambda f: f.b,
-    "keep": lambda f: f.w @ f.word + f.h,
-    "pull_grad": lambda f: f.mark * f.s,
+    "const": lambda vrt, f: f.b * 2.0,
+    "param": lambda vrt, f: f.b * f.s,
+    "pull": lambda vrt, f: vrt.sum(f.mark) * f.b,
+    "gather": lambda vrt, f: f.gather(1).h * f.b,
+    "gather_all": lambda vrt, f: vrt.sum(f.kids) * f.b,
+    "present": lambda vrt, f: f.present(1) * f.b,
+    "has_pull": lambda vrt, f: f.mark * f.present("mark"),
+    "degree": lambda vrt, f: vrt.mean(f.kids * f.b),
+    "has_child": lambda vrt, f: vrt.sum(vrt.tanh(f.kids + f.b)),
+    "loss_scale": lambda vrt, f: f.h * f.b,
+    "weight": lambda vrt, f: f.w @ f.word + f.h * f.b,
+    "seed": lambda vrt, f: f.b * f.b,
+    "gather_parents": lambda vrt, f: vrt.sigmoid(f.h),
+    "stored": lambda vrt, f: f.w @ f.word + f.h,
+    "add": lambda vrt, f: f.h + f.s,
+    "sub": lambda vrt, f: f.s - f.h,
+    "mul": lambda vrt, f: f.h * f.b,
+    "div": lambda vrt, f: f.h / (2.0 + f.b * f.b),
+    "neg": lambda vrt, f: -f.h,
+    "maximum": lambda vrt, f: vrt.maximum(f.h, f.b * f.s),
+    "minimum": lambda vrt, f: vrt.minimum(f.h, f.b * f.s),
+    "greater_equal": lambda vrt, f: vrt.maximum(f.h, f.b),
+    "equal": lambda vrt, f: vrt.max(f.kids + f.b),
+    "greater": lambda vrt, f: (f.h > f.b) * f.h + (f.h < f.s) * f.b,
+    "not_equal": lambda vrt, f: (f.h != 0.0) * f.b,
+    "stop_gradient": lambda vrt, f: vrt.sum(vrt.softmax(f.kids + f.b, over="children") * f.b),
+    "where": lambda vrt, f: vrt.where(f.present(0), f.h * f.b, f.b * f.b),
+    "sigmoid": lambda vrt, f: vrt.sigmoid(f.h + f.b),
+    "tanh": lambda vrt, f: vrt.tanh(f.h + f.b),
+    "relu": lambda vrt, f: vrt.relu(f.h + f.b),
+    "exp": lambda vrt, f: vrt.exp(f.h - f.b),
+    "log": lambda vrt, f: vrt.log(1.5 + f.h * f.h),
+    "sqrt": lambda vrt, f: vrt.sqrt(1.5 + f.h * f.h),
+    "dropout": lambda vrt, f: vrt.dropout(f.h + f.b, 0.4),
+    "slice": lambda vrt, f: (f.h + f.b)[1:3],
+    "concat": lambda vrt, f: vrt.concat(f.h[:1], f.b, f.mark),
+    "to_edges": lambda vrt, f: vrt.sum(vrt.sigmoid(f.kids + (f.w @ f.word))),
+    "reduce_sum": lambda vrt, f: vrt.sum(f.h * f.b),
+    "reduce_max": lambda vrt, f: vrt.max(f.h + f.b),
+    "spread": lambda vrt, f: vrt.sum(f.h) * f.b,
+    "logsumexp": lambda vrt, f: vrt.logsumexp(f.h + f.b),
+    "nll": lambda vrt, f: vrt.cross_entropy(f.logits, f.pull("label")),
+    "nll_grad": lambda vrt, f: vrt.cross_entropy(f.v @ f.word, f.pull("label")),
+    "segment_sum": lambda vrt, f: vrt.sum(f.kids * f.b),
+    "segment_max": lambda vrt, f: vrt.max(vrt.sigmoid(f.kids * f.b)),
+    "embed": lambda vrt, f: f.word * f.b,
+    "embed_grad": lambda vrt, f: f.word,
+    "matmul": lambda vrt, f: f.w @ (f.h + f.b),
+    "outer": lambda vrt, f: f.w @ f.word,
+    "sum_rows": lambda vrt, f: f.s * f.b,
+    "scatter": lambda vrt, f: f.h,
+    "push": lambda vrt, f: f.h,
+    "scatter_child": lambda vrt, f: f.h * f.h,
+    "scatter_children": lambda vrt, f: vrt.sum(f.kids * f.kids),
+    "param_grad": lambda vrt, f: f.b,
+    "keep": lambda vrt, f: f.w @ f.word + f.h,
+    "pull_grad": lambda vrt, f: f.mark * f.s,
 }
 
 
@@ -158,13 +172,13 @@ def test_gradients_agree_with_differences(name: str) -> None:
     """The op is in the task programs, these can be lowered, and gradients are right."""
     met: set[str] = set()
     for passes in (Passes(), Passes(specialise=False)):  # which folds presence, for one
-        net = Way(passes=passes).compile(Case(CASES[name]))
+        net = Way(passes=passes).compile(case(vrt, CASES[name]))
         if passes.specialise:
             assert_output_gradients(net, batch())
             assert_loss_gradients(net, batch())
         else:
             evaluate(net, batch())
-        model = Way(passes=passes).model(Case(CASES[name]))
+        model = Way(passes=passes).model(case(vrt, CASES[name]))
         for use in USES if passes.specialise else ("gradients",):
             (run,) = model.prepare(use_of(use, model.function), batch())
             for task in run.variant.tasks:
@@ -173,16 +187,42 @@ def test_gradients_agree_with_differences(name: str) -> None:
     assert name in met
 
 
-@pytest.mark.parametrize("row", ROWS, ids=lambda row: row.name)
-def test_every_op_has_code(row: Op) -> None:
-    """One scalar expression, or else a function in the reference backend."""
-    if row.role == "effect" or row.name == "stored":
-        # An effect is a way to write; `stored` is read as every value of an earlier stage is.
-        assert row.scalar is None
-        return
-    assert row.name in FUNCTIONS
-    if row.scalar is None:
-        return
+@pytest.mark.parametrize("name", CASES)
+def test_values_and_gradients_are_those_of_the_oracle(name: str) -> None:
+    """Which shares no code with the package: the reference runs what all devices run."""
+    net, whole = Way().compile(case(vrt, CASES[name])), batch()
+    run = OracleRun(case(oracle, CASES[name]), children(whole), pulled(whole), net.parameters)
+    outputs = net.forward(whole)
+    found = [difference(outputs[n], run.push(n), "float64", n) for n in run.pushes]
+    if name != "dropout":  # of which the oracle knows inference
+        got = evaluate(net, whole)
+        want = run.gradients(cotangents({n: value.shape for n, value in got.outputs.items()}))
+        for mine, theirs in ((got.parameters, want.parameters), (got.pulled, want.pulled)):
+            found += [difference(mine[n], theirs[n], "float64", n) for n in mine]
+    assert not any(found), found
+
+
+def children(whole: vrt.GraphBatch) -> list[list[int]]:
+    """Return the slots of each vertex."""
+    return [part.tolist() for part in np.split(whole.child, whole.child_ptr[1:-1])]
+
+
+def pulled(whole: vrt.GraphBatch) -> dict[str, PulledRows]:
+    """Return the pulls of a batch, as the oracle takes them."""
+    found = {}
+    for name, pull in whole.pulls.items():
+        if isinstance(pull, vrt.Pulled):
+            found[name] = PulledRows(pull.values, pull.index)
+        elif pull.dtype.kind == "i":
+            found[name] = PulledRows(None, pull)
+        else:
+            found[name] = PulledRows(pull, np.arange(len(pull), dtype=np.int32))
+    return found
+
+
+@pytest.mark.parametrize("row", [row for row in ROWS if row.scalar], ids=lambda row: row.name)
+def test_scalar_expressions_are_rendered(row: Op) -> None:
+    assert row.scalar is not None
     operands = [f"a{k}" for k in range(row.arity)]
     text = render(row.scalar, operands, CUDA, keep="kept")
     names = set(re.findall(r"\b[a-z]\w*", text))

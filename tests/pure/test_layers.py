@@ -17,7 +17,7 @@ from tests.package_source import FILES, MODULES, PACKAGE, ROOT, imports, module_
 
 OUTSIDE = ("tests", "benchmarks")  # never imported by the package
 BASE = ("errors", "config", "plain_files", "locks", "cache")  # may be imported by every layer
-LOWERED = ("lower", "kernels.layout", "kernels.location")
+LOWERED = ("lower", "kernels.layout")
 KERNELS = (*LOWERED, "kernels")
 INSIDE = ("graph", "ir", "scheduler", "memory", "script", "script.isa", *KERNELS, "engine")
 
@@ -37,8 +37,7 @@ LAYERS: dict[str, tuple[str, ...]] = {
     "script.isa": BASE,
     "script": (*BASE, "ir", "scheduler", "memory", "script.isa"),
     "kernels.layout": (*BASE, "ir"),
-    "kernels.location": (),
-    "lower": (*BASE, "ir", "kernels.layout", "kernels.location"),
+    "lower": (*BASE, "ir", "kernels.layout"),
     "kernels": (*BASE, "ir", "script", "script.isa", *LOWERED),
     "engine": (*BASE, "graph", "ir", "scheduler", "memory", "script", "script.isa", *KERNELS),
     "kernels.cuda": (*BASE, *INSIDE),

@@ -8,11 +8,12 @@ from vertexrt.graph import GraphBatch, InputGraph
 from vertexrt.ir.passes.fuse import Group
 from vertexrt.ir.passes.segment import segment_tasks
 from vertexrt.ir.program import Node, Stage
-from vertexrt.kernels.cuda.group_plan import Scratch, lay_out, plan_group
 from vertexrt.kernels.cuda.path_steps import products_in, readers_of
-from vertexrt.kernels.cuda.path_task import ADDED, PathTask, plan_task
-from vertexrt.kernels.cuda.places import Temporaries
-from vertexrt.kernels.cuda.row_text import RowText
+from vertexrt.kernels.cuda.path_task import PathTask, plan_task
+from vertexrt.kernels.cuda.thread_groups import RowScratch, place_members
+from vertexrt.lower.places import Memory, Rows
+from vertexrt.lower.thread_loops import DraftKernel
+from vertexrt.lower.values import Memories, ValuePlaces
 from vertexrt.models import TreeLSTM
 
 VECTOR = 4
@@ -57,35 +58,31 @@ def test_groups_add_up_partial_sums_where_pieces_are_alike() -> None:
         made = [k for each in task.steps for step in each for k in products_in(step)]
         assert made
         for k in made:
-            assert (task.place[k].row == ADDED) == alike
+            assert (task.place[k].memory == Memory.SUMS) == alike
             assert readers_of(task.plan, k), "something reads it"
         assert (task.temporaries.elements == (0, 0, 0)) == alike
 
 
 def test_temporaries_lie_one_after_another() -> None:
-    temporaries = Temporaries()
+    temporaries = Memories()
     first, second, edge = (
-        temporaries.take(5, False),
-        temporaries.take(3, False, stride=8),
-        temporaries.take(0, True),
+        temporaries.temporary(5, False),
+        temporaries.temporary(3, False, stride=8),
+        temporaries.temporary(0, True),
     )
-    places = [x.temporary for x in (first, second, edge)]
-    assert [(x.rows, x.edges) for x in places if x is not None] == [(0, 0), (5, 0), (13, 0)]
-    assert (first.step, second.step, edge.size, edge.row) == (5, 8, 1, "local_edge")
+    places = [temporaries.taken[x.number] for x in (first, second, edge)]
+    assert [(x.rows, x.edges) for x in places] == [(0, 0), (5, 0), (13, 0)]
+    assert (first.step, second.step, edge.size, edge.rows) == (5, 8, 1, Rows.LOCAL_EDGE)
     assert temporaries.elements == (13, 1, 0)
 
 
 def test_a_value_that_needs_memory_gets_a_temporary_where_scratch_is_full() -> None:
     task = planned(8, 1)
-    group = next(s for s in task.plan.task.steps if isinstance(s, Group))
-    value = next(k for k in group.nodes if task.nodes[k].type.size == 8)
-    plan = plan_group(task.nodes, group, {value})
-    assert value in plan.members
-    for size, row in ((0, "scratch"), (4096, "local")):
-        rows, scratch, temporaries = RowText(plan.widest, VECTOR), Scratch(), Temporaries()
-        rows.scratch(size // rows.rows)
-        scratch[value] = None
-        place = lay_out(plan, {}, scratch, rows, temporaries)
-        assert place[value] == scratch[value]
-        assert place[value].row == row
-        assert temporaries.rows == (8 if row == "local" else 0)
+    values = ValuePlaces(task.nodes, task.binding)
+    value = next(k for k, node in enumerate(task.nodes) if node.type.size == 8)
+    draft = DraftKernel(in_memory=[value])
+    for taken, memory in ((0, Memory.SCRATCH), (4089, Memory.TEMPORARY)):
+        memories, scratch = Memories(), RowScratch(4096, taken)
+        place = place_members(draft, values, memories, scratch)
+        assert place[value].memory == memory
+        assert memories.rows == (8 if memory == Memory.TEMPORARY else 0)

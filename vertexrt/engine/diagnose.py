@@ -1,7 +1,7 @@
 """Say why a step was refused: which op made the first number that is not finite, and where.
 
-A batch runs again on the `reference` backend, node by node, with the parameters of the step, which
-have not changed.
+A batch runs again on the `reference` backend, with a kernel of its own for each node, and with the
+parameters of the step, which have not changed.
 """
 
 from __future__ import annotations
@@ -131,7 +131,7 @@ def refused_step(model: Compiled, attempt: Attempt, norm: float, gradients_known
 
 def find_origins(model: Compiled, attempt: Attempt) -> Origins:
     """Run a step again but for its update, and look at every value."""
-    passes = replace(model.passes, loop=True)
+    passes = replace(model.passes, loop=True, fuse=False)  # a step is a node
     variant = make_variant(
         model.function, attempt.use, ReferenceBackend(), model.param_names, passes
     )

@@ -1,4 +1,4 @@
-"""Devices whose memory is the host's: the CPU, and NumPy as the oracle."""
+"""Devices whose memory is the host's: the CPU, and NumPy as the reference."""
 
 from __future__ import annotations
 

@@ -2,7 +2,7 @@
 
 A row gives the shape rule, the vjp (which emits IR, so that backward is scheduled, fused and
 compiled like forward; what has none is made by dF alone) and the code: one scalar expression that
-NumPy, numba and CUDA render; what has none has code of its own in each backend.
+NumPy, LLVM and CUDA render; what has none has a statement or a leaf of the kernel IR.
 `role` is what the passes need to know:
 
 - `leaf`: reads an input; free to repeat.

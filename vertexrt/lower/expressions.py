@@ -6,7 +6,7 @@ import re
 from collections.abc import Iterator
 from dataclasses import dataclass
 
-from vertexrt.lower.places import ValuePlace
+from vertexrt.lower.places import Memory, ValuePlace
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,18 +54,30 @@ class ReadElement:
     index: Index
 
     def __str__(self) -> str:
-        return f"{self.place}({self.index})"
+        return str(self.place) + ("" if self.place.memory == Memory.REGISTER else f"({self.index})")
 
 
 @dataclass(frozen=True, slots=True)
 class Picked:
-    """The element of a place that an integer pull names; element 0, where the pull is absent."""
+    """The element of a place that an integer pull names; element 0, where the pull is absent.
+
+    Attributes:
+        start: the element of the place that the pull counts from.
+    """
 
     place: ValuePlace
     pull: int
+    start: int = 0
 
     def __str__(self) -> str:
-        return f"{self.place}(pull {self.pull})"
+        return f"{self.row}(pull {self.pull})"
+
+    @property
+    def row(self) -> ValuePlace:
+        """The elements that the pull counts."""
+        return (
+            self.place.part(self.start, self.place.size - self.start) if self.start else self.place
+        )
 
 
 @dataclass(frozen=True, slots=True)

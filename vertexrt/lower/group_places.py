@@ -9,11 +9,11 @@ from vertexrt.ir.ops import OPS
 from vertexrt.ir.passes.fuse import TaskProgram
 from vertexrt.ir.passes.store import is_free
 from vertexrt.ir.program import Domain
-from vertexrt.kernels.location import SUMS_OVER_EDGES
 from vertexrt.lower.places import Rows, ValuePlace
 from vertexrt.lower.shares import Shares
 from vertexrt.lower.values import Memories, ValuePlaces
 
+SUMS_OVER_EDGES = ("gather_parents", "segment_sum", "segment_max")
 REDUCTIONS = ("reduce_sum", "reduce_max", "logsumexp")
 READ_AS_ROWS = (*REDUCTIONS, "nll")
 
@@ -57,11 +57,11 @@ class GroupPlaces:
         return self.values.home(k, self.task.homes[k])
 
     def _make_parts_in_place(self, k: int, inside: set[int]) -> None:
-        """Let the parts of a stored concat be made where they end up."""
-        start = 0
+        """Let the parts of a stored concat be made where they end up, by who writes them there."""
+        start, private = 0, self.shares.is_private(k)
         for i in self.nodes[k].inputs:
             size = self.nodes[i].type.size
-            if i in inside and self._is_movable(i):
+            if i in inside and self._is_movable(i) and self.shares.is_private(i) == private:
                 self.values.place[i] = self.values.place[k].part(start, size)
             start += size
 

@@ -19,9 +19,8 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass
 
-from vertexrt.kernels.location import Temporary
 from vertexrt.lower.expressions import Expression
-from vertexrt.lower.places import Span, Spans, ValuePlace, spans_text
+from vertexrt.lower.places import Span, Spans, Temporary, ValuePlace, spans_text
 
 # Rows that are added up one by one; longer sums are sums of such, or float32 would lose digits.
 ROWS_A_SUM = 256

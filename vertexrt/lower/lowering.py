@@ -9,26 +9,21 @@ that uses them. A product works on all rows at once.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import replace
 
 from vertexrt.ir.ops import OPS
 from vertexrt.ir.passes.fuse import Group, Product, TaskProgram
 from vertexrt.ir.passes.segment import SegmentedTask, Split
-from vertexrt.ir.passes.store import TENSOR_OF_EFFECT, is_free
+from vertexrt.ir.passes.store import is_free
 from vertexrt.ir.program import Domain, Node
-from vertexrt.kernels.layout import Binding, by_rows, edge_key, gradients_of, per_edge, stored_size
-from vertexrt.kernels.location import SUMS_OVER_EDGES
+from vertexrt.kernels.layout import Binding, by_rows, gradients_of
 from vertexrt.lower.expressions import (
     FIRST,
-    Apply,
     Expression,
     J,
-    Leaf,
     Number,
-    Picked,
     ReadElement,
 )
-from vertexrt.lower.group_places import REDUCTIONS, GroupPlaces
+from vertexrt.lower.group_places import REDUCTIONS, SUMS_OVER_EDGES, GroupPlaces
 from vertexrt.lower.kernel import (
     Choose,
     Compute,
@@ -46,10 +41,6 @@ from vertexrt.lower.places import Memory, OwnPart, Rows, Spans, ValuePlace
 from vertexrt.lower.products import lower_product
 from vertexrt.lower.shares import Shares
 from vertexrt.lower.values import Memories, ValuePlaces
-
-# Absent labels cost nothing: whatever their row holds.
-NLL = "x0 - x1 if x2 != 0.0 else 0.0"
-NLL_GRAD = "x3 * (exp(x0 - x1) - x2) if x4 != 0.0 else 0.0"
 
 
 def lower(task: TaskProgram, binding: Binding, plan: SegmentedTask | None = None) -> KernelIR:
@@ -81,10 +72,7 @@ class _Lowering:
     def kernel(self) -> KernelIR:
         """Lower all of it."""
         for i, read in self.task.reads.items():
-            whole = self.values.home(i, read.key)
-            if read.width != whole.size:
-                whole = replace(whole, start=read.start, stride=read.width)
-            self.values.place[i] = whole
+            self.values.place[i] = self.values.stored(i, read)
         for i in sorted(self.task.local):
             kind = self.nodes[i].type
             place = self.memories.temporary(kind.size, kind.domain == Domain.EDGE)
@@ -93,8 +81,8 @@ class _Lowering:
             segments = [self._segment(None, self.task.steps)]
         else:
             segments = [self._segment(s.split, s.steps) for s in self.plan.segments]
-        m = self.memories
-        return KernelIR(tuple(segments), self.listed, tuple(m.taken), (m.rows, m.edges, m.once))
+        taken, needs = self.memories.taken, self.memories.elements
+        return KernelIR(tuple(segments), self.listed, tuple(taken), needs)
 
     def _segment(self, split: Split | None, steps: Sequence[Group | Product]) -> tuple[Step, ...]:
         self.shares.split, self.copied = split, set()
@@ -126,9 +114,8 @@ class _Lowering:
         elif not self._is_read_in_place(k, node) and node.type.shape == ():
             self._number(k, node)
         elif k in self.values.place and not self._is_copied(k, node):
-            to = self.values.place.pop(k)  # it would read itself there
-            self._fill(to, self.values.element(k, J), self.shares.of_value(k))
-            self.values.place[k] = to
+            to = self.values.place[k]
+            self._fill(to, self.values.expression(k, J), self.shares.of_value(k))
             if to.memory == Memory.TEMPORARY:
                 self.copied.add(k)
 
@@ -151,25 +138,15 @@ class _Lowering:
             self._fill(to, ReadElement(place, J), self.shares.published(k))
 
     def _number(self, k: int, node: Node) -> None:
-        place = self.values.place.pop(k, None)  # a view would read itself there
+        place = self.values.place.get(k)
         if node.op in REDUCTIONS:
             self.body.append(Reduce(k, node.op, self.values.place[node.inputs[0]]))
         else:
-            self.body.append(Compute(k, self._number_of(k, node)))
+            self.body.append(Compute(k, self.values.expression(k, FIRST)))
         self.values.numbers.add(k)
         if place is not None:
-            self.values.place[k] = place
             whole = place.memory == Memory.TEMPORARY
             self._fill(place, Number(k), ((0, 1),) if whole else self.shares.of_number())
-
-    def _number_of(self, k: int, node: Node) -> Expression:
-        if node.op != "nll":
-            return self.values.element(k, FIRST)
-        logits, label, total = node.inputs
-        pull = self.values.integer(label)
-        picked = Picked(self.values.place[logits], pull)
-        given = Leaf("has_integer", FIRST, pull)
-        return Apply(NLL, (self.values.element(total, FIRST), picked, given))
 
     def _concat(self, k: int, node: Node) -> None:
         whole, start = self.values.place[k], 0
@@ -181,31 +158,14 @@ class _Lowering:
             start += size
 
     def _nll_grad(self, k: int, node: Node) -> None:
-        logits, label, total, d = node.inputs
-        pull = self.values.integer(label)
-        operands = (
-            self.values.element(logits, J),
-            self.values.element(total, FIRST),
-            Leaf("is_index", J, pull),
-            self.values.element(d, FIRST),
-            Leaf("has_integer", FIRST, pull),
-        )
-        self._fill(self.values.place[k], Apply(NLL_GRAD, operands), ((0, node.type.size),))
+        value = self.values.expression(k, J)
+        self._fill(self.values.place[k], value, self.shares.of_value(k))
 
     def _effect(self, k: int, node: Node) -> None:
         (i,) = node.inputs
-        size, child = max(stored_size(node, self.nodes[i]), 1), -1
-        if node.op in TENSOR_OF_EFFECT:
-            key = TENSOR_OF_EFFECT[node.op](node)
-            to = self.values.tensor(key, size, per_edge(node, self.nodes[i]))
-        elif node.op == "scatter_children":
-            to = self.values.tensor(edge_key(node["field"], True), size, True)
-        else:  # a vertex may have fewer slots than F
-            child = node["slot"]
-            to = self.values.tensor(edge_key(node["field"], False), size, True)
-            to = replace(to, rows=Rows.SLOT, slot=child)
+        to, child = self.values.target(node)
         if self.values.place.get(i) != to:
-            spans = self._spans_of_effect(k, size)
+            spans = self._spans_of_effect(k, to.size)
             self._fill(to, self.values.element(i, J), spans, child)
 
     def _spans_of_effect(self, k: int, size: int) -> Spans:
@@ -218,7 +178,7 @@ class _Lowering:
     def _sum_edges(self, k: int, node: Node) -> None:
         to, size = self.values.place[k], max(node.type.size, 1)
         total = None if node.op == "segment_max" else self.memories.scratch(size)
-        found = SumEdges(to, self._sources(node), self.shares.of_value(k), total)
+        found = SumEdges(to, self.values.sources(node), self.shares.of_value(k), total)
         slots_or_all = node.op == "gather_parents" and not (node["every"] and node["slots"])
         if slots_or_all and to.memory == Memory.SCRATCH:
             source = found.sources[0]
@@ -230,13 +190,6 @@ class _Lowering:
         if node.type.shape == ():
             self.body.append(Compute(k, ReadElement(to, FIRST)))
             self.values.numbers.add(k)
-
-    def _sources(self, node: Node) -> tuple[Expression | FromParents, ...]:
-        if node.op != "gather_parents":
-            return (self.values.element(node.inputs[0], J),)
-        tensors = self.values.binding.tensors
-        kinds = [every for every in (False, True) if node["every" if every else "slots"]]
-        return tuple(FromParents(tensors[edge_key(node["field"], every)]) for every in kinds)
 
     def _sum_rows(self, k: int, node: Node) -> None:
         size = max(node.type.size, 1)

@@ -6,6 +6,15 @@ from dataclasses import dataclass, replace
 from enum import Enum
 
 
+@dataclass(frozen=True, slots=True)
+class Temporary:
+    """Where a temporary starts: after so many elements a row, an edge, and once."""
+
+    rows: int
+    edges: int
+    once: int
+
+
 class Memory(Enum):
     """Where a place begins."""
 
@@ -13,6 +22,8 @@ class Memory(Enum):
     TEMPORARY = "temporary"  # a row for each row, or edge, of the launch
     SCRATCH = "scratch"  # one row, which each row of the loop uses again
     CHOSEN = "chosen"  # one row, at the element that `Choose` found for this row
+    REGISTER = "register"  # of the thread that makes the element; for one loop over elements
+    SUMS = "sums"  # partial sums of a product, by its position; readers add them up
 
 
 class Rows(Enum):
@@ -26,6 +37,11 @@ class Rows(Enum):
     ONE = "one"  # there is one row
 
 
+def register_name(k: int) -> str:
+    """Name the register of a value; of a copy, whose numbers are negative."""
+    return f"r{k}" if k >= 0 else f"s{-k}"
+
+
 @dataclass(frozen=True, slots=True)
 class ValuePlace:
     """Where the rows of a value lie: elements `start .. start + size` of rows `step` apart.
@@ -33,6 +49,8 @@ class ValuePlace:
     Attributes:
         number: of the tensor, or of the temporary, the scratch row or the choice in its kernel.
         slot: where `rows` is SLOT.
+        own: only what a processor owns is there: elements of each piece of the value, and how many
+            of them are its own.
     """
 
     memory: Memory
@@ -42,6 +60,7 @@ class ValuePlace:
     start: int = 0
     stride: int = 0
     slot: int = -1
+    own: tuple[int, int] | None = None
 
     @property
     def step(self) -> int:
@@ -54,6 +73,8 @@ class ValuePlace:
         return self.memory == Memory.TENSOR
 
     def __str__(self) -> str:
+        if self.memory == Memory.REGISTER:
+            return register_name(self.number)
         rows = "" if self.rows == Rows.ONE else f"[{self.rows.value}]"
         rows = f"[slot {self.slot}]" if self.rows == Rows.SLOT else rows
         of = f" of {self.stride}" if self.stride else ""

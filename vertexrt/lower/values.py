@@ -3,24 +3,31 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 
 from vertexrt.ir.ops import OPS
-from vertexrt.ir.passes.store import Key
+from vertexrt.ir.passes.store import TENSOR_OF_EFFECT, Key, Read
 from vertexrt.ir.program import Domain, Node
-from vertexrt.kernels.layout import PAD, Binding
-from vertexrt.kernels.location import Temporary
+from vertexrt.kernels.layout import PAD, Binding, edge_key, per_edge, stored_size
 from vertexrt.lower.expressions import (
     FIRST,
     Apply,
     Constant,
     Expression,
     Index,
+    J,
     Leaf,
     Number,
+    Picked,
     RandomFactor,
     ReadElement,
 )
-from vertexrt.lower.places import Memory, Rows, ValuePlace
+from vertexrt.lower.kernel import FromParents
+from vertexrt.lower.places import Memory, Rows, Temporary, ValuePlace
+
+# Absent labels cost nothing: whatever their row holds.
+NLL = "x0 - x1 if x2 != 0.0 else 0.0"
+NLL_GRAD = "x3 * (exp(x0 - x1) - x2) if x4 != 0.0 else 0.0"
 
 
 class Memories:
@@ -30,21 +37,39 @@ class Memories:
         self.taken: list[Temporary] = []
         self.rows = self.edges = self.once = 0
 
-    def temporary(self, size: int, edges: bool) -> ValuePlace:
-        """Set aside elements for each row (or edge) of a launch."""
+    @property
+    def elements(self) -> tuple[int, int, int]:
+        """Return the elements for each row, for each edge, and once."""
+        return self.rows, self.edges, self.once
+
+    @property
+    def end(self) -> Temporary:
+        """Return where the next temporary starts."""
+        return Temporary(*self.elements)
+
+    def temporary(
+        self, size: int, edges: bool, stride: int = 0, own: tuple[int, int] | None = None
+    ) -> ValuePlace:
+        """Set aside elements for each row (or edge) of a launch.
+
+        Args:
+            stride: elements from one row to the next, 0 for no gap.
+            own: see `ValuePlace`.
+        """
         size = max(size, 1)
-        self.taken.append(Temporary(self.rows, self.edges, self.once))
+        self.taken.append(self.end)
         if edges:
-            self.edges += size
+            self.edges += stride or size
         else:
-            self.rows += size
+            self.rows += stride or size
         rows = Rows.LOCAL_EDGE if edges else Rows.LOCAL
-        return ValuePlace(Memory.TEMPORARY, len(self.taken) - 1, size, rows)
+        number = len(self.taken) - 1
+        return ValuePlace(Memory.TEMPORARY, number, size, rows, stride=stride, own=own)
 
     def scratch(self, size: int) -> ValuePlace:
         """Set aside one row that every row of the loop uses again."""
         size = max(size, 1)
-        self.taken.append(Temporary(self.rows, self.edges, self.once))
+        self.taken.append(self.end)
         self.once += -(-size // PAD) * PAD
         return ValuePlace(Memory.SCRATCH, len(self.taken) - 1, size, Rows.ONE)
 
@@ -73,24 +98,39 @@ class ValuePlaces:
         kind = self.nodes[k].type
         return self.tensor(key, kind.size, kind.domain == Domain.EDGE)
 
+    def stored(self, k: int, read: Read) -> ValuePlace:
+        """Return where a value lies that another stage has stored, maybe as a part of a tensor."""
+        whole = self.home(k, read.key)
+        if read.width == whole.size:
+            return whole
+        return replace(whole, start=read.start, stride=read.width)
+
     def integer(self, k: int) -> int:
         """Return the number of an integer pull."""
         return self.binding.ints[self.nodes[k]["name"]]
 
     def element(self, k: int, index: Index) -> Expression:
         """Return an element of a value; a number stands for each of a row's elements."""
-        node = self.nodes[k]
         if k in self.numbers:
             return Number(k)
         if k in self.place:
-            return ReadElement(self.place[k], FIRST if node.type.shape == () else index)
+            return ReadElement(self.place[k], FIRST if self.nodes[k].type.shape == () else index)
+        return self.expression(k, index)
+
+    def expression(self, k: int, index: Index) -> Expression:
+        """Return what makes an element of a value, wherever it is kept."""
+        node = self.nodes[k]
         if OPS[node.op].role == "scalar":
-            return self.apply(node, index)
+            return self._apply(node, index)
+        if node.op == "nll":
+            return self._nll(node)
+        if node.op == "nll_grad":
+            return self._nll_grad(node)
         if node.op in ("slice", "spread", "to_edges"):
             return self._view(node, index)
         return self._leaf(node, FIRST if node.type.shape == () else index)
 
-    def apply(self, node: Node, index: Index) -> Apply:
+    def _apply(self, node: Node, index: Index) -> Apply:
         """Return an elementwise op of what it reads."""
         expression = OPS[node.op].scalar
         assert expression is not None
@@ -99,6 +139,56 @@ class ValuePlaces:
             return Apply(expression, operands)
         draw = RandomFactor(node["key"], node["p"], node.type.domain == Domain.EDGE)
         return Apply(expression, operands, draw, index)
+
+    def _nll(self, node: Node) -> Apply:
+        logits, label, total = node.inputs
+        pull = self.integer(label)
+        whole, start = self.kept_row(logits)
+        picked = Picked(self.place[whole], pull, start)
+        given = Leaf("has_integer", FIRST, pull)
+        return Apply(NLL, (self.element(total, FIRST), picked, given))
+
+    def _nll_grad(self, node: Node) -> Apply:
+        logits, label, total, d = node.inputs
+        pull = self.integer(label)
+        operands = (
+            self.element(logits, J),
+            self.element(total, FIRST),
+            Leaf("is_index", J, pull),
+            self.element(d, FIRST),
+            Leaf("has_integer", FIRST, pull),
+        )
+        return Apply(NLL_GRAD, operands)
+
+    def kept_row(self, k: int) -> tuple[int, int]:
+        """Return the value in whose row the elements of a view begin, and at which of them."""
+        start = 0
+        while k not in self.place and self.nodes[k].op in ("slice", "to_edges"):
+            start += self.nodes[k]["start"] if self.nodes[k].op == "slice" else 0
+            (k,) = self.nodes[k].inputs
+        return k, start
+
+    def sources(self, node: Node) -> tuple[Expression | FromParents, ...]:
+        """Return what a sum over edges adds up: see `SumEdges`."""
+        if node.op != "gather_parents":
+            index = FIRST if node.type.shape == () else J
+            return (self.element(node.inputs[0], index),)
+        tensors = self.binding.tensors
+        kinds = [every for every in (False, True) if node["every" if every else "slots"]]
+        return tuple(FromParents(tensors[edge_key(node["field"], every)]) for every in kinds)
+
+    def target(self, node: Node) -> tuple[ValuePlace, int]:
+        """Return where an effect stores its operand, and the slot that must have a child, or -1."""
+        value = self.nodes[node.inputs[0]]
+        size = stored_size(node, value)
+        if node.op in TENSOR_OF_EFFECT:
+            return self.tensor(TENSOR_OF_EFFECT[node.op](node), size, per_edge(node, value)), -1
+        every = node.op == "scatter_children"
+        to = self.tensor(edge_key(node["field"], every), size, True)
+        if every:
+            return to, -1
+        slot = node["slot"]  # a vertex may have fewer slots than F
+        return replace(to, rows=Rows.SLOT, slot=slot), slot
 
     def _view(self, node: Node, index: Index) -> Expression:
         (i,) = node.inputs
@@ -126,7 +216,7 @@ class ValuePlaces:
 
     def _of_parameter(self, node: Node, index: Index, size: int) -> Leaf:
         if node.op == "param":
-            return Leaf("param", index, self.binding.params[node["name"]])
+            return Leaf("param", index, self.binding.params[node["name"]], size=size)
         table, pulled = node.inputs
         param = self.binding.params[self.nodes[table]["name"]]
         return Leaf("embed", index, param, -1, size, self.integer(pulled))

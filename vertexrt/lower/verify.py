@@ -114,7 +114,7 @@ class _Verifier:
     def _apart(self, to: ValuePlace, value: Expression) -> None:
         """Check that a fill reads of what it writes at most the element that it writes."""
         for e in expressions_in(value):
-            if isinstance(e, ReadElement) and _share_memory(to, e.place) and not _same(to, e):
+            if isinstance(e, ReadElement) and share_memory(to, e.place) and not _same(to, e):
                 self._fail(f"it reads {e}, which it writes", "what no iteration of its loop writes")
 
     def _read(self, place: ValuePlace) -> None:
@@ -137,7 +137,7 @@ class _Verifier:
         raise PlanError(message("lower", f"{self.what}: {got}", expected, do))
 
 
-def _share_memory(a: ValuePlace, b: ValuePlace) -> bool:
+def share_memory(a: ValuePlace, b: ValuePlace) -> bool:
     """Tell whether two places have elements of the same row of the same memory."""
     if (a.memory, a.number, a.rows, a.slot) != (b.memory, b.number, b.rows, b.slot):
         return False

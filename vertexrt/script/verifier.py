@@ -7,6 +7,7 @@ against these clocks, so a missing wait is found however the processors happen t
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, NamedTuple, NoReturn
 
@@ -356,7 +357,7 @@ class Verifier:
             left[tile] = own
 
 
-def elements(scratch: list[int], rows: int, edges: int) -> int:
+def elements(scratch: Sequence[int], rows: int, edges: int) -> int:
     """Return the elements of temporaries of an instruction."""
     by_row, by_edge, once = scratch
     return by_row * (-(-rows // PAD) * PAD) + by_edge * (-(-edges // PAD) * PAD) + once

@@ -105,15 +105,19 @@ class Arithmetic:
         return self.code.select(both, a, b)
 
     def exp(self, x: Register) -> Register:
-        """Return e**x; in float32 between e**-87.3 and e**88.7."""
+        """Return e**x; in float32 no less than e**-86.6, where it would lose digits.
+
+        It is 2y times 2**(n - 1): 2**n itself is infinite where e**x still is not.
+        """
         if self.kind == "f64":
             return self.code.call(self.real, "llvm.exp.f64", [x])
         formula = {
             "n": "n - s",
             "r": "(x - n * h) - n * l",
             "y": "(p * (r * r) + r) + 1.0",
+            "twice": "y + y",
         }
-        low, high = self.constant(-87.3), self.constant(88.7)
+        low, high = self.constant(-86.6), self.constant(89.0)
         x = self.code.select(self.compare(">", low, x), low, x)
         x = self.code.select(self.compare(">", x, high), high, x)
         shift = self.constant(ROUND)
@@ -123,8 +127,9 @@ class Arithmetic:
         r = translate(formula["r"], names, self)
         y = translate(formula["y"], {"p": self._polynomial(EXP, r), "r": r}, self)
         bits = self.code.op("i32", f"bitcast {near} to i32")
-        bits = self.code.integer("add", self.code.integer("shl", bits, 23), 127 << 23)
-        return self.binary("*", y, self.code.op("float", f"bitcast {bits} to float"))
+        bits = self.code.integer("add", self.code.integer("shl", bits, 23), 126 << 23)
+        power = self.code.op("float", f"bitcast {bits} to float")
+        return self.binary("*", translate(formula["twice"], {"y": y}, self), power)
 
     def sigmoid(self, x: Register) -> Register:
         """Return 1 / (1 + e**-x)."""

@@ -237,7 +237,7 @@ class Expressions:
                 return self.code.load(self.code.real, self.start(expression.place), at, independent)
             case Picked():
                 at = self.code.most(self.given(Field.INTS, expression.pull), 0)
-                return self.code.load(self.code.real, self.start(expression.place), at)
+                return self.code.load(self.code.real, self.start(expression.row), at)
             case Leaf():
                 found: Register = getattr(self, f"_{expression.op}")(expression, j, independent)
                 return found

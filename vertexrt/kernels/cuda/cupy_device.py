@@ -6,11 +6,12 @@ import ctypes
 import importlib.util
 import os
 from collections.abc import Sequence
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import Future, ThreadPoolExecutor, wait
 from typing import Any
 
 import numpy as np
 
+from vertexrt.config import config
 from vertexrt.errors import DeviceError, message
 from vertexrt.kernels.cuda.compile import Cubin, compile_in_registers
 from vertexrt.kernels.cuda.cooperative import (
@@ -26,6 +27,7 @@ from vertexrt.kernels.cuda.cooperative import (
 from vertexrt.kernels.cuda.device import Allocation, Array, Calls, in_a_child, launch_error
 
 CUBLAS_HOST_POINTERS = 0
+IN_CACHE = 0.5  # seconds in which kernels that were compiled before are there
 FAST_TF32 = 77  # CUBLAS_COMPUTE_32F_FAST_TF32
 
 _processes: set[int] = set()  # that have used a GPU: this one, or those it was forked from
@@ -69,6 +71,7 @@ class CupyDevice:
         self._launches: dict[tuple[int, int, int, int], CooperativeLaunch] = {}
         self._modules: list[Any] = []
         self._known: dict[str, int] = {}
+        self._ahead: dict[str, Future[Cubin]] = {}
         self.calls = self._calls(precision, self.stream)
         self._more: list[Calls] = []  # on other streams
         self._owners: list[Any] = []  # of streams and events that are known by their addresses
@@ -157,22 +160,14 @@ class CupyDevice:
         code = ask(ctypes.byref(found), ctypes.c_void_p(function), ctypes.byref(config))
         return 0 if code else min(found.value, self.processors // size)
 
-    def load(self, sources: Sequence[str], real: np.dtype[Any]) -> dict[str, int]:
+    def load(
+        self, sources: Sequence[str], real: np.dtype[Any], ahead: Sequence[str] = ()
+    ) -> dict[str, int]:
         """Compile modules side by side, each once."""
-        defines = {} if real == np.float32 else {"VRT_REAL": "double"}
         prefix = real.name
-
-        # Doubles are for checks: a GPU takes many times as long for them as it is, spilled or not.
-        slow = real != np.float32
-
-        def one(source: str) -> Any:
-            return compile_in_registers(source, self.arch, defines, self._cuda, slow)
-
         new = [s for s in dict.fromkeys(sources) if prefix + s not in self._known]
-        with ThreadPoolExecutor(8) as pool:
-            cubins = list(pool.map(one, new))
         found: dict[str, int] = {}
-        for source, cubin in zip(new, cubins, strict=True):
+        for source, cubin in zip(new, self._compiled(new, real, ahead), strict=True):
             module = self._loaded(cubin)
             self._modules.append(module)
             self._known[prefix + source] = 1
@@ -182,6 +177,26 @@ class CupyDevice:
             if key.startswith(f"{prefix} "):
                 found[key.removeprefix(f"{prefix} ")] = value
         return found
+
+    def _compiled(
+        self, sources: Sequence[str], real: np.dtype[Any], ahead: Sequence[str]
+    ) -> list[Cubin]:
+        """Compile modules side by side; see `load`."""
+        defines = {} if real == np.float32 else {"VRT_REAL": "double"}
+
+        # Doubles are for checks: a GPU takes many times as long for them as it is, spilled or not.
+        slow = real != np.float32
+
+        def one(source: str) -> Cubin:
+            return compile_in_registers(source, self.arch, defines, self._cuda, slow)
+
+        pool = ThreadPoolExecutor(8)
+        begun, self._ahead = self._ahead, {}
+        asked = [begun.get(real.name + s) or pool.submit(one, s) for s in sources]
+        if config().threads > 1 and wait(asked, timeout=IN_CACHE).not_done:
+            self._ahead = {real.name + s: pool.submit(one, s) for s in ahead}
+        pool.shutdown(wait=False)
+        return [each.result() for each in asked]
 
     def _loaded(self, cubin: Cubin) -> Any:
         module = self.cupy.cuda.function.Module()

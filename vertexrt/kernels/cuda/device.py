@@ -85,9 +85,14 @@ class Device(Protocol):
     def clusters(self, function: int, size: int, shared: int) -> int:
         """Return how many clusters of so many blocks run at once; 0 where there are none."""
 
-    def load(self, sources: Sequence[str], real: np.dtype[Any]) -> dict[str, int]:
+    def load(
+        self, sources: Sequence[str], real: np.dtype[Any], ahead: Sequence[str] = ()
+    ) -> dict[str, int]:
         """Compile modules; return the functions of all their kernels by name.
 
+        Args:
+            ahead: modules that another call may want: they compile meanwhile, if there is a
+                processor for them.
         Raises: DeviceError, when one does not compile or spills registers.
         """
 

@@ -23,9 +23,9 @@ from vertexrt.ir.passes.segment import SUMS, SegmentedTask
 from vertexrt.ir.passes.store import Read
 from vertexrt.ir.program import Domain, Node
 from vertexrt.kernels.cuda.products import rows_of
-from vertexrt.kernels.cuda.row_text import Cuts
 from vertexrt.kernels.cuda.weights import ResidentWeight
 from vertexrt.kernels.layout import Binding, gradients_of
+from vertexrt.lower.threads import Cuts
 
 BACKWARD, FINAL = 2, 3  # rows of `kinds`, see `Backend.load_segments`
 EVERY = -1  # in place of a slot: the child of each edge

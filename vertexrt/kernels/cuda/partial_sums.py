@@ -22,8 +22,8 @@ from vertexrt.kernels.cuda.path_steps import (
     products_in,
     readers_of,
 )
-from vertexrt.kernels.cuda.row_text import Cuts
 from vertexrt.kernels.cuda.weights import TILE_ROWS, Layout
+from vertexrt.lower.threads import Cuts
 
 
 @dataclass(frozen=True, slots=True)

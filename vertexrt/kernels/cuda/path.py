@@ -16,13 +16,13 @@ from vertexrt.ir.passes.fuse import Group
 from vertexrt.ir.passes.segment import SegmentedTask, Split
 from vertexrt.ir.passes.store import is_free
 from vertexrt.ir.program import Stage
+from vertexrt.kernels.cuda.path_groups import tile_text, write_path_group
 from vertexrt.kernels.cuda.path_products import (
     PendingGroup,
     ProductText,
     ProductWriter,
     write_with_groups,
 )
-from vertexrt.kernels.cuda.path_rows import PathRowText, write_path_group
 from vertexrt.kernels.cuda.path_segment import PathSegment, RingUses, SegmentContext
 from vertexrt.kernels.cuda.path_steps import (
     Step,
@@ -31,7 +31,7 @@ from vertexrt.kernels.cuda.path_steps import (
     products_in,
     unsupported,
 )
-from vertexrt.kernels.cuda.path_task import ADDED, PathTask, own_pieces, plan_task
+from vertexrt.kernels.cuda.path_task import PathTask, own_pieces, plan_task
 from vertexrt.kernels.cuda.prefetch import (
     OperandCopy,
     PrefetchedOperand,
@@ -42,9 +42,9 @@ from vertexrt.kernels.cuda.ring import InRing, made_before, made_in_ring, place_
 from vertexrt.kernels.cuda.row_text import WARP
 from vertexrt.kernels.cuda.weights import THREADS
 from vertexrt.kernels.layout import Binding
-from vertexrt.kernels.location import Location
+from vertexrt.lower.places import Memory, ValuePlace
 
-Prefetched = dict[int, dict[int, Location]]  # number of a step -> where operands of its group lie
+Prefetched = dict[int, dict[int, ValuePlace]]  # number of a step -> where operands of its group lie
 
 
 def write_task(
@@ -106,7 +106,7 @@ class SegmentWriter:
         if number:
             text.lines += ["wait_for_all_copies();"] if number in self.prefetched else []
             text.lines.append("__syncthreads();")
-        if products and all(self.task.place[k].row == ADDED for k in products):
+        if products and all(self.task.place[k].memory == Memory.SUMS for k in products):
             groups = groups_after(self.steps, number)
             groups_left = [self._pending(group, number + 1 + n) for n, group in enumerate(groups)]
             self._add(write_with_groups(context, products, groups_left, number == 0))
@@ -124,9 +124,9 @@ class SegmentWriter:
         assert isinstance(group, Group)
         pending = self._pending(group, number)
         place = {**self.context.place, **pending.prefetched}
-        rows = write_path_group(replace(self.context, place=place), pending.rest)
-        self.text.words.update(rows.words)
-        self.text.lines += rows.loop_over_rows()
+        text = write_path_group(replace(self.context, place=place), pending.rest)
+        self.text.words.update(text.t.words)
+        self.text.lines += text.loop_over_rows()
 
     def _pending(self, group: Group, number: int) -> PendingGroup:
         """Say what of a group is left to write: not prefetched, and not copied by another group."""
@@ -177,7 +177,7 @@ class SegmentWriter:
             )
         ]
 
-    def _write_copy(self, operand: PrefetchedOperand, turn: int, turns: int) -> Location:
+    def _write_copy(self, operand: PrefetchedOperand, turn: int, turns: int) -> ValuePlace:
         """Write the statements that prefetch an operand; return where it lies then.
 
         Args:
@@ -186,8 +186,8 @@ class SegmentWriter:
         task, text = self.task, self.text
         own = own_pieces(operand.piece, task.processors) if task.processors > 1 else None
         size = self.nodes[operand.node].type.size // (task.processors if own else 1)
-        to = task.temporaries.take(size, False, own=own)
-        t = PathRowText(1, task.vector, task.processors)
+        to = task.temporaries.temporary(size, False, own=own)
+        t = tile_text(task)
         source = task.place.get(operand.node)
         how = OperandCopy(source, to, t.origin(to), task.vector, task.processors, turn, turns)
         copy, words = write_copy(self.nodes[operand.node], operand, how, task.binding)

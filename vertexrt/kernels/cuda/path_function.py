@@ -6,9 +6,9 @@ from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 
 from vertexrt.ir.program import Stage
-from vertexrt.kernels.cuda.path_rows import ROW_PAD
 from vertexrt.kernels.cuda.path_segment import PathSegment
 from vertexrt.kernels.cuda.ring import RingSize, write_send
+from vertexrt.kernels.cuda.thread_text import ROW_PAD
 from vertexrt.kernels.cuda.weights import SideWeights, own_row
 
 INDEX_WORDS = ("edge_ptr", "child_row", "child_slot", "parent_ptr", "parent_edge")

@@ -8,11 +8,13 @@ from dataclasses import replace
 from vertexrt.ir.ops import OPS
 from vertexrt.ir.passes.fuse import Group
 from vertexrt.ir.program import Domain, Node
-from vertexrt.kernels.cuda.group_plan import plan_group
 from vertexrt.kernels.cuda.inline_operands import QUARTET
-from vertexrt.kernels.cuda.path_rows import PathGroup, PathRowText
+from vertexrt.kernels.cuda.path_groups import place_group
 from vertexrt.kernels.cuda.path_segment import SegmentContext
-from vertexrt.kernels.cuda.values import J
+from vertexrt.kernels.cuda.thread_text import ThreadText
+from vertexrt.lower.expressions import J, Leaf
+from vertexrt.lower.threads import NEAR, ElementLoop, ThreadKernel
+from vertexrt.lower.values import ValuePlaces
 
 
 def write_operand(context: SegmentContext, x: int, times: int) -> tuple[list[str], dict[str, str]]:
@@ -23,59 +25,60 @@ def write_operand(context: SegmentContext, x: int, times: int) -> tuple[list[str
         times: rows of the product for each row of the tile.
     Returns: its lines, and the words that they name.
     """
+    task = context.task
+    kernel = ThreadKernel(1, 0, 0, 0, False, False, ())
+    text = ThreadText(kernel, task.temporaries.taken, replace(context, by_units=False))
     row = "i" if times == 1 else f"i / {times}"
-    if context.task.nodes[x].op == "concat":
-        writer, body = _concat(context, x, times)
+    if task.nodes[x].op == "concat":
+        body = _concat(text, context, x, times)
     else:
-        writer, body = _elements(context, x)
+        body = _elements(text, context, x)
     lines = [
         "[&](int i) {",
         f"  const int row = (int)a.lo + {row};",
-        *(f"  {line}" for line in writer.t.head),
+        *(f"  {line}" for line in text.t.head),
         "  return [=](int j) {",
         *(f"    {line}" for line in body),
         "  };",
         "}",
     ]
-    return lines, writer.t.words
+    return lines, text.t.words
 
 
-def _begin(context: SegmentContext, made: Sequence[int]) -> PathGroup:
-    """Begin to write values of one row: all of their elements, and none of them in memory."""
-    task = context.task
-    plan = plan_group(task.nodes, Group(Domain.VERTEX, tuple(made)), context.place)
-    place = {  # without states and these values, which no group has stored yet
-        k: at for k, at in context.place.items() if k not in made and task.nodes[k].op != "gather"
-    }
-    rows = PathRowText(1, task.vector, task.processors)
-    return PathGroup(replace(context, by_units=False), plan, rows, place)
-
-
-def _concat(context: SegmentContext, x: int, times: int) -> tuple[PathGroup, list[str]]:
+def _concat(text: ThreadText, context: SegmentContext, x: int, times: int) -> list[str]:
     """Write the states that a product of several vectors of each row reads, one after another."""
-    writer = _begin(context, [x])
-    bases = [
-        writer.t.row_value(f"c{k}", "auto", writer.state_of_child(k, node, node.type.size))
-        for k, node in ((k, writer.nodes[k]) for k in writer.nodes[x].inputs)
-    ]
+    inputs = context.task.nodes[x].inputs
+    bases = [text.elements.state(_state(context, k)) for k in inputs]
     which = "".join(f"i % {times} == {n} ? {base} : " for n, base in enumerate(bases[:-1]))
-    writer.t.head.append(f"const real* const from = {which}{bases[-1]};")
-    return writer, [f"return load<{QUARTET}>(from + j);"]
+    text.t.head.append(f"const real* const from = {which}{bases[-1]};")
+    return [f"return load<{QUARTET}>(from + j);"]
 
 
-def _elements(context: SegmentContext, x: int) -> tuple[PathGroup, list[str]]:
+def _elements(text: ThreadText, context: SegmentContext, x: int) -> list[str]:
     """Write the elements of a state, or what is computed from several."""
-    writer = _begin(context, sorted(_inner(context.task.nodes, x)))
-    writer.t.open(writer.nodes[x].type.size)
-    for k in writer.plan.members:
-        writer.write_member(k)
-    register = f"r{x}"
-    if not writer.plan.members:
-        register = writer.element(x, J).removesuffix(".v[c]")
-    loop = writer.t.loop
-    assert loop is not None
-    assert loop.vector == writer.t.vector, "states are whole vectors"
-    return writer, [f"constexpr int W = {QUARTET};", *loop.body, f"return {register};"]
+    made = sorted(_inner(context.task.nodes, x))
+    place = {  # without states and these values, which no group has stored yet
+        k: at
+        for k, at in context.place.items()
+        if k not in made and context.task.nodes[k].op != "gather"
+    }
+    here = replace(context, by_units=False, place=place)
+    _, parts = place_group(here, Group(Domain.VERTEX, tuple(made)))
+    if not parts:
+        with text.elements.in_loop() as lines:
+            state = text.elements.element(_state(context, x)).removesuffix(".v[c]")
+        return [f"constexpr int W = {QUARTET};", *lines, f"return {state};"]
+    (loop,) = parts
+    assert isinstance(loop, ElementLoop)
+    return [f"constexpr int W = {QUARTET};", *text.body(loop), f"return r{x};"]
+
+
+def _state(context: SegmentContext, k: int) -> Leaf:
+    """Return how the state of a child is read in full."""
+    values = ValuePlaces(context.task.nodes, context.task.binding)
+    leaf = values.expression(k, J)
+    assert isinstance(leaf, Leaf)
+    return replace(leaf, op=NEAR) if context.gathered(leaf.number) is not None else leaf
 
 
 def _inner(nodes: Sequence[Node], x: int) -> set[int]:

@@ -8,13 +8,14 @@ from dataclasses import dataclass, field, replace
 from vertexrt.ir.passes.fuse import Group
 from vertexrt.ir.program import Domain
 from vertexrt.kernels.cuda.partial_sums import PartialSums
+from vertexrt.kernels.cuda.path_groups import tile_text, write_path_group
 from vertexrt.kernels.cuda.path_operands import write_operand
-from vertexrt.kernels.cuda.path_rows import PathRowText, write_path_group
 from vertexrt.kernels.cuda.path_segment import SegmentContext
 from vertexrt.kernels.cuda.products import rows_of
-from vertexrt.kernels.cuda.row_text import ROLLED, Cuts
+from vertexrt.kernels.cuda.row_text import ROLLED
 from vertexrt.kernels.cuda.weights import TILE_ROWS, Layout, ResidentWeight, own_row
-from vertexrt.kernels.location import Location
+from vertexrt.lower.places import Memory, Rows, ValuePlace
+from vertexrt.lower.threads import Cuts
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,7 +60,7 @@ class ProductWriter:
     def __init__(self, context: SegmentContext, products: Sequence[int]) -> None:
         self.context, self.nodes = context, context.task.nodes
         self.processors, self.vector = context.task.processors, context.task.vector
-        self.t = PathRowText(1, self.vector, self.processors)
+        self.t = tile_text(context.task)
         self.words: dict[str, str] = {}  # of operands that are computed
         self.products = list(products)
         self.factors = [self._factor(k) for k in self.products]
@@ -159,7 +160,7 @@ class ProductWriter:
             "      }),",
         ]
 
-    def _put(self, to: Location, times: int, wide: int) -> list[str]:
+    def _put(self, to: ValuePlace, times: int, wide: int) -> list[str]:
         """Put an element of a product in the tile's row of the ring, too, if the ring has it.
 
         Args:
@@ -168,25 +169,25 @@ class ProductWriter:
         at = self.context.ring.put(to)
         if at is None:
             return []
-        self.context.ring.sends_at_once(to, 0, ())  # never: its threads make columns
+        self.context.ring.sends_at_once(to.number, 0, ())  # never: its threads make columns
         row, inner = (f"i / {times}", f" + i % {times} * {wide}") if times > 1 else ("i", "")
         place = f"(a.slot + {row}) * {at.step} + {at.start}{inner} + j"
         return [f"        if (a.puts && j >= 0) ring[{place}] = sum;"]
 
-    def _first(self, place: Location, edges: bool) -> str:
+    def _first(self, place: ValuePlace, edges: bool) -> str:
         """Return the pointer to the tile's first row of a place."""
         start = f" + {place.start}" if place.start else ""
-        if place.temporary is not None:
+        if place.memory == Memory.TEMPORARY:
             return f"({self.t.origin(place)}{start})"
-        word = self.t.word(place.base, "real*")
-        lo = "a.elo" if place.row == "edge" else "a.lo"
-        assert edges == (place.row == "edge")
+        word = self.t.origin(place)
+        lo = "a.elo" if place.rows == Rows.EDGE else "a.lo"
+        assert edges == (place.rows == Rows.EDGE)
         return f"({word} + (long long){lo} * {place.step}{start})"
 
 
-def _outer(place: Location, times: int) -> str:
+def _outer(place: ValuePlace, times: int) -> str:
     """Return which row of a place a row of a product is: what is in shared memory needs 32 bits."""
-    wide = "" if place.temporary is not None else "(long long)"
+    wide = "" if place.memory == Memory.TEMPORARY else "(long long)"
     return wide + (f"(i / {times})" if times > 1 else "i")
 
 
@@ -206,7 +207,7 @@ class PendingGroup:
 
     group: Group
     rest: Group
-    prefetched: Mapping[int, Location]
+    prefetched: Mapping[int, ValuePlace]
 
 
 def write_with_groups(
@@ -251,9 +252,8 @@ def _add_up(
         if first and number == 0:
             lines.append("if (done == 0) prefetch_next();")
         made |= {*pending.group.nodes}
-        rows = write_path_group(
-            replace(context, place={**context.place, **pending.prefetched}), pending.rest
-        )
-        words |= rows.words
-        lines += rows.loop_over_rows("done", "end")
+        found = replace(context, place={**context.place, **pending.prefetched})
+        text = write_path_group(found, pending.rest)
+        words |= text.t.words
+        lines += text.loop_over_rows("done", "end")
     return lines, words

@@ -13,9 +13,10 @@ from vertexrt.ir.program import Node, Stage
 from vertexrt.kernels.cuda.partial_sums import PartialSums
 from vertexrt.kernels.cuda.path_task import PathTask
 from vertexrt.kernels.cuda.ring import InRing
-from vertexrt.kernels.cuda.row_text import Cuts
+from vertexrt.kernels.cuda.row_text import tensor_word
 from vertexrt.kernels.cuda.weights import ResidentWeight
-from vertexrt.kernels.location import Location
+from vertexrt.lower.places import Memory, Rows, ValuePlace
+from vertexrt.lower.threads import Cuts
 
 
 class RingUses:
@@ -55,14 +56,15 @@ class RingUses:
         """Begin a step: a barrier separates it from the last one."""
         self._reads_now = False
 
-    def put(self, home: Location) -> InRing | None:
+    def put(self, home: ValuePlace) -> InRing | None:
         """Return where elements that are stored in a tensor go in the tile's row of the ring."""
-        entry = self.rows.get(home.base)
-        if entry is None or home.row != "row":
+        word = tensor_word(home)
+        entry = self.rows.get(word) if home.memory == Memory.TENSOR else None
+        if entry is None or home.rows != Rows.ROW:
             return None
-        self.puts[home.base] = entry
-        if home.base in self.deferred:
-            self.late.add(home.base)
+        self.puts[word] = entry
+        if word in self.deferred:
+            self.late.add(word)
         return replace(entry, start=entry.start + home.start)
 
     @property
@@ -70,28 +72,31 @@ class RingUses:
         """List what is sent when the segment is over."""
         return [entry for word, entry in self.puts.items() if entry.cuts and word in self.late]
 
-    def sends_at_once(self, home: Location, threads: int, cuts: Cuts) -> bool:
+    def sends_at_once(self, tensor: int, threads: int, cuts: Cuts) -> bool:
         """Tell whether elements of a tensor are sent by the threads that make them.
 
         Args:
+            tensor: its number.
             threads: that have neighbouring elements of a row; cuts: of the loop that makes them.
         """
-        entry = self.rows[home.base]
+        word = f"tensor_{tensor}"
+        entry = self.rows[word]
         if not entry.cuts:
             return False
         each, rest = divmod(cuts[1], self.task.processors) if len(cuts) == 2 else (0, 0)
         alike = each > 0 and rest == 0 and each == threads and each % self.task.vector == 0
-        if not alike or home.base in self.deferred:
-            self.late.add(home.base)  # all of it, then
+        if not alike or word in self.deferred:
+            self.late.add(word)  # all of it, then
             return False
-        self._sent.add(home.base)
+        self._sent.add(word)
         if self._reads_now:
-            self.late.add(home.base)
+            self.late.add(word)
         return True
 
-    def operand_row(self, home: Location) -> InRing | None:
+    def operand_row(self, home: ValuePlace) -> InRing | None:
         """Return where an operand that is stored in a tensor is in the tile's row of the ring."""
-        entry = self.rows.get(home.base)
+        in_tensor = home.memory == Memory.TENSOR
+        entry = self.rows.get(tensor_word(home)) if in_tensor else None
         if entry is not None:
             self.operand = True
             self.reads_row()
@@ -123,11 +128,6 @@ class RingUses:
             self.reads_row()
         return entry
 
-    def reads_in_full(self, k: int) -> None:
-        """Note that a value is read in full, but not as the operand of a product."""
-        if k in self.before:
-            self.reads_all()
-
     def reads_all(self) -> None:
         """Note that something is read in full that the ring does not have."""
         self.needs_all |= self.task.processors > 1
@@ -146,8 +146,19 @@ class SegmentContext:
     task: PathTask
     ring: RingUses
     by_units: bool
-    place: Mapping[int, Location]
+    place: Mapping[int, ValuePlace]
     sums: Mapping[int, PartialSums] = field(default_factory=dict)
+
+    def gathered(self, tensor: int) -> InRing | None:
+        """Return where a state of children, read in full, is in a row of the ring."""
+        states = {"gather", "gather_all"}
+        tensors = self.task.binding.tensors
+        node = next(
+            node
+            for node in self.task.nodes
+            if node.op in states and tensors["state", node["field"]] == tensor
+        )
+        return self.ring.gathered(node)
 
     def cuts_of(self, k: int) -> Cuts:
         """Return the cuts of a value that is made in parts, () for what every processor makes."""

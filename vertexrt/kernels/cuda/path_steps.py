@@ -8,7 +8,7 @@ from vertexrt.errors import NoKernelError, message
 from vertexrt.ir.passes.fuse import Group, Product
 from vertexrt.ir.passes.segment import Segment, SegmentedTask
 from vertexrt.ir.program import Domain, Node
-from vertexrt.kernels.cuda.row_text import Cuts
+from vertexrt.lower.threads import Cuts
 
 Step = list[Group | Product]  # one group, or products that share their barriers
 

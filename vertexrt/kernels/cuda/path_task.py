@@ -12,13 +12,11 @@ from vertexrt.ir.program import Domain, Node
 from vertexrt.kernels.cuda.inline_operands import inline_operands
 from vertexrt.kernels.cuda.partial_sums import added_by_groups, pieces_alike
 from vertexrt.kernels.cuda.path_steps import Step, own_cuts, steps_of
-from vertexrt.kernels.cuda.places import Temporaries, in_tensor, read_from
 from vertexrt.kernels.cuda.ring import BANKS, CLEAR
-from vertexrt.kernels.cuda.row_text import Cuts
 from vertexrt.kernels.layout import Binding
-from vertexrt.kernels.location import Location
-
-ADDED = "sums"  # counts the rows of a `Location`: partial sums, which readers add up
+from vertexrt.lower.places import Memory, Rows, ValuePlace
+from vertexrt.lower.threads import Cuts
+from vertexrt.lower.values import Memories, ValuePlaces
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,9 +41,9 @@ class PathTask:
     steps: Sequence[Sequence[Step]]
     inlined: frozenset[int]
     whole: frozenset[int]
-    place: dict[int, Location]
-    also: dict[int, Location]
-    temporaries: Temporaries
+    place: dict[int, ValuePlace]
+    also: dict[int, ValuePlace]
+    temporaries: Memories
 
     @property
     def nodes(self) -> Sequence[Node]:
@@ -82,12 +80,12 @@ def plan_task(plan: SegmentedTask, binding: Binding, vector: int, processors: in
     whole = plan.whole - inlined
     place = _in_tensors(task, binding)
     also = {k: place[k] for k in sorted(whole & {*task.homes}) if processors > 1}
-    temporaries = Temporaries()
+    temporaries = Memories()
     summed = set[int]().union(*(added_by_groups(plan, each, processors) for each in steps))
     operands = _operands(task)
     for k in sorted({*task.local - inlined, *also}):
         if k in summed:
-            place[k] = Location("", max(nodes[k].type.size, 1), ADDED)
+            place[k] = ValuePlace(Memory.SUMS, k, max(nodes[k].type.size, 1), Rows.ROW)
         else:
             place[k] = _temporary(plan, k, processors, k in operands, temporaries)
     return PathTask(
@@ -104,11 +102,11 @@ def plan_task(plan: SegmentedTask, binding: Binding, vector: int, processors: in
     )
 
 
-def _in_tensors(task: TaskProgram, binding: Binding) -> dict[int, Location]:
+def _in_tensors(task: TaskProgram, binding: Binding) -> dict[int, ValuePlace]:
     """Return where values lie that other stages or segments make or read."""
-    nodes = task.program.nodes
-    found = {i: read_from(nodes[i], read, binding) for i, read in task.reads.items()}
-    return found | {k: in_tensor(nodes[k], key, binding) for k, key in task.homes.items()}
+    values = ValuePlaces(task.program.nodes, binding)
+    found = {i: values.stored(i, read) for i, read in task.reads.items()}
+    return found | {k: values.home(k, key) for k, key in task.homes.items()}
 
 
 def _operands(task: TaskProgram) -> set[int]:
@@ -118,8 +116,8 @@ def _operands(task: TaskProgram) -> set[int]:
 
 
 def _temporary(
-    plan: SegmentedTask, k: int, processors: int, operand: bool, temporaries: Temporaries
-) -> Location:
+    plan: SegmentedTask, k: int, processors: int, operand: bool, temporaries: Memories
+) -> ValuePlace:
     """Set aside shared memory for a value.
 
     Args:
@@ -131,7 +129,7 @@ def _temporary(
         own = own_pieces(pieces_alike(own_cuts(plan, k), processors), processors)
     size = max(node.type.size, 1) // (processors if own else 1)
     stride = -(-size // BANKS) * BANKS + CLEAR if operand else 0
-    return temporaries.take(size, node.type.domain == Domain.EDGE, stride, own)
+    return temporaries.temporary(size, node.type.domain == Domain.EDGE, stride, own)
 
 
 def own_pieces(piece: int, processors: int) -> tuple[int, int] | None:

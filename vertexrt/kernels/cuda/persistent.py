@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+from collections.abc import Callable, Iterator, Sequence
 from typing import NamedTuple
 
 import numpy as np
@@ -45,6 +46,14 @@ class KernelOptions(NamedTuple):
     rules: tuple[UpdateRule, ...]
 
 
+class _Candidate(NamedTuple):
+    """A kernel that fits on chip; `name` is that of the function in its source."""
+
+    writer: KernelWriter
+    name: str
+    source: str
+
+
 def load_smallest(
     tasks: list[SegmentedTask],
     binding: Binding,
@@ -56,32 +65,60 @@ def load_smallest(
     """Load a kernel for groups of so many processors, or of as few as the weights fit.
 
     Of each size the first is taken that leaves enough registers for code: gradients give way before
-    weights.
+    weights. Whether it does is known when it is compiled, so the next one compiles beside it.
 
     Raises: DeviceError, when none fits or all spill.
     """
-    processors, hold, gradients, rules = asked
-    wanted: tuple[int, ...] = GROUPS if processors is None else (processors,)
+    wanted: tuple[int, ...] = GROUPS if asked.processors is None else (asked.processors,)
     sizes = tuple(n for n in wanted if n <= device.processors) or wanted[:1]
-    failed: dict[int | str, DeviceError] = {}  # by size the first reason, and what spilled
-    itemsize = np.dtype(dtype).itemsize
-    choices = (PLACES if gradients else ()) + AFTER_PATH
-    for size, registers, places in itertools.product(sizes, REGISTERS, choices):
+    real = np.dtype(dtype)
+    choices = (PLACES if asked.gradients else ()) + AFTER_PATH
+    budgets = [
+        Budget(size, real.itemsize, device.shared_bytes, registers, asked.hold, places)
+        for size, registers, places in itertools.product(sizes, REGISTERS, choices)
+    ]
+    failed: dict[int, DeviceError] = {}  # by size
+
+    def write(budget: Budget) -> KernelWriter:
+        return KernelWriter(tasks, binding, kinds, budget, device.precision, asked.rules)
+
+    candidates = _candidates(budgets, write, failed)
+    for candidate, after in itertools.pairwise(itertools.chain(candidates, (None,))):
+        assert candidate is not None
+        ahead = [] if after is None else [after.source]
         try:
-            budget = Budget(size, itemsize, device.shared_bytes, registers, hold, places)
-            writer = KernelWriter(tasks, binding, kinds, budget, device.precision, rules)
-            source = writer.source()
-            if source not in failed:
-                name = kernel_name(source)
-                named = source.replace("VRT_KERNEL(NAME", f"VRT_KERNEL({name}", 1)
-                return writer, device.load([named], np.dtype(dtype))[name]
-        except FitError as error:
-            failed.setdefault(size, error)
+            functions = device.load([candidate.source], real, ahead)
         except SpillError as error:
-            failed.setdefault(size, error)
-            failed[source] = error
+            failed[candidate.writer.processors] = error
+            continue
+        return candidate.writer, functions[candidate.name]
     last = failed[sizes[-1]]
     raise last.within(device.processors) if isinstance(last, FitError) else last
+
+
+def _candidates(
+    budgets: Sequence[Budget],
+    write: Callable[[Budget], KernelWriter],
+    failed: dict[int, DeviceError],
+) -> Iterator[_Candidate]:
+    """Yield kernels that differ, in order.
+
+    Args:
+        failed: gets why a group of some size cannot hold the weights, unless there is a reason.
+    """
+    written: set[str] = set()
+    for budget in budgets:
+        try:
+            writer = write(budget)
+        except FitError as error:
+            failed.setdefault(budget.processors, error)
+            continue
+        source = writer.source()
+        if source not in written:
+            written.add(source)
+            name = kernel_name(source)
+            named = source.replace("VRT_KERNEL(NAME", f"VRT_KERNEL({name}", 1)
+            yield _Candidate(writer, name, named)
 
 
 class PersistentExecutable(Uploads):

@@ -14,9 +14,10 @@ from itertools import pairwise
 from vertexrt.ir.ops import OPS
 from vertexrt.ir.passes.fuse import Group
 from vertexrt.ir.program import Domain, Node
-from vertexrt.kernels.cuda.row_text import ROLLED, WARP, Cuts
+from vertexrt.kernels.cuda.row_text import ROLLED, WARP, tensor_word
 from vertexrt.kernels.layout import Binding
-from vertexrt.kernels.location import Location
+from vertexrt.lower.places import Memory, Rows, ValuePlace
+from vertexrt.lower.threads import Cuts
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,7 +36,7 @@ class PrefetchedOperand:
 def operands_ahead(
     nodes: Sequence[Node],
     group: Group,
-    place: dict[int, Location],
+    place: dict[int, ValuePlace],
     made: set[int],
     cuts_of: Callable[[int], Cuts],
     processors: int,
@@ -68,7 +69,7 @@ def operands_ahead(
 
 
 def _sources(
-    nodes: Sequence[Node], k: int, place: dict[int, Location], inside: set[int]
+    nodes: Sequence[Node], k: int, place: dict[int, ValuePlace], inside: set[int]
 ) -> Iterator[int]:
     """Yield what a member reads that it does not make, looking through views."""
     if k in place and nodes[k].op == "gather":
@@ -83,13 +84,13 @@ def _sources(
             yield i
 
 
-def _lies_in_rows(node: Node, place: Location | None) -> bool:
+def _lies_in_rows(node: Node, place: ValuePlace | None) -> bool:
     """Tell whether a value lies in a tensor by rows, or is a child's state, or is pulled."""
     if node.type.domain == Domain.EDGE or node.type.shape == ():
         return False
     if place is None:
         return node.op in ("gather", "pull")
-    return place.temporary is None and place.row == "row" and place.base.startswith("tensor_")
+    return place.memory == Memory.TENSOR and place.rows == Rows.ROW
 
 
 @dataclass(frozen=True, slots=True)
@@ -104,8 +105,8 @@ class OperandCopy:
         turn, turns: which of so many parts of the warps copy it; a power of two, at most all.
     """
 
-    source: Location | None
-    to: Location
+    source: ValuePlace | None
+    to: ValuePlace
     origin: str
     vector: int
     processors: int
@@ -143,13 +144,13 @@ def write_copy(
 
 
 def _source_row(
-    node: Node, size: int, source: Location | None, binding: Binding
+    node: Node, size: int, source: ValuePlace | None, binding: Binding
 ) -> tuple[list[str], dict[str, str]]:
     """Write where `row` of an operand begins, `from`, and the words that this names."""
     if source is not None:
         row = f"(long long)row * {source.step} + {source.start}"
-        lines = [f"  const real* const from = {source.base} + {row};"]
-        return lines, {source.base: "real*"}
+        word = tensor_word(source)
+        return [f"  const real* const from = {word} + {row};"], {word: "real*"}
     if node.op == "pull":
         number = binding.floats[node["name"]]
         words = {

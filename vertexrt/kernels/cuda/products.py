@@ -24,7 +24,7 @@ from vertexrt.kernels.cuda.steps import (
     Tiles,
 )
 from vertexrt.kernels.layout import PAD
-from vertexrt.kernels.location import Location, Temporary
+from vertexrt.lower.places import Temporary
 
 FLOATS = 4  # of 16 bytes
 
@@ -101,7 +101,7 @@ def product_kernel(gemms: Sequence[Gemm], tiles: Tiles, partial: Temporary) -> t
         partial: where blocks that share the depth leave their sums.
     Returns: the kernel, and how many elements it needs there.
     """
-    t = RowText(1, FLOATS)
+    t = RowText()
     t.line(f"VRT_SCRATCH(TileMemory<{tiles.rows}>, memory, 1);")
     blocks, used, counted = 0, 0, 0
     for g in gemms:
@@ -113,7 +113,7 @@ def product_kernel(gemms: Sequence[Gemm], tiles: Tiles, partial: Temporary) -> t
         weight = t.word(g.weight, "const real*")
         left = arrived = "nullptr"
         if splits > 1:
-            left = t.origin(Location("", 0, "local", temporary=partial)) + f" + {used}"
+            left = t.temporary(partial) + f" + {used}"
             arrived = t.word("arrived", "int*") + f" + {counted}"
             row_tiles = -(-tiles.high // tiles.rows)
             used += row_tiles * mine * tiles.rows * TILE
@@ -127,14 +127,14 @@ def product_kernel(gemms: Sequence[Gemm], tiles: Tiles, partial: Temporary) -> t
         t.line("}")
         blocks += mine
     assert counted <= ARRIVED, f"{counted} tiles of products in a launch"
-    body = t.plain_kernel(PRODUCT_THREADS)
+    body = t.kernel(PRODUCT_THREADS)
     words = tuple(t.words)
     return Kernel(body, words, TILES, blocks, PRODUCT_THREADS, tiles=tiles), used
 
 
 def product_by_warps(gemms: Sequence[Gemm], tiles: Tiles) -> Kernel:
     """Write independent products of a few rows as one kernel in which a warp makes a column."""
-    t = RowText(1, FLOATS)
+    t = RowText()
     blocks = 0
     for g in gemms:
         mine = -(-g.m // WARPS)
@@ -147,7 +147,7 @@ def product_by_warps(gemms: Sequence[Gemm], tiles: Tiles) -> Kernel:
         t.line("  return;")
         t.line("}")
         blocks += mine
-    body = t.plain_kernel(PRODUCT_THREADS)
+    body = t.kernel(PRODUCT_THREADS)
     return Kernel(body, tuple(t.words), TILES, blocks, PRODUCT_THREADS, tiles=tiles)
 
 
@@ -163,7 +163,7 @@ def large_product(g: Gemm, block: int, vector: int) -> Kernel:
         block: threads.
         vector: elements that may be loaded at once.
     """
-    t = RowText(1, FLOATS)
+    t = RowText()
     weight = t.word(g.weight, "const real*")
     x, y = _first(t, g.x), _first(t, g.y)
     count = f"(int)a.{'m' if g.edges else 'n'} * {g.times}"
@@ -187,7 +187,7 @@ def large_product(g: Gemm, block: int, vector: int) -> Kernel:
         t.line(f"  [&](int j, int k) {{ return {weight} + (long long){w}; }},")
         t.line(f"  [&](int i, int j, real v) {{ y[(long long)i * {wide} + j] = v; }});")
     tiles = replace(g.tiles or _all_rows(g), rows=rows)
-    return Kernel(t.plain_kernel(block), tuple(t.words), TILES, across, block, tiles=tiles)
+    return Kernel(t.kernel(block), tuple(t.words), TILES, across, block, tiles=tiles)
 
 
 def outer_product(g: Gemm, partial: Temporary, block: int, vector: int) -> tuple[list[Kernel], int]:
@@ -205,9 +205,9 @@ def outer_product(g: Gemm, partial: Temporary, block: int, vector: int) -> tuple
     tiles = replace(_all_rows(g), rows=splits)
     found = []
     for second in (False, True):
-        t = RowText(1, FLOATS)
+        t = RowText()
         gradient = t.word(g.weight, "real*")
-        left = t.origin(Location("", 0, "local", temporary=partial))
+        left = t.temporary(partial)
         if second:
             each = -(-size // ADDED_EACH)
             t.line(f"add_splits({gradient}, {left}, {size}, (int)a.chunks);")
@@ -232,7 +232,7 @@ def outer_product(g: Gemm, partial: Temporary, block: int, vector: int) -> tuple
             t.line(f"    const long long at = (long long)i * {g.k} + j;")
             t.line(f"    if (a.chunks > 1) part[at] = v; else {gradient}[at] += v;")
             t.line("  });")
-        body, words = t.plain_kernel(block), tuple(t.words)
+        body, words = t.kernel(block), tuple(t.words)
         when = CHUNKED if second else ALWAYS
         found.append(Kernel(body, words, SPLITS, each, block, when, tiles=tiles, adds=True))
     return found, splits * (-(-size // PAD) * PAD)
@@ -283,12 +283,12 @@ def _first(t: RowText, operand: OperandRows) -> str:
     at = operand.temporary
     start = f" + {operand.start}" if operand.start else ""
     if operand.by == TEMPORARY:
-        return t.origin(Location("", 0, "local", temporary=at)) + start
+        return t.temporary(at) + start
     word = t.word(operand.word, "real*")
     if operand.by == BY_EDGE:
         return f"{word} + a.elo * {operand.step}{start}"
     rows = f"{word} + a.lo * {operand.step}{start}"
     if operand.by == BY_ROW:
         return rows
-    packed = t.origin(Location("", 0, "local", temporary=at))
+    packed = t.temporary(at)
     return f"(a.lo >= 0 ? {rows} : {packed})"

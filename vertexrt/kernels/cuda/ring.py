@@ -19,9 +19,9 @@ from vertexrt.ir.passes.fuse import Product
 from vertexrt.ir.passes.segment import SegmentedTask
 from vertexrt.ir.program import Domain, Stage
 from vertexrt.kernels.cuda.path_steps import own_cuts
-from vertexrt.kernels.cuda.row_text import Cuts
 from vertexrt.kernels.cuda.weights import own_range
 from vertexrt.kernels.layout import Binding
+from vertexrt.lower.threads import Cuts
 
 ALIGN = 4  # elements, 16 bytes of float32
 BANKS = 32  # of shared memory, 4 bytes wide

@@ -7,7 +7,8 @@ from collections.abc import Sequence
 from vertexrt.kernels.cuda.row_text import WARP, RowText
 from vertexrt.kernels.cuda.steps import ALWAYS, CHUNKED, CHUNKS, FIXED, SEGMENTS, Kernel
 from vertexrt.kernels.layout import PAD
-from vertexrt.kernels.location import Location, Temporary
+from vertexrt.lower.places import Rows, ValuePlace
+from vertexrt.lower.values import Memories
 
 SUM_THREADS = 256
 COLUMNS_A_BLOCK = 4 * WARP  # of a sum over rows
@@ -19,22 +20,22 @@ def partial_elements(size: int) -> int:
 
 
 def sum_rows(
-    place: Location, targets: Sequence[str], partial: Temporary, vector: int, listed: bool
+    place: ValuePlace, targets: Sequence[str], used: Memories, vector: int, listed: bool
 ) -> list[Kernel]:
     """Write kernels that add up the rows of a value in a fixed order: chunks, then the chunks.
 
     Args:
         place: of the value; targets: words of the gradients to which its sum is added.
-        partial: where chunks leave their sums.
+        used: memory of the launch; chunks leave their sums after it.
         vector: elements of 16 bytes.
         listed: a launch may have a list of rows.
     """
-    edges, size = place.row in ("edge", "local_edge"), place.size
+    edges, size = place.rows in (Rows.EDGE, Rows.LOCAL_EDGE), place.size
     found = []
     for second in (False, True):
-        t = RowText(1, vector)
+        t = RowText(used.taken)
         names = [t.word(name, "real*") for name in targets]
-        part = t.origin(Location("", size, "local", temporary=partial))
+        part = t.temporary(used.end)
         if second:
             t.line(f"add_partial_sums({part}, {size}, (int)a.chunks, [&](int j, real x) {{")
         else:
@@ -45,23 +46,25 @@ def sum_rows(
             t.line(f"  {name}[j] += x;")
         t.line("});")
         blocks = -(-size // (SUM_THREADS if second else COLUMNS_A_BLOCK))
-        body, when = t.plain_kernel(SUM_THREADS), CHUNKED if second else ALWAYS
+        body, when = t.kernel(SUM_THREADS), CHUNKED if second else ALWAYS
         words = tuple(t.words)
         found.append(Kernel(body, words, FIXED, blocks, SUM_THREADS, when, edges, adds=True))
     return found
 
 
-def sum_lookups(place: Location, targets: Sequence[str], vector: int, listed: bool) -> Kernel:
+def sum_lookups(
+    place: ValuePlace, targets: Sequence[str], used: Memories, vector: int, listed: bool
+) -> Kernel:
     """Write a kernel that adds rows to the rows of tables that were looked up, a block for each.
 
     The host sorts the rows of a launch by what they looked up (`driver.sort_lookups`).
 
     Args:
         place: of the rows; targets: words of the gradients of tables.
-        vector, listed: see `sum_rows`.
+        used, vector, listed: see `sum_rows`.
     """
     size = place.size
-    t = RowText(size, vector)
+    t = RowText(used.taken)
     names = [t.word(name, "real*") for name in targets]
     word, ptr = t.word("segment_word", "const int*"), t.word("segment_ptr", "const int*")
     member = t.word("segment_row", "const int*")
@@ -76,18 +79,18 @@ def sum_lookups(place: Location, targets: Sequence[str], vector: int, listed: bo
         at = f"{name} + (long long){word}[a.first + VRT_BLOCK.x] * {size} + j"
         t.line(f"  add_to<{width}>({at}, x);")
     t.line("});")
-    body, columns = t.plain_kernel(SUM_THREADS), -(-size // (WARP * width))
+    body, columns = t.kernel(SUM_THREADS), -(-size // (WARP * width))
     return Kernel(body, tuple(t.words), SEGMENTS, columns, SUM_THREADS, adds=True)
 
 
-def _row_pointer(t: RowText, place: Location, listed: bool) -> str:
+def _row_pointer(t: RowText, place: ValuePlace, listed: bool) -> str:
     """Return a function from the number of a row (or edge) of the launch to its elements."""
     origin = t.origin(place)
     start = f" + {place.start}" if place.start else ""
     number = "i"
-    if place.row == "edge":
+    if place.rows == Rows.EDGE:
         number = "(a.elo + i)"
-    elif place.row == "row":
+    elif place.rows == Rows.ROW:
         number = "(a.lo + i)"
         if listed:
             rows = t.word("rows", "const int*")

@@ -9,7 +9,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from vertexrt.kernels.location import Temporary
+from vertexrt.lower.places import Temporary
 
 Array = np.ndarray[Any, Any]
 

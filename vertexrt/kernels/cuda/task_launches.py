@@ -11,8 +11,6 @@ from dataclasses import replace
 
 from vertexrt.ir.passes.fuse import Group, Product, TaskProgram
 from vertexrt.ir.program import Domain
-from vertexrt.kernels.cuda.groups import GroupContext, write_group
-from vertexrt.kernels.cuda.places import Temporaries, in_tensor, read_from
 from vertexrt.kernels.cuda.product_copies import ProductCopies
 from vertexrt.kernels.cuda.products import (
     FLOATS,
@@ -23,10 +21,12 @@ from vertexrt.kernels.cuda.products import (
     tiled,
 )
 from vertexrt.kernels.cuda.row_sums import partial_elements, sum_lookups, sum_rows
-from vertexrt.kernels.cuda.row_text import RowText
+from vertexrt.kernels.cuda.row_text import tensor_word
 from vertexrt.kernels.cuda.steps import (
+    ALWAYS,
     BY_EDGE,
     BY_ROW,
+    EDGES,
     LISTED,
     OUTER,
     PLAIN,
@@ -42,8 +42,14 @@ from vertexrt.kernels.cuda.steps import (
     OperandRows,
     Tiles,
 )
+from vertexrt.kernels.cuda.thread_groups import GroupContext, lower_group, row_threads
+from vertexrt.kernels.cuda.thread_text import ThreadText
+from vertexrt.kernels.cuda.thread_widths import width_of
 from vertexrt.kernels.layout import Binding, by_rows, gradients_of
-from vertexrt.kernels.location import Location
+from vertexrt.lower.expressions import J, ReadElement
+from vertexrt.lower.places import Memory, Rows, ValuePlace
+from vertexrt.lower.threads import ElementLoop, StoreElements, ThreadKernel
+from vertexrt.lower.values import Memories, ValuePlaces
 
 APART = frozenset(("sum_rows", "embed_grad"))  # sums over rows are steps of their own
 
@@ -65,12 +71,14 @@ class LaunchWriter:
         self.block = block
         self.listed = by_rows(task.stage)
         self.launches = Launches()
-        self.used = Temporaries()
-        self.place = {i: read_from(self.nodes[i], r, binding) for i, r in task.reads.items()}
+        self.used = Memories()
+        self.values = ValuePlaces(self.nodes, binding)
+        self.place = self.values.place
+        self.place |= {i: self.values.stored(i, read) for i, read in task.reads.items()}
         for i in sorted(task.local):
             node = self.nodes[i]
-            self.place[i] = self.used.take(node.type.size, node.type.domain == Domain.EDGE)
-        self.context = GroupContext(task, binding, vector, block, self.place, self.used)
+            self.place[i] = self.used.temporary(node.type.size, node.type.domain == Domain.EDGE)
+        self.context = GroupContext(self.values, self.used, vector, block, self.listed)
         self.copies = ProductCopies(task, binding)
         self.before: list[Group] = []  # gathers that the next products may read themselves
         self.products: list[int] = []  # which do not need each other
@@ -102,11 +110,21 @@ class LaunchWriter:
     def _group(self, group: Group, tiles: Tiles | None = None) -> None:
         for k in group.nodes:
             self._place_home(k)
-        self.launches.steps.append(write_group(self.context, group, tiles))
+        edges = group.domain == Domain.EDGE
+        self._add(lower_group(self.context, group), EDGES if edges else ROWS, tiles=tiles)
+
+    def _add(
+        self, kernel: ThreadKernel, over: int, when: int = ALWAYS, tiles: Tiles | None = None
+    ) -> None:
+        """Add a launch of a kernel of threads."""
+        text = ThreadText(kernel, self.used.taken)
+        body, block = text.row_kernel(), kernel.threads * kernel.rows
+        words = tuple(text.t.words)
+        self.launches.steps.append(Kernel(body, words, over, kernel.rows, block, when, tiles=tiles))
 
     def _place_home(self, k: int) -> None:
         if k in self.task.homes:
-            self.place[k] = in_tensor(self.nodes[k], self.task.homes[k], self.binding)
+            self.place[k] = self.values.home(k, self.task.homes[k])
 
     def _sum(self, k: int) -> None:
         """Write a sum over rows: of rows, of outer products, or by what was looked up."""
@@ -115,11 +133,11 @@ class LaunchWriter:
         targets = [f"gradient_{self.binding.params[name]}" for name in names]
         if node.op == "sum_rows":
             place = self.place[node.inputs[0]]
-            steps += sum_rows(place, targets, self.used.end, self.vector, self.listed)
+            steps += sum_rows(place, targets, self.used, self.vector, self.listed)
             self.used.once += partial_elements(place.size)
         elif node.op == "embed_grad":
             index, d = node.inputs
-            steps.append(sum_lookups(self.place[d], targets, self.vector, self.listed))
+            steps.append(sum_lookups(self.place[d], targets, self.used, self.vector, self.listed))
             self.launches.lookups.append(self.binding.ints[self.nodes[index]["name"]])
         else:
             d, x = node.inputs
@@ -184,11 +202,11 @@ class LaunchWriter:
         products: Sequence[int],
         sources: Mapping[int, ChildRows | Lookup],
         after: Group | None,
-    ) -> tuple[list[Gemm], list[tuple[Location, Location]]]:
+    ) -> tuple[list[Gemm], list[tuple[ValuePlace, ValuePlace]]]:
         """Describe products, and which packed rows are spread to which place then."""
         targets = self.copies.targets(after) if after is not None else {}
         gemms: list[Gemm] = []
-        spread: list[tuple[Location, Location]] = []
+        spread: list[tuple[ValuePlace, ValuePlace]] = []
         for k in products:
             gemm, packed = self._matmul(k)
             x = self.nodes[k].inputs[1]
@@ -207,7 +225,7 @@ class LaunchWriter:
                 self._group(group)
         return left
 
-    def _matmul(self, k: int) -> tuple[Gemm, Location | None]:
+    def _matmul(self, k: int) -> tuple[Gemm, ValuePlace | None]:
         """Describe a product, and where its rows are packed that are then spread."""
         node = self.nodes[k]
         self._place_home(k)
@@ -215,8 +233,8 @@ class LaunchWriter:
         matrix = self.nodes[weight]
         m, n = matrix.type.shape
         at_x, place, packed = self._operand(x), self.place[k], None
-        if place.row == "row" and self.listed:
-            packed = self.used.take(place.size, False)
+        if place.rows == Rows.ROW and self.listed:
+            packed = self.used.temporary(place.size, False)
         gemm = Gemm(
             TRANSPOSED if node["transpose"] else PLAIN,
             f"param_{self.binding.params[matrix['name']]}",
@@ -240,40 +258,28 @@ class LaunchWriter:
         """Return where the rows of an operand start, packing those that are not contiguous."""
         place = self.place[k]
         packed = None
-        if place.row == "row" and self.listed:
-            packed = self.used.take(place.size, False)
+        if place.rows == Rows.ROW and self.listed:
+            packed = self.used.temporary(place.size, False)
             self._move(place, packed)
         return self._at(place, packed)
 
-    def _at(self, place: Location, packed: Location | None) -> OperandRows:
+    def _at(self, place: ValuePlace, packed: ValuePlace | None) -> OperandRows:
         if packed is not None:
-            assert packed.temporary is not None
-            return OperandRows(
-                place.base, ROW_OR_TEMPORARY, place.step, place.start, packed.temporary
-            )
-        if place.temporary is not None:
-            return OperandRows("temporary", TEMPORARY, place.step, place.start, place.temporary)
-        by = BY_EDGE if place.row == "edge" else BY_ROW
-        return OperandRows(place.base, by, place.step, place.start)
+            at = self.used.taken[packed.number]
+            return OperandRows(tensor_word(place), ROW_OR_TEMPORARY, place.step, place.start, at)
+        if place.memory == Memory.TEMPORARY:
+            at = self.used.taken[place.number]
+            return OperandRows("temporary", TEMPORARY, place.step, place.start, at)
+        by = BY_EDGE if place.rows == Rows.EDGE else BY_ROW
+        return OperandRows(tensor_word(place), by, place.step, place.start)
 
-    def _move(self, source: Location, to: Location) -> None:
+    def _move(self, source: ValuePlace, to: ValuePlace) -> None:
         """Copy the rows of a launch that takes a list of rows."""
-        size = source.size
-        t = RowText(size, self.vector, self.block)
-        t.open(size)
-        aligned = all(
-            p.start % self.vector == 0 and p.step % self.vector == 0 for p in (source, to)
-        )
-        t.read(f"{t.base(source)} + j", aligned)
-        assert t.loop is not None
-        register = next(iter(t.loop.known.values()))
-        t.write(-1, f"{t.base(to)} + j", register, aligned)
-        t.close()
-        t.word("rows", "const int*")
-        body = t.kernel(True)
-        self.launches.steps.append(
-            Kernel(body, tuple(t.words), ROWS, t.rows, t.threads * t.rows, LISTED)
-        )
+        store = StoreElements(to, ReadElement(source, J))
+        loop = ElementLoop(source.size, (), 1, (), (store,))
+        loop = replace(loop, width=width_of(loop, self.vector))
+        threads, rows = row_threads(source.size, self.vector, self.block)
+        self._add(ThreadKernel(threads, rows, 0, 0, False, True, (loop,)), ROWS, LISTED)
 
 
 def write_launches(task: TaskProgram, binding: Binding, vector: int, block: int = 0) -> Launches:

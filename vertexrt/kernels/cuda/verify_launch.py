@@ -14,8 +14,8 @@ from vertexrt.engine.batched import Run
 from vertexrt.ir.pretty import STAGE_WORD
 from vertexrt.kernels.cuda.instruction import FIRST_PARENT, PARENTS
 from vertexrt.kernels.cuda.kernel import MOST_ROWS, SIDES, TILE_EDGES
-from vertexrt.kernels.cuda.path_rows import ROW_PAD
 from vertexrt.kernels.cuda.persistent_launch import Paths, WrittenScripts
+from vertexrt.kernels.cuda.thread_text import ROW_PAD
 from vertexrt.kernels.cuda.verify_ring import verify_ring
 from vertexrt.kernels.cuda.verify_rounds import refuse, verify_rounds
 from vertexrt.script.assemble import Batch

@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 from itertools import pairwise
 
 from vertexrt.errors import NoKernelError, message
-from vertexrt.kernels.cuda.row_text import Cuts
+from vertexrt.lower.threads import Cuts
 
 # As in the CUDA sources; each kernel asserts that they agree.
 THREADS = 256  # of a processor

@@ -1,1 +1,1 @@
-"""The `reference` backend: plain NumPy, node by node; the oracle of all others."""
+"""The `reference` backend: kernels interpreted in NumPy; the oracle of what renders them."""

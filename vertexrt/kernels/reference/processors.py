@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Iterator
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -18,21 +19,73 @@ import numpy as np
 from vertexrt.errors import DeviceError, message
 from vertexrt.ir.passes.segment import SegmentedTask, Split
 from vertexrt.kernels.layout import Array, Binding, Buffers
-from vertexrt.kernels.reference.segments import Evaluator, View
+from vertexrt.kernels.reference.expressions import LaunchedRows
+from vertexrt.kernels.reference.interpret import Interpreter
 from vertexrt.kernels.reference.shared_memory import Processor, SharedMemory
-from vertexrt.script.isa import NONE, Instruction, decode
+from vertexrt.lower.lowering import lower
+from vertexrt.lower.verify import verify
+from vertexrt.script.isa import NONE, decode
+from vertexrt.script.verifier import elements
+
+REPORT = "report this as a bug; engine='batched' goes on"
+
+
+@dataclass(slots=True)
+class ProcessorGroup:
+    """Processors at work, and what they share.
+
+    Attributes:
+        counters: [instructions] processors that have done each.
+        clocks: [instructions, processors] what is known to be done by who has waited for it.
+        times: of each processor, see `Processors`; done: instructions of all processors.
+    """
+
+    processors: list[Processor]
+    buffers: Buffers
+    arena: SharedMemory
+    gradients: SharedMemory
+    counters: Array
+    clocks: Array
+    times: list[Array]
+    done: int = 0
+
+    def may_go_on(self, processor: Processor) -> bool:
+        """Tell whether a processor has an instruction whose wait is met; it then knows of it."""
+        if processor.ended:
+            return False
+        wait = processor.script[processor.instruction].wait
+        if wait == NONE:
+            return True
+        met = bool(self.counters[wait] >= len(self.processors))
+        if met:
+            np.maximum(processor.clock, self.clocks[wait], out=processor.clock)
+        return met
+
+    def finish(self, processor: Processor) -> None:
+        """Note that a processor has done its instruction."""
+        at, times = processor.instruction, self.times[processor.number]
+        if len(times):
+            times[at] = self.done, self.done, self.done + 1
+        self.done += 1
+        processor.clock[processor.number] = at + 1
+        self.counters[at] += 1
+        np.maximum(self.clocks[at], processor.clock, out=self.clocks[at])
+        processor.instruction += 1
 
 
 def _stuck(processor: Processor, counters: Array) -> DeviceError:
     counter = processor.script[processor.instruction].wait
+    got = (
+        f"{processor.where()} waits and no processor moves: counter {counter} stands at "
+        f"{counters[counter]}"
+    )
+    return DeviceError(message("interpreter", got, "every wait is met", REPORT))
+
+
+def _lost(processor: Processor) -> DeviceError:
+    got = f"{processor.where()} goes on with a tile whose temporaries are gone"
     return DeviceError(
-        message(
-            "interpreter",
-            f"{processor.where()} waits and no processor moves: counter {counter} stands at "
-            f"{counters[counter]}",
-            "every wait is met",
-            "report this as a bug; engine='batched' goes on",
-        )
+        message("interpreter", got, "tiles that are under way at once lie apart", REPORT)
     )
 
 
@@ -46,17 +99,21 @@ class ReferenceProcessors:
     def __init__(
         self, tasks: list[SegmentedTask], binding: Binding, seed: int | None = None
     ) -> None:
-        self.binding = binding
         self.seed = seed
-        self.scratch = [(1, 0, 0)] * len(tasks)  # so that tiles under way are told apart
-        self.segments = [(t, segment) for t in tasks for segment in t.segments]
+        kernels = [verify(lower(t.task, binding, t)) for t in tasks]
+        self.scratch = [kernel.needs for kernel in kernels]
+        self.segments = [
+            (kernel, number, segment.split)
+            for kernel, task in zip(kernels, tasks, strict=True)
+            for number, segment in enumerate(task.segments)
+        ]
         self.names = [
             f"{t.task.stage.name.lower()}.{k}.{s}"
             for k, t in enumerate(tasks)
             for s in range(len(t.segments))
         ]
         self._lock = threading.Lock()
-        self._arrived: dict[int, dict[int, tuple[Array, Array]]] = {}
+        self._arrived: dict[int, dict[int, tuple[Processor, Array]]] = {}
 
     def new_counters(self, count: int) -> Array:
         """Return counters at zero."""
@@ -85,58 +142,37 @@ class ReferenceProcessors:
             times: see `Processors`; the clock counts instructions of the whole group.
         Raises: DeviceError, when no processor can go on, and for accesses in no order.
         """
-        del temporary  # values live in NumPy arrays
+        clock = np.zeros(parts, np.int64)
+        processor = Processor(part, decode(script), self.names, clock, temporary)
         with self._lock:
             arrived = self._arrived.setdefault(id(counters), {})
-            arrived[part] = script, times
+            arrived[part] = processor, times
             if len(arrived) < parts:
                 return
             del self._arrived[id(counters)]
-        self._run_all(arrived, counters, buffers)
+        processors, noted = zip(*(arrived[r] for r in range(parts)), strict=True)
+        self._run_all(
+            ProcessorGroup(
+                list(processors),
+                buffers,
+                SharedMemory(buffers.arena, parts),
+                SharedMemory(buffers.gradients, parts),
+                counters,
+                np.zeros((len(counters), parts), np.int64),
+                list(noted),
+            )
+        )
 
-    def _run_all(
-        self, arrived: dict[int, tuple[Array, Array]], counters: Array, buffers: Buffers
-    ) -> None:
-        """Run the scripts of all processors, in turns.
-
-        Args:
-            arrived: script and times of each processor.
-        """
-        parts = len(arrived)
-        processors = [
-            Processor(r, decode(arrived[r][0]), self.names, np.zeros(parts, np.int64))
-            for r in range(parts)
-        ]
-        arena = SharedMemory(buffers.arena, parts)
-        gradients = SharedMemory(buffers.gradients, parts)
-        clocks = np.zeros((len(counters), parts), np.int64)
-        clock = 0
-        while True:
-            moved = False
-            for processor in self._turn(processors):
-                if processor.instruction == len(processor.script):
-                    continue
-                step = processor.script[processor.instruction]
-                if step.wait != NONE:
-                    if counters[step.wait] < parts:
-                        continue
-                    np.maximum(processor.clock, clocks[step.wait], out=processor.clock)
-                self._execute(processor, step, arena, gradients, buffers, parts)
-                moved = True
-                noted = arrived[processor.number][1]
-                if len(noted):
-                    noted[processor.instruction] = clock, clock, clock + 1
-                clock += 1
-                processor.clock[processor.number] = processor.instruction + 1
-                counters[processor.instruction] += 1
-                done = clocks[processor.instruction]
-                np.maximum(done, processor.clock, out=done)
-                processor.instruction += 1
-            waiting = [p for p in processors if p.instruction < len(p.script)]
-            if not waiting:
-                return
-            if not moved:
-                raise _stuck(waiting[0], counters)
+    def _run_all(self, group: ProcessorGroup) -> None:
+        """Run the scripts of all processors, in turns."""
+        while waiting := [p for p in group.processors if not p.ended]:
+            before = group.done
+            for processor in self._turn(group.processors):
+                if group.may_go_on(processor):
+                    self._execute(processor, group)
+                    group.finish(processor)
+            if group.done == before:
+                raise _stuck(waiting[0], group.counters)
 
     def _turn(self, processors: list[Processor]) -> Iterator[Processor]:
         """Yield the processors in the order of this round."""
@@ -149,37 +185,28 @@ class ReferenceProcessors:
             yield processors[k]
         yield from processors  # fair: each has a turn in each round
 
-    def _execute(
-        self,
-        processor: Processor,
-        step: Instruction,
-        arena: SharedMemory,
-        gradients: SharedMemory,
-        buffers: Buffers,
-        parts: int,
-    ) -> None:
-        plan, segment = self.segments[step.op]
-        begins = segment is plan.segments[0]
+    def _execute(self, processor: Processor, group: ProcessorGroup) -> None:
+        """Run the instruction at which a processor is."""
+        step = processor.script[processor.instruction]
+        kernel, segment, split = self.segments[step.op]
+        arena, gradients = (memory.of(processor) for memory in (group.arena, group.gradients))
         tile = (step.program, step.first, step.listed, step.rows)
-        if begins or processor.kept.get(step.temporary, ((), {}))[0] != tile:
-            if not begins and segment.split == Split.UNITS:
-                raise DeviceError(
-                    message(
-                        "interpreter",
-                        f"{processor.where()} goes on with a tile whose temporaries are gone",
-                        "tiles that are under way at once lie apart",
-                        "report this as a bug; engine='batched' goes on",
-                    )
-                )
-            processor.kept[step.temporary] = tile, {}
-        rows = (
-            np.arange(step.first, step.first + step.rows)
-            if step.first >= 0
-            else buffers.rows[step.listed : step.listed + step.rows]
+        start = processor.temporary + step.temporary
+        size = elements(kernel.needs, step.rows, step.edges)  # 0: tiles lie nowhere
+        if size and (segment == 0 or processor.kept.get(step.temporary) != tile):
+            if segment and split == Split.UNITS:
+                raise _lost(processor)
+            processor.kept[step.temporary] = tile
+            arena.store(np.arange(start, start + size), np.nan)
+        launch = LaunchedRows(
+            step.rows,
+            step.first,
+            step.listed,
+            step.edges,
+            step.first_edge,
+            start,
+            segment,
+            processor.number,
+            len(group.processors),
         )
-        first, end = buffers.schedule.edge_ptr[rows], buffers.schedule.edge_ptr[rows + 1]
-        owner = np.repeat(np.arange(len(rows)), end - first)
-        starts = np.cumsum(end - first) - (end - first)
-        edges = np.arange(len(owner)) - np.repeat(starts - first, end - first)
-        view = View(self.binding, buffers, rows, edges, owner, arena, processor)
-        Evaluator(plan, segment, view, gradients, parts).run()
+        Interpreter(kernel, launch, group.buffers, arena, gradients).run()

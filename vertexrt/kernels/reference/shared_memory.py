@@ -9,15 +9,19 @@ Source: the clocks are those of a race detector (Fidge 1988, Mattern 1989).
 from __future__ import annotations
 
 from dataclasses import dataclass, field
+from functools import partial
+from typing import Any
 
 import numpy as np
 
 from vertexrt.errors import DeviceError, message
 from vertexrt.kernels.layout import Array
+from vertexrt.kernels.reference.expressions import Elements
 from vertexrt.script.isa import Instruction, describe
 
 Tile = tuple[int, ...]  # program, first row, first entry of the list, rows
 EVERYTHING_BEFORE = -1  # writer of what was in memory before the run
+ALL = 1 << 40  # more instructions than a script has
 
 
 class SharedMemory:
@@ -34,28 +38,32 @@ class SharedMemory:
         self.written = np.zeros(len(array), np.int32)
         self.read = np.full((processors, len(array)), -1, np.int32)
 
-    def load(self, at: Array, processor: Processor) -> Array:
-        """Return elements, NaN where no wait has brought them to the processor."""
-        self.read[processor.number, at] = processor.instruction
-        writer = self.writer[at]
-        known = (writer == EVERYTHING_BEFORE) | (writer == processor.number)
-        known |= self.written[at] < processor.clock[writer]
-        return np.where(known, self.array[at], np.array(np.nan, self.array.dtype))
+    def of(self, processor: Processor) -> Elements:
+        """Return the array as a processor sees it during an instruction.
 
-    def store(self, at: Array, value: Array, processor: Processor) -> None:
-        """Set elements.
-
-        Raises: DeviceError, when another processor wrote or read one and nothing says in which
-            order.
+        Returns: `load` gives NaN where no wait has brought an element to the processor. `store`
+            raises DeviceError, when another processor wrote or read an element and nothing says in
+            which order.
         """
+        known = np.append(processor.clock, ALL)  # the last: of EVERYTHING_BEFORE
+        known[processor.number] = ALL
+        return Elements(
+            partial(self._load, processor, known), partial(self._store, processor, known)
+        )
+
+    def _load(self, processor: Processor, known: Array, at: Array) -> Array:
+        self.read[processor.number, at] = processor.instruction
+        seen = self.written[at] < known[self.writer[at]]
+        return np.where(seen, self.array[at], self.array.dtype.type(np.nan))
+
+    def _store(self, processor: Processor, known: Array, at: Array, value: Any) -> None:
         writer = self.writer[at]
-        others = (writer != EVERYTHING_BEFORE) & (writer != processor.number)
-        if np.any(others & (self.written[at] >= processor.clock[writer])):
-            other = int(writer[others & (self.written[at] >= processor.clock[writer])][0])
-            raise _race(processor, other, "written")
-        for other in range(len(self.read)):
-            if other != processor.number and np.any(self.read[other, at] >= processor.clock[other]):
-                raise _race(processor, other, "read")
+        unknown = self.written[at] >= known[writer]
+        if unknown.any():
+            raise _race(processor, int(writer[unknown][0]), "written")
+        unknown = self.read[:, at.reshape(-1)] >= known[:-1, None]
+        if unknown.any():
+            raise _race(processor, int(np.argwhere(unknown)[0, 0]), "read")
         self.array[at] = value
         self.writer[at] = processor.number
         self.written[at] = processor.instruction
@@ -68,20 +76,22 @@ class Processor:
     Attributes:
         instruction: the one that it runs or waits at.
         clock: [processors] how many instructions of each are known to be done.
-        kept: by where their temporaries start, the tiles under way and what it has of each.
+        temporary: element at which its temporaries start.
+        kept: by where their temporaries start from there, the tiles under way.
     """
 
     number: int
     script: list[Instruction]
     names: list[str]
     clock: Array
+    temporary: int
     instruction: int = 0
-    kept: dict[int, tuple[Tile, dict[int, Array]]] = field(default_factory=dict)
+    kept: dict[int, Tile] = field(default_factory=dict)
 
     @property
-    def values(self) -> dict[int, Array]:
-        """Return what it has of the tile in hand."""
-        return self.kept[self.script[self.instruction].temporary][1]
+    def ended(self) -> bool:
+        """Tell whether it has done all of its script."""
+        return self.instruction == len(self.script)
 
     def where(self) -> str:
         """Name processor and instruction, for messages."""

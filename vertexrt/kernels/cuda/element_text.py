@@ -1,0 +1,295 @@
+"""The text of elements where they are read: registers, memory, leaves, scalar expressions."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from typing import ClassVar
+
+from vertexrt.kernels.cuda.path_segment import SegmentContext
+from vertexrt.kernels.cuda.row_text import RowText
+from vertexrt.kernels.render import CUDA, render
+from vertexrt.lower.expressions import (
+    Apply,
+    Constant,
+    Expression,
+    Index,
+    Leaf,
+    Number,
+    Picked,
+    RandomFactor,
+    ReadElement,
+)
+from vertexrt.lower.places import Memory, ValuePlace, register_name
+from vertexrt.lower.threads import NEAR, Cuts
+from vertexrt.lower.values import NLL, NLL_GRAD
+
+LANES = "VRT_LANES "  # what follows is done for each lane c of a vector
+
+
+class ElementText:
+    """Prints what is read, in a loop over elements or for the row.
+
+    Args:
+        path: what a segment of the path has at hand.
+
+    Attributes:
+        cuts: of the loop that is being printed.
+        known: text -> name of what was read, in that loop; None between loops.
+    """
+
+    def __init__(self, t: RowText, path: SegmentContext | None) -> None:
+        self.t, self.path = t, path
+        self.cuts: Cuts = ()
+        self.known: dict[str, str] | None = None
+
+    @contextmanager
+    def in_loop(self, cuts: Cuts = ()) -> Iterator[list[str]]:
+        """Collect the lines of a loop over elements."""
+        self.cuts, self.known = cuts, {}
+        with self.t.inside() as lines:
+            yield lines
+        self.cuts, self.known = (), None
+
+    def element(self, e: Expression) -> str:
+        """Return the text of an element, in a loop that of lane c."""
+        match e:
+            case Number(value=value):
+                return f"v{value}"
+            case Constant(value=int(value)):
+                return f"({value})"
+            case Constant(value=value):
+                return f"real({value!r})"
+            case ReadElement():
+                return self._read(e)
+            case Leaf(op=op):
+                return self._LEAVES[op](self, e)
+            case Picked():
+                raise AssertionError("only the loss reads the element that a label names")
+            case Apply():
+                return f"({self.value(e)})"
+
+    def value(self, e: Expression) -> str:
+        """Return the text of a whole statement's value."""
+        if not isinstance(e, Apply):
+            return self.element(e)
+        if e.expression == NLL:
+            return self._nll(e)
+        if e.expression == NLL_GRAD:
+            return self._nll_grad(e)
+        operands = [self.element(x) for x in e.operands]
+        keep = "" if e.draw is None else self._drawn(e.draw, e.index)
+        return render(e.expression, operands, CUDA, keep)
+
+    def vector(self, e: ReadElement) -> str:
+        """Return the name of the elements of all lanes."""
+        return self.element(e).removesuffix(".v[c]")
+
+    def _nll(self, e: Apply) -> str:
+        total, picked, given = e.operands
+        assert isinstance(picked, Picked)
+        assert isinstance(given, Leaf)
+        index = self._integer(given)
+        chosen = f"({self.t.base(picked.place)} + {picked.start})[max({index}, 0)]"
+        return f"{index} >= 0 ? {self.element(total)} - {chosen} : real(0)"
+
+    def _nll_grad(self, e: Apply) -> str:
+        logits, total, label, d, _ = e.operands
+        assert isinstance(label, Leaf)
+        index = self._integer(label)
+        scale, x, log = self.element(d), self.element(logits), self.element(total)
+        return f"{index} >= 0 ? {scale} * (vrt_exp({x} - {log}) - real(j + c == {index})) : real(0)"
+
+    def _drawn(self, draw: RandomFactor, index: Index) -> str:
+        """Return the factor of dropout."""
+        threshold = min(int(draw.p * 2**32), 2**32 - 1)
+        word = self.t.word("random_seed", "const long long*")
+        seed = self.t.row_value("seed_", "unsigned", f"(unsigned)*{word}")
+        element = f"{index} + c" if index.moves else str(index)
+        counter = self.user_vertex()  # or the user's edge
+        if draw.edges:
+            user_edge = self.t.word("user_edge", "const int*")
+            counter = f"({user_edge}[{counter}] + e - {self.t.first_edge()})"
+        uniform = f"vrt_uniform({seed}, {draw.key}u, {counter}, {element})"
+        return f"({uniform} >= {threshold}u ? real({1.0 / (1.0 - draw.p)!r}) : real(0))"
+
+    # Memory.
+
+    def _read(self, e: ReadElement) -> str:
+        place, j = e.place, e.index
+        if place.memory == Memory.REGISTER:
+            return f"{register_name(place.number)}.v[c]"
+        if place.memory == Memory.SUMS:
+            return self._total_of_parts(place, j)
+        base = self.t.base(place)
+        if place.own is not None:
+            at = self._own_element(j, *place.own)
+            return f"{base}[{at}]" if self.known is None else self._load(f"{base} + {at}")
+        if _is_bare(j, place.size):
+            return f"(*({base}))"
+        return self._at(base, j)
+
+    def _at(self, base: str, j: Index) -> str:
+        """Read an element of the row at a pointer."""
+        return self._load(f"{base} + {j}") if j.moves else f"{base}[{j}]"
+
+    def _load(self, address: str) -> str:
+        return self.once(f"load<W>({address})")
+
+    def once(self, text: str) -> str:
+        """Read the elements of all lanes once in a loop; return the text of one of them."""
+        known = self.known if self.t.edge_known is None else self.t.edge_known
+        assert known is not None
+        if text not in known:
+            known[text] = self.t.fresh("q")
+            self.t.line(f"const Vec<W> {known[text]} = {text};")
+        return f"{known[text]}.v[c]"
+
+    def _own_element(self, j: Index, piece: int, each: int) -> str:
+        """Return which of the processor's own elements an element is.
+
+        Args:
+            piece: elements of each piece of the value; each: how many of them the processor owns.
+        """
+        if self.cuts == (0, piece) and j.moves and j.shift % piece == 0:
+            return f"({j.shift // piece * each} + j - rank * {each})"
+        return f"(({j}) / {piece} * {each} + ({j}) % {piece} - rank * {each})"
+
+    def _total_of_parts(self, place: ValuePlace, j: Index) -> str:
+        """Return an element of a product, whose partial sums are added up here."""
+        assert self.path is not None
+        at, task = self.path.sums[place.number], self.path.task
+        own = f"({j})"
+        if task.processors > 1:
+            piece = task.own_cuts(place.number)[1]
+            own = self._own_element(j, piece, piece // task.processors)
+        row = "i - done" if at.times == 1 else f"(i - done) * {at.times} + {own} / {at.own}"
+        own = own if at.times == 1 else f"{own} % {at.own}"
+        if not j.moves:  # one element, the same for all lanes
+            return f"{at.read(row, own, '1')}.v[0]"
+        return self.once(at.read(row, own))
+
+    # Leaves.
+
+    def _integer(self, e: Leaf) -> str:
+        """Return the variable that holds an integer pull of this row (-1: absent)."""
+        pull = self.t.word(f"int_{e.number}", "const int*")
+        return self.t.row_value(f"i{e.number}", "int", f"{pull}[{self.user_vertex()}]")
+
+    def user_vertex(self) -> str:
+        """Return the variable that holds the user's number of the vertex."""
+        order = self.t.word("order", "const int*")
+        return self.t.row_value("u", "int", f"{order}[row]")
+
+    def child(self, slot: int) -> str:
+        """Return the row of the child in a slot (-1: of the edge), -1 where there is none."""
+        pointer = self.t.word("child_row", "const int*")
+        if slot < 0:
+            return self.t.edge_value("child", "int", f"{pointer}[e]")
+        return self._of_slot("child", slot, pointer)
+
+    def _of_slot(self, name: str, slot: int, pointer: str, test: str = "") -> str:
+        """Return what an array has for the edge in a slot, -1 where there is none."""
+        first, end = self.t.first_edge(), self.t.end_edge()
+        there = f"{test}{first} + {slot} < {end} ? {pointer}[{first} + {slot}] : -1"
+        return self.t.row_value(f"{name}{slot}", "int", there)
+
+    def state(self, e: Leaf) -> str:
+        """Return the pointer to the state of a child: in the ring, or in its tensor, or zeros."""
+        tensor = self.t.word(f"tensor_{e.number}", "real*")
+        zero = self.t.word("zero", "const real*")
+        child = self.child(e.slot)
+        at = f"{child} >= 0 ? (const real*){tensor} + (long long){child} * {e.size} : {zero}"
+        if e.op == NEAR:
+            at = self._in_ring(e, at)
+        define = self.t.row_value if e.slot >= 0 else self.t.edge_value
+        return define(f"c{e.number}_{e.slot + 1}", "auto", at)
+
+    def _in_ring(self, e: Leaf, in_memory: str) -> str:
+        assert self.path is not None
+        entry = self.path.ring.rows[f"tensor_{e.number}"]
+        slots = self.t.word("child_slot", "const int*")
+        if e.slot >= 0:
+            there = self._of_slot("near", e.slot, slots, "a.children && ")
+        else:
+            there = self.t.edge_value("near", "int", f"a.children ? {slots}[e] : -1")
+        in_ring = f"(const real*)ring + {there} * {entry.step} + {entry.start}"
+        return f"{there} >= 0 ? {in_ring} : ({in_memory})"
+
+    def _gather(self, e: Leaf) -> str:
+        return self._at(self.state(e), e.index)
+
+    def _loss_scale(self, e: Leaf) -> str:
+        pointer = self.t.word("scale", "const double*")
+        return self.t.row_value("scale_", "real", f"real(*{pointer})")
+
+    def _weight(self, e: Leaf) -> str:
+        pointer = self.t.word("weight", "const real*")
+        return self.t.row_value("weight_", "real", f"{pointer}[row]")
+
+    def _param(self, e: Leaf) -> str:
+        return self._of_row(self.t.word(f"param_{e.number}", "const real*"), e)
+
+    def _is_there(self, e: Leaf) -> str:
+        return f"real({self.child(e.slot)} >= 0)"
+
+    def _has_integer(self, e: Leaf) -> str:
+        return self._has(self.t.word(f"int_{e.number}", "const int*"))
+
+    def _has_real(self, e: Leaf) -> str:
+        return self._has(self.t.word(f"float_index_{e.number}", "const int*"))
+
+    def _has(self, word: str) -> str:
+        return f"real({word}[{self.user_vertex()}] >= 0)"
+
+    def _degree(self, e: Leaf) -> str:
+        pointer = self.t.word("child_row", "const int*")
+        first, end = self.t.first_edge(), self.t.end_edge()
+        return self.t.row_value("degree", "real", f"vrt_degree({pointer}, {first}, {end})")
+
+    def _pull(self, e: Leaf) -> str:
+        t, number = self.t, e.number
+        where = t.word(f"float_index_{number}", "const int*")
+        table = t.word(f"float_{number}", "const real*")
+        zero = t.word("zero", "const real*")
+        at = t.row_value(f"x{number}", "int", f"{where}[{self.user_vertex()}]")
+        row = f"{at} >= 0 ? {table} + (long long){at} * {e.size} : {zero}"
+        return self._of_row(t.row_value(f"pulled{number}", "auto", row), e)
+
+    def _seed(self, e: Leaf) -> str:
+        table = self.t.word(f"seed_{e.number}", "const real*")
+        row = f"{table} + (long long){self.user_vertex()} * {e.size}"
+        return self._of_row(self.t.row_value(f"s_{e.number}", "auto", row), e)
+
+    def _embed(self, e: Leaf) -> str:
+        t = self.t
+        rows, zero = t.word(f"param_{e.number}", "const real*"), t.word("zero", "const real*")
+        word = self._integer(Leaf("integer", number=e.pull))
+        row = f"{word} >= 0 ? {rows} + (long long){word} * {e.size} : {zero}"
+        return self._at(t.row_value(f"row_{e.number}_{e.pull}", "auto", row), e.index)
+
+    def _of_row(self, base: str, e: Leaf) -> str:
+        """Read an element of a row that a pointer is to, or the one number there."""
+        return f"(*{base})" if _is_bare(e.index, e.size) else self._at(base, e.index)
+
+    _LEAVES: ClassVar[Mapping[str, Callable[[ElementText, Leaf], str]]] = {
+        "loss_scale": _loss_scale,
+        "weight": _weight,
+        "param": _param,
+        "gather": _gather,
+        NEAR: _gather,
+        "present": _is_there,
+        "has_child": _is_there,
+        "has_integer": _has_integer,
+        "has_real": _has_real,
+        "degree": _degree,
+        "integer": _integer,
+        "pull": _pull,
+        "seed": _seed,
+        "embed": _embed,
+    }
+
+
+def _is_bare(j: Index, size: int) -> bool:
+    """Tell whether an element is the only one of its row, and not one of a loop."""
+    return size == 1 and not j.moves and j.shift == 0

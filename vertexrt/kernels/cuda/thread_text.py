@@ -1,0 +1,224 @@
+"""Print kernels whose rows are the work of several threads as CUDA; everything is decided before.
+
+An element is in a register `r17` of the thread that makes it, a number of the row in `v17`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from itertools import pairwise
+
+from vertexrt.kernels.cuda.edge_sums import write_edge_sum
+from vertexrt.kernels.cuda.element_text import LANES, ElementText
+from vertexrt.kernels.cuda.path_segment import SegmentContext
+from vertexrt.kernels.cuda.row_text import ROLLED, RowText
+from vertexrt.kernels.cuda.weights import own_range
+from vertexrt.kernels.layout import PAD
+from vertexrt.lower.places import Temporary, ValuePlace, register_name
+from vertexrt.lower.threads import (
+    EdgeSum,
+    ElementLoop,
+    ElementStatement,
+    MakeElements,
+    MakeNumber,
+    PublishElements,
+    PublishNumber,
+    PutInRing,
+    ReduceElements,
+    RowWait,
+    StoreElements,
+    ThreadKernel,
+)
+
+WAIT = "row_wait<T>();"
+ROW_PAD = 4  # rows of a temporary in shared memory are rounded up
+PARTIAL = {"reduce_sum": "RowSum", "reduce_max": "RowMax", "logsumexp": "RowLogSumExp"}
+EDGE_ROW = ["const int e = (int)a.elo + i;", "const int row = edge_row[e];"]
+
+
+class ThreadText:
+    """The text of a kernel.
+
+    Args:
+        taken: temporaries by number.
+        path: what a segment of the path has at hand; None for a kernel of its own.
+    """
+
+    def __init__(
+        self, kernel: ThreadKernel, taken: Sequence[Temporary], path: SegmentContext | None = None
+    ) -> None:
+        self.kernel, self.path = kernel, path
+        pad, count = (PAD, "long long") if path is None else (ROW_PAD, "int")
+        self.t = RowText(taken, pad, count, kernel.edges)
+        self.elements = ElementText(self.t, path)
+        self._stores: list[str] = []  # of a loop, after its body: no load waits for them
+        self._after: list[str] = []  # a loop
+        for part in kernel.parts:
+            match part:
+                case ElementLoop():
+                    self._loop(part)
+                case RowWait():
+                    self.t.line(WAIT)
+                case MakeNumber():
+                    self._make_number(part)
+                case PublishNumber(to=to, child=child):
+                    self.t.origin(to)
+                    where = self._if_child(child) or "if (true) "
+                    value = self.elements.element(part.value)
+                    self.t.line(f"{where}if (lane == 0) *({self.t.base(to)}) = {value};")
+
+    def row_kernel(self) -> str:
+        """Return a kernel in which a block has some rows of a launch."""
+        kernel, counter = self.kernel, "threadIdx.x / T"
+        lane, i = "threadIdx.x", "VRT_BLOCK.x"
+        if kernel.rows > 1:
+            lane, i = "threadIdx.x % T", f"VRT_BLOCK.x * {kernel.rows} + {counter}"
+        first = [
+            f"constexpr int T = {kernel.threads};",
+            f"const int lane = {lane};",
+            f"const int i = {i};",
+            f"if (i >= a.{'m' if kernel.edges else 'n'}) return;",
+        ]
+        rows = EDGE_ROW
+        if not kernel.edges and kernel.listed:
+            listed = self.t.word("rows", "const int*")
+            rows = [f"const int row = a.lo >= 0 ? (int)a.lo + i : {listed}[a.at + i];"]
+        elif not kernel.edges:
+            rows = ["const int row = (int)a.lo + i;"]
+        if kernel.scratch:
+            mine = f" + {counter} * {kernel.scratch}" if kernel.rows > 1 else ""
+            rows = [
+                *rows,
+                f"VRT_SCRATCH(real, all_scratch, {kernel.rows * kernel.scratch});",
+                f"real* const scratch = all_scratch{mine};",
+            ]
+        return self.t.kernel(kernel.threads * kernel.rows, first, rows)
+
+    def loop_over_rows(self, first: str = "0", end: str = "(int)a.n") -> list[str]:
+        """Return the finished statements, for some rows of the tile (of edges all)."""
+        edges = self.kernel.edges
+        end = "(int)a.m" if edges else end
+        start = "" if first == "0" else f"{first} + "
+        head = [
+            "{",
+            f"  constexpr int T = {self.kernel.threads};",
+            "  const int thread = this_thread(), lane = thread % T;",
+            f"  {ROLLED}",
+            f"  for (int i = {start}thread / T; i < {end}; i += PROCESSOR / T) {{",
+        ]
+        rows = EDGE_ROW if edges else ["const int row = (int)a.lo + i;"]
+        lines = [*rows, *self.t.head, *self.t.lines]
+        return [*head, *(f"    {line}" for line in lines), "  }", "}"]
+
+    # Between loops.
+
+    def _make_number(self, part: MakeNumber) -> None:
+        name = f"v{part.number}"
+        if isinstance(part.value, EdgeSum):
+            self.t.line(f"real {name} = 0;")
+            write_edge_sum(self.elements, part.value, name)
+        else:
+            self.t.line(f"const real {name} = {self.elements.value(part.value)};")
+        for to in part.to:
+            self.t.line(self._store_number(to, name))
+
+    def _store_number(self, to: ValuePlace, name: str) -> str:
+        return f"if (lane == 0) *({self.t.base(to)}) = {name};"
+
+    def _if_child(self, slot: int) -> str:
+        return f"if ({self.elements.child(slot)} >= 0) " if slot >= 0 else ""
+
+    # Loops.
+
+    def _loop(self, loop: ElementLoop) -> None:
+        self._stores, self._after = [], []
+        body = self.body(loop)
+        kinds = {x.number: x.how for x in loop.statements if isinstance(x, ReduceElements)}
+        for x in loop.before:
+            self.t.line(WAIT if isinstance(x, RowWait) else f"{PARTIAL[kinds[x]]} part{x};")
+        for declare, head in self._heads(loop):
+            lines = [f"  {line}" for line in (*body, *self._stores)]
+            lines = [f"constexpr int W = {loop.width};", *declare, f"{head} {{", *lines, "}"]
+            self.t.lines += ["{", *(f"  {line}" for line in lines), "}"]
+        self.t.lines += self._after
+
+    def body(self, loop: ElementLoop) -> list[str]:
+        """Return the statements of a loop, but for its stores."""
+        with self.elements.in_loop(loop.cuts) as lines:
+            for statement in loop.statements:
+                self._statement(statement)
+        return lines
+
+    def _heads(self, loop: ElementLoop) -> Iterator[tuple[list[str], str]]:
+        """Yield what opens each of the loops that are written for a loop: lines, head."""
+        threads = self.kernel.threads
+        if loop.cuts:
+            assert self.path is not None
+            processors = self.path.task.processors
+            for a, b in pairwise(loop.cuts):
+                first, end = own_range(a, b, processors)
+                if (b - a) == processors * threads:
+                    yield [f"const int j = {first} + lane;"], ""
+                else:
+                    yield [], f"for (int j = {first} + lane; j < {end}; j += T)"
+            return
+        step = threads * loop.width
+        if loop.size == step:
+            yield ["const int j = lane * W;"], ""
+        elif loop.size < step:
+            yield [], f"if (int j = lane * W; j < {loop.size})"
+        else:
+            yield [], f"for (int j = lane * W; j < {loop.size}; j += {step})"
+
+    def _statement(self, x: ElementStatement) -> None:
+        match x:
+            case MakeElements():
+                self._make(x)
+            case StoreElements(to=to, own=own):
+                register = self.elements.vector(x.value)
+                self._stores.append(f"{self._if_own(own)}{self._store(to, register)}")
+            case PublishElements(to=to, register=register):
+                self.t.origin(to)
+                where = self._if_child(x.child)
+                self._make(MakeElements(register, x.value))
+                self._stores.append(f"{where}{self._store(to, register_name(register))}")
+            case PutInRing():
+                self._stores.append(f"if (a.puts) {self._put(x)}")
+            case ReduceElements(number=number):
+                self.t.line(f"{LANES}part{number}.add({self.elements.element(x.value)});")
+                self._after.append(f"const real v{number} = part{number}.of<T>();")
+                self._after += [self._store_number(to, f"v{number}") for to in x.to]
+
+    def _make(self, x: MakeElements) -> None:
+        name = register_name(x.register)
+        if isinstance(x.value, EdgeSum):
+            self.t.line(f"Vec<W> {name};")
+            self.t.line(f"{LANES}{name}.v[c] = 0;")
+            write_edge_sum(self.elements, x.value, f"{name}.v[c]")
+            return
+        is_copy = x.register < 0
+        text = self.elements.element(x.value) if is_copy else self.elements.value(x.value)
+        self.t.line(f"Vec<W> {name};")
+        self.t.line(f"{LANES}{name}.v[c] = {text};")
+
+    def _store(self, to: ValuePlace, register: str) -> str:
+        return f"store<W>({self.t.base(to)} + j, {register});"
+
+    def _if_own(self, cuts: Sequence[int]) -> str:
+        """Return the test for a processor's own elements."""
+        if not cuts:
+            return ""
+        assert self.path is not None
+        ranges = (own_range(a, b, self.path.task.processors) for a, b in pairwise(cuts))
+        return f"if ({' || '.join(f'(j >= {first} && j < {end})' for first, end in ranges)}) "
+
+    def _put(self, x: PutInRing) -> str:
+        """Return the statement that puts elements in the tile's row of the ring."""
+        assert self.path is not None
+        entry = self.path.ring.rows[f"tensor_{x.tensor}"]
+        row = self.t.row_value("ring_row", "auto", f"ring + (a.slot + i) * {entry.step}")
+        to = f"{row} + {entry.start + x.start} + j"
+        register = register_name(x.register)
+        if x.sent:
+            return f"hand_on<PROCESSORS>({to}, {register}.v[0], a.sends, a.turn);"
+        return f"store<W>({to}, {register});"

@@ -1,0 +1,236 @@
+"""The records of a kernel whose rows are the work of several threads each: what a GPU runs.
+
+A group of a task program becomes such a kernel. Values of one size share a loop over elements, of
+which each thread of the row takes some, a vector at a time. In the loop a value is a register of
+the thread that makes the element. Between loops are numbers, which every thread makes, and waits
+for the other threads of the row.
+
+    for each row, 32 threads:
+      for elements 0:64, 4 at a time:
+        r17 = (tensor 2[row][0:64](j) + temporary 0[local][0:64](j))
+        tensor 4[row][0:64] = r17
+        %18 += reduce_sum r17
+      %19 = (%18 * 0.015625)
+
+What shares a loop is decided in `thread_loops`; what lies in memory, waits and widths where the
+kernel of a group is lowered for a device. `verify_threads` looks for races.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from vertexrt.lower.expressions import Expression, ReadElement
+from vertexrt.lower.kernel import FromParents
+from vertexrt.lower.places import ValuePlace, register_name
+
+Cuts = tuple[int, ...]  # first elements of pieces, and the size
+NEAR = "near"  # a leaf: `gather`, of a state that may be in a row of the ring
+
+
+@dataclass(frozen=True, slots=True)
+class EdgeSum:
+    """The sum, or the largest, of what the edges of a row have.
+
+    Attributes:
+        sources: what is summed, one after the other, see `SumEdges`.
+        size: elements of a row of edges; 0 for a number.
+    """
+
+    sources: tuple[Expression | FromParents, ...]
+    largest: bool
+    size: int
+
+    def __str__(self) -> str:
+        how = "largest" if self.largest else "sum"
+        return f"{how} over edges of {', '.join(map(str, self.sources))}"
+
+
+# Statements of a loop over elements.
+
+
+@dataclass(frozen=True, slots=True)
+class MakeElements:
+    """Make elements in a register of each thread."""
+
+    register: int
+    value: Expression | EdgeSum
+
+    def __str__(self) -> str:
+        return f"{register_name(self.register)} = {self.value}"
+
+
+@dataclass(frozen=True, slots=True)
+class StoreElements:
+    """Store a register, or what was read just so.
+
+    Attributes:
+        own: only the processor's own elements of pieces; () for all.
+    """
+
+    to: ValuePlace
+    value: ReadElement
+    own: Cuts = ()
+
+    def __str__(self) -> str:
+        own = f", own of {self.own}" if self.own else ""
+        return f"{self.to}{own} = {self.value}"
+
+
+@dataclass(frozen=True, slots=True)
+class PublishElements:
+    """Store what an effect publishes; this kernel does not read it.
+
+    Attributes:
+        register: that holds it before.
+        child: only where the row has a child in this slot; -1 for always.
+    """
+
+    to: ValuePlace
+    value: Expression
+    register: int
+    child: int = -1
+
+    def __str__(self) -> str:
+        where = f" if child {self.child}" if self.child >= 0 else ""
+        return f"{self.to} = {register_name(self.register)} = {self.value}{where}"
+
+
+@dataclass(frozen=True, slots=True)
+class PutInRing:
+    """Put a register in the tile's row of the ring.
+
+    Attributes:
+        tensor: whose elements they are, from `start` on.
+        sent: they are sent to the other processors at once.
+    """
+
+    tensor: int
+    start: int
+    register: int
+    sent: bool = False
+
+    def __str__(self) -> str:
+        sent = ", sent" if self.sent else ""
+        return (
+            f"ring, tensor {self.tensor} from {self.start} = {register_name(self.register)}{sent}"
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class ReduceElements:
+    """Reduce a row to a number, which is known when the loop is over.
+
+    Attributes:
+        how: `reduce_sum`, `reduce_max` or `logsumexp`.
+        to: where it is stored.
+    """
+
+    number: int
+    how: str
+    value: Expression
+    to: tuple[ValuePlace, ...] = ()
+
+    def __str__(self) -> str:
+        return f"{' = '.join([*map(str, self.to), f'%{self.number}'])} += {self.how} {self.value}"
+
+
+ElementStatement = MakeElements | StoreElements | PublishElements | PutInRing | ReduceElements
+
+
+# Parts of a kernel.
+
+
+@dataclass(frozen=True, slots=True)
+class RowWait:
+    """Wait until all threads of the row are here, and what they stored can be read."""
+
+    def __str__(self) -> str:
+        return "wait for the threads of the row"
+
+
+@dataclass(frozen=True, slots=True)
+class ElementLoop:
+    """A loop over the elements of a row.
+
+    Attributes:
+        cuts: () for all elements, else where they are cut in pieces, of which a processor has its
+            share of each.
+        width: elements that a thread takes at once.
+        before: waits, and the numbers whose partial results begin, in order.
+    """
+
+    size: int
+    cuts: Cuts
+    width: int
+    before: tuple[RowWait | int, ...]
+    statements: tuple[ElementStatement, ...]
+
+    def __str__(self) -> str:
+        own = f", own of {self.cuts}" if self.cuts else ""
+        waits = [str(x) for x in self.before if isinstance(x, RowWait)]
+        at_once = f", {self.width} at a time" if self.width > 1 else ""
+        title = f"for elements 0:{self.size}{own}{at_once}:"
+        return "\n".join([*waits, title, *(f"  {x}" for x in self.statements)])
+
+
+@dataclass(frozen=True, slots=True)
+class MakeNumber:
+    """Make a number of the row, in every thread; one of them stores it."""
+
+    number: int
+    value: Expression | EdgeSum
+    to: tuple[ValuePlace, ...] = ()
+
+    def __str__(self) -> str:
+        return f"{' = '.join([*map(str, self.to), f'%{self.number}'])} = {self.value}"
+
+
+@dataclass(frozen=True, slots=True)
+class PublishNumber:
+    """Store a number that an effect publishes; `child` is that of `PublishElements`."""
+
+    to: ValuePlace
+    value: Expression
+    child: int = -1
+
+    def __str__(self) -> str:
+        where = f" if child {self.child}" if self.child >= 0 else ""
+        return f"{self.to} = {self.value}{where}"
+
+
+ThreadPart = ElementLoop | MakeNumber | PublishNumber | RowWait
+
+
+@dataclass(frozen=True, slots=True)
+class ThreadKernel:
+    """What the threads of each row do.
+
+    Attributes:
+        threads: of a row; rows: of a block, 0 for the rows of a tile.
+        scratch: elements of shared memory of a row; most: that it may have.
+        edges: the rows are edges.
+        listed: a launch may have a list of rows.
+    """
+
+    threads: int
+    rows: int
+    scratch: int
+    most: int
+    edges: bool
+    listed: bool
+    parts: tuple[ThreadPart, ...]
+
+    def __str__(self) -> str:
+        what = "edge" if self.edges else "row"
+        scratch = f", {self.scratch} elements of scratch" if self.scratch else ""
+        lines = [f"for each {what}, {self.threads} threads{scratch}:"]
+        lines += [f"  {line}" for part in self.parts for line in str(part).splitlines()]
+        return "\n".join(lines)
+
+    @property
+    def crosses(self) -> bool:
+        """Tell whether threads of a row read what other threads made."""
+        return any(isinstance(part, RowWait) for part in self.parts) or any(
+            loop.before for loop in self.parts if isinstance(loop, ElementLoop)
+        )
