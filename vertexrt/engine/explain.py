@@ -63,14 +63,19 @@ def explain_function(executor: Executor, kernels: str = "") -> str:
         lines += ["", "Dynamic tensors: elements a row of each vertex (V) or edge (E), and life"]
         lines += [f"  {spec.describe()}" for spec in variant.table]
         if kernels:
-            lines += _kernels(variant, kernels == "llvm", REALS[model.store.dtype])
+            real = REALS[model.store.dtype] if kernels == "llvm" else ""
+            lines += _kernels(variant, explanation, real)
     else:
         lines += ["", "No batch yet, so no kind of vertex is known."]
     return "\n".join(lines)
 
 
-def _kernels(variant: Variant, llvm: bool, real: str) -> list[str]:
-    """Print what each task program is lowered to; tensors, parameters and pulls have numbers."""
+def _kernels(variant: Variant, explanation: Explanation, real: str) -> list[str]:
+    """Print what each task program is lowered to; tensors, parameters and pulls have numbers.
+
+    Args:
+        real: the type of LLVM, for a CPU's; "" for the kernel IR.
+    """
     named = {
         "tensor": [spec.describe().split("  ")[0] for spec in variant.table],
         "param": list(variant.binding.params),
@@ -81,8 +86,9 @@ def _kernels(variant: Variant, llvm: bool, real: str) -> list[str]:
         lines += [f"  {what} {number}: {name}" for number, name in enumerate(names)]
     for number, task in enumerate(variant.tasks):
         lines += ["", f"  task program {number} ({STAGE_WORD[task.stage]})"]
-        kernel = lower(task, variant.binding)
-        text = render(kernel, real, f"program{number}") if llvm else str(kernel)
+        text = explanation.kernels(variant, number)
+        if real:
+            text = render(lower(task, variant.binding), real, f"program{number}")
         lines += [f"    {line}" for line in text.splitlines()]
     return lines
 

@@ -15,6 +15,7 @@ from vertexrt.ir.program import Stage
 from vertexrt.ir.segment_text import segments_of
 from vertexrt.kernels.layout import PROGRAM as LAUNCHED
 from vertexrt.kernels.layout import LaunchByLaunch
+from vertexrt.lower.lowering import lower
 from vertexrt.script.assemble import Scripts, assemble
 from vertexrt.script.isa import NONE, OP, PROGRAM, ROWS, WAIT, disassemble, segment_names
 from vertexrt.script.shape import Shape
@@ -29,6 +30,9 @@ class Explanation(Protocol):
 
     def program(self, variant: Variant, number: int) -> list[str]:
         """Say in what a task program is run."""
+
+    def kernels(self, variant: Variant, number: int) -> str:
+        """Print what a task program is lowered to: the kernel IR of the device."""
 
     def calls(self, run: Run) -> str:
         """Say what a step calls or launches."""
@@ -46,6 +50,10 @@ class HostExplanation:
     def program(self, variant: Variant, number: int) -> list[str]:
         """Return nothing: steps are loops and calls of one compiled function."""
         return []
+
+    def kernels(self, variant: Variant, number: int) -> str:
+        """Print loops over rows and products."""
+        return str(lower(variant.tasks[number], variant.binding))
 
     def calls(self, run: Run) -> str:
         """Say how many fused groups and products there are."""

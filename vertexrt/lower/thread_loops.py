@@ -292,7 +292,7 @@ class _Loops:
         if loop is not None:
             apart = [_is_apart(e, loop) for e in read]
             if any(apart):
-                self._need(read[: apart.index(True)])
+                self._need(read[: apart.index(True) + 1])
                 loop = None
         if loop is None:
             loop = self.open = DraftLoop(size, cuts)

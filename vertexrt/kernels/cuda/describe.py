@@ -28,6 +28,12 @@ def describe(steps: Sequence[Kernel | Gemm]) -> list[str]:
     return [_step(step) for step in steps]
 
 
+def describe_kernels(steps: Sequence[Kernel | Gemm]) -> str:
+    """Return what each step was printed from, or a line for it."""
+    shown = (step.ir if isinstance(step, Kernel) and step.ir else _step(step) for step in steps)
+    return "\n".join(map(str, shown))
+
+
 def _step(step: Kernel | Gemm) -> str:
     if isinstance(step, Gemm):
         what = "edges" if step.edges else "rows"

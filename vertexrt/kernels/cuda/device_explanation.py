@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from itertools import chain
 from typing import TYPE_CHECKING, cast
 
 from vertexrt.engine.batched import Run
 from vertexrt.engine.variant import Variant
 from vertexrt.kernels.cuda.dependences import launched_steps
-from vertexrt.kernels.cuda.describe import describe
+from vertexrt.kernels.cuda.describe import describe, describe_kernels
 from vertexrt.kernels.cuda.device_scripts import write_launch
 from vertexrt.kernels.cuda.driver import IS_GEMM
 from vertexrt.kernels.cuda.executable import CudaExecutable
@@ -38,6 +39,20 @@ class DeviceExplanation:
             return ["groups of processors run its segments"]
         steps = executable.launches[number].steps
         return [f"all processors run: {text}" for text in describe(steps)]
+
+    def kernels(self, variant: Variant, number: int) -> str:
+        """Print the groups' kernels, and name the others."""
+        if not variant.processors:
+            launches = cast("CudaExecutable", variant.ready().executable).launches
+            return describe_kernels(launches[number].steps)
+        executable = cast("PersistentExecutable", variant.ready().processors)
+        if executable.outside_path[number]:
+            return describe_kernels(executable.launches[number].steps)
+        titled = (
+            [f"segment {s}", *map(str, segment.kernels)]
+            for s, segment in enumerate(executable.writer.path[number])
+        )
+        return "\n".join(chain.from_iterable(titled))
 
     def calls(self, run: Run) -> str:
         """Say how many kernels, and products of cuBLAS, there are."""

@@ -126,6 +126,7 @@ class SegmentWriter:
         place = {**self.context.place, **pending.prefetched}
         text = write_path_group(replace(self.context, place=place), pending.rest)
         self.text.words.update(text.t.words)
+        self.text.kernels.append(text.kernel)
         self.text.lines += text.loop_over_rows()
 
     def _pending(self, group: Group, number: int) -> PendingGroup:
@@ -140,6 +141,7 @@ class SegmentWriter:
         text = self.text
         text.lines += products.lines
         text.words.update(products.words)
+        text.kernels += products.kernels
         text.held = list(dict.fromkeys([*text.held, *products.held]))
         text.partial = max(text.partial, products.partial)
 

@@ -13,9 +13,10 @@ from vertexrt.kernels.cuda.path_operands import write_operand
 from vertexrt.kernels.cuda.path_segment import SegmentContext
 from vertexrt.kernels.cuda.products import rows_of
 from vertexrt.kernels.cuda.row_text import ROLLED
+from vertexrt.kernels.cuda.thread_text import ThreadText
 from vertexrt.kernels.cuda.weights import TILE_ROWS, Layout, ResidentWeight, own_row
 from vertexrt.lower.places import Memory, Rows, ValuePlace
-from vertexrt.lower.threads import Cuts
+from vertexrt.lower.threads import Cuts, ThreadKernel
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,7 +45,7 @@ class ProductText:
     Attributes:
         words: that its lines name, with their types.
         held: weights that it multiplies by; partial: elements of their partial sums.
-        sums: where partial sums are that groups add up, by product.
+        sums: where partial sums are that groups add up, by product; kernels: of these groups.
     """
 
     lines: list[str]
@@ -52,6 +53,7 @@ class ProductText:
     held: list[ResidentWeight]
     partial: int
     sums: dict[int, PartialSums] = field(default_factory=dict)
+    kernels: list[ThreadKernel] = field(default_factory=list)
 
 
 class ProductWriter:
@@ -219,7 +221,7 @@ def write_with_groups(
         first: these are the first steps of the segment.
     """
     text = ProductWriter(context, products).sums()
-    body, words = _add_up(replace(context, sums=text.sums), groups, first)
+    body, texts = _add_up(replace(context, sums=text.sums), groups, first)
     lines = [
         "{",
         f"  {ROLLED}",
@@ -230,7 +232,11 @@ def write_with_groups(
         "  }",
         "}",
     ]
-    return replace(text, lines=lines, words=text.words | words)
+    words = text.words.copy()
+    for found in texts:
+        words |= found.t.words
+    kernels = [found.kernel for found in texts]
+    return replace(text, lines=lines, words=words, kernels=kernels)
 
 
 def _read_by(context: SegmentContext, group: Group) -> set[int]:
@@ -239,10 +245,10 @@ def _read_by(context: SegmentContext, group: Group) -> set[int]:
 
 def _add_up(
     context: SegmentContext, groups: Sequence[PendingGroup], first: bool
-) -> tuple[list[str], dict[str, str]]:
-    """Return the statements of groups that add up partial sums, and the words that they name."""
+) -> tuple[list[str], list[ThreadText]]:
+    """Return the statements of groups that add up partial sums, and the texts of these groups."""
     lines = ["wait_for_all_copies();"] if any(pending.prefetched for pending in groups) else []
-    words: dict[str, str] = {}
+    texts: list[ThreadText] = []
     made: set[int] = set()
     for number, pending in enumerate(groups):
         if number == 0 or made & _read_by(context, pending.group):
@@ -253,7 +259,6 @@ def _add_up(
             lines.append("if (done == 0) prefetch_next();")
         made |= {*pending.group.nodes}
         found = replace(context, place={**context.place, **pending.prefetched})
-        text = write_path_group(found, pending.rest)
-        words |= text.t.words
-        lines += text.loop_over_rows("done", "end")
-    return lines, words
+        texts.append(write_path_group(found, pending.rest))
+        lines += texts[-1].loop_over_rows("done", "end")
+    return lines, texts

@@ -16,7 +16,7 @@ from vertexrt.kernels.cuda.ring import InRing
 from vertexrt.kernels.cuda.row_text import tensor_word
 from vertexrt.kernels.cuda.weights import ResidentWeight
 from vertexrt.lower.places import Memory, Rows, ValuePlace
-from vertexrt.lower.threads import Cuts
+from vertexrt.lower.threads import Cuts, ThreadKernel
 
 
 class RingUses:
@@ -182,6 +182,7 @@ class PathSegment:
         words: that they name, with their types.
         scratch: elements of temporaries for each row, for each edge, and once.
         held: weights that it multiplies by; partial: elements of their partial sums.
+        kernels: of its groups, in order.
     """
 
     ring: RingUses
@@ -191,3 +192,4 @@ class PathSegment:
     scratch: tuple[int, int, int] = (0, 0, 0)
     held: list[ResidentWeight] = field(default_factory=list)
     partial: int = 0
+    kernels: list[ThreadKernel] = field(default_factory=list)

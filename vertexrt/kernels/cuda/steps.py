@@ -10,6 +10,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from vertexrt.lower.places import Temporary
+from vertexrt.lower.threads import ThreadKernel
 
 Array = np.ndarray[Any, Any]
 
@@ -59,6 +60,7 @@ class Kernel:
             launch, tiles, or splits of rows; its second extent where it covers segments.
         edges: of a sum over rows: whether the rows are edges.
         tiles: of products.
+        ir: what it was printed from, of a group.
         adds: it makes nothing that a later step of the program reads, except the next one where
             that is CHUNKED; it only adds to gradients.
     """
@@ -72,6 +74,7 @@ class Kernel:
     edges: bool = False
     tiles: Tiles | None = None
     adds: bool = False
+    ir: ThreadKernel | None = field(default=None, repr=False, compare=False)
 
 
 @dataclass(frozen=True, slots=True)

@@ -120,7 +120,9 @@ class LaunchWriter:
         text = ThreadText(kernel, self.used.taken)
         body, block = text.row_kernel(), kernel.threads * kernel.rows
         words = tuple(text.t.words)
-        self.launches.steps.append(Kernel(body, words, over, kernel.rows, block, when, tiles=tiles))
+        self.launches.steps.append(
+            Kernel(body, words, over, kernel.rows, block, when, tiles=tiles, ir=kernel)
+        )
 
     def _place_home(self, k: int) -> None:
         if k in self.task.homes:
