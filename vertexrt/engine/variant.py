@@ -19,6 +19,7 @@ from vertexrt.engine.packed_args import pack_args
 from vertexrt.ir.autodiff import differentiate
 from vertexrt.ir.passes.fuse import TaskProgram
 from vertexrt.ir.passes.place import place
+from vertexrt.ir.passes.publish import publish_products
 from vertexrt.ir.passes.simplify import simplify, without_dropout
 from vertexrt.ir.passes.specialise import Atoms, find_atoms, without_effects
 from vertexrt.ir.passes.store import Stored
@@ -52,7 +53,8 @@ class Passes:
             part of every task.
         stack: products that share an operand are one product.
         fuse: elementwise nodes between two products are one loop; else each is its own.
-        merge: identical vertices are computed once.
+        merge: identical vertices are computed once; on a CPU in the batched engine, so are the
+            products of a vertex's state that several of its parents would make.
         loop: batched engine on the host: all launches of a step are one compiled call; else each is
             called from Python.
         segment: persistent engine: an instruction runs all that lies between two
@@ -253,6 +255,18 @@ def _leaves_multiply(program: Program) -> bool:
     return any(n.op == "matmul" and not r for n, r in zip(program.nodes, reads, strict=True))
 
 
+def _merges(program: Program, use: Use, passes: Passes, leaves_apart: bool) -> bool:
+    """Tell whether identical vertices are computed once.
+
+    Args:
+        leaves_apart: merged leaves have parents in several groups of processors, so what they do
+            must be outside the path.
+    """
+    if not passes.merge or use.seeds or program.find("dropout"):
+        return False
+    return _leaves_multiply(program) and (passes.specialise or not leaves_apart)
+
+
 def make_variant(
     function: Program,
     use: Use,
@@ -273,10 +287,9 @@ def make_variant(
     if not use.backward:
         program = without_dropout(program)
     draws = bool(program.find("dropout"))
-    merges = passes.merge and not use.seeds and not draws and _leaves_multiply(program)
-    if processors and backend.shares_graphs:
-        # Merged leaves have parents in several groups: what they do must be outside the path.
-        merges &= passes.specialise
+    merges = _merges(program, use, passes, backend.shares_graphs and processors > 0)
+    if merges and backend.publishes and not processors:
+        program = publish_products(program)
     if use.backward:
         program = differentiate(program, use.starts, use.pulls, use.loss, weighted=merges)
     program = simplify(verified(program, "autodiff", placed=False))

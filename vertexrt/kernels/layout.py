@@ -230,6 +230,7 @@ class Backend(Protocol):
         most_scratch: elements of temporaries that one launch should take: a softmax over 10,000
             words needs two such rows a vertex. GEMM does not notice where rows are cut.
         shares_graphs: its groups of processors have graphs of one schedule, not each its own.
+        publishes: its batched engine gains where products of a state are made by the child.
         where: what timings hold for.
     """
 
@@ -238,6 +239,7 @@ class Backend(Protocol):
     apart: frozenset[str]
     most_scratch: int
     shares_graphs: bool
+    publishes: bool
 
     def alone(self) -> AbstractContextManager[object]:
         """Return what holds while workers run side by side: one thread of BLAS each, for one."""

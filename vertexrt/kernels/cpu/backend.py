@@ -78,6 +78,7 @@ class CpuBackend:
     where = "cpu"
     apart = frozenset(("embed_grad",))  # rows of one word are far between
     shares_graphs = False
+    publishes = True
     most_scratch = 8 << 20
 
     def __init__(self, dtype: np.dtype[Any]) -> None:

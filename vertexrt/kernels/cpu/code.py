@@ -178,6 +178,13 @@ class Code:
         self.store(value, at)
         return at
 
+    def array(self, type: str, count: int) -> Register:
+        """Return the address of an array on the stack, on 64 bytes; it holds anything."""
+        self._made += 1
+        at = Register("ptr", f"%v{self._made}")
+        self._scopes[0][0].append(f"  {at.name} = alloca [{count} x {type}], align 64")
+        return at
+
     # Blocks.
 
     @contextmanager

@@ -32,10 +32,14 @@ def register_size() -> int:
 
 
 @functools.cache
-def library_of(real: str) -> dict[str, int]:
-    """Return the addresses of what kernels of `float` or `double` call."""
+def library_of(real: str, size: int = 0) -> dict[str, int]:
+    """Return the addresses of what kernels of `float` or `double` call.
+
+    Args:
+        size: of vectors, in float32 elements; 0 for this processor's.
+    """
     gemm = _blas("sgemm" if real == "float" else "dgemm")
-    return load(library(real, register_size()), EXPORTS, {"vrt_gemm": gemm})
+    return load(library(real, size or register_size()), EXPORTS, {"vrt_gemm": gemm})
 
 
 @functools.cache

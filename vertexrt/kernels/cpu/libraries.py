@@ -1,4 +1,4 @@
-"""What all kernels call: products by BLAS, copies of rows, sums into rows of a table.
+"""What all kernels call: products, copies of rows, sums into rows of a table.
 
 One library for each dtype, made once and kept like a kernel. It is written as `code.Code` has it,
 and knows no function of a user.
@@ -7,28 +7,14 @@ and knows no function of a user.
 from __future__ import annotations
 
 from vertexrt.kernels.cpu.code import METADATA, Code, Register, int64
-from vertexrt.kernels.cpu.few_rows import ProductTiles, multiply
+from vertexrt.kernels.cpu.products import ARGUMENTS, products
+from vertexrt.kernels.cpu.tiles import ProductTiles
 from vertexrt.lower.kernel import ROWS_A_SUM
 
-# OpenBLAS has kernels without packing for small products, but takes them only up to a number of
-# multiply-adds. Few rows times a wide weight pass below it in chunks of the weight: at 2 rows times
-# 768 x 256 that takes 12 us instead of 49 (Xeon with AVX-512, OpenBLAS 0.3.31, one thread).
-SMALL_TRANSPOSED = 1 << 18
-SMALL_PLAIN = 3 << 18
-FEWEST = 48
-
-# Above that, tiles of our own take few rows 1.1 to 2.3 times as fast, which BLAS packs a weight for
-# (the same processor; 20 to 128 rows, weights of 256 x 256 to 2048 x 512).
-MOST_ROWS = 128
-DEEPEST = 2048  # terms that are added up one by one: more would lose digits in float32
-# Sums of few rows to a gradient that the second-level cache holds: 1.0 to 2.8 times as fast.
-MOST_SUMMED, MOST_GRADIENT = 48, 1 << 19
-
-PRODUCT = "ptr, ptr, ptr, i64, i64, i64, i64, i64"
 DECLARATIONS = {
-    "vrt_product": f"void @vrt_product({PRODUCT})",
-    "vrt_product_transposed": f"void @vrt_product_transposed({PRODUCT})",
-    "vrt_outer": f"void @vrt_outer({PRODUCT})",
+    "vrt_product": f"void @vrt_product({ARGUMENTS})",
+    "vrt_product_transposed": f"void @vrt_product_transposed({ARGUMENTS})",
+    "vrt_outer": f"void @vrt_outer({ARGUMENTS})",
     "vrt_pack": "void @vrt_pack(ptr, i64, ptr, i64, i64, ptr)",
     "vrt_unpack": "void @vrt_unpack(ptr, i64, ptr, i64, i64, ptr)",
     "vrt_add_lookups": "void @vrt_add_lookups(ptr, i64, i64, i64, i64, i64, ptr, i64, ptr, ptr, "
@@ -47,7 +33,6 @@ DECLARATIONS = {
 }
 ATTRIBUTES = "attributes #0 = { nounwind }"
 EXPORTS = tuple(name for name in DECLARATIONS if name.startswith("vrt_"))
-GEMM = ", ".join(["ptr"] * 13)
 
 
 def library(real: str, size: int) -> str:
@@ -56,22 +41,16 @@ def library(real: str, size: int) -> str:
     Args:
         size: of a vector register of this processor, in float32 elements.
     """
-    tiles = ProductTiles(real, size)
     functions = [
-        *tiles.functions(),
-        _product(real, "vrt_product", SMALL_TRANSPOSED, tiles),
-        _product(real, "vrt_product_transposed", SMALL_PLAIN, tiles),
-        _outer(real, tiles),
+        *products(ProductTiles(real, size)),
         _copy_rows(real, "vrt_pack"),
         _copy_rows(real, "vrt_unpack"),
         _AddLookups(real).text(),
         COUNT_CHILDREN,
     ]
     declared = [
-        f"declare void @vrt_gemm({GEMM})",
         "declare ptr @malloc(i64)",
         "declare void @free(ptr)",
-        *tiles.declarations(),
     ]
     return "\n".join([*declared, *functions, ATTRIBUTES, METADATA])
 
@@ -88,86 +67,6 @@ def arguments_of(text: str) -> list[Register]:
         Register("ptr", f"%{name[1:]}") if name[0] == "*" else Register("i64", f"%{name}")
         for name in text.split()
     ]
-
-
-# Products.
-
-
-def _gemm(
-    code: Code,
-    turned: str,
-    beta: float,
-    sizes: list[Register],
-    matrices: list[tuple[Register, Register]],
-) -> None:
-    """Call BLAS gemm (column-major): c = op(a) op(b) + beta c.
-
-    Args:
-        turned: N or T for a and for b.
-        sizes: m, n, k.
-        matrices: address and leading dimension of a, b and c.
-    """
-
-    def counted(size: Register) -> Register:
-        return code.variable(code.op("i32", f"trunc {size} to i32"))
-
-    letters = [code.variable(Register("i8", str(ord(letter)))) for letter in turned]
-    a, b, c = ([address, counted(leading)] for address, leading in matrices)
-    one, other = code.variable(code.const(1.0)), code.variable(code.const(beta))
-    code.do("vrt_gemm", [*letters, *map(counted, sizes), one, *a, *b, other, *c])
-
-
-def _product(real: str, name: str, small: int, tiles: ProductTiles) -> str:
-    """Write Y[rows, lo:hi] = X W[lo:hi]^T, or = X W[:, lo:hi], in chunks that suit BLAS."""
-    arguments = arguments_of("*w *x *y rows m n lo hi")
-    w, x, y, rows, m, n, lo, hi = arguments
-    code = Code(name, arguments, real)
-    turned = name == "vrt_product_transposed"
-    inner = m if turned else n
-    wide = code.integer("sub", hi, lo)
-    work = code.mul(code.mul(rows, wide), inner)
-    with code.when(code.compare("sle", work, 0)):
-        code.leave()
-    chunk = code.integer("sdiv", int64(small), code.mul(rows, inner))
-    chunk = code.integer("and", chunk, -16)
-    usable = code.compare("sge", chunk, FEWEST)
-    vectors = code.compare("eq", code.integer("srem", wide if turned else n, tiles.lanes), 0)
-    few = code.integer("and", vectors, code.compare("sle", rows, MOST_ROWS))
-    few = code.integer("and", few, code.compare("sle", inner, DEEPEST if turned else 1 << 30))
-    with code.when(code.integer("and", few, code.compare("slt", chunk, FEWEST))):
-        multiply(code, "turned" if turned else "forward", tiles, arguments[:6], (lo, hi))
-        code.leave()
-    usable = code.integer("and", usable, code.compare("sgt", work, small))
-    step = code.select(usable, chunk, wide)
-    pieces = code.integer("sdiv", code.add(wide, code.add(step, -1)), step)
-    with code.loop(0, pieces) as piece:
-        first = code.add(lo, code.mul(piece, step))
-        width = code.least(step, code.integer("sub", hi, first))
-        at = code.at(w, first if turned else code.mul(first, n), real)
-        to = code.at(y, first, real)
-        matrices = [(at, n), (x, inner), (to, n if turned else m)]
-        _gemm(code, "NN" if turned else "TN", 0.0, [width, rows, inner], matrices)
-    return code.text()
-
-
-def _outer(real: str, tiles: ProductTiles) -> str:
-    """Write G[lo:hi, n] += D[rows, lo:hi]^T X[rows, n], where D has m columns."""
-    arguments = arguments_of("*g *d *x rows m n lo hi")
-    g, d, x, rows, m, n, lo, hi = arguments
-    code = Code("vrt_outer", arguments, real)
-    wide = code.integer("sub", hi, lo)
-    with code.when(code.compare("sle", code.mul(rows, wide), 0)):
-        code.leave()
-    vectors = code.compare("eq", code.integer("srem", n, tiles.lanes), 0)
-    few = code.integer("and", vectors, code.compare("sle", rows, MOST_SUMMED))
-    small = code.compare("sle", code.mul(wide, n), MOST_GRADIENT)
-    with code.when(code.integer("and", few, small)):
-        multiply(code, "outer", tiles, [g, d, x, rows, m, n], (lo, hi))
-        code.leave()
-    to = code.at(g, code.mul(lo, n), real)
-    matrices = [(x, n), (code.at(d, lo, real), m), (to, n)]
-    _gemm(code, "NT", 1.0, [n, wide, rows], matrices)
-    return code.text()
 
 
 def _copy_rows(real: str, name: str) -> str:

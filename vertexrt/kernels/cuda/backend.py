@@ -30,6 +30,7 @@ class CudaBackend:
     name = "cuda"
     apart = APART
     shares_graphs = True
+    publishes = False
     most_scratch = 64 << 20  # 256 MiB of floats: launches wide enough to fill a device
 
     def __init__(

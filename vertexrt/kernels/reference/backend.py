@@ -97,6 +97,7 @@ class ReferenceBackend:
     where = "reference"
     apart = frozenset(("embed_grad",))  # as kernels do it
     shares_graphs = False
+    publishes = False
     most_scratch = 8 << 20
 
     def __init__(self, turns: int | None = None) -> None:

@@ -1,0 +1,63 @@
+"""A child makes the products of its state that each of its parents would make.
+
+`W h` of a child's h is the same for all its parents. Where identical vertices are merged, a vertex
+has many: a Tree-LSTM over 256 sentences of SST has 9,000 edges and 6,300 rows. So W h becomes a
+field of the state, which the vertex scatters and its parents gather; an absent child reads zeros,
+as W 0 is.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from dataclasses import replace
+
+from vertexrt.ir.passes.rewrite import drop_dead
+from vertexrt.ir.program import Domain, Node, Program, Type, attributes
+
+
+def publish_products(program: Program) -> Program:
+    """Let vertices of F scatter what several slots, or all children, multiply by one parameter."""
+    nodes, state = list(program.nodes), dict(program.state)
+    published = {node["field"]: node.inputs[0] for node in nodes if node.op == "scatter"}
+    for (weight, field), members in _shared_products(program).items():
+        if nodes[published[field]].type.domain != Domain.VERTEX:
+            continue
+        name = f"{nodes[weight]['name']} {field}"
+        like = nodes[members[0]]
+        for k in members:
+            nodes[k] = _gather(nodes[k], nodes[nodes[k].inputs[1]], name)
+        product = Node("matmul", (weight, published[field]), Type(like.type.shape), like.attrs)
+        to = attributes({"field": name, "shape": like.type.shape})
+        scatter = Node("scatter", (len(nodes),), Type((), "none"), to)
+        nodes += [replace(node, where=like.where) for node in (product, scatter)]
+        (state[name],) = like.type.shape
+    return drop_dead(replace(program, nodes=tuple(nodes), state=state))
+
+
+def _shared_products(program: Program) -> dict[tuple[int, str], list[int]]:
+    """Find products of a parameter with a field of children: (parameter, field) -> products."""
+    nodes = program.nodes
+    found: dict[tuple[int, str], list[int]] = defaultdict(list)
+    for k, node in enumerate(nodes):
+        if _multiplies_children(program, node):
+            weight, x = node.inputs
+            found[weight, nodes[x]["field"]].append(k)
+    return {
+        key: members
+        for key, members in found.items()
+        if len(members) > 1 or nodes[members[0]].type.domain == Domain.EDGE
+    }
+
+
+def _multiplies_children(program: Program, node: Node) -> bool:
+    """Tell whether a node is a parameter times a gathered vector."""
+    if node.op != "matmul" or node["transpose"] or len(node.type.shape) != 1:
+        return False
+    weight, x = (program.nodes[i] for i in node.inputs)
+    return weight.op == "param" and x.op in ("gather", "gather_all")
+
+
+def _gather(product: Node, operand: Node, field: str) -> Node:
+    """Read a product that the child has made, where one was made."""
+    given = {**dict(operand.attrs), "field": field, "shape": product.type.shape}
+    return replace(product, op=operand.op, inputs=(), attrs=attributes(given))

@@ -1,0 +1,333 @@
+"""Products that kernels call: loops over register tiles, and BLAS for widths that these lack.
+
+    vrt_product               Y = X W^T, some outputs     by dot tiles
+    vrt_product_transposed    Y = X W                     by spread tiles
+    vrt_outer                 G += D^T X, some rows       by spread tiles
+
+A weight serves all three as it lies. Panels, packed for the first, were 0.9 to 1.08 times as fast
+(1 to 1024 rows, weights of 256 x 256 to 2048 x 512, a Zen 4 with AVX-512, one thread, 116 GFLOP/s
+at most), lose digits, and would be packed again with every update: `docs/performance.md` has the
+figures. OpenBLAS is slower there but for many rows of large matrices.
+"""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from typing import NamedTuple
+
+from vertexrt.kernels.cpu.code import Code, Register, int64
+from vertexrt.kernels.cpu.tiles import (
+    DOT_ROWS,
+    SPREAD_ROWS,
+    ProductTiles,
+    dot_name,
+    spread_name,
+)
+
+ARGUMENTS = "ptr, ptr, ptr, i64, i64, i64, i64, i64"
+GEMM = ", ".join(["ptr"] * 13)
+
+NARROW = 16  # outputs (of sums, terms) that tiles take of any number of rows
+
+
+class Limits(NamedTuple):
+    """What tiles do faster than OpenBLAS; measured, on one thread of a Zen 4.
+
+    They are numbers, not timings of the machine at hand: where vectors are as wide, results are the
+    same.
+
+    Attributes:
+        weight: elements of a weight that any number of rows multiply.
+        rows: that multiply a larger one.
+        columns: of a gradient that any number of rows are added to.
+        sums: multiply-adds of a wider one.
+    """
+
+    weight: int
+    rows: int
+    columns: int
+    sums: int
+
+
+LIMITS = {16: Limits(1 << 18, 512, 256, 48 << 19)}  # by float32 of a vector
+NARROWER = Limits(0, 64, 0, 16 << 18)  # with AVX2 alone
+
+DOT_BLOCK = 64  # rows that meet all of a weight before the next do: they stay in the caches
+BLOCK = 96  # the same for spread elements
+DEPTH = 256  # terms that are added up before they join a sum: more lose digits and leave caches
+
+
+def products(tiles: ProductTiles) -> list[str]:
+    """Write the three functions, and declare what they call."""
+    return [
+        f"declare void @vrt_gemm({GEMM})",
+        *tiles.declarations(),
+        *tiles.functions(),
+        _product(tiles),
+        _product_transposed(tiles),
+        _outer(tiles),
+    ]
+
+
+def _start(name: str, pointers: str, real: str) -> tuple[Code, list[Register], Register]:
+    """Begin a function that does nothing without rows or outputs.
+
+    Returns: it, its arguments, and how many outputs there are.
+    """
+    names = [Register("ptr", f"%{name}") for name in pointers.split()]
+    names += [Register("i64", f"%{name}") for name in ("rows", "m", "n", "lo", "hi")]
+    code = Code(name, names, real)
+    rows, *_, lo, hi = names[3:]
+    wide = code.integer("sub", hi, lo)
+    with code.when(code.compare("sle", code.mul(rows, wide), 0)):
+        code.leave()
+    return code, names, wide
+
+
+def _by_tiles(
+    code: Code, tiles: ProductTiles, size: Register, tests: list[tuple[Register, int]]
+) -> Register:
+    """Tell whether tiles take a product, not BLAS.
+
+    Args:
+        size: elements that must fill vectors.
+        tests: one of these numbers is no larger than its limit.
+    """
+    few = [code.compare("sle", *test) for test in tests]
+    anyway = functools.reduce(lambda a, b: code.integer("or", a, b), few)
+    whole = code.compare("eq", code.integer("srem", size, tiles.lanes), 0)
+    return code.integer("and", whole, anyway)
+
+
+def _product(tiles: ProductTiles) -> str:
+    """Write Y[rows, lo:hi] = X W[lo:hi]^T."""
+    code, names, wide = _start("vrt_product", "w x y", tiles.real)
+    w, x, y, rows, m, n, lo, _ = names
+    at, to = code.at(w, code.mul(lo, n), code.real), code.at(y, lo, code.real)
+    limits = LIMITS.get(tiles.size, NARROWER)
+    tests = [(wide, NARROW), (rows, limits.rows), (code.mul(wide, n), limits.weight)]
+    with code.when(_by_tiles(code, tiles, n, tests)):
+        with _blocks(code, rows, DOT_BLOCK) as (first, height):
+            values = code.at(x, code.mul(first, n), code.real)
+            sums = code.at(to, code.mul(first, m), code.real)
+            _dot_block(code, tiles, [at, values, sums, m, n], height, wide)
+        code.leave()
+    _gemm(code, "TN", 0.0, [wide, rows, n], [(at, n), (x, n), (to, m)])
+    return code.text()
+
+
+def _product_transposed(tiles: ProductTiles) -> str:
+    """Write Y[rows, lo:hi] = X W[:, lo:hi]."""
+    code, names, wide = _start("vrt_product_transposed", "w x y", tiles.real)
+    w, x, y, rows, m, n, lo, _ = names
+    at, to = code.at(w, lo, code.real), code.at(y, lo, code.real)
+    limits = LIMITS.get(tiles.size, NARROWER)
+    tests = [(m, NARROW), (rows, limits.rows), (code.mul(m, wide), limits.weight)]
+    with code.when(_by_tiles(code, tiles, wide, tests)):
+        _Sweep(code, tiles, False, Matrices(at, x, to, n, m, n)).append(rows, wide, m)
+        code.leave()
+    _gemm(code, "NN", 0.0, [wide, rows, m], [(at, n), (x, m), (to, n)])
+    return code.text()
+
+
+def _outer(tiles: ProductTiles) -> str:
+    """Write G[lo:hi, n] += D[rows, lo:hi]^T X[rows, n], where D has m columns."""
+    code, names, wide = _start("vrt_outer", "g d x", tiles.real)
+    g, d, x, rows, m, n, lo, _ = names
+    at, to = code.at(d, lo, code.real), code.at(g, code.mul(lo, n), code.real)
+    limits = LIMITS.get(tiles.size, NARROWER)
+    work = code.mul(rows, code.mul(wide, n))
+    tests = [(wide, NARROW), (n, limits.columns), (work, limits.sums)]
+    with code.when(_by_tiles(code, tiles, n, tests)):
+        _Sweep(code, tiles, True, Matrices(x, at, to, n, m, n)).append(wide, n, rows)
+        code.leave()
+    _gemm(code, "NT", 1.0, [n, wide, rows], [(x, n), (at, m), (to, n)])
+    return code.text()
+
+
+def _gemm(
+    code: Code,
+    turned: str,
+    beta: float,
+    sizes: list[Register],
+    matrices: list[tuple[Register, Register]],
+) -> None:
+    """Call BLAS gemm (column-major): c = op(a) op(b) + beta c.
+
+    Args:
+        turned: N or T for a and for b.
+        sizes: m, n, k.
+        matrices: address and leading dimension of a, b and c.
+    """
+
+    def counted(size: Register) -> Register:
+        return code.variable(code.op("i32", f"trunc {size} to i32"))
+
+    letters = [code.variable(Register("i8", str(ord(letter)))) for letter in turned]
+    a, b, c = ([address, counted(leading)] for address, leading in matrices)
+    one, other = code.variable(code.const(1.0)), code.variable(code.const(beta))
+    code.do("vrt_gemm", [*letters, *map(counted, sizes), one, *a, *b, other, *c])
+
+
+# Loops over tiles.
+
+
+def _pieces(code: Code, whole: Register, most: int) -> Register:
+    """Return how many pieces of at most so many there are."""
+    return code.integer("sdiv", code.add(whole, most - 1), most)
+
+
+@contextmanager
+def _blocks(code: Code, whole: Register, most: int) -> Iterator[tuple[Register, Register]]:
+    """Loop over pieces; yield the first element of each, and how many it has."""
+    with code.loop(0, _pieces(code, whole, most)) as piece:
+        first = code.mul(piece, most)
+        yield first, code.least(int64(most), code.integer("sub", whole, first))
+
+
+def _for_count(code: Code, count: Register, most: int, append: Callable[[int], None]) -> None:
+    """Append what is done for a number of rows, for each of 1 to `most`."""
+    for tall in range(most, 0, -1):
+        with code.when(code.compare("eq", count, tall)):
+            append(tall)
+
+
+def _columns(
+    code: Code, count: Register, tiles: ProductTiles, call: Callable[[Register, int], None]
+) -> None:
+    """Append calls for all outputs, each an element or a vector: full tiles first."""
+    full = code.integer("sdiv", count, tiles.outputs)
+    with code.loop(0, full) as t:
+        call(code.mul(t, tiles.outputs), tiles.outputs)
+    with code.loop(code.mul(full, tiles.outputs), count) as t:
+        call(t, 1)
+
+
+def _dot_block(
+    code: Code, tiles: ProductTiles, matrices: list[Register], rows: Register, outputs: Register
+) -> None:
+    """Append a product of a block of rows; the weight passes once.
+
+    Args:
+        matrices: w, x, y, and m and n as in `vrt_product`.
+    """
+    w, x, y, m, n = matrices
+    full = code.integer("sdiv", rows, DOT_ROWS)
+    done = code.mul(full, DOT_ROWS)
+    left = code.integer("sub", rows, done)
+
+    def column(at: Register, wide: int) -> None:
+        weight = code.at(w, code.mul(at, n), code.real)
+
+        def tile(first: Register, tall: int) -> None:
+            values = code.at(x, code.mul(first, n), code.real)
+            to = code.at(y, code.add(code.mul(first, m), at), code.real)
+            code.do(dot_name(tall, wide), [weight, values, to, m, n])
+
+        with code.loop(0, full) as t:
+            tile(code.mul(t, DOT_ROWS), DOT_ROWS)
+        _for_count(code, left, DOT_ROWS - 1, lambda tall: tile(done, tall))
+
+    _columns(code, outputs, tiles, column)
+
+
+class Matrices(NamedTuple):
+    """Operands of a sweep: addresses, and elements from a row of each to the next."""
+
+    w: Register
+    x: Register
+    y: Register
+    w_step: Register
+    x_step: Register
+    y_step: Register
+
+
+class _Sweep:
+    """A product y [rows, columns] = x w, by spread tiles.
+
+    Args:
+        down: x is stored with a row for each term, and y is added to.
+    """
+
+    def __init__(self, code: Code, tiles: ProductTiles, down: bool, matrices: Matrices) -> None:
+        self.code, self.tiles, self.down, self.given = code, tiles, down, matrices
+        self.copy = code.array(code.real, BLOCK * DEPTH) if down else matrices.x
+
+    def append(self, rows: Register, columns: Register, depth: Register) -> None:
+        """Append all of it.
+
+        Args:
+            columns: a multiple of a vector; depth: terms of a sum.
+        """
+        code = self.code
+        vectors = code.integer("sdiv", columns, self.tiles.lanes)
+        if self.down:  # some terms for all rows: w is what passes once
+            with _blocks(code, depth, DEPTH) as terms, _blocks(code, rows, BLOCK) as block:
+                self._block(block, terms, vectors, Register("i1", "true"))
+        else:
+            with _blocks(code, rows, BLOCK) as block, _blocks(code, depth, DEPTH) as terms:
+                self._block(block, terms, vectors, code.compare("sgt", terms[0], 0))
+
+    def _block(
+        self,
+        block: tuple[Register, Register],
+        terms: tuple[Register, Register],
+        vectors: Register,
+        add: Register,
+    ) -> None:
+        """Append all columns of a block of rows, for some terms; `add` to what y holds."""
+        code, m = self.code, self.given
+        (first, height), (term, count) = block, terms
+        w = code.at(m.w, code.mul(term, m.w_step), code.real)
+        y = code.at(m.y, code.mul(first, m.y_step), code.real)
+        x, x_step = self._values(block, terms)
+
+        def tile(row: Register, tall: int, column: Register, wide: int) -> None:
+            at = code.mul(column, self.tiles.lanes)
+            given = [
+                code.at(w, at, code.real),
+                code.at(x, row if self.down else code.mul(row, x_step), code.real),
+                code.at(y, code.add(code.mul(row, m.y_step), at), code.real),
+                *(m.w_step, x_step, m.y_step, count, add),
+            ]
+            code.do(spread_name(self.down, tall, wide), given)
+
+        def columns(call: Callable[[Register, int], None]) -> None:
+            _columns(code, vectors, self.tiles, call)
+
+        if self.down:  # y is the gradient of a weight: it passes once, as it lies
+            self._tiles(height, lambda r, tall: columns(lambda c, wide: tile(r, tall, c, wide)))
+        else:
+            columns(lambda c, wide: self._tiles(height, lambda r, tall: tile(r, tall, c, wide)))
+
+    def _values(
+        self, block: tuple[Register, Register], terms: tuple[Register, Register]
+    ) -> tuple[Register, Register]:
+        """Return where a block's x lies: of rows for terms a copy, or they share cache sets."""
+        code, m = self.code, self.given
+        (first, height), (term, count) = block, terms
+        if not self.down:
+            at = code.add(code.mul(first, m.x_step), term)
+            return code.at(m.x, at, code.real), m.x_step
+        with code.loop(0, count) as k:
+            at = code.add(code.mul(code.add(term, k), m.x_step), first)
+            source, to = (
+                code.at(m.x, at, code.real),
+                code.at(self.copy, code.mul(k, BLOCK), code.real),
+            )
+            with code.loop(0, height, independent=True) as j:
+                value = code.load(code.real, source, j, independent=True)
+                code.store(value, to, j, independent=True)
+        return self.copy, int64(BLOCK)
+
+    def _tiles(self, rows: Register, call: Callable[[Register, int], None]) -> None:
+        """Append calls for all rows, in tiles that differ by one row at most."""
+        code = self.code
+        count = _pieces(code, rows, SPREAD_ROWS)
+        each, more = code.integer("sdiv", rows, count), code.integer("srem", rows, count)
+        with code.loop(0, count) as t:
+            first = code.add(code.mul(t, each), code.least(t, more))
+            larger = code.op("i64", f"zext {code.compare('slt', t, more)} to i64")
+            _for_count(code, code.add(each, larger), SPREAD_ROWS, lambda tall: call(first, tall))

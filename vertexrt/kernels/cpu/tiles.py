@@ -1,0 +1,179 @@
+"""Register tiles of products: sums of a few rows and outputs, kept in vector registers.
+
+    dot       y[r, o] = sum over k of x[r, k] w[o, k]     a sum is a vector along k, added up at its
+              end, those of a tile together
+    spread    y[r, vector o] = or += sum over k of x[r, k] w[k, vector o]     elements of x are
+              spread over a vector
+
+Nothing is packed: w is read as it lies. Source: the register tiles of Goto and van de Geijn, ACM
+TOMS 2008.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from vertexrt.kernels.cpu.code import Code, Register
+
+DOT_ROWS = 4  # of a tile; what is left over has tiles of 1 to 3 rows
+SPREAD_ROWS = 6  # rows are shared out evenly to tiles of at most so many
+# Terms that are added to what there was one by one: it is loaded before the sums, which is faster.
+# More are added up among themselves first, or float32 would lose digits.
+FEW_TERMS = 64
+
+DOT_ARGUMENTS = [
+    *(Register("ptr", f"%{name}") for name in ("w", "x", "y")),
+    *(Register("i64", f"%{name}") for name in ("m", "n")),
+]
+SPREAD_ARGUMENTS = [
+    *(Register("ptr", f"%{name}") for name in ("w", "x", "y")),
+    *(Register("i64", f"%{name}") for name in ("w_step", "x_step", "y_step", "count")),
+    Register("i1", "%add"),
+]
+
+
+def dot_name(rows: int, outputs: int) -> str:
+    """Name the function of a tile: w has n columns, y has m."""
+    return f"vrt_dot_{rows}_{outputs}"
+
+
+def spread_name(down: bool, rows: int, outputs: int) -> str:
+    """Name the function of a tile.
+
+    Args:
+        down: x is stored with a row for each term, else with a row for each row of y.
+    """
+    return f"vrt_{'down' if down else 'across'}_{rows}_{outputs}"
+
+
+class ProductTiles:
+    """Functions for tiles of one dtype.
+
+    Attributes:
+        size: of a vector register, in float32 elements; lanes: elements of a vector.
+        outputs: of a tile, whose sums fit 16 or 32 registers.
+    """
+
+    def __init__(self, real: str, size: int) -> None:
+        self.real, self.size = real, size
+        self.lanes = size if real == "float" else size // 2
+        lanes = self.lanes
+        self.outputs = 2 if size == 8 else min(4, lanes)
+        self.vector = f"<{lanes} x {real}>"
+        self.fma = f"llvm.fma.v{lanes}{'f32' if real == 'float' else 'f64'}"
+
+    def declarations(self) -> list[str]:
+        """Declare what tiles call."""
+        v = self.vector
+        return [f"declare {v} @{self.fma}({v}, {v}, {v})"]
+
+    def functions(self) -> list[str]:
+        """Write the tiles of all shapes."""
+        wide = (1, self.outputs)
+        dots = [(r, o) for r in range(1, DOT_ROWS + 1) for o in wide]
+        spreads = [(r, o) for r in range(1, SPREAD_ROWS + 1) for o in wide]
+        tiles = [self._dot(*shape) for shape in dots]
+        tiles += [self._spread(down, *shape) for down in (False, True) for shape in spreads]
+        # A copy of each where it is called would take twice as long to compile.
+        return [tile.replace(" #0 {", " noinline #0 {", 1) for tile in tiles]
+
+    def _sums(self, code: Code, rows: int, outputs: int) -> list[list[Register]]:
+        zero = Register(self.vector, "zeroinitializer")
+        return [[code.variable(zero) for _ in range(outputs)] for _ in range(rows)]
+
+    def _add(self, code: Code, total: Register, a: Register, b: Register) -> None:
+        """Add a product of vectors to a sum."""
+        old = code.load(self.vector, total)
+        code.store(code.call(self.vector, self.fma, [a, b, old]), total)
+
+    def _load(self, code: Code, base: Register, at: Register | int) -> Register:
+        """Load a vector that may begin at any element."""
+        return code.op(self.vector, f"load {self.vector}, {code.at(base, at, self.real)}, align 4")
+
+    # Sums that are vectors.
+
+    def _dot(self, rows: int, outputs: int) -> str:
+        code = Code(dot_name(rows, outputs), DOT_ARGUMENTS, self.real)
+        w, x, y, m, n = DOT_ARGUMENTS
+        sums = self._sums(code, rows, outputs)
+        with code.loop(0, code.integer("sdiv", n, self.lanes)) as block:
+            k = code.mul(block, self.lanes)
+            ws = [self._load(code, w, code.add(code.mul(n, o), k)) for o in range(outputs)]
+            for r in range(rows):
+                row = self._load(code, x, code.add(code.mul(n, r), k))
+                for o in range(outputs):
+                    self._add(code, sums[r][o], row, ws[o])
+        each = min(rows, self.lanes // outputs)  # rows whose totals are one vector
+        for first in range(0, rows, each):
+            some = sums[first : first + each]
+            totals = self._totals(
+                code, [code.load(self.vector, sum) for row in some for sum in row]
+            )
+            for r in range(len(some)):
+                part = self._shuffle(code, totals, totals, range(r * outputs, (r + 1) * outputs))
+                at = code.at(y, code.mul(m, first + r), self.real)
+                code.line(f"store {part}, {at}, align 4")
+        return code.text()
+
+    def _totals(self, code: Code, vectors: list[Register]) -> Register:
+        """Return a vector whose lane k is the sum over the lanes of vector k."""
+        apart = 1
+        while apart < self.lanes:
+            # From here on lane k has partial sums of the vectors whose number is k % (2 apart).
+            pairs = range(0, len(vectors), 2)
+            vectors = [self._add_lanes(code, vectors[k : k + 2], apart) for k in pairs]
+            apart *= 2
+        return vectors[0]
+
+    def _add_lanes(self, code: Code, pair: list[Register], apart: int) -> Register:
+        """Add lanes that lie so far apart, of the first vector in one half of them."""
+        second = [self.lanes if lane & apart else 0 for lane in range(self.lanes)]
+        own, other = (
+            self._shuffle(code, pair[0], pair[-1], [(k ^ move) + s for k, s in enumerate(second)])
+            for move in (0, apart)
+        )
+        return code.op(self.vector, f"fadd {own}, {other.name}")
+
+    def _shuffle(self, code: Code, a: Register, b: Register, lanes: Sequence[int]) -> Register:
+        """Return chosen lanes of two vectors."""
+        mask = ", ".join(f"i32 {lane}" for lane in lanes)
+        kind, chosen = f"<{len(lanes)} x {self.real}>", f"<{len(lanes)} x i32> <{mask}>"
+        return code.op(kind, f"shufflevector {a}, {b}, {chosen}")
+
+    # Elements that are spread.
+
+    def _spread(self, down: bool, rows: int, outputs: int) -> str:
+        code = Code(spread_name(down, rows, outputs), SPREAD_ARGUMENTS, self.real)
+        w, x, y, w_step, x_step, y_step, count, add = SPREAD_ARGUMENTS
+        sums = self._sums(code, rows, outputs)
+        places = [
+            (sums[r][o], code.at(y, code.add(code.mul(y_step, r), o * self.lanes), self.real))
+            for r in range(rows)
+            for o in range(outputs)
+        ]
+        few = code.compare("sle", count, FEW_TERMS)
+        with code.when(code.integer("and", add, few)):
+            for total, place in places:
+                code.store(self._load(code, place, 0), total)
+        with code.loop(0, count) as k:
+            row = code.at(w, code.mul(k, w_step), self.real)
+            ws = [self._load(code, row, o * self.lanes) for o in range(outputs)]
+            for r, row_sums in enumerate(sums):
+                at = code.add(code.mul(k, x_step), r) if down else code.add(code.mul(x_step, r), k)
+                self._add_row(code, row_sums, code.load(self.real, x, at), ws)
+        with code.when(code.integer("and", add, code.compare("sgt", count, FEW_TERMS))):
+            for total, place in places:
+                new, old = code.load(self.vector, total), self._load(code, place, 0)
+                code.store(code.op(self.vector, f"fadd {old}, {new.name}"), total)
+        for total, place in places:
+            code.line(f"store {code.load(self.vector, total)}, {place}, align 4")
+        return code.text()
+
+    def _add_row(
+        self, code: Code, sums: list[Register], x: Register, vectors: list[Register]
+    ) -> None:
+        """Add vectors, times one number, to sums."""
+        first = code.op(self.vector, f"insertelement {self.vector} poison, {x}, i32 0")
+        same = self._shuffle(code, first, first, [0] * self.lanes)
+        for total, vector in zip(sums, vectors, strict=True):
+            self._add(code, total, same, vector)
