@@ -106,11 +106,15 @@ class _RaceVerifier:
         for statement in loop.statements:
             self.what = statement
             self._statement(statement)
+        self.numbers |= self._reduced(loop)
+        self.registers = set()
+
+    def _reduced(self, loop: ElementLoop) -> set[int]:
+        """Return the numbers that a loop makes; their partial results begin before it."""
         reduced = {x.number for x in loop.statements if isinstance(x, ReduceElements)}
         if reduced != {x for x in loop.before if not isinstance(x, RowWait)}:
             self._fail(f"{sorted(reduced)} are reduced", f"what begins before: {loop.before}")
-        self.numbers |= reduced
-        self.registers = set()
+        return reduced
 
     def _statement(self, x: ElementStatement) -> None:
         if isinstance(x, PutInRing):
