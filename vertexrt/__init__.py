@@ -92,7 +92,7 @@ else:
         """Load what a public name stands for when it is first asked for.
 
         So the command line is ready for Ctrl-C before NumPy is loaded, and only what compiles waits
-        for numba.
+        for LLVM.
         """
         if name not in _HOMES:
             raise AttributeError(f"module 'vertexrt' has no attribute {name!r}")

@@ -7,6 +7,8 @@ VERTEXRT_CHECK    0 or 1 (default 0): verify the IR after every pass, and script
 VERTEXRT_CACHE    folder for compiled kernels and downloaded data (default: `vertexrt` inside
                   $XDG_CACHE_HOME, or ~/.cache/vertexrt; where the home folder is not known,
                   `vertexrt-<user>` in the temporary folder). It is made when first written to.
+VERTEXRT_PLAIN    0 or 1 (default 0): run the loops of the host as the Python that they are written
+                  in, for debugging; hundreds of times slower.
 VERTEXRT_THREADS  processors that the CPU backend may use, at least 1 (default: all there are).
 """
 
@@ -20,7 +22,7 @@ from pathlib import Path
 from vertexrt.errors import UsageError, message, nearest
 
 PREFIX = "VERTEXRT_"
-FLAGS = ("VERTEXRT_CHECK", "VERTEXRT_CACHE", "VERTEXRT_THREADS")
+FLAGS = ("VERTEXRT_CHECK", "VERTEXRT_CACHE", "VERTEXRT_PLAIN", "VERTEXRT_THREADS")
 # Those of BLAS and OpenMP libraries, which read them when they are loaded.
 THREAD_VARIABLES = ("OPENBLAS_NUM_THREADS", "OMP_NUM_THREADS", "MKL_NUM_THREADS")
 
@@ -31,11 +33,13 @@ class Config:
 
     Attributes:
         check: verify the IR after every pass, and scripts before each run; fill memory with NaN.
+        plain: run the loops of the host as Python.
         cache_dir: folder for compiled kernels and downloaded data; may not exist yet.
         threads: processors that the CPU backend may use, at least 1.
     """
 
     check: bool
+    plain: bool
     cache_dir: Path
     threads: int
 
@@ -66,6 +70,7 @@ def read(environ: Mapping[str, str]) -> Config:
             )
     return Config(
         check=_switch(environ, "VERTEXRT_CHECK"),
+        plain=_switch(environ, "VERTEXRT_PLAIN"),
         cache_dir=_cache_dir(environ),
         threads=_threads(environ),
     )

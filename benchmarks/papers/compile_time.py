@@ -1,6 +1,6 @@
 """How long it takes to compile, with an empty cache and with a full one (VPPS, Table II).
 
-Each time in a process of its own, whose caches of generated code (ours, numba's and CUDA's) lie in
+Each time in a process of its own, whose caches of generated code (ours and CUDA's) lie in
 a folder that is empty for the first run and full for the second. `host` is a small network
 before it: mostly what the package itself compiles once after it was installed.
 """

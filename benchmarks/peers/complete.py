@@ -8,9 +8,9 @@ twice the width: no level gathers anything.
 from dataclasses import dataclass
 
 import numpy as np
+from numba import njit
 
 from vertexrt import GraphBatch, Pulled
-from vertexrt.cache.compiled import njit
 
 
 @dataclass(frozen=True, slots=True)

@@ -9,9 +9,9 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 
 import numpy as np
+from numba import njit
 
 from vertexrt import GraphBatch
-from vertexrt.cache.compiled import njit
 
 ERRORS = (
     "",

@@ -7,9 +7,9 @@ that has more than t words, longest sentences first.
 from dataclasses import dataclass
 
 import numpy as np
+from numba import njit
 
 from vertexrt import GraphBatch
-from vertexrt.cache.compiled import njit
 
 
 @dataclass(frozen=True, slots=True)

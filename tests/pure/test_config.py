@@ -16,6 +16,7 @@ from vertexrt.errors import UsageError, VertexrtError, message, nearest
 def test_defaults() -> None:
     assert read({"HOME": "/home/reader"}) == Config(
         check=False,
+        plain=False,
         cache_dir=Path("~/.cache/vertexrt").expanduser(),
         threads=os.cpu_count() or 1,
     )
@@ -23,7 +24,7 @@ def test_defaults() -> None:
 
 def test_values(tmp_path: Path) -> None:
     environ = {"VERTEXRT_CHECK": "1", "VERTEXRT_CACHE": str(tmp_path), "VERTEXRT_THREADS": "3"}
-    assert read(environ) == Config(check=True, cache_dir=tmp_path, threads=3)
+    assert read(environ) == Config(check=True, plain=False, cache_dir=tmp_path, threads=3)
 
 
 def test_empty_value_counts_as_not_given() -> None:
@@ -96,7 +97,7 @@ def test_unknown_flag_is_refused() -> None:
         read({"VERTEXRT_THREAD": "2"})
     assert str(caught.value).startswith(
         "[config] environment variable VERTEXRT_THREAD is set; the flags are VERTEXRT_CHECK, "
-        "VERTEXRT_CACHE, VERTEXRT_THREADS; unset it or correct the name. Nearest: "
+        "VERTEXRT_CACHE, VERTEXRT_PLAIN, VERTEXRT_THREADS; unset it or correct the name. Nearest: "
         "'VERTEXRT_THREADS'"
     )
 

@@ -16,7 +16,8 @@ import pytest
 from tests.package_source import FILES, MODULES, PACKAGE, ROOT, imports, module_name
 
 OUTSIDE = ("tests", "benchmarks")  # never imported by the package
-BASE = ("errors", "config", "plain_files", "locks", "cache")  # may be imported by every layer
+# May be imported by every layer that follows.
+BASE = ("errors", "config", "plain_files", "locks", "cache", "native")
 LOWERED = ("lower", "kernels.layout")
 KERNELS = (*LOWERED, "kernels")
 INSIDE = ("graph", "ir", "scheduler", "memory", "script", "script.isa", *KERNELS, "engine")
@@ -30,6 +31,7 @@ LAYERS: dict[str, tuple[str, ...]] = {
     "plain_files": (),
     "locks": (),
     "cache": ("errors", "config", "locks"),
+    "native": ("errors", "config", "locks", "cache"),
     "graph": BASE,
     "ir": BASE,
     "scheduler": (*BASE, "graph"),
@@ -51,7 +53,7 @@ LAYERS: dict[str, tuple[str, ...]] = {
 }
 
 # What `import vertexrt` must leave alone: it stays quick, and works without a GPU.
-HEAVY = ("numba", "scipy", "networkx", "cupy", "matplotlib", "torch")
+HEAVY = ("llvmlite", "scipy", "networkx", "cupy", "matplotlib", "torch")
 
 
 def layer_of(module: str) -> str | None:

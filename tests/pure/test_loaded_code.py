@@ -11,8 +11,8 @@ import ctypes
 import numpy as np
 from vertexrt.kernels.cpu.arithmetic import Arithmetic
 from vertexrt.kernels.cpu.code import Code, Register
-from vertexrt.kernels.cpu.compile import load
 from vertexrt.kernels.cpu.libraries import module_of
+from vertexrt.native.load import load
 
 def text(k):
     x, n = Register("ptr", "%x"), Register("i64", "%n")

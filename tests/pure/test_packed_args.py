@@ -6,13 +6,13 @@ from typing import Any
 
 import numpy as np
 
-from vertexrt.cache.compiled import njit
 from vertexrt.engine.packed_args import number_at, pack_args, row_at, table_at
+from vertexrt.native.compiled import compiled
 
 Array = np.ndarray[Any, Any]
 
 
-@njit()
+@compiled
 def unpack(packed: Array) -> tuple[Any, ...]:
     rows = row_at(packed, 1), row_at(packed, 2), row_at(packed, 5)
     tables = table_at(packed, 3), table_at(packed, 4)

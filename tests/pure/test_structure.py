@@ -42,7 +42,7 @@ DEVICE_FILES = (".cuh", ".cu", ".h", ".cpp")
 
 # Imported where they are used: not everybody has them, or they take long to import.
 OPTIONAL = ("cupy", "cupy_backends", "dynet", "matplotlib", "torch")
-SLOW = ("networkx", "numba", "scipy", "threadpoolctl", "tqdm")
+SLOW = ("networkx", "scipy", "threadpoolctl", "tqdm")
 
 SOURCES = {path: path.read_text(encoding="utf-8") for path in FILES}
 FUNCTIONS = [each for path in FILES for each in functions(SOURCES[path], file_name(path))]

@@ -15,7 +15,9 @@ from vertexrt.ir.program import Stage
 from vertexrt.kernels.cuda.row_text import WARP
 from vertexrt.kernels.cuda.thread_groups import GroupContext, lower_group, row_threads
 from vertexrt.kernels.cuda.thread_text import ThreadText
-from vertexrt.lower.expressions import Number
+from vertexrt.kernels.cuda.thread_widths import width_of
+from vertexrt.lower.expressions import Index, Number, ReadElement
+from vertexrt.lower.places import Memory, Rows, ValuePlace
 from vertexrt.lower.threads import (
     ElementLoop,
     MakeElements,
@@ -96,6 +98,26 @@ def test_rows_are_the_work_of_a_warp_or_a_block() -> None:
     assert row_threads(100_000, 4, 0) == (256, 1)
     assert row_threads(8, 4, 256) == (WARP, 8)
     assert row_threads(512, 4, 256) == (256, 1)
+
+
+@pytest.mark.parametrize(
+    ("start", "shift", "size", "width"), [(0, 0, 8, 4), (4, 8, 8, 4), (0, 3, 8, 1), (2, 0, 8, 1)]
+)
+def test_loops_take_vectors_where_all_starts_on_16_bytes(
+    start: int, shift: int, size: int, width: int
+) -> None:
+    to, of = (
+        ValuePlace(Memory.TENSOR, n, size, Rows.ROW, stride=2 * size, start=at)
+        for n, at in enumerate((start, 0))
+    )
+    store = StoreElements(to, ReadElement(of, Index(True, shift)))
+    assert width_of(ElementLoop(size, (), 1, (), (store,)), VECTOR) == width
+
+
+def test_vectors_that_are_not_whole_are_refused() -> None:
+    kernel = lowered()
+    with pytest.raises(PlanError, match="whole vectors"):
+        verify_threads(with_loop(kernel, 0, replace(loops(kernel)[0], width=3)))
 
 
 def test_a_kernel_without_a_wait_is_refused() -> None:

@@ -1,23 +1,8 @@
-"""Types for the part of numba that vertexrt uses, so that a compiled function keeps its signature.
-
-numba leaves its decorators without types; without this file every `@njit` function would have none.
-"""
+"""Types for the part of numba that benchmarks use: it leaves its decorators without."""
 
 from collections.abc import Callable
-from typing import Any, TypeVar, overload
+from typing import Any, TypeVar
 
 _F = TypeVar("_F", bound=Callable[..., Any])
 
-@overload
-def njit(function: _F, /) -> _F: ...
-@overload
-def njit(*signatures: Any, **options: Any) -> Callable[[_F], _F]: ...
-
-prange = range
-types: Any
-
-def set_num_threads(n: int) -> None: ...
-def get_num_threads() -> int: ...
-def get_thread_id() -> int: ...
-def threading_layer() -> str: ...
-def __getattr__(name: str) -> Any: ...
+def njit(*, cache: bool = False) -> Callable[[_F], _F]: ...

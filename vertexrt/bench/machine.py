@@ -8,7 +8,7 @@ import subprocess
 from pathlib import Path
 from typing import Any
 
-PACKAGES = ("vertexrt", "numpy", "numba", "scipy", "torch", "dynet38", "cupy", "nvidia-cu")
+PACKAGES = ("vertexrt", "numpy", "llvmlite", "scipy", "torch", "dynet38", "cupy", "nvidia-cu")
 GPU_FIELDS = ("name", "driver_version", "memory.total", "clocks.max.sm", "power.limit")
 
 

@@ -20,7 +20,6 @@ from vertexrt.cli.run_state import RunState
 from vertexrt.cli.session import RunSession
 from vertexrt.cli.trace import TraceFile
 from vertexrt.data import minibatches
-from vertexrt.engine.host_loops import compile_beside
 from vertexrt.graph import GraphBatch
 
 EVALUATION_BATCH = 64  # graphs; more than most runs train with: no gradients are kept
@@ -172,8 +171,6 @@ def pushes_of_steps(session: RunSession) -> tuple[str, ...]:
 
 def warm_up(session: RunSession, optimizer: Optimizer) -> None:
     """Compile what the kinds of vertices of a data set need, so that no minibatch waits for it."""
-    if session.net.device == "cpu":
-        compile_beside(session.options.dtype)
     splits = session.dataset.splits
     session.net.warm(splits["train"], optimizer, pushes_of_steps(session))
     session.net.warm(splits["dev"], outputs=PUSHES[session.spec.task])

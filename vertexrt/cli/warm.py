@@ -10,7 +10,6 @@ from vertexrt.cli.loop import evaluate, pushes_of_steps, training_batches, warm_
 from vertexrt.cli.options import resolve
 from vertexrt.cli.session import device_line, make_optimizer, open_session
 from vertexrt.config import config
-from vertexrt.engine.host_loops import compile_beside
 
 
 def warm(given: argparse.Namespace) -> int:
@@ -30,9 +29,6 @@ def warm(given: argparse.Namespace) -> int:
     session.net.step(first, optimizer, outputs=pushes_of_steps(session))
     session.net.sync()
     evaluate(session, "dev")
-    beside = compile_beside(options.dtype) if session.net.device == "cpu" else None
-    if beside is not None:  # begun by `warm_up`
-        beside.wait()
     device = device_line(options, session.net)
     if device is not None:
         print(device)

@@ -133,7 +133,7 @@ def prepare(
     """
     batch = share.batch
     inputs = read_inputs(variant.reader, batch, dtype)
-    late, serial = policy_of(policy)
+    order = policy_of(policy)
     if variant.loaded is None:
         meet_kinds(variant, batch, inputs)
     while True:
@@ -143,8 +143,7 @@ def prepare(
             child_of(batch),
             inputs.index,
             inputs.no_reals,
-            late,
-            serial,
+            order,
             variant.merges,
             not variant.backend.shares_graphs or not variant.processors,
             variant.vertex_facts(),

@@ -10,7 +10,6 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from vertexrt.cache.compiled import inner
 from vertexrt.kernels.layout import COLUMNS, PAD
 from vertexrt.memory.compiled import NO_ROW
 
@@ -38,7 +37,6 @@ class _TableDraft(NamedTuple):
     ends: Array
 
 
-@inner
 def build_table(
     schedule: tuple[Array, ...], lazy_kinds: Array, facts: Any
 ) -> tuple[Array, int, Array, Array, Array, int]:
@@ -91,7 +89,6 @@ def build_table(
     return table, forward, draft.listed[: draft.counts[LISTED]], first_row, end_row, most
 
 
-@inner
 def _launch_tasks(
     programs: Array, backward: bool, schedule: tuple[Array, ...], draft: _TableDraft
 ) -> None:
@@ -109,7 +106,6 @@ def _launch_tasks(
             _launch(draft, p, task_lo[t], task_lo[t + 1], edge_ptr)
 
 
-@inner
 def _runs_of_tasks(programs: Array, schedule: tuple[Array, ...], draft: _TableDraft) -> int:
     """List the runs of tasks with the same program; return how many there are."""
     task_lo, task_kind, _, _ = schedule
@@ -123,7 +119,6 @@ def _runs_of_tasks(programs: Array, schedule: tuple[Array, ...], draft: _TableDr
     return runs
 
 
-@inner
 def _launch_runs(programs: Array, runs: int, cut: Any, draft: _TableDraft) -> None:
     """Launch each program of a stage over all its rows.
 
@@ -153,7 +148,6 @@ def _launch_runs(programs: Array, runs: int, cut: Any, draft: _TableDraft) -> No
             _launch_list(draft, p, found, chunk[p])
 
 
-@inner
 def _launch_list(draft: _TableDraft, program: int, runs: int, chunk: int) -> None:
     """Launch a program over the rows of some runs, as a list."""
     table, counts = draft.table, draft.counts
@@ -172,7 +166,6 @@ def _launch_list(draft: _TableDraft, program: int, runs: int, chunk: int) -> Non
         counts[LAUNCHES] += 1
 
 
-@inner
 def _launch(draft: _TableDraft, program: int, lo: int, hi: int, edge_ptr: Array) -> None:
     table, count = draft.table, draft.counts[LAUNCHES]
     table[count, 0] = program
@@ -184,7 +177,6 @@ def _launch(draft: _TableDraft, program: int, lo: int, hi: int, edge_ptr: Array)
     draft.counts[LAUNCHES] += 1
 
 
-@inner
 def _extents(table: Array, edge_ptr: Array, facts: Any) -> tuple[Array, Array, Any]:
     """Return the first and end row of each tensor, and the most scratch of one launch."""
     _, _, _, scratch, writes_ptr, writes, writes_edges, _ = facts
@@ -193,7 +185,7 @@ def _extents(table: Array, edge_ptr: Array, facts: Any) -> tuple[Array, Array, A
     end_row = np.zeros(len(writes_edges), np.int64)
     for x in range(len(writes_edges)):
         first_row[x] = NO_ROW
-    most: Any = 0
+    most = 0
     for c in range(len(table)):
         p, n, lo, m = table[c, 0], table[c, 1], table[c, 2], table[c, 4]
         by_row, by_edge, once = scratch[p, 0], scratch[p, 1], scratch[p, 2]
@@ -213,21 +205,20 @@ def _extents(table: Array, edge_ptr: Array, facts: Any) -> tuple[Array, Array, A
     return first_row, end_row, most
 
 
-@inner
 def _runs(
     programs: Array, lazy_kinds: Array, order: Array, program_of: Array, run_lo: Array
 ) -> int:
     """List the runs of rows whose kinds have the same program; return how many there are."""
     other = 0
     for p in programs:
-        other += p != programs[0]
+        other += int(p != programs[0])
     if len(order) and not other:  # one program for all kinds: none need be read
         program_of[0], run_lo[0] = programs[0], 0
         return 1
     runs = 0
-    last = np.int64(-2)
+    last = -2
     for r in range(len(order)):
-        p = programs[np.uint32(lazy_kinds[np.uint32(order[r])])]
+        p = programs[lazy_kinds[order[r]]]
         if p != last:
             program_of[runs] = p
             run_lo[runs] = r
@@ -236,12 +227,11 @@ def _runs(
     return runs
 
 
-@inner
-def _extent(programs: Array) -> tuple[np.int64, np.int64]:
+def _extent(programs: Array) -> tuple[int, int]:
     """Return the smallest and the largest program of a stage, -1 aside."""
-    first, last = np.int64(2) ** 31, np.int64(-1)
+    first, last = 1 << 31, -1
     for p in programs:
         if p >= 0:
-            first = min(first, np.int64(p))
-            last = max(last, np.int64(p))
+            first = min(first, p)
+            last = max(last, p)
     return first, last

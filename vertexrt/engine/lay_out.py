@@ -10,10 +10,10 @@ from typing import Any
 
 import numpy as np
 
-from vertexrt.cache.compiled import inner, njit
 from vertexrt.engine.launches import build_table
 from vertexrt.engine.packed_args import number_at, row_at, table_at
 from vertexrt.memory.compiled import place_tensors
+from vertexrt.native.compiled import compiled
 from vertexrt.scheduler.kinds import FINE, read_vertices
 from vertexrt.scheduler.rows import (
     EDGE_PTR,
@@ -36,7 +36,6 @@ Array = np.ndarray[Any, Any]
 ) = range(12)  # fmt: skip
 
 
-@inner
 def _of_programs(program_facts: Array) -> tuple[Any, ...]:
     """Return what `build_table` takes of task programs."""
     return (
@@ -47,7 +46,7 @@ def _of_programs(program_facts: Array) -> tuple[Any, ...]:
     )  # fmt: skip
 
 
-@njit(cache=True, error_model="numpy", nogil=True)
+@compiled
 def read_batch(child_ptr: Array, child: Array, pulls: Array, vertex_facts: Array) -> Any:
     """Call `read_vertices`.
 
@@ -57,20 +56,19 @@ def read_batch(child_ptr: Array, child: Array, pulls: Array, vertex_facts: Array
     return read_vertices(
         child_ptr, child, pulls, row_at(vertex_facts, NUMBERS), row_at(vertex_facts, USED),
         row_at(vertex_facts, BOUNDS), number_at(vertex_facts, SLOTS),
-        number_at(vertex_facts, LIMITED), number_at(vertex_facts, PATH_MASK),
+        number_at(vertex_facts, LIMITED) > 0, number_at(vertex_facts, PATH_MASK),
         number_at(vertex_facts, LAZY_MASK), row_at(vertex_facts, PATH_KNOWN),
         row_at(vertex_facts, LAZY_KNOWN), row_at(vertex_facts, HAS_LOSS),
     )  # fmt: skip
 
 
-@njit(cache=True, error_model="numpy", nogil=True)
+@compiled
 def lay_out(
     child_ptr: Array,
     child: Array,
     pulls: Array,
     real: Array,
-    late: bool,
-    serial: bool | None,
+    policy: int,
     merges: bool,
     inner: bool,
     vertex_facts: Array,
@@ -81,7 +79,7 @@ def lay_out(
     Args:
         child_ptr, child: CSR of the children; pulls: int32 [pulls, V].
         real: an array of the dtype of reals.
-        late, serial: of `Policy`; merges, inner: of `number_rows`.
+        policy: of `policy_of`; merges, inner: of `number_rows`.
         vertex_facts: of `Variant`, for `read_batch`.
         program_facts: of `Ready`: what `build_table` and `place_tensors` take after a schedule.
     Returns: what `read_vertices` found, and unless that is FINE nothing else that counts; how many
@@ -103,7 +101,7 @@ def lay_out(
         )
     weight = np.empty(len(path) if merges else 0, real.dtype)
     schedule = number_rows(
-        child_ptr, child, path, path_kinds, level, late, serial, pulls, used, weight, forest, inner
+        child_ptr, child, path, path_kinds, level, policy, pulls, used, weight, forest, inner
     )
     ints, extents, _ = schedule
     ordered = (

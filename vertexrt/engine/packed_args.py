@@ -1,7 +1,6 @@
 """Arguments of compiled calls that are the same for every minibatch, packed into one array.
 
-A compiled call takes 0.1 us for each array that it is given, and a minibatch of one graph takes its
-loops a few microseconds: so two dozen small arrays come as one, which the call cuts up again.
+Two dozen small arrays come as one, which the call cuts up again.
 """
 
 from __future__ import annotations
@@ -11,8 +10,6 @@ from typing import Any
 
 import numpy as np
 import numpy.typing as npt
-
-from vertexrt.cache.compiled import inner
 
 Array = np.ndarray[Any, Any]
 HEAD = 3  # of each array: where it begins, its rows and its columns
@@ -29,20 +26,17 @@ def pack_args(arrays: Sequence[Array | int]) -> npt.NDArray[np.int64]:
     return np.concatenate([np.array(heads, np.int64).reshape(-1), *(p.reshape(-1) for p in parts)])
 
 
-@inner
 def number_at(packed: Array, k: int) -> Any:
     """Return a number that was packed."""
     return packed[packed[HEAD * k]]
 
 
-@inner
 def row_at(packed: Array, k: int) -> Array:
     """Return an array of one axis that was packed."""
     begin, size = packed[HEAD * k], packed[HEAD * k + 1]
     return packed[begin : begin + size]
 
 
-@inner
 def table_at(packed: Array, k: int) -> Array:
     """Return an array of two axes that was packed."""
     begin, rows, columns = packed[HEAD * k], packed[HEAD * k + 1], packed[HEAD * k + 2]

@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 
-from vertexrt.cache.compiled import inner, njit
+from vertexrt.native.compiled import compiled
 
 Array = np.ndarray[Any, Any]
 
@@ -19,22 +19,22 @@ def new_marks(rows: int) -> Array:
     return np.zeros((rows // EIGHT + 1) * EIGHT, np.bool_)
 
 
-@njit(cache=True, error_model="numpy", nogil=True)
+@compiled
 def mark_rows(marks: Array, index: Array) -> None:
     """Mark the rows that an index has; -1 marks the last place, so that nothing branches on it."""
     last = len(marks) - 1
     for v in range(len(index)):
-        marks[np.uint64(index[v] if index[v] >= 0 else last)] = True
+        marks[index[v] if index[v] >= 0 else last] = True
 
 
-@njit(cache=True, error_model="numpy", nogil=True)
+@compiled
 def take_marked(marks: Array) -> Array:
     """Return the rows that are marked, rising, as int64, and clear the marks."""
     marks[len(marks) - 1] = False  # of no row
     words = marks.view(np.uint64)
     count = 0
     for v in range(len(marks)):
-        count += marks[v]
+        count += int(marks[v])
     rows = np.empty(count, np.int64)
     found = 0
     for w in range(len(words)):
@@ -48,7 +48,6 @@ def take_marked(marks: Array) -> Array:
     return rows
 
 
-@inner
 def list_rows(marks: Array, index: Array, pulls: Array) -> Array:
     """Return what `rows_looked_up` does, for few vertices: the marks are not gone through."""
     rows = np.empty(len(pulls) * index.shape[1], np.int64)
@@ -69,7 +68,6 @@ def list_rows(marks: Array, index: Array, pulls: Array) -> Array:
     return rows[:count]
 
 
-@njit(cache=True, error_model="numpy", nogil=True)
 def ranges_of(rows: Array, offset: int, width: int) -> tuple[Array, Array]:
     """Return flat ranges of rows of a table: first elements, int64, and widths, int32."""
     starts = np.empty(len(rows), np.int64)
@@ -80,7 +78,7 @@ def ranges_of(rows: Array, offset: int, width: int) -> tuple[Array, Array]:
     return starts, widths
 
 
-@njit(cache=True, error_model="numpy", nogil=True)
+@compiled
 def rows_looked_up(marks: Array, index: Array, pulls: Array) -> Array:
     """Return the rows of a table that a minibatch looks up, rising, as int64.
 
@@ -95,7 +93,7 @@ def rows_looked_up(marks: Array, index: Array, pulls: Array) -> Array:
     return take_marked(marks)
 
 
-@njit(cache=True, error_model="numpy", nogil=True)
+@compiled
 def ranges_looked_up(
     marks: Array, index: Array, pulls: Array, offset: int, width: int
 ) -> tuple[Array, Array]:

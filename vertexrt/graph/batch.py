@@ -5,8 +5,6 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
-from functools import cache
-from types import ModuleType
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -14,6 +12,7 @@ import numpy.typing as npt
 
 from vertexrt.errors import GraphError, message
 from vertexrt.graph.checks import check_structure, int32_array
+from vertexrt.graph.compiled import count_graphs, take_graphs, take_rows
 from vertexrt.graph.input_graph import (
     BracketTree,
     InputGraph,
@@ -185,10 +184,9 @@ class GraphBatch:
             graphs: whole numbers [n] in 0..K-1.
         Raises: GraphError, when there is none, one is out of range, or they are too many for int32.
         """
-        loops = _loops()
         ids = _read_ids(graphs, self.num_graphs)
         graph_ptr, child_ptr = graph_ptr_of(self), child_ptr_of(self)
-        size = vertices, slots = loops.count_graphs(graph_ptr, child_ptr, ids)
+        size = vertices, slots = count_graphs(graph_ptr, child_ptr, ids)
         if not vertices:
             raise _wrong_graphs(ids, self.num_graphs)
         if vertices >= MOST or slots >= MOST:
@@ -197,7 +195,7 @@ class GraphBatch:
         first, at = ids.size + 1, ids.size + 1 + vertices + 1
         end = at + slots
         whole = unwritten(end + parts.used * vertices, INT32)
-        loops.take_graphs(whole, graph_ptr, child_ptr, child_of(self), parts.columns, ids, size)
+        take_graphs(whole, graph_ptr, child_ptr, child_of(self), parts.columns, ids, size)
         pulls: dict[str, PullValue] = {}
         out_child = whole[at:end]
         for name, table, rows in parts.forms:
@@ -207,7 +205,7 @@ class GraphBatch:
                 pulls[name] = column if table is None else pulled_unchecked(table, column)
                 continue
             taken = unwritten(vertices * math.prod(rows.shape[1:]), rows.dtype)
-            loops.take_rows(taken, rows, graph_ptr, ids)
+            take_rows(taken, rows, graph_ptr, ids)
             taken = taken.reshape(vertices, *rows.shape[1:])
             pulls[name] = taken if table is None else pulled_unchecked(taken, None)
         return _unchecked(whole[:first], whole[first:at], out_child, pulls, None)
@@ -236,14 +234,6 @@ def _find_parts(batch: GraphBatch) -> _Parts:
     parts = _Parts(tuple(columns) or _NO_COLUMNS, len(columns), tuple(forms))
     object.__setattr__(batch, "_parts", parts)
     return parts
-
-
-@cache
-def _loops() -> ModuleType:
-    """Import the compiled loops when one is needed: numba loads slowly."""
-    from vertexrt.graph import compiled
-
-    return compiled
 
 
 def _read_ids(graphs: npt.ArrayLike, num_graphs: int) -> npt.NDArray[np.int64]:

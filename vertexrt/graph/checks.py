@@ -6,6 +6,7 @@ import numpy as np
 import numpy.typing as npt
 
 from vertexrt.errors import GraphError, message
+from vertexrt.graph.compiled import children_first
 from vertexrt.graph.owned import MOST, own_whole, read_array
 
 IntArray = npt.NDArray[np.int32]
@@ -57,8 +58,6 @@ def _check_acyclic(
     # Most graphs number children before parents (or all after): then there can be no cycle.
     if (child < parent).all() or ((child > parent) | (child == -1)).all():
         return
-    from vertexrt.graph.compiled import children_first
-
     order, _ = children_first(child_ptr, child)
     if len(order) == len(child_ptr) - 1:
         return

@@ -1,28 +1,19 @@
-"""Compiled loops over vertices, imported by the first call that needs one: numba loads slowly."""
+"""Compiled loops over vertices."""
+
+from __future__ import annotations
 
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
-from numba import carray, types
-from numba.extending import intrinsic
 
-from vertexrt.cache.compiled import inner, njit
+from vertexrt.native.compiled import compiled
+from vertexrt.native.foreign import filled_here
 
 IntArray = npt.NDArray[np.int32]
 
 
-@intrinsic
-def _pointer(typing, address):  # type: ignore[no-untyped-def]
-    """Return an address as a pointer."""
-
-    def code(context: Any, builder: Any, sig: Any, args: Any) -> Any:
-        return builder.inttoptr(args[0], context.get_value_type(sig.return_type))
-
-    return types.voidptr(types.uintp), code
-
-
-@njit(cache=True, error_model="numpy", nogil=True)
+@compiled
 def count_graphs(
     graph_ptr: IntArray, child_ptr: IntArray, graphs: npt.NDArray[np.int64]
 ) -> tuple[int, int]:
@@ -37,7 +28,7 @@ def count_graphs(
     return vertices, slots
 
 
-@njit(cache=True, error_model="numpy", nogil=True)
+@compiled
 def take_graphs(
     whole: IntArray,
     graph_ptr: IntArray,
@@ -57,8 +48,7 @@ def take_graphs(
         columns: [V] each, at least one; one that is empty is left out.
         size: vertices and slots, of `count_graphs`.
     """
-    out = carray(_pointer(whole.ctypes.data), whole.size, np.int32)
-    used = len(columns) if columns[0].size else 0
+    out = filled_here(whole)
     vertices, slots = size
     out_graph_ptr, rest = out[: graphs.size + 1], out[graphs.size + 1 :]
     out_child_ptr, rest = rest[: vertices + 1], rest[vertices + 1 :]
@@ -69,11 +59,11 @@ def take_graphs(
         to = vertices
         out_graph_ptr[k] = to
         begin, stop = child_ptr[first], child_ptr[end]
-        for c in range(used):
-            at = c * (len(out_child_ptr) - 1) + to
-            values, given = rest[at : at + end - first], columns[c][first:end]
-            for i in range(given.size):
-                values[i] = given[i]
+        at = to
+        for column in columns:
+            if column.size:
+                rest[at : at + end - first] = column[first:end]
+                at += len(out_child_ptr) - 1
         move = slots - begin
         starts, given = out_child_ptr[to : to + end - first], child_ptr[first:end]
         for i in range(starts.size):
@@ -88,7 +78,7 @@ def take_graphs(
     out_child_ptr[vertices] = slots
 
 
-@njit(cache=True, error_model="numpy", nogil=True)
+@compiled
 def take_rows(
     whole: npt.NDArray[Any],
     rows: npt.NDArray[Any],
@@ -103,7 +93,7 @@ def take_rows(
     """
     values = rows.reshape(-1)
     width = values.size // max(1, len(rows))
-    out = carray(_pointer(whole.ctypes.data), whole.size, whole.dtype)
+    out = filled_here(whole)
     to = 0
     for k in range(graphs.size):
         first, end = graph_ptr[graphs[k]] * width, graph_ptr[graphs[k] + 1] * width
@@ -111,7 +101,6 @@ def take_rows(
         to += end - first
 
 
-@inner
 def list_parents(child_ptr: IntArray, child: IntArray) -> tuple[IntArray, IntArray, IntArray]:
     """Return the CSR of parents by vertex, and how many children each vertex has."""
     count = child_ptr.size - 1
@@ -134,7 +123,7 @@ def list_parents(child_ptr: IntArray, child: IntArray) -> tuple[IntArray, IntArr
     return ptr, parent, children
 
 
-@njit(cache=True, error_model="numpy", nogil=True)
+@compiled
 def children_first(child_ptr: IntArray, child: IntArray) -> tuple[IntArray, IntArray]:
     """Order the vertices so that children come before parents (Kahn's algorithm).
 

@@ -50,8 +50,6 @@ class GroupMembers:
         widest: elements of the longest value that is made or read.
     """
 
-    nodes: Sequence[Node]
-    group: Group
     members: tuple[int, ...]
     in_parts: frozenset[int]
     widest: int
@@ -71,7 +69,7 @@ def members_of(values: ValuePlaces, group: Group) -> GroupMembers:
     made = [k for k in group.nodes if k in held or not _is_inline(nodes[k])]
     in_parts = frozenset(k for k in made if k not in held and _read_in_parts(nodes, k, held))
     members = tuple(k for k in made if k not in in_parts)
-    return GroupMembers(nodes, group, members, in_parts, _widest(nodes, made))
+    return GroupMembers(members, in_parts, _widest(nodes, made))
 
 
 def _widest(nodes: Sequence[Node], made: Sequence[int]) -> int:
@@ -185,7 +183,7 @@ class _Loops:
         cuts_of: Callable[[int], Cuts],
         alias: bool,
     ) -> None:
-        self.nodes, self.members = given.nodes, given.members
+        self.nodes, self.members = values.nodes, given.members
         self.cuts_of, self.alias = cuts_of, alias
         self.place = dict(values.place)
         self.values = ValuePlaces(values.nodes, values.binding)

@@ -5,12 +5,16 @@ which each thread of the row takes some, a vector at a time. In the loop a value
 the thread that makes the element. Between loops are numbers, which every thread makes, and waits
 for the other threads of the row.
 
-    for each row, 32 threads:
-      for elements 0:64, 4 at a time:
-        r17 = (tensor 2[row][0:64](j) + temporary 0[local][0:64](j))
-        tensor 4[row][0:64] = r17
-        %18 += reduce_sum r17
-      %19 = (%18 * 0.015625)
+    for each row, 32 threads, 8 elements of scratch:
+      for elements 0:8, 4 at a time:
+        r9 = (sigmoid(tensor 0[row][0:8](j)))
+        scratch 0[0:8] = r9
+        %10 += reduce_sum r9
+      %12 = (%10 + 1.0)
+      wait for the threads of the row
+      for elements 0:8, 4 at a time:
+        r13 = (scratch 0[0:8](j) / %12)
+        tensor 1[row][0:8] = r13
 
 What shares a loop is decided in `thread_loops`; what lies in memory, waits and widths where the
 kernel of a group is lowered for a device. `verify_threads` looks for races.

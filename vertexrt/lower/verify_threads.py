@@ -97,6 +97,8 @@ class _RaceVerifier:
         self.unread = []
 
     def _loop(self, loop: ElementLoop) -> None:
+        if loop.size % loop.width:
+            self._fail(f"{loop.size} elements in vectors of {loop.width}", "whole vectors")
         self.registers = set()
         for x in loop.before:
             if isinstance(x, RowWait):

@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 
-from vertexrt.cache.compiled import njit
+from vertexrt.native.compiled import compiled
 
 Array = np.ndarray[Any, Any]
 
@@ -14,7 +14,7 @@ NO_ROW = 1 << 62  # beyond any
 ALIGN = 16  # elements: 64 bytes in float32
 
 
-@njit(cache=True, error_model="numpy", nogil=True)
+@compiled
 def place_tensors(
     buffer: Array,
     width: Array,

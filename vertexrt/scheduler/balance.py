@@ -12,8 +12,8 @@ from typing import Any, NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from vertexrt.cache.compiled import njit
 from vertexrt.graph import GraphBatch
+from vertexrt.native.compiled import compiled
 
 Array = np.ndarray[Any, Any]
 
@@ -71,7 +71,7 @@ def share_out(batch: GraphBatch, parts: int, level: float = LEVEL) -> list[Share
     return shares
 
 
-@njit(cache=True, error_model="numpy", nogil=True)
+@compiled
 def graph_costs(graph_ptr: Array, child_ptr: Array, child: Array, level_cost: float) -> Array:
     """Return the cost of each graph: vertices + level_cost * levels.
 
@@ -93,7 +93,7 @@ def graph_costs(graph_ptr: Array, child_ptr: Array, child: Array, level_cost: fl
     return costs
 
 
-@njit(cache=True, error_model="numpy", nogil=True)
+@compiled
 def _assign(costs: Array, order: Array, parts: int) -> Array:
     load = np.zeros(parts, np.float64)
     owner = np.empty(len(costs), np.int32)

@@ -1,8 +1,4 @@
-"""The compiled loops of the scheduler: levels, and the order of tasks.
-
-Indices that come from arrays are unsigned in loops over all vertices, here and in `merge` and
-`kinds`: numba counts negative ones from the end of an array, and tests for them at every access.
-"""
+"""The compiled loops of the scheduler: levels, and the order of tasks."""
 
 from __future__ import annotations
 
@@ -10,44 +6,41 @@ from typing import Any
 
 import numpy as np
 
-from vertexrt.cache.compiled import inner
 from vertexrt.graph.compiled import children_first, list_parents
-
-ONE = np.uint32(1)
 
 Array = np.ndarray[Any, Any]
 
+FRONTIER, DEPTH, AGENDA, SERIAL = range(4)  # see `schedule`
 
-@inner
+
 def order_tasks(
     child_ptr: Array,
     child: Array,
     kinds: Array,
     num_kinds: int,
     level: Array,
-    late: bool,
-    serial: bool | None,
+    policy: int,
 ) -> tuple[Array, Array, Array, bool]:
     """Order the vertices by task.
 
     Within a task their numbers rise: vertices of one graph stay together, as their children do.
-    A call compiles one of two ways, since numba drops a branch that asks whether None is None.
 
     Args:
         level: [V] of `find_levels`.
-        late, serial: of `Policy`.
+        policy: such as FRONTIER.
     Returns: order [V], task_lo [T + 1], task_kind [T]; whether identical vertices share a task.
     """
-    if serial is None:
-        if late:
+    together = policy in (FRONTIER, AGENDA)
+    if policy in (FRONTIER, DEPTH):
+        if policy == DEPTH:
             level = _from_roots(child_ptr, child, level)
         order, task_lo, task_kind = _sort(level, kinds, num_kinds)
-        return order, task_lo, task_kind, not late
+        return order, task_lo, task_kind, together
+    serial = policy == SERIAL
     order, task_lo, task_kind = _take_turns(child_ptr, child, kinds, num_kinds, serial)
-    return order, task_lo, task_kind, not serial
+    return order, task_lo, task_kind, together
 
 
-@inner
 def _sort(level: Array, kinds: Array, num_kinds: int) -> tuple[Array, Array, Array]:
     """Sort the vertices by level, then kind, then number: a task is what shares both.
 
@@ -62,11 +55,11 @@ def _sort(level: Array, kinds: Array, num_kinds: int) -> tuple[Array, Array, Arr
     buckets = (highest + 1) * num_kinds
     start = np.zeros(buckets + 1, np.int32)
     upper = np.zeros(buckets, np.int32)  # of the upper half
-    bucket = np.empty(count, np.uint32)
+    bucket = np.empty(count, np.int32)
     for v in range(count):
         bucket[v] = level[v] * num_kinds + kinds[v]
     for v in range(half):
-        start[bucket[v] + ONE] += 1
+        start[bucket[v] + 1] += 1
         upper[bucket[half + v]] += 1
     if half + half < count:
         upper[bucket[count - 1]] += 1
@@ -85,16 +78,15 @@ def _sort(level: Array, kinds: Array, num_kinds: int) -> tuple[Array, Array, Arr
     order = np.empty(count, np.int32)
     for v in range(half):
         u = half + v
-        order[np.uint32(start[bucket[v]])] = v
-        order[np.uint32(upper[bucket[u]])] = u
+        order[start[bucket[v]]] = v
+        order[upper[bucket[u]]] = u
         start[bucket[v]] += 1
         upper[bucket[u]] += 1
     if half + half < count:
-        order[np.uint32(upper[bucket[count - 1]])] = count - 1
+        order[upper[bucket[count - 1]]] = count - 1
     return order, task_lo[: tasks + 1], task_kind[:tasks]
 
 
-@inner
 def _from_roots(child_ptr: Array, child: Array, level: Array) -> Array:
     """Return [V] the longest distance of any vertex from a root, less that of each."""
     count = len(level)
@@ -112,7 +104,6 @@ def _from_roots(child_ptr: Array, child: Array, level: Array) -> Array:
     return depth
 
 
-@inner
 def find_levels(child_ptr: Array, child: Array) -> Array:
     """Return [V] the longest distance of each vertex from a leaf, in whatever order they come.
 
@@ -123,7 +114,6 @@ def find_levels(child_ptr: Array, child: Array) -> Array:
     return level
 
 
-@inner
 def _take_turns(
     child_ptr: Array, child: Array, kinds: Array, num_kinds: int, serial: bool
 ) -> tuple[Array, Array, Array]:
@@ -140,7 +130,7 @@ def _take_turns(
         first = 0 if serial else _longest(head, tail)
         for k in range(first, num_kinds if serial else first + 1):
             ready = tail[k] - head[k]
-            copy_to(order[done : done + ready], queue[head[k] : tail[k]])
+            order[done : done + ready] = queue[head[k] : tail[k]]
             head[k] = tail[k]
             if not serial:
                 _sort_rising(order[done : done + ready])  # they came as they got ready
@@ -154,7 +144,6 @@ def _take_turns(
     return order, task_lo[: tasks + 1], task_kind[:tasks]
 
 
-@inner
 def _start_queues(kinds: Array, num_kinds: int, waits: Array) -> tuple[Array, Array, Array]:
     """Return the queues of vertices that wait for no child: one array, where each begins and ends.
 
@@ -176,19 +165,8 @@ def _start_queues(kinds: Array, num_kinds: int, waits: Array) -> tuple[Array, Ar
     return queue, head, tail
 
 
-@inner
-def copy_to(to: Array, values: Array) -> None:
-    """Copy an array to one as long: numba takes seconds to compile `to[:] = values`.
-
-    Most of that is the text of an error, about shapes that do not agree.
-    """
-    for i in range(len(to)):
-        to[i] = values[i]
-
-
-@inner
 def _sort_rising(values: Array) -> None:
-    """Sort in place (Shell 1959): compiled in a tenth of the time that numba's own sort takes."""
+    """Sort in place (Shell 1959)."""
     gap = 1
     while gap < len(values) // 3:
         gap = 3 * gap + 1
@@ -202,7 +180,6 @@ def _sort_rising(values: Array) -> None:
         gap //= 3
 
 
-@inner
 def _longest(head: Array, tail: Array) -> int:
     best = 0
     for k in range(1, len(head)):
@@ -211,7 +188,6 @@ def _longest(head: Array, tail: Array) -> int:
     return best
 
 
-@inner
 def _release(
     vertices: Array,
     ptr: Array,

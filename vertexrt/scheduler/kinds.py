@@ -6,8 +6,7 @@ from typing import Any
 
 import numpy as np
 
-from vertexrt.cache.compiled import inner
-from vertexrt.scheduler.compiled import ONE, find_levels
+from vertexrt.scheduler.compiled import find_levels
 
 Array = np.ndarray[Any, Any]
 
@@ -17,7 +16,6 @@ MET = 32  # places of a table, a power of 2
 FINE, NEW_PATH_KIND, NEW_LAZY_KIND, NOT_BOUNDED, TOO_MANY_CHILDREN = range(5)
 
 
-@inner
 def read_vertices(
     child_ptr: Array,
     child: Array,
@@ -57,7 +55,7 @@ def read_vertices(
     level = np.zeros(count, np.int32)
     has = np.zeros(count, np.int64)
     for k in used:
-        v = _read_pull(pulls[k], bounds[k], np.int64(1) << (slots + 1 + numbers[k]), has)
+        v = _read_pull(pulls[k], bounds[k], 1 << (slots + 1 + numbers[k]), has)
         if v >= 0:
             return NOT_BOUNDED, v, has[v], path, lazy, level, True, 0
     v, ordered, forest = _read_children(child_ptr, child, slots, limited, has, level)
@@ -70,7 +68,6 @@ def read_vertices(
     return found, v, bits, path, lazy, level, forest, losses
 
 
-@inner
 def _number_kinds(
     has: Array,
     masks: tuple[int, int],
@@ -92,7 +89,7 @@ def _number_kinds(
     losses = 0
     for v in range(len(has)):
         bits = has[v]
-        at = np.uint64((bits ^ (bits >> 5) ^ (bits >> 10)) & (MET - 1))
+        at = (bits ^ (bits >> 5) ^ (bits >> 10)) & (MET - 1)
         if met[at] != bits:
             path_kind = _number(bits & path_mask, path_known)
             if path_kind < 0:
@@ -103,11 +100,10 @@ def _number_kinds(
             met[at], met_path[at], met_lazy[at] = bits, path_kind, lazy_kind
         path[v] = met_path[at]
         lazy[v] = met_lazy[at]
-        losses += has_loss[np.uint32(met_lazy[at])]
+        losses += has_loss[met_lazy[at]]
     return FINE, -1, 0, losses
 
 
-@inner
 def _read_children(
     child_ptr: Array, child: Array, slots: int, limited: bool, has: Array, level: Array
 ) -> tuple[Any, bool, bool]:
@@ -121,38 +117,37 @@ def _read_children(
         parents; whether no vertex has two parents.
     """
     count = len(child_ptr) - 1
-    inner = np.empty(count, np.uint32)
-    found = np.uint64(0)
+    inner = np.empty(count, np.int32)
+    found = 0
     for v in range(count):
         inner[found] = v
-        found += np.uint64(child_ptr[v + 1] > child_ptr[v])
+        found += int(child_ptr[v + 1] > child_ptr[v])
     has_parent = np.zeros(count, np.bool_)
     forest, ordered = True, True
     for v in inner[:found]:
-        begin, end = child_ptr[v], child_ptr[v + ONE]
-        bits, above = np.int64(0), np.int32(0)
+        begin, end = child_ptr[v], child_ptr[v + 1]
+        bits, above = 0, 0
         for e in range(begin, end):
-            c = child[np.uint32(e)]
+            c = child[e]
             if c < 0:
                 continue
             if e - begin < slots:
                 bits |= 1 << (e - begin)
             elif limited:
-                return np.int64(v), ordered, forest
+                return v, ordered, forest
             bits |= 1 << slots
-            forest &= not has_parent[np.uint32(c)]
-            has_parent[np.uint32(c)] = True
-            above = max(above, level[np.uint32(c)] + 1)
+            forest &= not has_parent[c]
+            has_parent[c] = True
+            above = max(above, level[c] + 1)
             ordered &= c < v
         has[v] |= bits
         level[v] = above
     return -1, ordered, forest
 
 
-@inner
 def _read_pull(values: Array, bound: int, bit: int, has: Array) -> int:
     """Set a bit where a vertex has a value; return the first that is out of bounds, or -1."""
-    largest, least = np.int32(-1), np.int32(-1)
+    largest, least = -1, -1
     for v in range(len(has)):
         largest = max(largest, values[v])
         least = min(least, values[v])
@@ -164,7 +159,6 @@ def _read_pull(values: Array, bound: int, bit: int, has: Array) -> int:
     return -1
 
 
-@inner
 def _number(kind: Any, known: Array) -> int:
     for k in range(len(known)):
         if known[k] == kind:

@@ -19,16 +19,13 @@ from typing import Any
 
 import numpy as np
 
-from vertexrt.cache.compiled import inner
-from vertexrt.scheduler.compiled import ONE
-
 Array = np.ndarray[Any, Any]
 
 PRIME = np.uint64(0x100000001B3)
 SPREAD = np.uint64(0x9E3779B97F4A7C15)
+LOW = 0xFFFFFFFF  # the bits of an int32
 
 
-@inner
 def merge_vertices(
     child_ptr: Array,
     child: Array,
@@ -72,9 +69,9 @@ def merge_vertices(
         settled = not leaves and shortcut
         if single or (settled and _settled(vertices, child_ptr, child, row_of, weight)):
             for v in vertices:
-                row_of[np.uint32(v)] = rows
-                weight[np.uint64(rows)] = 1
-                user[np.uint64(rows)] = v
+                row_of[v] = rows
+                weight[rows] = 1
+                user[rows] = v
                 rows += 1
         else:
             if not leaves:
@@ -93,7 +90,6 @@ def merge_vertices(
     return rows, tasks
 
 
-@inner
 def _keys(pulls: Array, used: Array, count: int) -> Array:
     """Hash what each vertex pulls; where it is one or two values, they are the key."""
     keys = np.zeros(count, np.uint64)
@@ -101,40 +97,34 @@ def _keys(pulls: Array, used: Array, count: int) -> Array:
         values = pulls[k]
         for v in range(count):
             if n < 2:
-                keys[v] = (keys[v] << np.uint64(32)) | np.uint64(np.uint32(values[v]))
+                keys[v] = (keys[v] << 32) | np.uint64(int(values[v]) & LOW)
             else:
                 keys[v] = _mixed(keys[v] * PRIME, values[v])
     return keys
 
 
-@inner
 def _mixed(key: Any, value: Any) -> Any:
     """Mix a value into a hash."""
-    return (key ^ np.uint64(np.uint32(value))) * PRIME
+    return (key ^ np.uint64(int(value) & LOW)) * PRIME
 
 
-@inner
 def _have_slots(vertices: Array, child_ptr: Array) -> bool:
     """Tell whether some vertex of a task has a slot for a child."""
-    for vertex in vertices:
-        v = np.uint32(vertex)
-        if child_ptr[v + ONE] > child_ptr[v]:
+    for v in vertices:  # noqa: SIM110, it is translated
+        if child_ptr[v + 1] > child_ptr[v]:
             return True
     return False
 
 
-@inner
 def _have_children(vertices: Array, child_ptr: Array, child: Array) -> bool:
     """Tell whether some vertex of a task has a child."""
-    for vertex in vertices:
-        v = np.uint32(vertex)
-        for e in range(np.uint32(child_ptr[v]), np.uint32(child_ptr[v + ONE])):
+    for v in vertices:
+        for e in range(child_ptr[v], child_ptr[v + 1]):
             if child[e] >= 0:
                 return True
     return False
 
 
-@inner
 def _settled(vertices: Array, child_ptr: Array, child: Array, row_of: Array, weight: Array) -> bool:
     """Tell whether each vertex of a task has a child without a copy."""
     for v in vertices:
@@ -148,21 +138,18 @@ def _settled(vertices: Array, child_ptr: Array, child: Array, row_of: Array, wei
     return True
 
 
-@inner
 def _add_children(
     vertices: Array, child_ptr: Array, child: Array, row_of: Array, keys: Array
 ) -> None:
     """Mix the rows of children into the keys of a task's vertices."""
-    for vertex in vertices:
-        v = np.uint32(vertex)
+    for v in vertices:
         key = keys[v]
-        for e in range(np.uint32(child_ptr[v]), np.uint32(child_ptr[v + ONE])):
-            row = row_of[child[e]] if child[e] >= 0 else np.int32(-1)
+        for e in range(child_ptr[v], child_ptr[v + 1]):
+            row = row_of[child[e]] if child[e] >= 0 else -1
             key = _mixed(key * PRIME, row)
         keys[v] = key
 
 
-@inner
 def _find(
     vertices: Array,
     keys: Array,
@@ -183,28 +170,26 @@ def _find(
         table: of rows by key; what is before `oldest` is as if it were not there.
         row_key: key of each row.
     """
-    mask, shift = np.uint64(len(table) - 1), np.uint64(64)
-    while (1 << np.int64(np.uint64(64) - shift)) < len(table):
-        shift -= np.uint64(1)
-    for vertex in vertices:
-        v = np.uint32(vertex)
+    mask, shift = len(table) - 1, 64
+    while (1 << (64 - shift)) < len(table):
+        shift -= 1
+    for v in vertices:
         key = keys[v]
-        at = (key * SPREAD) >> shift
-        while (table[at] >= oldest) & (row_key[np.uint32(max(table[at], 0))] != key):
-            at = (at + np.uint64(1)) & mask
-        old = np.int64(table[at])
-        new = np.int64(old < oldest)
+        at = int((key * SPREAD) >> shift)
+        while (table[at] >= oldest) & (row_key[max(table[at], 0)] != key):
+            at = (at + 1) & mask
+        old = int(table[at])
+        new = int(old < oldest)
         row = old + (rows - old) * new
         table[at] = row
         row_of[v] = row
-        weight[np.uint64(row)] += 1
-        row_key[np.uint64(rows)] = key  # kept, if it is new; else the next vertex overwrites it
-        user[np.uint64(rows)] = vertex
-        rows += int(new)
+        weight[row] += 1
+        row_key[rows] = key  # kept, if it is new; else the next vertex overwrites it
+        user[rows] = v
+        rows += new
     return rows
 
 
-@inner
 def _part(
     vertices: Array,
     child_ptr: Array,
@@ -242,7 +227,6 @@ def _part(
     return rows
 
 
-@inner
 def _unmerge(
     vertices: Array,
     first: int,
@@ -269,7 +253,6 @@ def _unmerge(
     return rows
 
 
-@inner
 def _table_size(task_lo: Array, together: bool) -> int:
     """Return a power of 2 that leaves half of a hash table empty."""
     most = task_lo[-1]

@@ -6,8 +6,8 @@ from typing import Any
 
 import numpy as np
 
-from vertexrt.cache.compiled import inner, njit
-from vertexrt.scheduler.compiled import ONE, copy_to, order_tasks
+from vertexrt.native.compiled import compiled
+from vertexrt.scheduler.compiled import order_tasks
 from vertexrt.scheduler.merge import merge_vertices
 
 Array = np.ndarray[Any, Any]
@@ -19,15 +19,14 @@ ORDER, ROW_OF, TASK_LO, TASK_KIND, EDGE_PTR, CHILD_ROW, EDGE_ROW, PARENT_PTR, PA
 )
 
 
-@njit(cache=True, error_model="numpy", nogil=True)
+@compiled
 def number_rows(
     child_ptr: Array,
     child: Array,
     kinds: Array,
     num_kinds: int,
     level: Array,
-    late: bool,
-    serial: bool | None,
+    policy: int,
     pulls: Array,
     used: Array,
     weight: Array,
@@ -40,7 +39,7 @@ def number_rows(
     loops where the batch is small.
 
     Args:
-        kinds, num_kinds, level, late, serial: of `order_tasks`.
+        kinds, num_kinds, level, policy: of `order_tasks`.
         pulls: int32 [pulls, V]; used: the numbers of those that are read.
         weight: reals, [V] where vertices merge, written with the vertices of each row; else empty.
         forest: no vertex has two parents.
@@ -49,7 +48,7 @@ def number_rows(
         them begins and ends; the weight of each row.
     """
     order, task_lo, task_kind, together = order_tasks(
-        child_ptr, child, kinds, num_kinds, level, late, serial
+        child_ptr, child, kinds, num_kinds, level, policy
     )
     count, tasks, slots = len(order), len(task_kind), len(child)
     ints, extents = _make_room(
@@ -66,9 +65,9 @@ def number_rows(
             inner, user, row_of, new_lo, new_kind,
         )  # fmt: skip
     else:
-        copy_to(user, order)
-        copy_to(new_lo, task_lo)
-        copy_to(new_kind, task_kind)
+        user[:] = order
+        new_lo[:] = task_lo
+        new_kind[:] = task_kind
         for r in range(count):
             row_of[order[r]] = r
     _cut(extents, ORDER, rows)
@@ -90,31 +89,27 @@ def number_rows(
     return ints, extents, weight[:rows]
 
 
-@inner
 def _make_room(most: tuple[int, ...]) -> tuple[Array, Array]:
     """Return an array with room for parts of so many elements, and where each begins and ends."""
     extents = np.empty((len(most), 2), np.int64)
     at = 0
-    for k in range(len(most)):
+    for k, size in enumerate(most):
         extents[k, 0] = at
-        at += most[k]
+        at += size
         extents[k, 1] = at
     return np.empty(at, np.int32), extents
 
 
-@inner
 def part_of(ints: Array, extents: Array, part: int) -> Array:
     """Return one of the arrays that `number_rows` found."""
     return ints[extents[part, 0] : extents[part, 1]]
 
 
-@inner
 def _cut(extents: Array, part: int, size: int) -> None:
     """Say how much of a part's room is used."""
     extents[part, 1] = extents[part, 0] + size
 
 
-@inner
 def _rewrite(
     child_ptr: Array,
     child: Array,
@@ -131,22 +126,21 @@ def _rewrite(
     """
     edges = 0
     for r in range(len(order)):
-        v = np.uint32(order[r])
+        v = order[r]
         edge_ptr[r] = edges
-        for e in range(np.uint32(child_ptr[v]), np.uint32(child_ptr[v + ONE])):
+        for e in range(child_ptr[v], child_ptr[v + 1]):
             c = child[e]
-            row = np.int32(-1)
+            row = -1
             if c >= 0:
-                row = row_of[np.uint32(c)]
-                parent_ptr[np.uint32(row) + ONE] += 1
-            child_row[np.uint64(edges)] = row
-            edge_row[np.uint64(edges)] = r
+                row = row_of[c]
+                parent_ptr[row + 1] += 1
+            child_row[edges] = row
+            edge_row[edges] = r
             edges += 1
     edge_ptr[len(order)] = edges
     return edges
 
 
-@inner
 def _list_parents(child_row: Array, parent_ptr: Array, parent_edge: Array) -> int:
     """Turn counts, one place to the right, into the first parent edge of each row, and list them.
 
@@ -160,7 +154,7 @@ def _list_parents(child_row: Array, parent_ptr: Array, parent_edge: Array) -> in
         total += many
     for e in range(len(child_row)):
         if child_row[e] >= 0:
-            after = np.uint32(child_row[e]) + ONE
-            parent_edge[np.uint32(parent_ptr[after])] = e
+            after = child_row[e] + 1
+            parent_edge[parent_ptr[after]] = e
             parent_ptr[after] += 1
     return total

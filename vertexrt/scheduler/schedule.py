@@ -15,13 +15,14 @@ Policies:
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
 from vertexrt.errors import UsageError, message, nearest
 from vertexrt.graph.compiled import children_first
+from vertexrt.scheduler.compiled import AGENDA, DEPTH, FRONTIER, SERIAL
 from vertexrt.scheduler.rows import number_rows
 
 Int32 = npt.NDArray[np.int32]
@@ -80,29 +81,12 @@ class Schedule:
         return "\n".join(lines)
 
 
-class Policy(NamedTuple):
-    """How compiled loops order vertices.
-
-    Attributes:
-        late: by distance from the roots instead of the leaves.
-        serial: by turns of kinds, one vertex a task or all that are ready; None: by level.
-    """
-
-    late: bool
-    serial: bool | None
-
-
-_POLICIES = {
-    "frontier": Policy(False, None),
-    "depth": Policy(True, None),
-    "agenda": Policy(False, False),
-    "serial": Policy(False, True),
-}
+_POLICIES = {"frontier": FRONTIER, "depth": DEPTH, "agenda": AGENDA, "serial": SERIAL}
 POLICIES = tuple(_POLICIES)
 
 
-def policy_of(name: str) -> Policy:
-    """Return one of POLICIES.
+def policy_of(name: str) -> int:
+    """Return what compiled loops call one of POLICIES.
 
     Raises: UsageError for another one.
     """
@@ -148,11 +132,10 @@ def make_schedule(
     """
     if level is None:
         _, level = children_first(child_ptr, child)
-    late, serial = policy_of(policy)
     return schedule_of(
         *number_rows(
-            child_ptr, child, kinds, num_kinds, level, late, serial, pulls, used, weight, forest,
-            inner,
+            child_ptr, child, kinds, num_kinds, level, policy_of(policy), pulls, used, weight,
+            forest, inner,
         )
     )  # fmt: skip
 

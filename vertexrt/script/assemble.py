@@ -23,9 +23,9 @@ from typing import Any, NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from vertexrt.cache.compiled import njit
 from vertexrt.ir.passes.segment import Split
 from vertexrt.ir.program import Stage
+from vertexrt.native.compiled import compiled
 from vertexrt.script.isa import (
     EDGES,
     FIRST,
@@ -147,7 +147,6 @@ def assemble(
     return Scripts(*_assemble(shape, table, edge_ptr, child_row, processors, tile))
 
 
-@njit(cache=True, nogil=True)
 def count_instructions(shape: Shape, program: int, rows: int, tile: int) -> int:
     """Return how many instructions a launch of so many rows is on the path, none for no rows."""
     tiles = min(rows, 1)
@@ -156,7 +155,7 @@ def count_instructions(shape: Shape, program: int, rows: int, tile: int) -> int:
     return int((shape.segment_ptr[program + 1] - shape.segment_ptr[program]) * tiles)
 
 
-@njit(cache=True, nogil=True)
+@compiled
 def _assemble(
     shape: Shape, table: Array, edge_ptr: Array, child_row: Array, processors: int, tile: int
 ) -> tuple[Array, int]:
@@ -175,7 +174,6 @@ def _assemble(
     return script, temporary
 
 
-@njit(cache=True, nogil=True)
 def fill(shape: Shape, batch: Batch, size: GroupSize, draft: Draft) -> tuple[int, int]:
     """Write scripts where there is room for them.
 
@@ -197,7 +195,6 @@ def fill(shape: Shape, batch: Batch, size: GroupSize, draft: Draft) -> tuple[int
     return progress.at, progress.temporary
 
 
-@njit(cache=True, nogil=True)
 def _fill_path(
     shape: Shape,
     batch: Batch,
@@ -208,7 +205,6 @@ def _fill_path(
     end: int,
 ) -> Progress:
     """Write the instructions of a side of the path: of each task the tiles, segment by segment."""
-    # An array of a record is counted, like an object, wherever it is taken from it.
     table, edge_ptr, child_row = batch.table, batch.edge_ptr, batch.child_row
     script, done, made = draft.script, draft.done, draft.made
     scratch, segment_ptr, gathers, tiled = (
@@ -241,7 +237,7 @@ def _fill_path(
                 elif forward and gathers[p] and several:
                     for e in range(tile.first_edge, tile.first_edge + tile.edges):
                         if child_row[e] >= 0:
-                            need = max(need, made[np.uint32(child_row[e])])
+                            need = max(need, made[child_row[e]])
                 wait = need if several and need > waited else NONE
                 waited = max(waited, need)
                 start = (k % segments) * apart
@@ -257,16 +253,14 @@ def _fill_path(
     return Progress(at, progress.before, waited, temporary)
 
 
-@njit(cache=True, nogil=True)
 def _apart(scratch: Array, edge_ptr: Array, task: Tile, width: int) -> int:
     """Return the elements from the temporaries of a tile to those of the next."""
     widest, end = 0, task.first + task.rows
     for first in range(task.first, end, width):
-        widest = max(widest, np.int64(edge_ptr[min(first + width, end)]) - edge_ptr[first])
+        widest = max(widest, edge_ptr[min(first + width, end)] - edge_ptr[first])
     return -(-_elements(scratch, task.program, width, widest) // PAD) * PAD
 
 
-@njit(cache=True, nogil=True)
 def _fill_stage(
     shape: Shape,
     batch: Batch,
@@ -308,25 +302,22 @@ def _fill_stage(
     return Progress(at, progress.before, waited, temporary)
 
 
-@njit(cache=True, nogil=True, inline="always")
 def _launch(table: Array, t: int) -> Tile:
-    """Return a row of the launch table; a view of it would be counted, like an object."""
+    """Return a row of the launch table."""
     return Tile(table[t, 0], table[t, 1], table[t, 2], table[t, 3], table[t, 4], table[t, 5])
 
 
-@njit(cache=True, nogil=True, inline="always")
 def _rows(task: Tile, start: int, rows: int, edge_ptr: Array) -> Tile:
     """Return some rows of a launch; listed ones have no edges."""
     if task.first < 0:
         first_edge, edges = task.first_edge, task.edges
         return Tile(task.program, rows, task.first, task.listed + start, edges, first_edge)
     first = task.first + start
-    first_edge = np.int64(edge_ptr[first])
-    edges = np.int64(edge_ptr[first + rows]) - first_edge
+    first_edge = edge_ptr[first]
+    edges = edge_ptr[first + rows] - first_edge
     return Tile(task.program, rows, first, task.listed, edges, first_edge)
 
 
-@njit(cache=True, nogil=True, inline="always")
 def _write(
     script: Array, copy: int, at: int, op: int, tile: Tile, wait: int, temporary: int
 ) -> None:
@@ -341,7 +332,6 @@ def _write(
     script[copy, at, TEMPORARY] = temporary
 
 
-@njit(cache=True, nogil=True)
 def _elements(scratch: Array, program: int, rows: int, edges: int) -> int:
     """Return the elements of temporaries of an instruction."""
     by_row = scratch[program, 0] * (-(-rows // PAD) * PAD)

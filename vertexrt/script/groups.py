@@ -6,7 +6,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from vertexrt.cache.compiled import njit
+from vertexrt.native.compiled import compiled
 from vertexrt.script.assemble import (
     PATH,
     PATH_BACKWARD,
@@ -62,7 +62,7 @@ class SharedLaunches(NamedTuple):
     first: Array
 
 
-@njit(cache=True, nogil=True)
+@compiled
 def assemble_groups(
     shape: Shape, batch: Batch, excluded: Array, groups: Groups, size: GroupSize, columns: int
 ) -> GroupScripts:
@@ -107,7 +107,6 @@ def assemble_groups(
     return GroupScripts(script[0], lengths, temporary)
 
 
-@njit(cache=True, nogil=True)
 def _share_out(
     shape: Shape, table: Array, excluded: Array, groups: Groups, tile: int, shared: SharedLaunches
 ) -> int:
@@ -130,7 +129,7 @@ def _share_out(
     return total
 
 
-@njit(cache=True, nogil=True)
+@compiled
 def bounds_of(graph_ptr: Array, groups: int) -> Array:
     """Cut a batch between graphs, so that groups have about as many vertices: [groups + 1]."""
     bounds = np.empty(groups + 1, np.int64)
@@ -143,7 +142,6 @@ def bounds_of(graph_ptr: Array, groups: int) -> Array:
     return bounds
 
 
-@njit(cache=True, nogil=True)
 def _cut_at(order: Array, lo: int, hi: int, bounds: Array, first: Array) -> None:
     """Find the first row of each group among the rows of a task, which rise by vertex.
 

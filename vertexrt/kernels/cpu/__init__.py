@@ -1,1 +1,1 @@
-"""The `cpu` backend: numba code generated from the op table, and BLAS."""
+"""The `cpu` backend: LLVM rendered from the kernel IR, and BLAS."""

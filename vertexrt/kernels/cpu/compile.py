@@ -1,93 +1,16 @@
-"""Compile LLVM and load it: machine code is kept in the cache, under a hash of its text.
-
-An entry holds an object file as LLVM made it. What it calls outside (BLAS, the libraries here) is
-found by name when it is loaded, so it is good for any process on this kind of machine.
-"""
+"""What kernels call, compiled and loaded: BLAS, the libraries, the drivers that call kernels."""
 
 from __future__ import annotations
 
 import ctypes
 import functools
-import itertools
-from collections.abc import Mapping, Sequence
 from typing import Any
 
-import llvmlite.binding as llvm
 import scipy.linalg.cython_blas
 
-from vertexrt.cache import entries
-from vertexrt.cache.compiled import COMPILING
-from vertexrt.config import config
 from vertexrt.kernels.cpu.drivers import drivers
 from vertexrt.kernels.cpu.libraries import EXPORTS, library
-
-KIND = "llvm"  # of cache entries
-
-_numbers = itertools.count()
-_loaded: dict[str, Any] = {}
-
-
-@functools.cache
-def _machine() -> tuple[Any, tuple[str, ...]]:
-    """Return LLVM's view of this processor, and what names it."""
-    llvm.initialize_native_target()
-    llvm.initialize_native_asmprinter()
-    triple = llvm.get_process_triple()
-    cpu, features = llvm.get_host_cpu_name(), llvm.get_host_cpu_features().flatten()
-    target = llvm.Target.from_triple(triple)
-    machine = target.create_target_machine(
-        cpu=cpu, features=features, opt=3, reloc="pic", codemodel="default", jit=True
-    )
-    version = ".".join(map(str, llvm.llvm_version_info))
-    return machine, (triple, cpu, features, version)
-
-
-@functools.cache
-def _jit() -> Any:
-    """Return what loads object files.
-
-    JITLink gives all sections of one a single piece of memory. LLVM's older linker takes memory for
-    code and for constants apart, and aborts the process where they lie over 2 GB from each other.
-    """
-    return llvm.create_lljit_compiler(_machine()[0], use_jit_link=True)
-
-
-def load(text: str, exports: Sequence[str], imports: Mapping[str, int]) -> dict[str, int]:
-    """Compile a module, or find it in the cache, and load it; once a process.
-
-    Args:
-        exports: functions whose addresses are returned.
-        imports: addresses of functions that it declares.
-    """
-    machine, named = _machine()
-    name = entries.key_of([text, *named])
-    with COMPILING:
-        if name not in _loaded:
-            found = entries.read(KIND, name)
-            image = found.content if found else _compiled(machine, text)
-            if found is None:
-                entries.write(KIND, name, image, {})
-            builder = llvm.JITLibraryBuilder().add_object_img(image).add_current_process()
-            for symbol, address in imports.items():
-                builder.import_symbol(symbol, address)
-            for symbol in exports:
-                builder.export_symbol(symbol)
-            _loaded[name] = builder.link(_jit(), f"vertexrt{next(_numbers)}")
-        tracker = _loaded[name]
-    return {symbol: tracker[symbol] for symbol in exports}
-
-
-def _compiled(machine: Any, text: str) -> bytes:
-    """Return the object file of a module."""
-    module = llvm.parse_assembly(text)
-    if config().check:
-        module.verify()
-    module.triple, module.data_layout = llvm.get_process_triple(), str(machine.target_data)
-    options = llvm.create_pipeline_tuning_options(speed_level=3)
-    passes = llvm.create_pass_builder(machine, options)
-    passes.getModulePassManager().run(module, passes)
-    image: bytes = machine.emit_object(module)
-    return image
+from vertexrt.native.load import load, machine
 
 
 def _blas(name: str) -> int:
@@ -104,7 +27,7 @@ def _blas(name: str) -> int:
 
 def register_size() -> int:
     """Return how many float32 elements a vector register of this processor holds."""
-    features = _machine()[1][2]
+    features = machine()[1][2]
     return 16 if "+avx512f" in features else 8 if "+avx2" in features else 4
 
 

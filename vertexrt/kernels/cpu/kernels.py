@@ -9,12 +9,13 @@ import numpy as np
 
 from vertexrt.cache import notes
 from vertexrt.config import config
-from vertexrt.kernels.cpu.compile import library_of, load
+from vertexrt.kernels.cpu.compile import library_of
 from vertexrt.kernels.cpu.context import Contexts
 from vertexrt.kernels.cpu.render import render
 from vertexrt.kernels.layout import Array
 from vertexrt.lower.kernel import KernelIR
 from vertexrt.lower.verify import verify
+from vertexrt.native.load import load
 
 NAME = "task"  # of the function: each module is a library of its own
 REALS = {np.dtype(np.float32): "float", np.dtype(np.float64): "double"}

@@ -20,19 +20,16 @@ from __future__ import annotations
 import functools
 from typing import Any
 
-import llvmlite.ir as ll
 import numpy as np
-from numba import types
-from numba.core import cgutils
-from numba.extending import intrinsic
 
 from vertexrt.ir.expressions import translate
 from vertexrt.ir.updates import UpdateRule
 from vertexrt.kernels.cpu.arithmetic import Arithmetic
 from vertexrt.kernels.cpu.code import Code, Register
-from vertexrt.kernels.cpu.compile import load
 from vertexrt.kernels.cpu.kernels import REALS
 from vertexrt.kernels.cpu.libraries import arguments_of, module_of
+from vertexrt.native.foreign import Foreign
+from vertexrt.native.load import load
 
 ARGUMENTS = "*values *gradients *state total *pieces count *spans groups *listed"
 
@@ -86,29 +83,18 @@ def address_of(rule: UpdateRule, dtype: np.dtype[Any]) -> int:
     return load(text_of(rule, REALS[dtype]), ["vrt_rule"], {})["vrt_rule"]
 
 
-@intrinsic  # type: ignore[untyped-decorator]
-def run_rule(typing: Any, address: Any, given: Any) -> Any:
-    """Call a loop with values, gradients, state, pieces, spans, listed, scale and s."""
+_RULE = Foreign("void", "ptr ptr ptr i64 ptr i64 ptr i64 ptr double ptr")
 
-    def code(context: Any, builder: Any, signature: Any, args: Any) -> Any:
-        byte = ll.IntType(8).as_pointer()
-        items = cgutils.unpack_tuple(builder, args[1])
-        arrays = {
-            k: context.make_array(kind)(context, builder, items[k])
-            for k, kind in enumerate(given.types)
-            if isinstance(kind, types.Array)
-        }
-        data = {k: builder.bitcast(array.data, byte) for k, array in arrays.items()}
 
-        def extent(k: int, axis: int) -> Any:
-            return builder.extract_value(arrays[k].shape, axis)
+def run_rule(address: int, store: Any, cut: Any, scale: float, s: Any) -> None:
+    """Call a loop by its address.
 
-        values = [
-            data[0], data[1], data[2], extent(2, 1), data[3], extent(3, 0), data[4], extent(4, 1),
-            data[5], items[6], data[7],
-        ]  # fmt: skip
-        shape = ll.FunctionType(ll.VoidType(), [value.type for value in values])
-        builder.call(builder.inttoptr(args[0], ll.PointerType(shape)), values)
-        return context.get_dummy_value()
-
-    return types.void(types.int64, given), code
+    Args:
+        store: values, gradients and state; cut: pieces, spans, listed.
+    """
+    values, gradients, state = store
+    pieces, spans, listed = cut
+    _RULE(
+        address, values, gradients, state, state.shape[1], pieces, len(pieces), spans,
+        spans.shape[1], listed, scale, s,
+    )  # fmt: skip

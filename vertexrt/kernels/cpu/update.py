@@ -16,13 +16,13 @@ from typing import Any
 
 import numpy as np
 
-from vertexrt.cache.compiled import inner, njit
 from vertexrt.kernels.cpu.rules import address_of, run_rule
-from vertexrt.kernels.cpu.sizes import LANES, RowArray, size_of, sum_of_squares, within
+from vertexrt.kernels.cpu.sizes import LANES, RowArray, sum_of_squares, within
 from vertexrt.kernels.layout import FOUND_DONE, FOUND_NORM, FOUND_TRIED, StoreUpdate
+from vertexrt.native.compiled import compiled
 
 
-@njit(cache=True, error_model="numpy", nogil=True)
+@compiled
 def cut_pieces(
     most: int, dense: int, tables: Any, entries: Any, listed: Any
 ) -> tuple[RowArray, RowArray]:
@@ -38,11 +38,7 @@ def cut_pieces(
         count += -(-(entries[t, 0, 1] - entries[t, 0, 0]) // _rows_of(tables[t, 1], most))
     pieces = np.empty((count, 2), np.int64)
     spans = np.zeros((count, groups, 2), np.int64)
-    p = 0
-    for start in range(0, dense, most):
-        pieces[p, 0], pieces[p, 1] = start, min(most, dense - start)
-        spans[p, :, 1] = 1
-        p += 1
+    p = _cut_dense(most, dense, pieces, spans)
     for t in range(len(tables)):
         before, step = p, _rows_of(tables[t, 1], most)
         for first in range(entries[t, 0, 0], entries[t, 0, 1], step):
@@ -59,13 +55,23 @@ def cut_pieces(
     return pieces, spans
 
 
-@inner
+def _cut_dense(most: int, dense: int, pieces: Any, spans: Any) -> int:
+    """Write the pieces of the dense part, and return how many there are."""
+    p = 0
+    for start in range(0, dense, most):
+        pieces[p, 0], pieces[p, 1] = start, min(most, dense - start)
+        for k in range(spans.shape[1]):
+            spans[p, k, 1] = 1
+        p += 1
+    return p
+
+
 def _rows_of(width: int, most: int) -> int:
     """Return how many rows of so many elements make a piece of at most `most`."""
     return max(1, most // width)
 
 
-@njit(cache=True, error_model="numpy", nogil=True)
+@compiled
 def sum_loss(losses: Any, weight: Any) -> float:
     """Sum the losses of all rows in float64, as often as each counts, in a fixed order.
 
@@ -88,7 +94,7 @@ def sum_loss(losses: Any, weight: Any) -> float:
     return total
 
 
-@njit(cache=True, error_model="numpy", nogil=True)
+@compiled
 def add_up(copies: Any, pieces: Any, spans: Any, listed: Any) -> None:
     """Add the gradients of the other groups to the first one's, in their order, and clear them."""
     for p in range(len(pieces)):
@@ -103,7 +109,7 @@ def add_up(copies: Any, pieces: Any, spans: Any, listed: Any) -> None:
                 other[:] = 0.0
 
 
-@njit(cache=True, error_model="numpy", nogil=True)
+@compiled
 def norm_of(gradients: Any, pieces: Any, spans: Any, listed: Any) -> float:
     """Return the norm of all pieces: the squares of each are summed up, then these in order."""
     total = 0.0
@@ -113,20 +119,18 @@ def norm_of(gradients: Any, pieces: Any, spans: Any, listed: Any) -> float:
     return math.sqrt(total)
 
 
-@njit(cache=True, error_model="numpy", nogil=True)
+@compiled
 def all_within(numbers: Any, pieces: Any, spans: Any, listed: Any, limit: float) -> bool:
     """Tell whether the size of every number of all pieces is at most a limit."""
-    most = size_of(limit, numbers)
     for p in range(len(pieces)):
         start, width = pieces[p]
         for r in range(spans[p, 0, 0], spans[p, 0, 1]):
             begin = start + listed[r] * width
-            if not within(numbers[begin : begin + width], most):
+            if not within(numbers[begin : begin + width], limit):
                 return False
     return True
 
 
-@inner
 def is_finite(rule: int, store: Any, begin: int, end: int, scale: float, s: Any) -> bool:
     """Tell whether all that a rule would write to a range is finite, by running it on a copy."""
     values, gradients, state = store
@@ -141,7 +145,7 @@ def is_finite(rule: int, store: Any, begin: int, end: int, scale: float, s: Any)
     piece, span = np.zeros((1, 2), np.int64), np.zeros((1, 1, 2), np.int64)
     row = np.zeros(1, np.int64)
     piece[0, 1], span[0, 0, 1] = width, 1
-    run_rule(rule, (p, d, m, piece, span, row, scale, s))
+    run_rule(rule, (p, d, m), (piece, span, row), scale, s)
     finite = True
     for i in range(width):
         finite &= math.isfinite(p[i])
@@ -150,7 +154,6 @@ def is_finite(rule: int, store: Any, begin: int, end: int, scale: float, s: Any)
     return finite
 
 
-@inner
 def check(rule: int, store: Any, cut: Any, scale: float, s: Any, limit: float, found: Any) -> bool:
     """Tell whether all that a rule would write to a store is finite; write none of it.
 
@@ -163,7 +166,7 @@ def check(rule: int, store: Any, cut: Any, scale: float, s: Any, limit: float, f
     """
     values, gradients, _ = store
     pieces, spans, listed = cut
-    decays, most = s[0] > 0.0, size_of(max(limit, 0.0), gradients)
+    decays = s[0] > 0.0
     for p in range(len(pieces) - 1, -1, -1):  # the first are in the cache then
         start, width = pieces[p]
         for entry in range(spans[p, 0, 0], spans[p, 0, 1]):
@@ -171,8 +174,8 @@ def check(rule: int, store: Any, cut: Any, scale: float, s: Any, limit: float, f
             end = begin + width
             if (
                 limit >= 0.0
-                and within(gradients[begin:end], most)
-                and not (decays and not within(values[begin:end], most))
+                and within(gradients[begin:end], limit)
+                and not (decays and not within(values[begin:end], limit))
             ):
                 continue
             found[FOUND_TRIED] = 1.0
@@ -181,7 +184,7 @@ def check(rule: int, store: Any, cut: Any, scale: float, s: Any, limit: float, f
     return True
 
 
-@njit(cache=True, error_model="numpy", nogil=True)
+@compiled
 def _finish(rule: int, bounds: Any, s: Any, store: Any, cut: Any, found: Any) -> None:
     """Do an update; see `finish` and `check`.
 
@@ -202,7 +205,7 @@ def _finish(rule: int, bounds: Any, s: Any, store: Any, cut: Any, found: Any) ->
         checked = min(norm, clip_norm) <= limit and s[0] == 0.0
     if checked or check(rule, store, cut, scale, s, limit, found):
         found[FOUND_DONE] = 1.0
-        run_rule(rule, (*store, *cut, scale, s))
+        run_rule(rule, store, cut, scale, s)
 
 
 def finish(update: StoreUpdate) -> None:

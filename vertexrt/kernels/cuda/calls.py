@@ -8,14 +8,11 @@ from __future__ import annotations
 
 from typing import Any, NamedTuple
 
-import llvmlite.ir as ll
 import numpy as np
-from numba import types
-from numba.core import cgutils
-from numba.extending import intrinsic
 
-from vertexrt.cache.compiled import njit
 from vertexrt.kernels.cuda.device import Calls
+from vertexrt.native.compiled import compiled
+from vertexrt.native.foreign import Foreign
 
 Array = np.ndarray[Any, Any]
 
@@ -24,6 +21,7 @@ BUFFER_POINTER, BUFFER_SIZE = 1, 2
 SIZE, FIRST_ARGUMENT = 5, 6
 NO_TRANSPOSE, TRANSPOSE = 0, 1  # cuBLAS
 CUDA_R_32F = 0
+DEFAULT_ALGORITHM = -1
 CALLS = 10  # of a stream: addresses and handles, and of all of them the reals
 LAUNCH, GEMM, COMPUTE, HANDLE, STREAM, RECORD, WAIT, ITEMSIZE, ZERO, ONE = range(CALLS)
 
@@ -54,96 +52,31 @@ class GemmCall(NamedTuple):
     ldc: int
 
 
-WIDE = {"alpha", "a", "b", "beta", "c"}  # addresses; the others have 32 bits
+_LAUNCH = Foreign("i32", "ptr i32 i32 i32 i32 i32 i32 i32 ptr ptr ptr")
+_GEMM = Foreign("i32", "ptr i32 i32 i32 i32 i32 ptr ptr i32 ptr i32 ptr ptr i32")
+_GEMM_EX = Foreign(
+    "i32", "ptr i32 i32 i32 i32 i32 ptr ptr i32 i32 ptr i32 i32 ptr ptr i32 i32 i32 i32"
+)
+_RECORD = Foreign("i32", "ptr ptr")
+_WAIT = Foreign("i32", "ptr ptr i32")
 
 
-def _call(builder: Any, address: Any, given: list[Any]) -> Any:
-    """Call a function by its address; it returns 32 bits."""
-    shape = ll.FunctionType(ll.IntType(32), [value.type for value in given])
-    return builder.call(builder.inttoptr(address, shape.as_pointer()), given)
+def launch_kernel(address: int, function: int, blocks: Blocks, stream: int, extra: int) -> int:
+    """Call cuLaunchKernel by its address; return the driver's error."""
+    x, y, threads = blocks
+    return int(_LAUNCH(address, function, x, y, 1, threads, 1, 1, 0, stream, 0, extra))
 
 
-def _fields(context: Any, builder: Any, kind: Any, value: Any) -> list[Any]:
-    """Return the values of a record of integers, 64 bits each."""
-    values = zip(cgutils.unpack_tuple(builder, value), kind.types, strict=True)
-    return [context.cast(builder, each, of, types.int64) for each, of in values]
+def record_event(address: int, event: int, stream: int) -> int:
+    """Call cuEventRecord by its address; return the driver's error."""
+    return int(_RECORD(address, event, stream))
 
 
-@intrinsic
-def launch_kernel(typing, address, function, blocks, stream, extra):  # type: ignore[no-untyped-def]
-    """Call cuLaunchKernel by its address, with `Blocks`."""
-    whole = types.int64
-    signature = types.int32(whole, whole, blocks, whole, whole)
-
-    def code(context: Any, builder: Any, sig: Any, args: Any) -> Any:
-        word, half = ll.IntType(64), ll.IntType(32)
-        grid = _fields(context, builder, sig.args[2], args[2])
-        x, y, t = (builder.trunc(value, half) for value in grid)
-        one, none, null = ll.Constant(half, 1), ll.Constant(half, 0), ll.Constant(word, 0)
-        given = [args[1], x, y, one, t, one, one, none, args[3], null, args[4]]
-        return _call(builder, args[0], given)
-
-    return signature, code
+def wait_for_event(address: int, stream: int, event: int) -> int:
+    """Call cuStreamWaitEvent by its address; return the driver's error."""
+    return int(_WAIT(address, stream, event, 0))
 
 
-def _product_fields(context: Any, builder: Any, kind: Any, value: Any) -> dict[str, Any]:
-    """Return the values of a `GemmCall` by name, as wide as cuBLAS takes each."""
-    values = zip(GemmCall._fields, _fields(context, builder, kind, value), strict=True)
-    half = ll.IntType(32)
-    return {name: v if name in WIDE else builder.trunc(v, half) for name, v in values}
-
-
-@intrinsic
-def _gemm(typing, address, handle, asked):  # type: ignore[no-untyped-def]
-    """Call cublasSgemm_v2 or cublasDgemm_v2 by its address, with a `GemmCall`."""
-    signature = types.int32(types.int64, types.int64, asked)
-
-    def code(context: Any, builder: Any, sig: Any, args: Any) -> Any:
-        fields = _product_fields(context, builder, sig.args[2], args[2])
-        return _call(builder, args[0], [args[1], *fields.values()])
-
-    return signature, code
-
-
-@intrinsic
-def _gemm_ex(typing, address, handle, asked, compute):  # type: ignore[no-untyped-def]
-    """Call cublasGemmEx by its address, with a `GemmCall`: float32 in and out."""
-    signature = types.int32(types.int64, types.int64, asked, types.int64)
-
-    def code(context: Any, builder: Any, sig: Any, args: Any) -> Any:
-        half = ll.IntType(32)
-        kind, algorithm = ll.Constant(half, CUDA_R_32F), ll.Constant(half, -1)
-        given = [args[1]]
-        for name, value in _product_fields(context, builder, sig.args[2], args[2]).items():
-            given += [value, kind] if name in ("a", "b", "c") else [value]
-        return _call(builder, args[0], [*given, builder.trunc(args[3], half), algorithm])
-
-    return signature, code
-
-
-@intrinsic
-def record_event(typing, address, event, stream):  # type: ignore[no-untyped-def]
-    """Call cuEventRecord by its address."""
-    signature = types.int32(*[types.int64] * 3)
-
-    def code(context: Any, builder: Any, sig: Any, args: Any) -> Any:
-        return _call(builder, args[0], list(args[1:]))
-
-    return signature, code
-
-
-@intrinsic
-def wait_for_event(typing, address, stream, event):  # type: ignore[no-untyped-def]
-    """Call cuStreamWaitEvent by its address."""
-    signature = types.int32(*[types.int64] * 3)
-
-    def code(context: Any, builder: Any, sig: Any, args: Any) -> Any:
-        return _call(builder, args[0], [args[1], args[2], ll.Constant(ll.IntType(32), 0)])
-
-    return signature, code
-
-
-@njit(cache=True, nogil=True)
 def new_arguments(most: int) -> Array:
     """Return room for so many arguments of a kernel, after what the driver is told of them.
 
@@ -156,7 +89,7 @@ def new_arguments(most: int) -> Array:
     return found
 
 
-@njit(cache=True, nogil=True)
+@compiled
 def launch_one(
     launch_address: int, function: int, blocks: int, threads: int, stream: int, arguments: Array
 ) -> int:
@@ -170,12 +103,17 @@ def launch_one(
     return int(code)
 
 
-@njit(cache=True, nogil=True)
-def product(calls: Array, asked: GemmCall) -> Any:
-    """Call the gemm that was chosen."""
+def product(calls: Array, asked: GemmCall) -> int:
+    """Call the gemm that was chosen: cublasSgemm_v2 or cublasDgemm_v2, or cublasGemmEx."""
+    handle, c = calls[HANDLE], asked
     if calls[COMPUTE] == 0:
-        return _gemm(calls[GEMM], calls[HANDLE], asked)
-    return _gemm_ex(calls[GEMM], calls[HANDLE], asked, calls[COMPUTE])
+        return int(_GEMM(calls[GEMM], handle, *asked))
+    return int(
+        _GEMM_EX(
+            calls[GEMM], handle, c.ta, c.tb, c.m, c.n, c.k, c.alpha, c.a, CUDA_R_32F, c.lda, c.b,
+            CUDA_R_32F, c.ldb, c.beta, c.c, CUDA_R_32F, c.ldc, calls[COMPUTE], DEFAULT_ALGORITHM,
+        )
+    )  # fmt: skip
 
 
 def addresses_of(calls: Calls, scalars: Array) -> Array:

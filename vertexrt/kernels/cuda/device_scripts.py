@@ -6,7 +6,6 @@ from typing import TYPE_CHECKING, Any, NamedTuple, cast
 
 import numpy as np
 
-from vertexrt.cache.compiled import njit
 from vertexrt.engine.batched import Run
 from vertexrt.engine.packed_args import row_at, table_at
 from vertexrt.errors import NoKernelError, message
@@ -22,6 +21,7 @@ from vertexrt.kernels.cuda.gpu_script import (
 from vertexrt.kernels.cuda.instruction import COLUMNS
 from vertexrt.kernels.cuda.lookups import sort_lookups
 from vertexrt.kernels.cuda.persistent_launch import Paths, PersistentLaunch, WrittenScripts
+from vertexrt.native.compiled import compiled
 from vertexrt.scheduler.rows import CHILD_ROW, EDGE_PTR, ORDER, PARENT_PTR, part_of
 from vertexrt.script.assemble import Batch, GroupSize
 from vertexrt.script.groups import Groups, assemble_groups
@@ -90,14 +90,13 @@ class Chosen(NamedTuple):
     updates: bool
 
 
-@njit(cache=True, nogil=True)
+@compiled
 def write_all(
     of_batch: tuple[Any, ...], of_kernel: tuple[Any, ...], of_run: tuple[Any, ...]
 ) -> tuple[Any, ...]:
     """Write all scripts of a launch in one call: objects of Python between them would cost more.
 
-    A compiled call takes microseconds to be given a record or to return one, so these are plain
-    tuples on the way.
+    Records are made inside, where that costs nothing: plain tuples come in.
 
     Args:
         of_batch: the fields of `LaidOut`; of_kernel: of `Known`; of_run: of `Chosen`.

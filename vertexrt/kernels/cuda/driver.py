@@ -11,7 +11,6 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from vertexrt.cache.compiled import njit
 from vertexrt.kernels.cuda.calls import (
     FIRST_ARGUMENT,
     ITEMSIZE,
@@ -52,6 +51,7 @@ from vertexrt.kernels.cuda.steps import (
 )
 from vertexrt.kernels.cuda.steps import ROWS as OVER_ROWS
 from vertexrt.kernels.layout import PAD
+from vertexrt.native.compiled import compiled
 
 Array = np.ndarray[Any, Any]
 
@@ -82,7 +82,7 @@ class Grid(NamedTuple):
     chunks: int
 
 
-@njit(cache=True, nogil=True)
+@compiled
 def extent(step: Array, row: Array, lookup_at: Array, lookup: int) -> Grid:
     """Return how much of a step a launch has to do.
 
@@ -92,33 +92,30 @@ def extent(step: Array, row: Array, lookup_at: Array, lookup: int) -> Grid:
     """
     n, listed, m = row[1], row[2] < 0, row[4]
     most = max(n * step[PER_ROW], m * step[PER_EDGE])
-    none: Any = np.int64(0)
-    one: Any = np.int64(1)
     if step[HIGH] and not step[LOW] < most <= step[HIGH]:
-        return Grid(none, none, none, none)
+        return Grid(0, 0, 0, 0)
     if step[IS_GEMM]:
-        return Grid((m if step[GEMM_EDGES] else n) * step[TIMES], one, none, one)
+        return Grid((m if step[GEMM_EDGES] else n) * step[TIMES], 1, 0, 1)
     over, each, count = step[OVER], step[EACH], m if step[OF_EDGES] else n
     if step[WHEN] == LISTED and not listed:
-        return Grid(none, none, none, none)
+        return Grid(0, 0, 0, 0)
     if over in (OVER_ROWS, EDGES):
-        return Grid((count + each - 1) // each, one, none, one)
+        return Grid((count + each - 1) // each, 1, 0, 1)
     if over == SEGMENTS:
         first = lookup_at[lookup + step[LOOKUP]]
-        return Grid(lookup_at[lookup + step[LOOKUP] + 1] - first, each, first, one)
+        return Grid(lookup_at[lookup + step[LOOKUP] + 1] - first, each, first, 1)
     if over == TILES:
-        return Grid(each, (most + step[TILE_ROWS] - 1) // step[TILE_ROWS], none, one)
+        return Grid(each, (most + step[TILE_ROWS] - 1) // step[TILE_ROWS], 0, 1)
     if over == SPLITS:
         chunks = min(step[TILE_ROWS], (most + ROWS_A_SPLIT - 1) // ROWS_A_SPLIT)
     else:
         chunks = min(CHUNKS, (count + ROWS_A_CHUNK - 1) // ROWS_A_CHUNK)
-        each = each if count else none
+        each = each if count else 0
     if step[WHEN] == CHUNKED:
-        return Grid(each if chunks > 1 else none, one, none, chunks)
-    return Grid(each, chunks, none, chunks)
+        return Grid(each if chunks > 1 else 0, 1, 0, chunks)
+    return Grid(each, chunks, 0, chunks)
 
 
-@njit(cache=True, nogil=True)
 def _operand(step: Array, at: int, row: Array, words: Array, itemsize: int) -> Any:
     """Return the address of the first row of an operand of a product.
 
@@ -139,14 +136,13 @@ def _operand(step: Array, at: int, row: Array, words: Array, itemsize: int) -> A
     return words[TEMPORARY] + itemsize * before
 
 
-@njit(cache=True, nogil=True)
 def _launch_product(step: Array, row: Array, count: int, words: Array, calls: Array) -> Any:
     """Launch a product of so many rows; return the error of cuBLAS, plus CUBLAS_CODES."""
     size, one, zero = calls[ITEMSIZE], calls[ONE], calls[ZERO]
     x = _operand(step, X, row, words, size)
     y = _operand(step, Y, row, words, size)
     w, m, k = words[step[WEIGHT]], step[M], step[K]
-    code: Any = np.int64(0)
+    code = 0
     if step[FORM] == PLAIN:
         asked = GemmCall(TRANSPOSE, NO_TRANSPOSE, m, count, k, one, w, k, x, k, zero, y, m)
         code = product(calls, asked)
@@ -163,7 +159,6 @@ def _launch_product(step: Array, row: Array, count: int, words: Array, calls: Ar
     return code + CUBLAS_CODES if code != 0 else code
 
 
-@njit(cache=True, nogil=True)
 def launch_step(
     step: Array,
     row: Array,
@@ -194,7 +189,7 @@ def launch_step(
     return launch_kernel(calls[LAUNCH], step[FUNCTION], blocks, calls[STREAM], extra)
 
 
-@njit(cache=True, nogil=True)
+@compiled
 def launch(
     table: Array, program: tuple[Array, ...], words: Array, lookups: tuple[Array, ...], calls: Array
 ) -> tuple[int, int, int]:

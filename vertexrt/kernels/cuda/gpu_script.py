@@ -10,7 +10,6 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from vertexrt.cache.compiled import njit
 from vertexrt.ir.program import Stage
 from vertexrt.kernels.cuda.driver import FUNCTION, WHEN, extent
 from vertexrt.kernels.cuda.instruction import (
@@ -109,7 +108,6 @@ class _Drafts(NamedTuple):
     last: Array
 
 
-@njit(cache=True, nogil=True)
 def write_common(launched: Launched, facts: Facts) -> tuple[Array, int]:
     """Write the script that all processors follow.
 
@@ -138,7 +136,8 @@ def write_common(launched: Launched, facts: Facts) -> tuple[Array, int]:
             end += 1
         if follows and now == PATH_BACKWARD:
             count = _add(script, count, BACKWARD, count > 0)
-            sums = bool(np.any(gradients))
+            for each in gradients:
+                sums |= bool(each)
         if now > LAZY and launched.updates and not launched.clips and not early:  # loss is known
             count = _add(script, count, FINISH, True)
             early = True
@@ -164,7 +163,6 @@ def write_common(launched: Launched, facts: Facts) -> tuple[Array, int]:
     return script[:count], temporary
 
 
-@njit(cache=True, nogil=True)
 def _add(script: Array, count: int, op: int, waits: bool) -> int:
     """Write an instruction that is no step of the function; return how many there are then."""
     script[count, OP] = op
@@ -172,7 +170,6 @@ def _add(script: Array, count: int, op: int, waits: bool) -> int:
     return count + 1
 
 
-@njit(cache=True, nogil=True)
 def _draft_stage(
     launched: Launched, facts: Facts, begin: int, end: int, drafts: _Drafts
 ) -> tuple[int, int]:
@@ -182,7 +179,6 @@ def _draft_stage(
         begin, end: launches of the stage.
     Returns: how many there are; elements of temporaries.
     """
-    # An array of a record is counted, like an object, wherever it is taken from it.
     table, lookup_at, scratch = launched.table, launched.lookup_at, facts.scratch
     steps_ptr, steps, adds = facts.steps_ptr, facts.steps, facts.adds
     adds_ptr, added, last = facts.adds_ptr, facts.added, drafts.last
@@ -220,7 +216,6 @@ def _draft_stage(
     return found, used
 
 
-@njit(cache=True, nogil=True)
 def _take_turn(added: Array, begin: int, end: int, turn: int, last: Array) -> int:
     """Return the first round from `turn` on in which no launch adds to the same gradients.
 
@@ -235,7 +230,6 @@ def _take_turn(added: Array, begin: int, end: int, turn: int, last: Array) -> in
     return turn
 
 
-@njit(cache=True, nogil=True)
 def _add_rounds(script: Array, count: int, drafts: _Drafts, found: int) -> int:
     """Write the steps of a stage round by round; return how many instructions there are then."""
     rows, rounds = drafts.rows, drafts.rounds
@@ -248,7 +242,7 @@ def _add_rounds(script: Array, count: int, drafts: _Drafts, found: int) -> int:
             if rounds[k] != turn:
                 continue
             script[count] = rows[k]
-            before = script[count - 1, OP]
+            before = script[max(count - 1, 0), OP]
             waits = fresh and count > 0 and before != FINISH and (turn > 0 or before != COLLECT)
             script[count, WAIT] = FOR_ALL if waits else NONE
             script[count, BEFORE] = blocks
@@ -258,7 +252,6 @@ def _add_rounds(script: Array, count: int, drafts: _Drafts, found: int) -> int:
     return count
 
 
-@njit(cache=True, nogil=True)
 def complete_paths(script: Array, parent_ptr: Array) -> None:
     """Complete the scripts of the groups: a wait is a meeting, and parents are fetched ahead.
 
@@ -266,7 +259,7 @@ def complete_paths(script: Array, parent_ptr: Array) -> None:
         script: int32 [*, COLUMNS] of all groups, as `script.groups` assembled them.
         parent_ptr: of the schedule.
     """
-    for k in range(len(script)):  # views of rows would be counted, like objects
+    for k in range(len(script)):
         first = script[k, FIRST]
         end = first + script[k, ROWS]
         script[k, WAIT] = FOR_ALL if script[k, WAIT] != NONE else NONE
@@ -274,7 +267,6 @@ def complete_paths(script: Array, parent_ptr: Array) -> None:
         script[k, PARENTS] = parent_ptr[end] - parent_ptr[first]
 
 
-@njit(cache=True, nogil=True)
 def _sections(lengths: Array, before: int) -> Array:
     """Return where the script of each group starts, after so many instructions of all."""
     groups = lengths.shape[1]
@@ -287,7 +279,6 @@ def _sections(lengths: Array, before: int) -> Array:
     return sections
 
 
-@njit(cache=True, nogil=True)
 def write_scripts(
     launched: Launched,
     facts: Facts,
@@ -310,6 +301,7 @@ def write_scripts(
     if ring != NO_RING:
         alone = ring == RING_ALONE
         child_slot = write_ring(paths, lengths, facts.segments, facts.rings, child_row, alone)
-    script = np.concatenate((common, paths))
+    script = np.empty((len(common) + len(paths), COLUMNS), np.int32)
+    script[: len(common)], script[len(common) :] = common, paths
     sections = _sections(lengths, len(common))
     return script, sections, child_slot, len(common), temporary

@@ -6,7 +6,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from vertexrt.cache.compiled import njit
+from vertexrt.native.compiled import compiled
 
 Array = np.ndarray[Any, Any]
 
@@ -20,7 +20,7 @@ class _Segments(NamedTuple):
     free: Array
 
 
-@njit(cache=True, nogil=True)
+@compiled
 def sort_lookups(
     table: Array,
     lookups_ptr: Array,
@@ -77,7 +77,6 @@ def sort_lookups(
     )
 
 
-@njit(cache=True, nogil=True)
 def _group(words: Array, seen: Array, found: _Segments, begin: int) -> int:
     """Add the segments of one lookup of a launch, of which so many are there.
 

@@ -6,8 +6,8 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from vertexrt.cache.compiled import njit
 from vertexrt.engine.packed_args import number_at, row_at
+from vertexrt.native.compiled import compiled
 
 Array = np.ndarray[Any, Any]
 
@@ -79,7 +79,7 @@ class Places(NamedTuple):
     room: int
 
 
-@njit(cache=True, nogil=True)
+@compiled
 def pack(
     pinned: Array,
     address: int,
@@ -108,8 +108,8 @@ def pack(
     num_ints = number_at(facts, NUM_INTS)
     addresses = np.empty(2 + len(more), np.int64)
     need = _bytes_of(batch, segments) + ALIGN * len(more) + 8 * starts.size + 4 * widths.size
-    for k in range(len(more)):
-        need += 4 * more[k].size
+    for array in more:
+        need += 4 * array.size
     if need + run.room > len(pinned):
         return -(need + run.room), addresses
     end = _pack_indices(pinned, words, wanted, address, batch, segments)
@@ -136,24 +136,22 @@ def pack(
         if wanted[word]:
             words[word] = address + end
             end = _copy(pinned, end, pulls[k])
-    for k in range(len(more)):
+    for k, array in enumerate(more):
         addresses[2 + k] = address + end
-        end = _copy(pinned, end, more[k])
+        end = _copy(pinned, end, array)
     return end, addresses
 
 
-@njit(cache=True, nogil=True)
 def _bytes_of(batch: Arrays, segments: tuple[Array, ...]) -> Any:
     """Return how many bytes the arrays of a minibatch take at most."""
-    need: Any = ALIGN * (FIXED + len(batch.pulls) + 2)
+    need = ALIGN * (FIXED + len(batch.pulls) + 2)
     need += 4 * (batch.user_edge.size + batch.pulls.size)
     need += 4 * (batch.rows.size + batch.indices.size) + batch.weight.size * batch.weight.itemsize
-    for k in range(len(segments)):
-        need += 4 * segments[k].size
+    for segment in segments:
+        need += 4 * segment.size
     return need
 
 
-@njit(cache=True, nogil=True)
 def _pack_indices(
     pinned: Array, words: Array, wanted: Array, address: int, batch: Arrays, segments: Any
 ) -> int:
@@ -162,26 +160,23 @@ def _pack_indices(
     if wanted[FIRST_INDEX]:
         words[FIRST_INDEX] = address + end
         end = _copy(pinned, end, batch.rows)
-    for k in range(len(UPLOADED)):
+    for k, uploaded in enumerate(UPLOADED):
         if wanted[FIRST_PART + k]:
             words[FIRST_PART + k] = address + end
-            part = batch.extents[UPLOADED[k]]
+            part = batch.extents[uploaded]
             end = _copy(pinned, end, batch.indices[part[0] : part[1]])
-    for k in range(len(segments)):
+    for k, segment in enumerate(segments):
         if wanted[FIRST_SEGMENT + k]:
             words[FIRST_SEGMENT + k] = address + end
-            end = _copy(pinned, end, segments[k])
+            end = _copy(pinned, end, segment)
     if wanted[USER_EDGE]:
         words[USER_EDGE] = address + end
         end = _copy(pinned, end, batch.user_edge)
     return end
 
 
-@njit(cache=True, nogil=True)
 def _copy(pinned: Array, at: int, array: Array) -> int:
     """Copy an array to `at` and return where the next may start."""
     size = len(array) * array.itemsize
-    out = pinned[at : at + size].view(array.dtype)
-    for i in range(len(array)):
-        out[i] = array[i]
+    pinned[at : at + size].view(array.dtype)[:] = array
     return at + (size + ALIGN - 1) // ALIGN * ALIGN

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import replace
 from itertools import pairwise
 
@@ -16,7 +17,6 @@ from vertexrt.kernels.cuda.thread_text import ROW_PAD, ThreadText
 from vertexrt.kernels.cuda.thread_widths import width_of
 from vertexrt.kernels.cuda.weights import THREADS
 from vertexrt.lower.thread_loops import (
-    GroupMembers,
     draft_loops,
     members_of,
 )
@@ -43,9 +43,9 @@ def write_path_group(context: SegmentContext, group: Group) -> ThreadText:
 
 def lower_path_group(context: SegmentContext, group: Group) -> ThreadKernel:
     """Lower a group of a segment to a kernel over the rows of a tile."""
-    given, parts = place_group(context, group)
+    in_parts, parts = place_group(context, group)
     kernel = ThreadKernel(1, 0, 0, 0, group.domain == Domain.EDGE, False, parts)
-    wanted = _wanted_threads(context, given)
+    wanted = _wanted_threads(context, [k for k in group.nodes if k not in in_parts])
     # Beyond a warp the threads of a row cannot synchronise.
     threads = min(wanted, WARP) if kernel.crosses else wanted
     senders = threads if threads == wanted else 0
@@ -55,8 +55,8 @@ def lower_path_group(context: SegmentContext, group: Group) -> ThreadKernel:
 
 def place_group(
     context: SegmentContext, group: Group
-) -> tuple[GroupMembers, tuple[ThreadPart, ...]]:
-    """Return what a group of a segment makes, and its loops with places; widths come after."""
+) -> tuple[frozenset[int], tuple[ThreadPart, ...]]:
+    """Return what is made in parts, and the loops of a group with places; widths come after."""
     task = context.task
     values = ValuePlaces(task.nodes, task.binding)
     values.place = dict(context.place)
@@ -64,16 +64,17 @@ def place_group(
     alias = not any(k in task.also for k in group.nodes)  # parts of what is written twice stay
     draft = draft_loops(given, values, context.cuts_of, alias)
     place = place_members(draft, values, task.temporaries, RowScratch(0))
-    return given, Placer(given, place, context).parts(draft)
+    edges = group.domain == Domain.EDGE
+    return given.in_parts, Placer(place, edges, context).parts(draft)
 
 
-def _wanted_threads(context: SegmentContext, given: GroupMembers) -> int:
+def _wanted_threads(context: SegmentContext, made: Sequence[int]) -> int:
     """Give each row as many threads as it has elements of one kind, or vectors of many."""
-    vector, most = context.task.vector, 1
-    for k in given.group.nodes:
-        if given.nodes[k].op == "concat" or k in given.in_parts:
+    nodes, vector, most = context.task.nodes, context.task.vector, 1
+    for k in made:
+        if nodes[k].op == "concat":
             continue  # its parts count
-        size = max(given.nodes[k].type.size, 1)
+        size = max(nodes[k].type.size, 1)
         cuts = context.cuts_of(k)
         if cuts:
             each = max(-(-(b - a) // context.task.processors) for a, b in pairwise(cuts))

@@ -78,7 +78,7 @@ def _state(context: SegmentContext, k: int) -> Leaf:
     values = ValuePlaces(context.task.nodes, context.task.binding)
     leaf = values.expression(k, J)
     assert isinstance(leaf, Leaf)
-    return replace(leaf, op=NEAR) if context.gathered(leaf.number) is not None else leaf
+    return replace(leaf, op=NEAR) if context.ring.gathered(leaf.number) is not None else leaf
 
 
 def _inner(nodes: Sequence[Node], x: int) -> set[int]:

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field, replace
 
-from vertexrt.ir.program import Node, Stage
+from vertexrt.ir.program import Stage
 from vertexrt.kernels.cuda.partial_sums import PartialSums
 from vertexrt.kernels.cuda.path_task import PathTask
 from vertexrt.kernels.cuda.ring import InRing
@@ -111,15 +111,15 @@ class RingUses:
         self._reads_now = True
         self.late |= self._sent
 
-    def gathered(self, node: Node) -> InRing | None:
-        """Return where the state of a child, read in full, is in a row of the ring."""
+    def gathered(self, tensor: int) -> InRing | None:
+        """Return where a state of children, read in full, is in a row of the ring."""
         if self.task.plan.task.stage != Stage.PATH:
             return None  # a barrier of all groups is between
+        node = self.task.gathers[tensor]
         if node.type.shape == ():
             self.reads_all()
             return None
         self.fields.add(node["field"])
-        tensor = self.task.binding.tensors["state", node["field"]]
         entry = self.rows.get(f"tensor_{tensor}")
         if entry is None:
             self.reads_all()
@@ -148,17 +148,6 @@ class SegmentContext:
     by_units: bool
     place: Mapping[int, ValuePlace]
     sums: Mapping[int, PartialSums] = field(default_factory=dict)
-
-    def gathered(self, tensor: int) -> InRing | None:
-        """Return where a state of children, read in full, is in a row of the ring."""
-        states = {"gather", "gather_all"}
-        tensors = self.task.binding.tensors
-        node = next(
-            node
-            for node in self.task.nodes
-            if node.op in states and tensors["state", node["field"]] == tensor
-        )
-        return self.ring.gathered(node)
 
     def cuts_of(self, k: int) -> Cuts:
         """Return the cuts of a value that is made in parts, () for what every processor makes."""

@@ -50,6 +50,13 @@ class PathTask:
         """The nodes of its program."""
         return self.plan.task.program.nodes
 
+    @property
+    def gathers(self) -> dict[int, Node]:
+        """Return a node that reads the state of children, by the number of the state's tensor."""
+        tensors, states = self.binding.tensors, ("gather", "gather_all")
+        read = (node for node in self.nodes if node.op in states)
+        return {tensors["state", node["field"]]: node for node in read}
+
     def own_cuts(self, k: int) -> Cuts:
         """Return where the elements of a value are cut."""
         return own_cuts(self.plan, k)

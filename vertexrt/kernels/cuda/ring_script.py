@@ -15,7 +15,6 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from vertexrt.cache.compiled import njit
 from vertexrt.kernels.cuda.instruction import (
     EXPECT,
     FAR,
@@ -75,7 +74,6 @@ class _Epochs(NamedTuple):
     sent: Array
 
 
-@njit(cache=True, nogil=True)
 def write_ring(
     script: Array, lengths: Array, segments: Array, rings: Array, child_row: Array, alone: bool
 ) -> Array:
@@ -132,7 +130,6 @@ def write_ring(
     return child_slot
 
 
-@njit(cache=True, nogil=True)
 def _place_rows(
     script: Array, begin: int, end: int, ring: _Ring, rows: _RingRows, epochs: _Epochs
 ) -> int:
@@ -143,12 +140,12 @@ def _place_rows(
         rows: place and slot are given; epochs: all but what is sent.
     Returns: the last epoch.
     """
-    place, slot_of, _, _ = rows  # an array of a record is counted wherever it is taken from it
+    place, slot_of, _, _ = rows
     epoch, top, first, _ = epochs
     segments, size, _, alone = ring
     given, now = 0, 0
     first[0] = begin
-    for k in range(begin, end):  # views of rows would be counted, like objects
+    for k in range(begin, end):
         if script[k, WAIT] != NONE or (alone and k > begin):
             top[now] = given
             now += 1
@@ -168,7 +165,6 @@ def _place_rows(
     return now
 
 
-@njit(cache=True, nogil=True)
 def _use_rows(
     script: Array,
     group: tuple[int, int, int],
@@ -217,7 +213,7 @@ def _use_rows(
                 visible = before if first[e] == k else all_at
                 copy = (not kept) & (copied < far) & (alone | (written[child] < visible))
                 child_slot[at] = slot_of[child] if kept else (size + copied if copy else -1)
-                copied += copy
+                copied += int(copy)
             script[k, FAR] = copied
         if segments[op, PUTS]:
             put = slot >= 0 and (alone or e < last)
@@ -226,7 +222,7 @@ def _use_rows(
             if put and segments[op, SENDS]:
                 script[k, USES] |= IS_SENT
                 sent[e] += segments[op, SENDS] * n
-            for row in range(lo, lo + n):  # a slice takes as long as all else here
+            for row in range(lo, lo + n):
                 there[row] = put
         for row in range(lo, lo + n):
             written[row] = e

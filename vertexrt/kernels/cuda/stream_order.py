@@ -19,7 +19,6 @@ from typing import Any, NamedTuple, NoReturn, cast
 import numpy as np
 import numpy.typing as npt
 
-from vertexrt.cache.compiled import njit
 from vertexrt.engine.batched import Run
 from vertexrt.engine.variant import Variant
 from vertexrt.errors import PlanError, message
@@ -29,6 +28,7 @@ from vertexrt.kernels.cuda.driver import extent
 from vertexrt.kernels.cuda.executable import CudaExecutable
 from vertexrt.kernels.cuda.steps import StepEffects
 from vertexrt.kernels.layout import tensor_uses
+from vertexrt.native.compiled import compiled
 from vertexrt.script.verifier import REPORT
 
 Array = np.ndarray[Any, Any]
@@ -78,8 +78,8 @@ class _OrderDraft(NamedTuple):
         known: int32 [streams, streams] the last step of others that each has waited for, and of
             its own.
         done: int32 [steps, streams] the last step of each stream that is done when one is.
-        made, added: int32 [V + 1], [gradients] the last step that made something of a row, and that
-            added to a gradient; none made the last row, which is -1: a child that is absent.
+        made, added: int32 [V], [gradients] the last step that made something of a row, and that
+            added to a gradient.
         programs, occupied: int32 [programs, streams], [streams, streams] the last step of each
             stream of a program, and with the temporaries of a stream.
     """
@@ -118,15 +118,13 @@ def _reuses(variant: Variant) -> Array:
     return found
 
 
-@njit(cache=True, nogil=True)
-def _want(wanted: Array, draft: _OrderDraft, step: Any) -> None:
+def _want(wanted: Array, draft: _OrderDraft, step: int) -> None:
     """Note that a step has to be done: one, or none."""
     if step > 0:
         stream = draft.steps[step - 1, OF_STREAM]
         wanted[stream] = max(wanted[stream], step)
 
 
-@njit(cache=True, nogil=True)
 def _want_rows(
     rows: Array, gathers: Array, links: tuple[Array, ...], wanted: Array, draft: _OrderDraft
 ) -> None:
@@ -140,26 +138,33 @@ def _want_rows(
     for r in rows:
         _want(wanted, draft, draft.made[r])
         for edge in range(edge_ptr[r], edge_ptr[r + 1] if gathers[CHILDREN] else 0):
-            _want(wanted, draft, draft.made[child_row[edge]])
+            if child_row[edge] >= 0:
+                _want(wanted, draft, draft.made[child_row[edge]])
         for at in range(parent_ptr[r], parent_ptr[r + 1] if gathers[PARENTS] else 0):
             _want(wanted, draft, draft.made[edge_row[parent_edge[at]]])
 
 
-@njit(cache=True, nogil=True)
-def _choose(wanted: Array, draft: _OrderDraft) -> Any:
+def _choose(wanted: Array, draft: _OrderDraft) -> int:
     """Return the stream whose last step is the latest that is wanted, else the one idle longest."""
-    idle: Any = 0
+    latest, idle = 0, 0
+    for step in wanted:
+        latest = max(latest, step)
     for stream in range(len(wanted)):
         last = draft.known[stream, stream]
-        if last > 0 and last == np.max(wanted):
+        if 0 < last == latest:
             return stream
         if last < draft.known[idle, idle]:
             idle = stream
     return idle
 
 
-@njit(cache=True, nogil=True)
-def _give(stream: int, region: int, wanted: Array, draft: _OrderDraft) -> Any:
+def _advance(known: Array, steps: Array) -> None:
+    """Take the later of two steps for each stream."""
+    for stream in range(len(known)):
+        known[stream] = max(known[stream], steps[stream])
+
+
+def _give(stream: int, region: int, wanted: Array, draft: _OrderDraft) -> int:
     """Let the next step run on a stream, after what is wanted of the others; return its number.
 
     The latest is waited for first: what was done before it needs no wait of its own.
@@ -169,52 +174,112 @@ def _give(stream: int, region: int, wanted: Array, draft: _OrderDraft) -> Any:
     k = counts[STEPS]
     steps[k - 1, OF_STREAM], steps[k - 1, REGION] = stream, region
     steps[k - 1, FIRST_WAIT] = counts[USED]
-    while np.any(wanted > known[stream]):
-        latest = np.max(np.where(wanted > known[stream], wanted, 0))
+    while True:
+        latest = 0
+        for other in range(len(wanted)):
+            if wanted[other] > known[stream, other]:
+                latest = max(latest, wanted[other])
+        if latest == 0:
+            break
         if steps[latest - 1, RECORDED] < 0:
             steps[latest - 1, RECORDED] = counts[EVENTS]
             counts[EVENTS] += 1
         waits[counts[USED]] = steps[latest - 1, RECORDED]
         counts[USED] += 1
-        np.maximum(known[stream], done[latest], known[stream])
+        _advance(known[stream], done[latest])
     steps[k - 1, END_WAIT] = counts[USED]
     known[stream, stream] = k
     done[k] = known[stream]
-    return k
+    return int(k)
 
 
-@njit(cache=True, nogil=True)
 def _share_launch(
-    p: int, first: int, launched: Array, effects: StepEffects, need: Array, draft: _OrderDraft
-) -> Any:
+    p: int, steps: tuple[int, Array], effects: StepEffects, need: Array, draft: _OrderDraft
+) -> int:
     """Give each step of a launch a stream; return the last one that makes something.
 
     Args:
-        p: its program, whose steps begin with the `first`; launched: which of them are.
+        p: its program; steps: the first of it, and which of them are launched.
         need: [streams] the last step of each stream that has to be done before the launch.
     """
-    wanted, made, home, stream = np.empty_like(need), 0, _choose(need, draft), -1
-    if effects.temporaries[first : first + len(launched)].any():
-        np.maximum(need, draft.occupied[home], need)
-    for at in np.flatnonzero(launched):
-        s = first + int(at)
-        adds, only = effects.gradients[effects.ptr[s] : effects.ptr[s + 1]], effects.only[s]
-        wanted[:] = need
-        for g in adds:
+    first, launched = steps
+    made, home, stream = 0, _choose(need, draft), -1
+    if _any(effects.temporaries[first : first + len(launched)]):
+        _advance(need, draft.occupied[home])
+    for at in range(len(launched)):
+        if not launched[at]:
+            continue
+        s = first + at
+        only, wanted = effects.only[s], need.copy()
+        for g in effects.gradients[effects.ptr[s] : effects.ptr[s + 1]]:
             _want(wanted, draft, draft.added[g])
         if stream < 0 or not effects.follows[s]:
             stream = _choose(wanted, draft) if only else home
         k = _give(stream, home, wanted, draft)
-        draft.added[adds] = k
         draft.programs[p, stream] = k
-        if effects.temporaries[s]:
-            draft.occupied[home, stream] = k
+        _note(k, s, effects, draft)
         if not only:
-            made = need[home] = k
+            need[home] = k
+            made = k
     return made
 
 
-@njit(cache=True, nogil=True)
+def _any(truths: Array) -> bool:
+    found = False
+    for each in truths:
+        found |= bool(each)
+    return found
+
+
+def _note(k: int, s: int, effects: StepEffects, draft: _OrderDraft) -> None:
+    """Note what step `k` of an order does, which is step `s` of all programs."""
+    for g in effects.gradients[effects.ptr[s] : effects.ptr[s + 1]]:
+        draft.added[g] = k
+    if effects.temporaries[s]:
+        row = draft.steps[k - 1]
+        draft.occupied[row[REGION], row[OF_STREAM]] = k
+
+
+def _new_draft(most: int, sizes: tuple[int, int, int], streams: int) -> _OrderDraft:
+    """Return a draft for at most so many steps.
+
+    Args:
+        sizes: rows, gradients and programs.
+    """
+    rows, gradients, programs = sizes
+    counts = np.zeros(3, np.int64)
+    counts[EVENTS] = streams
+    return _OrderDraft(
+        np.full((most, COLUMNS), -1, np.int32),
+        np.empty(most * (streams - 1), np.int32),
+        counts,
+        np.zeros((streams, streams), np.int32),
+        np.zeros((most + 1, streams), np.int32),
+        np.zeros(rows, np.int32),
+        np.zeros(gradients, np.int32),
+        np.zeros((programs, streams), np.int32),
+        np.zeros((streams, streams), np.int32),
+    )
+
+
+def _rows_of(row: Array, listed: Array) -> Array:
+    """Return the rows of a launch, of which there may be a list."""
+    rows = np.empty(row[1], np.int64)
+    for k in range(len(rows)):
+        rows[k] = row[2] + k if row[2] >= 0 else listed[row[3] + k]
+    return rows
+
+
+def _launched(steps: Array, row: Array, lookups: tuple[Array, ...], t: int) -> Array:
+    """Tell which steps of a launch, number `t` of the table, have something to do."""
+    lookup_ptr, lookup_at = lookups
+    launched = np.empty(len(steps), np.bool_)
+    for s in range(len(steps)):
+        launched[s] = extent(steps[s], row, lookup_at, lookup_ptr[t]).across > 0
+    return launched
+
+
+@compiled
 def share_out(
     table: Array,
     program: tuple[Array, ...],
@@ -232,35 +297,26 @@ def share_out(
         links: edge_ptr, child_row, edge_row, parent_ptr and parent_edge of the schedule.
     """
     steps_ptr, steps, effects = program[0], program[1], needs.effects
-    lookup_ptr, lookup_at = lookups
-    most = (steps_ptr[table[:, 0] + 1] - steps_ptr[table[:, 0]]).sum()
-    draft = _OrderDraft(
-        np.full((most, COLUMNS), -1, np.int32),
-        np.empty(most * (streams - 1), np.int32),
-        np.array([0, 0, streams]),
-        np.zeros((streams, streams), np.int32),
-        np.zeros((most + 1, streams), np.int32),
-        np.zeros(len(links[0]), np.int32),
-        np.zeros(effects.gradients.max() + 1, np.int32),
-        np.zeros((len(steps_ptr) - 1, streams), np.int32),
-        np.zeros((streams, streams), np.int32),
-    )
+    most, gradients = 0, 0
+    for t in range(len(table)):
+        most += steps_ptr[table[t, 0] + 1] - steps_ptr[table[t, 0]]
+    for g in effects.gradients:
+        gradients = max(gradients, g + 1)
+    programs = len(steps_ptr) - 1
+    draft = _new_draft(most, (len(links[0]) - 1, gradients, programs), streams)
     for t in range(len(table)):
         row, p = table[t], table[t, 0]
+        rows = _rows_of(row, listed)
         need = np.zeros(streams, np.int32)
-        rows = np.arange(row[2], row[2] + row[1])
-        if row[2] < 0:
-            rows = listed[row[3] : row[3] + row[1]].astype(np.int64)
         _want_rows(rows, needs.gathers[p], links, need, draft)
-        for a in np.flatnonzero(needs.reuses[:, p]):
-            np.maximum(need, draft.programs[a], need)
-        of_program = steps[steps_ptr[p] : steps_ptr[p + 1]]
-        launched = np.empty(len(of_program), np.bool_)
-        for s in range(len(of_program)):
-            launched[s] = extent(of_program[s], row, lookup_at, lookup_ptr[t]).across > 0
-        made = _share_launch(p, steps_ptr[p], launched, effects, need, draft)
+        for a in range(programs):
+            if needs.reuses[a, p]:
+                _advance(need, draft.programs[a])
+        launched = _launched(steps[steps_ptr[p] : steps_ptr[p + 1]], row, lookups, t)
+        made = _share_launch(p, (steps_ptr[p], launched), effects, need, draft)
         if made > 0:
-            draft.made[rows] = made
+            for r in rows:
+                draft.made[r] = made
     counts = draft.counts
     return Order(draft.steps[: counts[STEPS]], draft.waits[: counts[USED]], counts[EVENTS])
 

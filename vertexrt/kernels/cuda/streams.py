@@ -12,7 +12,6 @@ from typing import Any, cast
 
 import numpy as np
 
-from vertexrt.cache.compiled import njit
 from vertexrt.config import config
 from vertexrt.engine.batched import Run
 from vertexrt.kernels.cuda.calls import (
@@ -36,6 +35,7 @@ from vertexrt.kernels.cuda.stream_order import (
     share_out,
     verify_streams,
 )
+from vertexrt.native.compiled import compiled
 
 Array = np.ndarray[Any, Any]
 
@@ -105,14 +105,12 @@ class Streams:
         return failed
 
 
-@njit(cache=True, nogil=True)
 def _after(event: Any, earlier: Array, later: Array) -> Any:
     """Let a stream go on when another has done all that it has; return the driver's error."""
     code = record_event(earlier[RECORD], event, earlier[STREAM])
     return wait_for_event(later[WAIT], later[STREAM], event) if code == 0 else code
 
 
-@njit(cache=True, nogil=True)
 def _wait_for(waits: Array, events: Array, calls: Array) -> Any:
     """Let a stream wait for some of the events; return the driver's error."""
     for wait in waits:
@@ -122,7 +120,7 @@ def _wait_for(waits: Array, events: Array, calls: Array) -> Any:
     return 0
 
 
-@njit(cache=True, nogil=True)
+@compiled
 def launch_shared(
     table: Array,
     program: tuple[Array, ...],
@@ -154,7 +152,6 @@ def launch_shared(
     return failed
 
 
-@njit(cache=True, nogil=True)
 def _launch_in_order(
     table: Array,
     program: tuple[Array, ...],

@@ -9,7 +9,6 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from dataclasses import replace
 
-from vertexrt.ir.program import Domain
 from vertexrt.kernels.cuda.path_segment import SegmentContext
 from vertexrt.lower.expressions import (
     Apply,
@@ -25,7 +24,6 @@ from vertexrt.lower.thread_loops import (
     DraftKernel,
     DraftLoop,
     DraftStatement,
-    GroupMembers,
     JoinPart,
     in_register,
 )
@@ -51,13 +49,14 @@ class Placer:
     """Replaces members by where they lie, and adds stores and waits.
 
     Args:
-        place: where values lie; path: see `SegmentContext`, None outside the path.
+        place: where values lie; edges: the rows are edges.
+        path: what a segment has at hand; None outside the path.
     """
 
     def __init__(
-        self, given: GroupMembers, place: Mapping[int, ValuePlace], path: SegmentContext | None
+        self, place: Mapping[int, ValuePlace], edges: bool, path: SegmentContext | None
     ) -> None:
-        self.given, self.place, self.path = given, place, path
+        self.place, self.edges, self.path = place, edges, path
         self.also: Mapping[int, ValuePlace] = {} if path is None else path.task.also
         self._parts: list[ThreadPart] = []
         self._waits: list[RowWait | int] = []  # before the loop
@@ -200,8 +199,8 @@ class Placer:
         """Return how the state of a child is read; in full it may be in the ring."""
         if self.path is None:
             return e
-        is_near = not self._cuts and self.path.gathered(e.number) is not None
-        if e.slot >= 0 or self.given.group.domain == Domain.EDGE:  # found once a row
+        is_near = not self._cuts and self.path.ring.gathered(e.number) is not None
+        if e.slot >= 0 or self.edges:  # found once a row
             is_near = self._near.setdefault((e.number, e.slot), is_near)
         return replace(e, op=NEAR) if is_near else e
 

@@ -52,8 +52,7 @@ class ReferenceExecutable:
     def run(self, table: npt.NDArray[np.int64], buffers: Buffers) -> None:
         """Run the launches of a table in order."""
         arena, gradients = (
-            Elements(array.__getitem__, array.__setitem__)
-            for array in (buffers.arena, buffers.gradients)
+            Elements(array.take, array.__setitem__) for array in (buffers.arena, buffers.gradients)
         )
         for number, *columns in table.tolist():
             launch = LaunchedRows(*(*columns, buffers.temporary))

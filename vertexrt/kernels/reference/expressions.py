@@ -202,9 +202,10 @@ class Evaluator:
         if place.memory != Memory.SCRATCH:
             self.arena.store(self.start(place, at)[:, None] + j, value)
             return
-        empty = np.full((len(at.turn), place.step), np.nan, self.dtype)
-        row = self.loop.scratch.setdefault(place.number, empty)
-        row[at.turn[:, None], place.start + j] = value
+        scratch = self.loop.scratch
+        if place.number not in scratch:
+            scratch[place.number] = np.full((len(at.turn), place.step), np.nan, self.dtype)
+        scratch[place.number][at.turn[:, None], place.start + j] = value
 
     def from_parents(self, tensor: int, size: int, at: Points, index: Array) -> Array:
         """Sum what the parents of rows left on the edges to them; zeros for a row without."""

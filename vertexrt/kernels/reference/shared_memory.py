@@ -53,15 +53,15 @@ class SharedMemory:
 
     def _load(self, processor: Processor, known: Array, at: Array) -> Array:
         self.read[processor.number, at] = processor.instruction
-        seen = self.written[at] < known[self.writer[at]]
-        return np.where(seen, self.array[at], self.array.dtype.type(np.nan))
+        seen = self.written.take(at) < known.take(self.writer.take(at))
+        return np.where(seen, self.array.take(at), self.array.dtype.type(np.nan))
 
     def _store(self, processor: Processor, known: Array, at: Array, value: Any) -> None:
-        writer = self.writer[at]
-        unknown = self.written[at] >= known[writer]
+        writer = self.writer.take(at)
+        unknown = self.written.take(at) >= known.take(writer)
         if unknown.any():
             raise _race(processor, int(writer[unknown][0]), "written")
-        unknown = self.read[:, at.reshape(-1)] >= known[:-1, None]
+        unknown = self.read.take(at.reshape(-1), axis=1) >= known[:-1, None]
         if unknown.any():
             raise _race(processor, int(np.argwhere(unknown)[0, 0]), "read")
         self.array[at] = value

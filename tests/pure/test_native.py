@@ -1,0 +1,182 @@
+"""The translation of loops: the same function as machine code and as Python does the same."""
+
+import ctypes
+import resource
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import pytest
+
+from tests import native_loops as loops
+from vertexrt.native.scope import TranslationError
+
+rng = np.random.default_rng(7)
+
+
+def ints(*shape: int, low: int = -9, high: int = 9, dtype: Any = np.int64) -> Any:
+    return rng.integers(low, high, shape).astype(dtype)
+
+
+def copied(value: Any) -> Any:
+    if isinstance(value, np.ndarray):
+        return value.copy()
+    if isinstance(value, tuple):
+        parts = [copied(part) for part in value]
+        return type(value)(*parts) if hasattr(value, "_fields") else tuple(parts)
+    return value
+
+
+def assert_same(found: Any, wanted: Any) -> None:
+    if isinstance(wanted, tuple):
+        assert isinstance(found, tuple)
+        assert len(found) == len(wanted)
+        for one, other in zip(found, wanted, strict=True):
+            assert_same(one, other)
+    elif isinstance(wanted, np.ndarray):
+        assert found.dtype == wanted.dtype
+        np.testing.assert_array_equal(found, wanted)
+    elif wanted is None:
+        assert found is None
+    else:
+        assert found == wanted
+
+
+CASES: dict[str, Callable[[], tuple[Any, ...]]] = {
+    "whole_arithmetic": lambda: (ints(50), ints(50)),
+    "whole_arithmetic of 32 bits": lambda: (ints(50, dtype=np.int32), ints(50, dtype=np.int8)),
+    "real_arithmetic": lambda: (rng.normal(size=9), rng.normal(size=9), 2),
+    "real_arithmetic of 32 bits": lambda: (
+        rng.normal(size=9).astype(np.float32),
+        np.array([0.5, np.nan, -1, np.inf, 2, 3, -np.inf, 0, 1], np.float32),
+        1.5,
+    ),
+    "hashes": lambda: (ints(20, low=-(2**31), high=2**31, dtype=np.int32), 60),
+    "conversions": lambda: (ints(20, low=0, high=2000, dtype=np.int32),),
+    "comparisons": lambda: (ints(40), -3, 4),
+    "loops": lambda: (ints(12), 3),
+    "loops over nothing": lambda: (ints(0), 1),
+    "parts": lambda: (ints(6), ints(3, 2), 1),
+    "written": lambda: (ints(5, dtype=np.int32), ints(4, 2, dtype=np.int32)),
+    "bits": lambda: (rng.integers(0, 2, 64).astype(np.bool_),),
+    "returned": lambda: (ints(4), 3),
+    "calls": lambda: (
+        ints(1, dtype=np.int32),
+        ints(1),
+        loops.Named(rng.normal(size=3), 1, 2),
+        (ints(3), ints(2, dtype=np.int32)),
+    ),
+}
+
+
+@pytest.mark.filterwarnings("ignore:overflow encountered")
+@pytest.mark.parametrize("name", CASES)
+def test_machine_code_does_what_python_does(name: str) -> None:
+    function = getattr(loops, name.split()[0])
+    for _ in range(3):
+        given = CASES[name]()
+        other = copied(given)
+        assert_same(function(*given), function.__wrapped__(*other))
+        assert_same(given, other)
+
+
+def test_a_call_of_other_types_is_another_translation() -> None:
+    for dtype in (np.int32, np.float64, np.int32, np.uint8, np.bool_):
+        assert loops.reads_at(np.array([0, 1], dtype), 1) == 1
+
+
+def test_functions_are_called_by_address() -> None:
+    square = ctypes.CFUNCTYPE(ctypes.c_double, ctypes.c_double)(lambda x: x * x)
+    address = ctypes.cast(square, ctypes.c_void_p).value
+    for function in (loops.by_address, loops.by_address.__wrapped__):  # type: ignore[attr-defined]
+        assert function(address, 3.0) == 10.0
+    kinds = (None, ctypes.c_void_p, ctypes.c_int64, ctypes.c_int32)
+
+    @ctypes.CFUNCTYPE(*kinds)
+    def fill(at: int, count: int, value: int) -> None:
+        np.ctypeslib.as_array((ctypes.c_int64 * count).from_address(at))[:] = value
+
+    address = ctypes.cast(fill, ctypes.c_void_p).value
+    assert loops.filled_by(address, 3).tolist() == [7, 7, 7]
+
+
+def test_read_only_memory_is_filled_where_a_loop_says_so() -> None:
+    for function in (loops.fill_read_only, loops.fill_read_only.__wrapped__):  # type: ignore[attr-defined]
+        whole = np.frombuffer(bytes(24), np.int64)
+        function(whole, np.arange(3))
+        assert whole.tolist() == [0, 1, 2]
+
+
+def test_failures_are_errors_of_python() -> None:
+    for _ in range(3):
+        with pytest.raises(AssertionError, match="n is not positive"):
+            loops.fails(0)
+        with pytest.raises(AssertionError, match="n is too large"):
+            loops.fails(10)
+        assert loops.fails(3)[0] == 3
+        with pytest.raises(MemoryError):
+            loops.takes(1 << 55)
+        with pytest.raises(AssertionError, match="arrays of different shapes"):
+            loops.copies(np.zeros(3), np.zeros(4))
+
+
+@pytest.mark.parametrize("k", [3, -1, 1 << 40])
+def test_an_index_out_of_bounds_is_found_under_check(k: int) -> None:
+    with pytest.raises(AssertionError, match=r"native_loops\.py:\d+: an index is out of bounds"):
+        loops.reads_at(np.zeros(3), k)
+
+
+READ_ONLY = np.zeros(5, np.int32)
+READ_ONLY.flags.writeable = False
+WRONG: dict[str, tuple[Callable[..., Any], tuple[Any, ...], type[Exception], str]] = {
+    "a list": (loops.reads_at, ([1.0], 0), TypeError, "values is a list"),
+    "too few": (loops.reads_at, (np.zeros(2),), TypeError, "takes 2 arguments, not 1"),
+    "no number": (loops.reads_at, (np.zeros(2), "0"), TypeError, "str"),
+    "a real index": (loops.reads_at, (np.zeros(2), 0.5), TypeError, "float"),
+    "a large number": (loops.reads_at, (np.zeros(2), 1 << 70), OverflowError, "int"),
+    "not in C order": (loops.reads_at, (np.zeros(4)[::2], 0), TypeError, "not in C order"),
+    "of objects": (loops.reads_at, (np.array([None]), 0), TypeError, "of dtype object"),
+    "big-endian": (loops.reads_at, (np.zeros(2, ">f8"), 0), TypeError, "of dtype >f8"),
+    "half": (loops.reads_at, (np.zeros(2, np.float16), 0), TypeError, "of dtype float16"),
+    "read-only": (
+        loops.written, (READ_ONLY, np.zeros((4, 2), np.int32)), ValueError, "is read-only",
+    ),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", WRONG)
+def test_wrong_arguments_are_refused(name: str) -> None:
+    function, given, error, text = WRONG[name]
+    for _ in range(2):
+        with pytest.raises(error, match=text):
+            function(*given)
+
+
+@pytest.mark.parametrize(
+    ("function", "line", "text"),
+    [
+        (loops.makes_a_list, "for k in [1, 2]:", r"the expression \[1, 2\]"),
+        (loops.changes_type, "total = total + 0.5", "a value of type double; one of type i64"),
+        (loops.has_a_step, "return values[::2]", "a slice with a step"),
+    ],
+)
+def test_what_is_not_translated_is_refused_by_line(function: Any, line: str, text: str) -> None:
+    with open(loops.__file__, encoding="utf-8") as file:
+        number = [each.strip() for each in file].index(line) + 1
+    argument = np.zeros(4) if function is loops.has_a_step else 1
+    with pytest.raises(TranslationError, match=rf"native_loops\.py:{number}\] .*{text}"):
+        function(argument)
+
+
+def test_memory_is_freed_on_every_path() -> None:
+    def size() -> int:
+        return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+
+    for k in range(400):
+        if k == 100:
+            before = size()
+        loops.takes_and_drops(200_000)
+        loops.takes(200_000)
+        with pytest.raises(AssertionError):
+            loops.fails(200_000)
+    assert size() - before < 50_000  # KiB; a leak of one array a call would be 470,000

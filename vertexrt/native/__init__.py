@@ -1,0 +1,1 @@
+"""Native code: loops of Python, translated to LLVM, compiled and kept."""
