@@ -4,10 +4,10 @@
     vrt_product_transposed    Y = X W                     by spread tiles
     vrt_outer                 G += D^T X, some rows       by spread tiles
 
-A weight serves all three as it lies. Panels, packed for the first, were 0.9 to 1.08 times as fast
-(1 to 1024 rows, weights of 256 x 256 to 2048 x 512, a Zen 4 with AVX-512, one thread, 116 GFLOP/s
-at most), lose digits, and would be packed again with every update: `docs/performance.md` has the
-figures. OpenBLAS is slower there but for many rows of large matrices.
+A weight serves all three as it lies. Panels that are packed for the first were 0.9 to 1.1 times as
+fast with 4 rows or more (1.2 with 2; a Zen 4 with AVX-512), lose digits, and would be packed again
+with every update: `docs/performance.md` has the figures. OpenBLAS is slower there but for many rows
+of large matrices.
 """
 
 from __future__ import annotations
@@ -35,8 +35,8 @@ NARROW = 16  # outputs (of sums, terms) that tiles take of any number of rows
 class Limits(NamedTuple):
     """What tiles do faster than OpenBLAS; measured, on one thread of a Zen 4.
 
-    They are numbers, not timings of the machine at hand: where vectors are as wide, results are the
-    same.
+    They are numbers, not timings of the machine at hand: so the same steps have the same results,
+    whatever else that machine did when it was first used.
 
     Attributes:
         weight: elements of a weight that any number of rows multiply.
