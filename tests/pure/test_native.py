@@ -9,6 +9,8 @@ import numpy as np
 import pytest
 
 from tests import native_loops as loops
+from vertexrt.config import config
+from vertexrt.native.compiled import compiled
 from vertexrt.native.scope import TranslationError
 
 rng = np.random.default_rng(7)
@@ -166,6 +168,17 @@ def test_what_is_not_translated_is_refused_by_line(function: Any, line: str, tex
     argument = np.zeros(4) if function is loops.has_a_step else 1
     with pytest.raises(TranslationError, match=rf"native_loops\.py:{number}\] .*{text}"):
         function(argument)
+
+
+def test_loops_may_run_as_python(monkeypatch: pytest.MonkeyPatch) -> None:
+    """As they do with VERTEXRT_PLAIN=1: what is not translated runs too."""
+    monkeypatch.setenv("VERTEXRT_PLAIN", "1")
+    config.cache_clear()
+    try:
+        assert compiled(loops.makes_a_list.__wrapped__)(1) == 3  # type: ignore[attr-defined]
+    finally:
+        monkeypatch.undo()
+        config.cache_clear()
 
 
 def test_memory_is_freed_on_every_path() -> None:
