@@ -195,7 +195,7 @@ def count_levels(run: Run) -> int:
         has = s.child_row[edges] >= 0
         below = level[s.child_row[edges][has]] + 1
         np.maximum.at(level, s.edge_row[edges][has], below)
-    return int(level.max(initial=0))
+    return int(np.max(level, initial=0))
 
 
 def flops(run: Run, forward: bool) -> float:

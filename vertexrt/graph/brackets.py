@@ -116,7 +116,7 @@ def parse_brackets(
             raise _error(content, file, line + index, labels)
         lines.append(index)
     forest = read.forest()
-    if labels is not None and lines and forest.label.max() >= labels:
+    if labels is not None and lines and np.max(forest.label) >= labels:
         vertex = np.argmax(forest.label >= labels)
         index = lines[int(np.searchsorted(forest.graph_ptr, vertex, side="right")) - 1]
         raise _error(contents[index], file, line + index, labels)
