@@ -159,7 +159,8 @@ class Interpreter:
     def _sum_edges(self, sums: SumEdges, at: Points) -> None:
         def value(j: Array) -> Array:
             parts = [self._summed(sums, source, at, j) for source in sums.sources]
-            return np.sum(parts, axis=0)
+            found: Array = np.sum(parts, axis=0)
+            return found
 
         self._fill_from(sums.to, sums.spans, at, value)
 
