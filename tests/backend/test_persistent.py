@@ -102,6 +102,21 @@ class JoinedAndSummed(vrt.VertexFunction):
         self.push("loss", vrt.sum(top))
 
 
+class GivenGradient(vrt.VertexFunction):
+    """The gradient that a push is given is an operand before an exchange, and of sums after it."""
+
+    def __init__(self) -> None:
+        super().__init__(arity=1, state={"h": H})
+        self.w, self.v = vrt.Parameter((H, H)), vrt.Parameter((CLASSES, H))
+        self.b = vrt.Parameter((H,))
+
+    def forward(self) -> None:
+        h = self.gather(0).h
+        self.scatter(h=h)
+        self.push("twice", self.w @ (self.w @ h) + self.b)
+        self.push("loss", vrt.cross_entropy(self.v @ h, self.pull("label")))
+
+
 ALL_FUNCTIONS = {
     **FUNCTIONS,
     "untied": (Untied, 2),
@@ -110,6 +125,7 @@ ALL_FUNCTIONS = {
     "stacked-and-alone": (StackedAndAlone, 2),
     "label-beside-share": (LabelBesideShare, 2),
     "joined-and-summed": (JoinedAndSummed, 2),
+    "given-gradient": (GivenGradient, 1),
 }
 ALL_ON_PATH = ("attention", "elementwise", "looked", "stacked-and-alone", "label-beside-share",
                "joined-and-summed")  # fmt: skip
@@ -213,6 +229,15 @@ def test_sums_over_rows_inside_tasks_of_the_path(name: str) -> None:
     for processors in (2, 5):
         net = interpreted(make(), processors, processors, Passes(lazy=False))
         assert_same(two_steps(net, batch), want, TOLERANCE["float64"])
+
+
+def test_a_leaf_of_two_segments_is_stored_once() -> None:
+    """Else a processor stores it again while another one reads it."""
+    batch = generated("chain", 3)
+    want = evaluate(Way("reference").compile(GivenGradient()), batch)
+    for turns in range(8):
+        net = interpreted(GivenGradient(), 2, turns)
+        assert_same(evaluate(net, batch), want, TOLERANCE["float64"])
 
 
 @pytest.mark.parametrize("name", ["looked", "stacked-and-alone"])

@@ -62,6 +62,7 @@ class _Lowering:
         self.body: list[Statement] = []
         self.over_edges = False
         self.copied: set[int] = set()  # values that this segment has put into memory
+        self.stored: set[int] = set()  # leaves that some segment has put into a tensor
         self.writers: dict[str, Callable[[int, Node], None]] = {
             "concat": self._concat,
             "nll_grad": self._nll_grad,
@@ -118,15 +119,21 @@ class _Lowering:
             self._fill(to, self.values.expression(k, J), self.shares.of_value(k))
             if to.memory == Memory.TEMPORARY:
                 self.copied.add(k)
+            elif is_free(node) and to.in_tensor:
+                self.stored.add(k)
 
     def _is_read_in_place(self, k: int, node: Node) -> bool:
         """Tell whether a value is a part of the expressions that use it."""
         return is_free(node) or (OPS[node.op].role == "view" and k not in self.values.place)
 
     def _is_copied(self, k: int, node: Node) -> bool:
-        """Tell whether the rows of a leaf are in a temporary already."""
+        """Tell whether the rows of a leaf are in memory already.
+
+        Those in a tensor are not written again by a later segment: others read them there.
+        """
         of_edges = node.type.domain == Domain.EDGE
-        return is_free(node) and (k in self.copied or of_edges > self.over_edges)
+        written = k in self.copied or k in self.stored
+        return is_free(node) and (written or of_edges > self.over_edges)
 
     def _fill(self, to: ValuePlace, value: Expression, spans: Spans, child: int = -1) -> None:
         self.body.append(Fill(to, value, spans, child))
