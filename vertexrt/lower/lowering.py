@@ -115,12 +115,16 @@ class _Lowering:
         elif not self._is_read_in_place(k, node) and node.type.shape == ():
             self._number(k, node)
         elif k in self.values.place and not self._is_copied(k, node):
-            to = self.values.place[k]
-            self._fill(to, self.values.expression(k, J), self.shares.of_value(k))
-            if to.memory == Memory.TEMPORARY:
-                self.copied.add(k)
-            elif is_free(node) and to.in_tensor:
-                self.stored.add(k)
+            self._make(k)
+
+    def _make(self, k: int) -> None:
+        """Make a value in its place, element by element."""
+        to = self.values.place[k]
+        self._fill(to, self.values.expression(k, J), self.shares.of_value(k))
+        if to.memory == Memory.TEMPORARY:
+            self.copied.add(k)
+        elif to.in_tensor:
+            self.stored.add(k)
 
     def _is_read_in_place(self, k: int, node: Node) -> bool:
         """Tell whether a value is a part of the expressions that use it."""
