@@ -29,6 +29,7 @@ FIRST = (
     "test_cli_checkpoints.py",
     "test_structure.py",
     "test_cache.py",
+    "test_kept_code.py",
 )
 
 
