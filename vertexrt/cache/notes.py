@@ -25,22 +25,16 @@ def always(wanted: bool) -> None:
     _wanted = wanted
 
 
-def begin(what: str) -> threading.Timer:
-    """Begin to compile something; cancel what is returned when that is done.
+@contextmanager
+def compiling(what: str) -> Iterator[None]:
+    """Print a line if what is done inside takes over a second.
 
     Args:
-        what: such as "host code".
+        what: is compiled, such as "host code".
     """
     timer = threading.Timer(SECONDS, _tell, (what,))
     timer.daemon = True
     timer.start()
-    return timer
-
-
-@contextmanager
-def compiling(what: str) -> Iterator[None]:
-    """Print a line if what is done inside takes over a second."""
-    timer = begin(what)
     try:
         yield
     finally:

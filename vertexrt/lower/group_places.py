@@ -57,7 +57,7 @@ class GroupPlaces:
         return self.values.home(k, self.task.homes[k])
 
     def _make_parts_in_place(self, k: int, inside: set[int]) -> None:
-        """Let the parts of a stored concat be made where they end up, by who writes them there."""
+        """Let parts of a stored concat be made where they end up, if the same processors do it."""
         start, private = 0, self.shares.is_private(k)
         for i in self.nodes[k].inputs:
             size = self.nodes[i].type.size

@@ -76,7 +76,7 @@ def _node_of_each_step(task: TaskProgram) -> list[Node]:
 
 
 def _show(watch: Watch, node: Node, running: Interpreter, value: Array, at: Points | None) -> None:
-    """Show values to who watches: those of edges only where there is a child."""
+    """Hand values to what watches them: those of edges only where there is a child."""
     if at is None:
         watch(node, value.reshape(1, -1), np.zeros(0, np.int64))
         return

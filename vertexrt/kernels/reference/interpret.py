@@ -49,7 +49,7 @@ class Interpreter:
         arena, gradients: the memory that it reads and writes.
 
     Attributes:
-        seen: gets all values, where somebody wants to look at them.
+        seen: gets all values, where they are watched.
     """
 
     def __init__(

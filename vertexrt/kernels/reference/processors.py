@@ -36,7 +36,7 @@ class ProcessorGroup:
 
     Attributes:
         counters: [instructions] processors that have done each.
-        clocks: [instructions, processors] what is known to be done by who has waited for it.
+        clocks: [instructions, processors] what a processor that has waited for it knows to be done.
         times: of each processor, see `Processors`; done: instructions of all processors.
     """
 

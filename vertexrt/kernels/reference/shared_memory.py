@@ -1,4 +1,4 @@
-"""Memory that interpreted processors share: who wrote and read each element, in which order.
+"""Memory that interpreted processors share: which wrote and read each element, in which order.
 
 An element that no wait has brought to a processor reads as NaN, and two accesses that no wait puts
 in order are an error when one of them writes.
