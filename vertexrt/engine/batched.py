@@ -26,6 +26,7 @@ from vertexrt.engine.variant import Ready, Variant
 from vertexrt.graph.batch import child_of, child_ptr_of
 from vertexrt.kernels.layout import PAD, Buffers, HostExecutable, Processors
 from vertexrt.memory import MemoryPlan
+from vertexrt.memory.aligned import aligned_zeros
 from vertexrt.scheduler import Schedule, policy_of
 from vertexrt.scheduler.balance import Share
 from vertexrt.scheduler.kinds import FINE
@@ -58,7 +59,7 @@ class Worker:
         """
         if len(self.arena) < elements:
             held = self.arena
-            self.arena = np.empty(int(elements * 1.25) + 64, held.dtype)
+            self.arena = aligned_zeros(int(elements * 1.25), held.dtype)
             self.arena[: len(held)] = held
             self._zeros = 0
         if self._zeros < zero_elements:
