@@ -2,59 +2,23 @@
 
 from __future__ import annotations
 
-import functools
 from contextlib import AbstractContextManager
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
-from threadpoolctl import ThreadpoolController
 
 from vertexrt.ir.passes.fuse import TaskProgram
 from vertexrt.ir.passes.segment import SegmentedTask
 from vertexrt.ir.updates import UpdateRule
+from vertexrt.kernels.cpu.blas import one_thread
 from vertexrt.kernels.cpu.compile import driver
 from vertexrt.kernels.cpu.drivers import RUN
 from vertexrt.kernels.cpu.kernels import LoadedKernels
 from vertexrt.kernels.cpu.processors import CpuProcessors
 from vertexrt.kernels.cpu.update import finish
 from vertexrt.kernels.layout import Binding, Buffers, Processors, StoreUpdate
-from vertexrt.locks import ProcessLock
 from vertexrt.lower.lowering import lower
-
-
-@functools.cache
-def blas_threads() -> Any:
-    """Return the BLAS thread pools of the process: each worker calls BLAS on its own thread."""
-    return ThreadpoolController().select(user_api="blas")
-
-
-class _OneThread:
-    """BLAS on one thread while a call is inside; the limit is the process's, networks are many."""
-
-    def __init__(self) -> None:
-        self._lock = ProcessLock()
-        self._inside = 0
-        self._before: list[tuple[Any, int]] = []  # libraries that had more, and how many
-
-    def __enter__(self) -> None:
-        with self._lock:
-            if self._inside == 0:
-                threads = [(blas, blas.num_threads) for blas in blas_threads().lib_controllers]
-                self._before = [(blas, count) for blas, count in threads if count > 1]
-                for blas, _ in self._before:
-                    blas.set_num_threads(1)
-            self._inside += 1
-
-    def __exit__(self, *_: object) -> None:
-        with self._lock:
-            self._inside -= 1
-            if self._inside == 0:
-                for blas, count in self._before:
-                    blas.set_num_threads(count)
-
-
-_one_thread = _OneThread()
 
 
 class CpuExecutable:
@@ -90,7 +54,7 @@ class CpuBackend:
 
     def alone(self) -> AbstractContextManager[object]:
         """Keep BLAS to the calling threads while workers run; takes 5 us."""
-        return _one_thread
+        return one_thread
 
     def load(self, programs: list[TaskProgram], binding: Binding) -> CpuExecutable:
         """Lower, compile or find in the cache."""

@@ -6,23 +6,10 @@ import ctypes
 import functools
 from typing import Any
 
-import scipy.linalg.cython_blas
-
+from vertexrt.kernels.cpu.blas import blas_address
 from vertexrt.kernels.cpu.drivers import drivers
 from vertexrt.kernels.cpu.libraries import EXPORTS, library
 from vertexrt.native.load import load, machine
-
-
-def _blas(name: str) -> int:
-    """Return the address of a function of SciPy's BLAS."""
-    capsule = scipy.linalg.cython_blas.__pyx_capi__[name]
-    api = ctypes.pythonapi
-    api.PyCapsule_GetName.restype = ctypes.c_char_p
-    api.PyCapsule_GetName.argtypes = [ctypes.py_object]
-    api.PyCapsule_GetPointer.restype = ctypes.c_void_p
-    api.PyCapsule_GetPointer.argtypes = [ctypes.py_object, ctypes.c_char_p]
-    address: int = api.PyCapsule_GetPointer(capsule, api.PyCapsule_GetName(capsule))
-    return address
 
 
 def register_size() -> int:
@@ -38,7 +25,7 @@ def library_of(real: str, size: int = 0) -> dict[str, int]:
     Args:
         size: of vectors, in float32 elements; 0 for this processor's.
     """
-    gemm = _blas("sgemm" if real == "float" else "dgemm")
+    gemm = blas_address("sgemm" if real == "float" else "dgemm")
     return load(library(real, size or register_size()), EXPORTS, {"vrt_gemm": gemm})
 
 

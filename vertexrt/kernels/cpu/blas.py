@@ -1,0 +1,58 @@
+"""SciPy's BLAS: where its functions are, and how many threads they take."""
+
+from __future__ import annotations
+
+import ctypes
+import functools
+from typing import Any
+
+import scipy.linalg.cython_blas
+from threadpoolctl import ThreadpoolController
+
+from vertexrt.locks import ProcessLock
+
+
+def blas_address(name: str) -> int:
+    """Return the address of a function of SciPy's BLAS."""
+    capsule = scipy.linalg.cython_blas.__pyx_capi__[name]
+    api = ctypes.pythonapi
+    api.PyCapsule_GetName.restype = ctypes.c_char_p
+    api.PyCapsule_GetName.argtypes = [ctypes.py_object]
+    api.PyCapsule_GetPointer.restype = ctypes.c_void_p
+    api.PyCapsule_GetPointer.argtypes = [ctypes.py_object, ctypes.c_char_p]
+    address: int = api.PyCapsule_GetPointer(capsule, api.PyCapsule_GetName(capsule))
+    return address
+
+
+@functools.cache
+def blas_threads() -> Any:
+    """Return the BLAS thread pools of the process: each worker calls BLAS on its own thread."""
+    return ThreadpoolController().select(user_api="blas")
+
+
+class _OneThread:
+    """BLAS on one thread while a call is inside; the limit is the process's, networks are many."""
+
+    def __init__(self) -> None:
+        self._lock = ProcessLock()
+        self._inside = 0
+        self._before: list[tuple[Any, int]] = []  # libraries that had more, and how many
+
+    def __enter__(self) -> None:
+        with self._lock:
+            if self._inside == 0:
+                threads = [(blas, blas.num_threads) for blas in blas_threads().lib_controllers]
+                self._before = [(blas, count) for blas, count in threads if count > 1]
+                for blas, _ in self._before:
+                    blas.set_num_threads(1)
+            self._inside += 1
+
+    def __exit__(self, *_: object) -> None:
+        with self._lock:
+            self._inside -= 1
+            if self._inside == 0:
+                for blas, count in self._before:
+                    blas.set_num_threads(count)
+
+
+one_thread = _OneThread()
