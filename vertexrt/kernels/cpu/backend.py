@@ -53,7 +53,7 @@ class CpuBackend:
         self.dtype = dtype
 
     def alone(self) -> AbstractContextManager[object]:
-        """Keep BLAS to the calling threads while workers run; takes 5 us."""
+        """Keep BLAS to the calling threads while workers run; takes 10 us."""
         return one_thread
 
     def load(self, programs: list[TaskProgram], binding: Binding) -> CpuExecutable:

@@ -36,23 +36,19 @@ class _OneThread:
     def __init__(self) -> None:
         self._lock = ProcessLock()
         self._inside = 0
-        self._before: list[tuple[Any, int]] = []  # libraries that had more, and how many
+        self._limit: Any = None
 
     def __enter__(self) -> None:
         with self._lock:
             if self._inside == 0:
-                threads = [(blas, blas.num_threads) for blas in blas_threads().lib_controllers]
-                self._before = [(blas, count) for blas, count in threads if count > 1]
-                for blas, _ in self._before:
-                    blas.set_num_threads(1)
+                self._limit = blas_threads().limit(limits=1)
             self._inside += 1
 
     def __exit__(self, *_: object) -> None:
         with self._lock:
             self._inside -= 1
             if self._inside == 0:
-                for blas, count in self._before:
-                    blas.set_num_threads(count)
+                self._limit.restore_original_limits()
 
 
 one_thread = _OneThread()
