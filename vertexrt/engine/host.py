@@ -32,7 +32,7 @@ from vertexrt.errors import UsageError, message
 from vertexrt.graph import GraphBatch
 from vertexrt.ir.program import Program
 from vertexrt.kernels.cpu.backend import CpuBackend
-from vertexrt.kernels.layout import HostBackend
+from vertexrt.kernels.layout import PRODUCTS, HostBackend
 from vertexrt.kernels.reference.backend import ReferenceBackend
 from vertexrt.locks import share
 
@@ -142,7 +142,7 @@ def usable() -> bool:
 
 
 def check(device: str, options: CompileOptions) -> None:
-    """Refuse to turn off, or to have, what only a GPU has."""
+    """Refuse to turn off, or to have, what only a GPU has, and what no device has."""
     if options.passes.streams > 1:
         raise UsageError(
             message(
@@ -161,12 +161,22 @@ def check(device: str, options: CompileOptions) -> None:
                 "leave hold out, or take device='cuda'",
             )
         )
+    if options.passes.products not in PRODUCTS:
+        raise UsageError(
+            message(
+                "compile",
+                f"Passes(products={options.passes.products!r})",
+                "one of " + ", ".join(PRODUCTS),
+                "leave products out",
+            )
+        )
 
 
 def compile_for(device: str, traced: Program, options: CompileOptions) -> HostExecutor:
     """Compile a program of F; see `devices`."""
-    backend = CpuBackend(options.dtype) if device == "cpu" else ReferenceBackend()
-    return compile_on(backend, traced, options)
+    if device != "cpu":
+        return compile_on(ReferenceBackend(), traced, options)
+    return compile_on(CpuBackend(options.dtype, options.passes.products), traced, options)
 
 
 def compile_on(backend: HostBackend, traced: Program, options: CompileOptions) -> HostExecutor:

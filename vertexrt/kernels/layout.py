@@ -30,6 +30,10 @@ COLUMNS = 6
 # Whose rows of a tensor, or edges, a launch reads: those of its own vertices, and of others.
 OWN, CHILDREN, PARENTS = 1, 2, 4
 
+# What makes products on a CPU: register tiles or BLAS by a table that is timed on this machine, the
+# same by fixed limits, or BLAS alone.
+PRODUCTS = TIMED, FIXED, BLAS = "timed", "fixed", "blas"
+
 PAD = 16  # rows and edges of a temporary are rounded up, so that each starts on 64 bytes
 
 

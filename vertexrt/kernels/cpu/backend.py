@@ -17,15 +17,16 @@ from vertexrt.kernels.cpu.drivers import RUN
 from vertexrt.kernels.cpu.kernels import LoadedKernels
 from vertexrt.kernels.cpu.processors import CpuProcessors
 from vertexrt.kernels.cpu.update import finish
-from vertexrt.kernels.layout import Binding, Buffers, Processors, StoreUpdate
+from vertexrt.kernels.layout import TIMED, Binding, Buffers, Processors, StoreUpdate
+from vertexrt.lower.kernel import KernelIR
 from vertexrt.lower.lowering import lower
 
 
 class CpuExecutable:
     """Compiled task programs, and the driver that calls them."""
 
-    def __init__(self, programs: list[TaskProgram], binding: Binding, dtype: np.dtype[Any]) -> None:
-        self.loaded = LoadedKernels([lower(program, binding) for program in programs], dtype)
+    def __init__(self, kernels: list[KernelIR], dtype: np.dtype[Any], products: str) -> None:
+        self.loaded = LoadedKernels(kernels, dtype, products)
         self.scratch = self.loaded.scratch
 
     def run(self, table: npt.NDArray[np.int64], buffers: Buffers) -> None:
@@ -40,6 +41,7 @@ class CpuBackend:
 
     Args:
         dtype: of reals.
+        products: what makes them, of `PRODUCTS`.
     """
 
     name = "cpu"
@@ -49,8 +51,8 @@ class CpuBackend:
     publishes = True
     most_scratch = 8 << 20
 
-    def __init__(self, dtype: np.dtype[Any]) -> None:
-        self.dtype = dtype
+    def __init__(self, dtype: np.dtype[Any], products: str = TIMED) -> None:
+        self.dtype, self.products = dtype, products
 
     def alone(self) -> AbstractContextManager[object]:
         """Keep BLAS to the calling threads while workers run; takes 10 us."""
@@ -58,7 +60,8 @@ class CpuBackend:
 
     def load(self, programs: list[TaskProgram], binding: Binding) -> CpuExecutable:
         """Lower, compile or find in the cache."""
-        return CpuExecutable(programs, binding, self.dtype)
+        kernels = [lower(program, binding) for program in programs]
+        return CpuExecutable(kernels, self.dtype, self.products)
 
     def update(self, update: StoreUpdate) -> None:
         """Run the compiled loop of the rule."""
@@ -77,4 +80,6 @@ class CpuBackend:
         rule: UpdateRule | None,
     ) -> Processors:
         """Lower segments for processors that are threads."""
-        return CpuProcessors(tasks, binding, self.dtype)
+        kernels = [lower(t.task, binding, t) for t in tasks]
+        loaded = LoadedKernels(kernels, self.dtype, self.products)
+        return CpuProcessors(loaded, [len(t.segments) for t in tasks])

@@ -52,3 +52,10 @@ class _OneThread:
 
 
 one_thread = _OneThread()
+
+
+def blas_name() -> str:
+    """Name the libraries of BLAS in this process, with their versions and what they run on."""
+    known = ("internal_api", "version", "architecture", "threading_layer")
+    found = [" ".join(str(each.get(word)) for word in known) for each in blas_threads().info()]
+    return ", ".join(sorted(set(found)))

@@ -9,6 +9,7 @@ import numpy as np
 
 from vertexrt.cache import notes
 from vertexrt.config import config
+from vertexrt.kernels.cpu.choose_products import decide
 from vertexrt.kernels.cpu.compile import library_of
 from vertexrt.kernels.cpu.context import Contexts
 from vertexrt.kernels.cpu.render import render
@@ -24,19 +25,22 @@ REALS = {np.dtype(np.float32): "float", np.dtype(np.float64): "double"}
 class LoadedKernels:
     """Kernels of task programs, compiled or found in the cache.
 
+    Args:
+        products: what makes them, see `choose_products`.
     Attributes:
         scratch: what `Executable.scratch` says.
         addresses: of all, int64.
         contexts: makes what they read of a minibatch.
     """
 
-    def __init__(self, kernels: Sequence[KernelIR], dtype: np.dtype[Any]) -> None:
+    def __init__(self, kernels: Sequence[KernelIR], dtype: np.dtype[Any], products: str) -> None:
         if config().check:
             kernels = [verify(kernel) for kernel in kernels]
         self.scratch = [kernel.needs for kernel in kernels]
         self.contexts = Contexts()
         with notes.compiling("kernels"):
-            found = [_address(kernel, REALS[dtype]) for kernel in kernels]
+            decided = [decide(kernel, REALS[dtype], products) for kernel in kernels]
+            found = [_address(kernel, REALS[dtype]) for kernel in decided]
         self.addresses: Array = np.array(found, np.int64)
 
 
