@@ -45,5 +45,9 @@ class LoadedKernels:
 
 
 def _address(kernel: KernelIR, real: str) -> int:
-    """Compile and load a kernel; equal ones are one."""
-    return load(render(kernel, real, NAME), [NAME], library_of(real))[NAME]
+    """Compile and load a kernel; equal ones are one.
+
+    Loops are not unrolled: LLVM would do that to those whose ends are known before it makes vectors
+    of them, takes three times as long, and short loops run slower (`docs/performance.md`).
+    """
+    return load(render(kernel, real, NAME), [NAME], library_of(real), unroll=False)[NAME]
