@@ -4,12 +4,14 @@ import subprocess
 import sys
 import time
 from pathlib import Path
+from typing import cast
 
 import numpy as np
 import pytest
 
 import vertexrt as vrt
 from tests.package_source import ROOT
+from vertexrt.bench.counts import TRAINING
 from vertexrt.cache import entries
 from vertexrt.engine.variant import Passes
 from vertexrt.errors import UsageError
@@ -23,7 +25,7 @@ from vertexrt.kernels.cpu.product_table import (
     ratios_of,
     time_product,
 )
-from vertexrt.kernels.layout import BLAS, FIXED, TIMED
+from vertexrt.kernels.layout import BLAS, FIXED, TIMED, HostExecutable
 from vertexrt.models import TreeLSTM
 
 HIDDEN = 128
@@ -117,6 +119,16 @@ def test_a_table_that_says_blas_makes_it_blas_and_results_agree(cache_folder: Pa
     np.testing.assert_allclose(
         [by_tiles.step(batch(), vrt.SGD(0.1)) for _ in range(3)], exact, rtol=1e-5
     )
+
+
+def test_blas_is_kept_to_a_thread_only_where_it_is_called(cache_folder: Path) -> None:
+    keep(2.0)
+    runs = [
+        net.executor.model.prepare(TRAINING, batch())
+        for net in (network(), network(Passes(products=BLAS)))
+    ]
+    calls = [cast("HostExecutable", run.ready.executable).calls_blas for (run,) in runs]
+    assert calls == [False, True]
 
 
 def test_a_table_that_says_tiles_stays_with_them(cache_folder: Path) -> None:

@@ -180,11 +180,13 @@ class Jobs:
         arena: whose tensors stay valid until the next run in it.
         calls: one for each processor.
         check: called when all have returned.
+        calls_blas: some call may, see `Backend.alone`.
     """
 
     arena: Array
     calls: tuple[Callable[[], None], ...]
     check: Callable[[], None]
+    calls_blas: bool
 
 
 class Part(NamedTuple):
@@ -244,7 +246,8 @@ def make_jobs(
     if scripts is not None:
         return _follow(run, scripts, buffers, timeline)
     executable = cast("HostExecutable", run.ready.executable)
-    return Jobs(data, (partial(executable.run, table, buffers),), lambda: None)
+    run_all = (partial(executable.run, table, buffers),)
+    return Jobs(data, run_all, lambda: None, executable.calls_blas)
 
 
 def _padded(elements: int) -> int:
@@ -289,7 +292,7 @@ def _follow(run: Run, scripts: Scripts, buffers: Buffers, timeline: Timeline | N
         )
         for r in range(processors)
     )
-    return Jobs(buffers.arena, calls, partial(executor.check, counters))
+    return Jobs(buffers.arena, calls, partial(executor.check, counters), executor.calls_blas)
 
 
 def start_of(run: Run, key: tuple[object, ...]) -> int:

@@ -7,6 +7,7 @@ import threading
 import time
 from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import nullcontext
 from typing import Any
 
 import numpy as np
@@ -90,7 +91,8 @@ class HostExecutor:
     def _call(self, jobs: Sequence[Jobs]) -> None:
         """Do jobs at once, the first in this thread."""
         first, *rest = [call for job in jobs for call in job.calls]
-        with self.model.backend.alone():
+        calls_blas = any(job.calls_blas for job in jobs)
+        with self.model.backend.alone() if calls_blas else nullcontext():
             waiting = [self._pool.submit(call) for call in rest] if self._pool else []
             first()
             for other in waiting:

@@ -177,6 +177,8 @@ class Executable(Protocol):
 class HostExecutable(Executable, Protocol):
     """Task programs whose arrays are the host's."""
 
+    calls_blas: bool  # so that it has to run inside of `Backend.alone`
+
     def run(self, table: npt.NDArray[np.int64], buffers: Buffers) -> None:
         """Run the launches of a table in order."""
 
@@ -186,7 +188,7 @@ class LaunchByLaunch:
 
     def __init__(self, executable: HostExecutable) -> None:
         self.whole = executable
-        self.scratch = executable.scratch
+        self.scratch, self.calls_blas = executable.scratch, executable.calls_blas
 
     def run(self, table: npt.NDArray[np.int64], buffers: Buffers) -> None:
         """Run the launches of a table in order, from Python."""
@@ -196,6 +198,8 @@ class LaunchByLaunch:
 
 class Processors(Executable, Protocol):
     """Segments that the processors of a group run, whose arrays are the host's."""
+
+    calls_blas: bool  # as of `HostExecutable`
 
     def run(
         self,

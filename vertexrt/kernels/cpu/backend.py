@@ -27,7 +27,7 @@ class CpuExecutable:
 
     def __init__(self, kernels: list[KernelIR], dtype: np.dtype[Any], products: str) -> None:
         self.loaded = LoadedKernels(kernels, dtype, products)
-        self.scratch = self.loaded.scratch
+        self.scratch, self.calls_blas = self.loaded.scratch, self.loaded.calls_blas
 
     def run(self, table: npt.NDArray[np.int64], buffers: Buffers) -> None:
         """Run the launches of a table in one compiled call."""

@@ -81,6 +81,19 @@ def decide(kernel: KernelIR, real: str, how: str) -> KernelIR:
     return replace(kernel, segments=segments)
 
 
+def may_call_blas(kernel: KernelIR, real: str) -> bool:
+    """Tell whether BLAS makes a product, of some number of rows or of a share of the outputs."""
+    lanes = _lanes(real)
+    for step in kernel.steps:
+        if not isinstance(step, MatrixProduct | Outer):
+            continue
+        spans = step.spans if isinstance(step, MatrixProduct) and step.transposed else ()
+        uneven = any(isinstance(span, OwnPart) or _width(span) % lanes for span in spans)
+        if uneven or step.tiled < ANY_ROWS:
+            return True
+    return False
+
+
 def choices(kernel: KernelIR, real: str, how: str) -> list[ProductChoice]:
     """Return what was decided for the products of a kernel, in order."""
     steps = (step for step in kernel.steps if isinstance(step, MatrixProduct | Outer))
@@ -103,13 +116,16 @@ def _width(span: Span) -> int:
 
 def choose(shape: ProductShape, how: str) -> ProductChoice:
     """Decide for a product."""
-    size = register_size()
-    lanes = size if shape.real == "float" else size // 2
-    if how == BLAS or shape.n % lanes:
+    if how == BLAS or shape.n % _lanes(shape.real):
         return ProductChoice(shape, 0, {})
-    fixed = fixed_rows(shape, size)
+    fixed = fixed_rows(shape, register_size())
     ratios = ratios_of(shape) if how == TIMED else {}
     return ProductChoice(shape, corrected(fixed, ratios), ratios)
+
+
+def _lanes(real: str) -> int:
+    """Count the elements of a vector."""
+    return register_size() if real == "float" else register_size() // 2
 
 
 def fixed_rows(shape: ProductShape, size: int) -> int:

@@ -9,7 +9,7 @@ import numpy as np
 
 from vertexrt.cache import notes
 from vertexrt.config import config
-from vertexrt.kernels.cpu.choose_products import decide
+from vertexrt.kernels.cpu.choose_products import decide, may_call_blas
 from vertexrt.kernels.cpu.compile import library_of
 from vertexrt.kernels.cpu.context import Contexts
 from vertexrt.kernels.cpu.render import render
@@ -30,6 +30,7 @@ class LoadedKernels:
     Attributes:
         scratch: what `Executable.scratch` says.
         addresses: of all, int64.
+        calls_blas: some product may be BLAS's.
         contexts: makes what they read of a minibatch.
     """
 
@@ -42,6 +43,7 @@ class LoadedKernels:
             decided = [decide(kernel, REALS[dtype], products) for kernel in kernels]
             found = [_address(kernel, REALS[dtype]) for kernel in decided]
         self.addresses: Array = np.array(found, np.int64)
+        self.calls_blas = any(may_call_blas(kernel, REALS[dtype]) for kernel in decided)
 
 
 def _address(kernel: KernelIR, real: str) -> int:

@@ -39,7 +39,7 @@ class CpuProcessors:
     def __init__(self, loaded: LoadedKernels, counts: Sequence[int]) -> None:
         self.seconds = SECONDS
         self.loaded = loaded
-        self.scratch = loaded.scratch
+        self.scratch, self.calls_blas = loaded.scratch, loaded.calls_blas
         self._first = np.cumsum([0, *counts], dtype=np.int64)  # segment of each task program
 
     def run(
