@@ -2,6 +2,7 @@
 
 import subprocess
 import sys
+import tempfile
 import time
 from pathlib import Path
 from typing import cast
@@ -12,7 +13,9 @@ import pytest
 import vertexrt as vrt
 from tests.package_source import ROOT
 from vertexrt.bench.counts import TRAINING
-from vertexrt.cache import entries
+from vertexrt.cache import entries, folders
+from vertexrt.cache.folders import CacheWarning
+from vertexrt.config import temporary_cache
 from vertexrt.engine.variant import Passes
 from vertexrt.errors import UsageError
 from vertexrt.kernels.cpu.choose_products import choose, corrected, fixed_rows
@@ -146,6 +149,21 @@ def test_a_damaged_table_is_timed_again(cache_folder: Path) -> None:
     kept = entries.read(KIND, entry_name(SHAPES[0]))
     assert kept is not None
     assert {int(rows): ratio for rows, ratio in kept.facts.items()} == ratios
+
+
+def test_what_cannot_be_kept_is_not_timed(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, cache_folder: Path
+) -> None:
+    """Neither the cache folder nor that in the temporary folder is this user's alone."""
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
+    folders.forget()
+    for folder in (cache_folder, temporary_cache()):
+        folder.mkdir()
+        folder.chmod(0o777)
+    with pytest.warns(CacheWarning, match="can be written by others"):
+        assert ratios_of(SHAPES[0]) == {}
+    assert choose(SHAPES[0], TIMED).rows == ANY_ROWS
+    folders.forget()
 
 
 def test_small_products_are_not_timed(cache_folder: Path) -> None:

@@ -60,9 +60,9 @@ _lock = ProcessLock()  # threads that compile at once decide alike
 
 
 def ratios_of(shape: ProductShape) -> Ratios:
-    """Return what is kept of a shape, or time it; nothing, where nothing could be kept.
+    """Return what is kept of a shape, or time it; nothing of small products.
 
-    Small products are not timed.
+    Nothing where nothing can be kept either: another process would time something else.
     """
     if shape.m * shape.n < SMALL:
         return {}
@@ -79,12 +79,12 @@ def _ratios_of(shape: ProductShape, folder: str) -> Ratios:
     """
     name = entry_name(shape)
     found = entries.read(KIND, name)
-    if found is None and folders(KIND).write is not None:
+    if found is None and folders(KIND).lasting:
         timed = time_product(shape)
         found = entries.read(KIND, name)  # another process may have kept its own meanwhile
         if found is None:
             entries.write(KIND, name, b"", timed)
-            return timed
+            found = entries.read(KIND, name)
     return {} if found is None else {int(rows): ratio for rows, ratio in found.facts.items()}
 
 
