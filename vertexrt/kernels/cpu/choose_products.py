@@ -58,10 +58,12 @@ class ProductChoice(NamedTuple):
         s, rows = self.shape, self.rows
         who = f"register tiles up to {rows} rows, BLAS above" if rows else "BLAS"
         who = "register tiles" if rows == ANY_ROWS else who
-        timed = ", ".join(f"{ratio:.2f} of {rows}" for rows, ratio in self.ratios.items())
-        return f"{s.form}, W [{s.m}, {s.n}]: {who}" + (
-            f"; time of BLAS / tiles by rows: {timed}" if timed else "; not timed"
-        )
+        timed = "not timed"
+        if self.ratios:
+            at = ", ".join(map(str, self.ratios))
+            times = ", ".join(f"{ratio:.2f}" for ratio in self.ratios.values())
+            timed = f"at {at} rows BLAS takes {times} times as long as tiles"
+        return f"{s.form}, W [{s.m}, {s.n}]: {who}; {timed}"
 
 
 def decide(kernel: KernelIR, real: str, how: str) -> KernelIR:
