@@ -180,6 +180,10 @@ def test_timing_a_layer_takes_much_less_than_a_second() -> None:
         assert time.thread_time() - start < 0.5
 
 
+def test_a_weight_that_is_too_large_is_not_timed() -> None:
+    assert time_product(ProductShape("x W^T", "float", 1 << 17, 1 << 8)) == {}
+
+
 def test_what_is_no_choice_is_refused() -> None:
     with pytest.raises(UsageError, match=r"products='mkl'.*timed, fixed, blas"):
         network(Passes(products="mkl"))

@@ -32,6 +32,7 @@ KIND = "products"  # of cache entries
 ROWS = (1, 4, 16, 64, 256)  # that are timed
 MOST_WORK = 1 << 26  # multiply-adds of a product that is timed: about a millisecond
 SMALL = 1 << 14  # elements of a weight: smaller ones are not worth the time
+FEWEST = 2  # numbers of rows that are timed, or the weight is too large
 TURNS = 6
 ANY_ROWS = 1 << 40  # more than there are
 
@@ -95,9 +96,9 @@ def entry_name(shape: ProductShape) -> str:
 
 
 def time_product(shape: ProductShape) -> Ratios:
-    """Time a product by tiles and by BLAS; nothing, where one row is too much work."""
+    """Time a product by tiles and by BLAS; nothing, where a few rows are too much work."""
     rows = [r for r in ROWS if r * shape.m * shape.n <= MOST_WORK]
-    if not rows:
+    if len(rows) < FEWEST:
         return {}
     with one_thread:
         run = _run_of(shape, rows[-1])
@@ -136,5 +137,6 @@ def _ratio(run: Callable[[int], None]) -> float:
 
     turns = [(seconds(0), seconds(ANY_ROWS)) for _ in range(TURNS)]
     blas, tiles = (min(each) for each in zip(*turns, strict=True))
-    ratio: float = round(blas / tiles, 3)
+    # Some systems have clocks that do not move meanwhile: then nothing is known.
+    ratio: float = round(blas / tiles, 3) if min(blas, tiles) > 0.0 else 1.0
     return ratio
