@@ -16,6 +16,7 @@ __all__ = [
     "Gradients",
     "GraphBatch",
     "InputGraph",
+    "Model",
     "Network",
     "Optimizer",
     "Parameter",
@@ -79,6 +80,7 @@ if TYPE_CHECKING:
         where,
     )
     from vertexrt.api.gradients import Gradients
+    from vertexrt.api.model import Model
     from vertexrt.api.network import Network
     from vertexrt.api.optim import *  # noqa: F403 - a class for each row of a table
     from vertexrt.api.optimizer import Optimizer
@@ -111,6 +113,7 @@ _HOMES = {
     "Gradients": "vertexrt.api.gradients",
     "GraphBatch": "vertexrt.graph",
     "InputGraph": "vertexrt.graph",
+    "Model": "vertexrt.api.model",
     "Network": "vertexrt.api.network",
     "Optimizer": "vertexrt.api.optimizer",
     "Parameter": "vertexrt.api.parameter",

@@ -188,14 +188,15 @@ def read(
         np.arange(len(pulls)),
         np.array(bounds, np.int64),
         slots,
-        limited,
-        (1 << (slots + 1)) - 1,
-        (1 << (slots + 3)) - 1,
+        np.array([slots if limited else -1]),
+        np.array([(1 << (slots + 1)) - 1]),
+        np.array([(1 << (slots + 3)) - 1]),
         np.array(path, np.int64),
         np.array(lazy, np.int64),
         np.array([bits % 2 == 0 for bits in lazy], np.int64),
     )
-    return read_batch(graph.child_ptr, graph.child, pulls, pack_args(facts))
+    one = np.zeros(0, np.int32)  # function
+    return read_batch(graph.child_ptr, graph.child, one, pulls, pack_args(facts))
 
 
 @given(child_lists(max_vertices=12, arity=3), st.integers(0, 4), st.integers(0, 99))

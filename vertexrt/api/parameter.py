@@ -6,7 +6,7 @@ from typing import Any
 
 from vertexrt.api.declaration import read_shape
 from vertexrt.api.init import Initializer
-from vertexrt.api.trace import current_builder
+from vertexrt.api.trace import current_builder, name_in_network
 from vertexrt.errors import TraceError, message
 from vertexrt.ir.builder import Builder
 from vertexrt.ir.user_line import user_line
@@ -56,7 +56,8 @@ class Parameter(Operators):
 
     def as_value(self, builder: Construction) -> Value:
         """Return the node that reads this parameter."""
-        if self.name is None:
+        name = name_in_network(self) or self.name
+        if name is None:
             raise TraceError(
                 message(
                     "trace",
@@ -66,7 +67,7 @@ class Parameter(Operators):
                     "write self.name = vrt.Parameter(...)",
                 )
             )
-        return builder.emit("param", name=self.name, shape=self.shape)
+        return builder.emit("param", name=name, shape=self.shape)
 
     def __repr__(self) -> str:
         name = f"{self.name!r}, " if self.name else ""

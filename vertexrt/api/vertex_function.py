@@ -3,18 +3,20 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 
 from vertexrt.api.declaration import is_whole, read_arity, read_shape, read_state
 from vertexrt.api.parameter import Parameter
 from vertexrt.api.state import State
-from vertexrt.api.trace import Trace, current_builder
+from vertexrt.api.trace import NetworkNames, Relations, Trace, current_builder
 from vertexrt.errors import TraceError, message
 from vertexrt.ir.passes.simplify import simplify
-from vertexrt.ir.passes.specialise import MOST_PULLS
+from vertexrt.ir.passes.specialise import MOST_PULLS, MOST_SLOTS
 from vertexrt.ir.program import Program
 from vertexrt.ir.user_line import user_line
 from vertexrt.ir.values import Value
+
+CHILDREN = "children"  # the relation of `gather_all`, where it is not named
 
 
 class VertexFunction:
@@ -26,6 +28,9 @@ class VertexFunction:
         arity: slots for children, 0 to arity - 1; None where only `gather_all` is used.
         state: fields that a vertex hands to its parents, name -> elements.
         initial: name -> Parameter read in place of an absent child's field (zeros otherwise).
+        inputs: in a `vrt.Model`: name of a relation -> the vertex function of its children, or
+            several functions whose states are declared alike. A relation that is not named here
+            has children of the function's own type.
     """
 
     def __init__(
@@ -34,7 +39,9 @@ class VertexFunction:
         arity: int | None = None,
         state: Mapping[str, int],
         initial: Mapping[str, Parameter] | None = None,
+        inputs: Mapping[str, VertexFunction | Sequence[VertexFunction]] | None = None,
     ) -> None:
+        self.inputs = dict(inputs or {})
         self.arity = read_arity(arity)
         self.state = read_state(state)
         self.initial = self._read_initial(initial)
@@ -63,7 +70,7 @@ class VertexFunction:
         name = type(self).__name__
         if not self._is_declared():
             return f"{name}(without super().__init__())"
-        parameters = {id(p): p for _, p in self._declared_parameters()}.values()
+        parameters = {id(p): p for _, p in self.declared_parameters()}.values()
         count = sum(math.prod(p.shape) for p in parameters)
         return f"{name}(arity={self.arity}, state={self.state}, {count:,} parameters)"
 
@@ -73,41 +80,111 @@ class VertexFunction:
 
     # The four functions of Cavs.
 
-    def gather(self, slot: int) -> State:
+    def gather(self, what: int | str) -> State:
         """Read the state of the child in a slot; zeros (or the initial state) where it is absent.
 
         Args:
-            slot: 0 to arity - 1.
-        Returns: an object with one attribute a field, each of shape [elements].
+            what: a slot, 0 to arity - 1; in a `vrt.Model` also the name of a relation in which a
+                vertex has one child at most.
+        Returns: an object with one attribute a field of the child's state, each of shape
+            [elements].
         Raises: TraceError for a slot that was not declared.
         """
-        b = self._tracing("gather").builder
-        slot = self._declared_slot("gather", slot)
+        trace = self._tracing("gather")
+        b, slot = trace.builder, self._slot("gather", what)
+        source = self.sources(what)[0]
         fields: dict[str, Value] = {}
-        for name, size in self.state.items():
-            value = b.emit("gather", slot=slot, field=name, shape=(size,))
-            if name in self.initial:
+        for name, size in source.state.items():
+            value = b.emit("gather", slot=slot, field=source.field(trace, name), shape=(size,))
+            if source is self and name in self.initial:
                 absent = 1.0 - b.emit("present", slot=slot)
                 value = value + absent * self.initial[name].as_value(b)
             fields[name] = value
         return State(fields)
 
-    def gather_all(self) -> State:
+    def gather_all(self, relation: str = CHILDREN) -> State:
         """Read the states of all children, any number of them.
 
+        Args:
+            relation: in a `vrt.Model`, the name of the relation whose children are read.
         Returns: an object with one attribute a field, a value per child: compute with it, then
             reduce it over the children by `vrt.sum`, `vrt.max` or `vrt.mean`, weighted by
             `vrt.softmax(score, over="children")` for attention. An empty slot is not a child, and
             `initial` is not read.
         """
-        b = self._tracing("gather_all").builder
-        slot = self.arity or 0
+        trace = self._tracing("gather_all")
+        self._read_every(trace, relation)
+        source, slot = self.sources(relation)[0], self.arity or 0
         return State(
             {
-                name: b.emit("gather_all", slot=slot, field=name, shape=(size,))
-                for name, size in self.state.items()
+                name: trace.builder.emit(
+                    "gather_all", slot=slot, field=source.field(trace, name), shape=(size,)
+                )
+                for name, size in source.state.items()
             }
         )
+
+    def sources(self, relation: int | str) -> tuple[VertexFunction, ...]:
+        """Return the functions whose vertices may be the children of a relation."""
+        given = self.inputs.get(str(relation), self)
+        several = (given,) if isinstance(given, VertexFunction) else tuple(given)
+        declared = [getattr(function, "state", None) for function in several]
+        if not several or any(state is None or state != declared[0] for state in declared):
+            raise self._error(
+                "inputs",
+                f"{str(relation)!r} is {given!r}",
+                "a vertex function, or several that declare the same state",
+                "write inputs={'spelling': self.char}",
+            )
+        return several
+
+    def field(self, trace: Trace, name: str) -> str:
+        """Return what a field of the state is called in the program that is traced."""
+        return name if trace.names is None else f"{trace.names.states[id(self)]}.{name}"
+
+    def _read_every(self, trace: Trace, relation: str) -> None:
+        """Note that all children of a relation are read."""
+        if trace.names is None:
+            self._refuse_names("gather_all", relation if relation != CHILDREN else None)
+            return
+        known = trace.relations
+        if known.every not in (None, relation) or known.slots or self.arity is not None:
+            others = [*known.slots, *([known.every] if known.every else [])]
+            raise self._error(
+                "gather_all",
+                f"{relation!r} at {user_line()}, beside {', '.join(others) or 'slots'}",
+                "one gather_all and nothing else in a function of a model",
+                "put it into a vertex function of its own, which scatters the sum",
+            )
+        known.every = relation
+
+    def _refuse_names(self, where: str, relation: object) -> None:
+        if relation is not None:
+            raise self._error(
+                where,
+                f"the relation {relation!r} at {user_line()}, of a function that stands alone",
+                "relations have names in a vrt.Model",
+                "make the function an attribute of a vrt.Model, and compile that",
+            )
+
+    def _slot(self, where: str, what: object) -> int:
+        """Return the slot of a relation of one child: a number that was declared, or a name."""
+        trace = self._tracing(where)
+        if not isinstance(what, str) or what.isdigit():
+            return self._declared_slot(where, int(what) if isinstance(what, str) else what)
+        if trace.names is None:
+            self._refuse_names(where, what)
+        known = trace.relations
+        if known.every is not None:
+            raise self._error(
+                where,
+                f"{what!r} at {user_line()}, beside gather_all({known.every!r})",
+                "one gather_all and nothing else in a function of a model",
+                "put gather_all into a vertex function of its own, which scatters the sum",
+            )
+        if what not in known.slots and (self.arity or 0) + len(known.slots) == MOST_SLOTS:
+            raise self._error(where, f"{what!r} is one relation more", f"at most {MOST_SLOTS}")
+        return known.slots.setdefault(what, (self.arity or 0) + len(known.slots))
 
     def _declared_slot(self, where: str, slot: object) -> int:
         if self.arity is None or not is_whole(slot) or not 0 <= slot < self.arity:
@@ -142,7 +219,8 @@ class VertexFunction:
 
         Raises: TraceError, when the fields or shapes differ from the declared state.
         """
-        b = self._tracing("scatter").builder
+        trace = self._tracing("scatter")
+        b = trace.builder
         if self._scattered:
             raise self._error(
                 "scatter", f"called a second time at {user_line()}", "one scatter in forward()"
@@ -165,7 +243,7 @@ class VertexFunction:
                     "scatter a value of that shape, or declare another size",
                 )
             self._no_edges("scatter", name, value)
-            b.emit("scatter", value, field=name, shape=value.shape)
+            b.emit("scatter", value, field=self.field(trace, name), shape=value.shape)
 
     def pull(
         self, name: str, shape: tuple[int, ...] | None = None, dtype: str | None = None
@@ -227,9 +305,12 @@ class VertexFunction:
         Kinds are specialised by presence, so `present(...) * x` costs nothing where it is 0.
 
         Args:
-            what: a slot, or the name of a pull that was read before.
+            what: a slot, the name of a pull that was read before, or the name of a relation that
+                was gathered before.
         """
         trace = self._tracing("present")
+        if isinstance(what, str) and what in trace.relations.slots:
+            return trace.builder.emit("present", slot=trace.relations.slots[what])
         if isinstance(what, str):
             if what not in trace.pulled:
                 raise self._error(
@@ -277,7 +358,7 @@ class VertexFunction:
         """Return the parameters by attribute name; those of lists and dicts are numbered."""
         self._check_declared()
         found: dict[str, Parameter] = {}
-        for name, parameter in self._declared_parameters():
+        for name, parameter in self.declared_parameters():
             parameter.name = parameter.name or name
             if found.setdefault(parameter.name, parameter) is not parameter:
                 raise self._error(
@@ -289,7 +370,7 @@ class VertexFunction:
                 )
         return found
 
-    def _declared_parameters(self) -> Iterator[tuple[str, Parameter]]:
+    def declared_parameters(self) -> Iterator[tuple[str, Parameter]]:
         """Yield parameters by attribute name, one as often as it is found."""
         stack = [(n, v) for n, v in reversed(vars(self).items()) if not n.startswith("_")]
         while stack:
@@ -307,17 +388,38 @@ class VertexFunction:
         Raises: TraceError for any mistake in the declaration, with the user's line.
         """
         params = {name: p.shape for name, p in self.parameters().items()}
+        trace = self._run_forward(Trace(type(self).__name__))
+        if not self._pushed:
+            raise self._error("push", "forward() pushes nothing", "at least one push")
+        return simplify(trace.program(params, self.state, self.arity))
+
+    def trace_in(self, names: NetworkNames) -> tuple[Program, Relations]:
+        """Run `forward` once as a part of a network; return its program and what it reads.
+
+        Raises: TraceError, as `trace` does.
+        """
+        self._check_declared()
+        own = dict(self.declared_parameters())
+        params = {names.parameters[id(p)]: p.shape for p in own.values()}
+        trace = self._run_forward(Trace(names.states[id(self)], names))
+        found = trace.relations
+        if self.arity is not None:
+            numbered = {str(slot): slot for slot in range(self.arity)}
+            found = Relations(numbered | found.slots, found.every)
+        state = {self.field(trace, name): size for name, size in self.state.items()}
+        slots = len(found.slots) or None
+        return simplify(trace.program(params, state, slots)), found
+
+    def _run_forward(self, trace: Trace) -> Trace:
         self._scattered = False
         self._pushed = set()
-        with Trace(type(self).__name__) as trace:
+        with trace:
             self._trace = trace
             self.forward()
             if self.state and not self._scattered:
                 raise self._error(
                     "scatter", "forward() does not scatter", f"the state {sorted(self.state)}"
                 )
-            if not self._pushed:
-                raise self._error("push", "forward() pushes nothing", "at least one push")
             if self.initial and not any(n.op == "gather" for n in trace.builder.nodes):
                 raise self._error(
                     "initial",
@@ -326,7 +428,7 @@ class VertexFunction:
                     "leave initial out, or gather slots",
                 )
         self._trace = None
-        return simplify(trace.program(params, self.state, self.arity))
+        return trace
 
     def _is_declared(self) -> bool:
         return "_pushed" in vars(self)

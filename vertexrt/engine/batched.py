@@ -23,7 +23,6 @@ from vertexrt.engine.lay_out import lay_out
 from vertexrt.engine.parameters import ParameterStore
 from vertexrt.engine.trace import Timeline
 from vertexrt.engine.variant import Ready, Variant
-from vertexrt.graph.batch import child_of, child_ptr_of
 from vertexrt.kernels.layout import PAD, Buffers, HostExecutable, Processors
 from vertexrt.memory import MemoryPlan
 from vertexrt.scheduler import Schedule, policy_of
@@ -139,8 +138,9 @@ def prepare(
     while True:
         ready = variant.ready()
         found, with_loss, (indices, extents, weight), plan, table, forward, rows = lay_out(
-            child_ptr_of(batch),
-            child_of(batch),
+            inputs.child_ptr,
+            inputs.child,
+            inputs.functions,
             inputs.index,
             inputs.no_reals,
             order,

@@ -5,12 +5,13 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping
 from dataclasses import dataclass
-from functools import cache
+from functools import cache, partial
 from typing import Any, NoReturn
 
 import numpy as np
 import numpy.typing as npt
 
+from vertexrt.engine.structure import read_structure
 from vertexrt.errors import GraphError, PullError, message, nearest
 from vertexrt.graph import GraphBatch, Pulled
 from vertexrt.graph.batch import pulls_of
@@ -31,7 +32,8 @@ class Reader:
         pulls: integers first, then real ones, each in the order of declaration.
         numbers: int64 [pulls] which declaration each is.
         is_used: [pulls] whether it reads them; used: int64, the places of those that it reads.
-        bounds: int64 [pulls] how many values each may take, -1 for any; largest: of these.
+        bounds: int64 [functions * pulls] how many values each may take, -1 for any; largest: of
+            these.
     """
 
     program: Program
@@ -46,10 +48,13 @@ class Reader:
 def make_reader(program: Program) -> Reader:
     """Find what a program reads of each vertex; a variant for inference reads no labels."""
     names = {n["name"] for n in program.nodes if n.op in ("pull", "has_pull")}
-    bounds = index_bounds(program)
     numbers = sorted(range(len(program.pulls)), key=lambda k: program.pulls[k].dtype != "int")
     pulls = tuple(program.pulls[k] for k in numbers)
-    limits = [bounds.get(pull.name, (-1, ""))[0] for pull in pulls]
+    limits = [
+        bounds.get(pull.name, (-1, ""))[0]
+        for bounds in map(partial(index_bounds, program), range(max(len(program.sites), 1)))
+        for pull in pulls
+    ]
     return Reader(
         program,
         pulls,
@@ -63,14 +68,18 @@ def make_reader(program: Program) -> Reader:
 
 @dataclass(slots=True)
 class Inputs:
-    """Pulled values, absent ones marked by an index of -1.
+    """The structure of a batch and its pulled values, absent ones marked by an index of -1.
 
     Attributes:
+        child_ptr, child, functions: of `Structure`.
         index: int32 [pulls, V] integers, then rows of reals, as `Reader.pulls`.
         floats: one flat array a real pull, read-only.
         no_reals: an empty array of their dtype.
     """
 
+    child_ptr: Array
+    child: Array
+    functions: Array
     index: Array
     floats: tuple[Array, ...]
     no_reals: Array
@@ -87,13 +96,14 @@ class Inputs:
 
 
 def read_inputs(reader: Reader, batch: GraphBatch, dtype: npt.DTypeLike) -> Inputs:
-    """Read the pulls that a program needs from a batch.
+    """Read the structure of a batch, and the pulls that a program needs from it.
 
     Args:
         batch: values by name: int [V] (-1: absent), real [V, *shape], or `Pulled`.
         dtype: of real values.
-    Raises: PullError, when one is missing, misshapen, or of the wrong kind; whether integers are in
-        range is found when the vertices are read (`read_vertices`).
+    Raises: GraphError, as `read_structure` does; PullError, when a pull is missing, misshapen, or
+        of the wrong kind; whether integers are in range is found when the vertices are read
+        (`read_vertices`).
     """
     program = reader.program
     index = np.empty((len(reader.pulls), batch.num_vertices), np.int32)
@@ -121,7 +131,8 @@ def read_inputs(reader: Reader, batch: GraphBatch, dtype: npt.DTypeLike) -> Inpu
         else:
             table, index[k] = _reals(program, pull, value, batch, dtype)
             floats.append(table)
-    return Inputs(index, tuple(floats), _none_of(np.dtype(dtype)))
+    structure = read_structure(program, batch)
+    return Inputs(*structure, index, tuple(floats), _none_of(np.dtype(dtype)))
 
 
 def refuse(reader: Reader, batch: GraphBatch, inputs: Inputs, found: int, vertex: int) -> NoReturn:
@@ -138,7 +149,8 @@ def refuse(reader: Reader, batch: GraphBatch, inputs: Inputs, found: int, vertex
         )
     assert found == NOT_BOUNDED, found
     values = inputs.index[:, vertex]
-    bounds = index_bounds(program)
+    functions = inputs.functions
+    bounds = index_bounds(program, int(functions[vertex]) if len(functions) else 0)
     names = {reader.pulls[k].name: int(values[k]) for k in reader.used}
     name = next(name for name, (bound, _) in bounds.items() if not -1 <= names[name] < bound)
     bound, what = bounds[name]
@@ -175,11 +187,11 @@ def vertex_name(batch: GraphBatch, v: int) -> str:
     return f"vertex {v - int(batch.graph_ptr[graph])} of graph {graph}"
 
 
-def index_bounds(program: Program) -> Mapping[str, tuple[int, str]]:
-    """Find for each integer pull how many values it may take, and what sets that bound."""
+def index_bounds(program: Program, function: int = 0) -> Mapping[str, tuple[int, str]]:
+    """Find for each integer pull of a function how many values it may take, and what says so."""
     bounds: dict[str, tuple[int, str]] = {}
     for node in program.nodes:
-        if node.op not in ("embed", "nll"):
+        if node.op not in ("embed", "nll") or node.function != function:
             continue
         table, index = (program.nodes[i] for i in node.inputs[:2])
         if index.op == "pull":

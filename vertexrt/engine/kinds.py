@@ -11,7 +11,6 @@ from vertexrt.engine.lay_out import read_batch
 from vertexrt.engine.make_ready import make_ready
 from vertexrt.engine.variant import PATH_STAGES, Kind, Variant, verified
 from vertexrt.graph import GraphBatch
-from vertexrt.graph.batch import child_of, child_ptr_of
 from vertexrt.ir.passes.fuse import cut
 from vertexrt.ir.passes.operands import copy_operands
 from vertexrt.ir.passes.specialise import specialise
@@ -30,7 +29,11 @@ def meet_kinds(variant: Variant, batch: GraphBatch, inputs: Inputs) -> None:
     """
     while True:
         found, vertex, bits, *_ = read_batch(
-            child_ptr_of(batch), child_of(batch), inputs.index, variant.vertex_facts()
+            inputs.child_ptr,
+            inputs.child,
+            inputs.functions,
+            inputs.index,
+            variant.vertex_facts(),
         )
         if found == FINE:
             break
@@ -71,7 +74,7 @@ def add_lazy_kind(variant: Variant, bits: int) -> Kind:
 
 def _on_path(variant: Variant, bits: int) -> Stored:
     """Return the program of a path kind, lazy stages by what the path knows."""
-    known = bits & variant.atoms.path
+    known = variant.atoms.on_path(bits)
     if known not in variant.paths:
         program = specialise(variant.program, variant.atoms.facts(bits, variant.atoms.path))
         if variant.passes.stack:

@@ -28,7 +28,7 @@ Array = np.ndarray[Any, Any]
 
 # Of `Variant.vertex_facts` and `Ready.program_facts`.
 (
-    NUMBERS, USED, BOUNDS, SLOTS, LIMITED, PATH_MASK, LAZY_MASK, PATH_KNOWN, LAZY_KNOWN, HAS_LOSS
+    NUMBERS, USED, BOUNDS, SLOTS, LIMITS, PATH_MASKS, LAZY_MASKS, PATH_KNOWN, LAZY_KNOWN, HAS_LOSS
 ) = range(10)  # fmt: skip
 (
     PATH_PROGRAMS, LAZY_PROGRAMS, BY_RANGES, SCRATCH, WRITES_PTR, WRITES, EDGES, MOST_SCRATCH,
@@ -47,17 +47,19 @@ def _of_programs(program_facts: Array) -> tuple[Any, ...]:
 
 
 @compiled
-def read_batch(child_ptr: Array, child: Array, pulls: Array, vertex_facts: Array) -> Any:
+def read_batch(
+    child_ptr: Array, child: Array, functions: Array, pulls: Array, vertex_facts: Array
+) -> Any:
     """Call `read_vertices`.
 
     Args:
         vertex_facts: what it takes after a batch, packed.
     """
     return read_vertices(
-        child_ptr, child, pulls, row_at(vertex_facts, NUMBERS), row_at(vertex_facts, USED),
-        row_at(vertex_facts, BOUNDS), number_at(vertex_facts, SLOTS),
-        number_at(vertex_facts, LIMITED) > 0, number_at(vertex_facts, PATH_MASK),
-        number_at(vertex_facts, LAZY_MASK), row_at(vertex_facts, PATH_KNOWN),
+        child_ptr, child, functions, pulls, row_at(vertex_facts, NUMBERS),
+        row_at(vertex_facts, USED), row_at(vertex_facts, BOUNDS), number_at(vertex_facts, SLOTS),
+        row_at(vertex_facts, LIMITS), row_at(vertex_facts, PATH_MASKS),
+        row_at(vertex_facts, LAZY_MASKS), row_at(vertex_facts, PATH_KNOWN),
         row_at(vertex_facts, LAZY_KNOWN), row_at(vertex_facts, HAS_LOSS),
     )  # fmt: skip
 
@@ -66,6 +68,7 @@ def read_batch(child_ptr: Array, child: Array, pulls: Array, vertex_facts: Array
 def lay_out(
     child_ptr: Array,
     child: Array,
+    functions: Array,
     pulls: Array,
     real: Array,
     policy: int,
@@ -78,6 +81,7 @@ def lay_out(
 
     Args:
         child_ptr, child: CSR of the children; pulls: int32 [pulls, V].
+        functions: of `read_vertices`.
         real: an array of the dtype of reals.
         policy: of `policy_of`; merges, inner: of `number_rows`.
         vertex_facts: of `Variant`, for `read_batch`.
@@ -88,7 +92,7 @@ def lay_out(
         a list.
     """
     found, _, _, path, lazy, level, forest, losses = read_batch(
-        child_ptr, child, pulls, vertex_facts
+        child_ptr, child, functions, pulls, vertex_facts
     )
     used, path_kinds = row_at(vertex_facts, USED), len(row_at(vertex_facts, PATH_KNOWN))
     if found != FINE:

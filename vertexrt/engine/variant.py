@@ -21,7 +21,13 @@ from vertexrt.ir.passes.fuse import TaskProgram
 from vertexrt.ir.passes.place import place
 from vertexrt.ir.passes.publish import publish_products
 from vertexrt.ir.passes.simplify import simplify, without_dropout
-from vertexrt.ir.passes.specialise import Atoms, find_atoms, without_effects
+from vertexrt.ir.passes.specialise import (
+    FUNCTION_AT,
+    MOST_FUNCTIONS,
+    Atoms,
+    find_atoms,
+    without_effects,
+)
 from vertexrt.ir.passes.store import Stored
 from vertexrt.ir.program import Program, Stage
 from vertexrt.ir.updates import UpdateRule
@@ -204,15 +210,17 @@ class Variant:
         """Pack what `read_vertices` takes after a batch; made anew after a new kind."""
         if self._vertex_facts is None:
             reader, atoms = self.reader, self.atoms
+            sites, arity = reader.program.sites, reader.program.arity
+            whose = (MOST_FUNCTIONS - 1) << FUNCTION_AT if sites else 0
             self._vertex_facts = pack_args(
                 (
                     reader.numbers,
                     reader.used,
                     reader.bounds,
                     atoms.slots - 1,
-                    reader.program.arity is not None,
-                    atoms.path,
-                    atoms.lazy,
+                    np.array([-1 if arity is None or sites else arity]),
+                    np.array([mask | whose for mask in atoms.path], np.int64),
+                    np.array([mask | whose for mask in atoms.lazy], np.int64),
                     np.array(list(self.path_kinds), np.int64),
                     np.array(list(self.lazy_kinds), np.int64),
                     np.array([k.has_loss for k in self.lazy_kinds.values()], np.int64),
@@ -288,7 +296,7 @@ def make_variant(
         program = without_dropout(program)
     draws = bool(program.find("dropout"))
     merges = _merges(program, use, passes, backend.shares_graphs and processors > 0)
-    if merges and backend.publishes and not processors:
+    if merges and backend.publishes and not processors and not program.sites:
         program = publish_products(program)
     if use.backward:
         program = differentiate(program, use.starts, use.pulls, use.loss, weighted=merges)

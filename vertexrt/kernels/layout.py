@@ -321,10 +321,9 @@ def tensor_uses(program: TaskProgram) -> list[tuple[Key, int, bool, bool]]:
         elif node.op in ("gather", "gather_all"):
             found.append((("state", node["field"]), node.type.size, False, False))
         elif node.op in ("scatter_child", "scatter_children"):
-            every = node.op == "scatter_children"
             found.append(
                 (
-                    edge_key(node["field"], every),
+                    edge_key(node["field"], node["every"]),
                     stored_size(node, nodes[node.inputs[0]]),
                     True,
                     True,

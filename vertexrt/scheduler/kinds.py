@@ -8,6 +8,8 @@ import numpy as np
 
 from vertexrt.scheduler.compiled import find_levels
 
+FUNCTION_AT = 57  # as `specialise.FUNCTION_AT`; a test compares them
+
 Array = np.ndarray[Any, Any]
 
 MET = 32  # places of a table, a power of 2
@@ -19,14 +21,15 @@ FINE, NEW_PATH_KIND, NEW_LAZY_KIND, NOT_BOUNDED, TOO_MANY_CHILDREN = range(5)
 def read_vertices(
     child_ptr: Array,
     child: Array,
+    functions: Array,
     pulls: Array,
     numbers: Array,
     used: Array,
     bounds: Array,
     slots: int,
-    limited: bool,
-    path_mask: int,
-    lazy_mask: int,
+    limits: Array,
+    path_masks: Array,
+    lazy_masks: Array,
     path_known: Array,
     lazy_known: Array,
     has_loss: Array,
@@ -34,15 +37,18 @@ def read_vertices(
     """Find the kind and the level of each vertex.
 
     The bits of a vertex are those of `specialise.Atoms`: bit s where slot s has a child, the bit
-    after the slots where any has, then one bit for each pull that has a value.
+    after the slots where any has, then one bit for each pull that has a value, and the number of
+    its function.
 
     Args:
         child_ptr, child: CSR of the children.
+        functions: int32 [V], which function each vertex evaluates; empty, where there is one.
         pulls: int32 [pulls, V], -1 where a vertex has none.
         numbers: [pulls] which bit each has; used: the places of those that are read.
-        bounds: [pulls] how many values each may take, -1 for any.
-        slots: that F declares; limited: a child in a slot beyond them is an error.
-        path_mask: the bits that matter on the path; lazy_mask: all that matter.
+        bounds: [functions * pulls] how many values each may take, -1 for any.
+        slots: the most that a function declares.
+        limits: [functions] in how many slots there may be a child, -1 for any.
+        path_masks, lazy_masks: [functions] the bits that matter on the path, and all that matter.
         path_known, lazy_known: bits of the kinds that have a number, in order.
         has_loss: of the kinds in `lazy_known`.
     Returns: what was found (else than FINE at once, and not more), at which vertex, and its bits;
@@ -54,23 +60,41 @@ def read_vertices(
     lazy = np.empty(count, np.int32)
     level = np.zeros(count, np.int32)
     has = np.zeros(count, np.int64)
+    each = len(numbers)
     for k in used:
-        v = _read_pull(pulls[k], bounds[k], 1 << (slots + 1 + numbers[k]), has)
+        bit = 1 << (slots + 1 + numbers[k])
+        v = _read_pull(pulls[k], _least(bounds, k, each), bit, has)
+        if v >= 0:
+            v = _beyond(pulls[k], functions, bounds, k, each, v)
         if v >= 0:
             return NOT_BOUNDED, v, has[v], path, lazy, level, True, 0
-    v, ordered, forest = _read_children(child_ptr, child, slots, limited, has, level)
+    limit = limits[0] if len(functions) == 0 else -1  # of several: `arrange` has looked
+    v, ordered, forest = _read_children(child_ptr, child, slots, limit, has, level)
     if v >= 0:
         return TOO_MANY_CHILDREN, v, has[v], path, lazy, level, forest, 0
     if not ordered:
         level = find_levels(child_ptr, child)
-    masks = (path_mask, lazy_mask)
-    found, v, bits, losses = _number_kinds(has, masks, path_known, lazy_known, has_loss, path, lazy)
+    for v in range(len(functions)):
+        has[v] |= int(functions[v]) << FUNCTION_AT
+    found, v, bits, losses = _number_kinds(
+        has,
+        len(functions) > 0,
+        path_masks,
+        lazy_masks,
+        path_known,
+        lazy_known,
+        has_loss,
+        path,
+        lazy,
+    )
     return found, v, bits, path, lazy, level, forest, losses
 
 
 def _number_kinds(
     has: Array,
-    masks: tuple[int, int],
+    several: bool,
+    path_masks: Array,
+    lazy_masks: Array,
     path_known: Array,
     lazy_known: Array,
     has_loss: Array,
@@ -79,9 +103,10 @@ def _number_kinds(
 ) -> tuple[int, int, int, int]:
     """Write the numbers of the kinds of each vertex, as `read_vertices` says.
 
+    Args:
+        several: there are several functions, whose numbers are in the bits.
     Returns: what was found, at which vertex, its bits; how many vertices have a loss.
     """
-    path_mask, lazy_mask = masks
     # Kinds met so far, each where a hash of its bits says: most batches have a handful.
     met = np.full(MET, -1, np.int64)
     met_path = np.empty(MET, np.int32)
@@ -89,14 +114,16 @@ def _number_kinds(
     losses = 0
     for v in range(len(has)):
         bits = has[v]
-        at = (bits ^ (bits >> 5) ^ (bits >> 10)) & (MET - 1)
+        function = bits >> FUNCTION_AT if several else 0
+        at = (bits ^ (bits >> 5) ^ (bits >> 10) ^ function) & (MET - 1)
         if met[at] != bits:
-            path_kind = _number(bits & path_mask, path_known)
+            on_path, matters = bits & path_masks[function], bits & lazy_masks[function]
+            path_kind = _number(on_path, path_known)
             if path_kind < 0:
-                return NEW_PATH_KIND, v, bits & path_mask, losses
-            lazy_kind = _number(bits & lazy_mask, lazy_known)
+                return NEW_PATH_KIND, v, on_path, losses
+            lazy_kind = _number(matters, lazy_known)
             if lazy_kind < 0:
-                return NEW_LAZY_KIND, v, bits & lazy_mask, losses
+                return NEW_LAZY_KIND, v, matters, losses
             met[at], met_path[at], met_lazy[at] = bits, path_kind, lazy_kind
         path[v] = met_path[at]
         lazy[v] = met_lazy[at]
@@ -105,13 +132,14 @@ def _number_kinds(
 
 
 def _read_children(
-    child_ptr: Array, child: Array, slots: int, limited: bool, has: Array, level: Array
+    child_ptr: Array, child: Array, slots: int, limit: int, has: Array, level: Array
 ) -> tuple[Any, bool, bool]:
     """Set the bits of children, and find levels.
 
     Which vertices have slots cannot be predicted, so that they are listed first, without a branch.
 
     Args:
+        slots, limit: see `read_vertices`.
         has: [V] gets the bits; level: [V], zeros, gets the levels, if the vertices are ordered.
     Returns: a vertex with more children than slots, or -1; whether children come before their
         parents; whether no vertex has two parents.
@@ -133,7 +161,7 @@ def _read_children(
                 continue
             if e - begin < slots:
                 bits |= 1 << (e - begin)
-            elif limited:
+            elif limit >= 0:
                 return v, ordered, forest
             bits |= 1 << slots
             forest &= not has_parent[c]
@@ -156,6 +184,28 @@ def _read_pull(values: Array, bound: int, bit: int, has: Array) -> int:
         for v in range(len(has)):
             if values[v] >= bound or values[v] < -1:
                 return v
+    return -1
+
+
+def _least(bounds: Array, k: int, each: int) -> int:
+    """Return the smallest bound of a pull in any function, -1 for none."""
+    least = -1
+    for at in range(k, len(bounds), each):
+        if bounds[at] >= 0 and (least < 0 or bounds[at] < least):
+            least = bounds[at]
+    return least
+
+
+def _beyond(values: Array, functions: Array, bounds: Array, k: int, each: int, first: int) -> int:
+    """Return the first vertex whose value is out of the bounds of its own function, or -1.
+
+    Args:
+        first: where to begin: the first beyond the smallest bound of any.
+    """
+    for v in range(first, len(values)):
+        bound = bounds[k + each * functions[v]] if len(functions) > 0 else bounds[k]
+        if bound >= 0 and (values[v] >= bound or values[v] < -1):
+            return v
     return -1
 
 

@@ -29,6 +29,7 @@ LOW = 0xFFFFFFFF  # the bits of an int32
 def merge_vertices(
     child_ptr: Array,
     child: Array,
+    kinds: Array,
     order: Array,
     task_lo: Array,
     task_kind: Array,
@@ -56,6 +57,9 @@ def merge_vertices(
     """
     count = len(order)
     keys = _keys(pulls, used, count)
+    if not together:
+        for v in range(count):
+            keys[v] = _mixed(keys[v] * PRIME, kinds[v])
     row_key = np.empty(count, np.uint64)
     weight[:] = 0
     table = np.full(_table_size(task_lo, together), -1, np.int32)
@@ -78,7 +82,9 @@ def merge_vertices(
                 _add_children(vertices, child_ptr, child, row_of, keys)
             rows = _find(vertices, keys, oldest, rows, table, row_key, user, row_of, weight)
             if not (together and leaves and len(used) <= 2):  # a key may be shared
-                parted = _part(vertices, child_ptr, child, pulls, used, rows, user, row_of, weight)
+                parted = _part(
+                    vertices, child_ptr, child, kinds, pulls, used, rows, user, row_of, weight
+                )
                 if parted > rows and not inner:
                     parted = _unmerge(vertices, first, keys, user, row_key, row_of, weight)
                 rows = parted
@@ -194,6 +200,7 @@ def _part(
     vertices: Array,
     child_ptr: Array,
     child: Array,
+    kinds: Array,
     pulls: Array,
     used: Array,
     rows: int,
@@ -211,7 +218,7 @@ def _part(
         if u == v:
             continue
         degree = child_ptr[v + 1] - child_ptr[v]
-        same = child_ptr[u + 1] - child_ptr[u] == degree
+        same = child_ptr[u + 1] - child_ptr[u] == degree and kinds[u] == kinds[v]
         if same:
             for s in range(degree):
                 c, d = child[child_ptr[u] + s], child[child_ptr[v] + s]

@@ -35,7 +35,7 @@ def compile_loops(dtype: npt.DTypeLike) -> None:
         tuple(Known(FLAGS, LONGS, LONGS, LONGS)),
         tuple(Chosen(1, 1, 1, 1, False, False)),
     )
-    compile_ahead(lay_out, INTS, INTS, PULLS, reals, 0, False, False, LONGS, LONGS)
+    compile_ahead(lay_out, INTS, INTS, INTS, PULLS, reals, 0, False, False, LONGS, LONGS)
     batch, run = Arrays(INTS, INTS, TABLE, INTS, reals, PULLS, LONGS), Places(0, 0, 0, 1.0, 0, 0)
     lists = (INTS,) * 3, (LONGS, INTS), (INTS,) * 4
     compile_ahead(pack, BYTES, 0, LONGS, LONGS, tuple(batch), tuple(run), lists)

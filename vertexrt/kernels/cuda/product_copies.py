@@ -91,6 +91,6 @@ class ProductCopies:
         """Name where products write what a group scatters, by value."""
         found = {}
         for node in map(self._node, group.nodes):
-            tensor = self.binding.tensors[edge_key(node["field"], False)]
+            tensor = self.binding.tensors[edge_key(node["field"], node["every"])]
             found[node.inputs[0]] = ChildRows(f"tensor_{tensor}", node["slot"])
         return found
