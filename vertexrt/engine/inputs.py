@@ -106,6 +106,7 @@ def read_inputs(reader: Reader, batch: GraphBatch, dtype: npt.DTypeLike) -> Inpu
         (`read_vertices`).
     """
     program = reader.program
+    structure = read_structure(program, batch)
     index = np.empty((len(reader.pulls), batch.num_vertices), np.int32)
     floats: list[Array] = []
     given = pulls_of(batch)
@@ -131,7 +132,6 @@ def read_inputs(reader: Reader, batch: GraphBatch, dtype: npt.DTypeLike) -> Inpu
         else:
             table, index[k] = _reals(program, pull, value, batch, dtype)
             floats.append(table)
-    structure = read_structure(program, batch)
     return Inputs(*structure, index, tuple(floats), _none_of(np.dtype(dtype)))
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from vertexrt.ir.program import Node, Program, Stage
+from vertexrt.ir.program import FunctionSite, Node, Program, Stage
 
 STAGE_WORD = {
     Stage.EAGER: "eager",
@@ -39,11 +39,23 @@ def format_program(program: Program, stages: bool = False) -> str:
     params = ", ".join(f"{n}{list(s)}" for n, s in program.params.items())
     state = ", ".join(f"{n}[{s}]" for n, s in program.state.items())
     arity = "any number of" if program.arity is None else program.arity
-    lines = [
-        f"{program.name}: {arity} children, state {state or 'none'}, parameters {params or 'none'}"
-    ]
+    children = f"{len(program.sites)} vertex types" if program.sites else f"{arity} children"
+    lines = [f"{program.name}: {children}, state {state or 'none'}, parameters {params or 'none'}"]
     for names in program.stacks:
         lines.append(f"  stacked: {' + '.join(names)}")
+    of_types = dict(enumerate(program.sites))
     for k, node in enumerate(program.nodes):
+        site = of_types.pop(node.function, None)
+        lines += [f"  {_site(site, program)}"] if site else []
         lines.append("  " + format_node(k, node, stages))
     return "\n".join(lines)
+
+
+def _site(site: FunctionSite, program: Program) -> str:
+    """Format how a vertex function stands in a network: what its vertices read of which types."""
+    reads = [
+        f"{'all ' if site.every else ''}{relation} of "
+        + " or ".join(program.sites[child].name for child in children)
+        for relation, children in zip(site.relations, site.children, strict=True)
+    ]
+    return f"vertex type {site.name}: reads {', '.join(reads) or 'no vertices'}"
