@@ -174,6 +174,22 @@ def network() -> None:
             attempt(net.backward, gradients)
 
 
+def model() -> None:
+    """Set odd attributes and inputs, and build graphs with odd types, edges and pulls."""
+    for x in ODD:
+        net = vrt.Model()
+        vars(net)["part"] = x
+        attempt(vrt.compile, net, device="reference")
+        attempt(vrt.VertexFunction, state={"h": 2}, inputs=x)
+        attempt(vrt.VertexFunction, state={"h": 2}, inputs={"before": x})
+        for y in ODD:
+            attempt(vrt.InputGraph.from_types, x, y)
+            attempt(vrt.InputGraph.from_types, {"word": 2}, {("word", "x", "word"): x}, y)
+            attempt(vrt.InputGraph.from_types, {"word": x}, {}, {"word": {"n": y}})
+            attempt(vrt.InputGraph.from_types, {"word": 2}, {}, x)
+            attempt(vrt.GraphBatch, [0, 1], [0, 0], [], {}, x)
+
+
 def graphs_of_odd_parts() -> None:
     net = network_of()
     of_odd(vrt.InputGraph.from_children, 2)()
@@ -211,6 +227,7 @@ TABLE: dict[str, Callable[[], None]] = {
     "init": lambda: [of_odd(make)() for make in INIT] and None,
     "compile": compile_,
     "VertexFunction": vertex_function,
+    "Model": model,
     "Network": network,
     **dict.fromkeys(("GraphBatch", "InputGraph", "Pulled"), graphs_of_odd_parts),
 }

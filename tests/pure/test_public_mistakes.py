@@ -45,7 +45,7 @@ MISTAKES: dict[str, tuple[Callable[[], object], str]] = {
     ),
     "a class": (
         lambda: vrt.compile(WithBody),  # type: ignore[arg-type]
-        "[compile] the class WithBody; an instance of a subclass of vrt.VertexFunction; "
+        "[compile] the class WithBody; an instance of a subclass of vrt.VertexFunction or vrt.Model; "
         "write vrt.compile(WithBody(...)).",
     ),
     "a class of optimizers": (

@@ -186,7 +186,7 @@ def read(
     facts = (
         np.arange(len(pulls)),
         np.arange(len(pulls)),
-        np.array(bounds, np.int64),
+        np.array(bounds, np.int64)[:, None],
         slots,
         np.array([slots if limited else -1]),
         np.array([(1 << (slots + 1)) - 1]),

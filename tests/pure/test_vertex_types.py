@@ -245,6 +245,13 @@ def _unknown_source() -> vrt.Model:
     return _model(a=Cell(lambda f: (f.gather("x"), _writes(f)), inputs={"x": Cell(_writes)}))
 
 
+class Bare(vrt.VertexFunction):
+    """A function whose __init__ does not call that of its class."""
+
+    def __init__(self) -> None:
+        self.w = vrt.Parameter(2)
+
+
 def _both_ways(f: Any) -> None:
     f.gather("x")
     f.gather_all("y")
@@ -255,6 +262,7 @@ def _both_ways(f: Any) -> None:
     ("make", "text"),
     [
         (lambda: vrt.Model(), "0 vertex functions; 1 to 64"),
+        (lambda: _model(a=Bare()), "Bare has no arity and no state"),
         (_twice, "one vertex function under two names"),
         (_unknown_source, "a reads 'x' of a Cell; vertex functions that are attributes"),
         (lambda: _model(a=Cell(_both_ways)), "beside x"),

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Mapping
 
 from vertexrt.api.parameter import Parameter
+from vertexrt.api.parts import parts_of
 from vertexrt.api.trace import NetworkNames
 from vertexrt.api.vertex_function import VertexFunction
 from vertexrt.errors import TraceError, message
@@ -30,7 +31,7 @@ class Model:
 
         Raises: TraceError, when there is none, or too many, or one stands under two names.
         """
-        found = {name: part for name, part in self._parts() if isinstance(part, VertexFunction)}
+        found = {name: part for name, part in parts_of(self) if isinstance(part, VertexFunction)}
         if not 1 <= len(found) <= MOST_FUNCTIONS:
             raise self._error(
                 f"{len(found)} vertex functions", f"1 to {MOST_FUNCTIONS}, set as attributes"
@@ -43,7 +44,7 @@ class Model:
 
     def parameters(self) -> dict[str, Parameter]:
         """Return the parameters by name: `left.w`, or `w` of the model's own."""
-        found = {name: part for name, part in self._parts() if isinstance(part, Parameter)}
+        found = {name: part for name, part in parts_of(self) if isinstance(part, Parameter)}
         for kind, function in self.functions().items():
             found |= {f"{kind}.{name}": p for name, p in function.declared_parameters()}
         names: dict[int, str] = {}
@@ -57,50 +58,39 @@ class Model:
         Raises: TraceError for any mistake in the declarations, with the user's line.
         """
         functions = self.functions()
-        numbers = {id(function): k for k, function in enumerate(functions.values())}
-        for name, function in functions.items():
-            for relation in function.inputs:
-                for source in function.sources(relation):
-                    if id(source) not in numbers:
-                        raise self._error(
-                            f"{name} reads {relation!r} of a {type(source).__name__}",
-                            "vertex functions that are attributes of the model",
-                        )
+        self._check_inputs(functions)
         names = NetworkNames(
             _states(functions), {id(p): name for name, p in self.parameters().items()}
         )
+        numbers = {id(function): k for k, function in enumerate(functions.values())}
         parts = []
         for name, function in functions.items():
             program, read = function.trace_in(names)
-            every = read.every is not None
-            relations = (str(read.every),) if every else tuple(read.slots)
-            unread = set(function.inputs) - set(relations)
+            unread = set(function.inputs) - set(read.names)
             if unread:
-                raise self._error(
-                    f"{name} names {sorted(unread)} in inputs and does not gather them",
-                    "a gather of each relation",
-                )
+                got = f"{name} names {sorted(unread)} in inputs and does not gather them"
+                raise self._error(got, "a gather of each relation")
             children = tuple(
                 tuple(numbers[id(source)] for source in function.sources(relation))
-                for relation in relations
+                for relation in read.names
             )
-            parts.append((program, FunctionSite(name, relations, every, children)))
+            site = FunctionSite(name, read.names, read.every is not None, children)
+            parts.append((program, site))
         network = join_programs(type(self).__name__, parts)
         if not network.find("push"):
             raise self._error("forward() of no function pushes anything", "at least one push")
         return network
 
-    def _parts(self) -> Iterator[tuple[str, object]]:
-        """Yield what is set as attributes, in lists and in dicts, by name."""
-        stack = [(n, v) for n, v in reversed(vars(self).items()) if not n.startswith("_")]
-        while stack:
-            name, value = stack.pop()
-            if isinstance(value, (list, tuple)):
-                stack += [(f"{name}.{k}", item) for k, item in reversed([*enumerate(value)])]
-            elif isinstance(value, dict):
-                stack += [(f"{name}.{key}", item) for key, item in reversed(value.items())]
-            else:
-                yield name, value
+    def _check_inputs(self, functions: Mapping[str, VertexFunction]) -> None:
+        """Refuse relations to functions that are no part of the model."""
+        own = {id(function) for function in functions.values()}
+        for name, function in functions.items():
+            function.check_declared()
+            for relation in function.inputs:
+                strange = [x for x in function.sources(relation) if id(x) not in own]
+                if strange:
+                    got = f"{name} reads {relation!r} of a {type(strange[0]).__name__}"
+                    raise self._error(got, "vertex functions that are attributes of the model")
 
     def _error(self, got: str, expected: str) -> TraceError:
         name = type(self).__name__

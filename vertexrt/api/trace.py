@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 
+from vertexrt.api.relations import Relations
 from vertexrt.errors import TraceError, message
 from vertexrt.ir.builder import Builder
 from vertexrt.ir.program import Node, Program, Pull, attributes
@@ -78,32 +79,20 @@ class NetworkNames:
     parameters: Mapping[int, str]
 
 
-@dataclass(slots=True)
-class Relations:
-    """Which relations a function reads, in the order in which it reads them first.
-
-    Attributes:
-        slots: name of a relation of one child -> its slot.
-        every: name of the relation of which all children are read.
-    """
-
-    slots: dict[str, int] = field(default_factory=dict)
-    every: str | None = None
-
-
 class Trace:
     """A program under construction, active while `forward` runs.
 
     Args:
+        arity: slots that the function declares by number.
         names: of the network that the function is a part of; None, where it is alone.
     """
 
-    def __init__(self, name: str, names: NetworkNames | None = None) -> None:
+    def __init__(self, name: str, arity: int | None, names: NetworkNames | None = None) -> None:
         self.name = name
         self.names = names
         self.builder = Builder()
         self.pulled: dict[str, Value] = {}
-        self.relations = Relations()
+        self.relations = Relations(names is None, arity)
         self._outer: Trace | None = None
 
     def __enter__(self) -> Trace:

@@ -5,18 +5,24 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator, Mapping, Sequence
 
-from vertexrt.api.declaration import is_whole, read_arity, read_shape, read_state
+from vertexrt.api.declaration import (
+    is_whole,
+    read_arity,
+    read_named_inputs,
+    read_pulled,
+    read_state,
+)
 from vertexrt.api.parameter import Parameter
+from vertexrt.api.parts import parts_of
+from vertexrt.api.relations import CHILDREN, Relations
 from vertexrt.api.state import State
-from vertexrt.api.trace import NetworkNames, Relations, Trace, current_builder
+from vertexrt.api.trace import NetworkNames, Trace, current_builder
 from vertexrt.errors import TraceError, message
 from vertexrt.ir.passes.simplify import simplify
-from vertexrt.ir.passes.specialise import MOST_PULLS, MOST_SLOTS
+from vertexrt.ir.passes.specialise import MOST_PULLS
 from vertexrt.ir.program import Program
 from vertexrt.ir.user_line import user_line
 from vertexrt.ir.values import Value
-
-CHILDREN = "children"  # the relation of `gather_all`, where it is not named
 
 
 class VertexFunction:
@@ -41,7 +47,7 @@ class VertexFunction:
         initial: Mapping[str, Parameter] | None = None,
         inputs: Mapping[str, VertexFunction | Sequence[VertexFunction]] | None = None,
     ) -> None:
-        self.inputs = dict(inputs or {})
+        self.inputs = read_named_inputs(inputs)
         self.arity = read_arity(arity)
         self.state = read_state(state)
         self.initial = self._read_initial(initial)
@@ -92,13 +98,15 @@ class VertexFunction:
         """
         trace = self._tracing("gather")
         b, slot = trace.builder, self._slot("gather", what)
-        source = self.sources(what)[0]
+        sources = self.sources(what)
+        initial = self.initial if any(source is self for source in sources) else {}
         fields: dict[str, Value] = {}
-        for name, size in source.state.items():
-            value = b.emit("gather", slot=slot, field=source.field(trace, name), shape=(size,))
-            if source is self and name in self.initial:
+        for name, size in sources[0].state.items():
+            field = sources[0].field(trace, name)
+            value = b.emit("gather", slot=slot, field=field, shape=(size,))
+            if name in initial:
                 absent = 1.0 - b.emit("present", slot=slot)
-                value = value + absent * self.initial[name].as_value(b)
+                value = value + absent * initial[name].as_value(b)
             fields[name] = value
         return State(fields)
 
@@ -113,21 +121,18 @@ class VertexFunction:
             `initial` is not read.
         """
         trace = self._tracing("gather_all")
-        self._read_every(trace, relation)
+        trace.relations.read_all(relation)
         source, slot = self.sources(relation)[0], self.arity or 0
-        return State(
-            {
-                name: trace.builder.emit(
-                    "gather_all", slot=slot, field=source.field(trace, name), shape=(size,)
-                )
-                for name, size in source.state.items()
-            }
-        )
+        fields: dict[str, Value] = {}
+        for name, size in source.state.items():
+            field = source.field(trace, name)
+            fields[name] = trace.builder.emit("gather_all", slot=slot, field=field, shape=(size,))
+        return State(fields)
 
     def sources(self, relation: int | str) -> tuple[VertexFunction, ...]:
         """Return the functions whose vertices may be the children of a relation."""
         given = self.inputs.get(str(relation), self)
-        several = (given,) if isinstance(given, VertexFunction) else tuple(given)
+        several = tuple(given) if isinstance(given, (list, tuple)) else (given,)
         declared = [getattr(function, "state", None) for function in several]
         if not several or any(state is None or state != declared[0] for state in declared):
             raise self._error(
@@ -142,49 +147,11 @@ class VertexFunction:
         """Return what a field of the state is called in the program that is traced."""
         return name if trace.names is None else f"{trace.names.states[id(self)]}.{name}"
 
-    def _read_every(self, trace: Trace, relation: str) -> None:
-        """Note that all children of a relation are read."""
-        if trace.names is None:
-            self._refuse_names("gather_all", relation if relation != CHILDREN else None)
-            return
-        known = trace.relations
-        if known.every not in (None, relation) or known.slots or self.arity is not None:
-            others = [*known.slots, *([known.every] if known.every else [])]
-            raise self._error(
-                "gather_all",
-                f"{relation!r} at {user_line()}, beside {', '.join(others) or 'slots'}",
-                "one gather_all and nothing else in a function of a model",
-                "put it into a vertex function of its own, which scatters the sum",
-            )
-        known.every = relation
-
-    def _refuse_names(self, where: str, relation: object) -> None:
-        if relation is not None:
-            raise self._error(
-                where,
-                f"the relation {relation!r} at {user_line()}, of a function that stands alone",
-                "relations have names in a vrt.Model",
-                "make the function an attribute of a vrt.Model, and compile that",
-            )
-
     def _slot(self, where: str, what: object) -> int:
         """Return the slot of a relation of one child: a number that was declared, or a name."""
-        trace = self._tracing(where)
-        if not isinstance(what, str) or what.isdigit():
-            return self._declared_slot(where, int(what) if isinstance(what, str) else what)
-        if trace.names is None:
-            self._refuse_names(where, what)
-        known = trace.relations
-        if known.every is not None:
-            raise self._error(
-                where,
-                f"{what!r} at {user_line()}, beside gather_all({known.every!r})",
-                "one gather_all and nothing else in a function of a model",
-                "put gather_all into a vertex function of its own, which scatters the sum",
-            )
-        if what not in known.slots and (self.arity or 0) + len(known.slots) == MOST_SLOTS:
-            raise self._error(where, f"{what!r} is one relation more", f"at most {MOST_SLOTS}")
-        return known.slots.setdefault(what, (self.arity or 0) + len(known.slots))
+        if isinstance(what, str) and not what.isdigit():
+            return self._tracing(where).relations.slot(what)
+        return self._declared_slot(where, int(what) if isinstance(what, str) else what)
 
     def _declared_slot(self, where: str, slot: object) -> int:
         if self.arity is None or not is_whole(slot) or not 0 <= slot < self.arity:
@@ -203,7 +170,7 @@ class VertexFunction:
         Raises: TraceError outside of it.
         """
         builder = current_builder()
-        self._check_declared()
+        self.check_declared()
         if self._trace is None or self._trace.builder is not builder:
             raise self._error(
                 where,
@@ -262,7 +229,7 @@ class VertexFunction:
             raise self._error(
                 "pull", f"name {name!r} at {user_line()}", "a string", "name an array of the batch"
             )
-        extents = self._pulled_shape(name, shape, dtype)
+        extents = read_pulled(name, shape, dtype)
         if name not in trace.pulled:
             if len(trace.pulled) == MOST_PULLS:
                 raise self._error(
@@ -283,21 +250,6 @@ class VertexFunction:
                 "pull it once, or use two names",
             )
         return found
-
-    def _pulled_shape(self, name: str, shape: object, dtype: str | None) -> tuple[int, ...]:
-        if dtype is not None and (not isinstance(dtype, str) or dtype not in ("int", "float")):
-            raise self._error(
-                "pull", f"dtype {dtype!r} of {name!r} at {user_line()}", "'int' or 'float'"
-            )
-        extents = read_shape(() if shape is None else shape)
-        if extents is None or (dtype == "int" and extents):
-            raise self._error(
-                "pull",
-                f"shape {shape!r} of {name!r} at {user_line()}",
-                "a tuple of positive integers, and () for an integer",
-                "pull reals by shape, and integers one by one",
-            )
-        return extents
 
     def present(self, what: int | str) -> Value:
         """Return 1.0 where the vertex has a child in a slot, or a pulled value; else 0.0.
@@ -356,7 +308,7 @@ class VertexFunction:
 
     def parameters(self) -> dict[str, Parameter]:
         """Return the parameters by attribute name; those of lists and dicts are numbered."""
-        self._check_declared()
+        self.check_declared()
         found: dict[str, Parameter] = {}
         for name, parameter in self.declared_parameters():
             parameter.name = parameter.name or name
@@ -372,15 +324,9 @@ class VertexFunction:
 
     def declared_parameters(self) -> Iterator[tuple[str, Parameter]]:
         """Yield parameters by attribute name, one as often as it is found."""
-        stack = [(n, v) for n, v in reversed(vars(self).items()) if not n.startswith("_")]
-        while stack:
-            name, value = stack.pop()
-            if isinstance(value, Parameter):
-                yield name, value
-            elif isinstance(value, (list, tuple)):
-                stack += [(f"{name}.{k}", item) for k, item in reversed([*enumerate(value)])]
-            elif isinstance(value, dict):
-                stack += [(f"{name}.{key}", item) for key, item in reversed(value.items())]
+        for name, part in parts_of(self):
+            if isinstance(part, Parameter):
+                yield name, part
 
     def trace(self) -> Program:
         """Run `forward` once and return the program of F.
@@ -388,7 +334,7 @@ class VertexFunction:
         Raises: TraceError for any mistake in the declaration, with the user's line.
         """
         params = {name: p.shape for name, p in self.parameters().items()}
-        trace = self._run_forward(Trace(type(self).__name__))
+        trace = self._run_forward(Trace(type(self).__name__, self.arity))
         if not self._pushed:
             raise self._error("push", "forward() pushes nothing", "at least one push")
         return simplify(trace.program(params, self.state, self.arity))
@@ -398,17 +344,13 @@ class VertexFunction:
 
         Raises: TraceError, as `trace` does.
         """
-        self._check_declared()
+        self.check_declared()
         own = dict(self.declared_parameters())
         params = {names.parameters[id(p)]: p.shape for p in own.values()}
-        trace = self._run_forward(Trace(names.states[id(self)], names))
-        found = trace.relations
-        if self.arity is not None:
-            numbered = {str(slot): slot for slot in range(self.arity)}
-            found = Relations(numbered | found.slots, found.every)
+        trace = self._run_forward(Trace(names.states[id(self)], self.arity, names))
         state = {self.field(trace, name): size for name, size in self.state.items()}
-        slots = len(found.slots) or None
-        return simplify(trace.program(params, state, slots)), found
+        found = trace.relations
+        return simplify(trace.program(params, state, found.count or None)), found
 
     def _run_forward(self, trace: Trace) -> Trace:
         self._scattered = False
@@ -433,7 +375,8 @@ class VertexFunction:
     def _is_declared(self) -> bool:
         return "_pushed" in vars(self)
 
-    def _check_declared(self) -> None:
+    def check_declared(self) -> None:
+        """Raise TraceError, when `__init__` of the class was not called."""
         if not self._is_declared():
             raise self._error(
                 "trace",

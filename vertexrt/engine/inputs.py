@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from functools import cache, partial
+from functools import cache
 from typing import Any, NoReturn
 
 import numpy as np
@@ -32,7 +32,7 @@ class Reader:
         pulls: integers first, then real ones, each in the order of declaration.
         numbers: int64 [pulls] which declaration each is.
         is_used: [pulls] whether it reads them; used: int64, the places of those that it reads.
-        bounds: int64 [functions * pulls] how many values each may take, -1 for any; largest: of
+        bounds: int64 [pulls, functions] how many values each may take, -1 for any; largest: of
             these.
     """
 
@@ -50,20 +50,23 @@ def make_reader(program: Program) -> Reader:
     names = {n["name"] for n in program.nodes if n.op in ("pull", "has_pull")}
     numbers = sorted(range(len(program.pulls)), key=lambda k: program.pulls[k].dtype != "int")
     pulls = tuple(program.pulls[k] for k in numbers)
-    limits = [
-        bounds.get(pull.name, (-1, ""))[0]
-        for bounds in map(partial(index_bounds, program), range(max(len(program.sites), 1)))
-        for pull in pulls
-    ]
+    limits = _limits(program, pulls)
     return Reader(
         program,
         pulls,
         np.array(numbers, np.int64),
         tuple(pull.name in names for pull in pulls),
         np.array([k for k, pull in enumerate(pulls) if pull.name in names], np.int64),
-        np.array(limits, np.int64),
-        max(limits, default=0),
+        limits,
+        int(limits.max(initial=0)),
     )
+
+
+def _limits(program: Program, pulls: Sequence[Pull]) -> Array:
+    """Return int64 [pulls, functions] how many values each may take, -1 for any."""
+    bounds = [index_bounds(program, function) for function in range(max(len(program.sites), 1))]
+    limits = [[each.get(pull.name, (-1, ""))[0] for each in bounds] for pull in pulls]
+    return np.array(limits, np.int64).reshape(len(pulls), len(bounds))
 
 
 @dataclass(slots=True)

@@ -57,7 +57,7 @@ def read_batch(
     """
     return read_vertices(
         child_ptr, child, functions, pulls, row_at(vertex_facts, NUMBERS),
-        row_at(vertex_facts, USED), row_at(vertex_facts, BOUNDS), number_at(vertex_facts, SLOTS),
+        row_at(vertex_facts, USED), table_at(vertex_facts, BOUNDS), number_at(vertex_facts, SLOTS),
         row_at(vertex_facts, LIMITS), row_at(vertex_facts, PATH_MASKS),
         row_at(vertex_facts, LAZY_MASKS), row_at(vertex_facts, PATH_KNOWN),
         row_at(vertex_facts, LAZY_KNOWN), row_at(vertex_facts, HAS_LOSS),

@@ -74,16 +74,18 @@ def _slots(
     slots = np.full((len(sites), len(relations)), NOT_READ, np.int64)
     allowed = np.zeros((len(sites), len(relations)), np.int64)
     for f, site in enumerate(sites):
-        for slot, (relation, children) in enumerate(
-            zip(site.relations, site.children, strict=True)
-        ):
-            if relation in relations:
-                at = relations.index(relation)
+        if site.name in names:
+            for slot, relation in enumerate(site.relations):
+                at = _number_of(relation, site.name, relations)
                 slots[f, at] = ALL if site.every else slot
-                allowed[f, at] = sum(1 << c for c in children)
-            elif site.name in names:
-                raise _unknown_relation(site.name, relation, relations)
+                allowed[f, at] = sum(1 << child for child in site.children[slot])
     return _Slots(function_of, slots, allowed)
+
+
+def _number_of(relation: str, reader: str, relations: tuple[str, ...]) -> int:
+    if relation not in relations:
+        raise _unknown_relation(reader, relation, relations)
+    return relations.index(relation)
 
 
 def _check_used(program: Program, types: VertexTypes, table: _Slots) -> None:

@@ -143,13 +143,18 @@ class GraphBatch:
 
     @classmethod
     def from_arrays(
-        cls, graph_ptr: Any, child_ptr: Any, child: Any, pulls: Mapping[str, Any] | None = None
+        cls,
+        graph_ptr: Any,
+        child_ptr: Any,
+        child: Any,
+        pulls: Mapping[str, Any] | None = None,
+        types: VertexTypes | None = None,
     ) -> GraphBatch:
         """Build a batch from CSR arrays, or lists; the same as the class.
 
         Raises: GraphError and PullError, as the class does.
         """
-        return cls(graph_ptr, child_ptr, child, {} if pulls is None else pulls)
+        return cls(graph_ptr, child_ptr, child, {} if pulls is None else pulls, types)
 
     @property
     def num_graphs(self) -> int:
@@ -216,7 +221,7 @@ class GraphBatch:
             take_rows(taken, rows, graph_ptr, ids)
             taken = taken.reshape(vertices, *rows.shape[1:])
             pulls[name] = taken if table is None else pulled_unchecked(taken, None)
-        types = None if self.types is None else _take_types(self, self.types, ids)
+        types = _take_types(self, ids)
         return _unchecked(whole[:first], whole[first:at], out_child, pulls, types, None)
 
     def of_type(self, name: str) -> IntArray:
@@ -237,8 +242,11 @@ graph_ptr_of, child_ptr_of, child_of = hand_out(
 (pulls_of,) = hand_out(GraphBatch, Pulls, "pulls")
 
 
-def _take_types(batch: GraphBatch, types: VertexTypes, ids: npt.NDArray[np.int64]) -> VertexTypes:
-    """Return the types of the graphs named."""
+def _take_types(batch: GraphBatch, ids: npt.NDArray[np.int64]) -> VertexTypes | None:
+    """Return the types of the graphs named, where the batch has types."""
+    types = batch.types
+    if types is None:
+        return None
     graph_ptr = graph_ptr_of(batch)
     taken = []
     for numbers, ptr in (

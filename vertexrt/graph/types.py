@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
@@ -139,63 +140,79 @@ def _read_pairs(key: tuple[str, str, str], given: Any, sources: int, targets: in
     return pairs
 
 
+class _Given(NamedTuple):
+    """What one type gives of a pull: for how many vertices, from which vertex of the graph on."""
+
+    owner: str
+    first: int
+    size: int
+    value: Any
+
+
 def _join_pulls(
     counts: Mapping[str, int], first: Mapping[str, int], pulls: object
 ) -> dict[str, Any]:
     """Return pulls over all vertices: absent where a type does not give one."""
-    total = sum(counts.values())
-    by_name: dict[str, list[tuple[str, Any]]] = {}
-    wrong = not isinstance(pulls, Mapping)
-    for name, given in [] if wrong else pulls.items():  # type: ignore[attr-defined]
-        if name not in counts:
-            raise unknown_type("pulls", name, list(counts))
-        wrong = wrong or not isinstance(given, Mapping)
-        for pull, value in {} if wrong else given.items():
-            by_name.setdefault(pull, []).append((name, value))
-    if wrong:
+    if not isinstance(pulls, Mapping) or not all(isinstance(x, Mapping) for x in pulls.values()):
         expected = "a dict of vertex types to dicts of arrays by name"
         action = "write pulls={'word': {'label': labels}}"
         raise PullError(message(_WHERE, f"pulls is {pulls!r:.60}", expected, action))
-    return {
-        pull: _join_pull(pull, total, [(first[t], counts[t], t, v) for t, v in given])
-        for pull, given in by_name.items()
-    }
+    by_name: dict[str, list[_Given]] = {}
+    for owner, given in pulls.items():
+        if owner not in counts:
+            raise unknown_type("pulls", owner, list(counts))
+        for name, value in given.items():
+            part = _Given(owner, first[owner], counts[owner], value)
+            by_name.setdefault(name, []).append(part)
+    total = sum(counts.values())
+    return {name: _join_pull(name, total, parts) for name, parts in by_name.items()}
 
 
-def _join_pull(name: str, total: int, parts: list[tuple[int, int, str, Any]]) -> Any:
-    """Join what several types pull under one name; each part: first vertex, how many, type."""
+def _join_pull(name: str, total: int, parts: Sequence[_Given]) -> Any:
+    """Join what several types pull under one name."""
     index = np.full(total, -1, np.int32)
     tables: list[npt.NDArray[Any]] = []
-    rows, kinds = 0, set()
-    for begin, count, owner, given in parts:
-        array = read_array(given.values if isinstance(given, Pulled) else given)
-        if isinstance(array, str) or not array.ndim:
-            raise _misfit(name, owner, "no array" if not isinstance(array, str) else array, count)
-        own_index = given.index if isinstance(given, Pulled) else None
-        length = len(array) if own_index is None else len(own_index)
-        if length != count:
-            raise _misfit(name, owner, f"{length} values", count)
-        if array.dtype.kind in "iu" and not isinstance(given, Pulled):
-            kinds.add("i")
-            index[begin : begin + count] = int32_array(array, f"{name!r} of {owner!r}", _WHERE)
-            continue
-        kinds.add("f")
-        at = np.arange(count, dtype=np.int32) if own_index is None else own_index
-        index[begin : begin + count] = np.where(at >= 0, at + rows, -1)
-        tables.append(array)
-        rows += len(array)
-    if len(kinds) > 1 or len({x.shape[1:] for x in tables}) > 1:
-        owners = ", ".join(owner for _, _, owner, _ in parts)
-        got = f"{name!r} of {owners} differs in dtype or shape"
-        raise PullError(message(_WHERE, got, "one dtype and shape for each name", "rename one"))
+    for part in parts:
+        table, at = _read_pull(name, part)
+        if table is not None:
+            at = np.where(at >= 0, at + sum(map(len, tables)), -1)
+            tables.append(table)
+        index[part.first : part.first + part.size] = at
     if not tables:
         return index
+    if len(tables) < len(parts) or len({table.shape[1:] for table in tables}) > 1:
+        got = f"{name!r} of {', '.join(part.owner for part in parts)} differs in dtype or shape"
+        raise PullError(message(_WHERE, got, "one dtype and shape for each name", "rename one"))
     return Pulled(tables[0] if len(tables) == 1 else np.concatenate(tables), index)
 
 
-def _misfit(name: str, owner: str, got: str, count: int) -> PullError:
-    expected = f"an array with a row for each of {count} vertices"
-    return PullError(message(_WHERE, f"{name!r} of {owner!r} has {got}", expected, "correct it"))
+def _read_pull(name: str, part: _Given) -> tuple[npt.NDArray[Any] | None, IntArray]:
+    """Return a table, None for whole numbers, and the row (or the number) of each vertex."""
+    given = part.value
+    if isinstance(given, Pulled):
+        index = given.index
+        at = np.arange(len(given.values), dtype=np.int32) if index is None else index
+        _check_length(name, part, len(at))
+        return given.values, at
+    array = read_array(given)
+    if isinstance(array, str) or not array.ndim:
+        raise _misfit(name, part, array if isinstance(array, str) else "no rows")
+    _check_length(name, part, len(array))
+    if array.dtype.kind in "iu":
+        return None, int32_array(array, f"{name!r} of {part.owner!r}", _WHERE)
+    return array, np.arange(part.size, dtype=np.int32)
+
+
+def _check_length(name: str, part: _Given, length: int) -> None:
+    if length != part.size:
+        raise _misfit(name, part, f"{length} values")
+
+
+def _misfit(name: str, part: _Given, got: str) -> PullError:
+    expected = f"an array with a row for each of {part.size} vertices"
+    return PullError(
+        message(_WHERE, f"{name!r} of {part.owner!r} has {got}", expected, "correct it")
+    )
 
 
 def check_types(given: object, vertices: int, slots: int, where: str) -> VertexTypes | None:
@@ -237,12 +254,18 @@ def join_types(several: Sequence[VertexTypes | None], where: str) -> VertexTypes
     if len(typed) < len(several):
         got = f"{len(typed)} of {len(several)} graphs have vertex types"
         raise GraphError(message(where, got, "all or none", "build all graphs with from_types"))
-    names = tuple(dict.fromkeys(name for each in typed for name in each.names))
-    relations = tuple(dict.fromkeys(name for each in typed for name in each.relations))
-    of_vertex = [renumbered(each.of_vertex, each.names, names) for each in typed]
-    of_edge = [renumbered(each.of_edge, each.relations, relations) for each in typed]
-    joined = (own(np.concatenate(x), INT32) for x in (of_vertex, of_edge))
-    return VertexTypes(names, relations, *joined)
+    names, of_vertex = _join_numbers([(each.names, each.of_vertex) for each in typed])
+    relations, of_edge = _join_numbers([(each.relations, each.of_edge) for each in typed])
+    return VertexTypes(names, relations, of_vertex, of_edge)
+
+
+def _join_numbers(
+    several: Sequence[tuple[tuple[str, ...], IntArray]],
+) -> tuple[tuple[str, ...], IntArray]:
+    """Return all names, and the numbers one after another, as numbers of these names."""
+    names = tuple(dict.fromkeys(itertools.chain(*(own_names for own_names, _ in several))))
+    parts = [renumbered(numbers, own_names, names) for own_names, numbers in several]
+    return names, own(np.concatenate(parts), INT32)
 
 
 def renumbered(numbers: IntArray, old: Sequence[str], new: Sequence[str]) -> IntArray:

@@ -6,7 +6,8 @@ side, each node marked with its function, and every pass works on all of them at
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections import ChainMap
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from typing import TypeVar
 
@@ -28,35 +29,42 @@ def join_programs(name: str, parts: Sequence[tuple[Program, FunctionSite]]) -> P
     Raises: TraceError, when functions declare one parameter, pull or push in two shapes, or have
         too many slots and pulls together.
     """
-    programs = [program for program, _ in parts]
-    arity = max((p.arity for p in programs if p.arity is not None), default=None)
+    programs, sites = zip(*parts, strict=True)
+    arity = max(p.arity or 0 for p in programs) or None
     nodes: list[Node] = []
-    pushes = _agreed("push", [(p.name, _pushes(p)) for p in programs])
-    pulls = _agreed("pull", [(p.name, {x.name: x for x in p.pulls}) for p in programs])
+    pushes = _agreed("push", programs, _pushes)
+    pulls = _agreed("pull", programs, _pulls)
     for number, program in enumerate(programs):
         nodes += _moved(program, number, len(nodes), arity)
         nodes += _missing_pushes(program, number, len(nodes), pushes)
-    params = _agreed("parameter", [(p.name, p.params) for p in programs])
-    state = {field: size for p in programs for field, size in p.state.items()}
-    if (arity or 0) + 1 + len(pulls) > FUNCTION_AT:
-        raise TraceError(
-            message(
-                "model",
-                f"{name} has {arity or 0} slots and {len(pulls)} pulls",
-                f"{FUNCTION_AT - 1} together",
-                "pull vectors instead of many numbers",
-            )
-        )
-    sites = tuple(site for _, site in parts)
+    params = _agreed("parameter", programs, lambda program: program.params)
+    state = dict(ChainMap(*(dict(p.state) for p in reversed(programs))))
+    _check_size(name, arity or 0, len(pulls))
     declared = tuple(pulls.values())
     return Program(name, tuple(nodes), params, state, arity, declared, sites=sites)
 
 
-def _agreed(what: str, parts: Sequence[tuple[str, Mapping[str, Form]]]) -> dict[str, Form]:
+def _check_size(name: str, slots: int, pulls: int) -> None:
+    """Refuse more slots and pulls than the number of a kind has bits for."""
+    if slots + 1 + pulls > FUNCTION_AT:
+        raise TraceError(
+            message(
+                "model",
+                f"{name} has {slots} slots and {pulls} pulls",
+                f"{FUNCTION_AT - 1} together",
+                "pull vectors instead of many numbers",
+            )
+        )
+
+
+def _agreed(
+    what: str, programs: Sequence[Program], declared: Callable[[Program], Mapping[str, Form]]
+) -> dict[str, Form]:
     """Join declarations by name; those of one name must be equal."""
     found: dict[str, tuple[str, Form]] = {}
-    for owner, declared in parts:
-        for name, form in declared.items():
+    for program in programs:
+        owner = program.name
+        for name, form in declared(program).items():
             first, known = found.setdefault(name, (owner, form))
             if known != form:
                 raise TraceError(
@@ -78,12 +86,16 @@ def _pushes(program: Program) -> dict[str, tuple[int, ...]]:
     return {n["name"]: tuple(n["shape"]) for n in program.nodes if n.op == "push"}
 
 
+def _pulls(program: Program) -> dict[str, Pull]:
+    return {pull.name: pull for pull in program.pulls}
+
+
 def _moved(program: Program, function: int, start: int, arity: int | None) -> list[Node]:
     """Return nodes of a function for their places in the network."""
     found = []
     for node in program.nodes:
         attrs = node.attrs
-        if node.op == "gather_all":
+        if node.op in ("gather_all", "degree"):
             attrs = attributes({**dict(attrs), "slot": arity or 0})
         inputs = tuple(i + start for i in node.inputs)
         found.append(replace(node, inputs=inputs, attrs=attrs, function=function))

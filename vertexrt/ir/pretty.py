@@ -36,19 +36,28 @@ def _plain(value: object) -> str:
 
 def format_program(program: Program, stages: bool = False) -> str:
     """Print a whole program under its name, parameters and state."""
+    lines = [_header(program), *(f"  stacked: {' + '.join(names)}" for names in program.stacks)]
+    first = _first_of_sites(program)
+    for k, node in enumerate(program.nodes):
+        if first.get(node.function) == k:
+            lines.append(f"  {_site(program.sites[node.function], program)}")
+        lines.append("  " + format_node(k, node, stages))
+    return "\n".join(lines)
+
+
+def _header(program: Program) -> str:
     params = ", ".join(f"{n}{list(s)}" for n, s in program.params.items())
     state = ", ".join(f"{n}[{s}]" for n, s in program.state.items())
     arity = "any number of" if program.arity is None else program.arity
     children = f"{len(program.sites)} vertex types" if program.sites else f"{arity} children"
-    lines = [f"{program.name}: {children}, state {state or 'none'}, parameters {params or 'none'}"]
-    for names in program.stacks:
-        lines.append(f"  stacked: {' + '.join(names)}")
-    of_types = dict(enumerate(program.sites))
-    for k, node in enumerate(program.nodes):
-        site = of_types.pop(node.function, None)
-        lines += [f"  {_site(site, program)}"] if site else []
-        lines.append("  " + format_node(k, node, stages))
-    return "\n".join(lines)
+    return f"{program.name}: {children}, state {state or 'none'}, parameters {params or 'none'}"
+
+
+def _first_of_sites(program: Program) -> dict[int, int]:
+    """Return the first node of each function of a network."""
+    if not program.sites:
+        return {}
+    return {node.function: k for k, node in reversed([*enumerate(program.nodes)])}
 
 
 def _site(site: FunctionSite, program: Program) -> str:

@@ -33,9 +33,22 @@ def arrange(
     Returns: what was found (else than ARRANGED at once, and not more); at which vertex, and in
         which relation; the CSR of children by slot.
     """
-    count = len(child_ptr) - 1
-    out_ptr = np.zeros(count + 1, np.int32)
-    for v in range(count):
+    out_ptr = np.zeros(len(child_ptr), np.int32)
+    graph = child_ptr, child, functions, relations
+    found, v, relation = _count(graph, slots, allowed, out_ptr)
+    if found != ARRANGED:
+        return found, v, relation, out_ptr, child
+    out = np.full(out_ptr[len(child_ptr) - 1], -1, np.int32)
+    v, relation = _put(graph, slots, out_ptr, out)
+    return (ARRANGED if v < 0 else SECOND_CHILD), v, relation, out_ptr, out
+
+
+def _count(
+    graph: tuple[Array, Array, Array, Array], slots: Array, allowed: Array, out_ptr: Array
+) -> tuple[int, int, int]:
+    """Write how many slots vertices need; return what was found, at which vertex and relation."""
+    child_ptr, child, functions, relations = graph
+    for v in range(len(child_ptr) - 1):
         function, taken = functions[v], 0
         for e in range(child_ptr[v], child_ptr[v + 1]):
             c, relation = child[e], relations[e]
@@ -43,22 +56,26 @@ def arrange(
             if slot == NOT_READ or c < 0:
                 continue
             if ((allowed[function, relation] >> functions[c]) & 1) == 0:
-                return OF_OTHER_TYPE, v, relation, out_ptr, child
+                return OF_OTHER_TYPE, v, int(relation)
             taken = taken + 1 if slot == ALL else max(taken, slot + 1)
         out_ptr[v + 1] = out_ptr[v] + taken
-    out = np.full(out_ptr[count], -1, np.int32)
-    for v in range(count):
-        function, at = functions[v], out_ptr[v]
+    return ARRANGED, -1, -1
+
+
+def _put(
+    graph: tuple[Array, Array, Array, Array], slots: Array, out_ptr: Array, out: Array
+) -> tuple[int, int]:
+    """Put children into slots; return a vertex and a relation of which it has two, or -1."""
+    child_ptr, child, functions, relations = graph
+    for v in range(len(child_ptr) - 1):
+        at = out_ptr[v]
         for e in range(child_ptr[v], child_ptr[v + 1]):
-            relation = relations[e]
-            slot = slots[function, relation]
+            slot = slots[functions[v], relations[e]]
             if slot == NOT_READ or child[e] < 0:
                 continue
-            if slot == ALL:
-                out[at] = child[e]
-                at += 1
-            elif out[out_ptr[v] + slot] >= 0:
-                return SECOND_CHILD, v, relation, out_ptr, out
-            else:
-                out[out_ptr[v] + slot] = child[e]
-    return ARRANGED, -1, -1, out_ptr, out
+            to = at if slot == ALL else out_ptr[v] + slot
+            if out[to] >= 0:
+                return v, int(relations[e])
+            out[to] = child[e]
+            at += 1
+    return -1, -1

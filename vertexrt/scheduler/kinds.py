@@ -45,7 +45,7 @@ def read_vertices(
         functions: int32 [V], which function each vertex evaluates; empty, where there is one.
         pulls: int32 [pulls, V], -1 where a vertex has none.
         numbers: [pulls] which bit each has; used: the places of those that are read.
-        bounds: [functions * pulls] how many values each may take, -1 for any.
+        bounds: [pulls, functions] how many values each may take, -1 for any.
         slots: the most that a function declares.
         limits: [functions] in how many slots there may be a child, -1 for any.
         path_masks, lazy_masks: [functions] the bits that matter on the path, and all that matter.
@@ -60,12 +60,8 @@ def read_vertices(
     lazy = np.empty(count, np.int32)
     level = np.zeros(count, np.int32)
     has = np.zeros(count, np.int64)
-    each = len(numbers)
     for k in used:
-        bit = 1 << (slots + 1 + numbers[k])
-        v = _read_pull(pulls[k], _least(bounds, k, each), bit, has)
-        if v >= 0:
-            v = _beyond(pulls[k], functions, bounds, k, each, v)
+        v = _read_pull(pulls[k], functions, bounds[k], slots + 1 + numbers[k], has)
         if v >= 0:
             return NOT_BOUNDED, v, has[v], path, lazy, level, True, 0
     limit = limits[0] if len(functions) == 0 else -1  # of several: `arrange` has looked
@@ -74,29 +70,16 @@ def read_vertices(
         return TOO_MANY_CHILDREN, v, has[v], path, lazy, level, forest, 0
     if not ordered:
         level = find_levels(child_ptr, child)
-    for v in range(len(functions)):
-        has[v] |= int(functions[v]) << FUNCTION_AT
-    found, v, bits, losses = _number_kinds(
-        has,
-        len(functions) > 0,
-        path_masks,
-        lazy_masks,
-        path_known,
-        lazy_known,
-        has_loss,
-        path,
-        lazy,
-    )
+    masks, known = (path_masks, lazy_masks), (path_known, lazy_known)
+    found, v, bits, losses = _number_kinds(has, functions, masks, known, has_loss, path, lazy)
     return found, v, bits, path, lazy, level, forest, losses
 
 
 def _number_kinds(
     has: Array,
-    several: bool,
-    path_masks: Array,
-    lazy_masks: Array,
-    path_known: Array,
-    lazy_known: Array,
+    functions: Array,
+    masks: tuple[Array, Array],
+    known: tuple[Array, Array],
     has_loss: Array,
     path: Array,
     lazy: Array,
@@ -104,9 +87,13 @@ def _number_kinds(
     """Write the numbers of the kinds of each vertex, as `read_vertices` says.
 
     Args:
-        several: there are several functions, whose numbers are in the bits.
+        has: the bits of vertices, to which those of their functions are added.
+        masks, known: of the path, and of all that matters.
     Returns: what was found, at which vertex, its bits; how many vertices have a loss.
     """
+    (path_masks, lazy_masks), (path_known, lazy_known) = masks, known
+    for v in range(len(functions)):
+        has[v] |= int(functions[v]) << FUNCTION_AT
     # Kinds met so far, each where a hash of its bits says: most batches have a handful.
     met = np.full(MET, -1, np.int64)
     met_path = np.empty(MET, np.int32)
@@ -114,7 +101,7 @@ def _number_kinds(
     losses = 0
     for v in range(len(has)):
         bits = has[v]
-        function = bits >> FUNCTION_AT if several else 0
+        function = int(functions[v]) if len(functions) > 0 else 0
         at = (bits ^ (bits >> 5) ^ (bits >> 10) ^ function) & (MET - 1)
         if met[at] != bits:
             on_path, matters = bits & path_masks[function], bits & lazy_masks[function]
@@ -173,37 +160,28 @@ def _read_children(
     return -1, ordered, forest
 
 
-def _read_pull(values: Array, bound: int, bit: int, has: Array) -> int:
-    """Set a bit where a vertex has a value; return the first that is out of bounds, or -1."""
+def _read_pull(values: Array, functions: Array, bounds: Array, bit: Any, has: Array) -> int:
+    """Set a bit where a vertex has a value; return the first that is out of bounds, or -1.
+
+    Args:
+        bounds: [functions] of the pull; bit: the number of its bit.
+    """
     largest, least = -1, -1
+    mark = 1 << int(bit)
     for v in range(len(has)):
         largest = max(largest, values[v])
         least = min(least, values[v])
-        has[v] |= bit if values[v] >= 0 else 0
-    if bound >= 0 and (largest >= bound or least < -1):
-        for v in range(len(has)):
-            if values[v] >= bound or values[v] < -1:
-                return v
-    return -1
+        has[v] |= mark if values[v] >= 0 else 0
+    beyond = least < -1
+    for bound in bounds:
+        beyond |= bound >= 0 and largest >= bound
+    return _first_beyond(values, functions, bounds) if beyond else -1
 
 
-def _least(bounds: Array, k: int, each: int) -> int:
-    """Return the smallest bound of a pull in any function, -1 for none."""
-    least = -1
-    for at in range(k, len(bounds), each):
-        if bounds[at] >= 0 and (least < 0 or bounds[at] < least):
-            least = bounds[at]
-    return least
-
-
-def _beyond(values: Array, functions: Array, bounds: Array, k: int, each: int, first: int) -> int:
-    """Return the first vertex whose value is out of the bounds of its own function, or -1.
-
-    Args:
-        first: where to begin: the first beyond the smallest bound of any.
-    """
-    for v in range(first, len(values)):
-        bound = bounds[k + each * functions[v]] if len(functions) > 0 else bounds[k]
+def _first_beyond(values: Array, functions: Array, bounds: Array) -> int:
+    """Return the first vertex whose value is out of the bounds of its own function, or -1."""
+    for v in range(len(values)):
+        bound = bounds[functions[v]] if len(functions) > 0 else bounds[0]
         if bound >= 0 and (values[v] >= bound or values[v] < -1):
             return v
     return -1

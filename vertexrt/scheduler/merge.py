@@ -57,9 +57,8 @@ def merge_vertices(
     """
     count = len(order)
     keys = _keys(pulls, used, count)
-    if not together:
-        for v in range(count):
-            keys[v] = _mixed(keys[v] * PRIME, kinds[v])
+    if not together:  # copies lie in other tasks, among which are other kinds
+        _add_kinds(keys, kinds)
     row_key = np.empty(count, np.uint64)
     weight[:] = 0
     table = np.full(_table_size(task_lo, together), -1, np.int32)
@@ -107,6 +106,12 @@ def _keys(pulls: Array, used: Array, count: int) -> Array:
             else:
                 keys[v] = _mixed(keys[v] * PRIME, values[v])
     return keys
+
+
+def _add_kinds(keys: Array, kinds: Array) -> None:
+    """Mix the kinds of vertices into their keys."""
+    for v in range(len(keys)):
+        keys[v] = _mixed(keys[v] * PRIME, kinds[v])
 
 
 def _mixed(key: Any, value: Any) -> Any:
@@ -218,13 +223,14 @@ def _part(
         if u == v:
             continue
         degree = child_ptr[v + 1] - child_ptr[v]
-        same = child_ptr[u + 1] - child_ptr[u] == degree and kinds[u] == kinds[v]
+        same = child_ptr[u + 1] - child_ptr[u] == degree
         if same:
             for s in range(degree):
                 c, d = child[child_ptr[u] + s], child[child_ptr[v] + s]
                 same &= (row_of[c] if c >= 0 else -1) == (row_of[d] if d >= 0 else -1)
         for k in used:
             same &= pulls[k, u] == pulls[k, v]
+        same &= kinds[u] == kinds[v]
         if not same:
             weight[row] -= 1
             weight[rows] = 1

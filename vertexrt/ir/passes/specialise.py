@@ -103,16 +103,19 @@ def find_atoms(program: Program, specialised: bool = True) -> Atoms:
     types = tuple(site.name for site in program.sites)
     path, lazy = [0] * max(len(types), 1), [0] * max(len(types), 1)
     for node, early in zip(program.nodes, _reaches_path(program), strict=True):
-        bit = 0
-        if node.op in OF_SLOTS:
-            bit = 1 << node["slot"]
-        elif node.op in ("pull", "has_pull"):
-            bit = 1 << slots + names.index(node["name"])
+        bit = _bit_of(node, slots, names)
         lazy[node.function] |= bit
         path[node.function] |= bit if early or node.op in GRADIENTS_TO_CHILDREN else 0
     if not specialised:
-        path, lazy = [0 for _ in path], [0 for _ in lazy]
+        path = lazy = [0] * len(path)
     return Atoms(slots, names, tuple(path), tuple(lazy), types)
+
+
+def _bit_of(node: Node, slots: int, names: tuple[str, ...]) -> int:
+    """Return the bit of what a node reads from outside, or writes for a child; 0 for others."""
+    if node.op in OF_SLOTS:
+        return int(1 << node["slot"])
+    return 1 << slots + names.index(node["name"]) if node.op in ("pull", "has_pull") else 0
 
 
 def _reaches_path(program: Program) -> list[bool]:

@@ -8,6 +8,7 @@ become rows of one operand, and the two gradients of such products become one.
 
 from __future__ import annotations
 
+import itertools
 from collections import defaultdict
 from collections.abc import Callable, Hashable, Sequence
 from dataclasses import replace
@@ -33,24 +34,27 @@ def stack_parameters(program: Program) -> Program:
 
 def _shared_operand(program: Program) -> dict[str, int]:
     """Find parameters, not stacked yet, that multiply one vector: name -> the product."""
+    operands = _by_operand(program)
+    for weights, names in itertools.product(operands, program.stacks):
+        if weights.keys() >= {*names}:
+            return {name: weights[name] for name in names}
+    stacked = {*itertools.chain(*program.stacks)}
+    free = [{n: k for n, k in each.items() if n not in stacked} for each in operands]
+    return next((weights for weights in free if len(weights) > 1), {})
+
+
+def _by_operand(program: Program) -> list[dict[str, int]]:
+    """List, for each vector that is multiplied, parameters with their products."""
     nodes = program.nodes
-    taken = {nodes[n.inputs[0]]["name"] for n in nodes if n.op == "embed"}
-    stacked = {name for names in program.stacks for name in names}
-    groups: dict[Hashable, dict[str, int]] = defaultdict(dict)
+    looked_up = {nodes[n.inputs[0]]["name"] for n in nodes if n.op == "embed"}
+    found: dict[Hashable, dict[str, int]] = defaultdict(dict)
     for k, node in enumerate(nodes):
         # With an operand of several rows, gates and rows would interleave.
         if _multiplies_vectors(node) and not node["transpose"]:
             name = nodes[node.inputs[0]]["name"]
-            if name not in taken:
-                groups[node.inputs[1], node.stage].setdefault(name, k)
-    for weights in groups.values():
-        for names in program.stacks:
-            if weights.keys() >= set(names):
-                return {name: weights[name] for name in names}
-        free = {name: k for name, k in weights.items() if name not in stacked}
-        if len(free) > 1:
-            return free
-    return {}
+            if name not in looked_up:
+                found[node.inputs[1], node.stage].setdefault(name, k)
+    return list(found.values())
 
 
 def _multiplies_vectors(node: Node) -> bool:
