@@ -5,9 +5,14 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from vertexrt.api.parameter import Parameter
-from vertexrt.api.parts import parts_of
+from vertexrt.api.parts import parameters_of, parts_of
 from vertexrt.api.trace import NetworkNames
-from vertexrt.api.vertex_function import VertexFunction
+from vertexrt.api.vertex_function import (
+    VertexFunction,
+    check_declared,
+    sources_of,
+    trace_in,
+)
 from vertexrt.errors import TraceError, message
 from vertexrt.ir.join import join_programs
 from vertexrt.ir.passes.specialise import MOST_FUNCTIONS
@@ -44,9 +49,9 @@ class Model:
 
     def parameters(self) -> dict[str, Parameter]:
         """Return the parameters by name: `left.w`, or `w` of the model's own."""
-        found = {name: part for name, part in parts_of(self) if isinstance(part, Parameter)}
+        found = dict(parameters_of(self))
         for kind, function in self.functions().items():
-            found |= {f"{kind}.{name}": p for name, p in function.declared_parameters()}
+            found |= {f"{kind}.{name}": p for name, p in parameters_of(function)}
         names: dict[int, str] = {}
         for name, parameter in found.items():
             names.setdefault(id(parameter), name)
@@ -65,13 +70,13 @@ class Model:
         numbers = {id(function): k for k, function in enumerate(functions.values())}
         parts = []
         for name, function in functions.items():
-            program, read = function.trace_in(names)
+            program, read = trace_in(function, names)
             unread = set(function.inputs) - set(read.names)
             if unread:
                 got = f"{name} names {sorted(unread)} in inputs and does not gather them"
                 raise self._error(got, "a gather of each relation")
             children = tuple(
-                tuple(numbers[id(source)] for source in function.sources(relation))
+                tuple(numbers[id(source)] for source in sources_of(function, relation))
                 for relation in read.names
             )
             site = FunctionSite(name, read.names, read.every is not None, children)
@@ -85,9 +90,9 @@ class Model:
         """Refuse relations to functions that are no part of the model."""
         own = {id(function) for function in functions.values()}
         for name, function in functions.items():
-            function.check_declared()
+            check_declared(function)
             for relation in function.inputs:
-                strange = [x for x in function.sources(relation) if id(x) not in own]
+                strange = [x for x in sources_of(function, relation) if id(x) not in own]
                 if strange:
                     got = f"{name} reads {relation!r} of a {type(strange[0]).__name__}"
                     raise self._error(got, "vertex functions that are attributes of the model")
@@ -102,6 +107,6 @@ def _states(functions: dict[str, VertexFunction]) -> dict[int, str]:
     found = {id(function): name for name, function in functions.items()}
     for function in functions.values():
         for relation in function.inputs:
-            several = [found[id(source)] for source in function.sources(relation)]
+            several = [found[id(source)] for source in sources_of(function, relation)]
             found = {k: several[0] if name in several else name for k, name in found.items()}
     return found

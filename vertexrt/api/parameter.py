@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from typing import Any
 
 from vertexrt.api.declaration import read_shape
@@ -74,6 +75,10 @@ class Parameter(Operators):
         return f"Parameter({name}{self.shape})"
 
     def __matmul__(self, x: Any) -> Value:
+        return self._times(x, False)
+
+    def _times(self, x: Any, transpose: bool) -> Value:
+        """Multiply a vector by the matrix, or by its transpose."""
         vector = current_builder().lift(x)
         if (
             len(vector.shape) > 1
@@ -82,11 +87,35 @@ class Parameter(Operators):
                 message(
                     "matmul",
                     f"a right operand of shape {list(vector.shape)} at {user_line()}",
-                    f"a right operand of shape [{self.shape[-1] if self.shape else 1}]",
+                    f"a right operand of shape [{self.shape[0 if transpose else -1]}]",
                     "multiply vectors only",
                 )
             )
-        return vector.builder.emit("matmul", self, vector, transpose=False)
+        return vector.builder.emit("matmul", self, vector, transpose=transpose)
+
+    @property
+    def T(self) -> Transposed:
+        """The transpose of a matrix, to multiply by: `w.T @ x`, [M, N] and [M] to [N]."""
+        if len(self.shape) != 2:
+            raise TraceError(
+                message(
+                    "Parameter",
+                    f"the transpose of {self!r}",
+                    "a matrix",
+                    "leave .T out: a vector has none",
+                )
+            )
+        return Transposed(self)
 
     def __getitem__(self, key: slice | int) -> Value:
         return self.as_value(current_builder())[key]
+
+
+@dataclass(frozen=True, slots=True)
+class Transposed:
+    """The transpose of a parameter: `w.T`. It multiplies vectors, and is nothing else."""
+
+    parameter: Parameter
+
+    def __matmul__(self, x: Any) -> Value:
+        return self.parameter._times(x, True)

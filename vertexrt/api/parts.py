@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
+from vertexrt.api.parameter import Parameter
+
 
 def parts_of(owner: object) -> Iterator[tuple[str, object]]:
     """Yield what attributes hold, by name; what is in lists and dicts is numbered: `layers.0`.
@@ -19,3 +21,10 @@ def parts_of(owner: object) -> Iterator[tuple[str, object]]:
             stack += [(f"{name}.{key}", item) for key, item in reversed(value.items())]
         else:
             yield name, value
+
+
+def parameters_of(owner: object) -> Iterator[tuple[str, Parameter]]:
+    """Yield the parameters of an owner by name, one as often as it is found."""
+    for name, part in parts_of(owner):
+        if isinstance(part, Parameter):
+            yield name, part

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 
 from vertexrt.api.declaration import (
     is_whole,
@@ -13,7 +13,7 @@ from vertexrt.api.declaration import (
     read_state,
 )
 from vertexrt.api.parameter import Parameter
-from vertexrt.api.parts import parts_of
+from vertexrt.api.parts import parameters_of
 from vertexrt.api.relations import CHILDREN, Relations
 from vertexrt.api.state import State
 from vertexrt.api.trace import NetworkNames, Trace, current_builder
@@ -76,7 +76,7 @@ class VertexFunction:
         name = type(self).__name__
         if not self._is_declared():
             return f"{name}(without super().__init__())"
-        parameters = {id(p): p for _, p in self.declared_parameters()}.values()
+        parameters = {id(p): p for _, p in parameters_of(self)}.values()
         count = sum(math.prod(p.shape) for p in parameters)
         return f"{name}(arity={self.arity}, state={self.state}, {count:,} parameters)"
 
@@ -86,26 +86,26 @@ class VertexFunction:
 
     # The four functions of Cavs.
 
-    def gather(self, what: int | str) -> State:
+    def gather(self, slot: int | str) -> State:
         """Read the state of the child in a slot; zeros (or the initial state) where it is absent.
 
         Args:
-            what: a slot, 0 to arity - 1; in a `vrt.Model` also the name of a relation in which a
+            slot: 0 to arity - 1; in a `vrt.Model` also the name of a relation in which a
                 vertex has one child at most.
         Returns: an object with one attribute a field of the child's state, each of shape
             [elements].
         Raises: TraceError for a slot that was not declared.
         """
         trace = self._tracing("gather")
-        b, slot = trace.builder, self._slot("gather", what)
-        sources = self.sources(what)
+        b, number = trace.builder, self._slot("gather", slot)
+        sources = sources_of(self, slot)
         initial = self.initial if any(source is self for source in sources) else {}
         fields: dict[str, Value] = {}
         for name, size in sources[0].state.items():
-            field = sources[0].field(trace, name)
-            value = b.emit("gather", slot=slot, field=field, shape=(size,))
+            field = _field(sources[0], trace, name)
+            value = b.emit("gather", slot=number, field=field, shape=(size,))
             if name in initial:
-                absent = 1.0 - b.emit("present", slot=slot)
+                absent = 1.0 - b.emit("present", slot=number)
                 value = value + absent * initial[name].as_value(b)
             fields[name] = value
         return State(fields)
@@ -122,30 +122,12 @@ class VertexFunction:
         """
         trace = self._tracing("gather_all")
         trace.relations.read_all(relation)
-        source, slot = self.sources(relation)[0], self.arity or 0
+        source, slot = sources_of(self, relation)[0], self.arity or 0
         fields: dict[str, Value] = {}
         for name, size in source.state.items():
-            field = source.field(trace, name)
+            field = _field(source, trace, name)
             fields[name] = trace.builder.emit("gather_all", slot=slot, field=field, shape=(size,))
         return State(fields)
-
-    def sources(self, relation: int | str) -> tuple[VertexFunction, ...]:
-        """Return the functions whose vertices may be the children of a relation."""
-        given = self.inputs.get(str(relation), self)
-        several = tuple(given) if isinstance(given, (list, tuple)) else (given,)
-        declared = [getattr(function, "state", None) for function in several]
-        if not several or any(state is None or state != declared[0] for state in declared):
-            raise self._error(
-                "inputs",
-                f"{str(relation)!r} is {given!r}",
-                "a vertex function, or several that declare the same state",
-                "write inputs={'spelling': self.char}",
-            )
-        return several
-
-    def field(self, trace: Trace, name: str) -> str:
-        """Return what a field of the state is called in the program that is traced."""
-        return name if trace.names is None else f"{trace.names.states[id(self)]}.{name}"
 
     def _slot(self, where: str, what: object) -> int:
         """Return the slot of a relation of one child: a number that was declared, or a name."""
@@ -170,7 +152,7 @@ class VertexFunction:
         Raises: TraceError outside of it.
         """
         builder = current_builder()
-        self.check_declared()
+        self._check_declared()
         if self._trace is None or self._trace.builder is not builder:
             raise self._error(
                 where,
@@ -210,7 +192,7 @@ class VertexFunction:
                     "scatter a value of that shape, or declare another size",
                 )
             self._no_edges("scatter", name, value)
-            b.emit("scatter", value, field=self.field(trace, name), shape=value.shape)
+            b.emit("scatter", value, field=_field(self, trace, name), shape=value.shape)
 
     def pull(
         self, name: str, shape: tuple[int, ...] | None = None, dtype: str | None = None
@@ -308,9 +290,9 @@ class VertexFunction:
 
     def parameters(self) -> dict[str, Parameter]:
         """Return the parameters by attribute name; those of lists and dicts are numbered."""
-        self.check_declared()
+        self._check_declared()
         found: dict[str, Parameter] = {}
-        for name, parameter in self.declared_parameters():
+        for name, parameter in parameters_of(self):
             parameter.name = parameter.name or name
             if found.setdefault(parameter.name, parameter) is not parameter:
                 raise self._error(
@@ -322,12 +304,6 @@ class VertexFunction:
                 )
         return found
 
-    def declared_parameters(self) -> Iterator[tuple[str, Parameter]]:
-        """Yield parameters by attribute name, one as often as it is found."""
-        for name, part in parts_of(self):
-            if isinstance(part, Parameter):
-                yield name, part
-
     def trace(self) -> Program:
         """Run `forward` once and return the program of F.
 
@@ -338,19 +314,6 @@ class VertexFunction:
         if not self._pushed:
             raise self._error("push", "forward() pushes nothing", "at least one push")
         return simplify(trace.program(params, self.state, self.arity))
-
-    def trace_in(self, names: NetworkNames) -> tuple[Program, Relations]:
-        """Run `forward` once as a part of a network; return its program and what it reads.
-
-        Raises: TraceError, as `trace` does.
-        """
-        self.check_declared()
-        own = dict(self.declared_parameters())
-        params = {names.parameters[id(p)]: p.shape for p in own.values()}
-        trace = self._run_forward(Trace(names.states[id(self)], self.arity, names))
-        state = {self.field(trace, name): size for name, size in self.state.items()}
-        found = trace.relations
-        return simplify(trace.program(params, state, found.count or None)), found
 
     def _run_forward(self, trace: Trace) -> Trace:
         self._scattered = False
@@ -375,8 +338,7 @@ class VertexFunction:
     def _is_declared(self) -> bool:
         return "_pushed" in vars(self)
 
-    def check_declared(self) -> None:
-        """Raise TraceError, when `__init__` of the class was not called."""
+    def _check_declared(self) -> None:
         if not self._is_declared():
             raise self._error(
                 "trace",
@@ -396,3 +358,43 @@ class VertexFunction:
 
     def _error(self, where: str, got: str, expected: str, action: str = "") -> TraceError:
         return TraceError(message(where, got, expected, action or f"correct {type(self).__name__}"))
+
+
+def sources_of(function: VertexFunction, relation: int | str) -> tuple[VertexFunction, ...]:
+    """Return the functions whose vertices may be the children of a relation."""
+    given = function.inputs.get(str(relation), function)
+    several = tuple(given) if isinstance(given, (list, tuple)) else (given,)
+    declared = [getattr(source, "state", None) for source in several]
+    if not several or any(state is None or state != declared[0] for state in declared):
+        raise TraceError(
+            message(
+                "inputs",
+                f"{str(relation)!r} is {given!r}",
+                "a vertex function, or several that declare the same state",
+                "write inputs={'spelling': self.char}",
+            )
+        )
+    return several
+
+
+def _field(function: VertexFunction, trace: Trace, name: str) -> str:
+    """Return what a field of a function's state is called in the program that is traced."""
+    return name if trace.names is None else f"{trace.names.states[id(function)]}.{name}"
+
+
+def trace_in(function: VertexFunction, names: NetworkNames) -> tuple[Program, Relations]:
+    """Run `forward` once as a part of a network; return its program and what it reads.
+
+    Raises: TraceError, as `VertexFunction.trace` does.
+    """
+    own = dict(parameters_of(function))
+    params = {names.parameters[id(p)]: p.shape for p in own.values()}
+    trace = function._run_forward(Trace(names.states[id(function)], function.arity, names))
+    state = {_field(function, trace, name): size for name, size in function.state.items()}
+    found = trace.relations
+    return simplify(trace.program(params, state, found.count or None)), found
+
+
+def check_declared(function: VertexFunction) -> None:
+    """Raise TraceError, where `__init__` of the class was not called."""
+    function._check_declared()
