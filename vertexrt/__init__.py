@@ -46,6 +46,7 @@ __all__ = [
     "maximum",
     "mean",
     "minimum",
+    "nn",
     "ones",
     "relu",
     "save_checkpoint",
@@ -67,6 +68,7 @@ __all__ = [
 __all__ += [row.title for row in _OPTIMIZERS]
 
 if TYPE_CHECKING:
+    from vertexrt import nn
     from vertexrt.api import init
     from vertexrt.api.checkpoint import Checkpoint, load_checkpoint, save_checkpoint
     from vertexrt.api.compile import compile
@@ -129,7 +131,7 @@ else:
         if name not in _HOMES:
             raise AttributeError(f"module 'vertexrt' has no attribute {name!r}")
         home = import_module(_HOMES[name])
-        value = home if name == "init" else getattr(home, name)
+        value = home if name in ("init", "nn") else getattr(home, name)
         globals()[name] = value
         return value
 
@@ -172,6 +174,7 @@ _HOMES = {
     "maximum": "vertexrt.api.elementwise",
     "mean": "vertexrt.api.functional",
     "minimum": "vertexrt.api.elementwise",
+    "nn": "vertexrt.nn",
     "ones": "vertexrt.api.functional",
     "relu": "vertexrt.api.elementwise",
     "save_checkpoint": "vertexrt.api.checkpoint",

@@ -190,6 +190,16 @@ def model() -> None:
             attempt(vrt.GraphBatch, [0, 1], [0, 0], [], {}, x)
 
 
+def cells() -> None:
+    """Make every cell with odd sizes and options."""
+    for name in set(vrt.nn.__all__) - {"Cell"}:
+        more = (2,) if name == "NaryTreeLSTMCell" else ()
+        for x, y in itertools.product(ODD, ODD):
+            attempt(getattr(vrt.nn, name), x, y, *more)
+        for x in ODD:
+            attempt(getattr(vrt.nn, name), 2, 3, x)
+
+
 def graphs_of_odd_parts() -> None:
     net = network_of()
     of_odd(vrt.InputGraph.from_children, 2)()
@@ -229,6 +239,7 @@ TABLE: dict[str, Callable[[], None]] = {
         row.title: optimizer(OPTIMIZERS[row.title], *(option.name for option in row.options))
         for row in ROWS
     },
+    "nn": cells,
     "init": lambda: [of_odd(make)() for make in INIT] and None,
     "compile": compile_,
     "VertexFunction": vertex_function,
