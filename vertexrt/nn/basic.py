@@ -6,7 +6,7 @@ import math
 from typing import Any
 
 from vertexrt.api import init
-from vertexrt.api.declaration import is_whole
+from vertexrt.api.declaration import is_real, is_whole
 from vertexrt.api.elementwise import sqrt
 from vertexrt.api.functional import embed, mean
 from vertexrt.api.parameter import Parameter
@@ -30,6 +30,17 @@ def size_of(where: str, name: str, given: object) -> int:
     return int(given)
 
 
+def flag_of(where: str, name: str, given: object) -> bool:
+    """Return an option that is on or off.
+
+    Raises: TraceError, when it is neither True nor False.
+    """
+    if not isinstance(given, bool):
+        got = f"{name} is {given!r:.60}"
+        raise TraceError(message(where, got, "True or False", f"write {where}(..., {name}=True)"))
+    return given
+
+
 def uniform_in(size: int) -> init.Initializer:
     """Return what draws evenly from [-k, k), k = 1 / sqrt(size): PyTorch's default of these."""
     return init.uniform(1.0 / math.sqrt(size))
@@ -47,8 +58,9 @@ class Linear(Cell):
     def __init__(self, in_features: int, out_features: int, bias: bool = True) -> None:
         inside = size_of("Linear", "in_features", in_features)
         outside = size_of("Linear", "out_features", out_features)
+        with_bias = flag_of("Linear", "bias", bias)
         self.weight = Parameter((outside, inside), uniform_in(inside))
-        self.bias = Parameter((outside,), uniform_in(inside)) if bias else None
+        self.bias = Parameter((outside,), uniform_in(inside)) if with_bias else None
 
     def __call__(self, x: Operand) -> Value:
         """Return [out_features] of x [in_features]."""
@@ -88,6 +100,9 @@ class LayerNorm(Cell):
     def __init__(self, size: int, eps: float = 1e-5) -> None:
         n = size_of("LayerNorm", "size", size)
         self.weight, self.bias = Parameter((n,), init.constant(1.0)), Parameter((n,), init.zeros)
+        if not is_real(eps) or eps <= 0.0:
+            got = f"eps is {eps!r:.60}"
+            raise TraceError(message("LayerNorm", got, "a number above 0", "write eps=1e-5"))
         self.eps = eps
 
     def __call__(self, x: Operand) -> Value:

@@ -10,7 +10,7 @@ from vertexrt.api.parameter import Parameter
 from vertexrt.api.parts import Cell
 from vertexrt.errors import TraceError, message
 from vertexrt.ir.values import Value
-from vertexrt.nn.basic import LayerNorm, size_of, uniform_in
+from vertexrt.nn.basic import LayerNorm, flag_of, size_of, uniform_in
 
 Operand = Any  # Value | Parameter | float
 LEAST = 1e-30  # below what a normaliser of an sLSTM can be
@@ -26,8 +26,9 @@ class _Gates(Cell):
         rows, draw = gates * self.hidden_size, uniform_in(self.hidden_size)
         self.weight_ih = Parameter((rows, inside), draw)
         self.weight_hh = Parameter((rows, self.hidden_size), draw)
-        self.bias_ih = Parameter((rows,), draw) if bias else None
-        self.bias_hh = Parameter((rows,), draw) if bias else None
+        biased = flag_of(where, "bias", bias)
+        self.bias_ih = Parameter((rows,), draw) if biased else None
+        self.bias_hh = Parameter((rows,), draw) if biased else None
 
     def of_input(self, x: Operand) -> Value:
         """Return what all gates take of the input."""
@@ -55,8 +56,8 @@ class RNNCell(_Gates):
     ) -> None:
         super().__init__(input_size, hidden_size, 1, bias)
         known = {"tanh": tanh, "relu": relu}
-        if nonlinearity not in known:
-            got = f"nonlinearity is {nonlinearity!r}"
+        if not isinstance(nonlinearity, str) or nonlinearity not in known:
+            got = f"nonlinearity is {nonlinearity!r:.60}"
             raise TraceError(message("RNNCell", got, "'tanh' or 'relu'", "choose one of them"))
         self.nonlinearity = nonlinearity
 
@@ -89,7 +90,8 @@ class LSTMCell(_Gates):
     ) -> None:
         super().__init__(input_size, hidden_size, 4, bias)
         n, draw = self.hidden_size, uniform_in(self.hidden_size)
-        self.peephole, self.layer_norm = peephole, layer_norm
+        self.peephole = flag_of("LSTMCell", "peephole", peephole)
+        self.layer_norm = flag_of("LSTMCell", "layer_norm", layer_norm)
         if peephole:
             self.weight_ci, self.weight_cf = Parameter((n,), draw), Parameter((n,), draw)
             self.weight_co = Parameter((n,), draw)
@@ -129,7 +131,7 @@ class GRUCell(_Gates):
         self, input_size: int, hidden_size: int, bias: bool = True, *, reset_after: bool = True
     ) -> None:
         super().__init__(input_size, hidden_size, 3, bias)
-        self.reset_after = reset_after
+        self.reset_after = flag_of("GRUCell", "reset_after", reset_after)
         if not reset_after:
             n, draw = self.hidden_size, uniform_in(self.hidden_size)
             self.weight_hh, self.weight_hn = Parameter((2 * n, n), draw), Parameter((n, n), draw)
@@ -165,8 +167,8 @@ class SLSTMCell(_Gates):
         self, input_size: int, hidden_size: int, bias: bool = True, *, forget: str = "exp"
     ) -> None:
         super().__init__(input_size, hidden_size, 4, bias)
-        if forget not in ("exp", "sigmoid"):
-            got = f"forget is {forget!r}"
+        if not isinstance(forget, str) or forget not in ("exp", "sigmoid"):
+            got = f"forget is {forget!r:.60}"
             raise TraceError(message("SLSTMCell", got, "'exp' or 'sigmoid'", "choose one of them"))
         self.forget = forget
 
