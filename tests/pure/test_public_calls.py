@@ -196,7 +196,7 @@ def cells() -> None:
         more = (2,) if name == "NaryTreeLSTMCell" else ()
         for x, y in itertools.product(ODD, ODD):
             attempt(getattr(vrt.nn, name), x, y, *more)
-        for x in ODD:
+        for x in ODD if name not in ("Embedding", "LayerNorm", "ChildSumTreeLSTMCell") else ():
             attempt(getattr(vrt.nn, name), 2, 3, x)
 
 
