@@ -8,7 +8,7 @@ from vertexrt import GraphBatch
 from vertexrt.bench.contender import Arrays, Contender
 from vertexrt.bench.record import Results
 from vertexrt.bench.run import say
-from vertexrt.errors import NumericError, message
+from vertexrt.errors import NumericError
 
 BOUNDS = {"float32": 1e-4, "float64": 1e-9}  # of the largest element; sums over 1e5 terms
 # Where F has a kink, rounding decides now and then on which side of it an element lies, and with
@@ -70,9 +70,7 @@ def compare(
             if not difference <= allowed:
                 got = f"{what} of {name} differs from that of {against} by {difference:.1e} of its "
                 wanted, action = f"at most {allowed:.0e}", "nothing is timed before they agree"
-                raise Disagreement(
-                    message(f"check, {where}", got + "largest element", wanted, action)
-                )
+                raise Disagreement.at(f"check, {where}", got + "largest element", wanted, action)
             largest = max(largest, difference)
     entry = {"where": where, "against": against, "bound": BOUNDS[dtype]}
     record.checks.append(entry | {"largest_difference": largest, "variants": len(contenders)})

@@ -8,7 +8,7 @@ from typing import Any
 from vertexrt.api.json_record import JsonRecord, parse_json
 from vertexrt.bench.record import SCHEMA, Entry, Key, Results
 from vertexrt.bench.spread import Spread
-from vertexrt.errors import DataError, message
+from vertexrt.errors import DataError
 from vertexrt.plain_files import read_plain
 
 ACTION = "Give another file"
@@ -50,7 +50,7 @@ def read(path: Path) -> Results:
 
 def _refused(path: Path, got: str) -> DataError:
     expected = f"a file of `vertexrt bench`, schema {SCHEMA}"
-    return DataError(message(str(path), got, expected, ACTION))
+    return DataError.at(str(path), got, expected, ACTION)
 
 
 def _entry(fields: JsonRecord, benchmark: str) -> Entry:

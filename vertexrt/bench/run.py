@@ -18,7 +18,7 @@ from vertexrt.bench.text import table
 from vertexrt.config import config, limit_threads
 from vertexrt.engine.devices import device_named
 from vertexrt.engine.variant import Passes
-from vertexrt.errors import UsageError, message
+from vertexrt.errors import UsageError
 
 NOT_KEPT = ("out", "name")  # of the options, what says nothing of the results
 
@@ -74,7 +74,7 @@ def opened(
     if max(options.batch_sizes) > job.pool.num_graphs:
         expected = f"at most {job.pool.num_graphs:,}, the graphs of {job.model}'s data"
         got = f"got {max(options.batch_sizes)}"
-        raise UsageError(message("--batch-sizes", got, expected, "Take smaller ones"))
+        raise UsageError.at("--batch-sizes", got, expected, "Take smaller ones")
     kept = asdict(options) | {"name": job.model, "device": device}
     with (
         pinned(options.threads) as threads,
@@ -106,7 +106,7 @@ def recording(
         record.write(path)
     except OSError as error:
         got = f"{path.parent}: {error.strerror}"
-        raise UsageError(message("--out", got, "a folder to write in", "Give another")) from error
+        raise UsageError.at("--out", got, "a folder to write in", "Give another") from error
     try:
         yield record, path
         record.complete = True

@@ -22,7 +22,7 @@ from vertexrt.cli.session import (
     require_graphs,
 )
 from vertexrt.data import Dataset, Vocabulary
-from vertexrt.errors import CheckpointError, message
+from vertexrt.errors import CheckpointError
 from vertexrt.models import ModelSpec
 
 
@@ -76,14 +76,11 @@ def _dataset(options: RunOptions, spec: ModelSpec, stored: StoredRun) -> Dataset
     """
     dataset = load_data(options, spec)
     if spec.task != "language-model" and dataset.classes != stored.data.classes:
-        raise CheckpointError(
-            message(
-                str(stored.path),
-                f"it tells {stored.data.classes} classes apart, "
-                f"'{dataset.name}' has {dataset.classes}",
-                "expected data of the same task",
-                "Give other data, or train a model for these",
-            )
+        raise CheckpointError.at(
+            str(stored.path),
+            f"it tells {stored.data.classes} classes apart, '{dataset.name}' has {dataset.classes}",
+            "expected data of the same task",
+            "Give other data, or train a model for these",
         )
     if dataset.vocabulary == stored.vocabulary:
         return dataset

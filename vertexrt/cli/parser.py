@@ -21,7 +21,7 @@ from vertexrt.cli.limits import (
 )
 from vertexrt.cli.values import Parser, one_of, path, real, whole
 from vertexrt.engine.devices import DEVICES, DTYPES, ENGINES, KERNEL_FORMS, PRECISIONS
-from vertexrt.errors import UsageError, message, nearest
+from vertexrt.errors import UsageError, nearest
 from vertexrt.models.catalogue import names
 
 *_FIRST, _LAST = names()
@@ -208,8 +208,8 @@ def parse(argv: Sequence[str]) -> argparse.Namespace:
     parser, parsers = build()
     _check_command(argv)
     if "--version" in argv and len(argv) > 1:
-        raise UsageError(
-            message("vertexrt", "--version and other words", "expected it alone", "Leave them out")
+        raise UsageError.at(
+            "vertexrt", "--version and other words", "expected it alone", "Leave them out"
         )
     options, unknown = parser.parse_known_args(list(argv))
     if unknown:
@@ -232,23 +232,19 @@ def _unknown(word: str, command: Parser, options: argparse.Namespace) -> UsageEr
     command = command.of_action(getattr(options, "action", None))
     flag = word.split("=")[0]
     what = "option" if flag.startswith("-") else "argument"
-    return UsageError(
-        message(
-            command.prog,
-            f"unknown {what} '{flag}'",
-            "expected an option of this command",
-            f"See `{command.prog} --help`." + nearest(flag, command.options()),
-        )
+    return UsageError.at(
+        command.prog,
+        f"unknown {what} '{flag}'",
+        "expected an option of this command",
+        f"See `{command.prog} --help`." + nearest(flag, command.options()),
     )
 
 
 def _require(word: str, known: Sequence[str], where: str) -> None:
     if word not in known:
-        raise UsageError(
-            message(
-                where,
-                f"unknown command '{word}'",
-                "expected one of " + ", ".join(known),
-                f"See `{where} --help`." + nearest(word, known),
-            )
+        raise UsageError.at(
+            where,
+            f"unknown command '{word}'",
+            "expected one of " + ", ".join(known),
+            f"See `{where} --help`." + nearest(word, known),
         )

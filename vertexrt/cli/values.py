@@ -10,7 +10,7 @@ from collections.abc import Callable, Sequence
 from typing import Any, NoReturn
 
 from vertexrt.cli.limits import LONGEST_NAME, LONGEST_PATH
-from vertexrt.errors import UsageError, message, nearest
+from vertexrt.errors import UsageError, nearest
 
 # Digits of ASCII only: no spaces, signs, underscores, other bases or other scripts.
 _WHOLE = re.compile(r"[0-9]{1,20}")
@@ -32,8 +32,8 @@ class Parser(argparse.ArgumentParser):
 
     def error(self, text: str) -> NoReturn:
         """Raise a UsageError that carries argparse's text."""
-        raise UsageError(
-            message(self.prog, text, "the form that the help shows", f"Run `{self.prog} --help`")
+        raise UsageError.at(
+            self.prog, text, "the form that the help shows", f"Run `{self.prog} --help`"
         )
 
     def of_action(self, action: str | None) -> Parser:
@@ -149,4 +149,4 @@ def _refuse_value(flag: str, text: str, expected: str, near: str = "") -> NoRetu
 
 
 def _refuse(flag: str, got: str, expected: str, action: str) -> NoReturn:
-    raise UsageError(message(flag, f"got {got}", f"expected {expected}", action))
+    raise UsageError.at(flag, f"got {got}", f"expected {expected}", action)

@@ -10,7 +10,7 @@ from typing import Literal
 import numpy as np
 import numpy.typing as npt
 
-from vertexrt.errors import DataError, message
+from vertexrt.errors import DataError
 from vertexrt.graph import GraphBatch
 
 IntArray = npt.NDArray[np.int32]
@@ -36,13 +36,11 @@ class Vocabulary:
         numbers = {word: number for number, word in enumerate(self.words)}
         if not self.words or self.words[0] != UNKNOWN or len(numbers) != len(self.words):
             first = repr(self.words[0]) if self.words else "nothing"
-            raise DataError(
-                message(
-                    "vocabulary",
-                    f"{len(self.words)} words, {len(numbers)} of them different, {first} first",
-                    f"expected different words, '{UNKNOWN}' first",
-                    "correct the list",
-                )
+            raise DataError.at(
+                "vocabulary",
+                f"{len(self.words)} words, {len(numbers)} of them different, {first} first",
+                f"expected different words, '{UNKNOWN}' first",
+                "correct the list",
             )
         object.__setattr__(self, "_numbers", numbers)
 
@@ -89,9 +87,7 @@ class Vocabulary:
             words = str(error)
         if not (isinstance(words, list) and all(isinstance(word, str) for word in words)):
             got = words if isinstance(words, str) else "JSON that is no list of words"
-            raise DataError(
-                message("vocabulary", got, "expected a JSON list of words", "write it anew")
-            )
+            raise DataError.at("vocabulary", got, "expected a JSON list of words", "write it anew")
         return cls(tuple(words))
 
 

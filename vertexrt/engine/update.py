@@ -8,7 +8,7 @@ import numpy as np
 
 from vertexrt.engine.finite import largest_gradient, reach_of
 from vertexrt.engine.parameters import FloatArray, ParameterStore, RowArray
-from vertexrt.errors import PlanError, message
+from vertexrt.errors import PlanError
 from vertexrt.ir.updates import UpdateRule, scalars_of
 from vertexrt.kernels.cpu.update import add_up, all_within, cut_pieces, finish, norm_of
 from vertexrt.kernels.layout import FOUND_DONE, FOUND_NORM, FOUND_TRIED, StoreUpdate
@@ -106,13 +106,11 @@ def cut(store: ParameterStore, touched: Sequence[Touched] = ()) -> Pieces:
             continue
         shape = store.shapes[name]
         if rows[0] < 0 or rows[-1] >= shape[0]:  # sorted; the kernels check no bounds
-            raise PlanError(
-                message(
-                    "update",
-                    f"rows {rows[0]} to {rows[-1]} of '{name}' are touched",
-                    f"rows 0 to {shape[0] - 1}",
-                    "check the pulled indices",
-                )
+            raise PlanError.at(
+                "update",
+                f"rows {rows[0]} to {rows[-1]} of '{name}' are touched",
+                f"rows 0 to {shape[0] - 1}",
+                "check the pulled indices",
             )
         tables.append((store.offsets[name], math.prod(shape[1:])))
         for own in (rows, *(touched[k][name] for k in range(1, groups))):

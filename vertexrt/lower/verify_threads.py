@@ -10,7 +10,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 from typing import NoReturn
 
-from vertexrt.errors import PlanError, message
+from vertexrt.errors import PlanError
 from vertexrt.lower.expressions import (
     Expression,
     J,
@@ -162,7 +162,7 @@ class _RaceVerifier:
 
     def _fail(self, got: str, expected: str) -> NoReturn:
         do = f"report this as a bug, with the kernel:\n{self.kernel}"
-        raise PlanError(message("lower", f"{self.what}: {got}", expected, do))
+        raise PlanError.at("lower", f"{self.what}: {got}", expected, do)
 
 
 def _expressions(value: Expression | EdgeSum) -> Iterator[Expression]:

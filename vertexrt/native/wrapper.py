@@ -16,7 +16,7 @@ from typing import Any
 
 import numpy as np
 
-from vertexrt.errors import DeviceError, message
+from vertexrt.errors import DeviceError
 from vertexrt.native.module import Translated, called
 from vertexrt.native.text import FunctionText
 from vertexrt.native.values import (
@@ -85,7 +85,7 @@ def _check_fields() -> None:
             versions = f"Python {sys.version.split()[0]} with NumPy {np.__version__}"
             expected = "the fields of an array where 64 bits have them"
             action = "set VERTEXRT_PLAIN=1, which is slow, or install another build of them"
-            raise DeviceError(message("native", versions, expected, action))
+            raise DeviceError.at("native", versions, expected, action)
 
 
 def type_numbers(dtype: np.dtype[Any]) -> tuple[int, int]:

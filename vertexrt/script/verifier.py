@@ -14,7 +14,7 @@ from typing import Any, NamedTuple, NoReturn
 import numpy as np
 import numpy.typing as npt
 
-from vertexrt.errors import PlanError, message
+from vertexrt.errors import PlanError
 from vertexrt.ir.passes.segment import Split
 from vertexrt.ir.program import Stage
 from vertexrt.script.assemble import PAD, Batch
@@ -116,7 +116,7 @@ class Verifier:
         script, group = self.followed.script, self.followed.name
         line = describe(decode(script[part, at : at + 1])[0], self.names)
         where = f"{group}processor {part}, instruction {at} ({line})"
-        raise PlanError(message("script", f"{where}: {got}", expected, REPORT))
+        raise PlanError.at("script", f"{where}: {got}", expected, REPORT)
 
     def _wrong(self, wrong: Array) -> tuple[int, int] | None:
         """Return the first instruction for which something is wrong: [processors, instructions]."""

@@ -7,7 +7,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from vertexrt.errors import PlanError, message
+from vertexrt.errors import PlanError
 from vertexrt.ir.passes.segment import SegmentedTask, Split
 from vertexrt.ir.program import Stage
 from vertexrt.script.assemble import Batch, Scripts
@@ -100,7 +100,7 @@ def _of_groups(table: Array, shape: Shape, excluded: Array) -> list[list[int]]:
 
 
 def _wrong(got: str, expected: str) -> PlanError:
-    return PlanError(message("script", got, expected, REPORT))
+    return PlanError.at("script", got, expected, REPORT)
 
 
 def _waits(waits: Array, forward: int, members: int) -> Array:
@@ -186,15 +186,13 @@ def verify_sums(tasks: Sequence[SegmentedTask]) -> None:
         for name, contribution in _contributions(plan):
             first = found.setdefault((plan.task.stage, name), contribution)
             if first.owned != contribution.owned or contribution.owned == ROWS_OF_TASK:
-                raise PlanError(
-                    message(
-                        "script",
-                        f"stage {plan.task.stage.name} adds to the gradient of {name!r} by "
-                        f"{first.op} (processors own {first.owned}) and by {contribution.op} "
-                        f"({contribution.owned})",
-                        "one owner for each element",
-                        REPORT,
-                    )
+                raise PlanError.at(
+                    "script",
+                    f"stage {plan.task.stage.name} adds to the gradient of {name!r} by "
+                    f"{first.op} (processors own {first.owned}) and by {contribution.op} "
+                    f"({contribution.owned})",
+                    "one owner for each element",
+                    REPORT,
                 )
 
 

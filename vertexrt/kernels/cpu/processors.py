@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from vertexrt.errors import DeviceError, message
+from vertexrt.errors import DeviceError
 from vertexrt.ir.passes.segment import SegmentedTask
 from vertexrt.kernels.cpu.compile import driver
 from vertexrt.kernels.cpu.drivers import APART, FAILED, FOLLOW, INSTRUCTION, PROCESSOR, WAITED
@@ -84,12 +84,10 @@ class CpuProcessors:
         if not counters[FAILED]:
             return
         part, instruction, counter = counters[PROCESSOR], counters[INSTRUCTION], counters[WAITED]
-        raise DeviceError(
-            message(
-                "persistent",
-                f"processor {part} gave up at instruction {instruction}: counter {counter} did not "
-                f"arrive within {self.seconds:g} s",
-                "every wait is met",
-                "report this as a bug; engine='batched' goes on",
-            )
+        raise DeviceError.at(
+            "persistent",
+            f"processor {part} gave up at instruction {instruction}: counter {counter} did not "
+            f"arrive within {self.seconds:g} s",
+            "every wait is met",
+            "report this as a bug; engine='batched' goes on",
         )

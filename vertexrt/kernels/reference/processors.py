@@ -16,7 +16,7 @@ from typing import Any
 
 import numpy as np
 
-from vertexrt.errors import DeviceError, message
+from vertexrt.errors import DeviceError
 from vertexrt.ir.passes.segment import SegmentedTask, Split
 from vertexrt.kernels.layout import Array, Binding, Buffers
 from vertexrt.kernels.reference.expressions import LaunchedRows
@@ -79,14 +79,12 @@ def _stuck(processor: Processor, counters: Array) -> DeviceError:
         f"{processor.where()} waits and no processor moves: counter {counter} stands at "
         f"{counters[counter]}"
     )
-    return DeviceError(message("interpreter", got, "every wait is met", REPORT))
+    return DeviceError.at("interpreter", got, "every wait is met", REPORT)
 
 
 def _lost(processor: Processor) -> DeviceError:
     got = f"{processor.where()} goes on with a tile whose temporaries are gone"
-    return DeviceError(
-        message("interpreter", got, "tiles that are under way at once lie apart", REPORT)
-    )
+    return DeviceError.at("interpreter", got, "tiles that are under way at once lie apart", REPORT)
 
 
 class ReferenceProcessors:
