@@ -9,7 +9,7 @@ import re
 from collections.abc import Callable, Sequence
 from typing import Any, NoReturn
 
-from vertexrt.cli.limits import LONGEST_NAME, LONGEST_PATH
+from vertexrt.cli.limits import LONGEST_NAME, LONGEST_PATH, REAL, WHOLE
 from vertexrt.errors import UsageError, nearest
 
 # Digits of ASCII only: no spaces, signs, underscores, other bases or other scripts.
@@ -36,6 +36,32 @@ class Parser(argparse.ArgumentParser):
             self.prog, text, "the form that the help shows", f"Run `{self.prog} --help`"
         )
 
+    def add_whole(
+        self, name: str, text: str, bounds: tuple[int, int] | None = None, default: Any = None
+    ) -> None:
+        """Add an option that takes a whole number."""
+        flag = _flag(name)
+        read = whole(flag, *(bounds or WHOLE[name]))
+        self.add_argument(flag, metavar="N", type=read, default=default, help=text)
+
+    def add_real(self, name: str, text: str, metavar: str = "X") -> None:
+        """Add an option that takes a number."""
+        flag = _flag(name)
+        self.add_argument(flag, metavar=metavar, type=real(flag, REAL[name]), help=text)
+
+    def add_word(
+        self, name: str, known: Sequence[str], text: str, metavar: str, default: Any = None
+    ) -> None:
+        """Add an option that takes one of some words."""
+        flag = _flag(name)
+        read = one_of(flag, known)
+        self.add_argument(flag, metavar=metavar, type=read, default=default, help=text)
+
+    def add_path(self, name: str, text: str, metavar: str, default: Any = None) -> None:
+        """Add an option that takes a path."""
+        flag = _flag(name)
+        self.add_argument(flag, metavar=metavar, type=path(flag), default=default, help=text)
+
     def of_action(self, action: str | None) -> Parser:
         """Return the parser of one of this command's actions; this one, where there is none."""
         for each in self._actions:
@@ -46,6 +72,10 @@ class Parser(argparse.ArgumentParser):
     def options(self) -> list[str]:
         """Return every long option of this command."""
         return [name for action in self._actions for name in action.option_strings]
+
+
+def _flag(name: str) -> str:
+    return "--" + name.replace("_", "-")
 
 
 class Once(argparse.Action):
