@@ -38,7 +38,7 @@ LAYERS: dict[str, tuple[str, ...]] = {
     "memory": (*BASE, "ir", "scheduler", "graph"),
     "script.isa": BASE,
     "script": (*BASE, "ir", "scheduler", "memory", "script.isa"),
-    "kernels.layout": (*BASE, "ir"),
+    "kernels.layout": (*BASE, "ir", "scheduler"),
     "lower": (*BASE, "ir", "kernels.layout"),
     "kernels": (*BASE, "ir", "script", "script.isa", *LOWERED),
     "engine": (*BASE, "graph", "ir", "scheduler", "memory", "script", "script.isa", *KERNELS),
