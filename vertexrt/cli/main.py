@@ -8,11 +8,12 @@ Nothing heavy is imported before the handlers of signals are there.
 
 from __future__ import annotations
 
+import importlib
 import os
 import sys
 from collections.abc import Callable, Sequence
 from contextlib import suppress
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, cast
 
 from vertexrt.cache import notes
 from vertexrt.cli.interrupt import Interrupt, Interrupted
@@ -117,30 +118,10 @@ def _limit_threads(options: argparse.Namespace) -> None:
 
 
 def _command(name: str) -> Callable[[argparse.Namespace], int]:
-    """Import a command."""
-    if name == "train":
-        from vertexrt.cli.train import train
-
-        return train
-    if name == "eval":
-        from vertexrt.cli.evaluate import evaluate
-
-        return evaluate
-    if name == "warm":
-        from vertexrt.cli.warm import warm
-
-        return warm
-    if name == "explain":
-        from vertexrt.cli.explain import explain
-
-        return explain
-    if name == "bench":
-        from vertexrt.cli.bench import bench
-
-        return bench
-    from vertexrt.cli.data import data
-
-    return data
+    """Import a command: a function that is called as its module is."""
+    word = {"eval": "evaluate"}.get(name, name)
+    run = getattr(importlib.import_module(f"vertexrt.cli.{word}"), word)
+    return cast("Callable[[argparse.Namespace], int]", run)
 
 
 def _open_streams() -> bool:
