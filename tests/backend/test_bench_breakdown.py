@@ -9,7 +9,7 @@ import pytest
 import vertexrt as vrt
 from vertexrt import models
 from vertexrt.bench import ablation, breakdown, host_time
-from vertexrt.bench.counts import count
+from vertexrt.bench.contender import count
 from vertexrt.bench.jobs import Job, JobOptions
 from vertexrt.bench.read_record import read
 from vertexrt.cli.main import main

@@ -9,8 +9,7 @@ import pytest
 
 from vertexrt.bench.figures import ablation, style
 from vertexrt.bench.read_record import read
-from vertexrt.bench.record import Results
-from vertexrt.bench.spread import HIDDEN, Spread
+from vertexrt.bench.record import HIDDEN, Results, Spread
 from vertexrt.bench.switches import ONE_OFF, ONE_ON
 
 RESULTS = Path(__file__).resolve().parents[2] / "benchmarks" / "results"

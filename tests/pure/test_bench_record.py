@@ -12,12 +12,15 @@ from benchmarks import lines
 from vertexrt.bench import compare, page, text
 from vertexrt.bench.figures import draw, style
 from vertexrt.bench.read_record import read
-from vertexrt.bench.record import Entry, Results, compared, make_entry
-from vertexrt.bench.spread import (
+from vertexrt.bench.record import (
     FASTER,
     HIDDEN,
     SLOWER,
+    Entry,
+    Results,
     Spread,
+    compared,
+    make_entry,
     noise_of,
     ratio_of,
     spread_of,

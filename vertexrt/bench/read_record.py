@@ -6,8 +6,7 @@ from pathlib import Path
 from typing import Any
 
 from vertexrt.api.json_record import JsonRecord, parse_json
-from vertexrt.bench.record import SCHEMA, Entry, Key, Results
-from vertexrt.bench.spread import Spread
+from vertexrt.bench.record import SCHEMA, Entry, Key, Results, Spread
 from vertexrt.errors import DataError
 from vertexrt.plain_files import read_plain
 

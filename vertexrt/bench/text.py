@@ -4,8 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from vertexrt.bench.record import Entry
-from vertexrt.bench.spread import Spread
+from vertexrt.bench.record import Entry, Spread
 
 COUNTS = ("launches", "calls", "instructions", "kernels", "groups", "products", "rows")
 

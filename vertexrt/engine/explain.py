@@ -19,7 +19,7 @@ from vertexrt.ir.passes.fuse import Group, TaskProgram
 from vertexrt.ir.passes.store import LAZY_STAGES
 from vertexrt.ir.pretty import STAGE_WORD, format_node, format_program
 from vertexrt.ir.program import Domain, Program, Stage
-from vertexrt.kernels.cpu.kernels import REALS
+from vertexrt.kernels.cpu.compile import REALS
 from vertexrt.kernels.cpu.render import render
 from vertexrt.kernels.layout import EDGES, PROGRAM, ROWS
 from vertexrt.lower.lowering import lower

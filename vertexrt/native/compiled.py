@@ -163,7 +163,7 @@ def _compiled(
 
 def _address(function: FunctionType, types: tuple[Type, ...]) -> int:
     """Return the address of machine code for arguments of some types."""
-    from vertexrt.native.build import build  # which loads LLVM
+    from vertexrt.native.wrapper import build  # which loads LLVM
 
     _asked.add((function, types))
     with notes.compiling("host code"):

@@ -7,8 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from vertexrt.bench.figures.style import WHISKER, bar_style, errors, figure
-from vertexrt.bench.record import Entry, Results
-from vertexrt.bench.spread import HIDDEN
+from vertexrt.bench.record import HIDDEN, Entry, Results
 from vertexrt.bench.switches import AGAIN, ALL_ON, BASELINE, ONE_OFF, ONE_ON
 
 TITLES = {ONE_ON: "(a) one switch on", ONE_OFF: "(b) one switch off"}

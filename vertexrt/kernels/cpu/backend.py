@@ -13,9 +13,8 @@ from threadpoolctl import ThreadpoolController
 from vertexrt.ir.passes.fuse import TaskProgram
 from vertexrt.ir.passes.segment import SegmentedTask
 from vertexrt.ir.updates import UpdateRule
-from vertexrt.kernels.cpu.compile import driver
+from vertexrt.kernels.cpu.compile import LoadedKernels, driver
 from vertexrt.kernels.cpu.drivers import RUN
-from vertexrt.kernels.cpu.kernels import LoadedKernels
 from vertexrt.kernels.cpu.processors import CpuProcessors
 from vertexrt.kernels.cpu.update import finish
 from vertexrt.kernels.layout import Binding, Buffers, Processors, StoreUpdate

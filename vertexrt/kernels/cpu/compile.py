@@ -1,16 +1,28 @@
-"""What kernels call, compiled and loaded: BLAS, the libraries, the drivers that call kernels."""
+"""Kernels as machine code, and what they call: BLAS, the libraries, the drivers that call them."""
 
 from __future__ import annotations
 
 import ctypes
 import functools
+from collections.abc import Sequence
 from typing import Any
 
+import numpy as np
 import scipy.linalg.cython_blas
 
+from vertexrt.cache import notes
+from vertexrt.config import config
+from vertexrt.kernels.cpu.context import Contexts
 from vertexrt.kernels.cpu.drivers import drivers
 from vertexrt.kernels.cpu.libraries import EXPORTS, library
+from vertexrt.kernels.cpu.render import render
+from vertexrt.kernels.layout import Array
+from vertexrt.lower.kernel import KernelIR
+from vertexrt.lower.verify import verify
 from vertexrt.native.load import load, machine
+
+NAME = "task"  # of the function: each module is a library of its own
+REALS = {np.dtype(np.float32): "float", np.dtype(np.float64): "double"}
 
 
 def _blas(name: str) -> int:
@@ -62,3 +74,27 @@ class _Array:
     @classmethod
     def from_param(cls, array: Any) -> Any:
         return ctypes.c_void_p(array.__array_interface__["data"][0])
+
+
+class LoadedKernels:
+    """Kernels of task programs, compiled or found in the cache.
+
+    Attributes:
+        scratch: what `Executable.scratch` says.
+        addresses: of all, int64.
+        contexts: makes what they read of a minibatch.
+    """
+
+    def __init__(self, kernels: Sequence[KernelIR], dtype: np.dtype[Any]) -> None:
+        if config().check:
+            kernels = [verify(kernel) for kernel in kernels]
+        self.scratch = [kernel.needs for kernel in kernels]
+        self.contexts = Contexts()
+        with notes.compiling("kernels"):
+            found = [_address(kernel, REALS[dtype]) for kernel in kernels]
+        self.addresses: Array = np.array(found, np.int64)
+
+
+def _address(kernel: KernelIR, real: str) -> int:
+    """Compile and load a kernel; equal ones are one."""
+    return load(render(kernel, real, NAME), [NAME], library_of(real))[NAME]

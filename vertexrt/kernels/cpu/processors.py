@@ -10,9 +10,8 @@ import numpy as np
 
 from vertexrt.errors import DeviceError
 from vertexrt.ir.passes.segment import SegmentedTask
-from vertexrt.kernels.cpu.compile import driver
+from vertexrt.kernels.cpu.compile import LoadedKernels, driver
 from vertexrt.kernels.cpu.drivers import APART, FAILED, FOLLOW, INSTRUCTION, PROCESSOR, WAITED
-from vertexrt.kernels.cpu.kernels import LoadedKernels
 from vertexrt.kernels.layout import Array, Binding, Buffers
 from vertexrt.lower.lowering import lower
 
