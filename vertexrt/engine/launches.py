@@ -10,7 +10,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from vertexrt.kernels.layout import COLUMNS, PAD
+from vertexrt.kernels.layout import COLUMNS, temporaries
 from vertexrt.memory.compiled import NO_ROW
 
 Array = np.ndarray[Any, Any]
@@ -188,9 +188,7 @@ def _extents(table: Array, edge_ptr: Array, facts: Any) -> tuple[Array, Array, A
     most = 0
     for c in range(len(table)):
         p, n, lo, m = table[c, 0], table[c, 1], table[c, 2], table[c, 4]
-        by_row, by_edge, once = scratch[p, 0], scratch[p, 1], scratch[p, 2]
-        padded = (n + PAD - 1) // PAD * PAD, (m + PAD - 1) // PAD * PAD
-        most = max(most, by_row * padded[0] + by_edge * padded[1] + once)
+        most = max(most, temporaries(scratch[p], n, m))
         for w in range(writes_ptr[p], writes_ptr[p + 1]):
             x = writes[w]
             if writes_edges[x]:

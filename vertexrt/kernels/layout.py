@@ -237,6 +237,12 @@ class HostBackend(Backend, Protocol):
         """Do an update."""
 
 
+def temporaries(scratch: Any, rows: int, edges: int) -> Any:
+    """Return the elements of temporary memory of a launch; `scratch` is that of its program."""
+    by_row, by_edge, once = scratch
+    return by_row * (-(-rows // PAD) * PAD) + by_edge * (-(-edges // PAD) * PAD) + once
+
+
 def gradients_of(program: TaskProgram, position: int) -> list[str]:
     """Name the parameters whose gradient a summed value adds to."""
     nodes = program.program.nodes

@@ -17,14 +17,13 @@ the order of additions; so do the stages outside the path, where no processor wa
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import Any, NamedTuple
 
 import numpy as np
-import numpy.typing as npt
 
 from vertexrt.ir.passes.segment import Split
 from vertexrt.ir.program import Stage
+from vertexrt.kernels.layout import PAD, temporaries
 from vertexrt.native.compiled import compiled
 from vertexrt.script.isa import (
     EDGES,
@@ -46,7 +45,6 @@ Array = np.ndarray[Any, Any]
 BY_ROWS = int(Split.ROWS)
 PATH = int(Stage.PATH)
 PATH_BACKWARD = int(Stage.PATH_BACKWARD)
-PAD = 16  # rows and edges of a temporary are rounded up, as `Executable.scratch` says
 
 
 class Batch(NamedTuple):
@@ -115,36 +113,15 @@ class Progress(NamedTuple):
     temporary: Any
 
 
-@dataclass(frozen=True, slots=True)
-class Scripts:
+class Scripts(NamedTuple):
     """Scripts of a group: int32 [processors, instructions, WORDS].
 
     Attributes:
         temporary: elements of temporaries that each processor needs.
     """
 
-    words: npt.NDArray[np.int32]
+    words: Array
     temporary: int
-
-
-def assemble(
-    shape: Shape,
-    table: Array,
-    edge_ptr: Array,
-    child_row: Array,
-    processors: int,
-    tile: int = 0,
-) -> Scripts:
-    """Write the scripts of one group for one minibatch.
-
-    Args:
-        shape: of the task programs.
-        table: launches in order, as `kernels.layout` describes.
-        edge_ptr, child_row: of the schedule.
-        processors: of the group.
-        tile: most rows of a tile; 0 for whole tasks.
-    """
-    return Scripts(*_assemble(shape, table, edge_ptr, child_row, processors, tile))
 
 
 def count_instructions(shape: Shape, program: int, rows: int, tile: int) -> int:
@@ -156,10 +133,18 @@ def count_instructions(shape: Shape, program: int, rows: int, tile: int) -> int:
 
 
 @compiled
-def _assemble(
+def assemble(
     shape: Shape, table: Array, edge_ptr: Array, child_row: Array, processors: int, tile: int
-) -> tuple[Array, int]:
-    """Write the script of each processor of a group; see `assemble`."""
+) -> Scripts:
+    """Write the scripts of one group for one minibatch.
+
+    Args:
+        shape: of the task programs.
+        table: launches in order, as `kernels.layout` describes.
+        edge_ptr, child_row: of the schedule.
+        processors: of the group.
+        tile: most rows of a tile; 0 for whole tasks.
+    """
     launches = len(table)
     total, most = 0, max(1, launches)
     for t in range(launches):
@@ -171,7 +156,7 @@ def _assemble(
     draft = Draft(script, 0, made, np.empty(most, np.int64))
     size = GroupSize(processors, tile)
     _, temporary = fill(shape, Batch(table, edge_ptr, child_row), size, draft)
-    return script, temporary
+    return Scripts(script, temporary)
 
 
 def fill(shape: Shape, batch: Batch, size: GroupSize, draft: Draft) -> tuple[int, int]:
@@ -243,7 +228,7 @@ def _fill_path(
                 start = (k % segments) * apart
                 for r in range(len(script)):
                     _write(script, r, draft.here + at, segment_ptr[p] + s, tile, wait, start)
-                room = start + _elements(scratch, p, tile.rows, tile.edges)
+                room = start + temporaries(scratch[p], tile.rows, tile.edges)
                 temporary = max(temporary, room)
                 done[k] = at
                 if forward and s == segments - 1:
@@ -258,7 +243,7 @@ def _apart(scratch: Array, edge_ptr: Array, task: Tile, width: int) -> int:
     widest, end = 0, task.first + task.rows
     for first in range(task.first, end, width):
         widest = max(widest, edge_ptr[min(first + width, end)] - edge_ptr[first])
-    return -(-_elements(scratch, task.program, width, widest) // PAD) * PAD
+    return int(-(-temporaries(scratch[task.program], width, widest) // PAD) * PAD)
 
 
 def _fill_stage(
@@ -295,7 +280,7 @@ def _fill_stage(
                     hi = task.rows * (r + 1) // processors
                     own = _rows(task, lo, hi - lo, edge_ptr)
                 _write(script, r, draft.here + at, op, own, wait, 0)
-                need = _elements(scratch, own.program, own.rows, own.edges)
+                need = temporaries(scratch[own.program], own.rows, own.edges)
                 temporary = max(temporary, need)
             done[t] = at
             at += 1
@@ -330,10 +315,3 @@ def _write(
     script[copy, at, FIRST_EDGE] = tile.first_edge
     script[copy, at, WAIT] = wait
     script[copy, at, TEMPORARY] = temporary
-
-
-def _elements(scratch: Array, program: int, rows: int, edges: int) -> int:
-    """Return the elements of temporaries of an instruction."""
-    by_row = scratch[program, 0] * (-(-rows // PAD) * PAD)
-    by_edge = scratch[program, 1] * (-(-edges // PAD) * PAD)
-    return int(by_row + by_edge + scratch[program, 2])

@@ -7,7 +7,6 @@ against these clocks, so a missing wait is found however the processors happen t
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, NamedTuple, NoReturn
 
@@ -17,7 +16,8 @@ import numpy.typing as npt
 from vertexrt.errors import PlanError
 from vertexrt.ir.passes.segment import Split
 from vertexrt.ir.program import Stage
-from vertexrt.script.assemble import PAD, Batch
+from vertexrt.kernels.layout import temporaries
+from vertexrt.script.assemble import Batch
 from vertexrt.script.isa import (
     EDGES,
     FIRST,
@@ -330,7 +330,7 @@ class Verifier:
             left: dict[TileName, Extent] = {}  # by tiles that are under way
             for at, row in enumerate(self.followed.script[part].tolist()):
                 p, start = row[PROGRAM], row[TEMPORARY]
-                end = start + elements(self.shape.scratch[p].tolist(), row[ROWS], row[EDGES])
+                end = start + int(temporaries(self.shape.scratch[p], row[ROWS], row[EDGES]))
                 if not 0 <= start <= end <= self.followed.temporary:
                     got = f"temporaries {start}..{end - 1}"
                     self.fail(part, at, got, f"{self.followed.temporary} elements")
@@ -355,9 +355,3 @@ class Verifier:
                 self.fail(part, at, got, "tiles under way at once lie apart")
         if op < self.shape.segment_ptr[p + 1] - 1:
             left[tile] = own
-
-
-def elements(scratch: Sequence[int], rows: int, edges: int) -> int:
-    """Return the elements of temporaries of an instruction."""
-    by_row, by_edge, once = scratch
-    return by_row * (-(-rows // PAD) * PAD) + by_edge * (-(-edges // PAD) * PAD) + once

@@ -18,14 +18,13 @@ import numpy as np
 
 from vertexrt.errors import DeviceError
 from vertexrt.ir.passes.segment import SegmentedTask, Split
-from vertexrt.kernels.layout import Array, Binding, Buffers
+from vertexrt.kernels.layout import Array, Binding, Buffers, temporaries
 from vertexrt.kernels.reference.expressions import LaunchedRows
 from vertexrt.kernels.reference.interpret import Interpreter
 from vertexrt.kernels.reference.shared_memory import Processor, SharedMemory
 from vertexrt.lower.lowering import lower
 from vertexrt.lower.verify import verify
 from vertexrt.script.isa import NONE, decode
-from vertexrt.script.verifier import elements
 
 REPORT = "report this as a bug; engine='batched' goes on"
 
@@ -190,7 +189,7 @@ class ReferenceProcessors:
         arena, gradients = (memory.of(processor) for memory in (group.arena, group.gradients))
         tile = (step.program, step.first, step.listed, step.rows)
         start = processor.temporary + step.temporary
-        size = elements(kernel.needs, step.rows, step.edges)  # 0: tiles lie nowhere
+        size = temporaries(kernel.needs, step.rows, step.edges)  # 0: tiles lie nowhere
         if size and (segment == 0 or processor.kept.get(step.temporary) != tile):
             if segment and split == Split.UNITS:
                 raise _lost(processor)
