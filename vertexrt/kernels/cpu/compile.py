@@ -1,4 +1,4 @@
-"""Kernels as machine code, and what they call: BLAS, the libraries, the drivers that call them."""
+"""Kernels as machine code, and what they call: BLAS, and the libraries."""
 
 from __future__ import annotations
 
@@ -13,7 +13,6 @@ import scipy.linalg.cython_blas
 from vertexrt.cache import notes
 from vertexrt.config import config
 from vertexrt.kernels.cpu.context import Contexts
-from vertexrt.kernels.cpu.drivers import drivers
 from vertexrt.kernels.cpu.libraries import EXPORTS, library
 from vertexrt.kernels.cpu.render import render
 from vertexrt.kernels.layout import Array
@@ -52,28 +51,6 @@ def library_of(real: str, size: int = 0) -> dict[str, int]:
     """
     gemm = _blas("sgemm" if real == "float" else "dgemm")
     return load(library(real, size or register_size()), EXPORTS, {"vrt_gemm": gemm})
-
-
-@functools.cache
-def driver(name: str, arguments: str = "") -> Any:
-    """Return one of the drivers as a function of Python.
-
-    Args:
-        arguments: of the driver, as `arguments_of` has them.
-    """
-    exports = ("vrt_run", "vrt_follow", "vrt_clock")
-    address = load(drivers(), exports, {})[name]
-    result = None if arguments else ctypes.c_int64
-    kinds: list[Any] = [_Array if word[0] == "*" else ctypes.c_int64 for word in arguments.split()]
-    return ctypes.CFUNCTYPE(result, *kinds)(address)
-
-
-class _Array:
-    """A NumPy array as an argument of ctypes; by its address."""
-
-    @classmethod
-    def from_param(cls, array: Any) -> Any:
-        return ctypes.c_void_p(array.__array_interface__["data"][0])
 
 
 class LoadedKernels:

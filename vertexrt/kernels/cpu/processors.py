@@ -10,8 +10,18 @@ import numpy as np
 
 from vertexrt.errors import DeviceError
 from vertexrt.ir.passes.segment import SegmentedTask
-from vertexrt.kernels.cpu.compile import LoadedKernels, driver
-from vertexrt.kernels.cpu.drivers import APART, FAILED, FOLLOW, INSTRUCTION, PROCESSOR, WAITED
+from vertexrt.kernels.cpu.compile import LoadedKernels
+from vertexrt.kernels.cpu.drivers import (
+    APART,
+    CLOCK,
+    FAILED,
+    INSTRUCTION,
+    PROCESSOR,
+    WAITED,
+    Member,
+    follow,
+    system,
+)
 from vertexrt.kernels.layout import Array, Binding, Buffers
 from vertexrt.lower.lowering import lower
 
@@ -21,11 +31,11 @@ SECONDS = 30.0  # of a wait: on a machine with much to do a thread may not run f
 @functools.cache
 def cycles_per_second() -> float:
     """Measure the cycle counter against the clock."""
-    clock = driver("vrt_clock")
-    start, first = time.perf_counter(), clock()
+    clock = system().clock
+    start, first = time.perf_counter(), CLOCK(clock)
     while time.perf_counter() - start < 0.005:
         pass
-    return float((clock() - first) / (time.perf_counter() - start))
+    return float((CLOCK(clock) - first) / (time.perf_counter() - start))
 
 
 class CpuProcessors:
@@ -54,21 +64,9 @@ class CpuProcessors:
     ) -> None:
         """Run the script of one processor; see `Processors`."""
         limit = int(self.seconds * cycles_per_second()) if parts > 1 else 0
-        tasks, context = self.loaded.addresses, self.loaded.contexts.make(buffers)
-        driver("vrt_follow", FOLLOW)(
-            script,
-            len(script),
-            counters,
-            part,
-            parts,
-            limit,
-            times,
-            len(times),
-            tasks,
-            self._first,
-            temporary,
-            context,
-        )
+        programs = self.loaded.addresses, self._first
+        memory = temporary, self.loaded.contexts.make(buffers)
+        follow(script, counters, Member(part, parts, limit), times, programs, memory, system())
 
     def cycles_per_second(self) -> float:
         """Return the rate of the clock in `times`."""
