@@ -22,9 +22,8 @@ from typing import cast
 import vertexrt as vrt
 from benchmarks.papers.options import Options
 from vertexrt.bench.contender import TRAINING
-from vertexrt.bench.jobs import first_graphs
 from vertexrt.bench.record import Entry, make_entry
-from vertexrt.bench.run import Bench
+from vertexrt.bench.run import Bench, first_graphs
 from vertexrt.engine.batched import Run
 from vertexrt.engine.explain_host import scripts_of
 from vertexrt.engine.variant import Passes

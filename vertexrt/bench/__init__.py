@@ -2,10 +2,10 @@
 
 | file | holds |
 | --- | --- |
-| `jobs.py`, `run.py`, `machine.py` | F and its graphs; what all commands do; where they ran |
+| `run.py`, `machine.py` | F and its graphs, what all commands do; where they ran |
 | `contender.py`, `check.py`, `measure.py` | what takes turns, and counts; equality; turns |
 | `record.py`, `read_record.py` | the JSON file: its form, noise, writing; reading |
 | `switches.py`, `ablation.py` | `bench ablation` |
-| `breakdown.py`, `host_time.py`, `device_time.py` | `bench breakdown` |
-| `text.py`, `figures/`, `page.py`, `compare.py` | tables, pictures, `report`, `compare` |
+| `breakdown.py`, `device_time.py` | `bench breakdown` |
+| `text.py`, `figures.py`, `page.py`, `compare.py` | tables, pictures, `report`, `compare` |
 """
