@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Literal
@@ -70,25 +69,6 @@ class Vocabulary:
         """Return the number of each word, int32."""
         get = self._numbers.get
         return np.array([get(word, 0) for word in words], np.int32)
-
-    def to_json(self) -> str:
-        """Return the words as a JSON list."""
-        return json.dumps(self.words)
-
-    @classmethod
-    def from_json(cls, text: str) -> Vocabulary:
-        """Return the vocabulary that `to_json` wrote.
-
-        Raises: DataError, when the text is not a JSON list of different words, `<unk>` first.
-        """
-        try:
-            words = json.loads(text)
-        except json.JSONDecodeError as error:
-            words = str(error)
-        if not (isinstance(words, list) and all(isinstance(word, str) for word in words)):
-            got = words if isinstance(words, str) else "JSON that is no list of words"
-            raise DataError.at("vocabulary", got, "expected a JSON list of words", "write it anew")
-        return cls(tuple(words))
 
 
 @dataclass(frozen=True, slots=True, eq=False)

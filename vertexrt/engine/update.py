@@ -10,7 +10,7 @@ from vertexrt.engine.finite import largest_gradient, reach_of
 from vertexrt.engine.parameters import FloatArray, ParameterStore, RowArray
 from vertexrt.errors import PlanError
 from vertexrt.ir.updates import UpdateRule, scalars_of
-from vertexrt.kernels.cpu.update import add_up, all_within, cut_pieces, finish, norm_of
+from vertexrt.kernels.cpu.update import add_up, all_within, cut_pieces, finish
 from vertexrt.kernels.layout import FOUND_DONE, FOUND_NORM, FOUND_TRIED, StoreUpdate
 from vertexrt.kernels.reference.update import elements, factor, moved
 
@@ -158,12 +158,6 @@ def all_finite(store: ParameterStore, numbers: FloatArray) -> bool:
     """Tell whether values or gradients are finite, in the dense part and the touched rows."""
     p = cut(store)
     return bool(all_within(numbers, p.pieces, p.spans, p.listed, np.finfo(store.dtype).max))
-
-
-def gradient_norm(store: ParameterStore) -> float:
-    """Return the norm of all gradients of a step, summed in float64 and in a fixed order."""
-    p = cut(store)
-    return float(norm_of(store.gradients, p.pieces, p.spans, p.listed))
 
 
 def apply_update(
