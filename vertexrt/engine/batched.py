@@ -147,7 +147,7 @@ def prepare(
             variant.merges,
             not variant.backend.shares_graphs or not variant.processors,
             variant.vertex_facts(),
-            ready.program_facts,
+            ready.programs,
         )
         if found == FINE:
             break
@@ -165,7 +165,7 @@ def prepare(
         forward,
         rows,
         planned,
-        ready.zero_elements,
+        ready.programs.zero_elements,
         with_loss,
         configuration,
     )
