@@ -25,19 +25,7 @@ from vertexrt.ir.passes.segment import Split
 from vertexrt.ir.program import Stage
 from vertexrt.kernels.layout import PAD, temporaries
 from vertexrt.native.compiled import compiled
-from vertexrt.script.isa import (
-    EDGES,
-    FIRST,
-    FIRST_EDGE,
-    LISTED,
-    NONE,
-    OP,
-    PROGRAM,
-    ROWS,
-    TEMPORARY,
-    WAIT,
-    WORDS,
-)
+from vertexrt.script import isa
 from vertexrt.script.shape import Shape
 
 Array = np.ndarray[Any, Any]
@@ -151,7 +139,7 @@ def assemble(
         count = count_instructions(shape, table[t, 0], max(table[t, 1], 1), tile)
         total += count
         most = max(most, count)
-    script = np.empty((processors, total, WORDS), np.int32)
+    script = np.empty((processors, total, isa.WORDS), np.int32)
     made = np.full(len(edge_ptr) - 1, -1, np.int64)
     draft = Draft(script, 0, made, np.empty(most, np.int64))
     size = GroupSize(processors, tile)
@@ -223,7 +211,7 @@ def _fill_path(
                     for e in range(tile.first_edge, tile.first_edge + tile.edges):
                         if child_row[e] >= 0:
                             need = max(need, made[child_row[e]])
-                wait = need if several and need > waited else NONE
+                wait = need if several and need > waited else isa.NONE
                 waited = max(waited, need)
                 start = (k % segments) * apart
                 for r in range(len(script)):
@@ -270,7 +258,7 @@ def _fill_stage(
             if op >= segment_ptr[task.program + 1]:
                 continue
             need = done[t] if s > 0 else progress.before
-            wait = need if processors > 1 and need > waited else NONE
+            wait = need if processors > 1 and need > waited else isa.NONE
             waited = max(waited, need)
             by_rows = shape.split[op] == BY_ROWS
             for r in range(len(script)):
@@ -306,12 +294,12 @@ def _rows(task: Tile, start: int, rows: int, edge_ptr: Array) -> Tile:
 def _write(
     script: Array, copy: int, at: int, op: int, tile: Tile, wait: int, temporary: int
 ) -> None:
-    script[copy, at, OP] = op
-    script[copy, at, PROGRAM] = tile.program
-    script[copy, at, ROWS] = tile.rows
-    script[copy, at, FIRST] = tile.first
-    script[copy, at, LISTED] = tile.listed
-    script[copy, at, EDGES] = tile.edges
-    script[copy, at, FIRST_EDGE] = tile.first_edge
-    script[copy, at, WAIT] = wait
-    script[copy, at, TEMPORARY] = temporary
+    script[copy, at, isa.OP] = op
+    script[copy, at, isa.PROGRAM] = tile.program
+    script[copy, at, isa.ROWS] = tile.rows
+    script[copy, at, isa.FIRST] = tile.first
+    script[copy, at, isa.LISTED] = tile.listed
+    script[copy, at, isa.EDGES] = tile.edges
+    script[copy, at, isa.FIRST_EDGE] = tile.first_edge
+    script[copy, at, isa.WAIT] = wait
+    script[copy, at, isa.TEMPORARY] = temporary
