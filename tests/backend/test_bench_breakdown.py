@@ -10,7 +10,7 @@ import vertexrt as vrt
 from vertexrt import models
 from vertexrt.bench import ablation, breakdown
 from vertexrt.bench.contender import count
-from vertexrt.bench.read_record import read
+from vertexrt.bench.record import read
 from vertexrt.bench.run import Job, JobOptions
 from vertexrt.cli.main import main
 from vertexrt.graph import GraphBatch, InputGraph, Pulled

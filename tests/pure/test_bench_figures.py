@@ -8,8 +8,7 @@ from typing import Any
 import pytest
 
 from vertexrt.bench import figures
-from vertexrt.bench.read_record import read
-from vertexrt.bench.record import HIDDEN, Results, Spread
+from vertexrt.bench.record import HIDDEN, Results, Spread, read
 from vertexrt.bench.switches import ONE_OFF, ONE_ON
 
 RESULTS = Path(__file__).resolve().parents[2] / "benchmarks" / "results"

@@ -10,7 +10,6 @@ import pytest
 
 from benchmarks import lines
 from vertexrt.bench import compare, figures, page, text
-from vertexrt.bench.read_record import read
 from vertexrt.bench.record import (
     FASTER,
     HIDDEN,
@@ -22,6 +21,7 @@ from vertexrt.bench.record import (
     make_entry,
     noise_of,
     ratio_of,
+    read,
     spread_of,
     verdict,
 )

@@ -1,11 +1,6 @@
 """What `vertexrt bench` measures of any vertex function, and how it reports and compares.
 
-| file | holds |
-| --- | --- |
-| `run.py`, `machine.py` | F and its graphs, what all commands do; where they ran |
-| `contender.py`, `check.py`, `measure.py` | what takes turns, and counts; equality; turns |
-| `record.py`, `read_record.py` | the JSON file: its form, noise, writing; reading |
-| `switches.py`, `ablation.py` | `bench ablation` |
-| `breakdown.py`, `device_time.py` | `bench breakdown` |
-| `text.py`, `figures.py`, `page.py`, `compare.py` | tables, pictures, `report`, `compare` |
+`run.py` has what all commands do, `contender.py` and `measure.py` how what takes turns is checked
+and timed, `record.py` the JSON file. `ablation.py` and `switches.py`, `breakdown.py` and
+`device_time.py`, `page.py` and `compare.py` are the commands; `text.py` and `figures.py` show.
 """

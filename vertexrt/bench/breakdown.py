@@ -135,12 +135,9 @@ def one_step(
 def kinds_of_instructions(variant: Variant) -> list[str]:
     """Return the part that each segment counts to, by `op`."""
     tasks = segment_tasks(variant.tasks, variant.processors == 1, variant.passes.segment)
-    return [_kind_of_segment(t.task, s.steps) for t in tasks for s in t.segments]
-
-
-def _kind_of_segment(task: TaskProgram, steps: tuple[Group | Product, ...]) -> str:
-    kinds = {_kind_of_step(task, step) for step in steps}
-    return kinds.pop() if len(kinds) == 1 else "elementwise"
+    segments = [(t.task, s.steps) for t in tasks for s in t.segments]
+    kinds = [{_kind_of_step(task, step) for step in steps} for task, steps in segments]
+    return [each.pop() if len(each) == 1 else "elementwise" for each in kinds]
 
 
 def _kind_of_step(task: TaskProgram, step: Group | Product) -> str:

@@ -16,8 +16,7 @@ from pathlib import Path
 
 import numpy as np
 
-from vertexrt.bench.read_record import read
-from vertexrt.bench.record import FASTER, HIDDEN, SLOWER, Entry, Results
+from vertexrt.bench.record import FASTER, HIDDEN, SLOWER, Entry, Results, read
 from vertexrt.bench.text import aligned, in_common, number
 from vertexrt.errors import UsageError
 

@@ -7,8 +7,7 @@ from html import escape
 from pathlib import Path
 
 from vertexrt.bench.figures import draw
-from vertexrt.bench.read_record import read
-from vertexrt.bench.record import Results
+from vertexrt.bench.record import Results, read
 from vertexrt.bench.run import say
 from vertexrt.bench.text import table
 from vertexrt.errors import DataError

@@ -5,6 +5,11 @@ A model of the catalogue on a data set; pinned threads, a folder, what describes
 
 from __future__ import annotations
 
+import importlib.metadata
+import os
+import platform
+import shutil
+import subprocess
 import sys
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
@@ -17,7 +22,6 @@ import numpy as np
 import vertexrt as vrt
 from vertexrt import data, models
 from vertexrt.api.vertex_function import VertexFunction
-from vertexrt.bench.machine import describe
 from vertexrt.bench.record import Entry, Key, Results
 from vertexrt.bench.switches import ALL, Setting
 from vertexrt.bench.text import table
@@ -28,6 +32,8 @@ from vertexrt.errors import UsageError
 from vertexrt.graph import GraphBatch
 
 NOT_KEPT = ("out", "name")  # of the options, what says nothing of the results
+PACKAGES = ("vertexrt", "numpy", "llvmlite", "scipy", "torch", "dynet38", "cupy", "nvidia-cu")
+GPU_FIELDS = ("name", "driver_version", "memory.total", "clocks.max.sm", "power.limit")
 SMOOTH = ("tree-lstm", "lstm-lm")
 
 
@@ -212,3 +218,63 @@ def pinned(threads: int | None) -> Iterator[int]:
 def say(text: str) -> None:
     """Report progress on stderr."""
     print(text, file=sys.stderr, flush=True)
+
+
+# Where it runs.
+
+
+def describe(threads: int, device: str = "cpu") -> dict[str, Any]:
+    """Return what identifies the machine and the software, for the JSON record of a benchmark.
+
+    Args:
+        device: "gpu" is described when this is "cuda".
+    """
+    from threadpoolctl import threadpool_info
+
+    installed = {each.name: each.version for each in importlib.metadata.distributions()}
+    return {
+        "device": device,
+        "gpu": gpu() if device == "cuda" else None,
+        "processor": processor(),
+        "cores": os.cpu_count(),
+        "threads": threads,
+        "load_average": os.getloadavg() if hasattr(os, "getloadavg") else None,
+        "system": f"{platform.system()} {platform.machine()}",
+        "python": platform.python_version(),
+        "versions": {n: installed[n] for n in sorted(installed) if n.startswith(PACKAGES)},
+        "blas": sorted(
+            f"{entry['internal_api']} {entry['version']}, {entry['num_threads']} threads"
+            for entry in threadpool_info()
+        ),
+        "revision": revision(),
+    }
+
+
+def processor() -> str:
+    """Return the name of the processor."""
+    listing = Path("/proc/cpuinfo")
+    lines = listing.read_text(encoding="utf-8").splitlines() if listing.exists() else []
+    names = [line.partition(":")[2].strip() for line in lines if line.startswith("model name")]
+    return names[0] if names else platform.processor() or platform.machine()
+
+
+def gpu() -> dict[str, str] | None:
+    """Return name, driver and clocks of the first GPU that is seen, None where none is."""
+    found = _output("nvidia-smi", f"--query-gpu={','.join(GPU_FIELDS)}", "--format=csv,noheader")
+    return dict(zip(GPU_FIELDS, found.splitlines()[0].split(", "), strict=True)) if found else None
+
+
+def revision() -> str:
+    """Return the commit, with `+changes` when files differ from it; "" outside a checkout."""
+    git = ("git", "-C", str(Path(__file__).parent))
+    commit = _output(*git, "rev-parse", "--short", "HEAD")
+    changed = _output(*git, "status", "--porcelain", "--untracked-files=no")
+    return commit + ("+changes" if changed else "")
+
+
+def _output(*words: str) -> str:
+    """Return what a program prints, "" where it is not there or fails."""
+    if shutil.which(words[0]) is None:
+        return ""
+    run = subprocess.run(words, capture_output=True, text=True, check=False)
+    return "" if run.returncode else run.stdout.strip()

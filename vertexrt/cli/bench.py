@@ -32,7 +32,7 @@ def bench(given: argparse.Namespace) -> int:
 def _measure(given: argparse.Namespace, command: list[str]) -> None:
     from vertexrt.bench import ablation, breakdown
     from vertexrt.bench.figures import draw
-    from vertexrt.bench.read_record import read
+    from vertexrt.bench.record import read
     from vertexrt.bench.run import JobOptions
 
     if config().check:
