@@ -100,7 +100,9 @@ def _run(words: list[str], interrupt: Interrupt) -> int:
     if options.command is None:
         build()[0].print_help()
         return 0
-    _limit_threads(options)
+    threads = getattr(options, "threads", None)
+    if threads is not None:
+        limit_threads(threads)  # of BLAS libraries that are loaded from here on
     command = _command(options.command)
     interrupt.started()
     notes.always(not getattr(options, "quiet", False))
@@ -108,13 +110,6 @@ def _run(words: list[str], interrupt: Interrupt) -> int:
         return command(options)
     finally:
         notes.always(False)
-
-
-def _limit_threads(options: argparse.Namespace) -> None:
-    """Bound the threads of BLAS libraries that are loaded from here on."""
-    threads = getattr(options, "threads", None)
-    if threads is not None:
-        limit_threads(threads)
 
 
 def _command(name: str) -> Callable[[argparse.Namespace], int]:

@@ -6,7 +6,7 @@ import argparse
 import os
 from dataclasses import asdict, dataclass, fields, replace
 from pathlib import Path
-from typing import Any, NoReturn, Self
+from typing import Any, Self
 
 from vertexrt import models
 from vertexrt.api.json_record import JsonRecord
@@ -281,10 +281,5 @@ def _require_fitting(given: argparse.Namespace, spec: ModelSpec) -> None:
     ):
         value = getattr(given, name, None)
         if value is not None and not fits and not (name == "momentum" and value == 0.0):
-            _refuse(name, owner, expected)
-
-
-def _refuse(name: str, owner: str, expected: str) -> NoReturn:
-    raise UsageError.at(
-        owner, f"got --{name}, which {owner} does not have", expected, "Leave it out"
-    )
+            got = f"got --{name}, which {owner} does not have"
+            raise UsageError.at(owner, got, expected, "Leave it out")

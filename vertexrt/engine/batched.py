@@ -217,7 +217,8 @@ def make_jobs(
     """
     table = run.table[part.launches]
     scripts = None if run.ready.processors is None else _assemble(run, table)
-    elements = max(run.plan.total, run.plan.temporary + _temporaries(run, scripts))
+    each = 0 if scripts is None else _padded(scripts.temporary)
+    elements = max(run.plan.total, run.plan.temporary + run.configuration.processors * each)
     data = worker.take(elements, run.zero_elements)
     if config().check:  # what is not written shows; backward reads what forward left
         data[run.plan.temporary if part.launches.start else run.zero_elements : elements] = np.nan
@@ -248,11 +249,6 @@ def make_jobs(
 
 def _padded(elements: int) -> int:
     return -(-elements // PAD) * PAD
-
-
-def _temporaries(run: Run, scripts: Scripts | None) -> int:
-    """Return the elements of temporaries of all processors."""
-    return 0 if scripts is None else run.configuration.processors * _padded(scripts.temporary)
 
 
 def _assemble(run: Run, table: Int64) -> Scripts:

@@ -141,7 +141,9 @@ class Chooser:
     refused: set[Configuration] = field(default_factory=set)
 
     def __post_init__(self) -> None:
-        self._load()
+        found = entries.read(KIND, self._name())
+        if found is not None:
+            self.chosen = {n: Configuration(**c) for n, c in found.facts.items()}
 
     def pick(self, purpose: str, batch: GraphBatch) -> Configuration:
         """Return the configuration for a batch: the winner of its size, or the next to time."""
@@ -179,7 +181,8 @@ class Chooser:
             if medians.get(self.plain, math.inf) * MARGIN <= medians[best]:
                 best = self.plain
             self.chosen[name] = best
-            self._save()
+            chosen = {n: asdict(c) for n, c in self.chosen.items()}
+            entries.write(KIND, self._name(), b"", chosen)
 
     def describe(self) -> str:
         """Print what was measured and chosen, a size class a line."""
@@ -194,15 +197,6 @@ class Chooser:
 
     def _name(self) -> str:
         return entries.key_of([self.key, *(each.name for each in fields(Configuration))])
-
-    def _load(self) -> None:
-        found = entries.read(KIND, self._name())
-        if found is not None:
-            self.chosen = {n: Configuration(**c) for n, c in found.facts.items()}
-
-    def _save(self) -> None:
-        chosen = {n: asdict(c) for n, c in self.chosen.items()}
-        entries.write(KIND, self._name(), b"", chosen)
 
 
 def size_class(purpose: str, batch: GraphBatch) -> str:

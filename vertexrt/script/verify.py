@@ -71,7 +71,8 @@ def verify_groups(
         got = f"scripts of {lengths.sum()} instructions"
         raise _wrong(got, f"{len(scripts.script)} instructions")
     owner = np.searchsorted(bounds_of(groups.graph_ptr, count), groups.order, "right") - 1
-    taken = _of_groups(batch.table, shape, excluded)
+    of_path = np.isin(shape.stage[batch.table[:, 0]], PATH_STAGES)
+    taken = batch.table[of_path & ~excluded[batch.table[:, 0]].astype(bool)].tolist()
     made = {stage: np.zeros(len(groups.order), np.bool_) for stage in PATH_STAGES}  # by groups
     for p, n, lo, *_ in taken:
         made[int(shape.stage[p])][lo : lo + n] = True
@@ -90,13 +91,6 @@ def verify_groups(
         for stage in PATH_STAGES:
             _owned(check, owner, made[stage], g, stage)
         _check(check)
-
-
-def _of_groups(table: Array, shape: Shape, excluded: Array) -> list[list[int]]:
-    """Return the launches that groups share out."""
-    on_path = np.isin(shape.stage[table[:, 0]], PATH_STAGES)
-    found: list[list[int]] = table[on_path & ~excluded[table[:, 0]].astype(bool)].tolist()
-    return found
 
 
 def _wrong(got: str, expected: str) -> PlanError:

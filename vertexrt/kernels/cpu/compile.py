@@ -67,11 +67,10 @@ class LoadedKernels:
             kernels = [verify(kernel) for kernel in kernels]
         self.scratch = [kernel.needs for kernel in kernels]
         self.contexts = Contexts()
+        real = REALS[dtype]
         with notes.compiling("kernels"):
-            found = [_address(kernel, REALS[dtype]) for kernel in kernels]
+            found = [  # equal ones are one
+                load(render(kernel, real, NAME), [NAME], library_of(real))[NAME]
+                for kernel in kernels
+            ]
         self.addresses: Array = np.array(found, np.int64)
-
-
-def _address(kernel: KernelIR, real: str) -> int:
-    """Compile and load a kernel; equal ones are one."""
-    return load(render(kernel, real, NAME), [NAME], library_of(real))[NAME]
