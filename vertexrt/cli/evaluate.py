@@ -14,13 +14,7 @@ from vertexrt.cli.loop import evaluate as evaluate_split
 from vertexrt.cli.options import RunOptions, data_name
 from vertexrt.cli.run_folder import find_checkpoint
 from vertexrt.cli.run_state import StoredRun
-from vertexrt.cli.session import (
-    RunSession,
-    compile_model,
-    device_line,
-    load_data,
-    require_graphs,
-)
+from vertexrt.cli.session import RunSession, compile_model, device_line, load_data, require_graphs
 from vertexrt.data import Dataset, Vocabulary
 from vertexrt.errors import CheckpointError
 from vertexrt.models import ModelSpec

@@ -18,14 +18,7 @@ from typing import TYPE_CHECKING, cast
 from vertexrt.cache import notes
 from vertexrt.cli.interrupt import Interrupt, Interrupted
 from vertexrt.config import limit_threads
-from vertexrt.errors import (
-    CheckpointError,
-    DataError,
-    UsageError,
-    VertexrtError,
-    message,
-    one_line,
-)
+from vertexrt.errors import CheckpointError, DataError, UsageError, VertexrtError, message, one_line
 
 if TYPE_CHECKING:
     import argparse

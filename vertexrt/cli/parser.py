@@ -10,13 +10,7 @@ from collections.abc import Callable, Sequence
 
 from vertexrt.cli.bench_options import ACTIONS as BENCH_ACTIONS
 from vertexrt.cli.bench_options import DATA, add_bench
-from vertexrt.cli.limits import (
-    OPTIMIZERS,
-    POLICIES,
-    SPLITS,
-    TASKS,
-    WITH_MOMENTUM,
-)
+from vertexrt.cli.limits import OPTIMIZERS, POLICIES, SPLITS, TASKS, WITH_MOMENTUM
 from vertexrt.cli.values import Parser, one_of, path
 from vertexrt.engine.devices import DEVICES, DTYPES, ENGINES, KERNEL_FORMS, PRECISIONS
 from vertexrt.errors import UsageError, nearest

@@ -13,20 +13,11 @@ import numpy as np
 
 from vertexrt.config import config
 from vertexrt.engine.batched import Jobs, Part, Run, Worker, make_jobs
-from vertexrt.engine.executor import (
-    Evaluation,
-    Outputs,
-    TrainStep,
-    outputs_of,
-    step_on_host,
-)
+from vertexrt.engine.executor import Evaluation, Outputs, TrainStep, outputs_of, step_on_host
 from vertexrt.engine.explain_host import Explanation, HostExplanation
 from vertexrt.engine.model import CompiledModel
 from vertexrt.engine.sparse_rows import take_marked
-from vertexrt.engine.update import (
-    Touched,
-    collect,
-)
+from vertexrt.engine.update import Touched, collect
 from vertexrt.engine.variant import CompileOptions, Use
 from vertexrt.errors import UsageError
 from vertexrt.graph import GraphBatch

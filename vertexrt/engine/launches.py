@@ -78,11 +78,8 @@ def build_table(
         first and end row of each tensor; the most scratch of one launch.
     """
     _, task_kind, edge_ptr, order = schedule
-    path_programs, lazy_programs, by_ranges = (
-        facts.path_programs,
-        facts.lazy_programs,
-        facts.by_ranges,
-    )
+    path_programs, lazy_programs = facts.path_programs, facts.lazy_programs
+    by_ranges = facts.by_ranges
     tasks, vertices, programs = len(task_kind), len(order), len(by_ranges)
     chunk = np.empty(programs, np.int64)
     ranges = 0

@@ -14,14 +14,7 @@ from vertexrt.engine.launches import ProgramFacts, build_table
 from vertexrt.memory.compiled import place_tensors
 from vertexrt.native.compiled import compiled
 from vertexrt.scheduler.kinds import FINE, read_vertices
-from vertexrt.scheduler.rows import (
-    EDGE_PTR,
-    ORDER,
-    TASK_KIND,
-    TASK_LO,
-    number_rows,
-    part_of,
-)
+from vertexrt.scheduler.rows import EDGE_PTR, ORDER, TASK_KIND, TASK_LO, number_rows, part_of
 
 Array = np.ndarray[Any, Any]
 
@@ -69,13 +62,8 @@ def lay_out(
     )
     used, path_kinds = vertices.used, len(vertices.path_known)
     if found != FINE:
-        child_ptr, child, path, lazy, level = (
-            child_ptr[:1],
-            child[:0],
-            path[:0],
-            lazy[:0],
-            level[:0],
-        )
+        child_ptr, child = child_ptr[:1], child[:0]
+        path, lazy, level = path[:0], lazy[:0], level[:0]
     weight = np.empty(len(path) if merges else 0, real.dtype)
     schedule = number_rows(
         child_ptr, child, path, path_kinds, level, policy, pulls, used, weight, forest, inner

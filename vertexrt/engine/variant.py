@@ -27,11 +27,7 @@ from vertexrt.ir.passes.store import Stored
 from vertexrt.ir.program import Program, Stage
 from vertexrt.ir.updates import UpdateRule
 from vertexrt.ir.verify import verify
-from vertexrt.kernels.layout import (
-    Backend,
-    Binding,
-    Executable,
-)
+from vertexrt.kernels.layout import Backend, Binding, Executable
 from vertexrt.memory.tensors import TensorTable
 from vertexrt.script.shape import Shape
 

@@ -11,14 +11,7 @@ from dataclasses import dataclass, field
 from typing import NoReturn
 
 from vertexrt.errors import PlanError
-from vertexrt.lower.expressions import (
-    Expression,
-    J,
-    Number,
-    Picked,
-    ReadElement,
-    expressions_in,
-)
+from vertexrt.lower.expressions import Expression, J, Number, Picked, ReadElement, expressions_in
 from vertexrt.lower.kernel import FromParents
 from vertexrt.lower.places import Memory, ValuePlace
 from vertexrt.lower.threads import (

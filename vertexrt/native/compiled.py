@@ -27,15 +27,7 @@ import numpy as np
 
 from vertexrt.cache import notes
 from vertexrt.config import config
-from vertexrt.native.values import (
-    DOUBLE,
-    INT,
-    TRUTH,
-    ArrayType,
-    Nothing,
-    TupleType,
-    Type,
-)
+from vertexrt.native.values import DOUBLE, INT, TRUTH, ArrayType, Nothing, TupleType, Type
 
 Function = TypeVar("Function", bound=Callable[..., Any])
 

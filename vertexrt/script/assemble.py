@@ -180,12 +180,7 @@ def _fill_path(
     """Write the instructions of a side of the path: of each task the tiles, segment by segment."""
     table, edge_ptr, child_row = batch.table, batch.edge_ptr, batch.child_row
     script, done, made = draft.script, draft.done, draft.made
-    scratch, segment_ptr, gathers, tiled = (
-        shape.scratch,
-        shape.segment_ptr,
-        shape.gathers,
-        shape.tiled,
-    )
+    scratch, segment_ptr = shape.scratch, shape.segment_ptr
     forward, several = shape.stage[table[begin, 0]] == PATH, size.processors > 1
     at, waited, temporary = progress.at, progress.waited, progress.temporary
     for t in range(begin, end):
@@ -193,7 +188,7 @@ def _fill_path(
         p = task.program
         segments = segment_ptr[p + 1] - segment_ptr[p]
         width, tiles = task.rows, 1
-        if 0 < size.tile < task.rows and tiled[p]:
+        if 0 < size.tile < task.rows and shape.tiled[p]:
             width, tiles = size.tile, -(-task.rows // size.tile)
         apart = 0  # elements between the temporaries of tiles under way
         if tiles > 1 and segments > 1:
@@ -207,7 +202,7 @@ def _fill_path(
                 need = progress.before
                 if s > 0:
                     need = done[k]
-                elif forward and gathers[p] and several:
+                elif forward and shape.gathers[p] and several:
                     for e in range(tile.first_edge, tile.first_edge + tile.edges):
                         if child_row[e] >= 0:
                             need = max(need, made[child_row[e]])
