@@ -72,14 +72,18 @@ class Tile(NamedTuple):
 
 
 class Draft(NamedTuple):
-    """Where scripts are written, and what is known of them.
+    """What scripts are written from, where, and what is known of them.
 
     Attributes:
+        shape: of the task programs; batch: the launches; size: of the group.
         script: [scripts, *, columns], one script a processor or one for all; they start at `here`.
         made: [rows] the last instruction of the path on each.
         done: [tiles or launches] the last instruction of each.
     """
 
+    shape: Shape
+    batch: Batch
+    size: GroupSize
     script: Array
     here: int
     made: Array
@@ -141,18 +145,17 @@ def assemble(
         most = max(most, count)
     script = np.empty((processors, total, isa.WORDS), np.int32)
     made = np.full(len(edge_ptr) - 1, -1, np.int64)
-    draft = Draft(script, 0, made, np.empty(most, np.int64))
-    size = GroupSize(processors, tile)
-    _, temporary = fill(shape, Batch(table, edge_ptr, child_row), size, draft)
+    batch, size = Batch(table, edge_ptr, child_row), GroupSize(processors, tile)
+    _, temporary = fill(Draft(shape, batch, size, script, 0, made, np.empty(most, np.int64)))
     return Scripts(script, temporary)
 
 
-def fill(shape: Shape, batch: Batch, size: GroupSize, draft: Draft) -> tuple[int, int]:
+def fill(draft: Draft) -> tuple[int, int]:
     """Write scripts where there is room for them.
 
     Returns: how many instructions there are; elements of temporaries.
     """
-    table = batch.table
+    table, shape = draft.batch.table, draft.shape
     progress = Progress(0, -1, -1, 0)
     begin, end = 0, 0
     while begin < len(table):
@@ -161,24 +164,17 @@ def fill(shape: Shape, batch: Batch, size: GroupSize, draft: Draft) -> tuple[int
             end += 1
         progress = Progress(progress.at, progress.at - 1, progress.waited, progress.temporary)
         if now in (PATH, PATH_BACKWARD):
-            progress = _fill_path(shape, batch, size, draft, progress, begin, end)
+            progress = _fill_path(draft, progress, begin, end)
         else:
-            progress = _fill_stage(shape, batch, size, draft, progress, begin, end)
+            progress = _fill_stage(draft, progress, begin, end)
         begin = end
     return progress.at, progress.temporary
 
 
-def _fill_path(
-    shape: Shape,
-    batch: Batch,
-    size: GroupSize,
-    draft: Draft,
-    progress: Progress,
-    begin: int,
-    end: int,
-) -> Progress:
+def _fill_path(draft: Draft, progress: Progress, begin: int, end: int) -> Progress:
     """Write the instructions of a side of the path: of each task the tiles, segment by segment."""
-    table, edge_ptr, child_row = batch.table, batch.edge_ptr, batch.child_row
+    shape, size = draft.shape, draft.size
+    table, edge_ptr, child_row = draft.batch.table, draft.batch.edge_ptr, draft.batch.child_row
     script, done, made = draft.script, draft.done, draft.made
     scratch, segment_ptr = shape.scratch, shape.segment_ptr
     forward, several = shape.stage[table[begin, 0]] == PATH, size.processors > 1
@@ -229,17 +225,10 @@ def _apart(scratch: Array, edge_ptr: Array, task: Tile, width: int) -> int:
     return int(-(-temporaries(scratch[task.program], width, widest) // PAD) * PAD)
 
 
-def _fill_stage(
-    shape: Shape,
-    batch: Batch,
-    size: GroupSize,
-    draft: Draft,
-    progress: Progress,
-    begin: int,
-    end: int,
-) -> Progress:
+def _fill_stage(draft: Draft, progress: Progress, begin: int, end: int) -> Progress:
     """Write the instructions of a stage outside the path: segment by segment over its launches."""
-    processors, table, edge_ptr = size.processors, batch.table, batch.edge_ptr
+    shape, processors = draft.shape, draft.size.processors
+    table, edge_ptr = draft.batch.table, draft.batch.edge_ptr
     script, done, scratch, segment_ptr = draft.script, draft.done, shape.scratch, shape.segment_ptr
     at, waited, temporary = progress.at, progress.waited, progress.temporary
     segments = 0
