@@ -76,17 +76,14 @@ def size_of(text: FunctionText, array: Array) -> Scalar:
     return product(text, array.extents)
 
 
-def new(text: FunctionText, dtype: np.dtype[Any], extents: tuple[Scalar, ...]) -> Array:
-    """Return a new array in memory that is freed when the call ends, unless it is returned."""
-    return _new(text, dtype, extents, "false")
+def new(
+    text: FunctionText, dtype: np.dtype[Any], extents: tuple[Scalar, ...], zero: str = "false"
+) -> Array:
+    """Return a new array in memory that is freed when the call ends, unless it is returned.
 
-
-def zeros(text: FunctionText, dtype: np.dtype[Any], extents: tuple[Scalar, ...]) -> Array:
-    """Return a new array of zeros."""
-    return _new(text, dtype, extents, "true")
-
-
-def _new(text: FunctionText, dtype: np.dtype[Any], extents: tuple[Scalar, ...], zero: str) -> Array:
+    Args:
+        zero: `true` for an array of zeros.
+    """
     size = product(text, (*extents, whole(dtype.itemsize)))
     data = text.made(f"call ptr @new(ptr %call, {size}, i1 {zero})")
     return Array(ArrayType(dtype, len(extents)), data, extents)
