@@ -24,7 +24,7 @@ from vertexrt.engine.parameters import ParameterStore
 from vertexrt.engine.trace import Timeline
 from vertexrt.engine.variant import Ready, Variant
 from vertexrt.graph.batch import child_of, child_ptr_of
-from vertexrt.kernels.layout import PAD, Buffers, HostExecutable, Processors
+from vertexrt.kernels.layout import PAD, Buffers, HostExecutable, Processors, ScriptRun
 from vertexrt.memory import MemoryPlan
 from vertexrt.scheduler import Schedule, policy_of
 from vertexrt.scheduler.balance import Share
@@ -271,19 +271,11 @@ def _follow(run: Run, scripts: Scripts, buffers: Buffers, timeline: Timeline | N
         assert ready.shape is not None
         times = timeline.add(executor, ready.shape, scripts.words)
     first, scratch = run.plan.temporary, _padded(scripts.temporary)
-    calls = tuple(
-        partial(
-            executor.run,
-            scripts.words[r],
-            counters,
-            r,
-            processors,
-            first + r * scratch,
-            buffers,
-            times[r],
-        )
-        for r in range(processors)
-    )
+    given = [
+        ScriptRun(words, counters, r, processors, first + r * scratch, buffers, times[r])
+        for r, words in enumerate(scripts.words)
+    ]
+    calls = tuple(partial(executor.run, each) for each in given)
     return Jobs(buffers.arena, calls, partial(executor.check, counters))
 
 

@@ -151,27 +151,31 @@ class LaunchByLaunch:
             self.whole.run(table[t : t + 1], buffers)
 
 
+class ScriptRun(NamedTuple):
+    """The script of one processor, and what it is run with.
+
+    Attributes:
+        counters: of `new_counters`, the same array for all parts.
+        part: which processor it is, of how many `parts`.
+        temporary: element at which its temporaries start.
+        times: [instructions, 3] int64, gets the clock at the start of each instruction, at the end
+            of its wait and at its end; [0, 3], where none are asked for.
+    """
+
+    script: Array
+    counters: Array
+    part: int
+    parts: int
+    temporary: int
+    buffers: Buffers
+    times: Array
+
+
 class Processors(Executable, Protocol):
     """Segments that the processors of a group run, whose arrays are the host's."""
 
-    def run(
-        self,
-        script: Array,
-        counters: Array,
-        part: int,
-        parts: int,
-        temporary: int,
-        buffers: Buffers,
-        times: Array,
-    ) -> None:
-        """Run the script of one processor; called for all parts at once, each in its thread.
-
-        Args:
-            counters: of `new_counters`, the same array for all parts.
-            temporary: element at which this processor's temporaries start.
-            times: [instructions, 3] int64, gets the clock at the start of each instruction, at the
-                end of its wait and at its end; [0, 3], where none are asked for.
-        """
+    def run(self, run: ScriptRun) -> None:
+        """Run the script of one processor; called for all parts at once, each in its thread."""
 
     def cycles_per_second(self) -> float:
         """Return the rate of the clock in `times`."""

@@ -22,7 +22,7 @@ from vertexrt.kernels.cpu.drivers import (
     follow,
     system,
 )
-from vertexrt.kernels.layout import Array, Binding, Buffers
+from vertexrt.kernels.layout import Array, Binding, ScriptRun
 from vertexrt.lower.lowering import lower
 
 SECONDS = 30.0  # of a wait: on a machine with much to do a thread may not run for a while
@@ -52,21 +52,13 @@ class CpuProcessors:
         counts = [len(t.segments) for t in tasks]
         self._first = np.cumsum([0, *counts], dtype=np.int64)  # segment of each task program
 
-    def run(
-        self,
-        script: Array,
-        counters: Array,
-        part: int,
-        parts: int,
-        temporary: int,
-        buffers: Buffers,
-        times: Array,
-    ) -> None:
+    def run(self, run: ScriptRun) -> None:
         """Run the script of one processor; see `Processors`."""
-        limit = int(self.seconds * cycles_per_second()) if parts > 1 else 0
+        limit = int(self.seconds * cycles_per_second()) if run.parts > 1 else 0
         programs = self.loaded.addresses, self._first
-        memory = temporary, self.loaded.contexts.make(buffers)
-        follow(script, counters, Member(part, parts, limit), times, programs, memory, system())
+        memory = run.temporary, self.loaded.contexts.make(run.buffers)
+        member = Member(run.part, run.parts, limit)
+        follow(run.script, run.counters, member, run.times, programs, memory, system())
 
     def cycles_per_second(self) -> float:
         """Return the rate of the clock in `times`."""

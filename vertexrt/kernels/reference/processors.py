@@ -18,7 +18,7 @@ import numpy as np
 
 from vertexrt.errors import DeviceError
 from vertexrt.ir.passes.segment import SegmentedTask, Split
-from vertexrt.kernels.layout import Array, Binding, Buffers, temporaries
+from vertexrt.kernels.layout import Array, Binding, Buffers, ScriptRun, temporaries
 from vertexrt.kernels.reference.expressions import LaunchedRows
 from vertexrt.kernels.reference.interpret import Interpreter
 from vertexrt.kernels.reference.shared_memory import Processor, SharedMemory
@@ -123,27 +123,19 @@ class ReferenceProcessors:
     def check(self, counters: Array) -> None:
         """Do nothing: `run` has raised what there was to raise."""
 
-    def run(
-        self,
-        script: Array,
-        counters: Array,
-        part: int,
-        parts: int,
-        temporary: int,
-        buffers: Buffers,
-        times: Array,
-    ) -> None:
+    def run(self, run: ScriptRun) -> None:
         """Run the scripts of all processors, once all of them are known.
 
-        Args:
-            times: see `Processors`; the clock counts instructions of the whole group.
+        The clock counts instructions of the whole group.
+
         Raises: DeviceError, when no processor can go on, and for accesses in no order.
         """
+        counters, parts, buffers = run.counters, run.parts, run.buffers
         clock = np.zeros(parts, np.int64)
-        processor = Processor(part, decode(script), self.names, clock, temporary)
+        processor = Processor(run.part, decode(run.script), self.names, clock, run.temporary)
         with self._lock:
             arrived = self._arrived.setdefault(id(counters), {})
-            arrived[part] = processor, times
+            arrived[run.part] = processor, run.times
             if len(arrived) < parts:
                 return
             del self._arrived[id(counters)]
