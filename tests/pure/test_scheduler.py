@@ -12,8 +12,6 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tests.strategies import ChildLists, child_lists
-from vertexrt.engine.lay_out import read_batch
-from vertexrt.engine.packed_args import pack_args
 from vertexrt.errors import UsageError
 from vertexrt.graph import GraphBatch, InputGraph
 from vertexrt.graph.compiled import children_first
@@ -25,6 +23,7 @@ from vertexrt.scheduler.kinds import (
     NEW_PATH_KIND,
     NOT_BOUNDED,
     TOO_MANY_CHILDREN,
+    read_vertices,
 )
 from vertexrt.scheduler.merge import PRIME
 
@@ -196,7 +195,7 @@ def read(
         np.array([bits % 2 == 0 for bits in lazy], np.int64),
     )
     one = np.zeros(0, np.int32)  # function
-    return read_batch(graph.child_ptr, graph.child, one, pulls, pack_args(facts))
+    return read_vertices(graph.child_ptr, graph.child, one, pulls, *facts)
 
 
 @given(child_lists(max_vertices=12, arity=3), st.integers(0, 4), st.integers(0, 99))

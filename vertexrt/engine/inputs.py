@@ -12,7 +12,7 @@ import numpy as np
 import numpy.typing as npt
 
 from vertexrt.engine.structure import read_structure
-from vertexrt.errors import GraphError, PullError, message, nearest
+from vertexrt.errors import GraphError, PullError, nearest
 from vertexrt.graph import GraphBatch, Pulled
 from vertexrt.graph.batch import pulls_of
 from vertexrt.graph.owned import INT32
@@ -121,13 +121,11 @@ def read_inputs(reader: Reader, batch: GraphBatch, dtype: npt.DTypeLike) -> Inpu
             continue
         value = given.get(pull.name)
         if value is None:
-            raise PullError(
-                message(
-                    "pull",
-                    f"{program.name} pulls {pull.name!r}, which the batch does not give",
-                    "it gives " + (", ".join(sorted(given)) or "nothing"),
-                    f"add the array to the graphs.{nearest(pull.name, list(given))}",
-                )
+            raise PullError.at(
+                "pull",
+                f"{program.name} pulls {pull.name!r}, which the batch does not give",
+                "it gives " + (", ".join(sorted(given)) or "nothing"),
+                f"add the array to the graphs.{nearest(pull.name, list(given))}",
             )
         if pull.dtype == "int":  # a batch's own whole numbers are int32 [V]
             plain = type(value) is np.ndarray and value.dtype is INT32
@@ -145,10 +143,8 @@ def refuse(reader: Reader, batch: GraphBatch, inputs: Inputs, found: int, vertex
         children = batch.child[batch.child_ptr[vertex] : batch.child_ptr[vertex + 1]]
         count = int(np.flatnonzero(children >= 0)[-1]) + 1
         declared, action = _limit_of_children(program, count)
-        raise GraphError(
-            message(
-                "gather", f"{vertex_name(batch, vertex)} has {count} children", declared, action
-            )
+        raise GraphError.at(
+            "gather", f"{vertex_name(batch, vertex)} has {count} children", declared, action
         )
     assert found == NOT_BOUNDED, found
     values = inputs.index[:, vertex]
@@ -157,13 +153,11 @@ def refuse(reader: Reader, batch: GraphBatch, inputs: Inputs, found: int, vertex
     names = {reader.pulls[k].name: int(values[k]) for k in reader.used}
     name = next(name for name, (bound, _) in bounds.items() if not -1 <= names[name] < bound)
     bound, what = bounds[name]
-    raise PullError(
-        message(
-            "pull",
-            f"{name!r} of {vertex_name(batch, vertex)} is {names[name]}",
-            f"0 to {bound - 1}, the {what}, or -1 for none",
-            "correct the data or declare more",
-        )
+    raise PullError.at(
+        "pull",
+        f"{name!r} of {vertex_name(batch, vertex)} is {names[name]}",
+        f"0 to {bound - 1}, the {what}, or -1 for none",
+        "correct the data or declare more",
     )
 
 
@@ -207,13 +201,11 @@ def index_bounds(program: Program, function: int = 0) -> Mapping[str, tuple[int,
 def _integers(program: Program, pull: Pull, value: Any, batch: GraphBatch) -> Array:
     given = value.values if isinstance(value, Pulled) else value
     if given.dtype.kind != "i" or given.ndim != 1:
-        raise PullError(
-            message(
-                "pull",
-                f"{pull.name!r} is {given.dtype} of shape {list(given.shape)}",
-                f"{program.name} reads an integer per vertex: [{batch.num_vertices}]",
-                "pass an integer array with -1 where a vertex has none",
-            )
+        raise PullError.at(
+            "pull",
+            f"{pull.name!r} is {given.dtype} of shape {list(given.shape)}",
+            f"{program.name} reads an integer per vertex: [{batch.num_vertices}]",
+            "pass an integer array with -1 where a vertex has none",
         )
     if not isinstance(value, Pulled) or value.index is None:
         return np.asarray(given)
@@ -228,14 +220,12 @@ def _reals(
     table = value.values if isinstance(value, Pulled) else value
     rows = value.index if isinstance(value, Pulled) else None
     if table.dtype.kind != "f" or table.shape[1:] != pull.shape:
-        raise PullError(
-            message(
-                "pull",
-                f"{pull.name!r} is {table.dtype} of shape {list(table.shape)}",
-                f"{program.name} reads real numbers of shape {list(pull.shape)} per vertex: "
-                f"{[batch.num_vertices, *pull.shape]}",
-                "convert or reshape the array, or declare pull(name, shape=..., dtype=...)",
-            )
+        raise PullError.at(
+            "pull",
+            f"{pull.name!r} is {table.dtype} of shape {list(table.shape)}",
+            f"{program.name} reads real numbers of shape {list(pull.shape)} per vertex: "
+            f"{[batch.num_vertices, *pull.shape]}",
+            "convert or reshape the array, or declare pull(name, shape=..., dtype=...)",
         )
     if rows is None:
         rows = np.arange(batch.num_vertices, dtype=np.int32)

@@ -7,7 +7,6 @@ to the backend, which has most of them in its cache.
 from __future__ import annotations
 
 from vertexrt.engine.inputs import Inputs, refuse
-from vertexrt.engine.lay_out import read_batch
 from vertexrt.engine.make_ready import make_ready
 from vertexrt.engine.variant import PATH_STAGES, Kind, Variant, verified
 from vertexrt.graph import GraphBatch
@@ -18,7 +17,7 @@ from vertexrt.ir.passes.stack import stack_rows
 from vertexrt.ir.passes.store import LAZY_STAGES, Stored, lazy_part, store_values
 from vertexrt.ir.program import Program, Stage
 from vertexrt.kernels.layout import fingerprint, tensor_uses
-from vertexrt.scheduler.kinds import FINE, NEW_LAZY_KIND, NEW_PATH_KIND
+from vertexrt.scheduler.kinds import FINE, NEW_LAZY_KIND, NEW_PATH_KIND, read_vertices
 
 
 def meet_kinds(variant: Variant, batch: GraphBatch, inputs: Inputs) -> None:
@@ -28,12 +27,12 @@ def meet_kinds(variant: Variant, batch: GraphBatch, inputs: Inputs) -> None:
         than the function has slots.
     """
     while True:
-        found, vertex, bits, *_ = read_batch(
+        found, vertex, bits, *_ = read_vertices(
             inputs.child_ptr,
             inputs.child,
             inputs.functions,
             inputs.index,
-            variant.vertex_facts(),
+            *variant.vertex_facts(),
         )
         if found == FINE:
             break

@@ -17,7 +17,7 @@ import numpy as np
 import numpy.typing as npt
 
 from vertexrt.engine.variant import Kind, Variant
-from vertexrt.errors import PlanError, message
+from vertexrt.errors import PlanError
 from vertexrt.ir.ops import OPS
 from vertexrt.ir.passes.fuse import Group, Product, TaskProgram, stored_inputs
 from vertexrt.ir.passes.segment import SegmentedTask, Split
@@ -33,7 +33,7 @@ def refuse(task: TaskProgram, node: int | str, got: str, expected: str) -> NoRet
     """Raise PlanError about a node of a task program."""
     name = format_node(node, task.program.nodes[node]) if isinstance(node, int) else node
     where = f"stage {STAGE_WORD[task.stage]}, {name}"
-    raise PlanError(message("tasks", f"{where}: {got}", expected, "report this as a bug"))
+    raise PlanError.at("tasks", f"{where}: {got}", expected, "report this as a bug")
 
 
 @dataclass(slots=True)
@@ -182,8 +182,8 @@ def _verify_effects(program: Program, stage: Stage, task: TaskProgram | None) ->
         missing, more = wanted - done, done - wanted
         text = f"left out: {list(missing)}; too much: {list(more)}"
         where = f"stage {STAGE_WORD[stage]}: {text}"
-        raise PlanError(
-            message("tasks", where, "every effect of the program once", "report this as a bug")
+        raise PlanError.at(
+            "tasks", where, "every effect of the program once", "report this as a bug"
         )
 
 
@@ -213,13 +213,11 @@ def _verify_outputs(variant: Variant, written: WrittenElements) -> None:
     sizes = {n["name"]: n["shape"] for n in variant.program.nodes if n.op == "push"}
     for name in variant.use.outputs:
         if name in sizes and ("push", name) not in written.elements:
-            raise PlanError(
-                message(
-                    "tasks",
-                    f"vertices of a kind do not push {name!r}",
-                    "every push, of every vertex",
-                    "report this as a bug",
-                )
+            raise PlanError.at(
+                "tasks",
+                f"vertices of a kind do not push {name!r}",
+                "every push, of every vertex",
+                "report this as a bug",
             )
 
 

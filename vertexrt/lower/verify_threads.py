@@ -10,15 +10,8 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 from typing import NoReturn
 
-from vertexrt.errors import PlanError, message
-from vertexrt.lower.expressions import (
-    Expression,
-    J,
-    Number,
-    Picked,
-    ReadElement,
-    expressions_in,
-)
+from vertexrt.errors import PlanError
+from vertexrt.lower.expressions import Expression, J, Number, Picked, ReadElement, expressions_in
 from vertexrt.lower.kernel import FromParents
 from vertexrt.lower.places import Memory, ValuePlace
 from vertexrt.lower.threads import (
@@ -162,7 +155,7 @@ class _RaceVerifier:
 
     def _fail(self, got: str, expected: str) -> NoReturn:
         do = f"report this as a bug, with the kernel:\n{self.kernel}"
-        raise PlanError(message("lower", f"{self.what}: {got}", expected, do))
+        raise PlanError.at("lower", f"{self.what}: {got}", expected, do)
 
 
 def _expressions(value: Expression | EdgeSum) -> Iterator[Expression]:

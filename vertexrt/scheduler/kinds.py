@@ -6,6 +6,7 @@ from typing import Any
 
 import numpy as np
 
+from vertexrt.native.compiled import compiled
 from vertexrt.scheduler.compiled import find_levels
 
 FUNCTION_AT = 57  # as `specialise.FUNCTION_AT`; a test compares them
@@ -18,6 +19,7 @@ MET = 32  # places of a table, a power of 2
 FINE, NEW_PATH_KIND, NEW_LAZY_KIND, NOT_BOUNDED, TOO_MANY_CHILDREN = range(5)
 
 
+@compiled
 def read_vertices(
     child_ptr: Array,
     child: Array,

@@ -15,7 +15,6 @@ import numpy as np
 import numpy.typing as npt
 
 from vertexrt.engine.batched import Part, Run
-from vertexrt.engine.packed_args import pack_args
 from vertexrt.errors import DeviceError, message
 from vertexrt.graph.batch import child_ptr_of
 from vertexrt.kernels.cuda.calls import addresses_of, launch_one
@@ -96,7 +95,6 @@ class Session:
         self._seen = np.zeros(0, np.int32)
         self._scalars = np.array([0.0, 1.0], self.dtype)
         self._calls: dict[Calls, Int64] = {}
-        self._facts: dict[Uploads, Int64] = {}
         self._functions = device.load([update_source()], self.dtype)
 
     # Memory.
@@ -240,10 +238,7 @@ class Session:
         slot, words = self.buffers.next(), self._new_words(executable, run.plan.temporary)
         reals = (*run.inputs.floats, *part.seeds)
         room = sum([array.nbytes + ALIGN for array in reals]) if reals else 0
-        facts = self._facts.get(executable)
-        if facts is None:
-            known = (executable.wanted, self.param_at, executable.num_ints)
-            facts = self._facts[executable] = pack_args(known)
+        facts = executable.wanted, self.param_at, executable.num_ints
         ends = (NO_STARTS, NO_WIDTHS) if ending is None else (ending.starts, ending.widths)
         arrays = (  # the fields of `Arrays`
             run.rows,
