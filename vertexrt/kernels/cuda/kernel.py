@@ -19,13 +19,14 @@ from vertexrt.kernels.cuda.driver import encode
 from vertexrt.kernels.cuda.executable import kernel_name, word_names
 from vertexrt.kernels.cuda.gradients_on_chip import sum_on_chip
 from vertexrt.kernels.cuda.instruction import COLUMNS, FIRST_OP
+from vertexrt.kernels.cuda.launch_text import write_launches
 from vertexrt.kernels.cuda.path import write_path
 from vertexrt.kernels.cuda.path_function import INDEX_WORDS, OF_RING, PathSide, write_side
 from vertexrt.kernels.cuda.path_segment import PathSegment, RingUses
 from vertexrt.kernels.cuda.ring import RingSize, size_ring
 from vertexrt.kernels.cuda.rules import structs, update_cases
 from vertexrt.kernels.cuda.steps import Kernel, Launches
-from vertexrt.kernels.cuda.task_launches import write_launches
+from vertexrt.kernels.cuda.task_launches import lower_launches
 from vertexrt.kernels.cuda.weights import (
     SHARED_STATE_BYTES,
     THREADS,
@@ -36,6 +37,7 @@ from vertexrt.kernels.cuda.weights import (
     place_weights,
 )
 from vertexrt.kernels.layout import PAD, Binding
+from vertexrt.lower.launches import LaunchPlan
 
 MOST_ROWS = 56  # of a tile, whose indices lie in shared memory
 TILE_EDGES = 128  # of a tile, likewise
@@ -88,8 +90,10 @@ class KernelWriter:
     def _launches(self, p: int, binding: Binding) -> Launches:
         """Return what all processors run of a program, and its temporaries."""
         if p in self.path:
-            return Launches(scratch=self.path[p][0].scratch)
-        return write_launches(self.tasks[p].task, binding, 16 // self.itemsize, THREADS)
+            return Launches(LaunchPlan(needs=self.path[p][0].scratch))
+        return write_launches(
+            lower_launches(self.tasks[p].task, binding, 16 // self.itemsize, THREADS)
+        )
 
     def _different_steps(self) -> list[Kernel]:
         found: dict[str, Kernel] = {}
