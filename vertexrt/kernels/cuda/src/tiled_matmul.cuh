@@ -200,14 +200,27 @@ __device__ __forceinline__ void short_rows(int count, const real* x, const real*
 
 constexpr int ADDED_EACH = 4096;  // elements that a block adds up
 
-// Add the partial sums of the splits to a gradient, in order.
+// Add the partial sums of the splits to a gradient, in order. A thread has FOUR elements at once,
+// whose loads do not wait for each other.
 __device__ __forceinline__ void add_splits(real* gradient, const real* left, int size, int splits) {
+    constexpr int FOUR = 4;
     const int begin = VRT_BLOCK.x * ADDED_EACH,
               end = begin + ADDED_EACH < size ? begin + ADDED_EACH : size;
+#pragma unroll 1
+    for (int at = begin + threadIdx.x; at < end; at += FOUR * PROCESSOR) {
+        real sum[FOUR];
+#pragma unroll
+        for (int e = 0; e < FOUR; ++e)
+            sum[e] = at + e * PROCESSOR < end ? left[at + e * PROCESSOR] : real(0);
 #pragma unroll 4
-    for (int at = begin + threadIdx.x; at < end; at += PROCESSOR) {
-        real sum = left[at];
-        for (int k = 1; k < splits; ++k) sum += left[(long long)k * size + at];
-        gradient[at] += sum;
+        for (int k = 1; k < splits; ++k) {
+            const real* const part = left + (long long)k * size + at;
+#pragma unroll
+            for (int e = 0; e < FOUR; ++e)
+                if (at + e * PROCESSOR < end) sum[e] += part[e * PROCESSOR];
+        }
+#pragma unroll
+        for (int e = 0; e < FOUR; ++e)
+            if (at + e * PROCESSOR < end) gradient[at + e * PROCESSOR] += sum[e];
     }
 }
