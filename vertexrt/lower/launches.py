@@ -233,7 +233,7 @@ class OuterProduct:
     Attributes:
         splits: at most; few rows make fewer.
         partial: where splits leave their sums; elements: of these.
-        down, columns: blocks of a split; adding: blocks of the second kernel.
+        across: blocks of a split; adding: blocks of the second kernel.
         width: elements that are loaded at once.
     """
 
@@ -242,8 +242,7 @@ class OuterProduct:
     splits: int
     partial: Temporary
     elements: int
-    down: int
-    columns: int
+    across: int
     adding: int
     threads: int
     width: int
@@ -251,7 +250,7 @@ class OuterProduct:
     @property
     def title(self) -> str:
         """Say what it is."""
-        each = f"{_blocks(self.down * self.columns, self.threads)} for each"
+        each = f"{_blocks(self.across, self.threads)} for each"
         second = f"a second adds these up, {_blocks(self.adding, self.threads)}"
         return f"kernel, an outer product in up to {self.splits} splits, {each}; {second}"
 

@@ -187,25 +187,10 @@ def _large(step: LargeProduct, taken: Sequence[Temporary]) -> Kernel:
 def _outer(step: OuterProduct, taken: Sequence[Temporary]) -> Kernel:
     p, t = step.product, RowText(taken)
     gradient, left = t.word(f"gradient_{p.param}", "real*"), t.temporary(step.partial)
-    d, x, columns = _first(t, p.d), _first(t, p.x), step.columns
-    t.line("VRT_SCRATCH(MatmulMemory, memory, 1);")
-    t.line(f"const long long count = {_count(p)};")
-    t.line("const long long begin = count * VRT_BLOCK.y / VRT_GRID.y;")
-    t.line("const long long end = count * (VRT_BLOCK.y + 1) / VRT_GRID.y;")
-    t.line(f"real* const part = {left} + VRT_BLOCK.y * {p.m * p.n}ll;")
-    t.line(f"const real* const d = {d} + begin * {p.m};")
-    t.line(f"const real* const x = {x} + begin * {p.n};")
-    t.line(
-        f"matmul_tile<true, true, {step.width}>(memory[0], VRT_BLOCK.x / {columns}, "
-        f"VRT_BLOCK.x % {columns}, {p.m}, {p.n}, (int)(end - begin),"
-    )
-    t.line(f"  [&](int i, int k) {{ return d + (long long)k * {p.m} + i; }},")
-    t.line(f"  [&](int j, int k) {{ return x + (long long)k * {p.n} + j; }},")
-    t.line("  [&](int i, int j, real v) {")
-    t.line(f"    const long long at = (long long)i * {p.n} + j;")
-    t.line(f"    if (a.chunks > 1) part[at] = v; else {gradient}[at] += v;")
-    t.line("  });")
-    kernel = _kernel(t, SPLITS, step.down * columns, step.threads)
+    d, x = _first(t, p.d), _first(t, p.x)
+    t.line(f"outer_product<{step.width}>({gradient}, {left}, {d},")
+    t.line(f"  {x}, {p.m}, {p.n}, {_count(p)});")
+    kernel = _kernel(t, SPLITS, step.across, step.threads)
     return replace(kernel, rows=step.rows, tile_rows=step.splits, adds=True)
 
 
