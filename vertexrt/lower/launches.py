@@ -57,6 +57,16 @@ def _blocks(count: int, threads: int) -> str:
     return f"{count} block{'s' if count > 1 else ''} of {threads} threads"
 
 
+def _in_two(across: int, adding: int, threads: int) -> str:
+    """Print the blocks of a kernel, and of the second one."""
+    second = f"a second adds these up, {_blocks(adding, threads)}"
+    return f"{_blocks(across, threads)} for each; {second}"
+
+
+def _at_once(width: int) -> str:
+    return f", {width} at a time" if width > 1 else ""
+
+
 def _added(params: Sequence[int], what: object) -> str:
     return f"{', '.join(f'gradient {k}' for k in params)} += {what}"
 
@@ -77,19 +87,11 @@ class GroupLaunch:
     only_listed: bool = False
     rows: RowRange | None = None
 
-    @property
-    def title(self) -> str:
-        """Say what it is."""
-        k = self.kernel
-        return f"kernel, {k.threads} threads a {k.unit}, {k.rows} a block{self._condition}"
-
-    @property
-    def _condition(self) -> str:
-        return f"{', where rows are listed' if self.only_listed else ''}{_where(self.rows)}"
-
     def __str__(self) -> str:
         first, *rest = str(self.kernel).splitlines()
-        return "\n".join([f"{first.removesuffix(':')}{self._condition}:", *rest])
+        listed = ", where rows are listed" if self.only_listed else ""
+        how = f"{first.removesuffix(':')}, {self.kernel.rows} a block{listed}{_where(self.rows)}"
+        return "\n".join([f"kernel {how}:", *rest])
 
 
 @dataclass(frozen=True, slots=True)
@@ -188,14 +190,11 @@ class FewRowsProducts:
         """Return the blocks across the grid."""
         return sum(part.blocks for part in self.parts)
 
-    @property
-    def title(self) -> str:
-        """Say what it is."""
-        return f"kernel of products, {_blocks(self.across, self.threads)} across{self.rows}"
-
     def __str__(self) -> str:
         how = ", a warp a column" if self.by_warps else f", tiles of {self.tile_rows} rows"
-        return "\n  ".join([f"{self.title}{how}:", *map(str, self.parts)])
+        blocks = _blocks(self.across, self.threads)
+        title = f"kernel of products, {blocks} across{self.rows}{how}:"
+        return "\n  ".join([title, *map(str, self.parts)])
 
 
 @dataclass(frozen=True, slots=True)
@@ -215,15 +214,11 @@ class LargeProduct:
     width: int
     is_short: bool
 
-    @property
-    def title(self) -> str:
-        """Say what it is."""
-        return f"kernel of products, {_blocks(self.across, self.threads)} across{self.rows}"
-
     def __str__(self) -> str:
-        at_once = f", {self.width} at a time" if self.width > 1 else ""
-        how = "a warp a row" if self.is_short else f"tiles of {self.tile_rows} rows{at_once}"
-        return f"{self.title}, {how}:\n  {self.product}"
+        how = f"tiles of {self.tile_rows} rows{_at_once(self.width)}"
+        how = "a warp a row" if self.is_short else how
+        title = f"kernel of products, {_blocks(self.across, self.threads)} across{self.rows}, {how}"
+        return f"{title}:\n  {self.product}"
 
 
 @dataclass(frozen=True, slots=True)
@@ -247,16 +242,10 @@ class OuterProduct:
     threads: int
     width: int
 
-    @property
-    def title(self) -> str:
-        """Say what it is."""
-        each = f"{_blocks(self.across, self.threads)} for each"
-        second = f"a second adds these up, {_blocks(self.adding, self.threads)}"
-        return f"kernel, an outer product in up to {self.splits} splits, {each}; {second}"
-
     def __str__(self) -> str:
-        at_once = f", {self.width} at a time" if self.width > 1 else ""
-        return f"{self.title}{at_once}:\n  {self.product}"
+        blocks = _in_two(self.across, self.adding, self.threads)
+        title = f"kernel, an outer product in up to {self.splits} splits, {blocks}"
+        return f"{title}{_at_once(self.width)}:\n  {self.product}"
 
 
 @dataclass(frozen=True, slots=True)
@@ -272,14 +261,9 @@ class LibraryProduct:
         p = self.product
         return p.x, p.d if isinstance(p, Outer) else p.y
 
-    @property
-    def title(self) -> str:
-        """Say what it is."""
-        p = self.product
-        return f"cuBLAS, weight [{p.m}, {p.n}], {p.counted}{_where(self.rows)}"
-
     def __str__(self) -> str:
-        return f"{self.title}:\n  {self.product}"
+        p = self.product
+        return f"cuBLAS, weight [{p.m}, {p.n}], {p.counted}{_where(self.rows)}:\n  {p}"
 
 
 @dataclass(frozen=True, slots=True)
@@ -303,15 +287,10 @@ class RowSum:
     adding: int
     threads: int
 
-    @property
-    def title(self) -> str:
-        """Say what it is."""
-        each = f"{_blocks(self.across, self.threads)} for each"
-        second = f"a second adds these up, {_blocks(self.adding, self.threads)}"
-        return f"kernel, sums chunks of {'edges' if self.edges else 'rows'}, {each}; {second}"
-
     def __str__(self) -> str:
-        return f"{self.title}:\n  {_added(self.params, self.source)}"
+        blocks = _in_two(self.across, self.adding, self.threads)
+        title = f"kernel, sums chunks of {'edges' if self.edges else 'rows'}, {blocks}"
+        return f"{title}:\n  {_added(self.params, self.source)}"
 
 
 @dataclass(frozen=True, slots=True)
@@ -332,15 +311,10 @@ class LookupSum:
     down: int
     threads: int
 
-    @property
-    def title(self) -> str:
-        """Say what it is."""
-        return f"kernel, blocks of {self.threads} threads for each row that was looked up"
-
     def __str__(self) -> str:
-        at_once = f", {self.width} at a time" if self.width > 1 else ""
+        blocks = f"blocks of {self.threads} threads for each row that was looked up"
         added = _added(self.params, self.source)
-        return f"{self.title}{at_once}:\n  by pull {self.pull}: {added}"
+        return f"kernel, {blocks}{_at_once(self.width)}:\n  by pull {self.pull}: {added}"
 
 
 LaunchStep = (
@@ -352,6 +326,11 @@ LaunchStep = (
     | RowSum
     | LookupSum
 )
+
+
+def title_of(step: LaunchStep) -> str:
+    """Say in a line what a step is."""
+    return str(step).splitlines()[0].removesuffix(":")
 
 
 @dataclass(frozen=True, slots=True)

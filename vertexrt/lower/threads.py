@@ -225,14 +225,10 @@ class ThreadKernel:
     listed: bool
     parts: tuple[ThreadPart, ...]
 
-    @property
-    def unit(self) -> str:
-        """Say what its rows are."""
-        return "edge" if self.edges else "row"
-
     def __str__(self) -> str:
+        what = "edge" if self.edges else "row"
         scratch = f", {self.scratch} elements of scratch" if self.scratch else ""
-        lines = [f"for each {self.unit}, {self.threads} threads{scratch}:"]
+        lines = [f"for each {what}, {self.threads} threads{scratch}:"]
         lines += [f"  {line}" for part in self.parts for line in str(part).splitlines()]
         return "\n".join(lines)
 

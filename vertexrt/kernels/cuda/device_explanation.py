@@ -15,6 +15,7 @@ from vertexrt.kernels.cuda.executable import CudaExecutable
 from vertexrt.kernels.cuda.explain import Launch, explain_launch
 from vertexrt.kernels.cuda.persistent_launch import PersistentLaunch
 from vertexrt.kernels.cuda.streams import Streams
+from vertexrt.lower.launches import title_of
 from vertexrt.script.isa import NONE, WAIT
 
 if TYPE_CHECKING:
@@ -32,12 +33,12 @@ class DeviceExplanation:
         """Say in what a task program is launched, or that groups run it."""
         if not variant.processors:
             launches = cast("CudaExecutable", variant.ready().executable).launches
-            return [f"launches: {step.title}" for step in launches[number].plan.steps]
+            return [f"launches: {title_of(step)}" for step in launches[number].plan.steps]
         executable = cast("PersistentExecutable", variant.ready().processors)
         if not executable.outside_path[number]:
             return ["groups of processors run its segments"]
         steps = executable.launches[number].plan.steps
-        return [f"all processors run: {step.title}" for step in steps]
+        return [f"all processors run: {title_of(step)}" for step in steps]
 
     def kernels(self, variant: Variant, number: int) -> str:
         """Print the groups' kernels, and name the others."""
