@@ -4,7 +4,7 @@
 #include "ring.cuh"
 
 // A launch of the batched engine.
-#define VRT_STEP(name, Args, threads) __device__ __forceinline__ void name(const Args& a)
+#define VRT_STEP(name, Args, threads) __device__ __noinline__ void name(const Args& a)
 
 // The arguments of a step, in shared memory: all threads read the same.
 template <class Arguments>
