@@ -16,8 +16,10 @@ from vertexrt.errors import PlanError
 from vertexrt.graph import GraphBatch, InputGraph
 from vertexrt.ir.program import Stage
 from vertexrt.kernels.cuda.compile_for_gpu import compile_on
+from vertexrt.kernels.cuda.instruction import FIRST_OP
 from vertexrt.kernels.cuda.launch_limits import LIMITS
 from vertexrt.kernels.cuda.launch_text import write_launches
+from vertexrt.kernels.cuda.outside_path import OutsideStep, outside_path
 from vertexrt.kernels.cuda.products import few_rows_products
 from vertexrt.kernels.cuda.steps import Kernel
 from vertexrt.kernels.cuda.task_launches import lower_launches
@@ -146,6 +148,16 @@ def test_deep_products_are_shared_by_blocks_where_there_are_few_tiles() -> None:
     assert splits(4096, 512, few) == 1
     assert splits(32, 64, few) == 1
     assert splits(512, 2048, many) == 1
+
+
+def test_steps_of_a_persistent_kernel_that_differ_by_words_share_a_call() -> None:
+    steps = [OutsideStep("copy", (3, 1)), OutsideStep("add", (2,)), OutsideStep("copy", (4, 1))]
+    text = "\n".join(outside_path(steps, (), (), 0))
+    first, second, third = range(FIRST_OP, FIRST_OP + 3)
+    assert f"case {first}: case {third}: copy(step_arguments<Args<2>>());" in text
+    assert f"case {second}: add(step_arguments<Args<1>>());" in text
+    assert "STEP_WORDS[] = {3, 1, 2, 4, 1, 0};" in text
+    assert "STEP_FIRST[] = {0, 2, 3, 5};" in text
 
 
 # Plans that are wrong.

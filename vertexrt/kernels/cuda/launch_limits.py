@@ -1,4 +1,4 @@
-"""What decides the forms of launches on a GPU, with what was measured on an H200."""
+"""The numbers that decide in which form a GPU runs products and sums over rows."""
 
 from __future__ import annotations
 
