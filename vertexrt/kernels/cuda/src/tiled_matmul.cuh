@@ -230,7 +230,7 @@ constexpr int ADDED_EACH = 4096;  // elements that a block adds up
 
 // Add the partial sums of the splits to a gradient, in order. A thread has FOUR elements at once,
 // whose loads do not wait for each other.
-__device__ __forceinline__ void add_splits(real* gradient, const real* left, int size, int splits) {
+__device__ __noinline__ void add_splits(real* gradient, const real* left, int size, int splits) {
     constexpr int FOUR = 4;
     const int begin = VRT_BLOCK.x * ADDED_EACH,
               end = begin + ADDED_EACH < size ? begin + ADDED_EACH : size;
