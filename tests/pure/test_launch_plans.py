@@ -23,7 +23,7 @@ from vertexrt.kernels.cuda.outside_path import OutsideStep, outside_path
 from vertexrt.kernels.cuda.products import few_rows_products
 from vertexrt.kernels.cuda.steps import Kernel
 from vertexrt.kernels.cuda.task_launches import lower_launches
-from vertexrt.lower.kernel import MatrixProduct, Operand
+from vertexrt.lower.kernel import MatrixProduct, Operand, Outer
 from vertexrt.lower.launches import (
     EVERYTHING,
     BlockProduct,
@@ -115,6 +115,12 @@ def test_sums_over_rows_have_partial_sums_of_their_own() -> None:
     sums = [s for p in final for s in steps(p, RowSum)]
     assert {s.elements for s in sums} == {LIMITS.chunks * 4 * 8}
     assert [s.width for p in final for s in steps(p, LookupSum)] == [FLOATS]
+
+
+def test_a_sum_may_add_to_a_gradient_twice() -> None:
+    at = first_of(listed(), LibraryProduct, lambda step: isinstance(step.product, Outer))
+    plan = replace(listed(), steps=(*listed().steps, listed().steps[at]))
+    assert verify_launches(plan, LIMITS.counters) is plan
 
 
 @pytest.mark.parametrize("block", [0, BLOCK])
