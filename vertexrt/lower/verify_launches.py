@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
-from itertools import combinations, pairwise, product
+from itertools import chain, combinations, pairwise, product
 from typing import NamedTuple, NoReturn
 
 from vertexrt.errors import PlanError, message
@@ -189,13 +189,16 @@ class _LaunchVerifier:
 
     def _each_once(self, steps: Sequence[LaunchStep]) -> None:
         """Check that each product runs once, if it has rows; a gradient may be added to twice."""
-        found = Counter(p for step in steps for p in _products(step))
-        forms = Counter(p for step in self.plan.steps for p in _products(step))
+        found = Counter(chain.from_iterable(map(_products, steps)))
+        forms = Counter(chain.from_iterable(map(_products, self.plan.steps)))
         for p, times in forms.items():
             expected = times if isinstance(p, Outer) else 1
-            if (self.launch.m if p.edges else self.launch.n) and found[p] != expected:
+            if found[p] != expected and self._has_rows(p):
                 self.step = next(step for step in self.plan.steps if p in _products(step))
                 self._fail(f"{p} is there {found[p]} times", f"it to be there {expected} times")
+
+    def _has_rows(self, p: MatrixProduct | Outer) -> bool:
+        return (self.launch.m if p.edges else self.launch.n) > 0
 
     def _step(self, step: LaunchStep) -> None:
         match step:
