@@ -147,8 +147,8 @@ class BlockProduct:
     """One of the products of a launch, and its range of blocks across the grid.
 
     Attributes:
-        splits: blocks that share the depth of a tile. They leave partial sums, and count at a
-            counter for each tile who is done: both begin after so many others of the launch.
+        splits: blocks that share the depth of a tile. They leave partial sums, and a counter for
+            each tile counts those that are done: both begin after so many others of the launch.
     """
 
     of: CopiedProduct
