@@ -136,7 +136,7 @@ class _RaceVerifier:
                     self._fail(f"{place} is stored", f"a place in {room} of {self.kernel.most}")
 
     def _reads(self, value: Expression | EdgeSum) -> None:
-        for e in _expressions(value):
+        for e in expressions_of(value):
             match e:
                 case Number(value=number) if number not in self.numbers:
                     self._fail(f"{e} is read", "a number that all threads have")
@@ -158,7 +158,8 @@ class _RaceVerifier:
         raise PlanError.at("lower", f"{self.what}: {got}", expected, do)
 
 
-def _expressions(value: Expression | EdgeSum) -> Iterator[Expression]:
+def expressions_of(value: Expression | EdgeSum) -> Iterator[Expression]:
+    """Yield the expressions in a value, and in what a sum over edges adds up."""
     sources = value.sources if isinstance(value, EdgeSum) else (value,)
     for source in sources:
         if not isinstance(source, FromParents):
