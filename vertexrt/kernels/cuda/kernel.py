@@ -19,11 +19,11 @@ from vertexrt.kernels.cuda.driver import encode
 from vertexrt.kernels.cuda.executable import kernel_name, word_names
 from vertexrt.kernels.cuda.gradients_on_chip import sum_on_chip
 from vertexrt.kernels.cuda.instruction import COLUMNS, FIRST_OP
-from vertexrt.kernels.cuda.path import lower_path
 from vertexrt.kernels.cuda.path_function import INDEX_WORDS, OF_RING, PathSide, write_side
+from vertexrt.kernels.cuda.placed_path import SIDES, PlacedPath
 from vertexrt.kernels.cuda.ring import RingSize, size_ring
 from vertexrt.kernels.cuda.rules import structs, update_cases
-from vertexrt.kernels.cuda.segment_text import SegmentText, write_path
+from vertexrt.kernels.cuda.segment_text import SegmentText
 from vertexrt.kernels.cuda.segments import PathSegment, RingUse
 from vertexrt.kernels.cuda.steps import Kernel, Launches
 from vertexrt.kernels.cuda.task_launches import write_launches
@@ -31,10 +31,7 @@ from vertexrt.kernels.cuda.weights import (
     SHARED_STATE_BYTES,
     THREADS,
     TILE_ROWS,
-    Budget,
     Layout,
-    ResidentWeight,
-    place_weights,
 )
 from vertexrt.kernels.layout import PAD, Binding
 
@@ -42,7 +39,6 @@ MOST_ROWS = 56  # of a tile, whose indices lie in shared memory
 TILE_EDGES = 128  # of a tile, likewise
 RING_TILE = 16  # rows of a tile for which a ring leaves room
 MANTISSA = {"float32": 0, "tf32": 10, "bf16": 7}  # bits that matrix units keep; 0 for all
-SIDES = (Stage.PATH, Stage.PATH_BACKWARD)
 
 
 class KernelWriter:
@@ -64,21 +60,17 @@ class KernelWriter:
         tasks: list[SegmentedTask],
         binding: Binding,
         kinds: npt.NDArray[np.int64],
-        budget: Budget,
+        placed: PlacedPath,
         precision: str,
         rules: tuple[UpdateRule, ...],
     ) -> None:
-        self.budget, self.precision, self.rules = budget, precision, rules
+        self.budget, self.precision, self.rules = placed.budget, precision, rules
+        budget = placed.budget
         self.processors, self.registers = budget.processors, budget.registers
         self.itemsize = budget.itemsize
-        vector = 16 // self.itemsize
         self.numbers = {name: k for k, name in enumerate(word_names(binding))}
         self.tasks = tasks
-        self.path = lower_path(tasks, binding, vector, self.processors)
-        self.texts = write_path(self.path)
-        self.sides = [
-            place_weights(self._held(stage), self._partial(stage), budget) for stage in SIDES
-        ]
+        self.path, self.texts, self.sides = placed.tasks, placed.texts, [*placed.sides]
         self.sums = sum_on_chip(tasks, kinds, self.path, self.sides, binding, budget, self._spare())
         self.sides[1], self.tasks = self.sums.side, self.sums.tasks
         self.launches = [self._launches(p, binding) for p in range(len(tasks))]
@@ -154,12 +146,6 @@ class KernelWriter:
         first = self.segment_ptr()
         mine = (p for p in self.texts if self.tasks[p].task.stage == stage)
         return [(first[p] + s, x) for p in mine for s, x in enumerate(self.texts[p])]
-
-    def _held(self, stage: Stage) -> list[ResidentWeight]:
-        return list(dict.fromkeys(h for _, x in self.segments(stage) for h in x.held))
-
-    def _partial(self, stage: Stage) -> int:
-        return max((x.partial for _, x in self.segments(stage)), default=0)
 
     def words(self) -> set[str]:
         """Name the words that some part of the kernel reads."""

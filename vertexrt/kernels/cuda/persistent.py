@@ -4,22 +4,24 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Callable, Iterator, Sequence
+from functools import cache
 from typing import NamedTuple
 
 import numpy as np
 import numpy.typing as npt
 
-from vertexrt.errors import DeviceError
+from vertexrt.errors import NoKernelError
 from vertexrt.ir.passes.segment import SegmentedTask
 from vertexrt.ir.updates import UpdateRule
 from vertexrt.kernels.cuda import weights
-from vertexrt.kernels.cuda.compile import SpillError
 from vertexrt.kernels.cuda.device import Device
 from vertexrt.kernels.cuda.executable import Uploads, kernel_name
 from vertexrt.kernels.cuda.gpu_script import Facts
 from vertexrt.kernels.cuda.kernel import KernelWriter
-from vertexrt.kernels.cuda.path import is_outside_path
-from vertexrt.kernels.cuda.weights import Budget, FitError
+from vertexrt.kernels.cuda.path import is_outside_path, lower_path
+from vertexrt.kernels.cuda.placed_path import LoweredPath, Texts, place_path
+from vertexrt.kernels.cuda.segment_text import write_path
+from vertexrt.kernels.cuda.weights import Budget, Misfit
 from vertexrt.kernels.layout import Binding
 
 # Of a thread, to hold weights and gradients: the first number that leaves enough for code, with
@@ -67,7 +69,7 @@ def load_smallest(
     Of each size the first is taken that leaves enough registers for code: gradients give way before
     weights. Whether it does is known when it is compiled, so the next one compiles beside it.
 
-    Raises: DeviceError, when none fits or all spill.
+    Raises: NoKernelError, when none fits or all spill.
     """
     wanted: tuple[int, ...] = GROUPS if asked.processors is None else (asked.processors,)
     sizes = tuple(n for n in wanted if n <= device.processors) or wanted[:1]
@@ -77,41 +79,49 @@ def load_smallest(
         Budget(size, real.itemsize, device.shared_bytes, registers, asked.hold, places)
         for size, registers, places in itertools.product(sizes, REGISTERS, choices)
     ]
-    failed: dict[int, DeviceError] = {}  # by size
+    misfits: dict[int, Misfit] = {}  # by size
+    spilled: dict[int, str] = {}
 
-    def write(budget: Budget) -> KernelWriter:
-        return KernelWriter(tasks, binding, kinds, budget, device.precision, asked.rules)
+    @cache
+    def lowered(size: int) -> tuple[LoweredPath, Texts]:
+        path = lower_path(tasks, binding, 16 // real.itemsize, size)
+        return path, write_path(path)
 
-    candidates = _candidates(budgets, write, failed)
+    def write(budget: Budget) -> KernelWriter | Misfit:
+        placed = place_path(*lowered(budget.processors), budget)
+        if isinstance(placed, Misfit):
+            return placed
+        return KernelWriter(tasks, binding, kinds, placed, device.precision, asked.rules)
+
+    candidates = _candidates(budgets, write, misfits)
     for candidate, after in itertools.pairwise(itertools.chain(candidates, (None,))):
         assert candidate is not None
         ahead = [] if after is None else [after.source]
-        try:
-            functions = device.load([candidate.source], real, ahead)
-        except SpillError as error:
-            failed[candidate.writer.processors] = error
+        if spills := device.spills(candidate.source, real, ahead):
+            spilled[candidate.writer.processors] = spills
             continue
-        return candidate.writer, functions[candidate.name]
-    last = failed[sizes[-1]]
-    raise last.within(device.processors) if isinstance(last, FitError) else last
+        return candidate.writer, device.load([candidate.source], real)[candidate.name]
+    last = sizes[-1]
+    if last in spilled:
+        raise NoKernelError(spilled[last])
+    raise misfits[last].error(device.processors)
 
 
 def _candidates(
     budgets: Sequence[Budget],
-    write: Callable[[Budget], KernelWriter],
-    failed: dict[int, DeviceError],
+    write: Callable[[Budget], KernelWriter | Misfit],
+    misfits: dict[int, Misfit],
 ) -> Iterator[_Candidate]:
     """Yield kernels that differ, in order.
 
     Args:
-        failed: gets why a group of some size cannot hold the weights, unless there is a reason.
+        misfits: gets why a group of some size cannot hold the weights, the first reason.
     """
     written: set[str] = set()
     for budget in budgets:
-        try:
-            writer = write(budget)
-        except FitError as error:
-            failed.setdefault(budget.processors, error)
+        writer = write(budget)
+        if isinstance(writer, Misfit):
+            misfits.setdefault(budget.processors, writer)
             continue
         source = writer.source()
         if source not in written:
