@@ -20,14 +20,12 @@ from vertexrt.kernels.cuda.path import lower_path
 from vertexrt.kernels.cuda.ring_uses import LoweredTask
 from vertexrt.kernels.cuda.segment_text import SegmentText
 from vertexrt.kernels.cuda.segments import (
-    Barrier,
-    LeaveSums,
-    LoadNext,
     PartialSums,
     PathSegment,
+    Products,
     RowsAtATime,
     SegmentStep,
-    WaitForCopies,
+    Together,
 )
 from vertexrt.kernels.cuda.verify_segments import verify_segments
 from vertexrt.lower.expressions import J, ReadElement
@@ -163,21 +161,21 @@ def require_refused(broken: Broken, match: str) -> int:
 def test_every_barrier_is_needed(case: str) -> None:
     tasks = lowered(*CASES[case])
     match = "a barrier|wait for copies"
-    broken = each_edit(tasks, lambda x: () if isinstance(x, Barrier) else None)
+    broken = each_edit(tasks, lambda x: () if x == Together.BARRIER else None)
     shown = sum(str(segment).count("barrier") for _, _, segment in each_segment(tasks))
     assert require_refused(broken, match) == shown > 0
 
 
 def test_a_barrier_between_groups_that_share_nothing_is_not_asked_for() -> None:
     tasks = lowered(Attention, 1)
-    broken = each_edit(tasks, lambda x: () if isinstance(x, Barrier) else None)
+    broken = each_edit(tasks, lambda x: () if x == Together.BARRIER else None)
     assert [refusal_of(task) for task, _ in broken].count("") == 1
 
 
 @each_case
 def test_a_wait_for_copies_is_needed(case: str) -> None:
     tasks = lowered(*CASES[case])
-    broken = each_edit(tasks, lambda x: () if isinstance(x, WaitForCopies) else None)
+    broken = each_edit(tasks, lambda x: () if x == Together.WAIT_FOR_COPIES else None)
     copies = sum(bool(segment.copies) for _, _, segment in each_segment(tasks))
     assert require_refused(broken, "a wait for copies") == copies
     assert bool(copies) == ("uneven" not in case)
@@ -187,7 +185,9 @@ def test_a_wait_for_copies_is_needed(case: str) -> None:
 def test_the_next_instruction_is_loaded_once(case: str) -> None:
     tasks = lowered(*CASES[case])
     for times in (0, 2):
-        broken = each_edit(tasks, lambda x, times=times: [x] * times if x == LoadNext() else None)
+        broken = each_edit(
+            tasks, lambda x, times=times: [x] * times if x == Together.LOAD_NEXT else None
+        )
         count = len([*each_segment(tasks)])
         assert require_refused(broken, f"loaded {times} times") == count
 
@@ -195,18 +195,23 @@ def test_the_next_instruction_is_loaded_once(case: str) -> None:
 @each_case
 def test_sums_that_are_not_left_are_refused(case: str) -> None:
     tasks = lowered(*CASES[case])
-    broken = each_edit(tasks, lambda x: () if isinstance(x, LeaveSums) else None)
+    broken = each_edit(tasks, lambda x: () if has_sums(x) else None)
     require_refused(broken, "sums that are left")
 
 
+def has_sums(step: object) -> bool:
+    """Tell whether a step leaves partial sums."""
+    return isinstance(step, Products) and bool(step.sums)
+
+
 def test_partial_sums_that_overlap_are_refused() -> None:
-    def earlier(x: object) -> list[LeaveSums] | None:
-        if not isinstance(x, LeaveSums) or len(x.products) < 2:
+    def earlier(x: object) -> list[Products] | None:
+        if not isinstance(x, Products) or len(x.sums) < 2:
             return None
         first, second = x.products
         assert isinstance(second.to, PartialSums)
         moved = replace(second, to=replace(second.to, start=second.to.start - VECTOR))
-        return [LeaveSums((first, moved))]
+        return [Products((first, moved))]
 
     tasks = lowered(*CASES["tree-lstm, whole vectors"])
     assert require_refused(each_edit(tasks, earlier), "partial sums overlap") == 2
@@ -275,8 +280,8 @@ def test_nothing_is_sent_before_the_ring_is_read() -> None:
     (task, number, segment) = next(x for x in each_segment(tasks) if x[2].ring.gathers)
     assert any(x.sent for x in puts([task]))
     (rows,) = (x for x in segment.steps if isinstance(x, RowsAtATime))
-    steps = tuple(x for x in rows.steps if isinstance(x, LeaveSums))
-    again = (*segment.steps, Barrier(), replace(rows, steps=steps))
+    steps = tuple(x for x in rows.steps if has_sums(x))
+    again = (*segment.steps, Together.BARRIER, replace(rows, steps=steps))
     with pytest.raises(PlanError, match=r"before tensor \d is read"):
         verify_segments(with_segment(task, number, replace(segment, steps=again)))
 

@@ -25,14 +25,11 @@ from vertexrt.kernels.cuda.prefetch import copies_ahead
 from vertexrt.kernels.cuda.ring import made_before
 from vertexrt.kernels.cuda.ring_uses import LoweredTask, hand_on_rows
 from vertexrt.kernels.cuda.segments import (
-    Barrier,
     CopyAhead,
-    LeaveSums,
-    LoadNext,
     PathSegment,
     PlainStep,
     RowsAtATime,
-    WaitForCopies,
+    Together,
 )
 from vertexrt.kernels.cuda.verify_segments import verify_segments
 from vertexrt.kernels.cuda.weights import TILE_ROWS
@@ -122,16 +119,16 @@ class _SegmentLowering:
         while number < len(self.given):
             first, products = number == 0, products_in(self.given[number])
             if not first:
-                found += [WaitForCopies()] if number in self.ahead else []
-                found.append(Barrier())
+                found += [Together.WAIT_FOR_COPIES] if number in self.ahead else []
+                found.append(Together.BARRIER)
             made = lower_products(self.context, products) if products else None
-            if isinstance(made, LeaveSums):
+            if made and made.sums:
                 groups = groups_after(self.given, number)
                 steps = (made, *self._adding_up(groups, number + 1))
-                found.append(RowsAtATime(TILE_ROWS, (Barrier(),), steps))
+                found.append(RowsAtATime(TILE_ROWS, (Together.BARRIER,), steps))
                 number += len(groups)
             else:
-                found += [LoadNext()] if first else []
+                found += [Together.LOAD_NEXT] if first else []
                 found.append(made or self._group(number))
             number += 1
         return found
@@ -143,14 +140,14 @@ class _SegmentLowering:
             number: of the first one's step.
         """
         ahead = any(number + n in self.ahead for n in range(len(groups)))
-        found: list[PlainStep] = [WaitForCopies()] if ahead else []
+        found: list[PlainStep] = [Together.WAIT_FOR_COPIES] if ahead else []
         made: set[int] = set()
         for n, group in enumerate(groups):
             if n == 0 or made & self._read_by(group):
-                found.append(Barrier())
+                found.append(Together.BARRIER)
                 made.clear()
             if number == 1 and n == 0:
-                found.append(LoadNext())
+                found.append(Together.LOAD_NEXT)
             made |= {*group.nodes}
             found.append(self._group(number + n))
         return found

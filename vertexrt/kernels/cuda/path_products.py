@@ -14,11 +14,10 @@ from vertexrt.kernels.cuda.path_task import PathTask, SegmentContext
 from vertexrt.kernels.cuda.products import rows_of
 from vertexrt.kernels.cuda.segments import (
     ComputedRows,
-    LeaveSums,
     PartialSums,
+    Products,
     ResidentProduct,
     RowsInMemory,
-    StoreProducts,
 )
 from vertexrt.kernels.cuda.weights import TILE_ROWS, ResidentWeight
 from vertexrt.lower.expressions import J, ReadElement
@@ -26,11 +25,11 @@ from vertexrt.lower.places import Memory, Rows, ValuePlace
 from vertexrt.lower.threads import Cuts, ElementLoop, MakeElements, ThreadPart
 
 
-def lower_products(context: SegmentContext, products: Sequence[int]) -> StoreProducts | LeaveSums:
+def lower_products(context: SegmentContext, products: Sequence[int]) -> Products:
     """Lower products that share their barriers; groups add up their sums if they have no place."""
     found = [_product(context, k) for k in products]
     if not all(context.task.place[k].memory == Memory.SUMS for k in products):
-        return StoreProducts(tuple(found))
+        return Products(tuple(found))
     start, summed = 0, []
     for x in found:
         piece = pieces_alike(context.task.own_cuts(x.number), context.task.processors)
@@ -38,7 +37,7 @@ def lower_products(context: SegmentContext, products: Sequence[int]) -> StorePro
         at = PartialSums(x.number, start, rows, x.own, x.held.deep, x.times, piece)
         summed.append(replace(x, to=at))
         start += at.elements
-    return LeaveSums(tuple(summed))
+    return Products(tuple(summed))
 
 
 def _product(context: SegmentContext, k: int) -> ResidentProduct:

@@ -15,13 +15,12 @@ from vertexrt.kernels.cuda.segment_accesses import (
 from vertexrt.kernels.cuda.segments import (
     ComputedRows,
     InRing,
-    LeaveSums,
     PathSegment,
     PlainStep,
+    Products,
     ResidentProduct,
     RowsAtATime,
     SegmentStep,
-    StoreProducts,
 )
 from vertexrt.lower.expressions import Apply, Expression, Leaf
 from vertexrt.lower.kernel import FromParents
@@ -77,7 +76,7 @@ class RingSteps:
 
     def _plain(self, step: PlainStep, in_parts: Collection[ValuePlace]) -> PlainStep:
         match step:
-            case StoreProducts() | LeaveSums():
+            case Products():
                 products = (self._product(x, in_parts) for x in step.products)
                 return replace(step, products=tuple(products))
             case ThreadKernel():

@@ -8,15 +8,14 @@ from typing import NamedTuple, TypeGuard
 from vertexrt.ir.program import Type
 from vertexrt.kernels.cuda.path_task import PathTask
 from vertexrt.kernels.cuda.segments import (
-    Barrier,
     ComputedRows,
-    LeaveSums,
     PartialSums,
     PathSegment,
     PlainStep,
+    Products,
     ResidentProduct,
     RowsInMemory,
-    StoreProducts,
+    Together,
 )
 from vertexrt.lower.expressions import Expression, Leaf, Picked, ReadElement
 from vertexrt.lower.kernel import FromParents
@@ -28,13 +27,13 @@ def numbered(segment: PathSegment) -> Iterator[tuple[int, PlainStep]]:
     """Yield the steps, those for some rows at a time once; barriers begin the next number."""
     number = 0
     for step in segment.flat:
-        number += isinstance(step, Barrier)
+        number += step == Together.BARRIER
         yield number, step
 
 
 def products_of(step: PlainStep) -> tuple[ResidentProduct, ...]:
     """Return the products of a step."""
-    return step.products if isinstance(step, StoreProducts | LeaveSums) else ()
+    return step.products if isinstance(step, Products) else ()
 
 
 def parts_of(step: PlainStep) -> tuple[ThreadPart, ...]:

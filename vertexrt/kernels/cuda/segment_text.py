@@ -10,24 +10,25 @@ from vertexrt.kernels.cuda.product_text import ProductText, tile_text
 from vertexrt.kernels.cuda.ring_uses import LoweredTask
 from vertexrt.kernels.cuda.row_text import ROLLED, WARP, tensor_word
 from vertexrt.kernels.cuda.segments import (
-    Barrier,
     CopyAhead,
-    LeaveSums,
-    LoadNext,
     PathSegment,
     PlainStep,
+    Products,
     RowsAtATime,
     SendRows,
-    StoreProducts,
     TileFacts,
-    WaitForCopies,
+    Together,
 )
 from vertexrt.kernels.cuda.thread_text import ThreadText
 from vertexrt.kernels.cuda.weights import own_range
 from vertexrt.lower.expressions import Leaf, ReadElement
 from vertexrt.lower.threads import ThreadKernel
 
-BARRIER = "__syncthreads();"
+TOGETHER = {
+    Together.BARRIER: "__syncthreads();",
+    Together.WAIT_FOR_COPIES: "wait_for_all_copies();",
+    Together.LOAD_NEXT: "prefetch_next();",
+}
 
 
 def write_path(path: Mapping[int, LoweredTask]) -> dict[int, list[SegmentText]]:
@@ -46,7 +47,7 @@ class SegmentText:
 
     def __init__(self, segment: PathSegment, task: PathTask) -> None:
         self.segment = segment
-        sums = {x.product: x for s in segment.flat if isinstance(s, LeaveSums) for x in s.sums}
+        sums = {x.product: x for s in segment.flat if isinstance(s, Products) for x in s.sums}
         self.tile = TileFacts(task.processors, task.temporaries.taken, segment.rows, sums)
         self.words: dict[str, str] = {}
         self.prefetch: list[str] = []
@@ -62,21 +63,14 @@ class SegmentText:
     def _step(self, step: PlainStep, some: bool) -> list[str]:
         """Return the statements of a step, for some rows `done` to `end` or for all."""
         match step:
-            case Barrier():
-                return [BARRIER]
-            case WaitForCopies():
-                return ["wait_for_all_copies();"]
-            case LoadNext():
-                return [f"{'if (done == 0) ' if some else ''}prefetch_next();"]
-            case StoreProducts(products=products):
+            case Together():
+                first = "if (done == 0) " if some and step == Together.LOAD_NEXT else ""
+                return [first + TOGETHER[step]]
+            case Products(products=products, sums=sums):
                 text = ProductText(products, self.tile)
-                lines = text.stored()
+                lines = text.sums() if sums else text.stored()
                 self.words |= text.words
                 return lines
-            case LeaveSums(products=products):
-                text = ProductText(products, self.tile)
-                self.words |= text.words
-                return text.sums()
             case ThreadKernel():
                 found = ThreadText(step, self.tile.taken, self.tile)
                 self.words |= found.t.words
@@ -84,7 +78,8 @@ class SegmentText:
 
     def _rows(self, step: RowsAtATime) -> list[str]:
         rows, steps = step.rows, (line for x in step.steps for line in self._step(x, True))
-        between = [f"if (done > 0) {BARRIER}  // the last sums are taken" for _ in step.between]
+        last = "  // the last sums are taken"
+        between = [f"if (done > 0) {TOGETHER[x]}{last}" for x in step.between]
         return [
             "{",
             f"  {ROLLED}",

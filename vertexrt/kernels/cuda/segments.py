@@ -27,6 +27,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from enum import Enum
 
 from vertexrt.kernels.cuda.weights import TILE_ROWS, Layout, ResidentWeight
 from vertexrt.lower.expressions import Expression, Leaf, ReadElement
@@ -160,9 +161,11 @@ class ResidentProduct:
     put: InRing | None = None
 
     @property
-    def layout(self) -> Layout:
-        """How the processor holds the weight."""
-        return Layout(self.own, self.held.deep)
+    def partial(self) -> int:
+        """Count the elements of its partial sums."""
+        if isinstance(self.to, PartialSums):
+            return self.to.elements
+        return Layout(self.own, self.held.deep).partial
 
     def __str__(self) -> str:
         put = "" if self.put is None else f"ring, tensor {self.put.tensor} = "
@@ -174,60 +177,36 @@ class ResidentProduct:
 # Steps.
 
 
-@dataclass(frozen=True, slots=True)
-class Barrier:
-    """All threads of the processor wait for each other."""
+class Together(Enum):
+    """What all threads of the processor do."""
+
+    BARRIER = "barrier"  # wait for each other
+    WAIT_FOR_COPIES = "wait for copies"  # each for its own; others read them after a barrier
+    LOAD_NEXT = "load the next instruction"  # of the script, with its indices
 
     def __str__(self) -> str:
-        return "barrier"
+        return self.value
 
 
 @dataclass(frozen=True, slots=True)
-class WaitForCopies:
-    """Each thread waits for what it has copied ahead; others can read it after a barrier."""
+class Products:
+    """Independent products, which share their barriers; results are there after the next one.
 
-    def __str__(self) -> str:
-        return "wait for copies"
-
-
-@dataclass(frozen=True, slots=True)
-class LoadNext:
-    """Load the next instruction of the script and its indices, while threads wait anyway."""
-
-    def __str__(self) -> str:
-        return "load the next instruction"
-
-
-@dataclass(frozen=True, slots=True)
-class StoreProducts:
-    """Independent products, which share their barriers; results are there after the next one."""
-
-    products: tuple[ResidentProduct, ...]
-
-    @property
-    def partial(self) -> int:
-        """Count the elements of their partial sums."""
-        return sum(product.layout.partial for product in self.products)
-
-    def __str__(self) -> str:
-        return "\n".join(map(str, self.products))
-
-
-@dataclass(frozen=True, slots=True)
-class LeaveSums:
-    """Partial sums of independent products, which groups add up after a barrier."""
+    Attributes:
+        products: all are stored, or partial sums of all are left for groups to add up.
+    """
 
     products: tuple[ResidentProduct, ...]
 
     @property
     def sums(self) -> list[PartialSums]:
-        """Where they are."""
+        """Where partial sums are left."""
         return [x.to for x in self.products if isinstance(x.to, PartialSums)]
 
     @property
     def partial(self) -> int:
-        """Count their elements."""
-        return sum(at.elements for at in self.sums)
+        """Count the elements of partial sums."""
+        return sum(product.partial for product in self.products)
 
     def __str__(self) -> str:
         return "\n".join(map(str, self.products))
@@ -238,11 +217,11 @@ class RowsAtATime:
     """Steps for some rows of the tile after the other.
 
     Attributes:
-        between: a step before all rows but the first; `LoadNext` is for the first alone.
+        between: steps before all rows but the first; LOAD_NEXT is for the first alone.
     """
 
     rows: int
-    between: tuple[Barrier, ...]
+    between: tuple[Together, ...]
     steps: tuple[PlainStep, ...]
 
     def __str__(self) -> str:
@@ -251,7 +230,7 @@ class RowsAtATime:
         return "\n".join([f"{self.rows} rows at a time:", *(f"  {line}" for line in inside)])
 
 
-PlainStep = Barrier | WaitForCopies | LoadNext | StoreProducts | LeaveSums | ThreadKernel
+PlainStep = Together | Products | ThreadKernel
 SegmentStep = PlainStep | RowsAtATime
 
 
@@ -351,8 +330,8 @@ class PathSegment:
     @property
     def products(self) -> list[ResidentProduct]:
         """All products."""
-        multiplied = (x for x in self.flat if isinstance(x, StoreProducts | LeaveSums))
-        return [product for step in multiplied for product in step.products]
+        multiplied = (step.products for step in self.flat if isinstance(step, Products))
+        return [product for products in multiplied for product in products]
 
     @property
     def sent_after(self) -> list[int]:
@@ -367,8 +346,7 @@ class PathSegment:
     @property
     def partial(self) -> int:
         """Count the elements of partial sums."""
-        multiplied = (x for x in self.flat if isinstance(x, StoreProducts | LeaveSums))
-        return max((x.partial for x in multiplied), default=0)
+        return max((x.partial for x in self.flat if isinstance(x, Products)), default=0)
 
     def __str__(self) -> str:
         rows, edges, once = self.scratch

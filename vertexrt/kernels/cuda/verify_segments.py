@@ -15,16 +15,13 @@ from vertexrt.errors import PlanError, message
 from vertexrt.kernels.cuda.ring_uses import LoweredTask
 from vertexrt.kernels.cuda.segment_accesses import expressions_read, parts_of, products_of
 from vertexrt.kernels.cuda.segments import (
-    Barrier,
-    LeaveSums,
-    LoadNext,
     PathSegment,
     PlainStep,
+    Products,
     RowsAtATime,
     RowsInMemory,
     SegmentStep,
-    StoreProducts,
-    WaitForCopies,
+    Together,
 )
 from vertexrt.kernels.cuda.verify_puts import verify_puts
 from vertexrt.lower.expressions import Picked, ReadElement
@@ -88,7 +85,7 @@ class _SegmentVerifier:
         self._copies()
         for step in self.segment.steps:
             self._step(step)
-        loads = sum(isinstance(step, LoadNext) for step in self.segment.flat)
+        loads = sum(step == Together.LOAD_NEXT for step in self.segment.flat)
         if loads != 1:
             self._fail(f"the next instruction is loaded {loads} times", "once")
 
@@ -113,16 +110,16 @@ class _SegmentVerifier:
     def _plain(self, step: PlainStep) -> None:
         self.what = step
         match step:
-            case Barrier():
+            case Together.BARRIER:
                 self._barrier()
-            case WaitForCopies():
+            case Together.WAIT_FOR_COPIES:
                 self.waited += self.asked
                 self.asked = []
-            case StoreProducts() | LeaveSums():
+            case Products():
                 self._multiply(step)
             case ThreadKernel():
                 verify_threads(step)
-        if isinstance(step, ThreadKernel | StoreProducts | LeaveSums):
+        if isinstance(step, ThreadKernel | Products):
             self._access(list(_reads(step)), list(_stores(step)))
 
     def _barrier(self) -> None:
@@ -132,15 +129,14 @@ class _SegmentVerifier:
         self.sums |= self.left
         self.left = set()
 
-    def _multiply(self, step: StoreProducts | LeaveSums) -> None:
+    def _multiply(self, step: Products) -> None:
         if self.in_use or self.left:
             self._fail("partial sums are overwritten", "a barrier after what reads the last ones")
-        self.sums, self.in_use = set(), isinstance(step, StoreProducts)
-        if isinstance(step, LeaveSums):
-            self.left = {at.product for at in step.sums}
-            ends = [0, *(at.start + at.elements for at in step.sums)]
-            if [at.start for at in step.sums] != ends[:-1] or ends[-1] > self.segment.partial:
-                self._fail("partial sums overlap", f"{self.segment.partial} of them, in order")
+        self.sums, self.in_use = set(), not step.sums
+        self.left = {at.product for at in step.sums}
+        ends = [0, *(at.start + at.elements for at in step.sums)]
+        if [at.start for at in step.sums] != ends[:-1] or ends[-1] > self.segment.partial:
+            self._fail("partial sums overlap", f"{self.segment.partial} of them, in order")
 
     def _access(self, reads: list[ValuePlace], stores: list[ValuePlace]) -> None:
         """Verify what the threads of a step read and store, in whatever order."""
