@@ -18,7 +18,7 @@ def refused(rows: int, deep: int, processors: int) -> Misfit:
 
 def test_more_processors_are_named_where_they_help() -> None:
     misfit = refused(4096, 1024, 16)
-    assert str(misfit.error(128)) == (
+    assert misfit.text(128) == (
         "[cuda] the weights of the path take 1,024 KiB of each of 16 processors, 0 KiB of it "
         "padding to tiles of 16 by 16; each weight whole in 48 KiB of registers or 211 KiB of "
         "shared memory; take processors=86, or engine='batched'."
@@ -29,7 +29,7 @@ def test_more_processors_are_named_where_they_help() -> None:
 
 
 def test_more_processors_than_there_are_do_not_help() -> None:
-    text = str(refused(4096, 1024, 16).error(80))
+    text = refused(4096, 1024, 16).text(80)
     assert text.endswith("take engine='batched'; more processors a group do not help.")
 
 
@@ -37,6 +37,5 @@ def test_rows_that_are_padded_do_not_get_fewer() -> None:
     """A processor owns one row of each gate, and pays for 16."""
     misfit = refused(64, 16_384, 16)
     assert misfit.fitting == ()
-    error = misfit.error(128)
-    assert "1,024 KiB of each of 16 processors, 768 KiB of it padding" in str(error)
-    assert str(error).endswith("take engine='batched'; more processors a group do not help.")
+    assert "1,024 KiB of each of 16 processors, 768 KiB of it padding" in misfit.text(128)
+    assert misfit.text(128).endswith("take engine='batched'; more processors a group do not help.")

@@ -23,7 +23,7 @@ from vertexrt.kernels.cuda.path_function import INDEX_WORDS, OF_RING, PathSide, 
 from vertexrt.kernels.cuda.placed_path import SIDES, PlacedPath
 from vertexrt.kernels.cuda.ring import RingSize, size_ring
 from vertexrt.kernels.cuda.rules import structs, update_cases
-from vertexrt.kernels.cuda.segment_text import SegmentText
+from vertexrt.kernels.cuda.segment_text import SegmentText, write_path
 from vertexrt.kernels.cuda.segments import PathSegment, RingUse
 from vertexrt.kernels.cuda.steps import Kernel, Launches
 from vertexrt.kernels.cuda.task_launches import write_launches
@@ -70,7 +70,8 @@ class KernelWriter:
         self.itemsize = budget.itemsize
         self.numbers = {name: k for k, name in enumerate(word_names(binding))}
         self.tasks = tasks
-        self.path, self.texts, self.sides = placed.tasks, placed.texts, [*placed.sides]
+        self.path, self.sides = placed.tasks, [*placed.sides]
+        self.texts = write_path(self.path)
         self.sums = sum_on_chip(tasks, kinds, self.path, self.sides, binding, budget, self._spare())
         self.sides[1], self.tasks = self.sums.side, self.sums.tasks
         self.launches = [self._launches(p, binding) for p in range(len(tasks))]

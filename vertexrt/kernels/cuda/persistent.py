@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import itertools
-from collections.abc import Callable, Iterator, Sequence
-from functools import cache
+from collections.abc import Iterable, Iterator, Sequence
 from typing import NamedTuple
 
 import numpy as np
@@ -19,8 +18,7 @@ from vertexrt.kernels.cuda.executable import Uploads, kernel_name
 from vertexrt.kernels.cuda.gpu_script import Facts
 from vertexrt.kernels.cuda.kernel import KernelWriter
 from vertexrt.kernels.cuda.path import is_outside_path, lower_path
-from vertexrt.kernels.cuda.placed_path import LoweredPath, Texts, place_path
-from vertexrt.kernels.cuda.segment_text import write_path
+from vertexrt.kernels.cuda.placed_path import LoweredPath, PlacedPath, place_path
 from vertexrt.kernels.cuda.weights import Budget, Misfit
 from vertexrt.kernels.layout import Binding
 
@@ -71,58 +69,62 @@ def load_smallest(
 
     Raises: NoKernelError, when none fits or all spill.
     """
-    wanted: tuple[int, ...] = GROUPS if asked.processors is None else (asked.processors,)
-    sizes = tuple(n for n in wanted if n <= device.processors) or wanted[:1]
     real = np.dtype(dtype)
-    choices = (PLACES if asked.gradients else ()) + AFTER_PATH
-    budgets = [
-        Budget(size, real.itemsize, device.shared_bytes, registers, asked.hold, places)
-        for size, registers, places in itertools.product(sizes, REGISTERS, choices)
-    ]
-    misfits: dict[int, Misfit] = {}  # by size
-    spilled: dict[int, str] = {}
-
-    @cache
-    def lowered(size: int) -> tuple[LoweredPath, Texts]:
-        path = lower_path(tasks, binding, 16 // real.itemsize, size)
-        return path, write_path(path)
-
-    def write(budget: Budget) -> KernelWriter | Misfit:
-        placed = place_path(*lowered(budget.processors), budget)
-        if isinstance(placed, Misfit):
-            return placed
-        return KernelWriter(tasks, binding, kinds, placed, device.precision, asked.rules)
-
-    candidates = _candidates(budgets, write, misfits)
-    for candidate, after in itertools.pairwise(itertools.chain(candidates, (None,))):
+    budgets = _budgets(device, real.itemsize, asked)
+    refused: dict[int, str] = {}  # by size: why
+    writers = (
+        KernelWriter(tasks, binding, kinds, placed, device.precision, asked.rules)
+        for placed in _placed(tasks, binding, budgets, device.processors, refused)
+    )
+    for candidate, after in itertools.pairwise(itertools.chain(_different(writers), (None,))):
         assert candidate is not None
         ahead = [] if after is None else [after.source]
         if spills := device.spills(candidate.source, real, ahead):
-            spilled[candidate.writer.processors] = spills
+            refused[candidate.writer.processors] = spills
             continue
         return candidate.writer, device.load([candidate.source], real)[candidate.name]
-    last = sizes[-1]
-    if last in spilled:
-        raise NoKernelError(spilled[last])
-    raise misfits[last].error(device.processors)
+    raise NoKernelError(refused[budgets[-1].processors])
 
 
-def _candidates(
+def _budgets(device: Device, itemsize: int, asked: KernelOptions) -> list[Budget]:
+    """List what weights and gradients may take, in the order in which that is tried."""
+    wanted: tuple[int, ...] = GROUPS if asked.processors is None else (asked.processors,)
+    sizes = tuple(n for n in wanted if n <= device.processors) or wanted[:1]
+    choices = (PLACES if asked.gradients else ()) + AFTER_PATH
+    return [
+        Budget(size, itemsize, device.shared_bytes, registers, asked.hold, places)
+        for size, registers, places in itertools.product(sizes, REGISTERS, choices)
+    ]
+
+
+def _placed(
+    tasks: list[SegmentedTask],
+    binding: Binding,
     budgets: Sequence[Budget],
-    write: Callable[[Budget], KernelWriter | Misfit],
-    misfits: dict[int, Misfit],
-) -> Iterator[_Candidate]:
-    """Yield kernels that differ, in order.
+    most: int,
+    refused: dict[int, str],
+) -> Iterator[PlacedPath]:
+    """Yield the path, lowered once a size, for each budget in which its weights fit.
 
     Args:
-        misfits: gets why a group of some size cannot hold the weights, the first reason.
+        most: processors of the device.
+        refused: gets why a group of some size cannot hold the weights, the first reason.
     """
+    for size, mine in itertools.groupby(budgets, lambda budget: budget.processors):
+        path: LoweredPath = {}
+        for budget in mine:
+            path = path or lower_path(tasks, binding, 16 // budget.itemsize, size)
+            placed = place_path(path, budget)
+            if isinstance(placed, Misfit):
+                refused.setdefault(size, placed.text(most))
+            else:
+                yield placed
+
+
+def _different(writers: Iterable[KernelWriter]) -> Iterator[_Candidate]:
+    """Yield kernels that differ, in order."""
     written: set[str] = set()
-    for budget in budgets:
-        writer = write(budget)
-        if isinstance(writer, Misfit):
-            misfits.setdefault(budget.processors, writer)
-            continue
+    for writer in writers:
         source = writer.source()
         if source not in written:
             written.add(source)

@@ -2,18 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from typing import NamedTuple
 
 from vertexrt.ir.program import Stage
 from vertexrt.kernels.cuda.ring_uses import LoweredTask
-from vertexrt.kernels.cuda.segment_text import SegmentText
 from vertexrt.kernels.cuda.segments import PathSegment
 from vertexrt.kernels.cuda.weights import Budget, Misfit, SideWeights, place_weights
 
 SIDES = (Stage.PATH, Stage.PATH_BACKWARD)
 LoweredPath = Mapping[int, LoweredTask]  # by number of the task
-Texts = Mapping[int, Sequence[SegmentText]]
 
 
 class PlacedPath(NamedTuple):
@@ -21,16 +19,15 @@ class PlacedPath(NamedTuple):
 
     Attributes:
         budget: for weights, which are held as `sides` say, forward and backward.
-        tasks: of the path, by number; texts: of their segments.
+        tasks: of the path, by number.
     """
 
     budget: Budget
     tasks: LoweredPath
-    texts: Texts
     sides: tuple[SideWeights, ...]
 
 
-def place_path(tasks: LoweredPath, texts: Texts, budget: Budget) -> PlacedPath | Misfit:
+def place_path(tasks: LoweredPath, budget: Budget) -> PlacedPath | Misfit:
     """Say where the weights of the path lie, if there is room."""
     sides: list[SideWeights] = []
     for stage in SIDES:
@@ -41,7 +38,7 @@ def place_path(tasks: LoweredPath, texts: Texts, budget: Budget) -> PlacedPath |
         if isinstance(side, Misfit):
             return side
         sides.append(side)
-    return PlacedPath(budget, tasks, texts, tuple(sides))
+    return PlacedPath(budget, tasks, tuple(sides))
 
 
 def _segments(tasks: LoweredPath, stage: Stage) -> list[PathSegment]:

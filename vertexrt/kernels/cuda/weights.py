@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from itertools import pairwise
 
-from vertexrt.errors import NoKernelError, message
+from vertexrt.errors import message
 from vertexrt.lower.threads import Cuts
 
 # As in the CUDA sources; each kernel asserts that they agree.
@@ -36,13 +36,13 @@ class Misfit:
     expected: str
     fitting: tuple[int, ...]
 
-    def error(self, most: int) -> NoKernelError:
-        """Return the error, for a device with so many processors."""
+    def text(self, most: int) -> str:
+        """Return the text of an error, for a device with so many processors."""
         within = [size for size in self.fitting if size <= most]
         action = "take engine='batched'; more processors a group do not help"
         if within:
             action = f"take processors={within[0]}, or engine='batched'"
-        return NoKernelError(message("cuda", self.got, self.expected, action))
+        return message("cuda", self.got, self.expected, action)
 
 
 @dataclass(frozen=True, slots=True)
