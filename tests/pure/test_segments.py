@@ -34,6 +34,7 @@ from vertexrt.lower.threads import ElementLoop, PutInRing, ThreadKernel
 from vertexrt.models import TreeLSTM
 
 VECTOR = 4
+HIDDEN = 8
 PULLS = {"word": [1, 2, -1, 3, -1], "label": [0, 1, 2, 0, 1]}
 TREE = InputGraph.from_children([[], [], [0, 1], [], [2, 3]], PULLS)
 CASES: dict[str, tuple[Callable[[], vrt.VertexFunction], int]] = {
@@ -45,6 +46,21 @@ CASES: dict[str, tuple[Callable[[], vrt.VertexFunction], int]] = {
     "gru, uneven": (GRU, 2),
 }
 each_case = pytest.mark.parametrize("case", CASES)
+
+
+class TwoStates(vrt.VertexFunction):
+    """A state that is made before the path, and one that depends on children; both are read."""
+
+    def __init__(self) -> None:
+        super().__init__(arity=2, state={"h": HIDDEN, "x": HIDDEN})
+        self.table = vrt.Parameter((WORDS, HIDDEN))
+        self.u, self.w = vrt.Parameter((HIDDEN, HIDDEN)), vrt.Parameter((HIDDEN, HIDDEN))
+
+    def forward(self) -> None:
+        x = vrt.tanh(vrt.embed(self.table, self.pull("word")))
+        h = vrt.tanh(self.u @ self.gather(0).x + self.w @ self.gather(1).h + x)
+        self.scatter(h=h, x=x)
+        self.push("loss", vrt.cross_entropy(h, self.pull("label")))
 
 
 def lowered(make: Callable[[], vrt.VertexFunction], processors: int) -> list[LoweredTask]:
@@ -295,6 +311,19 @@ def test_scripts_know_what_segments_do(case: str) -> None:
         for other in (x for x in others if x != ring):
             with pytest.raises(PlanError, match="scripts know"):
                 verify_segments(with_segment(task, number, replace(segment, ring=other)))
+
+
+@pytest.mark.parametrize("processors", [1, 2])
+def test_a_state_that_no_segment_makes_is_read_from_memory(processors: int) -> None:
+    tasks = lowered(TwoStates, processors)
+    task = next(task for task in tasks if any(s.ring.gathers for s in task.segments))
+    (segment,) = task.segments
+    tensors = task.task.binding.tensors
+    h, x = tensors["state", "h"], tensors["state", "x"]
+    assert [x.tensor for x in segment.ring.gathers] == [h] == [*segment.rows]
+    assert f"near(number {h}, slot 1, j)" in str(segment)
+    assert f"gather(number {x}, slot 0, j)" in str(segment)
+    assert segment.ring.needs_all == (processors > 1), "then all wait for it"
 
 
 # What is printed.
