@@ -153,8 +153,8 @@ def device_bytes(net: vrt.Network, run: Run) -> float:
     segment_ptr = writer.segment_ptr()
     shares = {
         segment_ptr[p] + s: loaded_elements(segment.held, processors, processors)
-        for p, segments in writer.path.items()
-        for s, segment in enumerate(segments)
+        for p, lowered in writer.path.items()
+        for s, segment in enumerate(lowered.segments)
     }
     ops = written.script[written.common :, OP].tolist()
     return float(sum(shares[op] for op in ops)) * writer.itemsize

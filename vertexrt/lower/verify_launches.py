@@ -16,7 +16,7 @@ from typing import NamedTuple, NoReturn
 
 from vertexrt.errors import PlanError, message
 from vertexrt.lower.expressions import Expression, Picked, ReadElement
-from vertexrt.lower.kernel import MatrixProduct, Operand, Outer
+from vertexrt.lower.kernel import FromParents, MatrixProduct, Operand, Outer
 from vertexrt.lower.launches import (
     EVERYTHING,
     BlockProduct,
@@ -41,9 +41,9 @@ from vertexrt.lower.threads import (
     ReduceElements,
     StoreElements,
     ThreadKernel,
+    expressions_of,
 )
 from vertexrt.lower.verify import share_memory
-from vertexrt.lower.verify_threads import expressions_of
 
 
 class LaunchSize(NamedTuple):
@@ -268,7 +268,9 @@ def _before(a: Temporary, b: Temporary) -> bool:
     return a.rows <= b.rows and a.edges <= b.edges and a.once <= b.once
 
 
-def _accesses(kernel: ThreadKernel) -> Iterator[tuple[Iterator[Expression], Sequence[ValuePlace]]]:
+def _accesses(
+    kernel: ThreadKernel,
+) -> Iterator[tuple[Iterator[Expression | FromParents], Sequence[ValuePlace]]]:
     """Yield what each statement reads, and where it stores that, in order."""
     for part in kernel.parts:
         for x in part.statements if isinstance(part, ElementLoop) else (part,):

@@ -6,13 +6,11 @@ wait only. What other kernels store is there before.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from dataclasses import dataclass, field
 from typing import NoReturn
 
 from vertexrt.errors import PlanError
-from vertexrt.lower.expressions import Expression, J, Number, Picked, ReadElement, expressions_in
-from vertexrt.lower.kernel import FromParents
+from vertexrt.lower.expressions import Expression, J, Number, Picked, ReadElement
 from vertexrt.lower.places import Memory, ValuePlace
 from vertexrt.lower.threads import (
     EdgeSum,
@@ -28,6 +26,7 @@ from vertexrt.lower.threads import (
     StoreElements,
     ThreadKernel,
     ThreadPart,
+    expressions_of,
 )
 from vertexrt.lower.verify import share_memory
 
@@ -156,11 +155,3 @@ class _RaceVerifier:
     def _fail(self, got: str, expected: str) -> NoReturn:
         do = f"report this as a bug, with the kernel:\n{self.kernel}"
         raise PlanError.at("lower", f"{self.what}: {got}", expected, do)
-
-
-def expressions_of(value: Expression | EdgeSum) -> Iterator[Expression]:
-    """Yield the expressions in a value, and in what a sum over edges adds up."""
-    sources = value.sources if isinstance(value, EdgeSum) else (value,)
-    for source in sources:
-        if not isinstance(source, FromParents):
-            yield from expressions_in(source)

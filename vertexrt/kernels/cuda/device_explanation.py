@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from itertools import chain
+from textwrap import indent
 from typing import TYPE_CHECKING, cast
 
 from vertexrt.engine.batched import Run
@@ -48,11 +48,8 @@ class DeviceExplanation:
         executable = cast("PersistentExecutable", variant.ready().processors)
         if executable.outside_path[number]:
             return str(executable.launches[number].plan)
-        titled = (
-            [f"segment {s}", *map(str, segment.kernels)]
-            for s, segment in enumerate(executable.writer.path[number])
-        )
-        return "\n".join(chain.from_iterable(titled))
+        segments = enumerate(executable.writer.path[number].segments)
+        return "\n".join(f"segment {s}:\n{indent(str(x), '  ')}" for s, x in segments)
 
     def calls(self, run: Run) -> str:
         """Say how many kernels, and products of cuBLAS, there are."""
