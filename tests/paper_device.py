@@ -37,11 +37,13 @@ class PaperDevice(ShimDevice):
         """Return streams on which nothing runs."""
         return [self.calls] * streams
 
-    def load(
-        self, sources: Sequence[str], real: np.dtype[Any], ahead: Sequence[str] = ()
-    ) -> dict[str, int]:
+    def load(self, sources: Sequence[str], real: np.dtype[Any]) -> dict[str, int]:
         """Give every function some address."""
         return defaultdict(lambda: SOME_ADDRESS)
+
+    def spills(self, source: str, real: np.dtype[Any], ahead: Sequence[str] = ()) -> str:
+        """Have registers for all values."""
+        return ""
 
     def clusters(self, function: int, size: int, shared: int) -> int:
         """Let as many clusters run as was said."""

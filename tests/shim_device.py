@@ -105,9 +105,11 @@ class ShimDevice:
         """Let as many clusters run as there are processors for."""
         return self.processors // size if size > 1 else 0
 
-    def load(
-        self, sources: Sequence[str], real: np.dtype[Any], ahead: Sequence[str] = ()
-    ) -> dict[str, int]:
+    def spills(self, source: str, real: np.dtype[Any], ahead: Sequence[str] = ()) -> str:
+        """Leave registers to the C++ compiler."""
+        return ""
+
+    def load(self, sources: Sequence[str], real: np.dtype[Any]) -> dict[str, int]:
         """Compile what is new as one module with the C++ compiler."""
         fresh = [s for s in dict.fromkeys(sources) if (real.name, s) not in self._known]
         if fresh:

@@ -21,10 +21,9 @@ from typing import cast
 
 import vertexrt as vrt
 from benchmarks.papers.options import Options
-from vertexrt.bench.counts import TRAINING
-from vertexrt.bench.jobs import first_graphs
+from vertexrt.bench.contender import TRAINING
 from vertexrt.bench.record import Entry, make_entry
-from vertexrt.bench.run import Bench
+from vertexrt.bench.run import Bench, first_graphs
 from vertexrt.engine.batched import Run
 from vertexrt.engine.explain_host import scripts_of
 from vertexrt.engine.variant import Passes
@@ -154,8 +153,8 @@ def device_bytes(net: vrt.Network, run: Run) -> float:
     segment_ptr = writer.segment_ptr()
     shares = {
         segment_ptr[p] + s: loaded_elements(segment.held, processors, processors)
-        for p, segments in writer.path.items()
-        for s, segment in enumerate(segments)
+        for p, lowered in writer.path.items()
+        for s, segment in enumerate(lowered.segments)
     }
     ops = written.script[written.common :, OP].tolist()
     return float(sum(shares[op] for op in ops)) * writer.itemsize

@@ -65,9 +65,7 @@ class Collector:
     def __init__(self) -> None:
         self.sources: dict[str, None] = {}
 
-    def load(
-        self, sources: Sequence[str], real: np.dtype[Any], ahead: Sequence[str] = ()
-    ) -> dict[str, int]:
+    def load(self, sources: Sequence[str], real: np.dtype[Any]) -> dict[str, int]:
         """Give every kernel an address that nobody calls."""
         self.sources |= dict.fromkeys(sources)
         return dict.fromkeys(kernels_in("".join(self.sources)), 1)

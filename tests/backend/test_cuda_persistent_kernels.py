@@ -18,7 +18,7 @@ from vertexrt.errors import DeviceError
 from vertexrt.graph import GraphBatch, InputGraph
 from vertexrt.ir.updates import RULES, UpdateRule
 from vertexrt.kernels.cuda.backend import CudaBackend
-from vertexrt.kernels.cuda.compile import Usage, compile_in_registers, load_nvrtc
+from vertexrt.kernels.cuda.compile import Usage, compile_in_registers, load_nvrtc, spills_of
 from vertexrt.kernels.cuda.persistent import PersistentExecutable
 from vertexrt.models import LSTMLanguageModel, TreeFC, TreeLSTM
 
@@ -33,12 +33,15 @@ class Compiler:
         self.arch = arch
         self.usage: dict[str, Usage] = {}
 
-    def load(
-        self, sources: Sequence[str], real: np.dtype[Any], ahead: Sequence[str] = ()
-    ) -> dict[str, int]:
-        """Compile; raises SpillError, as a GPU's device does."""
-        for source in sources:
-            self.usage |= compile_in_registers(source, self.arch).usage
+    def spills(self, source: str, real: np.dtype[Any], ahead: Sequence[str] = ()) -> str:
+        """Compile, as a GPU's device does."""
+        cubin = compile_in_registers(source, self.arch, may_spill=True)
+        spills = spills_of(cubin, persistent=True)
+        self.usage |= {} if spills else cubin.usage
+        return spills
+
+    def load(self, sources: Sequence[str], real: np.dtype[Any]) -> dict[str, int]:
+        """Give every kernel an address that nobody calls."""
         return dict.fromkeys(self.usage, 1)
 
     def clusters(self, function: int, size: int, shared: int) -> int:

@@ -12,11 +12,10 @@ import pytest
 
 import vertexrt as vrt
 from tests.package_source import ROOT
-from vertexrt.bench.counts import TRAINING
 from vertexrt.cache import entries, folders
 from vertexrt.cache.folders import CacheWarning
 from vertexrt.config import temporary_cache
-from vertexrt.engine.variant import Passes
+from vertexrt.engine.variant import Passes, Use
 from vertexrt.errors import UsageError
 from vertexrt.kernels.cpu.choose_products import choose, corrected, fixed_rows
 from vertexrt.kernels.cpu.product_table import (
@@ -128,7 +127,7 @@ def test_a_table_that_says_blas_makes_it_blas_and_results_agree(cache_folder: Pa
 def test_blas_is_kept_to_a_thread_only_where_it_is_called(cache_folder: Path) -> None:
     keep(2.0)
     runs = [
-        net.executor.model.prepare(TRAINING, batch())
+        net.executor.model.prepare(Use(frozenset({"loss"}), loss=True), batch())
         for net in (network(), network(Passes(products=BLAS)))
     ]
     calls = [cast("HostExecutable", run.ready.executable).calls_blas for (run,) in runs]

@@ -27,7 +27,7 @@ from vertexrt.kernels.cuda.instruction import (
     SLOT,
     USES,
 )
-from vertexrt.kernels.cuda.kernel import SIDES
+from vertexrt.kernels.cuda.placed_path import SIDES
 from vertexrt.kernels.cuda.verify_launch import verify_launch
 from vertexrt.script.isa import NONE, OP, ROWS, TEMPORARY, WAIT
 

@@ -17,7 +17,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from vertexrt.errors import UsageError, message, nearest
+from vertexrt.errors import UsageError, nearest
 from vertexrt.memory.aligned import aligned_zeros
 
 FloatArray = npt.NDArray[np.floating[Any]]
@@ -226,4 +226,4 @@ def _align(size: int) -> int:
 
 
 def _refusal(got: str, expected: str, action: str) -> UsageError:
-    return UsageError(message("parameters", got, expected, action))
+    return UsageError.at("parameters", got, expected, action)

@@ -21,10 +21,8 @@ from vertexrt.lower.expressions import (
     Number,
     Picked,
     ReadElement,
-    expressions_in,
 )
 from vertexrt.lower.group_places import REDUCTIONS, SUMS_OVER_EDGES
-from vertexrt.lower.kernel import FromParents
 from vertexrt.lower.places import Memory, Rows, ValuePlace
 from vertexrt.lower.threads import (
     Cuts,
@@ -36,6 +34,7 @@ from vertexrt.lower.threads import (
     PublishNumber,
     PutInRing,
     ReduceElements,
+    expressions_of,
 )
 from vertexrt.lower.values import ValuePlaces
 
@@ -359,14 +358,12 @@ def _read_by(statement: DraftStatement) -> Iterator[Kept]:
 
 def _kept(value: Expression | EdgeSum) -> Iterator[Kept]:
     """Yield the members that are read."""
-    sources = value.sources if isinstance(value, EdgeSum) else (value,)
-    for source in sources:
-        for e in () if isinstance(source, FromParents) else expressions_in(source):
-            match e:
-                case Number():
-                    yield e
-                case ReadElement() | Picked() if e.place.memory == Memory.REGISTER:
-                    yield e
+    for e in expressions_of(value):
+        match e:
+            case Number():
+                yield e
+            case ReadElement() | Picked() if e.place.memory == Memory.REGISTER:
+                yield e
 
 
 def in_register(e: ReadElement | Picked, made: Collection[int]) -> bool:

@@ -22,9 +22,10 @@ kernel of a group is lowered for a device. `verify_threads` looks for races.
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import dataclass
 
-from vertexrt.lower.expressions import Expression, ReadElement
+from vertexrt.lower.expressions import Expression, ReadElement, expressions_in
 from vertexrt.lower.kernel import FromParents
 from vertexrt.lower.places import ValuePlace, register_name
 
@@ -215,6 +216,7 @@ class ThreadKernel:
         scratch: elements of shared memory of a row; most: that it may have.
         edges: the rows are edges.
         listed: a launch may have a list of rows.
+        fewer: threads than a row has elements for, since only a warp's can wait for each other.
     """
 
     threads: int
@@ -224,6 +226,7 @@ class ThreadKernel:
     edges: bool
     listed: bool
     parts: tuple[ThreadPart, ...]
+    fewer: bool = False
 
     def __str__(self) -> str:
         what = "edge" if self.edges else "row"
@@ -238,3 +241,22 @@ class ThreadKernel:
         return any(isinstance(part, RowWait) for part in self.parts) or any(
             loop.before for loop in self.parts if isinstance(loop, ElementLoop)
         )
+
+
+def expressions_of(value: Expression | EdgeSum) -> Iterator[Expression | FromParents]:
+    """Yield all that a value is made from."""
+    for source in value.sources if isinstance(value, EdgeSum) else (value,):
+        if isinstance(source, FromParents):
+            yield source
+        else:
+            yield from expressions_in(source)
+
+
+def read_by(part: ThreadPart) -> Iterator[Expression | FromParents]:
+    """Yield all that a part of a kernel reads."""
+    if isinstance(part, ElementLoop):
+        for x in part.statements:
+            if not isinstance(x, PutInRing):
+                yield from expressions_of(x.value)
+    elif isinstance(part, MakeNumber | PublishNumber):
+        yield from expressions_of(part.value)

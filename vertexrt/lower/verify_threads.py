@@ -6,20 +6,11 @@ wait only. What other kernels store is there before.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from dataclasses import dataclass, field
 from typing import NoReturn
 
-from vertexrt.errors import PlanError, message
-from vertexrt.lower.expressions import (
-    Expression,
-    J,
-    Number,
-    Picked,
-    ReadElement,
-    expressions_in,
-)
-from vertexrt.lower.kernel import FromParents
+from vertexrt.errors import PlanError
+from vertexrt.lower.expressions import Expression, J, Number, Picked, ReadElement
 from vertexrt.lower.places import Memory, ValuePlace
 from vertexrt.lower.threads import (
     EdgeSum,
@@ -35,6 +26,7 @@ from vertexrt.lower.threads import (
     StoreElements,
     ThreadKernel,
     ThreadPart,
+    expressions_of,
 )
 from vertexrt.lower.verify import share_memory
 
@@ -143,7 +135,7 @@ class _RaceVerifier:
                     self._fail(f"{place} is stored", f"a place in {room} of {self.kernel.most}")
 
     def _reads(self, value: Expression | EdgeSum) -> None:
-        for e in _expressions(value):
+        for e in expressions_of(value):
             match e:
                 case Number(value=number) if number not in self.numbers:
                     self._fail(f"{e} is read", "a number that all threads have")
@@ -162,11 +154,4 @@ class _RaceVerifier:
 
     def _fail(self, got: str, expected: str) -> NoReturn:
         do = f"report this as a bug, with the kernel:\n{self.kernel}"
-        raise PlanError(message("lower", f"{self.what}: {got}", expected, do))
-
-
-def _expressions(value: Expression | EdgeSum) -> Iterator[Expression]:
-    sources = value.sources if isinstance(value, EdgeSum) else (value,)
-    for source in sources:
-        if not isinstance(source, FromParents):
-            yield from expressions_in(source)
+        raise PlanError.at("lower", f"{self.what}: {got}", expected, do)

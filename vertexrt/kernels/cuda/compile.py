@@ -40,10 +40,6 @@ ANY = 0  # of these
 MOST_SPILLED = 64
 
 
-class SpillError(NoKernelError):
-    """Values of a kernel do not fit in registers."""
-
-
 @dataclass(frozen=True, slots=True)
 class Usage:
     """What one kernel takes: registers and local memory by thread, shared memory by block."""
@@ -148,44 +144,40 @@ def compile_in_registers(
 
     Args:
         may_spill: take it also if they do not.
-    Raises: DeviceError, as `compile_cubin`; SpillError, when values do not fit even so.
+    Raises: DeviceError, as `compile_cubin`, and when values do not fit even so.
     """
     cubin = compile_cubin(source, arch, defines, cuda)
     if any(use.local for use in cubin.usage.values()):
         if ONE_BLOCK not in source:
             cubin = compile_cubin(source, arch, {**defines, "VRT_BLOCKS": "1"}, cuda)
-        if not may_spill:
-            check_spills(cubin, persistent=ONE_BLOCK in source)
+        if not may_spill and (spills := spills_of(cubin)):
+            raise NoKernelError(spills)
     return cubin
 
 
-def check_spills(cubin: Cubin, persistent: bool = False) -> None:
-    """Look for values that did not fit in registers, or arrays that are indexed at run time.
+def spills_of(cubin: Cubin, persistent: bool = False) -> str:
+    """Say which values do not fit in registers, or are arrays that are indexed at run time.
 
     Args:
         persistent: it is the kernel of the persistent engine, which may spill MOST_SPILLED bytes;
             where it spills more, another one runs the function.
-    Raises: SpillError, when a kernel uses more local memory: it would run, but many times slower.
+    Returns: the text of an error, since it would run, but many times slower; '' where all fit.
     """
+    most, fitting = 0, "values in registers only"
+    action = f"take device='cpu' or dtype='float64', and report this as a bug with {cubin.path}"
+    if persistent:
+        most, fitting = MOST_SPILLED, f"at most {MOST_SPILLED} bytes of each a thread"
+        action = f"take engine='batched', which runs this function; the kernel is {cubin.path}"
     for name, use in cubin.usage.items():
-        most = MOST_SPILLED if persistent else 0
-        fitting = (
-            f"at most {most} bytes of each a thread" if persistent else "values in registers only"
-        )
         if use.stack_bytes > most or use.spill_store_bytes > most:
-            raise SpillError(
-                message(
-                    "cuda",
-                    f"kernel {name} has {use.stack_bytes} bytes of stack, spills "
-                    f"{use.spill_store_bytes} and reloads {use.spill_load_bytes} bytes at "
-                    f"{use.registers} registers",
-                    f"{fitting}: in local memory values take many times as long",
-                    f"take engine='batched', which runs this function; the kernel is {cubin.path}"
-                    if persistent
-                    else "take device='cpu' or dtype='float64', and report this as a bug with "
-                    f"{cubin.path}",
-                )
+            got = (
+                f"kernel {name} has {use.stack_bytes} bytes of stack, spills "
+                f"{use.spill_store_bytes} and reloads {use.spill_load_bytes} bytes at "
+                f"{use.registers} registers"
             )
+            why = f"{fitting}: in local memory values take many times as long"
+            return message("cuda", got, why, action)
+    return ""
 
 
 _ENTRY = re.compile(r"Compiling entry function '([^']+)' for '[^']*'")

@@ -13,7 +13,7 @@ import numpy as np
 
 from vertexrt.config import config
 from vertexrt.errors import DeviceError, message
-from vertexrt.kernels.cuda.compile import Cubin, compile_in_registers
+from vertexrt.kernels.cuda.compile import ONE_BLOCK, Cubin, compile_in_registers, spills_of
 from vertexrt.kernels.cuda.cooperative import (
     LARGE_CLUSTERS,
     LARGEST_CLUSTER,
@@ -160,14 +160,12 @@ class CupyDevice:
         code = ask(ctypes.byref(found), ctypes.c_void_p(function), ctypes.byref(config))
         return 0 if code else min(found.value, self.processors // size)
 
-    def load(
-        self, sources: Sequence[str], real: np.dtype[Any], ahead: Sequence[str] = ()
-    ) -> dict[str, int]:
+    def load(self, sources: Sequence[str], real: np.dtype[Any]) -> dict[str, int]:
         """Compile modules side by side, each once."""
         prefix = real.name
         new = [s for s in dict.fromkeys(sources) if prefix + s not in self._known]
         found: dict[str, int] = {}
-        for source, cubin in zip(new, self._compiled(new, real, ahead), strict=True):
+        for source, cubin in zip(new, self._compiled(new, real), strict=True):
             module = self._loaded(cubin)
             self._modules.append(module)
             self._known[prefix + source] = 1
@@ -178,17 +176,23 @@ class CupyDevice:
                 found[key.removeprefix(f"{prefix} ")] = value
         return found
 
+    def spills(self, source: str, real: np.dtype[Any], ahead: Sequence[str] = ()) -> str:
+        """Compile the module of a persistent kernel, and others beside it."""
+        (cubin,) = self._compiled([source], real, ahead)
+        return spills_of(cubin, persistent=True) if real == np.float32 else ""
+
     def _compiled(
-        self, sources: Sequence[str], real: np.dtype[Any], ahead: Sequence[str]
+        self, sources: Sequence[str], real: np.dtype[Any], ahead: Sequence[str] = ()
     ) -> list[Cubin]:
-        """Compile modules side by side; see `load`."""
+        """Compile modules side by side; see `spills`."""
         defines = {} if real == np.float32 else {"VRT_REAL": "double"}
 
         # Doubles are for checks: a GPU takes many times as long for them as it is, spilled or not.
         slow = real != np.float32
 
         def one(source: str) -> Cubin:
-            return compile_in_registers(source, self.arch, defines, self._cuda, slow)
+            may_spill = slow or ONE_BLOCK in source
+            return compile_in_registers(source, self.arch, defines, self._cuda, may_spill)
 
         pool = ThreadPoolExecutor(8)
         begun, self._ahead = self._ahead, {}

@@ -85,15 +85,21 @@ class Device(Protocol):
     def clusters(self, function: int, size: int, shared: int) -> int:
         """Return how many clusters of so many blocks run at once; 0 where there are none."""
 
-    def load(
-        self, sources: Sequence[str], real: np.dtype[Any], ahead: Sequence[str] = ()
-    ) -> dict[str, int]:
+    def load(self, sources: Sequence[str], real: np.dtype[Any]) -> dict[str, int]:
         """Compile modules; return the functions of all their kernels by name.
 
+        Raises: DeviceError, when one does not compile or spills registers; that of a persistent
+            kernel may, see `spills`.
+        """
+
+    def spills(self, source: str, real: np.dtype[Any], ahead: Sequence[str] = ()) -> str:
+        """Compile the module of a persistent kernel, and say which values do not fit in registers.
+
         Args:
-            ahead: modules that another call may want: they compile meanwhile, if there is a
+            ahead: modules that the next call may ask for: they compile meanwhile, if there is a
                 processor for them.
-        Raises: DeviceError, when one does not compile or spills registers.
+        Returns: the text of an error; '' where all fit.
+        Raises: DeviceError, when it does not compile.
         """
 
     def allocate(self, size: int) -> Allocation:

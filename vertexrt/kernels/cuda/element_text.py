@@ -6,8 +6,8 @@ from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from typing import ClassVar
 
-from vertexrt.kernels.cuda.path_segment import SegmentContext
 from vertexrt.kernels.cuda.row_text import RowText
+from vertexrt.kernels.cuda.segments import PartialSums, TileFacts
 from vertexrt.kernels.render import CUDA, render
 from vertexrt.lower.expressions import (
     Apply,
@@ -31,15 +31,15 @@ class ElementText:
     """Prints what is read, in a loop over elements or for the row.
 
     Args:
-        path: what a segment of the path has at hand.
+        tile: what a segment of the path refers to.
 
     Attributes:
         cuts: of the loop that is being printed.
         known: text -> name of what was read, in that loop; None between loops.
     """
 
-    def __init__(self, t: RowText, path: SegmentContext | None) -> None:
-        self.t, self.path = t, path
+    def __init__(self, t: RowText, tile: TileFacts | None) -> None:
+        self.t, self.tile = t, tile
         self.cuts: Cuts = ()
         self.known: dict[str, str] | None = None
 
@@ -81,7 +81,7 @@ class ElementText:
         keep = "" if e.draw is None else self._drawn(e.draw, e.index)
         return render(e.expression, operands, CUDA, keep)
 
-    def vector(self, e: ReadElement) -> str:
+    def vector(self, e: ReadElement | Leaf) -> str:
         """Return the name of the elements of all lanes."""
         return self.element(e).removesuffix(".v[c]")
 
@@ -157,17 +157,16 @@ class ElementText:
 
     def _total_of_parts(self, place: ValuePlace, j: Index) -> str:
         """Return an element of a product, whose partial sums are added up here."""
-        assert self.path is not None
-        at, task = self.path.sums[place.number], self.path.task
+        assert self.tile is not None
+        at, processors = self.tile.sums[place.number], self.tile.processors
         own = f"({j})"
-        if task.processors > 1:
-            piece = task.own_cuts(place.number)[1]
-            own = self._own_element(j, piece, piece // task.processors)
+        if processors > 1:
+            own = self._own_element(j, at.piece, at.piece // processors)
         row = "i - done" if at.times == 1 else f"(i - done) * {at.times} + {own} / {at.own}"
         own = own if at.times == 1 else f"{own} % {at.own}"
         if not j.moves:  # one element, the same for all lanes
-            return f"{at.read(row, own, '1')}.v[0]"
-        return self.once(at.read(row, own))
+            return f"{_total(at, row, own, '1')}.v[0]"
+        return self.once(_total(at, row, own, "W"))
 
     # Leaves.
 
@@ -206,8 +205,8 @@ class ElementText:
         return define(f"c{e.number}_{e.slot + 1}", "auto", at)
 
     def _in_ring(self, e: Leaf, in_memory: str) -> str:
-        assert self.path is not None
-        entry = self.path.ring.rows[f"tensor_{e.number}"]
+        assert self.tile is not None
+        entry = self.tile.rows[e.number]
         slots = self.t.word("child_slot", "const int*")
         if e.slot >= 0:
             there = self._of_slot("near", e.slot, slots, "a.children && ")
@@ -288,6 +287,12 @@ class ElementText:
         "seed": _seed,
         "embed": _embed,
     }
+
+
+def _total(at: PartialSums, row: str, own: str, width: str) -> str:
+    """Return the text that adds up so many own rows of partial sums."""
+    kind = f"{width}, {at.rows}, {at.own}, {at.deep}"
+    return f"total_of_parts<{kind}>(partial + {at.start}, {row}, {own})"
 
 
 def _is_bare(j: Index, size: int) -> bool:

@@ -19,29 +19,29 @@ from vertexrt.kernels.cuda.driver import encode
 from vertexrt.kernels.cuda.executable import kernel_name, word_names
 from vertexrt.kernels.cuda.gradients_on_chip import sum_on_chip
 from vertexrt.kernels.cuda.instruction import COLUMNS, FIRST_OP
-from vertexrt.kernels.cuda.path import write_path
+from vertexrt.kernels.cuda.launch_text import write_launches
+from vertexrt.kernels.cuda.outside_path import OutsideStep, outside_path
 from vertexrt.kernels.cuda.path_function import INDEX_WORDS, OF_RING, PathSide, write_side
-from vertexrt.kernels.cuda.path_segment import PathSegment, RingUses
+from vertexrt.kernels.cuda.placed_path import SIDES, PlacedPath
 from vertexrt.kernels.cuda.ring import RingSize, size_ring
-from vertexrt.kernels.cuda.rules import structs, update_cases
+from vertexrt.kernels.cuda.rules import structs
+from vertexrt.kernels.cuda.segment_text import SegmentText, write_path
+from vertexrt.kernels.cuda.segments import PathSegment, RingUse
 from vertexrt.kernels.cuda.steps import Kernel, Launches
-from vertexrt.kernels.cuda.task_launches import write_launches
+from vertexrt.kernels.cuda.task_launches import lower_launches
 from vertexrt.kernels.cuda.weights import (
     SHARED_STATE_BYTES,
     THREADS,
     TILE_ROWS,
-    Budget,
     Layout,
-    ResidentWeight,
-    place_weights,
 )
 from vertexrt.kernels.layout import PAD, Binding
+from vertexrt.lower.launches import LaunchPlan
 
 MOST_ROWS = 56  # of a tile, whose indices lie in shared memory
 TILE_EDGES = 128  # of a tile, likewise
 RING_TILE = 16  # rows of a tile for which a ring leaves room
 MANTISSA = {"float32": 0, "tf32": 10, "bf16": 7}  # bits that matrix units keep; 0 for all
-SIDES = (Stage.PATH, Stage.PATH_BACKWARD)
 
 
 class KernelWriter:
@@ -63,20 +63,18 @@ class KernelWriter:
         tasks: list[SegmentedTask],
         binding: Binding,
         kinds: npt.NDArray[np.int64],
-        budget: Budget,
+        placed: PlacedPath,
         precision: str,
         rules: tuple[UpdateRule, ...],
     ) -> None:
-        self.budget, self.precision, self.rules = budget, precision, rules
+        self.budget, self.precision, self.rules = placed.budget, precision, rules
+        budget = placed.budget
         self.processors, self.registers = budget.processors, budget.registers
         self.itemsize = budget.itemsize
-        vector = 16 // self.itemsize
         self.numbers = {name: k for k, name in enumerate(word_names(binding))}
         self.tasks = tasks
-        self.path = write_path(tasks, binding, vector, self.processors)
-        self.sides = [
-            place_weights(self._held(stage), self._partial(stage), budget) for stage in SIDES
-        ]
+        self.path, self.sides = placed.tasks, [*placed.sides]
+        self.texts = write_path(self.path)
         self.sums = sum_on_chip(tasks, kinds, self.path, self.sides, binding, budget, self._spare())
         self.sides[1], self.tasks = self.sums.side, self.sums.tasks
         self.launches = [self._launches(p, binding) for p in range(len(tasks))]
@@ -88,8 +86,10 @@ class KernelWriter:
     def _launches(self, p: int, binding: Binding) -> Launches:
         """Return what all processors run of a program, and its temporaries."""
         if p in self.path:
-            return Launches(scratch=self.path[p][0].scratch)
-        return write_launches(self.tasks[p].task, binding, 16 // self.itemsize, THREADS)
+            return Launches(LaunchPlan(needs=self.path[p].segments[0].scratch))
+        return write_launches(
+            lower_launches(self.tasks[p].task, binding, 16 // self.itemsize, THREADS)
+        )
 
     def _different_steps(self) -> list[Kernel]:
         found: dict[str, Kernel] = {}
@@ -100,7 +100,7 @@ class KernelWriter:
     def _ring(self, stage: Stage) -> RingSize:
         """Return the ring of a side: it uses the shared memory that temporaries leave free."""
         segments = [x for _, x in self.segments(stage)]
-        entries = [e for x in segments for e in (*x.ring.puts.values(), *x.ring.gathers.values())]
+        entries = [e for x in segments for e in (*x.ring.puts, *x.ring.gathers)]
         room = self.room(stage, False)
         room -= max(self.used(stage, RING_TILE), room // 4)
         step = max((e.step for e in entries), default=0)
@@ -123,9 +123,9 @@ class KernelWriter:
         rows = [(ring.rows, ring.far) for ring in self.rings]
         return facts, np.array(rows, np.int64)
 
-    def _facts(self, ring: RingUses) -> tuple[int, ...]:
+    def _facts(self, ring: RingUse) -> tuple[int, ...]:
         """Return what `ring_script.write_ring` knows of a segment."""
-        sent = [e for e in ring.puts.values() if e.cuts]
+        sent = [e for e in ring.puts if e.cuts]
         pieces = [b - a for e in sent for a, b in pairwise(e.cuts)]
         all_send = max(pieces, default=0) >= self.processors
         return (
@@ -146,37 +146,31 @@ class KernelWriter:
 
     def segments(self, stage: Stage) -> list[tuple[int, PathSegment]]:
         """List the segments of a side with their numbers over all tasks."""
-        found, number = [], 0
-        for p, plan in enumerate(self.tasks):
-            for s in range(len(plan.segments)):
-                if plan.task.stage == stage and p in self.path:
-                    found.append((number + s, self.path[p][s]))
-            number += len(plan.segments)
-        return found
+        return [(number, x.segment) for number, x in self._texts(stage)]
 
-    def _held(self, stage: Stage) -> list[ResidentWeight]:
-        return list(dict.fromkeys(h for _, x in self.segments(stage) for h in x.held))
-
-    def _partial(self, stage: Stage) -> int:
-        return max((x.partial for _, x in self.segments(stage)), default=0)
+    def _texts(self, stage: Stage) -> list[tuple[int, SegmentText]]:
+        first = self.segment_ptr()
+        mine = (p for p in self.texts if self.tasks[p].task.stage == stage)
+        return [(first[p] + s, x) for p in mine for s, x in enumerate(self.texts[p])]
 
     def words(self) -> set[str]:
         """Name the words that some part of the kernel reads."""
         found = {w for step in self.steps for w in step.words} | self.sums.words
         for stage in SIDES:
             found |= self.indices(stage) - {OF_RING}
-        for segments in self.path.values():
-            for segment in segments:
-                found |= {*segment.words, *(h.word for h in segment.held)} - {OF_RING}
+        for texts in self.texts.values():
+            for text in texts:
+                found |= {*text.words, *(h.word for h in text.segment.held)} - {OF_RING}
         return found
 
     def indices(self, stage: Stage) -> set[str]:
         """Name the indices that a side of the path reads."""
         if self.sums.words:
             return set(INDEX_WORDS)
-        segments = [x for _, x in self.segments(stage)]
-        found = {w for x in segments for w in x.words if w in INDEX_WORDS}
-        return found | ({"child_row", OF_RING} if any(x.ring.gathers for x in segments) else set())
+        texts = [x for _, x in self._texts(stage)]
+        found = {w for x in texts for w in x.words if w in INDEX_WORDS}
+        gathers = any(x.segment.ring.gathers for x in texts)
+        return found | ({"child_row", OF_RING} if gathers else set())
 
     def encode(self) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.int64]]:
         """Return steps_ptr and steps of `driver.encode`; a function is a number of a script."""
@@ -212,7 +206,7 @@ class KernelWriter:
 
     def _at_once(self, stage: Stage) -> int:
         """Return how many tiles of a task are in flight at once: as many as it has segments."""
-        mine = (len(x) for p, x in self.path.items() if self.tasks[p].task.stage == stage)
+        mine = (len(x.segments) for p, x in self.path.items() if self.tasks[p].task.stage == stage)
         return max(mine, default=1)
 
     def fits(self, stage: Stage) -> bool:
@@ -271,7 +265,7 @@ class KernelWriter:
             number,
             self.processors,
             self.sides[number],
-            self.segments(stage),
+            self._texts(stage),
             self.rings[number],
             self.indices(stage),
             self.fits(stage),
@@ -292,40 +286,13 @@ class KernelWriter:
         return [0, *accumulate(len(plan.segments) for plan in self.tasks)]
 
     def _outside_path(self, names: dict[str, str]) -> list[str]:
-        """Write the function that runs an instruction outside the path."""
-        lines = [
-            "__device__ __noinline__ void outside_path(const Work& a, const Instruction in) {",
-            "  switch (in.op) {",
-            "    case COLLECT: {",
-            *(f"      {line}" for line in self.sums.collect(self.numbers)),
-            "      break;",
-            "    }",
-            "    case SQUARES:",
-            "      for_each_piece(a.o, [&](long long first) { sum_squares(a.o.store, first); });",
-            "      break;",
-            "    case FINISH:",
-            "      if (blockIdx.x == gridDim.x - 1) finish_step<PROCESSOR>(a.o.finish);",
-            "      break;",
-            *update_cases(self.rules),
+        """Print the function that runs an instruction outside the path."""
+        steps = [
+            OutsideStep(names[self._key(step)], [self.numbers[word] for word in step.words])
+            for step in self.steps
         ]
-        for step in self.steps:
-            words = []
-            for word in step.words:
-                at = f"a.w[{self.numbers[word]}]"
-                if word == "temporary":
-                    at += " + in.temporary * (long long)sizeof(real)"
-                words.append(at)
-            lines += [
-                f"    case {self.op(step)}: {{",
-                f"      auto& s = step_arguments<Args<{max(len(words), 1)}>>();",
-                "      run_blocks(in, [&]() {",
-                "        s = {in.rows, in.first, in.listed, in.edges, in.first_edge,",
-                f"             in.start, in.chunks, {{{', '.join(words)}}}}};",
-                f"      }}, [&]() {{ {names[self._key(step)]}(s); }});",
-                "      break;",
-                "    }",
-            ]
-        return [*lines, "  }", "}"]
+        collect = self.sums.collect(self.numbers)
+        return outside_path(steps, collect, self.rules, self.numbers["temporary"])
 
     def _kernel(self) -> list[str]:
         sides = [

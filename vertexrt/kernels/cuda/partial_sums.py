@@ -8,7 +8,6 @@ belongs to edges, is added up first and stored.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from itertools import pairwise
 
 from vertexrt.ir.ops import OPS
@@ -22,35 +21,7 @@ from vertexrt.kernels.cuda.path_steps import (
     products_in,
     readers_of,
 )
-from vertexrt.kernels.cuda.weights import TILE_ROWS, Layout
 from vertexrt.lower.threads import Cuts
-
-
-@dataclass(frozen=True, slots=True)
-class PartialSums:
-    """Where the partial sums of a product are that a group adds up.
-
-    Attributes:
-        start: first element; rows: of them that are made at a time.
-        own: rows of the weight that the processor has, of `deep` elements.
-        times: rows of the product for each row of the tile.
-    """
-
-    start: int
-    rows: int
-    own: int
-    deep: int
-    times: int
-
-    @property
-    def elements(self) -> int:
-        """Count them."""
-        return Layout(self.own, self.deep).partial // TILE_ROWS * self.rows
-
-    def read(self, row: str, own: str, width: str = "W") -> str:
-        """Return the text that adds up so many own rows."""
-        kind = f"{width}, {self.rows}, {self.own}, {self.deep}"
-        return f"total_of_parts<{kind}>(partial + {self.start}, {row}, {own})"
 
 
 def added_by_groups(plan: SegmentedTask, steps: Sequence[Step], processors: int) -> set[int]:

@@ -6,8 +6,8 @@ from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 
 from vertexrt.ir.program import Stage
-from vertexrt.kernels.cuda.path_segment import PathSegment
-from vertexrt.kernels.cuda.ring import RingSize, write_send
+from vertexrt.kernels.cuda.ring import RingSize
+from vertexrt.kernels.cuda.segment_text import SegmentText
 from vertexrt.kernels.cuda.thread_text import ROW_PAD
 from vertexrt.kernels.cuda.weights import SideWeights, own_row
 
@@ -54,7 +54,7 @@ class PathSide:
     number: int
     processors: int
     weights: SideWeights
-    segments: Sequence[tuple[int, PathSegment]]
+    segments: Sequence[tuple[int, SegmentText]]
     ring: RingSize
     indices: Collection[str]
     fits: bool
@@ -164,9 +164,9 @@ def _between(side: PathSide) -> list[str]:
     """Write what is done between instructions: send, copy children, prefetch operands."""
     lines = ["  make_between([&](const Sent& last, unsigned turn) {", "    switch (last.op) {"]
     for number, segment in side.segments:
-        if late := segment.ring.sent_at_end:
+        if sends := segment.sends(side.processors):
             lines.append(f"      case {number}:")
-            lines += [f"        {line}" for line in write_send(late, side.processors)]
+            lines += [f"        {line}" for line in sends]
             lines.append("        break;")
     lines += [
         "    }",
@@ -174,7 +174,7 @@ def _between(side: PathSide) -> list[str]:
         "    switch (in.op) {",
     ]
     for number, segment in side.segments:
-        if segment.ring.gathers:
+        if segment.segment.ring.gathers:
             lines += _copy_children(side, number, segment)
     lines += [
         "    }",
@@ -188,23 +188,23 @@ def _between(side: PathSide) -> list[str]:
     return [*lines, "    }", "  },"]
 
 
-def _copy_children(side: PathSide, number: int, segment: PathSegment) -> list[str]:
+def _copy_children(side: PathSide, number: int, segment: SegmentText) -> list[str]:
     """Write statements that copy the states of children to the ring, as a case."""
     ring = side.ring
     return [
         f"      case {number}:",
         *(
             f"        copy_far<{e.size}>(ring + {e.start}, {e.step}, {ring.rows}, in, "
-            f"at_hand, (const real*)job.w[{side.words[e.tensor]}]);"
-            for e in segment.ring.gathers.values()
+            f"at_hand, (const real*)job.w[{side.words[f'tensor_{e.tensor}']}]);"
+            for e in segment.segment.ring.gathers
         ),
         "        break;",
     ]
 
 
-def _case(side: PathSide, number: int, segment: PathSegment, body: Sequence[str]) -> list[str]:
+def _case(side: PathSide, number: int, segment: SegmentText, body: Sequence[str]) -> list[str]:
     """Write statements of a segment over its tile, as a case of its number."""
-    per_row, per_edge, once = segment.scratch
+    per_row, per_edge, once = segment.segment.scratch
     rows, edges = (f"(in.{n} + {ROW_PAD - 1}) / {ROW_PAD} * {ROW_PAD}" for n in ("rows", "edges"))
     need = f"{rows} * {per_row}ll + {edges} * {per_edge}ll + {once}"
     where = "inside" if side.fits else f"(in.temporary + {need} <= room ? inside : outside)"

@@ -2,21 +2,23 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from vertexrt.ir.ops import OPS
 from vertexrt.ir.passes.fuse import Product, TaskProgram
 from vertexrt.ir.passes.segment import SegmentedTask
-from vertexrt.ir.program import Domain, Node
+from vertexrt.ir.program import Domain, Node, Stage, Type
 from vertexrt.kernels.cuda.inline_operands import inline_operands
 from vertexrt.kernels.cuda.partial_sums import added_by_groups, pieces_alike
 from vertexrt.kernels.cuda.path_steps import Step, own_cuts, steps_of
-from vertexrt.kernels.cuda.ring import BANKS, CLEAR
 from vertexrt.kernels.layout import Binding
 from vertexrt.lower.places import Memory, Rows, ValuePlace
 from vertexrt.lower.threads import Cuts
 from vertexrt.lower.values import Memories, ValuePlaces
+
+BANKS = 32  # of shared memory, 4 bytes wide
+CLEAR = 16  # elements between rows that eight threads read at once: see resident_matmul.cuh
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,11 +53,22 @@ class PathTask:
         return self.plan.task.program.nodes
 
     @property
-    def gathers(self) -> dict[int, Node]:
-        """Return a node that reads the state of children, by the number of the state's tensor."""
-        tensors, states = self.binding.tensors, ("gather", "gather_all")
-        read = (node for node in self.nodes if node.op in states)
-        return {tensors["state", node["field"]]: node for node in read}
+    def values(self) -> ValuePlaces:
+        """Where its values lie."""
+        found = ValuePlaces(self.nodes, self.binding)
+        found.place = dict(self.place)
+        return found
+
+    @property
+    def states(self) -> dict[int, Type]:
+        """Return what is read of children on the forward path: the types, by tensor.
+
+        Backward, a barrier of all groups is between.
+        """
+        if self.plan.task.stage != Stage.PATH:
+            return {}
+        read = (node for node in self.nodes if node.op in ("gather", "gather_all"))
+        return {self.binding.tensors["state", node["field"]]: node.type for node in read}
 
     def own_cuts(self, k: int) -> Cuts:
         """Return where the elements of a value are cut."""
@@ -135,10 +148,39 @@ def _temporary(
     if node.op == "matmul" and processors > 1:
         own = own_pieces(pieces_alike(own_cuts(plan, k), processors), processors)
     size = max(node.type.size, 1) // (processors if own else 1)
-    stride = -(-size // BANKS) * BANKS + CLEAR if operand else 0
+    stride = row_step(size) if operand else 0
     return temporaries.temporary(size, node.type.domain == Domain.EDGE, stride, own)
+
+
+def row_step(size: int) -> int:
+    """Return the elements from one row to the next where several threads read rows at once."""
+    return -(-size // BANKS) * BANKS + CLEAR
 
 
 def own_pieces(piece: int, processors: int) -> tuple[int, int] | None:
     """Return `own` of a place that has a processor's own elements of pieces; None for piece 0."""
     return (piece, piece // processors) if piece else None
+
+
+@dataclass(frozen=True, slots=True)
+class SegmentContext:
+    """What the groups and products of a segment are lowered with.
+
+    Attributes:
+        by_units: the processors of a group share elements; else each has rows of its own.
+        place: where values lie, those that are copied ahead in shared memory.
+    """
+
+    task: PathTask
+    by_units: bool
+    place: Mapping[int, ValuePlace]
+
+    def cuts_of(self, k: int) -> Cuts:
+        """Return the cuts of a value that is made in parts, () for what every processor makes."""
+        return self.task.cuts_of(k) if self.by_units else ()
+
+    def shares_of(self, k: int) -> Cuts:
+        """Return the cuts of a value that is made in parts; one processor makes all of each."""
+        if self.task.processors == 1:
+            return (0, max(self.task.nodes[k].type.size, 1))
+        return self.cuts_of(k)

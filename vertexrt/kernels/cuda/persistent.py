@@ -3,23 +3,23 @@
 from __future__ import annotations
 
 import itertools
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from typing import NamedTuple
 
 import numpy as np
 import numpy.typing as npt
 
-from vertexrt.errors import DeviceError
+from vertexrt.errors import NoKernelError
 from vertexrt.ir.passes.segment import SegmentedTask
 from vertexrt.ir.updates import UpdateRule
 from vertexrt.kernels.cuda import weights
-from vertexrt.kernels.cuda.compile import SpillError
 from vertexrt.kernels.cuda.device import Device
 from vertexrt.kernels.cuda.executable import Uploads, kernel_name
 from vertexrt.kernels.cuda.gpu_script import Facts
 from vertexrt.kernels.cuda.kernel import KernelWriter
-from vertexrt.kernels.cuda.path import is_outside_path
-from vertexrt.kernels.cuda.weights import Budget, FitError
+from vertexrt.kernels.cuda.path import is_outside_path, lower_path
+from vertexrt.kernels.cuda.placed_path import LoweredPath, PlacedPath, place_path
+from vertexrt.kernels.cuda.weights import Budget, Misfit
 from vertexrt.kernels.layout import Binding
 
 # Of a thread, to hold weights and gradients: the first number that leaves enough for code, with
@@ -67,52 +67,64 @@ def load_smallest(
     Of each size the first is taken that leaves enough registers for code: gradients give way before
     weights. Whether it does is known when it is compiled, so the next one compiles beside it.
 
-    Raises: DeviceError, when none fits or all spill.
+    Raises: NoKernelError, when none fits or all spill.
     """
-    wanted: tuple[int, ...] = GROUPS if asked.processors is None else (asked.processors,)
-    sizes = tuple(n for n in wanted if n <= device.processors) or wanted[:1]
     real = np.dtype(dtype)
-    choices = (PLACES if asked.gradients else ()) + AFTER_PATH
-    budgets = [
-        Budget(size, real.itemsize, device.shared_bytes, registers, asked.hold, places)
-        for size, registers, places in itertools.product(sizes, REGISTERS, choices)
-    ]
-    failed: dict[int, DeviceError] = {}  # by size
-
-    def write(budget: Budget) -> KernelWriter:
-        return KernelWriter(tasks, binding, kinds, budget, device.precision, asked.rules)
-
-    candidates = _candidates(budgets, write, failed)
-    for candidate, after in itertools.pairwise(itertools.chain(candidates, (None,))):
+    budgets = _budgets(device, real.itemsize, asked)
+    refused: dict[int, str] = {}  # by size: why
+    writers = (
+        KernelWriter(tasks, binding, kinds, placed, device.precision, asked.rules)
+        for placed in _placed(tasks, binding, budgets, device.processors, refused)
+    )
+    for candidate, after in itertools.pairwise(itertools.chain(_different(writers), (None,))):
         assert candidate is not None
         ahead = [] if after is None else [after.source]
-        try:
-            functions = device.load([candidate.source], real, ahead)
-        except SpillError as error:
-            failed[candidate.writer.processors] = error
+        if spills := device.spills(candidate.source, real, ahead):
+            refused[candidate.writer.processors] = spills
             continue
-        return candidate.writer, functions[candidate.name]
-    last = failed[sizes[-1]]
-    raise last.within(device.processors) if isinstance(last, FitError) else last
+        return candidate.writer, device.load([candidate.source], real)[candidate.name]
+    raise NoKernelError(refused[budgets[-1].processors])
 
 
-def _candidates(
+def _budgets(device: Device, itemsize: int, asked: KernelOptions) -> list[Budget]:
+    """List what weights and gradients may take, in the order in which that is tried."""
+    wanted: tuple[int, ...] = GROUPS if asked.processors is None else (asked.processors,)
+    sizes = tuple(n for n in wanted if n <= device.processors) or wanted[:1]
+    choices = (PLACES if asked.gradients else ()) + AFTER_PATH
+    return [
+        Budget(size, itemsize, device.shared_bytes, registers, asked.hold, places)
+        for size, registers, places in itertools.product(sizes, REGISTERS, choices)
+    ]
+
+
+def _placed(
+    tasks: list[SegmentedTask],
+    binding: Binding,
     budgets: Sequence[Budget],
-    write: Callable[[Budget], KernelWriter],
-    failed: dict[int, DeviceError],
-) -> Iterator[_Candidate]:
-    """Yield kernels that differ, in order.
+    most: int,
+    refused: dict[int, str],
+) -> Iterator[PlacedPath]:
+    """Yield the path, lowered once a size, for each budget in which its weights fit.
 
     Args:
-        failed: gets why a group of some size cannot hold the weights, unless there is a reason.
+        most: processors of the device.
+        refused: gets why a group of some size cannot hold the weights, the first reason.
     """
+    for size, mine in itertools.groupby(budgets, lambda budget: budget.processors):
+        path: LoweredPath = {}
+        for budget in mine:
+            path = path or lower_path(tasks, binding, 16 // budget.itemsize, size)
+            placed = place_path(path, budget)
+            if isinstance(placed, Misfit):
+                refused.setdefault(size, placed.text(most))
+            else:
+                yield placed
+
+
+def _different(writers: Iterable[KernelWriter]) -> Iterator[_Candidate]:
+    """Yield kernels that differ, in order."""
     written: set[str] = set()
-    for budget in budgets:
-        try:
-            writer = write(budget)
-        except FitError as error:
-            failed.setdefault(budget.processors, error)
-            continue
+    for writer in writers:
         source = writer.source()
         if source not in written:
             written.add(source)

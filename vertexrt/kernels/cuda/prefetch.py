@@ -8,64 +8,99 @@ nothing else to do; asked for at the start, they arrive during the products.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
-from itertools import pairwise
+from itertools import chain
 
 from vertexrt.ir.ops import OPS
 from vertexrt.ir.passes.fuse import Group
 from vertexrt.ir.program import Domain, Node
-from vertexrt.kernels.cuda.row_text import ROLLED, WARP, tensor_word
-from vertexrt.kernels.layout import Binding
+from vertexrt.kernels.cuda.partial_sums import pieces_alike
+from vertexrt.kernels.cuda.path_steps import Step, nodes_in
+from vertexrt.kernels.cuda.path_task import PathTask, own_pieces
+from vertexrt.kernels.cuda.row_text import WARP
+from vertexrt.kernels.cuda.segments import CopyAhead
+from vertexrt.kernels.cuda.weights import THREADS
+from vertexrt.lower.expressions import J, Leaf, ReadElement
 from vertexrt.lower.places import Memory, Rows, ValuePlace
 from vertexrt.lower.threads import Cuts
 
 
-@dataclass(frozen=True, slots=True)
-class PrefetchedOperand:
-    """A value that is copied ahead.
+def copies_ahead(
+    task: PathTask, steps: Sequence[Step], cuts_of: Callable[[int], Cuts]
+) -> list[tuple[int, int, CopyAhead]]:
+    """Say which operands of the groups after products are copied to shared memory.
 
-    Attributes:
-        node: whose value it is.
-        piece: elements of which a processor owns an equal share; the value has one or more pieces.
+    Args:
+        steps: of a segment.
+        cuts_of: where a member's elements are cut, () where it is made in full.
+    Returns: the number of the step that reads it, its position, and the copy, of each.
     """
+    made = {k for k in nodes_in(chain.from_iterable(steps)) if task.nodes[k].op != "gather"}
+    operands = [
+        (number, i, piece)
+        for number, (group, *_) in enumerate(steps)
+        if number and isinstance(group, Group)
+        for i, piece in _operands_ahead(task, group, made, cuts_of).items()
+    ]
+    turns = 1
+    while turns < min(len(operands), THREADS // WARP):
+        turns *= 2
+    return [
+        (number, i, _copy(task, i, piece, turn % turns, turns))
+        for turn, (number, i, piece) in enumerate(operands)
+    ]
 
-    node: int
-    piece: int
+
+def _copy(task: PathTask, i: int, piece: int, turn: int, turns: int) -> CopyAhead:
+    """Set aside shared memory for an operand, and say how it is copied there.
+
+    Args:
+        turn, turns: which of so many parts of the warps copy it; a power of two, at most all.
+    """
+    own = own_pieces(piece, task.processors) if task.processors > 1 else None
+    each, size = piece // task.processors, task.nodes[i].type.size
+    to = task.temporaries.temporary(size // (task.processors if own else 1), False, own=own)
+    place, source = task.place.get(i), task.values.element(i, J)
+    rows = (place.start, place.step) if place else ()
+    aligned = all(n % task.vector == 0 for n in (each, piece, *rows))
+    assert isinstance(source, ReadElement | Leaf)
+    return CopyAhead(source, to, piece, each, task.vector if aligned else 1, turn, turns)
 
 
-def operands_ahead(
-    nodes: Sequence[Node],
-    group: Group,
-    place: dict[int, ValuePlace],
-    made: set[int],
-    cuts_of: Callable[[int], Cuts],
-    processors: int,
-) -> list[PrefetchedOperand]:
+def _operands_ahead(
+    task: PathTask, group: Group, made: set[int], cuts_of: Callable[[int], Cuts]
+) -> dict[int, int]:
     """List what a group reads of memory that was written before its segment, own elements only.
 
     Args:
-        place: where values lie.
         made: values of the segment.
-        cuts_of: where a member's elements are cut, () where it is made in full.
+    Returns: the elements of which a processor owns an equal share, by operand; it has one such
+        piece or more.
     """
     pieces: dict[int, int] = {}
     refused: set[int] = set()
     inside = set(group.nodes)
     for k in group.nodes:
-        cuts = cuts_of(k)
-        even = bool(cuts) and cuts[1] % processors == 0
-        even &= all(b - a == cuts[1] for a, b in pairwise(cuts))
-        plain = OPS[nodes[k].op].role in ("scalar", "effect") and even
-        for i in _sources(nodes, k, place, inside):
-            node = nodes[i]
-            size = max(node.type.size, 1)
-            fits = plain and size % cuts[1] == 0 and pieces.get(i, cuts[1]) == cuts[1]
-            fits &= processors > 1 or node.op != "gather"  # its own states are near
-            if fits and i not in made and _lies_in_rows(node, place.get(i)):
-                pieces[i] = cuts[1]
-            else:
+        piece = _piece_of(task.nodes[k], cuts_of(k), task.processors)
+        for i in _sources(task.nodes, k, task.place, inside):
+            if i in made or pieces.get(i, piece) != piece or not _may_be_copied(task, i, piece):
                 refused.add(i)
-    return [PrefetchedOperand(i, piece) for i, piece in pieces.items() if i not in refused]
+            else:
+                pieces[i] = piece
+    return {i: piece for i, piece in pieces.items() if i not in refused}
+
+
+def _piece_of(node: Node, cuts: Cuts, processors: int) -> int:
+    """Return the elements of each piece of a member, 0 where it is not made so."""
+    by_elements = OPS[node.op].role in ("scalar", "effect") and bool(cuts)
+    return pieces_alike(cuts, processors) if by_elements else 0
+
+
+def _may_be_copied(task: PathTask, i: int, piece: int) -> bool:
+    """Tell whether rows of an operand in memory are whole pieces; own states are near."""
+    node = task.nodes[i]
+    whole = piece > 0 and max(node.type.size, 1) % piece == 0
+    near = task.processors == 1 and node.op == "gather"
+    return whole and not near and _lies_in_rows(node, task.place.get(i))
 
 
 def _sources(
@@ -91,88 +126,3 @@ def _lies_in_rows(node: Node, place: ValuePlace | None) -> bool:
     if place is None:
         return node.op in ("gather", "pull")
     return place.memory == Memory.TENSOR and place.rows == Rows.ROW
-
-
-@dataclass(frozen=True, slots=True)
-class OperandCopy:
-    """How an operand is copied.
-
-    Attributes:
-        source: where it lies; None for the state of a child, and for a pull.
-        to: its place in shared memory; `origin` points to that of the tile's first row.
-        vector: elements of 16 bytes.
-        processors: of a group.
-        turn, turns: which of so many parts of the warps copy it; a power of two, at most all.
-    """
-
-    source: ValuePlace | None
-    to: ValuePlace
-    origin: str
-    vector: int
-    processors: int
-    turn: int
-    turns: int
-
-    def width(self, piece: int) -> int:
-        """Return how many elements of an operand's own share are copied at once."""
-        each, vector, source = piece // self.processors, self.vector, self.source
-        aligned = each % vector == 0 and piece % vector == 0
-        if source is not None:
-            aligned &= source.start % vector == 0 and source.step % vector == 0
-        return vector if aligned else 1
-
-
-def write_copy(
-    node: Node, operand: PrefetchedOperand, copy: OperandCopy, binding: Binding
-) -> tuple[list[str], dict[str, str]]:
-    """Write the statements that ask for an operand, and the words that they name."""
-    each, size = operand.piece // copy.processors, max(node.type.size, 1)
-    width, turns = copy.width(operand.piece), copy.turns
-    parts = size // operand.piece * each // width  # copies of a row
-    found, words = _source_row(node, size, copy.source, binding)
-    return [
-        f"if (thread / {WARP} % {turns} == {copy.turn})",
-        ROLLED,
-        f"for (int at = thread / {WARP * turns} * {WARP} + thread % {WARP}; at < a.n * {parts};",
-        f"     at += PROCESSOR / {WARP * turns} * {WARP}) {{",
-        f"  const int i = at / {parts}, k = at % {parts} * {width}, row = (int)a.lo + i;",
-        f"  const int j = k / {each} * {operand.piece} + rank * {each} + k % {each};",
-        *found,
-        f"  copy_ahead<{width}>({copy.origin} + i * {copy.to.step} + k, from + j);",
-        "}",
-    ], words
-
-
-def _source_row(
-    node: Node, size: int, source: ValuePlace | None, binding: Binding
-) -> tuple[list[str], dict[str, str]]:
-    """Write where `row` of an operand begins, `from`, and the words that this names."""
-    if source is not None:
-        row = f"(long long)row * {source.step} + {source.start}"
-        word = tensor_word(source)
-        return [f"  const real* const from = {word} + {row};"], {word: "real*"}
-    if node.op == "pull":
-        number = binding.floats[node["name"]]
-        words = {
-            f"float_{number}": "const real*",
-            f"float_index_{number}": "const int*",
-            "order": "const int*",
-            "zero": "const real*",
-        }
-        return [
-            f"  const int pulled = float_index_{number}[order[row]];",
-            f"  const real* const from = pulled >= 0 ? float_{number} + (long long)pulled * {size}"
-            " : zero;",
-        ], words
-    tensor = f"tensor_{binding.tensors['state', node['field']]}"
-    words = {
-        tensor: "real*",
-        "zero": "const real*",
-        "edge_ptr": "const int*",
-        "child_row": "const int*",
-    }
-    return [
-        f"  const int e = edge_ptr[row] + {node['slot']};",
-        "  const int child = e < edge_ptr[row + 1] ? child_row[e] : -1;",
-        f"  const real* const from = child >= 0 ? {tensor} + (long long)child * {size} : zero;",
-    ], words

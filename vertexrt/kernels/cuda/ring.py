@@ -3,7 +3,8 @@
 What a processor needs in full and others make in parts, the states of children and the operands of
 products that are cut between segments, is sent from shared memory to shared memory (thread-block
 clusters) instead of being written to memory and read back. A row of the ring has all of that for
-one row of a tile; `ring_script.py` says which rows are there when.
+one row of a tile; `ring_uses.py` says what is put there and read, `ring_script.py` which rows are
+there when.
 
 Source: GRNN (EuroSys 2019), section 4, keeps the state of a step on chip; distributed shared memory
 as the way between processors is ours.
@@ -11,41 +12,19 @@ as the way between processors is ours.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass
-from itertools import pairwise
 
 from vertexrt.ir.passes.fuse import Product
-from vertexrt.ir.passes.segment import SegmentedTask
 from vertexrt.ir.program import Domain, Stage
-from vertexrt.kernels.cuda.path_steps import own_cuts
-from vertexrt.kernels.cuda.weights import own_range
-from vertexrt.kernels.layout import Binding
+from vertexrt.kernels.cuda.path_task import PathTask, row_step
+from vertexrt.kernels.cuda.segments import InRing
 from vertexrt.lower.threads import Cuts
 
 ALIGN = 4  # elements, 16 bytes of float32
-BANKS = 32  # of shared memory, 4 bytes wide
-CLEAR = 16  # elements between rows that eight of them read at once: see resident_matmul.cuh
 FEWEST = 8  # rows of a ring that is worth its room
 MOST_ROWS = 192
 MOST_FAR = 48  # of them, for children that are copied
-
-
-@dataclass(frozen=True, slots=True)
-class InRing:
-    """Where the elements of a tensor are in a row of the ring.
-
-    Attributes:
-        tensor: word of the tensor that has them as well.
-        start: first of them; size: how many; step: from one row to the next.
-        cuts: where they are cut in pieces that are shared out; () if every processor makes all.
-    """
-
-    tensor: str
-    start: int
-    size: int
-    step: int
-    cuts: Cuts
 
 
 @dataclass(frozen=True, slots=True)
@@ -81,136 +60,96 @@ def size_ring(step: int, room: int, gathers: bool) -> RingSize:
     return RingSize(step, rows - far, far)
 
 
-def made_before(plan: SegmentedTask) -> list[set[int]]:
+def made_before(task: PathTask) -> list[set[int]]:
     """List for each segment what earlier ones make in parts, so that no processor has all of it."""
-    found, made = [], set[int]()
+    found, made, plan = [], set[int](), task.plan
     for segment in plan.segments:
         found.append(set(made))
-        for step in segment.steps:
-            for k in step.nodes:
-                if k not in plan.whole and plan.task.program.nodes[k].type.shape != ():
-                    made.add(k)
+        if task.processors > 1:
+            numbers = {k for k in segment.members if task.nodes[k].type.shape == ()}
+            made |= {*segment.members} - plan.whole - numbers
     return found
+
+
+Draft = dict[int, tuple[int, Cuts]]  # tensor -> its elements, and where they are cut
 
 
 def place_rings(
-    tasks: Mapping[int, SegmentedTask],
-    binding: Binding,
-    fields: set[str],
-    processors: int,
-    without: Collection[str] = (),
-) -> dict[int, dict[str, InRing]]:
+    tasks: Mapping[int, PathTask], gathered: Collection[int], stored: Mapping[int, Collection[int]]
+) -> dict[int, dict[int, InRing]]:
     """Say what the tiles of each task have in the ring: number of the task -> by tensor.
 
     Args:
-        fields: of states that are gathered in full on the forward path.
-        without: tensors that are not handed on.
+        gathered: tensors of states that are read in full on the forward path.
+        stored: tensors in which the segments of a task store elements of rows.
     """
-    found: dict[int, dict[str, InRing]] = {}
+    found: dict[int, dict[int, InRing]] = {}
     for stage in (Stage.PATH, Stage.PATH_BACKWARD):
-        mine = [(p, plan) for p, plan in tasks.items() if plan.task.stage == stage]
-        states = _states(mine, binding, fields) if stage == Stage.PATH else {}
-        drafts: dict[int, dict[str, tuple[int, int, Cuts]]] = {}
-        widest = 0
-        for p, plan in mine:
-            at = 0
-            drafts[p] = {}
-            scattered = _scattered(plan, binding)
-            for word, size in states.items():
-                if word in without:
-                    continue
-                cuts = scattered.get(word, ())
-                drafts[p][word] = (at, size, cuts if processors > 1 else ())
-                at += -(-size // ALIGN) * ALIGN
-            if processors > 1:
-                for word, size, cuts in _operands(plan, binding):
-                    if word not in drafts[p] and word not in without:
-                        drafts[p][word] = (at, size, cuts)
-                        at += -(-size // ALIGN) * ALIGN
-            widest = max(widest, at)
-        step = -(-widest // BANKS) * BANKS + CLEAR if widest else 0
-        for p, draft in drafts.items():
-            found[p] = {w: InRing(w, at, size, step, cuts) for w, (at, size, cuts) in draft.items()}
+        mine = {p: task for p, task in tasks.items() if task.plan.task.stage == stage}
+        drafts = _drafts(mine, gathered, stored)
+        sizes = (sum(_padded(size) for size, _ in draft.values()) for draft in drafts.values())
+        widest = max(sizes, default=0)
+        step = row_step(widest) if widest else 0
+        found |= {p: _place(draft, step) for p, draft in drafts.items()}
     return found
 
 
-def _states(
-    tasks: Sequence[tuple[int, SegmentedTask]], binding: Binding, fields: set[str]
-) -> dict[str, int]:
-    """Return the tensors of fields with their sizes."""
-    found: dict[str, int] = {}
-    for _, plan in tasks:
-        for node in plan.task.program.nodes:
-            if node.op in ("gather", "gather_all") and node["field"] in fields:
-                found[f"tensor_{binding.tensors['state', node['field']]}"] = node.type.size
+def _drafts(
+    tasks: Mapping[int, PathTask], gathered: Collection[int], stored: Mapping[int, Collection[int]]
+) -> dict[int, Draft]:
+    """List what the tiles of each task of a side have in the ring; see `place_rings`."""
+    states: dict[int, int] = {}
+    for task in tasks.values():
+        states |= {tensor: x.size for tensor, x in task.states.items() if tensor in gathered}
+    drafts = {p: _draft(task, states) for p, task in tasks.items()}
+    missing = set[int]()  # what those that make it do not store is read from memory
+    for p, task in tasks.items():
+        missing |= drafts[p].keys() & {*_scattered(task), *_operands(task)} - {*stored[p]}
+    return {p: {t: draft[t] for t in draft if t not in missing} for p, draft in drafts.items()}
+
+
+def _padded(size: int) -> int:
+    return -(-size // ALIGN) * ALIGN
+
+
+def _place(draft: Draft, step: int) -> dict[int, InRing]:
+    """Put tensors one after another."""
+    found, start = {}, 0
+    for tensor, (size, cuts) in draft.items():
+        found[tensor] = InRing(tensor, start, size, step, cuts)
+        start += _padded(size)
     return found
 
 
-def _scattered(plan: SegmentedTask, binding: Binding) -> dict[str, Cuts]:
+def _draft(task: PathTask, states: Mapping[int, int]) -> Draft:
+    """List what the tiles of a task have in the ring: states, with their sizes, then operands."""
+    scattered = _scattered(task) if task.processors > 1 else {}
+    found = {tensor: (size, scattered.get(tensor, ())) for tensor, size in states.items()}
+    operands = _operands(task) if task.processors > 1 else {}
+    return found | {tensor: x for tensor, x in operands.items() if tensor not in found}
+
+
+def _scattered(task: PathTask) -> dict[int, Cuts]:
     """Return how the states that a task publishes are cut, () where each has all of one."""
-    found: dict[str, Cuts] = {}
-    nodes = plan.task.program.nodes
-    for k, node in enumerate(nodes):
+    found: dict[int, Cuts] = {}
+    plan = task.plan
+    for k, node in enumerate(task.nodes):
         if node.op == "scatter":
             (i,) = node.inputs
             whole = i in plan.whole and i in plan.task.homes  # else a copy is made, in parts
-            cuts = () if whole else plan.cuts.get(k) or own_cuts(plan, i)
-            found[f"tensor_{binding.tensors['state', node['field']]}"] = cuts
+            cuts = () if whole else plan.cuts.get(k) or task.own_cuts(i)
+            found[task.binding.tensors["state", node["field"]]] = cuts
     return found
 
 
-def made_in_ring(plan: SegmentedTask, binding: Binding, entries: Mapping[str, InRing]) -> set[str]:
-    """Return the tensors of a ring's rows that a task makes itself."""
-    made = {*_scattered(plan, binding), *(word for word, _, _ in _operands(plan, binding))}
-    return made & set(entries)
-
-
-def _operands(plan: SegmentedTask, binding: Binding) -> list[tuple[str, int, Cuts]]:
-    """List the operands of products that an earlier segment makes in parts: tensor, size, cuts."""
-    nodes = plan.task.program.nodes
-    found: dict[str, tuple[str, int, Cuts]] = {}
-    for segment, before in zip(plan.segments, made_before(plan), strict=True):
+def _operands(task: PathTask) -> Draft:
+    """List the operands of products that an earlier segment makes in parts."""
+    nodes, plan = task.nodes, task.plan
+    found: Draft = {}
+    for segment, before in zip(plan.segments, made_before(task), strict=True):
         for step in segment.steps:
-            if not isinstance(step, Product) or nodes[step.node].op != "matmul":
-                continue
-            x = nodes[step.node].inputs[1]
-            if x not in before or x not in plan.task.homes:
-                continue
-            if nodes[x].type.domain == Domain.EDGE:
-                continue
-            word = f"tensor_{binding.tensors[plan.task.homes[x]]}"
-            found[word] = (word, nodes[x].type.size, own_cuts(plan, x))
-    return list(found.values())
-
-
-def write_send(entries: Sequence[InRing], processors: int) -> list[str]:
-    """Return statements that send a tile's rows `last` to all members, before meeting `turn`."""
-    lines = []
-    for first, size, cuts in _joined(entries):
-        rows = f"ring + last.slot * {entries[0].step} + {first}"
-        sizes = {b - a for a, b in pairwise(cuts)}
-        (each,) = sizes if len(sizes) == 1 else (0,)
-        if each and each % processors == 0:
-            lines.append(
-                f"send_rows<PROCESSORS, {size // each}, {each}>({rows}, {entries[0].step}, "
-                "last.n, turn);"
-            )
-            continue
-        for a, b in pairwise(cuts):
-            begin, end = own_range(a, b, processors)
-            lines.append(
-                f"send_some<PROCESSORS>({rows}, {entries[0].step}, last.n, {begin}, {end}, turn);"
-            )
-    return lines
-
-
-def _joined(entries: Sequence[InRing]) -> list[tuple[int, int, Cuts]]:
-    """Join neighbours: first element, size, cuts."""
-    found: list[tuple[int, int, Cuts]] = []
-    for entry in sorted(entries, key=lambda e: e.start):
-        if found and found[-1][0] + found[-1][1] == entry.start:
-            first, size, cuts = found[-1]
-            found[-1] = first, size + entry.size, (*cuts, *(size + c for c in entry.cuts[1:]))
-        else:
-            found.append((entry.start, entry.size, entry.cuts))
+            x = nodes[step.node].inputs[1] if isinstance(step, Product) else -1
+            if x in before and x in plan.task.homes and nodes[x].type.domain != Domain.EDGE:
+                tensor = task.binding.tensors[plan.task.homes[x]]
+                found[tensor] = nodes[x].type.size, task.own_cuts(x)
     return found

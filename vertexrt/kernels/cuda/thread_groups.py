@@ -91,7 +91,7 @@ def lower_group(context: GroupContext, group: Group) -> ThreadKernel:
     scratch = RowScratch(SHARED_ELEMENTS // rows)
     place = place_members(draft, values, context.memories, scratch)
     edges = group.domain == Domain.EDGE
-    parts = Placer(place, edges, None).parts(draft)
+    parts = Placer(place, None).parts(draft)
     widths = [_with_width(part, vector) for part in parts]
     most, listed = scratch.most, context.listed and not edges
     return verified(ThreadKernel(threads, rows, scratch.taken, most, edges, listed, tuple(widths)))

@@ -1,7 +1,6 @@
 """Add to the loops of a group where its values lie: stores, reads of memory, waits for them.
 
-What other threads of a row have stored is read after a wait. On the path it is noted here what a
-segment reads and writes of the ring.
+What other threads of a row have stored is read after a wait.
 """
 
 from __future__ import annotations
@@ -9,12 +8,11 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from dataclasses import replace
 
-from vertexrt.kernels.cuda.path_segment import SegmentContext
+from vertexrt.kernels.cuda.path_task import PathTask
 from vertexrt.lower.expressions import (
     Apply,
     Expression,
     J,
-    Leaf,
     Picked,
     ReadElement,
 )
@@ -28,8 +26,6 @@ from vertexrt.lower.thread_loops import (
     in_register,
 )
 from vertexrt.lower.threads import (
-    NEAR,
-    Cuts,
     EdgeSum,
     ElementLoop,
     ElementStatement,
@@ -37,7 +33,6 @@ from vertexrt.lower.threads import (
     MakeNumber,
     PublishElements,
     PublishNumber,
-    PutInRing,
     ReduceElements,
     RowWait,
     StoreElements,
@@ -49,24 +44,17 @@ class Placer:
     """Replaces members by where they lie, and adds stores and waits.
 
     Args:
-        place: where values lie; edges: the rows are edges.
-        path: what a segment has at hand; None outside the path.
+        place: where values lie.
+        task: of the path; None outside of it.
     """
 
-    def __init__(
-        self, place: Mapping[int, ValuePlace], edges: bool, path: SegmentContext | None
-    ) -> None:
-        self.place, self.edges, self.path = place, edges, path
-        self.also: Mapping[int, ValuePlace] = {} if path is None else path.task.also
+    def __init__(self, place: Mapping[int, ValuePlace], task: PathTask | None) -> None:
+        self.place, self.task = place, task
+        self.also: Mapping[int, ValuePlace] = {} if task is None else task.also
         self._parts: list[ThreadPart] = []
         self._waits: list[RowWait | int] = []  # before the loop
         self._unread: set[int] = set()  # stored by other threads since the last wait
-        self._cuts: Cuts = ()
         self._made: set[int] = set()  # in registers of the loop
-        self._near: dict[tuple[int, int], bool] = {}  # by tensor and slot
-        self._in_full: set[ValuePlace] = set()  # what earlier segments made in parts
-        if path is not None:
-            self._in_full = {place[k] for k in path.ring.before if k in place}
 
     def parts(self, draft: DraftKernel) -> tuple[ThreadPart, ...]:
         """Return the parts of the kernel."""
@@ -91,13 +79,13 @@ class Placer:
         self._waits = []
 
     def _loop(self, loop: DraftLoop) -> None:
-        self._cuts, self._made = loop.cuts, set()
+        self._made = set()
         written: set[int] = set()
         statements = [x for draft in loop.statements for x in self._statement(draft, written)]
         before, width = tuple(self._waits), 1
         self._parts.append(ElementLoop(loop.size, loop.cuts, width, before, tuple(statements)))
         self._unread |= written
-        self._waits, self._cuts = [], ()
+        self._waits = []
 
     def _statement(self, x: DraftStatement, written: set[int]) -> Iterator[ElementStatement]:
         """Yield a statement, and those that store what it makes."""
@@ -106,13 +94,12 @@ class Placer:
                 yield MakeElements(k, self._value(x.value))
                 self._made.add(k)
                 if k in self.place:
-                    yield from self._store(self.place[k], k)
+                    yield _store(self.place[k], k)
                     written.add(k)
                 if k in self.also:
-                    yield from self._store_own(k, 0, self.also[k], k)
+                    yield self._store_own(k, 0, self.also[k], k)
             case PublishElements():
                 yield replace(x, value=self._read(x.value))
-                yield from self._put(x.to, x.register)
             case ReduceElements(number=k):
                 yield replace(x, value=self._read(x.value), to=self._stored_in(k))
                 self._waits.append(k)
@@ -127,30 +114,18 @@ class Placer:
         assert x.value is not None
         value = self._read(x.value)
         yield MakeElements(x.register, value)
-        yield from self._store(self.place[x.concat].part(x.start, x.size), x.register)
+        yield _store(self.place[x.concat].part(x.start, x.size), x.register)
         if x.concat in self.also:
             yield MakeElements(x.register - 1, value)
             home = self.also[x.concat].part(x.start, x.size)
-            yield from self._store_own(x.concat, x.start, home, x.register - 1)
+            yield self._store_own(x.concat, x.start, home, x.register - 1)
 
-    def _store(self, to: ValuePlace, register: int) -> Iterator[ElementStatement]:
-        yield StoreElements(to, _register(register, to.size))
-        yield from self._put(to, register)
-
-    def _store_own(
-        self, k: int, start: int, home: ValuePlace, register: int
-    ) -> Iterator[ElementStatement]:
-        """Yield what writes a register to a tensor where its elements are own ones."""
-        assert self.path is not None
-        yield from self._put(home, register)
-        cuts = self.path.task.own_cuts(k)
+    def _store_own(self, k: int, start: int, home: ValuePlace, register: int) -> StoreElements:
+        """Return what writes a register to a tensor where its elements are own ones."""
+        assert self.task is not None
+        cuts = self.task.own_cuts(k)
         inside = [c - start for c in cuts if start < c < start + home.size]
-        yield StoreElements(home, _register(register, home.size), (0, *inside, home.size))
-
-    def _put(self, home: ValuePlace, register: int) -> Iterator[ElementStatement]:
-        """Yield what puts stored elements into the tile's row of the ring, too."""
-        if self.path is not None and self.path.ring.put(home) is not None:
-            yield PutInRing(home.number, home.start, register)
+        return replace(_store(home, register), own=(0, *inside, home.size))
 
     def _stored_in(self, k: int) -> tuple[ValuePlace, ...]:
         """Return where a number is stored; every processor stores its own, as all have the same."""
@@ -164,11 +139,7 @@ class Placer:
         return self._read(value)
 
     def _source(self, source: Expression | FromParents) -> Expression | FromParents:
-        if not isinstance(source, FromParents):
-            return self._read(source)
-        if self.path is not None and not self._cuts:
-            self.path.ring.reads_all()
-        return source
+        return source if isinstance(source, FromParents) else self._read(source)
 
     def _read(self, e: Expression) -> Expression:
         match e:
@@ -178,8 +149,6 @@ class Placer:
                 return replace(e, place=self._where(e.place))
             case Picked():
                 return replace(e, place=self._where(e.place))
-            case Leaf(op="gather"):
-                return self._gathered(e)
         return e
 
     def _where(self, place: ValuePlace) -> ValuePlace:
@@ -190,20 +159,9 @@ class Placer:
             if k in self._unread:
                 self._waits.append(RowWait())
                 self._unread.clear()
-        if place in self._in_full and not self._cuts:
-            assert self.path is not None
-            self.path.ring.reads_all()
         return place
 
-    def _gathered(self, e: Leaf) -> Leaf:
-        """Return how the state of a child is read; in full it may be in the ring."""
-        if self.path is None:
-            return e
-        is_near = not self._cuts and self.path.ring.gathered(e.number) is not None
-        if e.slot >= 0 or self.edges:  # found once a row
-            is_near = self._near.setdefault((e.number, e.slot), is_near)
-        return replace(e, op=NEAR) if is_near else e
 
-
-def _register(k: int, size: int) -> ReadElement:
-    return ReadElement(ValuePlace(Memory.REGISTER, k, size, Rows.ONE), J)
+def _store(to: ValuePlace, register: int) -> StoreElements:
+    place = ValuePlace(Memory.REGISTER, register, to.size, Rows.ONE)
+    return StoreElements(to, ReadElement(place, J))

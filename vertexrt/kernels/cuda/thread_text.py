@@ -10,10 +10,11 @@ from itertools import pairwise
 
 from vertexrt.kernels.cuda.edge_sums import write_edge_sum
 from vertexrt.kernels.cuda.element_text import LANES, ElementText
-from vertexrt.kernels.cuda.path_segment import SegmentContext
 from vertexrt.kernels.cuda.row_text import ROLLED, RowText
+from vertexrt.kernels.cuda.segments import TileFacts
 from vertexrt.kernels.cuda.weights import own_range
 from vertexrt.kernels.layout import PAD
+from vertexrt.lower.expressions import Leaf, ReadElement
 from vertexrt.lower.places import Temporary, ValuePlace, register_name
 from vertexrt.lower.threads import (
     EdgeSum,
@@ -41,16 +42,16 @@ class ThreadText:
 
     Args:
         taken: temporaries by number.
-        path: what a segment of the path has at hand; None for a kernel of its own.
+        tile: what a segment of the path refers to; None for a kernel of its own.
     """
 
     def __init__(
-        self, kernel: ThreadKernel, taken: Sequence[Temporary], path: SegmentContext | None = None
+        self, kernel: ThreadKernel, taken: Sequence[Temporary], tile: TileFacts | None = None
     ) -> None:
-        self.kernel, self.path = kernel, path
-        pad, count = (PAD, "long long") if path is None else (ROW_PAD, "int")
+        self.kernel, self.tile = kernel, tile
+        pad, count = (PAD, "long long") if tile is None else (ROW_PAD, "int")
         self.t = RowText(taken, pad, count, kernel.edges)
-        self.elements = ElementText(self.t, path)
+        self.elements = ElementText(self.t, tile)
         self._stores: list[str] = []  # of a loop, after its body: no load waits for them
         self._after: list[str] = []  # a loop
         for part in kernel.parts:
@@ -132,7 +133,7 @@ class ThreadText:
 
     def _loop(self, loop: ElementLoop) -> None:
         self._stores, self._after = [], []
-        body = self.body(loop)
+        body = self._body(loop)
         kinds = {x.number: x.how for x in loop.statements if isinstance(x, ReduceElements)}
         for x in loop.before:
             self.t.line(WAIT if isinstance(x, RowWait) else f"{PARTIAL[kinds[x]]} part{x};")
@@ -142,7 +143,21 @@ class ThreadText:
             self.t.lines += ["{", *(f"  {line}" for line in lines), "}"]
         self.t.lines += self._after
 
-    def body(self, loop: ElementLoop) -> list[str]:
+    def elements_of(
+        self, made: Sequence[MakeElements], value: ReadElement | Leaf
+    ) -> tuple[list[str], str]:
+        """Return statements for the elements of a value, and what has them then.
+
+        Args:
+            made: what it is made from.
+        """
+        with self.elements.in_loop() as lines:
+            for x in made:
+                self._make(x)
+            found = self.elements.vector(value)
+        return lines, found
+
+    def _body(self, loop: ElementLoop) -> list[str]:
         """Return the statements of a loop, but for its stores."""
         with self.elements.in_loop(loop.cuts) as lines:
             for statement in loop.statements:
@@ -153,8 +168,8 @@ class ThreadText:
         """Yield what opens each of the loops that are written for a loop: lines, head."""
         threads = self.kernel.threads
         if loop.cuts:
-            assert self.path is not None
-            processors = self.path.task.processors
+            assert self.tile is not None
+            processors = self.tile.processors
             for a, b in pairwise(loop.cuts):
                 first, end = own_range(a, b, processors)
                 if (b - a) == processors * threads:
@@ -208,14 +223,14 @@ class ThreadText:
         """Return the test for a processor's own elements."""
         if not cuts:
             return ""
-        assert self.path is not None
-        ranges = (own_range(a, b, self.path.task.processors) for a, b in pairwise(cuts))
+        assert self.tile is not None
+        ranges = (own_range(a, b, self.tile.processors) for a, b in pairwise(cuts))
         return f"if ({' || '.join(f'(j >= {first} && j < {end})' for first, end in ranges)}) "
 
     def _put(self, x: PutInRing) -> str:
         """Return the statement that puts elements in the tile's row of the ring."""
-        assert self.path is not None
-        entry = self.path.ring.rows[f"tensor_{x.tensor}"]
+        assert self.tile is not None
+        entry = self.tile.rows[x.tensor]
         row = self.t.row_value("ring_row", "auto", f"ring + (a.slot + i) * {entry.step}")
         to = f"{row} + {entry.start + x.start} + j"
         register = register_name(x.register)

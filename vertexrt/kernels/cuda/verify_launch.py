@@ -13,8 +13,9 @@ import numpy as np
 from vertexrt.engine.batched import Run
 from vertexrt.ir.pretty import STAGE_WORD
 from vertexrt.kernels.cuda.instruction import FIRST_PARENT, PARENTS
-from vertexrt.kernels.cuda.kernel import MOST_ROWS, SIDES, TILE_EDGES
+from vertexrt.kernels.cuda.kernel import MOST_ROWS, TILE_EDGES
 from vertexrt.kernels.cuda.persistent_launch import Paths, WrittenScripts
+from vertexrt.kernels.cuda.placed_path import SIDES
 from vertexrt.kernels.cuda.thread_text import ROW_PAD
 from vertexrt.kernels.cuda.verify_ring import verify_ring
 from vertexrt.kernels.cuda.verify_rounds import refuse, verify_rounds

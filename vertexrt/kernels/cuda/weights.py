@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from itertools import pairwise
 
-from vertexrt.errors import NoKernelError, message
+from vertexrt.errors import message
 from vertexrt.lower.threads import Cuts
 
 # As in the CUDA sources; each kernel asserts that they agree.
@@ -22,29 +22,27 @@ MOST_PROCESSORS = 128  # of a group
 REGISTERS, SHARED = "registers", "shared memory"
 
 
-class FitError(NoKernelError):
-    """Weights do not fit on chip.
+@dataclass(frozen=True, slots=True)
+class Misfit:
+    """Why weights do not fit on chip.
 
-    Args:
+    Attributes:
         got, expected: for the text.
         fitting: sizes of larger groups, ascending, in which they fit; rows are padded to 16, so
             that beyond some size more processors take as much of each.
-        most: processors that there are.
     """
 
-    def __init__(
-        self, got: str, expected: str, fitting: Sequence[int], most: int = MOST_PROCESSORS
-    ) -> None:
-        self.got, self.expected, self.fitting = got, expected, tuple(fitting)
-        within = [size for size in fitting if size <= most]
+    got: str
+    expected: str
+    fitting: tuple[int, ...]
+
+    def text(self, most: int) -> str:
+        """Return the text of an error, for a device with so many processors."""
+        within = [size for size in self.fitting if size <= most]
         action = "take engine='batched'; more processors a group do not help"
         if within:
             action = f"take processors={within[0]}, or engine='batched'"
-        super().__init__(message("cuda", got, expected, action))
-
-    def within(self, most: int) -> FitError:
-        """Return the same for a device with so many processors."""
-        return FitError(self.got, self.expected, self.fitting, most)
+        return message("cuda", self.got, self.expected, action)
 
 
 @dataclass(frozen=True, slots=True)
@@ -189,30 +187,31 @@ class Budget:
         return sum(x.elements for x in layouts) * THREADS * self.itemsize
 
 
-def place_weights(held: Sequence[ResidentWeight], partial: int, budget: Budget) -> SideWeights:
+def place_weights(
+    held: Sequence[ResidentWeight], partial: int, budget: Budget
+) -> SideWeights | Misfit:
     """Say where the weights of one side of the path lie: in registers, then in shared memory.
 
     Args:
         partial: elements of partial sums that products need.
-    Raises: FitError, when they do not fit.
     """
     if not budget.hold:
         return SideWeights(tuple(held), 0, partial, 0, budget.bytes(held))
     room = max(budget.shared_bytes - SHARED_STATE_BYTES - partial * budget.itemsize, 0)
     kept, shared = _in_registers(held, budget)
     if budget.bytes(shared) > room:
-        raise _does_not_fit(held, budget, room)
+        return _does_not_fit(held, budget, room)
     return SideWeights((*kept, *shared), len(kept), partial, budget.bytes(shared))
 
 
-def _does_not_fit(held: Sequence[ResidentWeight], budget: Budget, room: int) -> FitError:
+def _does_not_fit(held: Sequence[ResidentWeight], budget: Budget, room: int) -> Misfit:
     """Say that weights do not fit, and in groups of how many processors they would."""
     processors = budget.processors
     larger = (replace(budget, processors=n) for n in range(processors + 1, MOST_PROCESSORS + 1))
-    fitting = [b.processors for b in larger if b.bytes(_in_registers(held, b)[1]) <= room]
+    fitting = tuple(b.processors for b in larger if b.bytes(_in_registers(held, b)[1]) <= room)
     total = budget.bytes(held)
     plain = sum(h.rows(processors) * h.deep for h in held) * budget.itemsize
-    return FitError(
+    return Misfit(
         f"the weights of the path take {total / 1024:,.0f} KiB of each of {processors} "
         f"processor{'s' if processors > 1 else ''}, {(total - plain) / 1024:,.0f} KiB of it "
         "padding to tiles of 16 by 16",

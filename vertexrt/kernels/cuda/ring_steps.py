@@ -1,0 +1,163 @@
+"""The steps of a segment with a ring: what is stored is put there, too, and read from there."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Mapping
+from dataclasses import replace
+
+from vertexrt.kernels.cuda.path_task import PathTask
+from vertexrt.kernels.cuda.segment_accesses import (
+    exchanged_tensor,
+    expressions_read,
+    is_row,
+    is_whole,
+)
+from vertexrt.kernels.cuda.segments import (
+    ComputedRows,
+    InRing,
+    PathSegment,
+    PlainStep,
+    Products,
+    ResidentProduct,
+    RowsAtATime,
+    SegmentStep,
+)
+from vertexrt.lower.expressions import Apply, Expression, Leaf
+from vertexrt.lower.kernel import FromParents
+from vertexrt.lower.places import ValuePlace
+from vertexrt.lower.threads import (
+    NEAR,
+    Cuts,
+    EdgeSum,
+    ElementLoop,
+    ElementStatement,
+    MakeElements,
+    MakeNumber,
+    PublishElements,
+    PublishNumber,
+    PutInRing,
+    ReduceElements,
+    StoreElements,
+    ThreadKernel,
+    ThreadPart,
+)
+
+IsNear = Callable[[Leaf], bool]
+
+
+def are_alike(task: PathTask, kernel: ThreadKernel, cuts: Cuts) -> bool:
+    """Tell whether the threads of a row have one element each, of whole vectors."""
+    if kernel.fewer or len(cuts) != 2:
+        return False
+    each, rest = divmod(cuts[1], task.processors)
+    return rest == 0 and each == kernel.threads and each % task.vector == 0
+
+
+class RingSteps:
+    """Adds the ring to the steps of a task.
+
+    Args:
+        rows: what the task has in rows of the ring, by tensor.
+        late: of these, what is sent when a segment is over.
+    """
+
+    def __init__(self, task: PathTask, rows: Mapping[int, InRing], late: Collection[int]) -> None:
+        self.task, self.rows, self.late = task, rows, late
+        self.near = {t for t, kind in task.states.items() if t in rows and kind.shape != ()}
+
+    def of(self, segment: PathSegment) -> tuple[SegmentStep, ...]:
+        """Return the steps of a segment."""
+        return tuple(self._step(x, segment.in_parts) for x in segment.steps)
+
+    def _step(self, step: SegmentStep, in_parts: Collection[ValuePlace]) -> SegmentStep:
+        if isinstance(step, RowsAtATime):
+            return replace(step, steps=tuple(self._plain(x, in_parts) for x in step.steps))
+        return self._plain(step, in_parts)
+
+    def _plain(self, step: PlainStep, in_parts: Collection[ValuePlace]) -> PlainStep:
+        match step:
+            case Products():
+                products = (self._product(x, in_parts) for x in step.products)
+                return replace(step, products=tuple(products))
+            case ThreadKernel():
+                return self._kernel(step)
+        return step
+
+    def _product(self, x: ResidentProduct, in_parts: Collection[ValuePlace]) -> ResidentProduct:
+        operand = x.operand
+        if isinstance(operand, ComputedRows):
+            made = tuple(replace(s, value=_map(s.value, self._in_ring)) for s in operand.made)
+            operand = ComputedRows(made, tuple(_near(e, self._in_ring) for e in operand.values))
+        elif operand.place in in_parts:
+            operand = replace(operand, near=self.rows.get(exchanged_tensor(x, operand)))
+        put = self.rows.get(x.to.number) if is_row(x.to) else None
+        return replace(x, operand=operand, put=put)
+
+    def _in_ring(self, e: Leaf) -> bool:
+        return e.number in self.near
+
+    def _kernel(self, kernel: ThreadKernel) -> ThreadKernel:
+        """Return a kernel that puts what it stores, too, and reads states of children there.
+
+        The pointer to the state in a slot is found once a row, for all loops.
+        """
+        full = {e for e in expressions_read(kernel, whole=True) if isinstance(e, Leaf)}
+        read = {(e.number, e.slot) for e in full if self._in_ring(e)}
+
+        def is_near(part: ThreadPart) -> IsNear:
+            whole = is_whole(part)
+            return lambda e: (e.number, e.slot) in read and (whole or e.slot >= 0 or kernel.edges)
+
+        parts = (self._part(part, is_near(part), kernel) for part in kernel.parts)
+        return replace(kernel, parts=tuple(parts))
+
+    def _part(self, part: ThreadPart, is_near: IsNear, kernel: ThreadKernel) -> ThreadPart:
+        match part:
+            case ElementLoop():
+                alike = are_alike(self.task, kernel, part.cuts)
+                read = (_read_near(x, is_near) for x in part.statements)
+                return replace(part, statements=tuple(y for x in read for y in self._put(x, alike)))
+            case MakeNumber():
+                return replace(part, value=_map(part.value, is_near))
+            case PublishNumber():
+                return replace(part, value=_near(part.value, is_near))
+        return part
+
+    def _put(self, x: ElementStatement, alike: bool) -> tuple[ElementStatement, ...]:
+        """Return a statement, and what puts its elements in the tile's row of the ring, too."""
+        if not isinstance(x, StoreElements | PublishElements) or not is_row(x.to):
+            return (x,)
+        entry = self.rows.get(x.to.number)
+        if entry is None:
+            return (x,)
+        sent = bool(entry.cuts) and alike and entry.tensor not in self.late
+        if isinstance(x, PublishElements):
+            return x, PutInRing(entry.tensor, x.to.start, x.register, sent)
+        put = PutInRing(entry.tensor, x.to.start, x.value.place.number, sent)
+        return (put, x) if x.own else (x, put)
+
+
+def _read_near(x: ElementStatement, is_near: IsNear) -> ElementStatement:
+    match x:
+        case MakeElements():
+            return replace(x, value=_map(x.value, is_near))
+        case PublishElements() | ReduceElements():
+            return replace(x, value=_near(x.value, is_near))
+    return x
+
+
+def _map(value: Expression | EdgeSum, is_near: IsNear) -> Expression | EdgeSum:
+    if not isinstance(value, EdgeSum):
+        return _near(value, is_near)
+    sources = (x if isinstance(x, FromParents) else _near(x, is_near) for x in value.sources)
+    return replace(value, sources=tuple(sources))
+
+
+def _near(e: Expression, is_near: IsNear) -> Expression:
+    """Return an expression that reads states of children in the ring where it can."""
+    match e:
+        case Apply():
+            return replace(e, operands=tuple(_near(x, is_near) for x in e.operands))
+        case Leaf(op="gather") if is_near(e):
+            return replace(e, op=NEAR)
+    return e
