@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from benchmarks.lines import draw
-from vertexrt.bench.read_record import read
+from vertexrt.bench.record import read
 from vertexrt.cli.values import Parser, list_of
 from vertexrt.errors import UsageError, VertexrtError
 

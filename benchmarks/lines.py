@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from vertexrt.bench.figures.style import WHISKER, bar_style, can_draw, errors, figure
+from vertexrt.bench.figures import WHISKER, bar_style, can_draw, errors, figure
 from vertexrt.bench.record import Entry, Results
 from vertexrt.bench.run import say
 from vertexrt.bench.text import in_common, number

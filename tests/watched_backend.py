@@ -13,7 +13,7 @@ from tests.runs import Way
 from vertexrt.engine.host import compile_on
 from vertexrt.kernels.cpu.backend import CpuBackend
 from vertexrt.kernels.cpu.processors import SECONDS, CpuProcessors
-from vertexrt.kernels.layout import Array, Buffers, StoreUpdate
+from vertexrt.kernels.layout import Array, Buffers, ScriptRun, StoreUpdate
 from vertexrt.script.isa import NONE, WAIT
 
 
@@ -44,16 +44,16 @@ class WatchedProcessors:
         self._backend.counters.append(self._processors.new_counters(count))
         return self._backend.counters[-1]
 
-    def run(self, script: Array, counters: Array, *given: Any) -> None:
+    def run(self, run: ScriptRun) -> None:
         backend = self._backend
         with backend.lock:
             backend.runs += 1
         self._processors.seconds = backend.seconds
-        group = next(k for k, each in enumerate(backend.counters) if each is counters)
-        call = Call(script, given[3], group)
+        group = next(k for k, each in enumerate(backend.counters) if each is run.counters)
+        call = Call(run.script, run.buffers, group)
         backend.before(call)
         if call.script is not None:
-            self._processors.run(call.script, counters, *given)
+            self._processors.run(run._replace(script=call.script))
 
 
 class Call:
@@ -61,7 +61,7 @@ class Call:
 
     Attributes:
         script: what it runs; None for nothing.
-        buffers: see `Processors.run`; group: in the order in which groups were made.
+        buffers: see `ScriptRun`; group: in the order in which groups were made.
     """
 
     def __init__(self, script: Array, buffers: Buffers, group: int) -> None:

@@ -1,15 +1,21 @@
 """The errors that vertexrt raises for mistakes a user can repair, and the form of their text.
 
 Every message reads `[where] what was got; what was expected; what to do`. The tests compare texts,
-so a message is written with `message` and a list of near names with `nearest`.
+so an error is made with `at`, a text alone with `message`, a list of near names with `nearest`.
 """
 
 import difflib
 from collections.abc import Iterable
+from typing import Self
 
 
 class VertexrtError(Exception):
     """Stand above every error that vertexrt raises on purpose."""
+
+    @classmethod
+    def at(cls, where: str, got: str, expected: str, action: str) -> Self:
+        """Return an error whose text `message` writes."""
+        return cls(message(where, got, expected, action))
 
 
 class GraphError(VertexrtError):

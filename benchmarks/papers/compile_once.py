@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 
 import vertexrt as vrt
-from vertexrt.bench.jobs import first_graphs, make_job
+from vertexrt.bench.run import first_graphs, make_job
 
 TREE = [[], [], [0, 1]]
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from vertexrt.bench.jobs import JobOptions
+from vertexrt.bench.run import JobOptions
 
 ENGINES = ("batched", "persistent")
 

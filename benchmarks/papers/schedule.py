@@ -9,10 +9,9 @@ import time
 
 import vertexrt as vrt
 from benchmarks.papers.options import Options
-from vertexrt.bench.jobs import Job, make_job
 from vertexrt.bench.measure import LR, MICROSECONDS, Draw, timed
 from vertexrt.bench.record import Entry, Key, make_entry
-from vertexrt.bench.run import Bench
+from vertexrt.bench.run import Bench, Job, make_job
 
 GRAPHS = 16  # of a minibatch of trees of one size
 STEPS = (5, 60)

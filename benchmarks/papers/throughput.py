@@ -1,12 +1,10 @@
 """Training throughput against batch size and hidden size, both engines (VPPS, figures 8 and 9)."""
 
 from benchmarks.papers.options import ENGINES, Options
-from vertexrt.bench.check import compare
-from vertexrt.bench.contender import Contender, Stepper
-from vertexrt.bench.jobs import first_graphs
+from vertexrt.bench.contender import Contender, Stepper, compare
 from vertexrt.bench.measure import Draw, measure
 from vertexrt.bench.record import Entry, compared
-from vertexrt.bench.run import Bench
+from vertexrt.bench.run import Bench, first_graphs
 from vertexrt.errors import DeviceError
 
 CHECKED_GRAPHS = 8

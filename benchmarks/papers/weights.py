@@ -21,10 +21,9 @@ from typing import cast
 
 import vertexrt as vrt
 from benchmarks.papers.options import Options
-from vertexrt.bench.counts import TRAINING
-from vertexrt.bench.jobs import first_graphs
+from vertexrt.bench.contender import TRAINING
 from vertexrt.bench.record import Entry, make_entry
-from vertexrt.bench.run import Bench
+from vertexrt.bench.run import Bench, first_graphs
 from vertexrt.engine.batched import Run
 from vertexrt.engine.explain_host import scripts_of
 from vertexrt.engine.variant import Passes

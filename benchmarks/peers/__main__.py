@@ -7,8 +7,7 @@ from benchmarks.command import add_list, run_command
 from benchmarks.peers.options import AGAIN, UNMERGED, Options
 from benchmarks.peers.run import run
 from vertexrt.cli.bench_options import LARGEST_GRAPH, add_run, add_sizes
-from vertexrt.cli.limits import WHOLE
-from vertexrt.cli.values import Parser, one_of, path, whole
+from vertexrt.cli.values import Parser, one_of
 from vertexrt.engine.devices import DTYPES
 
 PROGRAM = "python -m benchmarks.peers"
@@ -49,24 +48,14 @@ def _add_contenders(parser: Parser) -> None:
 
 
 def _add_sizes_of_jobs(parser: Parser) -> None:
-    parser.add_argument(
-        "--hidden",
-        metavar="N",
-        type=whole("--hidden", *WHOLE["hidden"]),
-        help="and embedding size; by default 256 for tree-lstm, 512 for the others",
-    )
+    text = "and embedding size; by default 256 for tree-lstm, 512 for the others"
+    parser.add_whole("hidden", text)
     parser.add_argument("--dtype", metavar="T", type=one_of("--dtype", DTYPES), default="float32")
-    for flag, least, default, text in (
-        ("--leaves", 2, 256, "of tree-fc"),
-        ("--length", 1, 64, "words in fixed-lstm"),
-    ):
-        size = whole(flag, least, LARGEST_GRAPH)
-        parser.add_argument(flag, metavar="N", type=size, default=default, help=text)
+    parser.add_whole("leaves", "of tree-fc", (2, LARGEST_GRAPH), 256)
+    parser.add_whole("length", "words in fixed-lstm", (1, LARGEST_GRAPH), 64)
     data = "a name or a folder; by default {} if it is cached, else generated"
-    parser.add_argument(
-        "--trees", metavar="NAME|PATH", type=path("--trees"), help=data.format("sst")
-    )
-    parser.add_argument("--text", metavar="NAME|PATH", type=path("--text"), help=data.format("ptb"))
+    parser.add_path("trees", data.format("sst"), "NAME|PATH")
+    parser.add_path("text", data.format("ptb"), "NAME|PATH")
 
 
 if __name__ == "__main__":

@@ -8,10 +8,10 @@ import pytest
 
 import vertexrt as vrt
 from vertexrt import models
-from vertexrt.bench import ablation, breakdown, host_time
-from vertexrt.bench.counts import count
-from vertexrt.bench.jobs import Job, JobOptions
-from vertexrt.bench.read_record import read
+from vertexrt.bench import ablation, breakdown
+from vertexrt.bench.contender import count
+from vertexrt.bench.record import read
+from vertexrt.bench.run import Job, JobOptions
 from vertexrt.cli.main import main
 from vertexrt.graph import GraphBatch, InputGraph, Pulled
 
@@ -43,18 +43,18 @@ def test_parts_of_a_step_add_up_to_it() -> None:
         engine="persistent",
         processors=1,
         threads=1,
-        passes=host_time.SETTINGS["op by op"],
+        passes=breakdown.SETTINGS["op by op"],
     )
     pool, ids = trees(3), np.arange(2)
     for _ in range(2):
-        found = host_time.one_step(net, pool, ids, vrt.SGD(lr=0.0))
-    assert set(found) - {"whole"} <= set(host_time.PARTS)
+        found = breakdown.one_step(net, pool, ids, vrt.SGD(lr=0.0))
+    assert set(found) - {"whole"} <= set(breakdown.PARTS)
     assert all(found[part] > 0 for part in ("products", "elementwise", "moves", "schedule", "host"))
     whole = found.pop("whole")
     assert sum(found.values()) == pytest.approx(whole)
     # an instruction is one kernel, so that each has one part
     (variant,) = net.executor.model.variants.values()
-    kinds = host_time.kinds_of_instructions(variant)
+    kinds = breakdown.kinds_of_instructions(variant)
     assert {"products", "elementwise", "moves", "sums over rows"} == set(kinds)
     assert type(net.executor.model).prepare is net.executor.model.prepare.__func__  # type: ignore[attr-defined]
 
@@ -65,13 +65,13 @@ SMALL = ["bench", "breakdown", "--model", "tree-fc", "--leaves", "4", "--hidden"
 def test_a_breakdown_is_recorded_and_printed(
     tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(host_time, "STEPS", (2, 2))
+    monkeypatch.setattr(breakdown, "STEPS", (2, 2))
     words = ["--batch-sizes", "1,2", "--device", "reference", "--threads", "1", "--seconds", "0"]
     assert main([*SMALL, *words, "--out", str(tmp_path)]) == 0
     record = read(tmp_path / "breakdown-tree-fc.json")
     assert record.complete
     found = {(e.key["setting"], e.key["batch_size"]) for e in record.select(variant="whole")}
-    assert found == {(setting, size) for setting in host_time.SETTINGS for size in (1, 2)}
+    assert found == {(setting, size) for setting in breakdown.SETTINGS for size in (1, 2)}
     assert all(e.median > 0 and len(e.samples) == 2 for e in record.select(variant="products"))
     assert "op by op" in capsys.readouterr().out
 
@@ -94,7 +94,7 @@ class Sum(vrt.VertexFunction):
 def test_any_vertex_function_is_measured(
     action: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(host_time, "STEPS", (1, 1))
+    monkeypatch.setattr(breakdown, "STEPS", (1, 1))
     monkeypatch.setattr(ablation, "ROUNDS", (1, 1))
     tree = InputGraph.from_children([[], [], [0, 1]], {"label": np.arange(3)})
     job = Job("sum", Sum, GraphBatch.from_graphs([tree] * 4), "a sum over trees")

@@ -13,32 +13,27 @@ from vertexrt.kernels.cuda.cupy_device import CupyDevice
 from vertexrt.kernels.cuda.device import Device
 from vertexrt.kernels.cuda.driver import encode, launch
 from vertexrt.kernels.cuda.executable import kernel_name, kernel_sources
+from vertexrt.kernels.cuda.launch_limits import LIMITS
+from vertexrt.kernels.cuda.launch_text import write_launches
 from vertexrt.kernels.cuda.pack import ADDRESSES
-from vertexrt.kernels.cuda.products import (
-    ARRIVED,
-    FEW_ROWS,
-    MANY_ROWS,
-    SHARED_ROWS,
-    product_kernel,
-    splits_of,
-)
-from vertexrt.kernels.cuda.steps import (
-    BY_ROW,
-    PLAIN,
-    TRANSPOSED,
-    Gemm,
-    Launches,
-    OperandRows,
-    Tiles,
-)
-from vertexrt.lower.places import Temporary
+from vertexrt.kernels.cuda.products import few_rows_products
+from vertexrt.kernels.cuda.steps import Kernel
+from vertexrt.lower.kernel import MatrixProduct, Operand
+from vertexrt.lower.launches import CopiedProduct, LaunchPlan
+from vertexrt.lower.places import Memory, Rows, Temporary, ValuePlace
 
-RANGES = {"8": (0, FEW_ROWS, 8), "32": (FEW_ROWS, SHARED_ROWS, 32), "whole": (128, MANY_ROWS, 32)}
+Shapes = Sequence[tuple[bool, int, int, int]]  # transposed, m, n, rows of it for each row
+
+WHOLE = (LIMITS.shared_rows, LIMITS.many_rows)  # of several products: no blocks share the depth
+RANGES = ((0, LIMITS.few_rows), (LIMITS.few_rows, LIMITS.shared_rows), WHOLE)
 SHAPES = [
-    [(PLAIN, 36, 40, 1)],
-    [(TRANSPOSED, 40, 36, 1)],
-    [(PLAIN, 100, 256, 1), (PLAIN, 36, 256, 2)],
-    [(TRANSPOSED, 520, 64, 1), (TRANSPOSED, 260, 64, 2)],
+    [(False, 36, 40, 1)],
+    [(True, 40, 36, 1)],
+    [(False, 100, 256, 1), (False, 36, 256, 2)],
+    [(True, 520, 64, 1), (True, 260, 64, 2)],
+]
+CASES = [
+    (shapes, limits) for shapes in SHAPES for limits in RANGES if len(shapes) > 1 or limits != WHOLE
 ]
 
 
@@ -52,36 +47,51 @@ def device_named(name: str) -> Device:
     return ShimDevice(seed=1)
 
 
+def product(number: int, transposed: bool, m: int, n: int, each: int) -> CopiedProduct:
+    """Return a product of rows of one tensor, which writes rows of the next."""
+    wide, deep = (n, m) if transposed else (m, n)
+    x, y = (
+        Operand(ValuePlace(Memory.TENSOR, 2 * number + k, each * size, Rows.ROW), None)
+        for k, size in enumerate((deep, wide))
+    )
+    return CopiedProduct(MatrixProduct(number, transposed, x, y, False, each, m, n, ((0, wide),)))
+
+
 def run(
-    device: Device,
-    shapes: Sequence[tuple[int, int, int, int]],
-    n: int,
-    limits: tuple[int, int, int],
+    device: Device, shapes: Shapes, n: int, limits: tuple[int, int]
 ) -> list[tuple[np.ndarray, np.ndarray]]:
     """Return what the kernel makes of drawn operands, and what NumPy does."""
     rng = np.random.default_rng(n)
-    gemms, wanted, arrays = [], [], {}
-    for k, (form, m, deep, times) in enumerate(shapes):
+    products, wanted, arrays = [], [], {}
+    for k, (transposed, m, deep, each) in enumerate(shapes):
         w = rng.standard_normal((m, deep)).astype(np.float32)
-        x = rng.standard_normal((n * times, m if form == TRANSPOSED else deep)).astype(np.float32)
-        exact = x.astype(np.float64) @ (w if form == TRANSPOSED else w.T)
+        x = rng.standard_normal((n * each, m if transposed else deep)).astype(np.float32)
+        exact = x.astype(np.float64) @ (w if transposed else w.T)
         wanted.append(exact)
-        arrays |= {f"w{k}": w, f"x{k}": x, f"y{k}": np.full(exact.shape, np.nan, np.float32)}
-        operands = [OperandRows(f"{letter}{k}", BY_ROW, 0) for letter in "xy"]
-        gemms.append(Gemm(form, f"w{k}", m, deep, False, times, *operands))
-    tiles = Tiles(max(times for *_, times in shapes), 0, *limits)
-    kernel, partial = product_kernel(gemms, tiles, Temporary(0, 0, 0))
-    launches = Launches([kernel])
+        arrays[f"param_{k}"], arrays[f"tensor_{2 * k}"] = w, x
+        arrays[f"tensor_{2 * k + 1}"] = np.full(exact.shape, np.nan, np.float32)
+        products.append(product(k, transposed, m, deep, each))
+    (step,) = (
+        step
+        for step in few_rows_products(products, Temporary(0, 0, 0), False)
+        if (step.rows.low, step.rows.high) == limits
+    )
+    launches = write_launches(LaunchPlan((step,), needs=(0, 0, step.elements)))
+    (kernel,) = launches.steps
+    assert isinstance(kernel, Kernel)
     function = device.load(list(kernel_sources([launches]).values()), np.dtype(np.float32))
     memory = {name: device.allocate(array.nbytes) for name, array in arrays.items()}
-    memory |= {"temporary": device.allocate(4 * partial), "arrived": device.allocate(4 * ARRIVED)}
+    memory |= {
+        "temporary": device.allocate(4 * step.elements),
+        "arrived": device.allocate(4 * LIMITS.counters),
+    }
     memory["zero"] = device.allocate(0)
     for name, array in arrays.items():
         pinned = device.pinned(array.nbytes)
         pinned[:] = array.reshape(-1).view(np.uint8)
         device.upload(memory[name].address, pinned)
         device.wait(device.record())
-    device.clear(memory["arrived"].address, 4 * ARRIVED)
+    device.clear(memory["arrived"].address, 4 * LIMITS.counters)
     names = [*ADDRESSES, *arrays]
     numbers = {name: k for k, name in enumerate(names)}
     addresses = [[function[kernel_name(kernel.body)]]]
@@ -96,29 +106,17 @@ def run(
     found = []
     for k, exact in enumerate(wanted):
         pinned = device.pinned(4 * exact.size)
-        device.download(pinned, memory[f"y{k}"].address)
+        device.download(pinned, memory[f"tensor_{2 * k + 1}"].address)
         device.wait(device.record())
         found.append((pinned.view(np.float32).reshape(exact.shape).copy(), exact))
     return found
 
 
-@pytest.mark.parametrize("limits", RANGES.values(), ids=RANGES)
-@pytest.mark.parametrize("shapes", SHAPES)
+@pytest.mark.parametrize(("shapes", "limits"), CASES)
 @pytest.mark.parametrize("name", SHIM_AND_GPU)
-def test_products_of_few_rows(
-    name: str, shapes: list[tuple[int, int, int, int]], limits: tuple[int, int, int]
-) -> None:
+def test_products_of_few_rows(name: str, shapes: Shapes, limits: tuple[int, int]) -> None:
     device = device_named(name)
     most = max(times for *_, times in shapes)
     for n in (limits[0] // most + 1, limits[1] // most):
         for found, exact in run(device, shapes, n, limits):
             assert np.abs(found - exact).max() <= 2e-6 * np.abs(exact).max() * np.sqrt(10)
-
-
-def test_deep_products_are_shared_by_blocks_where_there_are_few_tiles() -> None:
-    few = Tiles(1, 0, *RANGES["8"])
-    assert splits_of(512, 2048, few) == 8
-    assert splits_of(2048, 512, few) == 2
-    assert splits_of(4096, 512, few) == 1
-    assert splits_of(32, 64, few) == 1
-    assert splits_of(512, 2048, Tiles(1, 0, *RANGES["whole"])) == 1

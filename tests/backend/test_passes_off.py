@@ -45,7 +45,9 @@ def instructions(way: Way, function: vrt.VertexFunction, batch: GraphBatch) -> i
     (run,) = model.prepare(training_use(model), batch)
     shape, s = run.ready.shape, run.schedule
     assert shape is not None
-    return assemble(shape, run.table, s.edge_ptr, s.child_row, way.processors or 1).words.shape[1]
+    return assemble(shape, run.table, s.edge_ptr, s.child_row, way.processors or 1, 0).words.shape[
+        1
+    ]
 
 
 @pytest.mark.parametrize("processors", [1, 2, 3])

@@ -6,8 +6,8 @@ from pathlib import Path
 import pytest
 
 from benchmarks.peers.__main__ import main
-from vertexrt.bench.check import BOUNDS
-from vertexrt.bench.read_record import read
+from vertexrt.bench.contender import BOUNDS
+from vertexrt.bench.record import read
 
 BENCH = ["--device=cpu", "--threads=1"]
 SMALL = ["--hidden=8", "--batch-sizes=2,3", "--seconds=0.02", "--leaves=4", "--length=6"]

@@ -18,9 +18,11 @@ from benchmarks.peers.__main__ import main  # noqa: E402
 from benchmarks.peers.ours import Ours  # noqa: E402
 from benchmarks.peers.recursive import recursive  # noqa: E402
 from benchmarks.peers.torch_peer import Peer, pack_floats, unpack_floats  # noqa: E402
-from vertexrt.bench.check import compare  # noqa: E402
-from vertexrt.bench.read_record import read  # noqa: E402
-from vertexrt.bench.record import Results  # noqa: E402
+from vertexrt.bench.contender import compare  # noqa: E402
+from vertexrt.bench.record import (  # noqa: E402
+    Results,
+    read,
+)
 
 WORDS, EMBED, HIDDEN, CLASSES = 30, 5, 7, 4
 TREE_LSTM = [tree_lstm.LevelBatched, tree_lstm_manual.LevelBatchedManual]

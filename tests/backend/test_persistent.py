@@ -24,7 +24,7 @@ from vertexrt.engine.model import CompiledModel
 from vertexrt.engine.variant import Passes
 from vertexrt.graph import GraphBatch, InputGraph
 from vertexrt.ir.passes.segment import SegmentedTask
-from vertexrt.kernels.layout import Binding
+from vertexrt.kernels.layout import Binding, ScriptRun
 from vertexrt.kernels.reference.backend import ReferenceBackend
 from vertexrt.kernels.reference.processors import ReferenceProcessors
 from vertexrt.models.tree_fc import TreeFC
@@ -273,12 +273,12 @@ class Hasty(ReferenceProcessors):
         self.waits: set[int] = set()
         self.left_out = NONE
 
-    def run(self, script: np.ndarray, *given: Any) -> None:
-        script = script.copy()
+    def run(self, run: ScriptRun) -> None:
+        script = run.script.copy()
         self.waits |= set(np.flatnonzero(script[:, WAIT] != NONE).tolist())
         if self.left_out != NONE:
             script[self.left_out, WAIT] = NONE
-        super().run(script, *given)
+        super().run(run._replace(script=script))
 
 
 class HastyBackend(ReferenceBackend):

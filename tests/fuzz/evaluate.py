@@ -94,7 +94,7 @@ class OracleRun:
         self._vertices: dict[int, OracleVertex] = {}
         for v in children_first(children):
             vertex = OracleVertex(self.tape, v, children[v], states, pulls)
-            function.vertex = vertex
+            function.vertex = oracle.VertexFunction.at = vertex
             function.forward()  # type: ignore[attr-defined]
             states[v], self._vertices[v] = vertex.scattered, vertex
 

@@ -11,7 +11,10 @@ from tests.fuzz.function import COMPARISONS, FunctionSpec, Operand, prune
 from tests.fuzz.operands import fresh, some, summary
 from tests.fuzz.sketch import SMALL_SIZES, STATE, WIDE_SIZES, Sketch
 
-FUNCTIONS = ("sigmoid", "tanh", "tanh", "relu", "exp", "log", "sqrt", "neg")
+FUNCTIONS = (
+    *("sigmoid", "tanh", "tanh", "relu", "exp", "log", "sqrt", "neg"),
+    *("abs", "softplus", "silu", "gelu", "elu", "leaky_relu", "stop_gradient"),
+)
 BINARY = ("add", "add", "sub", "mul", "mul", "maximum", "minimum", "div")
 CONSTANTS = (0.0, 1.0, -1.0, 0.5, 2.0, -1.75)
 WIDE = 0.2  # how many functions have large vectors
@@ -83,16 +86,25 @@ def _binary(s: Sketch, rows: bool) -> None:
 
 
 def _function(s: Sketch, rows: bool) -> None:
-    s.function(s.pick(FUNCTIONS), some(s, None if s.chance(0.85) else (), rows))
+    x = some(s, None if s.chance(0.85) else (), rows)
+    c = s.rng.random()
+    if c < 0.85:
+        s.function(s.pick(FUNCTIONS), x)
+    elif c < 0.9:
+        s.map("clip", x, -0.4, 0.7)
+    elif c < 0.95:
+        s.power(x, s.pick((3, 5, -2)))
+    else:
+        s.map("straight_through", x, some(s, s.shape(x), s.per_child(x)))
 
 
 def _product(s: Sketch, rows: bool) -> None:
     x = some(s, None, rows)
     if s.chance(0.3):
         x = s.concat([x, some(s, None, rows and s.chance(0.5))])
-    y = s.matmul(x, s.size())
+    y = s.matmul(x, s.size()) if s.chance(0.8) else s.transposed(x, s.size())
     if s.chance(0.3):
-        s.map("add", y, s.parameter(s.shape(y)))
+        s.map("add", y, s.parameter(s.shape(y)) if s.chance(0.7) else s.full(s.length(y)))
 
 
 def _part(s: Sketch, rows: bool) -> None:
@@ -109,6 +121,9 @@ def _part(s: Sketch, rows: bool) -> None:
 
 
 def _concat(s: Sketch, rows: bool) -> None:
+    if s.chance(0.15):
+        s.stack([some(s, (), rows and s.chance(0.7)) for _ in range(s.pick((1, 2, 3)))])
+        return
     s.concat([some(s, None, rows and s.chance(0.7)) for _ in range(s.pick((1, 2, 2, 3, 4)))])
 
 
@@ -149,6 +164,9 @@ def _where(s: Sketch, rows: bool) -> None:
 
 def _squared_error(s: Sketch, rows: bool) -> None:
     x = s.tame(some(s, None, rows))
+    if s.chance(0.3):
+        s.dot(x, s.tame(some(s, s.shape(x), rows)))
+        return
     y: Operand = 0.25 if s.chance(0.4) else s.tame(some(s, s.shape(x), rows))
     s.squared_error(x, y)
 

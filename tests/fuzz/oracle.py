@@ -10,7 +10,7 @@ from __future__ import annotations
 import builtins
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from types import SimpleNamespace
-from typing import Any, Protocol
+from typing import Any, ClassVar, Protocol
 
 import numpy as np
 from scipy.special import expit
@@ -32,6 +32,11 @@ class Parameter(Operators):
     def __init__(self, shape: Shape) -> None:
         self.shape = tuple(shape)
 
+    @property
+    def T(self) -> Transposed:
+        """The transpose, to multiply by."""
+        return Transposed(self)
+
     def __matmul__(self, x: Operand) -> Value:
         w, v = together(self, x)
         matrix = w.number[0]
@@ -42,6 +47,23 @@ class Parameter(Operators):
 
         product = v.number @ matrix.transposed
         return Value(v.tape, product, (self.shape[0],), v.children, (w, v), vjp)
+
+
+class Transposed:
+    """The transpose of a parameter."""
+
+    def __init__(self, parameter: Parameter) -> None:
+        self.parameter = parameter
+
+    def __matmul__(self, x: Operand) -> Value:
+        w, v = together(self.parameter, x)
+        matrix = w.number[0]
+
+        def vjp(g: Bounded) -> Sequence[Bounded]:
+            d_w = v.number.transposed @ g
+            return d_w.reshape(1, *w.shape), g @ matrix.transposed
+
+        return Value(v.tape, v.number @ matrix, (w.shape[1],), v.children, (w, v), vjp)
 
 
 # Elementwise functions.
@@ -72,6 +94,12 @@ log = _smooth(np.log, lambda x, out: _ONE / x)
 sqrt = _smooth(np.sqrt, lambda x, out: exact(0.5) / out)
 
 
+softplus = _smooth(
+    lambda x: np.logaddexp(0.0, x),
+    lambda x, out: x.apply(expit, expit(x.value) * expit(-x.value), FUNCTION_ROUNDINGS),
+)
+
+
 def _either(mask: Callable[[Bounded, Bounded], Any], *operands: Operand) -> Value:
     """Take the first operand where a comparison holds, else the second."""
     tape = together(*operands)[0].tape
@@ -99,6 +127,52 @@ def minimum(x: Operand, y: Operand) -> Value:
 def relu(x: Operand) -> Value:
     """Return max(x, 0), whose derivative at 0 is 0."""
     return _either(lambda a, b: a.value > b.value, x, 0.0)
+
+
+def abs(x: Operand) -> Value:
+    """Return the absolute value."""
+    return maximum(x, -lift(x))
+
+
+def silu(x: Operand) -> Value:
+    """Return x sigmoid(x)."""
+    return lift(x) * sigmoid(x)
+
+
+def gelu(x: Operand) -> Value:
+    """Return the tanh form of the Gaussian error linear unit."""
+    v = lift(x)
+    inner = float(np.sqrt(2.0 / np.pi)) * (v + 0.044715 * (v * v * v))
+    return 0.5 * v * (1.0 + tanh(inner))
+
+
+def elu(x: Operand, alpha: float = 1.0) -> Value:
+    """Return x where it is positive, else alpha (exp(x) - 1)."""
+    v = lift(x)
+    return where(v > 0.0, v, alpha * (exp(minimum(v, 0.0)) - 1.0))
+
+
+def leaky_relu(x: Operand, slope: float = 0.01) -> Value:
+    """Return x where it is not negative, else slope x."""
+    v = lift(x)
+    return where(v >= 0.0, v, slope * v)
+
+
+def clip(x: Operand, low: Operand, high: Operand) -> Value:
+    """Return x, or the nearer bound."""
+    return minimum(maximum(x, low), high)
+
+
+def stop_gradient(x: Operand) -> Value:
+    """Return the value as a constant."""
+    v = lift(x)
+    return Value(v.tape, v.number, v.shape, v.children)
+
+
+def straight_through(x: Operand, value: Operand) -> Value:
+    """Return `value` with the gradient of x."""
+    v = lift(x)
+    return v + stop_gradient(value - v)
 
 
 def where(mask: Operand, x: Operand, y: Operand) -> Value:
@@ -143,6 +217,41 @@ def concat(*values: Operand) -> Value:
 
     number = join([p.number.broadcast((rows, *p.shape)) for p in parts], 1)
     return Value(parts[0].tape, number, (int(ends[-1]),), children, parts, vjp)
+
+
+def stack(*numbers: Operand) -> Value:
+    """Put numbers into a vector."""
+    parts = together(*numbers)
+    children = next((p.children for p in parts if p.children is not None), None)
+    rows = 1 if children is None else len(children)
+
+    def vjp(g: Bounded) -> Sequence[Bounded]:
+        return [g[:, k] for k in range(len(parts))]
+
+    number = join([p.number.broadcast((rows,)).reshape(rows, 1) for p in parts], 1)
+    return Value(parts[0].tape, number, (len(parts),), children, parts, vjp)
+
+
+def full(shape: Any, value: float) -> Value:
+    """Return a constant of a shape."""
+    extents = (shape,) if isinstance(shape, int) else tuple(shape)
+    return VertexFunction.at.constant(np.full((1, *extents), value))
+
+
+def zeros(shape: Any) -> Value:
+    """Return zeros."""
+    return full(shape, 0.0)
+
+
+def ones(shape: Any) -> Value:
+    """Return ones."""
+    return full(shape, 1.0)
+
+
+def dot(x: Operand, y: Operand) -> Value:
+    """Return the dot product, for each child if per child."""
+    first, second = together(x, y)
+    return sum(first * second, over="elements")
 
 
 # Over children, or over the elements of a vector.
@@ -314,9 +423,10 @@ class Vertex(Protocol):
 
 
 class VertexFunction:
-    """F; `vertex` is where it is evaluated."""
+    """F; `vertex` is where it is evaluated, `at` where any function is."""
 
     vertex: Vertex
+    at: ClassVar[Vertex]
 
     def __init__(
         self,
@@ -354,7 +464,7 @@ class VertexFunction:
         }
         return SimpleNamespace(**fields)
 
-    def gather_all(self) -> Any:
+    def gather_all(self, relation: str = "children") -> Any:
         """Read the state of all children, a row each; empty slots are no children."""
         present = tuple(child for child in self.vertex.slots if child >= 0)
 

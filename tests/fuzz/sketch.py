@@ -38,6 +38,10 @@ BOUNDS: dict[str, Callable[..., float]] = {
     "maximum": max,
     "minimum": max,
     "where": lambda mask, a, b: max(a, b),
+    "softplus": lambda a: a + 1.0,
+    "elu": lambda a: a + 1.0,
+    "clip": lambda a, low, high: 0.7,
+    "straight_through": lambda a, b: 2.0 * a + b,
 }
 
 
@@ -207,6 +211,15 @@ class Sketch:
             x = self.map("add", self.map("square", x), 0.5)
         return self.map(op, x)
 
+    def power(self, x: int, exponent: int) -> int:
+        """Raise to a whole power; what is divided by is at least 0.5."""
+        x = self.tame(x, 1.5)
+        if exponent < 0:
+            x = self.map("add", self.map("square", x), 0.7)
+        bound = self.bound(x) ** exponent if exponent > 0 else 2.1
+        type = ValueType(self.shape(x), self.per_child(x))
+        return self.emit("power", (x,), type, bound, (exponent,))
+
     def divide(self, x: Operand, y: int) -> int:
         """Divide by what is made at least 0.7."""
         squared = self.chance(0.5)
@@ -219,6 +232,28 @@ class Sketch:
         weight = self.parameter((length, self.length(x))) if weight is None else weight
         bound = MATRIX * self.bound(x) * math.sqrt(self.length(x))
         return self.emit("matmul", (weight, x), ValueType((length,), self.per_child(x)), bound)
+
+    def transposed(self, x: int, length: int) -> int:
+        """Multiply the transpose of a matrix and a vector."""
+        x = self.tame(x)
+        weight = self.parameter((self.length(x), length))
+        bound = MATRIX * self.bound(x) * self.length(x)
+        return self.emit("transposed", (weight, x), ValueType((length,), self.per_child(x)), bound)
+
+    def full(self, length: int) -> int:
+        """Make a constant vector."""
+        op, extra = self.pick((("full", (length, 0.75)), ("ones", (length,)), ("zeros", (length,))))
+        return self.emit(op, (), ValueType((length,)), 1.0, extra)
+
+    def stack(self, xs: Sequence[int]) -> int:
+        """Put numbers into a vector."""
+        bound = max(self.bound(x) for x in xs)
+        return self.emit("stack", xs, ValueType((len(xs),), self.per_child(*xs)), bound)
+
+    def dot(self, x: int, y: int) -> int:
+        """Multiply two vectors element by element and add up."""
+        bound = self.bound(x) * self.bound(y) * self.length(x)
+        return self.emit("dot", (x, y), ValueType((), self.per_child(x, y)), bound)
 
     def slice(self, x: int, start: int, stop: int) -> int:
         """Take some elements."""

@@ -108,8 +108,10 @@ class Operators:
         return lift(other, lift(self).tape) / self
 
     def __pow__(self, exponent: int) -> Value:
-        assert exponent == 2, exponent
-        return lift(self) * self
+        found = lift(self)
+        for _ in range(abs(exponent) - 1):
+            found = found * self
+        return found if exponent > 0 else 1.0 / found
 
     def __neg__(self) -> Value:
         return elementwise(lambda x: -x, lambda g, x: (-g,), self)

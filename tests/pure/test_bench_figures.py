@@ -7,10 +7,8 @@ from typing import Any
 
 import pytest
 
-from vertexrt.bench.figures import ablation, style
-from vertexrt.bench.read_record import read
-from vertexrt.bench.record import Results
-from vertexrt.bench.spread import HIDDEN, Spread
+from vertexrt.bench import figures
+from vertexrt.bench.record import HIDDEN, Results, Spread, read
 from vertexrt.bench.switches import ONE_OFF, ONE_ON
 
 RESULTS = Path(__file__).resolve().parents[2] / "benchmarks" / "results"
@@ -31,10 +29,10 @@ def draw(record: Results, folder: Path, monkeypatch: pytest.MonkeyPatch) -> tupl
 
     with monkeypatch.context() as patch:
         patch.setattr(Figure, "savefig", keep)
-        ablation.draw(record, folder / "a.png")
+        figures.draw_ablation(record, folder / "a.png")
     (whole,) = kept
     left, right = whole.axes
-    left.figure.set_dpi(style.STYLE["savefig.dpi"])  # pixels of the picture from here on
+    left.figure.set_dpi(figures.STYLE["savefig.dpi"])  # pixels of the picture from here on
     return left, right
 
 

@@ -9,17 +9,19 @@ import numpy as np
 import pytest
 
 from benchmarks import lines
-from vertexrt.bench import compare, page, text
-from vertexrt.bench.figures import draw, style
-from vertexrt.bench.read_record import read
-from vertexrt.bench.record import Entry, Results, compared, make_entry
-from vertexrt.bench.spread import (
+from vertexrt.bench import compare, figures, page, text
+from vertexrt.bench.record import (
     FASTER,
     HIDDEN,
     SLOWER,
+    Entry,
+    Results,
     Spread,
+    compared,
+    make_entry,
     noise_of,
     ratio_of,
+    read,
     spread_of,
     verdict,
 )
@@ -277,17 +279,19 @@ def look(path: Path) -> None:
 @pytest.mark.parametrize("benchmark", ["ablation", "breakdown"])
 def test_an_ablation_and_a_breakdown_have_a_figure(benchmark: str, tmp_path: Path) -> None:
     pytest.importorskip("matplotlib", reason="no matplotlib (extra `plot`)")
-    found = draw(record(benchmark, KINDS[benchmark]()), tmp_path / f"{benchmark}-x.json")
+    found = figures.draw(record(benchmark, KINDS[benchmark]()), tmp_path / f"{benchmark}-x.json")
     assert found == tmp_path / f"{benchmark}-x.png"
     look(found)
-    assert draw(record(benchmark, []), tmp_path / "empty.json") is None
+    assert figures.draw(record(benchmark, []), tmp_path / "empty.json") is None
 
 
 @pytest.mark.parametrize("benchmark", FIGURES)
 def test_figures_are_drawn_of_every_part(benchmark: str, tmp_path: Path) -> None:
     pytest.importorskip("matplotlib", reason="no matplotlib (extra `plot`)")
     whole = record(benchmark, KINDS[benchmark]())
-    assert draw(whole, tmp_path / "x.json") is None, "of these results the package draws nothing"
+    assert figures.draw(whole, tmp_path / "x.json") is None, (
+        "of these results the package draws nothing"
+    )
     found = lines.draw(whole, tmp_path / f"{benchmark}.json")
     assert [path.stem for path in found] == FIGURES[benchmark]
     for path in found:
@@ -301,7 +305,7 @@ def test_a_page_needs_nothing_else(tmp_path: Path, capsys: pytest.CaptureFixture
     text = (tmp_path / "report.html").read_text(encoding="utf-8")
     links = re.findall(r'(?:src|href)="([^"]*)"', text)
     assert all(link.startswith("data:image/png;base64,") for link in links)
-    if style.can_draw():
+    if figures.can_draw():
         assert len(links) == 2  # of the ablation and of the breakdown
     assert "http" not in text
     assert "some &lt;processor&gt;" in text
@@ -315,7 +319,7 @@ def test_results_of_other_keys_have_a_table_and_a_figure(tmp_path: Path) -> None
     found = [make_entry(key | {"setting": "s", "batch_size": n}, [1.0], "us") for n in (1, 2)]
     found.append(make_entry({"part": "time", "note": "", "variant": "y"}, [2.0], "us"))
     assert "note" in text.table(found)
-    if style.can_draw():
+    if figures.can_draw():
         assert [p.name for p in lines.draw(record("x", found), tmp_path / "x.json")] == ["x.png"]
 
 

@@ -16,7 +16,7 @@ DOCUMENTS = [
     ROOT / "CONTRIBUTING.md",
     ROOT / "benchmarks" / "README.md",
     ROOT / "datasets" / "README.md",
-    *sorted((ROOT / "docs").glob("*.md")),
+    *sorted((ROOT / "docs").rglob("*.md")),
 ]
 ENDINGS = r"(?:py|cuh|cu|toml|md|json|txt|png|svg)"
 IN_TICKS = re.compile(r"(?<!`)`([^`\n]+)`(?!`)")

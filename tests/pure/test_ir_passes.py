@@ -173,10 +173,10 @@ def test_labels_do_not_split_tasks() -> None:
     program = with_gradient(tree_lstm())
     atoms = find_atoms(program)
     word, label = (1 << atoms.slots + atoms.pulls.index(n) for n in ("word", "label"))
-    assert atoms.path & word
-    assert not atoms.path & label
-    assert atoms.lazy & label
-    assert find_atoms(program, specialised=False).lazy == 0
+    assert atoms.path[0] & word
+    assert not atoms.path[0] & label
+    assert atoms.lazy[0] & label
+    assert find_atoms(program, specialised=False).lazy == (0,)
     assert atoms.describe(0b1011 & ~word | word, atoms.path).startswith("{0,1}")
 
 

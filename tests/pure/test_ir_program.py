@@ -74,7 +74,7 @@ Tiny: 1 children, state h[2], parameters table[7, 2], w[2, 2]
   final %21 = outer(%20, %3) : param float[2,2]
   path' %22 = matmul(%4, %20) transpose=True : float[2]
   final param_grad(%21) name=w
-  path' scatter_child(%22) field=h slot=0
+  path' scatter_child(%22) every=False field=h slot=0
   final %25 = embed_grad(%0, %20) : param float[7,2]
   final param_grad(%25) name=table"""
 

@@ -71,9 +71,9 @@ def test_a_fingerprint_covers_code_constants_and_calls() -> None:
 def test_a_fingerprint_is_that_of_another_process() -> None:
     code = (
         "from hashlib import sha256;"
-        "from vertexrt.scheduler import kinds, rows; from vertexrt.kernels.cpu import sizes;"
+        "from vertexrt.scheduler import kinds, rows; from vertexrt.kernels.cpu import update;"
         "from vertexrt.native.fingerprint import parts_of;"
-        "all = (rows.number_rows.__wrapped__, kinds.read_vertices, sizes.within);"
+        "all = (rows.number_rows.__wrapped__, kinds.read_vertices.__wrapped__, update.within);"
         "print([sha256(str(parts_of(f)).encode()).hexdigest() for f in all])"
     )
     found = {

@@ -174,6 +174,32 @@ def network() -> None:
             attempt(net.backward, gradients)
 
 
+def model() -> None:
+    """Set odd attributes and inputs, and build graphs with odd types, edges and pulls."""
+    for x in ODD:
+        net = vrt.Model()
+        vars(net)["part"] = x
+        attempt(vrt.compile, net, device="reference")
+        attempt(vrt.VertexFunction, state={"h": 2}, inputs=x)
+        attempt(vrt.VertexFunction, state={"h": 2}, inputs={"before": x})
+        for y in ODD:
+            attempt(vrt.InputGraph.from_types, x, y)
+            attempt(vrt.InputGraph.from_types, {"word": 2}, {("word", "x", "word"): x}, y)
+            attempt(vrt.InputGraph.from_types, {"word": x}, {}, {"word": {"n": y}})
+            attempt(vrt.InputGraph.from_types, {"word": 2}, {}, x)
+            attempt(vrt.GraphBatch, [0, 1], [0, 0], [], {}, x)
+
+
+def cells() -> None:
+    """Make every cell with odd sizes and options."""
+    for name in set(vrt.nn.__all__) - {"Cell"}:
+        more = (2,) if name == "NaryTreeLSTMCell" else ()
+        for x, y in itertools.product(ODD, ODD):
+            attempt(getattr(vrt.nn, name), x, y, *more)
+        for x in ODD if name not in ("Embedding", "LayerNorm", "ChildSumTreeLSTMCell") else ():
+            attempt(getattr(vrt.nn, name), 2, 3, x)
+
+
 def graphs_of_odd_parts() -> None:
     net = network_of()
     of_odd(vrt.InputGraph.from_children, 2)()
@@ -200,6 +226,11 @@ TABLE: dict[str, Callable[[], None]] = {
     **{n: reduction(getattr(vrt, n)) for n in ("softmax", "log_softmax", "logsumexp")},
     **{n: of_values(getattr(vrt, n), 2) for n in ("maximum", "minimum", "concat", "embed")},
     **{n: of_values(getattr(vrt, n), 2) for n in ("cross_entropy", "squared_error", "split")},
+    **{n: of_values(getattr(vrt, n), 1) for n in ("abs", "softplus", "silu", "gelu", "stack")},
+    **{n: of_values(getattr(vrt, n), 1) for n in ("stop_gradient", "ones", "zeros")},
+    **{n: of_values(getattr(vrt, n), 2) for n in ("elu", "leaky_relu", "straight_through")},
+    **{n: of_values(getattr(vrt, n), 2) for n in ("dot", "full")},
+    "clip": of_values(vrt.clip, 3),
     "dropout": of_values(vrt.dropout, 2),
     "where": of_values(vrt.where, 3),
     "Parameter": of_odd(vrt.Parameter, 2),
@@ -208,9 +239,11 @@ TABLE: dict[str, Callable[[], None]] = {
         row.title: optimizer(OPTIMIZERS[row.title], *(option.name for option in row.options))
         for row in ROWS
     },
+    "nn": cells,
     "init": lambda: [of_odd(make)() for make in INIT] and None,
     "compile": compile_,
     "VertexFunction": vertex_function,
+    "Model": model,
     "Network": network,
     **dict.fromkeys(("GraphBatch", "InputGraph", "Pulled"), graphs_of_odd_parts),
 }

@@ -45,8 +45,8 @@ MISTAKES: dict[str, tuple[Callable[[], object], str]] = {
     ),
     "a class": (
         lambda: vrt.compile(WithBody),  # type: ignore[arg-type]
-        "[compile] the class WithBody; an instance of a subclass of vrt.VertexFunction; "
-        "write vrt.compile(WithBody(...)).",
+        "[compile] the class WithBody; an instance of a subclass of vrt.VertexFunction or "
+        "vrt.Model; write vrt.compile(WithBody(...)).",
     ),
     "a class of optimizers": (
         lambda: network_of().step(graphs(), vrt.Adam),  # type: ignore[arg-type]

@@ -12,8 +12,6 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tests.strategies import ChildLists, child_lists
-from vertexrt.engine.lay_out import read_batch
-from vertexrt.engine.packed_args import pack_args
 from vertexrt.errors import UsageError
 from vertexrt.graph import GraphBatch, InputGraph
 from vertexrt.graph.compiled import children_first
@@ -25,6 +23,7 @@ from vertexrt.scheduler.kinds import (
     NEW_PATH_KIND,
     NOT_BOUNDED,
     TOO_MANY_CHILDREN,
+    read_vertices,
 )
 from vertexrt.scheduler.merge import PRIME
 
@@ -186,16 +185,17 @@ def read(
     facts = (
         np.arange(len(pulls)),
         np.arange(len(pulls)),
-        np.array(bounds, np.int64),
+        np.array(bounds, np.int64)[:, None],
         slots,
-        limited,
-        (1 << (slots + 1)) - 1,
-        (1 << (slots + 3)) - 1,
+        np.array([slots if limited else -1]),
+        np.array([(1 << (slots + 1)) - 1]),
+        np.array([(1 << (slots + 3)) - 1]),
         np.array(path, np.int64),
         np.array(lazy, np.int64),
         np.array([bits % 2 == 0 for bits in lazy], np.int64),
     )
-    return read_batch(graph.child_ptr, graph.child, pulls, pack_args(facts))
+    one = np.zeros(0, np.int32)  # function
+    return read_vertices(graph.child_ptr, graph.child, one, pulls, *facts)
 
 
 @given(child_lists(max_vertices=12, arity=3), st.integers(0, 4), st.integers(0, 99))

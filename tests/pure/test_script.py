@@ -153,7 +153,7 @@ def test_launches_are_split_by_rows(sizes: list[int], processors: int) -> None:
     pairs = zip(sizes, starts, strict=False)
     launches = np.array([[0, n, lo, 0, 0, 0] for n, lo in pairs], np.int64)
     edge_ptr = np.zeros(starts[-1] + 1, np.int32)
-    scripts = assemble(SHAPE, launches, edge_ptr, np.zeros(0, np.int32), processors)
+    scripts = assemble(SHAPE, launches, edge_ptr, np.zeros(0, np.int32), processors, 0)
     rows = scripts.words[:, :, ROWS]
     assert rows.sum(axis=0).tolist() == sizes
     assert (rows.max(axis=0) - rows.min(axis=0) <= 1).all()

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable
-from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -63,7 +62,7 @@ EAGER, LEAVES, INNER, EXCHANGED, ROOT, TOP, LAZY, SUMS = range(8)
 
 
 def scripts() -> Scripts:
-    return assemble(SHAPE, TABLE, EDGE_PTR, CHILD_ROW, PARTS)
+    return assemble(SHAPE, TABLE, EDGE_PTR, CHILD_ROW, PARTS, 0)
 
 
 def check(broken: Scripts) -> None:
@@ -200,12 +199,12 @@ TILE_MUTATIONS: dict[str, tuple[Change, str, str]] = {
 @pytest.mark.parametrize("name", TILE_MUTATIONS)
 def test_each_kind_of_wrong_tile_is_caught(name: str) -> None:
     change, where, text = TILE_MUTATIONS[name]
-    good = assemble(SHAPE, TABLE, EDGE_PTR, CHILD_ROW, PARTS, tile=1)
+    good = assemble(SHAPE, TABLE, EDGE_PTR, CHILD_ROW, PARTS, 1)
     check(good)
     words = good.words.copy()
     change(words)
     with pytest.raises(PlanError) as caught:
-        check(replace(good, words=words))
+        check(good._replace(words=words))
     said = str(caught.value)
     assert re.match(rf"\[script\] processor {where}", said), said
     assert text in said
@@ -218,7 +217,7 @@ def test_each_kind_of_broken_script_is_caught(name: str) -> None:
     words = good.words.copy()
     change(words)
     with pytest.raises(PlanError) as caught:
-        check(replace(good, words=words))
+        check(good._replace(words=words))
     said = str(caught.value)
     assert re.match(rf"\[script\] processor {where}", said), said
     assert text in said
@@ -233,6 +232,6 @@ def test_a_listed_row_out_of_bounds_is_caught() -> None:
 
 def test_a_vertex_in_two_tasks_is_caught() -> None:
     table = np.insert(TABLE, 2, [1, 1, 4, 0, 2, 0], axis=0)
-    broken = assemble(SHAPE, table, EDGE_PTR, CHILD_ROW, PARTS)
+    broken = assemble(SHAPE, table, EDGE_PTR, CHILD_ROW, PARTS, 0)
     with pytest.raises(PlanError, match=r"row 4 is in 2 tiles of its stage"):
         verify_scripts(broken, SHAPE, Batch(table, EDGE_PTR, CHILD_ROW), LIST)

@@ -141,7 +141,7 @@ def test_explain_shows_launches(
     assert main(["explain", "tree-lstm", "--data", str(data), *words]) == 0
     path = capsys.readouterr().out.partition("  path kind {0,1}")[2].partition("    path'")[0]
     launches = [line.strip() for line in path.splitlines() if " launches: " in line]
-    assert launches[0] == "launches: kernel, 32 threads a row, 4 a block"
+    assert launches[0] == "launches: kernel for each row, 32 threads, 4 a block"
     assert any(line.startswith("launches: kernel of products, 2 blocks of ") for line in launches)
     assert any(line.startswith("launches: cuBLAS, weight [24, 8], rows, ab") for line in launches)
 

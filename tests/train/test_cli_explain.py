@@ -200,7 +200,7 @@ def test_the_command_shows_a_gpu(
     assert main(words) == 0
     shown = capsys.readouterr().out
     assert "groups of processors run its segments" in shown
-    assert "all processors run: kernel, " in shown
+    assert "all processors run: kernel for each row, " in shown
     assert "launches: kernel" not in shown
     for title in ("The persistent kernel", "Weights on chip", "Script of all processors"):
         assert title in shown

@@ -1,4 +1,4 @@
-"""`vrt.compile`: from a vertex function to a network."""
+"""`vrt.compile`: from a vertex function, or a model of several, to a network."""
 
 from __future__ import annotations
 
@@ -9,6 +9,7 @@ import numpy as np
 
 from vertexrt.api.declaration import is_whole
 from vertexrt.api.init import LARGEST_SEED, draw
+from vertexrt.api.model import Model
 from vertexrt.api.network import Network
 from vertexrt.api.vertex_function import VertexFunction
 from vertexrt.engine.devices import (
@@ -30,7 +31,7 @@ MOST_THREADS = 1024  # that share a batch, or processors of a group
 
 
 def compile(
-    function: VertexFunction,
+    function: VertexFunction | Model,
     *,
     device: str = "auto",
     engine: str = "batched",
@@ -46,7 +47,7 @@ def compile(
     """Compile a vertex function.
 
     Args:
-        function: F; its `forward` is traced once.
+        function: F, or a model of several functions; each `forward` is traced once.
         device: `cuda`, `cpu`, `reference` (plain NumPy, the oracle), or `auto`: a GPU where there
             is a usable one and the engine runs there, else the CPU; `Network.device` says which.
         engine: `batched`; `persistent` (driven by scripts, whose processors share the weights of
@@ -168,7 +169,7 @@ def _checked_passes(passes: object) -> Passes:
 
 def _check_function(function: object) -> None:
     """Refuse what is no vertex function, the class of one among that."""
-    if isinstance(function, VertexFunction):
+    if isinstance(function, (VertexFunction, Model)):
         return
     is_class = isinstance(function, type)
     name = function.__name__ if isinstance(function, type) else "MyFunction"
@@ -176,13 +177,13 @@ def _check_function(function: object) -> None:
         message(
             "compile",
             f"the class {name}" if is_class else f"a {type(function).__name__}",
-            "an instance of a subclass of vrt.VertexFunction",
+            "an instance of a subclass of vrt.VertexFunction or vrt.Model",
             f"write vrt.compile({name}(...))",
         )
     )
 
 
-def _traced(function: VertexFunction) -> Program:
+def _traced(function: VertexFunction | Model) -> Program:
     """Trace F; a thread at a time, since F notes what it has pulled and pushed."""
     with _tracing:
         return function.trace()

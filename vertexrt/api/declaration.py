@@ -10,6 +10,7 @@ import numpy as np
 
 from vertexrt.errors import TraceError, message
 from vertexrt.ir.passes.specialise import MOST_SLOTS
+from vertexrt.ir.user_line import user_line
 
 
 def is_whole(n: object) -> TypeGuard[int]:
@@ -29,6 +30,36 @@ def read_shape(shape: object) -> tuple[int, ...] | None:
     """Return a shape as a tuple, of one extent for a number; None where it is no shape."""
     extents = shape if isinstance(shape, (tuple, list)) else (shape,)
     return tuple(int(n) for n in extents) if all(is_whole(n) and n > 0 for n in extents) else None
+
+
+def read_pulled(name: str, shape: object, dtype: object) -> tuple[int, ...]:
+    """Return the shape of a pull.
+
+    Raises: TraceError, when shape or dtype are none of a pull.
+    """
+    if dtype is not None and (not isinstance(dtype, str) or dtype not in ("int", "float")):
+        got, expected = f"dtype {dtype!r} of {name!r} at {user_line()}", "'int' or 'float'"
+        raise TraceError(message("pull", got, expected, "leave dtype out, or name one of them"))
+    extents = read_shape(() if shape is None else shape)
+    if extents is None or (dtype == "int" and extents):
+        got = f"shape {shape!r} of {name!r} at {user_line()}"
+        expected = "a tuple of positive integers, and () for an integer"
+        action = "pull reals by shape, and integers one by one"
+        raise TraceError(message("pull", got, expected, action))
+    return extents
+
+
+def read_named_inputs(inputs: object) -> dict[str, Any]:
+    """Return what a function reads of others, by relation.
+
+    Raises: TraceError, when it is no dict of names.
+    """
+    given = {} if inputs is None else inputs
+    if not isinstance(given, Mapping) or not all(isinstance(name, str) for name in given):
+        expected = "a dict of names of relations to vertex functions"
+        action = "write inputs={'spelling': self.char}"
+        raise TraceError(message("inputs", f"inputs is {given!r:.60}", expected, action))
+    return dict(given)
 
 
 def read_arity(arity: object) -> int | None:

@@ -6,7 +6,8 @@ import builtins
 import zlib
 from typing import Any
 
-from vertexrt.api.declaration import is_real, is_whole
+from vertexrt.api.declaration import is_real, is_whole, read_shape
+from vertexrt.api.elementwise import emit, exp, log, maximum, where
 from vertexrt.api.parameter import Parameter
 from vertexrt.api.trace import as_index, current_builder
 from vertexrt.errors import TraceError, message
@@ -19,57 +20,8 @@ Operand = Any  # Value | Parameter | float
 CHILDREN, ELEMENTS = "children", "elements"  # what a reduction goes over
 
 
-def _emit(op: str, *operands: Operand, **attrs: Any) -> Value:
-    return current_builder().emit(op, *operands, **attrs)
-
-
 def _value(x: Operand) -> Value:
     return current_builder().lift(x)
-
-
-def sigmoid(x: Operand) -> Value:
-    """Return 1 / (1 + exp(-x)), elementwise."""
-    return _emit("sigmoid", x)
-
-
-def tanh(x: Operand) -> Value:
-    """Return the hyperbolic tangent, elementwise."""
-    return _emit("tanh", x)
-
-
-def relu(x: Operand) -> Value:
-    """Return max(x, 0), elementwise; its derivative at 0 is 0."""
-    return _emit("relu", x)
-
-
-def exp(x: Operand) -> Value:
-    """Return e to the x, elementwise."""
-    return _emit("exp", x)
-
-
-def log(x: Operand) -> Value:
-    """Return the natural logarithm, elementwise."""
-    return _emit("log", x)
-
-
-def sqrt(x: Operand) -> Value:
-    """Return the square root, elementwise."""
-    return _emit("sqrt", x)
-
-
-def maximum(x: Operand, y: Operand) -> Value:
-    """Return the larger of two values, elementwise; at a tie the gradient goes to x."""
-    return _emit("maximum", x, y)
-
-
-def minimum(x: Operand, y: Operand) -> Value:
-    """Return the smaller of two values, elementwise; at a tie the gradient goes to y."""
-    return _emit("minimum", x, y)
-
-
-def where(mask: Operand, x: Operand, y: Operand) -> Value:
-    """Return x where the mask is not zero, else y, elementwise."""
-    return _emit("where", mask, x, y)
 
 
 def embed(table: Parameter, index: Value) -> Value:
@@ -77,7 +29,7 @@ def embed(table: Parameter, index: Value) -> Value:
 
     Only the rows that a batch looks up are updated by the optimizer.
     """
-    return _emit("embed", table, as_index(_value(index)))
+    return emit("embed", table, as_index(_value(index)))
 
 
 def split(x: Operand, parts: int) -> list[Value]:
@@ -112,7 +64,54 @@ def concat(*values: Operand) -> Value:
     shapes = [list(part.shape) for part in parts]
     if not parts or builtins.any(len(shape) != 1 for shape in shapes):
         raise _no_vectors(f"operands of shapes {shapes}")
-    return _emit("concat", *parts, shape=(builtins.sum(shape[0] for shape in shapes),))
+    return emit("concat", *parts, shape=(builtins.sum(shape[0] for shape in shapes),))
+
+
+def stack(*numbers: Operand) -> Value:
+    """Put numbers into a vector: [], [], ... to [n].
+
+    Raises: TraceError, when one is no number.
+    """
+    parts = [_value(number) for number in numbers]
+    shapes = [list(part.shape) for part in parts]
+    if not parts or builtins.any(shapes):
+        got = f"operands of shapes {shapes} at {user_line()}"
+        raise TraceError(message("stack", got, "one number or more", "vrt.concat joins vectors"))
+    return concat(*(emit("spread", part, shape=(1,)) for part in parts))
+
+
+def full(shape: tuple[int, ...] | int, value: float) -> Value:
+    """Return a constant of a shape, equal in every element.
+
+    Raises: TraceError, when the shape is not of positive integers, or the value not finite.
+    """
+    builder, extents = current_builder(), read_shape(shape)
+    if extents is None:
+        got = f"shape {shape!r} at {user_line()}"
+        raise TraceError(message("full", got, "a tuple of positive integers", "write full(n, 1.0)"))
+    return builder.const(builder.number(value), extents)
+
+
+def zeros(shape: tuple[int, ...] | int) -> Value:
+    """Return zeros of a shape. Raises: as `full`."""
+    return full(shape, 0.0)
+
+
+def ones(shape: tuple[int, ...] | int) -> Value:
+    """Return ones of a shape. Raises: as `full`."""
+    return full(shape, 1.0)
+
+
+def dot(x: Operand, y: Operand) -> Value:
+    """Return the dot product of two vectors: [N], [N] to a number; a number per child, of those.
+
+    Raises: TraceError, when they are no vectors of one length.
+    """
+    left, right = _value(x), _value(y)
+    if len(left.shape) != 1 or left.shape != right.shape:
+        got = f"shapes {list(left.shape)} and {list(right.shape)} at {user_line()}"
+        raise TraceError(message("dot", got, "two vectors of one length", "slice one of them"))
+    return sum(left * right, over=ELEMENTS)
 
 
 def _no_vectors(got: str) -> TraceError:
@@ -131,7 +130,7 @@ def sum(x: Operand, *, over: str | None = None) -> Value:
     Raises: TraceError for a value per vertex over "children", and for a number over "elements".
     """
     value = _value(x)
-    return _emit("segment_sum" if _over_children("sum", value, over) else "reduce_sum", value)
+    return emit("segment_sum" if _over_children("sum", value, over) else "reduce_sum", value)
 
 
 def max(x: Operand, *, over: str | None = None) -> Value:
@@ -142,7 +141,7 @@ def max(x: Operand, *, over: str | None = None) -> Value:
     Args, Returns, Raises: as those of `sum`; a vertex without children gets zeros.
     """
     value = _value(x)
-    return _emit("segment_max" if _over_children("max", value, over) else "reduce_max", value)
+    return emit("segment_max" if _over_children("max", value, over) else "reduce_max", value)
 
 
 def mean(x: Operand, *, over: str | None = None) -> Value:
@@ -154,7 +153,7 @@ def mean(x: Operand, *, over: str | None = None) -> Value:
     if _over_children("mean", value, over):
         degree = value.builder.emit("degree", slot=_slot(value))
         return value.builder.emit("segment_sum", value) / degree
-    return _emit("reduce_sum", value) * (1.0 / value.type.size)
+    return emit("reduce_sum", value) * (1.0 / value.type.size)
 
 
 def _over_children(
@@ -211,7 +210,7 @@ def dropout(x: Operand, p: float) -> Value:
     if p == 0.0:
         return value
     key = zlib.crc32(f"dropout {len(value.builder.nodes)}".encode())
-    return _emit("dropout", value, p=float(p), key=key)
+    return emit("dropout", value, p=float(p), key=key)
 
 
 def logsumexp(x: Operand, *, over: str | None = None) -> Value:
@@ -228,7 +227,7 @@ def logsumexp(x: Operand, *, over: str | None = None) -> Value:
     """
     value = _value(x)
     if not _over_children("logsumexp", value, over, None):
-        return _emit("logsumexp", value)
+        return emit("logsumexp", value)
     top, total = _children_exp(value)[1:]
     return top + log(total)
 
@@ -248,7 +247,7 @@ def softmax(x: Operand, *, over: str | None = None) -> Value:
     """
     value = _value(x)
     if not _over_children("softmax", value, over, None):
-        return exp(value - _emit("logsumexp", value))
+        return exp(value - emit("logsumexp", value))
     each, _, total = _children_exp(value)
     return each / total
 
@@ -257,7 +256,7 @@ def log_softmax(x: Operand, *, over: str | None = None) -> Value:
     """Return the logarithm of the softmax. Args, Returns, Raises: as those of `softmax`."""
     value = _value(x)
     if not _over_children("log_softmax", value, over, None):
-        return value - _emit("logsumexp", value)
+        return value - emit("logsumexp", value)
     return value - logsumexp(value, over=CHILDREN)
 
 
@@ -268,10 +267,10 @@ def _children_exp(value: Value) -> tuple[Value, Value, Value]:
     at least 1 where there are children, since the largest term is; without children it is 1. An
     empty slot is in no sum, but what it reads may be larger than all children's.
     """
-    top = _emit("stop_gradient", _emit("segment_max", value))
+    top = emit("stop_gradient", emit("segment_max", value))
     below = where(value.builder.emit("has_child"), value - top, 0.0)
     each = exp(below)
-    return each, top, maximum(_emit("segment_sum", each), 1.0)
+    return each, top, maximum(emit("segment_sum", each), 1.0)
 
 
 def cross_entropy(logits: Operand, label: Value) -> Value:
@@ -282,7 +281,7 @@ def cross_entropy(logits: Operand, label: Value) -> Value:
         label: a pull, 0 to C - 1.
     """
     value = _value(logits)
-    return _emit("nll", value, as_index(_value(label)), _emit("logsumexp", value))
+    return emit("nll", value, as_index(_value(label)), emit("logsumexp", value))
 
 
 def squared_error(x: Operand, y: Operand) -> Value:
@@ -305,4 +304,4 @@ def squared_error(x: Operand, y: Operand) -> Value:
         )
     difference = left - right
     square = difference * difference
-    return square if square.shape == () else _emit("reduce_sum", square)
+    return square if square.shape == () else emit("reduce_sum", square)

@@ -77,7 +77,7 @@ class Network:
         self._pending: _Pending | None = None
         self._overtaken: set[threading.Thread] = set()  # whose forward pass another overwrote
         self._outputs = threading.local()
-        self._pushes = tuple(n["name"] for n in self.program.nodes if n.op == "push")
+        self._pushes = tuple(dict.fromkeys(n["name"] for n in self.program.nodes if n.op == "push"))
         self._uses: dict[tuple[str, ...], Use] = {}  # to train, by what is kept
         self._evaluations: dict[tuple[str, ...], Use] = {}  # by what is wanted
 

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from typing import Any
 
 from vertexrt.api.declaration import read_shape
 from vertexrt.api.init import Initializer
-from vertexrt.api.trace import current_builder
+from vertexrt.api.trace import current_builder, name_in_network
 from vertexrt.errors import TraceError, message
 from vertexrt.ir.builder import Builder
 from vertexrt.ir.user_line import user_line
@@ -56,7 +57,8 @@ class Parameter(Operators):
 
     def as_value(self, builder: Construction) -> Value:
         """Return the node that reads this parameter."""
-        if self.name is None:
+        name = name_in_network(self) or self.name
+        if name is None:
             raise TraceError(
                 message(
                     "trace",
@@ -66,13 +68,17 @@ class Parameter(Operators):
                     "write self.name = vrt.Parameter(...)",
                 )
             )
-        return builder.emit("param", name=self.name, shape=self.shape)
+        return builder.emit("param", name=name, shape=self.shape)
 
     def __repr__(self) -> str:
         name = f"{self.name!r}, " if self.name else ""
         return f"Parameter({name}{self.shape})"
 
     def __matmul__(self, x: Any) -> Value:
+        return self._times(x, False)
+
+    def _times(self, x: Any, transpose: bool) -> Value:
+        """Multiply a vector by the matrix, or by its transpose."""
         vector = current_builder().lift(x)
         if (
             len(vector.shape) > 1
@@ -81,11 +87,35 @@ class Parameter(Operators):
                 message(
                     "matmul",
                     f"a right operand of shape {list(vector.shape)} at {user_line()}",
-                    f"a right operand of shape [{self.shape[-1] if self.shape else 1}]",
+                    f"a right operand of shape [{self.shape[0 if transpose else -1]}]",
                     "multiply vectors only",
                 )
             )
-        return vector.builder.emit("matmul", self, vector, transpose=False)
+        return vector.builder.emit("matmul", self, vector, transpose=transpose)
+
+    @property
+    def T(self) -> Transposed:
+        """The transpose of a matrix, to multiply by: `w.T @ x`, [M, N] and [M] to [N]."""
+        if len(self.shape) != 2:
+            raise TraceError(
+                message(
+                    "Parameter",
+                    f"the transpose of {self!r}",
+                    "a matrix",
+                    "leave .T out: a vector has none",
+                )
+            )
+        return Transposed(self)
 
     def __getitem__(self, key: slice | int) -> Value:
         return self.as_value(current_builder())[key]
+
+
+@dataclass(frozen=True, slots=True)
+class Transposed:
+    """The transpose of a parameter: `w.T`. It multiplies vectors, and is nothing else."""
+
+    parameter: Parameter
+
+    def __matmul__(self, x: Any) -> Value:
+        return self.parameter._times(x, True)

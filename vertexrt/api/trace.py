@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import threading
-from dataclasses import replace
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
 
+from vertexrt.api.relations import Relations
 from vertexrt.errors import TraceError, message
 from vertexrt.ir.builder import Builder
 from vertexrt.ir.program import Node, Program, Pull, attributes
@@ -19,8 +21,8 @@ def current_builder() -> Builder:
 
     Raises: TraceError outside of a trace.
     """
-    builder = getattr(_active, "builder", None)
-    if builder is None:
+    trace = getattr(_active, "trace", None)
+    if trace is None:
         raise TraceError(
             message(
                 "trace",
@@ -29,7 +31,14 @@ def current_builder() -> Builder:
                 "move the expression into forward()",
             )
         )
-    return builder  # type: ignore[no-any-return]
+    return trace.builder  # type: ignore[no-any-return]
+
+
+def name_in_network(part: object) -> str | None:
+    """Return what a parameter is called in the network that is being traced, if there is one."""
+    trace = getattr(_active, "trace", None)
+    names = None if trace is None else trace.names
+    return None if names is None else names.parameters.get(id(part))
 
 
 def as_index(x: Value) -> Value:
@@ -56,22 +65,43 @@ def as_index(x: Value) -> Value:
     return x
 
 
-class Trace:
-    """A program under construction, active while `forward` runs."""
+@dataclass(frozen=True, slots=True)
+class NetworkNames:
+    """What the parts of a network of several functions are called, by their identity.
 
-    def __init__(self, name: str) -> None:
+    Attributes:
+        states: of each function, before the names of its fields; functions whose vertices may be
+            the same child have one state.
+        parameters: of each parameter.
+    """
+
+    states: Mapping[int, str]
+    parameters: Mapping[int, str]
+
+
+class Trace:
+    """A program under construction, active while `forward` runs.
+
+    Args:
+        arity: slots that the function declares by number.
+        names: of the network that the function is a part of; None, where it is alone.
+    """
+
+    def __init__(self, name: str, arity: int | None, names: NetworkNames | None = None) -> None:
         self.name = name
+        self.names = names
         self.builder = Builder()
         self.pulled: dict[str, Value] = {}
-        self._outer: Builder | None = None
+        self.relations = Relations(names is None, arity)
+        self._outer: Trace | None = None
 
     def __enter__(self) -> Trace:
-        self._outer = getattr(_active, "builder", None)
-        _active.builder = self.builder
+        self._outer = getattr(_active, "trace", None)
+        _active.trace = self
         return self
 
     def __exit__(self, *_: object) -> None:
-        _active.builder = self._outer
+        _active.trace = self._outer
         self.builder.closed = True
 
     def program(

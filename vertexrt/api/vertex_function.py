@@ -3,12 +3,20 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping, Sequence
 
-from vertexrt.api.declaration import is_whole, read_arity, read_shape, read_state
+from vertexrt.api.declaration import (
+    is_whole,
+    read_arity,
+    read_named_inputs,
+    read_pulled,
+    read_state,
+)
 from vertexrt.api.parameter import Parameter
+from vertexrt.api.parts import parameters_of
+from vertexrt.api.relations import CHILDREN, Relations
 from vertexrt.api.state import State
-from vertexrt.api.trace import Trace, current_builder
+from vertexrt.api.trace import NetworkNames, Trace, current_builder
 from vertexrt.errors import TraceError, message
 from vertexrt.ir.passes.simplify import simplify
 from vertexrt.ir.passes.specialise import MOST_PULLS
@@ -26,6 +34,9 @@ class VertexFunction:
         arity: slots for children, 0 to arity - 1; None where only `gather_all` is used.
         state: fields that a vertex hands to its parents, name -> elements.
         initial: name -> Parameter read in place of an absent child's field (zeros otherwise).
+        inputs: in a `vrt.Model`: name of a relation -> the vertex function of its children, or
+            several functions whose states are declared alike. A relation that is not named here
+            has children of the function's own type.
     """
 
     def __init__(
@@ -34,7 +45,9 @@ class VertexFunction:
         arity: int | None = None,
         state: Mapping[str, int],
         initial: Mapping[str, Parameter] | None = None,
+        inputs: Mapping[str, VertexFunction | Sequence[VertexFunction]] | None = None,
     ) -> None:
+        self.inputs = read_named_inputs(inputs)
         self.arity = read_arity(arity)
         self.state = read_state(state)
         self.initial = self._read_initial(initial)
@@ -63,7 +76,7 @@ class VertexFunction:
         name = type(self).__name__
         if not self._is_declared():
             return f"{name}(without super().__init__())"
-        parameters = {id(p): p for _, p in self._declared_parameters()}.values()
+        parameters = {id(p): p for _, p in parameters_of(self)}.values()
         count = sum(math.prod(p.shape) for p in parameters)
         return f"{name}(arity={self.arity}, state={self.state}, {count:,} parameters)"
 
@@ -73,41 +86,54 @@ class VertexFunction:
 
     # The four functions of Cavs.
 
-    def gather(self, slot: int) -> State:
+    def gather(self, slot: int | str) -> State:
         """Read the state of the child in a slot; zeros (or the initial state) where it is absent.
 
         Args:
-            slot: 0 to arity - 1.
-        Returns: an object with one attribute a field, each of shape [elements].
+            slot: 0 to arity - 1; in a `vrt.Model` also the name of a relation in which a
+                vertex has one child at most.
+        Returns: an object with one attribute a field of the child's state, each of shape
+            [elements].
         Raises: TraceError for a slot that was not declared.
         """
-        b = self._tracing("gather").builder
-        slot = self._declared_slot("gather", slot)
+        trace = self._tracing("gather")
+        b, number = trace.builder, self._slot("gather", slot)
+        sources = sources_of(self, slot)
+        initial = self.initial if any(source is self for source in sources) else {}
         fields: dict[str, Value] = {}
-        for name, size in self.state.items():
-            value = b.emit("gather", slot=slot, field=name, shape=(size,))
-            if name in self.initial:
-                absent = 1.0 - b.emit("present", slot=slot)
-                value = value + absent * self.initial[name].as_value(b)
+        for name, size in sources[0].state.items():
+            field = _field(sources[0], trace, name)
+            value = b.emit("gather", slot=number, field=field, shape=(size,))
+            if name in initial:
+                absent = 1.0 - b.emit("present", slot=number)
+                value = value + absent * initial[name].as_value(b)
             fields[name] = value
         return State(fields)
 
-    def gather_all(self) -> State:
+    def gather_all(self, relation: str = CHILDREN) -> State:
         """Read the states of all children, any number of them.
 
+        Args:
+            relation: in a `vrt.Model`, the name of the relation whose children are read.
         Returns: an object with one attribute a field, a value per child: compute with it, then
             reduce it over the children by `vrt.sum`, `vrt.max` or `vrt.mean`, weighted by
             `vrt.softmax(score, over="children")` for attention. An empty slot is not a child, and
             `initial` is not read.
         """
-        b = self._tracing("gather_all").builder
-        slot = self.arity or 0
-        return State(
-            {
-                name: b.emit("gather_all", slot=slot, field=name, shape=(size,))
-                for name, size in self.state.items()
-            }
-        )
+        trace = self._tracing("gather_all")
+        trace.relations.read_all(relation)
+        source, slot = sources_of(self, relation)[0], self.arity or 0
+        fields: dict[str, Value] = {}
+        for name, size in source.state.items():
+            field = _field(source, trace, name)
+            fields[name] = trace.builder.emit("gather_all", slot=slot, field=field, shape=(size,))
+        return State(fields)
+
+    def _slot(self, where: str, what: object) -> int:
+        """Return the slot of a relation of one child: a number that was declared, or a name."""
+        if isinstance(what, str) and not what.isdigit():
+            return self._tracing(where).relations.slot(what)
+        return self._declared_slot(where, int(what) if isinstance(what, str) else what)
 
     def _declared_slot(self, where: str, slot: object) -> int:
         if self.arity is None or not is_whole(slot) or not 0 <= slot < self.arity:
@@ -142,7 +168,8 @@ class VertexFunction:
 
         Raises: TraceError, when the fields or shapes differ from the declared state.
         """
-        b = self._tracing("scatter").builder
+        trace = self._tracing("scatter")
+        b = trace.builder
         if self._scattered:
             raise self._error(
                 "scatter", f"called a second time at {user_line()}", "one scatter in forward()"
@@ -165,7 +192,7 @@ class VertexFunction:
                     "scatter a value of that shape, or declare another size",
                 )
             self._no_edges("scatter", name, value)
-            b.emit("scatter", value, field=name, shape=value.shape)
+            b.emit("scatter", value, field=_field(self, trace, name), shape=value.shape)
 
     def pull(
         self, name: str, shape: tuple[int, ...] | None = None, dtype: str | None = None
@@ -184,7 +211,7 @@ class VertexFunction:
             raise self._error(
                 "pull", f"name {name!r} at {user_line()}", "a string", "name an array of the batch"
             )
-        extents = self._pulled_shape(name, shape, dtype)
+        extents = read_pulled(name, shape, dtype)
         if name not in trace.pulled:
             if len(trace.pulled) == MOST_PULLS:
                 raise self._error(
@@ -206,30 +233,18 @@ class VertexFunction:
             )
         return found
 
-    def _pulled_shape(self, name: str, shape: object, dtype: str | None) -> tuple[int, ...]:
-        if dtype is not None and (not isinstance(dtype, str) or dtype not in ("int", "float")):
-            raise self._error(
-                "pull", f"dtype {dtype!r} of {name!r} at {user_line()}", "'int' or 'float'"
-            )
-        extents = read_shape(() if shape is None else shape)
-        if extents is None or (dtype == "int" and extents):
-            raise self._error(
-                "pull",
-                f"shape {shape!r} of {name!r} at {user_line()}",
-                "a tuple of positive integers, and () for an integer",
-                "pull reals by shape, and integers one by one",
-            )
-        return extents
-
     def present(self, what: int | str) -> Value:
         """Return 1.0 where the vertex has a child in a slot, or a pulled value; else 0.0.
 
         Kinds are specialised by presence, so `present(...) * x` costs nothing where it is 0.
 
         Args:
-            what: a slot, or the name of a pull that was read before.
+            what: a slot, the name of a pull that was read before, or the name of a relation that
+                was gathered before.
         """
         trace = self._tracing("present")
+        if isinstance(what, str) and what in trace.relations.slots:
+            return trace.builder.emit("present", slot=trace.relations.slots[what])
         if isinstance(what, str):
             if what not in trace.pulled:
                 raise self._error(
@@ -277,7 +292,7 @@ class VertexFunction:
         """Return the parameters by attribute name; those of lists and dicts are numbered."""
         self._check_declared()
         found: dict[str, Parameter] = {}
-        for name, parameter in self._declared_parameters():
+        for name, parameter in parameters_of(self):
             parameter.name = parameter.name or name
             if found.setdefault(parameter.name, parameter) is not parameter:
                 raise self._error(
@@ -289,35 +304,27 @@ class VertexFunction:
                 )
         return found
 
-    def _declared_parameters(self) -> Iterator[tuple[str, Parameter]]:
-        """Yield parameters by attribute name, one as often as it is found."""
-        stack = [(n, v) for n, v in reversed(vars(self).items()) if not n.startswith("_")]
-        while stack:
-            name, value = stack.pop()
-            if isinstance(value, Parameter):
-                yield name, value
-            elif isinstance(value, (list, tuple)):
-                stack += [(f"{name}.{k}", item) for k, item in reversed([*enumerate(value)])]
-            elif isinstance(value, dict):
-                stack += [(f"{name}.{key}", item) for key, item in reversed(value.items())]
-
     def trace(self) -> Program:
         """Run `forward` once and return the program of F.
 
         Raises: TraceError for any mistake in the declaration, with the user's line.
         """
         params = {name: p.shape for name, p in self.parameters().items()}
+        trace = self._run_forward(Trace(type(self).__name__, self.arity))
+        if not self._pushed:
+            raise self._error("push", "forward() pushes nothing", "at least one push")
+        return simplify(trace.program(params, self.state, self.arity))
+
+    def _run_forward(self, trace: Trace) -> Trace:
         self._scattered = False
         self._pushed = set()
-        with Trace(type(self).__name__) as trace:
+        with trace:
             self._trace = trace
             self.forward()
             if self.state and not self._scattered:
                 raise self._error(
                     "scatter", "forward() does not scatter", f"the state {sorted(self.state)}"
                 )
-            if not self._pushed:
-                raise self._error("push", "forward() pushes nothing", "at least one push")
             if self.initial and not any(n.op == "gather" for n in trace.builder.nodes):
                 raise self._error(
                     "initial",
@@ -326,7 +333,7 @@ class VertexFunction:
                     "leave initial out, or gather slots",
                 )
         self._trace = None
-        return simplify(trace.program(params, self.state, self.arity))
+        return trace
 
     def _is_declared(self) -> bool:
         return "_pushed" in vars(self)
@@ -351,3 +358,43 @@ class VertexFunction:
 
     def _error(self, where: str, got: str, expected: str, action: str = "") -> TraceError:
         return TraceError(message(where, got, expected, action or f"correct {type(self).__name__}"))
+
+
+def sources_of(function: VertexFunction, relation: int | str) -> tuple[VertexFunction, ...]:
+    """Return the functions whose vertices may be the children of a relation."""
+    given = function.inputs.get(str(relation), function)
+    several = tuple(given) if isinstance(given, (list, tuple)) else (given,)
+    declared = [getattr(source, "state", None) for source in several]
+    if not several or any(state is None or state != declared[0] for state in declared):
+        raise TraceError(
+            message(
+                "inputs",
+                f"{str(relation)!r} is {given!r}",
+                "a vertex function, or several that declare the same state",
+                "write inputs={'spelling': self.char}",
+            )
+        )
+    return several
+
+
+def _field(function: VertexFunction, trace: Trace, name: str) -> str:
+    """Return what a field of a function's state is called in the program that is traced."""
+    return name if trace.names is None else f"{trace.names.states[id(function)]}.{name}"
+
+
+def trace_in(function: VertexFunction, names: NetworkNames) -> tuple[Program, Relations]:
+    """Run `forward` once as a part of a network; return its program and what it reads.
+
+    Raises: TraceError, as `VertexFunction.trace` does.
+    """
+    own = dict(parameters_of(function))
+    params = {names.parameters[id(p)]: p.shape for p in own.values()}
+    trace = function._run_forward(Trace(names.states[id(function)], function.arity, names))
+    state = {_field(function, trace, name): size for name, size in function.state.items()}
+    found = trace.relations
+    return simplify(trace.program(params, state, found.count or None)), found
+
+
+def check_declared(function: VertexFunction) -> None:
+    """Raise TraceError, where `__init__` of the class was not called."""
+    function._check_declared()

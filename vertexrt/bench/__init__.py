@@ -1,11 +1,6 @@
 """What `vertexrt bench` measures of any vertex function, and how it reports and compares.
 
-| file | holds |
-| --- | --- |
-| `jobs.py`, `run.py`, `machine.py` | F and its graphs; what all commands do; where they ran |
-| `contender.py`, `check.py`, `measure.py`, `spread.py` | what takes turns; equality; turns; noise |
-| `record.py`, `read_record.py` | the JSON file: its form, writing, reading |
-| `switches.py`, `counts.py`, `ablation.py` | `bench ablation` |
-| `breakdown.py`, `host_time.py`, `device_time.py` | `bench breakdown` |
-| `text.py`, `figures/`, `page.py`, `compare.py` | tables, pictures, `report`, `compare` |
+`run.py` has what all commands do, `contender.py` and `measure.py` how what takes turns is checked
+and timed, `record.py` the JSON file. `ablation.py` and `switches.py`, `breakdown.py` and
+`device_time.py`, `page.py` and `compare.py` are the commands; `text.py` and `figures.py` show.
 """

@@ -19,12 +19,10 @@ from pathlib import Path
 from typing import Any
 
 import vertexrt as vrt
-from vertexrt.bench.check import compare
-from vertexrt.bench.contender import Contender, Stepper
-from vertexrt.bench.jobs import Job, JobOptions, first_graphs, make_job
+from vertexrt.bench.contender import Contender, Stepper, compare
 from vertexrt.bench.measure import Draw, measure
 from vertexrt.bench.record import Entry, compared
-from vertexrt.bench.run import Bench, opened, say
+from vertexrt.bench.run import Bench, Job, JobOptions, first_graphs, make_job, opened, say
 from vertexrt.bench.switches import (
     AGAIN,
     ALL_ON,

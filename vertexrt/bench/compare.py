@@ -16,11 +16,9 @@ from pathlib import Path
 
 import numpy as np
 
-from vertexrt.bench.read_record import read
-from vertexrt.bench.record import Entry, Results
-from vertexrt.bench.spread import FASTER, HIDDEN, SLOWER
+from vertexrt.bench.record import FASTER, HIDDEN, SLOWER, Entry, Results, read
 from vertexrt.bench.text import aligned, in_common, number
-from vertexrt.errors import UsageError, message
+from vertexrt.errors import UsageError
 
 SAME = "equal"
 OTHER = "differs"
@@ -68,7 +66,7 @@ def warnings(before: Results, after: Results) -> list[str]:
     devices = before.machine.get("device"), after.machine.get("device")
     if devices[0] != devices[1]:
         got = "device {!r} and {!r}".format(*devices)
-        raise UsageError(message("compare", got, "one device", "Run it on the same again"))
+        raise UsageError.at("compare", got, "one device", "Run it on the same again")
     found = []
     options = sorted({*before.options, *after.options} - set(FREE_OPTIONS))
     for what, names, mine, theirs in (
@@ -95,8 +93,8 @@ def changes(before: Results, after: Results) -> list[Change]:
     known = {name(e): e for e in before.entries}
     found = [change_of(known[name(e)], e) for e in after.entries if name(e) in known]
     if not found:
-        raise UsageError(
-            message("compare", "no result in both files", "runs of one job", "Give another file")
+        raise UsageError.at(
+            "compare", "no result in both files", "runs of one job", "Give another file"
         )
     return found
 

@@ -7,6 +7,7 @@ import time
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from functools import partial
+from itertools import count, islice
 from typing import Any
 
 import numpy as np
@@ -34,20 +35,13 @@ class Draw:
     def __init__(self, pool: GraphBatch, batch_size: int, seed: int = 0) -> None:
         self.pool = pool
         self.batch_size = min(batch_size, pool.num_graphs)
-        self._numbers = self._epochs(seed)
+        cut = partial(minibatches, pool.sizes(), self.batch_size, seed=seed)
+        drawn = (ids for epoch in count() for ids in cut(epoch=epoch))
+        self._numbers = (ids for ids in drawn if len(ids) == self.batch_size)
 
-    def _epochs(self, seed: int) -> Iterator[np.ndarray]:
-        sizes = self.pool.sizes()
-        epoch = 0
-        while True:
-            for ids in minibatches(sizes, self.batch_size, seed=seed, epoch=epoch):
-                if len(ids) == self.batch_size:
-                    yield ids
-            epoch += 1
-
-    def take(self, count: int) -> list[np.ndarray]:
+    def take(self, number: int) -> list[np.ndarray]:
         """Return the graph numbers of the next minibatches."""
-        return [next(self._numbers) for _ in range(count)]
+        return list(islice(self._numbers, number))
 
 
 def measure(

@@ -7,11 +7,10 @@ from html import escape
 from pathlib import Path
 
 from vertexrt.bench.figures import draw
-from vertexrt.bench.read_record import read
-from vertexrt.bench.record import Results
+from vertexrt.bench.record import Results, read
 from vertexrt.bench.run import say
 from vertexrt.bench.text import table
-from vertexrt.errors import DataError, message
+from vertexrt.errors import DataError
 from vertexrt.plain_files import write_atomically
 
 NAME = "report.html"
@@ -35,7 +34,7 @@ def run(folder_name: str) -> Path:
     if not paths:
         got, expected = f"{folder} holds no results", "a folder with files of `vertexrt bench`"
         action = "Run `vertexrt bench ablation --out FOLDER` first"
-        raise DataError(message("report", got, expected, action))
+        raise DataError.at("report", got, expected, action)
     sections = "\n".join(_section(path, read(path)) for path in paths)
     title = escape(f"vertexrt bench: {folder.resolve().name}")
     page = (

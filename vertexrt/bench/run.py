@@ -1,26 +1,110 @@
-"""What every benchmark does first and last: pin threads, make the folder, describe the machine."""
+"""What every benchmark works with, and does first and last.
+
+A model of the catalogue on a data set; pinned threads, a folder, what describes the machine.
+"""
 
 from __future__ import annotations
 
+import importlib.metadata
+import os
+import platform
+import shutil
+import subprocess
 import sys
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+
 import vertexrt as vrt
-from vertexrt.bench.jobs import Job, JobOptions, make_job
-from vertexrt.bench.machine import describe
+from vertexrt import data, models
+from vertexrt.api.vertex_function import VertexFunction
 from vertexrt.bench.record import Entry, Key, Results
 from vertexrt.bench.switches import ALL, Setting
 from vertexrt.bench.text import table
 from vertexrt.config import config, limit_threads
 from vertexrt.engine.devices import device_named
 from vertexrt.engine.variant import Passes
-from vertexrt.errors import UsageError, message
+from vertexrt.errors import UsageError
+from vertexrt.graph import GraphBatch
 
 NOT_KEPT = ("out", "name")  # of the options, what says nothing of the results
+PACKAGES = ("vertexrt", "numpy", "llvmlite", "scipy", "torch", "dynet38", "cupy", "nvidia-cu")
+GPU_FIELDS = ("name", "driver_version", "memory.total", "clocks.max.sm", "power.limit")
+SMOOTH = ("tree-lstm", "lstm-lm")
+
+
+@dataclass(frozen=True, slots=True)
+class JobOptions:
+    """What the command lines of an ablation and a breakdown have in common.
+
+    Attributes:
+        data: data set or folder; None for the model's own.
+        leaves: of a tree of tree-fc.
+        threads: None for all cores.
+        out: folder for the results.
+    """
+
+    model: str
+    data: str | None
+    leaves: int | None
+    device: str
+    threads: int | None
+    batch_sizes: tuple[int, ...]
+    hidden: int
+    seconds: float
+    out: str
+
+
+@dataclass(frozen=True, slots=True)
+class Job:
+    """A vertex function and the graphs that minibatches are drawn from.
+
+    Attributes:
+        model: its name.
+        make: builds F for a hidden size; nothing in it is random but the initial parameters.
+        description: what it computes, and on what.
+        kinked: F is not smooth.
+    """
+
+    model: str
+    make: Callable[[int], VertexFunction]
+    pool: GraphBatch
+    description: str
+    kinked: bool = False
+
+
+def make_job(model: str, source: str | None = None, leaves: int | None = None) -> Job:
+    """Load the data of a model.
+
+    Args:
+        source: data set or folder; by default the model's own.
+        leaves: of each tree of tree-fc.
+    Raises: UsageError, DataError, as `models.get` and `data.load` do.
+    """
+    spec = models.get(model)
+    dataset = data.load(source or spec.train["data"], task=spec.task, leaves=leaves)
+    pool = dataset.splits["train"]
+
+    def make(hidden: int) -> VertexFunction:
+        wanted = {"hidden": hidden, "embed": hidden, "dropout": 0.0}
+        return spec.build(dataset, **{n: v for n, v in wanted.items() if n in spec.options})
+
+    sizes = pool.sizes()
+    description = (
+        f"{model}, {dataset.name}: {pool.num_graphs:,} graphs of {int(np.min(sizes))} to "
+        f"{int(np.max(sizes))} vertices, {float(sizes.mean()):.1f} on average, "
+        f"{len(dataset.vocabulary):,} words; a step is forward, backward and SGD"
+    )
+    return Job(model, make, pool, description, kinked=model not in SMOOTH)
+
+
+def first_graphs(job: Job, count: int) -> GraphBatch:
+    """Return the first graphs of the pool, fewer where it has not as many."""
+    return job.pool.take(np.arange(min(count, job.pool.num_graphs)))
 
 
 @dataclass(frozen=True, slots=True)
@@ -74,7 +158,7 @@ def opened(
     if max(options.batch_sizes) > job.pool.num_graphs:
         expected = f"at most {job.pool.num_graphs:,}, the graphs of {job.model}'s data"
         got = f"got {max(options.batch_sizes)}"
-        raise UsageError(message("--batch-sizes", got, expected, "Take smaller ones"))
+        raise UsageError.at("--batch-sizes", got, expected, "Take smaller ones")
     kept = asdict(options) | {"name": job.model, "device": device}
     with (
         pinned(options.threads) as threads,
@@ -106,7 +190,7 @@ def recording(
         record.write(path)
     except OSError as error:
         got = f"{path.parent}: {error.strerror}"
-        raise UsageError(message("--out", got, "a folder to write in", "Give another")) from error
+        raise UsageError.at("--out", got, "a folder to write in", "Give another") from error
     try:
         yield record, path
         record.complete = True
@@ -134,3 +218,63 @@ def pinned(threads: int | None) -> Iterator[int]:
 def say(text: str) -> None:
     """Report progress on stderr."""
     print(text, file=sys.stderr, flush=True)
+
+
+# Where it runs.
+
+
+def describe(threads: int, device: str = "cpu") -> dict[str, Any]:
+    """Return what identifies the machine and the software, for the JSON record of a benchmark.
+
+    Args:
+        device: "gpu" is described when this is "cuda".
+    """
+    from threadpoolctl import threadpool_info
+
+    installed = {each.name: each.version for each in importlib.metadata.distributions()}
+    return {
+        "device": device,
+        "gpu": gpu() if device == "cuda" else None,
+        "processor": processor(),
+        "cores": os.cpu_count(),
+        "threads": threads,
+        "load_average": os.getloadavg() if hasattr(os, "getloadavg") else None,
+        "system": f"{platform.system()} {platform.machine()}",
+        "python": platform.python_version(),
+        "versions": {n: installed[n] for n in sorted(installed) if n.startswith(PACKAGES)},
+        "blas": sorted(
+            f"{entry['internal_api']} {entry['version']}, {entry['num_threads']} threads"
+            for entry in threadpool_info()
+        ),
+        "revision": revision(),
+    }
+
+
+def processor() -> str:
+    """Return the name of the processor."""
+    listing = Path("/proc/cpuinfo")
+    lines = listing.read_text(encoding="utf-8").splitlines() if listing.exists() else []
+    names = [line.partition(":")[2].strip() for line in lines if line.startswith("model name")]
+    return names[0] if names else platform.processor() or platform.machine()
+
+
+def gpu() -> dict[str, str] | None:
+    """Return name, driver and clocks of the first GPU that is seen, None where none is."""
+    found = _output("nvidia-smi", f"--query-gpu={','.join(GPU_FIELDS)}", "--format=csv,noheader")
+    return dict(zip(GPU_FIELDS, found.splitlines()[0].split(", "), strict=True)) if found else None
+
+
+def revision() -> str:
+    """Return the commit, with `+changes` when files differ from it; "" outside a checkout."""
+    git = ("git", "-C", str(Path(__file__).parent))
+    commit = _output(*git, "rev-parse", "--short", "HEAD")
+    changed = _output(*git, "status", "--porcelain", "--untracked-files=no")
+    return commit + ("+changes" if changed else "")
+
+
+def _output(*words: str) -> str:
+    """Return what a program prints, "" where it is not there or fails."""
+    if shutil.which(words[0]) is None:
+        return ""
+    run = subprocess.run(words, capture_output=True, text=True, check=False)
+    return "" if run.returncode else run.stdout.strip()

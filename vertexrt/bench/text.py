@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from vertexrt.bench.record import Entry
-from vertexrt.bench.spread import Spread
 
 COUNTS = ("launches", "calls", "instructions", "kernels", "groups", "products", "rows")
 
@@ -43,14 +42,10 @@ def _values(entries: Sequence[Entry], name: str) -> set[str]:
 def _row(entry: Entry, names: Sequence[str]) -> list[str]:
     row = [str(entry.key.get(n, "")) for n in (*names, "variant")]
     row += [f"{number(entry.median)} {entry.unit}", "{} - {}".format(*map(number, entry.quartiles))]
-    row += [*_ratio(entry.ratio), entry.against or "", entry.verdict or ""]
+    r = entry.ratio
+    row += ["", ""] if r is None else [f"{r.median:.2f}", f"{r.low:.2f} - {r.high:.2f}"]
+    row += [entry.against or "", entry.verdict or ""]
     return row + [number(entry.counts[n]) if n in entry.counts else "" for n in COUNTS]
-
-
-def _ratio(ratio: Spread | None) -> list[str]:
-    if ratio is None:
-        return ["", ""]
-    return [f"{ratio.median:.2f}", f"{ratio.low:.2f} - {ratio.high:.2f}"]
 
 
 def aligned(head: Sequence[str], rows: Sequence[Sequence[str]]) -> str:

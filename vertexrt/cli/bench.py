@@ -32,8 +32,8 @@ def bench(given: argparse.Namespace) -> int:
 def _measure(given: argparse.Namespace, command: list[str]) -> None:
     from vertexrt.bench import ablation, breakdown
     from vertexrt.bench.figures import draw
-    from vertexrt.bench.jobs import JobOptions
-    from vertexrt.bench.read_record import read
+    from vertexrt.bench.record import read
+    from vertexrt.bench.run import JobOptions
 
     if config().check:
         print("VERTEXRT_CHECK=1: what a step takes to be verified is timed, too", file=sys.stderr)

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from vertexrt.cli.limits import WHOLE
-from vertexrt.cli.values import Parser, list_of, one_of, path, real, whole
+from vertexrt.cli.values import Parser, list_of, path, real, whole
 from vertexrt.engine.devices import DEVICES
 
 LARGEST_GRAPH = 2**20  # leaves of a tree, words of a chain
 MOST_SECONDS = 7 * 86_400.0
+DATA = "data set, or a folder that holds one"
 ACTIONS = ("ablation", "breakdown", "report", "compare")
 
 
@@ -34,30 +35,9 @@ def add_job(parser: Parser) -> None:
     parser.add_argument(
         "--model", metavar="MODEL", default="tree-lstm", help="by default tree-lstm"
     )
-    add_data(parser)
-    parser.add_argument(
-        "--leaves",
-        metavar="N",
-        type=whole("--leaves", 2, LARGEST_GRAPH),
-        help="of a tree of tree-fc",
-    )
-    parser.add_argument(
-        "--hidden",
-        metavar="N",
-        type=whole("--hidden", *WHOLE["hidden"]),
-        default=64,
-        help="and embedding size",
-    )
-
-
-def add_data(parser: Parser) -> None:
-    """Add the data set."""
-    parser.add_argument(
-        "--data",
-        metavar="NAME|PATH",
-        type=path("--data"),
-        help="data set, or a folder that holds one",
-    )
+    parser.add_path("data", DATA, "NAME|PATH")
+    parser.add_whole("leaves", "of a tree of tree-fc", (2, LARGEST_GRAPH))
+    parser.add_whole("hidden", "and embedding size", default=64)
 
 
 def add_sizes(parser: Parser, sizes: tuple[int, ...]) -> None:
@@ -73,23 +53,8 @@ def add_sizes(parser: Parser, sizes: tuple[int, ...]) -> None:
 
 def add_run(parser: Parser, seconds: float, of_what: str) -> None:
     """Add what every measurement is told: device, threads, seconds, folder."""
-    parser.add_argument(
-        "--device",
-        metavar="D",
-        type=one_of("--device", DEVICES),
-        default="auto",
-        help="auto (default), cuda, cpu",
-    )
-    parser.add_argument(
-        "--threads", metavar="N", type=whole("--threads", *WHOLE["threads"]), help="CPU threads"
-    )
-    parser.add_argument(
-        "--seconds",
-        metavar="S",
-        type=real("--seconds", MOST_SECONDS),
-        default=seconds,
-        help=of_what,
-    )
-    parser.add_argument(
-        "--out", metavar="DIR", type=path("--out"), default="bench", help="folder for the results"
-    )
+    parser.add_word("device", DEVICES, "auto (default), cuda, cpu", "D", "auto")
+    parser.add_whole("threads", "CPU threads")
+    read = real("--seconds", MOST_SECONDS)
+    parser.add_argument("--seconds", metavar="S", type=read, default=seconds, help=of_what)
+    parser.add_path("out", "folder for the results", "DIR", "bench")

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 
+from vertexrt.bench.text import aligned
 from vertexrt.data import catalogue, fetch
 
 HEADINGS = ("name", "task", "cached", "licence", "home")
@@ -18,19 +19,9 @@ def data(options: argparse.Namespace) -> int:
     if options.action == "fetch":
         print(fetch(options.name))
         return 0
-    rows: list[tuple[str, ...]] = [HEADINGS]
+    rows = []
     for entry in catalogue():
         cached = "yes" if entry.cached else "no"
         rows.append((entry.name, entry.task, cached, entry.licence, entry.home))
-    print(table(rows))
+    print(aligned(HEADINGS, rows))
     return 0
-
-
-def table(rows: list[tuple[str, ...]]) -> str:
-    """Return rows of words as text in columns."""
-    widths = [max(len(row[column]) for row in rows) for column in range(len(rows[0]))]
-    lines = (
-        "  ".join(word.ljust(width) for word, width in zip(row, widths, strict=True))
-        for row in rows
-    )
-    return "\n".join(line.rstrip() for line in lines)

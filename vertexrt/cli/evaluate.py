@@ -14,15 +14,9 @@ from vertexrt.cli.loop import evaluate as evaluate_split
 from vertexrt.cli.options import RunOptions, data_name
 from vertexrt.cli.run_folder import find_checkpoint
 from vertexrt.cli.run_state import StoredRun
-from vertexrt.cli.session import (
-    RunSession,
-    compile_model,
-    device_line,
-    load_data,
-    require_graphs,
-)
+from vertexrt.cli.session import RunSession, compile_model, device_line, load_data, require_graphs
 from vertexrt.data import Dataset, Vocabulary
-from vertexrt.errors import CheckpointError, message
+from vertexrt.errors import CheckpointError
 from vertexrt.models import ModelSpec
 
 
@@ -76,14 +70,11 @@ def _dataset(options: RunOptions, spec: ModelSpec, stored: StoredRun) -> Dataset
     """
     dataset = load_data(options, spec)
     if spec.task != "language-model" and dataset.classes != stored.data.classes:
-        raise CheckpointError(
-            message(
-                str(stored.path),
-                f"it tells {stored.data.classes} classes apart, "
-                f"'{dataset.name}' has {dataset.classes}",
-                "expected data of the same task",
-                "Give other data, or train a model for these",
-            )
+        raise CheckpointError.at(
+            str(stored.path),
+            f"it tells {stored.data.classes} classes apart, '{dataset.name}' has {dataset.classes}",
+            "expected data of the same task",
+            "Give other data, or train a model for these",
         )
     if dataset.vocabulary == stored.vocabulary:
         return dataset

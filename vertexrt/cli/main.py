@@ -8,23 +8,17 @@ Nothing heavy is imported before the handlers of signals are there.
 
 from __future__ import annotations
 
+import importlib
 import os
 import sys
 from collections.abc import Callable, Sequence
 from contextlib import suppress
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, cast
 
 from vertexrt.cache import notes
 from vertexrt.cli.interrupt import Interrupt, Interrupted
 from vertexrt.config import limit_threads
-from vertexrt.errors import (
-    CheckpointError,
-    DataError,
-    UsageError,
-    VertexrtError,
-    message,
-    one_line,
-)
+from vertexrt.errors import CheckpointError, DataError, UsageError, VertexrtError, message, one_line
 
 if TYPE_CHECKING:
     import argparse
@@ -99,7 +93,9 @@ def _run(words: list[str], interrupt: Interrupt) -> int:
     if options.command is None:
         build()[0].print_help()
         return 0
-    _limit_threads(options)
+    threads = getattr(options, "threads", None)
+    if threads is not None:
+        limit_threads(threads)  # of BLAS libraries that are loaded from here on
     command = _command(options.command)
     interrupt.started()
     notes.always(not getattr(options, "quiet", False))
@@ -109,38 +105,11 @@ def _run(words: list[str], interrupt: Interrupt) -> int:
         notes.always(False)
 
 
-def _limit_threads(options: argparse.Namespace) -> None:
-    """Bound the threads of BLAS libraries that are loaded from here on."""
-    threads = getattr(options, "threads", None)
-    if threads is not None:
-        limit_threads(threads)
-
-
 def _command(name: str) -> Callable[[argparse.Namespace], int]:
-    """Import a command."""
-    if name == "train":
-        from vertexrt.cli.train import train
-
-        return train
-    if name == "eval":
-        from vertexrt.cli.evaluate import evaluate
-
-        return evaluate
-    if name == "warm":
-        from vertexrt.cli.warm import warm
-
-        return warm
-    if name == "explain":
-        from vertexrt.cli.explain import explain
-
-        return explain
-    if name == "bench":
-        from vertexrt.cli.bench import bench
-
-        return bench
-    from vertexrt.cli.data import data
-
-    return data
+    """Import a command: a function that is called as its module is."""
+    word = {"eval": "evaluate"}.get(name, name)
+    run = getattr(importlib.import_module(f"vertexrt.cli.{word}"), word)
+    return cast("Callable[[argparse.Namespace], int]", run)
 
 
 def _open_streams() -> bool:

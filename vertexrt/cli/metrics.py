@@ -11,7 +11,7 @@ import numpy as np
 
 from vertexrt.api.json_record import JsonRecord
 from vertexrt.api.optimizer import LARGEST_COUNT
-from vertexrt.errors import NumericError, message
+from vertexrt.errors import NumericError
 from vertexrt.graph import GraphBatch
 
 # The pushes that `Totals.add` reads. A language model's logits, V x words, are never asked for.
@@ -142,13 +142,11 @@ class Totals:
             where: what was evaluated, such as `dev`.
         """
         if not math.isfinite(self.loss):
-            raise NumericError(
-                message(
-                    where,
-                    f"the loss is {self.loss}",
-                    "expected a finite number",
-                    "Lower --lr, or bound the gradient with --clip-norm",
-                )
+            raise NumericError.at(
+                where,
+                f"the loss is {self.loss}",
+                "expected a finite number",
+                "Lower --lr, or bound the gradient with --clip-norm",
             )
 
 

@@ -6,7 +6,7 @@ import argparse
 import os
 from dataclasses import asdict, dataclass, fields, replace
 from pathlib import Path
-from typing import Any, NoReturn, Self
+from typing import Any, Self
 
 from vertexrt import models
 from vertexrt.api.json_record import JsonRecord
@@ -23,7 +23,7 @@ from vertexrt.config import config
 from vertexrt.data import catalogue
 from vertexrt.data.files import expanded
 from vertexrt.engine.devices import DEVICES, DTYPES, ENGINES, PRECISIONS
-from vertexrt.errors import CheckpointError, UsageError, message
+from vertexrt.errors import CheckpointError, UsageError
 from vertexrt.models import ModelSpec
 
 # Options that --resume may change. With other threads or groups the result is equal to rounding.
@@ -204,22 +204,18 @@ def resume(given: argparse.Namespace, stored: RunOptions, run: str) -> RunOption
 def _require_same_run(given: argparse.Namespace, stored: RunOptions, run: str) -> None:
     """Refuse the model or the folder of another run."""
     if given.model not in (None, stored.model):
-        raise CheckpointError(
-            message(
-                "--resume",
-                f"{run} is a run of {stored.model}",
-                f"expected one of {given.model}, the model that was named",
-                f"Name {stored.model}, or start a new run with --out",
-            )
+        raise CheckpointError.at(
+            "--resume",
+            f"{run} is a run of {stored.model}",
+            f"expected one of {given.model}, the model that was named",
+            f"Name {stored.model}, or start a new run with --out",
         )
     if given.out is not None and Path(given.out).resolve() != Path(run).resolve():
-        raise UsageError(
-            message(
-                "--out",
-                f"got {given.out} with --resume {run}",
-                "a run goes on in its own folder",
-                "Leave --out out",
-            )
+        raise UsageError.at(
+            "--out",
+            f"got {given.out} with --resume {run}",
+            "a run goes on in its own folder",
+            "Leave --out out",
         )
 
 
@@ -229,13 +225,11 @@ def _require_unchanged(name: str, value: Any, stored: RunOptions, run: str) -> N
     before = stored.shape.get(name) if name in SHAPE else getattr(stored, name)
     if value != before:
         flag = "--" + name.replace("_", "-")
-        raise UsageError(
-            message(
-                "--resume",
-                f"got {flag} {value}, the run {run} has {before}",
-                "only --epochs, --patience, --threads and --processors may change",
-                f"Leave {flag} out, or start a new run with --out",
-            )
+        raise UsageError.at(
+            "--resume",
+            f"got {flag} {value}, the run {run} has {before}",
+            "only --epochs, --patience, --threads and --processors may change",
+            f"Leave {flag} out, or start a new run with --out",
         )
 
 
@@ -248,23 +242,19 @@ def _with_whole_groups(options: RunOptions) -> RunOptions:
     if processors is None:
         return options
     if options.engine != "persistent":
-        raise UsageError(
-            message(
-                "--processors",
-                f"the engine is {options.engine}",
-                "expected the persistent engine",
-                "Add --engine persistent",
-            )
+        raise UsageError.at(
+            "--processors",
+            f"the engine is {options.engine}",
+            "expected the persistent engine",
+            "Add --engine persistent",
         )
     if options.device != "cuda" and threads % processors:  # there a processor is a block
         whole = -(-threads // processors) * processors
-        raise UsageError(
-            message(
-                "--processors",
-                f"groups of {processors} processors with {threads} threads",
-                "a processor is a thread, so the threads are a multiple of the processors",
-                f"Give --threads {whole}, or a divisor of {threads}",
-            )
+        raise UsageError.at(
+            "--processors",
+            f"groups of {processors} processors with {threads} threads",
+            "a processor is a thread, so the threads are a multiple of the processors",
+            f"Give --threads {whole}, or a divisor of {threads}",
         )
     return options
 
@@ -291,10 +281,5 @@ def _require_fitting(given: argparse.Namespace, spec: ModelSpec) -> None:
     ):
         value = getattr(given, name, None)
         if value is not None and not fits and not (name == "momentum" and value == 0.0):
-            _refuse(name, owner, expected)
-
-
-def _refuse(name: str, owner: str, expected: str) -> NoReturn:
-    raise UsageError(
-        message(owner, f"got --{name}, which {owner} does not have", expected, "Leave it out")
-    )
+            got = f"got --{name}, which {owner} does not have"
+            raise UsageError.at(owner, got, expected, "Leave it out")

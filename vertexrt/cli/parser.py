@@ -9,93 +9,51 @@ import argparse
 from collections.abc import Callable, Sequence
 
 from vertexrt.cli.bench_options import ACTIONS as BENCH_ACTIONS
-from vertexrt.cli.bench_options import add_bench, add_data
-from vertexrt.cli.limits import (
-    OPTIMIZERS,
-    POLICIES,
-    REAL,
-    SPLITS,
-    TASKS,
-    WHOLE,
-    WITH_MOMENTUM,
-)
-from vertexrt.cli.values import Parser, one_of, path, real, whole
+from vertexrt.cli.bench_options import DATA, add_bench
+from vertexrt.cli.limits import OPTIMIZERS, POLICIES, SPLITS, TASKS, WITH_MOMENTUM
+from vertexrt.cli.values import Parser, one_of, path
 from vertexrt.engine.devices import DEVICES, DTYPES, ENGINES, KERNEL_FORMS, PRECISIONS
-from vertexrt.errors import UsageError, message, nearest
+from vertexrt.errors import UsageError, nearest
 from vertexrt.models.catalogue import names
 
 *_FIRST, _LAST = names()
 MODELS = f"{', '.join(_FIRST)} or {_LAST}"
-
-
-def _whole(parser: Parser, name: str, text: str) -> None:
-    """Add an option that takes a whole number."""
-    flag = "--" + name.replace("_", "-")
-    parser.add_argument(flag, metavar="N", type=whole(flag, *WHOLE[name]), help=text)
-
-
-def _real(parser: Parser, name: str, text: str, metavar: str = "X") -> None:
-    """Add an option that takes a number."""
-    flag = "--" + name.replace("_", "-")
-    parser.add_argument(flag, metavar=metavar, type=real(flag, REAL[name]), help=text)
-
-
-def _word(
-    parser: Parser, name: str, known: Sequence[str], text: str, metavar: str = "NAME"
-) -> None:
-    """Add an option that takes one of some words."""
-    flag = "--" + name
-    parser.add_argument(flag, metavar=metavar, type=one_of(flag, known), help=text)
-
-
-def _path(parser: Parser, name: str, text: str, metavar: str) -> None:
-    """Add an option that takes a path."""
-    flag = "--" + name
-    parser.add_argument(flag, metavar=metavar, type=path(flag), help=text)
+THREADS = "CPU threads, BLAS included"
+BATCH_SIZE = "graphs in a minibatch"
 
 
 def _add_data(parser: Parser) -> None:
-    add_data(parser)
-    _word(parser, "task", TASKS, "fine or binary (sentiment)", "TASK")
-    _whole(parser, "pieces", "cut a text into pieces of N words (language models)")
+    parser.add_path("data", DATA, "NAME|PATH")
+    parser.add_word("task", TASKS, "fine or binary (sentiment)", "TASK")
+    parser.add_whole("pieces", "cut a text into pieces of N words (language models)")
 
 
 def _add_shape(parser: Parser) -> None:
-    _whole(parser, "hidden", "width of the state")
-    _whole(parser, "embed", "width of the word embedding")
-    _real(parser, "dropout", "probability, 0 to 1", "P")
+    parser.add_whole("hidden", "width of the state")
+    parser.add_whole("embed", "width of the word embedding")
+    parser.add_real("dropout", "probability, 0 to 1", "P")
 
 
 def _add_machine(parser: Parser) -> None:
-    _word(parser, "policy", POLICIES, "frontier, depth, agenda or serial", "P")
-    _word(parser, "dtype", DTYPES, "float32 or float64", "T")
+    parser.add_word("policy", POLICIES, "frontier, depth, agenda or serial", "P")
+    parser.add_word("dtype", DTYPES, "float32 or float64", "T")
     _add_device(parser)
-    _word(parser, "engine", ENGINES, "batched (default), persistent or auto", "E")
-    _whole(
-        parser,
+    parser.add_word("engine", ENGINES, "batched (default), persistent or auto", "E")
+    parser.add_whole(
         "processors",
         "threads, on a GPU blocks, that share each task (persistent); by default chosen",
     )
-    _add_threads(parser)
+    parser.add_whole("threads", THREADS)
 
 
 def _add_device(parser: Parser) -> None:
-    _word(parser, "device", DEVICES, "auto (default), cuda, cpu or reference", "D")
+    parser.add_word("device", DEVICES, "auto (default), cuda, cpu or reference", "D")
     text = "of products on a GPU: float32 (default), tf32, or bf16 (persistent)"
-    _word(parser, "precision", PRECISIONS, text, "P")
-
-
-def _add_threads(parser: Parser) -> None:
-    _whole(parser, "threads", "CPU threads, BLAS included")
-
-
-def _add_batch_size(parser: Parser) -> None:
-    _whole(parser, "batch_size", "graphs in a minibatch")
+    parser.add_word("precision", PRECISIONS, text, "P")
 
 
 def _add_window(parser: Parser) -> None:
-    _whole(
-        parser,
+    parser.add_whole(
         "window",
         "sort graphs by size within N minibatches, so that like sizes come together",
     )
@@ -104,21 +62,21 @@ def _add_window(parser: Parser) -> None:
 def _add_train(parser: Parser) -> None:
     parser.add_argument("model", metavar="MODEL", nargs="?", help=MODELS)
     _add_data(parser)
-    _whole(parser, "epochs", "epochs")
-    _add_batch_size(parser)
+    parser.add_whole("epochs", "epochs")
+    parser.add_whole("batch_size", BATCH_SIZE)
     _add_window(parser)
-    _whole(parser, "seed", "of weights, dropout and order")
-    _path(parser, "out", "run folder (default runs/MODEL-DATE-TIME)", "DIR")
+    parser.add_whole("seed", "of weights, dropout and order")
+    parser.add_path("out", "run folder (default runs/MODEL-DATE-TIME)", "DIR")
     _add_shape(parser)
-    _real(parser, "lr", "learning rate")
-    _word(parser, "optimizer", tuple(OPTIMIZERS), ", ".join(OPTIMIZERS))
-    _real(parser, "momentum", "of " + ", ".join(WITH_MOMENTUM))
-    _real(parser, "weight_decay", "L2 penalty")
-    _real(parser, "clip_norm", "largest global norm; 0: none")
+    parser.add_real("lr", "learning rate")
+    parser.add_word("optimizer", tuple(OPTIMIZERS), ", ".join(OPTIMIZERS), "NAME")
+    parser.add_real("momentum", "of " + ", ".join(WITH_MOMENTUM))
+    parser.add_real("weight_decay", "L2 penalty")
+    parser.add_real("clip_norm", "largest global norm; 0: none")
     _add_machine(parser)
-    _whole(parser, "patience", "stop after N epochs without a better dev value; 0: never")
-    _path(parser, "resume", "continue the run in this folder", "RUN")
-    _path(parser, "trace", "timeline of minibatches (persistent)", "FILE")
+    parser.add_whole("patience", "stop after N epochs without a better dev value; 0: never")
+    parser.add_path("resume", "continue the run in this folder", "RUN")
+    parser.add_path("trace", "timeline of minibatches (persistent)", "FILE")
     parser.add_argument("--quiet", action="store_true", help="print the result only")
 
 
@@ -129,16 +87,16 @@ def _add_eval(parser: Parser) -> None:
     parser.add_argument(
         "--split", metavar="SPLIT", type=one_of("--split", SPLITS), default="dev", help="dev, test"
     )
-    _path(parser, "data", "another data set of the same task", "NAME|PATH")
-    _add_batch_size(parser)
+    parser.add_path("data", "another data set of the same task", "NAME|PATH")
+    parser.add_whole("batch_size", BATCH_SIZE)
     _add_device(parser)
-    _add_threads(parser)
+    parser.add_whole("threads", THREADS)
 
 
 def _add_model(parser: Parser) -> None:
     parser.add_argument("model", metavar="MODEL", help=MODELS)
     _add_data(parser)
-    _add_batch_size(parser)
+    parser.add_whole("batch_size", BATCH_SIZE)
     _add_window(parser)
     _add_shape(parser)
     _add_machine(parser)
@@ -158,7 +116,7 @@ def _add_explain(parser: Parser) -> None:
 
 def _add_warm(parser: Parser) -> None:
     _add_model(parser)
-    _word(parser, "optimizer", tuple(OPTIMIZERS), ", ".join(OPTIMIZERS))
+    parser.add_word("optimizer", tuple(OPTIMIZERS), ", ".join(OPTIMIZERS), "NAME")
 
 
 def _add_data_commands(parser: Parser) -> None:
@@ -208,8 +166,8 @@ def parse(argv: Sequence[str]) -> argparse.Namespace:
     parser, parsers = build()
     _check_command(argv)
     if "--version" in argv and len(argv) > 1:
-        raise UsageError(
-            message("vertexrt", "--version and other words", "expected it alone", "Leave them out")
+        raise UsageError.at(
+            "vertexrt", "--version and other words", "expected it alone", "Leave them out"
         )
     options, unknown = parser.parse_known_args(list(argv))
     if unknown:
@@ -232,23 +190,19 @@ def _unknown(word: str, command: Parser, options: argparse.Namespace) -> UsageEr
     command = command.of_action(getattr(options, "action", None))
     flag = word.split("=")[0]
     what = "option" if flag.startswith("-") else "argument"
-    return UsageError(
-        message(
-            command.prog,
-            f"unknown {what} '{flag}'",
-            "expected an option of this command",
-            f"See `{command.prog} --help`." + nearest(flag, command.options()),
-        )
+    return UsageError.at(
+        command.prog,
+        f"unknown {what} '{flag}'",
+        "expected an option of this command",
+        f"See `{command.prog} --help`." + nearest(flag, command.options()),
     )
 
 
 def _require(word: str, known: Sequence[str], where: str) -> None:
     if word not in known:
-        raise UsageError(
-            message(
-                where,
-                f"unknown command '{word}'",
-                "expected one of " + ", ".join(known),
-                f"See `{where} --help`." + nearest(word, known),
-            )
+        raise UsageError.at(
+            where,
+            f"unknown command '{word}'",
+            "expected one of " + ", ".join(known),
+            f"See `{where} --help`." + nearest(word, known),
         )

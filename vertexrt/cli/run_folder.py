@@ -26,7 +26,7 @@ from vertexrt.api.json_record import JsonRecord, parse_json
 from vertexrt.api.optimizer import LARGEST_COUNT
 from vertexrt.cli import run_lock
 from vertexrt.cli.limits import SPLITS
-from vertexrt.errors import CheckpointError, UsageError, message
+from vertexrt.errors import CheckpointError, UsageError
 from vertexrt.plain_files import (
     append_durably,
     leftovers,
@@ -136,18 +136,14 @@ class RunFolder:
         return record
 
     def _misread(self, where: str, got: str) -> CheckpointError:
-        return CheckpointError(
-            message(where, got, "expected the metrics of a run, unchanged", CORRECT)
-        )
+        return CheckpointError.at(where, got, "expected the metrics of a run, unchanged", CORRECT)
 
     def _unwritable(self, error: OSError) -> CheckpointError:
-        return CheckpointError(
-            message(
-                str(self.metrics),
-                f"the metrics cannot be written ({error.strerror or error})",
-                "expected a folder with room",
-                "Make room and continue with --resume",
-            )
+        return CheckpointError.at(
+            str(self.metrics),
+            f"the metrics cannot be written ({error.strerror or error})",
+            "expected a folder with room",
+            "Make room and continue with --resume",
         )
 
 
@@ -192,24 +188,20 @@ def _require_empty(path: Path) -> None:
     other = "Give another one"
     if (path / LAST).is_file():
         other += f", or continue that run with --resume {path}"
-    raise UsageError(
-        message(
-            "--out",
-            f"the folder {path} is not empty",
-            "expected a new or empty folder, so that no run is overwritten",
-            other,
-        )
+    raise UsageError.at(
+        "--out",
+        f"the folder {path} is not empty",
+        "expected a new or empty folder, so that no run is overwritten",
+        other,
     )
 
 
 def _cannot_write(flag: str, path: Path, error: OSError) -> UsageError:
-    return UsageError(
-        message(
-            flag,
-            f"the run folder {path} cannot be written ({error.strerror or error})",
-            "expected a folder where checkpoints can be kept",
-            "Give another one with --out",
-        )
+    return UsageError.at(
+        flag,
+        f"the run folder {path} cannot be written ({error.strerror or error})",
+        "expected a folder where checkpoints can be kept",
+        "Give another one with --out",
     )
 
 
@@ -221,13 +213,11 @@ def existing(name: str) -> RunFolder:
     """
     path = Path(name)
     if not os.path.isdir(path):
-        raise UsageError(
-            message(
-                "--resume",
-                f"there is no folder {name}",
-                f"expected a run folder with a {LAST}",
-                "Give the --out folder of a run",
-            )
+        raise UsageError.at(
+            "--resume",
+            f"there is no folder {name}",
+            f"expected a run folder with a {LAST}",
+            "Give the --out folder of a run",
         )
     if not (path / LAST).is_file() and not os.path.lexists(path / run_lock.NAME):
         raise _no_checkpoint(name)
@@ -243,13 +233,11 @@ def existing(name: str) -> RunFolder:
 
 
 def _no_checkpoint(name: str) -> CheckpointError:
-    return CheckpointError(
-        message(
-            "--resume",
-            f"{name} holds no {LAST}",
-            "expected the folder of a run that wrote a checkpoint",
-            f"Start the run again with --out {name}",
-        )
+    return CheckpointError.at(
+        "--resume",
+        f"{name} holds no {LAST}",
+        "expected the folder of a run that wrote a checkpoint",
+        f"Start the run again with --out {name}",
     )
 
 
@@ -262,24 +250,20 @@ def find_checkpoint(run: str) -> Path:
     if os.path.isfile(path):
         return path
     if not os.path.isdir(path):
-        raise UsageError(
-            message(
-                "eval",
-                f"there is no run {run}",
-                "expected a run folder or a checkpoint file",
-                "Give the --out folder of a run",
-            )
+        raise UsageError.at(
+            "eval",
+            f"there is no run {run}",
+            "expected a run folder or a checkpoint file",
+            "Give the --out folder of a run",
         )
     for candidate in (path / BEST, path / LAST):
         if candidate.is_file():
             return candidate
-    raise CheckpointError(
-        message(
-            "eval",
-            f"{run} holds neither {BEST} nor {LAST}",
-            "expected the folder of a run that wrote a checkpoint",
-            "Train one with `vertexrt train`",
-        )
+    raise CheckpointError.at(
+        "eval",
+        f"{run} holds neither {BEST} nor {LAST}",
+        "expected the folder of a run that wrote a checkpoint",
+        "Train one with `vertexrt train`",
     )
 
 

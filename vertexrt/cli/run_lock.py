@@ -17,7 +17,7 @@ import socket
 from dataclasses import dataclass
 from pathlib import Path
 
-from vertexrt.errors import UsageError, message
+from vertexrt.errors import UsageError
 from vertexrt.plain_files import require_plain_file
 
 NAME = "run.lock"
@@ -103,11 +103,9 @@ def _in_use(folder: Path, flag: str, owner: str, *, known: bool) -> UsageError:
     wait = "Wait for it to end, or give another folder"
     if not known:
         wait += f"; if it has ended, remove {folder / NAME}"
-    return UsageError(
-        message(
-            flag,
-            f"{name} is at work in the run folder {folder}",
-            "expected one run in a folder at a time",
-            wait,
-        )
+    return UsageError.at(
+        flag,
+        f"{name} is at work in the run folder {folder}",
+        "expected one run in a folder at a time",
+        wait,
     )

@@ -14,7 +14,7 @@ from vertexrt.cli.metrics import Totals
 from vertexrt.cli.options import RunOptions
 from vertexrt.cli.session import Fingerprint, RunSession, fingerprint, hash_of
 from vertexrt.data import Vocabulary
-from vertexrt.errors import CheckpointError, DataError, message
+from vertexrt.errors import CheckpointError, DataError
 
 FORMAT = "vertexrt-train-1"  # tells these checkpoints from those of other programs
 
@@ -104,13 +104,11 @@ def load(path: Path) -> StoredRun:
     """
     checkpoint = vrt.load_checkpoint(path)
     if checkpoint.meta.get("format") != FORMAT:
-        raise CheckpointError(
-            message(
-                str(path),
-                "it does not say how it was trained",
-                "expected a checkpoint written by `vertexrt train`",
-                "Give the folder of such a run",
-            )
+        raise CheckpointError.at(
+            str(path),
+            "it does not say how it was trained",
+            "expected a checkpoint written by `vertexrt train`",
+            "Give the folder of such a run",
         )
     fields = JsonRecord(checkpoint.meta, str(path))
     fields.text("format")
@@ -167,11 +165,9 @@ def restore(stored: StoredRun, session: RunSession, optimizer: Optimizer) -> Run
 
 
 def _not_of_one_run(path: Path, got: str) -> CheckpointError:
-    return CheckpointError(
-        message(
-            str(path),
-            got,
-            "expected the parts of one run, as `vertexrt train` writes them",
-            "Use an earlier checkpoint or a fresh copy",
-        )
+    return CheckpointError.at(
+        str(path),
+        got,
+        "expected the parts of one run, as `vertexrt train` writes them",
+        "Use an earlier checkpoint or a fresh copy",
     )

@@ -15,7 +15,7 @@ from vertexrt.api.optimizer import LARGEST_COUNT, Optimizer
 from vertexrt.cli.limits import OPTIMIZERS, SPLITS, WITH_MOMENTUM
 from vertexrt.cli.options import RunOptions
 from vertexrt.data import Dataset, load
-from vertexrt.errors import CheckpointError, DataError, message
+from vertexrt.errors import CheckpointError, DataError
 from vertexrt.models import ModelSpec
 
 if TYPE_CHECKING:
@@ -59,13 +59,11 @@ def load_data(options: RunOptions, spec: ModelSpec) -> Dataset:
 def require_graphs(dataset: Dataset, split: str) -> None:
     """Raise DataError when a split is missing or has no graphs."""
     if split not in dataset.splits or dataset.splits[split].num_graphs == 0:
-        raise DataError(
-            message(
-                "data",
-                f"the {split} split of '{dataset.name}' has no graphs",
-                "expected one graph or more",
-                "Give another data set with --data",
-            )
+        raise DataError.at(
+            "data",
+            f"the {split} split of '{dataset.name}' has no graphs",
+            "expected one graph or more",
+            "Give another data set with --data",
         )
 
 
@@ -148,11 +146,9 @@ def require_same_data(dataset: Dataset, stored: Fingerprint, run: str) -> None:
         if getattr(found, field.name) != getattr(stored, field.name)
     ]
     if different:
-        raise CheckpointError(
-            message(
-                "--resume",
-                f"the {' and '.join(different)} of '{dataset.name}' are not those of {run}",
-                "expected the data that the run was started with",
-                "Put it back, or start a new run with --out",
-            )
+        raise CheckpointError.at(
+            "--resume",
+            f"the {' and '.join(different)} of '{dataset.name}' are not those of {run}",
+            "expected the data that the run was started with",
+            "Put it back, or start a new run with --out",
         )

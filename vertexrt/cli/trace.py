@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from vertexrt.cli.options import RunOptions
-from vertexrt.errors import UsageError, message
+from vertexrt.errors import UsageError
 
 if TYPE_CHECKING:
     from vertexrt.api.network import Network
@@ -59,22 +59,18 @@ def trace_file(given: str | None, options: RunOptions) -> TraceFile | None:
     if given is None:
         return None
     if options.engine != "persistent":
-        raise UsageError(
-            message(
-                "--trace",
-                f"the engine is {options.engine}, which has no processors to trace",
-                "expected the persistent engine",
-                "Add --engine persistent",
-            )
+        raise UsageError.at(
+            "--trace",
+            f"the engine is {options.engine}, which has no processors to trace",
+            "expected the persistent engine",
+            "Add --engine persistent",
         )
     path = Path(given)
     if not path.parent.is_dir() or (path.exists() and not path.is_file()):
-        raise UsageError(
-            message(
-                "--trace",
-                f"{given} cannot be written",
-                "expected a plain file in a folder that exists",
-                "Make the folder, or name another file",
-            )
+        raise UsageError.at(
+            "--trace",
+            f"{given} cannot be written",
+            "expected a plain file in a folder that exists",
+            "Make the folder, or name another file",
         )
     return TraceFile(path)

@@ -18,7 +18,7 @@ from vertexrt.cli.run_folder import RunFolder
 from vertexrt.cli.run_state import RunState
 from vertexrt.cli.session import device_line, make_optimizer, open_session, require_same_data
 from vertexrt.cli.trace import trace_file
-from vertexrt.errors import NumericError, UsageError, message
+from vertexrt.errors import NumericError, UsageError
 
 
 def train(given: argparse.Namespace) -> int:
@@ -41,13 +41,11 @@ def train(given: argparse.Namespace) -> int:
 
 def _start(given: argparse.Namespace, interrupt: Interrupt) -> int:
     if given.model is None:
-        raise UsageError(
-            message(
-                "vertexrt train",
-                "no model was named",
-                "expected one of " + ", ".join(models.names()),
-                "Name one, or continue a run with --resume RUN",
-            )
+        raise UsageError.at(
+            "vertexrt train",
+            "no model was named",
+            "expected one of " + ", ".join(models.names()),
+            "Name one, or continue a run with --resume RUN",
         )
     options = resolve(given, models.get(given.model))
     trace = trace_file(given.trace, options)

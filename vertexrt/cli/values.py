@@ -9,8 +9,8 @@ import re
 from collections.abc import Callable, Sequence
 from typing import Any, NoReturn
 
-from vertexrt.cli.limits import LONGEST_NAME, LONGEST_PATH
-from vertexrt.errors import UsageError, message, nearest
+from vertexrt.cli.limits import LONGEST_NAME, LONGEST_PATH, REAL, WHOLE
+from vertexrt.errors import UsageError, nearest
 
 # Digits of ASCII only: no spaces, signs, underscores, other bases or other scripts.
 _WHOLE = re.compile(r"[0-9]{1,20}")
@@ -32,9 +32,35 @@ class Parser(argparse.ArgumentParser):
 
     def error(self, text: str) -> NoReturn:
         """Raise a UsageError that carries argparse's text."""
-        raise UsageError(
-            message(self.prog, text, "the form that the help shows", f"Run `{self.prog} --help`")
+        raise UsageError.at(
+            self.prog, text, "the form that the help shows", f"Run `{self.prog} --help`"
         )
+
+    def add_whole(
+        self, name: str, text: str, bounds: tuple[int, int] | None = None, default: Any = None
+    ) -> None:
+        """Add an option that takes a whole number."""
+        flag = _flag(name)
+        read = whole(flag, *(bounds or WHOLE[name]))
+        self.add_argument(flag, metavar="N", type=read, default=default, help=text)
+
+    def add_real(self, name: str, text: str, metavar: str = "X") -> None:
+        """Add an option that takes a number."""
+        flag = _flag(name)
+        self.add_argument(flag, metavar=metavar, type=real(flag, REAL[name]), help=text)
+
+    def add_word(
+        self, name: str, known: Sequence[str], text: str, metavar: str, default: Any = None
+    ) -> None:
+        """Add an option that takes one of some words."""
+        flag = _flag(name)
+        read = one_of(flag, known)
+        self.add_argument(flag, metavar=metavar, type=read, default=default, help=text)
+
+    def add_path(self, name: str, text: str, metavar: str, default: Any = None) -> None:
+        """Add an option that takes a path."""
+        flag = _flag(name)
+        self.add_argument(flag, metavar=metavar, type=path(flag), default=default, help=text)
 
     def of_action(self, action: str | None) -> Parser:
         """Return the parser of one of this command's actions; this one, where there is none."""
@@ -46,6 +72,10 @@ class Parser(argparse.ArgumentParser):
     def options(self) -> list[str]:
         """Return every long option of this command."""
         return [name for action in self._actions for name in action.option_strings]
+
+
+def _flag(name: str) -> str:
+    return "--" + name.replace("_", "-")
 
 
 class Once(argparse.Action):
@@ -149,4 +179,4 @@ def _refuse_value(flag: str, text: str, expected: str, near: str = "") -> NoRetu
 
 
 def _refuse(flag: str, got: str, expected: str, action: str) -> NoReturn:
-    raise UsageError(message(flag, f"got {got}", f"expected {expected}", action))
+    raise UsageError.at(flag, f"got {got}", f"expected {expected}", action)

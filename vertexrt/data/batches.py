@@ -3,7 +3,7 @@
 import numpy as np
 import numpy.typing as npt
 
-from vertexrt.errors import UsageError, message
+from vertexrt.errors import UsageError
 
 IntArray = npt.NDArray[np.int32]
 
@@ -32,8 +32,8 @@ def minibatches(
     """
     for name, value in (("batch size", batch_size), ("window", window)):
         if value < 1:
-            raise UsageError(
-                message("minibatches", f"a {name} of {value}", "expected 1 or more", "correct it")
+            raise UsageError.at(
+                "minibatches", f"a {name} of {value}", "expected 1 or more", "correct it"
             )
     rng = np.random.default_rng([seed, epoch])
     order = np.arange(len(sizes), dtype=np.int32)

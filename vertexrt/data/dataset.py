@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Literal
@@ -10,7 +9,7 @@ from typing import Literal
 import numpy as np
 import numpy.typing as npt
 
-from vertexrt.errors import DataError, message
+from vertexrt.errors import DataError
 from vertexrt.graph import GraphBatch
 
 IntArray = npt.NDArray[np.int32]
@@ -36,13 +35,11 @@ class Vocabulary:
         numbers = {word: number for number, word in enumerate(self.words)}
         if not self.words or self.words[0] != UNKNOWN or len(numbers) != len(self.words):
             first = repr(self.words[0]) if self.words else "nothing"
-            raise DataError(
-                message(
-                    "vocabulary",
-                    f"{len(self.words)} words, {len(numbers)} of them different, {first} first",
-                    f"expected different words, '{UNKNOWN}' first",
-                    "correct the list",
-                )
+            raise DataError.at(
+                "vocabulary",
+                f"{len(self.words)} words, {len(numbers)} of them different, {first} first",
+                f"expected different words, '{UNKNOWN}' first",
+                "correct the list",
             )
         object.__setattr__(self, "_numbers", numbers)
 
@@ -72,27 +69,6 @@ class Vocabulary:
         """Return the number of each word, int32."""
         get = self._numbers.get
         return np.array([get(word, 0) for word in words], np.int32)
-
-    def to_json(self) -> str:
-        """Return the words as a JSON list."""
-        return json.dumps(self.words)
-
-    @classmethod
-    def from_json(cls, text: str) -> Vocabulary:
-        """Return the vocabulary that `to_json` wrote.
-
-        Raises: DataError, when the text is not a JSON list of different words, `<unk>` first.
-        """
-        try:
-            words = json.loads(text)
-        except json.JSONDecodeError as error:
-            words = str(error)
-        if not (isinstance(words, list) and all(isinstance(word, str) for word in words)):
-            got = words if isinstance(words, str) else "JSON that is no list of words"
-            raise DataError(
-                message("vocabulary", got, "expected a JSON list of words", "write it anew")
-            )
-        return cls(tuple(words))
 
 
 @dataclass(frozen=True, slots=True, eq=False)

@@ -18,7 +18,7 @@ from pathlib import Path
 from typing import IO, cast
 
 from vertexrt.data.catalogue import CatalogueEntry, Source, catalogue
-from vertexrt.errors import DataError, UsageError, message, nearest
+from vertexrt.errors import DataError, UsageError, nearest
 
 _TIMEOUT_SECONDS = 60
 _CHUNK_BYTES = 1 << 20
@@ -58,13 +58,11 @@ def fetch(name: str) -> Path:
         if entry.name == name:
             return entry.folder if _is_whole(entry) else _download(entry)
     names = [entry.name for entry in entries]
-    raise UsageError(
-        message(
-            "data fetch",
-            f"'{name}'",
-            f"these can be downloaded: {', '.join(names)}",
-            "give one of them." + nearest(name, names),
-        )
+    raise UsageError.at(
+        "data fetch",
+        f"'{name}'",
+        f"these can be downloaded: {', '.join(names)}",
+        "give one of them." + nearest(name, names),
     )
 
 
@@ -87,13 +85,11 @@ def _download(entry: CatalogueEntry) -> Path:
         folder.parent.mkdir(parents=True, exist_ok=True)
         scratch = tempfile.TemporaryDirectory(prefix=f".{entry.name}-", dir=folder.parent)
     except OSError as error:
-        raise DataError(
-            message(
-                f"data {entry.name}",
-                f"cannot write {folder.parent}: {error.strerror}",
-                "expected a cache folder that may be written",
-                "set VERTEXRT_CACHE to another folder",
-            )
+        raise DataError.at(
+            f"data {entry.name}",
+            f"cannot write {folder.parent}: {error.strerror}",
+            "expected a cache folder that may be written",
+            "set VERTEXRT_CACHE to another folder",
         ) from error
     with scratch:
         archive = Path(scratch.name) / "archive"
@@ -129,14 +125,12 @@ def _receive(name: str, source: Source, to: Path) -> str:
                     raise OSError(0, f"more than {_LARGEST_ARCHIVE >> 20} MiB")
     except (OSError, http.client.HTTPException) as error:
         reason = error.reason if isinstance(error, urllib.error.URLError) else error
-        raise DataError(
-            message(
-                f"data {name}",
-                f"cannot download {source.url}: {reason}",
-                "expected a network and an answer from there",
-                f"try again, or get {_file_names(source)} by other means and give the path of"
-                " their folder in place of the name",
-            )
+        raise DataError.at(
+            f"data {name}",
+            f"cannot download {source.url}: {reason}",
+            "expected a network and an answer from there",
+            f"try again, or get {_file_names(source)} by other means and give the path of"
+            " their folder in place of the name",
         ) from error
     return digest.hexdigest()
 
@@ -181,24 +175,20 @@ def _copy(packed: IO[bytes], target: Path) -> None:
 
 
 def _not_the_archive(name: str, source: Source, got: str) -> DataError:
-    return DataError(
-        message(
-            f"data {name}",
-            f"{source.url} gave {got}",
-            f"expected an archive with {_file_names(source)}",
-            "try again, or give the path of a folder that holds these files",
-        )
+    return DataError.at(
+        f"data {name}",
+        f"{source.url} gave {got}",
+        f"expected an archive with {_file_names(source)}",
+        "try again, or give the path of a folder that holds these files",
     )
 
 
 def _wrong_checksum(name: str, what: str, found: str, expected: str) -> DataError:
-    return DataError(
-        message(
-            f"data {name}",
-            f"{what} has the sha256 {found}",
-            f"expected {expected}",
-            "nothing was kept; try again, or give the path of a folder that you trust",
-        )
+    return DataError.at(
+        f"data {name}",
+        f"{what} has the sha256 {found}",
+        f"expected {expected}",
+        "nothing was kept; try again, or give the path of a folder that you trust",
     )
 
 

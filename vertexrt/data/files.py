@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from vertexrt.errors import DataError, UsageError, message
+from vertexrt.errors import DataError, UsageError
 
 LARGEST_TEXT = 1 << 30  # bytes; what is packed may be a thousand times as large as its file
 
@@ -34,13 +34,8 @@ def expanded(given: str) -> Path:
     try:
         return Path(given).expanduser()
     except RuntimeError as error:  # pathlib's answer
-        raise UsageError(
-            message(
-                "data",
-                f"'{given}'",
-                "expected a path whose home folder is known",
-                "give the full path",
-            )
+        raise UsageError.at(
+            "data", f"'{given}'", "expected a path whose home folder is known", "give the full path"
         ) from error
 
 
@@ -59,13 +54,11 @@ def read_splits(folder: Path, names: Mapping[str, Sequence[str]], what: str) -> 
         if not paths:
             present = _names_in(folder)
             shown = ", ".join(present[:6]) + (", ..." if len(present) > 6 else "")
-            raise DataError(
-                message(
-                    str(folder),
-                    f"no file for the split '{split}' (the folder holds {shown or 'nothing'})",
-                    f"expected {' or '.join(candidates)}",
-                    "add it or give another folder",
-                )
+            raise DataError.at(
+                str(folder),
+                f"no file for the split '{split}' (the folder holds {shown or 'nothing'})",
+                f"expected {' or '.join(candidates)}",
+                "add it or give another folder",
             )
         files[split] = paths[0]
     texts = {split: read_text(path) for split, path in files.items()}
@@ -78,13 +71,11 @@ def _names_in(folder: Path) -> list[str]:
     try:
         return sorted(path.name for path in folder.iterdir())
     except OSError as error:
-        raise DataError(
-            message(
-                str(folder),
-                f"cannot be read: {error.strerror}",
-                "expected a folder with the data",
-                "check the folder",
-            )
+        raise DataError.at(
+            str(folder),
+            f"cannot be read: {error.strerror}",
+            "expected a folder with the data",
+            "check the folder",
         ) from error
 
 
@@ -100,21 +91,17 @@ def read_text(path: Path) -> str:
             raise OSError(0, f"more than {LARGEST_TEXT >> 20} MiB")
     except (OSError, EOFError, zlib.error) as error:
         reason = getattr(error, "strerror", None) or str(error)
-        raise DataError(
-            message(
-                str(path), f"cannot be read: {reason}", "expected a readable file", "check the file"
-            )
+        raise DataError.at(
+            str(path), f"cannot be read: {reason}", "expected a readable file", "check the file"
         ) from error
     try:
         return data.decode("utf-8")
     except UnicodeDecodeError as error:
         line = data.count(b"\n", 0, error.start) + 1
         column = error.start - (data.rfind(b"\n", 0, error.start) + 1) + 1
-        raise DataError(
-            message(
-                f"{path}, line {line}, byte {column}",
-                f"the byte 0x{data[error.start]:02x}",
-                "expected UTF-8 text",
-                "convert the file",
-            )
+        raise DataError.at(
+            f"{path}, line {line}, byte {column}",
+            f"the byte 0x{data[error.start]:02x}",
+            "expected UTF-8 text",
+            "convert the file",
         ) from error

@@ -7,7 +7,7 @@ import numpy as np
 
 from vertexrt.data.dataset import UNKNOWN, Dataset, Vocabulary
 from vertexrt.data.files import Texts, read_splits
-from vertexrt.errors import DataError, UsageError, message
+from vertexrt.errors import DataError, UsageError
 from vertexrt.graph import GraphBatch
 
 END = "<eos>"
@@ -49,19 +49,15 @@ def language_model_dataset(
     Raises: DataError, when a split holds no word; UsageError, when `pieces` is under 1.
     """
     if pieces is not None and pieces < 1:
-        raise UsageError(
-            message("data", f"pieces of {pieces} words", "expected 1 or more", "correct it")
-        )
+        raise UsageError.at("data", f"pieces of {pieces} words", "expected 1 or more", "correct it")
     tokens = {split: _tokens(text) for split, text in source.texts.items()}
     for split, words in tokens.items():
         if not words:
-            raise DataError(
-                message(
-                    source.files[split],
-                    "no word",
-                    "expected at least one sentence",
-                    "add text or give another folder",
-                )
+            raise DataError.at(
+                source.files[split],
+                "no word",
+                "expected at least one sentence",
+                "add text or give another folder",
             )
     vocabulary = Vocabulary.build(
         Counter(tokens["train"]), min_count=min_count, first=(UNKNOWN, END)

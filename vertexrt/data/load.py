@@ -13,7 +13,7 @@ from vertexrt.data.language import language_model_dataset, read_sentences
 from vertexrt.data.sentiment import read_treebank, treebank_dataset
 from vertexrt.data.tree_fc import LEAVES, tree_fc_dataset
 from vertexrt.data.treebank import generate_treebank
-from vertexrt.errors import DataError, UsageError, VertexrtError, message, nearest
+from vertexrt.errors import DataError, UsageError, VertexrtError, nearest
 
 GENERATED = "generated"
 
@@ -55,7 +55,7 @@ def load(
     if task not in tasks:
         known = f"the tasks are {', '.join(tasks)}"
         action = "give one of them." + nearest(task, tasks)
-        raise UsageError(message("data", f"no task '{task}'", known, action))
+        raise UsageError.at("data", f"no task '{task}'", known, action)
     _check_options(options, task)
     # A path object always means a folder; joined with "." it cannot be taken for a name.
     name = data if isinstance(data, str) else os.path.join(os.curdir, data)
@@ -81,11 +81,11 @@ def _check_options(options: LoadOptions, task: str) -> None:
         if option not in known:
             action = "give one of them." + nearest(option, known)
             got, expected = f"no option '{option}'", f"the options are {', '.join(known)}"
-            raise UsageError(message("data", got, expected, action))
+            raise UsageError.at("data", got, expected, action)
         owner = OWNERS.get(option, task)
         if owner != task and value is not None and value is not False:
             got, expected = f"'{option}' for the task {task}", f"it belongs to the task {owner}"
-            raise UsageError(message("data", got, expected, "leave it out"))
+            raise UsageError.at("data", got, expected, "leave it out")
 
 
 def _generated_trees(seed: int) -> Texts:
@@ -107,7 +107,7 @@ def _generated_text(seed: int) -> Texts:
 def _not_for(task: str, got: str) -> UsageError:
     known = ", ".join(entry.name for entry in catalogue(task))
     path = "" if task == "tree-fc" else " or the path of a folder"
-    return UsageError(message("data", got, f"for {task} there is {known}", f"give that{path}"))
+    return UsageError.at("data", got, f"for {task} there is {known}", f"give that{path}")
 
 
 def _folder(name: str, task: str) -> Path:
@@ -126,13 +126,13 @@ def _folder(name: str, task: str) -> Path:
 def _no_folder(name: str, task: str, path: Path) -> VertexrtError:
     """Say why what was given is no data: a file, a name that is not known, or no folder."""
     if os.path.exists(path):
-        return DataError(
-            message("data", f"{path} is a file", "expected a folder", "give the folder it is in")
+        return DataError.at(
+            "data", f"{path} is a file", "expected a folder", "give the folder it is in"
         )
     if os.sep in name or name.startswith("."):
         text = ("expected a folder with the data", "check the path")
-        return DataError(message("data", f"no folder {path}", *text))
+        return DataError.at("data", f"no folder {path}", *text)
     known = [entry.name for entry in catalogue(task)]
     action = "give one of them or the path of a folder." + nearest(name, known)
     got = f"'{name}' is neither a data set nor a folder"
-    return UsageError(message("data", got, f"for {task} there is {', '.join(known)}", action))
+    return UsageError.at("data", got, f"for {task} there is {', '.join(known)}", action)

@@ -8,7 +8,7 @@ import numpy.typing as npt
 
 from vertexrt.data.dataset import Dataset, Vocabulary
 from vertexrt.data.files import Texts, read_splits
-from vertexrt.errors import DataError, message
+from vertexrt.errors import DataError
 from vertexrt.graph import BracketForest, GraphBatch, parse_brackets
 
 IntArray = npt.NDArray[np.int32]
@@ -87,4 +87,4 @@ def _counts(forest: BracketForest, words: list[str]) -> Counter[str]:
 
 
 def _empty(file: str, got: str, action: str) -> DataError:
-    return DataError(message(file, got, "expected at least one tree to learn from", action))
+    return DataError.at(file, got, "expected at least one tree to learn from", action)

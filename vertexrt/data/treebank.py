@@ -27,7 +27,7 @@ from pathlib import Path
 from random import Random
 
 from vertexrt.data import lexicon
-from vertexrt.errors import DataError, message
+from vertexrt.errors import DataError
 
 SPLITS = {"train": 4000, "dev": 500, "test": 500}
 LABELS = 5
@@ -225,12 +225,10 @@ def write_treebank(folder: str | Path, seed: int = 0) -> Path:
         for split, text in generate_treebank(seed).items():
             (folder / f"{split}.txt").write_text(text, encoding="utf-8", newline="\n")
     except OSError as error:
-        raise DataError(
-            message(
-                "generated treebank",
-                f"cannot write {folder}: {error.strerror}",
-                "expected a folder that may be written",
-                "give another",
-            )
+        raise DataError.at(
+            "generated treebank",
+            f"cannot write {folder}: {error.strerror}",
+            "expected a folder that may be written",
+            "give another",
         ) from error
     return folder

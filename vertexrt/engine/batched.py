@@ -23,8 +23,7 @@ from vertexrt.engine.lay_out import lay_out
 from vertexrt.engine.parameters import ParameterStore
 from vertexrt.engine.trace import Timeline
 from vertexrt.engine.variant import Ready, Variant
-from vertexrt.graph.batch import child_of, child_ptr_of
-from vertexrt.kernels.layout import PAD, Buffers, HostExecutable, Processors
+from vertexrt.kernels.layout import PAD, Buffers, HostExecutable, Processors, ScriptRun
 from vertexrt.memory import MemoryPlan
 from vertexrt.scheduler import Schedule, policy_of
 from vertexrt.scheduler.balance import Share
@@ -139,15 +138,16 @@ def prepare(
     while True:
         ready = variant.ready()
         found, with_loss, (indices, extents, weight), plan, table, forward, rows = lay_out(
-            child_ptr_of(batch),
-            child_of(batch),
+            inputs.child_ptr,
+            inputs.child,
+            inputs.functions,
             inputs.index,
             inputs.no_reals,
             order,
             variant.merges,
             not variant.backend.shares_graphs or not variant.processors,
             variant.vertex_facts(),
-            ready.program_facts,
+            ready.programs,
         )
         if found == FINE:
             break
@@ -165,7 +165,7 @@ def prepare(
         forward,
         rows,
         planned,
-        ready.zero_elements,
+        ready.programs.zero_elements,
         with_loss,
         configuration,
     )
@@ -217,7 +217,8 @@ def make_jobs(
     """
     table = run.table[part.launches]
     scripts = None if run.ready.processors is None else _assemble(run, table)
-    elements = max(run.plan.total, run.plan.temporary + _temporaries(run, scripts))
+    each = 0 if scripts is None else _padded(scripts.temporary)
+    elements = max(run.plan.total, run.plan.temporary + run.configuration.processors * each)
     data = worker.take(elements, run.zero_elements)
     if config().check:  # what is not written shows; backward reads what forward left
         data[run.plan.temporary if part.launches.start else run.zero_elements : elements] = np.nan
@@ -250,11 +251,6 @@ def _padded(elements: int) -> int:
     return -(-elements // PAD) * PAD
 
 
-def _temporaries(run: Run, scripts: Scripts | None) -> int:
-    """Return the elements of temporaries of all processors."""
-    return 0 if scripts is None else run.configuration.processors * _padded(scripts.temporary)
-
-
 def _assemble(run: Run, table: Int64) -> Scripts:
     """Write what each processor has to do for some launches."""
     s, shape, chosen = run.schedule, run.ready.shape, run.configuration
@@ -275,19 +271,11 @@ def _follow(run: Run, scripts: Scripts, buffers: Buffers, timeline: Timeline | N
         assert ready.shape is not None
         times = timeline.add(executor, ready.shape, scripts.words)
     first, scratch = run.plan.temporary, _padded(scripts.temporary)
-    calls = tuple(
-        partial(
-            executor.run,
-            scripts.words[r],
-            counters,
-            r,
-            processors,
-            first + r * scratch,
-            buffers,
-            times[r],
-        )
-        for r in range(processors)
-    )
+    given = [
+        ScriptRun(words, counters, r, processors, first + r * scratch, buffers, times[r])
+        for r, words in enumerate(scripts.words)
+    ]
+    calls = tuple(partial(executor.run, each) for each in given)
     return Jobs(buffers.arena, calls, partial(executor.check, counters))
 
 

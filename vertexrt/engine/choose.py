@@ -15,16 +15,18 @@ from dataclasses import asdict, dataclass, field, fields
 
 from vertexrt.cache import entries
 from vertexrt.graph import GraphBatch
-from vertexrt.script.cost import EXCHANGE, INSTRUCTION, MULTIPLY_ADD, WEIGHT
 
 KIND = "choices"  # of entries in the cache
 TIMED = 4  # configurations that are timed
 SAMPLES = 5  # minibatches for each; the first of them warms up
 
-# Seconds, for ranking only, in addition to those of `script.cost`: what a step costs once, and
-# what handing a share to a thread costs. Measured on a 2-core Xeon; only their order matters.
-STEP = 150e-6
-SHARE = 60e-6
+# Seconds, for ranking only, on one core of a 2-core Xeon (float32, hidden size 256).
+MULTIPLY_ADD = 1.3e-11
+WEIGHT = 5e-11  # of a matrix, to read it: a product takes at least this, however few its rows are
+INSTRUCTION = 0.3e-6  # to decode it and to call its products
+EXCHANGE = 1.5e-6  # to signal and to notice, for each processor of the group
+STEP = 150e-6  # what a step costs once
+SHARE = 60e-6  # to hand a share of a batch to a thread
 SHARED = 0.1  # of the path: what processors that share tasks do twice, or in narrower products
 LATE = 0.02  # of the path: by how much processors arrive apart
 FAR = 0.08  # of the path: when what a product makes has left the nearest cache before it is read,
@@ -139,7 +141,9 @@ class Chooser:
     refused: set[Configuration] = field(default_factory=set)
 
     def __post_init__(self) -> None:
-        self._load()
+        found = entries.read(KIND, self._name())
+        if found is not None:
+            self.chosen = {n: Configuration(**c) for n, c in found.facts.items()}
 
     def pick(self, purpose: str, batch: GraphBatch) -> Configuration:
         """Return the configuration for a batch: the winner of its size, or the next to time."""
@@ -177,7 +181,8 @@ class Chooser:
             if medians.get(self.plain, math.inf) * MARGIN <= medians[best]:
                 best = self.plain
             self.chosen[name] = best
-            self._save()
+            chosen = {n: asdict(c) for n, c in self.chosen.items()}
+            entries.write(KIND, self._name(), b"", chosen)
 
     def describe(self) -> str:
         """Print what was measured and chosen, a size class a line."""
@@ -193,18 +198,19 @@ class Chooser:
     def _name(self) -> str:
         return entries.key_of([self.key, *(each.name for each in fields(Configuration))])
 
-    def _load(self) -> None:
-        found = entries.read(KIND, self._name())
-        if found is not None:
-            self.chosen = {n: Configuration(**c) for n, c in found.facts.items()}
-
-    def _save(self) -> None:
-        chosen = {n: asdict(c) for n, c in self.chosen.items()}
-        entries.write(KIND, self._name(), b"", chosen)
-
 
 def size_class(purpose: str, batch: GraphBatch) -> str:
     """Name the class of a batch: the purpose, and the vertices between two powers of two."""
     low = 1 << (batch.num_vertices.bit_length() - 1)
     few = f", {batch.num_graphs} graphs" if batch.num_graphs < 4 else ""
     return f"{purpose} {low}-{2 * low - 1} vertices{few}"
+
+
+def level_in_vertices(work: float) -> float:
+    """Return how many vertices a level of its own is worth, however narrow it is.
+
+    Args:
+        work: multiplications a vertex, forward, back, and for the gradients of its weights.
+    """
+    level = 2 * (INSTRUCTION + work / 3 * WEIGHT)  # gradients are made after all levels
+    return level / (INSTRUCTION + work * MULTIPLY_ADD)

@@ -8,7 +8,7 @@ from __future__ import annotations
 import importlib
 from typing import TYPE_CHECKING, Protocol, cast
 
-from vertexrt.errors import DeviceError, message, nearest
+from vertexrt.errors import DeviceError, nearest
 
 if TYPE_CHECKING:
     from vertexrt.engine.executor import Executor
@@ -59,12 +59,10 @@ def module_of(device: str) -> DeviceModule:
     Raises: DeviceError for a device that is unknown.
     """
     if device not in MODULES:
-        raise DeviceError(
-            message(
-                "device",
-                f"device is {device!r}",
-                "one of " + ", ".join(DEVICES),
-                f"choose one of these.{nearest(str(device), DEVICES)}",
-            )
+        raise DeviceError.at(
+            "device",
+            f"device is {device!r}",
+            "one of " + ", ".join(DEVICES),
+            f"choose one of these.{nearest(str(device), DEVICES)}",
         )
     return cast("DeviceModule", importlib.import_module(MODULES[device]))

@@ -7,35 +7,24 @@ parameters of the step, which have not changed.
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
-from typing import Any, NamedTuple, Protocol
+from typing import Any, NamedTuple
 
 import numpy as np
 
 from vertexrt.engine.batched import Part, Worker, make_jobs, prepare
 from vertexrt.engine.inputs import vertex_name
-from vertexrt.engine.parameters import ParameterStore
+from vertexrt.engine.model import CompiledModel
 from vertexrt.engine.refused import first_bad, refused_update
 from vertexrt.engine.update import Update
-from vertexrt.engine.variant import Passes, Use, make_variant
+from vertexrt.engine.variant import Use, make_variant
 from vertexrt.errors import message
 from vertexrt.graph import GraphBatch
 from vertexrt.ir.autodiff import DERIVED
-from vertexrt.ir.program import Node, Program
+from vertexrt.ir.program import Node
 from vertexrt.kernels.reference.backend import ReferenceBackend, ReferenceExecutable
 from vertexrt.scheduler.balance import share_out
 
 Array = np.ndarray[Any, Any]
-
-
-class Compiled(Protocol):
-    """What is needed of a compiled model to run it again."""
-
-    function: Program
-    store: ParameterStore
-    policy: str
-    passes: Passes
-    param_names: list[str]
-    param_at: Array
 
 
 class Attempt(NamedTuple):
@@ -66,7 +55,7 @@ class Origins:
     of_df: str = ""
 
 
-def refused_loss(model: Compiled, attempt: Attempt, loss: float) -> str:
+def refused_loss(model: CompiledModel, attempt: Attempt, loss: float) -> str:
     """Return the error text for a loss that is not finite.
 
     It names the first op, in execution order, whose value is not finite while its vertex's inputs
@@ -97,7 +86,7 @@ def refused_loss(model: Compiled, attempt: Attempt, loss: float) -> str:
     )
 
 
-def refused_step(model: Compiled, attempt: Attempt, norm: float, gradients_known: bool) -> str:
+def refused_step(model: CompiledModel, attempt: Attempt, norm: float, gradients_known: bool) -> str:
     """Return the error text for a step whose loss was finite, and that was refused.
 
     Args:
@@ -129,7 +118,7 @@ def refused_step(model: Compiled, attempt: Attempt, norm: float, gradients_known
     return refused_update(store, attempt.update, norm)
 
 
-def find_origins(model: Compiled, attempt: Attempt) -> Origins:
+def find_origins(model: CompiledModel, attempt: Attempt) -> Origins:
     """Run a step again but for its update, and look at every value."""
     passes = replace(model.passes, loop=True, fuse=False)  # a step is a node
     variant = make_variant(

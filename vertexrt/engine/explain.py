@@ -12,14 +12,14 @@ from vertexrt.engine.executor import Executor
 from vertexrt.engine.explain_host import Explanation
 from vertexrt.engine.model import CompiledModel
 from vertexrt.engine.variant import PATH_STAGES, Kind, Use, Variant, ending_with
-from vertexrt.errors import UsageError, message
+from vertexrt.errors import UsageError
 from vertexrt.graph import GraphBatch
 from vertexrt.ir.ops import OPS
 from vertexrt.ir.passes.fuse import Group, TaskProgram
 from vertexrt.ir.passes.store import LAZY_STAGES
 from vertexrt.ir.pretty import STAGE_WORD, format_node, format_program
 from vertexrt.ir.program import Domain, Program, Stage
-from vertexrt.kernels.cpu.kernels import REALS
+from vertexrt.kernels.cpu.compile import REALS
 from vertexrt.kernels.cpu.render import render
 from vertexrt.kernels.layout import EDGES, PROGRAM, ROWS
 from vertexrt.lower.lowering import lower
@@ -47,7 +47,7 @@ def explain_function(executor: Executor, kernels: str = "") -> str:
             f"one of {', '.join(KERNEL_FORMS)}",
             "choose one of these, or leave it out",
         )
-        raise UsageError(message("explain", f"kernels={kernels!r}", expected, action))
+        raise UsageError.at("explain", f"kernels={kernels!r}", expected, action)
     model, explanation = executor.model, executor.explanation()
     variant = _training_variant(model)
     lines = ["F", format_program(model.function), ""]

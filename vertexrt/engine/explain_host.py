@@ -13,11 +13,10 @@ from vertexrt.ir.passes.segment import segment_tasks
 from vertexrt.ir.pretty import STAGE_WORD
 from vertexrt.ir.program import Stage
 from vertexrt.ir.segment_text import segments_of
-from vertexrt.kernels.layout import PROGRAM as LAUNCHED
-from vertexrt.kernels.layout import LaunchByLaunch
+from vertexrt.kernels.layout import PROGRAM, LaunchByLaunch
 from vertexrt.lower.lowering import lower
+from vertexrt.script import isa
 from vertexrt.script.assemble import Scripts, assemble
-from vertexrt.script.isa import NONE, OP, PROGRAM, ROWS, WAIT, disassemble, segment_names
 from vertexrt.script.shape import Shape
 
 Array = np.ndarray[Any, Any]
@@ -38,7 +37,7 @@ class Explanation(Protocol):
         """Say what a step calls or launches."""
 
     def counts(self, run: Run) -> dict[str, float]:
-        """Count what a step calls or launches, by name; see `bench.counts`."""
+        """Count what a step calls or launches, by name; see `bench.contender`."""
 
     def scripts(self, run: Run) -> str:
         """Print what the persistent engine runs."""
@@ -67,8 +66,8 @@ class HostExplanation:
         words = scripts_of(run).words
         return {
             "calls": run.configuration.processors,
-            "instructions": words[..., WAIT].size,
-            "waits": int((words[..., WAIT] != NONE).sum()),
+            "instructions": words[..., isa.WAIT].size,
+            "waits": int((words[..., isa.WAIT] != isa.NONE).sum()),
         }
 
     def scripts(self, run: Run) -> str:
@@ -80,7 +79,7 @@ def kernel_calls(run: Run) -> tuple[int, int]:
     """Count the kernels that a step runs: fused groups, and products."""
     tasks = run.variant.tasks
     groups = products = 0
-    for program in run.table[:, LAUNCHED].tolist():
+    for program in run.table[:, PROGRAM].tolist():
         mine = sum(isinstance(step, Group) for step in tasks[program].steps)
         groups += mine
         products += len(tasks[program].steps) - mine
@@ -112,27 +111,27 @@ def explain_scripts(run: Run) -> str:
     lines += ["  " + line for line in _statistics(shape, run.table, scripts)]
     count = words.shape[1]
     lines += ["", f"Script of processor 0, the first {min(HEAD, count)} of {count} instructions"]
-    segments = segment_names(names, shape.segment_ptr.tolist())
-    lines.append(disassemble(words[0, :HEAD], segments))
+    segments = isa.segment_names(names, shape.segment_ptr.tolist())
+    lines.append(isa.disassemble(words[0, :HEAD], segments))
     return "\n".join(lines)
 
 
 def _statistics(shape: Shape, table: Array, scripts: Scripts) -> list[str]:
     words, mine = scripts.words, scripts.words[0]
-    total, waits = len(mine), int((mine[:, WAIT] != NONE).sum())
+    total, waits = len(mine), int((mine[:, isa.WAIT] != isa.NONE).sum())
     lines = [
         f"instructions: {total}; waits: {waits}; "
         f"elements of temporaries of a processor: {scripts.temporary}"
     ]
-    stage_of, launched = shape.stage[mine[:, PROGRAM]], shape.stage[table[:, LAUNCHED]]
+    stage_of, launched = shape.stage[mine[:, isa.PROGRAM]], shape.stage[table[:, PROGRAM]]
     for stage in Stage:
         chosen = stage_of == stage
         if not chosen.any():
             continue
         part, tasks = mine[chosen], int((launched == stage).sum())
-        tiles = int(np.isin(part[:, OP], shape.segment_ptr).sum())
-        waited = int((part[:, WAIT] != NONE).sum())
-        rows = words[:, chosen, ROWS]
+        tiles = int(np.isin(part[:, isa.OP], shape.segment_ptr).sum())
+        waited = int((part[:, isa.WAIT] != isa.NONE).sum())
+        rows = words[:, chosen, isa.ROWS]
         quartiles = np.percentile(rows, [0, 50, 100]).astype(int).tolist()
         in_tiles = f"{tiles} tiles, " if tiles > tasks else ""
         lines.append(

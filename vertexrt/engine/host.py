@@ -13,22 +13,13 @@ import numpy as np
 
 from vertexrt.config import config
 from vertexrt.engine.batched import Jobs, Part, Run, Worker, make_jobs
-from vertexrt.engine.executor import (
-    Evaluation,
-    Outputs,
-    TrainStep,
-    outputs_of,
-    step_on_host,
-)
+from vertexrt.engine.executor import Evaluation, Outputs, TrainStep, outputs_of, step_on_host
 from vertexrt.engine.explain_host import Explanation, HostExplanation
 from vertexrt.engine.model import CompiledModel
 from vertexrt.engine.sparse_rows import take_marked
-from vertexrt.engine.update import (
-    Touched,
-    collect,
-)
+from vertexrt.engine.update import Touched, collect
 from vertexrt.engine.variant import CompileOptions, Use
-from vertexrt.errors import UsageError, message
+from vertexrt.errors import UsageError
 from vertexrt.graph import GraphBatch
 from vertexrt.ir.program import Program
 from vertexrt.kernels.cpu.backend import CpuBackend
@@ -144,22 +135,18 @@ def usable() -> bool:
 def check(device: str, options: CompileOptions) -> None:
     """Refuse to turn off, or to have, what only a GPU has."""
     if options.passes.streams > 1:
-        raise UsageError(
-            message(
-                "compile",
-                f"Passes(streams={options.passes.streams}) with device={device!r}",
-                "streams=1: what is independent goes to threads there",
-                "leave streams out, or take device='cuda'",
-            )
+        raise UsageError.at(
+            "compile",
+            f"Passes(streams={options.passes.streams}) with device={device!r}",
+            "streams=1: what is independent goes to threads there",
+            "leave streams out, or take device='cuda'",
         )
     if not options.passes.hold:
-        raise UsageError(
-            message(
-                "compile",
-                f"Passes(hold=False) with device={device!r}",
-                "weights where the caches have them, the only form there",
-                "leave hold out, or take device='cuda'",
-            )
+        raise UsageError.at(
+            "compile",
+            f"Passes(hold=False) with device={device!r}",
+            "weights where the caches have them, the only form there",
+            "leave hold out, or take device='cuda'",
         )
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache
 from typing import Any, NoReturn
@@ -11,7 +11,8 @@ from typing import Any, NoReturn
 import numpy as np
 import numpy.typing as npt
 
-from vertexrt.errors import GraphError, PullError, message, nearest
+from vertexrt.engine.structure import read_structure
+from vertexrt.errors import GraphError, PullError, nearest
 from vertexrt.graph import GraphBatch, Pulled
 from vertexrt.graph.batch import pulls_of
 from vertexrt.graph.owned import INT32
@@ -31,7 +32,8 @@ class Reader:
         pulls: integers first, then real ones, each in the order of declaration.
         numbers: int64 [pulls] which declaration each is.
         is_used: [pulls] whether it reads them; used: int64, the places of those that it reads.
-        bounds: int64 [pulls] how many values each may take, -1 for any; largest: of these.
+        bounds: int64 [pulls, functions] how many values each may take, -1 for any; largest: of
+            these.
     """
 
     program: Program
@@ -46,31 +48,41 @@ class Reader:
 def make_reader(program: Program) -> Reader:
     """Find what a program reads of each vertex; a variant for inference reads no labels."""
     names = {n["name"] for n in program.nodes if n.op in ("pull", "has_pull")}
-    bounds = index_bounds(program)
     numbers = sorted(range(len(program.pulls)), key=lambda k: program.pulls[k].dtype != "int")
     pulls = tuple(program.pulls[k] for k in numbers)
-    limits = [bounds.get(pull.name, (-1, ""))[0] for pull in pulls]
+    limits = _limits(program, pulls)
     return Reader(
         program,
         pulls,
         np.array(numbers, np.int64),
         tuple(pull.name in names for pull in pulls),
         np.array([k for k, pull in enumerate(pulls) if pull.name in names], np.int64),
-        np.array(limits, np.int64),
-        max(limits, default=0),
+        limits,
+        int(limits.max(initial=0)),
     )
+
+
+def _limits(program: Program, pulls: Sequence[Pull]) -> Array:
+    """Return int64 [pulls, functions] how many values each may take, -1 for any."""
+    bounds = [index_bounds(program, function) for function in range(max(len(program.sites), 1))]
+    limits = [[each.get(pull.name, (-1, ""))[0] for each in bounds] for pull in pulls]
+    return np.array(limits, np.int64).reshape(len(pulls), len(bounds))
 
 
 @dataclass(slots=True)
 class Inputs:
-    """Pulled values, absent ones marked by an index of -1.
+    """The structure of a batch and its pulled values, absent ones marked by an index of -1.
 
     Attributes:
+        child_ptr, child, functions: of `Structure`.
         index: int32 [pulls, V] integers, then rows of reals, as `Reader.pulls`.
         floats: one flat array a real pull, read-only.
         no_reals: an empty array of their dtype.
     """
 
+    child_ptr: Array
+    child: Array
+    functions: Array
     index: Array
     floats: tuple[Array, ...]
     no_reals: Array
@@ -87,15 +99,17 @@ class Inputs:
 
 
 def read_inputs(reader: Reader, batch: GraphBatch, dtype: npt.DTypeLike) -> Inputs:
-    """Read the pulls that a program needs from a batch.
+    """Read the structure of a batch, and the pulls that a program needs from it.
 
     Args:
         batch: values by name: int [V] (-1: absent), real [V, *shape], or `Pulled`.
         dtype: of real values.
-    Raises: PullError, when one is missing, misshapen, or of the wrong kind; whether integers are in
-        range is found when the vertices are read (`read_vertices`).
+    Raises: GraphError, as `read_structure` does; PullError, when a pull is missing, misshapen, or
+        of the wrong kind; whether integers are in range is found when the vertices are read
+        (`read_vertices`).
     """
     program = reader.program
+    structure = read_structure(program, batch)
     index = np.empty((len(reader.pulls), batch.num_vertices), np.int32)
     floats: list[Array] = []
     given = pulls_of(batch)
@@ -107,13 +121,11 @@ def read_inputs(reader: Reader, batch: GraphBatch, dtype: npt.DTypeLike) -> Inpu
             continue
         value = given.get(pull.name)
         if value is None:
-            raise PullError(
-                message(
-                    "pull",
-                    f"{program.name} pulls {pull.name!r}, which the batch does not give",
-                    "it gives " + (", ".join(sorted(given)) or "nothing"),
-                    f"add the array to the graphs.{nearest(pull.name, list(given))}",
-                )
+            raise PullError.at(
+                "pull",
+                f"{program.name} pulls {pull.name!r}, which the batch does not give",
+                "it gives " + (", ".join(sorted(given)) or "nothing"),
+                f"add the array to the graphs.{nearest(pull.name, list(given))}",
             )
         if pull.dtype == "int":  # a batch's own whole numbers are int32 [V]
             plain = type(value) is np.ndarray and value.dtype is INT32
@@ -121,7 +133,7 @@ def read_inputs(reader: Reader, batch: GraphBatch, dtype: npt.DTypeLike) -> Inpu
         else:
             table, index[k] = _reals(program, pull, value, batch, dtype)
             floats.append(table)
-    return Inputs(index, tuple(floats), _none_of(np.dtype(dtype)))
+    return Inputs(*structure, index, tuple(floats), _none_of(np.dtype(dtype)))
 
 
 def refuse(reader: Reader, batch: GraphBatch, inputs: Inputs, found: int, vertex: int) -> NoReturn:
@@ -131,24 +143,21 @@ def refuse(reader: Reader, batch: GraphBatch, inputs: Inputs, found: int, vertex
         children = batch.child[batch.child_ptr[vertex] : batch.child_ptr[vertex + 1]]
         count = int(np.flatnonzero(children >= 0)[-1]) + 1
         declared, action = _limit_of_children(program, count)
-        raise GraphError(
-            message(
-                "gather", f"{vertex_name(batch, vertex)} has {count} children", declared, action
-            )
+        raise GraphError.at(
+            "gather", f"{vertex_name(batch, vertex)} has {count} children", declared, action
         )
     assert found == NOT_BOUNDED, found
     values = inputs.index[:, vertex]
-    bounds = index_bounds(program)
+    functions = inputs.functions
+    bounds = index_bounds(program, int(functions[vertex]) if len(functions) else 0)
     names = {reader.pulls[k].name: int(values[k]) for k in reader.used}
     name = next(name for name, (bound, _) in bounds.items() if not -1 <= names[name] < bound)
     bound, what = bounds[name]
-    raise PullError(
-        message(
-            "pull",
-            f"{name!r} of {vertex_name(batch, vertex)} is {names[name]}",
-            f"0 to {bound - 1}, the {what}, or -1 for none",
-            "correct the data or declare more",
-        )
+    raise PullError.at(
+        "pull",
+        f"{name!r} of {vertex_name(batch, vertex)} is {names[name]}",
+        f"0 to {bound - 1}, the {what}, or -1 for none",
+        "correct the data or declare more",
     )
 
 
@@ -175,11 +184,11 @@ def vertex_name(batch: GraphBatch, v: int) -> str:
     return f"vertex {v - int(batch.graph_ptr[graph])} of graph {graph}"
 
 
-def index_bounds(program: Program) -> Mapping[str, tuple[int, str]]:
-    """Find for each integer pull how many values it may take, and what sets that bound."""
+def index_bounds(program: Program, function: int = 0) -> Mapping[str, tuple[int, str]]:
+    """Find for each integer pull of a function how many values it may take, and what says so."""
     bounds: dict[str, tuple[int, str]] = {}
     for node in program.nodes:
-        if node.op not in ("embed", "nll"):
+        if node.op not in ("embed", "nll") or node.function != function:
             continue
         table, index = (program.nodes[i] for i in node.inputs[:2])
         if index.op == "pull":
@@ -192,13 +201,11 @@ def index_bounds(program: Program) -> Mapping[str, tuple[int, str]]:
 def _integers(program: Program, pull: Pull, value: Any, batch: GraphBatch) -> Array:
     given = value.values if isinstance(value, Pulled) else value
     if given.dtype.kind != "i" or given.ndim != 1:
-        raise PullError(
-            message(
-                "pull",
-                f"{pull.name!r} is {given.dtype} of shape {list(given.shape)}",
-                f"{program.name} reads an integer per vertex: [{batch.num_vertices}]",
-                "pass an integer array with -1 where a vertex has none",
-            )
+        raise PullError.at(
+            "pull",
+            f"{pull.name!r} is {given.dtype} of shape {list(given.shape)}",
+            f"{program.name} reads an integer per vertex: [{batch.num_vertices}]",
+            "pass an integer array with -1 where a vertex has none",
         )
     if not isinstance(value, Pulled) or value.index is None:
         return np.asarray(given)
@@ -213,14 +220,12 @@ def _reals(
     table = value.values if isinstance(value, Pulled) else value
     rows = value.index if isinstance(value, Pulled) else None
     if table.dtype.kind != "f" or table.shape[1:] != pull.shape:
-        raise PullError(
-            message(
-                "pull",
-                f"{pull.name!r} is {table.dtype} of shape {list(table.shape)}",
-                f"{program.name} reads real numbers of shape {list(pull.shape)} per vertex: "
-                f"{[batch.num_vertices, *pull.shape]}",
-                "convert or reshape the array, or declare pull(name, shape=..., dtype=...)",
-            )
+        raise PullError.at(
+            "pull",
+            f"{pull.name!r} is {table.dtype} of shape {list(table.shape)}",
+            f"{program.name} reads real numbers of shape {list(pull.shape)} per vertex: "
+            f"{[batch.num_vertices, *pull.shape]}",
+            "convert or reshape the array, or declare pull(name, shape=..., dtype=...)",
         )
     if rows is None:
         rows = np.arange(batch.num_vertices, dtype=np.int32)

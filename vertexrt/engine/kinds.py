@@ -7,11 +7,9 @@ to the backend, which has most of them in its cache.
 from __future__ import annotations
 
 from vertexrt.engine.inputs import Inputs, refuse
-from vertexrt.engine.lay_out import read_batch
 from vertexrt.engine.make_ready import make_ready
 from vertexrt.engine.variant import PATH_STAGES, Kind, Variant, verified
 from vertexrt.graph import GraphBatch
-from vertexrt.graph.batch import child_of, child_ptr_of
 from vertexrt.ir.passes.fuse import cut
 from vertexrt.ir.passes.operands import copy_operands
 from vertexrt.ir.passes.specialise import specialise
@@ -19,7 +17,7 @@ from vertexrt.ir.passes.stack import stack_rows
 from vertexrt.ir.passes.store import LAZY_STAGES, Stored, lazy_part, store_values
 from vertexrt.ir.program import Program, Stage
 from vertexrt.kernels.layout import fingerprint, tensor_uses
-from vertexrt.scheduler.kinds import FINE, NEW_LAZY_KIND, NEW_PATH_KIND
+from vertexrt.scheduler.kinds import FINE, NEW_LAZY_KIND, NEW_PATH_KIND, read_vertices
 
 
 def meet_kinds(variant: Variant, batch: GraphBatch, inputs: Inputs) -> None:
@@ -29,8 +27,12 @@ def meet_kinds(variant: Variant, batch: GraphBatch, inputs: Inputs) -> None:
         than the function has slots.
     """
     while True:
-        found, vertex, bits, *_ = read_batch(
-            child_ptr_of(batch), child_of(batch), inputs.index, variant.vertex_facts()
+        found, vertex, bits, *_ = read_vertices(
+            inputs.child_ptr,
+            inputs.child,
+            inputs.functions,
+            inputs.index,
+            *variant.vertex_facts(),
         )
         if found == FINE:
             break
@@ -71,7 +73,7 @@ def add_lazy_kind(variant: Variant, bits: int) -> Kind:
 
 def _on_path(variant: Variant, bits: int) -> Stored:
     """Return the program of a path kind, lazy stages by what the path knows."""
-    known = bits & variant.atoms.path
+    known = variant.atoms.on_path(bits)
     if known not in variant.paths:
         program = specialise(variant.program, variant.atoms.facts(bits, variant.atoms.path))
         if variant.passes.stack:

@@ -10,13 +10,42 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from vertexrt.kernels.layout import COLUMNS, PAD
+from vertexrt.kernels.layout import COLUMNS, temporaries
 from vertexrt.memory.compiled import NO_ROW
 
 Array = np.ndarray[Any, Any]
 
 FEWEST_ROWS = 256  # of a launch that is cut
 LAUNCHES, LISTED = range(2)  # counts of launches, and of rows in the list
+
+
+class ProgramFacts(NamedTuple):
+    """What a launch table and a memory plan are made from, besides a schedule.
+
+    Attributes:
+        path_programs: [4, path kinds] program of the eager, path, backward path and final stage, -1
+            for none; lazy_programs: [2, lazy kinds] the same for the two lazy stages.
+        by_ranges: [programs] True where a program cannot take a list of rows (it uses edges).
+        scratch: [programs, 3] elements for each row, for each edge, and once.
+        writes_ptr, writes: CSR of the tensors that each program writes.
+        writes_edges: [tensors] their rows are edges; sizes: elements of a row.
+        buffer, width: of `Sharing`.
+        most_scratch: elements of temporaries beyond which a launch over all rows of a kind is cut.
+        zero_elements: of the row of zeros that stands for an absent child.
+    """
+
+    path_programs: Array
+    lazy_programs: Array
+    by_ranges: Array
+    scratch: Array
+    writes_ptr: Array
+    writes: Array
+    writes_edges: Array
+    sizes: Array
+    buffer: Array
+    width: Array
+    most_scratch: int
+    zero_elements: int
 
 
 class _TableDraft(NamedTuple):
@@ -38,32 +67,24 @@ class _TableDraft(NamedTuple):
 
 
 def build_table(
-    schedule: tuple[Array, ...], lazy_kinds: Array, facts: Any
+    schedule: tuple[Array, ...], lazy_kinds: Array, facts: ProgramFacts
 ) -> tuple[Array, int, Array, Array, Array, int]:
     """List the launches of a step in order, and what they need.
 
     Args:
         schedule: task_lo, task_kind, edge_ptr and order.
         lazy_kinds: [V] in the user's order.
-        facts: of the task programs:
-            path_programs: [4, path kinds] program of the eager, path, backward path and final
-                stage, -1 for none; lazy_programs: [2, lazy kinds] the same for the two lazy stages.
-            by_ranges: [programs] True where a program cannot take a list of rows (it uses edges).
-            scratch: [programs, 3] elements for each row, for each edge, and once.
-            writes_ptr, writes: CSR of the tensors that each program writes; writes_edges:
-                [tensors].
-            most_scratch: elements of temporaries beyond which a launch over all rows of a kind is
-                cut.
     Returns: the table; how many launches are forward; the rows of launches that take a list; the
         first and end row of each tensor; the most scratch of one launch.
     """
     _, task_kind, edge_ptr, order = schedule
-    path_programs, lazy_programs, by_ranges, scratch, _, _, _, most_scratch = facts
-    tasks, vertices, programs = len(task_kind), len(order), len(scratch)
+    path_programs, lazy_programs = facts.path_programs, facts.lazy_programs
+    by_ranges = facts.by_ranges
+    tasks, vertices, programs = len(task_kind), len(order), len(by_ranges)
     chunk = np.empty(programs, np.int64)
     ranges = 0
     for p in range(programs):
-        chunk[p] = max(FEWEST_ROWS, most_scratch // max(1, scratch[p, 0]))
+        chunk[p] = max(FEWEST_ROWS, facts.most_scratch // max(1, facts.scratch[p, 0]))
         ranges += vertices if by_ranges[p] else 1 + vertices // chunk[p]
     draft = _TableDraft(
         np.empty((2 * tasks + ranges + 1, COLUMNS), np.int64),
@@ -177,9 +198,9 @@ def _launch(draft: _TableDraft, program: int, lo: int, hi: int, edge_ptr: Array)
     draft.counts[LAUNCHES] += 1
 
 
-def _extents(table: Array, edge_ptr: Array, facts: Any) -> tuple[Array, Array, Any]:
+def _extents(table: Array, edge_ptr: Array, facts: ProgramFacts) -> tuple[Array, Array, Any]:
     """Return the first and end row of each tensor, and the most scratch of one launch."""
-    _, _, _, scratch, writes_ptr, writes, writes_edges, _ = facts
+    scratch, writes_ptr, writes_edges = facts.scratch, facts.writes_ptr, facts.writes_edges
     vertices, edges = len(edge_ptr) - 1, edge_ptr[-1]
     first_row = np.empty(len(writes_edges), np.int64)
     end_row = np.zeros(len(writes_edges), np.int64)
@@ -188,11 +209,9 @@ def _extents(table: Array, edge_ptr: Array, facts: Any) -> tuple[Array, Array, A
     most = 0
     for c in range(len(table)):
         p, n, lo, m = table[c, 0], table[c, 1], table[c, 2], table[c, 4]
-        by_row, by_edge, once = scratch[p, 0], scratch[p, 1], scratch[p, 2]
-        padded = (n + PAD - 1) // PAD * PAD, (m + PAD - 1) // PAD * PAD
-        most = max(most, by_row * padded[0] + by_edge * padded[1] + once)
+        most = max(most, temporaries(scratch[p], n, m))
         for w in range(writes_ptr[p], writes_ptr[p + 1]):
-            x = writes[w]
+            x = facts.writes[w]
             if writes_edges[x]:
                 first_row[x] = 0
                 end_row[x] = edges

@@ -9,7 +9,7 @@ import numpy as np
 import numpy.typing as npt
 
 from vertexrt.config import config
-from vertexrt.engine.packed_args import pack_args
+from vertexrt.engine.launches import ProgramFacts
 from vertexrt.engine.variant import PATH_STAGES, Kind, Ready, Variant
 from vertexrt.engine.verify_tasks import verify_segments, verify_tasks
 from vertexrt.ir.passes.fuse import TaskProgram
@@ -17,7 +17,7 @@ from vertexrt.ir.passes.segment import SegmentedTask, segment_tasks
 from vertexrt.ir.passes.store import LAZY_STAGES
 from vertexrt.ir.program import Stage
 from vertexrt.kernels.layout import HostExecutable, LaunchByLaunch, tensor_uses, uses_edges
-from vertexrt.memory.plan import Sharing, share
+from vertexrt.memory.plan import share
 from vertexrt.memory.tensors import TensorTable
 from vertexrt.script.shape import shape_of
 from vertexrt.script.verify import verify_sums
@@ -48,12 +48,8 @@ def make_ready(variant: Variant) -> Ready:
         scratch = executable.scratch
         if not variant.passes.loop:
             executable = LaunchByLaunch(cast("HostExecutable", executable))
-    sharing = share(variant.table)
-    program_facts = _program_facts(variant, tasks, scratch, path_programs, sharing)
-    kernel_facts = getattr(processors, "facts", None)
-    script_facts = pack_args(() if kernel_facts is None else (*kernel_facts, *(shape or ())))
-    zero_elements = _zero_elements(variant)
-    return Ready(executable, processors, shape, zero_elements, sharing, program_facts, script_facts)
+    programs = _program_facts(variant, tasks, scratch, path_programs)
+    return Ready(executable, processors, shape, programs)
 
 
 def _programs(kinds: Mapping[int, Kind], stages: Sequence[Stage]) -> Int64:
@@ -68,36 +64,29 @@ def _written(table: TensorTable, tasks: Sequence[TaskProgram]) -> tuple[Int64, I
     return ptr, np.array([number for each in found for number in each], np.int64)
 
 
-def _zero_elements(variant: Variant) -> int:
-    """Return the elements of the row of zeros that stands for an absent child."""
-    return max((spec.size for spec in variant.table), default=1)
-
-
 def _program_facts(
     variant: Variant,
     tasks: Sequence[TaskProgram],
     scratch: Sequence[tuple[int, int, int]],
     path_programs: Int64,
-    sharing: Sharing,
-) -> Int64:
-    """Pack what `build_table` and `place_tensors` take after a schedule."""
-    table = variant.table
+) -> ProgramFacts:
+    """Collect what is decided before a schedule."""
+    table, sharing = variant.table, share(variant.table)
     writes_ptr, writes = _written(table, tasks)
-    return pack_args(
-        (
-            path_programs,
-            _programs(variant.lazy_kinds, LAZY_STAGES),
-            np.array([uses_edges(task) for task in tasks], np.bool_),
-            np.array(scratch, np.int64).reshape(-1, 3),
-            writes_ptr,
-            writes,
-            np.array([spec.edges for spec in table], np.bool_),
-            variant.backend.most_scratch,
-            sharing.buffer,
-            sharing.width,
-            np.array([spec.size for spec in table], np.int64),
-            _zero_elements(variant),
-        )
+    sizes = np.array([spec.size for spec in table], np.int64)
+    return ProgramFacts(
+        path_programs,
+        _programs(variant.lazy_kinds, LAZY_STAGES),
+        np.array([uses_edges(task) for task in tasks], np.bool_),
+        np.array(scratch, np.int64).reshape(-1, 3),
+        writes_ptr,
+        writes,
+        np.array([spec.edges for spec in table], np.bool_),
+        sizes,
+        sharing.buffer,
+        sharing.width,
+        variant.backend.most_scratch,
+        int(np.max(sizes, initial=1)),
     )
 
 

@@ -8,7 +8,13 @@ from typing import Any
 import numpy as np
 
 from vertexrt.engine.batched import Run, prepare
-from vertexrt.engine.choose import Chooser, Configuration, configurations, predicted_best
+from vertexrt.engine.choose import (
+    Chooser,
+    Configuration,
+    configurations,
+    level_in_vertices,
+    predicted_best,
+)
 from vertexrt.engine.inputs import read_inputs
 from vertexrt.engine.kinds import meet_kinds
 from vertexrt.engine.parameters import ParameterStore
@@ -24,7 +30,6 @@ from vertexrt.ir.program import Program
 from vertexrt.kernels.layout import Backend
 from vertexrt.scheduler import POLICIES as POLICIES  # for the front end
 from vertexrt.scheduler.balance import Share, share_out
-from vertexrt.script.cost import level_in_vertices
 
 Array = np.ndarray[Any, Any]
 REDUCTIONS = ("graph", "vertex", "sum")

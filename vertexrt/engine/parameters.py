@@ -17,7 +17,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from vertexrt.errors import UsageError, message, nearest
+from vertexrt.errors import UsageError, nearest
 
 FloatArray = npt.NDArray[np.floating[Any]]
 RowArray = npt.NDArray[np.int64]
@@ -234,4 +234,4 @@ def _aligned_zeros(size: int, dtype: np.dtype[Any]) -> FloatArray:
 
 
 def _refusal(got: str, expected: str, action: str) -> UsageError:
-    return UsageError(message("parameters", got, expected, action))
+    return UsageError.at("parameters", got, expected, action)

@@ -16,7 +16,7 @@ from typing import Any, Protocol
 
 import numpy as np
 
-from vertexrt.errors import UsageError, message
+from vertexrt.errors import UsageError
 from vertexrt.ir.pretty import STAGE_WORD
 from vertexrt.ir.program import Stage
 from vertexrt.kernels.layout import Processors
@@ -159,13 +159,11 @@ class Timeline:
         try:
             write_atomically(Path(path), json.dumps(whole).encode())
         except OSError as error:
-            raise UsageError(
-                message(
-                    "trace",
-                    f"{path} cannot be written ({error.strerror or error})",
-                    "expected a file in a folder that exists and has room",
-                    "Name another file",
-                )
+            raise UsageError.at(
+                "trace",
+                f"{path} cannot be written ({error.strerror or error})",
+                "expected a file in a folder that exists and has room",
+                "Name another file",
             ) from error
 
 
@@ -214,13 +212,11 @@ def recording(model: Traced, timeline: Timeline | None = None) -> Iterator[Timel
     Raises: UsageError, where the engine has no processors.
     """
     if not model.persistent:
-        raise UsageError(
-            message(
-                "trace",
-                "the engine is batched or auto, which may run without processors",
-                "a network compiled with engine='persistent'",
-                "choose that engine (--engine persistent)",
-            )
+        raise UsageError.at(
+            "trace",
+            "the engine is batched or auto, which may run without processors",
+            "a network compiled with engine='persistent'",
+            "choose that engine (--engine persistent)",
         )
     timeline = timeline or Timeline()
     model.timeline = timeline

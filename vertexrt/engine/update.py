@@ -8,9 +8,9 @@ import numpy as np
 
 from vertexrt.engine.finite import largest_gradient, reach_of
 from vertexrt.engine.parameters import FloatArray, ParameterStore, RowArray
-from vertexrt.errors import PlanError, message
+from vertexrt.errors import PlanError
 from vertexrt.ir.updates import UpdateRule, scalars_of
-from vertexrt.kernels.cpu.update import add_up, all_within, cut_pieces, finish, norm_of
+from vertexrt.kernels.cpu.update import add_up, all_within, cut_pieces, finish
 from vertexrt.kernels.layout import FOUND_DONE, FOUND_NORM, FOUND_TRIED, StoreUpdate
 from vertexrt.kernels.reference.update import elements, factor, moved
 
@@ -106,13 +106,11 @@ def cut(store: ParameterStore, touched: Sequence[Touched] = ()) -> Pieces:
             continue
         shape = store.shapes[name]
         if rows[0] < 0 or rows[-1] >= shape[0]:  # sorted; the kernels check no bounds
-            raise PlanError(
-                message(
-                    "update",
-                    f"rows {rows[0]} to {rows[-1]} of '{name}' are touched",
-                    f"rows 0 to {shape[0] - 1}",
-                    "check the pulled indices",
-                )
+            raise PlanError.at(
+                "update",
+                f"rows {rows[0]} to {rows[-1]} of '{name}' are touched",
+                f"rows 0 to {shape[0] - 1}",
+                "check the pulled indices",
             )
         tables.append((store.offsets[name], math.prod(shape[1:])))
         for own in (rows, *(touched[k][name] for k in range(1, groups))):
@@ -160,12 +158,6 @@ def all_finite(store: ParameterStore, numbers: FloatArray) -> bool:
     """Tell whether values or gradients are finite, in the dense part and the touched rows."""
     p = cut(store)
     return bool(all_within(numbers, p.pieces, p.spans, p.listed, np.finfo(store.dtype).max))
-
-
-def gradient_norm(store: ParameterStore) -> float:
-    """Return the norm of all gradients of a step, summed in float64 and in a fixed order."""
-    p = cut(store)
-    return float(norm_of(store.gradients, p.pieces, p.spans, p.listed))
 
 
 def apply_update(

@@ -15,23 +15,25 @@ import numpy.typing as npt
 
 from vertexrt.config import config
 from vertexrt.engine.inputs import Reader, make_reader
-from vertexrt.engine.packed_args import pack_args
+from vertexrt.engine.launches import ProgramFacts
+from vertexrt.engine.lay_out import VertexFacts
 from vertexrt.ir.autodiff import differentiate
 from vertexrt.ir.passes.fuse import TaskProgram
 from vertexrt.ir.passes.place import place
 from vertexrt.ir.passes.publish import publish_products
 from vertexrt.ir.passes.simplify import simplify, without_dropout
-from vertexrt.ir.passes.specialise import Atoms, find_atoms, without_effects
+from vertexrt.ir.passes.specialise import (
+    FUNCTION_AT,
+    MOST_FUNCTIONS,
+    Atoms,
+    find_atoms,
+    without_effects,
+)
 from vertexrt.ir.passes.store import Stored
 from vertexrt.ir.program import Program, Stage
 from vertexrt.ir.updates import UpdateRule
 from vertexrt.ir.verify import verify
-from vertexrt.kernels.layout import (
-    Backend,
-    Binding,
-    Executable,
-)
-from vertexrt.memory.plan import Sharing
+from vertexrt.kernels.layout import Backend, Binding, Executable
 from vertexrt.memory.tensors import TensorTable
 from vertexrt.script.shape import Shape
 
@@ -135,22 +137,12 @@ def ending_with(use: Use, rule: UpdateRule | None) -> Use:
 
 @dataclass(frozen=True, slots=True)
 class Ready:
-    """A variant as the per-batch code wants it: an executable and flat arrays over its programs.
-
-    Attributes:
-        sharing: tensors that share a buffer.
-        program_facts: what `build_table` and `place_tensors` take after a schedule, packed.
-        script_facts: what `device_scripts.write_all` takes of a kernel and a shape, packed; empty,
-            where there are none.
-    """
+    """A variant as the per-batch code wants it: an executable, and arrays over its programs."""
 
     executable: Executable | None
     processors: Executable | None
     shape: Shape | None
-    zero_elements: int
-    sharing: Sharing
-    program_facts: npt.NDArray[np.int64]
-    script_facts: npt.NDArray[np.int64]
+    programs: ProgramFacts
 
 
 @dataclass(slots=True)
@@ -190,7 +182,7 @@ class Variant:
     paths: dict[int, Stored] = field(default_factory=dict)  # by the bits that the path depends on
     loaded: Ready | None = None  # None: there is no kind yet, or a new one
     _reader: Reader | None = None
-    _vertex_facts: npt.NDArray[np.int64] | None = None
+    _vertex_facts: VertexFacts | None = None
     _push_shapes: dict[str, tuple[int, ...]] = field(default_factory=dict)
 
     @property
@@ -200,23 +192,23 @@ class Variant:
             self._reader = make_reader(self.program)
         return self._reader
 
-    def vertex_facts(self) -> npt.NDArray[np.int64]:
-        """Pack what `read_vertices` takes after a batch; made anew after a new kind."""
+    def vertex_facts(self) -> VertexFacts:
+        """Return what `read_vertices` takes after a batch; made anew after a new kind."""
         if self._vertex_facts is None:
             reader, atoms = self.reader, self.atoms
-            self._vertex_facts = pack_args(
-                (
-                    reader.numbers,
-                    reader.used,
-                    reader.bounds,
-                    atoms.slots - 1,
-                    reader.program.arity is not None,
-                    atoms.path,
-                    atoms.lazy,
-                    np.array(list(self.path_kinds), np.int64),
-                    np.array(list(self.lazy_kinds), np.int64),
-                    np.array([k.has_loss for k in self.lazy_kinds.values()], np.int64),
-                )
+            sites, arity = reader.program.sites, reader.program.arity
+            whose = (MOST_FUNCTIONS - 1) << FUNCTION_AT if sites else 0
+            self._vertex_facts = VertexFacts(
+                reader.numbers,
+                reader.used,
+                reader.bounds,
+                atoms.slots - 1,
+                np.array([-1 if arity is None or sites else arity]),
+                np.array([mask | whose for mask in atoms.path], np.int64),
+                np.array([mask | whose for mask in atoms.lazy], np.int64),
+                np.array(list(self.path_kinds), np.int64),
+                np.array(list(self.lazy_kinds), np.int64),
+                np.array([k.has_loss for k in self.lazy_kinds.values()], np.int64),
             )
         return self._vertex_facts
 
@@ -288,7 +280,7 @@ def make_variant(
         program = without_dropout(program)
     draws = bool(program.find("dropout"))
     merges = _merges(program, use, passes, backend.shares_graphs and processors > 0)
-    if merges and backend.publishes and not processors:
+    if merges and backend.publishes and not processors and not program.sites:
         program = publish_products(program)
     if use.backward:
         program = differentiate(program, use.starts, use.pulls, use.loss, weighted=merges)

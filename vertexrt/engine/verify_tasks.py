@@ -17,13 +17,13 @@ import numpy as np
 import numpy.typing as npt
 
 from vertexrt.engine.variant import Kind, Variant
-from vertexrt.errors import PlanError, message
+from vertexrt.errors import PlanError
 from vertexrt.ir.ops import OPS
 from vertexrt.ir.passes.fuse import Group, Product, TaskProgram, stored_inputs
 from vertexrt.ir.passes.segment import SegmentedTask, Split
 from vertexrt.ir.passes.store import TENSOR_OF_EFFECT, Key
 from vertexrt.ir.pretty import STAGE_WORD, format_node
-from vertexrt.ir.program import Domain, Node, Program, Stage
+from vertexrt.ir.program import Domain, Node, Program, Stage, slots_with_gradient
 from vertexrt.kernels.layout import by_rows, edge_key, gradients_of, per_edge, stored_size
 
 TO_CHILDREN = ("scatter_child", "scatter_children")
@@ -33,7 +33,7 @@ def refuse(task: TaskProgram, node: int | str, got: str, expected: str) -> NoRet
     """Raise PlanError about a node of a task program."""
     name = format_node(node, task.program.nodes[node]) if isinstance(node, int) else node
     where = f"stage {STAGE_WORD[task.stage]}, {name}"
-    raise PlanError(message("tasks", f"{where}: {got}", expected, "report this as a bug"))
+    raise PlanError.at("tasks", f"{where}: {got}", expected, "report this as a bug")
 
 
 @dataclass(slots=True)
@@ -42,12 +42,13 @@ class WrittenElements:
 
     Attributes:
         elements: key -> which elements of a row hold a value; rows are edges where `edges` says so.
-        slots: (field, slot) of the edges that got a gradient; the slot of all children is -1.
+        slots: (field, slot, tensor of `edge_key`) of the edges that got a gradient; the slot of
+            all children is -1.
     """
 
     elements: dict[Key, npt.NDArray[np.bool_]] = field(default_factory=dict)
     edges: dict[Key, bool] = field(default_factory=dict)
-    slots: set[tuple[str, int]] = field(default_factory=set)
+    slots: set[tuple[str, int, bool]] = field(default_factory=set)
 
     def write(self, key: Key, size: int, edges: bool) -> None:
         """Note that all elements of a row are written."""
@@ -71,9 +72,9 @@ def verify_tasks(variant: Variant) -> None:
         verify_steps(task)
     written: list[tuple[Kind, WrittenElements]] = []
     for lazy in variant.lazy_kinds.values():
-        known = variant.atoms.path
+        known = variant.atoms.on_path(lazy.bits)
         for path in variant.path_kinds.values():
-            if path.bits & known == lazy.bits & known:
+            if path.bits == known:
                 written.append((path, _verify_kind(variant, path, lazy)))
     for _, found in written:
         _verify_outputs(variant, found)
@@ -168,7 +169,8 @@ def _note(task: TaskProgram, written: WrittenElements) -> None:
             key = TENSOR_OF_EFFECT[node.op](node)
             written.write(key, stored_size(node, source), per_edge(node, source))
         elif node.op in TO_CHILDREN:
-            written.slots.add((node["field"], -1 if node.op == TO_CHILDREN[1] else node["slot"]))
+            slot = -1 if node.op == TO_CHILDREN[1] else node["slot"]
+            written.slots.add((node["field"], slot, node["every"]))
 
 
 def _verify_effects(program: Program, stage: Stage, task: TaskProgram | None) -> None:
@@ -180,8 +182,8 @@ def _verify_effects(program: Program, stage: Stage, task: TaskProgram | None) ->
         missing, more = wanted - done, done - wanted
         text = f"left out: {list(missing)}; too much: {list(more)}"
         where = f"stage {STAGE_WORD[stage]}: {text}"
-        raise PlanError(
-            message("tasks", where, "every effect of the program once", "report this as a bug")
+        raise PlanError.at(
+            "tasks", where, "every effect of the program once", "report this as a bug"
         )
 
 
@@ -203,7 +205,7 @@ def _effect(node: Node) -> Key:
         return TENSOR_OF_EFFECT[node.op](node)
     if node.op == "param_grad":
         return ("gradient", node["name"])
-    return (*edge_key(node["field"], node.op == TO_CHILDREN[1]), node["slot"])
+    return (*edge_key(node["field"], node["every"]), node["slot"])
 
 
 def _verify_outputs(variant: Variant, written: WrittenElements) -> None:
@@ -211,13 +213,11 @@ def _verify_outputs(variant: Variant, written: WrittenElements) -> None:
     sizes = {n["name"]: n["shape"] for n in variant.program.nodes if n.op == "push"}
     for name in variant.use.outputs:
         if name in sizes and ("push", name) not in written.elements:
-            raise PlanError(
-                message(
-                    "tasks",
-                    f"vertices of a kind do not push {name!r}",
-                    "every push, of every vertex",
-                    "report this as a bug",
-                )
+            raise PlanError.at(
+                "tasks",
+                f"vertices of a kind do not push {name!r}",
+                "every push, of every vertex",
+                "report this as a bug",
             )
 
 
@@ -228,21 +228,31 @@ def _verify_neighbours(variant: Variant, found: Sequence[tuple[Kind, WrittenElem
             node = task.program.nodes[k]
             if node.op in ("gather", "gather_all"):
                 key, size = ("state", node["field"]), max(node.type.size, 1)
-                if not all(w.has(key, 0, size, size, False) for _, w in found):
+                makers = [w for kind, w in found if _makes_state(variant, kind, node["field"])]
+                if not all(w.has(key, 0, size, size, False) for w in makers):
                     refuse(task, k, f"children of a kind do not write {key}", "a state of all")
             elif node.op == "gather_parents":
                 _verify_edges(variant, task, k, found)
 
 
+def _makes_state(variant: Variant, kind: Kind, name: str) -> bool:
+    """Tell whether vertices of a kind have a field of the state."""
+    function = variant.atoms.function_of(kind.bits)
+    nodes = variant.program.nodes
+    return any(n.op == "scatter" and (n.function, n["field"]) == (function, name) for n in nodes)
+
+
 def _verify_edges(
     variant: Variant, task: TaskProgram, k: int, found: Sequence[tuple[Kind, WrittenElements]]
 ) -> None:
-    node, arity = task.program.nodes[k], variant.program.arity or 0
+    node, program = task.program.nodes[k], variant.program
     for kind, written in found:
-        slots = variant.atoms.facts(kind.bits, variant.atoms.path).slots
-        wanted = [(node["field"], s) for s in range(arity) if node["slots"] and slots.get(s, True)]
-        if node["every"] and slots.get(arity, True):
-            wanted.append((node["field"], -1))
-        if not set(wanted) <= written.slots:
-            missing = sorted(set(wanted) - written.slots)
+        facts = variant.atoms.facts(kind.bits, variant.atoms.path)
+        wanted = {
+            (node["field"], slot, slot < 0 if node["slots"] and node["every"] else node["every"])
+            for slot in slots_with_gradient(program, facts.function, node)
+            if facts.slots.get(slot if slot >= 0 else program.arity or 0, True)
+        }
+        if not wanted <= written.slots:
+            missing = sorted(wanted - written.slots)
             refuse(task, k, f"parents of a kind leave nothing in {missing}", "a gradient each")

@@ -41,6 +41,7 @@ from vertexrt.graph.pulls import (
     join_pulls,
     pulled_unchecked,
 )
+from vertexrt.graph.types import VertexTypes, check_types, join_types, unknown_type
 
 IntArray = npt.NDArray[np.int32]
 
@@ -75,6 +76,8 @@ class GraphBatch:
         child_ptr: int32 [V+1], first slot of each vertex in `child`.
         child: int32 [E], vertices of the batch, -1 in an empty slot.
         pulls: by name, int32 [V] (-1: absent), floats [V, *shape], or `Pulled`.
+        types: of vertices and edges, for a network of several functions: see `from_types` of
+            `InputGraph`.
     Raises: GraphError, on structure that cannot be evaluated; PullError, on a pulled array that
         does not fit.
     """
@@ -83,6 +86,7 @@ class GraphBatch:
     child_ptr: IntArray
     child: IntArray
     pulls: Mapping[str, PullValue] = field(default_factory=dict)
+    types: VertexTypes | None = None
     _parts: _Parts | None = field(default=None, init=False)
 
     def __post_init__(self) -> None:
@@ -94,9 +98,12 @@ class GraphBatch:
         object.__setattr__(self, "child_ptr", child_ptr)
         object.__setattr__(self, "child", child)
         object.__setattr__(self, "pulls", check_pulls(pulls_of(self), len(child_ptr) - 1, _WHERE))
+        types = check_types(self.types, len(child_ptr) - 1, len(child), _WHERE)
+        object.__setattr__(self, "types", types)
 
     def __reduce__(self) -> tuple[Any, ...]:
-        return GraphBatch, (self.graph_ptr, self.child_ptr, self.child, dict(self.pulls))
+        fields = self.graph_ptr, self.child_ptr, self.child, dict(self.pulls), self.types
+        return GraphBatch, fields
 
     def __setstate__(self, state: Sequence[Any]) -> None:
         GraphBatch.__init__(self, *state)
@@ -130,18 +137,24 @@ class GraphBatch:
             own(child_ptr, INT32),
             own(np.where(child >= 0, child + first, -1), INT32),
             join_pulls([held_pulls(graph) for graph in several], sizes),
+            join_types([graph.types for graph in several], _WHERE),
             None,
         )
 
     @classmethod
     def from_arrays(
-        cls, graph_ptr: Any, child_ptr: Any, child: Any, pulls: Mapping[str, Any] | None = None
+        cls,
+        graph_ptr: Any,
+        child_ptr: Any,
+        child: Any,
+        pulls: Mapping[str, Any] | None = None,
+        types: VertexTypes | None = None,
     ) -> GraphBatch:
         """Build a batch from CSR arrays, or lists; the same as the class.
 
         Raises: GraphError and PullError, as the class does.
         """
-        return cls(graph_ptr, child_ptr, child, {} if pulls is None else pulls)
+        return cls(graph_ptr, child_ptr, child, {} if pulls is None else pulls, types)
 
     @property
     def num_graphs(self) -> int:
@@ -208,7 +221,17 @@ class GraphBatch:
             take_rows(taken, rows, graph_ptr, ids)
             taken = taken.reshape(vertices, *rows.shape[1:])
             pulls[name] = taken if table is None else pulled_unchecked(taken, None)
-        return _unchecked(whole[:first], whole[first:at], out_child, pulls, None)
+        types = _take_types(self, ids)
+        return _unchecked(whole[:first], whole[first:at], out_child, pulls, types, None)
+
+    def of_type(self, name: str) -> IntArray:
+        """Return the vertices of a type, int32, rising.
+
+        Raises: GraphError, when the batch has no such type.
+        """
+        if self.types is None:
+            raise unknown_type("the caller", name, ())
+        return np.flatnonzero(self.types.of_vertex == self.types.number(name)).astype(np.int32)
 
 
 _unchecked = assembler(GraphBatch)
@@ -217,6 +240,23 @@ graph_ptr_of, child_ptr_of, child_of = hand_out(
     GraphBatch, view_of, "graph_ptr", "child_ptr", "child"
 )
 (pulls_of,) = hand_out(GraphBatch, Pulls, "pulls")
+
+
+def _take_types(batch: GraphBatch, ids: npt.NDArray[np.int64]) -> VertexTypes | None:
+    """Return the types of the graphs named, where the batch has types."""
+    types = batch.types
+    if types is None:
+        return None
+    graph_ptr = graph_ptr_of(batch)
+    taken = []
+    for numbers, ptr in (
+        (types.of_vertex, graph_ptr),
+        (types.of_edge, child_ptr_of(batch)[graph_ptr]),
+    ):
+        out = unwritten(int((ptr[ids + 1] - ptr[ids]).sum()), INT32)
+        take_rows(out, numbers, ptr, ids)
+        taken.append(out)
+    return types._replace(of_vertex=taken[0], of_edge=taken[1])
 
 
 def _find_parts(batch: GraphBatch) -> _Parts:

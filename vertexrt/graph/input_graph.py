@@ -15,6 +15,7 @@ from vertexrt.graph.checks import check_structure, count_of, int32_array, shape_
 from vertexrt.graph.networks import read_networkx, write_networkx
 from vertexrt.graph.owned import hand_out, read_array, view_of
 from vertexrt.graph.pulls import Pulls, PullValue, check_pulls, describe_all
+from vertexrt.graph.types import VertexTypes, check_types, read_typed
 
 if TYPE_CHECKING:
     import networkx
@@ -36,6 +37,7 @@ class InputGraph:
         child_ptr: int32 [V+1], first slot of each vertex in `child`.
         child: int32 [E], the child in each slot, -1 in an empty one.
         pulls: by name, int32 [V] (-1: absent), floats [V, *shape], or `Pulled`.
+        types: of vertices and edges, for a network of several functions: see `from_types`.
     Raises: GraphError, on a child out of range, a cycle (its vertices are named), bad offsets, or
         no vertex at all; PullError, on a pulled array that does not fit.
     """
@@ -43,6 +45,7 @@ class InputGraph:
     child_ptr: IntArray
     child: IntArray
     pulls: Mapping[str, PullValue] = field(default_factory=dict)
+    types: VertexTypes | None = None
 
     def __post_init__(self) -> None:
         child_ptr = int32_array(self.child_ptr, "child_ptr", _WHERE)
@@ -52,9 +55,11 @@ class InputGraph:
         object.__setattr__(self, "child_ptr", child_ptr)
         object.__setattr__(self, "child", child)
         object.__setattr__(self, "pulls", check_pulls(held_pulls(self), len(child_ptr) - 1, _WHERE))
+        types = check_types(self.types, len(child_ptr) - 1, len(child), _WHERE)
+        object.__setattr__(self, "types", types)
 
     def __reduce__(self) -> tuple[Any, ...]:
-        return InputGraph, (self.child_ptr, self.child, dict(self.pulls))
+        return InputGraph, (self.child_ptr, self.child, dict(self.pulls), self.types)
 
     def __setstate__(self, state: Sequence[Any]) -> None:
         InputGraph.__init__(self, *state)
@@ -134,6 +139,28 @@ class InputGraph:
         child_ptr = np.cumsum(np.concatenate([[0], np.bincount(parent, minlength=count)]))
         order = np.argsort(parent, kind="stable")
         return cls(child_ptr, child[order], {} if pulls is None else pulls)
+
+    @classmethod
+    def from_types(
+        cls,
+        sizes: Mapping[str, int],
+        edges: Mapping[tuple[str, str, str], Any],
+        pulls: Mapping[str, Mapping[str, Any]] | None = None,
+    ) -> InputGraph:
+        """Build a graph of vertices of several types, for a network of several functions.
+
+        Vertices are numbered from 0 in each type; in the graph those of the first type come first.
+
+        Args:
+            sizes: name of a vertex type -> how many vertices it has.
+            edges: (child type, relation, parent type) -> pairs (child, parent), as PyTorch
+                Geometric and DGL name the edges of heterogeneous graphs. A parent's children in a
+                relation keep the order given.
+            pulls: vertex type -> name -> array with a row for each vertex of the type, or `Pulled`.
+        Raises: GraphError, when a type is unknown, a vertex out of range, or edges form a cycle;
+            PullError, when an array does not fit.
+        """
+        return cls(*read_typed(sizes, edges, {} if pulls is None else pulls))
 
     @classmethod
     def chain(cls, length: int, pulls: Mapping[str, Any] | None = None) -> InputGraph:

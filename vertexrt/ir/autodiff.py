@@ -13,7 +13,7 @@ from collections.abc import Collection
 from vertexrt.errors import PlanError, message
 from vertexrt.ir.builder import Builder
 from vertexrt.ir.ops import OPS, Site, on_children
-from vertexrt.ir.program import Node, Program
+from vertexrt.ir.program import Node, Program, slots_with_gradient
 from vertexrt.ir.values import Value
 
 DERIVED = "the derivative of "  # before the user's line, where a node of dF says whence it comes
@@ -59,15 +59,18 @@ class _Backward:
         self.pulls = pulls
         self.b = Builder(program.nodes)
         self.gradients: dict[int, list[Value]] = {}
-        self.written: set[tuple[str, int]] = set()  # (field, slot) with a gradient; slot -1: all
-        self.gathers = {(n["field"], n["slot"]) for n in program.nodes if n.op == "gather"}
-        self.gather_alls = {n["field"] for n in program.nodes if n.op == "gather_all"}
+        # (function, field, slot) with a gradient; slot -1: all children
+        self.written: set[tuple[int, str, int]] = set()
+        self.readers = {
+            op: {(n.function, n["field"]) for n in program.nodes if n.op == op}
+            for op in ("gather", "gather_all")
+        }
         self.depends = self._differentiable()
 
     def run(self) -> Program:
         for index in range(len(self.program.nodes) - 1, -1, -1):
             node = self.program.nodes[index]
-            self.b.where = f"{DERIVED}{node.where}"
+            self.b.where, self.b.function = f"{DERIVED}{node.where}", node.function
             if OPS[node.op].role == "effect":
                 self._seed(node)
             elif index in self.gradients:
@@ -113,14 +116,28 @@ class _Backward:
         if node.op == "push" and node["name"] in self.seeds:
             self._add(source, self._of_push(node))
         elif node.op == "scatter":
-            field = node["field"]
-            slots = any(f == field for f, _ in self.gathers)
-            every = field in self.gather_alls
+            slots, every = self._tensors(node["field"])
             if slots or every:
                 d = self.b.emit(
-                    "gather_parents", field=field, shape=node["shape"], slots=slots, every=every
+                    "gather_parents",
+                    field=node["field"],
+                    shape=node["shape"],
+                    slots=slots,
+                    every=every,
                 )
                 self._add(source, d)
+
+    def _tensors(self, field: str) -> tuple[bool, bool]:
+        """Tell in which tensors parents leave gradients of a field: of slots, of all children.
+
+        There are both only where one function reads both ways, since an edge then has two
+        gradients. Else there is one tensor, in whichever way each function reads.
+        """
+        by_slot, by_all = (
+            {function for function, f in self.readers[op] if f == field}
+            for op in ("gather", "gather_all")
+        )
+        return bool(by_slot) and (not by_all or bool(by_slot & by_all)), bool(by_all)
 
     def _of_push(self, node: Node) -> Value:
         """Return the gradient of a push: the user's, or that of the loss."""
@@ -144,14 +161,8 @@ class _Backward:
             self.gradients.setdefault(index, []).append(d)
 
     def _propagate(self, index: int, node: Node, d: Value) -> None:
-        if node.op == "gather":
-            self.written.add((node["field"], node["slot"]))
-            self.b.emit("scatter_child", d, field=node["field"], slot=node["slot"], shape=d.shape)
-        elif node.op == "gather_all":
-            self.written.add((node["field"], -1))
-            self.b.emit(
-                "scatter_children", d, field=node["field"], slot=node["slot"], shape=d.shape
-            )
+        if node.op in ("gather", "gather_all"):
+            self._to_children(node.op == "gather_all", node["field"], node["slot"], d)
         elif node.op == "pull":
             self.b.emit("pull_grad", d, name=node["name"], shape=d.shape)
         elif self.depends[index]:
@@ -171,21 +182,32 @@ class _Backward:
                 if part is not None:
                     self._add(source, part)
 
+    def _to_children(self, every: bool, field: str, slot: int, d: Value) -> None:
+        """Leave a gradient on the edge to the child in a slot, or on the edges to all children."""
+        by_slot, by_all = self._tensors(field)
+        self.written.add((self.b.function, field, -1 if every else slot))
+        op = "scatter_children" if every else "scatter_child"
+        tensor = every if by_slot and by_all else by_all
+        self.b.emit(op, d, field=field, slot=slot, shape=d.shape, every=tensor)
+
     def _fill_unwritten(self) -> None:
         """Give the children a zero gradient through slots and fields that no gradient reached.
 
         `gather_parents` sums over all edges of a child, so each edge must have been written.
         """
-        arity = self.program.arity or 0
-        fields = {n["field"]: n for n in self.b.nodes if n.op == "gather_parents"}
-        for field, node in fields.items():
-            zero = self.b.const(0.0, node.type.shape)
-            for slot in range(arity if node["slots"] else 0):
-                self._fill(field, slot, zero)
-            if node["every"] and (field, -1) not in self.written:
-                edges = self.b.emit("to_edges", zero)
-                self.b.emit("scatter_children", edges, field=field, slot=arity, shape=zero.shape)
+        for node in [n for n in self.b.nodes if n.op == "gather_parents"]:
+            for function in range(max(len(self.program.sites), 1)):
+                self.b.function = function
+                self._fill(node)
 
-    def _fill(self, field: str, slot: int, zero: Value) -> None:
-        if (field, slot) not in self.written:
-            self.b.emit("scatter_child", zero, field=field, slot=slot, shape=zero.shape)
+    def _fill(self, node: Node) -> None:
+        """Leave zeros where a function leaves no gradient of a field."""
+        field, here, arity = node["field"], self.b.function, self.program.arity or 0
+        zero = self.b.const(0.0, node.type.shape)
+        for slot in slots_with_gradient(self.program, here, node):
+            if (here, field, slot) in self.written:
+                continue
+            if slot >= 0:
+                self._to_children(False, field, slot, zero)
+            else:
+                self._to_children(True, field, arity, self.b.emit("to_edges", zero))

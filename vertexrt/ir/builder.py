@@ -29,6 +29,7 @@ class Builder:
         self.nodes: list[Node] = list(nodes)
         self.where: str | None = None  # set by passes: new nodes come from this user line
         self.stage: Stage = Stage.PATH
+        self.function = 0  # of new nodes
         self.closed = False  # the trace is over: nothing may be appended
 
     def value(self, index: int) -> Value:
@@ -48,7 +49,8 @@ class Builder:
             values = self.to_common_domain(values)
         assert row.arity in (-1, len(values)), f"{op} takes {row.arity} operands: {values}"
         out = _type_of(row, [v.type for v in values], attrs, where)
-        node = Node(op, tuple(v.index for v in values), out, attributes(attrs), where, self.stage)
+        inputs = tuple(v.index for v in values)
+        node = Node(op, inputs, out, attributes(attrs), where, self.stage, function=self.function)
         self.nodes.append(node)
         return Value(self, len(self.nodes) - 1)
 

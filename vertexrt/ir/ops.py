@@ -50,6 +50,9 @@ class Op:
     vjp: Vjp | None = None
 
 
+_LOG1P = "(y if 1.0 + y == 1.0 else log(1.0 + y) * y / (1.0 + y - 1.0))"
+
+
 def piecewise_constant(s: Site, d: Value) -> Sequence[None]:
     """Say of an op that its derivative is zero wherever it has one (a vjp)."""
     return [None for _ in s.x]
@@ -58,6 +61,11 @@ def piecewise_constant(s: Site, d: Value) -> Sequence[None]:
 def _step(s: Site, d: Value, a: Value, b: Value) -> Value:
     """Return d where a >= b, else 0."""
     return d * s.b.emit("greater_equal", a, b)
+
+
+def _abs_vjp(s: Site, d: Value) -> Sequence[Value]:
+    (x,) = s.x
+    return [d * (s.b.emit("greater", x, 0.0) - s.b.emit("greater", 0.0, x))]
 
 
 def _slice_vjp(s: Site, d: Value) -> Sequence[Value]:
@@ -218,6 +226,17 @@ ROWS = [
         shapes.elementwise,
         "x0 if x0 > 0.0 else 0.0",
         vjp=lambda s, d: [s.b.emit("where", s.out, d, 0.0)],
+    ),
+    Op("abs", 1, "scalar", shapes.elementwise, "x0 if x0 >= 0.0 else -x0", vjp=_abs_vjp),
+    # log(1 + exp(x)) = max(x, 0) + log(1 + y), y = exp(-|x|). Where y is small, log(1 + y) is exact
+    # as log(u) y / (u - 1), u = 1 + y (Kahan).
+    Op(
+        "softplus",
+        1,
+        "scalar",
+        shapes.elementwise,
+        f"(x0 if x0 > 0.0 else 0.0) + {_LOG1P.replace('y', '(exp(x0 if 0.0 > x0 else -x0))')}",
+        vjp=lambda s, d: [d * s.b.emit("sigmoid", s.x[0])],
     ),
     Op("exp", 1, "scalar", shapes.elementwise, "exp(x0)", vjp=lambda s, d: [d * s.out]),
     Op("log", 1, "scalar", shapes.elementwise, "log(x0)", vjp=lambda s, d: [d / s.x[0]]),

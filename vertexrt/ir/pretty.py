@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from vertexrt.ir.program import Node, Program, Stage
+from vertexrt.ir.program import FunctionSite, Node, Program, Stage
 
 STAGE_WORD = {
     Stage.EAGER: "eager",
@@ -36,14 +36,35 @@ def _plain(value: object) -> str:
 
 def format_program(program: Program, stages: bool = False) -> str:
     """Print a whole program under its name, parameters and state."""
+    lines = [_header(program), *(f"  stacked: {' + '.join(names)}" for names in program.stacks)]
+    first = _first_of_sites(program)
+    for k, node in enumerate(program.nodes):
+        if first.get(node.function) == k:
+            lines.append(f"  {_site(program.sites[node.function], program)}")
+        lines.append("  " + format_node(k, node, stages))
+    return "\n".join(lines)
+
+
+def _header(program: Program) -> str:
     params = ", ".join(f"{n}{list(s)}" for n, s in program.params.items())
     state = ", ".join(f"{n}[{s}]" for n, s in program.state.items())
     arity = "any number of" if program.arity is None else program.arity
-    lines = [
-        f"{program.name}: {arity} children, state {state or 'none'}, parameters {params or 'none'}"
+    children = f"{len(program.sites)} vertex types" if program.sites else f"{arity} children"
+    return f"{program.name}: {children}, state {state or 'none'}, parameters {params or 'none'}"
+
+
+def _first_of_sites(program: Program) -> dict[int, int]:
+    """Return the first node of each function of a network."""
+    if not program.sites:
+        return {}
+    return {node.function: k for k, node in reversed([*enumerate(program.nodes)])}
+
+
+def _site(site: FunctionSite, program: Program) -> str:
+    """Format how a vertex function stands in a network: what its vertices read of which types."""
+    reads = [
+        f"{'all ' if site.every else ''}{relation} of "
+        + " or ".join(program.sites[child].name for child in children)
+        for relation, children in zip(site.relations, site.children, strict=True)
     ]
-    for names in program.stacks:
-        lines.append(f"  stacked: {' + '.join(names)}")
-    for k, node in enumerate(program.nodes):
-        lines.append("  " + format_node(k, node, stages))
-    return "\n".join(lines)
+    return f"vertex type {site.name}: reads {', '.join(reads) or 'no vertices'}"

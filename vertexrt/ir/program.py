@@ -64,6 +64,7 @@ class Node:
     where: str = ""  # the user's file and line
     stage: Stage = Stage.PATH
     origin: int = -1  # position in the program that was specialised: names the node's tensor
+    function: int = 0  # of which vertex function of the program it is
 
     def __getitem__(self, name: str) -> Any:
         for key, value in self.attrs:
@@ -80,7 +81,16 @@ class Node:
         if inputs == self.inputs:
             return self
         # `replace` takes five times as long, and passes move every node of every kind
-        return Node(self.op, inputs, self.type, self.attrs, self.where, self.stage, self.origin)
+        return Node(
+            self.op,
+            inputs,
+            self.type,
+            self.attrs,
+            self.where,
+            self.stage,
+            self.origin,
+            self.function,
+        )
 
 
 @dataclass(frozen=True, slots=True)
@@ -93,8 +103,32 @@ class Pull:
 
 
 @dataclass(frozen=True, slots=True)
+class FunctionSite:
+    """How one of several vertex functions stands in a network: what its vertices are and read.
+
+    Attributes:
+        name: of the vertex type.
+        relations: the relation of each slot, in order, or the one that `gather_all` reads.
+        every: it reads all children of its one relation, not slots.
+        children: by relation, which functions' vertices may be such a child.
+    """
+
+    name: str
+    relations: tuple[str, ...]
+    every: bool
+    children: tuple[tuple[int, ...], ...]
+
+
+@dataclass(frozen=True, slots=True)
 class Program:
-    """F, or F and dF: nodes in an order in which they may run, and what the outside sees."""
+    """F, or F and dF: nodes in an order in which they may run, and what the outside sees.
+
+    Attributes:
+        state: fields and their elements; those of several functions have names that differ.
+        arity: slots for children, the most of any function; None, where only all are read.
+        stacks: parameters stored as one matrix, rows in this order.
+        sites: of each vertex function of a network; empty, where there is one alone.
+    """
 
     name: str
     nodes: tuple[Node, ...]
@@ -102,7 +136,8 @@ class Program:
     state: Mapping[str, int] = field(default_factory=dict)
     arity: int | None = None
     pulls: tuple[Pull, ...] = ()
-    stacks: tuple[tuple[str, ...], ...] = ()  # parameters stored as one matrix, rows in this order
+    stacks: tuple[tuple[str, ...], ...] = ()
+    sites: tuple[FunctionSite, ...] = ()
 
     def consumers(self) -> list[list[int]]:
         """List, for each node, the positions of the nodes that read it."""
@@ -119,6 +154,22 @@ class Program:
     def with_nodes(self, nodes: list[Node] | tuple[Node, ...]) -> Program:
         """Return the same program around other nodes."""
         return replace(self, nodes=tuple(nodes))
+
+
+def slots_with_gradient(program: Program, function: int, summed: Node) -> list[int]:
+    """List the slots through which a function has to leave gradients that a child sums up.
+
+    Args:
+        function: of the parents.
+        summed: the child's `gather_parents`.
+    Returns: slots; -1 for all children together, which has no gradient of one slot.
+    """
+    if not program.sites:
+        declared = range((program.arity or 0) if summed["slots"] else 0)
+        return [*declared, *([-1] if summed["every"] else [])]
+    site = program.sites[function]
+    slots = [s for s, children in enumerate(site.children) if summed.function in children]
+    return [-1 for _ in slots] if site.every else slots
 
 
 def attributes(values: Mapping[str, Any]) -> tuple[tuple[str, Any], ...]:

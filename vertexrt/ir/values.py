@@ -61,6 +61,7 @@ class AsValue(Protocol):
 
 
 Operand = Any  # Value | AsValue | float
+MOST_POWER = 64  # whole exponents up to which a power is products; others are exp and log
 
 
 def _refuse(where: str, got: str, expected: str, action: str) -> NoReturn:
@@ -74,6 +75,15 @@ def _refused(symbol: str, action: str) -> Callable[..., NoReturn]:
         _refuse(symbol, f"{symbol} of a traced value", "an operation of vertexrt", action)
 
     return refuse
+
+
+def _whole_power(b: Construction, x: Operand, exponent: int) -> Value:
+    """Multiply x by itself, as often as the bits of the exponent say."""
+    if exponent < 2:
+        return b.emit("add", b.emit("mul", x, float(exponent)), 1.0 - exponent)
+    half = _whole_power(b, x, exponent // 2) if exponent > 3 else x
+    square = b.emit("mul", half, half)
+    return b.emit("mul", square, x) if exponent % 2 else square
 
 
 class Operators:
@@ -114,9 +124,17 @@ class Operators:
         return self._builder().emit("neg", self)
 
     def __pow__(self, exponent: Operand) -> Value:
-        if isinstance(exponent, (int, float)) and exponent == 2:
-            return self._builder().emit("mul", self, self)
-        _refuse("pow", f"exponent is {exponent!r}", "2", "write vrt.exp(k * vrt.log(x))")
+        """Return the power of a number that is known: whole ones of any base, others of x > 0."""
+        if not isinstance(exponent, (int, float, np.integer, np.floating)):
+            action = "write vrt.exp(y * vrt.log(x))"
+            _refuse("pow", f"exponent is a {type(exponent).__name__}", "a number", action)
+        number, b = self._builder().number(exponent), self._builder()
+        if number == int(number) and abs(number) <= MOST_POWER:
+            found = _whole_power(b, self, abs(int(number)))
+            return found if number >= 0 else b.emit("div", 1.0, found)
+        if number == 0.5:
+            return b.emit("sqrt", self)
+        return b.emit("exp", b.emit("mul", float(number), b.emit("log", self)))
 
     # Comparisons: 1.0 where they hold, else 0.0; their derivative is zero.
 
@@ -172,7 +190,9 @@ class Operators:
             "write x[k] for an element, vrt.split for parts, vrt.sum or vrt.max to reduce",
         )
 
-    __abs__ = _refused("abs", "write vrt.maximum(x, -x)")
+    def __abs__(self) -> Value:
+        return self._builder().emit("abs", self)
+
     __rpow__ = _refused("pow", "write vrt.exp(x * math.log(base))")
     __floordiv__ = __rfloordiv__ = _refused("//", "do it before the batch is made")
     __mod__ = __rmod__ = _refused("%", "do it before the batch is made")

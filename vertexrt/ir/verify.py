@@ -13,20 +13,22 @@ def verify(program: Program, where: str = "verify", placed: bool = False) -> Pro
     """Check a program and return it.
 
     Checks: known op, arity, operands defined before use, types equal to the shape rule's, each
-    stage reads only its own and earlier ones, one scatter a field and one push a name.
+    stage reads only its own and earlier ones, one scatter a field and one push a name, in each
+    function.
 
     Args:
         where: the pass that made the program, for the message.
         placed: stages are final, so check their order too.
     Raises: PlanError with the node and its neighbours.
     """
-    seen: set[tuple[str, str]] = set()
+    seen: set[tuple[int, str, str]] = set()
     for k, node in enumerate(program.nodes):
         fault = _fault(program, k, placed)
         if node.op in ("scatter", "push"):
-            name = (node.op, node["field"] if node.op == "scatter" else node["name"])
-            fault = fault or (f"a second {name[0]} of {name[1]!r}" if name in seen else None)
-            seen.add(name)
+            name = node["field"] if node.op == "scatter" else node["name"]
+            key = (node.function, node.op, name)
+            fault = fault or (f"a second {node.op} of {name!r}" if key in seen else None)
+            seen.add(key)
         if fault:
             near = range(max(0, k - 2), min(len(program.nodes), k + 3))
             lines = "\n".join(

@@ -7,7 +7,7 @@ the arrays of one minibatch; a launch table lists the task programs to run, one 
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from typing import Any, NamedTuple, Protocol
@@ -20,6 +20,7 @@ from vertexrt.ir.passes.segment import SegmentedTask
 from vertexrt.ir.passes.store import TENSOR_OF_EFFECT, Key
 from vertexrt.ir.program import Domain, Node, Stage
 from vertexrt.ir.updates import UpdateRule
+from vertexrt.scheduler.schedule import Schedule
 
 Array = np.ndarray[Any, Any]
 
@@ -51,46 +52,6 @@ class Binding:
     seeds: Mapping[str, int]
 
 
-class Scheduled(Protocol):
-    """What kernels read of a schedule; see `scheduler.Schedule`. Indices are int32."""
-
-    @property
-    def order(self) -> Array:
-        """Return the user's vertex in each row, [rows]."""
-
-    @property
-    def edge_ptr(self) -> Array:
-        """Return the first edge of each row, [rows + 1]."""
-
-    @property
-    def child_row(self) -> Array:
-        """Return the row of each edge's child, [E], -1 for an empty slot."""
-
-    @property
-    def edge_row(self) -> Array:
-        """Return the row of each edge's parent, [E]."""
-
-    @property
-    def parent_ptr(self) -> Array:
-        """Return where the edges to each row's parents start in `parent_edge`, [rows + 1]."""
-
-    @property
-    def parent_edge(self) -> Array:
-        """Return the edges in which each row is the child."""
-
-    @property
-    def indices(self) -> Array:
-        """Return the array that the ones above are parts of."""
-
-    @property
-    def begins(self) -> Sequence[int]:
-        """Return where they begin there: see `scheduler.rows`."""
-
-    @property
-    def weight(self) -> Array:
-        """Return how many of the user's vertices each row stands for, as reals, or nothing."""
-
-
 @dataclass(slots=True)
 class Buffers:
     """The arrays that one run reads and writes. Real ones share a dtype; indices are int32.
@@ -115,7 +76,7 @@ class Buffers:
     params: Array
     gradients: Array
     param_at: Array
-    schedule: Scheduled
+    schedule: Schedule
     rows: Array
     user_vertex: Array
     user_edge: Array
@@ -190,27 +151,31 @@ class LaunchByLaunch:
             self.whole.run(table[t : t + 1], buffers)
 
 
+class ScriptRun(NamedTuple):
+    """The script of one processor, and what it is run with.
+
+    Attributes:
+        counters: of `new_counters`, the same array for all parts.
+        part: which processor it is, of how many `parts`.
+        temporary: element at which its temporaries start.
+        times: [instructions, 3] int64, gets the clock at the start of each instruction, at the end
+            of its wait and at its end; [0, 3], where none are asked for.
+    """
+
+    script: Array
+    counters: Array
+    part: int
+    parts: int
+    temporary: int
+    buffers: Buffers
+    times: Array
+
+
 class Processors(Executable, Protocol):
     """Segments that the processors of a group run, whose arrays are the host's."""
 
-    def run(
-        self,
-        script: Array,
-        counters: Array,
-        part: int,
-        parts: int,
-        temporary: int,
-        buffers: Buffers,
-        times: Array,
-    ) -> None:
-        """Run the script of one processor; called for all parts at once, each in its thread.
-
-        Args:
-            counters: of `new_counters`, the same array for all parts.
-            temporary: element at which this processor's temporaries start.
-            times: [instructions, 3] int64, gets the clock at the start of each instruction, at the
-                end of its wait and at its end; [0, 3], where none are asked for.
-        """
+    def run(self, run: ScriptRun) -> None:
+        """Run the script of one processor; called for all parts at once, each in its thread."""
 
     def cycles_per_second(self) -> float:
         """Return the rate of the clock in `times`."""
@@ -276,6 +241,12 @@ class HostBackend(Backend, Protocol):
         """Do an update."""
 
 
+def temporaries(scratch: Any, rows: int, edges: int) -> Any:
+    """Return the elements of temporary memory of a launch; `scratch` is that of its program."""
+    by_row, by_edge, once = scratch
+    return by_row * (-(-rows // PAD) * PAD) + by_edge * (-(-edges // PAD) * PAD) + once
+
+
 def gradients_of(program: TaskProgram, position: int) -> list[str]:
     """Name the parameters whose gradient a summed value adds to."""
     nodes = program.program.nodes
@@ -321,10 +292,9 @@ def tensor_uses(program: TaskProgram) -> list[tuple[Key, int, bool, bool]]:
         elif node.op in ("gather", "gather_all"):
             found.append((("state", node["field"]), node.type.size, False, False))
         elif node.op in ("scatter_child", "scatter_children"):
-            every = node.op == "scatter_children"
             found.append(
                 (
-                    edge_key(node["field"], every),
+                    edge_key(node["field"], node["every"]),
                     stored_size(node, nodes[node.inputs[0]]),
                     True,
                     True,

@@ -204,10 +204,29 @@ class MatrixProduct:
     n: int
     spans: Spans
 
+    @property
+    def weight(self) -> str:
+        """Say what the rows are multiplied by."""
+        return f"param {self.param} [{self.m}, {self.n}]{'' if self.transposed else '^T'}"
+
+    @property
+    def counted(self) -> str:
+        """Say what its rows are."""
+        return _rows_text(self.edges, self.each)
+
+    @property
+    def wide(self) -> int:
+        """Return the elements of a row of the result."""
+        return self.n if self.transposed else self.m
+
+    @property
+    def deep(self) -> int:
+        """Return the elements of a row of the operand."""
+        return self.m if self.transposed else self.n
+
     def __str__(self) -> str:
-        weight = f"param {self.param} [{self.m}, {self.n}]{'' if self.transposed else '^T'}"
         to = f"{self.y}{_of(self.spans, self.y.place)}"
-        return f"{to} = {self.x} {weight}, {_rows_text(self.edges, self.each)}"
+        return f"{to} = {self.x} {self.weight}, {self.counted}"
 
 
 @dataclass(frozen=True, slots=True)
@@ -223,9 +242,14 @@ class Outer:
     n: int
     span: Span
 
+    @property
+    def counted(self) -> str:
+        """Say what its rows are."""
+        return _rows_text(self.edges, self.each)
+
     def __str__(self) -> str:
         to = f"gradient {self.param} [{self.m}, {self.n}], rows {spans_text((self.span,))}"
-        return f"{to} += {self.d}^T {self.x}, {_rows_text(self.edges, self.each)}"
+        return f"{to} += {self.d}^T {self.x}, {self.counted}"
 
 
 @dataclass(frozen=True, slots=True)

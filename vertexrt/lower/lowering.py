@@ -16,13 +16,7 @@ from vertexrt.ir.passes.segment import SegmentedTask, Split
 from vertexrt.ir.passes.store import is_free
 from vertexrt.ir.program import Domain, Node
 from vertexrt.kernels.layout import Binding, by_rows, gradients_of
-from vertexrt.lower.expressions import (
-    FIRST,
-    Expression,
-    J,
-    Number,
-    ReadElement,
-)
+from vertexrt.lower.expressions import FIRST, Expression, J, Number, ReadElement
 from vertexrt.lower.group_places import REDUCTIONS, SUMS_OVER_EDGES, GroupPlaces
 from vertexrt.lower.kernel import (
     Choose,
@@ -87,12 +81,14 @@ class _Lowering:
 
     def _segment(self, split: Split | None, steps: Sequence[Group | Product]) -> tuple[Step, ...]:
         self.shares.split, self.copied = split, set()
-        return tuple(lowered for step in steps for lowered in self._step(step))
-
-    def _step(self, step: Group | Product) -> Sequence[Step]:
-        if isinstance(step, Product):
-            return lower_product(step.node, self.task, self.values, self.shares, self.memories)
-        return [self._group(step)]
+        found: list[Step] = []
+        for step in steps:
+            if isinstance(step, Product):
+                of = self.task, self.values, self.shares, self.memories
+                found += lower_product(step.node, *of)
+            else:
+                found.append(self._group(step))
+        return tuple(found)
 
     def _group(self, group: Group) -> RowLoop:
         self.body, self.values.numbers = [], set()
@@ -176,13 +172,10 @@ class _Lowering:
         (i,) = node.inputs
         to, child = self.values.target(node)
         if self.values.place.get(i) != to:
-            spans = self._spans_of_effect(k, to.size)
+            spans = self.shares.of_value(k)
+            if not isinstance(spans[0], OwnPart):  # an effect has no elements of its own
+                spans = ((0, to.size),)
             self._fill(to, self.values.element(i, J), spans, child)
-
-    def _spans_of_effect(self, k: int, size: int) -> Spans:
-        """Return what is written of a tensor: an effect has no elements of its own."""
-        spans = self.shares.of_value(k)
-        return spans if isinstance(spans[0], OwnPart) else ((0, size),)
 
     # Sums over edges and over rows.
 

@@ -183,9 +183,8 @@ class ValuePlaces:
         size = stored_size(node, value)
         if node.op in TENSOR_OF_EFFECT:
             return self.tensor(TENSOR_OF_EFFECT[node.op](node), size, per_edge(node, value)), -1
-        every = node.op == "scatter_children"
-        to = self.tensor(edge_key(node["field"], every), size, True)
-        if every:
+        to = self.tensor(edge_key(node["field"], node["every"]), size, True)
+        if node.op == "scatter_children":
             return to, -1
         slot = node["slot"]  # a vertex may have fewer slots than F
         return replace(to, rows=Rows.SLOT, slot=slot), slot

@@ -7,7 +7,7 @@ registers.
 
 from __future__ import annotations
 
-from vertexrt.errors import PlanError, message
+from vertexrt.errors import PlanError
 from vertexrt.lower.expressions import Expression, Number, Picked, ReadElement, expressions_in
 from vertexrt.lower.kernel import (
     AddLookups,
@@ -134,7 +134,7 @@ class _Verifier:
 
     def _fail(self, got: str, expected: str) -> None:
         do = f"report this as a bug, with the kernel:\n{self.kernel}"
-        raise PlanError(message("lower", f"{self.what}: {got}", expected, do))
+        raise PlanError.at("lower", f"{self.what}: {got}", expected, do)
 
 
 def share_memory(a: ValuePlace, b: ValuePlace) -> bool:

@@ -9,14 +9,8 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import NoReturn
 
-from vertexrt.errors import PlanError, message
-from vertexrt.lower.expressions import (
-    Expression,
-    J,
-    Number,
-    Picked,
-    ReadElement,
-)
+from vertexrt.errors import PlanError
+from vertexrt.lower.expressions import Expression, J, Number, Picked, ReadElement
 from vertexrt.lower.places import Memory, ValuePlace
 from vertexrt.lower.threads import (
     EdgeSum,
@@ -160,4 +154,4 @@ class _RaceVerifier:
 
     def _fail(self, got: str, expected: str) -> NoReturn:
         do = f"report this as a bug, with the kernel:\n{self.kernel}"
-        raise PlanError(message("lower", f"{self.what}: {got}", expected, do))
+        raise PlanError.at("lower", f"{self.what}: {got}", expected, do)

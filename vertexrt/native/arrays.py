@@ -36,10 +36,6 @@ def _from_end(text: FunctionText, bound: Scalar, extent: Scalar) -> Scalar:
     return text.number(INT, f"add nsw {extent}, {bound.text}")
 
 
-def _least(text: FunctionText, a: Scalar, b: Scalar) -> Scalar:
-    return choose(text, compare(text, "<", a, b), a, b)
-
-
 def part(text: FunctionText, array: Array, index: list[Scalar | Cut]) -> Array:
     """Return the part of an array that is at some indices, and in one slice after them.
 
@@ -65,7 +61,8 @@ def _bounds(text: FunctionText, cut: Cut, extent: Scalar) -> tuple[Scalar, Scala
     """Return where a slice of an axis begins, and how long it is."""
     begin, size = whole(0), extent
     if cut.end is not None:
-        size = _least(text, _from_end(text, cut.end, extent), extent)
+        end = _from_end(text, cut.end, extent)
+        size = choose(text, compare(text, "<", end, extent), end, extent)
     if cut.begin is not None:
         begin = _from_end(text, cut.begin, extent)
         size = text.number(INT, f"sub nsw {size}, {begin.text}")
@@ -79,17 +76,14 @@ def size_of(text: FunctionText, array: Array) -> Scalar:
     return product(text, array.extents)
 
 
-def new(text: FunctionText, dtype: np.dtype[Any], extents: tuple[Scalar, ...]) -> Array:
-    """Return a new array in memory that is freed when the call ends, unless it is returned."""
-    return _new(text, dtype, extents, "false")
+def new(
+    text: FunctionText, dtype: np.dtype[Any], extents: tuple[Scalar, ...], zero: str = "false"
+) -> Array:
+    """Return a new array in memory that is freed when the call ends, unless it is returned.
 
-
-def zeros(text: FunctionText, dtype: np.dtype[Any], extents: tuple[Scalar, ...]) -> Array:
-    """Return a new array of zeros."""
-    return _new(text, dtype, extents, "true")
-
-
-def _new(text: FunctionText, dtype: np.dtype[Any], extents: tuple[Scalar, ...], zero: str) -> Array:
+    Args:
+        zero: `true` for an array of zeros.
+    """
     size = product(text, (*extents, whole(dtype.itemsize)))
     data = text.made(f"call ptr @new(ptr %call, {size}, i1 {zero})")
     return Array(ArrayType(dtype, len(extents)), data, extents)

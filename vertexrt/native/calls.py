@@ -94,26 +94,23 @@ def _dtype(scope: Scope, given: Given, at: int) -> np.dtype[Any]:
     return found
 
 
-def _made(scope: Scope, array: Array) -> Array:
+def _new(
+    scope: Scope, dtype: np.dtype[Any], extents: tuple[Scalar, ...], zero: str = "false"
+) -> Array:
     """Return a new array, if there was memory for it."""
+    array = arrays.new(scope.text, dtype, extents, zero)
     scope.leave_on_failure()
     scope.allocates = True
     return array
 
 
-def _empty(scope: Scope, given: Given) -> Value:
-    return _made(scope, arrays.new(scope.text, _dtype(scope, given, 1), _extents(scope, given[0])))
-
-
-def _zeros(scope: Scope, given: Given) -> Value:
-    return _made(
-        scope, arrays.zeros(scope.text, _dtype(scope, given, 1), _extents(scope, given[0]))
-    )
+def _array(zero: str, scope: Scope, given: Given) -> Value:
+    return _new(scope, _dtype(scope, given, 1), _extents(scope, given[0]), zero)
 
 
 def _full(scope: Scope, given: Given) -> Value:
     shape, value, *_ = given
-    made = _made(scope, arrays.new(scope.text, _dtype(scope, given, 2), _extents(scope, shape)))
+    made = _new(scope, _dtype(scope, given, 2), _extents(scope, shape))
     arrays.fill(scope.text, made, scope.number(value))
     return made
 
@@ -136,7 +133,7 @@ def _reshape(scope: Scope, given: Given) -> Value:
 
 def _copy(scope: Scope, given: Given) -> Value:
     array = scope.array(given[0])
-    made = _made(scope, arrays.new(scope.text, array.type.dtype, array.extents))
+    made = _new(scope, array.type.dtype, array.extents)
     arrays.copy(scope.text, made, array)
     return made
 
@@ -215,8 +212,8 @@ CALLS: dict[Any, Call] = {
     abs: _abs,
     math.isfinite: _is_finite,
     math.sqrt: _root,
-    np.empty: _empty,
-    np.zeros: _zeros,
+    np.empty: partial(_array, "false"),
+    np.zeros: partial(_array, "true"),
     np.full: _full,
     filled_here: _filled_here,
 }

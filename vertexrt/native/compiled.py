@@ -27,15 +27,7 @@ import numpy as np
 
 from vertexrt.cache import notes
 from vertexrt.config import config
-from vertexrt.native.values import (
-    DOUBLE,
-    INT,
-    TRUTH,
-    ArrayType,
-    Nothing,
-    TupleType,
-    Type,
-)
+from vertexrt.native.values import DOUBLE, INT, TRUTH, ArrayType, Nothing, TupleType, Type
 
 Function = TypeVar("Function", bound=Callable[..., Any])
 
@@ -163,7 +155,7 @@ def _compiled(
 
 def _address(function: FunctionType, types: tuple[Type, ...]) -> int:
     """Return the address of machine code for arguments of some types."""
-    from vertexrt.native.build import build  # which loads LLVM
+    from vertexrt.native.wrapper import build  # which loads LLVM
 
     _asked.add((function, types))
     with notes.compiling("host code"):

@@ -6,7 +6,7 @@ import builtins
 from collections.abc import Callable, Sequence
 from typing import Any, NoReturn
 
-from vertexrt.errors import VertexrtError, message
+from vertexrt.errors import VertexrtError
 from vertexrt.native import arithmetic
 from vertexrt.native.text import FunctionText, Variable
 from vertexrt.native.values import (
@@ -60,8 +60,8 @@ class Scope:
     def error(self, got: str, expected: str) -> NoReturn:
         """Raise TranslationError for the line that is translated."""
         where = f"{self.function.__code__.co_filename}:{self.line}"
-        raise TranslationError(
-            message(where, got, expected, "see vertexrt/native for what is translated")
+        raise TranslationError.at(
+            where, got, expected, "see vertexrt/native for what is translated"
         )
 
     def look_up(self, name: str) -> Value:

@@ -10,14 +10,7 @@ from vertexrt.native import arithmetic, arrays
 from vertexrt.native.expressions import SIGNS, binary, element, parts_of, read, several, value
 from vertexrt.native.scope import Scope
 from vertexrt.native.text import whole
-from vertexrt.native.values import (
-    Array,
-    Static,
-    Tuple,
-    Value,
-    element_type,
-    type_of,
-)
+from vertexrt.native.values import Array, Static, Tuple, Value, element_type, type_of
 
 
 def run(scope: Scope, nodes: Sequence[ast.stmt]) -> None:

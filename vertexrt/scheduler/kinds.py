@@ -6,7 +6,10 @@ from typing import Any
 
 import numpy as np
 
+from vertexrt.native.compiled import compiled
 from vertexrt.scheduler.compiled import find_levels
+
+FUNCTION_AT = 57  # as `specialise.FUNCTION_AT`; a test compares them
 
 Array = np.ndarray[Any, Any]
 
@@ -16,17 +19,19 @@ MET = 32  # places of a table, a power of 2
 FINE, NEW_PATH_KIND, NEW_LAZY_KIND, NOT_BOUNDED, TOO_MANY_CHILDREN = range(5)
 
 
+@compiled
 def read_vertices(
     child_ptr: Array,
     child: Array,
+    functions: Array,
     pulls: Array,
     numbers: Array,
     used: Array,
     bounds: Array,
     slots: int,
-    limited: bool,
-    path_mask: int,
-    lazy_mask: int,
+    limits: Array,
+    path_masks: Array,
+    lazy_masks: Array,
     path_known: Array,
     lazy_known: Array,
     has_loss: Array,
@@ -34,15 +39,18 @@ def read_vertices(
     """Find the kind and the level of each vertex.
 
     The bits of a vertex are those of `specialise.Atoms`: bit s where slot s has a child, the bit
-    after the slots where any has, then one bit for each pull that has a value.
+    after the slots where any has, then one bit for each pull that has a value, and the number of
+    its function.
 
     Args:
         child_ptr, child: CSR of the children.
+        functions: int32 [V], which function each vertex evaluates; empty, where there is one.
         pulls: int32 [pulls, V], -1 where a vertex has none.
         numbers: [pulls] which bit each has; used: the places of those that are read.
-        bounds: [pulls] how many values each may take, -1 for any.
-        slots: that F declares; limited: a child in a slot beyond them is an error.
-        path_mask: the bits that matter on the path; lazy_mask: all that matter.
+        bounds: [pulls, functions] how many values each may take, -1 for any.
+        slots: the most that a function declares.
+        limits: [functions] in how many slots there may be a child, -1 for any.
+        path_masks, lazy_masks: [functions] the bits that matter on the path, and all that matter.
         path_known, lazy_known: bits of the kinds that have a number, in order.
         has_loss: of the kinds in `lazy_known`.
     Returns: what was found (else than FINE at once, and not more), at which vertex, and its bits;
@@ -55,33 +63,39 @@ def read_vertices(
     level = np.zeros(count, np.int32)
     has = np.zeros(count, np.int64)
     for k in used:
-        v = _read_pull(pulls[k], bounds[k], 1 << (slots + 1 + numbers[k]), has)
+        v = _read_pull(pulls[k], functions, bounds[k], slots + 1 + numbers[k], has)
         if v >= 0:
             return NOT_BOUNDED, v, has[v], path, lazy, level, True, 0
-    v, ordered, forest = _read_children(child_ptr, child, slots, limited, has, level)
+    limit = limits[0] if len(functions) == 0 else -1  # of several: `arrange` has looked
+    v, ordered, forest = _read_children(child_ptr, child, slots, limit, has, level)
     if v >= 0:
         return TOO_MANY_CHILDREN, v, has[v], path, lazy, level, forest, 0
     if not ordered:
         level = find_levels(child_ptr, child)
-    masks = (path_mask, lazy_mask)
-    found, v, bits, losses = _number_kinds(has, masks, path_known, lazy_known, has_loss, path, lazy)
+    masks, known = (path_masks, lazy_masks), (path_known, lazy_known)
+    found, v, bits, losses = _number_kinds(has, functions, masks, known, has_loss, path, lazy)
     return found, v, bits, path, lazy, level, forest, losses
 
 
 def _number_kinds(
     has: Array,
-    masks: tuple[int, int],
-    path_known: Array,
-    lazy_known: Array,
+    functions: Array,
+    masks: tuple[Array, Array],
+    known: tuple[Array, Array],
     has_loss: Array,
     path: Array,
     lazy: Array,
 ) -> tuple[int, int, int, int]:
     """Write the numbers of the kinds of each vertex, as `read_vertices` says.
 
+    Args:
+        has: the bits of vertices, to which those of their functions are added.
+        masks, known: of the path, and of all that matters.
     Returns: what was found, at which vertex, its bits; how many vertices have a loss.
     """
-    path_mask, lazy_mask = masks
+    (path_masks, lazy_masks), (path_known, lazy_known) = masks, known
+    for v in range(len(functions)):
+        has[v] |= int(functions[v]) << FUNCTION_AT
     # Kinds met so far, each where a hash of its bits says: most batches have a handful.
     met = np.full(MET, -1, np.int64)
     met_path = np.empty(MET, np.int32)
@@ -89,14 +103,16 @@ def _number_kinds(
     losses = 0
     for v in range(len(has)):
         bits = has[v]
-        at = (bits ^ (bits >> 5) ^ (bits >> 10)) & (MET - 1)
+        function = int(functions[v]) if len(functions) > 0 else 0
+        at = (bits ^ (bits >> 5) ^ (bits >> 10) ^ function) & (MET - 1)
         if met[at] != bits:
-            path_kind = _number(bits & path_mask, path_known)
+            on_path, matters = bits & path_masks[function], bits & lazy_masks[function]
+            path_kind = _number(on_path, path_known)
             if path_kind < 0:
-                return NEW_PATH_KIND, v, bits & path_mask, losses
-            lazy_kind = _number(bits & lazy_mask, lazy_known)
+                return NEW_PATH_KIND, v, on_path, losses
+            lazy_kind = _number(matters, lazy_known)
             if lazy_kind < 0:
-                return NEW_LAZY_KIND, v, bits & lazy_mask, losses
+                return NEW_LAZY_KIND, v, matters, losses
             met[at], met_path[at], met_lazy[at] = bits, path_kind, lazy_kind
         path[v] = met_path[at]
         lazy[v] = met_lazy[at]
@@ -105,13 +121,14 @@ def _number_kinds(
 
 
 def _read_children(
-    child_ptr: Array, child: Array, slots: int, limited: bool, has: Array, level: Array
+    child_ptr: Array, child: Array, slots: int, limit: int, has: Array, level: Array
 ) -> tuple[Any, bool, bool]:
     """Set the bits of children, and find levels.
 
     Which vertices have slots cannot be predicted, so that they are listed first, without a branch.
 
     Args:
+        slots, limit: see `read_vertices`.
         has: [V] gets the bits; level: [V], zeros, gets the levels, if the vertices are ordered.
     Returns: a vertex with more children than slots, or -1; whether children come before their
         parents; whether no vertex has two parents.
@@ -133,7 +150,7 @@ def _read_children(
                 continue
             if e - begin < slots:
                 bits |= 1 << (e - begin)
-            elif limited:
+            elif limit >= 0:
                 return v, ordered, forest
             bits |= 1 << slots
             forest &= not has_parent[c]
@@ -145,17 +162,30 @@ def _read_children(
     return -1, ordered, forest
 
 
-def _read_pull(values: Array, bound: int, bit: int, has: Array) -> int:
-    """Set a bit where a vertex has a value; return the first that is out of bounds, or -1."""
+def _read_pull(values: Array, functions: Array, bounds: Array, bit: Any, has: Array) -> int:
+    """Set a bit where a vertex has a value; return the first that is out of bounds, or -1.
+
+    Args:
+        bounds: [functions] of the pull; bit: the number of its bit.
+    """
     largest, least = -1, -1
+    mark = 1 << int(bit)
     for v in range(len(has)):
         largest = max(largest, values[v])
         least = min(least, values[v])
-        has[v] |= bit if values[v] >= 0 else 0
-    if bound >= 0 and (largest >= bound or least < -1):
-        for v in range(len(has)):
-            if values[v] >= bound or values[v] < -1:
-                return v
+        has[v] |= mark if values[v] >= 0 else 0
+    beyond = least < -1
+    for bound in bounds:
+        beyond |= bound >= 0 and largest >= bound
+    return _first_beyond(values, functions, bounds) if beyond else -1
+
+
+def _first_beyond(values: Array, functions: Array, bounds: Array) -> int:
+    """Return the first vertex whose value is out of the bounds of its own function, or -1."""
+    for v in range(len(values)):
+        bound = bounds[functions[v]] if len(functions) > 0 else bounds[0]
+        if bound >= 0 and (values[v] >= bound or values[v] < -1):
+            return v
     return -1
 
 

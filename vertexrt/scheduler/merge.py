@@ -29,6 +29,7 @@ LOW = 0xFFFFFFFF  # the bits of an int32
 def merge_vertices(
     child_ptr: Array,
     child: Array,
+    kinds: Array,
     order: Array,
     task_lo: Array,
     task_kind: Array,
@@ -56,6 +57,8 @@ def merge_vertices(
     """
     count = len(order)
     keys = _keys(pulls, used, count)
+    if not together:  # copies lie in other tasks, among which are other kinds
+        _add_kinds(keys, kinds)
     row_key = np.empty(count, np.uint64)
     weight[:] = 0
     table = np.full(_table_size(task_lo, together), -1, np.int32)
@@ -78,7 +81,9 @@ def merge_vertices(
                 _add_children(vertices, child_ptr, child, row_of, keys)
             rows = _find(vertices, keys, oldest, rows, table, row_key, user, row_of, weight)
             if not (together and leaves and len(used) <= 2):  # a key may be shared
-                parted = _part(vertices, child_ptr, child, pulls, used, rows, user, row_of, weight)
+                parted = _part(
+                    vertices, child_ptr, child, kinds, pulls, used, rows, user, row_of, weight
+                )
                 if parted > rows and not inner:
                     parted = _unmerge(vertices, first, keys, user, row_key, row_of, weight)
                 rows = parted
@@ -101,6 +106,12 @@ def _keys(pulls: Array, used: Array, count: int) -> Array:
             else:
                 keys[v] = _mixed(keys[v] * PRIME, values[v])
     return keys
+
+
+def _add_kinds(keys: Array, kinds: Array) -> None:
+    """Mix the kinds of vertices into their keys."""
+    for v in range(len(keys)):
+        keys[v] = _mixed(keys[v] * PRIME, kinds[v])
 
 
 def _mixed(key: Any, value: Any) -> Any:
@@ -194,6 +205,7 @@ def _part(
     vertices: Array,
     child_ptr: Array,
     child: Array,
+    kinds: Array,
     pulls: Array,
     used: Array,
     rows: int,
@@ -218,6 +230,7 @@ def _part(
                 same &= (row_of[c] if c >= 0 else -1) == (row_of[d] if d >= 0 else -1)
         for k in used:
             same &= pulls[k, u] == pulls[k, v]
+        same &= kinds[u] == kinds[v]
         if not same:
             weight[row] -= 1
             weight[rows] = 1

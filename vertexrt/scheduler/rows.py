@@ -61,8 +61,8 @@ def number_rows(
         # Where identical vertices share a task, rows of others need no comparison.
         shortcut = together and forest
         rows, tasks = merge_vertices(
-            child_ptr, child, order, task_lo, task_kind, pulls, used, weight, together, shortcut,
-            inner, user, row_of, new_lo, new_kind,
+            child_ptr, child, kinds, order, task_lo, task_kind, pulls, used, weight, together,
+            shortcut, inner, user, row_of, new_lo, new_kind,
         )  # fmt: skip
     else:
         user[:] = order

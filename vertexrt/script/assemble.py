@@ -17,28 +17,15 @@ the order of additions; so do the stages outside the path, where no processor wa
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import Any, NamedTuple
 
 import numpy as np
-import numpy.typing as npt
 
 from vertexrt.ir.passes.segment import Split
 from vertexrt.ir.program import Stage
+from vertexrt.kernels.layout import PAD, temporaries
 from vertexrt.native.compiled import compiled
-from vertexrt.script.isa import (
-    EDGES,
-    FIRST,
-    FIRST_EDGE,
-    LISTED,
-    NONE,
-    OP,
-    PROGRAM,
-    ROWS,
-    TEMPORARY,
-    WAIT,
-    WORDS,
-)
+from vertexrt.script import isa
 from vertexrt.script.shape import Shape
 
 Array = np.ndarray[Any, Any]
@@ -46,7 +33,6 @@ Array = np.ndarray[Any, Any]
 BY_ROWS = int(Split.ROWS)
 PATH = int(Stage.PATH)
 PATH_BACKWARD = int(Stage.PATH_BACKWARD)
-PAD = 16  # rows and edges of a temporary are rounded up, as `Executable.scratch` says
 
 
 class Batch(NamedTuple):
@@ -86,14 +72,18 @@ class Tile(NamedTuple):
 
 
 class Draft(NamedTuple):
-    """Where scripts are written, and what is known of them.
+    """What scripts are written from, where, and what is known of them.
 
     Attributes:
+        shape: of the task programs; batch: the launches; size: of the group.
         script: [scripts, *, columns], one script a processor or one for all; they start at `here`.
         made: [rows] the last instruction of the path on each.
         done: [tiles or launches] the last instruction of each.
     """
 
+    shape: Shape
+    batch: Batch
+    size: GroupSize
     script: Array
     here: int
     made: Array
@@ -115,36 +105,15 @@ class Progress(NamedTuple):
     temporary: Any
 
 
-@dataclass(frozen=True, slots=True)
-class Scripts:
+class Scripts(NamedTuple):
     """Scripts of a group: int32 [processors, instructions, WORDS].
 
     Attributes:
         temporary: elements of temporaries that each processor needs.
     """
 
-    words: npt.NDArray[np.int32]
+    words: Array
     temporary: int
-
-
-def assemble(
-    shape: Shape,
-    table: Array,
-    edge_ptr: Array,
-    child_row: Array,
-    processors: int,
-    tile: int = 0,
-) -> Scripts:
-    """Write the scripts of one group for one minibatch.
-
-    Args:
-        shape: of the task programs.
-        table: launches in order, as `kernels.layout` describes.
-        edge_ptr, child_row: of the schedule.
-        processors: of the group.
-        tile: most rows of a tile; 0 for whole tasks.
-    """
-    return Scripts(*_assemble(shape, table, edge_ptr, child_row, processors, tile))
 
 
 def count_instructions(shape: Shape, program: int, rows: int, tile: int) -> int:
@@ -156,30 +125,37 @@ def count_instructions(shape: Shape, program: int, rows: int, tile: int) -> int:
 
 
 @compiled
-def _assemble(
+def assemble(
     shape: Shape, table: Array, edge_ptr: Array, child_row: Array, processors: int, tile: int
-) -> tuple[Array, int]:
-    """Write the script of each processor of a group; see `assemble`."""
+) -> Scripts:
+    """Write the scripts of one group for one minibatch.
+
+    Args:
+        shape: of the task programs.
+        table: launches in order, as `kernels.layout` describes.
+        edge_ptr, child_row: of the schedule.
+        processors: of the group.
+        tile: most rows of a tile; 0 for whole tasks.
+    """
     launches = len(table)
     total, most = 0, max(1, launches)
     for t in range(launches):
         count = count_instructions(shape, table[t, 0], max(table[t, 1], 1), tile)
         total += count
         most = max(most, count)
-    script = np.empty((processors, total, WORDS), np.int32)
+    script = np.empty((processors, total, isa.WORDS), np.int32)
     made = np.full(len(edge_ptr) - 1, -1, np.int64)
-    draft = Draft(script, 0, made, np.empty(most, np.int64))
-    size = GroupSize(processors, tile)
-    _, temporary = fill(shape, Batch(table, edge_ptr, child_row), size, draft)
-    return script, temporary
+    batch, size = Batch(table, edge_ptr, child_row), GroupSize(processors, tile)
+    _, temporary = fill(Draft(shape, batch, size, script, 0, made, np.empty(most, np.int64)))
+    return Scripts(script, temporary)
 
 
-def fill(shape: Shape, batch: Batch, size: GroupSize, draft: Draft) -> tuple[int, int]:
+def fill(draft: Draft) -> tuple[int, int]:
     """Write scripts where there is room for them.
 
     Returns: how many instructions there are; elements of temporaries.
     """
-    table = batch.table
+    table, shape = draft.batch.table, draft.shape
     progress = Progress(0, -1, -1, 0)
     begin, end = 0, 0
     while begin < len(table):
@@ -188,31 +164,19 @@ def fill(shape: Shape, batch: Batch, size: GroupSize, draft: Draft) -> tuple[int
             end += 1
         progress = Progress(progress.at, progress.at - 1, progress.waited, progress.temporary)
         if now in (PATH, PATH_BACKWARD):
-            progress = _fill_path(shape, batch, size, draft, progress, begin, end)
+            progress = _fill_path(draft, progress, begin, end)
         else:
-            progress = _fill_stage(shape, batch, size, draft, progress, begin, end)
+            progress = _fill_stage(draft, progress, begin, end)
         begin = end
     return progress.at, progress.temporary
 
 
-def _fill_path(
-    shape: Shape,
-    batch: Batch,
-    size: GroupSize,
-    draft: Draft,
-    progress: Progress,
-    begin: int,
-    end: int,
-) -> Progress:
+def _fill_path(draft: Draft, progress: Progress, begin: int, end: int) -> Progress:
     """Write the instructions of a side of the path: of each task the tiles, segment by segment."""
-    table, edge_ptr, child_row = batch.table, batch.edge_ptr, batch.child_row
+    shape, size = draft.shape, draft.size
+    table, edge_ptr, child_row = draft.batch.table, draft.batch.edge_ptr, draft.batch.child_row
     script, done, made = draft.script, draft.done, draft.made
-    scratch, segment_ptr, gathers, tiled = (
-        shape.scratch,
-        shape.segment_ptr,
-        shape.gathers,
-        shape.tiled,
-    )
+    scratch, segment_ptr = shape.scratch, shape.segment_ptr
     forward, several = shape.stage[table[begin, 0]] == PATH, size.processors > 1
     at, waited, temporary = progress.at, progress.waited, progress.temporary
     for t in range(begin, end):
@@ -220,7 +184,7 @@ def _fill_path(
         p = task.program
         segments = segment_ptr[p + 1] - segment_ptr[p]
         width, tiles = task.rows, 1
-        if 0 < size.tile < task.rows and tiled[p]:
+        if 0 < size.tile < task.rows and shape.tiled[p]:
             width, tiles = size.tile, -(-task.rows // size.tile)
         apart = 0  # elements between the temporaries of tiles under way
         if tiles > 1 and segments > 1:
@@ -234,16 +198,16 @@ def _fill_path(
                 need = progress.before
                 if s > 0:
                     need = done[k]
-                elif forward and gathers[p] and several:
+                elif forward and shape.gathers[p] and several:
                     for e in range(tile.first_edge, tile.first_edge + tile.edges):
                         if child_row[e] >= 0:
                             need = max(need, made[child_row[e]])
-                wait = need if several and need > waited else NONE
+                wait = need if several and need > waited else isa.NONE
                 waited = max(waited, need)
                 start = (k % segments) * apart
                 for r in range(len(script)):
                     _write(script, r, draft.here + at, segment_ptr[p] + s, tile, wait, start)
-                room = start + _elements(scratch, p, tile.rows, tile.edges)
+                room = start + temporaries(scratch[p], tile.rows, tile.edges)
                 temporary = max(temporary, room)
                 done[k] = at
                 if forward and s == segments - 1:
@@ -258,20 +222,13 @@ def _apart(scratch: Array, edge_ptr: Array, task: Tile, width: int) -> int:
     widest, end = 0, task.first + task.rows
     for first in range(task.first, end, width):
         widest = max(widest, edge_ptr[min(first + width, end)] - edge_ptr[first])
-    return -(-_elements(scratch, task.program, width, widest) // PAD) * PAD
+    return int(-(-temporaries(scratch[task.program], width, widest) // PAD) * PAD)
 
 
-def _fill_stage(
-    shape: Shape,
-    batch: Batch,
-    size: GroupSize,
-    draft: Draft,
-    progress: Progress,
-    begin: int,
-    end: int,
-) -> Progress:
+def _fill_stage(draft: Draft, progress: Progress, begin: int, end: int) -> Progress:
     """Write the instructions of a stage outside the path: segment by segment over its launches."""
-    processors, table, edge_ptr = size.processors, batch.table, batch.edge_ptr
+    shape, processors = draft.shape, draft.size.processors
+    table, edge_ptr = draft.batch.table, draft.batch.edge_ptr
     script, done, scratch, segment_ptr = draft.script, draft.done, shape.scratch, shape.segment_ptr
     at, waited, temporary = progress.at, progress.waited, progress.temporary
     segments = 0
@@ -285,7 +242,7 @@ def _fill_stage(
             if op >= segment_ptr[task.program + 1]:
                 continue
             need = done[t] if s > 0 else progress.before
-            wait = need if processors > 1 and need > waited else NONE
+            wait = need if processors > 1 and need > waited else isa.NONE
             waited = max(waited, need)
             by_rows = shape.split[op] == BY_ROWS
             for r in range(len(script)):
@@ -295,7 +252,7 @@ def _fill_stage(
                     hi = task.rows * (r + 1) // processors
                     own = _rows(task, lo, hi - lo, edge_ptr)
                 _write(script, r, draft.here + at, op, own, wait, 0)
-                need = _elements(scratch, own.program, own.rows, own.edges)
+                need = temporaries(scratch[own.program], own.rows, own.edges)
                 temporary = max(temporary, need)
             done[t] = at
             at += 1
@@ -321,19 +278,12 @@ def _rows(task: Tile, start: int, rows: int, edge_ptr: Array) -> Tile:
 def _write(
     script: Array, copy: int, at: int, op: int, tile: Tile, wait: int, temporary: int
 ) -> None:
-    script[copy, at, OP] = op
-    script[copy, at, PROGRAM] = tile.program
-    script[copy, at, ROWS] = tile.rows
-    script[copy, at, FIRST] = tile.first
-    script[copy, at, LISTED] = tile.listed
-    script[copy, at, EDGES] = tile.edges
-    script[copy, at, FIRST_EDGE] = tile.first_edge
-    script[copy, at, WAIT] = wait
-    script[copy, at, TEMPORARY] = temporary
-
-
-def _elements(scratch: Array, program: int, rows: int, edges: int) -> int:
-    """Return the elements of temporaries of an instruction."""
-    by_row = scratch[program, 0] * (-(-rows // PAD) * PAD)
-    by_edge = scratch[program, 1] * (-(-edges // PAD) * PAD)
-    return int(by_row + by_edge + scratch[program, 2])
+    script[copy, at, isa.OP] = op
+    script[copy, at, isa.PROGRAM] = tile.program
+    script[copy, at, isa.ROWS] = tile.rows
+    script[copy, at, isa.FIRST] = tile.first
+    script[copy, at, isa.LISTED] = tile.listed
+    script[copy, at, isa.EDGES] = tile.edges
+    script[copy, at, isa.FIRST_EDGE] = tile.first_edge
+    script[copy, at, isa.WAIT] = wait
+    script[copy, at, isa.TEMPORARY] = temporary

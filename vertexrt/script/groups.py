@@ -99,8 +99,7 @@ def assemble_groups(
                 part[count, 4], part[count, 5] = edge_ptr[hi] - edge_ptr[lo], edge_ptr[lo]
                 count += 1
             mine = Batch(part[:count], edge_ptr, batch.child_row)
-            draft = Draft(script, begin, made, done)
-            length, need = fill(shape, mine, size, draft)
+            length, need = fill(Draft(shape, mine, size, script, begin, made, done))
             temporary = max(temporary, need)
             lengths[side, g] = length
             begin += length

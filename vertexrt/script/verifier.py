@@ -7,31 +7,18 @@ against these clocks, so a missing wait is found however the processors happen t
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, NamedTuple, NoReturn
 
 import numpy as np
 import numpy.typing as npt
 
-from vertexrt.errors import PlanError, message
+from vertexrt.errors import PlanError
 from vertexrt.ir.passes.segment import Split
 from vertexrt.ir.program import Stage
-from vertexrt.script.assemble import PAD, Batch
-from vertexrt.script.isa import (
-    EDGES,
-    FIRST,
-    FIRST_EDGE,
-    LISTED,
-    NONE,
-    OP,
-    PROGRAM,
-    ROWS,
-    TEMPORARY,
-    decode,
-    describe,
-    segment_names,
-)
+from vertexrt.kernels.layout import temporaries
+from vertexrt.script import isa
+from vertexrt.script.assemble import Batch
 from vertexrt.script.shape import Shape
 
 Array = np.ndarray[Any, Any]
@@ -103,9 +90,9 @@ class Verifier:
         self.parts, self.length = followed.script.shape[:2]
         self.vertices = len(batch.edge_ptr) - 1
         self.edge_row = np.repeat(np.arange(self.vertices), np.diff(batch.edge_ptr))
-        self.names = segment_names(programs, shape.segment_ptr.tolist()) if programs else []
+        self.names = isa.segment_names(programs, shape.segment_ptr.tolist()) if programs else []
         script = followed.script
-        self.op, self.program = script[:, :, OP], script[:, :, PROGRAM]
+        self.op, self.program = script[:, :, isa.OP], script[:, :, isa.PROGRAM]
         self.operands()
         self.stage = shape.stage[self.program]
         self.entries = self._entries()
@@ -114,9 +101,9 @@ class Verifier:
     def fail(self, part: int, at: int, got: str, expected: str) -> NoReturn:
         """Raise PlanError about one instruction."""
         script, group = self.followed.script, self.followed.name
-        line = describe(decode(script[part, at : at + 1])[0], self.names)
+        line = isa.describe(isa.decode(script[part, at : at + 1])[0], self.names)
         where = f"{group}processor {part}, instruction {at} ({line})"
-        raise PlanError(message("script", f"{where}: {got}", expected, REPORT))
+        raise PlanError.at("script", f"{where}: {got}", expected, REPORT)
 
     def _wrong(self, wrong: Array) -> tuple[int, int] | None:
         """Return the first instruction for which something is wrong: [processors, instructions]."""
@@ -126,7 +113,7 @@ class Verifier:
     def operands(self) -> None:
         """Check every operand against its bounds."""
         columns = self.followed.script.astype(np.int64)
-        n, first, listed = (columns[:, :, k] for k in (ROWS, FIRST, LISTED))
+        n, first, listed = (columns[:, :, k] for k in (isa.ROWS, isa.FIRST, isa.LISTED))
         ptr, last = self.shape.segment_ptr, int(self.shape.segment_ptr[-1])
         if at := self._wrong((self.op < 0) | (self.op >= last)):
             self.fail(*at, f"op {self.op[at]}", f"segments 0..{last - 1}")
@@ -138,27 +125,27 @@ class Verifier:
             self.fail(*at, f"{n[at]} rows", "0 or more")
         if at := self._wrong((first >= 0) & (first + n > self.vertices)):
             self.fail(*at, f"rows up to {(first + n)[at] - 1}", f"{self.vertices} rows")
-        in_list = (first == NONE) & (listed >= 0) & (listed <= len(self.rows) - n)
+        in_list = (first == isa.NONE) & (listed >= 0) & (listed <= len(self.rows) - n)
         if at := self._wrong((first < 0) & ~in_list):
             got = f"first row {first[at]}, entries {listed[at]}..{(listed + n)[at] - 1} of the list"
             self.fail(*at, got, f"{len(self.rows)} entries")
         lo = np.maximum(first, 0)
-        first_edge = np.where(first < 0, columns[:, :, FIRST_EDGE], self.batch.edge_ptr[lo])
+        first_edge = np.where(first < 0, columns[:, :, isa.FIRST_EDGE], self.batch.edge_ptr[lo])
         edges = self.batch.edge_ptr[np.where(first < 0, lo, lo + n)] - self.batch.edge_ptr[lo]
-        wrong = (columns[:, :, EDGES] != edges) | (columns[:, :, FIRST_EDGE] != first_edge)
+        wrong = (columns[:, :, isa.EDGES] != edges) | (columns[:, :, isa.FIRST_EDGE] != first_edge)
         if at := self._wrong(wrong):
-            got = f"{columns[:, :, EDGES][at]} edges from {columns[:, :, FIRST_EDGE][at]}"
+            got = f"{columns[:, :, isa.EDGES][at]} edges from {columns[:, :, isa.FIRST_EDGE][at]}"
             self.fail(*at, got, f"{edges[at]} from {first_edge[at]}, those of its rows")
-        if at := self._wrong((self.waits < NONE) | (self.waits >= self.length)):
+        if at := self._wrong((self.waits < isa.NONE) | (self.waits >= self.length)):
             self.fail(*at, f"wait for instruction {self.waits[at]}", f"{self.length} instructions")
 
     def _entries(self) -> Entries:
         """List the rows of all instructions."""
         script = self.followed.script
         flat = script.reshape(self.parts * self.length, script.shape[-1]).astype(np.int64)
-        listed = flat[:, FIRST] < 0
-        begin = np.where(listed, flat[:, LISTED], flat[:, FIRST])
-        row, owner = ranges(begin, flat[:, ROWS])
+        listed = flat[:, isa.FIRST] < 0
+        begin = np.where(listed, flat[:, isa.LISTED], flat[:, isa.FIRST])
+        row, owner = ranges(begin, flat[:, isa.ROWS])
         from_list = listed[owner]
         row[from_list] = self.rows[row[from_list]]
         part, at = owner // max(self.length, 1), owner % max(self.length, 1)
@@ -167,7 +154,7 @@ class Verifier:
             k = outside[0]
             got = "a listed row out of bounds"
             self.fail(int(part[k]), int(at[k]), got, f"{self.vertices} rows")
-        return Entries(part, at, flat[owner, OP], row)
+        return Entries(part, at, flat[owner, isa.OP], row)
 
     def last(self, entries: Entries) -> Array:
         """Return the last instruction on each row: [processors, rows], -1 for none."""
@@ -226,9 +213,9 @@ class Verifier:
         table = self.batch.table
         for part, at in np.argwhere(np.isin(self.stage, PATH_STAGES)).tolist():
             row = self.followed.script[part, at]
-            n, lo = int(row[ROWS]), int(row[FIRST])
+            n, lo = int(row[isa.ROWS]), int(row[isa.FIRST])
             inside = (table[:, 2] <= lo) & (lo + n <= table[:, 2] + table[:, 1])
-            if not np.any(inside & (table[:, 0] == row[PROGRAM])):
+            if not np.any(inside & (table[:, 0] == row[isa.PROGRAM])):
                 self.fail(part, at, f"rows {lo}..{lo + n - 1}", "rows of one task of its program")
 
     def _simulate(self) -> Array:
@@ -247,7 +234,7 @@ class Verifier:
             for part in range(self.parts):
                 while at[part] < self.length:
                     wait = waits[part][at[part]]
-                    if wait != NONE:
+                    if wait != isa.NONE:
                         if min(at) <= wait:
                             break
                         # What each knew when it began that instruction, and that it is done.
@@ -329,8 +316,8 @@ class Verifier:
         for part in range(self.parts):
             left: dict[TileName, Extent] = {}  # by tiles that are under way
             for at, row in enumerate(self.followed.script[part].tolist()):
-                p, start = row[PROGRAM], row[TEMPORARY]
-                end = start + elements(self.shape.scratch[p].tolist(), row[ROWS], row[EDGES])
+                p, start = row[isa.PROGRAM], row[isa.TEMPORARY]
+                end = start + int(temporaries(self.shape.scratch[p], row[isa.ROWS], row[isa.EDGES]))
                 if not 0 <= start <= end <= self.followed.temporary:
                     got = f"temporaries {start}..{end - 1}"
                     self.fail(part, at, got, f"{self.followed.temporary} elements")
@@ -344,7 +331,7 @@ class Verifier:
             left: what each of these tiles has left; follows the instruction.
         """
         op, p = int(self.op[part, at]), int(self.program[part, at])
-        tile = (p, int(self.followed.script[part, at, FIRST]))
+        tile = (p, int(self.followed.script[part, at, isa.FIRST]))
         before = left.pop(tile, own)
         if op > self.shape.segment_ptr[p] and before != own:
             got = f"its temporaries start at {own[0]}"
@@ -355,9 +342,3 @@ class Verifier:
                 self.fail(part, at, got, "tiles under way at once lie apart")
         if op < self.shape.segment_ptr[p + 1] - 1:
             left[tile] = own
-
-
-def elements(scratch: Sequence[int], rows: int, edges: int) -> int:
-    """Return the elements of temporaries of an instruction."""
-    by_row, by_edge, once = scratch
-    return by_row * (-(-rows // PAD) * PAD) + by_edge * (-(-edges // PAD) * PAD) + once

@@ -7,7 +7,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from vertexrt.errors import PlanError, message
+from vertexrt.errors import PlanError
 from vertexrt.ir.passes.segment import SegmentedTask, Split
 from vertexrt.ir.program import Stage
 from vertexrt.script.assemble import Batch, Scripts
@@ -71,7 +71,8 @@ def verify_groups(
         got = f"scripts of {lengths.sum()} instructions"
         raise _wrong(got, f"{len(scripts.script)} instructions")
     owner = np.searchsorted(bounds_of(groups.graph_ptr, count), groups.order, "right") - 1
-    taken = _of_groups(batch.table, shape, excluded)
+    of_path = np.isin(shape.stage[batch.table[:, 0]], PATH_STAGES)
+    taken = batch.table[of_path & ~excluded[batch.table[:, 0]].astype(bool)].tolist()
     made = {stage: np.zeros(len(groups.order), np.bool_) for stage in PATH_STAGES}  # by groups
     for p, n, lo, *_ in taken:
         made[int(shape.stage[p])][lo : lo + n] = True
@@ -92,15 +93,8 @@ def verify_groups(
         _check(check)
 
 
-def _of_groups(table: Array, shape: Shape, excluded: Array) -> list[list[int]]:
-    """Return the launches that groups share out."""
-    on_path = np.isin(shape.stage[table[:, 0]], PATH_STAGES)
-    found: list[list[int]] = table[on_path & ~excluded[table[:, 0]].astype(bool)].tolist()
-    return found
-
-
 def _wrong(got: str, expected: str) -> PlanError:
-    return PlanError(message("script", got, expected, REPORT))
+    return PlanError.at("script", got, expected, REPORT)
 
 
 def _waits(waits: Array, forward: int, members: int) -> Array:
@@ -186,15 +180,13 @@ def verify_sums(tasks: Sequence[SegmentedTask]) -> None:
         for name, contribution in _contributions(plan):
             first = found.setdefault((plan.task.stage, name), contribution)
             if first.owned != contribution.owned or contribution.owned == ROWS_OF_TASK:
-                raise PlanError(
-                    message(
-                        "script",
-                        f"stage {plan.task.stage.name} adds to the gradient of {name!r} by "
-                        f"{first.op} (processors own {first.owned}) and by {contribution.op} "
-                        f"({contribution.owned})",
-                        "one owner for each element",
-                        REPORT,
-                    )
+                raise PlanError.at(
+                    "script",
+                    f"stage {plan.task.stage.name} adds to the gradient of {name!r} by "
+                    f"{first.op} (processors own {first.owned}) and by {contribution.op} "
+                    f"({contribution.owned})",
+                    "one owner for each element",
+                    REPORT,
                 )
 
 

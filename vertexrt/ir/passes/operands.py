@@ -53,4 +53,15 @@ def _copy(out: Rewriter, position: int, reader: Node, origin: Callable[[Hashable
     type_ = Type(source.type.shape, "float", Domain.VERTEX)
     made = attributes({"shape": source.type.shape})
     number = origin(("copy", source.op, source.attrs, reader.stage))
-    return out.append(Node("concat", (position,), type_, made, source.where, reader.stage, number))
+    return out.append(
+        Node(
+            "concat",
+            (position,),
+            type_,
+            made,
+            source.where,
+            reader.stage,
+            number,
+            reader.function,
+        )
+    )

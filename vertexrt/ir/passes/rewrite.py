@@ -1,8 +1,8 @@
 """The machine under simplify and specialise: copy a program node by node through local rules.
 
 A rule looks at one node whose operands are already rewritten and returns the position of an equal
-value, or None to keep the node. Equal nodes of one stage are merged, and what no effect needs is
-dropped.
+value, or None to keep the node. Equal nodes of one stage and vertex function are merged, and what
+no effect needs is dropped.
 """
 
 from __future__ import annotations
@@ -24,11 +24,11 @@ class Rewriter:
         self._seen: dict[Hashable, int] = {}
 
     def append(self, node: Node) -> int:
-        """Add a node, or find its equal in the same stage; effects are always added."""
+        """Add a node, or find its equal of the stage and function; effects are always added."""
         if OPS[node.op].role == "effect":
             self.nodes.append(node)
             return len(self.nodes) - 1
-        key = (node.op, node.inputs, node.attrs, node.stage, node.type)
+        key = (node.op, node.inputs, node.attrs, node.stage, node.type, node.function)
         if key not in self._seen:
             self._seen[key] = len(self.nodes)
             self.nodes.append(node)
@@ -44,12 +44,15 @@ class Rewriter:
             attributes({"value": value, "shape": shape}),
             like.where,
             like.stage,
+            function=like.function,
         )
         return self.append(made)
 
     def derived(self, like: Node, op: str, inputs: tuple[int, ...], type_: Type, **a: Any) -> int:
         """Add a node that stands, with its stage and origin, where node `like` stood."""
-        made = Node(op, inputs, type_, attributes(a), like.where, like.stage, like.origin)
+        made = Node(
+            op, inputs, type_, attributes(a), like.where, like.stage, like.origin, like.function
+        )
         return self.append(made)
 
     def constant_of(self, index: int) -> float | None:

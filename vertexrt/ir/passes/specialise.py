@@ -17,6 +17,8 @@ from vertexrt.ir.passes.simplify import simplified
 from vertexrt.ir.program import Domain, Node, Program, Stage, Type, attributes
 
 MOST_SLOTS, MOST_PULLS = 32, 30  # a kind is 63 bits: slots, all children together, and pulls
+FUNCTION_AT = 57  # the bit where the number of a vertex function begins, where there are several
+MOST_FUNCTIONS = 64
 GRADIENTS_TO_CHILDREN = ("scatter_child", "scatter_children")
 OF_SLOTS = ("gather", "present", "gather_all", *GRADIENTS_TO_CHILDREN)
 OF_PULLS = ("pull", "has_pull", "pull_grad")
@@ -28,32 +30,46 @@ class Atoms:
     """What kinds are made of: bit s of a kind is slot s, then one bit for each pull in order.
 
     The last "slot", numbered by the arity, stands for all children together: a vertex has it when
-    it has any child (`gather_all`).
+    it has any child (`gather_all`). Where there are several vertex functions, the number of the
+    vertex's own begins at bit FUNCTION_AT.
 
-    `path` masks the bits that path and eager nodes depend on; `lazy` all bits that matter.
+    `path` masks the bits that path and eager nodes of each function depend on; `lazy` all bits that
+    matter to it.
     """
 
     slots: int
     pulls: tuple[str, ...]
-    path: int
-    lazy: int
+    path: tuple[int, ...]
+    lazy: tuple[int, ...]
+    names: tuple[str, ...] = ()  # of the vertex types, where there are several functions
 
-    def facts(self, kind: int, mask: int) -> Presence:
-        """Return what is known of a vertex whose kind is known only under `mask`."""
+    def function_of(self, kind: int) -> int:
+        """Return the number of the vertex function of a kind."""
+        return kind >> FUNCTION_AT if self.names else 0
+
+    def on_path(self, kind: int) -> int:
+        """Return the bits of a kind that the path depends on."""
+        function = self.function_of(kind)
+        return (kind & self.path[function]) | (function << FUNCTION_AT)
+
+    def facts(self, kind: int, masks: tuple[int, ...]) -> Presence:
+        """Return what is known of a vertex whose kind is known only under the masks."""
+        function = self.function_of(kind)
+        mask = masks[function]
         slots = {s: bool(kind >> s & 1) for s in range(self.slots) if mask >> s & 1}
         pulls = {}
         for k, name in enumerate(self.pulls):
             bit = self.slots + k
             if mask >> bit & 1:
                 pulls[name] = bool(kind >> bit & 1)
-        return Presence(slots, pulls)
+        return Presence(slots, pulls, function)
 
-    def describe(self, kind: int, mask: int) -> str:
-        """Name a kind for people: `{0,1}` for slots, then the pulls."""
-        facts = self.facts(kind, mask)
+    def describe(self, kind: int, masks: tuple[int, ...]) -> str:
+        """Name a kind for people: its vertex type, `{0,1}` for slots, then the pulls."""
+        facts = self.facts(kind, masks)
         slots = ",".join(str(s) for s, has in facts.slots.items() if has)
         pulls = [name for name, has in facts.pulls.items() if has]
-        return " ".join([f"{{{slots}}}", *pulls])
+        return " ".join([*self.names[facts.function :][:1], f"{{{slots}}}", *pulls])
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,6 +78,7 @@ class Presence:
 
     slots: Mapping[int, bool]
     pulls: Mapping[str, bool]
+    function: int = 0
 
     def of(self, node: Node) -> bool | None:
         """Tell whether these vertices have what a node reads from outside, or writes there.
@@ -78,20 +95,27 @@ def find_atoms(program: Program, specialised: bool = True) -> Atoms:
 
     Args:
         program: F, or F and dF, after `place`.
-        specialised: False gives masks of zero: one kind for all vertices (the ablation's baseline).
+        specialised: False gives masks of zero: one kind for all vertices of a function (the
+            ablation's baseline).
     """
     slots = (program.arity or 0) + 1
     names = tuple(p.name for p in program.pulls)
-    path = lazy = 0
+    types = tuple(site.name for site in program.sites)
+    path, lazy = [0] * max(len(types), 1), [0] * max(len(types), 1)
     for node, early in zip(program.nodes, _reaches_path(program), strict=True):
-        bit = 0
-        if node.op in OF_SLOTS:
-            bit = 1 << node["slot"]
-        elif node.op in ("pull", "has_pull"):
-            bit = 1 << slots + names.index(node["name"])
-        lazy |= bit
-        path |= bit if early or node.op in GRADIENTS_TO_CHILDREN else 0
-    return Atoms(slots, names, path, lazy) if specialised else Atoms(slots, names, 0, 0)
+        bit = _bit_of(node, slots, names)
+        lazy[node.function] |= bit
+        path[node.function] |= bit if early or node.op in GRADIENTS_TO_CHILDREN else 0
+    if not specialised:
+        path = lazy = [0] * len(path)
+    return Atoms(slots, names, tuple(path), tuple(lazy), types)
+
+
+def _bit_of(node: Node, slots: int, names: tuple[str, ...]) -> int:
+    """Return the bit of what a node reads from outside, or writes for a child; 0 for others."""
+    if node.op in OF_SLOTS:
+        return int(1 << node["slot"])
+    return 1 << slots + names.index(node["name"]) if node.op in ("pull", "has_pull") else 0
 
 
 def _reaches_path(program: Program) -> list[bool]:
@@ -112,6 +136,7 @@ def specialise(program: Program, facts: Presence) -> Program:
         facts: what is known of these vertices.
     Source: Cavs leaves this to the user; the zero propagation is ours.
     """
+    program = keep(program, [node.function == facts.function for node in program.nodes])
     childless = facts.slots.get(program.arity or 0) is False
 
     def rule(out: Rewriter, node: Node) -> int | None:
@@ -160,6 +185,7 @@ def _absent_index(node: Node) -> Node:
         attributes({"dtype": "int", "shape": (), "value": -1}),
         node.where,
         node.stage,
+        function=node.function,
     )
 
 

@@ -8,8 +8,9 @@ become rows of one operand, and the two gradients of such products become one.
 
 from __future__ import annotations
 
+import itertools
 from collections import defaultdict
-from collections.abc import Callable, Collection, Hashable, Sequence
+from collections.abc import Callable, Hashable, Sequence
 from dataclasses import replace
 
 from vertexrt.ir.passes.rewrite import drop_dead
@@ -20,28 +21,40 @@ def stack_parameters(program: Program) -> Program:
     """Join products of one operand with several parameters, in a placed forward program.
 
     A parameter joins one stack at most, and none if it is looked up in (its gradient is sparse).
+    Functions of a network that share the parameters of a stack share the stack.
     """
-    stacked: set[str] = set()
-    while found := _shared_operand(program, stacked):
-        stacked.update(found)
-        program = _join_parameters(program, list(found.values()), tuple(found))
-        program = replace(program, stacks=(*program.stacks, tuple(found)))
+    while found := _shared_operand(program):
+        names = tuple(found)
+        program = _join_parameters(program, list(found.values()), names)
+        if names not in program.stacks:
+            program = replace(program, stacks=(*program.stacks, names))
     nodes = [replace(n, stage=Stage.PATH) for n in program.nodes]  # to be placed anew with dF
     return program.with_nodes(nodes)
 
 
-def _shared_operand(program: Program, stacked: Collection[str]) -> dict[str, int]:
+def _shared_operand(program: Program) -> dict[str, int]:
     """Find parameters, not stacked yet, that multiply one vector: name -> the product."""
+    operands = _by_operand(program)
+    for weights, names in itertools.product(operands, program.stacks):
+        if weights.keys() >= {*names}:
+            return {name: weights[name] for name in names}
+    stacked = {*itertools.chain(*program.stacks)}
+    free = [{n: k for n, k in each.items() if n not in stacked} for each in operands]
+    return next((weights for weights in free if len(weights) > 1), {})
+
+
+def _by_operand(program: Program) -> list[dict[str, int]]:
+    """List, for each vector that is multiplied, parameters with their products."""
     nodes = program.nodes
-    taken = {nodes[n.inputs[0]]["name"] for n in nodes if n.op == "embed"}.union(stacked)
-    groups: dict[Hashable, dict[str, int]] = defaultdict(dict)
+    looked_up = {nodes[n.inputs[0]]["name"] for n in nodes if n.op == "embed"}
+    found: dict[Hashable, dict[str, int]] = defaultdict(dict)
     for k, node in enumerate(nodes):
         # With an operand of several rows, gates and rows would interleave.
         if _multiplies_vectors(node) and not node["transpose"]:
             name = nodes[node.inputs[0]]["name"]
-            if name not in taken:
-                groups[node.inputs[1], node.stage].setdefault(name, k)
-    return next((weights for weights in groups.values() if len(weights) > 1), {})
+            if name not in looked_up:
+                found[node.inputs[1], node.stage].setdefault(name, k)
+    return list(found.values())
 
 
 def _multiplies_vectors(node: Node) -> bool:
@@ -195,6 +208,7 @@ def _rows(draft: _Draft, sources: list[int], like: Node, origin: Callable[[Hasha
         attributes({"shape": shape}),
         like.where,
         like.stage,
+        function=like.function,
     )
     for k, node in enumerate(draft.nodes):
         same = (node.op, node.inputs, node.attrs) == (made.op, made.inputs, made.attrs)

@@ -169,6 +169,7 @@ def _stored(node: Node) -> Node:
         node.where,
         node.stage,
         node.origin,
+        node.function,
     )
 
 
@@ -190,4 +191,5 @@ def _keep(position: int, node: Node, reader: Node) -> Node:
         attributes({"origin": node.origin, "shape": node.type.shape}),
         node.where,
         node.stage,
+        function=node.function,
     )

@@ -13,9 +13,8 @@ from threadpoolctl import ThreadpoolController
 from vertexrt.ir.passes.fuse import TaskProgram
 from vertexrt.ir.passes.segment import SegmentedTask
 from vertexrt.ir.updates import UpdateRule
-from vertexrt.kernels.cpu.compile import driver
-from vertexrt.kernels.cpu.drivers import RUN
-from vertexrt.kernels.cpu.kernels import LoadedKernels
+from vertexrt.kernels.cpu.compile import LoadedKernels
+from vertexrt.kernels.cpu.drivers import run_table
 from vertexrt.kernels.cpu.processors import CpuProcessors
 from vertexrt.kernels.cpu.update import finish
 from vertexrt.kernels.layout import Binding, Buffers, Processors, StoreUpdate
@@ -63,8 +62,7 @@ class CpuExecutable:
     def run(self, table: npt.NDArray[np.int64], buffers: Buffers) -> None:
         """Run the launches of a table in one compiled call."""
         tasks, context = self.loaded.addresses, self.loaded.contexts.make(buffers)
-        table = np.ascontiguousarray(table)
-        driver("vrt_run", RUN)(table, len(table), tasks, buffers.temporary, context)
+        run_table(np.ascontiguousarray(table), tasks, buffers.temporary, context)
 
 
 class CpuBackend:

@@ -1,16 +1,27 @@
-"""What kernels call, compiled and loaded: BLAS, the libraries, the drivers that call kernels."""
+"""Kernels as machine code, and what they call: BLAS, and the libraries."""
 
 from __future__ import annotations
 
 import ctypes
 import functools
+from collections.abc import Sequence
 from typing import Any
 
+import numpy as np
 import scipy.linalg.cython_blas
 
-from vertexrt.kernels.cpu.drivers import drivers
+from vertexrt.cache import notes
+from vertexrt.config import config
+from vertexrt.kernels.cpu.context import Contexts
 from vertexrt.kernels.cpu.libraries import EXPORTS, library
+from vertexrt.kernels.cpu.render import render
+from vertexrt.kernels.layout import Array
+from vertexrt.lower.kernel import KernelIR
+from vertexrt.lower.verify import verify
 from vertexrt.native.load import load, machine
+
+NAME = "task"  # of the function: each module is a library of its own
+REALS = {np.dtype(np.float32): "float", np.dtype(np.float64): "double"}
 
 
 def _blas(name: str) -> int:
@@ -42,23 +53,24 @@ def library_of(real: str, size: int = 0) -> dict[str, int]:
     return load(library(real, size or register_size()), EXPORTS, {"vrt_gemm": gemm})
 
 
-@functools.cache
-def driver(name: str, arguments: str = "") -> Any:
-    """Return one of the drivers as a function of Python.
+class LoadedKernels:
+    """Kernels of task programs, compiled or found in the cache.
 
-    Args:
-        arguments: of the driver, as `arguments_of` has them.
+    Attributes:
+        scratch: what `Executable.scratch` says.
+        addresses: of all, int64.
+        contexts: makes what they read of a minibatch.
     """
-    exports = ("vrt_run", "vrt_follow", "vrt_clock")
-    address = load(drivers(), exports, {})[name]
-    result = None if arguments else ctypes.c_int64
-    kinds: list[Any] = [_Array if word[0] == "*" else ctypes.c_int64 for word in arguments.split()]
-    return ctypes.CFUNCTYPE(result, *kinds)(address)
 
-
-class _Array:
-    """A NumPy array as an argument of ctypes; by its address."""
-
-    @classmethod
-    def from_param(cls, array: Any) -> Any:
-        return ctypes.c_void_p(array.__array_interface__["data"][0])
+    def __init__(self, kernels: Sequence[KernelIR], dtype: np.dtype[Any]) -> None:
+        if config().check:
+            kernels = [verify(kernel) for kernel in kernels]
+        self.scratch = [kernel.needs for kernel in kernels]
+        self.contexts = Contexts()
+        real = REALS[dtype]
+        with notes.compiling("kernels"):
+            found = [  # equal ones are one
+                load(render(kernel, real, NAME), [NAME], library_of(real))[NAME]
+                for kernel in kernels
+            ]
+        self.addresses: Array = np.array(found, np.int64)

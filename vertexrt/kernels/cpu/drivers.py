@@ -9,130 +9,140 @@ The processors of one group share `counters`: the error record, then the counter
 
 from __future__ import annotations
 
-from vertexrt.kernels.cpu.code import Code, Register, int64
-from vertexrt.kernels.cpu.libraries import ATTRIBUTES, arguments_of
-from vertexrt.kernels.layout import COLUMNS
-from vertexrt.script.isa import (
-    EDGES,
-    FIRST,
-    FIRST_EDGE,
-    LISTED,
-    OP,
-    PROGRAM,
-    ROWS,
-    TEMPORARY,
-    WAIT,
-    WORDS,
-)
+import functools
+from typing import NamedTuple
+
+from vertexrt.kernels.layout import Array
+from vertexrt.native.compiled import compiled
+from vertexrt.native.foreign import Foreign
+from vertexrt.native.load import load
+from vertexrt.script import isa
 
 APART = 16  # int32 words from one counter to the next
 FAILED, PROCESSOR, INSTRUCTION, WAITED = range(4)  # the error record, before the counters
-# Arguments; * marks arrays.
-RUN = "*table count *tasks temporary *context"
-FOLLOW = "*script count *counters part parts limit *times timed *tasks *first temporary *context"
 SPINS = 64  # between two looks at the clock
-TIMES = 3  # of an instruction: its start, the end of its wait, its end
 
-
-def drivers() -> str:
-    """Return the module of both, and of the clock."""
-    declared = ["declare i64 @llvm.readcyclecounter()", "declare i32 @sched_yield()"]
-    return "\n".join([*declared, _run(), _follow(), CLOCK, ATTRIBUTES])
-
-
-CLOCK = """define i64 @vrt_clock() #0 {
+# What a processor does beyond Python. What was written before the last change of a counter can be
+# read once that was read.
+SYSTEM = """
+declare i64 @llvm.readcyclecounter()
+declare i32 @sched_yield()
+define i64 @vrt_clock() {
   %now = call i64 @llvm.readcyclecounter()
   ret i64 %now
-}"""
+}
+define void @vrt_yield() {
+  call i32 @sched_yield()
+  ret void
+}
+define i64 @vrt_read(ptr %counter) {
+  %found = load atomic i32, ptr %counter acquire, align 4
+  %wide = sext i32 %found to i64
+  ret i64 %wide
+}
+define void @vrt_add(ptr %counter) {
+  atomicrmw add ptr %counter, i32 1 acq_rel
+  ret void
+}
+"""
+CLOCK, YIELD = Foreign("i64", ""), Foreign("void", "")
+READ, ADD = Foreign("i64", "ptr"), Foreign("void", "ptr")
+# Segment, part and parts; rows, first, listed, edges and first edge; temporary and context.
+TASK = Foreign("void", "i64 i64 i64 i64 i64 i64 i64 i64 i64 ptr")
 
 
-def _call(code: Code, task: Register, arguments: list[Register]) -> None:
-    code.line(f"call void {task.name}({', '.join(map(str, arguments))})")
+class System(NamedTuple):
+    """The addresses of the functions of SYSTEM."""
+
+    clock: int
+    give_way: int
+    read: int
+    add: int
 
 
-def _run() -> str:
-    """Write the loop over a launch table that calls task programs by number."""
-    arguments = arguments_of(RUN)
-    table, count, tasks, temporary, context = arguments
-    code = Code("vrt_run", arguments, "float")
-    with code.loop(0, count) as t:
-        row = code.at(table, code.mul(t, COLUMNS), "i64")
-        number, *launch = (code.load("i64", row, k) for k in range(COLUMNS))
-        alone = [int64(0), int64(0), int64(1)]
-        _call(code, code.load("ptr", tasks, number), [*alone, *launch, temporary, context])
-    return code.text()
+@functools.cache
+def system() -> System:
+    """Return where they are."""
+    names = ("vrt_clock", "vrt_yield", "vrt_read", "vrt_add")
+    return System(*load(SYSTEM, names, {}).values())
 
 
-def _follow() -> str:
-    """Write the loop over a script; it notes the clock where there is room for the times.
+class Member(NamedTuple):
+    """Which processor it is, of how many, and the cycles until it gives up waiting."""
 
-    Arguments: the script and its instructions; the counters; which processor this is, of how many;
-    cycles until it gives up; times, and of how many instructions; addresses of the task programs,
-    and the number of the first segment of each; where temporaries start; the context.
-    """
-    arguments = arguments_of(FOLLOW)
-    script, count, counters, part, parts, limit, times, timed, *rest = arguments
-    tasks, first, temporary, context = rest
-    code = Code("vrt_follow", arguments, "float")
-
-    def note(t: Register, k: int) -> None:
-        with code.when(code.compare("sgt", timed, 0)):
-            code.store(_cycles(code), times, code.add(code.mul(t, TIMES), k))
-
-    with code.loop(0, count) as t:
-        row = code.at(script, code.mul(t, WORDS), "i32")
-        columns = (OP, PROGRAM, ROWS, FIRST, LISTED, EDGES, FIRST_EDGE, WAIT, TEMPORARY)
-        op, program, *launch, wait, apart = (code.load_index(row, k) for k in columns)
-        note(t, 0)
-        with code.when(code.compare("sge", wait, 0)):
-            _wait(code, counters, [part, t, wait], parts, limit)
-        note(t, 1)
-        segment = code.integer("sub", op, code.load("i64", first, program))
-        own = code.add(temporary, apart)
-        task = code.load("ptr", tasks, program)
-        _call(code, task, [segment, part, parts, *launch, own, context])
-        note(t, 2)
-        with code.when(code.compare("sgt", parts, 1)):
-            # Who reads the sum sees all that was written before.
-            at = _counter(code, counters, t)
-            code.op("i32", f"atomicrmw add {at}, i32 1 acq_rel")
-    return code.text()
+    part: int
+    parts: int
+    limit: int
 
 
-def _counter(code: Code, counters: Register, number: Register) -> Register:
-    return code.at(counters, code.mul(code.add(number, 1), APART), "i32")
-
-
-def _cycles(code: Code) -> Register:
-    return code.call("i64", "llvm.readcyclecounter", [])
-
-
-def _read(code: Code, at: Register) -> Register:
-    """Read a counter; what was written before its last change can be read afterwards."""
-    return code.op("i32", f"load atomic i32, {at} acquire, align 4")
-
-
-def _wait(
-    code: Code, counters: Register, record: list[Register], parts: Register, limit: Register
-) -> None:
-    """Wait until all processors have done an instruction; leave an error record if that fails.
+@compiled
+def run_table(table: Array, tasks: Array, temporary: int, context: Array) -> None:
+    """Call the task programs of a launch table.
 
     Args:
-        record: the processor, its instruction, and the one that it waits for.
+        tasks: their addresses; temporary: where temporaries start; context: of `Contexts`.
     """
-    spins, start = code.variable(int64(0)), _cycles(code)
-    counter, enough = _counter(code, counters, record[-1]), code.op("i32", f"trunc {parts} to i32")
-    with code.repeat(lambda: code.compare("slt", _read(code, counter), enough)):
-        count = code.add(code.load("i64", spins), 1)
-        code.store(count, spins)
-        with code.when(code.compare("eq", code.integer("and", count, SPINS - 1), 0)):
-            code.call("i32", "sched_yield", [])
-            failed = _read(code, code.at(counters, FAILED, "i32"))
-            waited = code.compare("sgt", code.integer("sub", _cycles(code), start), limit)
-            with code.when(code.integer("or", waited, code.compare("ne", failed, 0))):
-                with code.when(code.compare("eq", failed, 0)):
-                    for field, value in zip((PROCESSOR, INSTRUCTION, WAITED), record, strict=True):
-                        code.store(code.op("i32", f"trunc {value} to i32"), counters, field)
-                    failed = code.at(counters, FAILED, "i32")
-                    code.op("i32", f"atomicrmw add {failed}, i32 1 acq_rel")
-                code.leave()
+    for t in range(len(table)):
+        program, rows, first, listed, edges, first_edge = table[t]
+        TASK(
+            tasks[program], 0, 0, 1, rows, first, listed, edges, first_edge, temporary, context
+        )  # fmt: skip
+
+
+@compiled
+def follow(
+    script: Array,
+    counters: Array,
+    member: Member,
+    times: Array,
+    programs: tuple[Array, Array],
+    memory: tuple[int, Array],
+    system: System,
+) -> None:
+    """Follow a script; note the clock where there is room for the times.
+
+    Args:
+        times: [instructions or 0, 3] get the start of each, the end of its wait, its end.
+        programs: addresses of the task programs, and the number of the first segment of each.
+        memory: where temporaries start, and the context.
+    """
+    tasks, segments = programs
+    temporary, context = memory
+    for t in range(len(script)):
+        _note(times, t, 0, system)
+        wait, program = script[t, isa.WAIT], script[t, isa.PROGRAM]
+        if wait >= 0 and not _arrive(counters, member, t, wait, system):
+            return
+        _note(times, t, 1, system)
+        TASK(
+            tasks[program], script[t, isa.OP] - segments[program], member.part, member.parts,
+            script[t, isa.ROWS], script[t, isa.FIRST], script[t, isa.LISTED], script[t, isa.EDGES],
+            script[t, isa.FIRST_EDGE], temporary + script[t, isa.TEMPORARY], context,
+        )  # fmt: skip
+        _note(times, t, 2, system)
+        if member.parts > 1:
+            ADD(system.add, counters[(t + 1) * APART :])
+
+
+def _note(times: Array, t: int, k: int, system: System) -> None:
+    if len(times):
+        times[t, k] = CLOCK(system.clock)
+
+
+def _arrive(counters: Array, member: Member, t: int, wait: int, system: System) -> bool:
+    """Wait until all processors have done an instruction; leave an error record if that fails."""
+    counter = counters[(wait + 1) * APART :]
+    start, spins = CLOCK(system.clock), 0
+    while READ(system.read, counter) < member.parts:
+        spins += 1
+        if spins % SPINS > 0:
+            continue
+        YIELD(system.give_way)
+        failed = READ(system.read, counters)
+        if failed == 0 and CLOCK(system.clock) - start > member.limit:
+            counters[PROCESSOR], counters[INSTRUCTION], counters[WAITED] = member.part, t, wait
+            ADD(system.add, counters)
+            return False
+        if failed > 0:
+            return False
+    return True

@@ -156,10 +156,8 @@ class Expressions:
         key = (place.memory, place.number, place.rows, place.slot, place.start, place.step)
         if place.rows == Rows.ONE:
             return code.at(base, place.start, code.real)
-        return code.once(EDGE if self._of_edge(place) else ROW, key, make)
-
-    def _of_edge(self, place: ValuePlace) -> bool:
-        return place.rows in (Rows.EDGE, Rows.LOCAL_EDGE)
+        of_edge = place.rows in (Rows.EDGE, Rows.LOCAL_EDGE)
+        return code.once(EDGE if of_edge else ROW, key, make)
 
     def _row_of(self, place: ValuePlace) -> Register:
         """Return the number of the row that a place has now."""
@@ -239,8 +237,7 @@ class Expressions:
                 at = self.code.most(self.given(Field.INTS, expression.pull), 0)
                 return self.code.load(self.code.real, self.start(expression.row), at)
             case Leaf():
-                found: Register = getattr(self, f"_{expression.op}")(expression, j, independent)
-                return found
+                return self._leaf(expression, j, independent)
             case Apply():
                 return self._apply(expression, j, independent)
 
@@ -268,21 +265,65 @@ class Expressions:
 
     # Leaves.
 
+    def _leaf(self, leaf: Leaf, j: Register, independent: bool) -> Register:
+        """Return an input of the function."""
+        match leaf.op:
+            case "integer":
+                return self.given(Field.INTS, leaf.number)
+            case "is_index":
+                return self._truth(self.code.compare("eq", self.given(Field.INTS, leaf.number), j))
+            case "present" | "has_child" | "has_integer" | "has_real":
+                return self._truth(self.is_there(self._asked(leaf)))
+            case "degree":
+                return self._degree()
+            case "loss_scale":
+                return self._loss_scale()
+            case "weight":
+                return self.per_row("weight", Field.WEIGHT, self.row, self.code.real)
+        return self.code.load(
+            self.code.real, self._begin(leaf), self._index(leaf.index, j), independent
+        )
+
     def _truth(self, test: Register) -> Register:
         return self.code.select(test, self.code.const(1.0), self.code.const(0.0))
 
-    def _from(self, start: Register, leaf: Leaf, j: Register, independent: bool) -> Register:
-        return self.code.load(self.code.real, start, self._index(leaf.index, j), independent)
+    def _asked(self, leaf: Leaf) -> Register:
+        """Return what is not negative where a child, or a value of a pull, is there."""
+        if leaf.op in ("present", "has_child"):
+            return self.child(leaf.slot)
+        return self.given(
+            Field.INTS if leaf.op == "has_integer" else Field.FLOAT_INDEX, leaf.number
+        )
 
-    def _zeros(self, size: int) -> Register:
-        self.widest = max(self.widest, size)
-        return Register("ptr", "@zeros")
+    def _begin(self, leaf: Leaf) -> Register:
+        """Return the address of the row that a leaf reads, or of zeros, where there is none."""
+        code, key = self.code, (leaf.op, leaf.number)
+        match leaf.op:
+            case "param":
+                return self.param(leaf.number)
+            case "seed":
+                array, vertex = self.array_in(Field.SEEDS, leaf.number), self.vertex()
+                return code.once(
+                    ROW, key, lambda: code.at(array, code.mul(vertex, leaf.size), code.real)
+                )
+            case "pull":
+                array = self.array_in(Field.FLOATS, leaf.number)
+                row = self.given(Field.FLOAT_INDEX, leaf.number)
+                return self._row_or_zeros(key, array, row, leaf.size, ROW)
+            case "embed":
+                row = self.given(Field.INTS, leaf.pull)
+                array = self.param(leaf.number)
+                return self._row_or_zeros((*key, leaf.pull), array, row, leaf.size, ROW)
+        assert leaf.op == "gather", leaf.op
+        scope, row = EDGE if leaf.slot < 0 else ROW, self.child(leaf.slot)
+        array = self.tensor(leaf.number)
+        return self._row_or_zeros((*key, leaf.slot), array, row, leaf.size, scope)
 
     def _row_or_zeros(
         self, key: Any, array: Register, row: Register, size: int, scope: int
     ) -> Register:
-        """Return the address of a row of an array, or of zeros, where there is none."""
-        code, zeros = self.code, self._zeros(size)
+        code, zeros = self.code, Register("ptr", "@zeros")
+        self.widest = max(self.widest, size)
 
         def make() -> Register:
             found = code.at(array, code.mul(row, size), code.real)
@@ -290,54 +331,7 @@ class Expressions:
 
         return code.once(scope, key, make)
 
-    def _gather(self, leaf: Leaf, j: Register, independent: bool) -> Register:
-        scope, row = EDGE if leaf.slot < 0 else ROW, self.child(leaf.slot)
-        key = ("gather", leaf.number, leaf.slot)
-        start = self._row_or_zeros(key, self.tensor(leaf.number), row, leaf.size, scope)
-        return self._from(start, leaf, j, independent)
-
-    def _param(self, leaf: Leaf, j: Register, independent: bool) -> Register:
-        return self._from(self.param(leaf.number), leaf, j, independent)
-
-    def _embed(self, leaf: Leaf, j: Register, independent: bool) -> Register:
-        row, key = self.given(Field.INTS, leaf.pull), ("embed", leaf.number, leaf.pull)
-        start = self._row_or_zeros(key, self.param(leaf.number), row, leaf.size, ROW)
-        return self._from(start, leaf, j, independent)
-
-    def _pull(self, leaf: Leaf, j: Register, independent: bool) -> Register:
-        array = self.array_in(Field.FLOATS, leaf.number)
-        row, key = self.given(Field.FLOAT_INDEX, leaf.number), ("pull", leaf.number)
-        start = self._row_or_zeros(key, array, row, leaf.size, ROW)
-        return self._from(start, leaf, j, independent)
-
-    def _seed(self, leaf: Leaf, j: Register, independent: bool) -> Register:
-        array, vertex, code = self.array_in(Field.SEEDS, leaf.number), self.vertex(), self.code
-        start = code.once(
-            ROW,
-            ("seed", leaf.number),
-            lambda: code.at(array, code.mul(vertex, leaf.size), code.real),
-        )
-        return self._from(start, leaf, j, independent)
-
-    def _integer(self, leaf: Leaf, j: Register, independent: bool) -> Register:
-        return self.given(Field.INTS, leaf.number)
-
-    def _is_index(self, leaf: Leaf, j: Register, independent: bool) -> Register:
-        return self._truth(self.code.compare("eq", self._integer(leaf, j, independent), j))
-
-    def _present(self, leaf: Leaf, j: Register, independent: bool) -> Register:
-        return self._truth(self.is_there(self.child(leaf.slot)))
-
-    def _has_child(self, leaf: Leaf, j: Register, independent: bool) -> Register:
-        return self._truth(self.is_there(self.child(-1)))
-
-    def _has_integer(self, leaf: Leaf, j: Register, independent: bool) -> Register:
-        return self._truth(self.is_there(self.given(Field.INTS, leaf.number)))
-
-    def _has_real(self, leaf: Leaf, j: Register, independent: bool) -> Register:
-        return self._truth(self.is_there(self.given(Field.FLOAT_INDEX, leaf.number)))
-
-    def _degree(self, leaf: Leaf, j: Register, independent: bool) -> Register:
+    def _degree(self) -> Register:
         code, children = self.code, self.array(Field.CHILD_ROW)
         first, end = self.first_edge(), self.end_edge()
 
@@ -347,7 +341,7 @@ class Expressions:
 
         return code.once(ROW, "degree", make)
 
-    def _loss_scale(self, leaf: Leaf, j: Register, independent: bool) -> Register:
+    def _loss_scale(self) -> Register:
         code = self.code
 
         def make() -> Register:
@@ -355,6 +349,3 @@ class Expressions:
             return scale if code.real == "double" else code.op("float", f"fptrunc {scale} to float")
 
         return code.once(FUNCTION, "scale", make)
-
-    def _weight(self, leaf: Leaf, j: Register, independent: bool) -> Register:
-        return self.per_row("weight", Field.WEIGHT, self.row, self.code.real)

@@ -8,12 +8,21 @@ from typing import Any
 
 import numpy as np
 
-from vertexrt.errors import DeviceError, message
+from vertexrt.errors import DeviceError
 from vertexrt.ir.passes.segment import SegmentedTask
-from vertexrt.kernels.cpu.compile import driver
-from vertexrt.kernels.cpu.drivers import APART, FAILED, FOLLOW, INSTRUCTION, PROCESSOR, WAITED
-from vertexrt.kernels.cpu.kernels import LoadedKernels
-from vertexrt.kernels.layout import Array, Binding, Buffers
+from vertexrt.kernels.cpu.compile import LoadedKernels
+from vertexrt.kernels.cpu.drivers import (
+    APART,
+    CLOCK,
+    FAILED,
+    INSTRUCTION,
+    PROCESSOR,
+    WAITED,
+    Member,
+    follow,
+    system,
+)
+from vertexrt.kernels.layout import Array, Binding, ScriptRun
 from vertexrt.lower.lowering import lower
 
 SECONDS = 30.0  # of a wait: on a machine with much to do a thread may not run for a while
@@ -22,11 +31,11 @@ SECONDS = 30.0  # of a wait: on a machine with much to do a thread may not run f
 @functools.cache
 def cycles_per_second() -> float:
     """Measure the cycle counter against the clock."""
-    clock = driver("vrt_clock")
-    start, first = time.perf_counter(), clock()
+    clock = system().clock
+    start, first = time.perf_counter(), CLOCK(clock)
     while time.perf_counter() - start < 0.005:
         pass
-    return float((clock() - first) / (time.perf_counter() - start))
+    return float((CLOCK(clock) - first) / (time.perf_counter() - start))
 
 
 class CpuProcessors:
@@ -43,33 +52,13 @@ class CpuProcessors:
         counts = [len(t.segments) for t in tasks]
         self._first = np.cumsum([0, *counts], dtype=np.int64)  # segment of each task program
 
-    def run(
-        self,
-        script: Array,
-        counters: Array,
-        part: int,
-        parts: int,
-        temporary: int,
-        buffers: Buffers,
-        times: Array,
-    ) -> None:
+    def run(self, run: ScriptRun) -> None:
         """Run the script of one processor; see `Processors`."""
-        limit = int(self.seconds * cycles_per_second()) if parts > 1 else 0
-        tasks, context = self.loaded.addresses, self.loaded.contexts.make(buffers)
-        driver("vrt_follow", FOLLOW)(
-            script,
-            len(script),
-            counters,
-            part,
-            parts,
-            limit,
-            times,
-            len(times),
-            tasks,
-            self._first,
-            temporary,
-            context,
-        )
+        limit = int(self.seconds * cycles_per_second()) if run.parts > 1 else 0
+        programs = self.loaded.addresses, self._first
+        memory = run.temporary, self.loaded.contexts.make(run.buffers)
+        member = Member(run.part, run.parts, limit)
+        follow(run.script, run.counters, member, run.times, programs, memory, system())
 
     def cycles_per_second(self) -> float:
         """Return the rate of the clock in `times`."""
@@ -84,12 +73,10 @@ class CpuProcessors:
         if not counters[FAILED]:
             return
         part, instruction, counter = counters[PROCESSOR], counters[INSTRUCTION], counters[WAITED]
-        raise DeviceError(
-            message(
-                "persistent",
-                f"processor {part} gave up at instruction {instruction}: counter {counter} did not "
-                f"arrive within {self.seconds:g} s",
-                "every wait is met",
-                "report this as a bug; engine='batched' goes on",
-            )
+        raise DeviceError.at(
+            "persistent",
+            f"processor {part} gave up at instruction {instruction}: counter {counter} did not "
+            f"arrive within {self.seconds:g} s",
+            "every wait is met",
+            "report this as a bug; engine='batched' goes on",
         )

@@ -18,13 +18,7 @@ from contextlib import contextmanager
 from typing import NamedTuple
 
 from vertexrt.kernels.cpu.code import Code, Register, int64
-from vertexrt.kernels.cpu.tiles import (
-    DOT_ROWS,
-    SPREAD_ROWS,
-    ProductTiles,
-    dot_name,
-    spread_name,
-)
+from vertexrt.kernels.cpu.tiles import DOT_ROWS, SPREAD_ROWS, ProductTiles, dot_name, spread_name
 
 ARGUMENTS = "ptr, ptr, ptr, i64, i64, i64, i64, i64"
 GEMM = ", ".join(["ptr"] * 13)

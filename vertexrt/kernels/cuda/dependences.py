@@ -152,7 +152,7 @@ def _uses(
     run: Run, table: Array, tasks: Sequence[TaskProgram], launches: set[int]
 ) -> dict[int, list[_Use]]:
     """List what launches have of each buffer."""
-    tensors, buffer = run.variant.table, run.ready.sharing.buffer
+    tensors, buffer = run.variant.table, run.ready.programs.buffer
     found: dict[int, list[_Use]] = defaultdict(list)
     for t in sorted(launches):
         for key, _, edges, written in tensor_uses(tasks[int(table[t, 0])]):

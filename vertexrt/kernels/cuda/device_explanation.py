@@ -9,13 +9,13 @@ from typing import TYPE_CHECKING, cast
 from vertexrt.engine.batched import Run
 from vertexrt.engine.variant import Variant
 from vertexrt.kernels.cuda.dependences import launched_steps
-from vertexrt.kernels.cuda.describe import describe, describe_kernels
 from vertexrt.kernels.cuda.device_scripts import write_launch
 from vertexrt.kernels.cuda.driver import IS_GEMM
 from vertexrt.kernels.cuda.executable import CudaExecutable
 from vertexrt.kernels.cuda.explain import Launch, explain_launch
 from vertexrt.kernels.cuda.persistent_launch import PersistentLaunch
 from vertexrt.kernels.cuda.streams import Streams
+from vertexrt.lower.launches import title_of
 from vertexrt.script.isa import NONE, WAIT
 
 if TYPE_CHECKING:
@@ -33,21 +33,21 @@ class DeviceExplanation:
         """Say in what a task program is launched, or that groups run it."""
         if not variant.processors:
             launches = cast("CudaExecutable", variant.ready().executable).launches
-            return [f"launches: {text}" for text in describe(launches[number].steps)]
+            return [f"launches: {title_of(step)}" for step in launches[number].plan.steps]
         executable = cast("PersistentExecutable", variant.ready().processors)
         if not executable.outside_path[number]:
             return ["groups of processors run its segments"]
-        steps = executable.launches[number].steps
-        return [f"all processors run: {text}" for text in describe(steps)]
+        steps = executable.launches[number].plan.steps
+        return [f"all processors run: {title_of(step)}" for step in steps]
 
     def kernels(self, variant: Variant, number: int) -> str:
         """Print the groups' kernels, and name the others."""
         if not variant.processors:
             launches = cast("CudaExecutable", variant.ready().executable).launches
-            return describe_kernels(launches[number].steps)
+            return str(launches[number].plan)
         executable = cast("PersistentExecutable", variant.ready().processors)
         if executable.outside_path[number]:
-            return describe_kernels(executable.launches[number].steps)
+            return str(executable.launches[number].plan)
         segments = enumerate(executable.writer.path[number].segments)
         return "\n".join(f"segment {s}:\n{indent(str(x), '  ')}" for s, x in segments)
 

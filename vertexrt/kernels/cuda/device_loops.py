@@ -13,13 +13,22 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from vertexrt.engine.lay_out import lay_out
+from vertexrt.engine.launches import ProgramFacts
+from vertexrt.engine.lay_out import VertexFacts, lay_out
 from vertexrt.kernels.cuda.device_scripts import Chosen, Known, LaidOut, write_all
+from vertexrt.kernels.cuda.gpu_script import Facts
 from vertexrt.kernels.cuda.pack import Arrays, Places, pack
 from vertexrt.native.compiled import compile_ahead
+from vertexrt.script.shape import Shape
 
 INTS, LONGS, TABLE = np.zeros(0, np.int32), np.zeros(0, np.int64), np.zeros((0, 0), np.int64)
 PULLS, FLAGS, BYTES = np.zeros((0, 0), np.int32), np.zeros(0, np.bool_), np.zeros(0, np.uint8)
+FACTS = Facts(LONGS, FLAGS, LONGS, TABLE, FLAGS, LONGS, LONGS, TABLE, TABLE, TABLE)
+SHAPE = Shape(LONGS, LONGS, LONGS, FLAGS, FLAGS, TABLE)
+VERTICES = VertexFacts(LONGS, LONGS, TABLE, 0, LONGS, LONGS, LONGS, LONGS, LONGS, LONGS)
+PROGRAMS = ProgramFacts(
+    TABLE, TABLE, FLAGS, TABLE, LONGS, LONGS, FLAGS, LONGS, LONGS, LONGS, 0, 0
+)  # fmt: skip
 
 
 def compile_loops(dtype: npt.DTypeLike) -> None:
@@ -32,13 +41,13 @@ def compile_loops(dtype: npt.DTypeLike) -> None:
     compile_ahead(
         write_all,
         tuple(LaidOut(TABLE, PULLS, INTS, INTS, TABLE, INTS, INTS)),
-        tuple(Known(FLAGS, LONGS, LONGS, LONGS)),
+        tuple(Known(FLAGS, LONGS, LONGS, FACTS, SHAPE)),
         tuple(Chosen(1, 1, 1, 1, False, False)),
     )
-    compile_ahead(lay_out, INTS, INTS, PULLS, reals, 0, False, False, LONGS, LONGS)
+    compile_ahead(lay_out, INTS, INTS, INTS, PULLS, reals, 0, False, False, VERTICES, PROGRAMS)
     batch, run = Arrays(INTS, INTS, TABLE, INTS, reals, PULLS, LONGS), Places(0, 0, 0, 1.0, 0, 0)
     lists = (INTS,) * 3, (LONGS, INTS), (INTS,) * 4
-    compile_ahead(pack, BYTES, 0, LONGS, LONGS, tuple(batch), tuple(run), lists)
+    compile_ahead(pack, BYTES, 0, LONGS, (FLAGS, LONGS, 0), tuple(batch), tuple(run), lists)
 
 
 @cache

@@ -7,7 +7,6 @@ from typing import TYPE_CHECKING, Any, NamedTuple, cast
 import numpy as np
 
 from vertexrt.engine.batched import Run
-from vertexrt.engine.packed_args import row_at, table_at
 from vertexrt.errors import NoKernelError, message
 from vertexrt.graph.batch import graph_ptr_of
 from vertexrt.kernels.cuda.gpu_script import (
@@ -31,14 +30,6 @@ if TYPE_CHECKING:
     from vertexrt.kernels.cuda.persistent import PersistentExecutable
 
 Array = np.ndarray[Any, Any]
-
-# Of `Ready.script_facts`: the fields of `Facts` and of `Shape`.
-(
-    STAGES, BESIDE, STEPS_PTR, STEPS, ADDS, ADDS_PTR, ADDED, STEP_SCRATCH, SEGMENTS, RINGS,
-) = range(len(Facts._fields))  # fmt: skip
-(
-    STAGE, SEGMENT_PTR, SPLIT, GATHERS, TILED, SCRATCH
-) = range(len(Facts._fields), len(Facts._fields) + len(Shape._fields))  # fmt: skip
 
 
 class LaidOut(NamedTuple):
@@ -64,13 +55,14 @@ class Known(NamedTuple):
 
     Attributes:
         gradients, lookups_ptr, lookups: of `PersistentExecutable`.
-        facts: of `Ready.script_facts`.
+        facts: of its scripts; shape: of the task programs.
     """
 
     gradients: Array
     lookups_ptr: Array
     lookups: Array
-    facts: Array
+    facts: Facts
+    shape: Shape
 
 
 class Chosen(NamedTuple):
@@ -106,17 +98,7 @@ def write_all(
     table, indices, extents = scheduled.table, scheduled.indices, scheduled.extents
     order, edge_ptr = part_of(indices, extents, ORDER), part_of(indices, extents, EDGE_PTR)
     child_row = part_of(indices, extents, CHILD_ROW)
-    packed = known.facts
-    shape = Shape(
-        row_at(packed, STAGE), row_at(packed, SEGMENT_PTR), row_at(packed, SPLIT),
-        row_at(packed, GATHERS), row_at(packed, TILED), table_at(packed, SCRATCH),
-    )  # fmt: skip
-    facts = Facts(
-        row_at(packed, STAGES), row_at(packed, BESIDE), row_at(packed, STEPS_PTR),
-        table_at(packed, STEPS), row_at(packed, ADDS), row_at(packed, ADDS_PTR),
-        row_at(packed, ADDED), table_at(packed, STEP_SCRATCH), table_at(packed, SEGMENTS),
-        table_at(packed, RINGS),
-    )  # fmt: skip
+    shape, facts = known.shape, known.facts
     groups = Groups(order, scheduled.graph_ptr, chosen.groups)
     size = GroupSize(chosen.processors, chosen.tile)
     batch = Batch(table, edge_ptr, child_row)
@@ -161,7 +143,13 @@ def write_launch(
     tile = executable.tile if ring == NO_RING else executable.tile_beside_ring
     lengths, temporary, written = write_all(
         (table, run.inputs.index, run.rows, run.indices, run.extents, graph_ptr_of(batch), seen),
-        (executable.gradients, executable.lookups_ptr, executable.lookups, ready.script_facts),
+        (
+            executable.gradients,
+            executable.lookups_ptr,
+            executable.lookups,
+            executable.facts,
+            ready.shape,
+        ),
         (min(groups, graphs), executable.processors, tile, ring, clips, updates),
     )
     paths = Paths(lengths, temporary, executable.clustered(graphs), ring != NO_RING)

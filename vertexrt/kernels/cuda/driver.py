@@ -7,6 +7,7 @@ disk and the shim (`tests/shim`) can stand in for both.
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -28,29 +29,24 @@ from vertexrt.kernels.cuda.calls import (
     product,
 )
 from vertexrt.kernels.cuda.device import CUBLAS_CODES
+from vertexrt.kernels.cuda.launch_limits import LIMITS
 from vertexrt.kernels.cuda.pack import ADDRESSES
+from vertexrt.kernels.cuda.row_text import tensor_word
 from vertexrt.kernels.cuda.steps import (
-    BY_EDGE,
-    BY_ROW,
     CHUNKED,
-    CHUNKS,
     EDGES,
     LISTED,
-    OUTER,
-    PLAIN,
-    ROW_OR_TEMPORARY,
-    ROWS_A_CHUNK,
-    ROWS_A_SPLIT,
     SEGMENTS,
     SPLITS,
     TILES,
-    Gemm,
     Kernel,
     Launches,
-    OperandRows,
 )
 from vertexrt.kernels.cuda.steps import ROWS as OVER_ROWS
 from vertexrt.kernels.layout import PAD
+from vertexrt.lower.kernel import MatrixProduct, Operand
+from vertexrt.lower.launches import LibraryProduct, RowRange
+from vertexrt.lower.places import Memory, Rows, Temporary
 from vertexrt.native.compiled import compiled
 
 Array = np.ndarray[Any, Any]
@@ -62,10 +58,14 @@ PER_ROW, PER_EDGE, LOW, HIGH, TILE_ROWS = range(21, 26)  # high is 0 where there
 FORM, WEIGHT, M, K, GEMM_EDGES, TIMES, X, Y = 1, 2, 3, 4, 5, 6, 7, 14
 WORD, BY, STEP, START, T_ROWS, T_EDGES, T_ONCE = range(7)
 STEP_COLUMNS = 26
+PLAIN, TRANSPOSED, OUTER = range(3)  # products: y = x w^T, y = x w, g += d^T x
+BY_ROW, BY_EDGE, IN_TEMPORARY, ROW_OR_TEMPORARY = range(4)  # how an operand's first row is found
 HEAD = 7  # values of `Args` before its words
 MOST_ARGUMENTS = 64
 TEMPORARY = ADDRESSES.index("temporary")
+NOTHING = Temporary(0, 0, 0)
 ROWS_A_PRODUCT = 1 << 14  # of an outer product: sums over more lose digits of float32
+CHUNKS, ROWS_A_CHUNK, ROWS_A_SPLIT = LIMITS.chunks, LIMITS.rows_a_chunk, LIMITS.rows_a_split
 
 
 class Grid(NamedTuple):
@@ -222,7 +222,7 @@ def launch(
 
 
 def encode(
-    launches: list[Launches], functions: list[list[int]], numbers: dict[str, int]
+    launches: Sequence[Launches], functions: Sequence[Sequence[int]], numbers: Mapping[str, int]
 ) -> tuple[Array, Array, Array]:
     """Write the steps of all programs as the driver reads them.
 
@@ -237,43 +237,52 @@ def encode(
         lookups = 0
         for step, address in zip(program.steps, addresses, strict=True):
             row = np.zeros(STEP_COLUMNS, np.int64)
-            if isinstance(step, Gemm):
-                row[:X] = (
-                    1,
-                    step.form,
-                    numbers[step.weight],
-                    step.m,
-                    step.k,
-                    step.edges,
-                    step.times,
-                )
-                row[X:Y] = _encode_operand(step.x, numbers)
-                row[Y:PER_ROW] = _encode_operand(step.y, numbers)
-            else:
-                assert isinstance(step, Kernel)
-                row[FUNCTION : LOOKUP + 1] = (
-                    address,
-                    step.over,
-                    step.each,
-                    step.threads,
-                    step.when,
-                    step.edges or step.over == EDGES,
-                    len(words),
-                    len(step.words),
-                    lookups,
-                )
+            if isinstance(step, Kernel):
+                _encode_kernel(row, step, address, len(words))
+                row[LOOKUP] = lookups
                 lookups += step.over == SEGMENTS
                 words += [numbers[name] for name in step.words]
-            if step.tiles is not None:
-                t = step.tiles
-                row[PER_ROW:] = (t.per_row, t.per_edge, t.low, t.high, t.rows)
+            else:
+                _encode_product(row, step, program.plan.temporaries, numbers)
             rows.append(row)
         pointers.append(len(rows))
     steps = np.array(rows, np.int64).reshape(-1, STEP_COLUMNS)
     return np.array(pointers, np.int64), steps, np.array([*words, 0], np.int64)
 
 
-def _encode_operand(operand: OperandRows, numbers: dict[str, int]) -> tuple[int, ...]:
-    at = operand.temporary
-    word = numbers[operand.word]
-    return word, operand.by, operand.step, operand.start, at.rows, at.edges, at.once
+def _encode_kernel(row: Array, step: Kernel, address: int, words: int) -> None:
+    row[FUNCTION : THREADS + 1] = address, step.over, step.each, step.threads
+    row[WHEN], row[OF_EDGES] = step.when, step.edges or step.over == EDGES
+    row[WORDS], row[WORD_COUNT] = words, len(step.words)
+    _encode_range(row, step.rows, step.tile_rows)
+
+
+def _encode_range(row: Array, rows: RowRange | None, tile_rows: int) -> None:
+    if rows is not None:
+        row[PER_ROW:] = rows.per_row, rows.per_edge, rows.low, rows.high, tile_rows
+
+
+def _encode_product(
+    row: Array, step: LibraryProduct, taken: Sequence[Temporary], numbers: Mapping[str, int]
+) -> None:
+    p, form, weight = step.product, OUTER, "gradient"
+    if isinstance(p, MatrixProduct):
+        form, weight = TRANSPOSED if p.transposed else PLAIN, "param"
+    row[:X] = 1, form, numbers[f"{weight}_{p.param}"], p.m, p.n, p.edges, p.each
+    for at, operand in zip((X, Y), step.operands, strict=True):
+        row[at : at + T_ONCE + 1] = _encode_operand(operand, taken, numbers)
+    _encode_range(row, step.rows, 1)
+
+
+def _encode_operand(
+    operand: Operand, taken: Sequence[Temporary], numbers: Mapping[str, int]
+) -> tuple[int, ...]:
+    place = operand.place
+    if place.memory == Memory.TEMPORARY:
+        t = taken[place.number]
+        at = numbers["temporary"], IN_TEMPORARY, place.step, place.start
+        return *at, t.rows, t.edges, t.once
+    by, t = BY_EDGE if place.rows == Rows.EDGE else BY_ROW, NOTHING
+    if operand.packed is not None:
+        by, t = ROW_OR_TEMPORARY, taken[operand.packed.number]
+    return numbers[tensor_word(place)], by, place.step, place.start, t.rows, t.edges, t.once

@@ -13,9 +13,10 @@ import numpy.typing as npt
 from vertexrt.ir.passes.fuse import TaskProgram
 from vertexrt.kernels.cuda.device import Device
 from vertexrt.kernels.cuda.driver import IS_GEMM, WEIGHT, WORD, X, Y, encode
+from vertexrt.kernels.cuda.launch_text import write_launches
 from vertexrt.kernels.cuda.pack import FIXED_WORDS
 from vertexrt.kernels.cuda.steps import Kernel, Launches, csr, effects_of
-from vertexrt.kernels.cuda.task_launches import write_launches
+from vertexrt.kernels.cuda.task_launches import lower_launches
 from vertexrt.kernels.layout import Binding, gradient_owners
 
 Array = np.ndarray[Any, Any]
@@ -71,7 +72,7 @@ class Uploads:
     def __init__(
         self, programs: Sequence[TaskProgram], launches: Sequence[Launches], binding: Binding
     ) -> None:
-        self.scratch = [x.scratch for x in launches]
+        self.scratch = [x.plan.needs for x in launches]
         self.launches = launches
         every = [step for x in launches for step in x.steps]
         self.effects = effects_of(every, gradient_owners(binding.params))
@@ -100,7 +101,8 @@ class CudaExecutable(Uploads):
         self, programs: list[TaskProgram], binding: Binding, device: Device, dtype: npt.DTypeLike
     ) -> None:
         real = np.dtype(dtype)
-        launches = [write_launches(program, binding, 16 // real.itemsize) for program in programs]
+        vector = 16 // real.itemsize
+        launches = [write_launches(lower_launches(p, binding, vector)) for p in programs]
         super().__init__(programs, launches, binding)
         self.sources = kernel_sources(launches)
         kernels = device.load(list(self.sources.values()), real)

@@ -19,14 +19,16 @@ from vertexrt.kernels.cuda.driver import encode
 from vertexrt.kernels.cuda.executable import kernel_name, word_names
 from vertexrt.kernels.cuda.gradients_on_chip import sum_on_chip
 from vertexrt.kernels.cuda.instruction import COLUMNS, FIRST_OP
+from vertexrt.kernels.cuda.launch_text import write_launches
+from vertexrt.kernels.cuda.outside_path import OutsideStep, outside_path
 from vertexrt.kernels.cuda.path_function import INDEX_WORDS, OF_RING, PathSide, write_side
 from vertexrt.kernels.cuda.placed_path import SIDES, PlacedPath
 from vertexrt.kernels.cuda.ring import RingSize, size_ring
-from vertexrt.kernels.cuda.rules import structs, update_cases
+from vertexrt.kernels.cuda.rules import structs
 from vertexrt.kernels.cuda.segment_text import SegmentText, write_path
 from vertexrt.kernels.cuda.segments import PathSegment, RingUse
 from vertexrt.kernels.cuda.steps import Kernel, Launches
-from vertexrt.kernels.cuda.task_launches import write_launches
+from vertexrt.kernels.cuda.task_launches import lower_launches
 from vertexrt.kernels.cuda.weights import (
     SHARED_STATE_BYTES,
     THREADS,
@@ -34,6 +36,7 @@ from vertexrt.kernels.cuda.weights import (
     Layout,
 )
 from vertexrt.kernels.layout import PAD, Binding
+from vertexrt.lower.launches import LaunchPlan
 
 MOST_ROWS = 56  # of a tile, whose indices lie in shared memory
 TILE_EDGES = 128  # of a tile, likewise
@@ -83,8 +86,10 @@ class KernelWriter:
     def _launches(self, p: int, binding: Binding) -> Launches:
         """Return what all processors run of a program, and its temporaries."""
         if p in self.path:
-            return Launches(scratch=self.path[p].segments[0].scratch)
-        return write_launches(self.tasks[p].task, binding, 16 // self.itemsize, THREADS)
+            return Launches(LaunchPlan(needs=self.path[p].segments[0].scratch))
+        return write_launches(
+            lower_launches(self.tasks[p].task, binding, 16 // self.itemsize, THREADS)
+        )
 
     def _different_steps(self) -> list[Kernel]:
         found: dict[str, Kernel] = {}
@@ -281,40 +286,13 @@ class KernelWriter:
         return [0, *accumulate(len(plan.segments) for plan in self.tasks)]
 
     def _outside_path(self, names: dict[str, str]) -> list[str]:
-        """Write the function that runs an instruction outside the path."""
-        lines = [
-            "__device__ __noinline__ void outside_path(const Work& a, const Instruction in) {",
-            "  switch (in.op) {",
-            "    case COLLECT: {",
-            *(f"      {line}" for line in self.sums.collect(self.numbers)),
-            "      break;",
-            "    }",
-            "    case SQUARES:",
-            "      for_each_piece(a.o, [&](long long first) { sum_squares(a.o.store, first); });",
-            "      break;",
-            "    case FINISH:",
-            "      if (blockIdx.x == gridDim.x - 1) finish_step<PROCESSOR>(a.o.finish);",
-            "      break;",
-            *update_cases(self.rules),
+        """Print the function that runs an instruction outside the path."""
+        steps = [
+            OutsideStep(names[self._key(step)], [self.numbers[word] for word in step.words])
+            for step in self.steps
         ]
-        for step in self.steps:
-            words = []
-            for word in step.words:
-                at = f"a.w[{self.numbers[word]}]"
-                if word == "temporary":
-                    at += " + in.temporary * (long long)sizeof(real)"
-                words.append(at)
-            lines += [
-                f"    case {self.op(step)}: {{",
-                f"      auto& s = step_arguments<Args<{max(len(words), 1)}>>();",
-                "      run_blocks(in, [&]() {",
-                "        s = {in.rows, in.first, in.listed, in.edges, in.first_edge,",
-                f"             in.start, in.chunks, {{{', '.join(words)}}}}};",
-                f"      }}, [&]() {{ {names[self._key(step)]}(s); }});",
-                "      break;",
-                "    }",
-            ]
-        return [*lines, "  }", "}"]
+        collect = self.sums.collect(self.numbers)
+        return outside_path(steps, collect, self.rules, self.numbers["temporary"])
 
     def _kernel(self) -> list[str]:
         sides = [

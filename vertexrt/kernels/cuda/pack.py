@@ -6,7 +6,6 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from vertexrt.engine.packed_args import number_at, row_at
 from vertexrt.native.compiled import compiled
 
 Array = np.ndarray[Any, Any]
@@ -37,9 +36,6 @@ PARTS = 9
 ORDER, EDGE_PTR, CHILD_ROW, EDGE_ROW, PARENT_PTR, PARENT_EDGE = 0, 4, 5, 6, 7, 8
 UPLOADED = (ORDER, EDGE_PTR, CHILD_ROW, EDGE_ROW, PARENT_PTR, PARENT_EDGE)
 FIRST_PART, FIRST_SEGMENT = FIRST_INDEX + 1, FIRST_INDEX + 1 + len(UPLOADED)
-
-
-WANTED, PARAM_AT, NUM_INTS = range(3)  # of the facts of `pack`
 
 
 class Arrays(NamedTuple):
@@ -84,7 +80,7 @@ def pack(
     pinned: Array,
     address: int,
     words: Array,
-    facts: Array,
+    facts: tuple[Any, ...],
     of_batch: tuple[Any, ...],
     of_run: tuple[Any, ...],
     lists: tuple[Any, ...],
@@ -94,8 +90,8 @@ def pack(
     Args:
         pinned: bytes, aligned as ALIGN; address: of its twin on the device.
         words: int64; ADDRESSES are given, and those of real values and seeds are left as they are.
-        facts: of `engine.facts`: [words] whether any kernel reads what a word points to; first
-            element of each parameter; how many integer pulls there are.
+        facts: [words] whether any kernel reads what a word points to; first element of each
+            parameter; how many integer pulls there are.
         of_batch: the fields of `Arrays`; of_run: of `Places`.
         lists: the last of INDICES, int32; starts and widths of `StepEnd`; what else goes up
             (`more`), int32.
@@ -104,8 +100,7 @@ def pack(
     """
     batch, run = Arrays(*of_batch), Places(*of_run)
     segments, (starts, widths), more = lists
-    wanted, param_at = row_at(facts, WANTED), row_at(facts, PARAM_AT)
-    num_ints = number_at(facts, NUM_INTS)
+    wanted, param_at, num_ints = facts
     addresses = np.empty(2 + len(more), np.int64)
     need = _bytes_of(batch, segments) + ALIGN * len(more) + 8 * starts.size + 4 * widths.size
     for array in more:

@@ -12,8 +12,8 @@ from dataclasses import dataclass, field
 from vertexrt.ir.passes.fuse import Group, TaskProgram
 from vertexrt.ir.passes.store import is_free
 from vertexrt.ir.program import Domain, Node
-from vertexrt.kernels.cuda.steps import ChildRows, Lookup
 from vertexrt.kernels.layout import Binding, by_rows, edge_key
+from vertexrt.lower.launches import ChildRows, TableRows
 
 
 @dataclass(slots=True)
@@ -70,7 +70,7 @@ class ProductCopies:
 
     def sources(
         self, groups: Sequence[Group], products: Sequence[int]
-    ) -> dict[int, ChildRows | Lookup]:
+    ) -> dict[int, ChildRows | TableRows]:
         """Name what products read in place of what groups copy, by value."""
         copies = [k for group in groups for k in group.nodes if k in self.task.local]
         return {
@@ -79,18 +79,17 @@ class ProductCopies:
             if all(r in products for r in self.readers[k])
         }
 
-    def _source(self, node: Node) -> ChildRows | Lookup:
+    def _source(self, node: Node) -> ChildRows | TableRows:
         if node.op != "embed":
             tensor = self.binding.tensors["state", node["field"]]
-            return ChildRows(f"tensor_{tensor}", node["slot"])
+            return ChildRows(tensor, node["slot"])
         table, index = (self._node(i) for i in node.inputs)
-        word = f"param_{self.binding.params[table['name']]}"
-        return Lookup(word, f"int_{self.binding.ints[index['name']]}")
+        return TableRows(self.binding.params[table["name"]], self.binding.ints[index["name"]])
 
-    def targets(self, group: Group) -> dict[int, ChildRows]:
+    def targets(self, group: Group | None) -> dict[int, ChildRows]:
         """Name where products write what a group scatters, by value."""
         found = {}
-        for node in map(self._node, group.nodes):
-            tensor = self.binding.tensors[edge_key(node["field"], False)]
-            found[node.inputs[0]] = ChildRows(f"tensor_{tensor}", node["slot"])
+        for node in map(self._node, group.nodes if group is not None else ()):
+            tensor = self.binding.tensors[edge_key(node["field"], node["every"])]
+            found[node.inputs[0]] = ChildRows(tensor, node["slot"])
         return found

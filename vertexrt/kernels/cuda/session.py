@@ -15,7 +15,6 @@ import numpy as np
 import numpy.typing as npt
 
 from vertexrt.engine.batched import Part, Run
-from vertexrt.engine.packed_args import pack_args
 from vertexrt.errors import DeviceError, message
 from vertexrt.graph.batch import child_ptr_of
 from vertexrt.kernels.cuda.calls import addresses_of, launch_one
@@ -24,9 +23,9 @@ from vertexrt.kernels.cuda.device import Allocation, Calls, Device
 from vertexrt.kernels.cuda.device_memory import SMALLER_MODEL, DeviceMemory, amount
 from vertexrt.kernels.cuda.driver import launch
 from vertexrt.kernels.cuda.executable import CudaExecutable, Uploads
+from vertexrt.kernels.cuda.launch_limits import LIMITS
 from vertexrt.kernels.cuda.lookups import sort_lookups
 from vertexrt.kernels.cuda.pack import ADDRESSES, ALIGN, ORDER, WEIGHT, pack
-from vertexrt.kernels.cuda.products import ARRIVED
 from vertexrt.kernels.cuda.rules import kernels, structs
 from vertexrt.kernels.cuda.step_end import (
     FOUND,
@@ -46,7 +45,7 @@ from vertexrt.kernels.cuda.upload import UploadBuffers, UploadSlot
 Array = np.ndarray[Any, Any]
 Int64 = npt.NDArray[np.int64]
 
-COUNTERS = 4 * ARRIVED  # bytes of those of a stream
+COUNTERS = 4 * LIMITS.counters  # bytes of those of a stream
 TEMPORARY, ZERO, ARRIVED_AT = range(len(ADDRESSES))
 
 
@@ -96,7 +95,6 @@ class Session:
         self._seen = np.zeros(0, np.int32)
         self._scalars = np.array([0.0, 1.0], self.dtype)
         self._calls: dict[Calls, Int64] = {}
-        self._facts: dict[Uploads, Int64] = {}
         self._functions = device.load([update_source()], self.dtype)
 
     # Memory.
@@ -240,10 +238,7 @@ class Session:
         slot, words = self.buffers.next(), self._new_words(executable, run.plan.temporary)
         reals = (*run.inputs.floats, *part.seeds)
         room = sum([array.nbytes + ALIGN for array in reals]) if reals else 0
-        facts = self._facts.get(executable)
-        if facts is None:
-            known = (executable.wanted, self.param_at, executable.num_ints)
-            facts = self._facts[executable] = pack_args(known)
+        facts = executable.wanted, self.param_at, executable.num_ints
         ends = (NO_STARTS, NO_WIDTHS) if ending is None else (ending.starts, ending.widths)
         arrays = (  # the fields of `Arrays`
             run.rows,

@@ -1,51 +1,24 @@
-"""What a task program launches, as data: `task_launches` writes it, the driver reads it."""
+"""What a task program launches, as data: `launch_text` writes it, the driver reads it."""
 
 from __future__ import annotations
 
 import itertools
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Any, NamedTuple
 
 import numpy as np
 
-from vertexrt.lower.places import Temporary
-from vertexrt.lower.threads import ThreadKernel
+from vertexrt.lower.kernel import Operand, Outer
+from vertexrt.lower.launches import LaunchPlan, LibraryProduct, LookupSum, RowRange
+from vertexrt.lower.places import Memory
 
 Array = np.ndarray[Any, Any]
-
-CHUNKS = 32  # partial sums over rows, at most
-ROWS_A_CHUNK = 64
-ROWS_A_SPLIT = 128  # of an outer product that several blocks sum up
 
 # What the grid of a kernel covers.
 ROWS, EDGES, FIXED, SEGMENTS, TILES, SPLITS = range(6)
 # When it is launched.
 ALWAYS, LISTED, CHUNKED = range(3)
-# Products: y = x w^T, y = x w, g += d^T x.
-PLAIN, TRANSPOSED, OUTER = range(3)
-# How the first row of an operand is found.
-BY_ROW, BY_EDGE, TEMPORARY, ROW_OR_TEMPORARY = range(4)
-
-
-NOTHING = Temporary(0, 0, 0)
-
-
-@dataclass(frozen=True, slots=True)
-class Tiles:
-    """How many rows the products of a launch have, and for how many a step is there.
-
-    Attributes:
-        per_row, per_edge: the most rows of a product are n * per_row or m * per_edge.
-        low, high: the step runs if these are more than `low` and at most `high`.
-        rows: of a block.
-    """
-
-    per_row: int
-    per_edge: int
-    low: int
-    high: int
-    rows: int = 1
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,8 +32,8 @@ class Kernel:
         each: how much of it a block does; the blocks of the grid where it covers nothing of the
             launch, tiles, or splits of rows; its second extent where it covers segments.
         edges: of a sum over rows: whether the rows are edges.
-        tiles: of products.
-        ir: what it was printed from, of a group.
+        rows: for which launches it is there, None for all; tile_rows: of a block of a product, or
+            splits of the rows of one.
         adds: it makes nothing that a later step of the program reads, except the next one where
             that is CHUNKED; it only adds to gradients.
     """
@@ -72,72 +45,30 @@ class Kernel:
     threads: int
     when: int = ALWAYS
     edges: bool = False
-    tiles: Tiles | None = None
+    rows: RowRange | None = None
+    tile_rows: int = 1
     adds: bool = False
-    ir: ThreadKernel | None = field(default=None, repr=False, compare=False)
+
+
+Step = Kernel | LibraryProduct
 
 
 @dataclass(frozen=True, slots=True)
-class OperandRows:
-    """The rows of a product's operand: see BY_ROW and its like."""
-
-    word: str
-    by: int
-    step: int
-    start: int = 0
-    temporary: Temporary = NOTHING
-
-
-@dataclass(frozen=True, slots=True)
-class ChildRows:
-    """The children's rows of a tensor, or the rows of the edges to them, instead of an operand."""
-
-    word: str
-    slot: int
-
-
-@dataclass(frozen=True, slots=True)
-class Lookup:
-    """The rows of a table that an integer pull names, instead of an operand."""
-
-    word: str
-    pull: str
-
-
-@dataclass(frozen=True, slots=True)
-class Gemm:
-    """A product over all rows of a launch: `weight` is [m, k].
-
-    Attributes:
-        gathered, scattered: where a kernel of ours reads `x` and writes `y` instead.
-    """
-
-    form: int
-    weight: str
-    m: int
-    k: int
-    edges: bool
-    times: int  # rows of the product for each row of the launch
-    x: OperandRows
-    y: OperandRows
-    tiles: Tiles | None = None
-    gathered: ChildRows | Lookup | None = None
-    scattered: ChildRows | None = None
-
-
-@dataclass(slots=True)
 class Launches:
     """What runs for one row of the launch table.
 
     Attributes:
+        plan: what it was printed from.
         steps: in order.
-        lookups: the integer pull of each step that adds to the rows of a table.
-        scratch: elements of temporary memory for each row, for each edge, and once.
     """
 
-    steps: list[Kernel | Gemm] = field(default_factory=list)
-    lookups: list[int] = field(default_factory=list)
-    scratch: tuple[int, int, int] = (0, 0, 0)
+    plan: LaunchPlan
+    steps: tuple[Step, ...] = ()
+
+    @property
+    def lookups(self) -> list[int]:
+        """Return the integer pull of each step that adds to the rows of a table."""
+        return [step.pull for step in self.plan.steps if isinstance(step, LookupSum)]
 
 
 def csr(lists: Sequence[Sequence[int]]) -> tuple[Array, Array]:
@@ -163,7 +94,7 @@ class StepEffects(NamedTuple):
     follows: Array
 
 
-def effects_of(steps: Sequence[Kernel | Gemm], owners: Mapping[int, int]) -> StepEffects:
+def effects_of(steps: Sequence[Step], owners: Mapping[int, int]) -> StepEffects:
     """Find what steps leave to others.
 
     Args:
@@ -179,22 +110,28 @@ def effects_of(steps: Sequence[Kernel | Gemm], owners: Mapping[int, int]) -> Ste
     )
 
 
-def _only_adds(step: Kernel | Gemm) -> bool:
-    return step.form == OUTER if isinstance(step, Gemm) else step.adds
+def _only_adds(step: Step) -> bool:
+    return step.adds if isinstance(step, Kernel) else isinstance(step.product, Outer)
 
 
-def _follows(step: Kernel | Gemm) -> bool:
+def _follows(step: Step) -> bool:
     return isinstance(step, Kernel) and step.when == CHUNKED
 
 
-def _added_to(step: Kernel | Gemm, owners: Mapping[int, int]) -> list[int]:
+def _added_to(step: Step, owners: Mapping[int, int]) -> list[int]:
     """List the numbers of the gradients that a step adds to."""
-    words = (step.weight,) if isinstance(step, Gemm) else step.words
-    numbers = [int(w.removeprefix("gradient_")) for w in words if w.startswith("gradient_")]
-    return sorted({owners[g] for g in numbers})
+    if isinstance(step, Kernel):
+        words = (w for w in step.words if w.startswith("gradient_"))
+        return sorted({owners[int(w.removeprefix("gradient_"))] for w in words})
+    return [owners[step.product.param]] if isinstance(step.product, Outer) else []
 
 
-def _takes_temporaries(step: Kernel | Gemm) -> bool:
+def _takes_temporaries(step: Step) -> bool:
     if isinstance(step, Kernel):
         return "temporary" in step.words
-    return any(operand.by in (TEMPORARY, ROW_OR_TEMPORARY) for operand in (step.x, step.y))
+    return any(map(_is_temporary, step.operands))
+
+
+def _is_temporary(operand: Operand) -> bool:
+    """Tell whether some launch reads or writes a temporary there."""
+    return operand.packed is not None or operand.place.memory == Memory.TEMPORARY

@@ -105,7 +105,7 @@ def needs_of(variant: Variant, executable: CudaExecutable) -> Needs:
 
 def _reuses(variant: Variant) -> Array:
     """Return `Needs.reuses`: tensors share a buffer where their lives do not overlap."""
-    tasks, buffer = variant.tasks, variant.ready().sharing.buffer
+    tasks, buffer = variant.tasks, variant.ready().programs.buffer
     uses = [
         (p, key, int(buffer[variant.table.numbers[key]]), written)
         for p, task in enumerate(tasks)

@@ -24,6 +24,7 @@ from vertexrt.kernels.layout import (
     Processors,
     StoreUpdate,
     gradients_of,
+    temporaries,
 )
 from vertexrt.kernels.reference.expressions import Elements, LaunchedRows, Points
 from vertexrt.kernels.reference.interpret import Interpreter
@@ -31,7 +32,6 @@ from vertexrt.kernels.reference.processors import ReferenceProcessors
 from vertexrt.kernels.reference.update import finish
 from vertexrt.lower.lowering import lower
 from vertexrt.lower.verify import verify
-from vertexrt.script.verifier import elements
 
 Watch = Callable[[Node, Array, Array], None]  # node, its value, the user's vertices
 
@@ -57,7 +57,7 @@ class ReferenceExecutable:
         for number, *columns in table.tolist():
             launch = LaunchedRows(*(*columns, buffers.temporary))
             kernel = self.kernels[number]
-            size = elements(kernel.needs, launch.rows, launch.edges)
+            size = temporaries(kernel.needs, launch.rows, launch.edges)
             buffers.arena[buffers.temporary : buffers.temporary + size] = np.nan
             running = Interpreter(kernel, launch, buffers, arena, gradients)
             for step, node in zip(running.steps, self._nodes[number], strict=True):

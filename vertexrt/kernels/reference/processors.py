@@ -16,16 +16,15 @@ from typing import Any
 
 import numpy as np
 
-from vertexrt.errors import DeviceError, message
+from vertexrt.errors import DeviceError
 from vertexrt.ir.passes.segment import SegmentedTask, Split
-from vertexrt.kernels.layout import Array, Binding, Buffers
+from vertexrt.kernels.layout import Array, Binding, Buffers, ScriptRun, temporaries
 from vertexrt.kernels.reference.expressions import LaunchedRows
 from vertexrt.kernels.reference.interpret import Interpreter
 from vertexrt.kernels.reference.shared_memory import Processor, SharedMemory
 from vertexrt.lower.lowering import lower
 from vertexrt.lower.verify import verify
 from vertexrt.script.isa import NONE, decode
-from vertexrt.script.verifier import elements
 
 REPORT = "report this as a bug; engine='batched' goes on"
 
@@ -79,14 +78,12 @@ def _stuck(processor: Processor, counters: Array) -> DeviceError:
         f"{processor.where()} waits and no processor moves: counter {counter} stands at "
         f"{counters[counter]}"
     )
-    return DeviceError(message("interpreter", got, "every wait is met", REPORT))
+    return DeviceError.at("interpreter", got, "every wait is met", REPORT)
 
 
 def _lost(processor: Processor) -> DeviceError:
     got = f"{processor.where()} goes on with a tile whose temporaries are gone"
-    return DeviceError(
-        message("interpreter", got, "tiles that are under way at once lie apart", REPORT)
-    )
+    return DeviceError.at("interpreter", got, "tiles that are under way at once lie apart", REPORT)
 
 
 class ReferenceProcessors:
@@ -126,27 +123,19 @@ class ReferenceProcessors:
     def check(self, counters: Array) -> None:
         """Do nothing: `run` has raised what there was to raise."""
 
-    def run(
-        self,
-        script: Array,
-        counters: Array,
-        part: int,
-        parts: int,
-        temporary: int,
-        buffers: Buffers,
-        times: Array,
-    ) -> None:
+    def run(self, run: ScriptRun) -> None:
         """Run the scripts of all processors, once all of them are known.
 
-        Args:
-            times: see `Processors`; the clock counts instructions of the whole group.
+        The clock counts instructions of the whole group.
+
         Raises: DeviceError, when no processor can go on, and for accesses in no order.
         """
+        counters, parts, buffers = run.counters, run.parts, run.buffers
         clock = np.zeros(parts, np.int64)
-        processor = Processor(part, decode(script), self.names, clock, temporary)
+        processor = Processor(run.part, decode(run.script), self.names, clock, run.temporary)
         with self._lock:
             arrived = self._arrived.setdefault(id(counters), {})
-            arrived[part] = processor, times
+            arrived[run.part] = processor, run.times
             if len(arrived) < parts:
                 return
             del self._arrived[id(counters)]
@@ -192,7 +181,7 @@ class ReferenceProcessors:
         arena, gradients = (memory.of(processor) for memory in (group.arena, group.gradients))
         tile = (step.program, step.first, step.listed, step.rows)
         start = processor.temporary + step.temporary
-        size = elements(kernel.needs, step.rows, step.edges)  # 0: tiles lie nowhere
+        size = temporaries(kernel.needs, step.rows, step.edges)  # 0: tiles lie nowhere
         if size and (segment == 0 or processor.kept.get(step.temporary) != tile):
             if segment and split == Split.UNITS:
                 raise _lost(processor)

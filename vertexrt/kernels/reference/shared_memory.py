@@ -14,7 +14,7 @@ from typing import Any
 
 import numpy as np
 
-from vertexrt.errors import DeviceError, message
+from vertexrt.errors import DeviceError
 from vertexrt.kernels.layout import Array
 from vertexrt.kernels.reference.expressions import Elements
 from vertexrt.script.isa import Instruction, describe
@@ -100,11 +100,9 @@ class Processor:
 
 
 def _race(processor: Processor, other: int, verb: str) -> DeviceError:
-    return DeviceError(
-        message(
-            "interpreter",
-            f"{processor.where()} writes what processor {other} has {verb}, in no order",
-            "a wait between two processors that share elements",
-            "report this as a bug; engine='batched' goes on",
-        )
+    return DeviceError.at(
+        "interpreter",
+        f"{processor.where()} writes what processor {other} has {verb}, in no order",
+        "a wait between two processors that share elements",
+        "report this as a bug; engine='batched' goes on",
     )

@@ -4,7 +4,7 @@
 #include "ring.cuh"
 
 // A launch of the batched engine.
-#define VRT_STEP(name, Args, threads) __device__ __forceinline__ void name(const Args& a)
+#define VRT_STEP(name, Args, threads) __device__ __noinline__ void name(const Args& a)
 
 // The arguments of a step, in shared memory: all threads read the same.
 template <class Arguments>
@@ -43,14 +43,32 @@ __device__ __forceinline__ Instruction instruction(const Orders& o, int at) {
     return at < SHARED_INSTRUCTIONS ? shared_state().common[at] : o.script[at];
 }
 
-// Run the blocks of a launch that fall to this processor; `fill` writes the arguments.
+// Write the arguments of a step: its word k is word words[k] of the kernel. The instruction says
+// where its temporaries begin, after word `temporary`.
+__device__ __forceinline__ void fill_arguments(const Instruction& in, const long long* w,
+                                               const short* words, int count, int temporary) {
+    Args<1>& s = step_arguments<Args<1>>();
+    const int k = threadIdx.x;
+    if (k < count) {
+        const int word = words[k];
+        const long long more = word == temporary ? in.temporary * (long long)sizeof(real) : 0;
+        s.w[k] = w[word] + more;
+    }
+    if (k == 0) {
+        s.n = in.rows, s.lo = in.first, s.at = in.listed, s.m = in.edges, s.elo = in.first_edge;
+        s.first = in.start, s.chunks = in.chunks;
+    }
+}
+
+// Run the blocks of a launch that fall to this processor; `fill` writes the arguments, with all
+// threads.
 template <class Fill, class Step>
 __device__ __forceinline__ void run_blocks(const Instruction& in, Fill fill, Step step) {
     const int blocks = in.across * in.down, turn = (int)(in.before % gridDim.x);
     const int first = (int)(blockIdx.x + gridDim.x - turn) % (int)gridDim.x;
     if (first >= blocks) return;
     __syncthreads();  // readers of the last step's arguments are done
-    if (threadIdx.x == 0) fill();
+    fill();
     for (int block = first; block < blocks; block += gridDim.x) {
         __syncthreads();
         if (threadIdx.x == 0) {

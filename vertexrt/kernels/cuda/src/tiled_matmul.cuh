@@ -198,16 +198,57 @@ __device__ __forceinline__ void short_rows(int count, const real* x, const real*
     }
 }
 
+// A sum of outer products of rows, d[count, rows]^T x[count, columns]: this block's tile of its
+// split of them. One split adds to the gradient at once; several leave partial sums. One function
+// for all sizes, since a training kernel has as many of these as weights.
+template <int V>
+__device__ __noinline__ void outer_product(real* gradient, real* left, const real* d,
+                                           const real* x, int rows, int columns, int count) {
+    VRT_SCRATCH(MatmulMemory, memory, 1);
+    const int begin = (int)((long long)count * VRT_BLOCK.y / VRT_GRID.y),
+              end = (int)((long long)count * (VRT_BLOCK.y + 1) / VRT_GRID.y);
+    const int across = (columns + MATMUL_TILE - 1) / MATMUL_TILE;
+    const bool adds = VRT_GRID.y == 1;
+    left += (long long)VRT_BLOCK.y * rows * columns;
+    d += (long long)begin * rows;
+    x += (long long)begin * columns;
+    matmul_tile<true, true, V>(
+        memory[0], VRT_BLOCK.x / across, VRT_BLOCK.x % across, rows, columns, end - begin,
+        [&](int i, int k) { return d + (long long)k * rows + i; },
+        [&](int j, int k) { return x + (long long)k * columns + j; },
+        [&](int i, int j, real sum) {
+            const long long at = (long long)i * columns + j;
+            if (adds) {
+                gradient[at] += sum;
+            } else {
+                left[at] = sum;
+            }
+        });
+}
+
 constexpr int ADDED_EACH = 4096;  // elements that a block adds up
 
-// Add the partial sums of the splits to a gradient, in order.
-__device__ __forceinline__ void add_splits(real* gradient, const real* left, int size, int splits) {
+// Add the partial sums of the splits to a gradient, in order. A thread has FOUR elements at once,
+// whose loads do not wait for each other.
+__device__ __noinline__ void add_splits(real* gradient, const real* left, int size, int splits) {
+    constexpr int FOUR = 4;
     const int begin = VRT_BLOCK.x * ADDED_EACH,
               end = begin + ADDED_EACH < size ? begin + ADDED_EACH : size;
+#pragma unroll 1
+    for (int at = begin + threadIdx.x; at < end; at += FOUR * PROCESSOR) {
+        real sum[FOUR];
+#pragma unroll
+        for (int e = 0; e < FOUR; ++e)
+            sum[e] = at + e * PROCESSOR < end ? left[at + e * PROCESSOR] : real(0);
 #pragma unroll 4
-    for (int at = begin + threadIdx.x; at < end; at += PROCESSOR) {
-        real sum = left[at];
-        for (int k = 1; k < splits; ++k) sum += left[(long long)k * size + at];
-        gradient[at] += sum;
+        for (int k = 1; k < splits; ++k) {
+            const real* const part = left + (long long)k * size + at;
+#pragma unroll
+            for (int e = 0; e < FOUR; ++e)
+                if (at + e * PROCESSOR < end) sum[e] += part[e * PROCESSOR];
+        }
+#pragma unroll
+        for (int e = 0; e < FOUR; ++e)
+            if (at + e * PROCESSOR < end) gradient[at + e * PROCESSOR] += sum[e];
     }
 }

@@ -1,0 +1,204 @@
+"""Cells compute what their equations say: NumPy a vertex at a time, and PyTorch's own cells."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import pytest
+
+import vertexrt as vrt
+from tests.runs import Way, cotangents, evaluate
+from vertexrt import nn
+from vertexrt.graph import GraphBatch, InputGraph
+
+INPUT, H, LENGTH = 3, 4, 5
+Cells = dict[str, Callable[[], nn.Cell]]
+
+CHAINS: Cells = {
+    "rnn": lambda: nn.RNNCell(INPUT, H),
+    "rnn-relu": lambda: nn.RNNCell(INPUT, H, bias=False, nonlinearity="relu"),
+    "lstm": lambda: nn.LSTMCell(INPUT, H),
+    "lstm-peephole": lambda: nn.LSTMCell(INPUT, H, peephole=True),
+    "lstm-norm": lambda: nn.LSTMCell(INPUT, H, layer_norm=True, peephole=True),
+    "gru": lambda: nn.GRUCell(INPUT, H),
+    "gru-before": lambda: nn.GRUCell(INPUT, H, reset_after=False),
+    "slstm": lambda: nn.SLSTMCell(INPUT, H),
+    "slstm-sigmoid": lambda: nn.SLSTMCell(INPUT, H, forget="sigmoid"),
+}
+FIELDS = {"lstm": ("h", "c"), "slstm": ("h", "c", "n", "m")}
+
+
+def fields_of(name: str) -> tuple[str, ...]:
+    return FIELDS.get(name.partition("-")[0], ("h",))
+
+
+class Chain(vrt.VertexFunction):
+    """A cell along a chain; the input is pulled."""
+
+    def __init__(self, name: str) -> None:
+        super().__init__(arity=1, state=dict.fromkeys(fields_of(name), H))
+        self.cell: Any = CHAINS[name]()
+
+    def forward(self) -> None:
+        before = self.gather(0)
+        state = tuple(getattr(before, name) for name in self.state)
+        x = self.pull("x", shape=INPUT)
+        found = self.cell(x, state if len(state) > 1 else state[0])
+        after = found if len(state) > 1 else (found,)
+        self.scatter(**dict(zip(self.state, after, strict=True)))
+        self.push("h", after[0])
+
+
+def chain() -> GraphBatch:
+    x = np.random.default_rng(1).standard_normal((LENGTH, INPUT))
+    return GraphBatch.from_graphs([InputGraph.chain(LENGTH, {"x": x})])
+
+
+def sigmoid(x: Any) -> Any:
+    return 1.0 / (1.0 + np.exp(-x))
+
+
+def normed(p: Any, name: str, x: Any) -> Any:
+    moved = x - x.mean()
+    return moved / np.sqrt(x.var() + 1e-5) * p[f"{name}.weight"] + p[f"{name}.bias"]
+
+
+def step(name: str, p: Any, x: Any, state: list[Any]) -> list[Any]:
+    """Take one step of a cell, from the equations of its paper."""
+    kind, _, form = name.partition("-")
+    given = p["weight_ih"] @ x + p.get("bias_ih", 0.0)
+    h = state[0]
+    if kind == "gru":
+        h_part = p["weight_hh"] @ h + p["bias_hh"]
+        r, z = (sigmoid(given[k * H : k * H + H] + h_part[k * H : k * H + H]) for k in (0, 1))
+        if form:
+            n = np.tanh(given[2 * H :] + p["weight_hn"] @ (r * h) + p["bias_hn"])
+        else:
+            n = np.tanh(given[2 * H :] + r * h_part[2 * H :])
+        return [(1 - z) * n + z * h]
+    before = p["weight_hh"] @ h + p.get("bias_hh", 0.0)
+    if kind == "rnn":
+        return [np.maximum(given + before, 0.0) if form else np.tanh(given + before)]
+    if kind == "slstm":
+        i, f, z, o = np.split(given + before, 4)
+        _, c, n, m = state
+        f = (-np.logaddexp(0.0, -f) if form else f) + m
+        top = np.maximum(f, i)
+        c = np.exp(f - top) * c + np.exp(i - top) * np.tanh(z)
+        n = np.exp(f - top) * n + np.exp(i - top)
+        return [sigmoid(o) * c / n, c, n, top]
+    if form == "norm":
+        given, before = normed(p, "norm_ih", given), normed(p, "norm_hh", before)
+    i, f, g, o = np.split(given + before, 4)
+    c = state[1]
+    if form:
+        i, f = i + p["weight_ci"] * c, f + p["weight_cf"] * c
+    c = sigmoid(f) * c + sigmoid(i) * np.tanh(g)
+    o = o + p["weight_co"] * c if form else o
+    return [sigmoid(o) * np.tanh(normed(p, "norm_c", c) if form == "norm" else c), c]
+
+
+@pytest.mark.parametrize("name", CHAINS)
+def test_chains_follow_their_equations(name: str) -> None:
+    batch = chain()
+    net = Way("cpu").compile(Chain(name))
+    p = {key.removeprefix("cell."): value for key, value in net.parameters.items()}
+    assert all(key.startswith("cell.") for key in net.parameters)
+    state = [np.zeros(H) for _ in fields_of(name)]
+    want = []
+    for x in np.asarray(batch.pulls["x"]):
+        state = step(name, p, x, state)
+        want.append(state[0])
+    np.testing.assert_allclose(net.forward(batch)["h"], want, rtol=0, atol=1e-12)
+
+
+@pytest.mark.parametrize("name", CHAINS)
+def test_gradients_of_cells_are_central_differences(name: str) -> None:
+    batch = chain()
+    net = Way().compile(Chain(name))
+    found = evaluate(net, batch)
+    d = cotangents({"h": (LENGTH, H)})["h"]
+    for key, value in net.parameters.items():
+        at = tuple(n // 2 for n in value.shape)
+        old, ends = float(value[at]), []
+        for moved in (old + 1e-6, old - 1e-6):
+            value[at] = moved
+            ends.append(float((net.forward(batch)["h"] * d).sum()))
+        value[at] = old
+        slope = (ends[0] - ends[1]) / 2e-6
+        assert abs(slope - found.parameters[key][at]) < 1e-7 * max(1.0, abs(slope)), key
+
+
+@pytest.mark.parametrize("name", ["rnn", "lstm", "gru"])
+def test_pytorch_has_the_same_cells(name: str) -> None:
+    """A `state_dict` of PyTorch's cell gives PyTorch's numbers."""
+    torch = pytest.importorskip("torch", reason="torch is not installed (extra `torch`)")
+    kinds = {"rnn": torch.nn.RNNCell, "lstm": torch.nn.LSTMCell, "gru": torch.nn.GRUCell}
+    theirs = kinds[name](INPUT, H).double()
+    batch = chain()
+    net = vrt.compile(Chain(name), device="cpu", dtype="float64")
+    net.set_parameters({f"cell.{k}": v.numpy() for k, v in theirs.state_dict().items()})
+    state, want = None, []
+    for x in torch.tensor(np.asarray(batch.pulls["x"])):
+        state = theirs(x[None], state)
+        h = state[0] if name == "lstm" else state
+        want.append(h.detach().numpy().reshape(-1))
+    np.testing.assert_allclose(net.forward(batch)["h"], want, rtol=0, atol=1e-12)
+
+
+class Tree(vrt.VertexFunction):
+    """One of the cells of Tree-LSTMs; words are pulled as vectors."""
+
+    def __init__(self, nary: bool) -> None:
+        super().__init__(arity=2 if nary else None, state={"h": H, "c": H})
+        self.nary = nary
+        self.cell: Any = (
+            nn.NaryTreeLSTMCell(INPUT, H, 2) if nary else nn.ChildSumTreeLSTMCell(INPUT, H)
+        )
+        self.classify = [nn.Linear(H, 6), nn.LayerNorm(6)]
+
+    def forward(self) -> None:
+        x = self.pull("x", shape=INPUT)
+        if self.nary:
+            slots = [self.gather(0), self.gather(1)]
+            h, c = self.cell(x, [(kid.h, kid.c) for kid in slots])
+        else:
+            h, c = self.cell(x, self.gather_all())
+        self.scatter(h=h, c=c)
+        linear, norm = self.classify
+        self.push("y", norm(linear(h)))
+
+
+@pytest.mark.parametrize("nary", [True, False])
+def test_trees_follow_their_equations(nary: bool) -> None:
+    lists = [[], [], [0, 1], [], [2, 3]]
+    x = np.random.default_rng(2).standard_normal((5, INPUT))
+    batch = GraphBatch.from_graphs([InputGraph.from_children(lists, {"x": x})])
+    net = Way("cpu").compile(Tree(nary))
+    p = {key.removeprefix("cell."): value for key, value in net.parameters.items()}
+    h, c, want = {}, {}, []
+    for v, kids in enumerate(lists):
+        i, o, u, f = np.split(p["weight_ih"] @ x[v] + p["bias"], 4)
+        if nary:
+            states = [h[k] for k in kids] or [np.zeros(H)] * 2
+            total = sum(p[f"weight_hh.{k}"] @ s for k, s in enumerate(states))
+            gates = [
+                f + sum(p[f"weight_fh.{k}.{n}"] @ s for n, s in enumerate(states)) for k in (0, 1)
+            ]
+        else:
+            total = p["weight_hh"] @ sum((h[k] for k in kids), np.zeros(H))
+            gates = [f + p["weight_fh"] @ h[k] for k in kids]
+        h_i, h_o, h_u = np.split(total, 3)
+        c[v] = sigmoid(i + h_i) * np.tanh(u + h_u)
+        for k, gate in zip(kids, gates, strict=False):
+            c[v] = c[v] + sigmoid(gate) * c[k]
+        h[v] = sigmoid(o + h_o) * np.tanh(c[v])
+        y = p["classify.0.weight"] @ h[v] + p["classify.0.bias"]
+        want.append(normed(p, "classify.1", y))
+    np.testing.assert_allclose(net.forward(batch)["y"], want, rtol=0, atol=1e-12)
+    reference = evaluate(Way().compile(Tree(nary)), batch)
+    found = evaluate(net, batch)
+    for name, gradient in reference.parameters.items():
+        np.testing.assert_allclose(found.parameters[name], gradient, rtol=0, atol=1e-11)

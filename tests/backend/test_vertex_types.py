@@ -1,0 +1,161 @@
+"""Networks of several vertex types agree with evaluation by hand and with central differences."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import replace
+
+import numpy as np
+import pytest
+
+import vertexrt as vrt
+from tests import typed_models as typed
+from tests.devices import gpu, require, shim
+from tests.runs import Way, evaluate, train
+from vertexrt.graph import GraphBatch
+
+NETWORKS: dict[str, tuple[Callable[[], vrt.Model], Callable[[], GraphBatch]]] = {
+    "tagger": (typed.CharTagger, typed.sentences),
+    "tied": (lambda: typed.CharTagger(tied=True), typed.sentences),
+    "up-down": (typed.UpDown, typed.trees),
+    "summary": (typed.Summarised, typed.chains),
+}
+WAYS = {
+    "cpu": Way("cpu"),
+    "threads": Way("cpu", threads=2),
+    "agenda": Way("cpu", policy="agenda"),
+    "serial": Way("cpu", policy="serial"),
+    "depth": Way("cpu", policy="depth"),
+    "persistent": Way("cpu", engine="persistent", processors=2, threads=4),
+    "reference-persistent": Way(engine="persistent", processors=2, threads=2),
+}
+SHIM = {
+    "batched": Way("shim"),
+    "persistent": Way("shim", engine="persistent", processors=2, threads=2),
+}
+STEP = 1e-5
+
+
+@pytest.mark.parametrize("network", NETWORKS)
+def test_gradients_are_central_differences(network: str) -> None:
+    model, batch = NETWORKS[network][0](), NETWORKS[network][1]()
+    net = Way().compile(model)
+    found = train(net, batch).parameters
+    rng = np.random.default_rng(1)
+    for name, value in net.parameters.items():
+        for _ in range(3):
+            at = tuple(int(rng.integers(0, n)) for n in value.shape)
+            old, losses = float(value[at]), []
+            for moved in (old + STEP, old - STEP):
+                value[at] = moved
+                losses.append(net.forward(batch, outputs=["loss"])["loss"].sum())
+            value[at] = old
+            slope = (losses[0] - losses[1]) / (2 * STEP * batch.num_graphs)
+            assert abs(slope - found[name][at]) < 1e-8 + 1e-6 * abs(slope), (name, at)
+
+
+@pytest.mark.parametrize("way", WAYS)
+@pytest.mark.parametrize("network", NETWORKS)
+def test_ways_agree(network: str, way: str) -> None:
+    _agree(network, WAYS[way])
+
+
+@shim
+@pytest.mark.parametrize("way", SHIM)
+@pytest.mark.parametrize("network", NETWORKS)
+def test_cuda_agrees(network: str, way: str) -> None:
+    _agree(network, SHIM[way])
+
+
+@gpu
+@pytest.mark.parametrize("way", SHIM)
+@pytest.mark.parametrize("network", NETWORKS)
+def test_a_gpu_agrees(network: str, way: str) -> None:
+    require("cuda")
+    _agree(network, replace(SHIM[way], device="cuda", threads=1, processors=None))
+
+
+def _agree(network: str, way: Way) -> None:
+    model, batch = NETWORKS[network][0](), NETWORKS[network][1]()
+    for run in (evaluate, train):
+        want, got = run(Way().compile(model), batch), run(way.compile(model), batch)
+        for mine, other in ((want.outputs, got.outputs), (want.parameters, got.parameters)):
+            assert mine.keys() == other.keys()
+            for name, value in mine.items():
+                np.testing.assert_allclose(other[name], value, rtol=0, atol=1e-11, err_msg=name)
+
+
+def test_a_tagger_is_what_its_papers_say() -> None:
+    batch = typed.sentences()
+    net = Way("cpu").compile(typed.CharTagger())
+    logits = net.forward(batch)["logits"][batch.of_type("tag")]
+    letters = batch.pulls["letter"]
+    assert isinstance(letters, np.ndarray)
+    begin, want = 0, []
+    for graph, lengths in enumerate(([2, 3, 1], [4], [1, 1, 2, 3])):
+        first = batch.graph_ptr[graph]
+        mine = letters[first : first + sum(lengths)]
+        want.append(typed.tagger_logits(net.parameters, lengths, mine))
+        begin += len(lengths)
+    np.testing.assert_allclose(logits, np.concatenate(want), rtol=0, atol=1e-12)
+    assert len(logits) == begin
+
+
+def test_words_and_phrases_are_one_tree_lstm() -> None:
+    """Types of leaves and inner vertices give what one function gives that has both parts."""
+    batch = typed.trees()
+    split = Way("cpu").compile(typed.UpDown())
+    found = split.forward(batch)["d"][batch.of_type("down")]
+
+    values, states = split.parameters, []
+    for words, pairs in zip(
+        np.reshape(batch.pulls["word"], (2, 10))[:, :3],
+        ([[0, 1], [3, 2]], [[1, 2], [0, 3]]),
+        strict=True,
+    ):
+        c, h = [], []
+        for word in words:
+            i, u = np.split(values["leaf.w"] @ values["leaf.table"][word], 2)
+            c.append(np.tanh(u) / (1 + np.exp(-i)))
+            h.append(np.tanh(c[-1]))
+        for kids in pairs:
+            i, u = np.split(values["phrase.u"] @ (h[kids[0]] + h[kids[1]]), 2)
+            total = np.tanh(u) / (1 + np.exp(-i))
+            for k in kids:
+                total = total + c[k] / (1 + np.exp(-(values["phrase.f"] @ h[k])))
+            c.append(total)
+            h.append(np.tanh(total))
+        d = [np.zeros(typed.N)] * 5
+        above = {3: 4, **dict.fromkeys(pairs[0], 3), **dict.fromkeys(pairs[1], 4)}
+        for v in (4, 3, 0, 1, 2):
+            over = d[above[v]] if v in above and v != 4 else np.zeros(typed.N)
+            d[v] = np.tanh(values["down.a"] @ h[v] + values["down.z"] @ over)
+        states += d
+    np.testing.assert_allclose(found, states, rtol=0, atol=1e-12)
+
+
+def test_a_shared_parameter_has_one_name() -> None:
+    tied = vrt.compile(typed.CharTagger(tied=True), device="reference")
+    names = set(tied.parameters)
+    assert {"left.w", "left.u", "left.b", "right.b"} <= names
+    assert not {"right.w", "right.u"} & names
+
+
+def test_minibatches_keep_types() -> None:
+    whole = typed.sentences()
+    net = Way("cpu").compile(typed.CharTagger())
+    both = net.forward(whole)["logits"]
+    taken = whole.take([2, 0])
+    ends = whole.graph_ptr
+    want = np.concatenate([both[ends[2] : ends[3]], both[ends[0] : ends[1]]])
+    np.testing.assert_array_equal(net.forward(taken)["logits"], want)
+    assert len(taken.of_type("char")) == 13
+
+
+def test_one_schedule_runs_types_side_by_side() -> None:
+    """A direction does not wait for the other: levels are those of one direction."""
+    batch = typed.sentences()
+    run = Way("cpu").model(typed.CharTagger())
+    text = vrt.compile(typed.CharTagger(), device="cpu", threads=1).explain_batch(batch)
+    assert run.function.sites[1].relations == ("spelling", "before")
+    assert "levels: 8" in text  # the last of four words has three letters; four words; their tags

@@ -1,0 +1,106 @@
+"""Random functions side by side in one network compute what each computes alone."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+import pytest
+
+import vertexrt as vrt
+from tests.devices import shim
+from tests.fuzz.batches import BatchSpec, graph_batch, pulled_rows
+from tests.fuzz.campaign import drawn
+from tests.fuzz.function import FunctionSpec, builder, prune, source
+from tests.runs import Way
+
+SEEDS = range(700, 716)
+OF_SHIM = range(700, 704)
+WAYS = {
+    "reference": Way(),
+    "cpu": Way("cpu"),
+    "agenda": Way("cpu", policy="agenda", threads=2),
+    "persistent": Way("cpu", engine="persistent", processors=2, threads=2),
+}
+PULL = re.compile(r"'([xi]\d+)'")
+
+
+def parts(seed: int) -> Iterator[tuple[str, str, FunctionSpec, BatchSpec]]:
+    """Yield two functions that fit into a model: name, source text, function and batch."""
+    for name, number in (("a", seed), ("b", seed + 10_000)):
+        while True:
+            spec, (batch, *_) = drawn(number, 5)
+            ops = {node.op for node in spec.nodes}
+            if "gather_all" not in ops or (spec.arity is None and "gather" not in ops):
+                break
+            number += 1_000  # it reads slots and all children, which a model does not take
+        spec = prune(replace(spec, pushes={"loss": spec.pushes["loss"]}))
+        batch = replace(batch, pulls={n: batch.pulls[n] for n in spec.pulls})
+        yield name, PULL.sub(rf"'{name}\1'", source(spec)), spec, batch
+
+
+def typed(given: list[tuple[str, str, FunctionSpec, BatchSpec]]) -> vrt.GraphBatch:
+    """Put the vertices of both batches into one graph."""
+    edges: dict[tuple[str, str, str], list[tuple[int, int]]] = {}
+    pulls: dict[str, dict[str, Any]] = {}
+    for name, _, spec, batch in given:
+        for slot in range(spec.arity or 0):
+            edges[name, str(slot), name] = []
+        edges[name, "children", name] = []
+        for v, slots in enumerate(batch.children):
+            for slot, child in enumerate(slots):
+                relation = "children" if spec.arity is None else str(slot)
+                if child >= 0:
+                    edges[name, relation, name].append((child, v))
+        pulls[name] = {
+            f"{name}{pull}": rows.index
+            if rows.table is None
+            else vrt.Pulled(rows.table, rows.index)
+            for pull, rows in pulled_rows(batch).items()
+        }
+    sizes = {name: len(batch.children) for name, _, _, batch in given}
+    return vrt.GraphBatch.from_graphs([vrt.InputGraph.from_types(sizes, edges, pulls)])
+
+
+def gradients(net: vrt.Network, batch: vrt.GraphBatch, d: np.ndarray) -> tuple[Any, Any]:
+    """Return the losses, and the gradients of parameters, under one gradient a vertex."""
+    loss = net.forward(batch, train=True, outputs=["loss"])["loss"]
+    return loss, net.backward({"loss": d}).parameters
+
+
+def compare(seed: int, way: Way) -> None:
+    given = list(parts(seed))
+    model, losses, want, ds = vrt.Model(), [], {}, []
+    for name, text, _, batch in given:
+        function = builder(text)(vrt)
+        vars(model)[name] = function
+        alone = Way().compile(function)
+        whole = graph_batch(batch)
+        whole = replace(whole, pulls={f"{name}{n}": v for n, v in whole.pulls.items()})
+        ds.append(np.random.default_rng(seed).standard_normal(whole.num_vertices))
+        loss, found = gradients(alone, whole, ds[-1])
+        losses.append(loss)
+        want |= {f"{name}.{n}": (alone.parameters[n], g) for n, g in found.items()}
+    net = way.compile(model)
+    net.set_parameters({n: value for n, (value, _) in want.items()})
+    loss, found = gradients(net, typed(given), np.concatenate(ds))
+    scale = max(1.0, float(np.abs(loss).max()))
+    np.testing.assert_allclose(loss, np.concatenate(losses), rtol=0, atol=1e-11 * scale)
+    for name, (_, gradient) in want.items():
+        scale = max(1.0, float(np.abs(gradient).max(initial=0.0)))
+        np.testing.assert_allclose(found[name], gradient, rtol=0, atol=1e-10 * scale, err_msg=name)
+
+
+@pytest.mark.parametrize("seed", SEEDS)
+def test_functions_do_not_disturb_each_other(seed: int) -> None:
+    compare(seed, list(WAYS.values())[seed % len(WAYS)])
+
+
+@shim
+@pytest.mark.parametrize("seed", OF_SHIM)
+def test_nor_do_they_on_a_gpu(seed: int) -> None:
+    persistent = Way("shim", engine="persistent", processors=2, threads=2)
+    compare(seed, persistent if seed % 2 else Way("shim"))

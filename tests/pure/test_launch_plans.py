@@ -1,0 +1,278 @@
+"""What a GPU launches for a task program: what is decided, and which plans are refused."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import replace
+from functools import cache
+from typing import Any
+
+import pytest
+
+from tests.paper_device import PaperDevice
+from tests.runs import Way, use_of
+from tests.strategies import CLASSES, WORDS
+from vertexrt.errors import PlanError
+from vertexrt.graph import GraphBatch, InputGraph
+from vertexrt.ir.program import Stage
+from vertexrt.kernels.cuda.compile_for_gpu import compile_on
+from vertexrt.kernels.cuda.instruction import FIRST_OP
+from vertexrt.kernels.cuda.launch_limits import LIMITS
+from vertexrt.kernels.cuda.launch_text import write_launches
+from vertexrt.kernels.cuda.outside_path import OutsideStep, outside_path
+from vertexrt.kernels.cuda.products import few_rows_products
+from vertexrt.kernels.cuda.steps import Kernel
+from vertexrt.kernels.cuda.task_launches import lower_launches
+from vertexrt.lower.kernel import MatrixProduct, Operand, Outer
+from vertexrt.lower.launches import (
+    EVERYTHING,
+    BlockProduct,
+    CopiedProduct,
+    FewRowsProducts,
+    GroupLaunch,
+    LargeProduct,
+    LaunchPlan,
+    LibraryProduct,
+    LookupSum,
+    OuterProduct,
+    RowSum,
+)
+from vertexrt.lower.places import Memory, Rows, Temporary, ValuePlace
+from vertexrt.lower.verify_launches import verify_launches
+from vertexrt.models import TreeLSTM
+
+FLOATS, BLOCK = 4, 256
+TREE = [[], [], [0, 1]]
+PULLS = {"word": [1, 2, -1], "label": [0, 1, 2]}
+
+
+@cache
+def plans(hidden: int, block: int = 0, vector: int = FLOATS) -> dict[Stage, list[LaunchPlan]]:
+    """Lower the task programs of a training Tree-LSTM, by stage."""
+    function = TreeLSTM(WORDS, hidden, hidden, CLASSES)
+    options = Way(dtype="float32").options()
+    model = compile_on(PaperDevice(), function.trace(), options).model
+    batch = GraphBatch.from_graphs([InputGraph.from_children(TREE, PULLS)])
+    (run,) = model.prepare(use_of("training", model.function), batch)
+    found: dict[Stage, list[LaunchPlan]] = {}
+    for task in run.variant.tasks:
+        plan = lower_launches(task, run.variant.binding, vector, block)
+        found.setdefault(task.stage, []).append(plan)
+    return found
+
+
+def steps(plan: LaunchPlan, kind: type[Any]) -> list[Any]:
+    """Return the steps of one kind."""
+    return [step for step in plan.steps if isinstance(step, kind)]
+
+
+def listed() -> LaunchPlan:
+    """Return the launches of the leaves' final stage, which pack rows of a list."""
+    return plans(8)[Stage.FINAL][0]
+
+
+def backward(block: int = 0) -> LaunchPlan:
+    """Return the launches of the path back of inner vertices: two products in one kernel."""
+    return max(plans(8, block)[Stage.PATH_BACKWARD], key=lambda plan: len(str(plan)))
+
+
+def test_a_plan_prints_what_was_decided() -> None:
+    assert str(split_pair()) == GOLDEN
+
+
+def test_products_of_few_rows_are_one_kernel_and_scatter_by_themselves() -> None:
+    few = steps(backward(), FewRowsProducts)
+    assert [(s.rows.low, s.rows.high, s.tile_rows) for s in few] == [
+        (0, LIMITS.few_rows, LIMITS.few_tile),
+        (LIMITS.few_rows, LIMITS.shared_rows, LIMITS.tile),
+        (LIMITS.shared_rows, LIMITS.many_rows, LIMITS.tile),
+    ]
+    above = steps(backward(), LibraryProduct)
+    assert {s.rows.low for s in above} == {LIMITS.many_rows}
+    assert {s.product for s in above} == {part.of.product for s in few for part in s.parts}
+
+
+def test_in_a_persistent_kernel_a_warp_makes_a_column_of_the_fewest_rows() -> None:
+    (forward,) = (p for p in plans(8, BLOCK)[Stage.PATH] if steps(p, FewRowsProducts))
+    first, *_ = steps(forward, FewRowsProducts)
+    assert first.by_warps
+    assert first.rows.high == LIMITS.warp_rows
+    assert steps(forward, LargeProduct)
+    assert not any(steps(p, LibraryProduct) for x in plans(8, BLOCK).values() for p in x)
+
+
+def test_products_whose_rows_are_no_whole_vectors_are_the_librarys() -> None:
+    every = [p for x in plans(6).values() for p in x]
+    assert any(steps(p, LibraryProduct) for p in every)
+    assert not any(steps(p, FewRowsProducts) for p in every)
+
+
+def test_sums_over_rows_have_partial_sums_of_their_own() -> None:
+    final = plans(8, BLOCK)[Stage.FINAL]
+    outer = [s for p in final for s in steps(p, OuterProduct)]
+    assert all(s.elements >= s.splits * s.product.m * s.product.n for s in outer)
+    assert len({s.partial for s in steps(final[1], OuterProduct)}) == 2
+    sums = [s for p in final for s in steps(p, RowSum)]
+    assert {s.elements for s in sums} == {LIMITS.chunks * 4 * 8}
+    assert [s.width for p in final for s in steps(p, LookupSum)] == [FLOATS]
+
+
+def test_a_sum_may_add_to_a_gradient_twice() -> None:
+    at = first_of(listed(), LibraryProduct, lambda step: isinstance(step.product, Outer))
+    plan = replace(listed(), steps=(*listed().steps, listed().steps[at]))
+    assert verify_launches(plan, LIMITS.counters) is plan
+
+
+@pytest.mark.parametrize("block", [0, BLOCK])
+def test_each_step_is_printed_as_one_kernel_or_two(block: int) -> None:
+    for plan in (p for x in plans(8, block).values() for p in x):
+        printed = write_launches(plan).steps
+        second = len(steps(plan, OuterProduct)) + len(steps(plan, RowSum))
+        assert len(printed) == len(plan.steps) + second
+        for step in printed:
+            assert isinstance(step, Kernel) != isinstance(step, LibraryProduct)
+
+
+def product(wide: int, deep: int, transposed: bool = False, number: int = 0) -> CopiedProduct:
+    """Return a product of the rows of a tensor."""
+    m, n = (deep, wide) if transposed else (wide, deep)
+    x, y = (
+        Operand(ValuePlace(Memory.TENSOR, at, size, Rows.ROW), None)
+        for at, size in ((2 * number, deep), (2 * number + 1, wide))
+    )
+    return CopiedProduct(MatrixProduct(number, transposed, x, y, False, 1, m, n, ((0, wide),)))
+
+
+def test_deep_products_are_shared_by_blocks_where_there_are_few_tiles() -> None:
+    def splits(wide: int, deep: int, form: int) -> int:
+        pair = [product(wide, deep), product(wide, deep, number=1)]
+        return few_rows_products(pair, Temporary(0, 0, 0), False)[form].parts[0].splits
+
+    few, _, many = range(3)
+    assert splits(512, 2048, few) == 8
+    assert splits(2048, 512, few) == 2
+    assert splits(4096, 512, few) == 1
+    assert splits(32, 64, few) == 1
+    assert splits(512, 2048, many) == 1
+
+
+def test_steps_of_a_persistent_kernel_that_differ_by_words_share_a_call() -> None:
+    steps = [OutsideStep("copy", (3, 1)), OutsideStep("add", (2,)), OutsideStep("copy", (4, 1))]
+    text = "\n".join(outside_path(steps, (), (), 0))
+    first, second, third = range(FIRST_OP, FIRST_OP + 3)
+    assert f"case {first}: case {third}: copy(step_arguments<Args<2>>());" in text
+    assert f"case {second}: add(step_arguments<Args<1>>());" in text
+    assert "STEP_WORDS[] = {3, 1, 2, 4, 1, 0};" in text
+    assert "STEP_FIRST[] = {0, 2, 3, 5};" in text
+
+
+# Plans that are wrong.
+
+
+def shared(*parts: BlockProduct, elements: int = 1 << 20) -> LaunchPlan:
+    """Return a kernel of such products, for any number of rows."""
+    of = few_rows_products([part.of for part in parts], Temporary(0, 0, 0), False)[0]
+    rows = replace(of.rows, high=LIMITS.few_rows)
+    few = replace(of, parts=parts, rows=rows, elements=elements)
+    above = replace(rows, low=rows.high, high=EVERYTHING)
+    rest = (LibraryProduct(part.of.product, above) for part in parts)
+    return LaunchPlan((few, *rest), needs=(0, 0, elements))
+
+
+def split_pair() -> LaunchPlan:
+    """Return a kernel of two products whose depth blocks share."""
+    pair = [product(64, 256), product(64, 256, number=1)]
+    few = few_rows_products(pair, Temporary(0, 0, 0), False)[0]
+    assert all(part.splits > 1 for part in few.parts)
+    return shared(*few.parts, elements=few.elements)
+
+
+def with_second(**changes: int) -> LaunchPlan:
+    """Return that kernel with something else about its second product."""
+    first, second = split_pair().steps[0].parts  # type: ignore[union-attr]
+    elements = split_pair().needs[2]
+    return shared(first, replace(second, **changes), elements=elements)
+
+
+def first_of(plan: LaunchPlan, kind: type[Any], wanted: Callable[[Any], bool]) -> int:
+    """Return where the first such step of a kind is."""
+    return next(k for k, s in enumerate(plan.steps) if isinstance(s, kind) and wanted(s))
+
+
+def without(
+    plan: LaunchPlan, kind: type[Any], wanted: Callable[[Any], bool] = lambda step: True
+) -> LaunchPlan:
+    """Return a plan without such a step."""
+    at = first_of(plan, kind, wanted)
+    return replace(plan, steps=plan.steps[:at] + plan.steps[at + 1 :])
+
+
+def with_rows(plan: LaunchPlan, kind: type[Any], **bounds: int) -> LaunchPlan:
+    """Return a plan whose first step of a kind is there for other rows."""
+    at = first_of(plan, kind, lambda step: True)
+    step = plan.steps[at]
+    changed = replace(step, rows=replace(step.rows, **bounds))  # type: ignore[union-attr, arg-type]
+    return replace(plan, steps=(*plan.steps[:at], changed, *plan.steps[at + 1 :]))
+
+
+def with_number(product: MatrixProduct, number: int) -> CopiedProduct:
+    """Return a product of the rows of another tensor."""
+    place = replace(product.x.place, number=number)
+    return CopiedProduct(replace(product, x=replace(product.x, place=place)))
+
+
+def reading_each_other() -> LaunchPlan:
+    """Return a kernel whose second product reads what the first one writes."""
+    first, second = split_pair().steps[0].parts  # type: ignore[union-attr]
+    of = with_number(second.of.product, first.of.product.y.place.number)
+    return shared(first, replace(second, of=of), elements=split_pair().needs[2])
+
+
+WRONG = {
+    "a gap": (lambda: with_rows(backward(), LibraryProduct, low=300), "129 rows.* there 0 times"),
+    "twice": (lambda: with_rows(backward(), LibraryProduct, low=200), "101 rows.* there 2 times"),
+    "no product": (lambda: without(backward(), LibraryProduct), "there 0 times"),
+    "what nothing writes": (lambda: without(listed(), GroupLaunch), "before that writes it"),
+    "no copy where rows are listed": (
+        lambda: without(listed(), GroupLaunch, lambda step: step.only_listed),
+        "of a list.* is read; a step before that writes it",
+    ),
+    "blocks of two": (lambda: with_second(first=0), "blocks? from"),
+    "blocks of none": (lambda: with_second(blocks=1), "blocks? from"),
+    "partial sums of two": (lambda: with_second(partial=0), "what is apart"),
+    "partial sums outside": (lambda: with_second(partial=1 << 20), "and within"),
+    "counters of two": (lambda: with_second(counter=0), "what is apart"),
+    "counters outside": (lambda: with_second(counter=LIMITS.counters), "and within"),
+    "products that need each other": (reading_each_other, "two launches"),
+    "temporaries outside": (
+        lambda: replace(backward(), needs=(0, *backward().needs[1:])),
+        "memory within",
+    ),
+    "temporaries of two": (
+        lambda: replace(
+            backward(), temporaries=(backward().temporaries[0],) * len(backward().temporaries)
+        ),
+        "apart from",
+    ),
+}
+
+
+@pytest.mark.parametrize(("broken", "said"), WRONG.values(), ids=WRONG)
+def test_plans_that_are_wrong_are_refused(broken: Callable[[], LaunchPlan], said: str) -> None:
+    verify_launches(backward(), LIMITS.counters)
+    verify_launches(split_pair(), LIMITS.counters)
+    with pytest.raises(PlanError, match=said):
+        verify_launches(broken(), LIMITS.counters)
+
+
+GOLDEN = """\
+temporaries: 0 elements a row, 0 an edge, 8192 once
+kernel of products, 16 blocks of 256 threads across, 1 to 16 rows, tiles of 8 rows:
+  blocks 0:8: tensor 1[row][0:64] = tensor 0[row][0:256] param 0 [64, 256]^T, rows; \
+4 share the depth, partial sums from 0, counters from 0
+  blocks 8:16: tensor 3[row][0:64] = tensor 2[row][0:256] param 1 [64, 256]^T, rows; \
+4 share the depth, partial sums from 4096, counters from 4
+cuBLAS, weight [64, 256], rows, above 16 rows:
+  tensor 1[row][0:64] = tensor 0[row][0:256] param 0 [64, 256]^T, rows
+cuBLAS, weight [64, 256], rows, above 16 rows:
+  tensor 3[row][0:64] = tensor 2[row][0:256] param 1 [64, 256]^T, rows"""

@@ -1,0 +1,336 @@
+"""Graphs with vertex types, and networks of several functions: what is refused, and how."""
+
+from __future__ import annotations
+
+import copy
+import pickle
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import pytest
+
+import vertexrt as vrt
+from tests import typed_models as typed
+from vertexrt.errors import GraphError, PullError, TraceError
+from vertexrt.graph import GraphBatch, InputGraph, Pulled
+from vertexrt.ir.passes import specialise
+from vertexrt.ir.pretty import format_program
+from vertexrt.scheduler import kinds
+from vertexrt.scheduler.arrange import ALL, ARRANGED, NOT_READ, OF_OTHER_TYPE, SECOND_CHILD, arrange
+
+WORD = ("word", "before", "word")
+
+
+def test_vertices_lie_type_after_type() -> None:
+    graph = InputGraph.from_types(
+        {"a": 2, "b": 3},
+        {("a", "x", "b"): [(1, 2), (0, 2)], ("b", "y", "a"): np.zeros((0, 2), int)},
+        {"b": {"n": [4, 5, 6]}},
+    )
+    assert [graph.children(v) for v in range(5)] == [[], [], [], [], [1, 0]]
+    assert graph.types is not None
+    assert graph.types.names == ("a", "b")
+    assert graph.types.relations == ("x", "y")
+    assert graph.types.of_vertex.tolist() == [0, 0, 1, 1, 1]
+    assert graph.types.of_edge.tolist() == [0, 0]
+    assert np.asarray(graph.pulls["n"]).tolist() == [-1, -1, 4, 5, 6]
+
+
+def test_reals_of_types_are_joined() -> None:
+    graph = InputGraph.from_types(
+        {"a": 2, "b": 1, "c": 2},
+        {},
+        {
+            "a": {"x": np.ones((2, 3))},
+            "c": {"x": Pulled(np.full((4, 3), 2.0), np.array([3, -1], np.int32))},
+        },
+    )
+    pull = graph.pulls["x"]
+    assert isinstance(pull, Pulled)
+    assert pull.index is not None
+    assert pull.index.tolist() == [0, 1, -1, 5, -1]
+    assert pull.values[pull.index[[0, 3]]].tolist() == [[1.0] * 3, [2.0] * 3]
+
+
+def test_names_of_types_are_joined_over_graphs() -> None:
+    one = InputGraph.from_types({"a": 1, "b": 1}, {("a", "x", "b"): [(0, 0)]})
+    two = InputGraph.from_types({"c": 1, "b": 2}, {("b", "y", "c"): [(1, 0)]})
+    batch = GraphBatch.from_graphs([one, two])
+    assert batch.types is not None
+    assert batch.types.names == ("a", "b", "c")
+    assert [batch.of_type(name).tolist() for name in "abc"] == [[0], [1, 3, 4], [2]]
+    assert [batch.types.relations[r] for r in batch.types.of_edge] == ["x", "y"]
+    taken = batch.take([1, 1])
+    assert taken.types is not None
+    assert taken.of_type("b").tolist() == [1, 2, 4, 5]
+    assert [taken.types.relations[r] for r in taken.types.of_edge] == ["y", "y"]
+
+
+@pytest.mark.parametrize("again", [copy.deepcopy, lambda x: pickle.loads(pickle.dumps(x))])
+def test_copies_keep_types(again: Callable[[Any], Any]) -> None:
+    batch = typed.sentences()
+    assert again(batch).of_type("tag").tolist() == batch.of_type("tag").tolist()
+    assert again(typed.sentence([2], np.random.default_rng(0))).types.names[0] == "char"
+
+
+@pytest.mark.parametrize(
+    ("make", "error", "text"),
+    [
+        (lambda: InputGraph.from_types({}, {}), GraphError, "a dict of names"),
+        (lambda: InputGraph.from_types({"word": -1}, {}), GraphError, "sizes['word'] is -1"),
+        (lambda: InputGraph.from_types({"word": 2}, [(0, 1)]), GraphError, "edges is a list"),
+        (lambda: InputGraph.from_types({"word": 2}, {"before": []}), GraphError, "name all three"),
+        (
+            lambda: InputGraph.from_types({"word": 2}, {("word", "x", "wrd"): []}),
+            GraphError,
+            "vertex type 'wrd'; the vertex types are word; name one of these. Nearest: 'word'",
+        ),
+        (
+            lambda: InputGraph.from_types({"word": 2}, {WORD: [(0, 2)]}),
+            GraphError,
+            "has the parent 2; there are 2 vertices of type 'word'",
+        ),
+        (lambda: InputGraph.from_types({"word": 2}, {WORD: [0, 1]}), GraphError, "pairs"),
+        (
+            lambda: InputGraph.from_types({"word": 2}, {WORD: [(0, 1), (1, 0)]}),
+            GraphError,
+            "form a cycle",
+        ),
+        (
+            lambda: InputGraph.from_types({"word": 2}, {}, {"word": {"n": [1, 2, 3]}}),
+            PullError,
+            "'n' of 'word' has 3 values; an array with a row for each of 2 vertices",
+        ),
+        (
+            lambda: InputGraph.from_types({"word": 2}, {}, {"w": {"n": [1, 2]}}),
+            GraphError,
+            "vertex type 'w'",
+        ),
+        (lambda: InputGraph.from_types({"word": 2}, {}, {"word": [1]}), PullError, "pulls is"),
+        (
+            lambda: InputGraph.from_types(
+                {"a": 1, "b": 1}, {}, {"a": {"n": [1]}, "b": {"n": [1.0]}}
+            ),
+            PullError,
+            "one dtype and shape for each name",
+        ),
+        (
+            lambda: GraphBatch.from_graphs(
+                [InputGraph.from_types({"a": 1}, {}), InputGraph.from_children([[]])]
+            ),
+            GraphError,
+            "1 of 2 graphs have vertex types",
+        ),
+        (lambda: typed.sentences().of_type("tags"), GraphError, "Nearest: 'tag'"),
+    ],
+)
+def test_graphs_that_are_refused(make: Callable[[], Any], error: type, text: str) -> None:
+    with pytest.raises(error) as caught:
+        make()
+    assert text in str(caught.value)
+
+
+def tagger() -> vrt.Network:
+    return vrt.compile(typed.CharTagger(), device="reference")
+
+
+def words(extra: dict[tuple[str, str, str], Any], **sizes: int) -> GraphBatch:
+    """Return a sentence of two words of one letter each; `extra` replaces edges."""
+    both = [(0, 0), (1, 1)]
+    edges: dict[tuple[str, str, str], Any] = {
+        ("char", "before", "char"): [],
+        ("char", "spelling", "left"): both,
+        ("char", "spelling", "right"): both,
+        ("left", "left", "tag"): both,
+        ("right", "right", "tag"): both,
+    }
+    counts = dict.fromkeys(("char", "left", "right", "tag"), 2) | sizes
+    pulls = {"char": {"letter": [1, 2]}, "tag": {"label": [0, 1]}}
+    return GraphBatch.from_graphs([InputGraph.from_types(counts, edges | extra, pulls)])
+
+
+@pytest.mark.parametrize(
+    ("batch", "text"),
+    [
+        (
+            lambda: GraphBatch.from_graphs([InputGraph.from_children([[]])]),
+            "the batch has no vertex types; CharTagger has the types char, left, right, tag",
+        ),
+        (
+            lambda: words({}, tog=1),
+            "vertices of type 'tog'; CharTagger has the types char, left, right, tag; rename the "
+            "type, or leave its vertices out. Nearest: 'tag'",
+        ),
+        (
+            lambda: words({("left", "spelling", "tag"): [(0, 1)], ("right", "left", "tag"): []}),
+            None,
+        ),
+        (
+            lambda: words({("right", "left", "tag"): [(0, 1)]}),
+            "tag 1 of graph 0 has a child of type right in 'left'; a child of type left",
+        ),
+        (
+            lambda: words({("char", "spelling", "left"): [(0, 1), (1, 1)]}),
+            "left 1 of graph 0 has two children in the relation 'spelling'; one, since left reads "
+            "it by gather('spelling')",
+        ),
+        (
+            lambda: words({}).take([0]).take([0]),
+            None,
+        ),
+    ],
+)
+def test_batches_that_a_network_refuses(batch: Callable[[], GraphBatch], text: str | None) -> None:
+    net, given = tagger(), batch()
+    if text is None:
+        assert np.isfinite(net.forward(given)["loss"]).all()
+        return
+    with pytest.raises(GraphError) as caught:
+        net.forward(given)
+    assert text in str(caught.value)
+
+
+def test_a_relation_must_be_named() -> None:
+    """A slip of the pen in a relation is an error; without edges it is given as an empty list."""
+    graph = InputGraph.from_types(
+        {"char": 1}, {("char", "befor", "char"): []}, {"char": {"letter": [1]}}
+    )
+    with pytest.raises(GraphError, match=r"reads the relation 'before'.*Nearest: 'befor'"):
+        tagger().forward(GraphBatch.from_graphs([graph]), outputs=["loss"])
+
+
+def test_one_function_refuses_types() -> None:
+    class Plain(vrt.VertexFunction):
+        def __init__(self) -> None:
+            super().__init__(arity=1, state={"h": 2})
+
+        def forward(self) -> None:
+            self.scatter(h=self.gather(0).h + 1.0)
+            self.push("h", self.gather(0).h)
+
+    with pytest.raises(GraphError, match="Plain is one vertex function"):
+        vrt.compile(Plain(), device="reference").forward(words({}))
+
+
+class Cell(vrt.VertexFunction):
+    """A function whose forward a test gives."""
+
+    def __init__(self, body: Callable[[Any], None], **options: Any) -> None:
+        super().__init__(**{"state": {"h": 2}, **options})
+        self.body = body
+
+    def forward(self) -> None:
+        self.body(self)
+
+
+def _writes(f: Any, *, name: str = "loss", shape: int = 0) -> None:
+    value = f.pull("x", shape=2)
+    f.scatter(h=value)
+    f.push(name, value if shape else vrt.sum(value))
+
+
+def _model(**functions: vrt.VertexFunction) -> vrt.Model:
+    model = vrt.Model()
+    vars(model).update(functions)
+    return model
+
+
+def _twice() -> vrt.Model:
+    cell = Cell(_writes)
+    return _model(a=cell, b=cell)
+
+
+def _unknown_source() -> vrt.Model:
+    return _model(a=Cell(lambda f: (f.gather("x"), _writes(f)), inputs={"x": Cell(_writes)}))
+
+
+class Bare(vrt.VertexFunction):
+    """A function whose __init__ does not call that of its class."""
+
+    def __init__(self) -> None:
+        self.w = vrt.Parameter(2)
+
+
+def _both_ways(f: Any) -> None:
+    f.gather("x")
+    f.gather_all("y")
+    _writes(f)
+
+
+@pytest.mark.parametrize(
+    ("make", "text"),
+    [
+        (lambda: vrt.Model(), "0 vertex functions; 1 to 64"),
+        (lambda: _model(a=Bare()), "Bare has no arity and no state"),
+        (_twice, "one vertex function under two names"),
+        (_unknown_source, "a reads 'x' of a Cell; vertex functions that are attributes"),
+        (lambda: _model(a=Cell(_both_ways)), "beside x"),
+        (
+            lambda: _model(
+                a=Cell(lambda f: _writes(f, name="x")),
+                b=Cell(lambda f: _writes(f, name="x", shape=1)),
+            ),
+            "push 'x' is () in a, (2,) in b; one shape for each name",
+        ),
+        (
+            lambda: _model(a=Cell(_writes, inputs={"x": ()})),
+            "'x' is (); a vertex function, or several that declare the same state",
+        ),
+        (
+            lambda: _model(a=Cell(_writes), b=Cell(lambda f: f.scatter(h=f.pull("x", shape=2)))),
+            None,
+        ),
+        (
+            lambda: _model(b=Cell(lambda f: f.scatter(h=f.pull("x", shape=2)))),
+            "pushes anything",
+        ),
+        (
+            lambda: Cell(lambda f: (f.gather("x"), _writes(f))),
+            "of a function that stands alone; relations have names in a vrt.Model",
+        ),
+    ],
+)
+def test_models_that_are_refused(make: Callable[[], Any], text: str | None) -> None:
+    if text is None:
+        vrt.compile(make(), device="reference")
+        return
+    with pytest.raises(TraceError) as caught:
+        vrt.compile(make(), device="reference")
+    assert text in str(caught.value)
+
+
+def test_inputs_that_are_not_gathered_are_refused() -> None:
+    cell = Cell(_writes)
+    with pytest.raises(TraceError, match=r"b names \['x'\] in inputs and does not gather them"):
+        vrt.compile(_model(a=cell, b=Cell(_writes, inputs={"x": cell})), device="reference")
+
+
+def test_a_network_prints_its_types() -> None:
+    text = format_program(typed.UpDown().trace())
+    assert "UpDown: 3 vertex types" in text
+    assert "vertex type phrase: reads 0 of leaf or phrase, 1 of leaf or phrase" in text
+    assert "vertex type leaf: reads no vertices" in text
+    assert "reads all over of chain" in format_program(typed.Summarised().trace())
+
+
+def test_kinds_have_the_same_bits_everywhere() -> None:
+    assert kinds.FUNCTION_AT == specialise.FUNCTION_AT
+
+
+def test_children_are_arranged_by_slot() -> None:
+    """Vertex 3 has function 1, which reads relation 0 in slot 1 and 2 in slot 0; 4 reads all."""
+    child_ptr = np.array([0, 0, 0, 0, 3, 6], np.int32)
+    child = np.array([0, 1, 2, 0, 1, 3], np.int32)
+    relations = np.array([0, 1, 2, 0, 0, 1], np.int32)
+    functions = np.array([0, 0, 0, 1, 2], np.int32)
+    slots = np.array([[NOT_READ] * 3, [1, NOT_READ, 0], [ALL, NOT_READ, NOT_READ]])
+    allowed = np.full((3, 3), 1)
+    given = child_ptr, child, functions, relations
+    found, _, _, ptr, out = arrange(*given, slots, allowed)
+    assert found == ARRANGED
+    assert ptr.tolist() == [0, 0, 0, 0, 2, 4]
+    assert out.tolist() == [2, 0, 0, 1]
+    assert arrange(*given, slots, allowed * 2)[:3] == (OF_OTHER_TYPE, 3, 0)
+    slots[2, 0] = 0
+    assert arrange(*given, slots, allowed)[:3] == (SECOND_CHILD, 4, 0)

@@ -1,0 +1,236 @@
+"""Networks of several vertex types, graphs for them, and what they compute, vertex by vertex."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+
+import vertexrt as vrt
+from vertexrt.graph import GraphBatch, InputGraph
+
+CHARS, WORDS, N, TAGS = 11, 13, 6, 3
+Pairs = list[tuple[int, int]]
+
+
+def gates(own: Any, x: Any, before: Any) -> tuple[Any, Any]:
+    """Return the state of an LSTM whose parameters are attributes of `own`."""
+    i, f, o, u = vrt.split(own.w @ x + own.u @ before.h + own.b, 4)
+    c = vrt.sigmoid(f) * before.c + vrt.sigmoid(i) * vrt.tanh(u)
+    return c, vrt.sigmoid(o) * vrt.tanh(c)
+
+
+class Chain(vrt.VertexFunction):
+    """An LSTM over the relation `before`; its words are spelt by another type, or looked up."""
+
+    def __init__(self, spelling: vrt.VertexFunction | None = None) -> None:
+        inputs = {} if spelling is None else {"spelling": spelling}
+        super().__init__(state={"c": N, "h": N}, inputs=inputs)
+        self.w, self.u = vrt.Parameter((4 * N, N)), vrt.Parameter((4 * N, N))
+        self.b = vrt.Parameter((4 * N,))
+        if spelling is None:
+            self.table = vrt.Parameter((CHARS, N))
+
+    def forward(self) -> None:
+        spelt = "spelling" in self.inputs
+        x = self.gather("spelling").h if spelt else vrt.embed(self.table, self.pull("letter"))
+        c, h = gates(self, x, self.gather("before"))
+        self.scatter(c=c, h=h)
+
+
+class Tag(vrt.VertexFunction):
+    """Logits of the states of both directions."""
+
+    def __init__(self, left: vrt.VertexFunction, right: vrt.VertexFunction) -> None:
+        super().__init__(state={}, inputs={"left": left, "right": right})
+        self.v, self.q = vrt.Parameter((TAGS, N)), vrt.Parameter((TAGS, N))
+
+    def forward(self) -> None:
+        logits = self.v @ self.gather("left").h + self.q @ self.gather("right").h
+        self.push("logits", logits)
+        self.push("loss", vrt.cross_entropy(logits, self.pull("label")))
+
+
+class CharTagger(vrt.Model):
+    """A BiLSTM tagger over words that an LSTM over characters spells."""
+
+    def __init__(self, tied: bool = False) -> None:
+        self.char = Chain()
+        self.left, self.right = Chain(self.char), Chain(self.char)
+        if tied:
+            self.right.w, self.right.u = self.left.w, self.left.u
+        self.tag = Tag(self.left, self.right)
+
+
+def sentence(lengths: Sequence[int], rng: np.random.Generator) -> InputGraph:
+    """Draw letters and labels for words of so many letters."""
+    chars, words = sum(lengths), len(lengths)
+    last = (np.cumsum(lengths) - 1).tolist()
+    each: Pairs = [(i, i) for i in range(words)]
+    spelt: Pairs = [(end, i) for i, end in enumerate(last)]
+    return InputGraph.from_types(
+        {"char": chars, "left": words, "right": words, "tag": words},
+        {
+            ("char", "before", "char"): [(i, i + 1) for i in range(chars - 1) if i not in last],
+            ("left", "before", "left"): [(i, i + 1) for i in range(words - 1)],
+            ("right", "before", "right"): [(i + 1, i) for i in range(words - 1)],
+            ("char", "spelling", "left"): spelt,
+            ("char", "spelling", "right"): spelt,
+            ("left", "left", "tag"): each,
+            ("right", "right", "tag"): each,
+        },
+        {
+            "char": {"letter": rng.integers(0, CHARS, chars)},
+            "tag": {"label": rng.integers(-1, TAGS, words)},
+        },
+    )
+
+
+def sentences() -> GraphBatch:
+    """Return three sentences."""
+    rng = np.random.default_rng(2)
+    return GraphBatch.from_graphs([sentence(n, rng) for n in ([2, 3, 1], [4], [1, 1, 2, 3])])
+
+
+def _sigmoid(x: Any) -> Any:
+    return 1.0 / (1.0 + np.exp(-x))
+
+
+def tagger_logits(values: Any, lengths: Sequence[int], letters: Any) -> Any:
+    """Compute what a `CharTagger` pushes for one sentence, a vertex at a time: [words, TAGS]."""
+
+    def run(name: str, inputs: Sequence[Any]) -> list[Any]:
+        w, u, b = (values[f"{name}.{x}"] for x in ("w", "u", "b"))
+        c = h = np.zeros(N)
+        found = []
+        for x in inputs:
+            i, f, o, z = np.split(w @ x + u @ h + b, 4)
+            c = _sigmoid(f) * c + _sigmoid(i) * np.tanh(z)
+            h = _sigmoid(o) * np.tanh(c)
+            found.append(h)
+        return found
+
+    ends = np.cumsum(lengths)
+    table = values["char.table"]
+    spelt = [
+        run("char", list(table[letters[end - n : end]]))[-1]
+        for n, end in zip(lengths, ends, strict=True)
+    ]
+    left, right = run("left", spelt), run("right", spelt[::-1])[::-1]
+    v, q = values["tag.v"], values["tag.q"]
+    return np.array([v @ a + q @ b for a, b in zip(left, right, strict=True)])
+
+
+class Leaf(vrt.VertexFunction):
+    """A word of a tree; without children, it runs before the schedule."""
+
+    def __init__(self) -> None:
+        super().__init__(state={"c": N, "h": N})
+        self.table, self.w = vrt.Parameter((WORDS, N)), vrt.Parameter((2 * N, N))
+
+    def forward(self) -> None:
+        i, u = vrt.split(self.w @ vrt.embed(self.table, self.pull("word")), 2)
+        c = vrt.sigmoid(i) * vrt.tanh(u)
+        self.scatter(c=c, h=vrt.tanh(c))
+
+
+class Phrase(vrt.VertexFunction):
+    """A phrase of a tree: its two children are words or phrases."""
+
+    def __init__(self, leaf: Leaf) -> None:
+        super().__init__(arity=2, state={"c": N, "h": N})
+        self.inputs |= {"0": (leaf, self), "1": (leaf, self)}
+        self.u, self.f = vrt.Parameter((2 * N, N)), vrt.Parameter((N, N))
+
+    def forward(self) -> None:
+        kids = [self.gather(0), self.gather(1)]
+        i, u = vrt.split(self.u @ (kids[0].h + kids[1].h), 2)
+        c = vrt.sigmoid(i) * vrt.tanh(u)
+        for kid in kids:
+            c = c + vrt.sigmoid(self.f @ kid.h) * kid.c
+        self.scatter(c=c, h=vrt.tanh(c))
+
+
+class Down(vrt.VertexFunction):
+    """From the root of a tree down again: each vertex reads what went up, and its parent."""
+
+    def __init__(self, up: tuple[vrt.VertexFunction, ...]) -> None:
+        super().__init__(state={"d": N}, inputs={"up": up})
+        self.a, self.z = vrt.Parameter((N, N)), vrt.Parameter((N, N))
+
+    def forward(self) -> None:
+        d = vrt.tanh(self.a @ self.gather("up").h + self.z @ self.gather("parent").d)
+        self.scatter(d=d)
+        self.push("d", d)
+        self.push("loss", vrt.squared_error(d, 0.3))
+
+
+class UpDown(vrt.Model):
+    """Words and phrases are types of their own; then down the tree after up the tree."""
+
+    def __init__(self) -> None:
+        self.leaf = Leaf()
+        self.phrase = Phrase(self.leaf)
+        self.down = Down((self.leaf, self.phrase))
+
+
+def trees() -> GraphBatch:
+    """Return two trees: ((0 1) 2) and (0 (1 2)), both up and down."""
+    rng = np.random.default_rng(4)
+    found = []
+    for inner in ([[(0, 0), (0, 1)], [(1, 0), (0, 2)]], [[(0, 1), (0, 2)], [(0, 0), (1, 0)]]):
+        edges: dict[tuple[str, str, str], Pairs] = {
+            (kind, slot, "phrase"): [] for kind in ("leaf", "phrase") for slot in "01"
+        }
+        parent: Pairs = []
+        for p, kids in enumerate(inner):
+            for slot, (is_phrase, kid) in enumerate(kids):
+                kind = "phrase" if is_phrase else "leaf"
+                edges[kind, str(slot), "phrase"].append((kid, p))
+                parent.append((3 + p, 3 * is_phrase + kid))
+        edges["leaf", "up", "down"] = [(i, i) for i in range(3)]
+        edges["phrase", "up", "down"] = [(i, 3 + i) for i in range(2)]
+        edges["down", "parent", "down"] = parent
+        words = {"leaf": {"word": rng.integers(0, WORDS, 3)}}
+        found.append(InputGraph.from_types({"leaf": 3, "phrase": 2, "down": 5}, edges, words))
+    return GraphBatch.from_graphs(found)
+
+
+class Summary(vrt.VertexFunction):
+    """What all states of a chain have in common: one function reads by slot, one reads all."""
+
+    def __init__(self, chain: Chain) -> None:
+        super().__init__(state={}, inputs={"over": chain})
+        self.key = vrt.Parameter((N, N))
+
+    def forward(self) -> None:
+        states = self.gather_all("over")
+        score = vrt.sum((self.key @ states.h) * states.h, over="elements")
+        h = vrt.sum(vrt.softmax(score, over="children") * states.h)
+        self.push("h", h)
+        self.push("loss", vrt.sum(h * h))
+
+
+class Summarised(vrt.Model):
+    """An LSTM over letters, and attention over all of its states."""
+
+    def __init__(self) -> None:
+        self.chain = Chain()
+        self.summary = Summary(self.chain)
+
+
+def chains() -> GraphBatch:
+    """Return three chains, each with a summary."""
+    rng = np.random.default_rng(5)
+    return GraphBatch.from_graphs(
+        InputGraph.from_types(
+            {"chain": n, "summary": 1},
+            {
+                ("chain", "before", "chain"): [(i, i + 1) for i in range(n - 1)],
+                ("chain", "over", "summary"): [(i, 0) for i in range(n)],
+            },
+            {"chain": {"letter": rng.integers(0, CHARS, n)}},
+        )
+        for n in (3, 1, 5)
+    )

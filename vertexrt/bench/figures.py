@@ -1,0 +1,243 @@
+"""Figures of results, as a paper prints them: axes with units, medians with quartiles.
+
+They read in grey: bars differ by hatches, lines by markers and strokes. Drawing needs matplotlib
+(extra `plot`), which is imported when a figure is drawn and not before.
+"""
+
+from __future__ import annotations
+
+import importlib.util
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+from vertexrt.bench.record import HIDDEN, Entry, Results, Spread
+from vertexrt.bench.run import say
+from vertexrt.bench.switches import AGAIN, ALL_ON, BASELINE, ONE_OFF, ONE_ON
+
+HATCHES = ("", "////", "....", "xxxx", "\\\\\\\\", "++", "oo", "--", "**", "||")
+FILLS = ("0.25", "0.75", "0.95", "0.55", "1.0", "0.85", "0.4", "0.65", "0.9", "0.7")
+INK = {"edgecolor": "black", "linewidth": 0.6}
+WHISKER = {"ecolor": "black", "elinewidth": 0.9, "capsize": 2.0}
+
+STYLE = {
+    "font.size": 8,
+    "axes.titlesize": 8.5,
+    "legend.fontsize": 7,
+    "legend.frameon": False,
+    "ytick.labelsize": 7.5,
+    "axes.spines.top": False,
+    "axes.spines.right": False,
+    "axes.grid": True,
+    "axes.axisbelow": True,
+    "grid.color": "0.88",
+    "grid.linewidth": 0.5,
+    "hatch.linewidth": 0.5,
+    "savefig.dpi": 160,
+}
+
+# Of ablations.
+TITLES = {ONE_ON: "(a) one switch on", ONE_OFF: "(b) one switch off"}
+AXES = {ONE_ON: "speed over baseline, all off (log scale)", ONE_OFF: "speed over all on"}
+HEADS = {ONE_ON: BASELINE, ONE_OFF: ALL_ON}
+THICK = 0.8  # of the bars of a switch together
+ROW_INCHES, WIDTH = 0.28, 7.2
+MARGIN = 0.12  # of an axis, before the first whisker and after the last: for a mark
+MARK = "\u2248"
+
+# Of breakdowns.
+TOTALS = ("whole", "untraced", "device, busy")
+LEAST = 1e-3  # of the longest part: what never takes more is not shown
+
+
+def can_draw() -> bool:
+    """Tell whether matplotlib is installed; say how to get it where it is not."""
+    if importlib.util.find_spec("matplotlib") is not None:
+        return True
+    say('no figures: matplotlib is not installed (`pip install "vertexrt[plot]"`)')
+    return False
+
+
+@contextmanager
+def figure(
+    path: Path, rows: int, columns: int, size: tuple[float, float], **options: Any
+) -> Iterator[Any]:
+    """Yield axes [rows, columns] of a figure, and write it as a PNG.
+
+    Args:
+        size: width and height in inches.
+        options: of `matplotlib.figure.Figure.subplots`.
+    """
+    from matplotlib import rc_context
+    from matplotlib.backends.backend_agg import FigureCanvasAgg
+    from matplotlib.figure import Figure
+
+    with rc_context(STYLE):  # type: ignore[arg-type]
+        whole = Figure(figsize=size, layout="constrained")
+        FigureCanvasAgg(whole)
+        yield whole.subplots(rows, columns, squeeze=False, **options)
+        whole.savefig(path)
+
+
+def bar_style(k: int) -> dict[str, Any]:
+    """Return the looks of the k-th kind of bar."""
+    return {"color": FILLS[k % len(FILLS)], "hatch": HATCHES[k % len(HATCHES)], **INK}
+
+
+def errors(spreads: Sequence[Spread]) -> tuple[list[float], list[list[float]]]:
+    """Return medians, and their distances to the quartiles as matplotlib takes them."""
+    below = [s.median - s.low for s in spreads]
+    above = [s.high - s.median for s in spreads]
+    return [s.median for s in spreads], [below, above]
+
+
+# Ablations: each switch alone, and each left out.
+
+
+def draw_ablation(record: Results, path: Path) -> None:
+    """Draw the ratios of a record, a panel a family."""
+    rows: dict[str, dict[str, str]] = {}  # family -> variant -> what its row is called
+    for family in TITLES:
+        entries = record.select(family=family)
+        names = dict.fromkeys(str(e.key["variant"]) for e in entries)
+        rows[family] = {n: row_label(n, entries, family) for n in names if n != HEADS[family]}
+    most = max(map(len, rows.values()))
+    with figure(path, 1, 2, (WIDTH, 1.0 + most * ROW_INCHES)) as ((left, right),):
+        for axes, family in ((left, ONE_ON), (right, ONE_OFF)):
+            _panel(axes, record.select(family=family), family, rows[family])
+        handles, labels = left.get_legend_handles_labels()
+        left.figure.legend(handles, labels, loc="outside upper center", ncols=len(labels))
+        left.figure.supxlabel(_caption(record), fontsize=6.5)
+
+
+def _caption(record: Results) -> str:
+    key, machine = record.entries[0].key, record.machine
+    where = machine["gpu"]["name"] if machine.get("gpu") else machine.get("processor", "")
+    count = int(machine.get("threads", 1))
+    threads = "1 thread" if count == 1 else f"{count} threads"
+    return (
+        f"{key['model']}, hidden {key['hidden']}, training; {where}, {threads}; "
+        f"whiskers: quartiles over rounds; {MARK}: hidden by the spread"
+    )
+
+
+def row_label(name: str, entries: Sequence[Entry], family: str) -> str:
+    """Return what a bar is called: a variant, and what it is compared with if not the head."""
+    if name.endswith(AGAIN):
+        return "control: the same again"
+    others = {e.against for e in entries if e.key["variant"] == name} - {HEADS[family], None}
+    text = name + "".join(f"\n(over {other})" for other in others)
+    return text.replace("- ", "\u2212 ")
+
+
+def _panel(axes: Any, entries: Sequence[Entry], family: str, rows: dict[str, str]) -> None:
+    """Draw the bars of a family."""
+    sizes = list(dict.fromkeys(e.key["batch_size"] for e in entries))
+    for k, size in enumerate(sizes):
+        mine = [e for e in entries if e.key["batch_size"] == size]
+        _bars(axes, mine, list(rows), (k, len(sizes)))
+    axes.axvline(1.0, color="black", linewidth=0.8)
+    _limits(axes, family)
+    axes.set_yticks(range(len(rows)), list(rows.values()))
+    axes.set_ylim(max(len(rows), 1) - 0.5, -0.5)
+    axes.set_xlabel(AXES[family])
+    axes.set_title(TITLES[family], loc="left")
+    axes.grid(visible=False, axis="y")
+
+
+def _bars(axes: Any, entries: Sequence[Entry], rows: list[str], which: tuple[int, int]) -> None:
+    """Draw the bars of a batch size: number `which[0]` of the `which[1]` in each row."""
+    k, count = which
+    mine = [(e, e.ratio) for e in entries if e.ratio is not None]
+    at = (k + 0.5) * THICK / count - THICK / 2
+    places = [rows.index(str(e.key["variant"])) + at for e, _ in mine]
+    medians, spread = errors([ratio for _, ratio in mine])
+    lengths, label = [m - 1.0 for m in medians], f"batch {entries[0].key['batch_size']}"
+    style = {"xerr": spread, "error_kw": WHISKER, **bar_style(k)}
+    axes.barh(places, lengths, THICK / count, left=1.0, label=label, **style)
+    for place, (entry, ratio) in zip(places, mine, strict=True):
+        if entry.verdict == HIDDEN:
+            end = max(ratio.high, 1.0)
+            axes.annotate(MARK, (end, place), (3, -3), textcoords="offset points")
+
+
+def _limits(axes: Any, family: str) -> None:
+    """Give the axis room for all whiskers, and for a mark after the longest."""
+    if family == ONE_OFF:
+        axes.set_xlim(0.0, axes.dataLim.x1 * (1.0 + MARGIN))
+        return
+    axes.use_sticky_edges = False  # where all bars begin there is a margin, too
+    axes.margins(x=MARGIN)
+    axes.set_xscale("log", base=2)
+    axes.xaxis.set_major_formatter("{x:g}")
+    axes.minorticks_off()
+
+
+# Breakdowns: shares of a step's time.
+
+
+def draw_step_time(record: Results, path: Path) -> None:
+    """Draw a bar for each setting and batch size."""
+    steps: dict[tuple[str, int], dict[str, Entry]] = {}
+    for entry in record.select(part="time"):
+        bar = str(entry.key["setting"]), int(entry.key["batch_size"])
+        steps.setdefault(bar, {})[str(entry.key["variant"])] = entry
+    settings = list(dict.fromkeys(setting for setting, _ in steps))
+    bars = sorted(steps, key=lambda bar: settings.index(bar[0]))  # sizes in their order
+    with figure(path, 1, 1, (7.0, 1.5 + 0.34 * len(bars))) as ((axes,),):
+        parts = _parts([steps[bar] for bar in bars])
+        for row, bar in enumerate(bars):
+            _bar(axes, row, steps[bar], parts)
+        axes.set_yticks(range(len(bars)), [f"{setting}, batch {size}" for setting, size in bars])
+        axes.set_ylim(len(bars) - 0.5, -0.5)
+        axes.set_xlim(0, 100)
+        axes.set_xlabel("share of a training step (%); at the right the step, median and quartiles")
+        axes.grid(visible=False, axis="y")
+        axes.figure.legend(loc="outside upper center", ncols=5)
+        key = record.entries[0].key
+        axes.set_title(f"{key['model']}, hidden {key['hidden']}", loc="left")
+
+
+def _parts(steps: list[dict[str, Entry]]) -> list[str]:
+    """Return what adds up to a step; on a GPU the host works at the same time as the device."""
+    longest: dict[str, float] = {}
+    for step in steps:
+        for part, entry in step.items():
+            if part not in TOTALS and not part.startswith("host: "):
+                longest[part] = max(longest.get(part, 0.0), entry.median)
+    least = LEAST * max(longest.values(), default=0.0)
+    return [part for part, median in longest.items() if median > least]
+
+
+def _bar(axes: Any, row: int, step: dict[str, Entry], parts: list[str]) -> None:
+    medians = [step[part].median if part in step else 0.0 for part in parts]
+    start = 0.0
+    for k, (part, median) in enumerate(zip(parts, medians, strict=True)):
+        share = 100.0 * median / sum(medians)
+        label = part if row == 0 else None
+        axes.barh(row, share, 0.7, left=start, label=label, **bar_style(k))
+        start += share
+    if "whole" in step:
+        whole = step["whole"]
+        low, high = whole.quartiles
+        text = f"{whole.median:,.0f} us ({low:,.0f}\u2013{high:,.0f})"
+        axes.text(101, row, text, va="center")
+
+
+FIGURES = {"ablation": draw_ablation, "breakdown": draw_step_time}
+
+
+def draw(record: Results, path: Path) -> Path | None:
+    """Write the figure of a record as a PNG file; without matplotlib, say so and write none.
+
+    Args:
+        path: of the record; the figure goes to the same folder.
+    Returns: the path of the figure, None where there is none.
+    """
+    if record.benchmark not in FIGURES or not record.entries or not can_draw():
+        return None
+    figure = path.with_suffix(".png")
+    FIGURES[record.benchmark](record, figure)
+    say(f"drawn: {figure}")
+    return figure

@@ -1,0 +1,162 @@
+"""Read the structure of a batch as a program takes it: children by slot, functions of vertices."""
+
+from __future__ import annotations
+
+from functools import lru_cache
+from typing import Any, NamedTuple
+
+import numpy as np
+import numpy.typing as npt
+
+from vertexrt.errors import GraphError, message, nearest
+from vertexrt.graph import GraphBatch
+from vertexrt.graph.batch import child_of, child_ptr_of
+from vertexrt.graph.types import VertexTypes
+from vertexrt.ir.program import FunctionSite, Program
+from vertexrt.scheduler.arrange import ALL, ARRANGED, NOT_READ, SECOND_CHILD, arrange
+
+IntArray = npt.NDArray[np.int32]
+NO_FUNCTIONS = np.zeros(0, np.int32)
+
+
+class Structure(NamedTuple):
+    """The graphs of a batch as a program reads them.
+
+    Attributes:
+        child_ptr: int32 [V + 1]; child: int32 [E]: the child in each slot of each vertex.
+        functions: int32 [V], which function each vertex evaluates; empty, where there is one.
+    """
+
+    child_ptr: IntArray
+    child: IntArray
+    functions: IntArray
+
+
+class _Slots(NamedTuple):
+    """How functions read the relations of a batch: see `arrange`."""
+
+    function_of: IntArray
+    slots: npt.NDArray[np.int64]
+    allowed: npt.NDArray[np.int64]
+
+
+def read_structure(program: Program, batch: GraphBatch) -> Structure:
+    """Return the graphs of a batch as a program reads them.
+
+    Raises: GraphError, when the batch has no vertex types and the network has several functions,
+        or the other way round; when a type or a relation is unknown; or when a child has another
+        type than its relation says, or is the second of a relation that has one.
+    """
+    child_ptr, child, types = child_ptr_of(batch), child_of(batch), batch.types
+    if types is None and not program.sites:
+        return Structure(child_ptr, child, NO_FUNCTIONS)
+    if types is None or not program.sites:
+        raise _not_typed(program, types)
+    table = _slots(program.sites, types.names, types.relations)
+    if (table.function_of < 0).any():
+        _check_used(program, types, table)
+    functions = table.function_of[types.of_vertex]
+    found, vertex, relation, out_ptr, out = arrange(
+        child_ptr, child, functions, types.of_edge, table.slots, table.allowed
+    )
+    if found != ARRANGED:
+        raise _misplaced(program, batch, types, found, vertex, relation)
+    return Structure(out_ptr, out, functions)
+
+
+@lru_cache(maxsize=64)
+def _slots(
+    sites: tuple[FunctionSite, ...], names: tuple[str, ...], relations: tuple[str, ...]
+) -> _Slots:
+    """Find how a network reads the types and relations of a batch."""
+    own = [site.name for site in sites]
+    function_of = np.array([own.index(n) if n in own else -1 for n in names], np.int32)
+    slots = np.full((len(sites), len(relations)), NOT_READ, np.int64)
+    allowed = np.zeros((len(sites), len(relations)), np.int64)
+    for f, site in enumerate(sites):
+        if site.name in names:
+            for slot, relation in enumerate(site.relations):
+                at = _number_of(relation, site.name, relations)
+                slots[f, at] = ALL if site.every else slot
+                allowed[f, at] = sum(1 << child for child in site.children[slot])
+    return _Slots(function_of, slots, allowed)
+
+
+def _number_of(relation: str, reader: str, relations: tuple[str, ...]) -> int:
+    if relation not in relations:
+        raise _unknown_relation(reader, relation, relations)
+    return relations.index(relation)
+
+
+def _check_used(program: Program, types: VertexTypes, table: _Slots) -> None:
+    """Refuse vertices of a type that the network does not have."""
+    unknown = [n for n, f in zip(types.names, table.function_of, strict=True) if f < 0]
+    for name in unknown:
+        if (types.of_vertex == types.names.index(name)).any():
+            own = [site.name for site in program.sites]
+            raise GraphError(
+                message(
+                    "vertex types",
+                    f"the batch has vertices of type {name!r}",
+                    f"{program.name} has the types {', '.join(own)}",
+                    f"rename the type, or leave its vertices out.{nearest(name, own)}",
+                )
+            )
+
+
+def _unknown_relation(name: str, relation: str, relations: tuple[str, ...]) -> GraphError:
+    """Refuse a batch without a relation that a function reads: a slip of the pen is no zero."""
+    return GraphError(
+        message(
+            "relations",
+            f"{name} reads the relation {relation!r}, which the batch does not name",
+            f"the batch has the relations {', '.join(relations) or 'none'}",
+            f"give its edges, [] where there are none.{nearest(relation, list(relations))}",
+        )
+    )
+
+
+def _not_typed(program: Program, types: VertexTypes | None) -> GraphError:
+    if types is None:
+        got = "the batch has no vertex types"
+        expected = f"{program.name} has the types {', '.join(s.name for s in program.sites)}"
+        action = "build graphs with InputGraph.from_types"
+    else:
+        got = f"the batch has the vertex types {', '.join(types.names)}"
+        expected = f"{program.name} is one vertex function"
+        action = "build graphs without types, or compile a vrt.Model of several functions"
+    return GraphError(message("vertex types", got, expected, action))
+
+
+def _misplaced(
+    program: Program, batch: GraphBatch, types: VertexTypes, found: int, vertex: int, number: Any
+) -> GraphError:
+    """Say which child a vertex may not have."""
+    name, relation = types.names[types.of_vertex[vertex]], types.relations[number]
+    site = next(site for site in program.sites if site.name == name)
+    where = f"{name} {_number_in_type(batch, types, vertex)}"
+    if found == SECOND_CHILD:
+        got = f"{where} has two children in the relation {relation!r}"
+        expected = f"one, since {name} reads it by gather({relation!r})"
+        action = "leave one out, or read all of them by gather_all"
+    else:
+        begin, end = batch.child_ptr[vertex], batch.child_ptr[vertex + 1]
+        edges = range(begin, end)
+        owners = [program.sites[c].name for c in site.children[site.relations.index(relation)]]
+        kinds = {
+            types.names[types.of_vertex[batch.child[e]]]
+            for e in edges
+            if types.of_edge[e] == number
+        }
+        got = f"{where} has a child of type {', '.join(sorted(kinds - {*owners}))} in {relation!r}"
+        expected = f"a child of type {' or '.join(owners)}"
+        action = "correct the edge, or name the type in inputs"
+    return GraphError(message("vertex types", got, expected, action))
+
+
+def _number_in_type(batch: GraphBatch, types: VertexTypes, vertex: int) -> str:
+    """Name a vertex as the user knows it: its number among those of its type in its graph."""
+    graph = int(np.searchsorted(batch.graph_ptr, vertex, side="right")) - 1
+    mine = types.of_vertex[batch.graph_ptr[graph] : vertex]
+    number = int((mine == types.of_vertex[vertex]).sum())
+    return f"{number} of graph {graph}"

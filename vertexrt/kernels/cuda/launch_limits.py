@@ -1,0 +1,56 @@
+"""The numbers that decide in which form a GPU runs products and sums over rows."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True, slots=True)
+class LaunchLimits:
+    """Sizes and numbers of rows at which another form is taken.
+
+    Attributes:
+        few_rows, shared_rows, many_rows: of products. A kernel for few rows has tiles of
+            `few_tile` rows up to `few_rows`, of `tile` above, and blocks share the depth up to
+            `shared_rows`; up to `many_rows` it runs where it saves launches; above, a kernel for
+            many rows does, or cuBLAS.
+        warp_rows: up to so many a warp makes a column, where the rest of a persistent kernel waits.
+        deepest_row: elements of a row of the weight that a warp can hold.
+        blocks: to aim at, about one for each multiprocessor.
+        chunk, tile: of the depth, and columns of a block, as in few_rows_matmul.cuh; a block takes
+            at least two chunks.
+        product_threads: of a block.
+        large_tile: rows and columns of a block, as in tiled_matmul.cuh.
+        short: elements of a result that a warp makes at once.
+        added_each: elements of a gradient to which a block adds splits, as in tiled_matmul.cuh.
+        splits: most of the rows of an outer product, each of `rows_a_split` or more.
+        partial: most elements that they leave.
+        counters: of tiles whose depth blocks share, all that a launch may need.
+        chunks: most of a sum over rows, each of `rows_a_chunk` or more.
+        sum_threads, sum_columns: of a block of such a sum.
+    """
+
+    few_rows: int = 16
+    shared_rows: int = 128
+    many_rows: int = 256
+    warp_rows: int = 32
+    deepest_row: int = 1024
+    blocks: int = 128
+    chunk: int = 32
+    few_tile: int = 8
+    tile: int = 32
+    product_threads: int = 256
+    large_tile: int = 64
+    short: int = 16
+    added_each: int = 4096
+    splits: int = 16
+    rows_a_split: int = 128
+    partial: int = 1 << 22
+    counters: int = 1 << 16
+    chunks: int = 32
+    rows_a_chunk: int = 64
+    sum_threads: int = 256
+    sum_columns: int = 128
+
+
+LIMITS = LaunchLimits()

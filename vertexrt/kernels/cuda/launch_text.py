@@ -1,0 +1,285 @@
+"""Print the launches of a task program: kernels as CUDA, and what calls them as data."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import replace
+
+from vertexrt.kernels.cuda.row_text import RowText, tensor_word
+from vertexrt.kernels.cuda.steps import (
+    ALWAYS,
+    CHUNKED,
+    EDGES,
+    FIXED,
+    LISTED,
+    ROWS,
+    SEGMENTS,
+    SPLITS,
+    TILES,
+    Kernel,
+    Launches,
+    Step,
+)
+from vertexrt.kernels.cuda.thread_text import ThreadText
+from vertexrt.lower.kernel import MatrixProduct, Operand, Outer
+from vertexrt.lower.launches import (
+    BlockProduct,
+    ChildRows,
+    FewRowsProducts,
+    GroupLaunch,
+    LargeProduct,
+    LaunchPlan,
+    LaunchStep,
+    LibraryProduct,
+    LookupSum,
+    OuterProduct,
+    RowSum,
+    TableRows,
+)
+from vertexrt.lower.places import Memory, Rows, Temporary, ValuePlace
+
+
+def write_launches(plan: LaunchPlan) -> Launches:
+    """Print a plan."""
+    steps = tuple(x for step in plan.steps for x in _printed(step, plan.temporaries))
+    return Launches(plan, steps)
+
+
+def _printed(step: LaunchStep, taken: Sequence[Temporary]) -> Iterator[Step]:
+    """Yield the kernels, or the product of cuBLAS, of a step."""
+    match step:
+        case LibraryProduct():
+            yield step
+        case GroupLaunch():
+            yield _group(step, taken)
+        case FewRowsProducts():
+            yield _few_rows(step, taken)
+        case LargeProduct():
+            yield _large(step, taken)
+        case OuterProduct():
+            yield _outer(step, taken)
+            yield _add_splits(step, taken)
+        case RowSum():
+            yield _sum_chunks(step, taken)
+            yield _add_chunks(step, taken)
+        case LookupSum():
+            yield _sum_lookups(step, taken)
+
+
+def _kernel(t: RowText, over: int, each: int, threads: int) -> Kernel:
+    return Kernel(t.kernel(threads), tuple(t.words), over, each, threads)
+
+
+def _group(step: GroupLaunch, taken: Sequence[Temporary]) -> Kernel:
+    kernel = step.kernel
+    text = ThreadText(kernel, taken)
+    body, threads = text.row_kernel(), kernel.threads * kernel.rows
+    over, words = EDGES if kernel.edges else ROWS, tuple(text.t.words)
+    when = LISTED if step.only_listed else ALWAYS
+    return Kernel(body, words, over, kernel.rows, threads, when, rows=step.rows)
+
+
+# Products of few rows.
+
+
+def _few_rows(step: FewRowsProducts, taken: Sequence[Temporary]) -> Kernel:
+    """Print a kernel in which each product has its range of blocks."""
+    t = RowText(taken)
+    if not step.by_warps:
+        t.line(f"VRT_SCRATCH(TileMemory<{step.tile_rows}>, memory, 1);")
+    for part in step.parts:
+        block = f"(int)VRT_BLOCK.x - {part.first}" if part.first else "(int)VRT_BLOCK.x"
+        t.line(f"if (VRT_BLOCK.x < {part.first + part.blocks}) {{")
+        t.lines += _by_warps(t, part, block) if step.by_warps else _by_tile(t, step, part, block)
+        t.line("  return;")
+        t.line("}")
+    kernel = _kernel(t, TILES, step.across, step.threads)
+    return replace(kernel, rows=step.rows, tile_rows=step.tile_rows)
+
+
+def _by_tile(t: RowText, step: FewRowsProducts, part: BlockProduct, block: str) -> list[str]:
+    p = part.of.product
+    turned = str(p.transposed).lower()
+    kind = f"{step.tile_rows}, {turned}, {p.wide}, {p.deep}, {part.splits}"
+    weight = t.word(f"param_{p.param}", "const real*")
+    left = arrived = "nullptr"
+    if part.splits > 1:
+        left = f"{t.temporary(step.partial)} + {part.partial}"
+        arrived = f"{t.word('arrived', 'int*')} + {part.counter}"
+    return [
+        f"  product_tile<{kind}>(memory[0], VRT_BLOCK.y, {block}, {_count(p)},",
+        f"    {_source(t, part.of.source, p.deep)}, {weight},",
+        f"    {_target(t, part.of.target, p.wide)}, {left}, {arrived});",
+    ]
+
+
+def _by_warps(t: RowText, part: BlockProduct, block: str) -> list[str]:
+    p = part.of.product
+    weight = t.word(f"param_{p.param}", "const real*")
+    source, target = _source(t, part.of.source, p.deep), _target(t, part.of.target, p.wide)
+    return [
+        f"  product_by_warps<{p.wide}, {p.deep}>({block}, {_count(p)},",
+        f"    {source}, {weight}, {target});",
+    ]
+
+
+def _source(t: RowText, given: Operand | ChildRows | TableRows, deep: int) -> str:
+    """Return a function from the number of a row to the row."""
+    if isinstance(given, Operand):
+        x = _first(t, given)
+        return f"[&](int i) -> const float* {{ return {x} + (long long)i * {deep}; }}"
+    if isinstance(given, TableRows):
+        table = t.word(f"param_{given.param}", "const real*")
+        pull = t.word(f"int_{given.pull}", "const int*")
+        rows, order = t.word("rows", "const int*"), t.word("order", "const int*")
+        row = f"const int row = a.lo >= 0 ? (int)a.lo + i : {rows}[a.at + i];"
+        at = f"const int at = {pull}[{order}[row]];"
+        found = f"at >= 0 ? {table} + (long long)at * {deep} : nullptr"
+        return f"[&](int i) -> const float* {{ {row} {at} return {found}; }}"
+    child, tensor = _child(t, given), t.word(f"tensor_{given.tensor}", "real*")
+    row = f"{tensor} + (long long)child_row[e] * {deep}"
+    return f"[&](int i) -> const float* {{ {child} return there ? {row} : nullptr; }}"
+
+
+def _target(t: RowText, given: Operand | ChildRows, wide: int) -> str:
+    """Return a function that takes a result, given the numbers of its row and column."""
+    if isinstance(given, Operand):
+        y = _first(t, given)
+        return f"[&](int i, int j, float v) {{ ({y})[(long long)i * {wide} + j] = v; }}"
+    child, tensor = _child(t, given), t.word(f"tensor_{given.tensor}", "real*")
+    store = f"if (there) {tensor}[(long long)e * {wide} + j] = v;"
+    return f"[&](int i, int j, float v) {{ {child} {store} }}"
+
+
+def _child(t: RowText, slot: ChildRows) -> str:
+    """Return statements that find the edge `e` of a slot, and whether a child is `there`."""
+    first, child = t.word("edge_ptr", "const int*"), t.word("child_row", "const int*")
+    row = "const int row = (int)a.lo + i;"
+    edge = f"const int e = {first}[row] + {slot.slot};"
+    return f"{row} {edge} const bool there = e < {first}[row + 1] && {child}[e] >= 0;"
+
+
+# Products of many rows.
+
+
+def _large(step: LargeProduct, taken: Sequence[Temporary]) -> Kernel:
+    p, t = step.product, RowText(taken)
+    weight = t.word(f"param_{p.param}", "const real*")
+    x, y = _first(t, p.x), _first(t, p.y)
+    if step.is_short:
+        t.line(f"short_rows<{p.wide}, {p.deep}>({_count(p)}, {x}, {weight}, {y});")
+    else:
+        w = f"k * {p.wide} + j" if p.transposed else f"j * {p.deep} + k"
+        t.line("VRT_SCRATCH(MatmulMemory, memory, 1);")
+        t.line(f"const real* const x = {x};")
+        t.line(f"real* const y = {y};")
+        t.line(
+            f"matmul_tile<false, {str(p.transposed).lower()}, {step.width}>(memory[0], "
+            f"VRT_BLOCK.y, VRT_BLOCK.x, {_count(p)}, {p.wide}, {p.deep},"
+        )
+        t.line(f"  [&](int i, int k) {{ return x + (long long)i * {p.deep} + k; }},")
+        t.line(f"  [&](int j, int k) {{ return {weight} + (long long){w}; }},")
+        t.line(f"  [&](int i, int j, real v) {{ y[(long long)i * {p.wide} + j] = v; }});")
+    kernel = _kernel(t, TILES, step.across, step.threads)
+    return replace(kernel, rows=step.rows, tile_rows=step.tile_rows)
+
+
+def _outer(step: OuterProduct, taken: Sequence[Temporary]) -> Kernel:
+    p, t = step.product, RowText(taken)
+    gradient, left = t.word(f"gradient_{p.param}", "real*"), t.temporary(step.partial)
+    d, x = _first(t, p.d), _first(t, p.x)
+    t.line(f"outer_product<{step.width}>({gradient}, {left}, {d},")
+    t.line(f"  {x}, {p.m}, {p.n}, {_count(p)});")
+    kernel = _kernel(t, SPLITS, step.across, step.threads)
+    return replace(kernel, rows=step.rows, tile_rows=step.splits, adds=True)
+
+
+def _add_splits(step: OuterProduct, taken: Sequence[Temporary]) -> Kernel:
+    p, t = step.product, RowText(taken)
+    gradient, left = t.word(f"gradient_{p.param}", "real*"), t.temporary(step.partial)
+    t.line(f"add_splits({gradient}, {left}, {p.m * p.n}, (int)a.chunks);")
+    kernel = _kernel(t, SPLITS, step.adding, step.threads)
+    return replace(kernel, when=CHUNKED, rows=step.rows, tile_rows=step.splits, adds=True)
+
+
+# Sums of rows.
+
+
+def _sum_chunks(step: RowSum, taken: Sequence[Temporary]) -> Kernel:
+    t = RowText(taken)
+    names, part = _gradients(t, step.params), t.temporary(step.partial)
+    where, count = _row(t, step.source, step.listed), f"(int)a.{'m' if step.edges else 'n'}"
+    size = step.source.size
+    t.line(f"sum_columns({size}, {count}, {where}, {part}, [&](int j, real x) {{")
+    t.lines += [*(f"  {name}[j] += x;" for name in names), "});"]
+    kernel = _kernel(t, FIXED, step.across, step.threads)
+    return replace(kernel, edges=step.edges, adds=True)
+
+
+def _add_chunks(step: RowSum, taken: Sequence[Temporary]) -> Kernel:
+    t = RowText(taken)
+    names, part = _gradients(t, step.params), t.temporary(step.partial)
+    t.line(f"add_partial_sums({part}, {step.source.size}, (int)a.chunks, [&](int j, real x) {{")
+    t.lines += [*(f"  {name}[j] += x;" for name in names), "});"]
+    kernel = _kernel(t, FIXED, step.adding, step.threads)
+    return replace(kernel, when=CHUNKED, edges=step.edges, adds=True)
+
+
+def _sum_lookups(step: LookupSum, taken: Sequence[Temporary]) -> Kernel:
+    t, size, width = RowText(taken), step.source.size, step.width
+    names = _gradients(t, step.params)
+    word, ptr = t.word("segment_word", "const int*"), t.word("segment_ptr", "const int*")
+    member = t.word("segment_row", "const int*")
+    where = _row(t, step.source, step.listed)
+    t.line(
+        f"sum_segment<{width}>({size}, {member}, {ptr}[a.first + VRT_BLOCK.x], "
+        f"{ptr}[a.first + VRT_BLOCK.x + 1], {where}, [&](int j, Vec<{width}> x) {{"
+    )
+    for name in names:
+        at = f"{name} + (long long){word}[a.first + VRT_BLOCK.x] * {size} + j"
+        t.line(f"  add_to<{width}>({at}, x);")
+    t.line("});")
+    kernel = _kernel(t, SEGMENTS, step.down, step.threads)
+    return replace(kernel, adds=True)
+
+
+def _gradients(t: RowText, params: Sequence[int]) -> list[str]:
+    return [t.word(f"gradient_{param}", "real*") for param in params]
+
+
+# Rows in memory.
+
+
+def _count(p: MatrixProduct | Outer) -> str:
+    return f"(int)a.{'m' if p.edges else 'n'} * {p.each}"
+
+
+def _first(t: RowText, operand: Operand) -> str:
+    """Return the pointer to the first row of an operand."""
+    place = operand.place
+    start = f" + {place.start}" if place.start else ""
+    if place.memory == Memory.TEMPORARY:
+        return t.origin(place) + start
+    word = t.word(tensor_word(place), "real*")
+    if place.rows == Rows.EDGE:
+        return f"{word} + a.elo * {place.step}{start}"
+    rows = f"{word} + a.lo * {place.step}{start}"
+    return f"(a.lo >= 0 ? {rows} : {t.origin(operand.packed)})" if operand.packed else rows
+
+
+def _row(t: RowText, place: ValuePlace, listed: bool) -> str:
+    """Return a function from the number of a row (or edge) of the launch to its elements."""
+    origin = t.origin(place)
+    start = f" + {place.start}" if place.start else ""
+    number = "i"
+    if place.rows == Rows.EDGE:
+        number = "(a.elo + i)"
+    elif place.rows == Rows.ROW and listed:
+        rows = t.word("rows", "const int*")
+        number = f"(a.lo >= 0 ? a.lo + i : {rows}[a.at + i])"
+    elif place.rows == Rows.ROW:
+        number = "(a.lo + i)"
+    return (
+        "[&](int i) -> const real* { return "
+        f"{origin} + (long long){number} * {place.step}{start}; }}"
+    )

@@ -1,0 +1,355 @@
+"""The records of what a GPU launches for a task program: kernels, and calls of a library.
+
+A step works on all rows of a launch. Most are one kernel; a sum over rows is two, since many blocks
+make partial sums that a second kernel adds up in order. Which of the forms of a product runs
+depends on how many rows there are:
+
+    kernel of products, 1 block of 256 threads across, 1 to 16 rows:
+      blocks 0:1: temporary 0[local][0:24] = tensor 23[row][0:8] param 2 [24, 8]^T, rows
+    cuBLAS, weight [24, 8], rows, above 128 rows:
+      temporary 0[local][0:24] = tensor 23[row][0:8] param 2 [24, 8]^T, rows
+
+Which forms there are is decided where launches are lowered for a device; `verify_launches` checks
+that every number of rows has one.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from vertexrt.lower.kernel import MatrixProduct, Operand, Outer
+from vertexrt.lower.places import Temporary, ValuePlace
+from vertexrt.lower.threads import ThreadKernel
+
+EVERYTHING = 1 << 40  # rows that no launch has
+
+
+@dataclass(frozen=True, slots=True)
+class RowRange:
+    """For which launches a step is there: with more than `low` rows of products, at most `high`.
+
+    Attributes:
+        per_row, per_edge: these rows are the most of n * per_row and m * per_edge, for n rows and
+            m edges of the launch.
+    """
+
+    per_row: int
+    per_edge: int
+    low: int = 0
+    high: int = EVERYTHING
+
+    def __str__(self) -> str:
+        if self.high < EVERYTHING:
+            return f", {self.low + 1} to {self.high} rows"
+        return f", above {self.low} rows" if self.low else ""
+
+    def rows(self, n: int, m: int) -> int:
+        """Return the rows of the products of a launch of n rows and m edges."""
+        return max(n * self.per_row, m * self.per_edge)
+
+
+def _where(rows: RowRange | None) -> str:
+    return "" if rows is None else str(rows)
+
+
+def _blocks(count: int, threads: int) -> str:
+    return f"{count} block{'s' if count > 1 else ''} of {threads} threads"
+
+
+def _in_two(across: int, adding: int, threads: int) -> str:
+    """Print the blocks of a kernel, and of the second one."""
+    second = f"a second adds these up, {_blocks(adding, threads)}"
+    return f"{_blocks(across, threads)} for each; {second}"
+
+
+def _at_once(width: int) -> str:
+    return f", {width} at a time" if width > 1 else ""
+
+
+def _added(params: Sequence[int], what: object) -> str:
+    return f"{', '.join(f'gradient {k}' for k in params)} += {what}"
+
+
+# Steps.
+
+
+@dataclass(frozen=True, slots=True)
+class GroupLaunch:
+    """A kernel over the rows (or edges) of a launch.
+
+    Attributes:
+        only_listed: it runs where a launch takes a list of rows; else they are contiguous.
+        rows: None for any number of rows.
+    """
+
+    kernel: ThreadKernel
+    only_listed: bool = False
+    rows: RowRange | None = None
+
+    def __str__(self) -> str:
+        first, *rest = str(self.kernel).splitlines()
+        listed = ", where rows are listed" if self.only_listed else ""
+        how = f"{first.removesuffix(':')}, {self.kernel.rows} a block{listed}{_where(self.rows)}"
+        return "\n".join([f"kernel {how}:", *rest])
+
+
+@dataclass(frozen=True, slots=True)
+class ChildRows:
+    """The children's rows of a tensor, or the rows of the edges to them."""
+
+    tensor: int
+    slot: int
+
+    def __str__(self) -> str:
+        return f"tensor {self.tensor}[child in slot {self.slot}]"
+
+
+@dataclass(frozen=True, slots=True)
+class TableRows:
+    """The rows of a table that an integer pull names."""
+
+    param: int
+    pull: int
+
+    def __str__(self) -> str:
+        return f"param {self.param}[pull {self.pull}]"
+
+
+@dataclass(frozen=True, slots=True)
+class CopiedProduct:
+    """A product, and what groups copy for it, which some forms of it do themselves.
+
+    Attributes:
+        gathered, scattered: what is read instead of its operand, and written instead of its result.
+    """
+
+    product: MatrixProduct
+    gathered: ChildRows | TableRows | None = None
+    scattered: ChildRows | None = None
+
+    @property
+    def source(self) -> Operand | ChildRows | TableRows:
+        """What is read."""
+        return self.gathered or self.product.x
+
+    @property
+    def target(self) -> Operand | ChildRows:
+        """What is written."""
+        return self.scattered or self.product.y
+
+    def __str__(self) -> str:
+        return f"{self.target} = {self.source} {self.product.weight}, {self.product.counted}"
+
+
+@dataclass(frozen=True, slots=True)
+class BlockProduct:
+    """One of the products of a launch, and its range of blocks across the grid.
+
+    Attributes:
+        splits: blocks that share the depth of a tile. They leave partial sums, and a counter for
+            each tile counts those that are done: both begin after so many others of the launch.
+    """
+
+    of: CopiedProduct
+    first: int
+    blocks: int
+    splits: int = 1
+    partial: int = 0
+    counter: int = 0
+
+    def __str__(self) -> str:
+        text = f"blocks {self.first}:{self.first + self.blocks}: {self.of}"
+        if self.splits == 1:
+            return text
+        at = f"partial sums from {self.partial}, counters from {self.counter}"
+        return f"{text}; {self.splits} share the depth, {at}"
+
+
+@dataclass(frozen=True, slots=True)
+class FewRowsProducts:
+    """One kernel for products that do not need each other: a block makes a tile of one of them.
+
+    Attributes:
+        tile_rows, tile_columns: of a block's tile.
+        by_warps: a warp makes a column; otherwise a block makes its tile with all its threads.
+        partial: where blocks that share the depth leave their sums; elements: of these.
+    """
+
+    parts: tuple[BlockProduct, ...]
+    rows: RowRange
+    tile_rows: int
+    tile_columns: int
+    by_warps: bool
+    threads: int
+    partial: Temporary
+    elements: int
+
+    @property
+    def across(self) -> int:
+        """Return the blocks across the grid."""
+        return sum(part.blocks for part in self.parts)
+
+    def __str__(self) -> str:
+        how = ", a warp a column" if self.by_warps else f", tiles of {self.tile_rows} rows"
+        blocks = _blocks(self.across, self.threads)
+        title = f"kernel of products, {blocks} across{self.rows}{how}:"
+        return "\n  ".join([title, *map(str, self.parts)])
+
+
+@dataclass(frozen=True, slots=True)
+class LargeProduct:
+    """A kernel for one product: tiles, or where its results are short a row for each warp.
+
+    Attributes:
+        across, tile_rows: blocks for so many rows.
+        width: elements that are loaded at once.
+    """
+
+    product: MatrixProduct
+    rows: RowRange
+    across: int
+    tile_rows: int
+    threads: int
+    width: int
+    is_short: bool
+
+    def __str__(self) -> str:
+        how = f"tiles of {self.tile_rows} rows{_at_once(self.width)}"
+        how = "a warp a row" if self.is_short else how
+        title = f"kernel of products, {_blocks(self.across, self.threads)} across{self.rows}, {how}"
+        return f"{title}:\n  {self.product}"
+
+
+@dataclass(frozen=True, slots=True)
+class OuterProduct:
+    """A gradient by tiles, and by splits of the rows, which a second kernel adds up.
+
+    Attributes:
+        splits: at most; few rows make fewer.
+        partial: where splits leave their sums; elements: of these.
+        across: blocks of a split; adding: blocks of the second kernel.
+        width: elements that are loaded at once.
+    """
+
+    product: Outer
+    rows: RowRange
+    splits: int
+    partial: Temporary
+    elements: int
+    across: int
+    adding: int
+    threads: int
+    width: int
+
+    def __str__(self) -> str:
+        blocks = _in_two(self.across, self.adding, self.threads)
+        title = f"kernel, an outer product in up to {self.splits} splits, {blocks}"
+        return f"{title}{_at_once(self.width)}:\n  {self.product}"
+
+
+@dataclass(frozen=True, slots=True)
+class LibraryProduct:
+    """A call of cuBLAS, or several where very many rows are summed up."""
+
+    product: MatrixProduct | Outer
+    rows: RowRange | None = None
+
+    @property
+    def operands(self) -> tuple[Operand, Operand]:
+        """Return x, and y or d."""
+        p = self.product
+        return p.x, p.d if isinstance(p, Outer) else p.y
+
+    def __str__(self) -> str:
+        p = self.product
+        return f"cuBLAS, weight [{p.m}, {p.n}], {p.counted}{_where(self.rows)}:\n  {p}"
+
+
+@dataclass(frozen=True, slots=True)
+class RowSum:
+    """The sum of the rows of a value, in chunks that a second kernel adds up.
+
+    Attributes:
+        params: to whose gradients it is added.
+        listed: a launch may have a list of rows.
+        partial: where chunks leave their sums; elements: of these.
+        across: blocks of a chunk; adding: blocks of the second kernel.
+    """
+
+    source: ValuePlace
+    edges: bool
+    params: tuple[int, ...]
+    listed: bool
+    partial: Temporary
+    elements: int
+    across: int
+    adding: int
+    threads: int
+
+    def __str__(self) -> str:
+        blocks = _in_two(self.across, self.adding, self.threads)
+        title = f"kernel, sums chunks of {'edges' if self.edges else 'rows'}, {blocks}"
+        return f"{title}:\n  {_added(self.params, self.source)}"
+
+
+@dataclass(frozen=True, slots=True)
+class LookupSum:
+    """Sums of the rows of a value by what they looked up: a block for each row of the tables.
+
+    Attributes:
+        pull: that names it; params: tables to whose gradients a sum is added.
+        listed: a launch may have a list of rows.
+        width: elements that are loaded at once; down: blocks for the elements of a row.
+    """
+
+    source: ValuePlace
+    params: tuple[int, ...]
+    pull: int
+    listed: bool
+    width: int
+    down: int
+    threads: int
+
+    def __str__(self) -> str:
+        blocks = f"blocks of {self.threads} threads for each row that was looked up"
+        added = _added(self.params, self.source)
+        return f"kernel, {blocks}{_at_once(self.width)}:\n  by pull {self.pull}: {added}"
+
+
+LaunchStep = (
+    GroupLaunch
+    | FewRowsProducts
+    | LargeProduct
+    | OuterProduct
+    | LibraryProduct
+    | RowSum
+    | LookupSum
+)
+
+
+def title_of(step: LaunchStep) -> str:
+    """Say in a line what a step is."""
+    return str(step).splitlines()[0].removesuffix(":")
+
+
+@dataclass(frozen=True, slots=True)
+class LaunchPlan:
+    """What one row of the launch table launches.
+
+    Attributes:
+        listed: launches may take a list of rows.
+        temporaries: by number.
+        needs: elements of temporary memory for each row, for each edge (both rounded up to PAD),
+            and once.
+    """
+
+    steps: tuple[LaunchStep, ...] = ()
+    listed: bool = False
+    temporaries: tuple[Temporary, ...] = ()
+    needs: tuple[int, int, int] = (0, 0, 0)
+
+    def __str__(self) -> str:
+        rows, edges, once = self.needs
+        title = f"temporaries: {rows} elements a row, {edges} an edge, {once} once"
+        return "\n".join([title, *map(str, self.steps)])

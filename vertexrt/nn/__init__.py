@@ -1,0 +1,24 @@
+"""Cells to build vertex functions with: objects that hold parameters and are called on values.
+
+Set a cell as an attribute of a vertex function; its parameters are named after it, as those of
+PyTorch's modules are: `self.cell = LSTMCell(...)` has `cell.weight_ih`. Shapes, names and the order
+of gates are PyTorch's where it has the same cell, so that its `state_dict` fits.
+"""
+
+from vertexrt.api.parts import Cell
+from vertexrt.nn.basic import Embedding, LayerNorm, Linear
+from vertexrt.nn.recurrent import GRUCell, LSTMCell, RNNCell, SLSTMCell
+from vertexrt.nn.tree import ChildSumTreeLSTMCell, NaryTreeLSTMCell
+
+__all__ = [
+    "Cell",
+    "ChildSumTreeLSTMCell",
+    "Embedding",
+    "GRUCell",
+    "LSTMCell",
+    "LayerNorm",
+    "Linear",
+    "NaryTreeLSTMCell",
+    "RNNCell",
+    "SLSTMCell",
+]

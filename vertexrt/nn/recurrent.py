@@ -1,0 +1,185 @@
+"""Cells of recurrent networks: a step from the state before to the next."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from vertexrt.api.elementwise import exp, maximum, relu, sigmoid, softplus, tanh
+from vertexrt.api.functional import split
+from vertexrt.api.parameter import Parameter
+from vertexrt.api.parts import Cell
+from vertexrt.errors import TraceError, message
+from vertexrt.ir.values import Value
+from vertexrt.nn.basic import LayerNorm, flag_of, size_of, uniform_in
+
+Operand = Any  # Value | Parameter | float
+LEAST = 1e-30  # below what a normaliser of an sLSTM can be
+
+
+class _Gates(Cell):
+    """What cells have in common: `weight_ih @ x + bias_ih` and `weight_hh @ h + bias_hh`."""
+
+    def __init__(self, input_size: int, hidden_size: int, gates: int, bias: bool) -> None:
+        where = type(self).__name__
+        inside = size_of(where, "input_size", input_size)
+        self.hidden_size = size_of(where, "hidden_size", hidden_size)
+        rows, draw = gates * self.hidden_size, uniform_in(self.hidden_size)
+        self.weight_ih = Parameter((rows, inside), draw)
+        self.weight_hh = Parameter((rows, self.hidden_size), draw)
+        biased = flag_of(where, "bias", bias)
+        self.bias_ih = Parameter((rows,), draw) if biased else None
+        self.bias_hh = Parameter((rows,), draw) if biased else None
+
+    def of_input(self, x: Operand) -> Value:
+        """Return what all gates take of the input."""
+        product: Value = self.weight_ih @ x
+        return product if self.bias_ih is None else product + self.bias_ih
+
+    def of_state(self, h: Operand) -> Value:
+        """Return what all gates take of the state before."""
+        product: Value = self.weight_hh @ h
+        return product if self.bias_hh is None else product + self.bias_hh
+
+
+class RNNCell(_Gates):
+    """`h = f(W_ih x + b_ih + W_hh h + b_hh)`, f one of tanh and relu (Elman 1990).
+
+    Args:
+        input_size, hidden_size: elements of x and h.
+        bias: add both biases.
+        nonlinearity: "tanh" or "relu".
+    Parameters: weight_ih [H, I], weight_hh [H, H], bias_ih, bias_hh [H].
+    """
+
+    def __init__(
+        self, input_size: int, hidden_size: int, bias: bool = True, nonlinearity: str = "tanh"
+    ) -> None:
+        super().__init__(input_size, hidden_size, 1, bias)
+        known = {"tanh": tanh, "relu": relu}
+        if not isinstance(nonlinearity, str) or nonlinearity not in known:
+            got = f"nonlinearity is {nonlinearity!r:.60}"
+            raise TraceError(message("RNNCell", got, "'tanh' or 'relu'", "choose one of them"))
+        self.nonlinearity = nonlinearity
+
+    def __call__(self, x: Operand, h: Operand) -> Value:
+        """Return the next h."""
+        total = self.of_input(x) + self.of_state(h)
+        return tanh(total) if self.nonlinearity == "tanh" else relu(total)
+
+
+class LSTMCell(_Gates):
+    """An LSTM (Hochreiter and Schmidhuber 1997); gates in the order i, f, g, o.
+
+    Args:
+        input_size, hidden_size: elements of x, and of h and c.
+        bias: add both biases.
+        peephole: gates see c, too (Gers and Schmidhuber 2000).
+        layer_norm: of both products, and of c before the output (Ba et al. 2016).
+    Parameters: weight_ih [4H, I], weight_hh [4H, H], bias_ih, bias_hh [4H]; with peepholes
+        weight_ci, weight_cf, weight_co [H]; with layer norm norm_ih, norm_hh, norm_c.
+    """
+
+    def __init__(
+        self,
+        input_size: int,
+        hidden_size: int,
+        bias: bool = True,
+        *,
+        peephole: bool = False,
+        layer_norm: bool = False,
+    ) -> None:
+        super().__init__(input_size, hidden_size, 4, bias)
+        n, draw = self.hidden_size, uniform_in(self.hidden_size)
+        self.peephole = flag_of("LSTMCell", "peephole", peephole)
+        self.layer_norm = flag_of("LSTMCell", "layer_norm", layer_norm)
+        if peephole:
+            self.weight_ci, self.weight_cf = Parameter((n,), draw), Parameter((n,), draw)
+            self.weight_co = Parameter((n,), draw)
+        if layer_norm:
+            self.norm_ih, self.norm_hh = LayerNorm(4 * n), LayerNorm(4 * n)
+            self.norm_c = LayerNorm(n)
+
+    def __call__(self, x: Operand, state: tuple[Operand, Operand]) -> tuple[Value, Value]:
+        """Return the next (h, c), given (h, c)."""
+        h, c = state
+        given, before = self.of_input(x), self.of_state(h)
+        if self.layer_norm:
+            given, before = self.norm_ih(given), self.norm_hh(before)
+        i, f, g, o = split(given + before, 4)
+        if self.peephole:
+            i, f = i + self.weight_ci * c, f + self.weight_cf * c
+        new_c = sigmoid(f) * c + sigmoid(i) * tanh(g)
+        if self.peephole:
+            o = o + self.weight_co * new_c
+        seen = self.norm_c(new_c) if self.layer_norm else new_c
+        return sigmoid(o) * tanh(seen), new_c
+
+
+class GRUCell(_Gates):
+    """A gated recurrent unit; gates in the order r, z, n.
+
+    Args:
+        input_size, hidden_size: elements of x and h.
+        bias: add both biases.
+        reset_after: r multiplies `W_hn h + b_hn`, as in cuDNN and PyTorch; else h, before the
+            product (Cho et al. 2014).
+    Parameters: weight_ih [3H, I], weight_hh [3H, H], bias_ih, bias_hh [3H]; without reset_after,
+        weight_hh [2H, H] and bias_hh [2H] of r and z, weight_hn [H, H] and bias_hn [H].
+    """
+
+    def __init__(
+        self, input_size: int, hidden_size: int, bias: bool = True, *, reset_after: bool = True
+    ) -> None:
+        super().__init__(input_size, hidden_size, 3, bias)
+        self.reset_after = flag_of("GRUCell", "reset_after", reset_after)
+        if not reset_after:
+            n, draw = self.hidden_size, uniform_in(self.hidden_size)
+            self.weight_hh, self.weight_hn = Parameter((2 * n, n), draw), Parameter((n, n), draw)
+            self.bias_hh = Parameter((2 * n,), draw) if bias else None
+            self.bias_hn = Parameter((n,), draw) if bias else None
+
+    def __call__(self, x: Operand, h: Operand) -> Value:
+        """Return the next h."""
+        x_r, x_z, x_n = split(self.of_input(x), 3)
+        if self.reset_after:
+            h_r, h_z, h_n = split(self.of_state(h), 3)
+            candidate = tanh(x_n + sigmoid(x_r + h_r) * h_n)
+        else:
+            h_r, h_z = split(self.of_state(h), 2)
+            product = self.weight_hn @ (sigmoid(x_r + h_r) * h)
+            candidate = tanh(x_n + (product if self.bias_hn is None else product + self.bias_hn))
+        z = sigmoid(x_z + h_z)
+        new_h: Value = (1.0 - z) * candidate + z * h
+        return new_h
+
+
+class SLSTMCell(_Gates):
+    """An sLSTM (Beck et al. 2024): exponential gates, a normaliser n and a stabiliser m.
+
+    Args:
+        input_size, hidden_size: elements of x, and of h, c, n and m.
+        bias: add both biases.
+        forget: "exp" or "sigmoid", the function of the forget gate.
+    Parameters: weight_ih [4H, I], weight_hh [4H, H], bias_ih, bias_hh [4H]; gates i, f, z, o.
+    """
+
+    def __init__(
+        self, input_size: int, hidden_size: int, bias: bool = True, *, forget: str = "exp"
+    ) -> None:
+        super().__init__(input_size, hidden_size, 4, bias)
+        if not isinstance(forget, str) or forget not in ("exp", "sigmoid"):
+            got = f"forget is {forget!r:.60}"
+            raise TraceError(message("SLSTMCell", got, "'exp' or 'sigmoid'", "choose one of them"))
+        self.forget = forget
+
+    def __call__(
+        self, x: Operand, state: tuple[Operand, Operand, Operand, Operand]
+    ) -> tuple[Value, Value, Value, Value]:
+        """Return the next (h, c, n, m), given (h, c, n, m)."""
+        h, c, n, m = state
+        i, f, z, o = split(self.of_input(x) + self.of_state(h), 4)
+        log_f = (f if self.forget == "exp" else -softplus(-f)) + m
+        new_m = maximum(log_f, i)
+        keep, take = exp(log_f - new_m), exp(i - new_m)
+        new_c, new_n = keep * c + take * tanh(z), keep * n + take
+        return sigmoid(o) * new_c / maximum(new_n, LEAST), new_c, new_n, new_m

@@ -1,0 +1,81 @@
+"""Arrange the children of typed vertices by the slots of their functions.
+
+In a batch an edge has a relation; a function reads children by slot. What a function does not read
+is left out.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from vertexrt.native.compiled import compiled
+
+Array = np.ndarray[Any, Any]
+
+ARRANGED, SECOND_CHILD, OF_OTHER_TYPE = range(3)  # what `arrange` may find
+ALL, NOT_READ = -1, -2  # in place of a slot
+
+
+@compiled
+def arrange(
+    child_ptr: Array, child: Array, functions: Array, relations: Array, slots: Array, allowed: Array
+) -> tuple[Any, ...]:
+    """Write the children of each vertex in the slots of its function.
+
+    Args:
+        child_ptr, child: CSR of the children.
+        functions: int32 [V] of `read_vertices`; relations: int32 [E], of each edge.
+        slots: int64 [functions, relations] the slot of a relation; ALL, where the function reads
+            all children of it; or NOT_READ.
+        allowed: int64 [functions, relations] bits of the functions that such a child may have.
+    Returns: what was found (else than ARRANGED at once, and not more); at which vertex, and in
+        which relation; the CSR of children by slot.
+    """
+    out_ptr = np.zeros(len(child_ptr), np.int32)
+    graph = child_ptr, child, functions, relations
+    found, v, relation = _count(graph, slots, allowed, out_ptr)
+    if found != ARRANGED:
+        return found, v, relation, out_ptr, child
+    out = np.full(out_ptr[len(child_ptr) - 1], -1, np.int32)
+    v, relation = _put(graph, slots, out_ptr, out)
+    return (ARRANGED if v < 0 else SECOND_CHILD), v, relation, out_ptr, out
+
+
+def _count(
+    graph: tuple[Array, Array, Array, Array], slots: Array, allowed: Array, out_ptr: Array
+) -> tuple[int, int, int]:
+    """Write how many slots vertices need; return what was found, at which vertex and relation."""
+    child_ptr, child, functions, relations = graph
+    for v in range(len(child_ptr) - 1):
+        function, taken = functions[v], 0
+        for e in range(child_ptr[v], child_ptr[v + 1]):
+            c, relation = child[e], relations[e]
+            slot = slots[function, relation]
+            if slot == NOT_READ or c < 0:
+                continue
+            if ((allowed[function, relation] >> functions[c]) & 1) == 0:
+                return OF_OTHER_TYPE, v, int(relation)
+            taken = taken + 1 if slot == ALL else max(taken, slot + 1)
+        out_ptr[v + 1] = out_ptr[v] + taken
+    return ARRANGED, -1, -1
+
+
+def _put(
+    graph: tuple[Array, Array, Array, Array], slots: Array, out_ptr: Array, out: Array
+) -> tuple[int, int]:
+    """Put children into slots; return a vertex and a relation of which it has two, or -1."""
+    child_ptr, child, functions, relations = graph
+    for v in range(len(child_ptr) - 1):
+        at = out_ptr[v]
+        for e in range(child_ptr[v], child_ptr[v + 1]):
+            slot = slots[functions[v], relations[e]]
+            if slot == NOT_READ or child[e] < 0:
+                continue
+            to = at if slot == ALL else out_ptr[v] + slot
+            if out[to] >= 0:
+                return v, int(relations[e])
+            out[to] = child[e]
+            at += 1
+    return -1, -1
