@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable
-from typing import Any
+from typing import Any, cast
 
 import numpy as np
 
@@ -95,7 +95,7 @@ class WatchedBackend(CpuBackend):
         return WatchedExecutable(super().load(*given), self)
 
     def load_segments(self, *given: Any) -> Any:
-        return WatchedProcessors(CpuProcessors(*given[:2], self.dtype), self)
+        return WatchedProcessors(cast("CpuProcessors", super().load_segments(*given)), self)
 
     def update(self, update: StoreUpdate) -> None:
         self.updates += 1

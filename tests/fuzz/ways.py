@@ -13,6 +13,7 @@ from tests.fuzz.bounded import Array
 from tests.runs import OFF, Way
 from vertexrt.engine.choose import Configuration
 from vertexrt.engine.variant import Passes
+from vertexrt.kernels.layout import PRODUCTS
 
 HOST = ("reference", "cpu")
 DEVICES = (*HOST, "shim", "cuda")
@@ -21,7 +22,7 @@ DTYPES = ("float64", "float32")
 # Passes that mean nothing, or are refused, on some engine or device.
 ONLY_BATCHED = {"loop", "streams"}
 ONLY_PERSISTENT = {"segment", "hold", "gradients"}
-ONLY_HOST = {"loop"}
+ONLY_HOST = {"loop", "products"}
 ONLY_GPU = {"streams", "hold", "gradients"}
 
 
@@ -60,6 +61,9 @@ def toggled() -> dict[str, Passes]:
         if isinstance(default, bool):
             name = f"no-{field.name}" if default else field.name
             found[name] = replace(Passes(), **{field.name: not default})
+        elif isinstance(default, str):
+            others = (word for word in PRODUCTS if word != default)
+            found |= {f"{field.name}-{w}": replace(Passes(), **{field.name: w}) for w in others}
         else:
             found[f"{field.name}-{default + 1}"] = replace(Passes(), **{field.name: default + 1})
     return found
@@ -81,7 +85,9 @@ def _turned(device: str, not_here: set[str]) -> Iterator[tuple[str, Passes]]:
     """Yield the passes that can be turned on a device."""
     not_here = not_here | (ONLY_GPU if device in HOST else ONLY_HOST)
     for name, passes in toggled().items():
-        (field,) = (f.name for f in fields(Passes) if f.name in (name, name[3:], name[:-2]))
+        (field,) = (
+            f.name for f in fields(Passes) if f.name in (name, name[3:], name.partition("-")[0])
+        )
         if field not in not_here:
             yield name, passes
 

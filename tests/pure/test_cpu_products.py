@@ -10,6 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from vertexrt.kernels.cpu.compile import library_of
+from vertexrt.kernels.cpu.product_table import ANY_ROWS
 
 TOLERANCE = {"float": 2e-6, "double": 1e-14}
 DTYPES = {"float": np.float32, "double": np.float64}
@@ -33,7 +34,7 @@ SIZES = [
 
 def call(real: str, name: str, size: int = 0) -> Callable[..., None]:
     """Return a function of the library, for vectors of a size."""
-    kinds = [ctypes.c_void_p] * 3 + [ctypes.c_int64] * 5
+    kinds = [ctypes.c_void_p] * 3 + [ctypes.c_int64] * 6
     function = ctypes.CFUNCTYPE(None, *kinds)(library_of(real, size)[name])
 
     def run(*arguments: Any) -> None:
@@ -56,10 +57,11 @@ def require_bound(got: np.ndarray, a: np.ndarray, b: np.ndarray, real: str) -> N
     assert (np.abs(got - a @ b) <= TOLERANCE[real] * (np.abs(a) @ np.abs(b))).all()
 
 
+@pytest.mark.parametrize("tiled", [0, 64, ANY_ROWS])  # by BLAS, as rows say, by tiles
 @pytest.mark.parametrize("size", VECTORS)
 @pytest.mark.parametrize("real", DTYPES)
 @pytest.mark.parametrize(("rows", "m", "n"), SIZES)
-def test_products_of_a_weight(rows: int, m: int, n: int, real: str, size: int) -> None:
+def test_products_of_a_weight(rows: int, m: int, n: int, real: str, size: int, tiled: int) -> None:
     """Of all outputs, and of some of them: the others are left alone."""
     w, x, d = drawn(real, m, n), drawn(real, rows, n), drawn(real, rows, m)
     exact = (x.astype(float) @ w.astype(float).T, d.astype(float) @ w.astype(float))
@@ -68,22 +70,25 @@ def test_products_of_a_weight(rows: int, m: int, n: int, real: str, size: int) -
         width = want.shape[1]
         for lo, hi in ((0, width), (width // 4, width // 2), (5, 5)):
             y = np.full(want.shape, 7.0, DTYPES[real])
-            call(real, name, size)(w, operand, y, rows, m, n, lo, hi)
+            call(real, name, size)(w, operand, y, rows, m, n, lo, hi, tiled)
             if hi > lo:
                 require_close(y[:, lo:hi], want[:, lo:hi], real)
             assert (np.delete(y, range(lo, hi), 1) == 7.0).all()
 
 
+@pytest.mark.parametrize("tiled", [0, 64, ANY_ROWS])  # by BLAS, as rows say, by tiles
 @pytest.mark.parametrize("size", VECTORS)
 @pytest.mark.parametrize("real", DTYPES)
 @pytest.mark.parametrize(("rows", "m", "n"), SIZES)
-def test_sums_of_outer_products(rows: int, m: int, n: int, real: str, size: int) -> None:
+def test_sums_of_outer_products(
+    rows: int, m: int, n: int, real: str, size: int, tiled: int
+) -> None:
     """They add to the gradient, in some of its rows."""
     d, x, before = drawn(real, rows, m), drawn(real, rows, n), drawn(real, m, n)
     want = before + d.astype(float).T @ x.astype(float)
     for lo, hi in ((0, m), (m // 4 + 1, m // 2)):
         g = before.copy()
-        call(real, "vrt_outer", size)(g, d, x, rows, m, n, lo, hi)
+        call(real, "vrt_outer", size)(g, d, x, rows, m, n, lo, hi, tiled)
         require_close(g[lo:hi], want[lo:hi], real)
         np.testing.assert_array_equal(
             np.delete(g, range(lo, hi), 0), np.delete(before, range(lo, hi), 0)
@@ -93,7 +98,7 @@ def test_sums_of_outer_products(rows: int, m: int, n: int, real: str, size: int)
 def test_no_rows_write_nothing() -> None:
     w, y = drawn("float", 32, 32), np.full((2, 32), 7.0, np.float32)
     for name in ("vrt_product", "vrt_product_transposed"):
-        call("float", name)(w, y, y, 0, 32, 32, 0, 32)
+        call("float", name)(w, y, y, 0, 32, 32, 0, 32, ANY_ROWS)
     assert (y == 7.0).all()
 
 
@@ -103,17 +108,18 @@ def test_products_of_any_size(data: st.DataObject) -> None:
     """All three, of some outputs."""
     real, size = data.draw(st.sampled_from(sorted(DTYPES))), data.draw(st.sampled_from(VECTORS))
     rows, m, n = (data.draw(st.integers(1, most)) for most in (130, 320, 320))
+    tiled = data.draw(st.sampled_from((0, 64, ANY_ROWS)))
     if data.draw(st.booleans()):
         m, n = (-(-extent // 16) * 16 for extent in (m, n))
     w, x, d = drawn(real, m, n), drawn(real, rows, n), drawn(real, rows, m)
     y, back, gradient = (np.zeros(shape, w.dtype) for shape in ((rows, m), (rows, n), (m, n)))
     hi, end = data.draw(st.integers(1, m)), data.draw(st.integers(1, n))
     lo, first = data.draw(st.integers(0, hi - 1)), data.draw(st.integers(0, end - 1))
-    call(real, "vrt_product", size)(w, x, y, rows, m, n, lo, hi)
+    call(real, "vrt_product", size)(w, x, y, rows, m, n, lo, hi, tiled)
     require_bound(y[:, lo:hi], x, w[lo:hi].T, real)
-    call(real, "vrt_product_transposed", size)(w, d, back, rows, m, n, first, end)
+    call(real, "vrt_product_transposed", size)(w, d, back, rows, m, n, first, end, tiled)
     require_bound(back[:, first:end], d, w[:, first:end], real)
-    call(real, "vrt_outer", size)(gradient, d, x, rows, m, n, lo, hi)
+    call(real, "vrt_outer", size)(gradient, d, x, rows, m, n, lo, hi, tiled)
     require_bound(gradient[lo:hi], d[:, lo:hi].T, x, real)
 
 
@@ -126,7 +132,7 @@ def test_a_row_has_the_same_bits_whatever_rows_are_with_it(size: int) -> None:
     ):
         product = call("float", name, size)
         whole, one = (np.empty((rows, width), np.float32) for rows in (61, 1))
-        product(w, operand, whole, 61, 160, 320, 0, width)
+        product(w, operand, whole, 61, 160, 320, 0, width, ANY_ROWS)
         for row in (0, 1, 30, 60):
-            product(w, operand[row : row + 1].copy(), one, 1, 160, 320, 0, width)
+            product(w, operand[row : row + 1].copy(), one, 1, 160, 320, 0, width, ANY_ROWS)
             np.testing.assert_array_equal(one[0], whole[row])

@@ -17,7 +17,7 @@ from tests.package_source import FILES, MODULES, PACKAGE, ROOT, imports, module_
 
 OUTSIDE = ("tests", "benchmarks")  # never imported by the package
 # May be imported by every layer that follows.
-BASE = ("errors", "config", "plain_files", "locks", "cache", "native")
+BASE = ("errors", "config", "plain_files", "locks", "cache", "native", "memory.aligned")
 LOWERED = ("lower", "kernels.layout")
 KERNELS = (*LOWERED, "kernels")
 INSIDE = ("graph", "ir", "scheduler", "memory", "script", "script.isa", *KERNELS, "engine")
@@ -32,6 +32,7 @@ LAYERS: dict[str, tuple[str, ...]] = {
     "locks": (),
     "cache": ("errors", "config", "locks"),
     "native": ("errors", "config", "locks", "cache"),
+    "memory.aligned": (),
     "graph": BASE,
     "ir": BASE,
     "scheduler": (*BASE, "graph"),

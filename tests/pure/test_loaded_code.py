@@ -1,10 +1,15 @@
-"""Machine code is loaded wherever there is memory: in the middle of holes that lie far apart."""
+"""Machine code: it is loaded wherever there is memory, and small."""
 
 import platform
 import subprocess
 import sys
+from pathlib import Path
 
 import pytest
+
+from vertexrt.kernels.cpu.code import Code, Register
+from vertexrt.kernels.cpu.libraries import module_of
+from vertexrt.native.load import KIND, load
 
 SCRIPT = """
 import ctypes
@@ -58,3 +63,18 @@ def test_code_and_its_constants_may_not_be_torn_apart() -> None:
         [sys.executable, "-c", SCRIPT], capture_output=True, text=True, timeout=120, check=False
     )
     assert done.stdout == "right\n", done.stderr
+
+
+def test_kernels_are_not_unrolled(cache_folder: Path) -> None:
+    """Copies of a known length: unrolled, LLVM makes vectors of hundreds of single elements."""
+    code = Code("copies", [Register("ptr", "%x"), Register("ptr", "%y")], "float")
+    x, y = Register("ptr", "%x"), Register("ptr", "%y")
+    for k in range(4):
+        with code.loop(0, 64, independent=True) as j:
+            element = code.load("float", x, code.add(j, 64 * k), independent=True)
+            code.store(element, y, code.add(j, 100 * k), independent=True)
+    sizes = []
+    for unroll in (True, False):
+        load(module_of(code), ["copies"], {}, unroll)
+        sizes.append(sum(path.stat().st_size for path in (cache_folder / KIND).iterdir()))
+    assert 0 < sizes[1] - sizes[0] < sizes[0]  # another entry, and a smaller one

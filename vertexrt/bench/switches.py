@@ -14,6 +14,7 @@ from dataclasses import dataclass, replace
 import vertexrt as vrt
 from vertexrt.api.network import Network
 from vertexrt.engine.variant import Passes
+from vertexrt.kernels.layout import BLAS, FIXED, TIMED
 from vertexrt.scheduler import POLICIES
 
 ONE_ON, ONE_OFF = "one on", "one off"
@@ -32,12 +33,15 @@ PASSES = {
     "fuse": "fusion",
     "merge": "merging",
 }
-OFF = Passes(**dict.fromkeys((*PASSES, "loop", "segment", "hold", "gradients"), False))
+OFF = Passes(
+    **dict.fromkeys((*PASSES, "loop", "segment", "hold", "gradients"), False), products=FIXED
+)
 ALL = Passes()
 GRADIENTS = f"{'-' if ALL.gradients else '+'} gradients on chip"  # the other than by default
 # Switch -> why a device has no form of it.
 MISSING_ON_GPU = {
     "compiled loop": "a GPU has one form: the launches of a step are one compiled loop",
+    "timed products": "a GPU has kernels for few rows, and cuBLAS above limits that are fixed",
 }
 MISSING_ON_HOST = {
     "streams": "a CPU has no streams; what is independent goes to threads by shares of the batch",
@@ -75,7 +79,7 @@ class Setting:
             seed=1,
         )
 
-    def but(self, **passes: bool | int) -> Setting:
+    def but(self, **passes: bool | int | str) -> Setting:
         """Return the same with other passes."""
         return replace(self, passes=replace(self.passes, **passes))  # type: ignore[arg-type]
 
@@ -140,6 +144,7 @@ def _one_on(
         persistent = persistent.but(lazy=True)
     else:
         yield "+ compiled loop", "", base.but(loop=True)
+        yield "+ timed products", "", base.but(products=TIMED)
     yield engine, against, persistent
     yield "+ persistent, segments", engine, persistent.but(segment=True)
     if gpu:
@@ -172,6 +177,8 @@ def _one_off(
         yield "- asynchronous host", "", replace(base, waits=True)
     else:
         yield "batched - compiled loop", engine, batched.but(loop=False)
+        yield "- timed products", "", base.but(products=FIXED)
+        yield "- register tiles", "", base.but(products=BLAS)
     for processors in groups:
         label, group = f"groups of {processors}", replace(base, processors=processors)
         yield label, "", group

@@ -35,10 +35,12 @@ class Folders:
     Attributes:
         read: in this order.
         write: None where no folder can be written; nothing is kept then.
+        lasting: what is written is there for other processes too.
     """
 
     read: tuple[Path, ...]
     write: Path | None
+    lasting: bool
 
 
 def folders(kind: str) -> Folders:
@@ -75,11 +77,11 @@ def _folders(root: Path, kind: str) -> Folders:
             if os.access(folder, os.W_OK | os.X_OK):
                 if reason:
                     _warn(reason, f"they are kept in {folder.parent} now")
-                return Folders(tuple(read), folder)
+                return Folders(tuple(read), folder, find is not _own_temporary)
             fault = f"{folder.parent} cannot be written"
         reason = reason or fault
     _warn(reason, "every process compiles them anew now")
-    return Folders(tuple(read), None)
+    return Folders(tuple(read), None, False)
 
 
 def _warn(reason: str, instead: str) -> None:

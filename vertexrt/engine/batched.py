@@ -25,6 +25,7 @@ from vertexrt.engine.trace import Timeline
 from vertexrt.engine.variant import Ready, Variant
 from vertexrt.kernels.layout import PAD, Buffers, HostExecutable, Processors, ScriptRun
 from vertexrt.memory import MemoryPlan
+from vertexrt.memory.aligned import aligned_zeros
 from vertexrt.scheduler import Schedule, policy_of
 from vertexrt.scheduler.balance import Share
 from vertexrt.scheduler.kinds import FINE
@@ -57,7 +58,7 @@ class Worker:
         """
         if len(self.arena) < elements:
             held = self.arena
-            self.arena = np.empty(int(elements * 1.25) + 64, held.dtype)
+            self.arena = aligned_zeros(int(elements * 1.25), held.dtype)
             self.arena[: len(held)] = held
             self._zeros = 0
         if self._zeros < zero_elements:
@@ -179,11 +180,13 @@ class Jobs:
         arena: whose tensors stay valid until the next run in it.
         calls: one for each processor.
         check: called when all have returned.
+        calls_blas: some call may, see `Backend.alone`.
     """
 
     arena: Array
     calls: tuple[Callable[[], None], ...]
     check: Callable[[], None]
+    calls_blas: bool
 
 
 class Part(NamedTuple):
@@ -244,7 +247,8 @@ def make_jobs(
     if scripts is not None:
         return _follow(run, scripts, buffers, timeline)
     executable = cast("HostExecutable", run.ready.executable)
-    return Jobs(data, (partial(executable.run, table, buffers),), lambda: None)
+    run_all = (partial(executable.run, table, buffers),)
+    return Jobs(data, run_all, lambda: None, executable.calls_blas)
 
 
 def _padded(elements: int) -> int:
@@ -276,7 +280,7 @@ def _follow(run: Run, scripts: Scripts, buffers: Buffers, timeline: Timeline | N
         for r, words in enumerate(scripts.words)
     ]
     calls = tuple(partial(executor.run, each) for each in given)
-    return Jobs(buffers.arena, calls, partial(executor.check, counters))
+    return Jobs(buffers.arena, calls, partial(executor.check, counters), executor.calls_blas)
 
 
 def start_of(run: Run, key: tuple[object, ...]) -> int:

@@ -19,7 +19,8 @@ from vertexrt.ir.passes.fuse import Group, TaskProgram
 from vertexrt.ir.passes.store import LAZY_STAGES
 from vertexrt.ir.pretty import STAGE_WORD, format_node, format_program
 from vertexrt.ir.program import Domain, Program, Stage
-from vertexrt.kernels.cpu.compile import REALS
+from vertexrt.kernels.cpu.choose_products import decide
+from vertexrt.kernels.cpu.kernels import REALS
 from vertexrt.kernels.cpu.render import render
 from vertexrt.kernels.layout import EDGES, PROGRAM, ROWS
 from vertexrt.lower.lowering import lower
@@ -88,7 +89,8 @@ def _kernels(variant: Variant, explanation: Explanation, real: str) -> list[str]
         lines += ["", f"  task program {number} ({STAGE_WORD[task.stage]})"]
         text = explanation.kernels(variant, number)
         if real:
-            text = render(lower(task, variant.binding), real, f"program{number}")
+            kernel = decide(lower(task, variant.binding), real, variant.passes.products)
+            text = render(kernel, real, f"program{number}")
         lines += [f"    {line}" for line in text.splitlines()]
     return lines
 

@@ -13,6 +13,9 @@ from vertexrt.ir.passes.segment import segment_tasks
 from vertexrt.ir.pretty import STAGE_WORD
 from vertexrt.ir.program import Stage
 from vertexrt.ir.segment_text import segments_of
+from vertexrt.kernels.cpu.backend import CpuBackend
+from vertexrt.kernels.cpu.choose_products import choices
+from vertexrt.kernels.cpu.kernels import REALS
 from vertexrt.kernels.layout import PROGRAM, LaunchByLaunch
 from vertexrt.lower.lowering import lower
 from vertexrt.script import isa
@@ -47,8 +50,12 @@ class HostExplanation:
     """That of a device whose memory is the host's."""
 
     def program(self, variant: Variant, number: int) -> list[str]:
-        """Return nothing: steps are loops and calls of one compiled function."""
-        return []
+        """Say what makes each product on a CPU; steps are loops and calls of one function."""
+        if not isinstance(variant.backend, CpuBackend):
+            return []
+        kernel = lower(variant.tasks[number], variant.binding)
+        made = choices(kernel, REALS[variant.backend.dtype], variant.backend.products)
+        return [str(choice) for choice in made]
 
     def kernels(self, variant: Variant, number: int) -> str:
         """Print loops over rows and products."""

@@ -7,6 +7,7 @@ import threading
 import time
 from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import nullcontext
 from typing import Any
 
 import numpy as np
@@ -23,7 +24,7 @@ from vertexrt.errors import UsageError
 from vertexrt.graph import GraphBatch
 from vertexrt.ir.program import Program
 from vertexrt.kernels.cpu.backend import CpuBackend
-from vertexrt.kernels.layout import HostBackend
+from vertexrt.kernels.layout import PRODUCTS, HostBackend
 from vertexrt.kernels.reference.backend import ReferenceBackend
 from vertexrt.locks import share
 
@@ -81,7 +82,8 @@ class HostExecutor:
     def _call(self, jobs: Sequence[Jobs]) -> None:
         """Do jobs at once, the first in this thread."""
         first, *rest = [call for job in jobs for call in job.calls]
-        with self.model.backend.alone():
+        calls_blas = any(job.calls_blas for job in jobs)
+        with self.model.backend.alone() if calls_blas else nullcontext():
             waiting = [self._pool.submit(call) for call in rest] if self._pool else []
             first()
             for other in waiting:
@@ -133,7 +135,7 @@ def usable() -> bool:
 
 
 def check(device: str, options: CompileOptions) -> None:
-    """Refuse to turn off, or to have, what only a GPU has."""
+    """Refuse to turn off, or to have, what only a GPU has, and what no device has."""
     if options.passes.streams > 1:
         raise UsageError.at(
             "compile",
@@ -148,12 +150,20 @@ def check(device: str, options: CompileOptions) -> None:
             "weights where the caches have them, the only form there",
             "leave hold out, or take device='cuda'",
         )
+    if options.passes.products not in PRODUCTS:
+        raise UsageError.at(
+            "compile",
+            f"Passes(products={options.passes.products!r})",
+            "one of " + ", ".join(PRODUCTS),
+            "leave products out",
+        )
 
 
 def compile_for(device: str, traced: Program, options: CompileOptions) -> HostExecutor:
     """Compile a program of F; see `devices`."""
-    backend = CpuBackend(options.dtype) if device == "cpu" else ReferenceBackend()
-    return compile_on(backend, traced, options)
+    if device != "cpu":
+        return compile_on(ReferenceBackend(), traced, options)
+    return compile_on(CpuBackend(options.dtype, options.passes.products), traced, options)
 
 
 def compile_on(backend: HostBackend, traced: Program, options: CompileOptions) -> HostExecutor:

@@ -18,12 +18,12 @@ import numpy as np
 import numpy.typing as npt
 
 from vertexrt.errors import UsageError, nearest
+from vertexrt.memory.aligned import aligned_zeros
 
 FloatArray = npt.NDArray[np.floating[Any]]
 RowArray = npt.NDArray[np.int64]
 
 ALIGNMENT = 16  # elements: 64 bytes in float32
-CACHE_LINE_BYTES = 64
 GIB = 2**30
 
 
@@ -87,8 +87,8 @@ class ParameterStore:
         self._stack_of = self._check_stacks(stacks)
         self.offsets, self.dense_size, total = self._layout()
         _require_room(2 * total * self.dtype.itemsize)  # values and gradients
-        self.values = _aligned_zeros(total, self.dtype)
-        self.copies = _aligned_zeros(copies * total, self.dtype).reshape(copies, total)
+        self.values = aligned_zeros(total, self.dtype)
+        self.copies = aligned_zeros(copies * total, self.dtype).reshape(copies, total)
         self.gradients = self.copies[0]
         self.touched: dict[str, RowArray] = {}
         self.cleared = False
@@ -223,14 +223,6 @@ class ParameterStore:
 
 def _align(size: int) -> int:
     return -(-size // ALIGNMENT) * ALIGNMENT
-
-
-def _aligned_zeros(size: int, dtype: np.dtype[Any]) -> FloatArray:
-    """Return zeros whose first element starts a cache line; NumPy promises 16 bytes only."""
-    spare = CACHE_LINE_BYTES // dtype.itemsize
-    whole = np.zeros(size + spare, dtype)
-    skip = -whole.ctypes.data % CACHE_LINE_BYTES // dtype.itemsize
-    return whole[skip : skip + size]
 
 
 def _refusal(got: str, expected: str, action: str) -> UsageError:

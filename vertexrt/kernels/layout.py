@@ -31,6 +31,10 @@ COLUMNS = 6
 # Whose rows of a tensor, or edges, a launch reads: those of its own vertices, and of others.
 OWN, CHILDREN, PARENTS = 1, 2, 4
 
+# What makes products on a CPU: register tiles or BLAS by a table that is timed on this machine, the
+# same by fixed limits, or BLAS alone.
+PRODUCTS = TIMED, FIXED, BLAS = "timed", "fixed", "blas"
+
 PAD = 16  # rows and edges of a temporary are rounded up, so that each starts on 64 bytes
 
 
@@ -134,6 +138,8 @@ class Executable(Protocol):
 class HostExecutable(Executable, Protocol):
     """Task programs whose arrays are the host's."""
 
+    calls_blas: bool  # so that it has to run inside of `Backend.alone`
+
     def run(self, table: npt.NDArray[np.int64], buffers: Buffers) -> None:
         """Run the launches of a table in order."""
 
@@ -143,7 +149,7 @@ class LaunchByLaunch:
 
     def __init__(self, executable: HostExecutable) -> None:
         self.whole = executable
-        self.scratch = executable.scratch
+        self.scratch, self.calls_blas = executable.scratch, executable.calls_blas
 
     def run(self, table: npt.NDArray[np.int64], buffers: Buffers) -> None:
         """Run the launches of a table in order, from Python."""
@@ -173,6 +179,8 @@ class ScriptRun(NamedTuple):
 
 class Processors(Executable, Protocol):
     """Segments that the processors of a group run, whose arrays are the host's."""
+
+    calls_blas: bool  # as of `HostExecutable`
 
     def run(self, run: ScriptRun) -> None:
         """Run the script of one processor; called for all parts at once, each in its thread."""

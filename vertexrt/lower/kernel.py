@@ -192,6 +192,7 @@ class MatrixProduct:
     Attributes:
         edges, each: how many rows there are: edges or rows of the launch, times `each`.
         spans: the outputs that are made.
+        tiled: most rows that register tiles take, BLAS more; a pass of the CPU decides.
     """
 
     param: int
@@ -203,6 +204,7 @@ class MatrixProduct:
     m: int
     n: int
     spans: Spans
+    tiled: int = 0
 
     @property
     def weight(self) -> str:
@@ -231,7 +233,11 @@ class MatrixProduct:
 
 @dataclass(frozen=True, slots=True)
 class Outer:
-    """Add d^T x over all rows to the gradient [m, n] of a parameter; its rows `span` alone."""
+    """Add d^T x over all rows to the gradient [m, n] of a parameter; its rows `span` alone.
+
+    Attributes:
+        tiled: as of `MatrixProduct`.
+    """
 
     param: int
     d: Operand
@@ -241,6 +247,7 @@ class Outer:
     m: int
     n: int
     span: Span
+    tiled: int = 0
 
     @property
     def counted(self) -> str:

@@ -54,14 +54,18 @@ def _jit() -> Any:
     return llvm.create_lljit_compiler(machine()[0], use_jit_link=True)
 
 
-def load(text: str, exports: Sequence[str], imports: Mapping[str, int]) -> dict[str, int]:
+def load(
+    text: str, exports: Sequence[str], imports: Mapping[str, int], unroll: bool = True
+) -> dict[str, int]:
     """Compile a module, or find it in the cache, and load it; once a process.
 
     Args:
         exports: functions whose addresses are returned.
         imports: addresses of functions that it declares.
+        unroll: of `load_made`.
     """
-    return load_made([text], lambda: text, exports, imports)
+    parts = [text] if unroll else [text, "not unrolled"]
+    return load_made(parts, lambda: text, exports, imports, unroll)
 
 
 def load_made(

@@ -4,13 +4,11 @@ from __future__ import annotations
 
 import functools
 import time
-from typing import Any
+from collections.abc import Sequence
 
 import numpy as np
 
 from vertexrt.errors import DeviceError
-from vertexrt.ir.passes.segment import SegmentedTask
-from vertexrt.kernels.cpu.compile import LoadedKernels
 from vertexrt.kernels.cpu.drivers import (
     APART,
     CLOCK,
@@ -22,8 +20,8 @@ from vertexrt.kernels.cpu.drivers import (
     follow,
     system,
 )
-from vertexrt.kernels.layout import Array, Binding, ScriptRun
-from vertexrt.lower.lowering import lower
+from vertexrt.kernels.cpu.kernels import LoadedKernels
+from vertexrt.kernels.layout import Array, ScriptRun
 
 SECONDS = 30.0  # of a wait: on a machine with much to do a thread may not run for a while
 
@@ -41,15 +39,16 @@ def cycles_per_second() -> float:
 class CpuProcessors:
     """Segments compiled for processors that are threads.
 
+    Args:
+        counts: of the segments of each task program.
     Attributes:
         seconds: until a processor gives up waiting.
     """
 
-    def __init__(self, tasks: list[SegmentedTask], binding: Binding, dtype: np.dtype[Any]) -> None:
+    def __init__(self, loaded: LoadedKernels, counts: Sequence[int]) -> None:
         self.seconds = SECONDS
-        self.loaded = LoadedKernels([lower(t.task, binding, t) for t in tasks], dtype)
-        self.scratch = self.loaded.scratch
-        counts = [len(t.segments) for t in tasks]
+        self.loaded = loaded
+        self.scratch, self.calls_blas = loaded.scratch, loaded.calls_blas
         self._first = np.cumsum([0, *counts], dtype=np.int64)  # segment of each task program
 
     def run(self, run: ScriptRun) -> None:

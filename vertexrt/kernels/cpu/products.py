@@ -7,12 +7,12 @@
 A weight serves all three as it lies. Panels that are packed for the first were 0.9 to 1.1 times as
 fast with 4 rows or more (1.2 with 2; a Zen 4 with AVX-512), lose digits, and would be packed again
 with every update: `docs/performance.md` has the figures. OpenBLAS is slower there but for many rows
-of large matrices.
+of large matrices: the last argument of all three says up to how many rows tiles take, which is
+decided before (`choose_products`).
 """
 
 from __future__ import annotations
 
-import functools
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import NamedTuple
@@ -20,33 +20,8 @@ from typing import NamedTuple
 from vertexrt.kernels.cpu.code import Code, Register, int64
 from vertexrt.kernels.cpu.tiles import DOT_ROWS, SPREAD_ROWS, ProductTiles, dot_name, spread_name
 
-ARGUMENTS = "ptr, ptr, ptr, i64, i64, i64, i64, i64"
+ARGUMENTS = "ptr, ptr, ptr, i64, i64, i64, i64, i64, i64"
 GEMM = ", ".join(["ptr"] * 13)
-
-NARROW = 16  # outputs (of sums, terms) that tiles take of any number of rows
-
-
-class Limits(NamedTuple):
-    """What tiles do faster than OpenBLAS; measured, on one thread of a Zen 4.
-
-    They are numbers, not timings of the machine at hand: so the same steps have the same results,
-    whatever else that machine did when it was first used.
-
-    Attributes:
-        weight: elements of a weight that any number of rows multiply.
-        rows: that multiply a larger one.
-        columns: of a gradient that any number of rows are added to.
-        sums: multiply-adds of a wider one.
-    """
-
-    weight: int
-    rows: int
-    columns: int
-    sums: int
-
-
-LIMITS = {16: Limits(1 << 18, 512, 256, 48 << 19)}  # by float32 of a vector
-NARROWER = Limits(0, 64, 0, 16 << 18)  # with AVX2 alone
 
 DOT_BLOCK = 64  # rows that meet all of a weight before the next do: they stay in the caches
 BLOCK = 96  # the same for spread elements
@@ -71,9 +46,9 @@ def _start(name: str, pointers: str, real: str) -> tuple[Code, list[Register], R
     Returns: it, its arguments, and how many outputs there are.
     """
     names = [Register("ptr", f"%{name}") for name in pointers.split()]
-    names += [Register("i64", f"%{name}") for name in ("rows", "m", "n", "lo", "hi")]
+    names += [Register("i64", f"%{name}") for name in ("rows", "m", "n", "lo", "hi", "tiled")]
     code = Code(name, names, real)
-    rows, *_, lo, hi = names[3:]
+    rows, _, _, lo, hi, _ = names[3:]
     wide = code.integer("sub", hi, lo)
     with code.when(code.compare("sle", code.mul(rows, wide), 0)):
         code.leave()
@@ -81,28 +56,24 @@ def _start(name: str, pointers: str, real: str) -> tuple[Code, list[Register], R
 
 
 def _by_tiles(
-    code: Code, tiles: ProductTiles, size: Register, tests: list[tuple[Register, int]]
+    code: Code, tiles: ProductTiles, size: Register, rows: Register, tiled: Register
 ) -> Register:
     """Tell whether tiles take a product, not BLAS.
 
     Args:
         size: elements that must fill vectors.
-        tests: one of these numbers is no larger than its limit.
+        tiled: most rows that tiles take.
     """
-    few = [code.compare("sle", *test) for test in tests]
-    anyway = functools.reduce(lambda a, b: code.integer("or", a, b), few)
     whole = code.compare("eq", code.integer("srem", size, tiles.lanes), 0)
-    return code.integer("and", whole, anyway)
+    return code.integer("and", whole, code.compare("sle", rows, tiled))
 
 
 def _product(tiles: ProductTiles) -> str:
     """Write Y[rows, lo:hi] = X W[lo:hi]^T."""
     code, names, wide = _start("vrt_product", "w x y", tiles.real)
-    w, x, y, rows, m, n, lo, _ = names
+    w, x, y, rows, m, n, lo, _, tiled = names
     at, to = code.at(w, code.mul(lo, n), code.real), code.at(y, lo, code.real)
-    limits = LIMITS.get(tiles.size, NARROWER)
-    tests = [(wide, NARROW), (rows, limits.rows), (code.mul(wide, n), limits.weight)]
-    with code.when(_by_tiles(code, tiles, n, tests)):
+    with code.when(_by_tiles(code, tiles, n, rows, tiled)):
         with _blocks(code, rows, DOT_BLOCK) as (first, height):
             values = code.at(x, code.mul(first, n), code.real)
             sums = code.at(to, code.mul(first, m), code.real)
@@ -115,11 +86,9 @@ def _product(tiles: ProductTiles) -> str:
 def _product_transposed(tiles: ProductTiles) -> str:
     """Write Y[rows, lo:hi] = X W[:, lo:hi]."""
     code, names, wide = _start("vrt_product_transposed", "w x y", tiles.real)
-    w, x, y, rows, m, n, lo, _ = names
+    w, x, y, rows, m, n, lo, _, tiled = names
     at, to = code.at(w, lo, code.real), code.at(y, lo, code.real)
-    limits = LIMITS.get(tiles.size, NARROWER)
-    tests = [(m, NARROW), (rows, limits.rows), (code.mul(m, wide), limits.weight)]
-    with code.when(_by_tiles(code, tiles, wide, tests)):
+    with code.when(_by_tiles(code, tiles, wide, rows, tiled)):
         _Sweep(code, tiles, False, Matrices(at, x, to, n, m, n)).append(rows, wide, m)
         code.leave()
     _gemm(code, "NN", 0.0, [wide, rows, m], [(at, n), (x, m), (to, n)])
@@ -129,12 +98,9 @@ def _product_transposed(tiles: ProductTiles) -> str:
 def _outer(tiles: ProductTiles) -> str:
     """Write G[lo:hi, n] += D[rows, lo:hi]^T X[rows, n], where D has m columns."""
     code, names, wide = _start("vrt_outer", "g d x", tiles.real)
-    g, d, x, rows, m, n, lo, _ = names
+    g, d, x, rows, m, n, lo, _, tiled = names
     at, to = code.at(d, lo, code.real), code.at(g, code.mul(lo, n), code.real)
-    limits = LIMITS.get(tiles.size, NARROWER)
-    work = code.mul(rows, code.mul(wide, n))
-    tests = [(wide, NARROW), (n, limits.columns), (work, limits.sums)]
-    with code.when(_by_tiles(code, tiles, n, tests)):
+    with code.when(_by_tiles(code, tiles, n, rows, tiled)):
         _Sweep(code, tiles, True, Matrices(x, at, to, n, m, n)).append(wide, n, rows)
         code.leave()
     _gemm(code, "NT", 1.0, [n, wide, rows], [(x, n), (at, m), (to, n)])

@@ -314,9 +314,10 @@ class _Rendered:
         x, y = self._packed(product.x), self._packed(product.y, is_result=True)
         rows = self._rows(product.edges, product.each)
         function = "vrt_product_transposed" if product.transposed else "vrt_product"
+        weight, tiled = values.param(product.param), int64(product.tiled)
         m, n = int64(product.m), int64(product.n)
         for span in product.spans:
-            code.do(function, [values.param(product.param), x, y, rows, m, n, *values.bounds(span)])
+            code.do(function, [weight, x, y, rows, m, n, *values.bounds(span), tiled])
         if product.y.packed is not None:
             listed = self._is_listed()
             self._copy("vrt_unpack", product.y, values.temporary(product.y.packed.number), listed)
@@ -326,8 +327,8 @@ class _Rendered:
         d, x = self._packed(outer.d), self._packed(outer.x)
         rows = self._rows(outer.edges, outer.each)
         gradient = values.param(outer.param, Field.GRADIENTS)
-        m, n = int64(outer.m), int64(outer.n)
-        self.code.do("vrt_outer", [gradient, d, x, rows, m, n, *values.bounds(outer.span)])
+        m, n, tiled = int64(outer.m), int64(outer.n), int64(outer.tiled)
+        self.code.do("vrt_outer", [gradient, d, x, rows, m, n, *values.bounds(outer.span), tiled])
 
     def _add_lookups(self, step: AddLookups) -> None:
         code, values, place = self.code, self.values, step.source

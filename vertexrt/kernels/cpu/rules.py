@@ -26,7 +26,7 @@ from vertexrt.ir.expressions import translate
 from vertexrt.ir.updates import UpdateRule
 from vertexrt.kernels.cpu.arithmetic import Arithmetic
 from vertexrt.kernels.cpu.code import Code, Register
-from vertexrt.kernels.cpu.compile import REALS
+from vertexrt.kernels.cpu.kernels import REALS
 from vertexrt.kernels.cpu.libraries import arguments_of, module_of
 from vertexrt.native.foreign import Foreign
 from vertexrt.native.load import load

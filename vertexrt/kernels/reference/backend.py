@@ -43,6 +43,8 @@ class ReferenceExecutable:
         watch: sees what each step makes: steps of one node, where nothing is fused.
     """
 
+    calls_blas = True
+
     def __init__(self, programs: list[TaskProgram], binding: Binding) -> None:
         self.kernels = [verify(lower(program, binding)) for program in programs]
         self.scratch = [kernel.needs for kernel in self.kernels]

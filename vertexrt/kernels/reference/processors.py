@@ -93,6 +93,8 @@ class ReferenceProcessors:
         seed: of the order of the turns; None takes processors in turn.
     """
 
+    calls_blas = True
+
     def __init__(
         self, tasks: list[SegmentedTask], binding: Binding, seed: int | None = None
     ) -> None:

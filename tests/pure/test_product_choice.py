@@ -1,0 +1,214 @@
+"""What makes a product on a CPU: fixed limits, and a table that is timed on this machine."""
+
+import subprocess
+import sys
+import tempfile
+import time
+from pathlib import Path
+from typing import cast
+
+import numpy as np
+import pytest
+
+import vertexrt as vrt
+from tests.package_source import ROOT
+from vertexrt.cache import entries, folders
+from vertexrt.cache.folders import CacheWarning
+from vertexrt.config import temporary_cache
+from vertexrt.engine.variant import Passes, Use
+from vertexrt.errors import UsageError
+from vertexrt.kernels.cpu.choose_products import choose, corrected, fixed_rows
+from vertexrt.kernels.cpu.product_table import (
+    ANY_ROWS,
+    KIND,
+    ROWS,
+    ProductShape,
+    entry_name,
+    ratios_of,
+    time_product,
+)
+from vertexrt.kernels.layout import BLAS, FIXED, TIMED, HostExecutable
+from vertexrt.models import TreeLSTM
+
+HIDDEN = 128
+SHAPES = [
+    ProductShape(form, "float", m, HIDDEN)
+    for form in ("x W^T", "d W", "d^T x")
+    for m in (HIDDEN, 3 * HIDDEN, 4 * HIDDEN)
+]
+
+
+def keep(ratio: float) -> None:
+    """Keep a table in which BLAS takes so many times as long as tiles."""
+    for shape in SHAPES:
+        entries.write(KIND, entry_name(shape), b"", dict.fromkeys(ROWS, ratio))
+
+
+def network(passes: Passes | None = None) -> vrt.Network:
+    function = TreeLSTM(vocab=20, embed=HIDDEN, hidden=HIDDEN, classes=5)
+    return vrt.compile(function, device="cpu", threads=1, seed=3, passes=passes)
+
+
+def batch() -> vrt.GraphBatch:
+    pulls = {"word": np.array([1, 2, -1, 3, -1]), "label": np.array([0, 1, 2, 3, 4])}
+    return vrt.GraphBatch.from_graphs(
+        [vrt.InputGraph.from_children([[], [], [0, 1], [], [2, 3]], pulls)] * 5
+    )
+
+
+def made_of(net: vrt.Network) -> list[str]:
+    """Return what `explain` says of the products that are not small."""
+    net.step(batch(), vrt.SGD(0.0))
+    return [
+        line for line in net.explain().splitlines() if f"{HIDDEN}]: " in line and "W [5" not in line
+    ]
+
+
+@pytest.mark.parametrize(
+    ("ratios", "fixed", "rows"),
+    [
+        ({}, 512, 512),
+        ({1: 2.0, 16: 1.5, 256: 1.1}, 512, 512),  # as the limit says
+        ({1: 2.0, 16: 0.97, 256: 1.1}, 512, 512),  # within the noise
+        ({1: 2.0, 16: 1.5, 256: 0.97}, ANY_ROWS, ANY_ROWS),
+        ({1: 2.0, 16: 1.5, 256: 0.9}, 512, 64),  # between 16 and 256
+        ({1: 2.0, 16: 1.5, 256: 0.9}, ANY_ROWS, 64),
+        ({1: 0.5, 16: 0.5, 256: 0.5}, ANY_ROWS, 0),
+        ({1: 0.5, 16: 1.5, 256: 1.5}, 512, 512),  # one border alone
+        ({1: 2.0, 16: 1.5, 256: 1.2}, 64, 256),
+        ({1: 2.0, 16: 1.5, 256: 1.04}, 64, 64),
+    ],
+)
+def test_a_limit_is_corrected_where_the_other_is_clearly_faster(
+    ratios: dict[int, float], fixed: int, rows: int
+) -> None:
+    assert corrected(fixed, ratios) == rows
+
+
+@pytest.mark.parametrize(
+    ("form", "m", "n", "size", "rows"),
+    [
+        ("x W^T", 768, 256, 16, ANY_ROWS),
+        ("x W^T", 2048, 512, 16, 512),
+        ("x W^T", 768, 256, 8, 64),
+        ("d W", 2048, 512, 16, 512),
+        ("d W", 5, 4096, 8, ANY_ROWS),
+        ("d^T x", 1024, 256, 16, ANY_ROWS),
+        ("d^T x", 2048, 512, 16, 24),
+        ("d^T x", 1024, 256, 8, 16),
+    ],
+)
+def test_the_limits_are_those_that_were_measured(
+    form: str, m: int, n: int, size: int, rows: int
+) -> None:
+    assert fixed_rows(ProductShape(form, "float", m, n), size) == rows
+
+
+def test_a_table_that_says_blas_makes_it_blas_and_results_agree(cache_folder: Path) -> None:
+    keep(0.5)
+    by_table, by_blas = network(), network(Passes(products=BLAS))
+    by_tiles = network(Passes(products=FIXED))
+    timed = "BLAS; at 1, 4, 16, 64, 256 rows BLAS takes 0.50"
+    for net, words in ((by_table, timed), (by_tiles, "register tiles"), (by_blas, "BLAS")):
+        lines = made_of(net)
+        assert len(lines) >= 6
+        assert all(f": {words}" in line for line in lines), lines
+    losses = [[net.step(batch(), vrt.SGD(0.1)) for _ in range(3)] for net in (by_table, by_blas)]
+    assert losses[0] == losses[1]
+    function = TreeLSTM(vocab=20, embed=HIDDEN, hidden=HIDDEN, classes=5)
+    oracle = vrt.compile(function, device="reference", dtype="float64", threads=1, seed=3)
+    exact = [oracle.step(batch(), vrt.SGD(0.1)) for _ in range(3)]
+    np.testing.assert_allclose(losses[0], exact, rtol=1e-5)
+    np.testing.assert_allclose(
+        [by_tiles.step(batch(), vrt.SGD(0.1)) for _ in range(3)], exact, rtol=1e-5
+    )
+
+
+def test_blas_is_kept_to_a_thread_only_where_it_is_called(cache_folder: Path) -> None:
+    keep(2.0)
+    runs = [
+        net.executor.model.prepare(Use(frozenset({"loss"}), loss=True), batch())
+        for net in (network(), network(Passes(products=BLAS)))
+    ]
+    calls = [cast("HostExecutable", run.ready.executable).calls_blas for (run,) in runs]
+    assert calls == [False, True]
+
+
+def test_a_table_that_says_tiles_stays_with_them(cache_folder: Path) -> None:
+    keep(2.0)
+    assert choose(SHAPES[0], TIMED).rows == ANY_ROWS
+    assert choose(SHAPES[0], BLAS).rows == 0
+    assert choose(ProductShape("x W^T", "float", 256, 130), TIMED).rows == 0  # fills no vectors
+
+
+def test_a_damaged_table_is_timed_again(cache_folder: Path) -> None:
+    path = entries.write(KIND, entry_name(SHAPES[0]), b"", dict.fromkeys(ROWS, 0.5))
+    path.write_bytes(path.read_bytes()[:-40] + bytes(40))
+    ratios = ratios_of(SHAPES[0])
+    assert list(ratios) == list(ROWS)
+    kept = entries.read(KIND, entry_name(SHAPES[0]))
+    assert kept is not None
+    assert {int(rows): ratio for rows, ratio in kept.facts.items()} == ratios
+
+
+def test_what_cannot_be_kept_is_not_timed(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, cache_folder: Path
+) -> None:
+    """Neither the cache folder nor that in the temporary folder is this user's alone."""
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
+    folders.forget()
+    for folder in (cache_folder, temporary_cache()):
+        folder.mkdir()
+        folder.chmod(0o777)
+    with pytest.warns(CacheWarning, match="can be written by others"):
+        assert ratios_of(SHAPES[0]) == {}
+    assert choose(SHAPES[0], TIMED).rows == ANY_ROWS
+    folders.forget()
+
+
+def test_small_products_are_not_timed(cache_folder: Path) -> None:
+    assert ratios_of(ProductShape("x W^T", "float", 64, 64)) == {}
+    assert not (cache_folder / KIND).exists()
+
+
+def test_timing_a_layer_takes_much_less_than_a_second() -> None:
+    for form in ("x W^T", "d W", "d^T x"):
+        time_product(ProductShape(form, "float", 64, 64))  # compiles
+        start = time.thread_time()
+        time_product(ProductShape(form, "float", 2048, 512))
+        assert time.thread_time() - start < 0.5
+
+
+def test_a_weight_that_is_too_large_is_not_timed() -> None:
+    assert time_product(ProductShape("x W^T", "float", 1 << 17, 1 << 8)) == {}
+
+
+def test_what_is_no_choice_is_refused() -> None:
+    with pytest.raises(UsageError, match=r"products='mkl'.*timed, fixed, blas"):
+        network(Passes(products="mkl"))
+
+
+STEPS = """
+import hashlib, sys
+sys.path.insert(0, ".")
+import vertexrt as vrt
+from tests.pure.test_product_choice import batch, network
+net = network()
+for _ in range(3):
+    net.step(batch(), vrt.Adagrad(0.1))
+parts = [net.parameters[name].tobytes() for name in sorted(net.parameters)]
+print(hashlib.sha256(b"".join(parts)).hexdigest())
+"""
+
+
+def test_two_processes_have_the_same_bits(cache_folder: Path) -> None:
+    """The first times the table, the second reads it."""
+    made = [
+        subprocess.run(
+            [sys.executable, "-W", "ignore::DeprecationWarning", "-c", STEPS],
+            cwd=ROOT, capture_output=True, text=True, check=True,
+        ).stdout
+        for _ in range(2)
+    ]  # fmt: skip
+    assert len(list((cache_folder / KIND).iterdir())) == len(SHAPES)
+    assert made[0] == made[1] != ""
