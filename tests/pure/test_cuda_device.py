@@ -18,7 +18,7 @@ import pytest
 import vertexrt as vrt
 from vertexrt.errors import DeviceError, UsageError
 from vertexrt.kernels.cuda import compile as compiler
-from vertexrt.kernels.cuda.compile import load_nvrtc
+from vertexrt.kernels.cuda.compile import ONE_BLOCK, load_nvrtc
 from vertexrt.kernels.cuda.cupy_device import CupyDevice, import_cupy, usable
 from vertexrt.kernels.cuda.device import launch_error
 from vertexrt.models import TreeFC
@@ -249,6 +249,35 @@ def test_a_driver_that_refuses_code(monkeypatch: pytest.MonkeyPatch) -> None:
         "image; a driver for CUDA 13 or newer; update the driver, or report this as a bug with "
     )
     assert str(raised.value).endswith(".cubin.")
+
+
+INDEXED_ARRAY = """
+#include "vertexrt.cuh"
+struct Args { real* y; const int* at; };
+VRT_KERNEL(indexed, Args, 32) {
+    real x[512];
+    for (int i = 0; i < 512; ++i) x[i] = a.y[i];
+    for (int i = 0; i < 512; ++i) x[a.at[i] & 511] += a.y[i + 1];
+    for (int i = 0; i < 512; ++i) a.y[i] = x[i];
+}
+"""
+
+
+def test_what_a_persistent_kernel_spills_is_said(monkeypatch: pytest.MonkeyPatch) -> None:
+    fake_cupy(monkeypatch)
+    try:
+        load_nvrtc(13)
+    except DeviceError as error:
+        pytest.skip(str(error))
+    device, small = CupyDevice(), INDEXED_ARRAY.replace("512", "4").replace("511", "3")
+    fitting = f"{ONE_BLOCK}\n{small}"
+    spills = device.spills(ONE_BLOCK + INDEXED_ARRAY, np.dtype("float32"), [fitting])
+    assert spills.startswith("[cuda] kernel indexed has 2048 bytes of stack")
+    assert "take engine='batched'" in spills
+    assert device.spills(fitting, np.dtype("float32")) == ""
+    assert device.spills(ONE_BLOCK + INDEXED_ARRAY, np.dtype("float64")) == "", "they are slow"
+    with pytest.raises(DeviceError, match="kernel indexed has 2048 bytes of stack"):
+        device.load([INDEXED_ARRAY], np.dtype("float32"))
 
 
 @pytest.mark.parametrize(

@@ -215,6 +215,17 @@ def test_sums_that_are_not_left_are_refused(case: str) -> None:
     require_refused(broken, "sums that are left")
 
 
+def test_steps_in_another_order_are_refused() -> None:
+    tasks = lowered(*CASES["gru, uneven"])
+    (task, number, segment) = next(each_segment(tasks))
+    load, group, barrier, products, *rest = segment.steps
+    assert isinstance(group, ThreadKernel)
+    assert isinstance(products, Products)
+    for steps in ((load, products, barrier, group, *rest), (load, barrier, products, *rest)):
+        with pytest.raises(PlanError, match="is read; what was stored before"):
+            verify_segments(with_segment(task, number, replace(segment, steps=steps)))
+
+
 def has_sums(step: object) -> bool:
     """Tell whether a step leaves partial sums."""
     return isinstance(step, Products) and bool(step.sums)

@@ -24,10 +24,8 @@ from vertexrt.kernels.cuda.segments import (
 )
 from vertexrt.lower.expressions import Apply, Expression, Leaf
 from vertexrt.lower.kernel import FromParents
-from vertexrt.lower.places import ValuePlace
 from vertexrt.lower.threads import (
     NEAR,
-    Cuts,
     EdgeSum,
     ElementLoop,
     ElementStatement,
@@ -45,50 +43,48 @@ from vertexrt.lower.threads import (
 IsNear = Callable[[Leaf], bool]
 
 
-def are_alike(task: PathTask, kernel: ThreadKernel, cuts: Cuts) -> bool:
-    """Tell whether the threads of a row have one element each, of whole vectors."""
-    if kernel.fewer or len(cuts) != 2:
-        return False
-    each, rest = divmod(cuts[1], task.processors)
-    return rest == 0 and each == kernel.threads and each % task.vector == 0
-
-
 class RingSteps:
-    """Adds the ring to the steps of a task.
+    """Adds the ring to the steps of a segment.
 
     Args:
-        rows: what the task has in rows of the ring, by tensor.
+        rows: what its task has in rows of the ring, by tensor.
         late: of these, what is sent when a segment is over.
     """
 
-    def __init__(self, task: PathTask, rows: Mapping[int, InRing], late: Collection[int]) -> None:
-        self.task, self.rows, self.late = task, rows, late
+    def __init__(
+        self,
+        task: PathTask,
+        segment: PathSegment,
+        rows: Mapping[int, InRing],
+        late: Collection[int],
+    ) -> None:
+        self.segment, self.rows = segment, rows
+        self.at_once = {t for t, entry in rows.items() if entry.cuts and t not in late}
         self.near = {t for t, kind in task.states.items() if t in rows and kind.shape != ()}
 
-    def of(self, segment: PathSegment) -> tuple[SegmentStep, ...]:
-        """Return the steps of a segment."""
-        return tuple(self._step(x, segment.in_parts) for x in segment.steps)
+    def steps(self) -> tuple[SegmentStep, ...]:
+        """Return the steps."""
+        return tuple(map(self._step, self.segment.steps))
 
-    def _step(self, step: SegmentStep, in_parts: Collection[ValuePlace]) -> SegmentStep:
+    def _step(self, step: SegmentStep) -> SegmentStep:
         if isinstance(step, RowsAtATime):
-            return replace(step, steps=tuple(self._plain(x, in_parts) for x in step.steps))
-        return self._plain(step, in_parts)
+            return replace(step, steps=tuple(map(self._plain, step.steps)))
+        return self._plain(step)
 
-    def _plain(self, step: PlainStep, in_parts: Collection[ValuePlace]) -> PlainStep:
+    def _plain(self, step: PlainStep) -> PlainStep:
         match step:
             case Products():
-                products = (self._product(x, in_parts) for x in step.products)
-                return replace(step, products=tuple(products))
+                return Products(tuple(map(self._product, step.products)))
             case ThreadKernel():
                 return self._kernel(step)
         return step
 
-    def _product(self, x: ResidentProduct, in_parts: Collection[ValuePlace]) -> ResidentProduct:
+    def _product(self, x: ResidentProduct) -> ResidentProduct:
         operand = x.operand
         if isinstance(operand, ComputedRows):
             made = tuple(replace(s, value=_map(s.value, self._in_ring)) for s in operand.made)
             operand = ComputedRows(made, tuple(_near(e, self._in_ring) for e in operand.values))
-        elif operand.place in in_parts:
+        elif operand.place in self.segment.in_parts:
             operand = replace(operand, near=self.rows.get(exchanged_tensor(x, operand)))
         put = self.rows.get(x.to.number) if is_row(x.to) else None
         return replace(x, operand=operand, put=put)
@@ -108,33 +104,30 @@ class RingSteps:
             whole = is_whole(part)
             return lambda e: (e.number, e.slot) in read and (whole or e.slot >= 0 or kernel.edges)
 
-        parts = (self._part(part, is_near(part), kernel) for part in kernel.parts)
+        parts = (self._part(part, is_near(part)) for part in kernel.parts)
         return replace(kernel, parts=tuple(parts))
 
-    def _part(self, part: ThreadPart, is_near: IsNear, kernel: ThreadKernel) -> ThreadPart:
+    def _part(self, part: ThreadPart, is_near: IsNear) -> ThreadPart:
         match part:
             case ElementLoop():
-                alike = are_alike(self.task, kernel, part.cuts)
                 read = (_read_near(x, is_near) for x in part.statements)
-                return replace(part, statements=tuple(y for x in read for y in self._put(x, alike)))
+                return replace(part, statements=tuple(y for x in read for y in self._put(x)))
             case MakeNumber():
                 return replace(part, value=_map(part.value, is_near))
             case PublishNumber():
                 return replace(part, value=_near(part.value, is_near))
         return part
 
-    def _put(self, x: ElementStatement, alike: bool) -> tuple[ElementStatement, ...]:
+    def _put(self, x: ElementStatement) -> tuple[ElementStatement, ...]:
         """Return a statement, and what puts its elements in the tile's row of the ring, too."""
         if not isinstance(x, StoreElements | PublishElements) or not is_row(x.to):
             return (x,)
-        entry = self.rows.get(x.to.number)
-        if entry is None:
+        tensor, start = x.to.number, x.to.start
+        if tensor not in self.rows:
             return (x,)
-        sent = bool(entry.cuts) and alike and entry.tensor not in self.late
-        if isinstance(x, PublishElements):
-            return x, PutInRing(entry.tensor, x.to.start, x.register, sent)
-        put = PutInRing(entry.tensor, x.to.start, x.value.place.number, sent)
-        return (put, x) if x.own else (x, put)
+        register = x.register if isinstance(x, PublishElements) else x.value.place.number
+        put = PutInRing(tensor, start, register, tensor in self.at_once)
+        return (put, x) if isinstance(x, StoreElements) and x.own else (x, put)
 
 
 def _read_near(x: ElementStatement, is_near: IsNear) -> ElementStatement:

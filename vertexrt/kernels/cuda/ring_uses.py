@@ -15,7 +15,7 @@ from typing import NamedTuple
 
 from vertexrt.kernels.cuda.path_task import PathTask
 from vertexrt.kernels.cuda.ring import place_rings
-from vertexrt.kernels.cuda.ring_steps import RingSteps, are_alike
+from vertexrt.kernels.cuda.ring_steps import RingSteps
 from vertexrt.kernels.cuda.segment_accesses import (
     FullRead,
     full_reads,
@@ -25,7 +25,7 @@ from vertexrt.kernels.cuda.segment_accesses import (
     products_of,
 )
 from vertexrt.kernels.cuda.segments import InRing, PathSegment, RingUse, SendRows
-from vertexrt.lower.threads import PublishElements, StoreElements, ThreadKernel
+from vertexrt.lower.threads import Cuts, PublishElements, StoreElements, ThreadKernel
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,7 +41,7 @@ class Store(NamedTuple):
 
     Attributes:
         step: its number.
-        alike: see `are_alike`.
+        alike: the threads that make them may send them.
     """
 
     step: int
@@ -80,22 +80,30 @@ def _stores(task: PathTask, segment: PathSegment) -> Iterator[Store]:
             if is_row(product.to):
                 yield Store(number, product.to.number, False)  # its threads make columns
         for loop in loops_of(step):
-            alike = isinstance(step, ThreadKernel) and are_alike(task, step, loop.cuts)
+            alike = isinstance(step, ThreadKernel) and _are_alike(task, step, loop.cuts)
             for x in loop.statements:
                 if isinstance(x, StoreElements | PublishElements) and is_row(x.to):
                     yield Store(number, x.to.number, alike)
 
 
+def _are_alike(task: PathTask, kernel: ThreadKernel, cuts: Cuts) -> bool:
+    """Tell whether the threads of a row have one element each, of whole vectors."""
+    if kernel.fewer or len(cuts) != 2:
+        return False
+    each, rest = divmod(cuts[1], task.processors)
+    return rest == 0 and each == kernel.threads and each % task.vector == 0
+
+
 def _with_ring(lowered: LoweredTask, uses: list[_Uses], rows: Mapping[int, InRing]) -> LoweredTask:
     """Return a task whose segments put elements into the ring, send them, and read there."""
     late = {tensor for use in uses for tensor in _late(use, rows)}
-    steps = RingSteps(lowered.task, rows, late)
     segments = []
     for segment, use in zip(lowered.segments, uses, strict=True):
         ring = _ring_use(use, rows, late)
         if lowered.task.processors == 1:
             ring = replace(ring, needs_all=False)  # it makes all itself
-        segments.append(replace(segment, steps=steps.of(segment), rows=rows, ring=ring))
+        steps = RingSteps(lowered.task, segment, rows, late).steps()
+        segments.append(replace(segment, steps=steps, rows=rows, ring=ring))
     return replace(lowered, segments=tuple(segments))
 
 

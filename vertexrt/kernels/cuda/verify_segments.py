@@ -47,9 +47,10 @@ def verify_segments(lowered: LoweredTask) -> LoweredTask:
         processor may still write or read, when something is read that nothing has written, when
         temporaries do not fit, or when the ring is not what the segments say, see `verify_puts`.
     """
+    made = [place for x in lowered.segments for step in x.flat for place in _stores(step)]
     stored: list[ValuePlace] = []
     for segment in lowered.segments:
-        verifier = _SegmentVerifier(lowered, segment, stored)
+        verifier = _SegmentVerifier(lowered, segment, made, stored)
         verifier.run()
         stored = verifier.stored
     verify_puts(lowered)
@@ -61,7 +62,7 @@ class _SegmentVerifier:
     """Walks a segment in the order in which it runs.
 
     Attributes:
-        stored: in temporaries so far.
+        made: what the task stores; stored: of that, so far, and what is copied ahead.
         unread: what other steps have stored since the last barrier; reading: what they have read.
         asked: what is copied ahead; waited: of this, what each thread has waited for.
         left: products whose partial sums are left since the last barrier; sums: before it.
@@ -70,6 +71,7 @@ class _SegmentVerifier:
 
     task: LoweredTask
     segment: PathSegment
+    made: list[ValuePlace]
     stored: list[ValuePlace]
     unread: list[ValuePlace] = field(default_factory=list)
     reading: list[ValuePlace] = field(default_factory=list)
@@ -150,7 +152,7 @@ class _SegmentVerifier:
             self._fits(place)
         self.unread += stores
         self.reading += reads
-        self.stored += [place for place in stores if place.memory == Memory.TEMPORARY]
+        self.stored += stores
 
     def _read(self, place: ValuePlace, stores: Iterable[ValuePlace]) -> None:
         if place.memory == Memory.SUMS:
@@ -162,8 +164,9 @@ class _SegmentVerifier:
             self._fail(f"{place} is read", "a wait for copies, and a barrier after it")
         if _shares(place, self.unread):
             self._fail(f"{place} is read", "a barrier between, since other threads store it")
-        if place.memory == Memory.TEMPORARY and not _shares(place, (*self.stored, *stores)):
-            self._fail(f"{place} is read", "a temporary that was stored before")
+        own = place.memory == Memory.TEMPORARY or _shares(place, self.made)
+        if own and not _shares(place, (*self.stored, *stores)):
+            self._fail(f"{place} is read", "what was stored before")
 
     def _fits(self, place: ValuePlace) -> None:
         if place.memory != Memory.TEMPORARY:
