@@ -44,7 +44,7 @@ def choices_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[
     """Give a cache folder without choices, in which compiled code is that of all tests."""
     folder = tmp_path / "cache"
     folder.mkdir(mode=0o700)
-    for kind in ("cpu", "cuda"):
+    for kind in ("llvm", "cuda"):
         shared = folders(kind).write
         if shared is not None:
             (folder / kind).symlink_to(shared)

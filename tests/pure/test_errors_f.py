@@ -122,7 +122,7 @@ MISTAKES: list[tuple[Callable[[Any], None], str, str]] = [
     (lambda f: f.w[0], "slice", "of a value of shape (4, 3)"),
     # Python
     (lambda f: f.done() if f.b * 1.0 else None, "trace", "the truth of a traced value"),
-    (lambda f: (f.b * 1.0) ** 3, "pow", "exponent is 3"),
+    (lambda f: (f.b * 1.0) ** "3", "pow", "exponent is a str"),
     (lambda f: f.b + np.ones(3), "trace", "an operand is a ndarray"),
     (lambda f: f.b + "1", "trace", "an operand is a str"),
     (lambda f: f.b + vrt.Parameter((3,)), "trace", "a parameter of shape (3,) has no name"),

@@ -157,7 +157,7 @@ def test_on_a_gpu_gradients_are_shown_where_they_are_made() -> None:
 def test_on_a_gpu_kernels_of_groups_are_shown() -> None:
     net = on_paper(TreeLSTM(10, 8, 64, 5), 2)
     net.explain_batch(batch_of("tree-lstm", 1))
-    path = net.explain(kernels="ir").partition("segment 0\n")[2].partition("task program")[0]
+    path = net.explain(kernels="ir").partition("segment 0:\n")[2].partition("task program")[0]
     assert "for each row, 32 threads:" in path
     assert "for elements 0:64, own of (0, 64):" in path
     assert re.search(r"r\d+ = \(sigmoid\(r\d+\)\)", path)

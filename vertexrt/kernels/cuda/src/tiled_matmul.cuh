@@ -202,8 +202,8 @@ __device__ __forceinline__ void short_rows(int count, const real* x, const real*
 // split of them. One split adds to the gradient at once; several leave partial sums. One function
 // for all sizes, since a training kernel has as many of these as weights.
 template <int V>
-__device__ __noinline__ void outer_product(real* gradient, real* left, const real* d,
-                                           const real* x, int rows, int columns, int count) {
+__device__ __noinline__ void outer_product(real* gradient, real* left, const real* d, const real* x,
+                                           int rows, int columns, int count) {
     VRT_SCRATCH(MatmulMemory, memory, 1);
     const int begin = (int)((long long)count * VRT_BLOCK.y / VRT_GRID.y),
               end = (int)((long long)count * (VRT_BLOCK.y + 1) / VRT_GRID.y);
