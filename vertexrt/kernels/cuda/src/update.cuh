@@ -69,7 +69,6 @@ __device__ __forceinline__ void over_piece(const Store& a, long long number, Eac
 #pragma unroll AT_ONCE
         for (int i = lane * WIDTH; i < width; i += 32 * WIDTH) each(start + i, Lanes<WIDTH>());
     } else {
-#pragma unroll 1  // few pieces have such a size
         for (int i = lane; i < width; i += 32) each(start + i, Lanes<1>());
     }
 }
