@@ -19,7 +19,7 @@ from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
 
-from vertexrt.errors import UsageError, message, nearest
+from vertexrt.errors import UsageError, nearest
 
 PREFIX = "VERTEXRT_"
 FLAGS = ("VERTEXRT_CHECK", "VERTEXRT_CACHE", "VERTEXRT_PLAIN", "VERTEXRT_THREADS")
@@ -60,13 +60,11 @@ def read(environ: Mapping[str, str]) -> Config:
     """
     for name in sorted(environ):
         if name.startswith(PREFIX) and name not in FLAGS:
-            raise UsageError(
-                message(
-                    "config",
-                    f"environment variable {name} is set",
-                    f"the flags are {', '.join(FLAGS)}",
-                    "unset it or correct the name." + nearest(name, FLAGS),
-                )
+            raise UsageError.at(
+                "config",
+                f"environment variable {name} is set",
+                f"the flags are {', '.join(FLAGS)}",
+                "unset it or correct the name." + nearest(name, FLAGS),
             )
     return Config(
         check=_switch(environ, "VERTEXRT_CHECK"),
@@ -79,10 +77,8 @@ def read(environ: Mapping[str, str]) -> Config:
 def _switch(environ: Mapping[str, str], name: str) -> bool:
     value = environ.get(name, "")
     if value not in ("", "0", "1"):
-        raise UsageError(
-            message(
-                "config", f"{name}={value}", "allowed are 0 and 1", "set one of them or unset it"
-            )
+        raise UsageError.at(
+            "config", f"{name}={value}", "allowed are 0 and 1", "set one of them or unset it"
         )
     return value == "1"
 
@@ -101,13 +97,11 @@ def _cache_dir(environ: Mapping[str, str]) -> Path:
         folder = temporary_cache()
     if os.path.exists(folder) and not os.path.isdir(folder):
         what = f"VERTEXRT_CACHE={given} names" if given else f"the cache folder {folder} is"
-        raise UsageError(
-            message(
-                "config",
-                f"{what} a file",
-                "a folder, or a path where one can be made",
-                "set VERTEXRT_CACHE to another path",
-            )
+        raise UsageError.at(
+            "config",
+            f"{what} a file",
+            "a folder, or a path where one can be made",
+            "set VERTEXRT_CACHE to another path",
         )
     return folder
 
@@ -126,10 +120,8 @@ def _expand(text: str, name: str) -> Path:
     try:
         return Path(text).expanduser().absolute()
     except RuntimeError as error:  # pathlib's answer when the home folder is not known
-        raise UsageError(
-            message(
-                "config", f"{name}={text}", "a path whose home folder is known", "give a full path"
-            )
+        raise UsageError.at(
+            "config", f"{name}={text}", "a path whose home folder is known", "give a full path"
         ) from error
 
 
@@ -138,13 +130,11 @@ def _threads(environ: Mapping[str, str]) -> int:
     if not value:
         return os.cpu_count() or 1
     if not (value.isascii() and value.isdecimal() and int(value) >= 1):
-        raise UsageError(
-            message(
-                "config",
-                f"VERTEXRT_THREADS={value}",
-                "a whole number of at least 1",
-                "set one, or unset it to use every processor",
-            )
+        raise UsageError.at(
+            "config",
+            f"VERTEXRT_THREADS={value}",
+            "a whole number of at least 1",
+            "set one, or unset it to use every processor",
         )
     return int(value)
 

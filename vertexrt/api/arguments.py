@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from vertexrt.errors import UsageError, VertexrtError, message
+from vertexrt.errors import UsageError, VertexrtError
 from vertexrt.graph import GraphBatch
 from vertexrt.graph.owned import read_array
 
@@ -18,13 +18,11 @@ Array = np.ndarray[Any, Any]
 def check_batch(where: str, given: object) -> None:
     """Refuse what is no batch, a list of graphs above all. Raises: UsageError."""
     if not isinstance(given, GraphBatch):
-        raise UsageError(
-            message(
-                where,
-                f"the batch is a {type(given).__name__}",
-                "expected a GraphBatch",
-                "build a GraphBatch: vrt.GraphBatch.from_graphs([...])",
-            )
+        raise UsageError.at(
+            where,
+            f"the batch is a {type(given).__name__}",
+            "expected a GraphBatch",
+            "build a GraphBatch: vrt.GraphBatch.from_graphs([...])",
         )
 
 
@@ -34,14 +32,14 @@ def check_optimizer(where: str, given: object) -> None:
     if isinstance(given, known) or not hasattr(given, "update"):
         got = f"the class {given.__name__}" if isinstance(given, type) else f"{given!r:.60}"
         action = "pass an optimizer such as vrt.Adam(lr=1e-3)"
-        raise UsageError(message(where, got, "expected an optimizer", action))
+        raise UsageError.at(where, got, "expected an optimizer", action)
 
 
 def check_mapping(where: str, given: object, error: type[VertexrtError]) -> None:
     """Refuse what are no arrays by name. Raises: an error of that class."""
     if not isinstance(given, Mapping):
         got = f"a {type(given).__name__}"
-        raise error(message(where, got, "expected arrays by name", "pass a dict"))
+        raise error.at(where, got, "expected arrays by name", "pass a dict")
 
 
 def names_of(where: str, outputs: object) -> tuple[str, ...]:
@@ -56,7 +54,7 @@ def names_of(where: str, outputs: object) -> tuple[str, ...]:
         return names
     action = f"write outputs=[{outputs!r}]" if isinstance(outputs, str) else "pass a list of names"
     got = f"outputs is {outputs!r:.60}"
-    raise UsageError(message(where, got, "expected names of pushes", action))
+    raise UsageError.at(where, got, "expected names of pushes", action)
 
 
 def _listed(outputs: Any) -> tuple[Any, ...] | None:

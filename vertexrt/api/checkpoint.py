@@ -27,7 +27,7 @@ from vertexrt.api.tensor_file import (
     read_texts,
     write_tensors,
 )
-from vertexrt.errors import CheckpointError, NumericError, UsageError, message, nearest, one_line
+from vertexrt.errors import CheckpointError, NumericError, UsageError, nearest, one_line
 from vertexrt.plain_files import read_plain, write_atomically
 
 FORMAT = "vertexrt-checkpoint"
@@ -94,13 +94,11 @@ def save_checkpoint(
     try:
         write_atomically(Path(path), write_tensors(tensors, texts))
     except OSError as error:
-        raise CheckpointError(
-            message(
-                "save_checkpoint",
-                f"cannot write {Path(path)} ({error.strerror or error})",
-                "a folder that exists, can be written to and has room",
-                "choose another path or free some space",
-            )
+        raise CheckpointError.at(
+            "save_checkpoint",
+            f"cannot write {Path(path)} ({error.strerror or error})",
+            "a folder that exists, can be written to and has room",
+            "choose another path or free some space",
         ) from error
 
 
@@ -110,13 +108,11 @@ def _note(meta: Mapping[str, Any]) -> str:
         note = json.dumps(dict(meta), allow_nan=False)
         parse_json(note)  # not too deep
     except (TypeError, ValueError, RecursionError) as error:
-        raise UsageError(
-            message(
-                "save_checkpoint",
-                f"meta cannot be written as JSON ({error})",
-                "text, finite numbers, lists and dicts with text keys",
-                "convert the values, NumPy numbers with `.item()`",
-            )
+        raise UsageError.at(
+            "save_checkpoint",
+            f"meta cannot be written as JSON ({error})",
+            "text, finite numbers, lists and dicts with text keys",
+            "convert the values, NumPy numbers with `.item()`",
         ) from error
     return note
 
@@ -124,22 +120,18 @@ def _note(meta: Mapping[str, Any]) -> str:
 def _require_storable(tensors: Arrays) -> None:
     for name, array in tensors.items():
         if np.asarray(array).dtype not in DTYPES.values():
-            raise UsageError(
-                message(
-                    "save_checkpoint",
-                    f"{_spoken(name)} is of dtype {np.asarray(array).dtype}",
-                    "float32 or float64, and int64 in an optimizer's state",
-                    "convert it",
-                )
+            raise UsageError.at(
+                "save_checkpoint",
+                f"{_spoken(name)} is of dtype {np.asarray(array).dtype}",
+                "float32 or float64, and int64 in an optimizer's state",
+                "convert it",
             )
         if not np.isfinite(array).all():
-            raise NumericError(
-                message(
-                    "save_checkpoint",
-                    f"{_spoken(name)} is not finite",
-                    "finite numbers; nothing was written",
-                    "lower the learning rate, or bound the gradient with clip_norm",
-                )
+            raise NumericError.at(
+                "save_checkpoint",
+                f"{_spoken(name)} is not finite",
+                "finite numbers; nothing was written",
+                "lower the learning rate, or bound the gradient with clip_norm",
             )
 
 
@@ -268,13 +260,11 @@ def check_parameters(found: Arrays, expected: Arrays, where: str = "checkpoint")
     if not texts:
         return
     shown = ", ".join(texts[:8]) + (f" and {len(texts) - 8} more" if len(texts) > 8 else "")
-    raise CheckpointError(
-        message(
-            where,
-            f"the parameters do not fit this network: {shown}",
-            "the same names and shapes",
-            "build the network with the options that the parameters were saved with",
-        )
+    raise CheckpointError.at(
+        where,
+        f"the parameters do not fit this network: {shown}",
+        "the same names and shapes",
+        "build the network with the options that the parameters were saved with",
     )
 
 
@@ -287,4 +277,4 @@ def _named(tensors: Arrays, prefix: str) -> dict[str, npt.NDArray[Any]]:
 
 
 def _unreadable(got: str, expected: str, action: str) -> CheckpointError:
-    return CheckpointError(message("load_checkpoint", got, expected, action))
+    return CheckpointError.at("load_checkpoint", got, expected, action)

@@ -22,7 +22,7 @@ from vertexrt.engine.devices import (
 )
 from vertexrt.engine.model import POLICIES, REDUCTIONS
 from vertexrt.engine.variant import MOST_STREAMS, CompileOptions, Passes
-from vertexrt.errors import UsageError, message, nearest
+from vertexrt.errors import UsageError, nearest
 from vertexrt.ir.program import Program
 from vertexrt.locks import ProcessLock
 
@@ -83,9 +83,7 @@ def compile(
     _check_precision(precision, device, real)
     _check_numbers(seed, threads, processors)
     if not isinstance(device, str):
-        raise UsageError(
-            message("compile", f"device is {device!r}", "a string", "write device='cpu'")
-        )
+        raise UsageError.at("compile", f"device is {device!r}", "a string", "write device='cpu'")
     _check_function(function)
     parameters = function.parameters()
     device = device_named(device)
@@ -105,46 +103,35 @@ def _check_names(*choices: tuple[object, Collection[str], str]) -> None:
     """Refuse options that are none of their choices; each: value, choices, name of the option."""
     for value, known, name in choices:
         if not isinstance(value, str) or value not in known:
-            raise UsageError(
-                message(
-                    "compile",
-                    f"{name} is {value!r}",
-                    "one of " + ", ".join(known),
-                    f"choose one of these.{nearest(str(value), known)}",
-                )
+            raise UsageError.at(
+                "compile",
+                f"{name} is {value!r}",
+                "one of " + ", ".join(known),
+                f"choose one of these.{nearest(str(value), known)}",
             )
 
 
 def _check_precision(precision: str, device: object, dtype: str) -> None:
     """Refuse products that are less exact where no device makes them."""
     if precision != "float32" and (device not in WITH_PRECISIONS or dtype != "float32"):
-        raise UsageError(
-            message(
-                "compile",
-                f"precision is {precision!r} with device={device!r}, dtype {dtype}",
-                "device='cuda' and float32",
-                "leave precision out",
-            )
+        raise UsageError.at(
+            "compile",
+            f"precision is {precision!r} with device={device!r}, dtype {dtype}",
+            "device='cuda' and float32",
+            "leave precision out",
         )
 
 
 def _check_numbers(seed: object, threads: object, processors: object) -> None:
     """Refuse a seed, threads and processors that are no whole number within bounds."""
     if type(seed) is not int or not 0 <= seed <= LARGEST_SEED:
-        raise UsageError(
-            message(
-                "compile", f"seed is {seed!r}", "a whole number from 0 to 2**64 - 1", "change it"
-            )
+        raise UsageError.at(
+            "compile", f"seed is {seed!r}", "a whole number from 0 to 2**64 - 1", "change it"
         )
     for name, number in (("threads", threads), ("processors", processors)):
         if number is not None and not (is_whole(number) and 1 <= number <= MOST_THREADS):
-            raise UsageError(
-                message(
-                    "compile",
-                    f"{name} is {number!r}",
-                    f"1 to {MOST_THREADS}",
-                    f"leave {name} out",
-                )
+            raise UsageError.at(
+                "compile", f"{name} is {number!r}", f"1 to {MOST_THREADS}", f"leave {name} out"
             )
 
 
@@ -152,17 +139,15 @@ def _checked_passes(passes: object) -> Passes:
     """Return which optimisations run: all by default."""
     chosen = Passes() if passes is None else passes
     if not isinstance(chosen, Passes):
-        raise UsageError(
-            message("compile", f"passes is {passes!r}", "a Passes, or None", "leave passes out")
+        raise UsageError.at(
+            "compile", f"passes is {passes!r}", "a Passes, or None", "leave passes out"
         )
     if chosen.streams not in range(1, MOST_STREAMS + 1):
-        raise UsageError(
-            message(
-                "compile",
-                f"Passes(streams={chosen.streams!r})",
-                f"1 to {MOST_STREAMS}",
-                "leave streams out, or take 2",
-            )
+        raise UsageError.at(
+            "compile",
+            f"Passes(streams={chosen.streams!r})",
+            f"1 to {MOST_STREAMS}",
+            "leave streams out, or take 2",
         )
     return chosen
 
@@ -173,13 +158,11 @@ def _check_function(function: object) -> None:
         return
     is_class = isinstance(function, type)
     name = function.__name__ if isinstance(function, type) else "MyFunction"
-    raise UsageError(
-        message(
-            "compile",
-            f"the class {name}" if is_class else f"a {type(function).__name__}",
-            "an instance of a subclass of vrt.VertexFunction or vrt.Model",
-            f"write vrt.compile({name}(...))",
-        )
+    raise UsageError.at(
+        "compile",
+        f"the class {name}" if is_class else f"a {type(function).__name__}",
+        "an instance of a subclass of vrt.VertexFunction or vrt.Model",
+        f"write vrt.compile({name}(...))",
     )
 
 

@@ -8,7 +8,7 @@ from typing import Any
 
 from vertexrt.api.declaration import is_real
 from vertexrt.api.trace import current_builder
-from vertexrt.errors import TraceError, message
+from vertexrt.errors import TraceError
 from vertexrt.ir.user_line import user_line
 from vertexrt.ir.values import Value
 
@@ -124,7 +124,7 @@ def straight_through(x: Operand, value: Operand) -> Value:
 
 def _number(where_: str, name: str, value: object) -> float:
     if not is_real(value):
-        raise TraceError(
-            message(where_, f"{name} is {value!r} at {user_line()}", "a number", "pass a number")
+        raise TraceError.at(
+            where_, f"{name} is {value!r} at {user_line()}", "a number", "pass a number"
         )
     return builtins.float(value)

@@ -10,7 +10,7 @@ from vertexrt.api.declaration import is_real, is_whole, read_shape
 from vertexrt.api.elementwise import emit, exp, log, maximum, where
 from vertexrt.api.parameter import Parameter
 from vertexrt.api.trace import as_index, current_builder
-from vertexrt.errors import TraceError, message
+from vertexrt.errors import TraceError
 from vertexrt.ir.program import Domain
 from vertexrt.ir.user_line import user_line
 from vertexrt.ir.values import Operators, Value
@@ -40,13 +40,11 @@ def split(x: Operand, parts: int) -> list[Value]:
     value = _value(x)
     length = value.type.size
     if len(value.shape) != 1 or not is_whole(parts) or parts < 1 or length % parts:
-        raise TraceError(
-            message(
-                "split",
-                f"shape {list(value.shape)} in {parts!r} parts at {user_line()}",
-                "a vector whose length is a multiple of the parts",
-                "slice it: x[:k], x[k:]",
-            )
+        raise TraceError.at(
+            "split",
+            f"shape {list(value.shape)} in {parts!r} parts at {user_line()}",
+            "a vector whose length is a multiple of the parts",
+            "slice it: x[:k], x[k:]",
         )
     step = length // parts
     return [value[k * step : (k + 1) * step] for k in range(parts)]
@@ -76,7 +74,7 @@ def stack(*numbers: Operand) -> Value:
     shapes = [list(part.shape) for part in parts]
     if not parts or builtins.any(shapes):
         got = f"operands of shapes {shapes} at {user_line()}"
-        raise TraceError(message("stack", got, "one number or more", "vrt.concat joins vectors"))
+        raise TraceError.at("stack", got, "one number or more", "vrt.concat joins vectors")
     return concat(*(emit("spread", part, shape=(1,)) for part in parts))
 
 
@@ -88,7 +86,7 @@ def full(shape: tuple[int, ...] | int, value: float) -> Value:
     builder, extents = current_builder(), read_shape(shape)
     if extents is None:
         got = f"shape {shape!r} at {user_line()}"
-        raise TraceError(message("full", got, "a tuple of positive integers", "write full(n, 1.0)"))
+        raise TraceError.at("full", got, "a tuple of positive integers", "write full(n, 1.0)")
     return builder.const(builder.number(value), extents)
 
 
@@ -110,13 +108,13 @@ def dot(x: Operand, y: Operand) -> Value:
     left, right = _value(x), _value(y)
     if len(left.shape) != 1 or left.shape != right.shape:
         got = f"shapes {list(left.shape)} and {list(right.shape)} at {user_line()}"
-        raise TraceError(message("dot", got, "two vectors of one length", "slice one of them"))
+        raise TraceError.at("dot", got, "two vectors of one length", "slice one of them")
     return sum(left * right, over=ELEMENTS)
 
 
 def _no_vectors(got: str) -> TraceError:
     action = "write vrt.concat(x, y[k : k + 1]): a slice of one element is a vector"
-    return TraceError(message("concat", f"{got} at {user_line()}", "one vector or more", action))
+    return TraceError.at("concat", f"{got} at {user_line()}", "one vector or more", action)
 
 
 def sum(x: Operand, *, over: str | None = None) -> Value:
@@ -180,7 +178,7 @@ def _over_children(
     else:
         got, expected = f"over={over!r}", "'children' or 'elements'"
         action = "choose one of them"
-    raise TraceError(message(where, f"{got} at {user_line()}", expected, action))
+    raise TraceError.at(where, f"{got} at {user_line()}", expected, action)
 
 
 def _slot(value: Value) -> int:
@@ -201,10 +199,8 @@ def dropout(x: Operand, p: float) -> Value:
     Raises: TraceError, when p is not in [0, 1).
     """
     if not is_real(p) or not 0.0 <= p < 1.0:
-        raise TraceError(
-            message(
-                "dropout", f"p is {p!r} at {user_line()}", "0 <= p < 1", "pass the share of zeros"
-            )
+        raise TraceError.at(
+            "dropout", f"p is {p!r} at {user_line()}", "0 <= p < 1", "pass the share of zeros"
         )
     value = _value(x)
     if p == 0.0:
@@ -294,13 +290,11 @@ def squared_error(x: Operand, y: Operand) -> Value:
     left, right = _value(x), _value(y)
     both = isinstance(x, Operators) and isinstance(y, Operators)
     if both and left.shape != right.shape:
-        raise TraceError(
-            message(
-                "squared_error",
-                f"shapes {list(left.shape)} and {list(right.shape)} at {user_line()}",
-                "two values of one shape, or a plain number as the target",
-                "slice or pull a target of that shape",
-            )
+        raise TraceError.at(
+            "squared_error",
+            f"shapes {list(left.shape)} and {list(right.shape)} at {user_line()}",
+            "two values of one shape, or a plain number as the target",
+            "slice or pull a target of that shape",
         )
     difference = left - right
     square = difference * difference

@@ -10,7 +10,7 @@ import numpy as np
 
 from vertexrt.api.arguments import real_array
 from vertexrt.engine.batched import rows_of_vertices
-from vertexrt.errors import PullError, message
+from vertexrt.errors import PullError
 from vertexrt.graph import GraphBatch, Pulled
 
 Array = np.ndarray[Any, Any]
@@ -48,13 +48,11 @@ def given_gradients(
             continue
         array, wrong = real_array(given[name], shape, dtype)
         if array is None:
-            raise PullError(
-                message(
-                    "backward",
-                    f"the gradient of {name!r} {wrong}",
-                    f"real numbers of shape {list(shape)}, one row a vertex",
-                    "pass the gradient of what forward returned",
-                )
+            raise PullError.at(
+                "backward",
+                f"the gradient of {name!r} {wrong}",
+                f"real numbers of shape {list(shape)}, one row a vertex",
+                "pass the gradient of what forward returned",
             )
         found[name] = array
     return found

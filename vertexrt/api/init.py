@@ -15,7 +15,7 @@ import numpy.typing as npt
 
 from vertexrt.api.arguments import real_array
 from vertexrt.api.declaration import is_real, is_whole
-from vertexrt.errors import UsageError, message
+from vertexrt.errors import UsageError
 
 Array = npt.NDArray[np.float64]
 Shape = tuple[int, ...]
@@ -129,20 +129,18 @@ def draw(name: str, shape: Shape, init: Initializer | None, seed: int) -> Array:
     """
     values, wrong = real_array((init or default(shape))(shape, generator(seed, name)), shape, float)
     if values is None or not np.isfinite(values).all():
-        raise UsageError(
-            message(
-                "init",
-                f"what the initializer of '{name}' returned "
-                + (wrong or "has numbers that are not finite"),
-                f"finite numbers of shape {shape}",
-                "correct the initializer",
-            )
+        raise UsageError.at(
+            "init",
+            f"what the initializer of '{name}' returned "
+            + (wrong or "has numbers that are not finite"),
+            f"finite numbers of shape {shape}",
+            "correct the initializer",
         )
     return values
 
 
 def _check(where: str, option: str, value: Any, fits: bool, expected: str) -> None:
     if not fits:
-        raise UsageError(
-            message(where, f"{option}={value}", f"{option} must be {expected}", "correct it")
+        raise UsageError.at(
+            where, f"{option}={value}", f"{option} must be {expected}", "correct it"
         )

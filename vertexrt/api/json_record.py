@@ -14,7 +14,7 @@ import re
 from collections.abc import Collection
 from typing import Any, NoReturn
 
-from vertexrt.errors import CheckpointError, VertexrtError, message, nearest, one_line
+from vertexrt.errors import CheckpointError, VertexrtError, nearest, one_line
 
 DEEPEST = 32  # lists and objects inside each other
 SHOWN = 60  # characters of a wrong value that an error shows
@@ -210,4 +210,4 @@ class JsonRecord:
         self._fail(f"{name} is {shown}", f"expected {expected}")
 
     def _fail(self, got: str, expected: str = "expected what vertexrt writes") -> NoReturn:
-        raise self.error(message(self.where, got, expected, self.action))
+        raise self.error.at(self.where, got, expected, self.action)

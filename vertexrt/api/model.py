@@ -13,7 +13,7 @@ from vertexrt.api.vertex_function import (
     sources_of,
     trace_in,
 )
-from vertexrt.errors import TraceError, message
+from vertexrt.errors import TraceError
 from vertexrt.ir.join import join_programs
 from vertexrt.ir.passes.specialise import MOST_FUNCTIONS
 from vertexrt.ir.program import FunctionSite, Program
@@ -99,7 +99,7 @@ class Model:
 
     def _error(self, got: str, expected: str) -> TraceError:
         name = type(self).__name__
-        return TraceError(message("model", f"{name} has {got}", expected, f"correct {name}"))
+        return TraceError.at("model", f"{name} has {got}", expected, f"correct {name}")
 
 
 def _states(functions: dict[str, VertexFunction]) -> dict[int, str]:

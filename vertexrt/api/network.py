@@ -119,7 +119,7 @@ class Network:
         again = "vrt.compile(...).set_parameters(net.parameters)"
         action = f"compile the function again and copy the parameters: {again}"
         got = "a network is to be copied or pickled"
-        raise UsageError(message("network", got, "arrays, which can be", action))
+        raise UsageError.at("network", got, "arrays, which can be", action)
 
     @property
     def parameters(self) -> Parameters:
@@ -183,7 +183,7 @@ class Network:
         if "loss" not in self.pushes:
             pushes = f"{self.program.name} pushes {', '.join(self.pushes)}"
             action = "push a loss, or use forward and backward"
-            raise UsageError(message("step", pushes, "a push named 'loss'", action))
+            raise UsageError.at("step", pushes, "a push named 'loss'", action)
         use = self._uses[names] = Use(frozenset(names) | {"loss"}, loss=True)
         return use
 
@@ -291,7 +291,7 @@ class Network:
             self._check_names(names_of("backward", unknown))
             got, asked = f"a gradient of {sorted(unknown, key=str)}", sorted(use.seeds)
             expected, action = f"forward was asked for {asked}", "name it in forward(outputs=...)"
-            raise UsageError(message("backward", got, expected, action))
+            raise UsageError.at("backward", got, expected, action)
 
         def part(run: Run) -> Part:
             own = [given[run.share.vertices] for given in whole.values()]
@@ -352,22 +352,18 @@ class Network:
         others = pending is not None and pending.thread != caller and bool(self._overtaken)
         if caller in self._overtaken or others:
             self._overtaken.discard(caller)
-            raise UsageError(
-                message(
-                    "backward",
-                    "another thread used the network after forward(batch, train=True)",
-                    "forward and backward of one thread with nothing between them",
-                    "hold a lock of yours around both, or compile a network for each thread",
-                )
+            raise UsageError.at(
+                "backward",
+                "another thread used the network after forward(batch, train=True)",
+                "forward and backward of one thread with nothing between them",
+                "hold a lock of yours around both, or compile a network for each thread",
             )
         if pending is None:
-            raise UsageError(
-                message(
-                    "backward",
-                    "no forward pass to go back through",
-                    "forward(batch, train=True) just before",
-                    "call it once for each backward",
-                )
+            raise UsageError.at(
+                "backward",
+                "no forward pass to go back through",
+                "forward(batch, train=True) just before",
+                "call it once for each backward",
             )
         self._pending = None
         return pending.batch, pending.runs, pending.use
@@ -377,7 +373,7 @@ class Network:
         if not names:
             pushes = f"{self.program.name} pushes {', '.join(self.pushes)}"
             action = "name one, or leave outputs out for all"
-            raise UsageError(message(where, "outputs names no push", pushes, action))
+            raise UsageError.at(where, "outputs names no push", pushes, action)
         self._check_names(names)
         return names
 
@@ -386,7 +382,7 @@ class Network:
             if name not in self.pushes:
                 pushes = f"{self.program.name} pushes {', '.join(self.pushes)}"
                 action = f"ask for one of these.{nearest(str(name), self.pushes)}"
-                raise UsageError(message("outputs", f"{name!r}", pushes, action))
+                raise UsageError.at("outputs", f"{name!r}", pushes, action)
 
     def _next_seed(self) -> int:
         self._last_seed = step_seed(self._seed, self._step)

@@ -322,23 +322,21 @@ class Optimizer:
     def _checked(self, option: str, value: Any, numbers: Range, more: str = "") -> float:
         if not (is_real(value) and numbers.holds(value)):
             name, expected = type(self).__name__, f"{option} {numbers.text}{more}"
-            raise UsageError(message(name, f"{option}={value!r}", expected, "set it"))
+            raise UsageError.at(name, f"{option}={value!r}", expected, "set it")
         return float(value)
 
     def _tuple(self, option: str, value: Any, count: int, numbers: Range) -> tuple[float, ...]:
         if not isinstance(value, (tuple, list)) or len(value) != count:
             name = type(self).__name__
-            raise UsageError(message(name, f"{option}={value!r}", f"{count} numbers", "set all"))
+            raise UsageError.at(name, f"{option}={value!r}", f"{count} numbers", "set all")
         return tuple(self._checked(f"{option}[{k}]", v, numbers) for k, v in enumerate(value))
 
     def _misfit(self, got: str, expected: str) -> CheckpointError:
-        return CheckpointError(
-            message(
-                f"{type(self).__name__}.load_state",
-                f"the state holds {got}",
-                f"expected: {expected}",
-                "load the state of the same optimizer and network",
-            )
+        return CheckpointError.at(
+            f"{type(self).__name__}.load_state",
+            f"the state holds {got}",
+            f"expected: {expected}",
+            "load the state of the same optimizer and network",
         )
 
     def _text(self, got: str, expected: str, action: str) -> str:

@@ -8,7 +8,7 @@ from typing import Any
 from vertexrt.api.declaration import read_shape
 from vertexrt.api.init import Initializer
 from vertexrt.api.trace import current_builder, name_in_network
-from vertexrt.errors import TraceError, message
+from vertexrt.errors import TraceError
 from vertexrt.ir.builder import Builder
 from vertexrt.ir.user_line import user_line
 from vertexrt.ir.values import Construction, Operators, Value
@@ -30,23 +30,19 @@ class Parameter(Operators):
     def __init__(self, shape: tuple[int, ...] | int, init: Initializer | None = None) -> None:
         extents = read_shape(shape)
         if extents is None:
-            raise TraceError(
-                message(
-                    "Parameter",
-                    f"shape is {shape!r}",
-                    "a tuple of positive integers",
-                    "write (rows, columns), or (length,) for a vector",
-                )
+            raise TraceError.at(
+                "Parameter",
+                f"shape is {shape!r}",
+                "a tuple of positive integers",
+                "write (rows, columns), or (length,) for a vector",
             )
         if init is not None and not callable(init):
-            raise TraceError(
-                message(
-                    "Parameter",
-                    f"init is a {type(init).__name__}",
-                    "a function of shape and generator, as those of vrt.init",
-                    "write init=vrt.init.constant(value) for one number; set an array by "
-                    "net.parameters[name] = array",
-                )
+            raise TraceError.at(
+                "Parameter",
+                f"init is a {type(init).__name__}",
+                "a function of shape and generator, as those of vrt.init",
+                "write init=vrt.init.constant(value) for one number; set an array by "
+                "net.parameters[name] = array",
             )
         self.shape = extents
         self.init = init
@@ -59,14 +55,12 @@ class Parameter(Operators):
         """Return the node that reads this parameter."""
         name = name_in_network(self) or self.name
         if name is None:
-            raise TraceError(
-                message(
-                    "trace",
-                    f"a parameter of shape {self.shape} has no name at {user_line()}",
-                    "parameters are attributes of the vertex function, set in __init__, with names "
-                    "that do not begin with _",
-                    "write self.name = vrt.Parameter(...)",
-                )
+            raise TraceError.at(
+                "trace",
+                f"a parameter of shape {self.shape} has no name at {user_line()}",
+                "parameters are attributes of the vertex function, set in __init__, with names "
+                "that do not begin with _",
+                "write self.name = vrt.Parameter(...)",
             )
         return builder.emit("param", name=name, shape=self.shape)
 
@@ -83,13 +77,11 @@ class Parameter(Operators):
         if (
             len(vector.shape) > 1
         ):  # the IR takes several rows at once; for people that is no product
-            raise TraceError(
-                message(
-                    "matmul",
-                    f"a right operand of shape {list(vector.shape)} at {user_line()}",
-                    f"a right operand of shape [{self.shape[0 if transpose else -1]}]",
-                    "multiply vectors only",
-                )
+            raise TraceError.at(
+                "matmul",
+                f"a right operand of shape {list(vector.shape)} at {user_line()}",
+                f"a right operand of shape [{self.shape[0 if transpose else -1]}]",
+                "multiply vectors only",
             )
         return vector.builder.emit("matmul", self, vector, transpose=transpose)
 
@@ -97,13 +89,11 @@ class Parameter(Operators):
     def T(self) -> Transposed:
         """The transpose of a matrix, to multiply by: `w.T @ x`, [M, N] and [M] to [N]."""
         if len(self.shape) != 2:
-            raise TraceError(
-                message(
-                    "Parameter",
-                    f"the transpose of {self!r}",
-                    "a matrix",
-                    "leave .T out: a vector has none",
-                )
+            raise TraceError.at(
+                "Parameter",
+                f"the transpose of {self!r}",
+                "a matrix",
+                "leave .T out: a vector has none",
             )
         return Transposed(self)
 

@@ -10,7 +10,7 @@ import numpy as np
 
 from vertexrt.api.arguments import real_array
 from vertexrt.engine.parameters import ParameterStore
-from vertexrt.errors import CheckpointError, UnknownParameterError, message, nearest
+from vertexrt.errors import CheckpointError, UnknownParameterError, nearest
 
 Array = np.ndarray[Any, Any]
 
@@ -56,24 +56,20 @@ class Parameters(MutableMapping[str, Array]):
         shape, dtype = self._store.shapes[name], self._store.dtype
         array, wrong = real_array(value, shape, dtype)
         if array is None or not np.isfinite(array).all():
-            raise CheckpointError(
-                message(
-                    "parameters",
-                    f"{name!r} {wrong or f'has numbers that are not finite in {dtype}'}",
-                    f"real numbers of shape {list(shape)}",
-                    "pass an array of that shape, or load a checkpoint of the same sizes",
-                )
+            raise CheckpointError.at(
+                "parameters",
+                f"{name!r} {wrong or f'has numbers that are not finite in {dtype}'}",
+                f"real numbers of shape {list(shape)}",
+                "pass an array of that shape, or load a checkpoint of the same sizes",
             )
         return array
 
     def __delitem__(self, name: str) -> NoReturn:
-        raise CheckpointError(
-            message(
-                "parameters",
-                f"{name!r} is to be deleted",
-                "the parameters that the vertex function declares",
-                "remove it from the vertex function, or set it to zero",
-            )
+        raise CheckpointError.at(
+            "parameters",
+            f"{name!r} is to be deleted",
+            "the parameters that the vertex function declares",
+            "remove it from the vertex function, or set it to zero",
         )
 
     def __iter__(self) -> Iterator[str]:
@@ -93,11 +89,9 @@ class Parameters(MutableMapping[str, Array]):
         if name not in self._store.shapes:
             known = ", ".join(self._store.names) or "none"
             close = nearest(str(name), self._store.names)
-            raise UnknownParameterError(
-                message(
-                    "parameters",
-                    f"no parameter is called {name!r}",
-                    f"the parameters are {known}",
-                    f"correct the name.{close}",
-                )
+            raise UnknownParameterError.at(
+                "parameters",
+                f"no parameter is called {name!r}",
+                f"the parameters are {known}",
+                f"correct the name.{close}",
             )

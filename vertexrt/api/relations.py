@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
-from vertexrt.errors import TraceError, message
+from vertexrt.errors import TraceError
 from vertexrt.ir.passes.specialise import MOST_SLOTS
 from vertexrt.ir.user_line import user_line
 
@@ -50,9 +50,7 @@ class Relations:
             raise self._one_way("gather", name)
         if name not in self.slots and self.count == MOST_SLOTS:
             got = f"{name!r} is one relation more, at {user_line()}"
-            raise TraceError(
-                message("gather", got, f"at most {MOST_SLOTS}", "read many by gather_all")
-            )
+            raise TraceError.at("gather", got, f"at most {MOST_SLOTS}", "read many by gather_all")
         return self.slots.setdefault(name, self.count)
 
     def read_all(self, name: str) -> None:
@@ -71,22 +69,18 @@ class Relations:
 
     def _check_named(self, where: str, name: str) -> None:
         if self.alone:
-            raise TraceError(
-                message(
-                    where,
-                    f"the relation {name!r} at {user_line()}, of a function that stands alone",
-                    "relations have names in a vrt.Model",
-                    "make the function an attribute of a vrt.Model, and compile that",
-                )
+            raise TraceError.at(
+                where,
+                f"the relation {name!r} at {user_line()}, of a function that stands alone",
+                "relations have names in a vrt.Model",
+                "make the function an attribute of a vrt.Model, and compile that",
             )
 
     def _one_way(self, where: str, name: str) -> TraceError:
         others = [*self.slots, *([self.every] if self.every else [])]
-        return TraceError(
-            message(
-                where,
-                f"{name!r} at {user_line()}, beside {', '.join(others) or 'slots'}",
-                "one gather_all and nothing else in a function of a model",
-                "put gather_all into a vertex function of its own, which scatters the sum",
-            )
+        return TraceError.at(
+            where,
+            f"{name!r} at {user_line()}, beside {', '.join(others) or 'slots'}",
+            "one gather_all and nothing else in a function of a model",
+            "put gather_all into a vertex function of its own, which scatters the sum",
         )

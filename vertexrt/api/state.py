@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import NoReturn
 
-from vertexrt.errors import FieldError, TraceError, message, nearest
+from vertexrt.errors import FieldError, TraceError, nearest
 from vertexrt.ir.user_line import user_line
 from vertexrt.ir.values import Construction, Operators, Value
 
@@ -23,13 +23,11 @@ class State(Operators):
     def __getattr__(self, name: str) -> Value:
         if name.startswith("__"):  # what Python and its libraries look for
             raise AttributeError(name)
-        raise FieldError(
-            message(
-                "gather",
-                f"field {name!r} at {user_line()}",
-                f"the declared state {sorted(vars(self))}",
-                f"declare it in state={{...}} and scatter it.{nearest(name, vars(self))}",
-            )
+        raise FieldError.at(
+            "gather",
+            f"field {name!r} at {user_line()}",
+            f"the declared state {sorted(vars(self))}",
+            f"declare it in state={{...}} and scatter it.{nearest(name, vars(self))}",
         )
 
     def __repr__(self) -> str:
@@ -40,13 +38,11 @@ class State(Operators):
         self._refuse()
 
     def _refuse(self, *_: object) -> NoReturn:
-        raise TraceError(
-            message(
-                "gather",
-                f"a whole state is used as a value at {user_line()}",
-                f"one of its fields {sorted(vars(self))}",
-                f"write .{min(vars(self), default='field')} after gather()",
-            )
+        raise TraceError.at(
+            "gather",
+            f"a whole state is used as a value at {user_line()}",
+            f"one of its fields {sorted(vars(self))}",
+            f"write .{min(vars(self), default='field')} after gather()",
         )
 
     _builder = __getitem__ = _refuse

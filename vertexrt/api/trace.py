@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, replace
 
 from vertexrt.api.relations import Relations
-from vertexrt.errors import TraceError, message
+from vertexrt.errors import TraceError
 from vertexrt.ir.builder import Builder
 from vertexrt.ir.program import Node, Program, Pull, attributes
 from vertexrt.ir.user_line import user_line
@@ -23,13 +23,11 @@ def current_builder() -> Builder:
     """
     trace = getattr(_active, "trace", None)
     if trace is None:
-        raise TraceError(
-            message(
-                "trace",
-                "an operation on parameters runs outside of forward()",
-                "F is traced by vrt.compile, which calls forward() once",
-                "move the expression into forward()",
-            )
+        raise TraceError.at(
+            "trace",
+            "an operation on parameters runs outside of forward()",
+            "F is traced by vrt.compile, which calls forward() once",
+            "move the expression into forward()",
         )
     return trace.builder  # type: ignore[no-any-return]
 
@@ -53,13 +51,11 @@ def as_index(x: Value) -> Value:
         builder = x.builder
         readers = [n for n in builder.nodes if x.index in n.inputs]
         if readers:
-            raise TraceError(
-                message(
-                    "pull",
-                    f"{node['name']!r} is used as a number and as an index, at {user_line()}",
-                    "one of the two",
-                    "pull two arrays, or declare pull(name, dtype='int')",
-                )
+            raise TraceError.at(
+                "pull",
+                f"{node['name']!r} is used as a number and as an index, at {user_line()}",
+                "one of the two",
+                "pull two arrays, or declare pull(name, dtype='int')",
             )
         builder.nodes[x.index] = settled
     return x

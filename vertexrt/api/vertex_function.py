@@ -17,7 +17,7 @@ from vertexrt.api.parts import parameters_of
 from vertexrt.api.relations import CHILDREN, Relations
 from vertexrt.api.state import State
 from vertexrt.api.trace import NetworkNames, Trace, current_builder
-from vertexrt.errors import TraceError, message
+from vertexrt.errors import TraceError
 from vertexrt.ir.passes.simplify import simplify
 from vertexrt.ir.passes.specialise import MOST_PULLS
 from vertexrt.ir.program import Program
@@ -357,7 +357,7 @@ class VertexFunction:
             )
 
     def _error(self, where: str, got: str, expected: str, action: str = "") -> TraceError:
-        return TraceError(message(where, got, expected, action or f"correct {type(self).__name__}"))
+        return TraceError.at(where, got, expected, action or f"correct {type(self).__name__}")
 
 
 def sources_of(function: VertexFunction, relation: int | str) -> tuple[VertexFunction, ...]:
@@ -366,13 +366,11 @@ def sources_of(function: VertexFunction, relation: int | str) -> tuple[VertexFun
     several = tuple(given) if isinstance(given, (list, tuple)) else (given,)
     declared = [getattr(source, "state", None) for source in several]
     if not several or any(state is None or state != declared[0] for state in declared):
-        raise TraceError(
-            message(
-                "inputs",
-                f"{str(relation)!r} is {given!r}",
-                "a vertex function, or several that declare the same state",
-                "write inputs={'spelling': self.char}",
-            )
+        raise TraceError.at(
+            "inputs",
+            f"{str(relation)!r} is {given!r}",
+            "a vertex function, or several that declare the same state",
+            "write inputs={'spelling': self.char}",
         )
     return several
 

@@ -8,7 +8,7 @@ from typing import Any, NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from vertexrt.errors import GraphError, message, nearest
+from vertexrt.errors import GraphError, nearest
 from vertexrt.graph import GraphBatch
 from vertexrt.graph.batch import child_of, child_ptr_of
 from vertexrt.graph.types import VertexTypes
@@ -94,25 +94,21 @@ def _check_used(program: Program, types: VertexTypes, table: _Slots) -> None:
     for name in unknown:
         if (types.of_vertex == types.names.index(name)).any():
             own = [site.name for site in program.sites]
-            raise GraphError(
-                message(
-                    "vertex types",
-                    f"the batch has vertices of type {name!r}",
-                    f"{program.name} has the types {', '.join(own)}",
-                    f"rename the type, or leave its vertices out.{nearest(name, own)}",
-                )
+            raise GraphError.at(
+                "vertex types",
+                f"the batch has vertices of type {name!r}",
+                f"{program.name} has the types {', '.join(own)}",
+                f"rename the type, or leave its vertices out.{nearest(name, own)}",
             )
 
 
 def _unknown_relation(name: str, relation: str, relations: tuple[str, ...]) -> GraphError:
     """Refuse a batch without a relation that a function reads: a slip of the pen is no zero."""
-    return GraphError(
-        message(
-            "relations",
-            f"{name} reads the relation {relation!r}, which the batch does not name",
-            f"the batch has the relations {', '.join(relations) or 'none'}",
-            f"give its edges, [] where there are none.{nearest(relation, list(relations))}",
-        )
+    return GraphError.at(
+        "relations",
+        f"{name} reads the relation {relation!r}, which the batch does not name",
+        f"the batch has the relations {', '.join(relations) or 'none'}",
+        f"give its edges, [] where there are none.{nearest(relation, list(relations))}",
     )
 
 
@@ -125,7 +121,7 @@ def _not_typed(program: Program, types: VertexTypes | None) -> GraphError:
         got = f"the batch has the vertex types {', '.join(types.names)}"
         expected = f"{program.name} is one vertex function"
         action = "build graphs without types, or compile a vrt.Model of several functions"
-    return GraphError(message("vertex types", got, expected, action))
+    return GraphError.at("vertex types", got, expected, action)
 
 
 def _misplaced(
@@ -151,7 +147,7 @@ def _misplaced(
         got = f"{where} has a child of type {', '.join(sorted(kinds - {*owners}))} in {relation!r}"
         expected = f"a child of type {' or '.join(owners)}"
         action = "correct the edge, or name the type in inputs"
-    return GraphError(message("vertex types", got, expected, action))
+    return GraphError.at("vertex types", got, expected, action)
 
 
 def _number_in_type(batch: GraphBatch, types: VertexTypes, vertex: int) -> str:

@@ -10,7 +10,7 @@ from typing import Any, NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from vertexrt.errors import GraphError, message
+from vertexrt.errors import GraphError
 from vertexrt.graph.checks import check_structure, int32_array
 from vertexrt.graph.compiled import count_graphs, take_graphs, take_rows
 from vertexrt.graph.input_graph import (
@@ -293,9 +293,7 @@ def _read_graphs(graphs: Iterable[InputGraph]) -> tuple[InputGraph, ...]:
         raise _not_a_graph("", graphs)
     several = tuple(graphs)
     if not several:
-        raise GraphError(
-            message(_WHERE, "no graph", "expected at least one", "leave the batch out")
-        )
+        raise GraphError.at(_WHERE, "no graph", "expected at least one", "leave the batch out")
     for number, graph in enumerate(several):
         if not isinstance(graph, InputGraph):
             raise _not_a_graph(f"graph {number} is ", graph)
@@ -314,12 +312,12 @@ def _wrong_graphs(ids: npt.NDArray[Any] | str, num_graphs: int) -> GraphError:
     else:
         got = f"graph {ids[(ids < 0) | (ids >= num_graphs)][0]}"
     expected = f"the batch has the graphs 0..{num_graphs - 1}"
-    return GraphError(message("take", got, expected, "give a row of their numbers"))
+    return GraphError.at("take", got, expected, "give a row of their numbers")
 
 
 def _too_large(vertices: int, slots: int, where: str) -> GraphError:
     got = f"{vertices} vertices with {slots} slots"
-    return GraphError(message(where, got, f"at most {MOST - 1} of each", "split the batch"))
+    return GraphError.at(where, got, f"at most {MOST - 1} of each", "split the batch")
 
 
 def _not_a_graph(what: str, given: object) -> GraphError:
@@ -329,4 +327,4 @@ def _not_a_graph(what: str, given: object) -> GraphError:
     elif isinstance(given, BracketTree):
         action = "pass the attribute `graph` of the tree"
     got = f"{what}a {type(given).__name__}"
-    return GraphError(message(_WHERE, got, "expected a list of InputGraph", action))
+    return GraphError.at(_WHERE, got, "expected a list of InputGraph", action)

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 import numpy as np
 import numpy.typing as npt
 
-from vertexrt.errors import DataError, message
+from vertexrt.errors import DataError
 
 IntArray = npt.NDArray[np.int32]
 
@@ -126,7 +126,7 @@ def parse_brackets(
 def _error(content: str, file: str, line: int, labels: int | None) -> DataError:
     """Return the error for the first mistake in a line that is known to hold one."""
     at, got, expected, action = _first_mistake(content, 10**9 if labels is None else labels)
-    return DataError(message(f"{file}, line {line}, column {at + 1}", got, expected, action))
+    return DataError.at(f"{file}, line {line}, column {at + 1}", got, expected, action)
 
 
 def _first_mistake(content: str, labels: int) -> tuple[int, str, str, str]:

@@ -5,7 +5,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from vertexrt.errors import GraphError, message
+from vertexrt.errors import GraphError
 from vertexrt.graph.compiled import children_first
 from vertexrt.graph.owned import MOST, own_whole, read_array
 
@@ -32,7 +32,7 @@ def check_structure(
     sizes = np.diff(graph_ptr)
     if not sizes.size or not sizes.all():
         empty = f"graph {int(np.argmin(sizes))} is empty" if sizes.size > 1 else "no vertices"
-        raise GraphError(message(where, empty, "expected at least one vertex", "leave it out"))
+        raise GraphError.at(where, empty, "expected at least one vertex", "leave it out")
     parent = np.repeat(np.arange(len(child_ptr) - 1, dtype=np.int32), np.diff(child_ptr))
     first = np.repeat(graph_ptr[:-1], sizes)[parent]
     end = np.repeat(graph_ptr[1:], sizes)[parent]
@@ -40,14 +40,12 @@ def check_structure(
     if wrong.any():
         slot = int(np.argmax(wrong))
         vertex = int(parent[slot])
-        raise GraphError(
-            message(
-                _name(graph_ptr, vertex, where),
-                f"vertex {vertex} has the child {int(child[slot])}",
-                f"its graph has the vertices {int(first[slot])}..{int(end[slot]) - 1},"
-                " and -1 is an empty slot",
-                "correct the child",
-            )
+        raise GraphError.at(
+            _name(graph_ptr, vertex, where),
+            f"vertex {vertex} has the child {int(child[slot])}",
+            f"its graph has the vertices {int(first[slot])}..{int(end[slot]) - 1},"
+            " and -1 is an empty slot",
+            "correct the child",
         )
     _check_acyclic(graph_ptr, child_ptr, child, parent, where)
 
@@ -73,13 +71,11 @@ def _check_acyclic(
             f"the vertices {' -> '.join([*shown, names[0]])} form a cycle of {len(names)},"
             " each with the next as its child"
         )
-    raise GraphError(
-        message(
-            _name(graph_ptr, cycle[0], where),
-            got,
-            "children are evaluated before their parents",
-            "remove an edge of the cycle",
-        )
+    raise GraphError.at(
+        _name(graph_ptr, cycle[0], where),
+        got,
+        "children are evaluated before their parents",
+        "remove an edge of the cycle",
     )
 
 
@@ -104,13 +100,11 @@ def _check_offsets(name: str, offsets: IntArray, total: int, what: str, where: s
     if offsets.size and offsets[0] == 0 and offsets[-1] == total and rising:
         return
     ends = f"{offsets[0]} ... {offsets[-1]}" if offsets.size else "nothing"
-    raise GraphError(
-        message(
-            where,
-            f"{name} holds {ends}",
-            f"expected offsets that rise from 0 to the {total} {what}",
-            "correct the offsets",
-        )
+    raise GraphError.at(
+        where,
+        f"{name} holds {ends}",
+        f"expected offsets that rise from 0 to the {total} {what}",
+        "correct the offsets",
     )
 
 
@@ -137,7 +131,7 @@ def int32_array(values: Any, what: str, where: str) -> IntArray:
 
 
 def _misfit(where: str, got: str) -> GraphError:
-    return GraphError(message(where, got, "expected int32 [n]", "correct or convert it"))
+    return GraphError.at(where, got, "expected int32 [n]", "correct or convert it")
 
 
 def count_of(given: object, what: str, where: str, most: int = MOST - 1) -> int:
@@ -145,7 +139,7 @@ def count_of(given: object, what: str, where: str, most: int = MOST - 1) -> int:
     if isinstance(given, int | np.integer) and not isinstance(given, bool) and 0 <= given <= most:
         return int(given)
     expected = f"expected a whole number in 0..{most}"
-    raise GraphError(message(where, f"{what} is {given!r:.60}", expected, "correct it"))
+    raise GraphError.at(where, f"{what} is {given!r:.60}", expected, "correct it")
 
 
 def shape_of(array: npt.NDArray[Any]) -> str:

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import numpy.typing as npt
 
-from vertexrt.errors import DataError, GraphError, message
+from vertexrt.errors import DataError, GraphError
 from vertexrt.graph.brackets import parse_brackets
 from vertexrt.graph.checks import check_structure, count_of, int32_array, shape_of
 from vertexrt.graph.networks import read_networkx, write_networkx
@@ -102,7 +102,7 @@ class InputGraph:
         except TypeError as error:
             got = f"the child lists are none ({error})"
             expected = "expected one list of children a vertex"
-            raise GraphError(message(_WHERE, got, expected, "write [] for no child")) from error
+            raise GraphError.at(_WHERE, got, expected, "write [] for no child") from error
         return cls(child_ptr, int32_array(child, "child", _WHERE), {} if pulls is None else pulls)
 
     @classmethod
@@ -122,19 +122,17 @@ class InputGraph:
         if isinstance(given, str) or (given.size and given.shape[1:] != (2,)):
             got = given if isinstance(given, str) else f"an array {shape_of(given)}"
             expected = "expected pairs (child, parent)"
-            raise GraphError(message(_WHERE, f"edges is {got}", expected, "list the pairs"))
+            raise GraphError.at(_WHERE, f"edges is {got}", expected, "list the pairs")
         pairs = int32_array(given.reshape(-1), "edges", _WHERE).reshape(-1, 2)
         child, parent = pairs[:, 0], pairs[:, 1]
         wrong = (parent < 0) | (parent >= count)
         if wrong.any():
             number = int(np.argmax(wrong))
-            raise GraphError(
-                message(
-                    _WHERE,
-                    f"edge {number} goes from {child[number]} to the parent {parent[number]}",
-                    f"the graph has the vertices 0..{count - 1}",
-                    "correct the edge",
-                )
+            raise GraphError.at(
+                _WHERE,
+                f"edge {number} goes from {child[number]} to the parent {parent[number]}",
+                f"the graph has the vertices 0..{count - 1}",
+                "correct the edge",
             )
         child_ptr = np.cumsum(np.concatenate([[0], np.bincount(parent, minlength=count)]))
         order = np.argsort(parent, kind="stable")
@@ -190,13 +188,11 @@ class InputGraph:
         while arity > 1 and size < leaves:
             size *= arity
         if size != leaves or arity < 2:
-            raise GraphError(
-                message(
-                    _WHERE,
-                    f"a complete tree of {leaves} leaves and arity {arity}",
-                    "the leaves are a power of the arity, which is at least 2",
-                    f"take {size // arity} or {size} leaves" if size > 1 else "correct them",
-                )
+            raise GraphError.at(
+                _WHERE,
+                f"a complete tree of {leaves} leaves and arity {arity}",
+                "the leaves are a power of the arity, which is at least 2",
+                f"take {size // arity} or {size} leaves" if size > 1 else "correct them",
             )
         inner = (leaves - 1) // (arity - 1)
         slots = np.concatenate([np.zeros(leaves, np.int32), np.full(inner, arity, np.int32)])
@@ -218,13 +214,11 @@ class InputGraph:
         forest = parse_brackets(text, file=file, line=line)
         trees = len(forest.graph_ptr) - 1
         if trees != 1:
-            raise DataError(
-                message(
-                    f"{file}, line {line}",
-                    f"{trees} trees",
-                    "expected one",
-                    "give one tree, or read a whole text with parse_brackets",
-                )
+            raise DataError.at(
+                f"{file}, line {line}",
+                f"{trees} trees",
+                "expected one",
+                "give one tree, or read a whole text with parse_brackets",
             )
         leaves = np.flatnonzero(forest.word >= 0).astype(np.int32)
         graph = InputGraph(forest.child_ptr, forest.child, {"label": forest.label})

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import numpy.typing as npt
 
-from vertexrt.errors import GraphError, PullError, message
+from vertexrt.errors import GraphError, PullError
 from vertexrt.graph.pulls import Pulled, PullValue
 
 if TYPE_CHECKING:
@@ -27,13 +27,11 @@ def read_networkx(
     Raises: GraphError and PullError, as `InputGraph.from_networkx` says.
     """
     if not dag.is_directed():
-        raise GraphError(
-            message(
-                _WHERE,
-                "a graph without directions",
-                "expected a DiGraph with edges from child to parent",
-                "convert it",
-            )
+        raise GraphError.at(
+            _WHERE,
+            "a graph without directions",
+            "expected a DiGraph with edges from child to parent",
+            "convert it",
         )
     number = {node: i for i, node in enumerate(dag.nodes)}
     lists = [_slots(dag, node, number) for node in dag.nodes]
@@ -51,13 +49,11 @@ def _slots(dag: networkx.DiGraph[Any], node: Any, number: Mapping[Any, int]) -> 
         if slot is None:
             loose.append(number[child])
         elif slot in slots or not isinstance(slot, int) or slot < 0:
-            raise GraphError(
-                message(
-                    _WHERE,
-                    f"the edge {child!r} -> {node!r} has the slot {slot!r}",
-                    "expected whole numbers from 0, each once a parent",
-                    "correct the attribute or leave it out",
-                )
+            raise GraphError.at(
+                _WHERE,
+                f"the edge {child!r} -> {node!r} has the slot {slot!r}",
+                "expected whole numbers from 0, each once a parent",
+                "correct the attribute or leave it out",
             )
         else:
             slots[slot] = number[child]
@@ -68,13 +64,11 @@ def _attribute(dag: networkx.DiGraph[Any], name: str) -> PullValue:
     given = [value for _, value in dag.nodes(data=name)]
     present = [value for value in given if value is not None]
     if not present:
-        raise PullError(
-            message(
-                _WHERE,
-                f"no node has the attribute '{name}'",
-                "a pull has a value at one node at least",
-                "set it or leave it out of `pulls`",
-            )
+        raise PullError.at(
+            _WHERE,
+            f"no node has the attribute '{name}'",
+            "a pull has a value at one node at least",
+            "set it or leave it out of `pulls`",
         )
     values = _array(name, present)
     has = np.array([value is not None for value in given])
@@ -96,13 +90,11 @@ def _array(name: str, values: list[Any]) -> npt.NDArray[Any]:
     try:
         return np.array(values)
     except ValueError as error:
-        raise PullError(
-            message(
-                _WHERE,
-                f"the attribute '{name}' has values of different shapes",
-                "expected one shape",
-                "correct the attribute",
-            )
+        raise PullError.at(
+            _WHERE,
+            f"the attribute '{name}' has values of different shapes",
+            "expected one shape",
+            "correct the attribute",
         ) from error
 
 

@@ -12,7 +12,7 @@ from weakref import WeakValueDictionary
 import numpy as np
 import numpy.typing as npt
 
-from vertexrt.errors import PullError, message
+from vertexrt.errors import PullError
 from vertexrt.graph.checks import shape_of
 from vertexrt.graph.owned import (
     INT32,
@@ -117,12 +117,12 @@ def check_pulls(
     given: object = pulls
     if not isinstance(given, Mapping):
         got = f"the pulls are a {type(given).__name__}"
-        raise PullError(message(where, got, "expected arrays by name", "pass a dict"))
+        raise PullError.at(where, got, "expected arrays by name", "pass a dict")
     found: dict[str, PullValue] = {}
     for name, value in given.items():
         if not isinstance(name, str):
             got = f"a pull is called {name!r}"
-            raise PullError(message(where, got, "expected text", "use the name that F pulls"))
+            raise PullError.at(where, got, "expected text", "use the name that F pulls")
         check = _check_pulled if isinstance(value, Pulled) else _check_plain
         found[name] = check(f"pull '{name}' has", value, num_vertices, where)
     return found
@@ -160,13 +160,11 @@ def join_pulls(
             raise _missing(number, first, other)
         for name, value in other.items():
             if _form(value) != forms[name]:
-                raise PullError(
-                    message(
-                        f"graph {number}",
-                        f"pull '{name}' is {_form_text(value)}",
-                        f"in graph 0 it is {_form_text(first[name])}",
-                        "give every graph the same form, shape and dtype",
-                    )
+                raise PullError.at(
+                    f"graph {number}",
+                    f"pull '{name}' is {_form_text(value)}",
+                    f"in graph 0 it is {_form_text(first[name])}",
+                    "give every graph the same form, shape and dtype",
                 )
     return {name: _join(name, [other[name] for other in pulls], sizes) for name in first}
 
@@ -195,7 +193,7 @@ def _join_tables(name: str, values: list[Array], index: IntArray, sizes: Sequenc
     rows = [len(each) for each in values]
     if sum(rows) > MOST:
         got = f"the tables of pull '{name}' have {sum(rows)} rows together"
-        raise PullError(message("graph batch", got, f"at most {MOST}", "let graphs share a table"))
+        raise PullError.at("graph batch", got, f"at most {MOST}", "let graphs share a table")
     before = np.repeat(np.cumsum([0, *rows[:-1]]), sizes)
     moved = np.where(index >= 0, index + before, -1)
     return pulled_unchecked(own(np.concatenate(values), values[0].dtype), own(moved, INT32))
@@ -208,7 +206,7 @@ def _missing(number: int, first: Mapping[str, object], other: Mapping[str, objec
     else:
         extra = next(name for name in other if name not in first)
         got, have = f"a pull '{extra}'", "graph 0 has none"
-    return PullError(message(f"graph {number}", got, have, "give every graph the same pulls"))
+    return PullError.at(f"graph {number}", got, have, "give every graph the same pulls")
 
 
 def _form(value: PullValue) -> tuple[object, ...]:
@@ -307,4 +305,4 @@ def _numbers(has: str, given: Any, where: str) -> Array:
 
 
 def _misfit(where: str, got: str, expected: str) -> PullError:
-    return PullError(message(where, got.strip(), f"expected {expected}", "correct the array"))
+    return PullError.at(where, got.strip(), f"expected {expected}", "correct the array")

@@ -54,13 +54,11 @@ class TypedParts(NamedTuple):
 
 def unknown_type(what: str, name: object, names: Sequence[str]) -> GraphError:
     """Return the error for a vertex type that is not declared."""
-    return GraphError(
-        message(
-            _WHERE,
-            f"{what} name the vertex type {name!r}",
-            f"the vertex types are {', '.join(names) or 'none'}",
-            f"name one of these.{nearest(str(name), list(names))}",
-        )
+    return GraphError.at(
+        _WHERE,
+        f"{what} name the vertex type {name!r}",
+        f"the vertex types are {', '.join(names) or 'none'}",
+        f"name one of these.{nearest(str(name), list(names))}",
     )
 
 
@@ -76,7 +74,7 @@ def read_typed(
     if not isinstance(sizes, Mapping) or not sizes:
         got = f"sizes is {sizes!r:.60}"
         expected = "a dict of names of vertex types to numbers of vertices"
-        raise GraphError(message(_WHERE, got, expected, "write sizes={'word': 5}"))
+        raise GraphError.at(_WHERE, got, expected, "write sizes={'word': 5}")
     names = tuple(sizes)
     counts = [count_of(sizes[name], f"sizes[{name!r}]", _WHERE) for name in names]
     first = dict(zip(names, np.cumsum([0, *counts[:-1]]).tolist(), strict=True))
@@ -98,16 +96,14 @@ def _read_edges(
     if not isinstance(edges, Mapping):
         got = f"edges is a {type(edges).__name__}"
         expected = "a dict of (child type, relation, parent type) to pairs (child, parent)"
-        raise GraphError(
-            message(_WHERE, got, expected, "write {('word', 'before', 'word'): pairs}")
-        )
+        raise GraphError.at(_WHERE, got, expected, "write {('word', 'before', 'word'): pairs}")
     relations: dict[str, int] = {}
     none = np.zeros(0, np.int32)
     children, parents, numbers = [none], [none], [none]
     for key, given in edges.items():
         if not isinstance(key, tuple) or [type(x) for x in key] != [str] * 3:
             got, expected = f"edges of {key!r}", "names (child type, relation, parent type)"
-            raise GraphError(message(_WHERE, got, expected, "name all three"))
+            raise GraphError.at(_WHERE, got, expected, "name all three")
         source, relation, target = key
         for name in (source, target):
             if name not in counts:
@@ -136,7 +132,7 @@ def _read_pairs(key: tuple[str, str, str], given: Any, sources: int, targets: in
             at = int(np.argmax(wrong))
             got = f"edge {at} of {key} has the {what} {pairs[at, column]}"
             expected = f"there are {count} vertices of type {key[2 * column]!r}"
-            raise GraphError(message(_WHERE, got, expected, "number vertices from 0 in each type"))
+            raise GraphError.at(_WHERE, got, expected, "number vertices from 0 in each type")
     return pairs
 
 
@@ -156,7 +152,7 @@ def _join_pulls(
     if not isinstance(pulls, Mapping) or not all(isinstance(x, Mapping) for x in pulls.values()):
         expected = "a dict of vertex types to dicts of arrays by name"
         action = "write pulls={'word': {'label': labels}}"
-        raise PullError(message(_WHERE, f"pulls is {pulls!r:.60}", expected, action))
+        raise PullError.at(_WHERE, f"pulls is {pulls!r:.60}", expected, action)
     by_name: dict[str, list[_Given]] = {}
     for owner, given in pulls.items():
         if owner not in counts:
@@ -182,7 +178,7 @@ def _join_pull(name: str, total: int, parts: Sequence[_Given]) -> Any:
         return index
     if len(tables) < len(parts) or len({table.shape[1:] for table in tables}) > 1:
         got = f"{name!r} of {', '.join(part.owner for part in parts)} differs in dtype or shape"
-        raise PullError(message(_WHERE, got, "one dtype and shape for each name", "rename one"))
+        raise PullError.at(_WHERE, got, "one dtype and shape for each name", "rename one")
     return Pulled(tables[0] if len(tables) == 1 else np.concatenate(tables), index)
 
 
@@ -210,9 +206,7 @@ def _check_length(name: str, part: _Given, length: int) -> None:
 
 def _misfit(name: str, part: _Given, got: str) -> PullError:
     expected = f"an array with a row for each of {part.size} vertices"
-    return PullError(
-        message(_WHERE, f"{name!r} of {part.owner!r} has {got}", expected, "correct it")
-    )
+    return PullError.at(_WHERE, f"{name!r} of {part.owner!r} has {got}", expected, "correct it")
 
 
 def check_types(given: object, vertices: int, slots: int, where: str) -> VertexTypes | None:
@@ -223,8 +217,8 @@ def check_types(given: object, vertices: int, slots: int, where: str) -> VertexT
     if given is None:
         return None
     if not isinstance(given, VertexTypes):
-        raise GraphError(
-            message(where, f"types is a {type(given).__name__}", "VertexTypes", "use from_types")
+        raise GraphError.at(
+            where, f"types is a {type(given).__name__}", "VertexTypes", "use from_types"
         )
     of_vertex = int32_array(given.of_vertex, "types.of_vertex", where)
     of_edge = int32_array(given.of_edge, "types.of_edge", where)
@@ -240,7 +234,7 @@ def _check_numbers(
     if len(numbers) != length or wrong.any():
         got = f"types.{what} has {len(numbers)} numbers, {int(wrong.sum())} of no name"
         expected = f"{length} numbers in 0..{len(names) - 1}"
-        raise GraphError(message(where, got, expected, "use InputGraph.from_types"))
+        raise GraphError.at(where, got, expected, "use InputGraph.from_types")
 
 
 def join_types(several: Sequence[VertexTypes | None], where: str) -> VertexTypes | None:
@@ -253,7 +247,7 @@ def join_types(several: Sequence[VertexTypes | None], where: str) -> VertexTypes
         return None
     if len(typed) < len(several):
         got = f"{len(typed)} of {len(several)} graphs have vertex types"
-        raise GraphError(message(where, got, "all or none", "build all graphs with from_types"))
+        raise GraphError.at(where, got, "all or none", "build all graphs with from_types")
     names, of_vertex = _join_numbers([(each.names, each.of_vertex) for each in typed])
     relations, of_edge = _join_numbers([(each.relations, each.of_edge) for each in typed])
     return VertexTypes(names, relations, of_vertex, of_edge)

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Collection
 
-from vertexrt.errors import PlanError, message
+from vertexrt.errors import PlanError
 from vertexrt.ir.builder import Builder
 from vertexrt.ir.ops import OPS, Site, on_children
 from vertexrt.ir.program import Node, Program, slots_with_gradient
@@ -168,13 +168,11 @@ class _Backward:
         elif self.depends[index]:
             rule = OPS[node.op].vjp
             if rule is None:
-                raise PlanError(
-                    message(
-                        "autodiff",
-                        f"a gradient comes to %{index} = {node.op}, made at {node.where}",
-                        "an op with a vjp on the way to a parameter or a wanted pull",
-                        "report this as a bug",
-                    )
+                raise PlanError.at(
+                    "autodiff",
+                    f"a gradient comes to %{index} = {node.op}, made at {node.where}",
+                    "an op with a vjp on the way to a parameter or a wanted pull",
+                    "report this as a bug",
                 )
             x = tuple(self.b.value(i) for i in node.inputs)
             given = rule(Site(self.b, node, x, self.b.value(index)), d)

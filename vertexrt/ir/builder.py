@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from vertexrt.errors import TraceError, message
+from vertexrt.errors import TraceError
 from vertexrt.ir.ops import OPS, Op
 from vertexrt.ir.program import Domain, Node, Stage, Type, attributes
 from vertexrt.ir.shapes import ShapeError
@@ -57,26 +57,22 @@ class Builder:
     def _check_open(self, op: str) -> None:
         """Raise TraceError, when the trace is over."""
         if self.closed:
-            raise TraceError(
-                message(
-                    "trace",
-                    f"{op} of a value that outlived its forward(), at {user_line()}",
-                    "values are used inside the forward() that made them",
-                    "move the expression into forward(), or push the value",
-                )
+            raise TraceError.at(
+                "trace",
+                f"{op} of a value that outlived its forward(), at {user_line()}",
+                "values are used inside the forward() that made them",
+                "move the expression into forward(), or push the value",
             )
 
     def lift(self, x: Operand) -> Value:
         """Turn a number or a parameter into a value of this program."""
         if isinstance(x, Value):
             if x.builder is not self:
-                raise TraceError(
-                    message(
-                        "trace",
-                        "a value of another vertex function is used here",
-                        "values made inside this forward()",
-                        "pull the other function's push instead",
-                    )
+                raise TraceError.at(
+                    "trace",
+                    "a value of another vertex function is used here",
+                    "values made inside this forward()",
+                    "pull the other function's push instead",
                 )
             return x
         if isinstance(x, AsValue):
@@ -91,24 +87,20 @@ class Builder:
         array = np.asarray(x) if isinstance(x, (int, float, np.generic, np.ndarray)) else None
         if array is None or array.ndim or array.dtype.kind not in "biuf":
             what = f" of shape {list(np.shape(x))}" if isinstance(x, np.ndarray) else ""
-            raise TraceError(
-                message(
-                    "trace",
-                    f"an operand is a {type(x).__name__}{what} at {user_line()}",
-                    "a traced value, a vrt.Parameter or a number",
-                    "pull an array by name; one that is equal for all vertices is a table of one "
-                    "row, vrt.Pulled(array[None], zeros), which is not trained",
-                )
+            raise TraceError.at(
+                "trace",
+                f"an operand is a {type(x).__name__}{what} at {user_line()}",
+                "a traced value, a vrt.Parameter or a number",
+                "pull an array by name; one that is equal for all vertices is a table of one "
+                "row, vrt.Pulled(array[None], zeros), which is not trained",
             )
         value = array.item()
         if not math.isfinite(value):
-            raise TraceError(
-                message(
-                    "trace",
-                    f"an operand is {value} at {user_line()}",
-                    "a finite number",
-                    "write a large one, such as -1e30, to leave something out of a softmax",
-                )
+            raise TraceError.at(
+                "trace",
+                f"an operand is {value} at {user_line()}",
+                "a finite number",
+                "write a large one, such as -1e30, to leave something out of a softmax",
             )
         return value if isinstance(value, int) else float(value)
 
@@ -126,13 +118,11 @@ class Builder:
     def _whole(self, number: float) -> Value:
         """Append an integer constant."""
         if number != int(number) or abs(number) > MOST_INT:
-            raise TraceError(
-                message(
-                    "compare",
-                    f"an integer pull and {number} at {user_line()}",
-                    "a whole number of 32 bits",
-                    "compare integers, or declare pull(name, dtype='float')",
-                )
+            raise TraceError.at(
+                "compare",
+                f"an integer pull and {number} at {user_line()}",
+                "a whole number of 32 bits",
+                "compare integers, or declare pull(name, dtype='float')",
             )
         return self.emit("const", value=int(number), shape=(), dtype="int")
 
@@ -156,4 +146,4 @@ def _type_of(row: Op, types: list[Type], attrs: dict[str, Any], where: str) -> T
         return row.shape(types, attrs)
     except ShapeError as error:
         got = f"operands are {', '.join(str(t) for t in types)}, at {where}"
-        raise TraceError(message(row.name, got, str(error), "change that line")) from None
+        raise TraceError.at(row.name, got, str(error), "change that line") from None

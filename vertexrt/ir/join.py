@@ -11,7 +11,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from typing import TypeVar
 
-from vertexrt.errors import TraceError, message
+from vertexrt.errors import TraceError
 from vertexrt.ir.builder import Builder
 from vertexrt.ir.passes.specialise import FUNCTION_AT
 from vertexrt.ir.program import FunctionSite, Node, Program, Pull, attributes
@@ -47,13 +47,11 @@ def join_programs(name: str, parts: Sequence[tuple[Program, FunctionSite]]) -> P
 def _check_size(name: str, slots: int, pulls: int) -> None:
     """Refuse more slots and pulls than the number of a kind has bits for."""
     if slots + 1 + pulls > FUNCTION_AT:
-        raise TraceError(
-            message(
-                "model",
-                f"{name} has {slots} slots and {pulls} pulls",
-                f"{FUNCTION_AT - 1} together",
-                "pull vectors instead of many numbers",
-            )
+        raise TraceError.at(
+            "model",
+            f"{name} has {slots} slots and {pulls} pulls",
+            f"{FUNCTION_AT - 1} together",
+            "pull vectors instead of many numbers",
         )
 
 
@@ -67,13 +65,11 @@ def _agreed(
         for name, form in declared(program).items():
             first, known = found.setdefault(name, (owner, form))
             if known != form:
-                raise TraceError(
-                    message(
-                        "model",
-                        f"{what} {name!r} is {_text(known)} in {first}, {_text(form)} in {owner}",
-                        "one shape for each name",
-                        "rename one of them",
-                    )
+                raise TraceError.at(
+                    "model",
+                    f"{what} {name!r} is {_text(known)} in {first}, {_text(form)} in {owner}",
+                    "one shape for each name",
+                    "rename one of them",
                 )
     return {name: form for name, (_, form) in found.items()}
 

@@ -13,7 +13,7 @@ from typing import Any, NoReturn, Protocol, runtime_checkable
 
 import numpy as np
 
-from vertexrt.errors import TraceError, message
+from vertexrt.errors import TraceError
 from vertexrt.ir.program import Node, Type
 from vertexrt.ir.user_line import user_line
 
@@ -65,7 +65,7 @@ MOST_POWER = 64  # whole exponents up to which a power is products; others are e
 
 
 def _refuse(where: str, got: str, expected: str, action: str) -> NoReturn:
-    raise TraceError(message(where, f"{got} at {user_line()}", expected, action))
+    raise TraceError.at(where, f"{got} at {user_line()}", expected, action)
 
 
 def _refused(symbol: str, action: str) -> Callable[..., NoReturn]:
@@ -265,13 +265,11 @@ class Value(Operators):
 
     def __getitem__(self, key: slice | int) -> Value:
         if len(self.shape) != 1 or not _is_plain(key):
-            raise TraceError(
-                message(
-                    "slice",
-                    f"{key!r} of a value of shape {self.shape}, at {user_line()}",
-                    "a step-1 slice or an index of a vector",
-                    "slice vectors only",
-                )
+            raise TraceError.at(
+                "slice",
+                f"{key!r} of a value of shape {self.shape}, at {user_line()}",
+                "a step-1 slice or an index of a vector",
+                "slice vectors only",
             )
         length = self.shape[0]
         if not isinstance(key, slice):

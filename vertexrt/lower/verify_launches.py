@@ -14,7 +14,7 @@ from dataclasses import dataclass, field
 from itertools import chain, combinations, pairwise, product
 from typing import NamedTuple, NoReturn
 
-from vertexrt.errors import PlanError, message
+from vertexrt.errors import PlanError
 from vertexrt.lower.expressions import Expression, Picked, ReadElement
 from vertexrt.lower.kernel import FromParents, MatrixProduct, Operand, Outer
 from vertexrt.lower.launches import (
@@ -285,4 +285,4 @@ def _accesses(
 
 def _fail(plan: LaunchPlan, step: LaunchStep | None, got: str, expected: str) -> NoReturn:
     do = f"report this as a bug, with the launches:\n{plan}"
-    raise PlanError(message("lower", f"{step}: {got}", expected, do))
+    raise PlanError.at("lower", f"{step}: {got}", expected, do)

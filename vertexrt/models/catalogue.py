@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 from importlib import import_module
 from typing import TYPE_CHECKING, Any, cast
 
-from vertexrt.errors import UsageError, message, nearest
+from vertexrt.errors import UsageError, nearest
 
 if TYPE_CHECKING:
     from vertexrt.api.vertex_function import VertexFunction
@@ -44,13 +44,11 @@ class ModelSpec:
         """
         for name in options:
             if name not in self.options:
-                raise UsageError(
-                    message(
-                        self.name,
-                        f"option {name!r}",
-                        "one of " + ", ".join(self.options),
-                        f"leave it out.{nearest(name, self.options)}",
-                    )
+                raise UsageError.at(
+                    self.name,
+                    f"option {name!r}",
+                    "one of " + ", ".join(self.options),
+                    f"leave it out.{nearest(name, self.options)}",
                 )
         make = import_module(f"vertexrt.models.{self.module}").for_dataset
         return cast("VertexFunction", make(dataset, **{**self.options, **options}))
@@ -101,11 +99,9 @@ def get(name: str) -> ModelSpec:
     for spec in SPECS:
         if spec.name == name:
             return spec
-    raise UsageError(
-        message(
-            "model",
-            f"no model is called {name!r}",
-            "one of " + ", ".join(names()),
-            f"choose one of these.{nearest(name, names())}",
-        )
+    raise UsageError.at(
+        "model",
+        f"no model is called {name!r}",
+        "one of " + ", ".join(names()),
+        f"choose one of these.{nearest(name, names())}",
     )

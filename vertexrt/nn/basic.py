@@ -12,7 +12,7 @@ from vertexrt.api.functional import embed, mean
 from vertexrt.api.parameter import Parameter
 from vertexrt.api.parts import Cell
 from vertexrt.api.trace import current_builder
-from vertexrt.errors import TraceError, message
+from vertexrt.errors import TraceError
 from vertexrt.ir.builder import MOST_INT
 from vertexrt.ir.values import Value
 
@@ -26,7 +26,7 @@ def size_of(where: str, name: str, given: object) -> int:
     """
     if not is_whole(given) or not 1 <= given <= MOST_INT:
         got, action = f"{name} is {given!r:.60}", f"write {where}(..., {name}=64)"
-        raise TraceError(message(where, got, "a whole number above 0, of 32 bits", action))
+        raise TraceError.at(where, got, "a whole number above 0, of 32 bits", action)
     return int(given)
 
 
@@ -37,7 +37,7 @@ def flag_of(where: str, name: str, given: object) -> bool:
     """
     if not isinstance(given, bool):
         got = f"{name} is {given!r:.60}"
-        raise TraceError(message(where, got, "True or False", f"write {where}(..., {name}=True)"))
+        raise TraceError.at(where, got, "True or False", f"write {where}(..., {name}=True)")
     return given
 
 
@@ -102,7 +102,7 @@ class LayerNorm(Cell):
         self.weight, self.bias = Parameter((n,), init.constant(1.0)), Parameter((n,), init.zeros)
         if not is_real(eps) or eps <= 0.0:
             got = f"eps is {eps!r:.60}"
-            raise TraceError(message("LayerNorm", got, "a number above 0", "write eps=1e-5"))
+            raise TraceError.at("LayerNorm", got, "a number above 0", "write eps=1e-5")
         self.eps = eps
 
     def __call__(self, x: Operand) -> Value:

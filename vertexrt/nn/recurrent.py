@@ -8,7 +8,7 @@ from vertexrt.api.elementwise import exp, maximum, relu, sigmoid, softplus, tanh
 from vertexrt.api.functional import split
 from vertexrt.api.parameter import Parameter
 from vertexrt.api.parts import Cell
-from vertexrt.errors import TraceError, message
+from vertexrt.errors import TraceError
 from vertexrt.ir.values import Value
 from vertexrt.nn.basic import LayerNorm, flag_of, size_of, uniform_in
 
@@ -58,7 +58,7 @@ class RNNCell(_Gates):
         known = {"tanh": tanh, "relu": relu}
         if not isinstance(nonlinearity, str) or nonlinearity not in known:
             got = f"nonlinearity is {nonlinearity!r:.60}"
-            raise TraceError(message("RNNCell", got, "'tanh' or 'relu'", "choose one of them"))
+            raise TraceError.at("RNNCell", got, "'tanh' or 'relu'", "choose one of them")
         self.nonlinearity = nonlinearity
 
     def __call__(self, x: Operand, h: Operand) -> Value:
@@ -169,7 +169,7 @@ class SLSTMCell(_Gates):
         super().__init__(input_size, hidden_size, 4, bias)
         if not isinstance(forget, str) or forget not in ("exp", "sigmoid"):
             got = f"forget is {forget!r:.60}"
-            raise TraceError(message("SLSTMCell", got, "'exp' or 'sigmoid'", "choose one of them"))
+            raise TraceError.at("SLSTMCell", got, "'exp' or 'sigmoid'", "choose one of them")
         self.forget = forget
 
     def __call__(

@@ -11,7 +11,7 @@ from vertexrt.api.functional import split, sum
 from vertexrt.api.parameter import Parameter
 from vertexrt.api.parts import Cell
 from vertexrt.api.state import State
-from vertexrt.errors import TraceError, message
+from vertexrt.errors import TraceError
 from vertexrt.ir.values import Value
 from vertexrt.nn.basic import size_of, uniform_in
 
@@ -72,13 +72,11 @@ class NaryTreeLSTMCell(Cell):
         Raises: TraceError, when there are more or fewer than slots.
         """
         if len(children) != len(self.weight_hh):
-            raise TraceError(
-                message(
-                    "NaryTreeLSTMCell",
-                    f"{len(children)} children",
-                    f"(h, c) of each of {len(self.weight_hh)} slots",
-                    "pass zeros for an absent child: gather reads them",
-                )
+            raise TraceError.at(
+                "NaryTreeLSTMCell",
+                f"{len(children)} children",
+                f"(h, c) of each of {len(self.weight_hh)} slots",
+                "pass zeros for an absent child: gather reads them",
             )
         x_i, x_o, x_u, x_f = split(self.weight_ih @ x + self.bias, 4)
         states = [h for h, _ in children]

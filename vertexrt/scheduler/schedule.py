@@ -20,7 +20,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from vertexrt.errors import UsageError, message, nearest
+from vertexrt.errors import UsageError, nearest
 from vertexrt.graph.compiled import children_first
 from vertexrt.scheduler.compiled import AGENDA, DEPTH, FRONTIER, SERIAL
 from vertexrt.scheduler.rows import number_rows
@@ -92,13 +92,11 @@ def policy_of(name: str) -> int:
     """
     if name in _POLICIES:
         return _POLICIES[name]
-    raise UsageError(
-        message(
-            "schedule",
-            f"policy is {name!r}",
-            "one of " + ", ".join(POLICIES),
-            f"choose one of these.{nearest(name, POLICIES)}",
-        )
+    raise UsageError.at(
+        "schedule",
+        f"policy is {name!r}",
+        "one of " + ", ".join(POLICIES),
+        f"choose one of these.{nearest(name, POLICIES)}",
     )
 
 

@@ -12,7 +12,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, replace
 
-from vertexrt.errors import PlanError, message
+from vertexrt.errors import PlanError
 from vertexrt.ir.ops import OPS
 from vertexrt.ir.passes.rewrite import drop_dead
 from vertexrt.ir.passes.specialise import without_effects
@@ -176,13 +176,11 @@ def _stored(node: Node) -> Node:
 def _keep(position: int, node: Node, reader: Node) -> Node:
     """Return the effect that puts a value into the tensor of its origin."""
     if node.op == "stored":
-        raise PlanError(
-            message(
-                "store",
-                f"%{position} of stage {node.stage.name} is read by {reader.op} and lies nowhere",
-                "a place for every value that crosses stages",
-                "report this as a bug",
-            )
+        raise PlanError.at(
+            "store",
+            f"%{position} of stage {node.stage.name} is read by {reader.op} and lies nowhere",
+            "a place for every value that crosses stages",
+            "report this as a bug",
         )
     return Node(
         "keep",

@@ -112,13 +112,11 @@ def _compile(
             content, log = nvrtc.compile(source, headers, [*options, "--no-cache"])
     if content is None:
         failed = entries.write_file(KIND, f"failed_{key}.cu", source.encode())
-        raise DeviceError(
-            message(
-                "cuda",
-                f"a kernel does not compile for {arch}: {first_errors(log)}",
-                f"a source that {version} takes",
-                f"report this as a bug with {failed}",
-            )
+        raise DeviceError.at(
+            "cuda",
+            f"a kernel does not compile for {arch}: {first_errors(log)}",
+            f"a source that {version} takes",
+            f"report this as a bug with {failed}",
         )
     usage = parse_usage(log)
     facts = {name: asdict(use) for name, use in usage.items()}
@@ -259,8 +257,8 @@ class Nvrtc:
     def _call(self, name: str, *arguments: object) -> None:
         code = getattr(self._library, name)(*arguments)
         if code:
-            raise DeviceError(
-                message("cuda", f"{name}: {self._error(code)}", "success", "reinstall NVRTC")
+            raise DeviceError.at(
+                "cuda", f"{name}: {self._error(code)}", "success", "reinstall NVRTC"
             )
 
     def _error(self, code: int) -> str:
@@ -291,22 +289,18 @@ def load_nvrtc(cuda: int = ANY) -> Nvrtc:
             continue
     there = [Path(name).name for name in others if "/" in name]
     if there:
-        raise DeviceError(
-            message(
-                "cuda",
-                f"the compiler for kernels, NVRTC, is there as {', '.join(there)} only",
-                f"libnvrtc.so.{cuda}, for CuPy's CUDA {cuda}",
-                f"pip install 'vertexrt[cuda{cuda}]', or CuPy for the other version",
-            )
+        raise DeviceError.at(
+            "cuda",
+            f"the compiler for kernels, NVRTC, is there as {', '.join(there)} only",
+            f"libnvrtc.so.{cuda}, for CuPy's CUDA {cuda}",
+            f"pip install 'vertexrt[cuda{cuda}]', or CuPy for the other version",
         )
     extra = "'vertexrt[cuda13]', or [cuda12] for an older driver"
-    raise DeviceError(
-        message(
-            "cuda",
-            "the compiler for kernels, NVRTC, is not installed",
-            "libnvrtc.so of CUDA " + (str(cuda) if cuda else " or ".join(map(str, VERSIONS))),
-            f"pip install 'vertexrt[cuda{cuda}]'" if cuda else f"pip install {extra}",
-        )
+    raise DeviceError.at(
+        "cuda",
+        "the compiler for kernels, NVRTC, is not installed",
+        "libnvrtc.so of CUDA " + (str(cuda) if cuda else " or ".join(map(str, VERSIONS))),
+        f"pip install 'vertexrt[cuda{cuda}]'" if cuda else f"pip install {extra}",
     )
 
 

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 from vertexrt.engine.model import CompiledModel
 from vertexrt.engine.variant import CompileOptions
-from vertexrt.errors import UsageError, message
+from vertexrt.errors import UsageError
 from vertexrt.ir.program import Program
 from vertexrt.kernels.cuda import cupy_device as cuda
 from vertexrt.kernels.cuda.device import Device
@@ -24,40 +24,32 @@ def check(device: str, options: CompileOptions) -> None:
     """Refuse what the batched engine does not have there, and what has no other form there."""
     passes = options.passes
     if options.engine == "batched" and options.processors is not None:
-        raise UsageError(
-            message(
-                "compile",
-                f"processors is {options.processors} with engine={options.engine!r} on a GPU",
-                "processors with engine='persistent' or 'auto'",
-                "leave processors out",
-            )
+        raise UsageError.at(
+            "compile",
+            f"processors is {options.processors} with engine={options.engine!r} on a GPU",
+            "processors with engine='persistent' or 'auto'",
+            "leave processors out",
         )
     if options.precision == "bf16" and options.engine != "persistent":
-        raise UsageError(
-            message(
-                "compile",
-                f"precision is 'bf16' with engine={options.engine!r} on a GPU",
-                "engine='persistent', since rounding operands for cuBLAS costs more than it saves",
-                "take precision='tf32', or engine='persistent'",
-            )
+        raise UsageError.at(
+            "compile",
+            f"precision is 'bf16' with engine={options.engine!r} on a GPU",
+            "engine='persistent', since rounding operands for cuBLAS costs more than it saves",
+            "take precision='tf32', or engine='persistent'",
         )
     if passes.streams > 1 and options.engine == "persistent":
-        raise UsageError(
-            message(
-                "compile",
-                f"Passes(streams={passes.streams}) with engine='persistent'",
-                "one stream, since a step is one kernel there",
-                "leave streams out, or take engine='batched'",
-            )
+        raise UsageError.at(
+            "compile",
+            f"Passes(streams={passes.streams}) with engine='persistent'",
+            "one stream, since a step is one kernel there",
+            "leave streams out, or take engine='batched'",
         )
     if not passes.loop:
-        raise UsageError(
-            message(
-                "compile",
-                "Passes(loop=False) on a GPU",
-                "the launches of a step in one compiled call, the only form there",
-                "leave loop out, or take device='cpu'",
-            )
+        raise UsageError.at(
+            "compile",
+            "Passes(loop=False) on a GPU",
+            "the launches of a step in one compiled call, the only form there",
+            "leave loop out, or take device='cpu'",
         )
 
 

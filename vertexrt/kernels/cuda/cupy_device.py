@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 
 from vertexrt.config import config
-from vertexrt.errors import DeviceError, message
+from vertexrt.errors import DeviceError
 from vertexrt.kernels.cuda.compile import ONE_BLOCK, Cubin, compile_in_registers, spills_of
 from vertexrt.kernels.cuda.cooperative import (
     LARGE_CLUSTERS,
@@ -53,13 +53,11 @@ class CupyDevice:
         self.name = properties["name"].decode()
         major, minor = properties["major"], properties["minor"]
         if major < 8:
-            raise DeviceError(
-                message(
-                    "cuda",
-                    f"{self.name} has compute capability {major}.{minor}",
-                    "8.0 or more (Ampere)",
-                    "use device='cpu'",
-                )
+            raise DeviceError.at(
+                "cuda",
+                f"{self.name} has compute capability {major}.{minor}",
+                "8.0 or more (Ampere)",
+                "use device='cpu'",
             )
         self.compute_capability = (major, minor)
         self.arch = "sm_90a" if (major, minor) == (9, 0) else f"sm_{major}{minor}"
@@ -207,13 +205,11 @@ class CupyDevice:
         try:
             module.load(cubin.content)
         except self.cupy.cuda.driver.CUDADriverError as error:
-            raise DeviceError(
-                message(
-                    "cuda",
-                    f"the driver does not take code for {self.arch}: {error}",
-                    f"a driver for CUDA {self._cuda} or newer",
-                    f"update the driver, or report this as a bug with {cubin.path}",
-                )
+            raise DeviceError.at(
+                "cuda",
+                f"the driver does not take code for {self.arch}: {error}",
+                f"a driver for CUDA {self._cuda} or newer",
+                f"update the driver, or report this as a bug with {cubin.path}",
             ) from None
         return module
 
@@ -264,10 +260,8 @@ class CupyDevice:
         try:
             event.synchronize()
         except self.cupy.cuda.runtime.CUDARuntimeError as error:
-            raise DeviceError(
-                message(
-                    "cuda", str(error), "kernels that end", "report this as a bug; restart Python"
-                )
+            raise DeviceError.at(
+                "cuda", str(error), "kernels that end", "report this as a bug; restart Python"
             ) from None
 
     def check(self, code: int, launch: int, step: int) -> None:
@@ -285,28 +279,24 @@ def import_cupy() -> Any:
         import cupy
     except ImportError as error:
         missing = isinstance(error, ModuleNotFoundError) and error.name == "cupy"
-        raise DeviceError(
-            message(
-                "cuda",
-                "CuPy is not installed" if missing else f"CuPy does not load: {first_line(error)}",
-                "CuPy for the CUDA version of the driver",
-                "pip install 'vertexrt[cuda13]' (or [cuda12]), or use device='cpu'",
-            )
+        raise DeviceError.at(
+            "cuda",
+            "CuPy is not installed" if missing else f"CuPy does not load: {first_line(error)}",
+            "CuPy for the CUDA version of the driver",
+            "pip install 'vertexrt[cuda13]' (or [cuda12]), or use device='cpu'",
         ) from None
     try:
         count = cupy.cuda.runtime.getDeviceCount()
     except cupy.cuda.runtime.CUDARuntimeError as error:
-        raise DeviceError(
-            message(
-                "cuda",
-                f"no usable GPU: {first_line(error)}",
-                "a CUDA device, and a driver as new as CuPy's CUDA",
-                "update the driver, install the other of vertexrt[cuda12] and [cuda13], "
-                "or use device='cpu'",
-            )
+        raise DeviceError.at(
+            "cuda",
+            f"no usable GPU: {first_line(error)}",
+            "a CUDA device, and a driver as new as CuPy's CUDA",
+            "update the driver, install the other of vertexrt[cuda12] and [cuda13], "
+            "or use device='cpu'",
         ) from None
     if count == 0:
-        raise DeviceError(message("cuda", "no GPU", "a CUDA device", "use device='cpu', or 'auto'"))
+        raise DeviceError.at("cuda", "no GPU", "a CUDA device", "use device='cpu', or 'auto'")
     return cupy
 
 
@@ -334,6 +324,6 @@ def _loaded_library(name: str) -> str:
             path = line.rpartition(" ")[2].strip()
             if f"/{name}" in path:
                 return path
-    raise DeviceError(
-        message("cuda", f"{name} is not loaded", "cuBLAS in addition to CuPy", "reinstall CuPy")
+    raise DeviceError.at(
+        "cuda", f"{name} is not loaded", "cuBLAS in addition to CuPy", "reinstall CuPy"
     )

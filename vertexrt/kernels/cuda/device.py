@@ -12,7 +12,7 @@ from typing import Any, Protocol
 
 import numpy as np
 
-from vertexrt.errors import DeviceError, message
+from vertexrt.errors import DeviceError
 
 Array = np.ndarray[Any, Any]
 CUBLAS_CODES = 10_000  # what the driver's loop adds to a status of cuBLAS
@@ -135,14 +135,12 @@ class Device(Protocol):
 
 def in_a_child() -> DeviceError:
     """Return what is raised where a forked child uses the GPU of its parent: it cannot."""
-    return DeviceError(
-        message(
-            "cuda",
-            "a forked child of a process that uses the GPU",
-            "a process of its own: CUDA does not live through a fork",
-            "start it by spawn: multiprocessing.get_context('spawn'), or for a DataLoader "
-            "multiprocessing_context='spawn', and compile the network there",
-        )
+    return DeviceError.at(
+        "cuda",
+        "a forked child of a process that uses the GPU",
+        "a process of its own: CUDA does not live through a fork",
+        "start it by spawn: multiprocessing.get_context('spawn'), or for a DataLoader "
+        "multiprocessing_context='spawn', and compile the network there",
     )
 
 
@@ -154,22 +152,18 @@ def launch_error(code: int, launch: int, step: int) -> DeviceError:
     """
     where = f"launch {launch}, step {step}" if launch >= 0 else "the end of the step"
     if code in OUT_OF_MEMORY:
-        return DeviceError(
-            message(
-                "cuda",
-                f"no memory is left for {where}",
-                "a little room in addition to what this process holds",
-                "take smaller batches, or end other processes on the device",
-            )
+        return DeviceError.at(
+            "cuda",
+            f"no memory is left for {where}",
+            "a little room in addition to what this process holds",
+            "take smaller batches, or end other processes on the device",
         )
     what = f"cuBLAS status {code - CUBLAS_CODES}" if code >= CUBLAS_CODES else f"CUDA error {code}"
     name = f" ({CUDA_ERRORS[code]})" if code in CUDA_ERRORS else ""
     again = "; restart Python, since the device does not go on after it" if code >= 700 else ""
-    return DeviceError(
-        message(
-            "cuda",
-            f"{what}{name} at {where}",
-            "a launch that the device takes",
-            f"report this as a bug{again}",
-        )
+    return DeviceError.at(
+        "cuda",
+        f"{what}{name} at {where}",
+        "a launch that the device takes",
+        f"report this as a bug{again}",
     )

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple, cast
 import numpy as np
 
 from vertexrt.engine.batched import Run
-from vertexrt.errors import NoKernelError, message
+from vertexrt.errors import NoKernelError
 from vertexrt.graph.batch import graph_ptr_of
 from vertexrt.kernels.cuda.gpu_script import (
     NO_RING,
@@ -135,7 +135,7 @@ def write_launch(
     if not groups:
         got = f"a group of {executable.processors} processors"
         have = f"at most the device's {persistent_launch.session.device.processors}"
-        raise NoKernelError(message("cuda", got, have, "take fewer processors a group"))
+        raise NoKernelError.at("cuda", got, have, "take fewer processors a group")
     seen = persistent_launch.session.marks(run.variant.reader.largest)
     ring = NO_RING
     if executable.has_ring(graphs):

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
 
-from vertexrt.errors import NoKernelError, message
+from vertexrt.errors import NoKernelError
 from vertexrt.ir.passes.fuse import Group, Product
 from vertexrt.ir.passes.segment import Segment, SegmentedTask
 from vertexrt.ir.program import Domain, Node
@@ -15,13 +15,11 @@ Step = list[Group | Product]  # one group, or products that share their barriers
 
 def unsupported(plan: SegmentedTask) -> NoKernelError:
     """Say that a function sums over rows on its path."""
-    return NoKernelError(
-        message(
-            "cuda",
-            f"stage {plan.task.stage.name} sums over rows between gathers and scatters",
-            "such sums outside the path",
-            "take engine='batched'",
-        )
+    return NoKernelError.at(
+        "cuda",
+        f"stage {plan.task.stage.name} sums over rows between gathers and scatters",
+        "such sums outside the path",
+        "take engine='batched'",
     )
 
 

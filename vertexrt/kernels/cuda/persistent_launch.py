@@ -11,7 +11,7 @@ import numpy as np
 import numpy.typing as npt
 
 from vertexrt.engine.batched import Part, Run
-from vertexrt.errors import DeviceError, message
+from vertexrt.errors import DeviceError
 from vertexrt.kernels.cuda.device import Allocation
 from vertexrt.kernels.cuda.pack import WEIGHT
 from vertexrt.kernels.cuda.persistent import PersistentExecutable
@@ -82,16 +82,14 @@ class WrittenScripts:
 
 def gave_up(found: Array, patience: int) -> DeviceError:
     """Say which processor gave up waiting, given what a step found; it gave up after so many ns."""
-    return DeviceError(
-        message(
-            "cuda",
-            f"processor {int(found[GAVE_UP_AT])} waited at instruction "
-            f"{int(found[GAVE_UP_INSTRUCTION])} for "
-            f"{'its group' if found[GAVE_UP] > 1 else 'all processors'}; "
-            f"{int(found[REACHED])} had come",
-            f"all to come within {patience / 1e9:g} s",
-            "report this as a bug; engine='batched' goes on",
-        )
+    return DeviceError.at(
+        "cuda",
+        f"processor {int(found[GAVE_UP_AT])} waited at instruction "
+        f"{int(found[GAVE_UP_INSTRUCTION])} for "
+        f"{'its group' if found[GAVE_UP] > 1 else 'all processors'}; "
+        f"{int(found[REACHED])} had come",
+        f"all to come within {patience / 1e9:g} s",
+        "report this as a bug; engine='batched' goes on",
     )
 
 

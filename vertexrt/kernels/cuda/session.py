@@ -15,7 +15,7 @@ import numpy as np
 import numpy.typing as npt
 
 from vertexrt.engine.batched import Part, Run
-from vertexrt.errors import DeviceError, message
+from vertexrt.errors import DeviceError
 from vertexrt.graph.batch import child_ptr_of
 from vertexrt.kernels.cuda.calls import addresses_of, launch_one
 from vertexrt.kernels.cuda.compile import FOLDER
@@ -117,13 +117,11 @@ class Session:
             return
         free = self.device.free_bytes()
         fits = min(graphs - 1, graphs * free // need)
-        raise DeviceError(
-            message(
-                "cuda",
-                f"a batch of {graphs} graph{'s' if graphs > 1 else ''} needs {amount(need)}",
-                f"{amount(free)} are free",
-                f"take batches of about {fits} graphs" if fits > 0 else "take device='cpu'",
-            )
+        raise DeviceError.at(
+            "cuda",
+            f"a batch of {graphs} graph{'s' if graphs > 1 else ''} needs {amount(need)}",
+            f"{amount(free)} are free",
+            f"take batches of about {fits} graphs" if fits > 0 else "take device='cpu'",
         )
 
     # Copies of parameters.

@@ -21,7 +21,7 @@ import numpy.typing as npt
 
 from vertexrt.engine.batched import Run
 from vertexrt.engine.variant import Variant
-from vertexrt.errors import PlanError, message
+from vertexrt.errors import PlanError
 from vertexrt.ir.pretty import STAGE_WORD
 from vertexrt.kernels.cuda.dependences import LaunchedSteps, first_conflict, launched_steps
 from vertexrt.kernels.cuda.driver import extent
@@ -352,7 +352,7 @@ def _fail(run: Run, table: Array, t: int, got: str, expected: str) -> NoReturn:
     """Raise PlanError about a launch."""
     p, n, lo = table[t, :3].tolist()
     where = f"launch {t} ({STAGE_WORD[run.variant.tasks[p].stage]}, {n} rows from {lo}): "
-    raise PlanError(message("streams", where + got, expected, REPORT))
+    raise PlanError.at("streams", where + got, expected, REPORT)
 
 
 def _done(order: Order) -> Iterator[Array | None]:

@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from typing import NamedTuple, NoReturn
 
-from vertexrt.errors import PlanError, message
+from vertexrt.errors import PlanError
 from vertexrt.kernels.cuda.ring_uses import LoweredTask
 from vertexrt.kernels.cuda.segment_accesses import (
     expressions_read,
@@ -149,4 +149,4 @@ def _near(segment: PathSegment) -> Iterator[tuple[int, InRing | Leaf]]:
 def _fail(lowered: LoweredTask, tensor: int, got: str, expected: str) -> NoReturn:
     segments = "\n".join(map(str, lowered.segments))
     do = f"report this as a bug, with the segments:\n{segments}"
-    raise PlanError(message("cuda", f"ring, tensor {tensor}: {got}", expected, do))
+    raise PlanError.at("cuda", f"ring, tensor {tensor}: {got}", expected, do)

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, NoReturn
 import numpy as np
 
 from vertexrt.engine.batched import Run
-from vertexrt.errors import PlanError, message
+from vertexrt.errors import PlanError
 from vertexrt.ir.program import Stage
 from vertexrt.kernels.cuda.dependences import LaunchedSteps, first_conflict, launched_steps
 from vertexrt.kernels.cuda.instruction import (
@@ -63,7 +63,7 @@ def refuse(row: Array | None, at: int, got: str, expected: str) -> NoReturn:
     if row is not None:
         op = OP_WORD.get(int(row[OP]), f"op {row[OP]}")
         line = f" ({op}, {row[ROWS]} rows from {row[FIRST]})"
-    raise PlanError(message("script", f"instruction {at}{line}: {got}", expected, REPORT))
+    raise PlanError.at("script", f"instruction {at}{line}: {got}", expected, REPORT)
 
 
 @dataclass(slots=True)

@@ -11,7 +11,7 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 from typing import NoReturn
 
-from vertexrt.errors import PlanError, message
+from vertexrt.errors import PlanError
 from vertexrt.kernels.cuda.ring_uses import LoweredTask
 from vertexrt.kernels.cuda.segment_accesses import expressions_read, parts_of, products_of
 from vertexrt.kernels.cuda.segments import (
@@ -179,7 +179,7 @@ class _SegmentVerifier:
 
     def _fail(self, got: str, expected: str) -> NoReturn:
         do = f"report this as a bug, with the segment:\n{self.segment}"
-        raise PlanError(message("cuda", f"{self.what}: {got}", expected, do))
+        raise PlanError.at("cuda", f"{self.what}: {got}", expected, do)
 
 
 def _shares(place: ValuePlace, others: Iterable[ValuePlace]) -> bool:
