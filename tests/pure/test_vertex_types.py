@@ -16,7 +16,7 @@ from vertexrt.errors import GraphError, PullError, TraceError
 from vertexrt.graph import GraphBatch, InputGraph, Pulled
 from vertexrt.ir.passes import specialise
 from vertexrt.ir.pretty import format_program
-from vertexrt.scheduler import kinds
+from vertexrt.scheduler import balance, kinds
 from vertexrt.scheduler.arrange import ALL, ARRANGED, NOT_READ, OF_OTHER_TYPE, SECOND_CHILD, arrange
 
 WORD = ("word", "before", "word")
@@ -314,8 +314,20 @@ def test_a_network_prints_its_types() -> None:
     assert "reads all over of chain" in format_program(typed.Summarised().trace())
 
 
-def test_kinds_have_the_same_bits_everywhere() -> None:
+def test_layers_agree_on_numbers() -> None:
     assert kinds.FUNCTION_AT == specialise.FUNCTION_AT
+    assert balance.MOST_SLOTS == specialise.MOST_SLOTS
+
+
+def test_edges_of_typed_vertices_have_numbers_of_their_own() -> None:
+    """Also with a slot for each relation of a function; and they do not depend on shares."""
+    batch = typed.sentences()
+    vertices, first = balance.share_out(batch, 1)[0].numbers()
+    assert (np.diff(first) >= specialise.MOST_SLOTS).all()
+    assert (vertices == np.arange(batch.num_vertices)).all()
+    for share in balance.share_out(batch, 2):
+        mine, numbers = share.numbers()
+        assert (numbers == first[mine]).all()
 
 
 def test_children_are_arranged_by_slot() -> None:

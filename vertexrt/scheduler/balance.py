@@ -17,6 +17,7 @@ from vertexrt.native.compiled import compiled
 
 Array = np.ndarray[Any, Any]
 
+MOST_SLOTS = 32  # as `specialise.MOST_SLOTS`; a test compares them
 LEVEL = 2.0  # vertices that a level of its own is worth, where the caller does not know
 
 
@@ -43,8 +44,11 @@ class Share(NamedTuple):
 
         They count in the whole batch, so that nothing that depends on them depends on shares.
         """
-        child_ptr = (self.whole or self.batch).child_ptr
-        return self.vertices.astype(np.int32), child_ptr[self.vertices]
+        whole = self.whole or self.batch
+        first = whole.child_ptr[self.vertices]
+        if whole.types is not None:  # a function may have a slot for which a vertex has no edge
+            first = (first + MOST_SLOTS * self.vertices).astype(np.int32)
+        return self.vertices.astype(np.int32), first
 
 
 def share_out(batch: GraphBatch, parts: int, level: float = LEVEL) -> list[Share]:
