@@ -130,8 +130,14 @@ def relu(x: Operand) -> Value:
 
 
 def abs(x: Operand) -> Value:
-    """Return the absolute value."""
-    return maximum(x, -lift(x))
+    """Return the absolute value, whose derivative at 0 is 0."""
+    tape = lift(x).tape
+
+    def forward(number: Bounded) -> Bounded:
+        tape.compared(number, exact(np.zeros(number.shape)))
+        return number * exact(np.sign(number.value))
+
+    return elementwise(forward, lambda g, number: (g * exact(np.sign(number.value)),), x)
 
 
 def silu(x: Operand) -> Value:

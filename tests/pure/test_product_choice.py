@@ -106,7 +106,7 @@ def test_the_limits_are_those_that_were_measured(
 
 def test_a_table_that_says_blas_makes_it_blas_and_results_agree(cache_folder: Path) -> None:
     keep(0.5)
-    by_table, by_blas = network(), network(Passes(products=BLAS))
+    by_table, by_blas = (network(Passes(products=way)) for way in (TIMED, BLAS))
     by_tiles = network(Passes(products=FIXED))
     timed = "BLAS; at 1, 4, 16, 64, 256 rows BLAS takes 0.50"
     for net, words in ((by_table, timed), (by_tiles, "register tiles"), (by_blas, "BLAS")):
@@ -128,7 +128,7 @@ def test_blas_is_kept_to_a_thread_only_where_it_is_called(cache_folder: Path) ->
     keep(2.0)
     runs = [
         net.executor.model.prepare(Use(frozenset({"loss"}), loss=True), batch())
-        for net in (network(), network(Passes(products=BLAS)))
+        for net in (network(Passes(products=TIMED)), network(Passes(products=BLAS)))
     ]
     calls = [cast("HostExecutable", run.ready.executable).calls_blas for (run,) in runs]
     assert calls == [False, True]
@@ -192,13 +192,19 @@ STEPS = """
 import hashlib, sys
 sys.path.insert(0, ".")
 import vertexrt as vrt
-from tests.pure.test_product_choice import batch, network
-net = network()
+from tests.pure.test_product_choice import TIMED, Passes, batch, network
+net = network(Passes(products=TIMED))
 for _ in range(3):
     net.step(batch(), vrt.Adagrad(0.1))
 parts = [net.parameters[name].tobytes() for name in sorted(net.parameters)]
 print(hashlib.sha256(b"".join(parts)).hexdigest())
 """
+
+
+def test_bits_do_not_depend_on_timings(cache_folder: Path) -> None:
+    """Nothing is timed unless it is asked for: a seed gives the same bits with empty caches."""
+    network().step(batch(), vrt.Adagrad(0.1))
+    assert not (cache_folder / KIND).exists()
 
 
 def test_two_processes_have_the_same_bits(cache_folder: Path) -> None:

@@ -177,7 +177,7 @@ def _one_off(
         yield "- asynchronous host", "", replace(base, waits=True)
     else:
         yield "batched - compiled loop", engine, batched.but(loop=False)
-        yield "- timed products", "", base.but(products=FIXED)
+        yield "+ timed products", "", base.but(products=TIMED)
         yield "- register tiles", "", base.but(products=BLAS)
     for processors in groups:
         label, group = f"groups of {processors}", replace(base, processors=processors)

@@ -33,7 +33,7 @@ from vertexrt.ir.passes.store import Stored
 from vertexrt.ir.program import Program, Stage
 from vertexrt.ir.updates import UpdateRule
 from vertexrt.ir.verify import verify
-from vertexrt.kernels.layout import TIMED, Backend, Binding, Executable
+from vertexrt.kernels.layout import FIXED, Backend, Binding, Executable
 from vertexrt.memory.tensors import TensorTable
 from vertexrt.script.shape import Shape
 
@@ -65,8 +65,9 @@ class Passes:
             each product reads its weights from memory.
         streams: batched engine on a GPU: how many streams share the launches of a step, so that
             those which need nothing of each other may run at once (Cavs, section 3.5).
-        products: on a CPU: "timed", by register tiles or by BLAS, as a table says that is timed on
-            this machine; "fixed", by limits that are the same everywhere; "blas", by BLAS alone.
+        products: on a CPU: "fixed", by register tiles or by BLAS, with limits that are the same
+            everywhere, so that a seed gives the same bits; "timed", as a table says that is timed
+            on this machine; "blas", by BLAS alone.
         gradients: persistent engine on a GPU: the gradients of these weights are summed up on chip
             while the backward side of the path runs, as far as there is room; else they are
             products over all rows after the path.
@@ -82,7 +83,7 @@ class Passes:
     segment: bool = True
     hold: bool = True
     streams: int = 1
-    products: str = TIMED
+    products: str = FIXED
     gradients: bool = GRADIENTS_ON_CHIP
 
 
