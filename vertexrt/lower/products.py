@@ -32,7 +32,7 @@ def lower_product(
         return _add_lookups(k, node, task, values, shares)
     if node.op == "outer":
         d, x = (operand(i) for i in node.inputs)
-        (m, n), rows = node.type.shape, _rows_of(nodes[node.inputs[0]].type)
+        (m, n), rows = node.type.shape, rows_of(nodes[node.inputs[0]].type)
         return [
             Outer(values.binding.params[name], d, x, *rows, m, n, shares.own_rows(name, m))
             for name in gradients_of(task, k)
@@ -41,12 +41,12 @@ def lower_product(
     m, n = nodes[weight].type.shape
     param = values.binding.params[nodes[weight]["name"]]
     spans = shares.outputs(k, n if node["transpose"] else m)
-    rows = _rows_of(node.type)
+    rows = rows_of(node.type)
     x = operand(x_at)
     return [MatrixProduct(param, node["transpose"], x, operand(k), *rows, m, n, spans)]
 
 
-def _rows_of(kind: Type) -> tuple[bool, int]:
+def rows_of(kind: Type) -> tuple[bool, int]:
     """Return whether a product has rows of edges, and how many for each."""
     return kind.domain == Domain.EDGE, kind.shape[0] if len(kind.shape) == 2 else 1
 

@@ -21,10 +21,10 @@ from vertexrt.ir.ops import OPS
 from vertexrt.ir.passes.fuse import Group, Product, TaskProgram
 from vertexrt.ir.passes.segment import SUMS, SegmentedTask
 from vertexrt.ir.passes.store import Read
-from vertexrt.ir.program import Domain, Node
-from vertexrt.kernels.cuda.products import rows_of
+from vertexrt.ir.program import Node
 from vertexrt.kernels.cuda.weights import ResidentWeight
 from vertexrt.kernels.layout import Binding, gradients_of
+from vertexrt.lower.products import rows_of
 from vertexrt.lower.threads import Cuts
 
 BACKWARD, FINAL = 2, 3  # rows of `kinds`, see `Backend.load_segments`
@@ -142,8 +142,10 @@ def _sum_of(
     m, n = nodes[k].type.shape
     cuts = _cuts_of(plan, made[0], read, m) if processors > 1 else (0, m)
     held = ResidentWeight(f"gradient_{binding.params[targets[0]]}", n, False, cuts, n)
-    edges = nodes[d].type.domain == Domain.EDGE
-    return PathSum(held, read, source, edges, rows_of(nodes[d])), _last_segment(plan, made[0])
+    edges, times = rows_of(nodes[d].type)
+    return PathSum(held, read, source, edges, times), _last_segment(
+        plan, made[0]
+    )
 
 
 def _last_segment(plan: SegmentedTask, k: int) -> int:

@@ -11,7 +11,6 @@ from vertexrt.ir.program import Domain, Node
 from vertexrt.kernels.cuda.partial_sums import pieces_alike
 from vertexrt.kernels.cuda.path_groups import place_group
 from vertexrt.kernels.cuda.path_task import PathTask, SegmentContext
-from vertexrt.kernels.cuda.products import rows_of
 from vertexrt.kernels.cuda.segments import (
     ComputedRows,
     PartialSums,
@@ -22,6 +21,7 @@ from vertexrt.kernels.cuda.segments import (
 from vertexrt.kernels.cuda.weights import TILE_ROWS, ResidentWeight
 from vertexrt.lower.expressions import J, ReadElement
 from vertexrt.lower.places import Memory, Rows, ValuePlace
+from vertexrt.lower.products import rows_of
 from vertexrt.lower.threads import Cuts, ElementLoop, MakeElements, ThreadPart
 
 
@@ -42,8 +42,8 @@ def lower_products(context: SegmentContext, products: Sequence[int]) -> Products
 
 def _product(context: SegmentContext, k: int) -> ResidentProduct:
     task, node = context.task, context.task.nodes[k]
-    x, held, times = node.inputs[1], _weight(task, k), rows_of(node)
-    edges, own = node.type.domain == Domain.EDGE, held.rows(task.processors)
+    x, held, (edges, times) = node.inputs[1], _weight(task, k), rows_of(node.type)
+    own = held.rows(task.processors)
     operand = (
         _computed(context, x)
         if x in task.inlined

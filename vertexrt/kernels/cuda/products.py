@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from vertexrt.ir.program import Node
 from vertexrt.kernels.cuda.launch_limits import LIMITS, LaunchLimits
 from vertexrt.kernels.cuda.row_text import WARP
 from vertexrt.kernels.layout import PAD
@@ -26,11 +25,6 @@ FLOATS = 4  # of 16 bytes
 def is_tiled(p: MatrixProduct | Outer) -> bool:
     """Tell whether the rows of a product can be copied 16 bytes at a time."""
     return p.m % FLOATS == 0 and p.n % FLOATS == 0 and p.x.place.start % FLOATS == 0
-
-
-def rows_of(node: Node) -> int:
-    """Return how many rows a product has for each row (or edge) of a launch, given its result."""
-    return node.type.shape[0] if len(node.type.shape) == 2 else 1
 
 
 def all_rows(*products: MatrixProduct | Outer) -> RowRange:
