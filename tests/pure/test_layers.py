@@ -35,7 +35,7 @@ LAYERS: dict[str, tuple[str, ...]] = {
     "memory.aligned": (),
     "graph": BASE,
     "ir": BASE,
-    "scheduler": (*BASE, "graph"),
+    "scheduler": (*BASE, "ir", "graph"),
     "memory": (*BASE, "ir", "scheduler", "graph"),
     "script.isa": BASE,
     "kernels.layout": (*BASE, "ir", "scheduler"),

@@ -16,7 +16,7 @@ from vertexrt.errors import GraphError, PullError, TraceError
 from vertexrt.graph import GraphBatch, InputGraph, Pulled
 from vertexrt.ir.passes import specialise
 from vertexrt.ir.pretty import format_program
-from vertexrt.scheduler import balance, kinds
+from vertexrt.scheduler import balance
 from vertexrt.scheduler.arrange import ALL, ARRANGED, NOT_READ, OF_OTHER_TYPE, SECOND_CHILD, arrange
 
 WORD = ("word", "before", "word")
@@ -312,11 +312,6 @@ def test_a_network_prints_its_types() -> None:
     assert "vertex type phrase: reads 0 of leaf or phrase, 1 of leaf or phrase" in text
     assert "vertex type leaf: reads no vertices" in text
     assert "reads all over of chain" in format_program(typed.Summarised().trace())
-
-
-def test_layers_agree_on_numbers() -> None:
-    assert kinds.FUNCTION_AT == specialise.FUNCTION_AT
-    assert balance.MOST_SLOTS == specialise.MOST_SLOTS
 
 
 def test_edges_of_typed_vertices_have_numbers_of_their_own() -> None:

@@ -258,11 +258,11 @@ def _join_numbers(
 ) -> tuple[tuple[str, ...], IntArray]:
     """Return all names, and the numbers one after another, as numbers of these names."""
     names = tuple(dict.fromkeys(itertools.chain(*(own_names for own_names, _ in several))))
-    parts = [renumbered(numbers, own_names, names) for own_names, numbers in several]
+    parts = [_renumbered(numbers, own_names, names) for own_names, numbers in several]
     return names, own(np.concatenate(parts), INT32)
 
 
-def renumbered(numbers: IntArray, old: Sequence[str], new: Sequence[str]) -> IntArray:
+def _renumbered(numbers: IntArray, old: Sequence[str], new: Sequence[str]) -> IntArray:
     """Return numbers of names as those of another list, which has all of them."""
     if tuple(old) == tuple(new)[: len(old)]:
         return numbers

@@ -13,11 +13,11 @@ import numpy as np
 import numpy.typing as npt
 
 from vertexrt.graph import GraphBatch
+from vertexrt.ir.passes.specialise import MOST_SLOTS
 from vertexrt.native.compiled import compiled
 
 Array = np.ndarray[Any, Any]
 
-MOST_SLOTS = 32  # as `specialise.MOST_SLOTS`; a test compares them
 LEVEL = 2.0  # vertices that a level of its own is worth, where the caller does not know
 
 

@@ -6,10 +6,9 @@ from typing import Any
 
 import numpy as np
 
+from vertexrt.ir.passes.specialise import FUNCTION_AT
 from vertexrt.native.compiled import compiled
 from vertexrt.scheduler.compiled import find_levels
-
-FUNCTION_AT = 57  # as `specialise.FUNCTION_AT`; a test compares them
 
 Array = np.ndarray[Any, Any]
 

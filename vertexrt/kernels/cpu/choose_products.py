@@ -56,14 +56,14 @@ class ProductChoice(NamedTuple):
 
     def __str__(self) -> str:
         s, rows = self.shape, self.rows
-        who = f"register tiles up to {rows} rows, BLAS above" if rows else "BLAS"
-        who = "register tiles" if rows == ANY_ROWS else who
+        made_by = f"register tiles up to {rows} rows, BLAS above" if rows else "BLAS"
+        made_by = "register tiles" if rows == ANY_ROWS else made_by
         timed = "not timed"
         if self.ratios:
             at = ", ".join(map(str, self.ratios))
             times = ", ".join(f"{ratio:.2f}" for ratio in self.ratios.values())
             timed = f"at {at} rows BLAS takes {times} times as long as tiles"
-        return f"{s.form}, W [{s.m}, {s.n}]: {who}; {timed}"
+        return f"{s.form}, W [{s.m}, {s.n}]: {made_by}; {timed}"
 
 
 def decide(kernel: KernelIR, real: str, how: str) -> KernelIR:

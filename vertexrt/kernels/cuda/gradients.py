@@ -143,9 +143,7 @@ def _sum_of(
     cuts = _cuts_of(plan, made[0], read, m) if processors > 1 else (0, m)
     held = ResidentWeight(f"gradient_{binding.params[targets[0]]}", n, False, cuts, n)
     edges, times = rows_of(nodes[d].type)
-    return PathSum(held, read, source, edges, times), _last_segment(
-        plan, made[0]
-    )
+    return PathSum(held, read, source, edges, times), _last_segment(plan, made[0])
 
 
 def _last_segment(plan: SegmentedTask, k: int) -> int:

@@ -1,4 +1,4 @@
-"""What the steps of a segment read and store, for those who look at all of them."""
+"""What the steps of a segment read and store, for the passes that walk over them."""
 
 from __future__ import annotations
 
