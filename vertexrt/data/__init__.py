@@ -2,17 +2,18 @@
 
 from vertexrt.data.batches import minibatches
 from vertexrt.data.catalogue import CatalogueEntry, catalogue
-from vertexrt.data.dataset import Dataset, Task, Vocabulary
+from vertexrt.data.dataset import Dataset, Vocabulary
 from vertexrt.data.download import fetch
+from vertexrt.data.formats import FORMATS
 from vertexrt.data.generated_text import GeneratedText, generate_text
 from vertexrt.data.load import load
 from vertexrt.data.treebank import generate_treebank, write_treebank
 
 __all__ = [
+    "FORMATS",
     "CatalogueEntry",
     "Dataset",
     "GeneratedText",
-    "Task",
     "Vocabulary",
     "catalogue",
     "fetch",

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Literal
 
 import numpy as np
 import numpy.typing as npt
@@ -13,8 +12,6 @@ from vertexrt.errors import DataError
 from vertexrt.graph import GraphBatch
 
 IntArray = npt.NDArray[np.int32]
-
-Task = Literal["sentiment", "language-model", "tree-fc"]
 
 UNKNOWN = "<unk>"
 
@@ -77,16 +74,27 @@ class Dataset:
 
     Attributes:
         name: as `load` was asked for it.
-        task: "sentiment", "language-model" or "tree-fc".
+        format: what was read or generated, a name of `FORMATS`.
         splits: "train", "dev" and "test".
         vocabulary: what the pull "word" counts.
-        classes: labels of the pull "label"; 0 when the task has none.
+        classes: labels of the pull "label"; 0 when there are none.
         description: one line on what it is, for people.
+        labels: the name of each class, () where they are numbers.
+        worded: pulls whose numbers are those of `vocabulary`.
+        vocabularies: of pulls that number texts of their own.
     """
 
     name: str
-    task: Task
+    format: str
     splits: dict[str, GraphBatch]
     vocabulary: Vocabulary
     classes: int
     description: str
+    labels: tuple[str, ...] = ()
+    worded: tuple[str, ...] = ("word",)
+    vocabularies: Mapping[str, Vocabulary] = field(default_factory=dict)
+
+    def sizes(self) -> dict[str, int]:
+        """Return what arguments of a model are called that the data decide: see `models.build`."""
+        numbered = {f"num_{pull}": len(words) for pull, words in self.vocabularies.items()}
+        return {"vocab": len(self.vocabulary), "classes": self.classes, **numbered}

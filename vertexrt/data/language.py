@@ -63,7 +63,8 @@ def language_model_dataset(
         Counter(tokens["train"]), min_count=min_count, first=(UNKNOWN, END)
     )
     splits = {split: _chains(vocabulary, words, pieces) for split, words in tokens.items()}
-    return Dataset(name, "language-model", splits, vocabulary, len(vocabulary), source.description)
+    classes, about = len(vocabulary), source.description
+    return Dataset(name, "text", splits, vocabulary, classes, about, worded=("word", "label"))
 
 
 def _tokens(text: str) -> list[str]:
