@@ -2,15 +2,19 @@
 
 from vertexrt.data.batches import minibatches
 from vertexrt.data.catalogue import CatalogueEntry, catalogue
+from vertexrt.data.columns import Examples
 from vertexrt.data.dataset import Dataset, Task, Vocabulary
 from vertexrt.data.download import fetch
 from vertexrt.data.generated_text import GeneratedText, generate_text
+from vertexrt.data.jsonl import read_jsonl
+from vertexrt.data.jsonl_writer import write_jsonl
 from vertexrt.data.load import load
 from vertexrt.data.treebank import generate_treebank, write_treebank
 
 __all__ = [
     "CatalogueEntry",
     "Dataset",
+    "Examples",
     "GeneratedText",
     "Task",
     "Vocabulary",
@@ -20,5 +24,7 @@ __all__ = [
     "generate_treebank",
     "load",
     "minibatches",
+    "read_jsonl",
+    "write_jsonl",
     "write_treebank",
 ]
