@@ -153,7 +153,7 @@ def test_missing_and_unreadable_files(trees: Path) -> None:
         (
             "generated",
             "tree",
-            "[data] no format 'tree'; the formats are trees, text, tree-fc; give"
+            "[data] no format 'tree'; the formats are trees, text, tree-fc, json-lines; give"
             " one of them. Nearest: 'trees', 'tree-fc', 'text'.",
         ),
     ],

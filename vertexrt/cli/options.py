@@ -26,8 +26,9 @@ from vertexrt.engine.devices import DEVICES, DTYPES, ENGINES, PRECISIONS
 from vertexrt.errors import CheckpointError, UsageError
 from vertexrt.models import ModelSpec
 
-# Options that --resume may change. With other threads or groups the result is equal to rounding.
-CHANGEABLE = ("epochs", "patience", "threads", "processors")
+# Options that --resume may change. With other threads or groups the result is equal to rounding;
+# data that have moved are compared with those of the run.
+CHANGEABLE = ("epochs", "patience", "threads", "processors", "data")
 # Words of the command line that are not options of the run itself.
 COMMAND_WORDS = ("command", "version", "resume", "quiet", "out", "model", "trace")
 SHAPE = ("hidden", "embed", "dropout")  # options of models that have flags of their own
@@ -203,7 +204,7 @@ def resume(given: argparse.Namespace, stored: RunOptions, run: str) -> RunOption
         if value is None or name in COMMAND_WORDS:
             continue
         if name in CHANGEABLE:
-            changed[name] = value
+            changed[name] = data_name(value) if name == "data" else value
         else:
             _require_unchanged(name, value, stored, run)
     return _with_whole_groups(replace(stored, **changed))
@@ -229,7 +230,6 @@ def _require_same_run(given: argparse.Namespace, stored: RunOptions, run: str) -
 
 def _require_unchanged(name: str, value: Any, stored: RunOptions, run: str) -> None:
     """Refuse another value of an option that decides over the result."""
-    value = data_name(value) if name == "data" else value
     apart = stored.shape if name in SHAPE else stored.reading if name in READING else None
     before = getattr(stored, name) if apart is None else apart.get(name)
     if value != before:
@@ -237,7 +237,7 @@ def _require_unchanged(name: str, value: Any, stored: RunOptions, run: str) -> N
         raise UsageError.at(
             "--resume",
             f"got {flag} {value}, the run {run} has {before}",
-            "only --epochs, --patience, --threads and --processors may change",
+            "only --epochs, --patience, --threads, --processors and --data may change",
             f"Leave {flag} out, or start a new run with --out",
         )
 
