@@ -10,7 +10,7 @@ from vertexrt.data.formats import FORMATS
 from vertexrt.data.generated_text import GeneratedText, generate_text
 from vertexrt.data.jsonl import read_jsonl
 from vertexrt.data.jsonl_writer import write_jsonl
-from vertexrt.data.load import load
+from vertexrt.data.load import format_of, load
 from vertexrt.data.treebank import generate_treebank, write_treebank
 
 __all__ = [
@@ -24,6 +24,7 @@ __all__ = [
     "Vocabulary",
     "catalogue",
     "fetch",
+    "format_of",
     "generate_text",
     "generate_treebank",
     "load",
