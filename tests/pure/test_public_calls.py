@@ -226,6 +226,16 @@ def data() -> None:
             attempt(vrt.data.read_jsonl, "none.jsonl", **{option: x})
         attempt(vrt.data.write_jsonl, "no folder/x.jsonl", x)
         attempt(vrt.data.Vocabulary, x)
+        attempt(vrt.data.from_records, x)
+        attempt(vrt.data.from_records, [x])
+        attempt(vrt.data.from_nltk, x)
+        for read in (vrt.data.read_trees, vrt.data.read_conllu, vrt.data.read_tagged):
+            attempt(read, x)
+        attempt(vrt.data.read_conll, x, {"word": 0})
+        attempt(vrt.data.read_conll, __file__, x)
+        attempt(vrt.data.read_conllu, __file__, x)
+        attempt(vrt.data.read_tagged, __file__, x)
+        attempt(vrt.data.read_tagged, __file__, ("word",), x)
 
 
 INIT = [vrt.init.constant, vrt.init.normal, vrt.init.uniform]

@@ -6,10 +6,12 @@ from vertexrt.data.columns import Examples
 from vertexrt.data.dataset import Dataset, Task, Vocabulary
 from vertexrt.data.download import fetch
 from vertexrt.data.generated_text import GeneratedText, generate_text
-from vertexrt.data.jsonl import read_jsonl
+from vertexrt.data.jsonl import from_records, read_jsonl
 from vertexrt.data.jsonl_writer import write_jsonl
 from vertexrt.data.load import load
+from vertexrt.data.sentences import read_conll, read_conllu, read_tagged
 from vertexrt.data.treebank import generate_treebank, write_treebank
+from vertexrt.data.trees import from_nltk, read_trees
 
 __all__ = [
     "CatalogueEntry",
@@ -20,11 +22,17 @@ __all__ = [
     "Vocabulary",
     "catalogue",
     "fetch",
+    "from_nltk",
+    "from_records",
     "generate_text",
     "generate_treebank",
     "load",
     "minibatches",
+    "read_conll",
+    "read_conllu",
     "read_jsonl",
+    "read_tagged",
+    "read_trees",
     "write_jsonl",
     "write_treebank",
 ]
