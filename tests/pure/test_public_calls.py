@@ -228,7 +228,8 @@ def data() -> None:
         attempt(vrt.data.Vocabulary, x)
         attempt(vrt.data.from_records, x)
         attempt(vrt.data.from_records, [x])
-        attempt(vrt.data.from_nltk, x)
+        for make in (vrt.data.from_nltk, vrt.data.from_pyg, vrt.data.from_dgl):
+            attempt(make, x)
         for read in (vrt.data.read_trees, vrt.data.read_conllu, vrt.data.read_tagged):
             attempt(read, x)
         attempt(vrt.data.read_conll, x, {"word": 0})

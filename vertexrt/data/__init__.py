@@ -6,6 +6,7 @@ from vertexrt.data.columns import Examples
 from vertexrt.data.dataset import Dataset, Task, Vocabulary
 from vertexrt.data.download import fetch
 from vertexrt.data.generated_text import GeneratedText, generate_text
+from vertexrt.data.graph_libraries import from_dgl, from_pyg
 from vertexrt.data.jsonl import from_records, read_jsonl
 from vertexrt.data.jsonl_writer import write_jsonl
 from vertexrt.data.load import load
@@ -22,7 +23,9 @@ __all__ = [
     "Vocabulary",
     "catalogue",
     "fetch",
+    "from_dgl",
     "from_nltk",
+    "from_pyg",
     "from_records",
     "generate_text",
     "generate_treebank",
