@@ -232,6 +232,8 @@ def data() -> None:
             attempt(make, x)
         for read in (vrt.data.read_trees, vrt.data.read_conllu, vrt.data.read_tagged):
             attempt(read, x)
+        attempt(vrt.data.read_embeddings, x, vrt.data.Vocabulary(("<unk>",)), vrt.init.zeros)
+        attempt(vrt.data.read_embeddings, __file__, x, vrt.init.zeros)
         attempt(vrt.data.read_conll, x, {"word": 0})
         attempt(vrt.data.read_conll, __file__, x)
         attempt(vrt.data.read_conllu, __file__, x)

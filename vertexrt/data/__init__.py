@@ -5,6 +5,7 @@ from vertexrt.data.catalogue import CatalogueEntry, catalogue
 from vertexrt.data.columns import Examples
 from vertexrt.data.dataset import Dataset, Task, Vocabulary
 from vertexrt.data.download import fetch
+from vertexrt.data.embeddings import Embeddings, read_embeddings
 from vertexrt.data.generated_text import GeneratedText, generate_text
 from vertexrt.data.graph_libraries import from_dgl, from_pyg
 from vertexrt.data.jsonl import from_records, read_jsonl
@@ -17,6 +18,7 @@ from vertexrt.data.trees import from_nltk, read_trees
 __all__ = [
     "CatalogueEntry",
     "Dataset",
+    "Embeddings",
     "Examples",
     "GeneratedText",
     "Task",
@@ -33,6 +35,7 @@ __all__ = [
     "minibatches",
     "read_conll",
     "read_conllu",
+    "read_embeddings",
     "read_jsonl",
     "read_tagged",
     "read_trees",
