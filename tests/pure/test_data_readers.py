@@ -127,7 +127,7 @@ def test_missing_and_unreadable_files(trees: Path) -> None:
         load(trees, task="sentiment")
     assert str(caught.value) == (
         f"[{trees}] no file for the split 'test' (the folder holds dev.txt, train.txt); expected"
-        " test.txt; add it or give another folder."
+        " test.txt or test.txt.gz; add it or give another folder."
     )
     (trees / "test.txt").write_bytes(b"(1 a)\n(1 caf\xe9)\n")
     with pytest.raises(DataError, match=r"test\.txt, line 2, byte 7\] the byte 0xe9; expected UTF"):
@@ -232,3 +232,21 @@ def test_penn_treebank_text_has_its_published_size() -> None:
     assert [split.num_vertices for split in data.splits.values()] == [929_589, 73_760, 82_430]
     assert [split.num_graphs for split in data.splits.values()] == [42_068, 3_370, 3_761]
     assert len(data.vocabulary) == 10_000
+
+
+def test_a_vocabulary_of_labels_knows_all_its_words() -> None:
+    labels = Vocabulary.of_labels(["b", "a", "b"])
+    assert (labels.words, labels.unknown) == (("a", "b"), None)
+    assert labels.encode(["b", "a"]).tolist() == [1, 0]
+    assert labels.decode(np.array([1, -1, 0])) == ["b", None, "a"]
+    assert (labels.find("c"), Vocabulary(("<unk>", "a")).find("c")) == (None, 0)
+    with pytest.raises(DataError, match=r"\[vocabulary\] no word 'c'; the words are a, b; "):
+        labels.encode(["a", "c"])
+    with pytest.raises(DataError, match=r"no number 2; the numbers are 0\.\.1, and -1 for none"):
+        labels.decode([2])
+
+
+def test_a_byte_order_mark_is_left_out(tmp_path: Path) -> None:
+    path = tmp_path / "some.txt"
+    path.write_bytes("\ufeff(0 a)".encode())
+    assert files.read_text(path) == "(0 a)"
