@@ -71,6 +71,7 @@ class KernelWriter:
         budget = placed.budget
         self.processors, self.registers = budget.processors, budget.registers
         self.itemsize = budget.itemsize
+        self.splits_edges = binding.splits_edges
         self.numbers = {name: k for k, name in enumerate(word_names(binding))}
         self.tasks = tasks
         self.path, self.sides = placed.tasks, [*placed.sides]
@@ -229,8 +230,7 @@ class KernelWriter:
         lines = [ONE_BLOCK, f"#define VRT_SHARED_BYTES {self.budget.shared_bytes}"]
         if kept := MANTISSA[self.precision]:
             lines.append(f"#define VRT_MANTISSA {kept}")
-        if self.tiles_fit():
-            lines.append("#define VRT_TILES_FIT")
+        lines += self._switches()
         lines += ['#include "persistent.cuh"', "", structs(self.rules)]
         lines += [f"constexpr int PROCESSORS = {self.processors};"]
         lines += [
@@ -255,6 +255,11 @@ class KernelWriter:
         lines += ["", *self._outside_path(names), "", *self._kernel()]
         return "\n".join(lines) + "\n"
 
+    def _switches(self) -> list[str]:
+        """Say what holds of the indices of tiles."""
+        switches = {"TILES_FIT": self.tiles_fit(), "SPLITS_EDGES": self.splits_edges}
+        return [f"#define VRT_{name}" for name, on in switches.items() if on]
+
     def _side(self, stage: Stage) -> PathSide:
         """Return what the function of a side is written from."""
         number, added = SIDES.index(stage), None
@@ -276,6 +281,8 @@ class KernelWriter:
     def tiles_fit(self) -> bool:
         """Tell whether the indices of every tile fit in shared memory: rows, and their children."""
         path = [self.tasks[p] for p in self.path]
+        if self.splits_edges:
+            return False
         arities = [plan.task.program.arity for plan in path]
         if any(arity is None or arity * MOST_ROWS > TILE_EDGES for arity in arities):
             return False
