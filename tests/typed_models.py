@@ -345,3 +345,48 @@ def translate(values: Any, letters: Any, last: Any, args: Pairs) -> tuple[list[A
         return np.tanh(total)
 
     return logits, [join(v) for v in range(len(decoded))]
+
+
+class Total(vrt.VertexFunction):
+    """The sum of the states of all children."""
+
+    def __init__(self, leaf: vrt.VertexFunction) -> None:
+        super().__init__(state={"h": N}, inputs={"over": leaf})
+        self.z = vrt.Parameter((N, N))
+
+    def forward(self) -> None:
+        self.scatter(h=vrt.tanh(self.z @ vrt.mean(self.gather_all("over").h)))
+
+
+class Top(vrt.VertexFunction):
+    """What reads a total, in a slot."""
+
+    def __init__(self, total: Total) -> None:
+        super().__init__(state={"h": N}, inputs={"total": total})
+        self.z = vrt.Parameter((N, N))
+
+    def forward(self) -> None:
+        h = vrt.tanh(self.z @ self.gather("total").h)
+        self.scatter(h=h)
+        self.push("loss", vrt.squared_error(h, 0.2))
+
+
+class WideSum(vrt.Model):
+    """Words under a total, on the path; another function reads it by slot."""
+
+    def __init__(self) -> None:
+        self.leaf = Leaf()
+        self.total = Total(self.leaf)
+        self.top = Top(self.total)
+
+
+def wide_sum(words: int) -> GraphBatch:
+    """Return one graph in which two totals have so many words each."""
+    rng = np.random.default_rng(9)
+    edges = {
+        ("leaf", "over", "total"): [(i, j) for j in range(2) for i in range(words)],
+        ("total", "total", "top"): [(0, 0), (1, 1)],
+    }
+    pulls = {"leaf": {"word": rng.integers(0, WORDS, words)}}
+    sizes = {"leaf": words, "total": 2, "top": 2}
+    return GraphBatch.from_graphs([InputGraph.from_types(sizes, edges, pulls)])

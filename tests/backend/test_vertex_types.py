@@ -68,6 +68,16 @@ def test_cuda_agrees(network: str, way: str) -> None:
     _agree(network, SHIM[way])
 
 
+@shim
+def test_a_tile_of_many_children() -> None:
+    """One vertex has more children than a tile has indices for in shared memory."""
+    batch = typed.wide_sum(150)
+    want = train(Way().compile(typed.WideSum()), batch)
+    got = train(SHIM["persistent"].compile(typed.WideSum()), batch)
+    for name, value in want.parameters.items():
+        np.testing.assert_allclose(got.parameters[name], value, rtol=1e-11, atol=1e-11)
+
+
 @gpu
 @pytest.mark.parametrize("way", SHIM)
 @pytest.mark.parametrize("network", NETWORKS)

@@ -6,11 +6,13 @@ on the function; `gpu_script.py` writes the scripts.
 
 from __future__ import annotations
 
+import math
 from itertools import accumulate, pairwise
 
 import numpy as np
 import numpy.typing as npt
 
+from vertexrt.ir.passes.fuse import TaskProgram
 from vertexrt.ir.passes.segment import SegmentedTask, Split
 from vertexrt.ir.program import Stage
 from vertexrt.ir.updates import UpdateRule
@@ -281,10 +283,8 @@ class KernelWriter:
     def tiles_fit(self) -> bool:
         """Tell whether the indices of every tile fit in shared memory: rows, and their children."""
         path = [self.tasks[p] for p in self.path]
-        if self.splits_edges:
-            return False
-        arities = [plan.task.program.arity for plan in path]
-        if any(arity is None or arity * MOST_ROWS > TILE_EDGES for arity in arities):
+        most = max((_most_children(plan.task) for plan in path), default=0)
+        if self.splits_edges or most * MOST_ROWS > TILE_EDGES:
             return False
         return all(x.split != Split.SUMS for plan in path for x in plan.segments)
 
@@ -335,3 +335,12 @@ class KernelWriter:
             "  }",
             "}",
         ]
+
+
+def _most_children(task: TaskProgram) -> float:
+    """Return how many children a row of a task may have."""
+    program, nodes = task.program, task.program.nodes
+    reads_all = any(nodes[k].op in ("gather_all", "scatter_children") for k in task.members)
+    if program.arity is None or (program.sites and reads_all):
+        return math.inf
+    return program.arity
