@@ -9,7 +9,7 @@ from typing import Any
 from vertexrt.api.declaration import is_real, is_whole, read_shape
 from vertexrt.api.elementwise import emit, exp, log, maximum, where
 from vertexrt.api.parameter import Parameter
-from vertexrt.api.trace import as_index, current_builder
+from vertexrt.api.trace import current_builder
 from vertexrt.errors import TraceError
 from vertexrt.ir.program import Domain
 from vertexrt.ir.user_line import user_line
@@ -29,7 +29,7 @@ def embed(table: Parameter, index: Value) -> Value:
 
     Only the rows that a batch looks up are updated by the optimizer.
     """
-    return emit("embed", table, as_index(_value(index)))
+    return emit("embed", table, current_builder().as_index(_value(index)))
 
 
 def split(x: Operand, parts: int) -> list[Value]:
@@ -276,8 +276,8 @@ def cross_entropy(logits: Operand, label: Value) -> Value:
         logits: [C].
         label: a pull, 0 to C - 1.
     """
-    value = _value(logits)
-    return emit("nll", value, as_index(_value(label)), emit("logsumexp", value))
+    value, b = _value(logits), current_builder()
+    return emit("nll", value, b.as_index(_value(label)), emit("logsumexp", value))
 
 
 def squared_error(x: Operand, y: Operand) -> Value:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -114,6 +115,25 @@ class Builder:
             if not isinstance(given, Operators) and values[1 - k].type.dtype == "int":
                 values[k] = self._whole(self.number(given))
         return self.emit(op, *values)
+
+    def as_index(self, x: Value) -> Value:
+        """Read a pull as an integer, the first time that it is used as an index or a label."""
+        node = x.node
+        if node.op == "pull" and node["auto"]:
+            settled = replace(
+                node,
+                type=replace(node.type, dtype="int"),
+                attrs=attributes({**dict(node.attrs), "dtype": "int", "auto": False}),
+            )
+            if any(x.index in n.inputs for n in self.nodes):
+                raise TraceError.at(
+                    "pull",
+                    f"{node['name']!r} is used as a number and as an index, at {user_line()}",
+                    "one of the two",
+                    "pull two arrays, or declare pull(name, dtype='int')",
+                )
+            self.nodes[x.index] = settled
+        return x
 
     def _whole(self, number: float) -> Value:
         """Append an integer constant."""
