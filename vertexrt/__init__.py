@@ -94,7 +94,6 @@ if TYPE_CHECKING:
     )
     from vertexrt.api.functional import (
         concat,
-        cross_entropy,
         dot,
         dropout,
         embed,
@@ -106,12 +105,12 @@ if TYPE_CHECKING:
         ones,
         softmax,
         split,
-        squared_error,
         stack,
         sum,
         zeros,
     )
     from vertexrt.api.gradients import Gradients
+    from vertexrt.api.losses import cross_entropy, squared_error
     from vertexrt.api.model import Model
     from vertexrt.api.network import Network
     from vertexrt.api.optim import *  # noqa: F403 - a class for each row of a table
@@ -156,7 +155,7 @@ _HOMES = {
     "clip": "vertexrt.api.elementwise",
     "compile": "vertexrt.api.compile",
     "concat": "vertexrt.api.functional",
-    "cross_entropy": "vertexrt.api.functional",
+    "cross_entropy": "vertexrt.api.losses",
     "dot": "vertexrt.api.functional",
     "dropout": "vertexrt.api.functional",
     "elu": "vertexrt.api.elementwise",
@@ -184,7 +183,7 @@ _HOMES = {
     "softplus": "vertexrt.api.elementwise",
     "split": "vertexrt.api.functional",
     "sqrt": "vertexrt.api.elementwise",
-    "squared_error": "vertexrt.api.functional",
+    "squared_error": "vertexrt.api.losses",
     "stack": "vertexrt.api.functional",
     "stop_gradient": "vertexrt.api.elementwise",
     "straight_through": "vertexrt.api.elementwise",

@@ -13,7 +13,7 @@ from vertexrt.api.trace import current_builder
 from vertexrt.errors import TraceError
 from vertexrt.ir.program import Domain
 from vertexrt.ir.user_line import user_line
-from vertexrt.ir.values import Operators, Value
+from vertexrt.ir.values import Value
 
 Operand = Any  # Value | Parameter | float
 
@@ -267,35 +267,3 @@ def _children_exp(value: Value) -> tuple[Value, Value, Value]:
     below = where(value.builder.emit("has_child"), value - top, 0.0)
     each = exp(below)
     return each, top, maximum(emit("segment_sum", each), 1.0)
-
-
-def cross_entropy(logits: Operand, label: Value) -> Value:
-    """Return -log softmax(logits)[label], a scalar; 0 where the label is absent (-1).
-
-    Args:
-        logits: [C].
-        label: a pull, 0 to C - 1.
-    """
-    value, b = _value(logits), current_builder()
-    return emit("nll", value, b.as_index(_value(label)), emit("logsumexp", value))
-
-
-def squared_error(x: Operand, y: Operand) -> Value:
-    """Return the sum of (x - y) squared over the elements: a scalar.
-
-    Args:
-        x, y: of one shape; either may be a plain number, which stands for all elements.
-    Raises: TraceError, when the shapes differ: nothing is repeated to fit.
-    """
-    left, right = _value(x), _value(y)
-    both = isinstance(x, Operators) and isinstance(y, Operators)
-    if both and left.shape != right.shape:
-        raise TraceError.at(
-            "squared_error",
-            f"shapes {list(left.shape)} and {list(right.shape)} at {user_line()}",
-            "two values of one shape, or a plain number as the target",
-            "slice or pull a target of that shape",
-        )
-    difference = left - right
-    square = difference * difference
-    return square if square.shape == () else emit("reduce_sum", square)
