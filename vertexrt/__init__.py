@@ -25,6 +25,8 @@ __all__ = [
     "VertexrtError",
     "__version__",
     "abs",
+    "argmax",
+    "binary_cross_entropy_with_logits",
     "clip",
     "compile",
     "concat",
@@ -34,8 +36,10 @@ __all__ = [
     "elu",
     "embed",
     "exp",
+    "floor",
     "full",
     "gelu",
+    "hinge_loss",
     "init",
     "leaky_relu",
     "load_checkpoint",
@@ -46,6 +50,7 @@ __all__ = [
     "maximum",
     "mean",
     "minimum",
+    "multi_margin_loss",
     "nn",
     "ones",
     "relu",
@@ -77,6 +82,7 @@ if TYPE_CHECKING:
         clip,
         elu,
         exp,
+        floor,
         gelu,
         leaky_relu,
         log,
@@ -93,6 +99,7 @@ if TYPE_CHECKING:
         where,
     )
     from vertexrt.api.functional import (
+        argmax,
         concat,
         dot,
         dropout,
@@ -110,7 +117,13 @@ if TYPE_CHECKING:
         zeros,
     )
     from vertexrt.api.gradients import Gradients
-    from vertexrt.api.losses import cross_entropy, squared_error
+    from vertexrt.api.losses import (
+        binary_cross_entropy_with_logits,
+        cross_entropy,
+        hinge_loss,
+        multi_margin_loss,
+        squared_error,
+    )
     from vertexrt.api.model import Model
     from vertexrt.api.network import Network
     from vertexrt.api.optim import *  # noqa: F403 - a class for each row of a table
@@ -152,6 +165,8 @@ _HOMES = {
     "VertexFunction": "vertexrt.api.vertex_function",
     "VertexrtError": "vertexrt.errors",
     "abs": "vertexrt.api.elementwise",
+    "argmax": "vertexrt.api.functional",
+    "binary_cross_entropy_with_logits": "vertexrt.api.losses",
     "clip": "vertexrt.api.elementwise",
     "compile": "vertexrt.api.compile",
     "concat": "vertexrt.api.functional",
@@ -161,8 +176,10 @@ _HOMES = {
     "elu": "vertexrt.api.elementwise",
     "embed": "vertexrt.api.functional",
     "exp": "vertexrt.api.elementwise",
+    "floor": "vertexrt.api.elementwise",
     "full": "vertexrt.api.functional",
     "gelu": "vertexrt.api.elementwise",
+    "hinge_loss": "vertexrt.api.losses",
     "init": "vertexrt.api.init",
     "leaky_relu": "vertexrt.api.elementwise",
     "load_checkpoint": "vertexrt.api.checkpoint",
@@ -173,6 +190,7 @@ _HOMES = {
     "maximum": "vertexrt.api.elementwise",
     "mean": "vertexrt.api.functional",
     "minimum": "vertexrt.api.elementwise",
+    "multi_margin_loss": "vertexrt.api.losses",
     "nn": "vertexrt.nn",
     "ones": "vertexrt.api.functional",
     "relu": "vertexrt.api.elementwise",

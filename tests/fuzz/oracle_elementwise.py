@@ -88,6 +88,11 @@ def abs(x: Operand) -> Value:
     return elementwise(forward, lambda g, number: (g * exact(np.sign(number.value)),), x)
 
 
+def floor(x: Operand) -> Value:
+    """Return the largest whole number that is not above x."""
+    return lift(x) // 1.0
+
+
 def silu(x: Operand) -> Value:
     """Return x sigmoid(x)."""
     return lift(x) * sigmoid(x)

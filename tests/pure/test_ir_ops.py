@@ -88,6 +88,7 @@ def case(vrt: Any, body: Body, arity: int | None = 2) -> Any:
 # Op -> an expression that has it in F or in dF. H rows of state, MARK elements in a real pull.
 CASES: dict[str, Body] = {
     "const": lambda vrt, f: f.b * 2.0,
+    "arange": lambda vrt, f: (f.h + f.b)[vrt.argmax(f.h * f.b)] * f.b,
     "param": lambda vrt, f: f.b * f.s,
     "pull": lambda vrt, f: vrt.sum(f.mark) * f.b,
     "gather": lambda vrt, f: f.gather(1).h * f.b,
@@ -101,6 +102,7 @@ CASES: dict[str, Body] = {
     "seed": lambda vrt, f: f.b * f.b,
     "gather_parents": lambda vrt, f: vrt.sigmoid(f.h),
     "stored": lambda vrt, f: f.w @ f.word + f.h,
+    "real": lambda vrt, f: f.logits[f.pull("label")] * f.b,
     "add": lambda vrt, f: f.h + f.s,
     "sub": lambda vrt, f: f.s - f.h,
     "mul": lambda vrt, f: f.h * f.b,
@@ -118,6 +120,7 @@ CASES: dict[str, Body] = {
     "tanh": lambda vrt, f: vrt.tanh(f.h + f.b),
     "relu": lambda vrt, f: vrt.relu(f.h + f.b),
     "abs": lambda vrt, f: vrt.abs(f.h + f.b),
+    "floor": lambda vrt, f: (3.0 * f.h) // 0.5 * f.b + f.h % 0.25,
     "softplus": lambda vrt, f: vrt.softplus(f.h + f.b),
     "exp": lambda vrt, f: vrt.exp(f.h - f.b),
     "log": lambda vrt, f: vrt.log(1.5 + f.h * f.h),
@@ -233,6 +236,7 @@ def test_scalar_expressions_are_rendered(row: Op) -> None:
 
 
 FORMULAS: dict[str, Callable[..., Any]] = {
+    "real": lambda x: x,
     "add": np.add,
     "sub": np.subtract,
     "mul": np.multiply,
@@ -250,6 +254,7 @@ FORMULAS: dict[str, Callable[..., Any]] = {
     "tanh": np.tanh,
     "relu": lambda x: np.maximum(x, 0.0),
     "abs": np.abs,
+    "floor": np.floor,
     "softplus": lambda x: np.logaddexp(0.0, x),
     "exp": np.exp,
     "log": np.log,
@@ -331,7 +336,8 @@ ACCEPTED: list[tuple[str, tuple[Type, ...], dict[str, Any], Type]] = [
 # Op -> operand types that it refuses, and what it says that it expected.
 REFUSED: list[tuple[str, tuple[Type, ...], dict[str, Any], str]] = [
     ("add", (TWO, THREE), {}, "equal shapes, or a scalar with any shape"),
-    ("mul", (TWO, INT), {}, "real operands; an integer is an index of embed, a label, or compared"),
+    ("mul", (TWO, INT), {}, "real operands"),
+    ("real", (TWO,), {}, "an integer"),
     ("equal", (TWO, INT), {}, "real operands"),
     ("slice", (THREE,), {"start": 2, "shape": (2,)}, "elements 2..3 inside the operand"),
     ("slice", (TWO,), {"start": 0, "shape": (4,)}, "elements 0..3 inside the operand"),

@@ -11,6 +11,7 @@ from vertexrt.api.elementwise import emit, exp, log, maximum, where
 from vertexrt.api.parameter import Parameter
 from vertexrt.api.trace import current_builder
 from vertexrt.errors import TraceError
+from vertexrt.ir.builder import is_computed
 from vertexrt.ir.program import Domain
 from vertexrt.ir.user_line import user_line
 from vertexrt.ir.values import Value
@@ -27,9 +28,33 @@ def _value(x: Operand) -> Value:
 def embed(table: Parameter, index: Value) -> Value:
     """Look up a row of a parameter [N, E]: [E]; zeros where the index is absent.
 
-    Only the rows that a batch looks up are updated by the optimizer.
+    Only the rows that a batch looks up are updated by the optimizer. An index that is computed, as
+    `vrt.argmax(x)` and `label + 1` are, takes a product of the whole table, and one without a row
+    reads zeros.
+
+    Args:
+        index: an integer pull, or a number that is computed.
     """
-    return emit("embed", table, current_builder().as_index(_value(index)))
+    b = current_builder()
+    row, rows = b.as_index(_value(index)), _value(table)
+    if is_computed(row) and len(rows.shape) == 2:
+        return b.emit("matmul", rows, b.one_hot(row, rows.shape[0]), transpose=True)
+    return emit("embed", rows, row)
+
+
+def argmax(x: Operand) -> Value:
+    """Return the number of the largest element of a vector, the first of equal ones; no gradient.
+
+    It is an index (`vrt.embed`, `x[index]`, a label of `vrt.cross_entropy`) and a number; for a
+    value per child, one for each.
+
+    Raises: TraceError, when x is no vector.
+    """
+    value = _value(x)
+    top = emit("reduce_max", value)
+    order = emit("arange", shape=value.shape)
+    last = where(value == top, -order, -float(value.type.size))
+    return emit("stop_gradient", -emit("reduce_max", last))
 
 
 def split(x: Operand, parts: int) -> list[Value]:

@@ -122,6 +122,8 @@ def _dropout_vjp(s: Site, d: Value) -> Sequence[Value]:
 ROWS = [
     # Inputs.
     Op("const", 0, "leaf", shapes.constant),
+    # The numbers 0, 1, ... of its elements.
+    Op("arange", 0, "leaf", shapes.constant),
     Op("param", 0, "leaf", shapes.declared_param),
     Op("pull", 0, "leaf", shapes.declared),
     Op("gather", 0, "leaf", shapes.declared),
@@ -137,7 +139,8 @@ ROWS = [
     Op("gather_parents", 0, "leaf", shapes.declared),
     # The value of `origin`, where another program of the same vertices left it (`passes/store.py`).
     Op("stored", 0, "leaf", shapes.declared),
-    # Elementwise arithmetic.
+    # Elementwise arithmetic. An integer is real in it; the elements that it may name are `bound`.
+    Op("real", 1, "scalar", shapes.real, "x0 + 0.0", vjp=piecewise_constant),
     Op("add", 2, "scalar", shapes.elementwise, "x0 + x1", vjp=lambda s, d: [d, d]),
     Op("sub", 2, "scalar", shapes.elementwise, "x0 - x1", vjp=lambda s, d: [d, -d]),
     Op(
@@ -228,6 +231,7 @@ ROWS = [
         vjp=lambda s, d: [s.b.emit("where", s.out, d, 0.0)],
     ),
     Op("abs", 1, "scalar", shapes.elementwise, "x0 if x0 >= 0.0 else -x0", vjp=_abs_vjp),
+    Op("floor", 1, "scalar", shapes.elementwise, "floor(x0)", vjp=piecewise_constant),
     # log(1 + exp(x)) = max(x, 0) + log(1 + y), y = exp(-|x|). Where y is small, log(1 + y) is exact
     # as log(u) y / (u - 1), u = 1 + y (Kahan).
     Op(

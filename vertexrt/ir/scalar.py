@@ -17,6 +17,7 @@ FUNCTIONS = {
     "log": math.log,
     "sqrt": math.sqrt,
     "tanh": math.tanh,
+    "floor": math.floor,
     "sigmoid": _sigmoid,
 }
 _GLOBALS = {"__builtins__": {}, **FUNCTIONS}

@@ -22,9 +22,7 @@ class ShapeError(Exception):
 def _floats(types: Types) -> None:
     for t in types:
         if t.dtype != "float":
-            raise ShapeError(
-                "real operands; an integer is an index of embed, a label, or compared with integers"
-            )
+            raise ShapeError("real operands")
 
 
 def constant(types: Types, attrs: Attrs) -> Type:
@@ -78,6 +76,13 @@ def elementwise(types: Types, attrs: Attrs) -> Type:
         shape = t.shape or shape
     domain = max(t.domain for t in types)
     return Type(shape, "float", max(domain, Domain.VERTEX))
+
+
+def real(types: Types, attrs: Attrs) -> Type:
+    """Take an integer as a real number."""
+    if types[0].dtype != "int":
+        raise ShapeError("an integer")
+    return Type((), "float", max(types[0].domain, Domain.VERTEX))
 
 
 def comparison(types: Types, attrs: Attrs) -> Type:

@@ -48,7 +48,7 @@ class _Text:
 CUDA = Dialect(
     "real({value})",
     "({test} ? {yes} : {no})",
-    {f: f"vrt_{f}" for f in ("exp", "log", "sqrt", "tanh", "sigmoid")},
+    {"floor": "floor", **{f: f"vrt_{f}" for f in ("exp", "log", "sqrt", "tanh", "sigmoid")}},
 )
 
 

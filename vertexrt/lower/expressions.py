@@ -85,8 +85,9 @@ class Leaf:
     """An input of the function, read where it is used.
 
     Attributes:
-        op: of the op table; of pulls also `integer` (the value), `has_integer` and `has_real` (1
-            where the vertex has one), and `is_index` (1 where j is the value).
+        op: of the op table (`arange` is j itself); of pulls also `integer` (the value),
+            `has_integer` and `has_real` (1 where the vertex has one), and `is_index` (1 where j is
+            the value).
         number: of the tensor (`gather`), the parameter (`param`, `embed`), the pull or the push.
         slot: of a child; -1 for the child of the edge.
         size: elements a row of what is read.

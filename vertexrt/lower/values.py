@@ -200,8 +200,8 @@ class ValuePlaces:
     def _leaf(self, node: Node, index: Index) -> Expression:
         """Return an input of the function."""
         size = max(node.type.size, 1)
-        if node.op in ("loss_scale", "weight", "has_child", "degree", "present"):
-            return Leaf(node.op, slot=node["slot"] if node.op == "present" else -1)
+        if node.op in ("arange", "loss_scale", "weight", "has_child", "degree", "present"):
+            return Leaf(node.op, index, slot=node["slot"] if node.op == "present" else -1)
         if node.op in ("has_pull", "pull", "seed"):
             return self._given(node, index, size)
         if node.op == "const":

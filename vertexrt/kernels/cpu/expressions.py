@@ -270,6 +270,9 @@ class Expressions:
         match leaf.op:
             case "integer":
                 return self.given(Field.INTS, leaf.number)
+            case "arange":
+                index = self.code.op("i32", f"trunc {self._index(leaf.index, j)} to i32")
+                return self.code.op(self.code.real, f"sitofp {index} to {self.code.real}")
             case "is_index":
                 return self._truth(self.code.compare("eq", self.given(Field.INTS, leaf.number), j))
             case "present" | "has_child" | "has_integer" | "has_real":

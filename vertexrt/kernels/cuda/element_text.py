@@ -229,6 +229,9 @@ class ElementText:
     def _param(self, e: Leaf) -> str:
         return self._of_row(self.t.word(f"param_{e.number}", "const real*"), e)
 
+    def _arange(self, e: Leaf) -> str:
+        return f"real({e.index} + c)" if e.index.moves else f"real({e.index})"
+
     def _is_there(self, e: Leaf) -> str:
         return f"real({self.child(e.slot)} >= 0)"
 
@@ -274,6 +277,7 @@ class ElementText:
     _LEAVES: ClassVar[Mapping[str, Callable[[ElementText, Leaf], str]]] = {
         "loss_scale": _loss_scale,
         "weight": _weight,
+        "arange": _arange,
         "param": _param,
         "gather": _gather,
         NEAR: _gather,

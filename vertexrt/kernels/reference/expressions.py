@@ -313,6 +313,7 @@ def _tells(found: Callable[[Evaluator, Leaf, Points], Array]) -> Callable[..., A
 
 LEAVES: dict[str, Callable[[Evaluator, Leaf, Points, Array], Any]] = {
     "gather": _gather,
+    "arange": lambda v, e, at, index: index.astype(v.dtype),
     "param": _param,
     "embed": _embed,
     "pull": _pull,
