@@ -77,6 +77,7 @@ if TYPE_CHECKING:
     from vertexrt.api import init
     from vertexrt.api.checkpoint import Checkpoint, load_checkpoint, save_checkpoint
     from vertexrt.api.compile import compile
+    from vertexrt.api.draws import dropout
     from vertexrt.api.elementwise import (
         abs,
         clip,
@@ -102,7 +103,6 @@ if TYPE_CHECKING:
         argmax,
         concat,
         dot,
-        dropout,
         embed,
         full,
         log_softmax,
@@ -172,7 +172,7 @@ _HOMES = {
     "concat": "vertexrt.api.functional",
     "cross_entropy": "vertexrt.api.losses",
     "dot": "vertexrt.api.functional",
-    "dropout": "vertexrt.api.functional",
+    "dropout": "vertexrt.api.draws",
     "elu": "vertexrt.api.elementwise",
     "embed": "vertexrt.api.functional",
     "exp": "vertexrt.api.elementwise",

@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 import builtins
-import zlib
 from typing import Any
 
-from vertexrt.api.declaration import is_real, is_whole, read_shape
+from vertexrt.api.declaration import is_whole, read_shape
 from vertexrt.api.elementwise import emit, exp, log, maximum, where
 from vertexrt.api.parameter import Parameter
 from vertexrt.api.trace import current_builder
@@ -212,26 +211,6 @@ def _slot(value: Value) -> int:
         if node.op == "gather_all":
             return int(node["slot"])
     raise AssertionError("a value per child without gather_all")
-
-
-def dropout(x: Operand, p: float) -> Value:
-    """Zero each element with probability p in training and scale the others by 1 / (1 - p).
-
-    The mask depends on the seed, the step, the number of the vertex in the batch and the element:
-    it is the same on every device and engine, with any number of threads. In inference the value
-    passes unchanged.
-
-    Raises: TraceError, when p is not in [0, 1).
-    """
-    if not is_real(p) or not 0.0 <= p < 1.0:
-        raise TraceError.at(
-            "dropout", f"p is {p!r} at {user_line()}", "0 <= p < 1", "pass the share of zeros"
-        )
-    value = _value(x)
-    if p == 0.0:
-        return value
-    key = zlib.crc32(f"dropout {len(value.builder.nodes)}".encode())
-    return emit("dropout", value, p=float(p), key=key)
 
 
 def logsumexp(x: Operand, *, over: str | None = None) -> Value:
