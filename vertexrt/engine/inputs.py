@@ -16,6 +16,7 @@ from vertexrt.errors import GraphError, PullError, nearest
 from vertexrt.graph import GraphBatch, Pulled
 from vertexrt.graph.batch import pulls_of
 from vertexrt.graph.owned import INT32
+from vertexrt.ir.ops import FIRST_OF_GRAPH
 from vertexrt.ir.passes.specialise import MOST_SLOTS
 from vertexrt.ir.program import Node, Program, Pull
 from vertexrt.scheduler.kinds import NOT_BOUNDED, TOO_MANY_CHILDREN
@@ -119,7 +120,7 @@ def read_inputs(reader: Reader, batch: GraphBatch, dtype: npt.DTypeLike) -> Inpu
             if pull.dtype != "int":
                 floats.append(_flat(np.zeros(max(1, math.prod(pull.shape))), dtype))
             continue
-        value = given.get(pull.name)
+        value = _first_of_graph(batch) if pull.name == FIRST_OF_GRAPH else given.get(pull.name)
         if value is None:
             raise PullError.at(
                 "pull",
@@ -210,6 +211,11 @@ def _bound(program: Program, node: Node) -> tuple[str, tuple[int, str]] | None:
     else:
         return None
     return (index["name"], bound) if index.op == "pull" else None
+
+
+def _first_of_graph(batch: GraphBatch) -> Array:
+    """Return int32 [V] the first vertex of each vertex's graph."""
+    return np.repeat(batch.graph_ptr[:-1], np.diff(batch.graph_ptr)).astype(np.int32)
 
 
 def _integers(program: Program, pull: Pull, value: Any, batch: GraphBatch) -> Array:
