@@ -18,6 +18,7 @@ from vertexrt.engine.inputs import Reader, make_reader
 from vertexrt.engine.launches import ProgramFacts
 from vertexrt.engine.lay_out import VertexFacts
 from vertexrt.ir.autodiff import differentiate
+from vertexrt.ir.ops import OPS
 from vertexrt.ir.passes.fuse import TaskProgram
 from vertexrt.ir.passes.place import place
 from vertexrt.ir.passes.publish import publish_products
@@ -259,7 +260,7 @@ def _merges(program: Program, use: Use, passes: Passes, leaves_apart: bool) -> b
         leaves_apart: merged leaves have parents in several groups of processors, so what they do
             must be outside the path.
     """
-    if not passes.merge or use.seeds or program.find("dropout"):
+    if not passes.merge or use.seeds:
         return False
     return _leaves_multiply(program) and (passes.specialise or not leaves_apart)
 
@@ -283,8 +284,8 @@ def make_variant(
     program = without_effects(function, lambda n: n.op == "push" and n["name"] not in wanted)
     if not use.backward:
         program = without_dropout(program)
-    draws = bool(program.find("dropout"))
-    merges = _merges(program, use, passes, backend.shares_graphs and processors > 0)
+    draws = any(OPS[node.op].draws for node in program.nodes)
+    merges = not draws and _merges(program, use, passes, backend.shares_graphs and processors > 0)
     if merges and backend.publishes and not processors and not program.sites:
         program = publish_products(program)
     if use.backward:
