@@ -55,6 +55,7 @@ class ParameterStore:
         touched: for each sparse parameter that has a gradient in this step, the rows that have
             one: int64, sorted, unique. The engine sets it.
         cleared: an update has left all gradients at zero.
+        version: counts the times that values were updated or set.
     """
 
     def __init__(
@@ -92,6 +93,7 @@ class ParameterStore:
         self.gradients = self.copies[0]
         self.touched: dict[str, RowArray] = {}
         self.cleared = False
+        self.version = 0
         self.on_refresh: Callable[[], None] | None = None
         self._values = self.views(self.values)
         self._gradients = self.views(self.gradients)
