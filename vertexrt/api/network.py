@@ -321,7 +321,7 @@ class Network:
         arenas = self._executor.launch(runs, [part(run) for run in runs])
         self._executor.collect_gradients(touched)
         self.gradients.add()
-        parameters = {n: model.store.gradient(n).copy() for n in model.store.names}
+        parameters = {n: model.store.gradient(n).copy() for n in model.store.trained}
         pulled = {n: pulled_gradient(batch, runs, arenas, n) for n in sorted(use.pulls)}
         return Gradients(parameters, pulled)
 

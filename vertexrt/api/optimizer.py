@@ -192,7 +192,7 @@ class Optimizer:
         if self._store is not None:
             self._store.refresh()
             for moment, flat in zip(self.moment_names, self._moments, strict=True):
-                for name, view in self._store.views(flat).items():
+                for name, view in self._store.views_of_trained(flat).items():
                     view.flags.writeable = False
                     found[f"{moment}/{name}"] = view
         return found
@@ -305,7 +305,7 @@ class Optimizer:
         views = {
             f"{moment}/{name}": view
             for moment, flat in zip(self.moment_names, moments, strict=True)
-            for name, view in store.views(flat).items()
+            for name, view in store.views_of_trained(flat).items()
         }
         self._check_fit(loaded, views, store.dtype)
         starts = {slot.name: slot.start for slot in self._slots}

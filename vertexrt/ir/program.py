@@ -128,6 +128,7 @@ class Program:
         arity: slots for children, the most of any function; None, where only all are read.
         stacks: parameters stored as one matrix, rows in this order.
         sites: of each vertex function of a network; empty, where there is one alone.
+        frozen: parameters, and stacks of them, that have no gradient.
     """
 
     name: str
@@ -138,6 +139,7 @@ class Program:
     pulls: tuple[Pull, ...] = ()
     stacks: tuple[tuple[str, ...], ...] = ()
     sites: tuple[FunctionSite, ...] = ()
+    frozen: frozenset[str] = frozenset()
 
     def consumers(self) -> list[list[int]]:
         """List, for each node, the positions of the nodes that read it."""
