@@ -5,6 +5,7 @@ from __future__ import annotations
 import threading
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
+from typing import Protocol
 
 from vertexrt.api.relations import Relations
 from vertexrt.errors import TraceError
@@ -62,6 +63,13 @@ class NetworkNames:
     parameters: Mapping[int, str]
 
 
+class Declared(Protocol):
+    """A parameter, as it was declared."""
+
+    shape: tuple[int, ...]
+    trainable: bool
+
+
 class Trace:
     """A program under construction, active while `forward` runs.
 
@@ -88,9 +96,10 @@ class Trace:
         self.builder.closed = True
 
     def program(
-        self, params: dict[str, tuple[int, ...]], state: dict[str, int], arity: int | None
+        self, declared: Mapping[str, Declared], state: dict[str, int], arity: int | None
     ) -> Program:
         """Return the traced program with its declarations."""
+        params = {name: p.shape for name, p in declared.items()}
         pulls: list[Pull] = []
         nodes: list[Node] = []
         for node in self.builder.nodes:
@@ -100,4 +109,11 @@ class Trace:
                 if all(p.name != node["name"] for p in pulls):
                     pulls.append(Pull(node["name"], node.type.shape, node.type.dtype))
             nodes.append(node)
-        return Program(self.name, tuple(nodes), params, state, arity, tuple(pulls))
+        found = tuple(pulls)
+        return Program(
+            self.name, tuple(nodes), params, state, arity, found, frozen=_frozen(declared)
+        )
+
+
+def _frozen(declared: Mapping[str, Declared]) -> frozenset[str]:
+    return frozenset(name for name, parameter in declared.items() if not parameter.trainable)

@@ -302,7 +302,7 @@ class VertexFunction:
 
         Raises: TraceError for any mistake in the declaration, with the user's line.
         """
-        params = {name: p.shape for name, p in self.parameters().items()}
+        params = self.parameters()
         trace = self._run_forward(Trace(type(self).__name__, self.arity))
         if not self._pushed:
             raise self._error("push", "forward() pushes nothing", "at least one push")
@@ -379,7 +379,7 @@ def trace_in(function: VertexFunction, names: NetworkNames) -> tuple[Program, Re
     Raises: TraceError, as `VertexFunction.trace` does.
     """
     own = dict(parameters_of(function))
-    params = {names.parameters[id(p)]: p.shape for p in own.values()}
+    params = {names.parameters[id(p)]: p for p in own.values()}
     trace = function._run_forward(Trace(names.states[id(function)], function.arity, names))
     state = {_field(function, trace, name): size for name, size in function.state.items()}
     found = trace.relations

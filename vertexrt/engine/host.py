@@ -8,17 +8,24 @@ import time
 from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import nullcontext
-from typing import Any
+from typing import Any, cast
 
 import numpy as np
 
 from vertexrt.config import config
 from vertexrt.engine.batched import Jobs, Part, Run, Worker, make_jobs
-from vertexrt.engine.executor import Evaluation, Outputs, TrainStep, outputs_of, step_on_host
+from vertexrt.engine.executor import (
+    Arenas,
+    Evaluation,
+    Outputs,
+    TrainStep,
+    outputs_of,
+    step_on_host,
+)
 from vertexrt.engine.explain_host import Explanation, HostExplanation
 from vertexrt.engine.model import CompiledModel
 from vertexrt.engine.sparse_rows import take_marked
-from vertexrt.engine.update import Touched, collect
+from vertexrt.engine.update import Outcome, Touched, Update, apply_update, collect
 from vertexrt.engine.variant import CompileOptions, Use
 from vertexrt.errors import UsageError
 from vertexrt.graph import GraphBatch
@@ -110,6 +117,14 @@ class HostExecutor:
         """Return the loss of the last step: here it is never waited for."""
         return self._last_loss
 
+    def exchange_arenas(self, arenas: Arenas | None = None) -> Arenas:
+        """Let workers have other arenas; return those until now."""
+        given = arenas or ()
+        return [
+            worker.exchange(given[k] if k < len(given) else None)
+            for k, worker in enumerate(self.workers)
+        ]
+
     def begin_gradients(self, runs: Sequence[Run]) -> list[Touched]:
         """Clear the gradients of the last step; note the rows that a step touches."""
         store = self.model.store
@@ -128,6 +143,11 @@ class HostExecutor:
         """Add up the workers' gradients in order."""
         if len(touched) > 1:
             collect(self.model.store, touched)
+
+    def update(self, update: Update) -> Outcome:
+        """Update the store by its gradients."""
+        backend = cast("HostBackend", self.model.backend)
+        return apply_update(self.model.store, update, backend.update)
 
 
 def usable() -> bool:
