@@ -10,9 +10,9 @@ from typing import Any
 from vertexrt.data.dataset import Dataset, Vocabulary
 from vertexrt.data.files import Texts
 from vertexrt.data.generated_text import generate_text
-from vertexrt.data.json_dataset import json_lines_dataset
-from vertexrt.data.language import language_model_dataset, read_sentences
-from vertexrt.data.sentiment import read_treebank, treebank_dataset
+from vertexrt.data.json_dataset import is_json_lines, json_lines_dataset
+from vertexrt.data.language import is_text, language_model_dataset, read_sentences
+from vertexrt.data.sentiment import is_treebank, read_treebank, treebank_dataset
 from vertexrt.data.tree_fc import LEAVES, tree_fc_dataset
 from vertexrt.data.treebank import generate_treebank
 
@@ -51,6 +51,7 @@ class DataFormat:
         text: what the graphs are, and in which files; for people.
         make: reads or generates a data set.
         options: what may be said of it besides where it is.
+        fits: tells whether a folder or file is of this format.
         read: whether there are files of it; else it is only generated.
         generated: whether there is a generated data set.
         file: whether one file may be a whole data set; else it is a folder.
@@ -60,6 +61,7 @@ class DataFormat:
     text: str
     make: Callable[[Reading], Dataset]
     options: tuple[str, ...]
+    fits: Callable[[Path], bool] = lambda path: False
     read: bool = True
     generated: bool = True
     file: bool = False
@@ -121,12 +123,14 @@ FORMATS = {
             "trees in brackets, (4 (2 very) (3 good)), one a line, in train.txt, dev.txt, test.txt",
             _trees,
             ("binary", "lower", "min_count"),
+            is_treebank,
         ),
         DataFormat(
             "text",
             "sentences, one a line, in train.txt, valid.txt, test.txt",
             _text,
             ("pieces", "min_count"),
+            is_text,
         ),
         DataFormat("tree-fc", "complete binary trees", _tree_fc, ("leaves",), read=False),
         DataFormat(
@@ -134,6 +138,7 @@ FORMATS = {
             "graphs, one a line, in one file or in train.jsonl, dev.jsonl, test.jsonl",
             _json_lines,
             ("dev", "test", "min_count"),
+            is_json_lines,
             generated=False,
             file=True,
         ),

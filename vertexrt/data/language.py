@@ -7,7 +7,7 @@ from pathlib import Path
 import numpy as np
 
 from vertexrt.data.dataset import UNKNOWN, Dataset, Vocabulary
-from vertexrt.data.files import Texts, read_splits
+from vertexrt.data.files import Texts, has_split, read_splits
 from vertexrt.errors import DataError, UsageError
 from vertexrt.graph import GraphBatch
 
@@ -23,6 +23,11 @@ SPLITS = {
     )
     for split, stems in _STEMS.items()
 }
+
+
+def is_text(path: Path) -> bool:
+    """Tell whether a folder has sentences to learn from."""
+    return has_split(path, SPLITS["train"])
 
 
 def read_sentences(path: Path, splits: Sequence[str] = tuple(SPLITS)) -> Texts:

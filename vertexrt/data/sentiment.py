@@ -21,6 +21,15 @@ SPLITS = {split: (f"{split}.txt", f"{split}.txt.gz") for split in ("train", "dev
 _BINARY = np.array([0, 0, -1, 1, 1], np.int32)
 
 
+def is_treebank(path: Path) -> bool:
+    """Tell whether a folder has trees to learn from: its train.txt begins with a bracket."""
+    file = (path / "trees" if (path / "trees").is_dir() else path) / "train.txt"
+    if not file.is_file():
+        return False
+    with file.open("rb") as content:
+        return content.read(64).lstrip().startswith(b"(")
+
+
 def read_treebank(path: Path, splits: Sequence[str] = tuple(SPLITS)) -> Texts:
     """Read train.txt, dev.txt and test.txt from a folder, or from the folder `trees` in it.
 
