@@ -52,6 +52,7 @@ __all__ = [
     "minimum",
     "multi_margin_loss",
     "nn",
+    "normal",
     "ones",
     "relu",
     "save_checkpoint",
@@ -67,6 +68,7 @@ __all__ = [
     "straight_through",
     "sum",
     "tanh",
+    "uniform",
     "where",
     "zeros",
 ]
@@ -77,7 +79,7 @@ if TYPE_CHECKING:
     from vertexrt.api import init
     from vertexrt.api.checkpoint import Checkpoint, load_checkpoint, save_checkpoint
     from vertexrt.api.compile import compile
-    from vertexrt.api.draws import dropout
+    from vertexrt.api.draws import dropout, normal, uniform
     from vertexrt.api.elementwise import (
         abs,
         clip,
@@ -192,6 +194,7 @@ _HOMES = {
     "minimum": "vertexrt.api.elementwise",
     "multi_margin_loss": "vertexrt.api.losses",
     "nn": "vertexrt.nn",
+    "normal": "vertexrt.api.draws",
     "ones": "vertexrt.api.functional",
     "relu": "vertexrt.api.elementwise",
     "save_checkpoint": "vertexrt.api.checkpoint",
@@ -207,6 +210,7 @@ _HOMES = {
     "straight_through": "vertexrt.api.elementwise",
     "sum": "vertexrt.api.functional",
     "tanh": "vertexrt.api.elementwise",
+    "uniform": "vertexrt.api.draws",
     "where": "vertexrt.api.elementwise",
     "zeros": "vertexrt.api.functional",
 }

@@ -7,7 +7,7 @@ from collections.abc import Callable
 import numpy as np
 
 from tests.fuzz.cells import CELLS
-from tests.fuzz.function import COMPARISONS, FunctionSpec, Operand, prune
+from tests.fuzz.function import COMPARISONS, FunctionSpec, Operand, ValueType, prune
 from tests.fuzz.operands import fresh, some, summary
 from tests.fuzz.sketch import SMALL_SIZES, STATE, WIDE_SIZES, Sketch
 
@@ -189,8 +189,13 @@ def _reduce(s: Sketch, rows: bool) -> None:
 
 def _dropout(s: Sketch, rows: bool) -> None:
     p = s.pick((0.0, 0.0, 0.25, 0.5))  # where it drops, the oracle knows inference only
+    if s.chance(0.3):  # as often as not in a loop with others
+        length, op = s.size(), s.pick(("uniform", "normal"))
+        s.emit("drawn", (), ValueType((length,)), 1.0, (op, length, s.pick((0.25, -0.5))))
+        return
     x = some(s, None, rows)
-    s.emit("dropout", (x,), s.nodes[x].type, s.bound(x), (p,))
+    extra = (p, s.pick(("vertex", "graph")))
+    s.emit("dropout", (x,), s.nodes[x].type, s.bound(x), extra)
 
 
 STEPS: tuple[tuple[Callable[[Sketch, bool], None], float], ...] = (

@@ -148,7 +148,7 @@ def where(mask: Operand, x: Operand, y: Operand) -> Value:
     return elementwise(forward, vjp, mask, x, y)
 
 
-def dropout(x: Operand, p: float) -> Value:
+def dropout(x: Operand, p: float, per: str = "vertex") -> Value:
     """Return the value: the oracle knows inference only."""
     v = lift(x)
     v.tape.drops |= p > 0.0

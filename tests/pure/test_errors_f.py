@@ -132,6 +132,9 @@ MISTAKES: list[tuple[Callable[[Any], None], str, str]] = [
     (lambda f: f.b + "1", "trace", "an operand is a str"),
     (lambda f: f.b + vrt.Parameter((3,)), "trace", "a parameter of shape (3,) has no name"),
     (lambda f: vrt.dropout(f.b, 1.0), "dropout", "p is 1.0"),
+    (lambda f: vrt.dropout(f.b, 0.5, per="batch"), "dropout", "'vertex' or 'graph'"),
+    (lambda f: vrt.uniform(-1), "uniform", "shape -1"),
+    (lambda f: vrt.normal(3, f.gather_all().h, f.w), "mul", "equal shapes"),
 ]
 
 WITHOUT_LINE = ("forward() does not scatter", "forward() pushes nothing")  # no line is at fault

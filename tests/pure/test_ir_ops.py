@@ -126,6 +126,8 @@ CASES: dict[str, Body] = {
     "log": lambda vrt, f: vrt.log(1.5 + f.h * f.h),
     "sqrt": lambda vrt, f: vrt.sqrt(1.5 + f.h * f.h),
     "dropout": lambda vrt, f: vrt.dropout(f.h + f.b, 0.4),
+    "dropout_by": lambda vrt, f: vrt.dropout(f.h + f.b, 0.4, per="graph"),
+    "uniform": lambda vrt, f: vrt.clip(vrt.uniform(H), 0.25, 0.25) * f.h + f.b,
     "slice": lambda vrt, f: (f.h + f.b)[1:3],
     "concat": lambda vrt, f: vrt.concat(f.h[:1], f.b, f.mark),
     "to_edges": lambda vrt, f: vrt.sum(vrt.sigmoid(f.kids + (f.w @ f.word))),
@@ -199,7 +201,7 @@ def test_values_and_gradients_are_those_of_the_oracle(name: str) -> None:
     run = OracleRun(case(oracle, CASES[name]), children(whole), pulled(whole), net.parameters)
     outputs = net.forward(whole)
     found = [difference(outputs[n], run.push(n), "float64", n) for n in run.pushes]
-    if name != "dropout":  # of which the oracle knows inference
+    if not name.startswith("dropout"):  # of which the oracle knows inference
         got = evaluate(net, whole)
         want = run.gradients(cotangents({n: value.shape for n, value in got.outputs.items()}))
         for mine, theirs in ((got.parameters, want.parameters), (got.pulled, want.pulled)):
@@ -229,10 +231,10 @@ def pulled(whole: vrt.GraphBatch) -> dict[str, PulledRows]:
 def test_scalar_expressions_are_rendered(row: Op) -> None:
     assert row.scalar is not None
     operands = [f"a{k}" for k in range(row.arity)]
-    text = render(row.scalar, operands, CUDA, keep="kept")
+    text = render(row.scalar, operands, CUDA, draw="drawn")
     names = set(re.findall(r"\b[a-z]\w*", text))
-    assert set(operands) <= names
-    assert not names & {"x0", "x1", "x2", "keep"}
+    assert set(operands[:1] if row.draws else operands) <= names
+    assert not names & {"x0", "x1", "x2", "draw"}
 
 
 FORMULAS: dict[str, Callable[..., Any]] = {
@@ -262,7 +264,7 @@ FORMULAS: dict[str, Callable[..., Any]] = {
 }
 
 
-SCALARS = {row.name: row for row in ROWS if row.scalar and row.name != "dropout"}
+SCALARS = {row.name: row for row in ROWS if row.scalar and not row.draws}
 
 
 @pytest.mark.parametrize("row", SCALARS.values(), ids=SCALARS)
@@ -338,6 +340,7 @@ REFUSED: list[tuple[str, tuple[Type, ...], dict[str, Any], str]] = [
     ("add", (TWO, THREE), {}, "equal shapes, or a scalar with any shape"),
     ("mul", (TWO, INT), {}, "real operands"),
     ("real", (TWO,), {}, "an integer"),
+    ("dropout_by", (TWO, TWO), {}, "an integer to draw by"),
     ("equal", (TWO, INT), {}, "real operands"),
     ("slice", (THREE,), {"start": 2, "shape": (2,)}, "elements 2..3 inside the operand"),
     ("slice", (TWO,), {"start": 0, "shape": (4,)}, "elements 0..3 inside the operand"),

@@ -78,6 +78,7 @@ class Network:
         self._overtaken: set[threading.Thread] = set()  # whose forward pass another overwrote
         self._outputs = threading.local()
         self._pushes = tuple(dict.fromkeys(n["name"] for n in self.program.nodes if n.op == "push"))
+        self._draws = bool(self.program.find("uniform"))  # in inference as well
         self._uses: dict[tuple[str, ...], Use] = {}  # to train, by what is kept
         self._evaluations: dict[tuple[str, ...], Use] = {}  # by what is wanted
 
@@ -269,7 +270,8 @@ class Network:
                 self._evaluations[names] = use
             if self._pending is not None:
                 self._overwrite()
-            return self._executor.submit(use, batch, names)
+            seed = self._next_seed() if self._draws else 0
+            return self._executor.submit(use, batch, names, seed)
 
     @_in_turn
     def backward(self, d_outputs: Mapping[str, Array]) -> Gradients:

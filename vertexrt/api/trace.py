@@ -38,6 +38,16 @@ def name_in_network(part: object) -> str | None:
     return None if names is None else names.parameters.get(id(part))
 
 
+def name_in_trace() -> str:
+    """Return what the function that is traced is called; in a network, its states' prefix.
+
+    Raises: TraceError outside of a trace.
+    """
+    current_builder()
+    name: str = _active.trace.name
+    return name
+
+
 @dataclass(frozen=True, slots=True)
 class NetworkNames:
     """What the parts of a network of several functions are called, by their identity.

@@ -16,6 +16,7 @@ from vertexrt.errors import GraphError, PullError, nearest
 from vertexrt.graph import GraphBatch, Pulled
 from vertexrt.graph.batch import pulls_of
 from vertexrt.graph.owned import INT32
+from vertexrt.ir.ops import FIRST_OF_GRAPH
 from vertexrt.ir.passes.specialise import MOST_SLOTS
 from vertexrt.ir.program import Node, Program, Pull
 from vertexrt.scheduler.kinds import NOT_BOUNDED, TOO_MANY_CHILDREN
@@ -112,7 +113,7 @@ def read_inputs(reader: Reader, batch: GraphBatch, dtype: npt.DTypeLike) -> Inpu
     structure = read_structure(program, batch)
     index = np.empty((len(reader.pulls), batch.num_vertices), np.int32)
     floats: list[Array] = []
-    given = pulls_of(batch)
+    given = _given(reader, batch)
     for k, pull in enumerate(reader.pulls):
         if not reader.is_used[k]:
             index[k] = -1
@@ -210,6 +211,15 @@ def _bound(program: Program, node: Node) -> tuple[str, tuple[int, str]] | None:
     else:
         return None
     return (index["name"], bound) if index.op == "pull" else None
+
+
+def _given(reader: Reader, batch: GraphBatch) -> Mapping[str, Any]:
+    """Return the pulls of a batch, and the first vertex of each vertex's graph, if that is read."""
+    given: Mapping[str, Any] = pulls_of(batch)
+    if not any(pull.name == FIRST_OF_GRAPH for pull in reader.pulls):
+        return given
+    first = np.repeat(batch.graph_ptr[:-1], np.diff(batch.graph_ptr))
+    return {**given, FIRST_OF_GRAPH: first.astype(np.int32)}
 
 
 def _integers(program: Program, pull: Pull, value: Any, batch: GraphBatch) -> Array:

@@ -17,7 +17,7 @@ from vertexrt.ir.user_line import user_line
 from vertexrt.ir.values import AsValue, Operand, Operators, Value
 
 MOST_INT = 2**31 - 1  # of an integer pull
-TAKE_INTEGERS = ("real", "embed", "embed_grad", "nll", "nll_grad")
+TAKE_INTEGERS = ("real", "embed", "embed_grad", "nll", "nll_grad", "dropout_by")
 
 
 class Builder:
@@ -180,7 +180,10 @@ class Builder:
         """Copy vertex values to the edges where another operand is given per edge."""
         if not any(v.type.domain == Domain.EDGE for v in values):
             return values
-        return [self.emit("to_edges", v) if v.type.domain == Domain.VERTEX else v for v in values]
+        moved = [v.type.domain == Domain.VERTEX and v.type.dtype == "float" for v in values]
+        return [
+            self.emit("to_edges", v) if moves else v for v, moves in zip(values, moved, strict=True)
+        ]
 
 
 def is_computed(x: Value) -> bool:

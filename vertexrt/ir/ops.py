@@ -49,6 +49,11 @@ class Op:
     scalar: str | None = None
     vjp: Vjp | None = None
 
+    @property
+    def draws(self) -> bool:
+        """Whether random numbers are drawn."""
+        return self.scalar is not None and "draw" in self.scalar
+
 
 _LOG1P = "(y if 1.0 + y == 1.0 else log(1.0 + y) * y / (1.0 + y - 1.0))"
 
@@ -115,8 +120,10 @@ def _matmul_vjp(s: Site, d: Value) -> Sequence[Value]:
     return [d_w, s.b.emit("matmul", w, d, transpose=not turned)]
 
 
-def _dropout_vjp(s: Site, d: Value) -> Sequence[Value]:
-    return [s.b.emit("dropout", d, p=s.node["p"], key=s.node["key"])]
+def _dropout_vjp(s: Site, d: Value) -> Sequence[Value | None]:
+    by = s.x[1:]
+    d_x = s.b.emit(s.node.op, d, *by, p=s.node["p"], key=s.node["key"])
+    return [d_x, *(None for _ in by)]
 
 
 ROWS = [
@@ -245,8 +252,12 @@ ROWS = [
     Op("exp", 1, "scalar", shapes.elementwise, "exp(x0)", vjp=lambda s, d: [d * s.out]),
     Op("log", 1, "scalar", shapes.elementwise, "log(x0)", vjp=lambda s, d: [d / s.x[0]]),
     Op("sqrt", 1, "scalar", shapes.elementwise, "sqrt(x0)", vjp=lambda s, d: [0.5 * d / s.out]),
-    # A mask of ones and zeros over `1 - p`, drawn from (seed, step, key, vertex, element).
-    Op("dropout", 1, "scalar", shapes.elementwise, "x0 * keep", vjp=_dropout_vjp),
+    # A mask of ones and zeros over `1 - p`, drawn from (seed, step, key, vertex, element); or by
+    # another vertex, which several have in common.
+    Op("dropout", 1, "scalar", shapes.elementwise, "x0 * draw", vjp=_dropout_vjp),
+    Op("dropout_by", 2, "scalar", shapes.drawn_by, "x0 * draw", vjp=_dropout_vjp),
+    # A number between 0 and 1, drawn in the same way.
+    Op("uniform", 1, "scalar", shapes.elementwise, "x0 + draw", vjp=piecewise_constant),
     # Rearrangements of a row, which is stored flat.
     Op("slice", 1, "view", shapes.part, vjp=_slice_vjp),
     Op("concat", -1, "view", shapes.concat, vjp=_concat_vjp),
@@ -323,3 +334,4 @@ ROWS = [
 ]
 
 OPS: dict[str, Op] = {row.name: row for row in ROWS}
+FIRST_OF_GRAPH = "(first of graph)"  # an integer that the engine gives: a vertex of the batch

@@ -92,6 +92,13 @@ def comparison(types: Types, attrs: Attrs) -> Type:
     return Type((), "float", max(Domain.VERTEX, *(t.domain for t in types)))
 
 
+def drawn_by(types: Types, attrs: Attrs) -> Type:
+    """Draw for each element of a value, by an integer."""
+    if types[1].dtype != "int":
+        raise ShapeError("an integer to draw by")
+    return elementwise(types[:1], attrs)
+
+
 def part(types: Types, attrs: Attrs) -> Type:
     """Take some elements of a row, counted from `start` as it lies flat."""
     _floats(types)
