@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Literal
 
 import numpy as np
 import numpy.typing as npt
@@ -13,8 +12,6 @@ from vertexrt.errors import DataError
 from vertexrt.graph import GraphBatch
 
 IntArray = npt.NDArray[np.int32]
-
-Task = Literal["sentiment", "language-model", "tree-fc"]
 
 UNKNOWN = "<unk>"
 
@@ -119,16 +116,32 @@ class Dataset:
 
     Attributes:
         name: as `load` was asked for it.
-        task: "sentiment", "language-model" or "tree-fc".
+        format: what was read or generated, a name of `FORMATS`.
         splits: "train", "dev" and "test".
-        vocabulary: what the pull "word" counts.
-        classes: labels of the pull "label"; 0 when the task has none.
+        vocabularies: by pull, what numbers its words.
+        classes: labels of the pull "label"; 0 when there are none.
         description: one line on what it is, for people.
     """
 
     name: str
-    task: Task
+    format: str
     splits: dict[str, GraphBatch]
-    vocabulary: Vocabulary
+    vocabularies: Mapping[str, Vocabulary]
     classes: int
     description: str
+
+    @property
+    def vocabulary(self) -> Vocabulary:
+        """Return what numbers the words of the pull "word"; of `<unk>` alone, where it has none."""
+        return self.vocabularies.get("word") or Vocabulary((UNKNOWN,))
+
+    @property
+    def labels(self) -> tuple[str, ...]:
+        """Return the names of the classes, () where they are numbers."""
+        found = self.vocabularies.get("label")
+        return found.words if found else ()
+
+    def sizes(self) -> dict[str, int]:
+        """Return the sizes that data decide, by the argument of a model that takes them."""
+        numbered = {f"num_{pull}": len(words) for pull, words in self.vocabularies.items()}
+        return {"vocab": len(self.vocabulary), "classes": self.classes, **numbered}
