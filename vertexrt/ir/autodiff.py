@@ -83,7 +83,7 @@ class _Backward:
         return self.program.with_nodes(self.b.nodes)
 
     def _differentiable(self) -> list[bool]:
-        """Mark what depends on a parameter or a wanted pull, also through children's states."""
+        """Mark what depends on a trained parameter or a wanted pull, also through states."""
         carried: set[str] = set()  # fields that do
         while True:
             found = self._depending(carried)
@@ -94,7 +94,7 @@ class _Backward:
             carried = now
 
     def _depending(self, fields: Collection[str]) -> list[bool]:
-        """Mark what depends on a parameter, a wanted pull or one of these states of children."""
+        """Mark what depends on a trained parameter, a wanted pull or one of these states."""
         found: list[bool] = []
         for node in self.program.nodes:
             here = self._is_wanted(node, fields)
@@ -106,7 +106,7 @@ class _Backward:
             return node["name"] in self.pulls
         if node.op in ("gather", "gather_all"):
             return node["field"] in fields
-        return node.op == "param"
+        return node.op == "param" and node["name"] not in self.program.frozen
 
     def _seed(self, node: Node) -> None:
         """Start from what a push or a scatter hands to the outside."""
@@ -130,14 +130,15 @@ class _Backward:
     def _tensors(self, field: str) -> tuple[bool, bool]:
         """Tell in which tensors parents leave gradients of a field: of slots, of all children.
 
-        There are both only where one function reads both ways, since an edge then has two
-        gradients. Else there is one tensor, in whichever way each function reads.
+        There are both only where one function reads the same edges both ways, so that an edge has
+        two gradients. Else there is one tensor, in whichever way each function reads.
         """
         by_slot, by_all = (
             {function for function, f in self.readers[op] if f == field}
             for op in ("gather", "gather_all")
         )
-        return bool(by_slot) and (not by_all or bool(by_slot & by_all)), bool(by_all)
+        both = bool(by_slot & by_all) and not self.program.sites
+        return bool(by_slot) and (not by_all or both), bool(by_all)
 
     def _of_push(self, node: Node) -> Value:
         """Return the gradient of a push: the user's, or that of the loss."""
