@@ -102,9 +102,11 @@ def limit_of(update: Update, dtype: np.dtype[Any]) -> tuple[float, tuple[float, 
         tried.
     """
     unknown = (math.inf,) * len(update.moments)
-    every = update.groups or (UpdateGroup((), update.options["lr"], update.decay, update.shrink),)
-    options = {**update.options, "lr": max(group.lr for group in every)}
-    decay, shrink = max(g.decay for g in every), max((g.shrink for g in every), key=abs)
+    options, decay, shrink = update.options, update.decay, update.shrink
+    if update.groups:
+        _, rates, decays, factors = zip(*update.groups, strict=True)
+        options = {**options, "lr": max(rates)}
+        decay, shrink = max(decays), max(factors, key=abs)
     held = reach_of(update.rule, options, decay, shrink, dtype.itemsize)
     if held is None:
         return NOTHING, unknown
