@@ -13,6 +13,7 @@ __version__ = "0.1.0"
 
 __all__ = [
     "Checkpoint",
+    "ExponentialMovingAverage",
     "Gradients",
     "GraphBatch",
     "InputGraph",
@@ -50,6 +51,7 @@ __all__ = [
     "ones",
     "relu",
     "save_checkpoint",
+    "schedules",
     "sigmoid",
     "silu",
     "softmax",
@@ -69,7 +71,8 @@ __all__ += [row.title for row in _OPTIMIZERS]
 
 if TYPE_CHECKING:
     from vertexrt import nn
-    from vertexrt.api import init
+    from vertexrt.api import init, schedules
+    from vertexrt.api.average import ExponentialMovingAverage
     from vertexrt.api.checkpoint import Checkpoint, load_checkpoint, save_checkpoint
     from vertexrt.api.compile import compile
     from vertexrt.api.elementwise import (
@@ -131,7 +134,7 @@ else:
         if name not in _HOMES:
             raise AttributeError(f"module 'vertexrt' has no attribute {name!r}")
         home = import_module(_HOMES[name])
-        value = home if name in ("init", "nn") else getattr(home, name)
+        value = home if name in ("init", "nn", "schedules") else getattr(home, name)
         globals()[name] = value
         return value
 
@@ -142,6 +145,7 @@ else:
 # The module of each public name.
 _HOMES = {
     "Checkpoint": "vertexrt.api.checkpoint",
+    "ExponentialMovingAverage": "vertexrt.api.average",
     "Gradients": "vertexrt.api.gradients",
     "GraphBatch": "vertexrt.graph",
     "InputGraph": "vertexrt.graph",
@@ -178,6 +182,7 @@ _HOMES = {
     "ones": "vertexrt.api.functional",
     "relu": "vertexrt.api.elementwise",
     "save_checkpoint": "vertexrt.api.checkpoint",
+    "schedules": "vertexrt.api.schedules",
     "sigmoid": "vertexrt.api.elementwise",
     "silu": "vertexrt.api.elementwise",
     "softmax": "vertexrt.api.functional",

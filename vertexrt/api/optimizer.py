@@ -46,6 +46,7 @@ class Optimizer:
         weight_decay: at least 0; added to the gradient as weight_decay * value, or decoupled.
         clip_norm: largest global norm of the gradients, or None; clip_value: largest size of one.
         steps: updates done so far.
+        initial_lr: the rate before any schedule, if there is one.
     """
 
     row: ClassVar[OptimizerRow | None] = None
@@ -64,6 +65,7 @@ class Optimizer:
             known = f"{', '.join(titles[:-1])} or {titles[-1]}"
             raise UsageError(self._text("the base class", known, "take one"))
         title, self.lr = type(self).__name__, lr
+        self.initial_lr: float | None = None
         for option in self.row.options if self.row else ():
             setattr(self, option.name, checked_option(title, option, options[option.name]))
         self.weight_decay = checked(title, "weight_decay", weight_decay, NOT_NEGATIVE)
@@ -369,7 +371,7 @@ class Optimizer:
 
     def _check_own(self, groups: object, clip_value: object) -> None:
         """Refuse what a class with an `update` of its own has to do itself."""
-        if groups or clip_value is not None:
+        if groups is not None or clip_value is not None:
             got = "groups or clip_value, for an update of its own"
             raise UsageError(self._text(got, "options that its update reads", "leave them out"))
 

@@ -43,9 +43,10 @@ class ParameterGroups:
     """
 
     def __init__(self, title: str, given: Mapping[str, GroupOptions] | None, lr: float) -> None:
-        if not isinstance(given or {}, Mapping):
+        given = {} if given is None else given
+        if not isinstance(given, Mapping):
             raise _refusal(title, f"groups is a {type(given).__name__}")
-        self.given = {key: _checked(title, key, own, lr) for key, own in (given or {}).items()}
+        self.given = {key: _checked(title, key, own, lr) for key, own in given.items()}
         self._title, self._lr = title, lr
         self._parts: list[tuple[tuple[str, ...], GroupOptions]] = []
 
