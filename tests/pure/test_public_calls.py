@@ -245,6 +245,29 @@ def graphs_of_odd_parts() -> None:
         attempt(net.explain_batch, x)
 
 
+def data() -> None:
+    """Read, write and number what is no file, no batch and no words."""
+    for x in ODD:
+        attempt(vrt.data.read_jsonl, x)
+        for option in ("vocabularies", "labels", "min_count", "dtype", "label"):
+            attempt(vrt.data.read_jsonl, "none.jsonl", **{option: x})
+        attempt(vrt.data.write_jsonl, "no folder/x.jsonl", x)
+        attempt(vrt.data.Vocabulary, x)
+        attempt(vrt.data.from_records, x)
+        attempt(vrt.data.from_records, [x])
+        for make in (vrt.data.from_nltk, vrt.data.from_pyg, vrt.data.from_dgl):
+            attempt(make, x)
+        for read in (vrt.data.read_trees, vrt.data.read_conllu, vrt.data.read_tagged):
+            attempt(read, x)
+        attempt(vrt.data.read_embeddings, x, vrt.data.Vocabulary(("<unk>",)), vrt.init.zeros)
+        attempt(vrt.data.read_embeddings, __file__, x, vrt.init.zeros)
+        attempt(vrt.data.read_conll, x, {"word": 0})
+        attempt(vrt.data.read_conll, __file__, x)
+        attempt(vrt.data.read_conllu, __file__, x)
+        attempt(vrt.data.read_tagged, __file__, x)
+        attempt(vrt.data.read_tagged, __file__, ("word",), x)
+
+
 INIT = [vrt.init.constant, vrt.init.normal, vrt.init.uniform]
 
 TABLE: dict[str, Callable[[], None]] = {
@@ -256,9 +279,13 @@ TABLE: dict[str, Callable[[], None]] = {
     **{n: of_values(getattr(vrt, n), 1) for n in ("abs", "softplus", "silu", "gelu", "stack")},
     **{n: of_values(getattr(vrt, n), 1) for n in ("stop_gradient", "ones", "zeros")},
     **{n: of_values(getattr(vrt, n), 2) for n in ("elu", "leaky_relu", "straight_through")},
+    **{n: of_values(getattr(vrt, n), 1) for n in ("argmax", "floor")},
+    **{n: of_values(getattr(vrt, n), 2) for n in ("hinge_loss", "multi_margin_loss")},
+    "binary_cross_entropy_with_logits": of_values(vrt.binary_cross_entropy_with_logits, 2),
     **{n: of_values(getattr(vrt, n), 2) for n in ("dot", "full")},
     "clip": of_values(vrt.clip, 3),
-    "dropout": of_values(vrt.dropout, 2),
+    "dropout": of_values(vrt.dropout, 3),
+    **{n: of_values(getattr(vrt, n), 2) for n in ("uniform", "normal")},
     "where": of_values(vrt.where, 3),
     "Parameter": of_odd(vrt.Parameter, 2),
     "Optimizer": of_odd(vrt.Optimizer, 3),
@@ -271,6 +298,7 @@ TABLE: dict[str, Callable[[], None]] = {
     "ExponentialMovingAverage": of_odd(vrt.ExponentialMovingAverage, 2),
     "init": lambda: [of_odd(make)() for make in INIT] and None,
     "compile": compile_,
+    "data": data,
     "VertexFunction": vertex_function,
     "Model": model,
     "Network": network,

@@ -14,6 +14,7 @@ import numpy as np
 
 from vertexrt.api.arguments import (
     check_batch,
+    check_loss,
     check_mapping,
     check_optimizer,
     check_scale,
@@ -88,6 +89,7 @@ class Network:
         self._passes = ForwardPasses(executor)
         self._outputs = threading.local()
         self._pushes = tuple(dict.fromkeys(n["name"] for n in self.program.nodes if n.op == "push"))
+        self._draws = bool(self.program.find("uniform"))  # in inference as well
         self._uses: dict[tuple[str, ...], Use] = {}  # to train, by what is kept
         self._evaluations: dict[tuple[str, ...], Use] = {}  # by what is wanted
 
@@ -187,7 +189,7 @@ class Network:
     def _training(self, names: tuple[str, ...]) -> Use:
         """Return what a step is that keeps pushes; UsageError, where there is none."""
         self._check_names(names)
-        self._check_loss("step")
+        check_loss("step", self.program.name, self.pushes)
         use = self._uses[names] = Use(frozenset(names) | {"loss"}, loss=True)
         return use
 
@@ -274,7 +276,8 @@ class Network:
                 self._evaluations[names] = use
             if self._passes.here is not None:
                 self._passes.make_room()
-            return self._executor.submit(use, batch, names)
+            seed = self._next_seed() if self._draws else 0
+            return self._executor.submit(use, batch, names, seed)
 
     @_in_turn
     def backward(
@@ -304,7 +307,7 @@ class Network:
         made, model = self._passes.find(of, self._model.store.version), self._model
         batch, runs, use = made.batch, made.runs, made.use
         if d_outputs is None:
-            self._check_loss("backward")
+            check_loss("backward", self.program.name, self.pushes)
             d_loss = loss_scale(self._reduction, batch, runs)
             d_outputs = {"loss": np.full(batch.num_vertices, d_loss)}
         self._check_names(names_of("backward", sorted(set(d_outputs) - use.seeds, key=str)))
@@ -324,12 +327,6 @@ class Network:
         parameters = {n: model.store.gradient(n).copy() for n in model.store.trained}
         pulled = {n: pulled_gradient(batch, runs, arenas, n) for n in sorted(use.pulls)}
         return Gradients(parameters, pulled)
-
-    def _check_loss(self, where: str) -> None:
-        if "loss" not in self.pushes:
-            pushes = f"{self.program.name} pushes {', '.join(self.pushes)}"
-            action = "push a loss, or use forward and backward with gradients of your own"
-            raise UsageError.at(where, pushes, "a push named 'loss'", action)
 
     @property
     def gradients(self) -> AccumulatedGradients:

@@ -11,7 +11,6 @@ from vertexrt.api.relations import Relations
 from vertexrt.errors import TraceError
 from vertexrt.ir.builder import Builder
 from vertexrt.ir.program import Node, Program, Pull, attributes
-from vertexrt.ir.user_line import user_line
 from vertexrt.ir.values import Value
 
 _active = threading.local()
@@ -40,26 +39,14 @@ def name_in_network(part: object) -> str | None:
     return None if names is None else names.parameters.get(id(part))
 
 
-def as_index(x: Value) -> Value:
-    """Read a pull as an integer, the first time that it is used as an index or a label."""
-    node = x.node
-    if node.op == "pull" and node["auto"]:
-        settled = replace(
-            node,
-            type=replace(node.type, dtype="int"),
-            attrs=attributes({**dict(node.attrs), "dtype": "int", "auto": False}),
-        )
-        builder = x.builder
-        readers = [n for n in builder.nodes if x.index in n.inputs]
-        if readers:
-            raise TraceError.at(
-                "pull",
-                f"{node['name']!r} is used as a number and as an index, at {user_line()}",
-                "one of the two",
-                "pull two arrays, or declare pull(name, dtype='int')",
-            )
-        builder.nodes[x.index] = settled
-    return x
+def name_in_trace() -> str:
+    """Return what the function that is traced is called; in a network, its states' prefix.
+
+    Raises: TraceError outside of a trace.
+    """
+    current_builder()
+    name: str = _active.trace.name
+    return name
 
 
 @dataclass(frozen=True, slots=True)

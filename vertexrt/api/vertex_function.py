@@ -203,7 +203,7 @@ class VertexFunction:
             name: of the array in the graph batch.
             shape: per vertex; a number by default.
             dtype: `int` or `float`; by default an integer if it is used as an index or a label. An
-                integer is -1 where the vertex has none, and can be compared with integers.
+                integer is -1 where the vertex has none; in arithmetic it is a real number.
         Raises: TraceError, when it was pulled before in another shape, or too many are pulled.
         """
         trace = self._tracing("pull")

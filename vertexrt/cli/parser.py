@@ -10,28 +10,39 @@ from collections.abc import Callable, Sequence
 
 from vertexrt.cli.bench_options import ACTIONS as BENCH_ACTIONS
 from vertexrt.cli.bench_options import DATA, add_bench
-from vertexrt.cli.limits import OPTIMIZERS, POLICIES, SPLITS, TASKS, WITH_MOMENTUM
+from vertexrt.cli.limits import OPTIMIZERS, POLICIES, SPLITS, WITH_MOMENTUM
+from vertexrt.cli.tasks import TASKS
 from vertexrt.cli.values import Parser, one_of, path
 from vertexrt.engine.devices import DEVICES, DTYPES, ENGINES, KERNEL_FORMS, PRECISIONS
 from vertexrt.errors import UsageError, nearest
 from vertexrt.models.catalogue import names
 
 *_FIRST, _LAST = names()
-MODELS = f"{', '.join(_FIRST)} or {_LAST}"
+MODELS = f"{', '.join(_FIRST)} or {_LAST}, or FILE.py:CLASS, a model of yours: the file is run"
 THREADS = "CPU threads, BLAS included"
 BATCH_SIZE = "graphs in a minibatch"
 
 
 def _add_data(parser: Parser) -> None:
     parser.add_path("data", DATA, "NAME|PATH")
-    parser.add_word("task", TASKS, "fine or binary (sentiment)", "TASK")
-    parser.add_whole("pieces", "cut a text into pieces of N words (language models)")
+    parser.add_path("format", "of the data; by default found from the files", "FORMAT")
+    parser.add_word("task", tuple(TASKS), "of a model of yours: " + ", ".join(TASKS), "TASK")
+    parser.add_path("dev", "file of the dev split, where --data is a file", "FILE")
+    parser.add_path("test", "file of the test split, where --data is a file", "FILE")
+    parser.add_whole("pieces", "cut a text into pieces of N words (format text)")
+    parser.add_argument(
+        "--binary",
+        action="store_const",
+        const=True,
+        help="two classes, without neutral trees (format trees)",
+    )
 
 
 def _add_shape(parser: Parser) -> None:
     parser.add_whole("hidden", "width of the state")
     parser.add_whole("embed", "width of the word embedding")
     parser.add_real("dropout", "probability, 0 to 1", "P")
+    parser.add_settings()
 
 
 def _add_machine(parser: Parser) -> None:

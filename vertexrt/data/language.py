@@ -1,12 +1,13 @@
 """Read language-model text: every sentence, or every piece of a stream, is a chain of words."""
 
 from collections import Counter
+from collections.abc import Sequence
 from pathlib import Path
 
 import numpy as np
 
 from vertexrt.data.dataset import UNKNOWN, Dataset, Vocabulary
-from vertexrt.data.files import Texts, read_splits
+from vertexrt.data.files import Texts, has_split, read_splits
 from vertexrt.errors import DataError, UsageError
 from vertexrt.graph import GraphBatch
 
@@ -24,16 +25,26 @@ SPLITS = {
 }
 
 
-def read_sentences(folder: Path) -> Texts:
+def is_text(path: Path) -> bool:
+    """Tell whether a folder has sentences to learn from."""
+    return has_split(path, SPLITS["train"])
+
+
+def read_sentences(path: Path, splits: Sequence[str] = tuple(SPLITS)) -> Texts:
     """Read ptb.train.txt, ptb.valid.txt and ptb.test.txt (or without `ptb.`; .gz is read too).
 
     Raises: DataError, when a file is missing or cannot be read.
     """
-    return read_splits(folder, SPLITS, "text")
+    return read_splits(path, SPLITS, splits, "text")
 
 
 def language_model_dataset(
-    source: Texts, *, name: str, pieces: int | None = None, min_count: int = 1
+    source: Texts,
+    *,
+    name: str,
+    pieces: int | None = None,
+    min_count: int = 1,
+    vocabulary: Vocabulary | None = None,
 ) -> Dataset:
     """Make a data set of chains in which each word is to be foretold from those before it.
 
@@ -45,6 +56,7 @@ def language_model_dataset(
         pieces: None for one chain a sentence; n to cut the stream of all sentences into chains
             of n words (the last may be shorter).
         min_count: words of train that are rarer count as `<unk>`; so do words not in train.
+        vocabulary: that numbers the words; by default one of the words of train.
     Returns: pulls "word" and "label" at every vertex, int32; `<unk>` is 0 and `<eos>` is 1.
     Raises: DataError, when a split holds no word; UsageError, when `pieces` is under 1.
     """
@@ -59,11 +71,12 @@ def language_model_dataset(
                 "expected at least one sentence",
                 "add text or give another folder",
             )
-    vocabulary = Vocabulary.build(
-        Counter(tokens["train"]), min_count=min_count, first=(UNKNOWN, END)
-    )
+    if vocabulary is None:
+        counts = Counter(tokens["train"])
+        vocabulary = Vocabulary.build(counts, min_count=min_count, first=(UNKNOWN, END))
     splits = {split: _chains(vocabulary, words, pieces) for split, words in tokens.items()}
-    return Dataset(name, "language-model", splits, vocabulary, len(vocabulary), source.description)
+    numbered = {"word": vocabulary, "label": vocabulary}
+    return Dataset(name, "text", splits, numbered, len(vocabulary), source.description)
 
 
 def _tokens(text: str) -> list[str]:

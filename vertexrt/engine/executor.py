@@ -91,8 +91,12 @@ class Executor(Protocol):
             finite; nothing was updated then.
         """
 
-    def submit(self, use: Use, batch: GraphBatch, names: Sequence[str]) -> Evaluation:
-        """Begin to evaluate F on a batch."""
+    def submit(self, use: Use, batch: GraphBatch, names: Sequence[str], seed: int) -> Evaluation:
+        """Begin to evaluate F on a batch.
+
+        Args:
+            seed: 32 random bits, for what is drawn in inference as well.
+        """
 
     def wait(self) -> float:
         """Wait for all steps; return the loss of the last."""

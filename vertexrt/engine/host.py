@@ -103,11 +103,12 @@ class HostExecutor:
         self._last_loss, found = step_on_host(self, step)
         return self._last_loss, found
 
-    def submit(self, use: Use, batch: GraphBatch, names: Sequence[str]) -> Evaluation:
+    def submit(self, use: Use, batch: GraphBatch, names: Sequence[str], seed: int) -> Evaluation:
         """Evaluate F on a batch; here the result is there at once."""
         start = time.perf_counter()
         runs = self.model.prepare(use, batch)
-        arenas = self.launch(runs, [Part(slice(0, run.forward_launches)) for run in runs])
+        parts = [Part(slice(0, run.forward_launches), random_seed=seed) for run in runs]
+        arenas = self.launch(runs, parts)
         self.model.observe(use, batch, runs, time.perf_counter() - start)
         found = {name: outputs_of(runs, arenas, name) for name in names}
         return Evaluation(self, lambda: found)

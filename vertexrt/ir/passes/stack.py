@@ -42,7 +42,7 @@ def _shared_operand(program: Program) -> dict[str, int]:
     for weights, names in itertools.product(operands, program.stacks):
         if weights.keys() >= {*names}:
             return {name: weights[name] for name in names}
-    stacked = {*itertools.chain(*program.stacks)}
+    stacked = {*itertools.chain(*program.stacks), *map("+".join, program.stacks)}
     free = [{n: k for n, k in each.items() if n not in stacked} for each in operands]
     return next((weights for weights in free if len(weights) > 1), {})
 

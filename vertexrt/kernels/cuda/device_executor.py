@@ -164,7 +164,7 @@ class CudaExecutor:
         self._gradients_left = run.variant.use.backward
         return [DeviceArena(self.session)]  # type: ignore[list-item]
 
-    def submit(self, use: Use, batch: GraphBatch, names: Sequence[str]) -> Evaluation:
+    def submit(self, use: Use, batch: GraphBatch, names: Sequence[str], seed: int) -> Evaluation:
         """Launch an evaluation; what it pushes comes after it, and is read when asked for."""
         self._land_all()
         self._to_device()
@@ -172,7 +172,8 @@ class CudaExecutor:
         (run,) = self.model.prepare(use, batch)
         pieces = [rows_at(run, ("push", name)) for name in names]
         prepared = time.perf_counter()
-        slot = self._launch(run, Part(slice(0, run.forward_launches)), None, pieces)
+        part = Part(slice(0, run.forward_launches), random_seed=seed)
+        slot = self._launch(run, part, None, pieces)
         if self.model.chooser is not None:
             self._time(self.model.chooser, use, batch, [run], slot, start, prepared)
 
