@@ -90,8 +90,8 @@ def normal(shape: tuple[int, ...] | int, mean: Operand = 0.0, std: Operand = 1.0
     tail = _quotient(TAIL, far)
     outside = where(moved > 0.0, tail, -tail)
     drawn = where(near <= CENTRE, moved * _quotient(CENTRAL, root), outside)
-    moved = std * drawn
-    return moved + mean
+    spread: Value = std * drawn
+    return spread + current_builder().lift(mean)
 
 
 def _quotient(coefficients: tuple[tuple[float, ...], tuple[float, ...]], x: Value) -> Value:

@@ -113,14 +113,14 @@ def read_inputs(reader: Reader, batch: GraphBatch, dtype: npt.DTypeLike) -> Inpu
     structure = read_structure(program, batch)
     index = np.empty((len(reader.pulls), batch.num_vertices), np.int32)
     floats: list[Array] = []
-    given = pulls_of(batch)
+    given = _given(reader, batch)
     for k, pull in enumerate(reader.pulls):
         if not reader.is_used[k]:
             index[k] = -1
             if pull.dtype != "int":
                 floats.append(_flat(np.zeros(max(1, math.prod(pull.shape))), dtype))
             continue
-        value = _first_of_graph(batch) if pull.name == FIRST_OF_GRAPH else given.get(pull.name)
+        value = given.get(pull.name)
         if value is None:
             raise PullError.at(
                 "pull",
@@ -213,9 +213,13 @@ def _bound(program: Program, node: Node) -> tuple[str, tuple[int, str]] | None:
     return (index["name"], bound) if index.op == "pull" else None
 
 
-def _first_of_graph(batch: GraphBatch) -> Array:
-    """Return int32 [V] the first vertex of each vertex's graph."""
-    return np.repeat(batch.graph_ptr[:-1], np.diff(batch.graph_ptr)).astype(np.int32)
+def _given(reader: Reader, batch: GraphBatch) -> Mapping[str, Any]:
+    """Return the pulls of a batch, and the first vertex of each vertex's graph, if that is read."""
+    given: Mapping[str, Any] = pulls_of(batch)
+    if not any(pull.name == FIRST_OF_GRAPH for pull in reader.pulls):
+        return given
+    first = np.repeat(batch.graph_ptr[:-1], np.diff(batch.graph_ptr))
+    return {**given, FIRST_OF_GRAPH: first.astype(np.int32)}
 
 
 def _integers(program: Program, pull: Pull, value: Any, batch: GraphBatch) -> Array:

@@ -260,9 +260,14 @@ def _merges(program: Program, use: Use, passes: Passes, leaves_apart: bool) -> b
         leaves_apart: merged leaves have parents in several groups of processors, so what they do
             must be outside the path.
     """
-    if not passes.merge or use.seeds:
+    if not passes.merge or use.seeds or _draws(program):
         return False
     return _leaves_multiply(program) and (passes.specialise or not leaves_apart)
+
+
+def _draws(program: Program) -> bool:
+    """Tell whether a program draws random numbers."""
+    return any(OPS[node.op].draws for node in program.nodes)
 
 
 def make_variant(
@@ -284,8 +289,8 @@ def make_variant(
     program = without_effects(function, lambda n: n.op == "push" and n["name"] not in wanted)
     if not use.backward:
         program = without_dropout(program)
-    draws = any(OPS[node.op].draws for node in program.nodes)
-    merges = not draws and _merges(program, use, passes, backend.shares_graphs and processors > 0)
+    draws = _draws(program)
+    merges = _merges(program, use, passes, backend.shares_graphs and processors > 0)
     if merges and backend.publishes and not processors and not program.sites:
         program = publish_products(program)
     if use.backward:
