@@ -255,6 +255,12 @@ def data() -> None:
         attempt(vrt.data.Vocabulary, x)
         attempt(vrt.data.from_records, x)
         attempt(vrt.data.from_records, [x])
+        one = [vrt.InputGraph.chain(2)]
+        attempt(vrt.data.Loader, x, 1)
+        attempt(vrt.data.Loader, one, x)
+        for option in ("bucket", "seed", "prepare", "workers"):
+            attempt(vrt.data.Loader, one, 1, **{option: x})
+        attempt(vrt.data.Loader(one, 1).load_state, x)
         for make in (vrt.data.from_nltk, vrt.data.from_pyg, vrt.data.from_dgl):
             attempt(make, x)
         for read in (vrt.data.read_trees, vrt.data.read_conllu, vrt.data.read_tagged):
