@@ -5,6 +5,7 @@ The table has a row for each name of `vertexrt.__all__`, so a new one needs a ro
 
 from __future__ import annotations
 
+import dataclasses
 import itertools
 import operator
 from collections.abc import Callable
@@ -130,6 +131,12 @@ def compile_() -> None:
     for option, x in itertools.product((*OPTIONS, "threads", "processors"), ODD):
         if x is not None or option not in ("threads", "processors"):
             attempt(vrt.compile, WithBody(), **{"device": "reference", option: x})
+
+
+def passes() -> None:
+    for field, x in itertools.product(dataclasses.fields(vrt.Passes), ODD):
+        chosen = vrt.Passes(**{field.name: x})
+        attempt(vrt.compile, WithBody(), device="reference", passes=chosen)
 
 
 def vertex_function() -> None:
@@ -294,6 +301,7 @@ TABLE: dict[str, Callable[[], None]] = {
     **{n: of_values(getattr(vrt, n), 2) for n in ("uniform", "normal")},
     "where": of_values(vrt.where, 3),
     "Parameter": of_odd(vrt.Parameter, 2),
+    "Passes": passes,
     "Optimizer": of_odd(vrt.Optimizer, 3),
     **{
         row.title: optimizer(OPTIMIZERS[row.title], *(option.name for option in row.options))
