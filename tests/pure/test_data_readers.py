@@ -83,7 +83,7 @@ def test_pieces(text: Path) -> None:
     assert train.graph_ptr.tolist() == [0, 5, 6]
     assert np.asarray(train.pulls["word"]).tolist() == [1, 2, 3, 2, 1, 4]
     assert train.child.tolist() == [0, 1, 2, 3]
-    with pytest.raises(UsageError, match=r"^\[data\] pieces of 0 words; expected 1 or more;"):
+    with pytest.raises(UsageError, match=r"^\[data\] pieces 0; expected 1 or more;"):
         load(text, task="language-model", pieces=0)
 
 

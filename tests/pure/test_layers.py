@@ -47,7 +47,7 @@ LAYERS: dict[str, tuple[str, ...]] = {
     "api": (*BASE, "ir", "graph", "engine"),
     "nn": (*BASE, "ir", "api"),
     "": ("ir", "api", "nn", "graph", "errors"),
-    "models": (*BASE, "api", ""),
+    "models": (*BASE, "api", "nn", ""),
     "data": (*BASE, "graph"),
     "bench": (*BASE, *INSIDE, "kernels.cuda", "api", "", "models", "data"),
     "cli": (*BASE, *INSIDE, "api", "", "models", "data", "bench"),

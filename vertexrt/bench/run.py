@@ -86,7 +86,7 @@ def make_job(model: str, source: str | None = None, leaves: int | None = None) -
     Raises: UsageError, DataError, as `models.get` and `data.load` do.
     """
     spec = models.get(model)
-    dataset = data.load(source or spec.train["data"], task=spec.task, leaves=leaves)
+    dataset = data.load(source or spec.train["data"], task=spec.task, leaves=leaves, **spec.graphs)
     pool = dataset.splits["train"]
 
     def make(hidden: int) -> VertexFunction:

@@ -48,9 +48,8 @@ def load_data(options: RunOptions, spec: ModelSpec) -> Dataset:
 
     Raises: DataError, as `open_session` does.
     """
-    dataset = load(
-        options.data, task=spec.task, binary=options.task == "binary", pieces=options.pieces
-    )
+    given = {"binary": options.task == "binary", "pieces": options.pieces, **spec.graphs}
+    dataset = load(options.data, task=spec.task, **given)
     for split in ("train", "dev"):
         require_graphs(dataset, split)
     return dataset

@@ -9,7 +9,7 @@ from vertexrt.data.dataset import Dataset, Task
 from vertexrt.data.download import fetch
 from vertexrt.data.files import Texts, expanded
 from vertexrt.data.generated_text import generate_text
-from vertexrt.data.language import language_model_dataset, read_sentences
+from vertexrt.data.language import ChainForm, language_model_dataset, read_sentences
 from vertexrt.data.sentiment import read_treebank, treebank_dataset
 from vertexrt.data.tree_fc import LEAVES, tree_fc_dataset
 from vertexrt.data.treebank import generate_treebank
@@ -25,11 +25,15 @@ class LoadOptions(TypedDict, total=False):
     lower: bool
     min_count: int
     pieces: int | None
+    streams: int
+    layers: int | None
     leaves: int | None
 
 
 # Option -> the only task that has it; the others are for every text.
-OWNERS = {"binary": "sentiment", "pieces": "language-model", "leaves": "tree-fc"}
+OWNERS = {"binary": "sentiment", "leaves": "tree-fc"} | dict.fromkeys(
+    ChainForm._fields, "language-model"
+)
 
 
 def load(
@@ -47,6 +51,8 @@ def load(
             lower: sentiment: lower-case the words (True); other text is used as it is.
             min_count: words of train that are rarer count as `<unk>` (1).
             pieces: language model: cut the text into chains of so many words; None for sentences.
+            streams: language model: parts of the text side by side, cut into pieces (1).
+            layers: language model: types of vertices for so many layers; None for one type.
             leaves: tree-fc: leaves of each tree, a power of 2; None for 256.
     Raises: UsageError, on an unknown name, task or option, or an option that the task does not
         have; DataError, when the data cannot be had or read, or are empty.
@@ -70,8 +76,8 @@ def load(
         binary, lower = options.get("binary", False), options.get("lower", True)
         return treebank_dataset(trees, name=name, binary=binary, lower=lower, min_count=min_count)
     text = _generated_text(seed) if name == GENERATED else read_sentences(_folder(name, task))
-    pieces = options.get("pieces")
-    return language_model_dataset(text, name=name, pieces=pieces, min_count=min_count)
+    form = ChainForm(options.get("pieces"), options.get("streams", 1), options.get("layers"))
+    return language_model_dataset(text, name=name, form=form, min_count=min_count)
 
 
 def _check_options(options: LoadOptions, task: str) -> None:

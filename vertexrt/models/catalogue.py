@@ -26,6 +26,7 @@ class ModelSpec:
         module: its `for_dataset` builds the vertex function from a data set and options.
         options: sizes and dropout with their defaults.
         train: training options with their defaults.
+        graphs: options of `vertexrt.data.load` that give the vertex types of the model.
     """
 
     name: str
@@ -33,6 +34,7 @@ class ModelSpec:
     module: str
     options: Mapping[str, Any]
     train: Mapping[str, Any] = field(default_factory=dict)
+    graphs: Mapping[str, Any] = field(default_factory=dict)
 
     def build(self, dataset: Any, **options: Any) -> VertexFunction:
         """Build the vertex function for a data set.
@@ -82,6 +84,7 @@ SPECS = (
             "epochs": 3,
             "data": "generated",
         },
+        {"layers": 1},
     ),
 )
 

@@ -1,0 +1,68 @@
+"""Build many graphs of several vertex types at once, as array code."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from vertexrt.graph import GraphBatch, InputGraph, Pulled
+
+IntArray = npt.NDArray[np.int32]
+Relation = tuple[str, str, str]
+
+
+def typed_batch(
+    sizes: Mapping[str, npt.NDArray[np.integer]],
+    edges: Mapping[Relation, npt.NDArray[np.integer]],
+    pulls: Mapping[str, Mapping[str, npt.NDArray[Any]]],
+) -> GraphBatch:
+    """Build K graphs; what `InputGraph.from_types` builds of each, from arrays for all.
+
+    Args:
+        sizes: vertex type -> int [K], how many vertices of it each graph has.
+        edges: (child type, relation, parent type) -> int [E, 2], pairs (child, parent). Vertices
+            of a type are numbered from 0 through all graphs.
+        pulls: vertex type -> name -> array with a row for each vertex of the type, in all graphs.
+    Raises: GraphError and PullError, as `from_types` does; GraphError for an edge between graphs.
+    """
+    whole = InputGraph.from_types({name: int(n.sum()) for name, n in sizes.items()}, edges, pulls)
+    assert whole.types is not None
+    graphs = np.arange(len(next(iter(sizes.values()))), dtype=np.int32)
+    graph_of = np.concatenate([np.repeat(graphs, counts) for counts in sizes.values()])
+    order = np.argsort(graph_of, kind="stable").astype(np.int32)  # types stay in order
+    place = np.empty_like(order)
+    place[order] = np.arange(len(order), dtype=np.int32)
+    slots = np.diff(whole.child_ptr)
+    by_parent = np.argsort(np.repeat(place, slots), kind="stable")
+    return GraphBatch(
+        np.concatenate([[0], np.cumsum(sum(sizes.values()))]),
+        np.concatenate([[0], np.cumsum(slots[order])]),
+        place[whole.child[by_parent]],
+        {name: _ordered(pull, order) for name, pull in whole.pulls.items()},
+        whole.types._replace(
+            of_vertex=whole.types.of_vertex[order], of_edge=whole.types.of_edge[by_parent]
+        ),
+    )
+
+
+def _ordered(pull: npt.NDArray[Any] | Pulled, order: IntArray) -> npt.NDArray[Any] | Pulled:
+    if isinstance(pull, Pulled):
+        index = order if pull.index is None else pull.index[order]
+        return Pulled(pull.values, index)
+    return pull[order]
+
+
+def pairs(child: Any, parent: Any) -> IntArray:
+    """Return edges [E, 2] of two arrays of vertices."""
+    return np.stack([child, parent], axis=1).astype(np.int32)
+
+
+def chain_pairs(sizes: npt.NDArray[np.integer], *, backward: bool = False) -> IntArray:
+    """Return edges of chains side by side: from each vertex to the next, or to the one before."""
+    vertices = np.arange(int(sizes.sum()), dtype=np.int32)
+    starts = np.cumsum(sizes) - sizes
+    inner = np.delete(vertices, starts)
+    return pairs(inner, inner - 1) if backward else pairs(inner - 1, inner)

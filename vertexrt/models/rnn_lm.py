@@ -1,0 +1,35 @@
+"""A simple recurrent language model of one to n layers (Mikolov et al. 2010)."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from vertexrt import nn
+from vertexrt.models.language_model import LanguageModel, LayerForm
+
+
+class RNNLanguageModel(LanguageModel):
+    """Layers of simple recurrent networks (Elman 1990) with dropout between them.
+
+    Args:
+        vocab: words; embed, hidden: elements; layers, tied: as those of `LanguageModel`.
+        options: dropout and carried, as those of `LayerForm`.
+    """
+
+    def __init__(
+        self,
+        vocab: int,
+        embed: int,
+        hidden: int,
+        *,
+        layers: int = 1,
+        tied: bool = False,
+        **options: Any,
+    ) -> None:
+        form = LayerForm(lambda size: nn.RNNCell(size, hidden), ("h",), hidden, **options)
+        super().__init__(vocab, embed, layers, form, tied)
+
+
+def for_dataset(dataset: Any, **options: Any) -> RNNLanguageModel:
+    """Build the model for a data set, with `vocabulary`."""
+    return RNNLanguageModel(len(dataset.vocabulary), **options)

@@ -1,0 +1,37 @@
+"""An sLSTM language model of one to n layers (xLSTM)."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from vertexrt import nn
+from vertexrt.models.language_model import LanguageModel, LayerForm
+
+
+class SLSTMLanguageModel(LanguageModel):
+    """Layers of LSTMs with exponential gates (Beck et al. 2024), with dropout between them.
+
+    Args:
+        vocab: words; embed, hidden: elements; layers, tied: as those of `LanguageModel`.
+        options: dropout and carried, as those of `LayerForm`.
+    """
+
+    def __init__(
+        self,
+        vocab: int,
+        embed: int,
+        hidden: int,
+        *,
+        layers: int = 1,
+        tied: bool = False,
+        **options: Any,
+    ) -> None:
+        form = LayerForm(
+            lambda size: nn.SLSTMCell(size, hidden), ("h", "c", "n", "m"), hidden, **options
+        )
+        super().__init__(vocab, embed, layers, form, tied)
+
+
+def for_dataset(dataset: Any, **options: Any) -> SLSTMLanguageModel:
+    """Build the model for a data set, with `vocabulary`."""
+    return SLSTMLanguageModel(len(dataset.vocabulary), **options)
