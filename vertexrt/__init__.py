@@ -29,6 +29,7 @@ __all__ = [
     "compile",
     "concat",
     "cross_entropy",
+    "data",
     "dot",
     "dropout",
     "elu",
@@ -68,7 +69,7 @@ __all__ = [
 __all__ += [row.title for row in _OPTIMIZERS]
 
 if TYPE_CHECKING:
-    from vertexrt import nn
+    from vertexrt import data, nn
     from vertexrt.api import init
     from vertexrt.api.checkpoint import Checkpoint, load_checkpoint, save_checkpoint
     from vertexrt.api.compile import compile
@@ -131,7 +132,7 @@ else:
         if name not in _HOMES:
             raise AttributeError(f"module 'vertexrt' has no attribute {name!r}")
         home = import_module(_HOMES[name])
-        value = home if name in ("init", "nn") else getattr(home, name)
+        value = home if name in ("data", "init", "nn") else getattr(home, name)
         globals()[name] = value
         return value
 
@@ -157,6 +158,7 @@ _HOMES = {
     "compile": "vertexrt.api.compile",
     "concat": "vertexrt.api.functional",
     "cross_entropy": "vertexrt.api.functional",
+    "data": "vertexrt.data",
     "dot": "vertexrt.api.functional",
     "dropout": "vertexrt.api.functional",
     "elu": "vertexrt.api.elementwise",

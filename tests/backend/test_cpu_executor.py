@@ -118,7 +118,7 @@ def sst() -> data.Dataset:
     entry = next(e for e in data.catalogue("sentiment") if e.name == "sst")
     if not entry.cached:
         pytest.skip("no SST; `vertexrt data fetch sst` downloads it")
-    return data.load("sst", task="sentiment")
+    return data.load("sst", format="trees")
 
 
 @every_way

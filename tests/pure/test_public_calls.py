@@ -218,6 +218,16 @@ def graphs_of_odd_parts() -> None:
         attempt(net.explain_batch, x)
 
 
+def data() -> None:
+    """Read, write and number what is no file, no batch and no words."""
+    for x in ODD:
+        attempt(vrt.data.read_jsonl, x)
+        for option in ("vocabularies", "labels", "min_count", "dtype", "label"):
+            attempt(vrt.data.read_jsonl, "none.jsonl", **{option: x})
+        attempt(vrt.data.write_jsonl, "no folder/x.jsonl", x)
+        attempt(vrt.data.Vocabulary, x)
+
+
 INIT = [vrt.init.constant, vrt.init.normal, vrt.init.uniform]
 
 TABLE: dict[str, Callable[[], None]] = {
@@ -242,6 +252,7 @@ TABLE: dict[str, Callable[[], None]] = {
     "nn": cells,
     "init": lambda: [of_odd(make)() for make in INIT] and None,
     "compile": compile_,
+    "data": data,
     "VertexFunction": vertex_function,
     "Model": model,
     "Network": network,

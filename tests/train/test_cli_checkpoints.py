@@ -61,6 +61,12 @@ def at(meta: Meta, path: str) -> tuple[Meta, str]:
 
 
 FIELDS: list[tuple[str, Any, str]] = [
+    ("format", "vertexrt-train-1", "an earlier vertexrt wrote it, with other options and sums"),
+    ("options.task", "tagging", "options.task is 'tagging'; expected one of classification"),
+    ("options.reading", {"pieces": 3}, "the field 'options.reading.pieces' is not known"),
+    ("options.reading", {"binary": 1}, "options.reading.binary is 1; expected true or false"),
+    ("state.measure", "perplexity", "state.measure is 'perplexity'; expected one of loss, root_"),
+    ("state.totals.sums", {"labelled": 1}, "the field 'state.totals.sums.labelled' is not known"),
     ("options", [], "options is a list of 0; expected an object with named fields"),
     ("options.shape.hidden", 1e9, "options.shape.hidden is 1000000000.0; expected a whole number"),
     ("options.shape.hidden", 10**9, "expected a whole number from 1 to 65536"),

@@ -91,7 +91,7 @@ def test_eval_numbers_the_words_of_other_data_as_the_run_did(
 
 
 def test_renumbering_maps_words_and_leaves_gaps(data: Path) -> None:
-    dataset = load(str(data), task="sentiment")
+    dataset = load(str(data), format="trees")
     trained = Vocabulary(("<unk>", *reversed(dataset.vocabulary.words[1:-1])))  # one word less
     result = renumbered(dataset, trained)
     before, after = dataset.splits["dev"].pulls["word"], result.splits["dev"].pulls["word"]
@@ -108,7 +108,7 @@ def test_eval_of_data_with_other_classes(
     data: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     out = tmp_path / "binary"
-    assert train(data, out, "--epochs", "1", "--task", "binary") == 0
+    assert train(data, out, "--epochs", "1", "--binary") == 0
     assert vrt.load_checkpoint(out / "last.safetensors").parameters["v"].shape[0] == 2
     assert main(["eval", str(out), "--split", "test"]) == 0
     assert "root accuracy" in capsys.readouterr().out
@@ -151,8 +151,8 @@ def test_explain_of_an_unknown_model(capsys: pytest.CaptureFixture[str]) -> None
 def test_data_list(capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["data", "list"]) == 0
     heading, *rows = capsys.readouterr().out.splitlines()
-    assert heading.split() == ["name", "task", "cached", "licence", "home"]
-    assert [row.split()[:2] for row in rows].count(["sst", "sentiment"]) == 1
+    assert heading.split() == ["name", "format", "cached", "licence", "home"]
+    assert [row.split()[:2] for row in rows].count(["sst", "trees"]) == 1
     assert {row.split()[0] for row in rows} == {"generated", "sst", "ptb"}
 
 
@@ -172,7 +172,7 @@ def test_other_models_train(model: str, tmp_path: Path, capsys: pytest.CaptureFi
         words += ["--data", str(tmp_path), "--embed", "4"]
     assert main([*words, "--device", "reference", "--out", str(out)]) == 0
     shown = capsys.readouterr().out
-    name = "perplexity" if model == "lstm-lm" else "loss"
+    name = "perplexity" if model == "lstm-lm" else "mean squared error"
     assert f"best dev {name} " in shown
     first = records(out)[0]
     assert ("perplexity" in first) == (model == "lstm-lm")

@@ -51,7 +51,6 @@ def complaint(words: list[str], code: int, capsys: pytest.CaptureFixture[str]) -
         ),
         ("train tree-lstm --optimizer adamm", "Nearest: 'adam', 'adamw'"),
         ("train tree-lstm --dtype float33", "Nearest: 'float32'"),
-        ("train tree-lstm --task binry", "expected one of fine, binary; Change it. Nearest"),
         (
             "train tree-lstm --epochs 0",
             "[--epochs] got '0'; expected a whole number, 1 or more; Change it.",
@@ -222,7 +221,7 @@ def test_unknown_policy_and_device(capsys: pytest.CaptureFixture[str], tmp_path:
     ("words", "text"),
     [
         ("train tree-fc --dropout 0.5", "[tree-fc] got --dropout, which tree-fc does not have;"),
-        ("train lstm-lm --task fine", "[lstm-lm] got --task, which lstm-lm does not have;"),
+        ("train lstm-lm --binary", "[lstm-lm] got --binary, which lstm-lm does not have;"),
         ("train tree-lstm --pieces 64", "[tree-lstm] got --pieces, which tree-lstm does not"),
         (
             "train tree-lstm --optimizer adam --momentum 0.9",

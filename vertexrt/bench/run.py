@@ -71,7 +71,7 @@ class Job:
     """
 
     model: str
-    make: Callable[[int], VertexFunction]
+    make: Callable[[int], VertexFunction | vrt.Model]
     pool: GraphBatch
     description: str
     kinked: bool = False
@@ -86,10 +86,11 @@ def make_job(model: str, source: str | None = None, leaves: int | None = None) -
     Raises: UsageError, DataError, as `models.get` and `data.load` do.
     """
     spec = models.get(model)
-    dataset = data.load(source or spec.train["data"], task=spec.task, leaves=leaves, **spec.graphs)
+    given = {"leaves": leaves, **spec.graphs}
+    dataset = data.load(source or spec.train["data"], format=spec.format, **given)
     pool = dataset.splits["train"]
 
-    def make(hidden: int) -> VertexFunction:
+    def make(hidden: int) -> VertexFunction | vrt.Model:
         wanted = {"hidden": hidden, "embed": hidden, "dropout": 0.0}
         return spec.build(dataset, **{n: v for n, v in wanted.items() if n in spec.options})
 

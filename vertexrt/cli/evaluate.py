@@ -42,7 +42,7 @@ def evaluate(given: argparse.Namespace) -> int:
     assert totals is not None
     totals.require_finite(given.split)
     print(
-        f"{given.split}: {totals.text(spec.task)}; {totals.graphs} graphs of {dataset.name}, "
+        f"{given.split}: {totals.text(session.task)}; {totals.graphs} graphs of {dataset.name}, "
         f"{totals.graphs_per_s():.0f} graphs/s; {path}"
     )
     return 0
@@ -69,7 +69,7 @@ def _dataset(options: RunOptions, spec: ModelSpec, stored: StoredRun) -> Dataset
     Raises: CheckpointError, when its classes are not those of the run.
     """
     dataset = load_data(options, spec)
-    if spec.task != "language-model" and dataset.classes != stored.data.classes:
+    if "label" not in dataset.worded and dataset.classes != stored.data.classes:
         raise CheckpointError.at(
             str(stored.path),
             f"it tells {stored.data.classes} classes apart, '{dataset.name}' has {dataset.classes}",
@@ -82,19 +82,15 @@ def _dataset(options: RunOptions, spec: ModelSpec, stored: StoredRun) -> Dataset
 
 
 def renumbered(dataset: Dataset, vocabulary: Vocabulary) -> Dataset:
-    """Return a data set whose words have the numbers of another vocabulary; unknown ones are 0.
-
-    The labels of a language model are words too.
-    """
+    """Return a data set whose words have the numbers of another vocabulary; unknown ones are 0."""
     number = np.append(vocabulary.encode(dataset.vocabulary.words), np.int32(-1))  # -1 stays -1
-    names = ("word", "label") if dataset.task == "language-model" else ("word",)
     splits = {}
     for split, graphs in dataset.splits.items():
         pulls = dict(graphs.pulls)
-        for name in names:
+        for name in dataset.worded:
             pull = pulls[name]
             assert isinstance(pull, np.ndarray), name
             pulls[name] = number[pull]
         splits[split] = replace(graphs, pulls=pulls)
-    classes = len(vocabulary) if dataset.task == "language-model" else dataset.classes
+    classes = len(vocabulary) if "label" in dataset.worded else dataset.classes
     return replace(dataset, splits=splits, vocabulary=vocabulary, classes=classes)

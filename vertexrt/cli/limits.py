@@ -13,7 +13,6 @@ from vertexrt.ir.updates import OPTIMIZERS as ROWS
 POLICIES: Final = ("frontier", "depth", "agenda", "serial")
 OPTIMIZERS: Final = {row.name: row for row in ROWS}
 WITH_MOMENTUM: Final = tuple(name for name, row in OPTIMIZERS.items() if "momentum" in row.names())
-TASKS: Final = ("fine", "binary")
 SPLITS: Final = ("dev", "test", "train")
 
 # Least and most of whole numbers.

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from contextlib import nullcontext
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -12,7 +13,7 @@ import numpy as np
 from vertexrt.api.optimizer import Optimizer
 from vertexrt.cli import run_state
 from vertexrt.cli.interrupt import Interrupt
-from vertexrt.cli.metrics import PUSHES, Criterion, Totals, criterion
+from vertexrt.cli.metrics import Totals, better, deciding
 from vertexrt.cli.options import RunOptions
 from vertexrt.cli.progress import Reporter
 from vertexrt.cli.run_folder import RunFolder
@@ -23,6 +24,7 @@ from vertexrt.data import minibatches
 from vertexrt.graph import GraphBatch
 
 EVALUATION_BATCH = 64  # graphs; more than most runs train with: no gradients are kept
+EMPTY: Mapping[str, np.ndarray] = {}
 EVALUATION_WINDOW = 16  # minibatches over which graphs are sorted by size: fuller levels
 
 
@@ -50,11 +52,6 @@ class Training:
         Pushes would have to be waited for, so that training reports none of their measures then.
         """
         return self.session.net.device == "cuda"
-
-    @property
-    def criterion(self) -> Criterion:
-        """Return the value that decides over the best checkpoint."""
-        return criterion(self.session.spec.task)
 
     def run(self) -> bool:
         """Train until the last epoch, or until the dev value no longer improves.
@@ -110,7 +107,7 @@ class Training:
             self._add(before, loss, seconds)
         else:
             pushed = net.outputs if pushes else {}
-            self.state.totals.add(batch, pushed, loss * batch.num_graphs, seconds)
+            self._add(batch, loss, seconds, pushed)
 
     def _wait(self) -> None:
         """Wait for the last step of an epoch, or of what there is of it."""
@@ -120,25 +117,33 @@ class Training:
             batch, self._launched = self._launched, None
             self._add(batch, loss, perf_counter() - start)
 
-    def _add(self, batch: GraphBatch | None, loss: float, seconds: float) -> None:
+    def _add(
+        self,
+        batch: GraphBatch | None,
+        loss: float,
+        seconds: float,
+        pushed: Mapping[str, np.ndarray] = EMPTY,
+    ) -> None:
         """Add a step that has ended, if there is one, and the time until it was known."""
-        totals = self.state.totals
+        session, totals = self.session, self.state.totals
         totals.seconds += seconds
         if batch is not None:
-            totals.add(batch, {}, loss * batch.num_graphs, 0.0)
+            whole = loss * batch.num_graphs
+            totals.add(session.task, batch, pushed, whole, session.dataset.labels)
 
     def _end_epoch(self) -> bool:
         """Judge the epoch on dev and write it down; False when interrupted."""
-        state, task = self.state, self.session.spec.task
+        state, task = self.state, self.session.task
         dev = evaluate(self.session, "dev", self.interrupt)
         if dev is None:
             return False
         dev.require_finite("dev")
         train, epoch = state.totals, state.epoch + 1
-        value = self.criterion.value(dev, task)
-        improved = self.criterion.better(value, state.best)
+        measure = deciding(task, dev)
+        value = dev.value(measure)
+        improved = better(measure, value, state.best)
         if improved:
-            state.best, state.best_epoch, state.stale = value, epoch, 0
+            state.measure, state.best, state.best_epoch, state.stale = measure, value, epoch, 0
         else:
             state.stale += 1
         state.next_epoch()
@@ -166,14 +171,14 @@ def pushes_of_steps(session: RunSession) -> tuple[str, ...]:
     """Return the pushes that steps are asked for."""
     if session.net.device == "cuda":
         return ()  # they would have to be waited for
-    return tuple(name for name in PUSHES[session.spec.task] if name != "loss")
+    return tuple(name for name in session.task.pushes if name != "loss")
 
 
 def warm_up(session: RunSession, optimizer: Optimizer) -> None:
     """Compile what the kinds of vertices of a data set need, so that no minibatch waits for it."""
     splits = session.dataset.splits
     session.net.warm(splits["train"], optimizer, pushes_of_steps(session))
-    session.net.warm(splits["dev"], outputs=PUSHES[session.spec.task])
+    session.net.warm(splits["dev"], outputs=session.task.pushes)
 
 
 def training_batches(graphs: GraphBatch, options: RunOptions, epoch: int) -> list[np.ndarray]:
@@ -202,7 +207,7 @@ def evaluate(
     Returns: the totals; None after an interrupt.
     """
     graphs = session.dataset.splits[split]
-    wanted = PUSHES[session.spec.task]
+    task, names = session.task, session.dataset.labels
     size = batch_size or max(session.options.batch_size, EVALUATION_BATCH)
     totals = Totals()
     batches = minibatches(
@@ -213,7 +218,8 @@ def evaluate(
             return None
         start = perf_counter()
         batch = graphs.take(chosen)
-        pushed = session.net.forward(batch, train=False, outputs=wanted)
+        pushed = session.net.forward(batch, train=False, outputs=task.pushes)
         loss = float(np.sum(pushed["loss"], dtype=np.float64))
-        totals.add(batch, pushed, loss, perf_counter() - start)
+        totals.add(task, batch, pushed, loss, names)
+        totals.seconds += perf_counter() - start
     return totals

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import os
+from collections.abc import Sequence
 from dataclasses import asdict, dataclass, fields, replace
 from pathlib import Path
 from typing import Any, Self
@@ -15,12 +16,11 @@ from vertexrt.cli.limits import (
     OPTIMIZERS,
     POLICIES,
     REAL,
-    TASKS,
     WHOLE,
     WITH_MOMENTUM,
 )
 from vertexrt.config import config
-from vertexrt.data import catalogue
+from vertexrt.data import FORMATS, catalogue
 from vertexrt.data.files import expanded
 from vertexrt.engine.devices import DEVICES, DTYPES, ENGINES, PRECISIONS
 from vertexrt.errors import CheckpointError, UsageError
@@ -30,10 +30,10 @@ from vertexrt.models import ModelSpec
 CHANGEABLE = ("epochs", "patience", "threads", "processors")
 # Words of the command line that are not options of the run itself.
 COMMAND_WORDS = ("command", "version", "resume", "quiet", "out", "model", "trace")
-SHAPE = ("hidden", "embed", "dropout")
+SHAPE = ("hidden", "embed", "dropout")  # options of models that have flags of their own
+READING = ("pieces", "binary")  # options of formats
 # What holds where neither the command line nor the model says anything.
 NEUTRAL: dict[str, Any] = {
-    "task": "",
     "window": 1,
     "seed": 0,
     "patience": 0,
@@ -53,9 +53,8 @@ class RunOptions:
     """Hold everything that a run's result depends on; kept in each of its checkpoints.
 
     Attributes:
-        model, data, task: names; `data` is a full path where it is one; `task` is fine or binary
-            for sentiment, else "".
-        pieces: words in a piece of a text; None for sentences.
+        model, task, data, format: names; `data` is a full path where it is one.
+        reading: options of the format by name (pieces, binary).
         shape: options of the model by name (hidden, embed, dropout).
         epochs, patience: when to stop; patience 0 never stops early.
         batch_size, window, seed, policy, dtype, device, precision, engine, threads: as on the
@@ -65,10 +64,11 @@ class RunOptions:
     """
 
     model: str
-    data: str
     task: str
-    pieces: int | None
-    shape: dict[str, float]
+    data: str
+    format: str
+    reading: dict[str, Any]
+    shape: dict[str, Any]
     epochs: int
     patience: int
     batch_size: int
@@ -101,8 +101,10 @@ class RunOptions:
         spec = models.get(model)
         found: dict[str, Any] = {
             "model": model,
+            "task": fields.text("task", (spec.task,)),
             "data": fields.text("data", longest=LONGEST_PATH),
-            "task": fields.text("task", TASKS if spec.task == "sentiment" else ("",)),
+            "format": fields.text("format", (spec.format,)),
+            "reading": _reading(fields.record("reading"), spec.format),
             "shape": _shape(fields.record("shape"), spec),
             "optimizer": fields.text("optimizer", tuple(OPTIMIZERS)),
             "policy": fields.text("policy", POLICIES),
@@ -111,23 +113,29 @@ class RunOptions:
             "precision": fields.text("precision", PRECISIONS),
             "engine": fields.text("engine", ENGINES),
         }
-        for name in ("pieces", "processors"):
-            found[name] = None if fields.null(name) else fields.whole(name, *WHOLE[name])
+        processors = WHOLE["processors"]
+        none = fields.null("processors")
+        found["processors"] = None if none else fields.whole("processors", *processors)
         for name in ("epochs", "patience", "batch_size", "window", "seed", "threads"):
             found[name] = fields.whole(name, *WHOLE[name])
         for name in ("lr", "momentum", "weight_decay", "clip_norm"):
             found[name] = _real(fields, name)
         fields.end()
-        _refuse_unfit(fields, found, spec)
+        if found["momentum"] and found["optimizer"] not in WITH_MOMENTUM:
+            fields.refuse("momentum", f"0, since {found['optimizer']} has none")
         return cls(**found)
 
 
-def _refuse_unfit(fields: JsonRecord, found: dict[str, Any], spec: ModelSpec) -> None:
-    """Refuse what the model or the optimizer of a checkpoint has no use for."""
-    if found["pieces"] is not None and spec.task != "language-model":
-        fields.refuse("pieces", f"null, since {spec.name} reads no text")
-    if found["momentum"] and found["optimizer"] not in WITH_MOMENTUM:
-        fields.refuse("momentum", f"0, since {found['optimizer']} has none")
+def _reading(fields: JsonRecord, format: str) -> dict[str, Any]:
+    """Read the options that a format was given."""
+    known = [name for name in READING if name in FORMATS[format].options]
+    given = [name for name in fields.unread() if name in known]
+    found: dict[str, Any] = {
+        name: fields.whole(name, *WHOLE[name]) if name in WHOLE else fields.flag(name)
+        for name in given
+    }
+    fields.end()
+    return found
 
 
 def _shape(fields: JsonRecord, spec: ModelSpec) -> dict[str, float]:
@@ -167,16 +175,16 @@ def resolve(given: argparse.Namespace, spec: ModelSpec) -> RunOptions:
     # Kept, since a run repeats with the same number: as many whole groups as there is room for.
     processors = given.processors or 1
     chosen["threads"] = given.threads or max(config().threads // processors, 1) * processors
-    chosen |= {"model": spec.name, "data": data, "shape": _chosen_shape(given, spec)}
-    if spec.task == "sentiment":
-        chosen["task"] = chosen["task"] or "fine"
+    chosen |= {"model": spec.name, "task": spec.task, "data": data, "format": spec.format}
+    chosen |= {"reading": _given(given, READING)}
+    chosen |= {"shape": dict(spec.options) | _given(given, SHAPE)}
     return _with_whole_groups(RunOptions(**chosen))
 
 
-def _chosen_shape(given: argparse.Namespace, spec: ModelSpec) -> dict[str, Any]:
-    """Return the sizes of the model: those given, and its own of the others."""
-    named = {name: getattr(given, name, None) for name in SHAPE}
-    return dict(spec.options) | {name: value for name, value in named.items() if value is not None}
+def _given(options: argparse.Namespace, names: Sequence[str]) -> dict[str, Any]:
+    """Return those of some options that were given."""
+    found = {name: getattr(options, name, None) for name in names}
+    return {name: value for name, value in found.items() if value is not None}
 
 
 def resume(given: argparse.Namespace, stored: RunOptions, run: str) -> RunOptions:
@@ -222,7 +230,8 @@ def _require_same_run(given: argparse.Namespace, stored: RunOptions, run: str) -
 def _require_unchanged(name: str, value: Any, stored: RunOptions, run: str) -> None:
     """Refuse another value of an option that decides over the result."""
     value = data_name(value) if name == "data" else value
-    before = stored.shape.get(name) if name in SHAPE else getattr(stored, name)
+    apart = stored.shape if name in SHAPE else stored.reading if name in READING else None
+    before = getattr(stored, name) if apart is None else apart.get(name)
     if value != before:
         flag = "--" + name.replace("_", "-")
         raise UsageError.at(
@@ -271,12 +280,11 @@ def _require_fitting(given: argparse.Namespace, spec: ModelSpec) -> None:
     """Refuse options that the model, its task or the optimizer would ignore."""
     optimizer = getattr(given, "optimizer", None) or spec.train["optimizer"]
     has = "its options are " + ", ".join(spec.options)
-    sentiment, text = spec.task == "sentiment", spec.task == "language-model"
+    reads = f"its data are {spec.format}"
     momentum = f"it belongs to {', '.join(WITH_MOMENTUM)}"
     for name, fits, owner, expected in (
         *((name, name in spec.options, spec.name, has) for name in SHAPE),
-        ("task", sentiment, spec.name, "only models of sentiment have one"),
-        ("pieces", text, spec.name, "only language models read text in pieces"),
+        *((name, name in FORMATS[spec.format].options, spec.name, reads) for name in READING),
         ("momentum", optimizer in WITH_MOMENTUM, optimizer, momentum),
     ):
         value = getattr(given, name, None)

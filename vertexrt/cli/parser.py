@@ -10,7 +10,7 @@ from collections.abc import Callable, Sequence
 
 from vertexrt.cli.bench_options import ACTIONS as BENCH_ACTIONS
 from vertexrt.cli.bench_options import DATA, add_bench
-from vertexrt.cli.limits import OPTIMIZERS, POLICIES, SPLITS, TASKS, WITH_MOMENTUM
+from vertexrt.cli.limits import OPTIMIZERS, POLICIES, SPLITS, WITH_MOMENTUM
 from vertexrt.cli.values import Parser, one_of, path
 from vertexrt.engine.devices import DEVICES, DTYPES, ENGINES, KERNEL_FORMS, PRECISIONS
 from vertexrt.errors import UsageError, nearest
@@ -24,8 +24,13 @@ BATCH_SIZE = "graphs in a minibatch"
 
 def _add_data(parser: Parser) -> None:
     parser.add_path("data", DATA, "NAME|PATH")
-    parser.add_word("task", TASKS, "fine or binary (sentiment)", "TASK")
-    parser.add_whole("pieces", "cut a text into pieces of N words (language models)")
+    parser.add_whole("pieces", "cut a text into pieces of N words (format text)")
+    parser.add_argument(
+        "--binary",
+        action="store_const",
+        const=True,
+        help="two classes, without neutral trees (format trees)",
+    )
 
 
 def _add_shape(parser: Parser) -> None:

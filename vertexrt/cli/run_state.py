@@ -13,10 +13,12 @@ from vertexrt.cli.limits import MOST_WORDS
 from vertexrt.cli.metrics import Totals
 from vertexrt.cli.options import RunOptions
 from vertexrt.cli.session import Fingerprint, RunSession, fingerprint, hash_of
+from vertexrt.cli.tasks import TASKS, Task
 from vertexrt.data import Vocabulary
 from vertexrt.errors import CheckpointError, DataError
 
-FORMAT = "vertexrt-train-1"  # tells these checkpoints from those of other programs
+FORMAT = "vertexrt-train-2"  # tells these checkpoints from those of other programs
+EARLIER = ("vertexrt-train-1",)
 
 
 @dataclass(slots=True)
@@ -27,13 +29,15 @@ class RunState:
         epoch: epochs that are complete.
         batch: minibatches of the next epoch that are done.
         totals: sums over those minibatches.
-        best, best_epoch: the best dev value so far and its epoch, from 1; None and 0 at first.
+        measure: the measure of the best dev value, a name of `MEASURES`.
+        best, best_epoch: that value so far and its epoch, from 1; None and 0 at first.
         stale: epochs since the best one.
     """
 
     epoch: int = 0
     batch: int = 0
     totals: Totals = field(default_factory=Totals)
+    measure: str = "loss"
     best: float | None = None
     best_epoch: int = 0
     stale: int = 0
@@ -45,17 +49,18 @@ class RunState:
         self.totals = Totals()
 
     @classmethod
-    def from_json(cls, fields: JsonRecord) -> Self:
+    def from_json(cls, fields: JsonRecord, task: Task) -> Self:
         """Read the position back. Raises: CheckpointError."""
         epoch, batch = (fields.whole(name, 0, LARGEST_COUNT) for name in ("epoch", "batch"))
-        totals = Totals.from_json(fields.record("totals"))
+        totals = Totals.from_json(fields.record("totals"), task)
+        measure = fields.text("measure", ("loss", *task.measures))
         best = None if fields.null("best") else fields.real("best")
         best_epoch = fields.whole("best_epoch", 0, epoch)
         stale = fields.whole("stale", epoch - best_epoch, epoch - best_epoch)
         if (best is None) != (best_epoch == 0):
             fields.refuse("best", f"the dev value of epoch {best_epoch}, or null before the first")
         fields.end()
-        return cls(epoch, batch, totals, best, best_epoch, stale)
+        return cls(epoch, batch, totals, measure, best, best_epoch, stale)
 
 
 @dataclass(frozen=True, slots=True)
@@ -103,7 +108,15 @@ def load(path: Path) -> StoredRun:
         it is not what that writes.
     """
     checkpoint = vrt.load_checkpoint(path)
-    if checkpoint.meta.get("format") != FORMAT:
+    found = checkpoint.meta.get("format")
+    if found in EARLIER:
+        raise CheckpointError.at(
+            str(path),
+            "an earlier vertexrt wrote it, with other options and sums",
+            "expected a run of this version",
+            "Train again, or read its parameters with vrt.load_checkpoint",
+        )
+    if found != FORMAT:
         raise CheckpointError.at(
             str(path),
             "it does not say how it was trained",
@@ -113,7 +126,7 @@ def load(path: Path) -> StoredRun:
     fields = JsonRecord(checkpoint.meta, str(path))
     fields.text("format")
     options = RunOptions.from_json(fields.record("options"))
-    state = RunState.from_json(fields.record("state"))
+    state = RunState.from_json(fields.record("state"), TASKS[options.task])
     random = _random(fields.record("random"), options)
     data = Fingerprint.from_json(fields.record("data"))
     words = fields.texts("vocabulary", MOST_WORDS)

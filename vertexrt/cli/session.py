@@ -14,6 +14,7 @@ from vertexrt.api.json_record import JsonRecord
 from vertexrt.api.optimizer import LARGEST_COUNT, Optimizer
 from vertexrt.cli.limits import OPTIMIZERS, SPLITS, WITH_MOMENTUM
 from vertexrt.cli.options import RunOptions
+from vertexrt.cli.tasks import TASKS, Task
 from vertexrt.data import Dataset, load
 from vertexrt.errors import CheckpointError, DataError
 from vertexrt.models import ModelSpec
@@ -30,6 +31,11 @@ class RunSession:
     spec: ModelSpec
     dataset: Dataset
     net: Network
+
+    @property
+    def task(self) -> Task:
+        """Return what it is trained for."""
+        return TASKS[self.options.task]
 
 
 def open_session(options: RunOptions) -> RunSession:
@@ -48,8 +54,7 @@ def load_data(options: RunOptions, spec: ModelSpec) -> Dataset:
 
     Raises: DataError, as `open_session` does.
     """
-    given = {"binary": options.task == "binary", "pieces": options.pieces, **spec.graphs}
-    dataset = load(options.data, task=spec.task, **given)
+    dataset = load(options.data, format=spec.format, **options.reading, **spec.graphs)
     for split in ("train", "dev"):
         require_graphs(dataset, split)
     return dataset

@@ -116,12 +116,12 @@ def _draw(training: Training) -> None:
 def _report(training: Training) -> bool:
     """Print the last lines of a complete run; False when interrupted."""
     session, state, folder = training.session, training.state, training.folder
-    task, result = session.spec.task, training.reporter.result
+    task, result = session.task, training.reporter.result
     if training.out_of_patience():
         result(f"stopped early: no better dev value for {state.stale} epochs")
     if folder.best.is_file():
         session.net.set_parameters(run_state.load(folder.best).checkpoint.parameters)
-        best = shown(training.criterion.name, state.best or 0.0)
+        best = shown(state.measure, state.best or 0.0)
         result(f"best dev {best} (epoch {state.best_epoch} of {state.epoch})")
     if "test" in session.dataset.splits and session.dataset.splits["test"].num_graphs:
         test = evaluate(session, "test", training.interrupt)

@@ -1,6 +1,7 @@
 """Find and read the text files of a data set's folder."""
 
 import gzip
+import os
 import zlib
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -26,11 +27,14 @@ class Texts:
     description: str
 
 
-def expanded(given: str) -> Path:
+def expanded(given: str | os.PathLike[str]) -> Path:
     """Return a path in which `~` stands for a home folder.
 
-    Raises: UsageError, when it is the home of no user.
+    Raises: UsageError, when it is no path, or the home of no user.
     """
+    path: object = given
+    if not isinstance(path, str | os.PathLike) or "\0" in str(path):
+        raise UsageError.at("data", f"{path!r:.60}", "expected a path", "give a file or folder")
     try:
         return Path(given).expanduser()
     except RuntimeError as error:  # pathlib's answer
@@ -82,6 +86,8 @@ def _names_in(folder: Path) -> list[str]:
 def read_text(path: Path) -> str:
     """Return the text of a UTF-8 file, line ends as they are; a name in .gz is decompressed.
 
+    A byte order mark at the beginning is left out.
+
     Raises: DataError, when the file cannot be read or is not UTF-8 (the line is named).
     """
     try:
@@ -95,7 +101,7 @@ def read_text(path: Path) -> str:
             str(path), f"cannot be read: {reason}", "expected a readable file", "check the file"
         ) from error
     try:
-        return data.decode("utf-8")
+        return data.decode("utf-8").removeprefix("\ufeff")
     except UnicodeDecodeError as error:
         line = data.count(b"\n", 0, error.start) + 1
         column = error.start - (data.rfind(b"\n", 0, error.start) + 1) + 1

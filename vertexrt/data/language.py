@@ -10,7 +10,7 @@ import numpy.typing as npt
 
 from vertexrt.data.dataset import UNKNOWN, Dataset, Vocabulary
 from vertexrt.data.files import Texts, read_splits
-from vertexrt.data.typed import chain_pairs, pairs, typed_batch
+from vertexrt.data.typed import TypedArrays, chain_pairs, pairs, typed_batch
 from vertexrt.errors import DataError, UsageError
 from vertexrt.graph import GraphBatch
 
@@ -88,7 +88,8 @@ def language_model_dataset(
         Counter(tokens["train"]), min_count=min_count, first=(UNKNOWN, END)
     )
     splits = {split: _chains(vocabulary, words, form) for split, words in tokens.items()}
-    return Dataset(name, "language-model", splits, vocabulary, len(vocabulary), source.description)
+    classes, about = len(vocabulary), source.description
+    return Dataset(name, "text", splits, vocabulary, classes, about, worded=("word", "label"))
 
 
 def _check_form(form: ChainForm) -> None:
@@ -153,4 +154,4 @@ def layered_chains(sizes: IntArray, word: IntArray, label: IntArray, layers: int
     before = chain_pairs(sizes)
     edges |= {(name, "before", name): before for name in stack[1:-1]}
     pulls = {"word": {"word": word}, "next": {"label": label}}
-    return typed_batch(dict.fromkeys(stack, sizes), edges, pulls)
+    return typed_batch(TypedArrays(dict.fromkeys(stack, sizes), edges, pulls))

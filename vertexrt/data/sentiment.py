@@ -69,9 +69,7 @@ def treebank_dataset(
                 )
             batch = batch.take(kept)
         splits[split] = batch
-    return Dataset(
-        name, "sentiment", splits, vocabulary, 2 if binary else LABELS, source.description
-    )
+    return Dataset(name, "trees", splits, vocabulary, 2 if binary else LABELS, source.description)
 
 
 def _words(forest: BracketForest, lower: bool) -> list[str]:

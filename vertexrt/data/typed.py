@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
@@ -14,20 +14,38 @@ IntArray = npt.NDArray[np.int32]
 Relation = tuple[str, str, str]
 
 
-def typed_batch(
-    sizes: Mapping[str, npt.NDArray[np.integer]],
-    edges: Mapping[Relation, npt.NDArray[np.integer]],
-    pulls: Mapping[str, Mapping[str, npt.NDArray[Any]]],
-) -> GraphBatch:
-    """Build K graphs; what `InputGraph.from_types` builds of each, from arrays for all.
+class TypedArrays(NamedTuple):
+    """Say what K graphs are, as `InputGraph.from_types` is told of one.
 
-    Args:
+    Attributes:
         sizes: vertex type -> int [K], how many vertices of it each graph has.
         edges: (child type, relation, parent type) -> int [E, 2], pairs (child, parent). Vertices
             of a type are numbered from 0 through all graphs.
         pulls: vertex type -> name -> array with a row for each vertex of the type, in all graphs.
+    """
+
+    sizes: Mapping[str, npt.NDArray[np.integer]]
+    edges: Mapping[Relation, npt.NDArray[np.integer]]
+    pulls: Mapping[str, Mapping[str, npt.NDArray[Any]]]
+
+    def joined(
+        self,
+        sizes: Mapping[str, npt.NDArray[np.integer]],
+        edges: Mapping[Relation, npt.NDArray[np.integer]],
+        pulls: Mapping[str, Mapping[str, npt.NDArray[Any]]],
+    ) -> TypedArrays:
+        """Return the same graphs with more types, relations and pulls."""
+        return TypedArrays(
+            {**self.sizes, **sizes}, {**self.edges, **edges}, {**self.pulls, **pulls}
+        )
+
+
+def typed_batch(given: TypedArrays) -> GraphBatch:
+    """Build K graphs at once.
+
     Raises: GraphError and PullError, as `from_types` does; GraphError for an edge between graphs.
     """
+    sizes, edges, pulls = given
     whole = InputGraph.from_types({name: int(n.sum()) for name, n in sizes.items()}, edges, pulls)
     assert whole.types is not None
     graphs = np.arange(len(next(iter(sizes.values()))), dtype=np.int32)

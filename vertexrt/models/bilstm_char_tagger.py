@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 import vertexrt as vrt
 from vertexrt import nn
 from vertexrt.models.bilstm_tagger import Tag
@@ -12,10 +10,10 @@ from vertexrt.models.bilstm_tagger import Tag
 class Letters(vrt.VertexFunction):
     """An LSTM along the letters of a word, in one direction. Pulls `letter`."""
 
-    def __init__(self, letters: int, embed: int, hidden: int) -> None:
+    def __init__(self, letters: int, hidden: int) -> None:
         super().__init__(state={"h": hidden, "c": hidden})
-        self.embedding = vrt.Parameter((letters, embed), init=vrt.init.normal(0.1))
-        self.cell = nn.LSTMCell(embed, hidden)
+        self.embedding = vrt.Parameter((letters, hidden), init=vrt.init.normal(0.1))
+        self.cell = nn.LSTMCell(hidden, hidden)
 
     def forward(self) -> None:
         """Compute one letter."""
@@ -58,30 +56,24 @@ class BiLSTMCharTagger(vrt.Model):
     """A bidirectional LSTM tagger over words and letters (Lample et al. 2016; VPPS and DyNet).
 
     Args:
-        vocab, letters: words and letters; embed, embed_letter: elements of their vectors.
-        hidden, spelling: elements of the LSTMs over words and over letters.
-        tags: classes; dropout: share of zeros.
+        vocab, num_letter: words and letters; classes: tags.
+        embed, hidden: elements of a word and of the LSTMs over words.
+        spelling: elements of a letter and of the LSTMs over letters; dropout: share of zeros.
     """
 
     def __init__(
         self,
-        counts: tuple[int, int, int],
+        vocab: int,
+        num_letter: int,
+        classes: int,
         embed: int,
         hidden: int,
-        embed_letter: int = 32,
         spelling: int = 32,
         dropout: float = 0.0,
     ) -> None:
-        vocab, letters, tags = counts
-        self.forth = Letters(letters, embed_letter, spelling)
-        self.back = Letters(letters, embed_letter, spelling)
+        self.forth = Letters(num_letter, spelling)
+        self.back = Letters(num_letter, spelling)
         self.word = SpeltWord(vocab, embed, self.forth, self.back)
         self.left = SpeltDirection(self.word, hidden, dropout)
         self.right = SpeltDirection(self.word, hidden, dropout)
-        self.tag = Tag(self.left, self.right, tags, dropout)
-
-
-def for_dataset(dataset: Any, **options: Any) -> BiLSTMCharTagger:
-    """Build the model for a data set, with `vocabulary`, `letters` and `classes`."""
-    counts = len(dataset.vocabulary), len(dataset.letters), dataset.classes
-    return BiLSTMCharTagger(counts, **options)
+        self.tag = Tag(self.left, self.right, classes, dropout)

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 import vertexrt as vrt
 from vertexrt import nn
 
@@ -49,18 +47,13 @@ class BiLSTMTagger(vrt.Model):
     """A bidirectional LSTM tagger (Huang et al. 2015; the BiLSTM of VPPS and DyNet).
 
     Args:
-        vocab: words; embed, hidden: elements; tags: classes; dropout: share of zeros.
+        vocab: words; embed, hidden: elements; classes: tags; dropout: share of zeros.
     """
 
     def __init__(
-        self, vocab: int, embed: int, hidden: int, tags: int, dropout: float = 0.0
+        self, vocab: int, embed: int, hidden: int, classes: int, dropout: float = 0.0
     ) -> None:
         self.left = Direction(vocab, embed, hidden, dropout)
         self.right = Direction(vocab, embed, hidden, dropout)
         self.right.embedding = self.left.embedding
-        self.tag = Tag(self.left, self.right, tags, dropout)
-
-
-def for_dataset(dataset: Any, **options: Any) -> BiLSTMTagger:
-    """Build the model for a data set, with `vocabulary` and `classes`."""
-    return BiLSTMTagger(len(dataset.vocabulary), tags=dataset.classes, **options)
+        self.tag = Tag(self.left, self.right, classes, dropout)

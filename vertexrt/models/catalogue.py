@@ -1,19 +1,24 @@
-"""The models by name, with what each needs from a data set and how it is trained by default.
+"""The models by name, with the data that each reads and how it is trained by default.
 
-Nothing slow is imported: the command line takes the names from here. A model's module, which has
-`for_dataset`, is imported when the model is built.
+Nothing slow is imported: the command line takes the names from here. A model's module is imported
+when the model is built.
+
+The arguments of a model's `__init__` are its options. One that the data decide is found by its
+name: `vocab` (words), `classes` (labels), `num_NAME` (texts that the pull NAME numbers).
 """
 
 from __future__ import annotations
 
+import inspect
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from importlib import import_module
-from typing import TYPE_CHECKING, Any, cast
+from typing import TYPE_CHECKING, Any
 
 from vertexrt.errors import UsageError, nearest
 
 if TYPE_CHECKING:
+    from vertexrt.api.model import Model
     from vertexrt.api.vertex_function import VertexFunction
 
 
@@ -22,25 +27,29 @@ class ModelSpec:
     """A model as the command line sees it.
 
     Attributes:
-        task: what the data set must offer: sentiment, tree-fc or language-model.
-        module: its `for_dataset` builds the vertex function from a data set and options.
-        options: sizes and dropout with their defaults.
+        task: what it is trained for and judged by, a name of `cli.tasks.TASKS`.
+        format: of the data that it reads, a name of `data.FORMATS`.
+        module: where its class is.
+        title: of its class, a `VertexFunction` or a `Model`.
+        options: arguments of the class that users choose, with their defaults.
         train: training options with their defaults.
-        graphs: options of `vertexrt.data.load` that give the vertex types of the model.
+        graphs: options of the format that give the vertex types of the model.
     """
 
     name: str
     task: str
+    format: str
     module: str
+    title: str
     options: Mapping[str, Any]
-    train: Mapping[str, Any] = field(default_factory=dict)
+    train: Mapping[str, Any]
     graphs: Mapping[str, Any] = field(default_factory=dict)
 
-    def build(self, dataset: Any, **options: Any) -> VertexFunction:
-        """Build the vertex function for a data set.
+    def build(self, dataset: Any, **options: Any) -> VertexFunction | Model:
+        """Build the model for a data set.
 
         Args:
-            dataset: with `vocabulary` and `classes`.
+            dataset: whose `sizes()` are the arguments that data decide, by name.
             options: any of `self.options`.
         Raises: UsageError for an option that the model does not have.
         """
@@ -52,29 +61,58 @@ class ModelSpec:
                     "one of " + ", ".join(self.options),
                     f"leave it out.{nearest(name, self.options)}",
                 )
-        make = import_module(f"vertexrt.models.{self.module}").for_dataset
-        return cast("VertexFunction", make(dataset, **{**self.options, **options}))
+        made = getattr(import_module(self.module), self.title)
+        chosen = {**self.options, **options}
+        return made(**chosen, **_from_data(self.name, made, chosen, dataset.sizes()))  # type: ignore[no-any-return]
+
+
+def _from_data(
+    name: str, made: Any, chosen: Mapping[str, Any], sizes: Mapping[str, int]
+) -> dict[str, int]:
+    """Return the arguments that nobody chose and that have no default.
+
+    Raises: UsageError, when the data do not say one of them.
+    """
+    needed = [
+        argument.name
+        for argument in inspect.signature(made).parameters.values()
+        if argument.default is argument.empty
+        and argument.kind not in (argument.VAR_POSITIONAL, argument.VAR_KEYWORD)
+        and argument.name not in chosen
+    ]
+    for argument in needed:
+        if argument not in sizes:
+            got = f"nothing says what the argument '{argument}' is"
+            expected = f"an option, a default, or one that the data decide: {', '.join(sizes)}"
+            raise UsageError.at(name, got, expected, f"give it: --set {argument}=VALUE")
+    return {argument: sizes[argument] for argument in needed}
 
 
 SPECS = (
     ModelSpec(
         "tree-lstm",
-        "sentiment",
-        "tree_lstm",
+        "classification",
+        "trees",
+        "vertexrt.models.tree_lstm",
+        "TreeLSTM",
         {"embed": 128, "hidden": 128, "dropout": 0.3},
         {"optimizer": "adagrad", "lr": 0.05, "batch_size": 25, "epochs": 6, "data": "generated"},
     ),
     ModelSpec(
         "tree-fc",
+        "regression",
         "tree-fc",
-        "tree_fc",
+        "vertexrt.models.tree_fc",
+        "TreeFC",
         {"hidden": 64},
         {"optimizer": "adam", "lr": 1e-3, "batch_size": 16, "epochs": 5, "data": "generated"},
     ),
     ModelSpec(
         "lstm-lm",
         "language-model",
-        "lstm_lm",
+        "text",
+        "vertexrt.models.lstm_lm",
+        "LSTMLanguageModel",
         {"embed": 128, "hidden": 128, "dropout": 0.2},
         {
             "optimizer": "adam",

@@ -28,8 +28,3 @@ class GRULanguageModel(LanguageModel):
     ) -> None:
         form = LayerForm(lambda size: nn.GRUCell(size, hidden), ("h",), hidden, **options)
         super().__init__(vocab, embed, layers, form, tied)
-
-
-def for_dataset(dataset: Any, **options: Any) -> GRULanguageModel:
-    """Build the model for a data set, with `vocabulary`."""
-    return GRULanguageModel(len(dataset.vocabulary), **options)

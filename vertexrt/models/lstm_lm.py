@@ -28,8 +28,3 @@ class LSTMLanguageModel(LanguageModel):
     ) -> None:
         form = LayerForm(lambda size: nn.LSTMCell(size, hidden), ("h", "c"), hidden, **options)
         super().__init__(vocab, embed, layers, form, tied)
-
-
-def for_dataset(dataset: Any, **options: Any) -> LSTMLanguageModel:
-    """Build the model for a data set, with `vocabulary`."""
-    return LSTMLanguageModel(len(dataset.vocabulary), **options)

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 import vertexrt as vrt
 from vertexrt import nn
 
@@ -41,8 +39,3 @@ class NaryTreeLSTM(vrt.VertexFunction):
         self.scatter(h=h, c=c)
         logits = self.push("logits", self.out(vrt.dropout(h, self.dropout)))
         self.push("loss", vrt.cross_entropy(logits, self.pull("label")))
-
-
-def for_dataset(dataset: Any, **options: Any) -> NaryTreeLSTM:
-    """Build the function for a data set, with `vocabulary` and `classes`."""
-    return NaryTreeLSTM(len(dataset.vocabulary), classes=dataset.classes, **options)

@@ -23,8 +23,3 @@ class ResidualRNN(LanguageModel):
             lambda size: nn.RNNCell(size, hidden), ("h",), hidden, residual=True, **options
         )
         super().__init__(vocab, hidden, layers, form, tied)
-
-
-def for_dataset(dataset: Any, **options: Any) -> ResidualRNN:
-    """Build the model for a data set, with `vocabulary`."""
-    return ResidualRNN(len(dataset.vocabulary), **options)

@@ -28,8 +28,3 @@ class RNNLanguageModel(LanguageModel):
     ) -> None:
         form = LayerForm(lambda size: nn.RNNCell(size, hidden), ("h",), hidden, **options)
         super().__init__(vocab, embed, layers, form, tied)
-
-
-def for_dataset(dataset: Any, **options: Any) -> RNNLanguageModel:
-    """Build the model for a data set, with `vocabulary`."""
-    return RNNLanguageModel(len(dataset.vocabulary), **options)

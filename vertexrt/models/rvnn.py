@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 import vertexrt as vrt
 from vertexrt import nn
 
@@ -35,8 +33,3 @@ class RvNN(vrt.VertexFunction):
         self.scatter(h=h)
         logits = self.push("logits", self.out(vrt.dropout(h, self.dropout)))
         self.push("loss", vrt.cross_entropy(logits, self.pull("label")))
-
-
-def for_dataset(dataset: Any, **options: Any) -> RvNN:
-    """Build the function for a data set, with `vocabulary` and `classes`."""
-    return RvNN(len(dataset.vocabulary), classes=dataset.classes, **options)

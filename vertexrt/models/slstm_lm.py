@@ -30,8 +30,3 @@ class SLSTMLanguageModel(LanguageModel):
             lambda size: nn.SLSTMCell(size, hidden), ("h", "c", "n", "m"), hidden, **options
         )
         super().__init__(vocab, embed, layers, form, tied)
-
-
-def for_dataset(dataset: Any, **options: Any) -> SLSTMLanguageModel:
-    """Build the model for a data set, with `vocabulary`."""
-    return SLSTMLanguageModel(len(dataset.vocabulary), **options)

@@ -1,0 +1,216 @@
+"""What the models of `vertexrt.models` compute, a vertex at a time, in NumPy or in PyTorch.
+
+Written from the papers' equations with the few functions that both libraries have under one name
+(`lib` is either), so that NumPy gives values everywhere and PyTorch's autograd the gradients.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, NamedTuple
+
+Params = Mapping[str, Any]
+Step = Callable[[Any, Params, Any, Sequence[Any]], list[Any]]
+
+
+class Evaluated(NamedTuple):
+    """Logits of the vertices that have some, in their order, and the sum of all losses."""
+
+    logits: list[Any]
+    loss: Any
+
+
+def sigmoid(lib: Any, x: Any) -> Any:
+    return 1.0 / (1.0 + lib.exp(-x))
+
+
+def zeros(lib: Any, n: int) -> Any:
+    return lib.zeros(n, dtype=lib.float64)
+
+
+def part(params: Params, prefix: str) -> dict[str, Any]:
+    """Return the parameters whose names begin so, without that beginning."""
+    return {k[len(prefix) :]: v for k, v in params.items() if k.startswith(prefix)}
+
+
+def cut(x: Any, parts: int) -> list[Any]:
+    n = len(x) // parts
+    return [x[k * n : k * n + n] for k in range(parts)]
+
+
+def cross_entropy(lib: Any, logits: Any, label: int) -> Any:
+    return lib.log(lib.exp(logits).sum()) - logits[label] if label >= 0 else 0.0
+
+
+def classified(lib: Any, logits: Sequence[Any], labels: Sequence[int]) -> Evaluated:
+    pairs = zip(logits, labels, strict=True)
+    return Evaluated(list(logits), sum(cross_entropy(lib, y, label) for y, label in pairs))
+
+
+# Cells: from x and the state before (h first) to the state after.
+
+
+def rnn(lib: Any, p: Params, x: Any, state: Sequence[Any]) -> list[Any]:
+    total = p["weight_ih"] @ x + p["bias_ih"] + p["weight_hh"] @ state[0] + p["bias_hh"]
+    return [lib.tanh(total)]
+
+
+def gru(lib: Any, p: Params, x: Any, state: Sequence[Any]) -> list[Any]:
+    x_r, x_z, x_n = cut(p["weight_ih"] @ x + p["bias_ih"], 3)
+    h_r, h_z, h_n = cut(p["weight_hh"] @ state[0] + p["bias_hh"], 3)
+    z = sigmoid(lib, x_z + h_z)
+    return [(1 - z) * lib.tanh(x_n + sigmoid(lib, x_r + h_r) * h_n) + z * state[0]]
+
+
+def lstm(lib: Any, p: Params, x: Any, state: Sequence[Any]) -> list[Any]:
+    h, c = state
+    total = p["weight_ih"] @ x + p["bias_ih"] + p["weight_hh"] @ h + p["bias_hh"]
+    i, f, g, o = cut(total, 4)
+    c = sigmoid(lib, f) * c + sigmoid(lib, i) * lib.tanh(g)
+    return [sigmoid(lib, o) * lib.tanh(c), c]
+
+
+def slstm(lib: Any, p: Params, x: Any, state: Sequence[Any]) -> list[Any]:
+    h, c, n, m = state
+    total = p["weight_ih"] @ x + p["bias_ih"] + p["weight_hh"] @ h + p["bias_hh"]
+    i, f, z, o = cut(total, 4)
+    top = lib.maximum(f + m, i)
+    keep, take = lib.exp(f + m - top), lib.exp(i - top)
+    c, n = keep * c + take * lib.tanh(z), keep * n + take
+    return [sigmoid(lib, o) * c / n, c, n, top]
+
+
+STATES = {rnn: 1, gru: 1, lstm: 2, slstm: 4}
+
+
+def along(
+    lib: Any, step: Step, p: Params, inputs: Sequence[Any], start: Sequence[Any] | None = None
+) -> list[list[Any]]:
+    """Return the state after each input of a sequence."""
+    zero = zeros(lib, p["weight_hh"].shape[1])
+    state = [zero] * STATES[step] if start is None else list(start)
+    found = []
+    for x in inputs:
+        state = step(lib, p, x, state)
+        found.append(state)
+    return found
+
+
+# Models.
+
+
+def language_model(
+    lib: Any,
+    p: Params,
+    sentences: Sequence[tuple[Sequence[int], Sequence[int]]],
+    step: Step,
+    residual: bool = False,
+) -> Evaluated:
+    """Evaluate stacked layers; the softmax has the table of words where it has no own."""
+    logits, labels = [], []
+    layers = len({name.split(".")[1] for name in p if name.startswith("layers.")})
+    for words, following in sentences:
+        inputs = [p["word.weight"][word] for word in words]
+        for k in range(layers):
+            cell = part(p, f"layers.{k}.cell.")
+            found = [state[0] for state in along(lib, step, cell, inputs)]
+            inputs = [h + x for h, x in zip(found, inputs, strict=True)] if residual else found
+        weight = p.get("next.weight", p["word.weight"])
+        logits += [weight @ x + p["next.bias"] for x in inputs]
+        labels += following
+    return classified(lib, logits, labels)
+
+
+class LabelledVertex(NamedTuple):
+    """A vertex of a tree or another graph: its children, the word that it has (-1), its label."""
+
+    children: Sequence[int]
+    word: int
+    label: int
+
+
+def of_graphs(
+    lib: Any,
+    p: Params,
+    graphs: Sequence[Sequence[LabelledVertex]],
+    compute: Callable[[Any, Params, Any, Sequence[Any]], Any],
+) -> Evaluated:
+    """Evaluate graphs whose states are (h, c) or (h,), and classify the h of each vertex."""
+    logits, labels = [], []
+    for graph in graphs:
+        states: list[Any] = []
+        for vertex in graph:
+            table = p["embedding"]
+            x = table[vertex.word] if vertex.word >= 0 else zeros(lib, table.shape[1])
+            states.append(compute(lib, p, x, [states[k] for k in vertex.children]))
+            logits.append(p["out.weight"] @ states[-1][0] + p["out.bias"])
+            labels.append(vertex.label)
+    return classified(lib, logits, labels)
+
+
+def rvnn(lib: Any, p: Params, x: Any, children: Sequence[Any]) -> Any:
+    if not children:
+        return (x,)
+    both = lib.concatenate([h for (h,) in children])
+    return (lib.tanh(p["compose.weight"] @ both + p["compose.bias"]),)
+
+
+def child_sum(lib: Any, p: Params, x: Any, children: Sequence[Any]) -> Any:
+    p = part(p, "cell.")
+    x_i, x_o, x_u, x_f = cut(p["weight_ih"] @ x + p["bias"], 4)
+    total = sum((h for h, _ in children), zeros(lib, len(x_i)))
+    i, o, u = (a + b for a, b in zip((x_i, x_o, x_u), cut(p["weight_hh"] @ total, 3), strict=True))
+    c = sigmoid(lib, i) * lib.tanh(u)
+    for h, below in children:
+        c = c + sigmoid(lib, x_f + p["weight_fh"] @ h) * below
+    return sigmoid(lib, o) * lib.tanh(c), c
+
+
+def nary(lib: Any, p: Params, x: Any, children: Sequence[Any]) -> Any:
+    p = part(p, "cell.")
+    i, o, u, x_f = cut(p["weight_ih"] @ x + p["bias"], 4)
+    for k, (h, _) in enumerate(children):
+        h_i, h_o, h_u = cut(p[f"weight_hh.{k}"] @ h, 3)
+        i, o, u = i + h_i, o + h_o, u + h_u
+    c = sigmoid(lib, i) * lib.tanh(u)
+    for k, (_, below) in enumerate(children):
+        f = x_f + sum(p[f"weight_fh.{k}.{n}"] @ h for n, (h, _) in enumerate(children))
+        c = c + sigmoid(lib, f) * below
+    return sigmoid(lib, o) * lib.tanh(c), c
+
+
+class SpeltSentence(NamedTuple):
+    """Words with their letters, and tags."""
+
+    words: Sequence[int]
+    letters: Sequence[Sequence[int]]
+    tags: Sequence[int]
+
+
+def tagger(lib: Any, p: Params, sentences: Sequence[SpeltSentence]) -> Evaluated:
+    """Evaluate a BiLSTM tagger, with letters where it has parameters for them."""
+    logits, labels = [], []
+    for words, letters, tags in sentences:
+        if "word.embedding" in p:
+            inputs = [
+                lib.concatenate([p["word.embedding"][word], *_spelt(lib, p, spelt)])
+                for word, spelt in zip(words, letters, strict=True)
+            ]
+        else:
+            inputs = [p["left.embedding"][word] for word in words]
+        left = along(lib, lstm, part(p, "left.cell."), inputs)
+        right = along(lib, lstm, part(p, "right.cell."), inputs[::-1])[::-1]
+        for a, b in zip(left, right, strict=True):
+            both = lib.concatenate([a[0], b[0]])
+            logits.append(p["tag.out.weight"] @ both + p["tag.out.bias"])
+        labels += tags
+    return classified(lib, logits, labels)
+
+
+def _spelt(lib: Any, p: Params, letters: Sequence[int]) -> list[Any]:
+    """Return the last state of each direction over the letters of a word."""
+    found = []
+    for name, order in (("forth", letters), ("back", letters[::-1])):
+        inputs = [p[f"{name}.embedding"][letter] for letter in order]
+        found.append(along(lib, lstm, part(p, f"{name}.cell."), inputs)[-1][0])
+    return found

@@ -1,0 +1,145 @@
+"""Tagged sentences as graphs of vertex types: words read from both ends, and their letters."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from itertools import chain
+from pathlib import Path
+from typing import NamedTuple
+
+import numpy as np
+import numpy.typing as npt
+
+from vertexrt.data.dataset import Dataset, Vocabulary
+from vertexrt.data.files import read_text
+from vertexrt.data.typed import TypedArrays, chain_pairs, pairs, typed_batch
+from vertexrt.errors import DataError
+from vertexrt.graph import GraphBatch
+
+IntArray = npt.NDArray[np.int32]
+
+
+class TaggedSentence(NamedTuple):
+    """A sentence with a tag for each word."""
+
+    words: tuple[str, ...]
+    tags: tuple[str, ...]
+
+
+TaggedSplits = Mapping[str, Sequence[TaggedSentence]]
+
+
+def read_tagged(folder: Path) -> dict[str, list[TaggedSentence]]:
+    """Read train.txt, dev.txt and, where there is one, test.txt: `word|tag` between spaces.
+
+    Source of the format: WikiNER (Nothman et al. 2013), one sentence a line.
+    Raises: DataError with file, line and word, when a file is missing or a word has no tag.
+    """
+    files = {split: folder / f"{split}.txt" for split in ("train", "dev", "test")}
+    return {
+        split: _sentences(path)
+        for split, path in files.items()
+        if split != "test" or path.is_file()
+    }
+
+
+def _sentences(path: Path) -> list[TaggedSentence]:
+    found = []
+    for number, line in enumerate(read_text(path).splitlines(), 1):
+        parts = [token.rpartition("|") for token in line.split()]
+        wrong = [tag for word, _, tag in parts if not word or not tag]
+        if wrong:
+            where, got = f"{path}, line {number}", f"{wrong[0]!r} without a tag or a word"
+            raise DataError.at(where, got, "word|tag", "correct the line")
+        if parts:
+            words, _, tags = zip(*parts, strict=True)
+            found.append(TaggedSentence(words, tags))
+    if not found:
+        raise DataError.at(str(path), "no sentence", "expected at least one", "add sentences")
+    return found
+
+
+def tagging_dataset(
+    source: TaggedSplits, *, name: str, letters: bool = True, min_count: int = 1, description: str
+) -> Dataset:
+    """Make a data set of sentences whose words are to be tagged.
+
+    Args:
+        source: sentences of each split.
+        name: of the data set.
+        letters: give the types of a `BiLSTMCharTagger`, else those of a `BiLSTMTagger`.
+        min_count: words of train that are rarer count as `<unk>`; so do words not in train.
+        description: one line, for people.
+    Returns: pulls "word", "label" and, for letters, "letter"; a tag that train has not counts as
+        none.
+    """
+    counts = Counter(word for sentence in source["train"] for word in sentence.words)
+    vocabulary = Vocabulary.build(counts, min_count=min_count)
+    alphabet = Vocabulary.build(Counter(chain.from_iterable(counts)))
+    tags = Vocabulary.of_labels(tag for sentence in source["train"] for tag in sentence.tags)
+    spelt = alphabet if letters else None
+    splits = {split: _graphs(given, vocabulary, tags, spelt) for split, given in source.items()}
+    return Dataset(
+        name,
+        "tagged",
+        splits,
+        vocabulary,
+        len(tags),
+        description,
+        labels=tags.words,
+        vocabularies={"letter": alphabet} if letters else {},
+    )
+
+
+def _graphs(
+    sentences: Sequence[TaggedSentence],
+    vocabulary: Vocabulary,
+    tags: Vocabulary,
+    spelt: Vocabulary | None,
+) -> GraphBatch:
+    """Return sentences, with the letters of their words where there is a vocabulary of them."""
+    sizes = np.array([len(sentence.words) for sentence in sentences])
+    words = [word for sentence in sentences for word in sentence.words]
+    label = {"label": _labels(sentences, tags)}
+    word = {"word": vocabulary.encode(words)}
+    vertices = np.arange(len(words))
+    same = pairs(vertices, vertices)
+    parts = TypedArrays(
+        dict.fromkeys(("left", "right", "tag"), sizes),
+        {
+            ("left", "before", "left"): chain_pairs(sizes),
+            ("right", "before", "right"): chain_pairs(sizes, backward=True),
+            ("left", "left", "tag"): same,
+            ("right", "right", "tag"): same,
+        },
+        {"tag": label},
+    )
+    if spelt is None:
+        return typed_batch(parts.joined({}, {}, {"left": word, "right": word}))
+    read = {("word", "word", name): same for name in ("left", "right")}
+    below = parts.joined({"word": sizes}, read, {"word": word})
+    return typed_batch(below.joined(*_letters(sizes, words, spelt)))
+
+
+def _labels(sentences: Sequence[TaggedSentence], tags: Vocabulary) -> IntArray:
+    found = [tags.find(tag) for sentence in sentences for tag in sentence.tags]
+    return np.array([-1 if tag is None else tag for tag in found], np.int32)
+
+
+def _letters(sizes: IntArray, words: Sequence[str], alphabet: Vocabulary) -> TypedArrays:
+    """Return the letters of all words, in both directions; each word reads the last of both."""
+    lengths = np.array([len(word) for word in words])
+    ends, vertices = np.cumsum(lengths), np.arange(len(words))
+    of_sentence = np.diff(ends[np.cumsum(sizes) - 1], prepend=0)
+    letter = {"letter": alphabet.encode(chain.from_iterable(words))}
+    return TypedArrays(
+        {"forth": of_sentence, "back": of_sentence},
+        {
+            ("forth", "before", "forth"): chain_pairs(lengths),
+            ("back", "before", "back"): chain_pairs(lengths, backward=True),
+            ("forth", "forth", "word"): pairs(ends - 1, vertices),
+            ("back", "back", "word"): pairs(ends - lengths, vertices),
+        },
+        {"forth": letter, "back": letter},
+    )
