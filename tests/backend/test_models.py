@@ -15,7 +15,7 @@ from tests.model_evaluations import Evaluated, LabelledVertex, SpeltSentence
 from tests.runs import Way, train
 from vertexrt.data.language import layered_chains
 from vertexrt.data.pyramid import pyramids
-from vertexrt.data.tagging import TaggedSentence, tagging_dataset
+from vertexrt.data.tagging import TaggedSentence, TaggedTexts, tagging_dataset
 from vertexrt.models.bilstm_char_tagger import BiLSTMCharTagger
 from vertexrt.models.bilstm_tagger import BiLSTMTagger
 from vertexrt.models.child_sum_tree_lstm import ChildSumTreeLSTM
@@ -118,7 +118,7 @@ TAGGED = [
 
 
 def tagger(letters: bool) -> Case:
-    data = tagging_dataset({"train": TAGGED}, name="tags", letters=letters, description="")
+    data = tagging_dataset(TaggedTexts({"train": TAGGED}, ""), name="tags", letters=letters)
     vocabulary, tags = data.vocabulary, data.labels
     alphabet = data.vocabularies.get("letter", vocabulary)
     sentences = [
@@ -129,10 +129,10 @@ def tagger(letters: bool) -> Case:
         )
         for words, of_words in TAGGED
     ]
-    sizes = {"embed": EMBED, "hidden": HIDDEN, **data.sizes()}
+    sizes = {"vocab": len(vocabulary), "classes": len(tags), "embed": EMBED, "hidden": HIDDEN}
     model: Callable[[], vrt.Model] = partial(BiLSTMTagger, **sizes)
     if letters:
-        model = partial(BiLSTMCharTagger, **sizes, spelling=3)
+        model = partial(BiLSTMCharTagger, **sizes, num_letter=len(alphabet), spelling=3)
     batch = data.splits["train"]
     return Case(model, batch, lambda lib, p: by_hand.tagger(lib, p, sentences), "tag")
 

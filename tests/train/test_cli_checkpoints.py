@@ -92,9 +92,11 @@ FIELDS: list[tuple[str, Any, str]] = [
     ("random.step", 2.5, "random.step is 2.5; expected a whole number"),
     ("random.step", 10**30, "random.step is 1000000000000000000000000000000; expected"),
     ("data.splits.train", [24], "data.splits.train is a list of 1; expected two whole numbers"),
-    ("data.words", "abc", "the vocabulary is not that of data.words"),
-    ("vocabulary", ["<unk>", 3], "vocabulary is 3; expected texts"),
-    ("vocabulary", ["<unk>", "a"], "the vocabulary is not that of data.words"),
+    ("data.words", "abc", "the vocabularies are not those of data.words"),
+    ("vocabularies.word", ["<unk>", 3], "vocabularies.word is 3; expected texts"),
+    ("vocabularies.word", ["<unk>", "a"], "the vocabularies are not those of data.words"),
+    ("vocabularies.word", ["a", "a"], "a vocabulary is no list of different words"),
+    ("vocabularies", ["a"], "vocabularies is a list of 1; expected an object with named fields"),
 ]
 
 
@@ -111,7 +113,7 @@ def test_a_field_that_is_not_ours(
     assert text in complaint(["train", "--resume", str(tmp_path), "--epochs", "2"], capsys)
 
 
-@pytest.mark.parametrize("name", ["options", "state", "random", "data", "vocabulary"])
+@pytest.mark.parametrize("name", ["options", "state", "random", "data", "vocabularies"])
 def test_a_field_that_is_missing(
     name: str, run: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -8,7 +8,6 @@ import pytest
 
 import vertexrt as vrt
 from tests.train.cli_runs import DEV, SMALL, TEST, records, train, write_trees
-from vertexrt.cli.evaluate import renumbered
 from vertexrt.cli.main import main
 from vertexrt.data import Vocabulary, load
 from vertexrt.models.tree_lstm import TreeLSTM
@@ -87,21 +86,34 @@ def test_eval_numbers_the_words_of_other_data_as_the_run_did(
     assert main(["eval", str(run)]) == 0
     expected = capsys.readouterr().out.split(";")[0]
     assert main(["eval", str(run), "--data", str(other)]) == 0
-    assert capsys.readouterr().out.split(";")[0] == expected
+    assert capsys.readouterr().out.split("\n")[1].split(";")[0] == expected  # after unknown words
 
 
-def test_renumbering_maps_words_and_leaves_gaps(data: Path) -> None:
+def test_eval_needs_its_split_alone_and_tells_unknown_words(
+    run: Path, data: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    tree = "(3 (2 zzz) (3 (2 a) (3 yyy)))\n"
+    for path in (tmp_path / "test.txt", tmp_path / "any"):
+        path.write_text(tree)
+    for given, split in ((tmp_path, "test"), (tmp_path / "any", "all")):  # a folder, and one file
+        assert main(["eval", str(run), "--split", "test", "--data", str(given)]) == 0
+        first, result = capsys.readouterr().out.splitlines()
+        unknown = 2 + (load(data, format="trees").vocabulary.find("a") == 0)
+        assert first.startswith(f"{unknown} of 3 (")
+        assert first.endswith("of the values of 'word' are unknown words, <unk>")
+        assert result.startswith(f"{split}: loss ")
+
+
+def test_words_are_numbered_by_a_vocabulary_that_is_given(data: Path) -> None:
     dataset = load(str(data), format="trees")
     trained = Vocabulary(("<unk>", *reversed(dataset.vocabulary.words[1:-1])))  # one word less
-    result = renumbered(dataset, trained)
+    result = load(data, format="trees", splits=("dev",), vocabularies={"word": trained})
+    assert list(result.splits) == ["dev"]
     before, after = dataset.splits["dev"].pulls["word"], result.splits["dev"].pulls["word"]
     assert isinstance(before, np.ndarray)
     assert isinstance(after, np.ndarray)
-    assert after.dtype == np.int32
     for old, new in zip(before.tolist(), after.tolist(), strict=True):
         assert new == (-1 if old < 0 else trained.index(dataset.vocabulary.words[old]))
-    labels = (d.splits["dev"].pulls["label"] for d in (result, dataset))
-    assert np.shares_memory(*labels)  # type: ignore[arg-type]
 
 
 def test_eval_of_data_with_other_classes(

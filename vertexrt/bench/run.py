@@ -86,7 +86,7 @@ def make_job(model: str, source: str | None = None, leaves: int | None = None) -
     Raises: UsageError, DataError, as `models.get` and `data.load` do.
     """
     spec = models.get(model)
-    given = {"leaves": leaves, **spec.graphs}
+    given = {"leaves": leaves, **spec.reading(spec.options)}
     dataset = data.load(source or spec.train["data"], format=spec.format, **given)
     pool = dataset.splits["train"]
 

@@ -26,12 +26,19 @@ from vertexrt.engine.devices import DEVICES, DTYPES, ENGINES, PRECISIONS
 from vertexrt.errors import CheckpointError, UsageError
 from vertexrt.models import ModelSpec
 
-# Options that --resume may change. With other threads or groups the result is equal to rounding.
-CHANGEABLE = ("epochs", "patience", "threads", "processors")
+# Options that --resume may change. With other threads or groups the result is equal to rounding;
+# data that have moved are compared with those of the run.
+CHANGEABLE = ("epochs", "patience", "threads", "processors", "data")
 # Words of the command line that are not options of the run itself.
 COMMAND_WORDS = ("command", "version", "resume", "quiet", "out", "model", "trace")
-SHAPE = ("hidden", "embed", "dropout")  # options of models that have flags of their own
-READING = ("pieces", "binary")  # options of formats
+SHAPE = ("hidden", "embed", "dropout", "layers")  # options of models that have flags of their own
+READING = (
+    "pieces",
+    "streams",
+    "binary",
+    "min_count",
+)  # options of formats, with flags of their own
+OF_MODELS = ("layers", "letters", "pyramid")  # options of formats that the model decides
 # What holds where neither the command line nor the model says anything.
 NEUTRAL: dict[str, Any] = {
     "window": 1,
@@ -128,7 +135,7 @@ class RunOptions:
 
 def _reading(fields: JsonRecord, format: str) -> dict[str, Any]:
     """Read the options that a format was given."""
-    known = [name for name in READING if name in FORMATS[format].options]
+    known = [name for name in (*READING, *OF_MODELS) if name in FORMATS[format].options]
     given = [name for name in fields.unread() if name in known]
     found: dict[str, Any] = {
         name: fields.whole(name, *WHOLE[name]) if name in WHOLE else fields.flag(name)
@@ -176,8 +183,8 @@ def resolve(given: argparse.Namespace, spec: ModelSpec) -> RunOptions:
     processors = given.processors or 1
     chosen["threads"] = given.threads or max(config().threads // processors, 1) * processors
     chosen |= {"model": spec.name, "task": spec.task, "data": data, "format": spec.format}
-    chosen |= {"reading": _given(given, READING)}
-    chosen |= {"shape": dict(spec.options) | _given(given, SHAPE)}
+    shape = dict(spec.options) | _given(given, SHAPE)
+    chosen |= {"shape": shape, "reading": spec.reading(shape) | _given(given, READING)}
     return _with_whole_groups(RunOptions(**chosen))
 
 
@@ -203,7 +210,7 @@ def resume(given: argparse.Namespace, stored: RunOptions, run: str) -> RunOption
         if value is None or name in COMMAND_WORDS:
             continue
         if name in CHANGEABLE:
-            changed[name] = value
+            changed[name] = data_name(value) if name == "data" else value
         else:
             _require_unchanged(name, value, stored, run)
     return _with_whole_groups(replace(stored, **changed))
@@ -229,7 +236,6 @@ def _require_same_run(given: argparse.Namespace, stored: RunOptions, run: str) -
 
 def _require_unchanged(name: str, value: Any, stored: RunOptions, run: str) -> None:
     """Refuse another value of an option that decides over the result."""
-    value = data_name(value) if name == "data" else value
     apart = stored.shape if name in SHAPE else stored.reading if name in READING else None
     before = getattr(stored, name) if apart is None else apart.get(name)
     if value != before:
@@ -237,7 +243,7 @@ def _require_unchanged(name: str, value: Any, stored: RunOptions, run: str) -> N
         raise UsageError.at(
             "--resume",
             f"got {flag} {value}, the run {run} has {before}",
-            "only --epochs, --patience, --threads and --processors may change",
+            "only --epochs, --patience, --threads, --processors and --data may change",
             f"Leave {flag} out, or start a new run with --out",
         )
 

@@ -25,6 +25,8 @@ BATCH_SIZE = "graphs in a minibatch"
 def _add_data(parser: Parser) -> None:
     parser.add_path("data", DATA, "NAME|PATH")
     parser.add_whole("pieces", "cut a text into pieces of N words (format text)")
+    parser.add_whole("streams", "cut it into N streams first, and these into pieces (format text)")
+    parser.add_whole("min_count", "words of train that are rarer count as unknown")
     parser.add_argument(
         "--binary",
         action="store_const",
@@ -36,6 +38,7 @@ def _add_data(parser: Parser) -> None:
 def _add_shape(parser: Parser) -> None:
     parser.add_whole("hidden", "width of the state")
     parser.add_whole("embed", "width of the word embedding")
+    parser.add_whole("layers", "layers of a language model")
     parser.add_real("dropout", "probability, 0 to 1", "P")
 
 

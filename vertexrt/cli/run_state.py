@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Self
@@ -14,7 +15,7 @@ from vertexrt.cli.metrics import Totals
 from vertexrt.cli.options import RunOptions
 from vertexrt.cli.session import Fingerprint, RunSession, fingerprint, hash_of
 from vertexrt.cli.tasks import TASKS, Task
-from vertexrt.data import Vocabulary
+from vertexrt.data import UNKNOWN, Vocabulary
 from vertexrt.errors import CheckpointError, DataError
 
 FORMAT = "vertexrt-train-2"  # tells these checkpoints from those of other programs
@@ -73,7 +74,7 @@ class StoredRun:
         state: where it stood.
         random: of the network.
         data: what the run was trained on.
-        vocabulary: its words.
+        vocabularies: of its words, by pull.
     """
 
     path: Path
@@ -82,7 +83,7 @@ class StoredRun:
     state: RunState
     random: dict[str, int]
     data: Fingerprint
-    vocabulary: Vocabulary
+    vocabularies: dict[str, Vocabulary]
 
 
 def save(path: Path, session: RunSession, optimizer: Optimizer, state: RunState) -> None:
@@ -96,7 +97,9 @@ def save(path: Path, session: RunSession, optimizer: Optimizer, state: RunState)
         "state": asdict(state),
         "random": session.net.random_state(),
         "data": asdict(fingerprint(session.dataset)),
-        "vocabulary": list(session.dataset.vocabulary.words),
+        "vocabularies": {
+            name: list(known.words) for name, known in session.dataset.vocabularies.items()
+        },
     }
     vrt.save_checkpoint(path, session.net, optimizer, meta)
 
@@ -129,9 +132,11 @@ def load(path: Path) -> StoredRun:
     state = RunState.from_json(fields.record("state"), TASKS[options.task])
     random = _random(fields.record("random"), options)
     data = Fingerprint.from_json(fields.record("data"))
-    words = fields.texts("vocabulary", MOST_WORDS)
+    words = fields.record("vocabularies")
+    known = {name: words.texts(name, MOST_WORDS) for name in words.unread()}
     fields.end()
-    return StoredRun(path, checkpoint, options, state, random, data, _vocabulary(words, data, path))
+    vocabularies = _vocabularies(known, data, path)
+    return StoredRun(path, checkpoint, options, state, random, data, vocabularies)
 
 
 def _random(fields: JsonRecord, options: RunOptions) -> dict[str, int]:
@@ -141,13 +146,19 @@ def _random(fields: JsonRecord, options: RunOptions) -> dict[str, int]:
     return {"seed": seed, "step": step}
 
 
-def _vocabulary(words: tuple[str, ...], data: Fingerprint, path: Path) -> Vocabulary:
-    if hash_of(words) != data.words:
-        raise _not_of_one_run(path, "the vocabulary is not that of data.words")
+def _vocabularies(
+    known: Mapping[str, tuple[str, ...]], data: Fingerprint, path: Path
+) -> dict[str, Vocabulary]:
     try:
-        return Vocabulary(words)
+        found = {
+            name: Vocabulary(words, unknown=UNKNOWN if UNKNOWN in words[:1] else None)
+            for name, words in known.items()
+        }
     except DataError as error:
-        raise _not_of_one_run(path, "the vocabulary is no list of different words") from error
+        raise _not_of_one_run(path, "a vocabulary is no list of different words") from error
+    if hash_of(found) != data.words:
+        raise _not_of_one_run(path, "the vocabularies are not those of data.words")
+    return found
 
 
 def restore(stored: StoredRun, session: RunSession, optimizer: Optimizer) -> RunState:

@@ -3,8 +3,9 @@
 from vertexrt.data.batches import minibatches
 from vertexrt.data.catalogue import CatalogueEntry, catalogue
 from vertexrt.data.columns import Examples
-from vertexrt.data.dataset import Dataset, Vocabulary
+from vertexrt.data.dataset import UNKNOWN, Dataset, Vocabulary
 from vertexrt.data.download import fetch
+from vertexrt.data.files import WHOLE
 from vertexrt.data.formats import FORMATS
 from vertexrt.data.generated_text import GeneratedText, generate_text
 from vertexrt.data.jsonl import read_jsonl
@@ -14,6 +15,8 @@ from vertexrt.data.treebank import generate_treebank, write_treebank
 
 __all__ = [
     "FORMATS",
+    "UNKNOWN",
+    "WHOLE",
     "CatalogueEntry",
     "Dataset",
     "Examples",

@@ -118,25 +118,30 @@ class Dataset:
         name: as `load` was asked for it.
         format: what was read or generated, a name of `FORMATS`.
         splits: "train", "dev" and "test".
-        vocabulary: what the pull "word" counts.
+        vocabularies: by pull, what numbers its words.
         classes: labels of the pull "label"; 0 when there are none.
         description: one line on what it is, for people.
-        labels: the name of each class, () where they are numbers.
-        worded: pulls whose numbers are those of `vocabulary`.
-        vocabularies: of pulls that number texts of their own.
     """
 
     name: str
     format: str
     splits: dict[str, GraphBatch]
-    vocabulary: Vocabulary
+    vocabularies: Mapping[str, Vocabulary]
     classes: int
     description: str
-    labels: tuple[str, ...] = ()
-    worded: tuple[str, ...] = ("word",)
-    vocabularies: Mapping[str, Vocabulary] = field(default_factory=dict)
+
+    @property
+    def vocabulary(self) -> Vocabulary:
+        """Return what numbers the words of the pull "word"; of `<unk>` alone, where it has none."""
+        return self.vocabularies.get("word") or Vocabulary((UNKNOWN,))
+
+    @property
+    def labels(self) -> tuple[str, ...]:
+        """Return the names of the classes, () where they are numbers."""
+        found = self.vocabularies.get("label")
+        return found.words if found else ()
 
     def sizes(self) -> dict[str, int]:
-        """Return what arguments of a model are called that the data decide: see `models.build`."""
+        """Return the sizes that data decide, by the argument of a model that takes them."""
         numbered = {f"num_{pull}": len(words) for pull, words in self.vocabularies.items()}
         return {"vocab": len(self.vocabulary), "classes": self.classes, **numbered}

@@ -9,6 +9,7 @@ from pathlib import Path
 
 from vertexrt.errors import DataError, UsageError
 
+WHOLE = "all"  # the split of a file that is not divided
 LARGEST_TEXT = 1 << 30  # bytes; what is packed may be a thousand times as large as its file
 
 
@@ -43,32 +44,46 @@ def expanded(given: str | os.PathLike[str]) -> Path:
         ) from error
 
 
-def read_splits(folder: Path, names: Mapping[str, Sequence[str]], what: str) -> Texts:
-    """Read the file of each split: the first of its names that the folder holds.
+def read_splits(
+    path: Path, names: Mapping[str, Sequence[str]], splits: Sequence[str], what: str
+) -> Texts:
+    """Read the files of splits; see `files_of`.
 
     Args:
-        folder: where to look.
-        names: for each split, file names that are accepted.
         what: the kind of data, for the description.
-    Raises: DataError, when a split has no file (the text names what is there), or as `read_text`.
+    Raises: DataError, as `files_of` and `read_text` do.
+    """
+    files = files_of(path, names, splits)
+    texts = {split: read_text(file) for split, file in files.items()}
+    return Texts(texts, {split: str(file) for split, file in files.items()}, f"{what} from {path}")
+
+
+def files_of(
+    path: Path, names: Mapping[str, Sequence[str]], splits: Sequence[str]
+) -> dict[str, Path]:
+    """Return the file of each split: the first of its names that the folder holds.
+
+    Args:
+        path: the folder; of the split `WHOLE`, the file.
+        names: for each split, file names that are accepted.
+        splits: which to find.
+    Raises: DataError, when a split has no file; the text names what is there.
     """
     files: dict[str, Path] = {}
-    for split, candidates in names.items():
-        paths = [folder / name for name in candidates if (folder / name).is_file()]
+    for split in splits:
+        candidates = [path / name for name in names[split]] if split != WHOLE else [path]
+        paths = [file for file in candidates if file.is_file()]
         if not paths:
-            present = _names_in(folder)
+            present = _names_in(path)
             shown = ", ".join(present[:6]) + (", ..." if len(present) > 6 else "")
             raise DataError.at(
-                str(folder),
+                str(path),
                 f"no file for the split '{split}' (the folder holds {shown or 'nothing'})",
-                f"expected {' or '.join(candidates)}",
+                f"expected {' or '.join(names[split])}",
                 "add it or give another folder",
             )
         files[split] = paths[0]
-    texts = {split: read_text(path) for split, path in files.items()}
-    return Texts(
-        texts, {split: str(path) for split, path in files.items()}, f"{what} from {folder}"
-    )
+    return files
 
 
 def _names_in(folder: Path) -> list[str]:

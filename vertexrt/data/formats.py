@@ -2,20 +2,21 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from vertexrt.data.dataset import Dataset
+from vertexrt.data.dataset import Dataset, Vocabulary
 from vertexrt.data.files import Texts
 from vertexrt.data.generated_tags import generate_tagged
 from vertexrt.data.generated_text import generate_text
+from vertexrt.data.json_dataset import json_lines_dataset
 from vertexrt.data.language import ChainForm, language_model_dataset, read_sentences
 from vertexrt.data.logic import logic_dataset
 from vertexrt.data.pyramid import pyramids
 from vertexrt.data.sentiment import read_treebank, treebank_dataset
-from vertexrt.data.tagging import read_tagged, tagging_dataset
+from vertexrt.data.tagging import TaggedTexts, read_tagged, tagging_dataset
 from vertexrt.data.tree_fc import LEAVES, tree_fc_dataset
 from vertexrt.data.treebank import generate_treebank
 
@@ -26,15 +27,24 @@ class Reading:
 
     Attributes:
         name: of the data set.
-        path: where its files are; None for generated data.
+        path: the folder of its files, or one file; None for generated data.
         seed: of generated data.
         options: those of the format that were given.
+        splits: which to read; `WHOLE` alone for one file that is not divided.
+        vocabularies: by pull, what numbers its words; None to build them of the words of train.
     """
 
     name: str
     path: Path | None
     seed: int
     options: Mapping[str, Any]
+    splits: Sequence[str]
+    vocabularies: Mapping[str, Vocabulary] | None
+
+    @property
+    def vocabulary(self) -> Vocabulary | None:
+        """Return what numbers the words of the pull "word"."""
+        return None if self.vocabularies is None else self.vocabularies["word"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,6 +56,8 @@ class DataFormat:
         make: reads or generates a data set.
         options: what may be said of it besides where it is.
         read: whether there are files of it; else it is only generated.
+        generated: whether there is a generated data set.
+        file: whether one file may be a whole data set; else it is a folder.
     """
 
     name: str
@@ -53,23 +65,39 @@ class DataFormat:
     make: Callable[[Reading], Dataset]
     options: tuple[str, ...]
     read: bool = True
+    generated: bool = True
+    file: bool = False
 
 
 def _trees(given: Reading) -> Dataset:
-    texts = _generated_trees(given.seed) if given.path is None else read_treebank(given.path)
-    options = dict(given.options)
-    pyramid = options.pop("pyramid", False)
-    trees = treebank_dataset(texts, name=given.name, **options)
+    texts = (
+        _generated_trees(given.seed, given.splits)
+        if given.path is None
+        else read_treebank(given.path, given.splits)
+    )
+    how: dict[str, Any] = {**given.options, "vocabulary": given.vocabulary}
+    pyramid = how.pop("pyramid", False)
+    trees = treebank_dataset(texts, name=given.name, **how)
     if not pyramid:
         return trees
     return replace(trees, splits={name: pyramids(split) for name, split in trees.splits.items()})
 
 
 def _text(given: Reading) -> Dataset:
-    texts = _generated_text(given.seed) if given.path is None else read_sentences(given.path)
-    options = dict(given.options)
-    form = ChainForm(**{name: options.pop(name) for name in ChainForm._fields if name in options})
-    return language_model_dataset(texts, name=given.name, form=form, **options)
+    texts = (
+        _generated_text(given.seed, given.splits)
+        if given.path is None
+        else read_sentences(given.path, given.splits)
+    )
+    how: dict[str, Any] = {**given.options, "vocabulary": given.vocabulary}
+    form = ChainForm(**{name: how.pop(name) for name in ChainForm._fields if name in how})
+    return language_model_dataset(texts, name=given.name, form=form, **how)
+
+
+def _json_lines(given: Reading) -> Dataset:
+    assert given.path is not None  # none are generated
+    how: dict[str, Any] = {**given.options, "vocabularies": given.vocabularies}
+    return json_lines_dataset(given.path, name=given.name, splits=given.splits, **how)
 
 
 def _tree_fc(given: Reading) -> Dataset:
@@ -78,29 +106,32 @@ def _tree_fc(given: Reading) -> Dataset:
 
 
 def _tagged(given: Reading) -> Dataset:
-    generated = given.path is None
-    source = generate_tagged(given.seed) if given.path is None else read_tagged(given.path)
-    about = f"generated, seed {given.seed}" if generated else f"from {given.path}"
-    text = f"tagged sentences {about}"
-    return tagging_dataset(source, name=given.name, description=text, **given.options)
+    if given.path is None:
+        made = generate_tagged(given.seed)
+        source = TaggedTexts({split: made[split] for split in given.splits}, "generated sentences")
+    else:
+        source = read_tagged(given.path, given.splits)
+    how: dict[str, Any] = {**given.options, "vocabularies": given.vocabularies}
+    return tagging_dataset(source, name=given.name, **how)
 
 
 def _logic(given: Reading) -> Dataset:
     return logic_dataset(seed=given.seed)
 
 
-def _generated_trees(seed: int) -> Texts:
-    texts = generate_treebank(seed)
-    files = {split: f"generated {split} trees" for split in texts}
+def _generated_trees(seed: int, splits: Sequence[str]) -> Texts:
+    made = generate_treebank(seed)
+    texts = {split: made[split] for split in splits}
+    files = {split: f"generated {split} trees" for split in splits}
     return Texts(texts, files, f"sentiment trees of a small grammar, seed {seed}")
 
 
-def _generated_text(seed: int) -> Texts:
+def _generated_text(seed: int, splits: Sequence[str]) -> Texts:
     made = generate_text(seed)
     floors = " and ".join(f"{made[split].perplexity:.2f} on {split}" for split in ("dev", "test"))
     return Texts(
-        {split: part.text for split, part in made.items()},
-        {split: f"generated {split} text" for split in made},
+        {split: made[split].text for split in splits},
+        {split: f"generated {split} text" for split in splits},
         f"sentences of a small grammar, seed {seed}; its own perplexity is {floors}",
     )
 
@@ -128,5 +159,13 @@ FORMATS = {
         ),
         DataFormat("logic", "logic circuits", _logic, (), read=False),
         DataFormat("tree-fc", "complete binary trees", _tree_fc, ("leaves",), read=False),
+        DataFormat(
+            "json-lines",
+            "graphs, one a line, in one file or in train.jsonl, dev.jsonl, test.jsonl",
+            _json_lines,
+            ("dev", "test", "min_count"),
+            generated=False,
+            file=True,
+        ),
     )
 }

@@ -51,15 +51,15 @@ def _common(draw: Random) -> list[tuple[str, str]]:
 
 
 def _person(draw: Random) -> list[tuple[str, str]]:
-    names = [(_name(draw), "I-PER") for _ in range(draw.randint(1, 2))]
+    names = [(_name(draw), tag) for tag in ("B-PER", "I-PER")[: draw.randint(1, 2)]]
     title = [(draw.choice(TITLES), "O")] if draw.random() < 0.5 else []
     return [*title, *names, (draw.choice(SPEECH), "O"), ("that", "O"), *_common(draw)]
 
 
 def _firm(draw: Random) -> list[tuple[str, str]]:
-    return [("shares", "O"), ("of", "O"), (_name(draw), "I-ORG"), (draw.choice(FIRMS), "I-ORG")]
+    return [("shares", "O"), ("of", "O"), (_name(draw), "B-ORG"), (draw.choice(FIRMS), "I-ORG")]
 
 
 def _place(draw: Random) -> list[tuple[str, str]]:
     place = _name(draw) + draw.choice(PLACES)
-    return [("all", "O"), ("is", "O"), ("quiet", "O"), ("in", "O"), (place, "I-LOC")]
+    return [("all", "O"), ("is", "O"), ("quiet", "O"), ("in", "O"), (place, "B-LOC")]

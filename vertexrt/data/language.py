@@ -1,6 +1,7 @@
 """Read language-model text: every sentence, or every piece of a stream, is a chain of words."""
 
 from collections import Counter
+from collections.abc import Sequence
 from itertools import pairwise
 from pathlib import Path
 from typing import NamedTuple
@@ -30,12 +31,12 @@ SPLITS = {
 }
 
 
-def read_sentences(folder: Path) -> Texts:
+def read_sentences(path: Path, splits: Sequence[str] = tuple(SPLITS)) -> Texts:
     """Read ptb.train.txt, ptb.valid.txt and ptb.test.txt (or without `ptb.`; .gz is read too).
 
     Raises: DataError, when a file is missing or cannot be read.
     """
-    return read_splits(folder, SPLITS, "text")
+    return read_splits(path, SPLITS, splits, "text")
 
 
 class ChainForm(NamedTuple):
@@ -59,7 +60,12 @@ SENTENCES = ChainForm()
 
 
 def language_model_dataset(
-    source: Texts, *, name: str, form: ChainForm = SENTENCES, min_count: int = 1
+    source: Texts,
+    *,
+    name: str,
+    form: ChainForm = SENTENCES,
+    min_count: int = 1,
+    vocabulary: Vocabulary | None = None,
 ) -> Dataset:
     """Make a data set of chains in which each word is to be foretold from those before it.
 
@@ -70,6 +76,7 @@ def language_model_dataset(
         name: of the data set.
         form: of the graphs.
         min_count: words of train that are rarer count as `<unk>`; so do words not in train.
+        vocabulary: that numbers the words; by default one of the words of train.
     Returns: pulls "word" and "label" at every vertex, int32; `<unk>` is 0 and `<eos>` is 1.
     Raises: DataError, when a split holds no word; UsageError, when a number is under 1, or there
         are streams of sentences.
@@ -84,12 +91,12 @@ def language_model_dataset(
                 "expected at least one sentence",
                 "add text or give another folder",
             )
-    vocabulary = Vocabulary.build(
-        Counter(tokens["train"]), min_count=min_count, first=(UNKNOWN, END)
-    )
+    if vocabulary is None:
+        counts = Counter(tokens["train"])
+        vocabulary = Vocabulary.build(counts, min_count=min_count, first=(UNKNOWN, END))
     splits = {split: _chains(vocabulary, words, form) for split, words in tokens.items()}
-    classes, about = len(vocabulary), source.description
-    return Dataset(name, "text", splits, vocabulary, classes, about, worded=("word", "label"))
+    numbered = {"word": vocabulary, "label": vocabulary}
+    return Dataset(name, "text", splits, numbered, len(vocabulary), source.description)
 
 
 def _check_form(form: ChainForm) -> None:

@@ -1,13 +1,14 @@
 """Load a data set by its name or from a folder."""
 
 import os
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TypedDict, Unpack
 
 from vertexrt.data.catalogue import catalogue
-from vertexrt.data.dataset import Dataset
+from vertexrt.data.dataset import Dataset, Vocabulary
 from vertexrt.data.download import fetch
-from vertexrt.data.files import expanded
+from vertexrt.data.files import WHOLE, expanded
 from vertexrt.data.formats import FORMATS, DataFormat, Reading
 from vertexrt.errors import DataError, UsageError, VertexrtError, nearest
 
@@ -26,18 +27,31 @@ class LoadOptions(TypedDict, total=False):
     streams: int
     layers: int | None
     leaves: int | None
+    dev: str | None
+    test: str | None
 
 
 def load(
-    data: str | os.PathLike[str], *, format: str, seed: int = 0, **options: Unpack[LoadOptions]
+    data: str | os.PathLike[str],
+    *,
+    format: str,
+    seed: int = 0,
+    splits: Sequence[str] = ("train", "dev", "test"),
+    vocabularies: Mapping[str, Vocabulary] | None = None,
+    **options: Unpack[LoadOptions],
 ) -> Dataset:
     """Load a data set.
 
     Args:
         data: a name of the catalogue ("generated", "sst", "ptb"), or the path of a folder, which
-            is used as it is. A folder that has the name of a data set is given as "./name".
-        format: a name of `FORMATS`: "trees", "text", "tagged", "logic" or "tree-fc".
+            is used as it is, or of a file of JSON lines. A folder that has the name of a data set
+            is given as "./name".
+        format: a name of `FORMATS`: "trees", "text", "tagged", "logic", "tree-fc" or
+            "json-lines".
         seed: of generated data.
+        splits: which to read; `("all",)` for one file of any format, which is not divided.
+        vocabularies: by pull, what numbers its words: those of another data set. By default they
+            are built of the words of train, which is one of the splits then.
         options:
             binary: trees: two classes, neutral trees left out (False).
             lower: trees: lower-case the words (True); other text is used as it is.
@@ -48,6 +62,8 @@ def load(
             streams: text: parts of it side by side, which are cut into pieces (1).
             layers: text: types of vertices for so many layers; None for one type.
             leaves: tree-fc: leaves of each tree, a power of 2; None for 256.
+            dev, test: json-lines: files of these splits, beside a file of train; by default a
+                tenth of the file for each.
     Raises: UsageError, on an unknown name, format or option, or an option that the format does not
         have; DataError, when the data cannot be had or read, or are empty.
     """
@@ -59,8 +75,9 @@ def load(
     given = _checked(options, row)
     # A path object always means a folder; joined with "." it cannot be taken for a name.
     name = data if isinstance(data, str) else os.path.join(os.curdir, data)
-    path = None if name == GENERATED else _folder(name, row)
-    return row.make(Reading(name, path, seed, given))
+    takes_file = row.file or WHOLE in splits
+    path = None if name == GENERATED and row.generated else _path(name, row, takes_file)
+    return row.make(Reading(name, path, seed, given, splits, vocabularies))
 
 
 def _checked(options: LoadOptions, row: DataFormat) -> dict[str, object]:
@@ -84,22 +101,23 @@ def _checked(options: LoadOptions, row: DataFormat) -> dict[str, object]:
 
 
 def _not_for(row: DataFormat, got: str) -> UsageError:
-    known = ", ".join(entry.name for entry in catalogue(row.name))
+    known = ", ".join(entry.name for entry in catalogue(row.name)) or "no name"
     path = " or the path of a folder" if row.read else ""
     return UsageError.at("data", got, f"for {row.name} there is {known}", f"give that{path}")
 
 
-def _folder(name: str, row: DataFormat) -> Path:
-    """Return the folder that a name or a path stands for."""
+def _path(name: str, row: DataFormat, takes_file: bool) -> Path:
+    """Return the folder, or the file where one is taken, that a name or a path stands for."""
     if not row.read:
         raise _not_for(row, f"'{name}'")
-    path = expanded(name)
-    of_name = [entry for entry in catalogue() if entry.name == name]
-    if of_name and of_name[0].format == row.name:
+    of_name = {entry.name: entry.format for entry in catalogue()}
+    if name in of_name:
+        if of_name[name] != row.name:
+            raise _not_for(row, f"'{name}' is data of the format {of_name[name]}")
         return fetch(name)
-    if of_name:
-        raise _not_for(row, f"'{name}' is data of the format {of_name[0].format}")
-    if os.path.isdir(path):  # also False where the system refuses such a name
+    path = expanded(name)
+    # They are False, too, where the system refuses such a name.
+    if os.path.isdir(path) or (takes_file and os.path.isfile(path)):
         return path
     raise _no_folder(name, row.name, path)
 

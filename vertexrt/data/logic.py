@@ -34,7 +34,7 @@ def logic_dataset(*, seed: int = 0) -> Dataset:
         for split, count in SPLITS.items()
     }
     text = f"logic circuits of {INPUTS} constants and {GATES} gates"
-    return Dataset("generated", "logic", splits, vocabulary, 2, text, ("false", "true"))
+    return Dataset("generated", "logic", splits, {"word": vocabulary}, 2, text)
 
 
 def _circuit(rng: np.random.Generator, vocabulary: Vocabulary) -> InputGraph:

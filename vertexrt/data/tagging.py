@@ -12,7 +12,7 @@ import numpy as np
 import numpy.typing as npt
 
 from vertexrt.data.dataset import Dataset, Vocabulary
-from vertexrt.data.files import read_text
+from vertexrt.data.files import files_of, read_text
 from vertexrt.data.typed import TypedArrays, chain_pairs, pairs, typed_batch
 from vertexrt.errors import DataError
 from vertexrt.graph import GraphBatch
@@ -27,30 +27,41 @@ class TaggedSentence(NamedTuple):
     tags: tuple[str, ...]
 
 
-TaggedSplits = Mapping[str, Sequence[TaggedSentence]]
+class TaggedTexts(NamedTuple):
+    """Sentences of each split, and one line on what they are."""
+
+    splits: Mapping[str, Sequence[TaggedSentence]]
+    description: str
 
 
-def read_tagged(folder: Path) -> dict[str, list[TaggedSentence]]:
+SPLITS = {split: (f"{split}.txt", f"{split}.txt.gz") for split in ("train", "dev", "test")}
+
+
+def read_tagged(path: Path, splits: Sequence[str] = tuple(SPLITS)) -> TaggedTexts:
     """Read train.txt, dev.txt and, where there is one, test.txt: `word|tag` between spaces.
 
     Source of the format: WikiNER (Nothman et al. 2013), one sentence a line.
     Raises: DataError with file, line and word, when a file is missing or a word has no tag.
     """
-    files = {split: folder / f"{split}.txt" for split in ("train", "dev", "test")}
-    return {
-        split: _sentences(path)
-        for split, path in files.items()
-        if split != "test" or path.is_file()
-    }
+    wanted = [
+        split
+        for split in splits
+        if split != "test"
+        or len(splits) == 1
+        or any((path / name).is_file() for name in SPLITS["test"])
+    ]
+    files = files_of(path, SPLITS, wanted)
+    found = {split: _sentences(file) for split, file in files.items()}
+    return TaggedTexts(found, f"tagged sentences from {path}")
 
 
 def _sentences(path: Path) -> list[TaggedSentence]:
     found = []
     for number, line in enumerate(read_text(path).splitlines(), 1):
         parts = [token.rpartition("|") for token in line.split()]
-        wrong = [tag for word, _, tag in parts if not word or not tag]
+        wrong = ["".join(part) for part in parts if not part[0] or not part[2]]
         if wrong:
-            where, got = f"{path}, line {number}", f"{wrong[0]!r} without a tag or a word"
+            where, got = f"{path}, line {number}", f"{wrong[0]!r} without a word or a tag"
             raise DataError.at(where, got, "word|tag", "correct the line")
         if parts:
             words, _, tags = zip(*parts, strict=True)
@@ -61,7 +72,12 @@ def _sentences(path: Path) -> list[TaggedSentence]:
 
 
 def tagging_dataset(
-    source: TaggedSplits, *, name: str, letters: bool = True, min_count: int = 1, description: str
+    source: TaggedTexts,
+    *,
+    name: str,
+    letters: bool = True,
+    min_count: int = 1,
+    vocabularies: Mapping[str, Vocabulary] | None = None,
 ) -> Dataset:
     """Make a data set of sentences whose words are to be tagged.
 
@@ -70,39 +86,35 @@ def tagging_dataset(
         name: of the data set.
         letters: give the types of a `BiLSTMCharTagger`, else those of a `BiLSTMTagger`.
         min_count: words of train that are rarer count as `<unk>`; so do words not in train.
-        description: one line, for people.
-    Returns: pulls "word", "label" and, for letters, "letter"; a tag that train has not counts as
+        vocabularies: what numbers words, letters and labels; by default those of train.
+    Returns: pulls "word", "label" and, for letters, "letter"; a label that is not known counts as
         none.
     """
-    counts = Counter(word for sentence in source["train"] for word in sentence.words)
-    vocabulary = Vocabulary.build(counts, min_count=min_count)
+    known = vocabularies or _vocabularies(source.splits["train"], min_count, letters)
+    splits = {split: _graphs(given, known) for split, given in source.splits.items()}
+    return Dataset(name, "tagged", splits, known, len(known["label"]), source.description)
+
+
+def _vocabularies(
+    sentences: Sequence[TaggedSentence], min_count: int, letters: bool
+) -> dict[str, Vocabulary]:
+    counts = Counter(word for sentence in sentences for word in sentence.words)
+    known = {
+        "word": Vocabulary.build(counts, min_count=min_count),
+        "label": Vocabulary.of_labels(tag for sentence in sentences for tag in sentence.tags),
+    }
     alphabet = Vocabulary.build(Counter(chain.from_iterable(counts)))
-    tags = Vocabulary.of_labels(tag for sentence in source["train"] for tag in sentence.tags)
-    spelt = alphabet if letters else None
-    splits = {split: _graphs(given, vocabulary, tags, spelt) for split, given in source.items()}
-    return Dataset(
-        name,
-        "tagged",
-        splits,
-        vocabulary,
-        len(tags),
-        description,
-        labels=tags.words,
-        vocabularies={"letter": alphabet} if letters else {},
-    )
+    return known | ({"letter": alphabet} if letters else {})
 
 
 def _graphs(
-    sentences: Sequence[TaggedSentence],
-    vocabulary: Vocabulary,
-    tags: Vocabulary,
-    spelt: Vocabulary | None,
+    sentences: Sequence[TaggedSentence], vocabularies: Mapping[str, Vocabulary]
 ) -> GraphBatch:
     """Return sentences, with the letters of their words where there is a vocabulary of them."""
     sizes = np.array([len(sentence.words) for sentence in sentences])
     words = [word for sentence in sentences for word in sentence.words]
-    label = {"label": _labels(sentences, tags)}
-    word = {"word": vocabulary.encode(words)}
+    label = {"label": _labels(sentences, vocabularies["label"])}
+    word = {"word": vocabularies["word"].encode(words)}
     vertices = np.arange(len(words))
     same = pairs(vertices, vertices)
     parts = TypedArrays(
@@ -115,11 +127,11 @@ def _graphs(
         },
         {"tag": label},
     )
-    if spelt is None:
+    if "letter" not in vocabularies:
         return typed_batch(parts.joined({}, {}, {"left": word, "right": word}))
     read = {("word", "word", name): same for name in ("left", "right")}
     below = parts.joined({"word": sizes}, read, {"word": word})
-    return typed_batch(below.joined(*_letters(sizes, words, spelt)))
+    return typed_batch(below.joined(*_letters(sizes, words, vocabularies["letter"])))
 
 
 def _labels(sentences: Sequence[TaggedSentence], tags: Vocabulary) -> IntArray:
