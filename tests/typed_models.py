@@ -97,19 +97,22 @@ def _sigmoid(x: Any) -> Any:
     return 1.0 / (1.0 + np.exp(-x))
 
 
+def lstm_step(values: Any, name: str, x: Any, c: Any, h: Any) -> tuple[Any, Any]:
+    """Return the state of an LSTM after one more input, in plain NumPy."""
+    w, u, b = (values[f"{name}.{each}"] for each in ("w", "u", "b"))
+    i, f, o, z = np.split(w @ x + u @ h + b, 4)
+    c = _sigmoid(f) * c + _sigmoid(i) * np.tanh(z)
+    return c, _sigmoid(o) * np.tanh(c)
+
+
 def tagger_logits(values: Any, lengths: Sequence[int], letters: Any) -> Any:
     """Compute what a `CharTagger` pushes for one sentence, a vertex at a time: [words, TAGS]."""
 
     def run(name: str, inputs: Sequence[Any]) -> list[Any]:
-        w, u, b = (values[f"{name}.{x}"] for x in ("w", "u", "b"))
-        c = h = np.zeros(N)
-        found = []
+        found = [(np.zeros(N), np.zeros(N))]
         for x in inputs:
-            i, f, o, z = np.split(w @ x + u @ h + b, 4)
-            c = _sigmoid(f) * c + _sigmoid(i) * np.tanh(z)
-            h = _sigmoid(o) * np.tanh(c)
-            found.append(h)
-        return found
+            found.append(lstm_step(values, name, x, *found[-1]))
+        return [h for _, h in found[1:]]
 
     ends = np.cumsum(lengths)
     table = values["char.table"]
@@ -234,3 +237,156 @@ def chains() -> GraphBatch:
         )
         for n in (3, 1, 5)
     )
+
+
+class Decode(vrt.VertexFunction):
+    """A step of a decoder: the state before it, in a slot, and attention over the whole input."""
+
+    def __init__(self, encoder: Chain) -> None:
+        super().__init__(state={"c": N, "h": N}, inputs={"over": encoder})
+        self.table, self.key = vrt.Parameter((TAGS, N)), vrt.Parameter((N, N))
+        self.w, self.u = vrt.Parameter((4 * N, N)), vrt.Parameter((4 * N, N))
+        self.b, self.v = vrt.Parameter((4 * N,)), vrt.Parameter((TAGS, N))
+
+    def forward(self) -> None:
+        before, states = self.gather("before"), self.gather_all("over")
+        score = vrt.sum((self.key @ states.h) * before.h, over="elements")
+        read = vrt.sum(vrt.softmax(score, over="children") * states.h)
+        x = vrt.embed(self.table, self.pull("last")) + read + vrt.mean(states.c)
+        c, h = gates(self, x, before)
+        self.scatter(c=c, h=h)
+        logits = self.push("logits", self.v @ h)
+        self.push("loss", vrt.cross_entropy(logits, self.pull("label")))
+
+
+class Join(vrt.VertexFunction):
+    """A step of a DAG: one decoded state, and any number of steps before, of its own type."""
+
+    def __init__(self, decode: Decode) -> None:
+        super().__init__(state={"h": N}, inputs={"own": decode})
+        self.a, self.z = vrt.Parameter((N, N)), vrt.Parameter((N, N))
+
+    def forward(self) -> None:
+        args, own = self.gather_all("args"), self.gather("own")
+        each = vrt.dropout(vrt.tanh(self.z @ args.h + own.c), 0.3)
+        h = vrt.tanh(self.a @ own.h + vrt.sum(each) + vrt.max(args.h))
+        self.scatter(h=h)
+        self.push("joined", h)
+
+
+class Translator(vrt.Model):
+    """Sequence to sequence with attention, and a DAG over what was decoded."""
+
+    def __init__(self) -> None:
+        self.encode = Chain()
+        self.decode = Decode(self.encode)
+        self.join = Join(self.decode)
+
+
+JOINED: list[Pairs] = [[(0, 1), (0, 2), (1, 2)], [], [(1, 0), (2, 1), (2, 0), (0, 3), (1, 3)]]
+
+
+def translations() -> GraphBatch:
+    """Return three inputs with their outputs; one of the outputs reads no input."""
+    rng = np.random.default_rng(6)
+    graphs = []
+    for letters, words, args in zip((4, 1, 0), (3, 1, 4), JOINED, strict=True):
+        graphs.append(
+            InputGraph.from_types(
+                {"encode": letters, "decode": words, "join": words},
+                {
+                    ("encode", "before", "encode"): [(i, i + 1) for i in range(letters - 1)],
+                    ("encode", "over", "decode"): [
+                        (i, j) for i in range(letters) for j in range(words)
+                    ],
+                    ("decode", "before", "decode"): [(i, i + 1) for i in range(words - 1)],
+                    ("join", "args", "join"): args,
+                    ("decode", "own", "join"): [(i, i) for i in range(words) if i != 1],
+                },
+                {
+                    "encode": {"letter": rng.integers(0, CHARS, letters)},
+                    "decode": {
+                        "last": rng.integers(-1, TAGS, words),
+                        "label": rng.integers(-1, TAGS, words),
+                    },
+                },
+            )
+        )
+    return GraphBatch.from_graphs(graphs)
+
+
+def translate(values: Any, letters: Any, last: Any, args: Pairs) -> tuple[list[Any], list[Any]]:
+    """Compute what a `Translator` pushes for one graph, a vertex at a time: logits, joined."""
+    state = np.zeros(N), np.zeros(N)
+    encoded = []
+    for letter in letters:
+        state = lstm_step(values, "encode", values["encode.table"][letter], *state)
+        encoded.append(state)
+    state = np.zeros(N), np.zeros(N)
+    decoded, logits = [], []
+    for word in last:
+        x = values["decode.table"][word] if word >= 0 else np.zeros(N)
+        if encoded:
+            scores = np.array([(values["decode.key"] @ h) @ state[1] for _, h in encoded])
+            weights = np.exp(scores - scores.max())
+            x = x + sum(w * h for w, (_, h) in zip(weights / weights.sum(), encoded, strict=True))
+            x = x + np.mean([c for c, _ in encoded], axis=0)
+        state = lstm_step(values, "decode", x, *state)
+        decoded.append(state)
+        logits.append(values["decode.v"] @ state[1])
+
+    def join(v: int) -> Any:
+        own_c, own_h = decoded[v] if v != 1 else (np.zeros(N), np.zeros(N))
+        before = [join(child) for child, parent in args if parent == v]
+        total = values["join.a"] @ own_h
+        if before:
+            total = total + sum(np.tanh(values["join.z"] @ x + own_c) for x in before)
+            total = total + np.max(before, axis=0)
+        return np.tanh(total)
+
+    return logits, [join(v) for v in range(len(decoded))]
+
+
+class Total(vrt.VertexFunction):
+    """The sum of the states of all children."""
+
+    def __init__(self, leaf: vrt.VertexFunction) -> None:
+        super().__init__(state={"h": N}, inputs={"over": leaf})
+        self.z = vrt.Parameter((N, N))
+
+    def forward(self) -> None:
+        self.scatter(h=vrt.tanh(self.z @ vrt.mean(self.gather_all("over").h)))
+
+
+class Top(vrt.VertexFunction):
+    """What reads a total, in a slot."""
+
+    def __init__(self, total: Total) -> None:
+        super().__init__(state={"h": N}, inputs={"total": total})
+        self.z = vrt.Parameter((N, N))
+
+    def forward(self) -> None:
+        h = vrt.tanh(self.z @ self.gather("total").h)
+        self.scatter(h=h)
+        self.push("loss", vrt.squared_error(h, 0.2))
+
+
+class WideSum(vrt.Model):
+    """Words under a total, on the path; another function reads it by slot."""
+
+    def __init__(self) -> None:
+        self.leaf = Leaf()
+        self.total = Total(self.leaf)
+        self.top = Top(self.total)
+
+
+def wide_sum(words: int) -> GraphBatch:
+    """Return one graph in which two totals have so many words each."""
+    rng = np.random.default_rng(9)
+    edges = {
+        ("leaf", "over", "total"): [(i, j) for j in range(2) for i in range(words)],
+        ("total", "total", "top"): [(0, 0), (1, 1)],
+    }
+    pulls = {"leaf": {"word": rng.integers(0, WORDS, words)}}
+    sizes = {"leaf": words, "total": 2, "top": 2}
+    return GraphBatch.from_graphs([InputGraph.from_types(sizes, edges, pulls)])

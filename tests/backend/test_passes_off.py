@@ -13,7 +13,7 @@ from vertexrt.engine.explain import training_use
 from vertexrt.engine.variant import Passes
 from vertexrt.errors import UsageError
 from vertexrt.graph import GraphBatch, InputGraph
-from vertexrt.script.assemble import assemble
+from vertexrt.script.assemble import Batch, assemble
 
 STEPWISE = Passes(segment=False)
 OP_BY_OP = Passes(segment=False, fuse=False)
@@ -45,9 +45,8 @@ def instructions(way: Way, function: vrt.VertexFunction, batch: GraphBatch) -> i
     (run,) = model.prepare(training_use(model), batch)
     shape, s = run.ready.shape, run.schedule
     assert shape is not None
-    return assemble(shape, run.table, s.edge_ptr, s.child_row, way.processors or 1, 0).words.shape[
-        1
-    ]
+    launched = Batch(run.table, s.edge_ptr, s.every_ptr, s.child_row)
+    return assemble(shape, launched, way.processors or 1, 0).words.shape[1]
 
 
 @pytest.mark.parametrize("processors", [1, 2, 3])

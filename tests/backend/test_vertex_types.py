@@ -19,6 +19,7 @@ NETWORKS: dict[str, tuple[Callable[[], vrt.Model], Callable[[], GraphBatch]]] = 
     "tied": (lambda: typed.CharTagger(tied=True), typed.sentences),
     "up-down": (typed.UpDown, typed.trees),
     "summary": (typed.Summarised, typed.chains),
+    "translator": (typed.Translator, typed.translations),
 }
 WAYS = {
     "cpu": Way("cpu"),
@@ -67,6 +68,16 @@ def test_cuda_agrees(network: str, way: str) -> None:
     _agree(network, SHIM[way])
 
 
+@shim
+def test_a_tile_of_many_children() -> None:
+    """One vertex has more children than a tile has indices for in shared memory."""
+    batch = typed.wide_sum(150)
+    want = train(Way().compile(typed.WideSum()), batch)
+    got = train(SHIM["persistent"].compile(typed.WideSum()), batch)
+    for name, value in want.parameters.items():
+        np.testing.assert_allclose(got.parameters[name], value, rtol=1e-11, atol=1e-11)
+
+
 @gpu
 @pytest.mark.parametrize("way", SHIM)
 @pytest.mark.parametrize("network", NETWORKS)
@@ -99,6 +110,23 @@ def test_a_tagger_is_what_its_papers_say() -> None:
         begin += len(lengths)
     np.testing.assert_allclose(logits, np.concatenate(want), rtol=0, atol=1e-12)
     assert len(logits) == begin
+
+
+def test_attention_over_an_input_is_what_its_papers_say() -> None:
+    """Slots beside all children of a relation: a decoder, and a DAG over what it decoded."""
+    batch = typed.translations()
+    net = Way("cpu").compile(typed.Translator())
+    found = net.forward(batch)
+    logits, joined = [], []
+    letters, last = (np.asarray(batch.pulls[name]) for name in ("letter", "last"))
+    for graph, begin in enumerate(batch.graph_ptr[:-1]):
+        n, m = ((4, 3), (1, 1), (0, 4))[graph]
+        given = letters[begin : begin + n], last[begin + n : begin + n + m], typed.JOINED[graph]
+        of_graph = typed.translate(net.parameters, *given)
+        logits += of_graph[0]
+        joined += of_graph[1]
+    for name, kind, want in (("logits", "decode", logits), ("joined", "join", joined)):
+        np.testing.assert_allclose(found[name][batch.of_type(kind)], want, rtol=0, atol=1e-12)
 
 
 def test_words_and_phrases_are_one_tree_lstm() -> None:

@@ -31,30 +31,30 @@ PULL = re.compile(r"'([xi]\d+)'")
 def parts(seed: int) -> Iterator[tuple[str, str, FunctionSpec, BatchSpec]]:
     """Yield two functions that fit into a model: name, source text, function and batch."""
     for name, number in (("a", seed), ("b", seed + 10_000)):
-        while True:
-            spec, (batch, *_) = drawn(number, 5)
-            ops = {node.op for node in spec.nodes}
-            if "gather_all" not in ops or (spec.arity is None and "gather" not in ops):
-                break
-            number += 1_000  # it reads slots and all children, which a model does not take
+        spec, (batch, *_) = drawn(number, 5)
         spec = prune(replace(spec, pushes={"loss": spec.pushes["loss"]}))
         batch = replace(batch, pulls={n: batch.pulls[n] for n in spec.pulls})
         yield name, PULL.sub(rf"'{name}\1'", source(spec)), spec, batch
 
 
 def typed(given: list[tuple[str, str, FunctionSpec, BatchSpec]]) -> vrt.GraphBatch:
-    """Put the vertices of both batches into one graph."""
+    """Put the vertices of both batches into one graph.
+
+    A function that reads slots and all children has an edge for each: they are two relations.
+    """
     edges: dict[tuple[str, str, str], list[tuple[int, int]]] = {}
     pulls: dict[str, dict[str, Any]] = {}
     for name, _, spec, batch in given:
+        reads_all = spec.arity is None or any(node.op == "gather_all" for node in spec.nodes)
         for slot in range(spec.arity or 0):
             edges[name, str(slot), name] = []
         edges[name, "children", name] = []
         for v, slots in enumerate(batch.children):
             for slot, child in enumerate(slots):
-                relation = "children" if spec.arity is None else str(slot)
-                if child >= 0:
-                    edges[name, relation, name].append((child, v))
+                if child >= 0 and spec.arity is not None:
+                    edges[name, str(slot), name].append((child, v))
+                if child >= 0 and reads_all:
+                    edges[name, "children", name].append((child, v))
         pulls[name] = {
             f"{name}{pull}": rows.index
             if rows.table is None

@@ -77,7 +77,7 @@ class Groups:
         self, batch: GraphBatch, policy: str, groups: int, processors: int, tile: int
     ) -> None:
         s = schedule(batch, policy)
-        self.batch = Batch(launches(s), s.edge_ptr, s.child_row)
+        self.batch = Batch(launches(s), s.edge_ptr, s.every_ptr, s.child_row)
         self.groups = Shared(s.order, batch.graph_ptr, min(groups, batch.num_graphs))
         self.processors = processors
         self.scripts = assemble_groups(

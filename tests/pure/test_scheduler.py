@@ -187,6 +187,7 @@ def read(
         np.arange(len(pulls)),
         np.array(bounds, np.int64)[:, None],
         slots,
+        np.zeros(0, np.int64),
         np.array([slots if limited else -1]),
         np.array([(1 << (slots + 1)) - 1]),
         np.array([(1 << (slots + 3)) - 1]),

@@ -98,8 +98,8 @@ def assembled(
     table += [[2, len(rows), NONE, 0, 0, 0]]
     table += [[3, b - a, a, 0, ptr[b] - ptr[a], ptr[a]] for a, b in reversed(tasks)]
     launches = np.array(table, np.int64)
-    scheduled = Batch(launches, ptr, schedule.child_row)
-    return assemble(SHAPE, *scheduled, processors, tile), scheduled, rows
+    scheduled = Batch(launches, ptr, ptr, schedule.child_row)
+    return assemble(SHAPE, scheduled, processors, tile), scheduled, rows
 
 
 TILES = st.sampled_from([0, 1, 3, 16])
@@ -153,7 +153,8 @@ def test_launches_are_split_by_rows(sizes: list[int], processors: int) -> None:
     pairs = zip(sizes, starts, strict=False)
     launches = np.array([[0, n, lo, 0, 0, 0] for n, lo in pairs], np.int64)
     edge_ptr = np.zeros(starts[-1] + 1, np.int32)
-    scripts = assemble(SHAPE, launches, edge_ptr, np.zeros(0, np.int32), processors, 0)
+    batch = Batch(launches, edge_ptr, edge_ptr, np.zeros(0, np.int32))
+    scripts = assemble(SHAPE, batch, processors, 0)
     rows = scripts.words[:, :, ROWS]
     assert rows.sum(axis=0).tolist() == sizes
     assert (rows.max(axis=0) - rows.min(axis=0) <= 1).all()

@@ -57,16 +57,17 @@ TABLE = np.array(
     ],
     np.int64,
 )
+BATCH = Batch(TABLE, EDGE_PTR, EDGE_PTR, CHILD_ROW)
 # Instructions: 0 eager; 1 leaves; 2, 3 inner; 4, 5 root; 6, 7 lazy.
 EAGER, LEAVES, INNER, EXCHANGED, ROOT, TOP, LAZY, SUMS = range(8)
 
 
 def scripts() -> Scripts:
-    return assemble(SHAPE, TABLE, EDGE_PTR, CHILD_ROW, PARTS, 0)
+    return assemble(SHAPE, BATCH, PARTS, 0)
 
 
 def check(broken: Scripts) -> None:
-    verify_scripts(broken, SHAPE, Batch(TABLE, EDGE_PTR, CHILD_ROW), LIST)
+    verify_scripts(broken, SHAPE, BATCH, LIST)
 
 
 def test_the_script_is_right_before_it_is_broken() -> None:
@@ -199,7 +200,7 @@ TILE_MUTATIONS: dict[str, tuple[Change, str, str]] = {
 @pytest.mark.parametrize("name", TILE_MUTATIONS)
 def test_each_kind_of_wrong_tile_is_caught(name: str) -> None:
     change, where, text = TILE_MUTATIONS[name]
-    good = assemble(SHAPE, TABLE, EDGE_PTR, CHILD_ROW, PARTS, 1)
+    good = assemble(SHAPE, BATCH, PARTS, 1)
     check(good)
     words = good.words.copy()
     change(words)
@@ -227,11 +228,12 @@ def test_a_listed_row_out_of_bounds_is_caught() -> None:
     wrong = LIST.copy()
     wrong[3] = 7
     with pytest.raises(PlanError, match=r"processor 0, instruction 7 .*listed row out of bounds"):
-        verify_scripts(scripts(), SHAPE, Batch(TABLE, EDGE_PTR, CHILD_ROW), wrong)
+        verify_scripts(scripts(), SHAPE, BATCH, wrong)
 
 
 def test_a_vertex_in_two_tasks_is_caught() -> None:
     table = np.insert(TABLE, 2, [1, 1, 4, 0, 2, 0], axis=0)
-    broken = assemble(SHAPE, table, EDGE_PTR, CHILD_ROW, PARTS, 0)
+    batch = BATCH._replace(table=table)
+    broken = assemble(SHAPE, batch, PARTS, 0)
     with pytest.raises(PlanError, match=r"row 4 is in 2 tiles of its stage"):
-        verify_scripts(broken, SHAPE, Batch(table, EDGE_PTR, CHILD_ROW), LIST)
+        verify_scripts(broken, SHAPE, batch, LIST)

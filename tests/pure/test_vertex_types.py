@@ -252,10 +252,15 @@ class Bare(vrt.VertexFunction):
         self.w = vrt.Parameter(2)
 
 
-def _both_ways(f: Any) -> None:
-    f.gather("x")
-    f.gather_all("y")
-    _writes(f)
+def _reads(*relations: tuple[bool, str]) -> vrt.Model:
+    """Return a model whose function reads relations: all children of them, or one child."""
+
+    def forward(f: Any) -> None:
+        for every, name in relations:
+            (f.gather_all if every else f.gather)(name)
+        _writes(f)
+
+    return _model(a=Cell(forward))
 
 
 @pytest.mark.parametrize(
@@ -265,7 +270,10 @@ def _both_ways(f: Any) -> None:
         (lambda: _model(a=Bare()), "Bare has no arity and no state"),
         (_twice, "one vertex function under two names"),
         (_unknown_source, "a reads 'x' of a Cell; vertex functions that are attributes"),
-        (lambda: _model(a=Cell(_both_ways)), "beside x"),
+        (lambda: _reads((True, "x"), (True, "y")), "'y' at"),
+        (lambda: _reads((True, "x"), (True, "y")), "beside 'x'; all children of one relation"),
+        (lambda: _reads((True, "x"), (False, "x")), "by gather and by gather_all; one child of"),
+        (lambda: _reads((False, "x"), (True, "x")), "by gather and by gather_all; one child of"),
         (
             lambda: _model(
                 a=Cell(lambda f: _writes(f, name="x")),
@@ -334,10 +342,16 @@ def test_children_are_arranged_by_slot() -> None:
     slots = np.array([[NOT_READ] * 3, [1, NOT_READ, 0], [ALL, NOT_READ, NOT_READ]])
     allowed = np.full((3, 3), 1)
     given = child_ptr, child, functions, relations
-    found, _, _, ptr, out = arrange(*given, slots, allowed)
+    none = np.zeros(3, np.int64)
+    found, _, _, ptr, out = arrange(*given, slots, allowed, none)
     assert found == ARRANGED
     assert ptr.tolist() == [0, 0, 0, 0, 2, 4]
     assert out.tolist() == [2, 0, 0, 1]
-    assert arrange(*given, slots, allowed * 2)[:3] == (OF_OTHER_TYPE, 3, 0)
-    slots[2, 0] = 0
-    assert arrange(*given, slots, allowed)[:3] == (SECOND_CHILD, 4, 0)
+    assert arrange(*given, slots, allowed * 2, none)[:3] == (OF_OTHER_TYPE, 3, 0)
+    slots[1, 1] = ALL
+    found, _, _, ptr, out = arrange(*given, slots, allowed, np.array([0, 2, 0]))
+    assert found == ARRANGED
+    assert ptr.tolist() == [0, 0, 0, 0, 3, 5]
+    assert out.tolist() == [2, 0, 1, 0, 1]
+    slots[1, 1], slots[2, 0] = NOT_READ, 0
+    assert arrange(*given, slots, allowed, none)[:3] == (SECOND_CHILD, 4, 0)

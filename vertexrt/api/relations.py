@@ -34,20 +34,19 @@ class Relations:
 
     @property
     def names(self) -> tuple[str, ...]:
-        """Name the relation of each slot, in order, or the one of which all children are read."""
-        if self.every is not None:
-            return (self.every,)
-        return (*map(str, range(self.arity or 0)), *self.slots)
+        """Name the relation of each slot, in order, then the one of which all children are read."""
+        every = () if self.every is None else (self.every,)
+        return (*map(str, range(self.arity or 0)), *self.slots, *every)
 
     def slot(self, name: str) -> int:
         """Return the slot of a relation of one child.
 
-        Raises: TraceError, when the function stands alone, reads all children of a relation, or
-            has no slot left.
+        Raises: TraceError, when the function stands alone, reads all children of this relation,
+            or has no slot left.
         """
         self._check_named("gather", name)
-        if self.every is not None:
-            raise self._one_way("gather", name)
+        if name == self.every:
+            raise _both_ways(name)
         if name not in self.slots and self.count == MOST_SLOTS:
             got = f"{name!r} is one relation more, at {user_line()}"
             raise TraceError.at("gather", got, f"at most {MOST_SLOTS}", "read many by gather_all")
@@ -57,14 +56,21 @@ class Relations:
         """Note that all children of a relation are read.
 
         Raises: TraceError, when the function stands alone and the relation has a name, or when it
-            reads others as well.
+            reads this relation by slot, or all children of another one.
         """
         if self.alone:
             if name != CHILDREN:
                 self._check_named("gather_all", name)
             return
-        if self.every not in (None, name) or self.slots or self.arity is not None:
-            raise self._one_way("gather_all", name)
+        if name in self.slots:
+            raise _both_ways(name)
+        if self.every not in (None, name):
+            raise TraceError.at(
+                "gather_all",
+                f"{name!r} at {user_line()}, beside {self.every!r}",
+                "all children of one relation in a function, and one child of each other",
+                "put one gather_all into a vertex function of its own, which scatters the sum",
+            )
         self.every = name
 
     def _check_named(self, where: str, name: str) -> None:
@@ -76,11 +82,11 @@ class Relations:
                 "make the function an attribute of a vrt.Model, and compile that",
             )
 
-    def _one_way(self, where: str, name: str) -> TraceError:
-        others = [*self.slots, *([self.every] if self.every else [])]
-        return TraceError.at(
-            where,
-            f"{name!r} at {user_line()}, beside {', '.join(others) or 'slots'}",
-            "one gather_all and nothing else in a function of a model",
-            "put gather_all into a vertex function of its own, which scatters the sum",
-        )
+
+def _both_ways(name: str) -> TraceError:
+    return TraceError.at(
+        "gather",
+        f"{name!r} at {user_line()}, by gather and by gather_all",
+        "one child of a relation, or all of them",
+        "give the one child a relation of its own",
+    )

@@ -259,9 +259,10 @@ def _assemble(run: Run, table: Int64) -> Scripts:
     """Write what each processor has to do for some launches."""
     s, shape, chosen = run.schedule, run.ready.shape, run.configuration
     assert shape is not None
-    found = assemble(shape, table, s.edge_ptr, s.child_row, chosen.processors, chosen.tile)
+    batch = Batch(table, s.edge_ptr, s.every_ptr, s.child_row)
+    found = assemble(shape, batch, chosen.processors, chosen.tile)
     if config().check:
-        verify_scripts(found, shape, Batch(table, s.edge_ptr, s.child_row), run.rows)
+        verify_scripts(found, shape, batch, run.rows)
     return found
 
 

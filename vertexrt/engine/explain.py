@@ -193,10 +193,11 @@ def count_levels(run: Run) -> int:
     level = np.ones(len(s.order), np.int64)
     for t in range(s.num_tasks):  # children lie in earlier tasks
         lo, hi = s.task_lo[t], s.task_lo[t + 1]
-        edges = slice(s.edge_ptr[lo], s.edge_ptr[hi])
-        has = s.child_row[edges] >= 0
-        below = level[s.child_row[edges][has]] + 1
-        np.maximum.at(level, s.edge_row[edges][has], below)
+        for ptr in (s.edge_ptr, s.every_ptr):
+            edges = slice(ptr[lo], ptr[hi])
+            has = s.child_row[edges] >= 0
+            below = level[s.child_row[edges][has]] + 1
+            np.maximum.at(level, s.edge_row[edges][has], below)
     return int(np.max(level, initial=0))
 
 

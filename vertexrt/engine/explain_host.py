@@ -19,7 +19,7 @@ from vertexrt.kernels.cpu.kernels import REALS
 from vertexrt.kernels.layout import PROGRAM, LaunchByLaunch
 from vertexrt.lower.lowering import lower
 from vertexrt.script import isa
-from vertexrt.script.assemble import Scripts, assemble
+from vertexrt.script.assemble import Batch, Scripts, assemble
 from vertexrt.script.shape import Shape
 
 Array = np.ndarray[Any, Any]
@@ -97,7 +97,8 @@ def scripts_of(run: Run) -> Scripts:
     """Assemble the scripts of a minibatch once more."""
     shape, s, chosen = run.ready.shape, run.schedule, run.configuration
     assert shape is not None, f"{chosen} has no scripts"
-    return assemble(shape, run.table, s.edge_ptr, s.child_row, chosen.processors, chosen.tile)
+    batch = Batch(run.table, s.edge_ptr, s.every_ptr, s.child_row)
+    return assemble(shape, batch, chosen.processors, chosen.tile)
 
 
 def explain_scripts(run: Run) -> str:

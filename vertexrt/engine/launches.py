@@ -72,7 +72,7 @@ def build_table(
     """List the launches of a step in order, and what they need.
 
     Args:
-        schedule: task_lo, task_kind, edge_ptr and order.
+        schedule: task_lo, task_kind, every_ptr and order.
         lazy_kinds: [V] in the user's order.
     Returns: the table; how many launches are forward; the rows of launches that take a list; the
         first and end row of each tensor; the most scratch of one launch.

@@ -14,7 +14,7 @@ from vertexrt.engine.launches import ProgramFacts, build_table
 from vertexrt.memory.compiled import place_tensors
 from vertexrt.native.compiled import compiled
 from vertexrt.scheduler.kinds import FINE, read_vertices
-from vertexrt.scheduler.rows import EDGE_PTR, ORDER, TASK_KIND, TASK_LO, number_rows, part_of
+from vertexrt.scheduler.rows import EVERY_PTR, ORDER, TASK_KIND, TASK_LO, number_rows, part_of
 
 Array = np.ndarray[Any, Any]
 
@@ -26,6 +26,7 @@ class VertexFacts(NamedTuple):
     used: Array
     bounds: Array
     slots: int
+    begins: Array
     limits: Array
     path_masks: Array
     lazy_masks: Array
@@ -68,12 +69,13 @@ def lay_out(
         path, lazy, level = path[:0], lazy[:0], level[:0]
     weight = np.empty(len(path) if merges else 0, real.dtype)
     schedule = number_rows(
-        child_ptr, child, path, path_kinds, level, policy, pulls, used, weight, forest, inner
-    )
+        child_ptr, child, functions, vertices.begins, path, path_kinds, level, policy, pulls, used,
+        weight, forest, inner,
+    )  # fmt: skip
     ints, extents, _ = schedule
     ordered = (
         part_of(ints, extents, TASK_LO), part_of(ints, extents, TASK_KIND),
-        part_of(ints, extents, EDGE_PTR), part_of(ints, extents, ORDER),
+        part_of(ints, extents, EVERY_PTR), part_of(ints, extents, ORDER),
     )  # fmt: skip
     table, forward, listed, first_row, end_row, scratch = build_table(ordered, lazy, programs)
     plan = place_tensors(

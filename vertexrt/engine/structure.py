@@ -38,6 +38,7 @@ class _Slots(NamedTuple):
     function_of: IntArray
     slots: npt.NDArray[np.int64]
     allowed: npt.NDArray[np.int64]
+    begins: npt.NDArray[np.int64]
 
 
 def read_structure(program: Program, batch: GraphBatch) -> Structure:
@@ -57,7 +58,7 @@ def read_structure(program: Program, batch: GraphBatch) -> Structure:
         _check_used(program, types, table)
     functions = table.function_of[types.of_vertex]
     found, vertex, relation, out_ptr, out = arrange(
-        child_ptr, child, functions, types.of_edge, table.slots, table.allowed
+        child_ptr, child, functions, types.of_edge, table.slots, table.allowed, table.begins
     )
     if found != ARRANGED:
         raise _misplaced(program, batch, types, found, vertex, relation)
@@ -73,13 +74,15 @@ def _slots(
     function_of = np.array([own.index(n) if n in own else -1 for n in names], np.int32)
     slots = np.full((len(sites), len(relations)), NOT_READ, np.int64)
     allowed = np.zeros((len(sites), len(relations)), np.int64)
+    begins = np.zeros(len(sites), np.int64)
     for f, site in enumerate(sites):
+        begins[f] = site.slots * site.every
         if site.name in names:
             for slot, relation in enumerate(site.relations):
                 at = _number_of(relation, site.name, relations)
-                slots[f, at] = ALL if site.every else slot
+                slots[f, at] = slot if slot < site.slots else ALL
                 allowed[f, at] = sum(1 << child for child in site.children[slot])
-    return _Slots(function_of, slots, allowed)
+    return _Slots(function_of, slots, allowed, begins)
 
 
 def _number_of(relation: str, reader: str, relations: tuple[str, ...]) -> int:

@@ -207,6 +207,7 @@ class Variant:
                 reader.used,
                 reader.bounds,
                 atoms.slots - 1,
+                np.array(self.program.slots_of_functions, np.int64),
                 np.array([-1 if arity is None or sites else arity]),
                 np.array([mask | whose for mask in atoms.path], np.int64),
                 np.array([mask | whose for mask in atoms.lazy], np.int64),
@@ -314,6 +315,7 @@ def _binding(
         ints=numbers(p.name for p in program.pulls if p.dtype == "int"),
         floats=numbers(p.name for p in program.pulls if p.dtype == "float"),
         seeds=numbers(sorted(seeds)),
+        splits_edges=program.splits_edges,
     )
 
 

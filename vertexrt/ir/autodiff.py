@@ -130,14 +130,15 @@ class _Backward:
     def _tensors(self, field: str) -> tuple[bool, bool]:
         """Tell in which tensors parents leave gradients of a field: of slots, of all children.
 
-        There are both only where one function reads both ways, since an edge then has two
-        gradients. Else there is one tensor, in whichever way each function reads.
+        There are both only where one function reads the same edges both ways, so that an edge has
+        two gradients. Else there is one tensor, in whichever way each function reads.
         """
         by_slot, by_all = (
             {function for function, f in self.readers[op] if f == field}
             for op in ("gather", "gather_all")
         )
-        return bool(by_slot) and (not by_all or bool(by_slot & by_all)), bool(by_all)
+        both = bool(by_slot & by_all) and not self.program.sites
+        return bool(by_slot) and (not by_all or both), bool(by_all)
 
     def _of_push(self, node: Node) -> Value:
         """Return the gradient of a push: the user's, or that of the loss."""

@@ -108,8 +108,8 @@ class FunctionSite:
 
     Attributes:
         name: of the vertex type.
-        relations: the relation of each slot, in order, or the one that `gather_all` reads.
-        every: it reads all children of its one relation, not slots.
+        relations: the relation of each slot, in order, then the one that `gather_all` reads.
+        every: it reads all children of the last of its relations.
         children: by relation, which functions' vertices may be such a child.
     """
 
@@ -117,6 +117,11 @@ class FunctionSite:
     relations: tuple[str, ...]
     every: bool
     children: tuple[tuple[int, ...], ...]
+
+    @property
+    def slots(self) -> int:
+        """Count the relations of one child."""
+        return len(self.relations) - self.every
 
 
 @dataclass(frozen=True, slots=True)
@@ -138,6 +143,20 @@ class Program:
     pulls: tuple[Pull, ...] = ()
     stacks: tuple[tuple[str, ...], ...] = ()
     sites: tuple[FunctionSite, ...] = ()
+
+    @property
+    def slots_of_functions(self) -> tuple[int, ...]:
+        """Count the slots of each function, where edges are split; else nothing."""
+        return tuple(site.slots for site in self.sites) if self.splits_edges else ()
+
+    @property
+    def splits_edges(self) -> bool:
+        """Tell whether edges of slots and of `gather_all` are numbered apart.
+
+        They are where a function of a network reads both: the first edges are those of slots, and
+        values per child have rows for the others alone.
+        """
+        return any(site.every and site.slots for site in self.sites)
 
     def consumers(self) -> list[list[int]]:
         """List, for each node, the positions of the nodes that read it."""
@@ -168,8 +187,8 @@ def slots_with_gradient(program: Program, function: int, summed: Node) -> list[i
         declared = range((program.arity or 0) if summed["slots"] else 0)
         return [*declared, *([-1] if summed["every"] else [])]
     site = program.sites[function]
-    slots = [s for s, children in enumerate(site.children) if summed.function in children]
-    return [-1 for _ in slots] if site.every else slots
+    read = [s for s, children in enumerate(site.children) if summed.function in children]
+    return [s if s < site.slots else -1 for s in read]
 
 
 def attributes(values: Mapping[str, Any]) -> tuple[tuple[str, Any], ...]:

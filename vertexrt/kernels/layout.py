@@ -47,6 +47,7 @@ class Binding:
         params: name of a parameter or stack -> position in `Buffers.param_at`.
         ints, floats: name of a pull -> position among the integer and the real pulls.
         seeds: name of a push with a given gradient -> position.
+        splits_edges: of `Program`.
     """
 
     tensors: Mapping[Key, int]
@@ -54,6 +55,7 @@ class Binding:
     ints: Mapping[str, int]
     floats: Mapping[str, int]
     seeds: Mapping[str, int]
+    splits_edges: bool = False
 
 
 @dataclass(slots=True)

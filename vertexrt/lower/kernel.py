@@ -293,12 +293,14 @@ class KernelIR:
         temporaries: by number, of temporaries and scratch rows alike.
         needs: elements of temporary memory for each row, for each edge (both rounded up to PAD),
             and once.
+        splits_edges: of `Program`.
     """
 
     segments: tuple[tuple[Step, ...], ...]
     listed: bool
     temporaries: tuple[Temporary, ...]
     needs: tuple[int, int, int]
+    splits_edges: bool = False
 
     def __str__(self) -> str:
         rows, edges, once = self.needs

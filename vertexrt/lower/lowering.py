@@ -77,7 +77,8 @@ class _Lowering:
         else:
             segments = [self._segment(s.split, s.steps) for s in self.plan.segments]
         taken, needs = self.memories.taken, self.memories.elements
-        return KernelIR(tuple(segments), self.listed, tuple(taken), needs)
+        splits = self.values.binding.splits_edges
+        return KernelIR(tuple(segments), self.listed, tuple(taken), needs, splits)
 
     def _segment(self, split: Split | None, steps: Sequence[Group | Product]) -> tuple[Step, ...]:
         self.shares.split, self.copied = split, set()

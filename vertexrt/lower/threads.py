@@ -217,6 +217,7 @@ class ThreadKernel:
         edges: the rows are edges.
         listed: a launch may have a list of rows.
         fewer: threads than a row has elements for, since only a warp's can wait for each other.
+        splits_edges: of `Program`.
     """
 
     threads: int
@@ -227,6 +228,7 @@ class ThreadKernel:
     listed: bool
     parts: tuple[ThreadPart, ...]
     fewer: bool = False
+    splits_edges: bool = False
 
     def __str__(self) -> str:
         what = "edge" if self.edges else "row"

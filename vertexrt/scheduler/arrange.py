@@ -1,7 +1,7 @@
 """Arrange the children of typed vertices by the slots of their functions.
 
-In a batch an edge has a relation; a function reads children by slot. What a function does not read
-is left out.
+In a batch an edge has a relation; a function reads children by slot, and after its slots all
+children of a relation. What a function does not read is left out.
 """
 
 from __future__ import annotations
@@ -20,7 +20,13 @@ ALL, NOT_READ = -1, -2  # in place of a slot
 
 @compiled
 def arrange(
-    child_ptr: Array, child: Array, functions: Array, relations: Array, slots: Array, allowed: Array
+    child_ptr: Array,
+    child: Array,
+    functions: Array,
+    relations: Array,
+    slots: Array,
+    allowed: Array,
+    begins: Array,
 ) -> tuple[Any, ...]:
     """Write the children of each vertex in the slots of its function.
 
@@ -30,26 +36,32 @@ def arrange(
         slots: int64 [functions, relations] the slot of a relation; ALL, where the function reads
             all children of it; or NOT_READ.
         allowed: int64 [functions, relations] bits of the functions that such a child may have.
+        begins: int64 [functions] how many slots come before ALL children; 0, where none do.
     Returns: what was found (else than ARRANGED at once, and not more); at which vertex, and in
         which relation; the CSR of children by slot.
     """
     out_ptr = np.zeros(len(child_ptr), np.int32)
     graph = child_ptr, child, functions, relations
-    found, v, relation = _count(graph, slots, allowed, out_ptr)
+    found, v, relation = _count(graph, slots, allowed, begins, out_ptr)
     if found != ARRANGED:
         return found, v, relation, out_ptr, child
     out = np.full(out_ptr[len(child_ptr) - 1], -1, np.int32)
-    v, relation = _put(graph, slots, out_ptr, out)
+    v, relation = _put(graph, slots, begins, out_ptr, out)
     return (ARRANGED if v < 0 else SECOND_CHILD), v, relation, out_ptr, out
 
 
 def _count(
-    graph: tuple[Array, Array, Array, Array], slots: Array, allowed: Array, out_ptr: Array
+    graph: tuple[Array, Array, Array, Array],
+    slots: Array,
+    allowed: Array,
+    begins: Array,
+    out_ptr: Array,
 ) -> tuple[int, int, int]:
     """Write how many slots vertices need; return what was found, at which vertex and relation."""
     child_ptr, child, functions, relations = graph
     for v in range(len(child_ptr) - 1):
-        function, taken = functions[v], 0
+        function = functions[v]
+        taken = begins[function]
         for e in range(child_ptr[v], child_ptr[v + 1]):
             c, relation = child[e], relations[e]
             slot = slots[function, relation]
@@ -63,12 +75,16 @@ def _count(
 
 
 def _put(
-    graph: tuple[Array, Array, Array, Array], slots: Array, out_ptr: Array, out: Array
+    graph: tuple[Array, Array, Array, Array],
+    slots: Array,
+    begins: Array,
+    out_ptr: Array,
+    out: Array,
 ) -> tuple[int, int]:
     """Put children into slots; return a vertex and a relation of which it has two, or -1."""
     child_ptr, child, functions, relations = graph
     for v in range(len(child_ptr) - 1):
-        at = out_ptr[v]
+        at = out_ptr[v] + begins[functions[v]]
         for e in range(child_ptr[v], child_ptr[v + 1]):
             slot = slots[functions[v], relations[e]]
             if slot == NOT_READ or child[e] < 0:
@@ -77,5 +93,5 @@ def _put(
             if out[to] >= 0:
                 return v, int(relations[e])
             out[to] = child[e]
-            at += 1
+            at += int(slot == ALL)
     return -1, -1

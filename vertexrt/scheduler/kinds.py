@@ -28,6 +28,7 @@ def read_vertices(
     used: Array,
     bounds: Array,
     slots: int,
+    begins: Array,
     limits: Array,
     path_masks: Array,
     lazy_masks: Array,
@@ -48,6 +49,8 @@ def read_vertices(
         numbers: [pulls] which bit each has; used: the places of those that are read.
         bounds: [pulls, functions] how many values each may take, -1 for any.
         slots: the most that a function declares.
+        begins: [functions] slots of each, where edges are split (`Program.splits_edges`): the bit
+            after the slots is for the children after them alone; else empty.
         limits: [functions] in how many slots there may be a child, -1 for any.
         path_masks, lazy_masks: [functions] the bits that matter on the path, and all that matter.
         path_known, lazy_known: bits of the kinds that have a number, in order.
@@ -67,6 +70,8 @@ def read_vertices(
             return NOT_BOUNDED, v, has[v], path, lazy, level, True, 0
     limit = limits[0] if len(functions) == 0 else -1  # of several: `arrange` has looked
     v, ordered, forest = _read_children(child_ptr, child, slots, limit, has, level)
+    if len(begins) > 0:
+        _read_others(child_ptr, functions, begins, slots, has)
     if v >= 0:
         return TOO_MANY_CHILDREN, v, has[v], path, lazy, level, forest, 0
     if not ordered:
@@ -159,6 +164,13 @@ def _read_children(
         has[v] |= bits
         level[v] = above
     return -1, ordered, forest
+
+
+def _read_others(child_ptr: Array, functions: Array, begins: Array, slots: int, has: Array) -> None:
+    """Clear the bit after the slots of vertices that have no children after their own slots."""
+    for v in range(len(has)):
+        if child_ptr[v + 1] - child_ptr[v] <= begins[functions[v]]:
+            has[v] &= ~(1 << slots)
 
 
 def _read_pull(values: Array, functions: Array, bounds: Array, bit: Any, has: Array) -> int:

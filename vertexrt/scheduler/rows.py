@@ -13,16 +13,17 @@ from vertexrt.scheduler.merge import merge_vertices
 Array = np.ndarray[Any, Any]
 
 # The arrays of `Schedule` that are int32, in its order: they come as parts of one.
-PARTS = 9
-ORDER, ROW_OF, TASK_LO, TASK_KIND, EDGE_PTR, CHILD_ROW, EDGE_ROW, PARENT_PTR, PARENT_EDGE = range(
-    PARTS
-)
+PARTS = 10
+ORDER, ROW_OF, TASK_LO, TASK_KIND, EDGE_PTR, CHILD_ROW, EDGE_ROW, PARENT_PTR, PARENT_EDGE = range(9)
+EVERY_PTR = 9
 
 
 @compiled
 def number_rows(
     child_ptr: Array,
     child: Array,
+    functions: Array,
+    begins: Array,
     kinds: Array,
     num_kinds: int,
     level: Array,
@@ -39,6 +40,7 @@ def number_rows(
     loops where the batch is small.
 
     Args:
+        functions, begins: of `read_vertices`.
         kinds, num_kinds, level, policy: of `order_tasks`.
         pulls: int32 [pulls, V]; used: the numbers of those that are read.
         weight: reals, [V] where vertices merge, written with the vertices of each row; else empty.
@@ -52,7 +54,7 @@ def number_rows(
     )
     count, tasks, slots = len(order), len(task_kind), len(child)
     ints, extents = _make_room(
-        (count, count, tasks + 1, tasks, count + 1, slots, slots, count + 1, slots)
+        (count, count, tasks + 1, tasks, count + 1, slots, slots, count + 1, slots, count + 1)
     )
     user, row_of = part_of(ints, extents, ORDER), part_of(ints, extents, ROW_OF)
     new_lo, new_kind = part_of(ints, extents, TASK_LO), part_of(ints, extents, TASK_KIND)
@@ -78,10 +80,19 @@ def number_rows(
     child_row = part_of(ints, extents, CHILD_ROW)
     parent_ptr = part_of(ints, extents, PARENT_PTR)
     parent_ptr[:] = 0
-    edges = _rewrite(
-        child_ptr, child, user[:rows], row_of, part_of(ints, extents, EDGE_PTR), child_row,
-        part_of(ints, extents, EDGE_ROW), parent_ptr,
-    )  # fmt: skip
+    edge_row, edge_ptr = part_of(ints, extents, EDGE_ROW), part_of(ints, extents, EDGE_PTR)
+    if len(begins) == 0:
+        edges = _rewrite(
+            child_ptr, child, user[:rows], row_of, edge_ptr, child_row, edge_row, parent_ptr
+        )
+        extents[EVERY_PTR] = extents[EDGE_PTR]
+    else:
+        _cut(extents, EVERY_PTR, rows + 1)
+        graph = child_ptr, child, functions
+        pointers = edge_ptr, part_of(ints, extents, EVERY_PTR)
+        edges = _rewrite_apart(
+            graph, begins, user[:rows], row_of, pointers, (child_row, edge_row, parent_ptr)
+        )
     listed = _list_parents(child_row[:edges], parent_ptr, part_of(ints, extents, PARENT_EDGE))
     _cut(extents, CHILD_ROW, edges)
     _cut(extents, EDGE_ROW, edges)
@@ -138,6 +149,43 @@ def _rewrite(
             edge_row[edges] = r
             edges += 1
     edge_ptr[len(order)] = edges
+    return edges
+
+
+def _rewrite_apart(
+    graph: tuple[Array, Array, Array],
+    begins: Array,
+    order: Array,
+    row_of: Array,
+    pointers: tuple[Array, Array],
+    into: tuple[Array, Array, Array],
+) -> int:
+    """Do as `_rewrite`, with the edges of the slots of all rows before all others.
+
+    Args:
+        graph: child_ptr, child and functions; begins: see `number_rows`.
+        pointers: get the first edge of each row, among those of slots and among the others.
+        into: child_row, edge_row and parent_ptr of `_rewrite`.
+    """
+    child_ptr, child, functions = graph
+    child_row, edge_row, parent_ptr = into
+    edges, others = 0, False
+    for ptr in pointers:
+        for r in range(len(order)):
+            v = order[r]
+            ptr[r] = edges
+            first, end = child_ptr[v], child_ptr[v + 1]
+            middle = min(first + begins[functions[v]], end)
+            for e in range(middle if others else first, end if others else middle):
+                row = -1
+                if child[e] >= 0:
+                    row = row_of[child[e]]
+                    parent_ptr[row + 1] += 1
+                child_row[edges] = row
+                edge_row[edges] = r
+                edges += 1
+        ptr[len(order)] = edges
+        others = True
     return edges
 
 

@@ -27,6 +27,7 @@ from vertexrt.scheduler.rows import number_rows
 
 Int32 = npt.NDArray[np.int32]
 NO_PULLS = np.zeros((0, 0), np.int32)
+NO_FUNCTIONS = np.zeros(0, np.int32)
 NO_NUMBERS = np.zeros(0, np.int64)
 NO_WEIGHT = np.zeros(0, np.float32)
 
@@ -46,6 +47,9 @@ class Schedule:
         child_row: [E] row of the child, -1 for an empty slot.
         edge_row: [E] row of the parent.
         parent_ptr, parent_edge: for each row the edges in which it is the child, ascending.
+        every_ptr: [rows + 1] first edge of each row that `gather_all` reads: `edge_ptr` itself, but
+            where edges are split (`Program.splits_edges`), `edge_ptr` numbers those of slots alone,
+            and the others come after all of these.
         weight: [rows] how many vertices each row stands for, as reals; empty, if none may merge.
         indices: what the arrays before it are parts of; begins: where each begins, in this order.
     """
@@ -59,6 +63,7 @@ class Schedule:
     edge_row: Int32
     parent_ptr: Int32
     parent_edge: Int32
+    every_ptr: Int32
     weight: npt.NDArray[Any]
     indices: Int32
     begins: list[int]
@@ -132,8 +137,8 @@ def make_schedule(
         _, level = children_first(child_ptr, child)
     return schedule_of(
         *number_rows(
-            child_ptr, child, kinds, num_kinds, level, policy_of(policy), pulls, used, weight,
-            forest, inner,
+            child_ptr, child, NO_FUNCTIONS, NO_NUMBERS, kinds, num_kinds, level,
+            policy_of(policy), pulls, used, weight, forest, inner,
         )
     )  # fmt: skip
 

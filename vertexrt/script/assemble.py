@@ -40,11 +40,12 @@ class Batch(NamedTuple):
 
     Attributes:
         table: launches in order, as `kernels.layout` describes.
-        edge_ptr, child_row: of the schedule.
+        edge_ptr, every_ptr, child_row: of the schedule.
     """
 
     table: Array
     edge_ptr: Array
+    every_ptr: Array
     child_row: Array
 
 
@@ -125,27 +126,23 @@ def count_instructions(shape: Shape, program: int, rows: int, tile: int) -> int:
 
 
 @compiled
-def assemble(
-    shape: Shape, table: Array, edge_ptr: Array, child_row: Array, processors: int, tile: int
-) -> Scripts:
+def assemble(shape: Shape, batch: Batch, processors: int, tile: int) -> Scripts:
     """Write the scripts of one group for one minibatch.
 
     Args:
-        shape: of the task programs.
-        table: launches in order, as `kernels.layout` describes.
-        edge_ptr, child_row: of the schedule.
+        shape: of the task programs; batch: their launches.
         processors: of the group.
         tile: most rows of a tile; 0 for whole tasks.
     """
-    launches = len(table)
+    table, launches = batch.table, len(batch.table)
     total, most = 0, max(1, launches)
     for t in range(launches):
         count = count_instructions(shape, table[t, 0], max(table[t, 1], 1), tile)
         total += count
         most = max(most, count)
     script = np.empty((processors, total, isa.WORDS), np.int32)
-    made = np.full(len(edge_ptr) - 1, -1, np.int64)
-    batch, size = Batch(table, edge_ptr, child_row), GroupSize(processors, tile)
+    made = np.full(len(batch.edge_ptr) - 1, -1, np.int64)
+    size = GroupSize(processors, tile)
     _, temporary = fill(Draft(shape, batch, size, script, 0, made, np.empty(most, np.int64)))
     return Scripts(script, temporary)
 
@@ -174,7 +171,7 @@ def fill(draft: Draft) -> tuple[int, int]:
 def _fill_path(draft: Draft, progress: Progress, begin: int, end: int) -> Progress:
     """Write the instructions of a side of the path: of each task the tiles, segment by segment."""
     shape, size = draft.shape, draft.size
-    table, edge_ptr, child_row = draft.batch.table, draft.batch.edge_ptr, draft.batch.child_row
+    table, every_ptr = draft.batch.table, draft.batch.every_ptr
     script, done, made = draft.script, draft.done, draft.made
     scratch, segment_ptr = shape.scratch, shape.segment_ptr
     forward, several = shape.stage[table[begin, 0]] == PATH, size.processors > 1
@@ -188,20 +185,18 @@ def _fill_path(draft: Draft, progress: Progress, begin: int, end: int) -> Progre
             width, tiles = size.tile, -(-task.rows // size.tile)
         apart = 0  # elements between the temporaries of tiles under way
         if tiles > 1 and segments > 1:
-            apart = _apart(scratch, edge_ptr, task, width)
+            apart = _apart(scratch, every_ptr, task, width)
         for diagonal in range(tiles + segments - 1):
             for s in range(max(0, diagonal - tiles + 1), min(segments - 1, diagonal) + 1):
                 k = diagonal - s
                 tile = task
                 if tiles > 1:
-                    tile = _rows(task, k * width, min(width, task.rows - k * width), edge_ptr)
+                    tile = _rows(task, k * width, min(width, task.rows - k * width), every_ptr)
                 need = progress.before
                 if s > 0:
                     need = done[k]
                 elif forward and shape.gathers[p] and several:
-                    for e in range(tile.first_edge, tile.first_edge + tile.edges):
-                        if child_row[e] >= 0:
-                            need = max(need, made[child_row[e]])
+                    need = _latest_child(draft, tile, need)
                 wait = need if several and need > waited else isa.NONE
                 waited = max(waited, need)
                 start = (k % segments) * apart
@@ -217,18 +212,31 @@ def _fill_path(draft: Draft, progress: Progress, begin: int, end: int) -> Progre
     return Progress(at, progress.before, waited, temporary)
 
 
-def _apart(scratch: Array, edge_ptr: Array, task: Tile, width: int) -> int:
+def _latest_child(draft: Draft, tile: Tile, need: int) -> int:
+    """Return the latest instruction that made a child of a tile, if it is after `need`."""
+    _, edge_ptr, every_ptr, child_row = draft.batch
+    for e in range(tile.first_edge, tile.first_edge + tile.edges):
+        if child_row[e] >= 0:
+            need = max(need, draft.made[child_row[e]])
+    if every_ptr[0] > 0:  # the edges of slots are others
+        for e in range(edge_ptr[tile.first], edge_ptr[tile.first + tile.rows]):
+            if child_row[e] >= 0:
+                need = max(need, draft.made[child_row[e]])
+    return need
+
+
+def _apart(scratch: Array, every_ptr: Array, task: Tile, width: int) -> int:
     """Return the elements from the temporaries of a tile to those of the next."""
     widest, end = 0, task.first + task.rows
     for first in range(task.first, end, width):
-        widest = max(widest, edge_ptr[min(first + width, end)] - edge_ptr[first])
+        widest = max(widest, every_ptr[min(first + width, end)] - every_ptr[first])
     return int(-(-temporaries(scratch[task.program], width, widest) // PAD) * PAD)
 
 
 def _fill_stage(draft: Draft, progress: Progress, begin: int, end: int) -> Progress:
     """Write the instructions of a stage outside the path: segment by segment over its launches."""
     shape, processors = draft.shape, draft.size.processors
-    table, edge_ptr = draft.batch.table, draft.batch.edge_ptr
+    table, every_ptr = draft.batch.table, draft.batch.every_ptr
     script, done, scratch, segment_ptr = draft.script, draft.done, shape.scratch, shape.segment_ptr
     at, waited, temporary = progress.at, progress.waited, progress.temporary
     segments = 0
@@ -250,7 +258,7 @@ def _fill_stage(draft: Draft, progress: Progress, begin: int, end: int) -> Progr
                 if by_rows:
                     lo = task.rows * r // processors
                     hi = task.rows * (r + 1) // processors
-                    own = _rows(task, lo, hi - lo, edge_ptr)
+                    own = _rows(task, lo, hi - lo, every_ptr)
                 _write(script, r, draft.here + at, op, own, wait, 0)
                 need = temporaries(scratch[own.program], own.rows, own.edges)
                 temporary = max(temporary, need)
@@ -264,14 +272,14 @@ def _launch(table: Array, t: int) -> Tile:
     return Tile(table[t, 0], table[t, 1], table[t, 2], table[t, 3], table[t, 4], table[t, 5])
 
 
-def _rows(task: Tile, start: int, rows: int, edge_ptr: Array) -> Tile:
+def _rows(task: Tile, start: int, rows: int, every_ptr: Array) -> Tile:
     """Return some rows of a launch; listed ones have no edges."""
     if task.first < 0:
         first_edge, edges = task.first_edge, task.edges
         return Tile(task.program, rows, task.first, task.listed + start, edges, first_edge)
     first = task.first + start
-    first_edge = edge_ptr[first]
-    edges = edge_ptr[first + rows] - first_edge
+    first_edge = every_ptr[first]
+    edges = every_ptr[first + rows] - first_edge
     return Tile(task.program, rows, first, task.listed, edges, first_edge)
 
 

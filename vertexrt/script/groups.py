@@ -74,7 +74,7 @@ def assemble_groups(
         excluded: [programs] programs that are no part of these scripts.
         columns: of an instruction; those after WORDS are 0.
     """
-    table, edge_ptr = batch.table, batch.edge_ptr
+    table, every_ptr = batch.table, batch.every_ptr
     path = np.empty((2, len(table)), np.int64)  # launches of each side
     launches = np.zeros(2, np.int64)
     first = np.empty((len(table), groups.number + 1), np.int64)
@@ -84,7 +84,7 @@ def assemble_groups(
     lengths = np.zeros((2, groups.number), np.int64)
     part = np.zeros((len(table), table.shape[1]), np.int64)
     most = max(1, len(table), 1 if size.tile == 0 else -(-len(groups.order) // size.tile))
-    made = np.full(len(edge_ptr) - 1, -1, np.int64)  # groups have rows of their own
+    made = np.full(len(every_ptr) - 1, -1, np.int64)  # groups have rows of their own
     done = np.empty(most, np.int64)
     begin, temporary = 0, 0
     for side in range(2):
@@ -96,9 +96,9 @@ def assemble_groups(
                 if lo == hi:
                     continue
                 part[count, 0], part[count, 1], part[count, 2] = table[t, 0], hi - lo, lo
-                part[count, 4], part[count, 5] = edge_ptr[hi] - edge_ptr[lo], edge_ptr[lo]
+                part[count, 4], part[count, 5] = every_ptr[hi] - every_ptr[lo], every_ptr[lo]
                 count += 1
-            mine = Batch(part[:count], edge_ptr, batch.child_row)
+            mine = Batch(part[:count], batch.edge_ptr, every_ptr, batch.child_row)
             length, need = fill(Draft(shape, mine, size, script, begin, made, done))
             temporary = max(temporary, need)
             lengths[side, g] = length

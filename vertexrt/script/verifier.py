@@ -74,6 +74,15 @@ def ranges(first: Array, count: Array) -> tuple[Int64, Int64]:
     return np.arange(len(owner)) + (first - starts)[owner], owner
 
 
+def _edge_rows(batch: Batch) -> Int64:
+    """Return the row of the parent of each edge."""
+    found = np.empty(len(batch.child_row), np.int64)
+    for ptr in (batch.edge_ptr, batch.every_ptr):
+        edge, owner = ranges(ptr[:-1], np.diff(ptr))
+        found[edge] = owner
+    return found
+
+
 class Verifier:
     """The scripts of a group, and what was found out about them so far.
 
@@ -89,7 +98,7 @@ class Verifier:
         self.rows, self.waits = rows, followed.waits
         self.parts, self.length = followed.script.shape[:2]
         self.vertices = len(batch.edge_ptr) - 1
-        self.edge_row = np.repeat(np.arange(self.vertices), np.diff(batch.edge_ptr))
+        self.edge_row = _edge_rows(batch)
         self.names = isa.segment_names(programs, shape.segment_ptr.tolist()) if programs else []
         script = followed.script
         self.op, self.program = script[:, :, isa.OP], script[:, :, isa.PROGRAM]
@@ -130,8 +139,8 @@ class Verifier:
             got = f"first row {first[at]}, entries {listed[at]}..{(listed + n)[at] - 1} of the list"
             self.fail(*at, got, f"{len(self.rows)} entries")
         lo = np.maximum(first, 0)
-        first_edge = np.where(first < 0, columns[:, :, isa.FIRST_EDGE], self.batch.edge_ptr[lo])
-        edges = self.batch.edge_ptr[np.where(first < 0, lo, lo + n)] - self.batch.edge_ptr[lo]
+        first_edge = np.where(first < 0, columns[:, :, isa.FIRST_EDGE], self.batch.every_ptr[lo])
+        edges = self.batch.every_ptr[np.where(first < 0, lo, lo + n)] - self.batch.every_ptr[lo]
         wrong = (columns[:, :, isa.EDGES] != edges) | (columns[:, :, isa.FIRST_EDGE] != first_edge)
         if at := self._wrong(wrong):
             got = f"{columns[:, :, isa.EDGES][at]} edges from {columns[:, :, isa.FIRST_EDGE][at]}"
@@ -287,12 +296,13 @@ class Verifier:
         mine = self.of_stage(PATH)
         done = self.last(mine)
         mine = mine.of(self.shape.gathers[self.program[mine.part, mine.at]])
-        first, end = self.batch.edge_ptr[mine.row], self.batch.edge_ptr[mine.row + 1]
-        edge, owner = ranges(first, end - first)
-        child = self.batch.child_row[edge]
-        owner, child = owner[child >= 0], child[child >= 0]
-        part, at = mine.part[owner], mine.at[owner]
-        self._known(part, at, done[:, child], "the tiles of its children")
+        for ptr in (self.batch.edge_ptr, self.batch.every_ptr):
+            first, end = ptr[mine.row], ptr[mine.row + 1]
+            edge, owner = ranges(first, end - first)
+            child = self.batch.child_row[edge]
+            owner, child = owner[child >= 0], child[child >= 0]
+            part, at = mine.part[owner], mine.at[owner]
+            self._known(part, at, done[:, child], "the tiles of its children")
 
     def parents(self) -> None:
         """Check that a processor has done the parents of a tile when it goes back through it.

@@ -85,7 +85,7 @@ def verify_groups(
         followed = Followed(
             np.repeat(own[None], members, 0), waits, scripts.temporary, f"group {g}, "
         )
-        mine = Batch(_share(taken, owner, batch.edge_ptr, g), batch.edge_ptr, batch.child_row)
+        mine = batch._replace(table=_share(taken, owner, batch.every_ptr, g))
         check = Verifier(followed, shape, mine, NO_ROWS, list(programs))
         _sides(check, len(forward), excluded)
         for stage in PATH_STAGES:
@@ -145,7 +145,7 @@ def _owned(check: Verifier, owner: Array, made: Array, g: int, stage: int) -> No
         check.fail(0, int(at[reader[k]]), got, "rows of its own graphs")
 
 
-def _share(taken: list[list[int]], owner: Array, edge_ptr: Array, g: int) -> Array:
+def _share(taken: list[list[int]], owner: Array, every_ptr: Array, g: int) -> Array:
     """Return a group's share of the launches."""
     found = []
     for p, n, lo, *_ in taken:
@@ -155,8 +155,8 @@ def _share(taken: list[list[int]], owner: Array, edge_ptr: Array, g: int) -> Arr
         first, end = int(mine[0]), int(mine[-1]) + 1
         if end - first != len(mine):
             raise _wrong(f"rows {first}..{end - 1} of a task are not all of group {g}", "a slice")
-        edges = int(edge_ptr[end] - edge_ptr[first])
-        found.append([p, end - first, first, 0, edges, int(edge_ptr[first])])
+        edges = int(every_ptr[end] - every_ptr[first])
+        found.append([p, end - first, first, 0, edges, int(every_ptr[first])])
     return np.array(found, np.int64).reshape(-1, 6)
 
 

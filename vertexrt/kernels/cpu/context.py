@@ -35,6 +35,7 @@ class Field(IntEnum):
     VERTICES = 19  # how many there are
     SCALE = 20  # the bits of a float64
     SEED = 21  # 32 bits
+    EVERY_PTR = 22
 
 
 class Contexts:
@@ -52,7 +53,7 @@ class Contexts:
         s = b.schedule
         order, _, _, _, *others = s.begins
         indices = _address(s.indices)
-        fields = [indices + s.indices.itemsize * begin for begin in (order, *others)]
+        *fields, every_ptr = [indices + s.indices.itemsize * begin for begin in (order, *others)]
         arrays = (
             b.rows, b.arena, b.base, b.params, b.gradients, b.param_at, s.weight, b.user_vertex,
             b.user_edge, b.ints, b.float_index,
@@ -65,7 +66,7 @@ class Contexts:
             fields.append(known[1])
         lists = [_address(array) for array in (*b.floats, *b.seeds)]
         bits = struct.unpack("q", struct.pack("d", b.loss_scale))[0]
-        fields += [0, 0, b.ints.shape[1], bits, b.random_seed, *lists]
+        fields += [0, 0, b.ints.shape[1], bits, b.random_seed, every_ptr, *lists]
         found = np.array(fields, np.int64)
         begin = _address(found) + found.itemsize * len(Field)
         found[Field.FLOATS] = begin

@@ -40,13 +40,14 @@ class Expressions:
 
     Attributes:
         row, local: the number of the open loop's row, and its number in the launch.
-        edge: of the open loop over edges.
+        edge: of the open loop over edges; every: the first edge of each row that has them.
         numbers: of the row, in registers; chosen: elements of the arena that `Choose` found.
         widest: elements of the zeros that stand for what is absent.
     """
 
     def __init__(self, code: Code, kernel: KernelIR) -> None:
         self.code, self.kernel = code, kernel
+        self.every = Field.EVERY_PTR if kernel.splits_edges else Field.EDGE_PTR
         self.math = Arithmetic(code)
         self.row = self.local = self.edge = int64(0)
         self.numbers: dict[int, Register] = {}
@@ -170,7 +171,7 @@ class Expressions:
                 return self.edge
             case Rows.LOCAL_EDGE:
                 return self.code.integer("sub", self.edge, EDGE_LO)
-        return self.code.add(self.first_edge(), place.slot)
+        return self.code.add(self.first_edge(Field.EDGE_PTR), place.slot)
 
     def per_row(self, key: Any, field: Field, index: Register, type: str = "i64") -> Register:
         """Return an element of an array, loaded once a row."""
@@ -178,14 +179,14 @@ class Expressions:
         load = code.load_index if type == "i64" else lambda a, i: code.load(type, a, i)
         return code.once(ROW, key, lambda: load(array, index))
 
-    def first_edge(self) -> Register:
-        """Return the row's first edge."""
-        return self.per_row("first edge", Field.EDGE_PTR, self.row)
+    def first_edge(self, field: Field) -> Register:
+        """Return the row's first edge, of those that an array numbers."""
+        return self.per_row(("first edge", field), field, self.row)
 
-    def end_edge(self) -> Register:
-        """Return the edge after the row's last."""
-        array, code = self.array(Field.EDGE_PTR), self.code
-        return code.once(ROW, "end edge", lambda: code.load_index(array, code.add(self.row, 1)))
+    def end_edge(self, field: Field) -> Register:
+        """Return the edge after the row's last, of those that an array numbers."""
+        array, code, key = self.array(field), self.code, ("end edge", field)
+        return code.once(ROW, key, lambda: code.load_index(array, code.add(self.row, 1)))
 
     def vertex(self) -> Register:
         """Return the user's number of the vertex."""
@@ -197,7 +198,7 @@ class Expressions:
         if slot < 0:
             edge = self.edge
             return code.once(EDGE, "child", lambda: code.load_index(children, edge))
-        first, end = self.first_edge(), self.end_edge()
+        first, end = self.first_edge(Field.EDGE_PTR), self.end_edge(Field.EDGE_PTR)
 
         def make() -> Register:
             at = code.add(first, slot)
@@ -257,7 +258,7 @@ class Expressions:
         array = self.array(field)
         counter = code.once(ROW, ("counter", field), lambda: code.load_index(array, vertex))
         if wanted.edges:
-            counter = code.add(counter, code.integer("sub", self.edge, self.first_edge()))
+            counter = code.add(counter, code.integer("sub", self.edge, self.first_edge(self.every)))
         seed = code.once(FUNCTION, "seed", lambda: code.load("i32", CONTEXT, int64(2 * Field.SEED)))
         threshold = min(int(wanted.p * 2**32), 2**32 - 1)
         kept = code.compare("uge", draw(code, seed, wanted.key, counter, j), threshold)
@@ -333,7 +334,7 @@ class Expressions:
 
     def _degree(self) -> Register:
         code, children = self.code, self.array(Field.CHILD_ROW)
-        first, end = self.first_edge(), self.end_edge()
+        first, end = self.first_edge(self.every), self.end_edge(self.every)
 
         def make() -> Register:
             count = code.call("i64", "vrt_count_children", [children, first, end])

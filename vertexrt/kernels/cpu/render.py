@@ -216,7 +216,8 @@ class _Rendered:
 
     def _over_children(self, sums: SumEdges, source: Expression, added: Register) -> None:
         code, values = self.code, self.values
-        with code.loop(values.first_edge(), values.end_edge()) as e, code.scope():
+        every = values.every
+        with code.loop(values.first_edge(every), values.end_edge(every)) as e, code.scope():
             values.edge = e
             with code.when(values.is_there(values.child(-1))):
                 self._take(sums, added, lambda j: values.element(source, j, independent=True))

@@ -174,17 +174,16 @@ def touched_rows(run: Run, launch: Array, key: Key, edges: bool, written: bool) 
     Returns: bool [V], or [E].
     """
     s = run.schedule
-    _, n, lo, at, m, elo = launch.tolist()
+    _, n, lo, at, _, _ = launch.tolist()
     rows = np.arange(lo, lo + n) if lo >= 0 else run.rows[at : at + n]
     if edges:
-        mask = np.zeros(len(s.edge_row), np.bool_)
-        mask[elo : elo + m] = True
+        mask = np.isin(s.edge_row, rows)
         if not written and rows_read(key) & PARENTS:
             mask |= np.isin(s.child_row, rows)
         return mask
     mask = np.zeros(len(s.order), np.bool_)
     mask[rows] = True
     if not written and rows_read(key) & CHILDREN:
-        children = s.child_row[elo : elo + m] if lo >= 0 else s.child_row[np.isin(s.edge_row, rows)]
+        children = s.child_row[np.isin(s.edge_row, rows)]
         mask[children[children >= 0]] = True
     return mask

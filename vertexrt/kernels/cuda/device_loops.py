@@ -25,7 +25,7 @@ INTS, LONGS, TABLE = np.zeros(0, np.int32), np.zeros(0, np.int64), np.zeros((0, 
 PULLS, FLAGS, BYTES = np.zeros((0, 0), np.int32), np.zeros(0, np.bool_), np.zeros(0, np.uint8)
 FACTS = Facts(LONGS, FLAGS, LONGS, TABLE, FLAGS, LONGS, LONGS, TABLE, TABLE, TABLE)
 SHAPE = Shape(LONGS, LONGS, LONGS, FLAGS, FLAGS, TABLE)
-VERTICES = VertexFacts(LONGS, LONGS, TABLE, 0, LONGS, LONGS, LONGS, LONGS, LONGS, LONGS)
+VERTICES = VertexFacts(LONGS, LONGS, TABLE, 0, LONGS, LONGS, LONGS, LONGS, LONGS, LONGS, LONGS)
 PROGRAMS = ProgramFacts(
     TABLE, TABLE, FLAGS, TABLE, LONGS, LONGS, FLAGS, LONGS, LONGS, LONGS, 0, 0
 )  # fmt: skip
@@ -47,7 +47,8 @@ def compile_loops(dtype: npt.DTypeLike) -> None:
     compile_ahead(lay_out, INTS, INTS, INTS, PULLS, reals, 0, False, False, VERTICES, PROGRAMS)
     batch, run = Arrays(INTS, INTS, TABLE, INTS, reals, PULLS, LONGS), Places(0, 0, 0, 1.0, 0, 0)
     lists = (INTS,) * 3, (LONGS, INTS), (INTS,) * 4
-    compile_ahead(pack, BYTES, 0, LONGS, (FLAGS, LONGS, 0), tuple(batch), tuple(run), lists)
+    facts = FLAGS, LONGS, 0, False
+    compile_ahead(pack, BYTES, 0, LONGS, facts, tuple(batch), tuple(run), lists)
 
 
 @cache

@@ -21,7 +21,7 @@ from vertexrt.kernels.cuda.instruction import COLUMNS
 from vertexrt.kernels.cuda.lookups import sort_lookups
 from vertexrt.kernels.cuda.persistent_launch import Paths, PersistentLaunch, WrittenScripts
 from vertexrt.native.compiled import compiled
-from vertexrt.scheduler.rows import CHILD_ROW, EDGE_PTR, ORDER, PARENT_PTR, part_of
+from vertexrt.scheduler.rows import CHILD_ROW, EDGE_PTR, EVERY_PTR, ORDER, PARENT_PTR, part_of
 from vertexrt.script.assemble import Batch, GroupSize
 from vertexrt.script.groups import Groups, assemble_groups
 from vertexrt.script.shape import Shape
@@ -97,11 +97,12 @@ def write_all(
     scheduled, known, chosen = LaidOut(*of_batch), Known(*of_kernel), Chosen(*of_run)
     table, indices, extents = scheduled.table, scheduled.indices, scheduled.extents
     order, edge_ptr = part_of(indices, extents, ORDER), part_of(indices, extents, EDGE_PTR)
+    every_ptr = part_of(indices, extents, EVERY_PTR)
     child_row = part_of(indices, extents, CHILD_ROW)
     shape, facts = known.shape, known.facts
     groups = Groups(order, scheduled.graph_ptr, chosen.groups)
     size = GroupSize(chosen.processors, chosen.tile)
-    batch = Batch(table, edge_ptr, child_row)
+    batch = Batch(table, edge_ptr, every_ptr, child_row)
     paths = assemble_groups(shape, batch, facts.outside_path, groups, size, COLUMNS)
     lookup_ptr, lookup_at, word, ptr, row = sort_lookups(
         table, known.lookups_ptr, known.lookups, scheduled.pulls, order, scheduled.rows,

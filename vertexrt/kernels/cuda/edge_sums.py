@@ -91,5 +91,5 @@ def _of_children(elements: ElementText, source: Expression) -> Edges:
     t = elements.t
     child = t.word("child_row", "const int*")
     skip = f"if ({child}[e] < 0) continue;"
-    begin, end = t.first_edge(), t.end_edge()
+    begin, end = t.first_of_every(), t.end_of_every()
     return Edges("e", begin, end, skip, lambda: elements.element(source))

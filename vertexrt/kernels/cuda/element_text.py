@@ -109,7 +109,7 @@ class ElementText:
         counter = self.user_vertex()  # or the user's edge
         if draw.edges:
             user_edge = self.t.word("user_edge", "const int*")
-            counter = f"({user_edge}[{counter}] + e - {self.t.first_edge()})"
+            counter = f"({user_edge}[{counter}] + e - {self.t.first_of_every()})"
         uniform = f"vrt_uniform({seed}, {draw.key}u, {counter}, {element})"
         return f"({uniform} >= {threshold}u ? real({1.0 / (1.0 - draw.p)!r}) : real(0))"
 
@@ -243,7 +243,7 @@ class ElementText:
 
     def _degree(self, e: Leaf) -> str:
         pointer = self.t.word("child_row", "const int*")
-        first, end = self.t.first_edge(), self.t.end_edge()
+        first, end = self.t.first_of_every(), self.t.end_of_every()
         return self.t.row_value("degree", "real", f"vrt_degree({pointer}, {first}, {end})")
 
     def _pull(self, e: Leaf) -> str:

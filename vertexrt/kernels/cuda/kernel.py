@@ -6,11 +6,13 @@ on the function; `gpu_script.py` writes the scripts.
 
 from __future__ import annotations
 
+import math
 from itertools import accumulate, pairwise
 
 import numpy as np
 import numpy.typing as npt
 
+from vertexrt.ir.passes.fuse import TaskProgram
 from vertexrt.ir.passes.segment import SegmentedTask, Split
 from vertexrt.ir.program import Stage
 from vertexrt.ir.updates import UpdateRule
@@ -71,6 +73,7 @@ class KernelWriter:
         budget = placed.budget
         self.processors, self.registers = budget.processors, budget.registers
         self.itemsize = budget.itemsize
+        self.splits_edges = binding.splits_edges
         self.numbers = {name: k for k, name in enumerate(word_names(binding))}
         self.tasks = tasks
         self.path, self.sides = placed.tasks, [*placed.sides]
@@ -229,8 +232,7 @@ class KernelWriter:
         lines = [ONE_BLOCK, f"#define VRT_SHARED_BYTES {self.budget.shared_bytes}"]
         if kept := MANTISSA[self.precision]:
             lines.append(f"#define VRT_MANTISSA {kept}")
-        if self.tiles_fit():
-            lines.append("#define VRT_TILES_FIT")
+        lines += self._switches()
         lines += ['#include "persistent.cuh"', "", structs(self.rules)]
         lines += [f"constexpr int PROCESSORS = {self.processors};"]
         lines += [
@@ -255,6 +257,11 @@ class KernelWriter:
         lines += ["", *self._outside_path(names), "", *self._kernel()]
         return "\n".join(lines) + "\n"
 
+    def _switches(self) -> list[str]:
+        """Say what holds of the indices of tiles."""
+        switches = {"TILES_FIT": self.tiles_fit(), "SPLITS_EDGES": self.splits_edges}
+        return [f"#define VRT_{name}" for name, on in switches.items() if on]
+
     def _side(self, stage: Stage) -> PathSide:
         """Return what the function of a side is written from."""
         number, added = SIDES.index(stage), None
@@ -276,8 +283,8 @@ class KernelWriter:
     def tiles_fit(self) -> bool:
         """Tell whether the indices of every tile fit in shared memory: rows, and their children."""
         path = [self.tasks[p] for p in self.path]
-        arities = [plan.task.program.arity for plan in path]
-        if any(arity is None or arity * MOST_ROWS > TILE_EDGES for arity in arities):
+        most = max((_most_children(plan.task) for plan in path), default=0)
+        if self.splits_edges or most * MOST_ROWS > TILE_EDGES:
             return False
         return all(x.split != Split.SUMS for plan in path for x in plan.segments)
 
@@ -328,3 +335,12 @@ class KernelWriter:
             "  }",
             "}",
         ]
+
+
+def _most_children(task: TaskProgram) -> float:
+    """Return how many children a row of a task may have."""
+    program, nodes = task.program, task.program.nodes
+    reads_all = any(nodes[k].op in ("gather_all", "scatter_children") for k in task.members)
+    if program.arity is None or (program.sites and reads_all):
+        return math.inf
+    return program.arity

@@ -30,7 +30,9 @@ FEW_THREADS = 64  # of a row, so that four rows have all threads
 def lower_path_group(context: SegmentContext, group: Group) -> ThreadKernel:
     """Lower a group of a segment to a kernel over the rows of a tile; the ring comes after."""
     in_parts, parts = place_group(context, group)
-    kernel = ThreadKernel(1, 0, 0, 0, group.domain == Domain.EDGE, False, parts)
+    splits = context.task.binding.splits_edges
+    edges = group.domain == Domain.EDGE
+    kernel = ThreadKernel(1, 0, 0, 0, edges, False, parts, splits_edges=splits)
     wanted = _wanted_threads(context, [k for k in group.nodes if k not in in_parts])
     # Beyond a warp the threads of a row cannot synchronise.
     threads = min(wanted, WARP) if kernel.crosses else wanted

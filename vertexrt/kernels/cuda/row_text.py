@@ -13,6 +13,7 @@ from vertexrt.kernels.layout import PAD
 from vertexrt.lower.places import Memory, Rows, Temporary, ValuePlace
 
 WARP = 32
+EVERY_PTR = "every_ptr"  # a word that is there only where edges are split
 ROLLED = '_Pragma("unroll 1")'  # fetching unrolled code takes longer than the jumps
 
 
@@ -29,6 +30,7 @@ class RowText:
         pad: rows and edges of temporaries are rounded up to so many.
         count: the type that counts elements of temporaries.
         edges: the rows are edges.
+        splits_edges: of `Program`.
 
     Attributes:
         words: name -> type, of what the kernel is given.
@@ -42,8 +44,10 @@ class RowText:
         pad: int = PAD,
         count: str = "long long",
         edges: bool = False,
+        splits_edges: bool = False,
     ) -> None:
         self.taken, self.pad, self.count, self.edges = taken, pad, count, edges
+        self.splits_edges = splits_edges
         self.words: dict[str, str] = {}
         self.head: list[str] = []
         self.lines: list[str] = []
@@ -156,6 +160,20 @@ class RowText:
         """Return the end of the edges of the row."""
         pointer = self.word("edge_ptr", "const int*")
         return self.row_value("end_edge", "int", f"{pointer}[row + 1]")
+
+    def first_of_every(self) -> str:
+        """Return the first edge of the row that `gather_all` reads."""
+        if not self.splits_edges:
+            return self.first_edge()
+        pointer = self.word(EVERY_PTR, "const int*")
+        return self.row_value("first_of_every", "int", f"{pointer}[row]")
+
+    def end_of_every(self) -> str:
+        """Return the end of the edges of the row that `gather_all` reads."""
+        if not self.splits_edges:
+            return self.end_edge()
+        pointer = self.word(EVERY_PTR, "const int*")
+        return self.row_value("end_of_every", "int", f"{pointer}[row + 1]")
 
     def kernel(self, threads: int, first: Sequence[str] = (), rows: Sequence[str] = ()) -> str:
         """Return the finished kernel, with NAME for its name.

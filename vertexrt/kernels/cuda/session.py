@@ -16,7 +16,6 @@ import numpy.typing as npt
 
 from vertexrt.engine.batched import Part, Run
 from vertexrt.errors import DeviceError
-from vertexrt.graph.batch import child_ptr_of
 from vertexrt.kernels.cuda.calls import addresses_of, launch_one
 from vertexrt.kernels.cuda.compile import FOLDER
 from vertexrt.kernels.cuda.device import Allocation, Calls, Device
@@ -236,13 +235,13 @@ class Session:
         slot, words = self.buffers.next(), self._new_words(executable, run.plan.temporary)
         reals = (*run.inputs.floats, *part.seeds)
         room = sum([array.nbytes + ALIGN for array in reals]) if reals else 0
-        facts = executable.wanted, self.param_at, executable.num_ints
+        facts = executable.wanted, self.param_at, executable.num_ints, executable.splits_edges
         ends = (NO_STARTS, NO_WIDTHS) if ending is None else (ending.starts, ending.widths)
         arrays = (  # the fields of `Arrays`
             run.rows,
             run.indices,
             run.extents,
-            child_ptr_of(run.share.batch),
+            run.user_numbers[1],
             run.weight,
             run.inputs.index,
             run.plan.base,

@@ -134,12 +134,13 @@ def _want_rows(
         rows: the launch's; gathers: of its program; links: of `share_out`.
         wanted: [streams] gets the last step of each stream that has to be done.
     """
-    edge_ptr, child_row, edge_row, parent_ptr, parent_edge = links
+    edge_ptr, every_ptr, child_row, edge_row, parent_ptr, parent_edge = links
     for r in rows:
         _want(wanted, draft, draft.made[r])
-        for edge in range(edge_ptr[r], edge_ptr[r + 1] if gathers[CHILDREN] else 0):
-            if child_row[edge] >= 0:
-                _want(wanted, draft, draft.made[child_row[edge]])
+        for ptr in (edge_ptr, every_ptr):
+            for edge in range(ptr[r], ptr[r + 1] if gathers[CHILDREN] else 0):
+                if child_row[edge] >= 0:
+                    _want(wanted, draft, draft.made[child_row[edge]])
         for at in range(parent_ptr[r], parent_ptr[r + 1] if gathers[PARENTS] else 0):
             _want(wanted, draft, draft.made[edge_row[parent_edge[at]]])
 
@@ -294,7 +295,7 @@ def share_out(
     Args:
         table, program, lookups: of `driver.launch`.
         listed: rows of launches that take a list.
-        links: edge_ptr, child_row, edge_row, parent_ptr and parent_edge of the schedule.
+        links: edge_ptr, every_ptr, child_row, edge_row, parent_ptr and parent_edge of the schedule.
     """
     steps_ptr, steps, effects = program[0], program[1], needs.effects
     most, gradients = 0, 0

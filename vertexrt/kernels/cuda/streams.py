@@ -67,7 +67,9 @@ class Streams:
         if executable not in self._needs:
             self._needs[executable] = needs_of(run.variant, executable)
         needs, program = self._needs[executable], executable.program
-        links = (s.edge_ptr, s.child_row, s.edge_row, s.parent_ptr, s.parent_edge)
+        links = (
+            s.edge_ptr, s.every_ptr, s.child_row, s.edge_row, s.parent_ptr, s.parent_edge,
+        )  # fmt: skip
         order: Order = share_out(table, program, lookups, needs, run.rows, links, self.count)
         if config().check:
             verify_streams(run, table, lookups, order)

@@ -94,7 +94,12 @@ def lower_group(context: GroupContext, group: Group) -> ThreadKernel:
     parts = Placer(place, None).parts(draft)
     widths = [_with_width(part, vector) for part in parts]
     most, listed = scratch.most, context.listed and not edges
-    return verified(ThreadKernel(threads, rows, scratch.taken, most, edges, listed, tuple(widths)))
+    splits = values.binding.splits_edges
+    return verified(
+        ThreadKernel(
+            threads, rows, scratch.taken, most, edges, listed, tuple(widths), splits_edges=splits
+        )
+    )
 
 
 def _with_width(part: ThreadPart, vector: int) -> ThreadPart:

@@ -54,7 +54,7 @@ def verify_launch(
     verify_groups(
         paths,
         shape,
-        Batch(table, s.edge_ptr, s.child_row),
+        Batch(table, s.edge_ptr, s.every_ptr, s.child_row),
         executable.outside_path,
         Groups(s.order, run.share.batch.graph_ptr, lengths.shape[1]),
         executable.processors,

@@ -142,7 +142,10 @@ class _Rounds:
             n, lo, listed, m, elo = (int(self.script[at, k]) for k in OPERANDS[:5])
             if lo >= 0 and not 0 <= n <= vertices - lo:
                 self.fail(at, f"rows up to {lo + n - 1}", f"{vertices} rows")
-            if lo >= 0 and (elo, m) != (s.edge_ptr[lo], s.edge_ptr[lo + n] - s.edge_ptr[lo]):
+            if lo >= 0 and (elo, m) != (
+                s.every_ptr[lo],
+                s.every_ptr[lo + n] - s.every_ptr[lo],
+            ):
                 self.fail(at, f"{m} edges from {elo}", "those of its rows")
             if lo < 0 and not 0 <= listed <= len(rows) - n:
                 self.fail(at, f"entries {listed}..{listed + n - 1}", f"{len(rows)} listed rows")

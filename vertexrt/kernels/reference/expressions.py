@@ -132,8 +132,8 @@ class Evaluator:
 
     def children_of(self, at: Points) -> tuple[Points, Array]:
         """Return the edges of rows that hold a child, and which row each is of."""
-        first = self.s.edge_ptr[at.row]
-        edge, owner = ranges(first, self.s.edge_ptr[at.row + 1] - first)
+        first = self.s.every_ptr[at.row]
+        edge, owner = ranges(first, self.s.every_ptr[at.row + 1] - first)
         has = self.s.child_row[edge] >= 0
         edge, owner = edge[has], owner[has]
         return Points(at.row[owner], at.local[owner], edge, at.turn[owner]), owner
@@ -246,7 +246,7 @@ class Evaluator:
     def _keep(self, wanted: RandomFactor, at: Points, index: Array) -> Array:
         counter = (self.b.user_edge if wanted.edges else self.b.user_vertex)[self.vertex(at)]
         if wanted.edges:
-            counter = counter + at.edge - self.s.edge_ptr[at.row]
+            counter = counter + at.edge - self.s.every_ptr[at.row]
         return dropout_factors(self.b.random_seed, wanted.key, wanted.p, counter, index)
 
 

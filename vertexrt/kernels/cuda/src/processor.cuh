@@ -24,6 +24,11 @@ constexpr bool TILES_FIT =
 #else
 constexpr bool TILES_FIT = false;
 #endif
+#ifdef VRT_SPLITS_EDGES
+constexpr bool EDGES_TOGETHER = false;  // a tile has edges in two places: they are not copied
+#else
+constexpr bool EDGES_TOGETHER = true;
+#endif
 struct TileIndices {
     int edge_ptr[TILE_POINTERS], parent_ptr[TILE_POINTERS];
     int child_row[TILE_EDGES], child_slot[TILE_EDGES], parent_edge[TILE_EDGES];

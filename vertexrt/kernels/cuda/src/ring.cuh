@@ -43,7 +43,7 @@ struct Indices {
         return TILES_FIT || in.rows < TILE_POINTERS;
     }
     static __device__ __forceinline__ bool edges_fit(const Instruction& in) {
-        return TILES_FIT || in.edges <= TILE_EDGES;
+        return EDGES_TOGETHER && (TILES_FIT || in.edges <= TILE_EDGES);
     }
     __device__ __forceinline__ Indices at_hand(const Instruction& in,
                                                const TileIndices& from) const {
