@@ -191,13 +191,10 @@ def tagger(lib: Any, p: Params, sentences: Sequence[SpeltSentence]) -> Evaluated
     """Evaluate a BiLSTM tagger, with letters where it has parameters for them."""
     logits, labels = [], []
     for words, letters, tags in sentences:
-        if "word.embedding" in p:
-            inputs = [
-                lib.concatenate([p["word.embedding"][word], *_spelt(lib, p, spelt)])
-                for word, spelt in zip(words, letters, strict=True)
-            ]
-        else:
-            inputs = [p["left.embedding"][word] for word in words]
+        inputs = [p["word.weight"][word] for word in words]
+        if "forth.embedding" in p:
+            pairs = zip(inputs, letters, strict=True)
+            inputs = [lib.concatenate([x, *_spelt(lib, p, spelt)]) for x, spelt in pairs]
         left = along(lib, lstm, part(p, "left.cell."), inputs)
         right = along(lib, lstm, part(p, "right.cell."), inputs[::-1])[::-1]
         for a, b in zip(left, right, strict=True):

@@ -12,7 +12,8 @@ import numpy as np
 from vertexrt import models
 from vertexrt.cli import run_state
 from vertexrt.cli.loop import evaluate as evaluate_split
-from vertexrt.cli.options import RunOptions, data_name
+from vertexrt.cli.options import RunOptions
+from vertexrt.cli.resolve import data_name
 from vertexrt.cli.run_folder import find_checkpoint
 from vertexrt.cli.run_state import StoredRun
 from vertexrt.cli.session import RunSession, compile_model, device_line, require_graphs

@@ -6,7 +6,7 @@ import argparse
 
 from vertexrt import models
 from vertexrt.cli.loop import training_batches
-from vertexrt.cli.options import resolve
+from vertexrt.cli.resolve import resolve
 from vertexrt.cli.session import device_line, open_session
 
 

@@ -12,8 +12,8 @@ from vertexrt.cli.curve import draw
 from vertexrt.cli.interrupt import Interrupt, Interrupted
 from vertexrt.cli.loop import Training, evaluate
 from vertexrt.cli.metrics import shown
-from vertexrt.cli.options import resolve, resume
 from vertexrt.cli.progress import Reporter
+from vertexrt.cli.resolve import resolve, resume
 from vertexrt.cli.run_folder import RunFolder
 from vertexrt.cli.run_state import RunState
 from vertexrt.cli.session import device_line, make_optimizer, open_session, require_same_data

@@ -7,7 +7,7 @@ from time import perf_counter
 
 from vertexrt import models
 from vertexrt.cli.loop import evaluate, pushes_of_steps, training_batches, warm_up
-from vertexrt.cli.options import resolve
+from vertexrt.cli.resolve import resolve
 from vertexrt.cli.session import device_line, make_optimizer, open_session
 from vertexrt.config import config
 

@@ -118,20 +118,20 @@ def _graphs(
     vertices = np.arange(len(words))
     same = pairs(vertices, vertices)
     parts = TypedArrays(
-        dict.fromkeys(("left", "right", "tag"), sizes),
+        dict.fromkeys(("word", "left", "right", "tag"), sizes),
         {
             ("left", "before", "left"): chain_pairs(sizes),
             ("right", "before", "right"): chain_pairs(sizes, backward=True),
+            ("word", "word", "left"): same,
+            ("word", "word", "right"): same,
             ("left", "left", "tag"): same,
             ("right", "right", "tag"): same,
         },
-        {"tag": label},
+        {"word": word, "tag": label},
     )
-    if "letter" not in vocabularies:
-        return typed_batch(parts.joined({}, {}, {"left": word, "right": word}))
-    read = {("word", "word", name): same for name in ("left", "right")}
-    below = parts.joined({"word": sizes}, read, {"word": word})
-    return typed_batch(below.joined(*_letters(sizes, words, vocabularies["letter"])))
+    if "letter" in vocabularies:
+        parts = parts.joined(*_letters(sizes, words, vocabularies["letter"]))
+    return typed_batch(parts)
 
 
 def _labels(sentences: Sequence[TaggedSentence], tags: Vocabulary) -> IntArray:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import vertexrt as vrt
 from vertexrt import nn
-from vertexrt.models.bilstm_tagger import Tag
+from vertexrt.models.bilstm_tagger import Direction, Tag
 
 
 class Letters(vrt.VertexFunction):
@@ -28,28 +28,13 @@ class SpeltWord(vrt.VertexFunction):
 
     def __init__(self, vocab: int, embed: int, forth: Letters, back: Letters) -> None:
         size = embed + forth.state["h"] + back.state["h"]
-        super().__init__(state={"x": size}, inputs={"forth": forth, "back": back})
-        self.embedding = vrt.Parameter((vocab, embed), init=vrt.init.normal(0.1))
+        super().__init__(state={"h": size}, inputs={"forth": forth, "back": back})
+        self.weight = vrt.Parameter((vocab, embed), init=vrt.init.normal(0.1))
 
     def forward(self) -> None:
         """Compute one word."""
-        word = vrt.embed(self.embedding, self.pull("word"))
-        self.scatter(x=vrt.concat(word, self.gather("forth").h, self.gather("back").h))
-
-
-class SpeltDirection(vrt.VertexFunction):
-    """An LSTM along a sentence of spelt words."""
-
-    def __init__(self, word: SpeltWord, hidden: int, dropout: float) -> None:
-        super().__init__(state={"h": hidden, "c": hidden}, inputs={"word": word})
-        self.cell = nn.LSTMCell(word.state["x"], hidden)
-        self.dropout = dropout
-
-    def forward(self) -> None:
-        """Compute one word."""
-        x, before = vrt.dropout(self.gather("word").x, self.dropout), self.gather("before")
-        h, c = self.cell(x, (before.h, before.c))
-        self.scatter(h=h, c=c)
+        word = vrt.embed(self.weight, self.pull("word"))
+        self.scatter(h=vrt.concat(word, self.gather("forth").h, self.gather("back").h))
 
 
 class BiLSTMCharTagger(vrt.Model):
@@ -74,6 +59,6 @@ class BiLSTMCharTagger(vrt.Model):
         self.forth = Letters(num_letter, spelling)
         self.back = Letters(num_letter, spelling)
         self.word = SpeltWord(vocab, embed, self.forth, self.back)
-        self.left = SpeltDirection(self.word, hidden, dropout)
-        self.right = SpeltDirection(self.word, hidden, dropout)
-        self.tag = Tag(self.left, self.right, classes, dropout)
+        self.left = Direction(self.word, hidden, dropout)
+        self.right = Direction(self.word, hidden, dropout)
+        self.tag = Tag(self.left, self.right, classes)

@@ -4,37 +4,30 @@ from __future__ import annotations
 
 import vertexrt as vrt
 from vertexrt import nn
+from vertexrt.models.words import LookedUpWord
 
 
 class Direction(vrt.VertexFunction):
-    """An LSTM along a sentence; `before` is the word before in the direction of reading.
+    """An LSTM along a sentence; `before` is the word before in the direction of reading."""
 
-    Pulls `word`.
-    """
-
-    def __init__(self, vocab: int, embed: int, hidden: int, dropout: float) -> None:
-        super().__init__(state={"h": hidden, "c": hidden})
-        self.embedding = vrt.Parameter((vocab, embed), init=vrt.init.normal(0.1))
-        self.cell = nn.LSTMCell(embed, hidden)
-        self.dropout = dropout
+    def __init__(self, word: vrt.VertexFunction, hidden: int, dropout: float) -> None:
+        super().__init__(state={"h": hidden, "c": hidden}, inputs={"word": word})
+        self.cell, self.dropout = nn.LSTMCell(word.state["h"], hidden), dropout
 
     def forward(self) -> None:
         """Compute one word."""
-        before = self.gather("before")
-        word = vrt.dropout(vrt.embed(self.embedding, self.pull("word")), self.dropout)
-        h, c = self.cell(word, (before.h, before.c))
+        x, before = vrt.dropout(self.gather("word").h, self.dropout), self.gather("before")
+        h, c = self.cell(x, (before.h, before.c))
         self.scatter(h=h, c=c)
 
 
 class Tag(vrt.VertexFunction):
     """Classify a word by what was read before and after it. Pulls `label`."""
 
-    def __init__(
-        self, left: vrt.VertexFunction, right: vrt.VertexFunction, tags: int, dropout: float
-    ) -> None:
+    def __init__(self, left: Direction, right: Direction, tags: int) -> None:
         super().__init__(state={}, inputs={"left": left, "right": right})
         self.out = nn.Linear(left.state["h"] + right.state["h"], tags)
-        self.dropout = dropout
+        self.dropout = left.dropout
 
     def forward(self) -> None:
         """Compute one word."""
@@ -53,7 +46,7 @@ class BiLSTMTagger(vrt.Model):
     def __init__(
         self, vocab: int, embed: int, hidden: int, classes: int, dropout: float = 0.0
     ) -> None:
-        self.left = Direction(vocab, embed, hidden, dropout)
-        self.right = Direction(vocab, embed, hidden, dropout)
-        self.right.embedding = self.left.embedding
-        self.tag = Tag(self.left, self.right, classes, dropout)
+        self.word = LookedUpWord(vocab, embed, vrt.init.normal(0.1))
+        self.left = Direction(self.word, hidden, dropout)
+        self.right = Direction(self.word, hidden, dropout)
+        self.tag = Tag(self.left, self.right, classes)

@@ -11,6 +11,7 @@ from typing import Any, NamedTuple
 
 import vertexrt as vrt
 from vertexrt.errors import UsageError
+from vertexrt.models.words import LookedUpWord
 
 
 class LayerForm(NamedTuple):
@@ -32,44 +33,32 @@ class LayerForm(NamedTuple):
     residual: bool = False
 
     @property
-    def output(self) -> str:
-        """Name the field that the layer above reads."""
-        return "up" if self.residual else "h"
-
-
-class LookedUpWord(vrt.VertexFunction):
-    """Look a word up. Pulls `word`."""
-
-    def __init__(self, vocab: int, embed: int, output: str) -> None:
-        super().__init__(state={output: embed})
-        self.weight = vrt.Parameter((vocab, embed), init=vrt.init.uniform(0.1))
-
-    def forward(self) -> None:
-        """Compute one word."""
-        self.scatter(**dict.fromkeys(self.state, vrt.embed(self.weight, self.pull("word"))))
+    def fields(self) -> tuple[str, ...]:
+        """Name the fields of the cell's state; with a residual, h is what is handed up."""
+        return ("inner", *self.state[1:]) if self.residual else self.state
 
 
 class RecurrentLayer(vrt.VertexFunction):
     """One layer; `below` is the same word one layer down, `before` the word before in this one."""
 
     def __init__(self, below: vrt.VertexFunction, form: LayerForm) -> None:
-        fields = dict.fromkeys((*form.state, form.output), form.hidden)
+        fields = dict.fromkeys(("h", *form.fields), form.hidden)
         super().__init__(state=fields, inputs={"below": below})
-        self.form, self.cell = form, form.cell(below.state[form.output])
+        self.form, self.cell = form, form.cell(below.state["h"])
 
     def forward(self) -> None:
         """Compute one word."""
-        form = self.form
-        x = getattr(self.gather("below"), form.output)
+        form, x = self.form, self.gather("below").h
         before = vars(self.gather("before"))
-        state = [before[name] for name in form.state]
+        state = [before[name] for name in form.fields]
         if form.carried:
             pulled = [self.pull(name, shape=(form.hidden,)) for name in form.state]
             state = [kept + start for kept, start in zip(state, pulled, strict=True)]
         found = self.cell(vrt.dropout(x, form.dropout), state if len(state) > 1 else state[0])
-        after = dict(zip(form.state, found if len(state) > 1 else (found,), strict=True))
-        self.scatter(**after, **({"up": after["h"] + x} if form.residual else {}))
-        for name, value in after.items():
+        found = found if len(state) > 1 else (found,)
+        after = dict(zip(form.fields, found, strict=True))
+        self.scatter(**({"h": found[0] + x} if form.residual else {}), **after)
+        for name, value in zip(form.state, found, strict=True):
             self.push(name, value)
 
 
@@ -78,13 +67,13 @@ class NextWord(vrt.VertexFunction):
 
     def __init__(self, top: RecurrentLayer, weight: vrt.Parameter) -> None:
         super().__init__(state={}, inputs={"below": top})
-        self.weight, self.form = weight, top.form
+        self.weight, self.dropout = weight, top.form.dropout
         self.bias = vrt.Parameter((weight.shape[0],), init=vrt.init.zeros)
 
     def forward(self) -> None:
         """Compute one word."""
-        x = getattr(self.gather("below"), self.form.output)
-        logits = self.weight @ vrt.dropout(x, self.form.dropout) + self.bias
+        x = vrt.dropout(self.gather("below").h, self.dropout)
+        logits = self.weight @ x + self.bias
         self.push("logits", logits)
         self.push("loss", vrt.cross_entropy(logits, self.pull("label")))
 
@@ -106,9 +95,9 @@ class LanguageModel(vrt.Model):
         if (tied or form.residual) and form.hidden != embed:
             got = f"words of {embed} elements and layers of {form.hidden}"
             raise UsageError.at("LanguageModel", got, "one size", "give embed and hidden alike")
-        self.word = LookedUpWord(vocab, embed, form.output)
-        self.layers: list[RecurrentLayer] = []
-        for _ in range(layers):
-            self.layers.append(RecurrentLayer(self.layers[-1] if self.layers else self.word, form))
+        self.word = LookedUpWord(vocab, embed, vrt.init.uniform(0.1))
+        self.layers = [RecurrentLayer(self.word, form)]
+        for _ in range(layers - 1):
+            self.layers.append(RecurrentLayer(self.layers[-1], form))
         weight = self.word.weight if tied else vrt.Parameter((vocab, form.hidden))
         self.next = NextWord(self.layers[-1], weight)
