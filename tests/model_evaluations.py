@@ -211,3 +211,92 @@ def _spelt(lib: Any, p: Params, letters: Sequence[int]) -> list[Any]:
         inputs = [p[f"{name}.embedding"][letter] for letter in order]
         found.append(along(lib, lstm, part(p, f"{name}.cell."), inputs)[-1][0])
     return found
+
+
+def translated(
+    lib: Any, p: Params, pairs: Sequence[tuple[Sequence[int], Sequence[int], Sequence[int]]]
+) -> Evaluated:
+    """Evaluate attention over an encoder: words of the source, words said before, labels."""
+    logits, labels = [], []
+    for source, said, following in pairs:
+        inputs = [p["encoder.embedding"][word] for word in source]
+        heard = [state[0] for state in along(lib, gru, part(p, "encoder.cell."), inputs)]
+        h = heard[-1]
+        for word in said:
+            query = p["decoder.query"] @ h
+            scores = [
+                (p["decoder.score"] * lib.tanh(p["encoder.key"] @ s + query)).sum() for s in heard
+            ]
+            context = attended(lib, scores, heard)
+            x = lib.concatenate([p["decoder.embedding"][word], context])
+            h = gru(lib, part(p, "decoder.cell."), x, [h])[0]
+            both = lib.concatenate([h, context])
+            logits.append(p["decoder.out.weight"] @ both + p["decoder.out.bias"])
+        labels += following
+    return classified(lib, logits, labels)
+
+
+def attended(lib: Any, scores: Sequence[Any], values: Sequence[Any]) -> Any:
+    weights = [lib.exp(score) for score in scores]
+    return sum(w * v for w, v in zip(weights, values, strict=True)) / sum(weights)
+
+
+def dagnn(lib: Any, p: Params, graphs: Sequence[Sequence[LabelledVertex]]) -> Evaluated:
+    layers = len({name.split(".")[1] for name in p if name.startswith("layers.")})
+    logits, labels = [], []
+    for graph in graphs:
+        below = [p["word.weight"][vertex.word] for vertex in graph]
+        columns = []
+        for k in range(layers):
+            states: list[Any] = []
+            score = p[f"layers.{k}.score"]
+            for vertex, x in zip(graph, below, strict=True):
+                read = [states[c] for c in vertex.children]
+                message = attended(lib, [(score * h).sum() for h in read], read) if read else 0.0
+                start = zeros(lib, len(x)) + message
+                states.append(gru(lib, part(p, f"layers.{k}.cell."), x, [start])[0])
+            below = states
+            columns.append(states)
+        for at, vertex in enumerate(graph):
+            both = lib.concatenate([states[at] for states in columns])
+            logits.append(p["label.out.weight"] @ both + p["label.out.bias"])
+            labels.append(vertex.label)
+    return classified(lib, logits, labels)
+
+
+class Signal(NamedTuple):
+    """A signal of a circuit: input, conjunction or inverter; what it reads; its probability."""
+
+    kind: str
+    below: Sequence[int]
+    target: float
+
+
+def deepgate(lib: Any, p: Params, signals: Sequence[Signal]) -> Evaluated:
+    """Evaluate one circuit. The rows are probabilities, in the order of the kinds."""
+    forth: list[Any] = []
+    for kind, below, _ in signals:
+        if kind == "input":
+            forth.append(p["input.start"])
+            continue
+        read = [forth[k] for k in below]
+        scores = [(p[f"{kind}.score"] * h).sum() for h in read] if len(read) == 2 else [read[0][0]]
+        message = attended(lib, scores, read)
+        forth.append(gru(lib, part(p, f"{kind}.cell."), message, [p[f"{kind}.start"]])[0])
+    back: dict[int, Any] = {}
+    score, loss = p["reverse.score"], 0.0
+    for at in reversed(range(len(signals))):
+        read = [back[k] for k, signal in enumerate(signals) if at in signal.below]
+        x = attended(lib, [(score * h).sum() for h in read], read) if read else 0.0
+        x = zeros(lib, len(forth[at])) + x
+        back[at] = gru(lib, part(p, "reverse.cell."), x, [forth[at]])[0]
+    found = {}
+    for at, signal in enumerate(signals):
+        both = lib.concatenate([forth[at], back[at]])
+        inner = p["reverse.inner.weight"] @ both + p["reverse.inner.bias"]
+        inner = inner * (inner > 0)
+        found[at] = sigmoid(lib, p["reverse.out.weight"] @ inner + p["reverse.out.bias"])
+        loss = loss + abs(found[at] - signal.target).sum()
+    kinds = ("input", "conjunction", "inverter")
+    order = sorted(found, key=lambda at: kinds.index(signals[at].kind))
+    return Evaluated([found[at] for at in order], loss)

@@ -11,20 +11,27 @@ import pytest
 
 import vertexrt as vrt
 from tests import model_evaluations as by_hand
-from tests.model_evaluations import Evaluated, LabelledVertex, SpeltSentence
+from tests.model_evaluations import Evaluated, LabelledVertex, Signal, SpeltSentence
 from tests.runs import Way, train
+from vertexrt.data.circuits import circuit_graph
+from vertexrt.data.files import Texts
 from vertexrt.data.language import layered_chains
+from vertexrt.data.logic import layered_graphs
 from vertexrt.data.pyramid import pyramids
 from vertexrt.data.tagging import TaggedSentence, TaggedTexts, tagging_dataset
+from vertexrt.data.translation import translation_dataset
 from vertexrt.models.bilstm_char_tagger import BiLSTMCharTagger
 from vertexrt.models.bilstm_tagger import BiLSTMTagger
 from vertexrt.models.child_sum_tree_lstm import ChildSumTreeLSTM
+from vertexrt.models.dagnn import DAGNN
+from vertexrt.models.deepgate import DeepGate
 from vertexrt.models.gru_lm import GRULanguageModel
 from vertexrt.models.lstm_lm import LSTMLanguageModel
 from vertexrt.models.nary_tree_lstm import NaryTreeLSTM
 from vertexrt.models.residual_rnn import ResidualRNN
 from vertexrt.models.rnn_lm import RNNLanguageModel
 from vertexrt.models.rvnn import RvNN
+from vertexrt.models.seq2seq import Seq2Seq
 from vertexrt.models.slstm_lm import SLSTMLanguageModel
 
 VOCAB, EMBED, HIDDEN, CLASSES = 7, 3, 4, 3
@@ -137,6 +144,47 @@ def tagger(letters: bool) -> Case:
     return Case(model, batch, lambda lib, p: by_hand.tagger(lib, p, sentences), "tag")
 
 
+def seq2seq() -> Case:
+    texts = Texts({"train": "a b c\tX Y\nb\tZ\nc a\tY X Y\n"}, {"train": "pairs"}, "")
+    data = translation_dataset(texts, name="pairs")
+    word, said = data.vocabularies["word"], data.vocabularies["said"]
+    examples = []
+    for line in texts.texts["train"].splitlines():
+        source, target = (side.split() for side in line.split("\t"))
+        spoken = [said.index(each) for each in ("<eos>", *target, "<eos>")]
+        examples.append(([word.index(each) for each in source], spoken[:-1], spoken[1:]))
+    return Case(
+        partial(Seq2Seq, len(word), len(said), EMBED, HIDDEN),
+        data.splits["train"],
+        lambda lib, p: by_hand.translated(lib, p, examples),
+        "decoder",
+    )
+
+
+def dagnn() -> Case:
+    model = partial(DAGNN, VOCAB, HIDDEN, CLASSES, layers=2)
+    batch = layered_graphs(graphs(DAG), 2)
+    return Case(model, batch, lambda lib, p: by_hand.dagnn(lib, p, DAG), "label")
+
+
+CIRCUIT = [
+    Signal("input", [], 0.5),
+    Signal("input", [], 0.5),
+    Signal("inverter", [0], 0.25),
+    Signal("conjunction", [2, 1], 0.75),
+    Signal("conjunction", [3, 2], 0.125),
+    Signal("inverter", [3], 0.5),
+]
+
+
+def deepgate() -> Case:
+    targets = np.array([signal.target for signal in CIRCUIT])
+    kinds, below = [s.kind for s in CIRCUIT], [list(s.below) for s in CIRCUIT]
+    batch = vrt.GraphBatch.from_graphs([circuit_graph(kinds, below, targets)])
+    model = partial(DeepGate, HIDDEN)
+    return Case(model, batch, lambda lib, p: by_hand.deepgate(lib, p, CIRCUIT), "reverse")
+
+
 CASES: dict[str, Callable[[], Case]] = {
     "rnn-lm": lambda: language_model(RNNLanguageModel, by_hand.rnn, 2),
     "lstm-lm": lambda: language_model(LSTMLanguageModel, by_hand.lstm, 2),
@@ -152,6 +200,9 @@ CASES: dict[str, Callable[[], Case]] = {
     "dag-lstm": lambda: tree(ChildSumTreeLSTM, DAG, by_hand.child_sum),
     "bilstm-tagger": lambda: tagger(False),
     "bilstm-char-tagger": lambda: tagger(True),
+    "seq2seq": seq2seq,
+    "dagnn": dagnn,
+    "deepgate": deepgate,
 }
 PYRAMID_TREES = [
     [
@@ -171,7 +222,8 @@ def test_values_are_those_of_the_equations(name: str) -> None:
     out = net.forward(case.batch)
     want = case.evaluate(np, dict(net.parameters))
     rows = slice(None) if case.type is None else case.batch.of_type(case.type)
-    np.testing.assert_allclose(out["logits"][rows], want.logits, rtol=0, atol=1e-12)
+    push = "logits" if "logits" in out else "output"
+    np.testing.assert_allclose(out[push][rows], want.logits, rtol=0, atol=1e-12)
     np.testing.assert_allclose(out["loss"].sum(), want.loss, rtol=1e-12)
 
 

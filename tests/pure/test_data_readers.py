@@ -153,8 +153,8 @@ def test_missing_and_unreadable_files(trees: Path) -> None:
         (
             "generated",
             "tree",
-            "[data] no format 'tree'; the formats are trees, text, tagged, logic, tree-fc,"
-            " json-lines; give"
+            "[data] no format 'tree'; the formats are trees, text, tagged, pairs, logic,"
+            " circuits, tree-fc, json-lines; give"
             " one of them. Nearest: 'trees', 'tree-fc', 'text'.",
         ),
     ],

@@ -162,6 +162,20 @@ _ENTRIES = (
         home="vertexrt",
         licence=_OURS,
     ),
+    CatalogueEntry(
+        name="generated",
+        format="pairs",
+        description="800 / 100 / 100 pairs: letters, and their reverse in upper case",
+        home="vertexrt",
+        licence=_OURS,
+    ),
+    CatalogueEntry(
+        name="generated",
+        format="circuits",
+        description="300 / 60 / 60 circuits of AND gates and inverters; targets are probabilities",
+        home="vertexrt",
+        licence=_OURS,
+    ),
 )
 
 

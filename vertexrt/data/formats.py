@@ -7,6 +7,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
+from vertexrt.data.circuits import circuits_dataset
 from vertexrt.data.dataset import Dataset, Vocabulary
 from vertexrt.data.files import Texts
 from vertexrt.data.generated_tags import generate_tagged
@@ -17,6 +18,7 @@ from vertexrt.data.logic import logic_dataset
 from vertexrt.data.pyramid import pyramids
 from vertexrt.data.sentiment import read_treebank, treebank_dataset
 from vertexrt.data.tagging import TaggedTexts, read_tagged, tagging_dataset
+from vertexrt.data.translation import generate_pairs, read_pairs, translation_dataset
 from vertexrt.data.tree_fc import LEAVES, tree_fc_dataset
 from vertexrt.data.treebank import generate_treebank
 
@@ -116,7 +118,21 @@ def _tagged(given: Reading) -> Dataset:
 
 
 def _logic(given: Reading) -> Dataset:
-    return logic_dataset(seed=given.seed)
+    return logic_dataset(seed=given.seed, **given.options)
+
+
+def _circuits(given: Reading) -> Dataset:
+    return circuits_dataset(seed=given.seed)
+
+
+def _pairs(given: Reading) -> Dataset:
+    texts = (
+        generate_pairs(given.seed, given.splits)
+        if given.path is None
+        else read_pairs(given.path, given.splits)
+    )
+    how: dict[str, Any] = {**given.options, "vocabularies": given.vocabularies}
+    return translation_dataset(texts, name=given.name, **how)
 
 
 def _generated_trees(seed: int, splits: Sequence[str]) -> Texts:
@@ -157,7 +173,14 @@ FORMATS = {
             _tagged,
             ("letters", "min_count"),
         ),
-        DataFormat("logic", "logic circuits", _logic, (), read=False),
+        DataFormat(
+            "pairs",
+            "source<TAB>translation, one pair a line, in train.tsv, dev.tsv, test.tsv",
+            _pairs,
+            ("min_count",),
+        ),
+        DataFormat("logic", "logic circuits", _logic, ("layers",), read=False),
+        DataFormat("circuits", "AND gates and inverters", _circuits, (), read=False),
         DataFormat("tree-fc", "complete binary trees", _tree_fc, ("leaves",), read=False),
         DataFormat(
             "json-lines",

@@ -2,7 +2,6 @@
 
 from collections import Counter
 from collections.abc import Sequence
-from itertools import pairwise
 from pathlib import Path
 from typing import NamedTuple
 
@@ -11,7 +10,7 @@ import numpy.typing as npt
 
 from vertexrt.data.dataset import UNKNOWN, Dataset, Vocabulary
 from vertexrt.data.files import Texts, read_splits
-from vertexrt.data.typed import TypedArrays, chain_pairs, pairs, typed_batch
+from vertexrt.data.typed import chain_pairs, stacked, typed_batch
 from vertexrt.errors import DataError, UsageError
 from vertexrt.graph import GraphBatch
 
@@ -155,10 +154,5 @@ def layered_chains(sizes: IntArray, word: IntArray, label: IntArray, layers: int
     Args:
         sizes: int [K], words of each chain; word, label: int [words], of all chains.
     """
-    stack = ["word", *(f"layers.{k}" for k in range(layers)), "next"]
-    vertices = np.arange(len(word))
-    edges = {(a, "below", b): pairs(vertices, vertices) for a, b in pairwise(stack)}
-    before = chain_pairs(sizes)
-    edges |= {(name, "before", name): before for name in stack[1:-1]}
     pulls = {"word": {"word": word}, "next": {"label": label}}
-    return typed_batch(TypedArrays(dict.fromkeys(stack, sizes), edges, pulls))
+    return typed_batch(stacked(sizes, chain_pairs(sizes), layers, "next").joined({}, {}, pulls))

@@ -46,8 +46,8 @@ def load(
         data: a name of the catalogue ("generated", "sst", "ptb"), or the path of a folder, which
             is used as it is, or of a file of JSON lines. A folder that has the name of a data set
             is given as "./name".
-        format: a name of `FORMATS`: "trees", "text", "tagged", "logic", "tree-fc" or
-            "json-lines".
+        format: a name of `FORMATS`: "trees", "text", "tagged", "pairs",
+            "logic", "circuits", "tree-fc" or "json-lines".
         seed: of generated data.
         splits: which to read; `("all",)` for one file of any format, which is not divided.
         vocabularies: by pull, what numbers its words: those of another data set. By default they
@@ -60,7 +60,7 @@ def load(
             min_count: words of train that are rarer count as `<unk>` (1).
             pieces: text: cut it into chains of so many words; None for sentences.
             streams: text: parts of it side by side, which are cut into pieces (1).
-            layers: text: types of vertices for so many layers; None for one type.
+            layers: text, logic: types of vertices for so many layers; None for one type.
             leaves: tree-fc: leaves of each tree, a power of 2; None for 256.
             dev, test: json-lines: files of these splits, beside a file of train; by default a
                 tenth of the file for each.

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from itertools import pairwise
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -84,3 +85,20 @@ def chain_pairs(sizes: npt.NDArray[np.integer], *, backward: bool = False) -> In
     starts = np.cumsum(sizes) - sizes
     inner = np.delete(vertices, starts)
     return pairs(inner, inner - 1) if backward else pairs(inner - 1, inner)
+
+
+def stacked(sizes: npt.NDArray[np.integer], before: IntArray, layers: int, top: str) -> TypedArrays:
+    """Return graphs once for each layer: the types word, layers.0 and so on, and one more.
+
+    Args:
+        sizes: int [K], vertices of each graph in a layer.
+        before: int [E, 2], edges between the vertices of a layer: the relation `before`.
+        top: name of the last type. Each type reads the one under it in the relation `below`.
+    """
+    types = ["word", *(f"layers.{k}" for k in range(layers)), top]
+    vertices = np.arange(int(sizes.sum()))
+    edges: dict[Relation, IntArray] = {
+        (lower, "below", upper): pairs(vertices, vertices) for lower, upper in pairwise(types)
+    }
+    edges |= {(name, "before", name): before for name in types[1:-1]}
+    return TypedArrays(dict.fromkeys(types, sizes), edges, {})

@@ -241,6 +241,33 @@ SPECS = (
         {"embed": 16, "hidden": 32, "dropout": 0.0},
         ADAM | {"epochs": 12},
     ),
+    ModelSpec(
+        "seq2seq",
+        "tagging",
+        "pairs",
+        "vertexrt.models.seq2seq",
+        "Seq2Seq",
+        {"embed": 32, "hidden": 64},
+        ADAM | {"epochs": 10},
+    ),
+    ModelSpec(
+        "dagnn",
+        "classification",
+        "logic",
+        "vertexrt.models.dagnn",
+        "DAGNN",
+        {"hidden": 32, "layers": 2},
+        ADAM | {"epochs": 12},
+    ),
+    ModelSpec(
+        "deepgate",
+        "regression",
+        "circuits",
+        "vertexrt.models.deepgate",
+        "DeepGate",
+        {"hidden": 32},
+        ADAM | {"epochs": 10},
+    ),
 )
 
 

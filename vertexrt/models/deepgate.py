@@ -20,26 +20,34 @@ class CircuitInput(vrt.VertexFunction):
         self.scatter(h=1.0 * self.start)
 
 
-class Gate(vrt.VertexFunction):
-    """A gate over so many inputs, in slots; with attention over them where there are two.
+class Conjunction(vrt.VertexFunction):
+    """An AND gate: attention over its two inputs, whose functions are set in `inputs` later."""
 
-    Set its `inputs` before the model is compiled.
-    """
-
-    def __init__(self, hidden: int, arity: int) -> None:
-        super().__init__(arity=arity, state={"h": hidden})
+    def __init__(self, hidden: int) -> None:
+        super().__init__(arity=2, state={"h": hidden})
         self.start = vrt.Parameter((hidden,), init=vrt.init.normal(1.0))
         self.score = vrt.Parameter((hidden,), init=vrt.init.normal(0.1))
         self.cell = nn.GRUCell(hidden, hidden)
 
     def forward(self) -> None:
         """Compute one gate."""
-        read = [self.gather(k).h for k in range(self.arity or 0)]
-        message = read[0]
-        if len(read) == 2:
-            share = vrt.sigmoid(vrt.dot(self.score, read[0] - read[1]))  # a softmax of two
-            message = share * read[0] + (1.0 - share) * read[1]
+        left, right = self.gather(0).h, self.gather(1).h
+        share = vrt.sigmoid(vrt.dot(self.score, left - right))  # the softmax of two scores
+        message = share * left + (1.0 - share) * right
         self.scatter(h=self.cell(message, 1.0 * self.start))
+
+
+class Inverter(vrt.VertexFunction):
+    """A NOT gate; `inputs` as for a conjunction."""
+
+    def __init__(self, hidden: int) -> None:
+        super().__init__(arity=1, state={"h": hidden})
+        self.start = vrt.Parameter((hidden,), init=vrt.init.normal(1.0))
+        self.cell = nn.GRUCell(hidden, hidden)
+
+    def forward(self) -> None:
+        """Compute one gate."""
+        self.scatter(h=self.cell(self.gather(0).h, 1.0 * self.start))
 
 
 class Reverse(vrt.VertexFunction):
@@ -77,7 +85,7 @@ class DeepGate(vrt.Model):
 
     def __init__(self, hidden: int) -> None:
         self.input = CircuitInput(hidden)
-        self.conjunction, self.inverter = Gate(hidden, 2), Gate(hidden, 1)
+        self.conjunction, self.inverter = Conjunction(hidden), Inverter(hidden)
         kinds = self.input, self.conjunction, self.inverter
         self.conjunction.inputs = {"0": kinds, "1": kinds}
         self.inverter.inputs = {"0": kinds}
