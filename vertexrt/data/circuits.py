@@ -16,6 +16,14 @@ SPLITS = {"train": 300, "dev": 60, "test": 60}
 INPUTS, GATES = 5, 16
 INVERTERS = 0.35  # of all gates
 
+KINDS = ("input", "conjunction", "inverter")
+_RELATIONS = [
+    *((child, slot, "conjunction") for child in KINDS for slot in "01"),
+    *((child, "0", "inverter") for child in KINDS),
+    *((kind, "own", "reverse") for kind in KINDS),
+    ("reverse", "readers", "reverse"),
+]
+
 
 def circuits_dataset(*, seed: int = 0) -> Dataset:
     """Make circuits of the vertex types of a `DeepGate`.
@@ -55,22 +63,17 @@ def circuit_graph(kinds: list[str], below: list[list[int]], targets: np.ndarray)
         below: the signals that each reads.
         targets: float [signals], the probability that each is 1.
     """
-    names = ("input", "conjunction", "inverter")
-    order = sorted(range(len(kinds)), key=lambda signal: names.index(kinds[signal]))
+    order = sorted(range(len(kinds)), key=lambda signal: KINDS.index(kinds[signal]))
     place = {signal: at for at, signal in enumerate(order)}  # in the type `reverse`
-    own = {s: [t for t in order if kinds[t] == kinds[s]].index(s) for s in order}
-    edges: dict[tuple[str, str, str], list[tuple[int, int]]] = {
-        (child, slot, parent): []
-        for child in names
-        for slot, parent in (("0", "conjunction"), ("1", "conjunction"), ("0", "inverter"))
-    }
-    edges |= {(name, "own", "reverse"): [] for name in names}
-    edges["reverse", "readers", "reverse"] = []
+    first = {kind: sum(kinds.count(k) for k in KINDS[:at]) for at, kind in enumerate(KINDS)}
+    edges = {relation: list[tuple[int, int]]() for relation in _RELATIONS}
     for signal in order:
-        edges[kinds[signal], "own", "reverse"].append((own[signal], place[signal]))
+        kind = kinds[signal]
+        edges[kind, "own", "reverse"].append((place[signal] - first[kind], place[signal]))
         for slot, child in enumerate(below[signal]):
-            edges[kinds[child], str(slot), kinds[signal]].append((own[child], own[signal]))
+            pair = place[child] - first[kinds[child]], place[signal] - first[kind]
+            edges[kinds[child], str(slot), kind].append(pair)
             edges["reverse", "readers", "reverse"].append((place[signal], place[child]))
-    sizes = {name: kinds.count(name) for name in names} | {"reverse": len(kinds)}
+    sizes = {kind: kinds.count(kind) for kind in KINDS} | {"reverse": len(kinds)}
     target = {"target": Pulled(targets[order, None].astype(np.float32))}
     return InputGraph.from_types(sizes, edges, {"reverse": target})
