@@ -19,8 +19,14 @@ from vertexrt.errors import DeviceError
 from vertexrt.graph import GraphBatch, InputGraph
 from vertexrt.ir.updates import RULES, UpdateRule
 from vertexrt.kernels.cuda.backend import CudaBackend
-from vertexrt.kernels.cuda.compile import Usage, compile_in_registers, load_nvrtc, spills_of
-from vertexrt.kernels.cuda.persistent import PersistentExecutable
+from vertexrt.kernels.cuda.compile import (
+    Spilled,
+    Usage,
+    compile_in_registers,
+    load_nvrtc,
+    spilled_of,
+)
+from vertexrt.kernels.cuda.persistent import LITTLE_SPILLED, PersistentExecutable
 from vertexrt.models import TreeFC, TreeLSTM
 
 
@@ -34,12 +40,12 @@ class Compiler:
         self.arch = arch
         self.usage: dict[str, Usage] = {}
 
-    def spills(self, source: str, real: np.dtype[Any], ahead: Sequence[str] = ()) -> str:
+    def spills(self, source: str, real: np.dtype[Any], ahead: Sequence[str] = ()) -> Spilled:
         """Compile, as a GPU's device does."""
         cubin = compile_in_registers(source, self.arch, may_spill=True)
-        spills = spills_of(cubin, persistent=True)
-        self.usage |= {} if spills else cubin.usage
-        return spills
+        spilled = spilled_of(cubin)
+        self.usage |= {} if spilled.bytes > LITTLE_SPILLED else cubin.usage
+        return spilled
 
     def load(self, sources: Sequence[str], real: np.dtype[Any]) -> dict[str, int]:
         """Give every kernel an address that nobody calls."""

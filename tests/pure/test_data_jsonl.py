@@ -126,7 +126,7 @@ def test_words_of_other_files_are_numbered_as_in_training(tmp_path: Path) -> Non
     path = file_of(tmp_path, dev, wrong, name="dev.jsonl")
     read = lambda **options: vrt.data.read_jsonl(path, **options)  # noqa: E731
     assert text_of(VertexrtError, lambda: read(vocabularies=train.vocabularies)) == (
-        f"[{path}, line 2] value 1 of the pull 'label' is '-'; the labels are +; correct the line."
+        f"[{path}, line 2] value 1 of the pull 'label' is '-'; the labels are +; correct it."
     )
     only_words = {"word": train.vocabularies["word"]}
     assert "the pull 'label' has words" in text_of(
@@ -179,7 +179,7 @@ def test_what_is_written_of_types_and_words_is_read(tmp_path: Path) -> None:
 # A line -> what the error says of it.
 WRONG: dict[str, tuple[Any, str]] = {
     "no JSON": ("{children", "Expecting property name enclosed in double quotes at column 2"),
-    "no object": ("[1]", "a list; expected a JSON object"),
+    "no object": ("[1]", "a list; expected an object"),
     "too deep": ('{"children": ' + "[" * 100_000, "no JSON that can be read"),
     "a name twice": ('{"chain": 1, "chain": 2}', "the name 'chain' twice"),
     "no structure": ({"pulls": {}}, "the fields pulls; expected one of children, chain"),

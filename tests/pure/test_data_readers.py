@@ -127,7 +127,7 @@ def test_missing_and_unreadable_files(trees: Path) -> None:
         load(trees, format="trees")
     assert str(caught.value) == (
         f"[{trees}] no file for the split 'test' (the folder holds dev.txt, train.txt); expected"
-        " test.txt; add it or give another folder."
+        " test.txt or test.txt.gz; add it or give another folder."
     )
     (trees / "test.txt").write_bytes(b"(1 a)\n(1 caf\xe9)\n")
     with pytest.raises(DataError, match=r"test\.txt, line 2, byte 7\] the byte 0xe9; expected UTF"):

@@ -29,3 +29,7 @@ def test_pages_run(page: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) 
         assert names["dev"].batch.pulls["word"].tolist() == [0, 1]  # type: ignore[attr-defined]
         assert vrt.data.read_jsonl("again.jsonl.gz").batch.num_vertices == 2
         assert names["typed"].of_type("word").tolist() == [3, 4]  # type: ignore[attr-defined]
+        assert names["trees"].batch.child[:6].tolist() == [0, 1, 3, 2, 4, 7]  # type: ignore[attr-defined]
+        assert names["tagged"].batch.of_type("right").tolist() == [3, 4, 5, 7]  # type: ignore[attr-defined]
+        assert names["dependencies"].batch.child.tolist() == [0, 1]  # type: ignore[attr-defined]
+        assert names["found"].matrix.tolist()[1] == [0.5, 0.25]  # type: ignore[attr-defined]

@@ -226,6 +226,19 @@ def data() -> None:
             attempt(vrt.data.read_jsonl, "none.jsonl", **{option: x})
         attempt(vrt.data.write_jsonl, "no folder/x.jsonl", x)
         attempt(vrt.data.Vocabulary, x)
+        attempt(vrt.data.from_records, x)
+        attempt(vrt.data.from_records, [x])
+        for make in (vrt.data.from_nltk, vrt.data.from_pyg, vrt.data.from_dgl):
+            attempt(make, x)
+        for read in (vrt.data.read_trees, vrt.data.read_conllu, vrt.data.read_tagged):
+            attempt(read, x)
+        attempt(vrt.data.read_embeddings, x, vrt.data.Vocabulary(("<unk>",)), vrt.init.zeros)
+        attempt(vrt.data.read_embeddings, __file__, x, vrt.init.zeros)
+        attempt(vrt.data.read_conll, x, {"word": 0})
+        attempt(vrt.data.read_conll, __file__, x)
+        attempt(vrt.data.read_conllu, __file__, x)
+        attempt(vrt.data.read_tagged, __file__, x)
+        attempt(vrt.data.read_tagged, __file__, ("word",), x)
 
 
 INIT = [vrt.init.constant, vrt.init.normal, vrt.init.uniform]

@@ -9,7 +9,6 @@ from typing import Any
 
 import numpy as np
 
-from vertexrt import models
 from vertexrt.cli import run_state
 from vertexrt.cli.loop import evaluate as evaluate_split
 from vertexrt.cli.options import RunOptions
@@ -21,6 +20,7 @@ from vertexrt.data import UNKNOWN, WHOLE, Dataset, load
 from vertexrt.data.files import expanded
 from vertexrt.errors import CheckpointError
 from vertexrt.graph import GraphBatch
+from vertexrt.models.own import find
 
 
 def evaluate(given: argparse.Namespace) -> int:
@@ -55,7 +55,7 @@ def open_trained(stored: StoredRun, given: argparse.Namespace) -> tuple[RunSessi
     Raises: as `evaluate` does.
     """
     options = _changed(stored.options, given)
-    spec = models.get(options.model)
+    spec = find(options.model, options.task, options.format)
     split = given.split
     if given.data is not None and os.path.isfile(expanded(given.data)):
         split = WHOLE

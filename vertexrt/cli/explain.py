@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import argparse
 
-from vertexrt import models
 from vertexrt.cli.loop import training_batches
 from vertexrt.cli.resolve import resolve
 from vertexrt.cli.session import device_line, open_session
@@ -17,7 +16,7 @@ def explain(given: argparse.Namespace) -> int:
 
     Raises: UsageError, for an unknown name; DataError, when the data cannot be read.
     """
-    options = resolve(given, models.get(given.model))
+    options = resolve(given)
     session = open_session(options)
     graphs = session.dataset.splits["train"]
     first = training_batches(graphs, options, epoch=0)[0]

@@ -8,6 +8,7 @@ from typing import Any, Self
 from vertexrt import models
 from vertexrt.api.json_record import JsonRecord
 from vertexrt.cli.limits import (
+    LONGEST_NAME,
     LONGEST_PATH,
     OPTIMIZERS,
     POLICIES,
@@ -15,12 +16,14 @@ from vertexrt.cli.limits import (
     WHOLE,
     WITH_MOMENTUM,
 )
+from vertexrt.cli.tasks import TASKS
 from vertexrt.data import FORMATS
 from vertexrt.engine.devices import DEVICES, DTYPES, ENGINES, PRECISIONS
 from vertexrt.models import ModelSpec
+from vertexrt.models.own import is_own
 
 SHAPE = ("hidden", "embed", "dropout", "layers")  # options of models that have flags of their own
-READING = ("pieces", "streams", "binary", "min_count")  # those of formats
+READING = ("pieces", "streams", "binary", "min_count", "dev", "test")  # those of formats
 OF_MODELS = ("layers", "letters", "pyramid")  # options of formats that the model decides
 
 
@@ -29,9 +32,9 @@ class RunOptions:
     """Hold everything that a run's result depends on; kept in each of its checkpoints.
 
     Attributes:
-        model, task, data, format: names; `data` is a full path where it is one.
-        reading: options of the format by name (pieces, binary).
-        shape: options of the model by name (hidden, embed, dropout).
+        model, task, data, format: names; `model` and `data` are full paths where they are paths.
+        reading: options of the format by name.
+        shape: options of the model by name (hidden, embed, dropout, and what --set names).
         epochs, patience: when to stop; patience 0 never stops early.
         batch_size, window, seed, policy, dtype, device, precision, engine, threads: as on the
             command line.
@@ -63,6 +66,11 @@ class RunOptions:
     threads: int
     processors: int | None
 
+    @property
+    def title(self) -> str:
+        """Return the name of the model, without the path of its file."""
+        return self.model.rpartition(":")[2]
+
     def to_json(self) -> dict[str, Any]:
         """Return the options for the meta data of a checkpoint."""
         return asdict(self)
@@ -73,15 +81,9 @@ class RunOptions:
 
         Raises: CheckpointError, when one is missing, unknown, or not what the command line takes.
         """
-        model = fields.text("model", models.names())
-        spec = models.get(model)
         found: dict[str, Any] = {
-            "model": model,
-            "task": fields.text("task", (spec.task,)),
+            **_of_model(fields),
             "data": fields.text("data", longest=LONGEST_PATH),
-            "format": fields.text("format", (spec.format,)),
-            "reading": _reading(fields.record("reading"), spec.format),
-            "shape": _shape(fields.record("shape"), spec),
             "optimizer": fields.text("optimizer", tuple(OPTIMIZERS)),
             "policy": fields.text("policy", POLICIES),
             "dtype": fields.text("dtype", DTYPES),
@@ -102,26 +104,46 @@ class RunOptions:
         return cls(**found)
 
 
+def _of_model(fields: JsonRecord) -> dict[str, Any]:
+    """Read the model and what depends on it; a file of the user is not run to do so."""
+    model = fields.text("model", longest=LONGEST_PATH + LONGEST_NAME)
+    if is_own(model):
+        spec = None
+        task, format = fields.text("task", TASKS), fields.text("format", FORMATS)
+    else:
+        spec = models.get(fields.text("model", models.names()))
+        task, format = fields.text("task", (spec.task,)), fields.text("format", (spec.format,))
+    reading = _reading(fields.record("reading"), format)
+    shape = _shape(fields.record("shape"), spec)
+    return {"model": model, "task": task, "format": format, "reading": reading, "shape": shape}
+
+
 def _reading(fields: JsonRecord, format: str) -> dict[str, Any]:
     """Read the options that a format was given."""
     known = [name for name in (*READING, *OF_MODELS) if name in FORMATS[format].options]
     given = [name for name in fields.unread() if name in known]
-    found: dict[str, Any] = {
-        name: fields.whole(name, *WHOLE[name]) if name in WHOLE else fields.flag(name)
-        for name in given
-    }
+    found = {name: _option(fields, name) for name in given}
     fields.end()
+    if type(found.get("binary", True)) is not bool:
+        fields.refuse("binary", "true or false")
     return found
 
 
-def _shape(fields: JsonRecord, spec: ModelSpec) -> dict[str, float]:
-    """Read the options that a model has."""
-    shape = {
-        name: _real(fields, name) if name in REAL else fields.whole(name, *WHOLE[name])
-        for name in spec.options
-    }
+def _shape(fields: JsonRecord, spec: ModelSpec | None) -> dict[str, Any]:
+    """Read the options that a model has: any, of a file that has not been run."""
+    needed = [] if spec is None else list(spec.options)
+    shape = {name: _option(fields, name) for name in needed}
+    known = fields.unread() if spec is None else spec.arguments()
+    shape |= {name: _option(fields, name) for name in fields.unread() if name in known}
     fields.end()
     return shape
+
+
+def _option(fields: JsonRecord, name: str) -> bool | int | float | str:
+    """Read an option within its limits, where it has some."""
+    if name in REAL:
+        return _real(fields, name)
+    return fields.whole(name, *WHOLE[name]) if name in WHOLE else fields.scalar(name)
 
 
 def _real(fields: JsonRecord, name: str) -> float:

@@ -12,10 +12,11 @@ from typing import Any
 from vertexrt.cli.limits import OPTIMIZERS, WITH_MOMENTUM
 from vertexrt.cli.options import READING, SHAPE, RunOptions
 from vertexrt.config import config
-from vertexrt.data import FORMATS, catalogue
+from vertexrt.data import FORMATS, catalogue, format_of
 from vertexrt.data.files import expanded
 from vertexrt.errors import CheckpointError, UsageError
-from vertexrt.models import ModelSpec
+from vertexrt.models import ModelSpec, get
+from vertexrt.models.own import find, is_own
 
 # Options that --resume may change. With other threads or groups the result is equal to rounding;
 # data that have moved are compared with those of the run.
@@ -38,14 +39,35 @@ NEUTRAL: dict[str, Any] = {
 }
 
 
-def resolve(given: argparse.Namespace, spec: ModelSpec) -> RunOptions:
+def model_of(given: argparse.Namespace) -> ModelSpec:
+    """Find the model that a command line names, in a file of the user or by its name.
+
+    Raises: UsageError, when there is no such model, or it has another task or format; whatever the
+        user's file raises.
+    """
+    if is_own(given.model):
+        if given.data is None:
+            action = "Give it with --data, a folder or a file"
+            raise UsageError.at(given.model, "no data", "expected what to train it on", action)
+        return find(given.model, given.task or "loss", given.format or format_of(given.data))
+    spec = get(given.model)
+    for name, own in (("task", spec.task), ("format", spec.format)):
+        value = getattr(given, name)
+        if value not in (None, own):
+            expected = f"its {name} is {own}"
+            raise UsageError.at(spec.name, f"got --{name} {value}", expected, "Leave it out")
+    return spec
+
+
+def resolve(given: argparse.Namespace) -> RunOptions:
     """Fill what was not given from the model's defaults for this data set.
 
     Args:
         given: options of the command line, None where not given.
-        spec: the model.
-    Raises: UsageError, when an option does not belong to the model, the optimizer or the engine.
+    Raises: UsageError, when a name is not known, or an option does not belong to the model, the
+        optimizer or the engine.
     """
+    spec = model_of(given)
     _require_fitting(given, spec)
     data = data_name(spec.train["data"] if given.data is None else given.data)
     defaults = {**NEUTRAL, **spec.train}
@@ -58,10 +80,35 @@ def resolve(given: argparse.Namespace, spec: ModelSpec) -> RunOptions:
     # Kept, since a run repeats with the same number: as many whole groups as there is room for.
     processors = given.processors or 1
     chosen["threads"] = given.threads or max(config().threads // processors, 1) * processors
-    chosen |= {"model": spec.name, "task": spec.task, "data": data, "format": spec.format}
-    shape = dict(spec.options) | _given(given, SHAPE)
-    chosen |= {"shape": shape, "reading": spec.reading(shape) | _given(given, READING)}
+    chosen |= {
+        "model": full_name(given.model),
+        "task": spec.task,
+        "data": data,
+        "format": spec.format,
+    }
+    shape = dict(spec.options) | _settings(given)
+    chosen |= {"shape": shape, "reading": spec.reading(shape) | _reading(given)}
     return _with_whole_groups(RunOptions(**chosen))
+
+
+def _reading(given: argparse.Namespace) -> dict[str, Any]:
+    """Return the options of the format; files by their full paths."""
+    found = _given(given, READING)
+    return found | {name: data_name(found[name]) for name in ("dev", "test") if name in found}
+
+
+def _settings(given: argparse.Namespace) -> dict[str, Any]:
+    """Return the arguments of the model that were given, by flags of their own or by --set.
+
+    Raises: UsageError, when one was given twice.
+    """
+    found = _given(given, SHAPE)
+    for name, value in given.set or ():
+        if name in found:
+            expected = "one, since only one can hold"
+            raise UsageError.at("--set", f"two values of {name}", expected, "Leave one out")
+        found[name] = value
+    return found
 
 
 def _given(options: argparse.Namespace, names: Sequence[str]) -> dict[str, Any]:
@@ -94,7 +141,7 @@ def resume(given: argparse.Namespace, stored: RunOptions, run: str) -> RunOption
 
 def _require_same_run(given: argparse.Namespace, stored: RunOptions, run: str) -> None:
     """Refuse the model or the folder of another run."""
-    if given.model not in (None, stored.model):
+    if given.model not in (None, stored.model) and full_name(given.model) != stored.model:
         raise CheckpointError.at(
             "--resume",
             f"{run} is a run of {stored.model}",
@@ -112,8 +159,12 @@ def _require_same_run(given: argparse.Namespace, stored: RunOptions, run: str) -
 
 def _require_unchanged(name: str, value: Any, stored: RunOptions, run: str) -> None:
     """Refuse another value of an option that decides over the result."""
-    apart = stored.shape if name in SHAPE else stored.reading if name in READING else None
-    before = getattr(stored, name) if apart is None else apart.get(name)
+    if name == "set":
+        before: Any = [(each, stored.shape.get(each)) for each, _ in value]
+    elif name in SHAPE:
+        before = stored.shape.get(name)
+    else:
+        before = stored.reading.get(name) if name in READING else getattr(stored, name)
     if value != before:
         flag = "--" + name.replace("_", "-")
         raise UsageError.at(
@@ -150,6 +201,12 @@ def _with_whole_groups(options: RunOptions) -> RunOptions:
     return options
 
 
+def full_name(model: str) -> str:
+    """Return the name of a model, the path of its file in full."""
+    path, colon, title = model.rpartition(":")
+    return f"{Path(path).expanduser().resolve()}:{title}" if colon else model
+
+
 def data_name(given: str) -> str:
     """Return a data set's name as it is and a path in full: a run may go on from elsewhere."""
     if any(entry.name == given for entry in catalogue()):
@@ -161,11 +218,12 @@ def data_name(given: str) -> str:
 def _require_fitting(given: argparse.Namespace, spec: ModelSpec) -> None:
     """Refuse options that the model, its task or the optimizer would ignore."""
     optimizer = getattr(given, "optimizer", None) or spec.train["optimizer"]
+    known = spec.arguments()
     has = "its options are " + ", ".join(spec.options)
     reads = f"its data are {spec.format}"
     momentum = f"it belongs to {', '.join(WITH_MOMENTUM)}"
     for name, fits, owner, expected in (
-        *((name, name in spec.options, spec.name, has) for name in SHAPE),
+        *((name, name in known, spec.name, has) for name in SHAPE),
         *((name, name in FORMATS[spec.format].options, spec.name, reads) for name in READING),
         ("momentum", optimizer in WITH_MOMENTUM, optimizer, momentum),
     ):

@@ -8,7 +8,6 @@ from dataclasses import dataclass, fields
 from typing import TYPE_CHECKING, Any, Self
 
 import vertexrt as vrt
-from vertexrt import models
 from vertexrt.api import optim
 from vertexrt.api.json_record import JsonRecord
 from vertexrt.api.optimizer import LARGEST_COUNT, Optimizer
@@ -16,8 +15,9 @@ from vertexrt.cli.limits import OPTIMIZERS, WITH_MOMENTUM
 from vertexrt.cli.options import RunOptions
 from vertexrt.cli.tasks import TASKS, Task
 from vertexrt.data import Dataset, Vocabulary, load
-from vertexrt.errors import CheckpointError, DataError
+from vertexrt.errors import CheckpointError, DataError, UsageError
 from vertexrt.models import ModelSpec
+from vertexrt.models.own import find
 
 if TYPE_CHECKING:
     from vertexrt.api.network import Network
@@ -44,9 +44,27 @@ def open_session(options: RunOptions) -> RunSession:
     Raises: UsageError, for an unknown name; DataError, when the data cannot be read or a split that
         training needs is empty.
     """
-    spec = models.get(options.model)
+    spec = find(options.model, options.task, options.format)
     dataset = load_data(options)
     return RunSession(options, spec, dataset, compile_model(options, spec, dataset))
+
+
+def require_task(session: RunSession) -> None:
+    """Refuse a model or data that a task has no use for.
+
+    Raises: UsageError, when the model lacks a push; DataError, when the data lack a pull.
+    """
+    task, pushes = session.task, session.net.pushes
+    for push in task.pushes:
+        if push not in pushes:
+            got = f"{session.spec.title} pushes {', '.join(pushes)}"
+            expected = f"the task {task.name} reads {' and '.join(task.pushes)}"
+            raise UsageError.at("--task", got, expected, "Push it, or name another task")
+    pulls = session.dataset.splits["train"].pulls
+    if task.label and task.label not in pulls:
+        got = f"the graphs of {session.dataset.name} pull {', '.join(pulls)}"
+        expected = f"the task {task.name} compares with '{task.label}'"
+        raise DataError.at("--task", got, expected, "Add it to the data, or name another task")
 
 
 def load_data(options: RunOptions) -> Dataset:

@@ -16,7 +16,13 @@ from vertexrt.cli.progress import Reporter
 from vertexrt.cli.resolve import resolve, resume
 from vertexrt.cli.run_folder import RunFolder
 from vertexrt.cli.run_state import RunState
-from vertexrt.cli.session import device_line, make_optimizer, open_session, require_same_data
+from vertexrt.cli.session import (
+    device_line,
+    make_optimizer,
+    open_session,
+    require_same_data,
+    require_task,
+)
 from vertexrt.cli.trace import trace_file
 from vertexrt.errors import NumericError, UsageError
 
@@ -47,11 +53,12 @@ def _start(given: argparse.Namespace, interrupt: Interrupt) -> int:
             "expected one of " + ", ".join(models.names()),
             "Name one, or continue a run with --resume RUN",
         )
-    options = resolve(given, models.get(given.model))
+    options = resolve(given)
     trace = trace_file(given.trace, options)
-    folder = run_folder.fresh(given.out, options.model)
+    folder = run_folder.fresh(given.out, options.title)
     try:
         session = open_session(options)
+        require_task(session)
         optimizer, reporter = make_optimizer(options), Reporter(quiet=given.quiet)
         return _train(Training(session, optimizer, folder, reporter, interrupt, RunState(), trace))
     finally:

@@ -116,6 +116,7 @@ class _Column:
     """The values of one pull, None where a vertex has none."""
 
     file: str
+    unit: str
     name: str
     values: list[Any] = field(default_factory=list)
     spans: list[_Span] = field(default_factory=list)
@@ -127,10 +128,10 @@ class _Column:
     def refuse(self, at: int, expected: str, got: str = "") -> NoReturn:
         """Raise the error for one value."""
         span = self.spans[bisect_right(self.spans, at, key=lambda span: span.at) - 1]
-        where = f"{self.file}, line {span.line}"
+        where = f"{self.file}, {self.unit} {span.line}"
         got = got or f"{self.values[at]!r:.60}"
         where_in_line = f"value {at - span.at} of the pull '{self.name}'"
-        raise DataError.at(where, f"{where_in_line} is {got}", expected, "correct the line")
+        raise DataError.at(where, f"{where_in_line} is {got}", expected, "correct it")
 
     def form(self) -> str:
         """Return what the column holds.
@@ -193,7 +194,7 @@ class _Column:
         numbers = [-1 if value is None else value for value in values]
         if numbers and (min(numbers) < -1 or max(numbers) > LARGEST):
             at = next(i for i, number in enumerate(numbers) if not -1 <= number <= LARGEST)
-            self.refuse(at, f"expected 0..{LARGEST}, or null where there is none")
+            self.refuse(at, f"expected 0..{LARGEST}, or no value")
         out[self.rows()] = numbers
         return out
 
@@ -244,11 +245,12 @@ class Collector:
     Args:
         file: name for error messages.
         options: of the reader.
+        unit: what a graph stands in, which messages number.
     Raises: UsageError, when an option is unknown or has no such value.
     """
 
-    def __init__(self, file: str, options: ReadOptions) -> None:
-        self.file = file
+    def __init__(self, file: str, options: ReadOptions, unit: str = "line") -> None:
+        self.file, self.unit = file, unit
         self._numbering = _numbering(options)
         self._graphs: list[InputGraph] = []
         self._vertices = 0
@@ -285,9 +287,13 @@ class Collector:
         if self._graphs and (graph.types is None) != (self._graphs[0].types is None):
             got = f"{'no vertex' if graph.types is None else 'vertex'} types"
             action = "give all graphs vertex types, or none"
-            raise DataError.at(f"{self.file}, line {line}", got, "the lines before differ", action)
+            raise DataError.at(self.place(line), got, f"the {self.unit}s before differ", action)
         self._graphs.append(graph)
         self._vertices += graph.num_vertices
+
+    def place(self, line: int) -> str:
+        """Return what messages call a graph's line."""
+        return f"{self.file}, {self.unit} {line}"
 
     def _add_pulls(
         self, line: int, owner: str, vertices: tuple[int, int], pulls: Mapping[str, Sequence[Any]]
@@ -297,17 +303,17 @@ class Collector:
         for name, values in pulls.items():
             if len(values) != size:
                 got = f"the pull '{name}'{of} has {len(values)} values"
-                expected = f"expected one for each of {size} vertices, null where there is none"
-                raise DataError.at(f"{self.file}, line {line}", got, expected, "correct the line")
-            column = self._columns.setdefault(name, _Column(self.file, name))
+                expected = f"expected one for each of {size} vertices"
+                raise DataError.at(self.place(line), got, expected, "correct it")
+            column = self._columns.setdefault(name, _Column(self.file, self.unit, name))
             column.add(line, first, values)
         before, names = self._names.setdefault(owner, (line, frozenset(pulls)))
         if names != pulls.keys():
             name = sorted(names ^ pulls.keys())[0]
             got = f"{'no' if name in names else 'a'} pull '{name}'{of}"
-            expected = f"line {before} has {'it' if name in names else 'none'}"
-            action = "give every line the same pulls, null where a vertex has no value"
-            raise DataError.at(f"{self.file}, line {line}", got, expected, action)
+            expected = f"{self.unit} {before} has {'it' if name in names else 'none'}"
+            action = "give all graphs the same pulls, with no value where a vertex has none"
+            raise DataError.at(self.place(line), got, expected, action)
 
     def examples(self) -> Examples:
         """Return the batch of all graphs with their pulls, and the vocabularies.

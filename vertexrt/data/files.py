@@ -86,6 +86,11 @@ def files_of(
     return files
 
 
+def has_split(folder: Path, names: Sequence[str]) -> bool:
+    """Tell whether a folder has a file of one of some names."""
+    return any((folder / name).is_file() for name in names)
+
+
 def _names_in(folder: Path) -> list[str]:
     try:
         return sorted(path.name for path in folder.iterdir())

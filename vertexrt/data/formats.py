@@ -12,12 +12,12 @@ from vertexrt.data.dataset import Dataset, Vocabulary
 from vertexrt.data.files import Texts
 from vertexrt.data.generated_tags import generate_tagged
 from vertexrt.data.generated_text import generate_text
-from vertexrt.data.json_dataset import json_lines_dataset
-from vertexrt.data.language import ChainForm, language_model_dataset, read_sentences
+from vertexrt.data.json_dataset import is_json_lines, json_lines_dataset
+from vertexrt.data.language import ChainForm, is_text, language_model_dataset, read_sentences
 from vertexrt.data.logic import logic_dataset
 from vertexrt.data.pyramid import pyramids
-from vertexrt.data.sentiment import read_treebank, treebank_dataset
-from vertexrt.data.tagging import TaggedTexts, read_tagged, tagging_dataset
+from vertexrt.data.sentiment import is_treebank, read_treebank, treebank_dataset
+from vertexrt.data.tagging import TaggedTexts, read_tagged_splits, tagging_dataset
 from vertexrt.data.translation import generate_pairs, read_pairs, translation_dataset
 from vertexrt.data.tree_fc import LEAVES, tree_fc_dataset
 from vertexrt.data.treebank import generate_treebank
@@ -57,6 +57,7 @@ class DataFormat:
         text: what the graphs are, and in which files; for people.
         make: reads or generates a data set.
         options: what may be said of it besides where it is.
+        fits: tells whether a folder or file is of this format.
         read: whether there are files of it; else it is only generated.
         generated: whether there is a generated data set.
         file: whether one file may be a whole data set; else it is a folder.
@@ -66,6 +67,7 @@ class DataFormat:
     text: str
     make: Callable[[Reading], Dataset]
     options: tuple[str, ...]
+    fits: Callable[[Path], bool] = lambda path: False
     read: bool = True
     generated: bool = True
     file: bool = False
@@ -112,7 +114,7 @@ def _tagged(given: Reading) -> Dataset:
         made = generate_tagged(given.seed)
         source = TaggedTexts({split: made[split] for split in given.splits}, "generated sentences")
     else:
-        source = read_tagged(given.path, given.splits)
+        source = read_tagged_splits(given.path, given.splits)
     how: dict[str, Any] = {**given.options, "vocabularies": given.vocabularies}
     return tagging_dataset(source, name=given.name, **how)
 
@@ -160,12 +162,14 @@ FORMATS = {
             "trees in brackets, (4 (2 very) (3 good)), one a line, in train.txt, dev.txt, test.txt",
             _trees,
             ("binary", "lower", "min_count", "pyramid"),
+            is_treebank,
         ),
         DataFormat(
             "text",
             "sentences, one a line, in train.txt, valid.txt, test.txt",
             _text,
             (*ChainForm._fields, "min_count"),
+            is_text,
         ),
         DataFormat(
             "tagged",
@@ -187,6 +191,7 @@ FORMATS = {
             "graphs, one a line, in one file or in train.jsonl, dev.jsonl, test.jsonl",
             _json_lines,
             ("dev", "test", "min_count"),
+            is_json_lines,
             generated=False,
             file=True,
         ),

@@ -8,7 +8,7 @@ from pathlib import Path
 import numpy as np
 
 from vertexrt.data.dataset import Dataset, Vocabulary
-from vertexrt.data.files import WHOLE, files_of
+from vertexrt.data.files import WHOLE, files_of, has_split
 from vertexrt.data.jsonl import read_jsonl
 from vertexrt.errors import DataError
 from vertexrt.graph import GraphBatch
@@ -17,6 +17,11 @@ LABEL = "label"  # the pull whose words are classes: all are known
 SPLITS = {split: (f"{split}.jsonl", f"{split}.jsonl.gz") for split in ("train", "dev", "test")}
 HELD_OUT = 10  # of so many graphs of a file that is divided, one is for dev and one for test
 SEED = 0  # of the division: the same in every run
+
+
+def is_json_lines(path: Path) -> bool:
+    """Tell whether a file or folder is named as one of JSON lines."""
+    return path.name.endswith((".jsonl", ".jsonl.gz")) or has_split(path, SPLITS["train"])
 
 
 def json_lines_dataset(
@@ -63,7 +68,7 @@ def _files(path: Path, splits: Sequence[str], named: Mapping[str, str | None]) -
 
 
 def _in_folder(folder: Path, splits: list[str]) -> dict[str, Path]:
-    if splits != ["test"] and not any((folder / name).is_file() for name in SPLITS["test"]):
+    if splits != ["test"] and not has_split(folder, SPLITS["test"]):
         splits = [split for split in splits if split != "test"]
     return files_of(folder, SPLITS, splits)
 

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import json
 import os
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from typing import Any, NamedTuple, Unpack
 
 from vertexrt.data.columns import Collector, Examples, ReadOptions
 from vertexrt.data.files import expanded, read_text
-from vertexrt.errors import DataError, VertexrtError, nearest
+from vertexrt.errors import DataError, UsageError, VertexrtError, nearest
 from vertexrt.graph import InputGraph
 
 # The field that says how a line gives its structure -> fields that may come with it.
@@ -37,15 +37,45 @@ def read_jsonl(path: str | os.PathLike[str], **options: Unpack[ReadOptions]) -> 
     file = expanded(path)
     collector = Collector(str(file), options)
     for line, text in enumerate(read_text(file).split("\n"), 1):
-        if not text.strip():
-            continue
-        where = f"{file}, line {line}"
-        read = _read_graph(_read_record(text, where), where)
-        if read.sizes is None:
-            collector.add(line, read.graph, read.pulls)
-        else:
-            collector.add_typed(line, read.graph, read.sizes, read.pulls)
+        if text.strip():
+            add_record(collector, line, _read_record(text, collector.place(line)))
     return collector.examples()
+
+
+def from_records(records: Iterable[Any], **options: Unpack[ReadOptions]) -> Examples:
+    """Make a batch of graphs that are given as the lines of `read_jsonl` are, as dicts and lists.
+
+    Args:
+        records: each what `json.loads` returns of a line.
+        options: as those of `read_jsonl`.
+    Raises: as `read_jsonl` does, with the number of the record.
+    """
+    given: object = records
+    if not isinstance(given, list | tuple | Iterator):
+        got = f"a {type(given).__name__}"
+        raise UsageError.at("from_records", got, "expected a list of dicts", "pass [{...}]")
+    collector = Collector("from_records", options, "record")
+    for number, record in enumerate(records):
+        add_record(collector, number, record)
+    return collector.examples()
+
+
+def add_record(collector: Collector, number: int, record: object) -> None:
+    """Add the graph of a record of the schema.
+
+    Args:
+        number: of its line, or its own.
+    Raises: DataError, GraphError or PullError, when it is not as the schema says.
+    """
+    where = collector.place(number)
+    if not isinstance(record, dict):
+        got = f"a {type(record).__name__}"
+        raise DataError.at(where, got, "expected an object", "write {...} for each graph")
+    read = _read_graph(record, where)
+    if read.sizes is None:
+        collector.add(number, read.graph, read.pulls)
+    else:
+        collector.add_typed(number, read.graph, read.sizes, read.pulls)
 
 
 class _Read(NamedTuple):
@@ -68,10 +98,10 @@ def _once(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
 _DECODER = json.JSONDecoder(object_pairs_hook=_once)
 
 
-def _read_record(text: str, where: str) -> dict[str, Any]:
-    """Return the JSON object of a line."""
+def _read_record(text: str, where: str) -> object:
+    """Return what the JSON of a line says."""
     try:
-        record = _DECODER.decode(text)
+        record: object = _DECODER.decode(text)
     except DataError as error:
         raise error.moved(where) from None
     except json.JSONDecodeError as error:
@@ -81,9 +111,6 @@ def _read_record(text: str, where: str) -> dict[str, Any]:
         raise DataError.at(
             where, f"no JSON that can be read: {error}", "expected a JSON object", "correct it"
         ) from error
-    if not isinstance(record, dict):
-        got = f"a {type(record).__name__}"
-        raise DataError.at(where, got, "expected a JSON object", "write {...}, one on each line")
     return record
 
 

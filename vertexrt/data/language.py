@@ -9,7 +9,7 @@ import numpy as np
 import numpy.typing as npt
 
 from vertexrt.data.dataset import UNKNOWN, Dataset, Vocabulary
-from vertexrt.data.files import Texts, read_splits
+from vertexrt.data.files import Texts, has_split, read_splits
 from vertexrt.data.typed import chain_pairs, stacked, typed_batch
 from vertexrt.errors import DataError, UsageError
 from vertexrt.graph import GraphBatch
@@ -28,6 +28,11 @@ SPLITS = {
     )
     for split, stems in _STEMS.items()
 }
+
+
+def is_text(path: Path) -> bool:
+    """Tell whether a folder has sentences to learn from."""
+    return has_split(path, SPLITS["train"])
 
 
 def read_sentences(path: Path, splits: Sequence[str] = tuple(SPLITS)) -> Texts:

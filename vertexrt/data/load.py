@@ -80,6 +80,27 @@ def load(
     return row.make(Reading(name, path, seed, given, splits, vocabularies))
 
 
+def format_of(data: str) -> str:
+    """Return the format of a data set, by its name or by the files that are there.
+
+    Raises: UsageError, when a name is that of several; DataError, when there are no such files.
+    """
+    named = [entry.format for entry in catalogue() if entry.name == data]
+    if len(named) > 1:
+        got, expected = f"data '{data}' without a format", f"one of {', '.join(named)}"
+        raise UsageError.at("data", got, expected, "name it with --format")
+    return named[0] if named else _format_of_files(expanded(data))
+
+
+def _format_of_files(path: Path) -> str:
+    rows = [row for row in FORMATS.values() if row.read]
+    for row in rows:
+        if row.fits(path):
+            return row.name
+    expected = "; ".join(f"{row.name}: {row.text}" for row in rows)
+    raise DataError.at("data", f"no data in {path}", f"expected {expected}", "check the path")
+
+
 def _checked(options: LoadOptions, row: DataFormat) -> dict[str, object]:
     """Return the options that say something; refuse those that another format has, or none."""
     found: dict[str, object] = {}

@@ -15,14 +15,25 @@ from vertexrt.graph import BracketForest, GraphBatch, parse_brackets
 IntArray = npt.NDArray[np.int32]
 
 LABELS = 5
-SPLITS = {split: (f"{split}.txt",) for split in ("train", "dev", "test")}
+SPLITS = {split: (f"{split}.txt", f"{split}.txt.gz") for split in ("train", "dev", "test")}
 
 # The binary task: negative, (neutral: absent), positive.
 _BINARY = np.array([0, 0, -1, 1, 1], np.int32)
 
 
+def is_treebank(path: Path) -> bool:
+    """Tell whether a folder has trees to learn from: its train.txt begins with a bracket."""
+    file = (path / "trees" if (path / "trees").is_dir() else path) / "train.txt"
+    if not file.is_file():
+        return False
+    with file.open("rb") as content:
+        return content.read(64).lstrip().startswith(b"(")
+
+
 def read_treebank(path: Path, splits: Sequence[str] = tuple(SPLITS)) -> Texts:
     """Read train.txt, dev.txt and test.txt from a folder, or from the folder `trees` in it.
+
+    They may be compressed, as train.txt.gz.
 
     Raises: DataError, when a file is missing or cannot be read.
     """

@@ -12,7 +12,8 @@ import numpy as np
 import numpy.typing as npt
 
 from vertexrt.data.dataset import Dataset, Vocabulary
-from vertexrt.data.files import files_of, read_text
+from vertexrt.data.files import files_of, has_split, read_text
+from vertexrt.data.sentences import tagged_sentences
 from vertexrt.data.typed import TypedArrays, chain_pairs, pairs, typed_batch
 from vertexrt.errors import DataError
 from vertexrt.graph import GraphBatch
@@ -23,8 +24,8 @@ IntArray = npt.NDArray[np.int32]
 class TaggedSentence(NamedTuple):
     """A sentence with a tag for each word."""
 
-    words: tuple[str, ...]
-    tags: tuple[str, ...]
+    words: Sequence[str]
+    tags: Sequence[str]
 
 
 class TaggedTexts(NamedTuple):
@@ -37,35 +38,21 @@ class TaggedTexts(NamedTuple):
 SPLITS = {split: (f"{split}.txt", f"{split}.txt.gz") for split in ("train", "dev", "test")}
 
 
-def read_tagged(path: Path, splits: Sequence[str] = tuple(SPLITS)) -> TaggedTexts:
+def read_tagged_splits(path: Path, splits: Sequence[str] = tuple(SPLITS)) -> TaggedTexts:
     """Read train.txt, dev.txt and, where there is one, test.txt: `word|tag` between spaces.
 
     Source of the format: WikiNER (Nothman et al. 2013), one sentence a line.
     Raises: DataError with file, line and word, when a file is missing or a word has no tag.
     """
-    wanted = [
-        split
-        for split in splits
-        if split != "test"
-        or len(splits) == 1
-        or any((path / name).is_file() for name in SPLITS["test"])
-    ]
-    files = files_of(path, SPLITS, wanted)
+    tested = splits == ["test"] or has_split(path, SPLITS["test"])
+    files = files_of(path, SPLITS, [split for split in splits if tested or split != "test"])
     found = {split: _sentences(file) for split, file in files.items()}
     return TaggedTexts(found, f"tagged sentences from {path}")
 
 
 def _sentences(path: Path) -> list[TaggedSentence]:
-    found = []
-    for number, line in enumerate(read_text(path).splitlines(), 1):
-        parts = [token.rpartition("|") for token in line.split()]
-        wrong = ["".join(part) for part in parts if not part[0] or not part[2]]
-        if wrong:
-            where, got = f"{path}, line {number}", f"{wrong[0]!r} without a word or a tag"
-            raise DataError.at(where, got, "word|tag", "correct the line")
-        if parts:
-            words, _, tags = zip(*parts, strict=True)
-            found.append(TaggedSentence(words, tags))
+    rows = tagged_sentences(str(path), read_text(path), ("word", "label"), "|")
+    found = [TaggedSentence(*([x or "" for x in c] for c in row.words.values())) for row in rows]
     if not found:
         raise DataError.at(str(path), "no sentence", "expected at least one", "add sentences")
     return found

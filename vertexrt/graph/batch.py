@@ -13,6 +13,7 @@ import numpy.typing as npt
 from vertexrt.errors import GraphError
 from vertexrt.graph.checks import check_structure, int32_array
 from vertexrt.graph.compiled import count_graphs, take_graphs, take_rows
+from vertexrt.graph.graph_numbers import read_ids, too_large, wrong_graphs
 from vertexrt.graph.input_graph import (
     BracketTree,
     InputGraph,
@@ -26,7 +27,6 @@ from vertexrt.graph.owned import (
     assembler,
     hand_out,
     own,
-    read_array,
     unwritten,
     view_of,
 )
@@ -126,7 +126,7 @@ class GraphBatch:
         sizes = [len(each) - 1 for each in offsets]
         slots = [len(each) for each in children]
         if max(sum(sizes), sum(slots)) >= MOST:
-            raise _too_large(sum(sizes), sum(slots), _WHERE)
+            raise too_large(sum(sizes), sum(slots), _WHERE)
         graph_ptr = np.cumsum([0, *sizes])
         child_ptr = np.concatenate([_ZERO, *(each[1:] for each in offsets)])
         child_ptr[1:] += np.repeat(np.cumsum([0, *slots[:-1]]).astype(np.int32), sizes)
@@ -197,13 +197,13 @@ class GraphBatch:
             graphs: whole numbers [n] in 0..K-1.
         Raises: GraphError, when there is none, one is out of range, or they are too many for int32.
         """
-        ids = _read_ids(graphs, self.num_graphs)
+        ids = read_ids(graphs, self.num_graphs)
         graph_ptr, child_ptr = graph_ptr_of(self), child_ptr_of(self)
         size = vertices, slots = count_graphs(graph_ptr, child_ptr, ids)
         if not vertices:
-            raise _wrong_graphs(ids, self.num_graphs)
+            raise wrong_graphs(ids, self.num_graphs)
         if vertices >= MOST or slots >= MOST:
-            raise _too_large(vertices, slots, "take")
+            raise too_large(vertices, slots, "take")
         parts = self._parts or _find_parts(self)
         first, at = ids.size + 1, ids.size + 1 + vertices + 1
         end = at + slots
@@ -276,16 +276,6 @@ def _find_parts(batch: GraphBatch) -> _Parts:
     return parts
 
 
-def _read_ids(graphs: npt.ArrayLike, num_graphs: int) -> npt.NDArray[np.int64]:
-    """Return numbers of graphs; a copy, since they are read twice."""
-    given = read_array(graphs)
-    if isinstance(given, str) or not given.size or given.ndim != 1 or given.dtype.kind not in "iu":
-        raise _wrong_graphs(given, num_graphs)
-    if given.size > MOST:
-        raise _too_large(given.size, 0, "take")
-    return given.astype(np.int64)
-
-
 def _read_graphs(graphs: Iterable[InputGraph]) -> tuple[InputGraph, ...]:
     """Return the graphs of a batch: at least one, and nothing else."""
     bare = isinstance(graphs, np.ndarray) and graphs.ndim == 0
@@ -298,26 +288,6 @@ def _read_graphs(graphs: Iterable[InputGraph]) -> tuple[InputGraph, ...]:
         if not isinstance(graph, InputGraph):
             raise _not_a_graph(f"graph {number} is ", graph)
     return several
-
-
-def _wrong_graphs(ids: npt.NDArray[Any] | str, num_graphs: int) -> GraphError:
-    if isinstance(ids, str):
-        got = ids
-    elif not ids.size:
-        got = "no graph"
-    elif ids.ndim != 1:
-        got = f"graph numbers with {ids.ndim} axes"
-    elif ids.dtype.kind not in "iu":
-        got = f"graph numbers of dtype {ids.dtype}"
-    else:
-        got = f"graph {ids[(ids < 0) | (ids >= num_graphs)][0]}"
-    expected = f"the batch has the graphs 0..{num_graphs - 1}"
-    return GraphError.at("take", got, expected, "give a row of their numbers")
-
-
-def _too_large(vertices: int, slots: int, where: str) -> GraphError:
-    got = f"{vertices} vertices with {slots} slots"
-    return GraphError.at(where, got, f"at most {MOST - 1} of each", "split the batch")
 
 
 def _not_a_graph(what: str, given: object) -> GraphError:

@@ -33,7 +33,7 @@ class ModelSpec:
         format: of the data that it reads, a name of `data.FORMATS`.
         module: where its class is.
         title: of its class, a `VertexFunction` or a `Model`.
-        options: arguments of the class that users choose, with their defaults.
+        options: arguments of the class that users choose, with their defaults; others may be set.
         train: training options with their defaults.
         graphs: options of the format that give the vertex types of the model.
     """
@@ -52,20 +52,28 @@ class ModelSpec:
 
         Args:
             dataset: whose `sizes()` are the arguments that data decide, by name.
-            options: any of `self.options`.
-        Raises: UsageError for an option that the model does not have.
+            options: any of `self.arguments()`.
+        Raises: UsageError for an option that the model does not have, or one that nothing says.
         """
+        known = self.arguments()
         for name in options:
-            if name not in self.options:
+            if name not in known:
                 raise UsageError.at(
-                    self.name,
+                    self.title,
                     f"option {name!r}",
-                    "one of " + ", ".join(self.options),
-                    f"leave it out.{nearest(name, self.options)}",
+                    "one of " + ", ".join(known),
+                    f"leave it out.{nearest(name, known)}",
                 )
         made = getattr(import_module(self.module), self.title)
         chosen = {**self.options, **options}
-        return made(**chosen, **_from_data(self.name, made, chosen, dataset.sizes()))  # type: ignore[no-any-return]
+        return made(**chosen, **_from_data(self.title, known, chosen, dataset.sizes()))  # type: ignore[no-any-return]
+
+    def arguments(self) -> dict[str, inspect.Parameter]:
+        """Return the arguments of the class by name; its module is imported."""
+        signature = inspect.signature(getattr(import_module(self.module), self.title))
+        several = (inspect.Parameter.VAR_POSITIONAL, inspect.Parameter.VAR_KEYWORD)
+        found = signature.parameters.items()
+        return {name: each for name, each in found if each.kind not in several}
 
     def reading(self, options: Mapping[str, Any]) -> dict[str, Any]:
         """Return the options of the format that follow from the model and its options."""
@@ -73,25 +81,22 @@ class ModelSpec:
 
 
 def _from_data(
-    name: str, made: Any, chosen: Mapping[str, Any], sizes: Mapping[str, int]
+    title: str,
+    arguments: Mapping[str, inspect.Parameter],
+    chosen: Mapping[str, Any],
+    sizes: Mapping[str, int],
 ) -> dict[str, int]:
     """Return the arguments that nobody chose and that have no default.
 
     Raises: UsageError, when the data do not say one of them.
     """
-    needed = [
-        argument.name
-        for argument in inspect.signature(made).parameters.values()
-        if argument.default is argument.empty
-        and argument.kind not in (argument.VAR_POSITIONAL, argument.VAR_KEYWORD)
-        and argument.name not in chosen
-    ]
-    for argument in needed:
-        if argument not in sizes:
-            got = f"nothing says what the argument '{argument}' is"
-            expected = f"an option, a default, or one that the data decide: {', '.join(sizes)}"
-            raise UsageError.at(name, got, expected, f"give it: --set {argument}=VALUE")
-    return {argument: sizes[argument] for argument in needed}
+    needed = [name for name, a in arguments.items() if a.default is a.empty and name not in chosen]
+    for name in needed:
+        if name not in sizes:
+            got = f"nothing says what the argument '{name}' is"
+            expected = f"a default, or one that the data decide: {', '.join(sizes)}"
+            raise UsageError.at(title, got, expected, f"give it: --set {name}=VALUE")
+    return {name: sizes[name] for name in needed}
 
 
 ADAM = {"optimizer": "adam", "lr": 2e-3, "batch_size": 20, "epochs": 3, "data": "generated"}

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 from vertexrt import nn
 from vertexrt.models.language_model import LanguageModel, LayerForm
 
@@ -13,7 +11,7 @@ class LSTMLanguageModel(LanguageModel):
 
     Args:
         vocab: words; embed, hidden: elements; layers, tied: as those of `LanguageModel`.
-        options: dropout and carried, as those of `LayerForm`.
+        dropout, carried: as those of `LayerForm`.
     """
 
     def __init__(
@@ -23,8 +21,11 @@ class LSTMLanguageModel(LanguageModel):
         hidden: int,
         *,
         layers: int = 1,
+        dropout: float = 0.0,
         tied: bool = False,
-        **options: Any,
+        carried: bool = False,
     ) -> None:
-        form = LayerForm(lambda size: nn.LSTMCell(size, hidden), ("h", "c"), hidden, **options)
+        form = LayerForm(
+            lambda size: nn.LSTMCell(size, hidden), ("h", "c"), hidden, dropout, carried
+        )
         super().__init__(vocab, embed, layers, form, tied)

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 from vertexrt import nn
 from vertexrt.models.language_model import LanguageModel, LayerForm
 
@@ -13,13 +11,20 @@ class ResidualRNN(LanguageModel):
 
     Args:
         vocab: words; hidden: elements of words and layers; layers, tied: see `LanguageModel`.
-        options: dropout and carried, as those of `LayerForm`.
+        dropout, carried: as those of `LayerForm`.
     """
 
     def __init__(
-        self, vocab: int, hidden: int, *, layers: int = 48, tied: bool = False, **options: Any
+        self,
+        vocab: int,
+        hidden: int,
+        *,
+        layers: int = 48,
+        dropout: float = 0.0,
+        tied: bool = False,
+        carried: bool = False,
     ) -> None:
         form = LayerForm(
-            lambda size: nn.RNNCell(size, hidden), ("h",), hidden, residual=True, **options
+            lambda size: nn.RNNCell(size, hidden), ("h",), hidden, dropout, carried, residual=True
         )
         super().__init__(vocab, hidden, layers, form, tied)
