@@ -25,6 +25,8 @@ __all__ = [
     "VertexrtError",
     "__version__",
     "abs",
+    "argmax",
+    "binary_cross_entropy_with_logits",
     "clip",
     "compile",
     "concat",
@@ -35,8 +37,10 @@ __all__ = [
     "elu",
     "embed",
     "exp",
+    "floor",
     "full",
     "gelu",
+    "hinge_loss",
     "init",
     "leaky_relu",
     "load_checkpoint",
@@ -47,7 +51,9 @@ __all__ = [
     "maximum",
     "mean",
     "minimum",
+    "multi_margin_loss",
     "nn",
+    "normal",
     "ones",
     "relu",
     "save_checkpoint",
@@ -63,6 +69,7 @@ __all__ = [
     "straight_through",
     "sum",
     "tanh",
+    "uniform",
     "where",
     "zeros",
 ]
@@ -73,11 +80,13 @@ if TYPE_CHECKING:
     from vertexrt.api import init
     from vertexrt.api.checkpoint import Checkpoint, load_checkpoint, save_checkpoint
     from vertexrt.api.compile import compile
+    from vertexrt.api.draws import dropout, normal, uniform
     from vertexrt.api.elementwise import (
         abs,
         clip,
         elu,
         exp,
+        floor,
         gelu,
         leaky_relu,
         log,
@@ -94,10 +103,9 @@ if TYPE_CHECKING:
         where,
     )
     from vertexrt.api.functional import (
+        argmax,
         concat,
-        cross_entropy,
         dot,
-        dropout,
         embed,
         full,
         log_softmax,
@@ -107,12 +115,18 @@ if TYPE_CHECKING:
         ones,
         softmax,
         split,
-        squared_error,
         stack,
         sum,
         zeros,
     )
     from vertexrt.api.gradients import Gradients
+    from vertexrt.api.losses import (
+        binary_cross_entropy_with_logits,
+        cross_entropy,
+        hinge_loss,
+        multi_margin_loss,
+        squared_error,
+    )
     from vertexrt.api.model import Model
     from vertexrt.api.network import Network
     from vertexrt.api.optim import *  # noqa: F403 - a class for each row of a table
@@ -154,18 +168,22 @@ _HOMES = {
     "VertexFunction": "vertexrt.api.vertex_function",
     "VertexrtError": "vertexrt.errors",
     "abs": "vertexrt.api.elementwise",
+    "argmax": "vertexrt.api.functional",
+    "binary_cross_entropy_with_logits": "vertexrt.api.losses",
     "clip": "vertexrt.api.elementwise",
     "compile": "vertexrt.api.compile",
     "concat": "vertexrt.api.functional",
-    "cross_entropy": "vertexrt.api.functional",
+    "cross_entropy": "vertexrt.api.losses",
     "data": "vertexrt.data",
     "dot": "vertexrt.api.functional",
-    "dropout": "vertexrt.api.functional",
+    "dropout": "vertexrt.api.draws",
     "elu": "vertexrt.api.elementwise",
     "embed": "vertexrt.api.functional",
     "exp": "vertexrt.api.elementwise",
+    "floor": "vertexrt.api.elementwise",
     "full": "vertexrt.api.functional",
     "gelu": "vertexrt.api.elementwise",
+    "hinge_loss": "vertexrt.api.losses",
     "init": "vertexrt.api.init",
     "leaky_relu": "vertexrt.api.elementwise",
     "load_checkpoint": "vertexrt.api.checkpoint",
@@ -176,7 +194,9 @@ _HOMES = {
     "maximum": "vertexrt.api.elementwise",
     "mean": "vertexrt.api.functional",
     "minimum": "vertexrt.api.elementwise",
+    "multi_margin_loss": "vertexrt.api.losses",
     "nn": "vertexrt.nn",
+    "normal": "vertexrt.api.draws",
     "ones": "vertexrt.api.functional",
     "relu": "vertexrt.api.elementwise",
     "save_checkpoint": "vertexrt.api.checkpoint",
@@ -186,12 +206,13 @@ _HOMES = {
     "softplus": "vertexrt.api.elementwise",
     "split": "vertexrt.api.functional",
     "sqrt": "vertexrt.api.elementwise",
-    "squared_error": "vertexrt.api.functional",
+    "squared_error": "vertexrt.api.losses",
     "stack": "vertexrt.api.functional",
     "stop_gradient": "vertexrt.api.elementwise",
     "straight_through": "vertexrt.api.elementwise",
     "sum": "vertexrt.api.functional",
     "tanh": "vertexrt.api.elementwise",
+    "uniform": "vertexrt.api.draws",
     "where": "vertexrt.api.elementwise",
     "zeros": "vertexrt.api.functional",
 }

@@ -33,3 +33,4 @@ def test_pages_run(page: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) 
         assert names["tagged"].batch.of_type("right").tolist() == [3, 4, 5, 7]  # type: ignore[attr-defined]
         assert names["dependencies"].batch.child.tolist() == [0, 1]  # type: ignore[attr-defined]
         assert names["found"].matrix.tolist()[1] == [0.5, 0.25]  # type: ignore[attr-defined]
+        assert names["both"].sizes().tolist() == [1, 4, 3, 2]  # type: ignore[attr-defined]

@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from vertexrt.api.declaration import is_real
 from vertexrt.errors import UsageError, VertexrtError
 from vertexrt.graph import GraphBatch
 from vertexrt.graph.owned import read_array
@@ -40,6 +41,13 @@ def check_mapping(where: str, given: object, error: type[VertexrtError]) -> None
     if not isinstance(given, Mapping):
         got = f"a {type(given).__name__}"
         raise error.at(where, got, "expected arrays by name", "pass a dict")
+
+
+def check_scale(given: object) -> None:
+    """Refuse a factor of gradients that is no finite number. Raises: UsageError."""
+    if not is_real(given):
+        got, action = f"scale={given!r:.60}", "pass 1 / n for the mean over n batches"
+        raise UsageError.at("backward", got, "expected a finite number", action)
 
 
 def names_of(where: str, outputs: object) -> tuple[str, ...]:

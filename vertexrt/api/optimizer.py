@@ -6,12 +6,14 @@ apply the rule. Clipping sees the plain gradients of everything, dense parameter
 
 import math
 from collections.abc import Mapping
-from typing import Any, ClassVar
+from typing import Any, ClassVar, Protocol
 
 import numpy as np
 import numpy.typing as npt
 
 from vertexrt.api.declaration import is_real
+from vertexrt.api.gradients import AccumulatedGradients
+from vertexrt.engine.executor import Executor, update_by_gradients
 from vertexrt.engine.parameters import FloatArray, ParameterStore
 from vertexrt.engine.refused import refused_update
 from vertexrt.engine.update import Outcome, Update, apply_update
@@ -21,6 +23,18 @@ from vertexrt.ir.updates import ABOVE_ZERO, NOT_NEGATIVE, OPTIMIZERS, OptimizerR
 STEPS = "steps"  # name of the step count in an optimizer's state
 LARGEST_COUNT = 2**53  # of steps or draws: as a float64, which kernels take, it is still exact
 NO_MOMENTS: FloatArray = np.zeros((0, 0))
+
+
+class Trained(Protocol):
+    """A network, as `Optimizer.step` sees it."""
+
+    @property
+    def gradients(self) -> AccumulatedGradients:
+        """Sum of the gradients of backward passes."""
+
+    @property
+    def executor(self) -> Executor:
+        """What has its parameters."""
 
 
 class Optimizer:
@@ -90,11 +104,34 @@ class Optimizer:
         shown = ", ".join(f"{name}={value!r}" for name, value in options.items())
         return f"{type(self).__name__}({shown}; {self.steps} steps done)"
 
+    def step(self, net: Trained) -> None:
+        """Update the parameters of a network by `net.gradients`, the sum of its backward passes.
+
+        The sum stays, as PyTorch's does: `net.zero_grad()` begins another. Where there was one pass
+        from the same loss, parameters become what `net.step` makes them. On a GPU the update runs
+        on the host, and parameters go there and back: `net.step` is faster.
+
+        Raises: UsageError, when `net` is no network, or no pass has been gone back through since
+            `zero_grad`; else as `net.step`. Nothing is changed then.
+        """
+        gradients = getattr(net, "gradients", None)
+        if not isinstance(gradients, AccumulatedGradients):
+            got = f"a {type(net).__name__}"
+            raise UsageError.at(
+                f"{type(self).__name__}.step", got, "a network", "pass what vrt.compile returned"
+            )
+        with net.executor.lock:
+            store = net.executor.model.store
+            store.refresh()
+            store.version += 1
+            gradients.hand_over()
+            asks = type(self).update is Optimizer.update
+            update_by_gradients(net.executor, self, asks)
+
     def update(self, store: ParameterStore) -> None:
         """Move the parameters of a store by its gradients.
 
-        `net.step(batch, optimizer)` does it. Gradients of `net.backward` are applied by hand:
-        `net.parameters[name] -= lr * gradients.parameters[name]`.
+        `net.step(batch, optimizer)` and `optimizer.step(net)` call it where a class has its own.
 
         Raises: NumericError, when a gradient, their norm if they are to be clipped, or a number
             that would be written to a parameter or a moment is not finite; CheckpointError, when a
@@ -107,8 +144,7 @@ class Optimizer:
                 self._text(
                     f"a {type(store).__name__}",
                     "the parameters of a network, which net.step(batch, optimizer) hands over",
-                    "call net.step, or apply gradients of net.backward by hand: "
-                    "net.parameters[name] -= lr * gradients.parameters[name]",
+                    "call net.step(batch, optimizer), or optimizer.step(net) after net.backward",
                 )
             )
         request = self.request(store)
@@ -156,7 +192,7 @@ class Optimizer:
         if self._store is not None:
             self._store.refresh()
             for moment, flat in zip(self.moment_names, self._moments, strict=True):
-                for name, view in self._store.views(flat).items():
+                for name, view in self._store.views_of_trained(flat).items():
                     view.flags.writeable = False
                     found[f"{moment}/{name}"] = view
         return found
@@ -269,7 +305,7 @@ class Optimizer:
         views = {
             f"{moment}/{name}": view
             for moment, flat in zip(self.moment_names, moments, strict=True)
-            for name, view in store.views(flat).items()
+            for name, view in store.views_of_trained(flat).items()
         }
         self._check_fit(loaded, views, store.dtype)
         starts = {slot.name: slot.start for slot in self._slots}

@@ -5,12 +5,12 @@ from __future__ import annotations
 import threading
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
+from typing import Protocol
 
 from vertexrt.api.relations import Relations
 from vertexrt.errors import TraceError
 from vertexrt.ir.builder import Builder
 from vertexrt.ir.program import Node, Program, Pull, attributes
-from vertexrt.ir.user_line import user_line
 from vertexrt.ir.values import Value
 
 _active = threading.local()
@@ -39,26 +39,14 @@ def name_in_network(part: object) -> str | None:
     return None if names is None else names.parameters.get(id(part))
 
 
-def as_index(x: Value) -> Value:
-    """Read a pull as an integer, the first time that it is used as an index or a label."""
-    node = x.node
-    if node.op == "pull" and node["auto"]:
-        settled = replace(
-            node,
-            type=replace(node.type, dtype="int"),
-            attrs=attributes({**dict(node.attrs), "dtype": "int", "auto": False}),
-        )
-        builder = x.builder
-        readers = [n for n in builder.nodes if x.index in n.inputs]
-        if readers:
-            raise TraceError.at(
-                "pull",
-                f"{node['name']!r} is used as a number and as an index, at {user_line()}",
-                "one of the two",
-                "pull two arrays, or declare pull(name, dtype='int')",
-            )
-        builder.nodes[x.index] = settled
-    return x
+def name_in_trace() -> str:
+    """Return what the function that is traced is called; in a network, its states' prefix.
+
+    Raises: TraceError outside of a trace.
+    """
+    current_builder()
+    name: str = _active.trace.name
+    return name
 
 
 @dataclass(frozen=True, slots=True)
@@ -73,6 +61,13 @@ class NetworkNames:
 
     states: Mapping[int, str]
     parameters: Mapping[int, str]
+
+
+class Declared(Protocol):
+    """A parameter, as it was declared."""
+
+    shape: tuple[int, ...]
+    trainable: bool
 
 
 class Trace:
@@ -101,9 +96,10 @@ class Trace:
         self.builder.closed = True
 
     def program(
-        self, params: dict[str, tuple[int, ...]], state: dict[str, int], arity: int | None
+        self, declared: Mapping[str, Declared], state: dict[str, int], arity: int | None
     ) -> Program:
         """Return the traced program with its declarations."""
+        params = {name: p.shape for name, p in declared.items()}
         pulls: list[Pull] = []
         nodes: list[Node] = []
         for node in self.builder.nodes:
@@ -113,4 +109,11 @@ class Trace:
                 if all(p.name != node["name"] for p in pulls):
                     pulls.append(Pull(node["name"], node.type.shape, node.type.dtype))
             nodes.append(node)
-        return Program(self.name, tuple(nodes), params, state, arity, tuple(pulls))
+        found = tuple(pulls)
+        return Program(
+            self.name, tuple(nodes), params, state, arity, found, frozen=_frozen(declared)
+        )
+
+
+def _frozen(declared: Mapping[str, Declared]) -> frozenset[str]:
+    return frozenset(name for name, parameter in declared.items() if not parameter.trainable)

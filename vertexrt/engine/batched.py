@@ -51,6 +51,13 @@ class Worker:
         self.arena: Array = np.zeros(0, gradients.dtype)
         self._zeros = 0
 
+    def exchange(self, arena: Array | None) -> Array:
+        """Take another arena, or none yet; return the one until now."""
+        before = self.arena
+        self.arena = np.zeros(0, before.dtype) if arena is None else arena
+        self._zeros = 0
+        return before
+
     def take(self, elements: int, zero_elements: int) -> Array:
         """Return an arena of at least that many elements.
 

@@ -16,8 +16,9 @@ from vertexrt.errors import GraphError, PullError, nearest
 from vertexrt.graph import GraphBatch, Pulled
 from vertexrt.graph.batch import pulls_of
 from vertexrt.graph.owned import INT32
+from vertexrt.ir.ops import FIRST_OF_GRAPH
 from vertexrt.ir.passes.specialise import MOST_SLOTS
-from vertexrt.ir.program import Program, Pull
+from vertexrt.ir.program import Node, Program, Pull
 from vertexrt.scheduler.kinds import NOT_BOUNDED, TOO_MANY_CHILDREN
 
 Array = np.ndarray[Any, Any]
@@ -112,7 +113,7 @@ def read_inputs(reader: Reader, batch: GraphBatch, dtype: npt.DTypeLike) -> Inpu
     structure = read_structure(program, batch)
     index = np.empty((len(reader.pulls), batch.num_vertices), np.int32)
     floats: list[Array] = []
-    given = pulls_of(batch)
+    given = _given(reader, batch)
     for k, pull in enumerate(reader.pulls):
         if not reader.is_used[k]:
             index[k] = -1
@@ -188,14 +189,37 @@ def index_bounds(program: Program, function: int = 0) -> Mapping[str, tuple[int,
     """Find for each integer pull of a function how many values it may take, and what says so."""
     bounds: dict[str, tuple[int, str]] = {}
     for node in program.nodes:
-        if node.op not in ("embed", "nll") or node.function != function:
-            continue
-        table, index = (program.nodes[i] for i in node.inputs[:2])
-        if index.op == "pull":
-            what = f"rows of {table['name']!r}" if node.op == "embed" else "classes"
-            bound = (table.type.shape[0], what)
-            bounds[index["name"]] = min(bounds.get(index["name"], bound), bound)
+        found = None if node.function != function else _bound(program, node)
+        if found is not None:
+            name, bound = found
+            bounds[name] = min(bounds.get(name, bound), bound)
     return bounds
+
+
+def _bound(program: Program, node: Node) -> tuple[str, tuple[int, str]] | None:
+    """Return the integer pull that a node takes as an index, how many values it may take, of what.
+
+    Returns: None for other nodes, and for an index that is computed.
+    """
+    sources = [program.nodes[i] for i in node.inputs]
+    if node.op == "real" and node.has("bound"):
+        index, bound = sources[0], (node["bound"], "elements")
+    elif node.op == "embed":
+        index, bound = sources[1], (sources[0].type.shape[0], f"rows of {sources[0]['name']!r}")
+    elif node.op == "nll":
+        index, bound = sources[1], (sources[0].type.shape[0], "classes")
+    else:
+        return None
+    return (index["name"], bound) if index.op == "pull" else None
+
+
+def _given(reader: Reader, batch: GraphBatch) -> Mapping[str, Any]:
+    """Return the pulls of a batch, and the first vertex of each vertex's graph, if that is read."""
+    given: Mapping[str, Any] = pulls_of(batch)
+    if not any(pull.name == FIRST_OF_GRAPH for pull in reader.pulls):
+        return given
+    first = np.repeat(batch.graph_ptr[:-1], np.diff(batch.graph_ptr))
+    return {**given, FIRST_OF_GRAPH: first.astype(np.int32)}
 
 
 def _integers(program: Program, pull: Pull, value: Any, batch: GraphBatch) -> Array:

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, overload
 
 import numpy as np
 import numpy.typing as npt
@@ -13,7 +13,7 @@ import numpy.typing as npt
 from vertexrt.errors import GraphError
 from vertexrt.graph.checks import check_structure, int32_array
 from vertexrt.graph.compiled import count_graphs, take_graphs, take_rows
-from vertexrt.graph.graph_numbers import read_ids, too_large, wrong_graphs
+from vertexrt.graph.graph_numbers import read_ids, read_key, too_large, wrong_graphs
 from vertexrt.graph.input_graph import (
     BracketTree,
     InputGraph,
@@ -121,25 +121,33 @@ class GraphBatch:
             PullError, when two differ in their pulls.
         """
         several = _read_graphs(graphs)
-        children = [held_child(graph) for graph in several]
         offsets = [held_child_ptr(graph) for graph in several]
-        sizes = [len(each) - 1 for each in offsets]
-        slots = [len(each) for each in children]
-        if max(sum(sizes), sum(slots)) >= MOST:
-            raise too_large(sum(sizes), sum(slots), _WHERE)
-        graph_ptr = np.cumsum([0, *sizes])
-        child_ptr = np.concatenate([_ZERO, *(each[1:] for each in offsets)])
-        child_ptr[1:] += np.repeat(np.cumsum([0, *slots[:-1]]).astype(np.int32), sizes)
-        child = np.concatenate(children)
-        first = np.repeat(graph_ptr[:-1], slots)
-        return _unchecked(
-            own(graph_ptr, INT32),
-            own(child_ptr, INT32),
-            own(np.where(child >= 0, child + first, -1), INT32),
-            join_pulls([held_pulls(graph) for graph in several], sizes),
-            join_types([graph.types for graph in several], _WHERE),
-            None,
+        parts = _Beside(
+            offsets,
+            [held_child(graph) for graph in several],
+            [held_pulls(graph) for graph in several],
+            [graph.types for graph in several],
         )
+        return _side_by_side(parts, [len(each) - 1 for each in offsets], "graph")
+
+    @classmethod
+    def concat(cls, batches: Iterable[GraphBatch]) -> GraphBatch:
+        """Put the graphs of several batches side by side, in the order given.
+
+        Tables that all batches share stay one, as in `from_graphs`.
+
+        Raises: GraphError, when there is no batch, or they are no batches, or too large for int32;
+            PullError, when two differ in their pulls.
+        """
+        several = _read_batches(batches)
+        parts = _Beside(
+            [child_ptr_of(batch) for batch in several],
+            [child_of(batch) for batch in several],
+            [pulls_of(batch) for batch in several],
+            [batch.types for batch in several],
+        )
+        sizes = np.concatenate([batch.sizes() for batch in several])
+        return _side_by_side(parts, sizes, "batch")
 
     @classmethod
     def from_arrays(
@@ -182,6 +190,30 @@ class GraphBatch:
         is_root = np.ones(self.num_vertices, np.bool_)
         is_root[self.child[self.child >= 0]] = False
         return np.flatnonzero(is_root).astype(np.int32)
+
+    def __len__(self) -> int:
+        return self.num_graphs
+
+    def __iter__(self) -> Iterator[InputGraph]:
+        return (self[number] for number in range(self.num_graphs))
+
+    @overload
+    def __getitem__(self, graphs: int) -> InputGraph: ...
+    @overload
+    def __getitem__(self, graphs: slice | npt.ArrayLike) -> GraphBatch: ...
+    def __getitem__(self, graphs: int | slice | npt.ArrayLike) -> InputGraph | GraphBatch:
+        """Return one graph, or the batch of some: `batch[0]`, `batch[3:7]`, `batch[[1, -1]]`.
+
+        Args:
+            graphs: a number, counted from the end if negative; a slice; numbers [n]; or booleans
+                [K].
+        Raises: GraphError, when there is no such graph, or none at all.
+        """
+        ids = read_key(graphs, self.num_graphs)
+        if ids.ndim:
+            return self.take(ids)
+        one = self.take(ids.reshape(1))
+        return InputGraph(one.child_ptr, one.child, one.pulls, one.types)
 
     def sizes(self) -> IntArray:
         """Return int32 [K], the number of vertices of each graph."""
@@ -232,6 +264,35 @@ class GraphBatch:
         if self.types is None:
             raise unknown_type("the caller", name, ())
         return np.flatnonzero(self.types.of_vertex == self.types.number(name)).astype(np.int32)
+
+
+class _Beside(NamedTuple):
+    """What lies side by side in a batch: of each graph, or of each batch."""
+
+    offsets: list[IntArray]  # child_ptr
+    children: list[IntArray]
+    pulls: list[dict[str, PullValue]]
+    types: list[VertexTypes | None]
+
+
+def _side_by_side(parts: _Beside, graphs: Sequence[int] | IntArray, what: str) -> GraphBatch:
+    """Return the batch of parts whose graphs have so many vertices each."""
+    sizes = [len(each) - 1 for each in parts.offsets]
+    slots = [len(each) for each in parts.children]
+    if max(sum(sizes), sum(slots)) >= MOST:
+        raise too_large(sum(sizes), sum(slots), _WHERE)
+    child_ptr = np.concatenate([_ZERO, *(each[1:] for each in parts.offsets)])
+    child_ptr[1:] += np.repeat(np.cumsum([0, *slots[:-1]]).astype(np.int32), sizes)
+    child = np.concatenate(parts.children)
+    first = np.repeat(np.cumsum([0, *sizes[:-1]]), slots)
+    return _unchecked(
+        own(np.cumsum([0, *graphs]), INT32),
+        own(child_ptr, INT32),
+        own(np.where(child >= 0, child + first, -1), INT32),
+        join_pulls(parts.pulls, sizes, what),
+        join_types(parts.types, _WHERE),
+        None,
+    )
 
 
 _unchecked = assembler(GraphBatch)
@@ -287,6 +348,17 @@ def _read_graphs(graphs: Iterable[InputGraph]) -> tuple[InputGraph, ...]:
     for number, graph in enumerate(several):
         if not isinstance(graph, InputGraph):
             raise _not_a_graph(f"graph {number} is ", graph)
+    return several
+
+
+def _read_batches(batches: Iterable[GraphBatch]) -> tuple[GraphBatch, ...]:
+    """Return batches: at least one, and nothing else."""
+    given: object = batches
+    several = tuple(given) if isinstance(given, list | tuple | Iterator) else ()
+    wrong = [each for each in several if not isinstance(each, GraphBatch)]
+    if wrong or not several:
+        got = f"a {type(wrong[0] if wrong else given).__name__}" if wrong or given else "no batch"
+        raise GraphError.at("concat", got, "expected a list of GraphBatch", "pass [a, b]")
     return several
 
 

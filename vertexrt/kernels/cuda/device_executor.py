@@ -24,6 +24,7 @@ from vertexrt.engine.batched import Part, Run, in_user_order, rows_at, start_of
 from vertexrt.engine.choose import FEWEST, Chooser
 from vertexrt.engine.diagnose import Attempt, refused_loss, refused_step
 from vertexrt.engine.executor import (
+    Arenas,
     Evaluation,
     Outputs,
     Trainer,
@@ -34,11 +35,11 @@ from vertexrt.engine.executor import (
 )
 from vertexrt.engine.model import CompiledModel, purpose
 from vertexrt.engine.sparse_rows import ranges_looked_up
-from vertexrt.engine.update import Outcome, Touched, Update
+from vertexrt.engine.update import Outcome, Touched, Update, apply_update
 from vertexrt.engine.variant import Use, ending_with
 from vertexrt.errors import DeviceError, NumericError
 from vertexrt.graph import GraphBatch
-from vertexrt.kernels.cuda.device import Device, in_a_child
+from vertexrt.kernels.cuda.device import Allocation, Device, in_a_child
 from vertexrt.kernels.cuda.device_explanation import DeviceExplanation
 from vertexrt.kernels.cuda.device_scripts import write_launch
 from vertexrt.kernels.cuda.device_timeline import record_launch
@@ -161,7 +162,7 @@ class CudaExecutor:
         self._gradients_left = run.variant.use.backward
         return [DeviceArena(self.session)]  # type: ignore[list-item]
 
-    def submit(self, use: Use, batch: GraphBatch, names: Sequence[str]) -> Evaluation:
+    def submit(self, use: Use, batch: GraphBatch, names: Sequence[str], seed: int) -> Evaluation:
         """Launch an evaluation; what it pushes comes after it, and is read when asked for."""
         self._land_all()
         self._to_device()
@@ -169,7 +170,8 @@ class CudaExecutor:
         (run,) = self.model.prepare(use, batch)
         pieces = [rows_at(run, ("push", name)) for name in names]
         prepared = time.perf_counter()
-        slot = self._launch(run, Part(slice(0, run.forward_launches)), None, pieces)
+        part = Part(slice(0, run.forward_launches), random_seed=seed)
+        slot = self._launch(run, part, None, pieces)
         if self.model.chooser is not None:
             self._time(self.model.chooser, use, batch, [run], slot, start, prepared)
 
@@ -215,6 +217,11 @@ class CudaExecutor:
         seconds = max(launched - start, time.perf_counter() - prepared)
         self.model.observe(use, batch, runs, seconds)
 
+    def exchange_arenas(self, arenas: Arenas | None = None) -> Arenas:
+        """Let runs have another arena; return the one until now."""
+        self._land_all()
+        return [self.session.exchange_arena(arenas[0] if arenas else Allocation(0, 0, None))]
+
     def begin_gradients(self, runs: Sequence[Run]) -> list[Touched]:
         """Note the rows that a step touches; the gradients are zero by then."""
         touched = self.model.touched(runs[0])
@@ -224,6 +231,11 @@ class CudaExecutor:
     def collect_gradients(self, touched: Sequence[Touched]) -> None:
         """Bring the gradients to the host."""
         self.session.memory.download(self.model.store.gradients, self.session.gradients.address)
+
+    def update(self, update: Update) -> Outcome:
+        """Update the store, which goes back to the device before the next run."""
+        self.to_host()
+        return apply_update(self.model.store, update)
 
     def _launch(
         self, run: Run, part: Part, ending: StepEnd | None, fetch: Sequence[slice] = ()

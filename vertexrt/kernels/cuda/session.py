@@ -123,6 +123,12 @@ class Session:
             f"take batches of about {fits} graphs" if fits > 0 else "take device='cpu'",
         )
 
+    def exchange_arena(self, arena: Allocation) -> Allocation:
+        """Take another arena, when nothing computes in this one any more, and return this one."""
+        self.memory.synchronize()
+        before, self.arena = self.arena, arena
+        return before
+
     # Copies of parameters.
 
     def take_moments(self, moments: Array) -> None:
