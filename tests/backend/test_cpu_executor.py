@@ -115,7 +115,7 @@ def test_weights_that_every_optimizer_leaves(
 @pytest.fixture(scope="module")
 def sst() -> data.Dataset:
     """Return the treebank, if it has been fetched."""
-    entry = next(e for e in data.catalogue("sentiment") if e.name == "sst")
+    entry = next(e for e in data.catalogue("trees") if e.name == "sst")
     if not entry.cached:
         pytest.skip("no SST; `vertexrt data fetch sst` downloads it")
     return data.load("sst", format="trees")
