@@ -30,6 +30,8 @@ def _add_data(parser: Parser) -> None:
     parser.add_path("dev", "file of the dev split, where --data is a file", "FILE")
     parser.add_path("test", "file of the test split, where --data is a file", "FILE")
     parser.add_whole("pieces", "cut a text into pieces of N words (format text)")
+    parser.add_whole("streams", "cut it into N streams first, and these into pieces (format text)")
+    parser.add_whole("min_count", "words of train that are rarer count as unknown")
     parser.add_argument(
         "--binary",
         action="store_const",
@@ -41,6 +43,7 @@ def _add_data(parser: Parser) -> None:
 def _add_shape(parser: Parser) -> None:
     parser.add_whole("hidden", "width of the state")
     parser.add_whole("embed", "width of the word embedding")
+    parser.add_whole("layers", "layers of a language model")
     parser.add_real("dropout", "probability, 0 to 1", "P")
     parser.add_settings()
 
