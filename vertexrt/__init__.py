@@ -13,6 +13,7 @@ __version__ = "0.1.0"
 
 __all__ = [
     "Checkpoint",
+    "ExponentialMovingAverage",
     "Gradients",
     "GraphBatch",
     "InputGraph",
@@ -58,6 +59,7 @@ __all__ = [
     "ones",
     "relu",
     "save_checkpoint",
+    "schedules",
     "sigmoid",
     "silu",
     "softmax",
@@ -78,7 +80,8 @@ __all__ += [row.title for row in _OPTIMIZERS]
 
 if TYPE_CHECKING:
     from vertexrt import data, nn
-    from vertexrt.api import init
+    from vertexrt.api import init, schedules
+    from vertexrt.api.average import ExponentialMovingAverage
     from vertexrt.api.checkpoint import Checkpoint, load_checkpoint, save_checkpoint
     from vertexrt.api.compile import compile
     from vertexrt.api.draws import dropout, normal, uniform
@@ -148,7 +151,7 @@ else:
         if name not in _HOMES:
             raise AttributeError(f"module 'vertexrt' has no attribute {name!r}")
         home = import_module(_HOMES[name])
-        value = home if name in ("data", "init", "nn") else getattr(home, name)
+        value = home if name in ("data", "init", "nn", "schedules") else getattr(home, name)
         globals()[name] = value
         return value
 
@@ -159,6 +162,7 @@ else:
 # The module of each public name.
 _HOMES = {
     "Checkpoint": "vertexrt.api.checkpoint",
+    "ExponentialMovingAverage": "vertexrt.api.average",
     "Gradients": "vertexrt.api.gradients",
     "GraphBatch": "vertexrt.graph",
     "InputGraph": "vertexrt.graph",
@@ -203,6 +207,7 @@ _HOMES = {
     "ones": "vertexrt.api.functional",
     "relu": "vertexrt.api.elementwise",
     "save_checkpoint": "vertexrt.api.checkpoint",
+    "schedules": "vertexrt.api.schedules",
     "sigmoid": "vertexrt.api.elementwise",
     "silu": "vertexrt.api.elementwise",
     "softmax": "vertexrt.api.functional",

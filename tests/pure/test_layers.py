@@ -48,7 +48,7 @@ LAYERS: dict[str, tuple[str, ...]] = {
     "nn": (*BASE, "ir", "api"),
     "data": (*BASE, "graph"),
     "": ("ir", "engine", "api", "nn", "graph", "data", "errors"),
-    "models": (*BASE, "api", ""),
+    "models": (*BASE, "api", "nn", ""),
     "bench": (*BASE, *INSIDE, "kernels.cuda", "api", "", "models", "data"),
     "cli": (*BASE, *INSIDE, "api", "", "models", "data", "bench"),
     "__main__": ("cli",),

@@ -24,7 +24,7 @@ from vertexrt.models.catalogue import OWN_TRAIN, SPECS, names
 *_FIRST, _LAST = names()
 MODELS = f"{', '.join(_FIRST)} or {_LAST}, or FILE.py:CLASS, a model of yours: the file is run"
 THREADS = "CPU threads, BLAS included"
-MOST_SHOWN = 3  # models with defaults of their own that the help names
+MOST_SHOWN = 2  # models with a default of their own that the help names
 BATCH_SIZE = "graphs in a minibatch"
 CONFIG = "options that are not given here: TOML, or the config.json of a run"
 
@@ -36,6 +36,8 @@ def _add_data(parser: Parser) -> None:
     parser.add_path("dev", "file of the dev split, where --data is a file", "FILE")
     parser.add_path("test", "file of the test split, where --data is a file", "FILE")
     parser.add_whole("pieces", "cut a text into pieces of N words (format text)")
+    parser.add_whole("streams", "cut it into N streams first, and these into pieces (format text)")
+    parser.add_whole("min_count", "words of train that are rarer count as unknown")
     parser.add_argument(
         "--binary",
         action="store_const",
@@ -47,6 +49,7 @@ def _add_data(parser: Parser) -> None:
 def _add_shape(parser: Parser) -> None:
     parser.add_whole("hidden", "width of the state")
     parser.add_whole("embed", "width of the word embedding")
+    parser.add_whole("layers", "layers of a language model")
     parser.add_real("dropout", "probability, 0 to 1", "P")
     parser.add_settings()
 
@@ -87,11 +90,16 @@ def _defaults() -> dict[str, str]:
             if name in values:
                 owners.setdefault(values[name], []).append(model)
         most, *others = sorted(owners, key=lambda value: -len(owners[value]))
-        apart = "".join(f"; {', '.join(owners[value])}: {value}" for value in others)
-        found[name] = (
-            f"default {most}{apart}" if len(others) <= MOST_SHOWN else "default of the model"
-        )
+        apart = "".join(f"; {value}: {_few(owners[value])}" for value in others)
+        found[name] = f"default {most}{apart}"
     return found
+
+
+def _few(names: list[str]) -> str:
+    """Return names, most of many left out."""
+    if len(names) <= MOST_SHOWN:
+        return ", ".join(names)
+    return f"{names[0]} and {len(names) - 1} others"
 
 
 def _add_train(parser: Parser) -> None:
@@ -164,6 +172,11 @@ def _add_warm(parser: Parser) -> None:
     parser.add_word("optimizer", tuple(OPTIMIZERS), ", ".join(OPTIMIZERS), "NAME")
 
 
+def _add_new(parser: Parser) -> None:
+    text = "file to write, such as my_model.py; data of the same name in .jsonl stand beside it"
+    parser.add_argument("file", metavar="FILE", type=path("FILE"), help=text)
+
+
 def _add_data_commands(parser: Parser) -> None:
     commands = parser.add_subparsers(dest="action", metavar="list|fetch", required=True)
     commands.add_parser("list", help="show the data sets that can be named")
@@ -177,8 +190,10 @@ COMMANDS: dict[str, tuple[str, Callable[[Parser], None]]] = {
     "predict": ("write what a trained run makes of graphs, as JSON lines", _add_predict),
     "explain": ("show what the compiler makes of a model", _add_explain),
     "warm": ("compile ahead what training a model needs", _add_warm),
+    "new": ("begin a model of yours, with data to try it on", _add_new),
     "bench": ("measure, and report what was measured", add_bench),
     "data": ("list or download data sets", _add_data_commands),
+    "info": ("show versions, machine and devices, for a report of a mistake", lambda parser: None),
 }
 ACTIONS = {"data": ("list", "fetch"), "bench": BENCH_ACTIONS}
 
