@@ -98,7 +98,11 @@ class PullForm:
 
 @dataclass(frozen=True, slots=True)
 class FunctionSpec:
-    """A vertex function: declarations, nodes, and the nodes that it scatters and pushes."""
+    """A vertex function: declarations, nodes, and the nodes that it scatters and pushes.
+
+    Attributes:
+        frozen: parameters that have no gradient.
+    """
 
     arity: int | None
     state: Mapping[str, int]
@@ -108,6 +112,7 @@ class FunctionSpec:
     nodes: tuple[FuzzNode, ...]
     scatter: Mapping[str, int]
     pushes: Mapping[str, int]
+    frozen: frozenset[str] = frozenset()
 
     @property
     def roots(self) -> tuple[int, ...]:
@@ -151,6 +156,7 @@ def prune(spec: FunctionSpec) -> FunctionSpec:
         pushes={name: new[k] for name, k in spec.pushes.items()},
         parameters={n: shape for n, shape in spec.parameters.items() if n in used},
         pulls={n: form for n, form in spec.pulls.items() if n in pulled},
+        frozen=spec.frozen & used,
     )
 
 
@@ -158,7 +164,8 @@ def source(spec: FunctionSpec) -> str:
     """Write `def build(vrt)`, which makes the function with either module."""
     lines = ["def build(vrt):", "    class F(vrt.VertexFunction):", "        def __init__(self):"]
     for name, shape in spec.parameters.items():
-        lines.append(f"            self.{name} = vrt.Parameter({tuple(shape)})")
+        frozen = ", trainable=False" if name in spec.frozen else ""
+        lines.append(f"            self.{name} = vrt.Parameter({tuple(shape)}{frozen})")
     initial = ", ".join(f"{field!r}: self.{name}" for field, name in spec.initial.items())
     tail = f", initial={{{initial}}}" if initial else ""
     lines.append(

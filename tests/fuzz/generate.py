@@ -234,10 +234,14 @@ def _finish(s: Sketch) -> FunctionSpec:
     shapes: tuple[tuple[int, ...] | None, ...] = (None, None, None, ())
     pushes = {f"p{k}": some(s, s.pick(shapes)) for k in range(s.pick((0, 1, 1, 2, 3)))}
     pushes["loss"] = _loss(s, list(scatter.values()))
-    spec = FunctionSpec(
-        s.arity, s.state, initial, s.parameters, s.pulls, tuple(s.nodes), scatter, pushes
+    freezes = s.chance(0.2)
+    frozen = frozenset(name for name in s.parameters if freezes and s.chance(0.5))
+    nodes = tuple(s.nodes)
+    return prune(
+        FunctionSpec(
+            s.arity, s.state, initial, s.parameters, s.pulls, nodes, scatter, pushes, frozen
+        )
     )
-    return prune(spec)
 
 
 def _loss(s: Sketch, scattered: list[int]) -> int:

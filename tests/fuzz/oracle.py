@@ -22,12 +22,13 @@ Operand = Any  # Value | Parameter | float
 
 
 class Parameter(Operators):
-    """A trained array; `leaf` is its value in the batch that is being evaluated."""
+    """A trained or frozen array; `leaf` is its value in the batch that is being evaluated."""
 
     leaf: Value
 
-    def __init__(self, shape: Shape) -> None:
+    def __init__(self, shape: Shape, trainable: bool = True) -> None:
         self.shape = tuple(shape)
+        self.trainable = trainable
 
     @property
     def T(self) -> Transposed:
