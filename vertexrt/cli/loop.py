@@ -13,7 +13,8 @@ import numpy as np
 from vertexrt.api.optimizer import Optimizer
 from vertexrt.cli import run_state
 from vertexrt.cli.interrupt import Interrupt
-from vertexrt.cli.metrics import Totals, better, deciding
+from vertexrt.cli.metrics import Totals, better, deciding, shown
+from vertexrt.cli.options import RunOptions
 from vertexrt.cli.progress import Reporter
 from vertexrt.cli.run_folder import RunFolder
 from vertexrt.cli.run_state import RunState
@@ -62,6 +63,7 @@ class Training:
         """
         if not self.folder.last.exists():
             self._save_last()
+        self.folder.configure(self.session.options.as_given())
         warm_up(self.session, self.optimizer)
         while not self.done():
             if not self._train_epoch() or not self._end_epoch():
@@ -152,9 +154,11 @@ class Training:
         if improved:
             self._save(self.folder.best)
         self._save_last()
+        judged = "" if measure == "loss" else f", {shown(measure, value)}"
+        losses = (shown("loss", each.value("loss")) for each in (train, dev))
         self.reporter.line(
-            f"epoch {epoch}/{self.session.options.epochs}  train: {train.text(task)}"
-            f"  dev: {dev.text(task)}{' (best)' if improved else ''}"
+            f"epoch {epoch}/{self.session.options.epochs}  train {next(losses)}"
+            f"  dev {next(losses)}{judged}{' (best)' if improved else ''}"
             f"  {train.graphs_per_s():.0f} graphs/s, {train.seconds:.1f} s"
         )
         return True
