@@ -47,7 +47,7 @@ LAYERS: dict[str, tuple[str, ...]] = {
     "api": (*BASE, "ir", "graph", "engine"),
     "nn": (*BASE, "ir", "api"),
     "data": (*BASE, "graph"),
-    "": ("ir", "api", "nn", "graph", "data", "errors"),
+    "": ("ir", "engine", "api", "nn", "graph", "data", "errors"),
     "models": (*BASE, "api", "nn", ""),
     "bench": (*BASE, *INSIDE, "kernels.cuda", "api", "", "models", "data"),
     "cli": (*BASE, *INSIDE, "api", "", "models", "data", "bench"),

@@ -13,6 +13,7 @@ from vertexrt.data.graph_libraries import from_dgl, from_pyg
 from vertexrt.data.jsonl import from_records, read_jsonl
 from vertexrt.data.jsonl_writer import write_jsonl
 from vertexrt.data.load import format_of, load
+from vertexrt.data.loader import Loader
 from vertexrt.data.sentences import read_conll, read_conllu, read_tagged
 from vertexrt.data.treebank import generate_treebank, write_treebank
 from vertexrt.data.trees import from_nltk, read_trees
@@ -26,6 +27,7 @@ __all__ = [
     "Embeddings",
     "Examples",
     "GeneratedText",
+    "Loader",
     "Vocabulary",
     "catalogue",
     "fetch",
