@@ -311,6 +311,7 @@ TABLE: dict[str, Callable[[], None]] = {
     },
     "nn": cells,
     "schedules": schedules,
+    "CarriedState": of_odd(vrt.CarriedState),
     "ExponentialMovingAverage": of_odd(vrt.ExponentialMovingAverage, 2),
     "init": lambda: [of_odd(make)() for make in INIT] and None,
     "compile": compile_,

@@ -8,7 +8,6 @@ import numpy as np
 
 import vertexrt as vrt
 from tests.train.cli_runs import records
-from vertexrt.cli.carried import CarriedState
 from vertexrt.cli.main import main
 from vertexrt.data import Loader, load
 from vertexrt.models.lstm_lm import LSTMLanguageModel
@@ -27,7 +26,7 @@ def losses(net: vrt.Network, folder: Path, pieces: int) -> list[float]:
     """Return the loss of each word, in the order of the streams."""
     form = {"pieces": pieces, "streams": STREAMS, "layers": 2}
     graphs = load(folder, format="text", **form).splits["dev"]  # type: ignore[arg-type]
-    carried = CarriedState(net)
+    carried = vrt.CarriedState(net)
     found: list[list[float]] = [[] for _ in range(STREAMS)]
     for batch in Loader(graphs, STREAMS, shuffle=False, prepare=carried.put):
         pushed = net.forward(batch, outputs=("loss", "h", "c"))

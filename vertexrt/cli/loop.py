@@ -10,12 +10,11 @@ from time import perf_counter
 
 import numpy as np
 
+from vertexrt.api.carried import CarriedState
 from vertexrt.api.optimizer import Optimizer
 from vertexrt.cli import run_state
-from vertexrt.cli.carried import CarriedState
 from vertexrt.cli.interrupt import Interrupt
 from vertexrt.cli.metrics import Totals, better, deciding, shown
-from vertexrt.cli.options import RunOptions
 from vertexrt.cli.progress import Reporter
 from vertexrt.cli.run_folder import RunFolder
 from vertexrt.cli.run_state import RunState
