@@ -13,6 +13,7 @@ __version__ = "0.1.0"
 
 __all__ = [
     "Checkpoint",
+    "ExponentialMovingAverage",
     "Gradients",
     "GraphBatch",
     "InputGraph",
@@ -20,6 +21,7 @@ __all__ = [
     "Network",
     "Optimizer",
     "Parameter",
+    "Passes",
     "Pulled",
     "VertexFunction",
     "VertexrtError",
@@ -58,6 +60,7 @@ __all__ = [
     "ones",
     "relu",
     "save_checkpoint",
+    "schedules",
     "sigmoid",
     "silu",
     "softmax",
@@ -78,7 +81,8 @@ __all__ += [row.title for row in _OPTIMIZERS]
 
 if TYPE_CHECKING:
     from vertexrt import data, nn
-    from vertexrt.api import init
+    from vertexrt.api import init, schedules
+    from vertexrt.api.average import ExponentialMovingAverage
     from vertexrt.api.checkpoint import Checkpoint, load_checkpoint, save_checkpoint
     from vertexrt.api.compile import compile
     from vertexrt.api.draws import dropout, normal, uniform
@@ -135,6 +139,7 @@ if TYPE_CHECKING:
     from vertexrt.api.optimizer import Optimizer
     from vertexrt.api.parameter import Parameter
     from vertexrt.api.vertex_function import VertexFunction
+    from vertexrt.engine.variant import Passes
     from vertexrt.errors import VertexrtError
     from vertexrt.graph import GraphBatch, InputGraph, Pulled
 else:
@@ -148,7 +153,7 @@ else:
         if name not in _HOMES:
             raise AttributeError(f"module 'vertexrt' has no attribute {name!r}")
         home = import_module(_HOMES[name])
-        value = home if name in ("data", "init", "nn") else getattr(home, name)
+        value = home if name in ("data", "init", "nn", "schedules") else getattr(home, name)
         globals()[name] = value
         return value
 
@@ -159,6 +164,7 @@ else:
 # The module of each public name.
 _HOMES = {
     "Checkpoint": "vertexrt.api.checkpoint",
+    "ExponentialMovingAverage": "vertexrt.api.average",
     "Gradients": "vertexrt.api.gradients",
     "GraphBatch": "vertexrt.graph",
     "InputGraph": "vertexrt.graph",
@@ -166,6 +172,7 @@ _HOMES = {
     "Network": "vertexrt.api.network",
     "Optimizer": "vertexrt.api.optimizer",
     "Parameter": "vertexrt.api.parameter",
+    "Passes": "vertexrt.engine.variant",
     "Pulled": "vertexrt.graph",
     "VertexFunction": "vertexrt.api.vertex_function",
     "VertexrtError": "vertexrt.errors",
@@ -203,6 +210,7 @@ _HOMES = {
     "ones": "vertexrt.api.functional",
     "relu": "vertexrt.api.elementwise",
     "save_checkpoint": "vertexrt.api.checkpoint",
+    "schedules": "vertexrt.api.schedules",
     "sigmoid": "vertexrt.api.elementwise",
     "silu": "vertexrt.api.elementwise",
     "softmax": "vertexrt.api.functional",

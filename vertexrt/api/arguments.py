@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from typing import Any
 
 import numpy as np
@@ -41,6 +41,14 @@ def check_mapping(where: str, given: object, error: type[VertexrtError]) -> None
     if not isinstance(given, Mapping):
         got = f"a {type(given).__name__}"
         raise error.at(where, got, "expected arrays by name", "pass a dict")
+
+
+def check_loss(where: str, function: str, pushes: Collection[str]) -> None:
+    """Refuse to go down along a loss where none is pushed. Raises: UsageError."""
+    if "loss" not in pushes:
+        got = f"{function} pushes {', '.join(pushes)}"
+        action = "push a loss, or use forward and backward with gradients of your own"
+        raise UsageError.at(where, got, "a push named 'loss'", action)
 
 
 def check_scale(given: object) -> None:

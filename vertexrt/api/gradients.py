@@ -4,12 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Protocol
 
 import numpy as np
 
 from vertexrt.api.arguments import real_array
 from vertexrt.engine.batched import rows_of_vertices
+from vertexrt.engine.executor import Executor
 from vertexrt.engine.parameters import ParameterStore
 from vertexrt.errors import PullError, UnknownParameterError, UsageError, nearest
 from vertexrt.graph import GraphBatch, Pulled
@@ -105,6 +106,18 @@ class AccumulatedGradients(Mapping[str, Array]):
         for name, rows in self._touched.items():
             store.gradient(name)[rows] = self._views[name][rows]
             store.touched[name] = rows
+
+
+class Trained(Protocol):
+    """A network, as `Optimizer.step` sees it."""
+
+    @property
+    def gradients(self) -> AccumulatedGradients:
+        """Sum of the gradients of backward passes."""
+
+    @property
+    def executor(self) -> Executor:
+        """What has its parameters."""
 
 
 def _shapes(arrays: Mapping[str, Array]) -> str:

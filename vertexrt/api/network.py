@@ -14,6 +14,7 @@ import numpy as np
 
 from vertexrt.api.arguments import (
     check_batch,
+    check_loss,
     check_mapping,
     check_optimizer,
     check_scale,
@@ -188,7 +189,7 @@ class Network:
     def _training(self, names: tuple[str, ...]) -> Use:
         """Return what a step is that keeps pushes; UsageError, where there is none."""
         self._check_names(names)
-        self._check_loss("step")
+        check_loss("step", self.program.name, self.pushes)
         use = self._uses[names] = Use(frozenset(names) | {"loss"}, loss=True)
         return use
 
@@ -210,7 +211,7 @@ class Network:
             return self._model.meet(Use(frozenset(self._wanted("warm", outputs))), batch)
         check_optimizer("warm", optimizer)
         asks = getattr(type(optimizer), "update", None) is Optimizer.update
-        rule = optimizer.request(self._model.store).rule if asks else None
+        rule = optimizer.request(self._model.store).rule_in_step if asks else None
         use = self._training(names_of("warm", outputs or ()))
         return self._model.meet(replace(use, rule=rule), batch)
 
@@ -306,7 +307,7 @@ class Network:
         made, model = self._passes.find(of, self._model.store.version), self._model
         batch, runs, use = made.batch, made.runs, made.use
         if d_outputs is None:
-            self._check_loss("backward")
+            check_loss("backward", self.program.name, self.pushes)
             d_loss = loss_scale(self._reduction, batch, runs)
             d_outputs = {"loss": np.full(batch.num_vertices, d_loss)}
         self._check_names(names_of("backward", sorted(set(d_outputs) - use.seeds, key=str)))
@@ -326,12 +327,6 @@ class Network:
         parameters = {n: model.store.gradient(n).copy() for n in model.store.trained}
         pulled = {n: pulled_gradient(batch, runs, arenas, n) for n in sorted(use.pulls)}
         return Gradients(parameters, pulled)
-
-    def _check_loss(self, where: str) -> None:
-        if "loss" not in self.pushes:
-            pushes = f"{self.program.name} pushes {', '.join(self.pushes)}"
-            action = "push a loss, or use forward and backward with gradients of your own"
-            raise UsageError.at(where, pushes, "a push named 'loss'", action)
 
     @property
     def gradients(self) -> AccumulatedGradients:

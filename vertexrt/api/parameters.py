@@ -21,6 +21,27 @@ class NameDifferences(NamedTuple):
     missing: tuple[str, ...]
     unexpected: tuple[str, ...]
 
+    @classmethod
+    def between(
+        cls, values: Mapping[str, Array], own: Mapping[str, Array], strict: bool, owner: str
+    ) -> NameDifferences:
+        """Compare the names of values with those of an owner's parameters.
+
+        Raises: CheckpointError, when `values` has no names, or they differ and `strict`.
+        """
+        check_mapping("parameters", values, CheckpointError)
+        missing = tuple(sorted(set(own) - set(values)))
+        unexpected = tuple(sorted(set(values) - set(own), key=str))
+        if strict and (missing or unexpected):
+            raise CheckpointError.at(
+                "parameters",
+                f"missing {list(missing)}, unknown {list(unexpected)}",
+                f"the parameters of {owner}: {sorted(own)}",
+                "load a checkpoint of the same model, or pass strict=False for what fits; one "
+                "alone is set by net.parameters[name] = array",
+            )
+        return cls(missing, unexpected)
+
 
 class Parameters(MutableMapping[str, Array]):
     """Live arrays by name, in the order of declaration.
@@ -62,21 +83,11 @@ class Parameters(MutableMapping[str, Array]):
         Args:
             function: what users call the network's F.
         """
-        check_mapping("parameters", values, CheckpointError)
-        missing = tuple(sorted(set(self) - set(values)))
-        unexpected = tuple(sorted(set(values) - set(self), key=str))
-        if strict and (missing or unexpected):
-            raise CheckpointError.at(
-                "parameters",
-                f"missing {list(missing)}, unknown {list(unexpected)}",
-                f"the parameters of {function}: {sorted(self)}",
-                "load a checkpoint of the same model, or pass strict=False for what fits; one "
-                "alone is set by net.parameters[name] = array",
-            )
+        names = NameDifferences.between(values, self, strict, function)
         self.update(
             {n: self.checked(n, value) for n, value in values.items() if n in self._store.shapes}
         )
-        return NameDifferences(missing, unexpected)
+        return names
 
     def checked(self, name: str, value: Any) -> Array:
         """Return what a parameter would be set to, in the network's dtype.

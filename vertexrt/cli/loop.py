@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from contextlib import nullcontext
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -14,13 +14,12 @@ from vertexrt.api.optimizer import Optimizer
 from vertexrt.cli import run_state
 from vertexrt.cli.interrupt import Interrupt
 from vertexrt.cli.metrics import Totals, better, deciding
-from vertexrt.cli.options import RunOptions
 from vertexrt.cli.progress import Reporter
 from vertexrt.cli.run_folder import RunFolder
 from vertexrt.cli.run_state import RunState
 from vertexrt.cli.session import RunSession
 from vertexrt.cli.trace import TraceFile
-from vertexrt.data import minibatches
+from vertexrt.data import Loader
 from vertexrt.graph import GraphBatch
 
 EVALUATION_BATCH = 64  # graphs; more than most runs train with: no gradients are kept
@@ -82,23 +81,22 @@ class Training:
     def _train_epoch(self) -> bool:
         """Train on the minibatches that are left of this epoch; False when interrupted."""
         options, state = self.session.options, self.state
-        graphs = self.session.dataset.splits["train"]
-        batches = training_batches(graphs, options, state.epoch)
+        loader = training_loader(self.session)
+        loader.load_state({**loader.state(), "epoch": state.epoch, "batch": state.batch})
+        batches = iter(loader)
         title = f"epoch {state.epoch + 1}/{options.epochs}"
-        with self.reporter.bar(title, graphs.num_graphs, state.totals.graphs) as bar:
-            while state.batch < len(batches):
-                if self.interrupt.number:
-                    break
-                self._train_minibatch(graphs, batches[state.batch])
-                bar.advance(len(batches[state.batch]), state.totals)
+        with self.reporter.bar(title, len(loader.graphs), state.totals.graphs) as bar:
+            while state.batch < len(loader) and not self.interrupt.number:
+                bar.advance(self._train_minibatch(batches), state.totals)
                 state.batch += 1
             self._wait()
-        return state.batch == len(batches)
+        return state.batch == len(loader)
 
-    def _train_minibatch(self, graphs: GraphBatch, chosen: np.ndarray) -> None:
+    def _train_minibatch(self, batches: Iterator[GraphBatch]) -> int:
+        """Train on the next minibatch; return its number of graphs."""
         start = perf_counter()
         net, pushes = self.session.net, pushes_of_steps(self.session)
-        batch = graphs.take(chosen)
+        batch = next(batches)
         with self.trace.minibatch(net) if self.trace else nullcontext():
             loss = net.step(batch, self.optimizer, outputs=pushes)
         seconds = perf_counter() - start
@@ -108,6 +106,7 @@ class Training:
         else:
             pushed = net.outputs if pushes else {}
             self._add(batch, loss, seconds, pushed)
+        return len(batch)
 
     def _wait(self) -> None:
         """Wait for the last step of an epoch, or of what there is of it."""
@@ -181,14 +180,14 @@ def warm_up(session: RunSession, optimizer: Optimizer) -> None:
     session.net.warm(splits["dev"], outputs=session.task.pushes)
 
 
-def training_batches(graphs: GraphBatch, options: RunOptions, epoch: int) -> list[np.ndarray]:
-    """Return the graphs of each minibatch of an epoch; the same for the same options."""
-    return minibatches(
-        graphs.sizes(),
+def training_loader(session: RunSession) -> Loader:
+    """Return the minibatches that a run trains on; the same for the same options."""
+    options = session.options
+    return Loader(
+        session.dataset.splits["train"],
         options.batch_size,
+        bucket=options.window,
         seed=options.seed,
-        epoch=epoch,
-        window=options.window,
     )
 
 
@@ -210,16 +209,13 @@ def evaluate(
     task, names = session.task, session.dataset.labels
     size = batch_size or max(session.options.batch_size, EVALUATION_BATCH)
     totals = Totals()
-    batches = minibatches(
-        graphs.sizes(), size, seed=0, epoch=0, shuffle=False, window=EVALUATION_WINDOW
-    )
-    for chosen in batches:
+    start = perf_counter()
+    for batch in Loader(graphs, size, shuffle=False, bucket=EVALUATION_WINDOW):
         if interrupt is not None and interrupt.number:
             return None
-        start = perf_counter()
-        batch = graphs.take(chosen)
         pushed = session.net.forward(batch, train=False, outputs=task.pushes)
         loss = float(np.sum(pushed["loss"], dtype=np.float64))
         totals.add(task, batch, pushed, loss, names)
-        totals.seconds += perf_counter() - start
+        end = perf_counter()
+        totals.seconds, start = totals.seconds + end - start, end
     return totals

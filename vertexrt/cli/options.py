@@ -22,8 +22,9 @@ from vertexrt.engine.devices import DEVICES, DTYPES, ENGINES, PRECISIONS
 from vertexrt.models import ModelSpec
 from vertexrt.models.own import is_own
 
-SHAPE = ("hidden", "embed", "dropout")  # options of models that have flags of their own
-READING = ("pieces", "binary", "dev", "test")  # options of formats
+SHAPE = ("hidden", "embed", "dropout", "layers")  # options of models that have flags of their own
+READING = ("pieces", "streams", "binary", "min_count", "dev", "test")  # those of formats
+OF_MODELS = ("layers", "letters", "pyramid")  # options of formats that the model decides
 
 
 @dataclass(frozen=True, slots=True)
@@ -119,7 +120,7 @@ def _of_model(fields: JsonRecord) -> dict[str, Any]:
 
 def _reading(fields: JsonRecord, format: str) -> dict[str, Any]:
     """Read the options that a format was given."""
-    known = [name for name in READING if name in FORMATS[format].options]
+    known = [name for name in (*READING, *OF_MODELS) if name in FORMATS[format].options]
     given = [name for name in fields.unread() if name in known]
     found = {name: _option(fields, name) for name in given}
     fields.end()

@@ -86,8 +86,8 @@ def resolve(given: argparse.Namespace) -> RunOptions:
         "data": data,
         "format": spec.format,
     }
-    chosen |= {"reading": _reading(given)}
-    chosen |= {"shape": dict(spec.options) | _settings(given)}
+    shape = dict(spec.options) | _settings(given)
+    chosen |= {"shape": shape, "reading": spec.reading(shape) | _reading(given)}
     return _with_whole_groups(RunOptions(**chosen))
 
 

@@ -51,7 +51,9 @@ from vertexrt.kernels.cuda.step_end import (
     NO_WIDTHS,
     NORM,
     REFUSED,
+    GroupEnd,
     StepEnd,
+    ranges_of_groups,
 )
 from vertexrt.kernels.cuda.step_end import LOSS as FOUND_LOSS
 from vertexrt.kernels.cuda.streams import Streams
@@ -262,9 +264,10 @@ class CudaExecutor:
         self, run: Run, part: Part, ending: StepEnd | None, fetch: Sequence[slice]
     ) -> Any:
         """Launch the persistent kernel."""
-        table, clips = run.table[part.launches], ending is not None and ending.clip_norm > 0.0
+        table, updates = run.table[part.launches], ending is not None and not ending.apart
+        clips = ending is not None and updates and ending.clip_norm > 0.0
         executable, paths, written = write_launch(
-            run, table, self.persistent_launch, clips, ending is not None
+            run, table, self.persistent_launch, clips, updates
         )
         if config().check:
             verify_launch(run, table, executable, paths, written)
@@ -305,29 +308,19 @@ class CudaExecutor:
             return self._last_loss, found
         start = time.perf_counter()
         update: Update = optimizer.request(self.model.store)
-        use = ending_with(use, update.rule)
+        use = ending_with(use, update.rule_in_step)
         runs = self.model.prepare(use, batch)
         (run,) = runs
         scale = loss_scale(step.reduction, batch, runs)
         self._to_device(update.moments if len(update.moments) else None)
-        starts, widths = self._touched_ranges(run)
-        ending = StepEnd(
-            loss_at=start_of(run, ("push", "loss")),
-            rows=run.num_rows,
-            weighted=bool(len(run.weight)),
-            loss_scale=scale,
-            rule=update.rule,
-            scalars=update.scalars(),
-            clip_norm=update.clip_norm or 0.0,
-            starts=starts,
-            widths=widths,
-        )
+        ending = self._ending(run, update, scale)
         prepared = time.perf_counter()
         slot = self._launch(run, Part(loss_scale=scale, random_seed=seed), ending)
         if self.model.chooser is not None:
             self._time(self.model.chooser, use, batch, runs, slot, start, prepared)
         optimizer.settle(DONE)  # it counts; what was found is looked at when it lands
         self._device_newer = True
+        self._gradients_left = bool(ending.groups)  # of parameters that are in none
         attempt = Attempt(use, batch, scale, seed, 1, update)
         flight = _Flight(slot.event, slot.found, attempt, optimizer)
         self._flights.append(flight)
@@ -371,14 +364,33 @@ class CudaExecutor:
         self.begin_gradients(self.model.prepare(flight.attempt.use, flight.attempt.batch))
         raise NumericError(refused_step(self.model, flight.attempt, float(found[NORM]), False))
 
-    def _touched_ranges(self, run: Run) -> tuple[Array, Array]:
-        """List the rows of tables that have a gradient as flat ranges: start, width."""
+    def _ending(self, run: Run, update: Update, scale: float) -> StepEnd:
+        """Return how a step ends."""
+        starts, widths, groups = self._ranges(run, update)
+        return StepEnd(
+            loss_at=start_of(run, ("push", "loss")),
+            rows=run.num_rows,
+            weighted=bool(len(run.weight)),
+            loss_scale=scale,
+            rule=update.rule,
+            scalars=update.scalars(),
+            clip_norm=update.clip_norm or 0.0,
+            starts=starts,
+            widths=widths,
+            clip_value=update.clip_value or 0.0,
+            groups=groups,
+        )
+
+    def _ranges(self, run: Run, update: Update) -> tuple[Array, Array, tuple[GroupEnd, ...]]:
+        """List the rows of tables that have a gradient, and what else `StepEnd` has as ranges."""
         store, index, lookups = self.model.store, run.inputs.index, run.variant.lookups
-        found = [
-            ranges_looked_up(marks, index, lookups[name], store.offsets[name], self._widths[name])
-            for name, marks in self.model.marks.items()
-        ]
+        found = {
+            n: ranges_looked_up(marks, index, lookups[n], store.offsets[n], self._widths[n])
+            for n, marks in self.model.marks.items()
+        }
+        if update.groups:
+            return ranges_of_groups(store, update, found)
         if len(found) == 1:
-            return found[0]
-        starts, widths = zip(*found, strict=True) if found else ((), ())
-        return np.concatenate([NO_STARTS, *starts]), np.concatenate([NO_WIDTHS, *widths])
+            return (*next(iter(found.values())), ())
+        starts, widths = zip(*found.values(), strict=True) if found else ((), ())
+        return np.concatenate([NO_STARTS, *starts]), np.concatenate([NO_WIDTHS, *widths]), ()
