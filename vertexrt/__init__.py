@@ -30,6 +30,7 @@ __all__ = [
     "abs",
     "argmax",
     "binary_cross_entropy_with_logits",
+    "block_diagonal",
     "clip",
     "compile",
     "concat",
@@ -110,6 +111,7 @@ if TYPE_CHECKING:
     )
     from vertexrt.api.functional import (
         argmax,
+        block_diagonal,
         concat,
         dot,
         embed,
@@ -180,6 +182,7 @@ _HOMES = {
     "abs": "vertexrt.api.elementwise",
     "argmax": "vertexrt.api.functional",
     "binary_cross_entropy_with_logits": "vertexrt.api.losses",
+    "block_diagonal": "vertexrt.api.functional",
     "clip": "vertexrt.api.elementwise",
     "compile": "vertexrt.api.compile",
     "concat": "vertexrt.api.functional",

@@ -48,6 +48,7 @@ TEXTS = {
     "greater": "{0} > {1}",
     "greater_equal": "{0} >= {1}",
 }
+PARAMETERS = ("parameter", "part")  # extra: a name, and which part
 INDEXING = (
     "embed",
     "cross_entropy",
@@ -146,7 +147,7 @@ def prune(spec: FunctionSpec) -> FunctionSpec:
     )
     read = {n.extra[1] for n in nodes if n.op == "gather"}  # an initial state is for slots
     initial = {field: name for field, name in spec.initial.items() if field in read}
-    used = {n.extra[0] for n in nodes if n.op == "parameter"} | set(initial.values())
+    used = {n.extra[0] for n in nodes if n.op in PARAMETERS} | set(initial.values())
     pulled = {n.extra[0] for n in nodes if n.op == "pull"}
     return replace(
         spec,
@@ -183,13 +184,13 @@ def _body(spec: FunctionSpec) -> Iterator[str]:
         if isinstance(x, float):
             return repr(x)
         node = spec.nodes[x]
-        return f"self.{node.extra[0]}" if node.op == "parameter" else f"v{x}"
+        return f"self.{''.join(node.extra)}" if node.op in PARAMETERS else f"v{x}"
 
     looked_up = {n.operands[-1] for n in spec.nodes if n.op in INDEXING}
     others = (n for n in spec.nodes if n.op not in (*INDEXING, "has"))
     looked_up -= {x for n in others for x in n.operands}
     for k, node in enumerate(spec.nodes):
-        if node.op == "parameter":
+        if node.op in PARAMETERS:
             continue
         operands = [name(x) for x in node.inputs]
         if node.op == "pull":

@@ -295,6 +295,7 @@ TABLE: dict[str, Callable[[], None]] = {
     **{n: of_values(getattr(vrt, n), 1) for n in ("stop_gradient", "ones", "zeros")},
     **{n: of_values(getattr(vrt, n), 2) for n in ("elu", "leaky_relu", "straight_through")},
     **{n: of_values(getattr(vrt, n), 1) for n in ("argmax", "floor")},
+    "block_diagonal": of_values(vrt.block_diagonal, 2),
     **{n: of_values(getattr(vrt, n), 2) for n in ("hinge_loss", "multi_margin_loss")},
     "binary_cross_entropy_with_logits": of_values(vrt.binary_cross_entropy_with_logits, 2),
     **{n: of_values(getattr(vrt, n), 2) for n in ("dot", "full")},
