@@ -139,7 +139,7 @@ def _along(s: Sketch, rows: bool) -> None:
 def _compare(s: Sketch, rows: bool) -> None:
     op = s.pick(COMPARISONS)
     if s.chance(0.3):
-        index = s.pull_index(int(s.rng.integers(2, 6)))
+        index = s.pull_index(int(s.rng.integers(2, 6)), rows)
         bound = s.pulls[s.nodes[index].extra[0]].bound
         s.compare(op, index, s.pick((float(s.rng.integers(bound)), -1.0)))
         return
@@ -231,7 +231,7 @@ def _finish(s: Sketch) -> FunctionSpec:
 def _loss(s: Sketch, scattered: list[int]) -> int:
     """Add up what nothing reads yet, and some of what is scattered."""
     read = {x for node in s.nodes for x in node.operands}
-    leaves = ("pull", "embed", "gather", "gather_all", "parameter", "present", "has")
+    leaves = ("pull", "edge", "embed", "gather", "gather_all", "parameter", "present", "has")
     loose = [
         k
         for k, node in enumerate(s.nodes)

@@ -40,6 +40,7 @@ from vertexrt.kernels.cuda.step_end import (
     pack_store,
 )
 from vertexrt.kernels.cuda.upload import UploadBuffers, UploadSlot
+from vertexrt.scheduler.rows import EDGE_ORDER, part_of
 
 Array = np.ndarray[Any, Any]
 Int64 = npt.NDArray[np.int64]
@@ -209,7 +210,10 @@ class Session:
             executable.lookups_ptr,
             executable.lookups,
             run.inputs.index,
-            run.indices[run.extents[ORDER, 0] : run.extents[ORDER, 1]],
+            (
+                part_of(run.indices, run.extents, ORDER),
+                part_of(run.indices, run.extents, EDGE_ORDER),
+            ),
             run.rows,
             self.marks(run.variant.reader.largest),
         )
@@ -235,7 +239,7 @@ class Session:
         slot, words = self.buffers.next(), self._new_words(executable, run.plan.temporary)
         reals = (*run.inputs.floats, *part.seeds)
         room = sum([array.nbytes + ALIGN for array in reals]) if reals else 0
-        facts = executable.wanted, self.param_at, executable.num_ints, executable.splits_edges
+        facts = executable.wanted, self.param_at, executable.num_ints, executable.has_edge_words
         ends = (NO_STARTS, NO_WIDTHS) if ending is None else (ending.starts, ending.widths)
         arrays = (  # the fields of `Arrays`
             run.rows,
