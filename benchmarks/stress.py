@@ -33,7 +33,7 @@ def main() -> int:
     parser.add_argument("--device", default="cuda")
     parser.add_argument("--data", default="sst")
     given = parser.parse_args()
-    dataset = data.load(given.data, task="sentiment")
+    dataset = data.load(given.data, format="trees")
     size, pool = given.hidden, dataset.splits["train"]
     function = models.get("tree-lstm").build(dataset, hidden=size, embed=size, dropout=0.0)
     net = vrt.compile(

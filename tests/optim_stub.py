@@ -11,7 +11,10 @@ STUB = Path(__file__).resolve().parents[1] / "vertexrt" / "api" / "optim.pyi"
 COMMAND = "python -m tests.optim_stub"
 HEAD = f'''"""The optimizers of `vrt`, for type checkers: `{COMMAND}` writes this file."""
 
+from collections.abc import Mapping
+
 from vertexrt.api.optimizer import Optimizer
+from vertexrt.api.parameter_groups import GroupOptions
 
 OPTIMIZERS: dict[str, type[Optimizer]]
 '''

@@ -13,6 +13,7 @@ from tests.shim_device import ShimDevice
 from tests.shim_streams import GEMM, LAUNCH, RECORD, WAIT
 from vertexrt.api.network import Network
 from vertexrt.engine.variant import CompileOptions, Passes
+from vertexrt.kernels.cuda.compile import ALL_FIT, Spilled
 from vertexrt.kernels.cuda.compile_for_gpu import compile_on
 from vertexrt.kernels.cuda.device import Array, Calls
 
@@ -41,9 +42,9 @@ class PaperDevice(ShimDevice):
         """Give every function some address."""
         return defaultdict(lambda: SOME_ADDRESS)
 
-    def spills(self, source: str, real: np.dtype[Any], ahead: Sequence[str] = ()) -> str:
+    def spills(self, source: str, real: np.dtype[Any], ahead: Sequence[str] = ()) -> Spilled:
         """Have registers for all values."""
-        return ""
+        return ALL_FIT
 
     def clusters(self, function: int, size: int, shared: int) -> int:
         """Let as many clusters run as was said."""

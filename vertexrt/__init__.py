@@ -13,6 +13,7 @@ __version__ = "0.1.0"
 
 __all__ = [
     "Checkpoint",
+    "ExponentialMovingAverage",
     "Gradients",
     "GraphBatch",
     "InputGraph",
@@ -20,22 +21,28 @@ __all__ = [
     "Network",
     "Optimizer",
     "Parameter",
+    "Passes",
     "Pulled",
     "VertexFunction",
     "VertexrtError",
     "__version__",
     "abs",
+    "argmax",
+    "binary_cross_entropy_with_logits",
     "clip",
     "compile",
     "concat",
     "cross_entropy",
+    "data",
     "dot",
     "dropout",
     "elu",
     "embed",
     "exp",
+    "floor",
     "full",
     "gelu",
+    "hinge_loss",
     "init",
     "leaky_relu",
     "load_checkpoint",
@@ -46,10 +53,13 @@ __all__ = [
     "maximum",
     "mean",
     "minimum",
+    "multi_margin_loss",
     "nn",
+    "normal",
     "ones",
     "relu",
     "save_checkpoint",
+    "schedules",
     "sigmoid",
     "silu",
     "softmax",
@@ -62,21 +72,25 @@ __all__ = [
     "straight_through",
     "sum",
     "tanh",
+    "uniform",
     "where",
     "zeros",
 ]
 __all__ += [row.title for row in _OPTIMIZERS]
 
 if TYPE_CHECKING:
-    from vertexrt import nn
-    from vertexrt.api import init
+    from vertexrt import data, nn
+    from vertexrt.api import init, schedules
+    from vertexrt.api.average import ExponentialMovingAverage
     from vertexrt.api.checkpoint import Checkpoint, load_checkpoint, save_checkpoint
     from vertexrt.api.compile import compile
+    from vertexrt.api.draws import dropout, normal, uniform
     from vertexrt.api.elementwise import (
         abs,
         clip,
         elu,
         exp,
+        floor,
         gelu,
         leaky_relu,
         log,
@@ -93,10 +107,9 @@ if TYPE_CHECKING:
         where,
     )
     from vertexrt.api.functional import (
+        argmax,
         concat,
-        cross_entropy,
         dot,
-        dropout,
         embed,
         full,
         log_softmax,
@@ -106,18 +119,25 @@ if TYPE_CHECKING:
         ones,
         softmax,
         split,
-        squared_error,
         stack,
         sum,
         zeros,
     )
     from vertexrt.api.gradients import Gradients
+    from vertexrt.api.losses import (
+        binary_cross_entropy_with_logits,
+        cross_entropy,
+        hinge_loss,
+        multi_margin_loss,
+        squared_error,
+    )
     from vertexrt.api.model import Model
     from vertexrt.api.network import Network
     from vertexrt.api.optim import *  # noqa: F403 - a class for each row of a table
     from vertexrt.api.optimizer import Optimizer
     from vertexrt.api.parameter import Parameter
     from vertexrt.api.vertex_function import VertexFunction
+    from vertexrt.engine.variant import Passes
     from vertexrt.errors import VertexrtError
     from vertexrt.graph import GraphBatch, InputGraph, Pulled
 else:
@@ -131,7 +151,7 @@ else:
         if name not in _HOMES:
             raise AttributeError(f"module 'vertexrt' has no attribute {name!r}")
         home = import_module(_HOMES[name])
-        value = home if name in ("init", "nn") else getattr(home, name)
+        value = home if name in ("data", "init", "nn", "schedules") else getattr(home, name)
         globals()[name] = value
         return value
 
@@ -142,6 +162,7 @@ else:
 # The module of each public name.
 _HOMES = {
     "Checkpoint": "vertexrt.api.checkpoint",
+    "ExponentialMovingAverage": "vertexrt.api.average",
     "Gradients": "vertexrt.api.gradients",
     "GraphBatch": "vertexrt.graph",
     "InputGraph": "vertexrt.graph",
@@ -149,21 +170,27 @@ _HOMES = {
     "Network": "vertexrt.api.network",
     "Optimizer": "vertexrt.api.optimizer",
     "Parameter": "vertexrt.api.parameter",
+    "Passes": "vertexrt.engine.variant",
     "Pulled": "vertexrt.graph",
     "VertexFunction": "vertexrt.api.vertex_function",
     "VertexrtError": "vertexrt.errors",
     "abs": "vertexrt.api.elementwise",
+    "argmax": "vertexrt.api.functional",
+    "binary_cross_entropy_with_logits": "vertexrt.api.losses",
     "clip": "vertexrt.api.elementwise",
     "compile": "vertexrt.api.compile",
     "concat": "vertexrt.api.functional",
-    "cross_entropy": "vertexrt.api.functional",
+    "cross_entropy": "vertexrt.api.losses",
+    "data": "vertexrt.data",
     "dot": "vertexrt.api.functional",
-    "dropout": "vertexrt.api.functional",
+    "dropout": "vertexrt.api.draws",
     "elu": "vertexrt.api.elementwise",
     "embed": "vertexrt.api.functional",
     "exp": "vertexrt.api.elementwise",
+    "floor": "vertexrt.api.elementwise",
     "full": "vertexrt.api.functional",
     "gelu": "vertexrt.api.elementwise",
+    "hinge_loss": "vertexrt.api.losses",
     "init": "vertexrt.api.init",
     "leaky_relu": "vertexrt.api.elementwise",
     "load_checkpoint": "vertexrt.api.checkpoint",
@@ -174,22 +201,26 @@ _HOMES = {
     "maximum": "vertexrt.api.elementwise",
     "mean": "vertexrt.api.functional",
     "minimum": "vertexrt.api.elementwise",
+    "multi_margin_loss": "vertexrt.api.losses",
     "nn": "vertexrt.nn",
+    "normal": "vertexrt.api.draws",
     "ones": "vertexrt.api.functional",
     "relu": "vertexrt.api.elementwise",
     "save_checkpoint": "vertexrt.api.checkpoint",
+    "schedules": "vertexrt.api.schedules",
     "sigmoid": "vertexrt.api.elementwise",
     "silu": "vertexrt.api.elementwise",
     "softmax": "vertexrt.api.functional",
     "softplus": "vertexrt.api.elementwise",
     "split": "vertexrt.api.functional",
     "sqrt": "vertexrt.api.elementwise",
-    "squared_error": "vertexrt.api.functional",
+    "squared_error": "vertexrt.api.losses",
     "stack": "vertexrt.api.functional",
     "stop_gradient": "vertexrt.api.elementwise",
     "straight_through": "vertexrt.api.elementwise",
     "sum": "vertexrt.api.functional",
     "tanh": "vertexrt.api.elementwise",
+    "uniform": "vertexrt.api.draws",
     "where": "vertexrt.api.elementwise",
     "zeros": "vertexrt.api.functional",
 }

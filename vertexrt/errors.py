@@ -17,6 +17,10 @@ class VertexrtError(Exception):
         """Return an error whose text `message` writes."""
         return cls(message(where, got, expected, action))
 
+    def moved(self, where: str) -> Self:
+        """Return the same error of another place, such as a line of a file."""
+        return type(self)(f"[{where}]{str(self).partition(']')[2]}")
+
 
 class GraphError(VertexrtError):
     """Report an input graph that cannot be evaluated: a cycle, a child out of range."""

@@ -13,7 +13,7 @@ HIDDEN = {"tree-lstm": 256, "tree-fc": 512, "var-lstm": 512, "fixed-lstm": 512}
 CLASSES = 5
 TREE_FC_TREES = 1024
 TREE_FC_WORDS = 10_000  # so many that hardly two inner vertices of a batch are identical
-DATA_OF_TASK = {"sentiment": "sst", "language-model": "ptb"}
+USUAL = {"trees": "sst", "text": "ptb"}
 
 
 @dataclass(frozen=True, slots=True)
@@ -73,25 +73,25 @@ def make_suite(name: str, options: Options) -> Suite:
     """
     hidden = options.hidden or HIDDEN[name]
     if name == "tree-lstm":
-        return _tree_lstm(*_load(options.trees, "sentiment"), hidden)
+        return _tree_lstm(*_load(options.trees, "trees"), hidden)
     if name == "tree-fc":
         return _tree_fc(options.leaves, hidden)
     length = options.length if name == "fixed-lstm" else None
-    return _lstm(name, *_load(options.text, "language-model"), hidden, length)
+    return _lstm(name, *_load(options.text, "text"), hidden, length)
 
 
-def _load(name: str | None, task: str) -> tuple[Dataset, str]:
+def _load(name: str | None, format: str) -> tuple[Dataset, str]:
     """Return a data set and a text on it.
 
-    By default it is the usual one of the task if it is cached, else a generated one.
+    By default it is the usual one of the format if it is cached, else a generated one.
     """
     if name is not None:
-        found = data.load(name, task=task)
+        found = data.load(name, format=format)
         return found, found.description if found.name == "generated" else f"data {name}"
-    entry = next(e for e in data.catalogue(task) if e.name == DATA_OF_TASK[task])
+    entry = next(e for e in data.catalogue(format) if e.name == USUAL[format])
     if entry.cached:
-        return data.load(entry.name, task=task), f"data {entry.name}"
-    found = data.load("generated", task=task)
+        return data.load(entry.name, format=format), f"data {entry.name}"
+    found = data.load("generated", format=format)
     return found, f"{entry.name} is not in the cache: {found.description} instead"
 
 

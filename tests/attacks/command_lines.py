@@ -47,7 +47,7 @@ VALUES = (
     "persistent", "batched", "sst ", "tree-lstm", "tree-fc", "lstm-lm", "list",
 )  # fmt: skip
 OPTIONS = (
-    "--data", "--task", "--pieces", "--epochs", "--batch-size", "--window", "--seed", "--out",
+    "--data", "--binary", "--pieces", "--epochs", "--batch-size", "--window", "--seed", "--out",
     "--hidden", "--embed", "--dropout", "--lr", "--optimizer", "--momentum", "--weight-decay",
     "--clip-norm", "--policy", "--dtype", "--device", "--precision", "--engine", "--processors",
     "--threads", "--patience", "--resume", "--trace", "--quiet", "--split", "--version", "--help",

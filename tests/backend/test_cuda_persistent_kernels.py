@@ -11,6 +11,7 @@ import numpy as np
 import pytest
 
 from tests.backend.test_cuda_kernels import ARCHITECTURES, CLASSES, WORDS, Case, cases
+from tests.functions import LSTMChain
 from vertexrt.engine.choose import FEWEST
 from vertexrt.engine.model import CompiledModel
 from vertexrt.engine.variant import CompileOptions, Passes, Use
@@ -18,9 +19,15 @@ from vertexrt.errors import DeviceError
 from vertexrt.graph import GraphBatch, InputGraph
 from vertexrt.ir.updates import RULES, UpdateRule
 from vertexrt.kernels.cuda.backend import CudaBackend
-from vertexrt.kernels.cuda.compile import Usage, compile_in_registers, load_nvrtc, spills_of
-from vertexrt.kernels.cuda.persistent import PersistentExecutable
-from vertexrt.models import LSTMLanguageModel, TreeFC, TreeLSTM
+from vertexrt.kernels.cuda.compile import (
+    Spilled,
+    Usage,
+    compile_in_registers,
+    load_nvrtc,
+    spilled_of,
+)
+from vertexrt.kernels.cuda.persistent import LITTLE_SPILLED, PersistentExecutable
+from vertexrt.models import TreeFC, TreeLSTM
 
 
 class Compiler:
@@ -33,12 +40,12 @@ class Compiler:
         self.arch = arch
         self.usage: dict[str, Usage] = {}
 
-    def spills(self, source: str, real: np.dtype[Any], ahead: Sequence[str] = ()) -> str:
+    def spills(self, source: str, real: np.dtype[Any], ahead: Sequence[str] = ()) -> Spilled:
         """Compile, as a GPU's device does."""
         cubin = compile_in_registers(source, self.arch, may_spill=True)
-        spills = spills_of(cubin, persistent=True)
-        self.usage |= {} if spills else cubin.usage
-        return spills
+        spilled = spilled_of(cubin)
+        self.usage |= {} if spilled.bytes > LITTLE_SPILLED else cubin.usage
+        return spilled
 
     def load(self, sources: Sequence[str], real: np.dtype[Any]) -> dict[str, int]:
         """Give every kernel an address that nobody calls."""
@@ -62,7 +69,7 @@ def case_of(name: str, size: int) -> Case:
     like, function = {
         "tree-lstm": (tree_lstm, lambda: TreeLSTM(WORDS, size, size, CLASSES, dropout=0.3)),
         "tree-fc": (tree_fc, lambda: TreeFC(WORDS, size)),
-        "lstm": (lstm, lambda: LSTMLanguageModel(WORDS, size, size, 0.2)),
+        "lstm": (lstm, lambda: LSTMChain(WORDS, size, size, 0.2)),
     }[name]
     return Case(function(), like.lists, like.pulls)
 

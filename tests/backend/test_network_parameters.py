@@ -117,3 +117,18 @@ def test_a_name_that_is_not_there() -> None:
         "the name. Nearest: 'embedding'."
     )
     assert isinstance(error.value, (UsageError, KeyError))
+
+
+def test_what_fits_is_set_and_the_rest_is_named(net: vrt.Network) -> None:
+    before = net.parameters["embedding"].copy()
+    found = net.set_parameters({"b": np.ones(H), "w": np.ones(2)}, strict=False)
+    assert found == (("embedding",), ("w",))
+    assert (found.missing, found.unexpected) == found
+    np.testing.assert_array_equal(net.parameters["b"], np.ones(H))
+    np.testing.assert_array_equal(net.parameters["embedding"], before)
+    with pytest.raises(CheckpointError, match=r"'b' has shape \[2\]"):
+        net.set_parameters({"b": np.ones(2)}, strict=False)
+    with pytest.raises(CheckpointError, match=r"missing \['embedding'\], unknown \['w'\]"):
+        net.set_parameters({"b": np.zeros(H), "w": np.ones(2)})
+    assert net.parameters["b"].all()
+    assert net.set_parameters(net.parameters) == ((), ())

@@ -133,8 +133,8 @@ def test_backward_is_never_of_the_pass_of_another_thread() -> None:
     in_threads(2, work)
     assert said <= {
         "[backward] another thread used the network after forward(batch, train=True); forward and "
-        "backward of one thread with nothing between them; hold a lock of yours around both, or "
-        "compile a network for each thread."
+        "backward of one thread with nothing between them; keep what forward returned, and pass it "
+        "as backward(..., of=outputs)."
     }
     lock = threading.Lock()
 
@@ -147,6 +147,22 @@ def test_backward_is_never_of_the_pass_of_another_thread() -> None:
                 assert np.array_equal(gradient, expected[k][name])
 
     in_threads(2, locked)
+
+
+def test_threads_go_back_through_passes_that_they_keep() -> None:
+    net, batches = network(), [batch_of(k) for k in (1, 5)]
+    expected = []
+    for batch in batches:
+        net.forward(batch, train=True)
+        expected.append(net.backward().parameters)
+
+    def work(k: int) -> None:
+        for _ in range(20):
+            outputs = net.forward(batches[k], train=True)
+            for name, gradient in net.backward(of=outputs).parameters.items():
+                assert np.array_equal(gradient, expected[k][name])
+
+    in_threads(2, work)
 
 
 def elsewhere(work: Callable[[], object]) -> None:

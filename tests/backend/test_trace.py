@@ -25,7 +25,7 @@ OUTPUTS = ["logits"]  # as the command line asks for
 def treebank() -> data.Dataset:
     """Read what runs of the command line read in their tests: the same kernels serve both."""
     with TemporaryDirectory() as folder:
-        return data.load(str(write_trees(Path(folder))), task=models.get("tree-lstm").task)
+        return data.load(str(write_trees(Path(folder))), format=models.get("tree-lstm").format)
 
 
 def network(processors: int, threads: int, **options: str) -> tuple[Network, GraphBatch]:

@@ -21,13 +21,17 @@ TEXTS = {
     "present": "self.present({0})",
     "has": "self.present({1!r})",
     "element": "{0}[{1}]",
+    "named": "{0}[{1}]",
     "slice": "{0}[{1}:{2}]",
     "split": "vrt.split({0}, {1})[{2}]",
     "matmul": "{0} @ {1}",
     "add": "{0} + {1}",
     "sub": "{0} - {1}",
     "mul": "{0} * {1}",
+    "smoothed": "vrt.cross_entropy({0}, {1}, {2})",
     "div": "{0} / {1}",
+    "floordiv": "{0} // {1}",
+    "mod": "{0} % {1}",
     "neg": "-{0}",
     "square": "{0} ** 2",
     "power": "{0} ** {1}",
@@ -35,7 +39,8 @@ TEXTS = {
     "full": "vrt.full({0}, {1})",
     "ones": "vrt.ones({0})",
     "zeros": "vrt.zeros({0})",
-    "dropout": "vrt.dropout({0}, {1})",
+    "dropout": "vrt.dropout({0}, {1}, {2!r})",
+    "drawn": "vrt.clip(vrt.{0}({1}), {2}, {2})",
     "equal": "{0} == {1}",
     "not_equal": "{0} != {1}",
     "less": "{0} < {1}",
@@ -43,6 +48,13 @@ TEXTS = {
     "greater": "{0} > {1}",
     "greater_equal": "{0} >= {1}",
 }
+INDEXING = (
+    "embed",
+    "cross_entropy",
+    "smoothed",
+    "multi_margin_loss",
+    "named",
+)  # by the last operand
 COMPARISONS = ("equal", "not_equal", "less", "less_equal", "greater", "greater_equal")
 
 
@@ -53,7 +65,7 @@ class ValueType:
     Attributes:
         shape: of one row.
         per_child: a row for each child, from `gather_all`.
-        index: an integer pull, which is no operand of arithmetic.
+        index: an integer pull, which few ops take.
     """
 
     shape: Shape
@@ -167,8 +179,9 @@ def _body(spec: FunctionSpec) -> Iterator[str]:
         node = spec.nodes[x]
         return f"self.{node.extra[0]}" if node.op == "parameter" else f"v{x}"
 
-    looked_up = {n.operands[-1] for n in spec.nodes if n.op in ("embed", "cross_entropy")}
-    looked_up -= {x for n in spec.nodes if n.op in COMPARISONS for x in n.operands}
+    looked_up = {n.operands[-1] for n in spec.nodes if n.op in INDEXING}
+    others = (n for n in spec.nodes if n.op not in (*INDEXING, "has"))
+    looked_up -= {x for n in others for x in n.operands}
     for k, node in enumerate(spec.nodes):
         if node.op == "parameter":
             continue

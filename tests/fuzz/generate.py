@@ -7,13 +7,13 @@ from collections.abc import Callable
 import numpy as np
 
 from tests.fuzz.cells import CELLS
-from tests.fuzz.function import COMPARISONS, FunctionSpec, Operand, prune
+from tests.fuzz.function import COMPARISONS, FunctionSpec, Operand, ValueType, prune
 from tests.fuzz.operands import fresh, some, summary
 from tests.fuzz.sketch import SMALL_SIZES, STATE, WIDE_SIZES, Sketch
 
 FUNCTIONS = (
     *("sigmoid", "tanh", "tanh", "relu", "exp", "log", "sqrt", "neg"),
-    *("abs", "softplus", "silu", "gelu", "elu", "leaky_relu", "stop_gradient"),
+    *("abs", "softplus", "silu", "gelu", "elu", "leaky_relu", "stop_gradient", "floor"),
 )
 BINARY = ("add", "add", "sub", "mul", "mul", "maximum", "minimum", "div")
 CONSTANTS = (0.0, 1.0, -1.0, 0.5, 2.0, -1.75)
@@ -116,6 +116,10 @@ def _part(s: Sketch, rows: bool) -> None:
     elif s.chance(0.6):
         start = int(s.rng.integers(length))
         s.slice(x, start, int(s.rng.integers(start + 1, length + 1)))
+    elif s.chance(0.5):
+        s.named(x)
+    elif s.chance(0.3):
+        s.argmax(s.tame(x))
     else:
         s.element(x)
 
@@ -140,6 +144,9 @@ def _compare(s: Sketch, rows: bool) -> None:
     op = s.pick(COMPARISONS)
     if s.chance(0.3):
         index = s.pull_index(int(s.rng.integers(2, 6)), rows)
+        if not rows and s.chance(0.5):
+            s.compare(op, s.arithmetic(index), s.index(4))
+            return
         bound = s.pulls[s.nodes[index].extra[0]].bound
         s.compare(op, index, s.pick((float(s.rng.integers(bound)), -1.0)))
         return
@@ -162,13 +169,13 @@ def _where(s: Sketch, rows: bool) -> None:
     s.map("where", mask, *((y, x) if s.chance(0.3) else (x, y)))
 
 
-def _squared_error(s: Sketch, rows: bool) -> None:
+def _error(s: Sketch, rows: bool) -> None:
     x = s.tame(some(s, None, rows))
     if s.chance(0.3):
         s.dot(x, s.tame(some(s, s.shape(x), rows)))
         return
     y: Operand = 0.25 if s.chance(0.4) else s.tame(some(s, s.shape(x), rows))
-    s.squared_error(x, y)
+    s.error(x, y)
 
 
 def _reduce(s: Sketch, rows: bool) -> None:
@@ -182,8 +189,13 @@ def _reduce(s: Sketch, rows: bool) -> None:
 
 def _dropout(s: Sketch, rows: bool) -> None:
     p = s.pick((0.0, 0.0, 0.25, 0.5))  # where it drops, the oracle knows inference only
+    if s.chance(0.3):  # as often as not in a loop with others
+        length, op = s.size(), s.pick(("uniform", "normal"))
+        s.emit("drawn", (), ValueType((length,)), 1.0, (op, length, s.pick((0.25, -0.5))))
+        return
     x = some(s, None, rows)
-    s.emit("dropout", (x,), s.nodes[x].type, s.bound(x), (p,))
+    extra = (p, s.pick(("vertex", "graph")))
+    s.emit("dropout", (x,), s.nodes[x].type, s.bound(x), extra)
 
 
 STEPS: tuple[tuple[Callable[[Sketch, bool], None], float], ...] = (
@@ -195,7 +207,7 @@ STEPS: tuple[tuple[Callable[[Sketch, bool], None], float], ...] = (
     (_along, 4.0),
     (_where, 4.0),
     (_compare, 3.0),
-    (_squared_error, 3.0),
+    (_error, 3.0),
     (_reduce, 9.0),
     (_dropout, 2.0),
 )
@@ -256,5 +268,5 @@ def _term(s: Sketch, x: int) -> int:
     if c < 0.3 and len(s.shape(x)) == 1:
         return s.cross_entropy(s.matmul(x, int(s.rng.integers(2, 6))) if s.chance(0.7) else x)
     if c < 0.5:
-        return s.squared_error(x, 0.25)
+        return s.error(x, 0.25)
     return s.reduce("sum", x if c < 0.85 else s.map("square", x))

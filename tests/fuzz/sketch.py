@@ -28,6 +28,9 @@ BOUNDS: dict[str, Callable[..., float]] = {
     "add": lambda a, b: a + b,
     "sub": lambda a, b: a + b,
     "mul": lambda a, b: a * b,
+    "floordiv": lambda a, b: a + 1.0,
+    "mod": lambda a, b: b,
+    "floor": lambda a: a + 1.0,
     "div": lambda a, b: 1.5 * a,  # divisors are at least 0.7
     "square": lambda a: a * a,
     "exp": math.exp,
@@ -170,15 +173,38 @@ class Sketch:
         least = min(bound, self.pulls[name].bound) if name in self.pulls else bound
         self.pulls[name] = PullForm((), least, edges)
         op = "edge" if edges else "pull"
-        return self.emit(op, (), ValueType((), edges, index=True), 0.0, (name,))
+        return self.emit(op, (), ValueType((), edges, index=True), float(bound), (name,))
 
     def embedding(self, length: int, edges: bool = False) -> int:
         """Look up a row of a table, which products may share."""
         tables = [s for s in self.parameters.values() if len(s) == 2 and s[1] == length]
         rows = self.pick(tables)[0] if tables and self.chance(0.4) else int(self.rng.integers(2, 7))
         table = self.parameter((rows, length))
-        index = self.pull_index(rows, edges)
+        index = self.pull_index(rows, edges) if edges else self.index(rows)
         return self.emit("embed", (table, index), ValueType((length,), edges), 1.0)
+
+    def index(self, bound: int) -> int:
+        """Pull an integer below a bound, or compute one, which may be outside of it."""
+        vectors = [k for k in range(len(self.nodes)) if self.fits(k, None, False)]
+        if self.chance(0.75):
+            return self.pull_index(bound)
+        if vectors and self.chance(0.5):
+            return self.argmax(self.pick(vectors))
+        return self.arithmetic(self.pull_index(int(self.rng.integers(2, 6))))
+
+    def argmax(self, x: int) -> int:
+        """Find the largest element."""
+        return self.emit("argmax", (x,), ValueType((), self.per_child(x)), float(self.length(x)))
+
+    def arithmetic(self, x: int) -> int:
+        """Compute with an integer."""
+        op = self.pick(("add", "sub", "mul", "floordiv", "mod"))
+        return self.map(op, x, self.pick((1.0, 2.0, 3.0)))
+
+    def named(self, x: int) -> int:
+        """Take the element that an integer names."""
+        index = self.index(self.length(x))
+        return self.emit("named", (x, index), ValueType((), self.per_child(x)), self.bound(x))
 
     def has(self) -> int:
         """Ask whether there is a child in a slot or a pulled value."""
@@ -312,13 +338,17 @@ class Sketch:
         shape = next((self.shape(v) for v in (x, y) if self.shape(v)), ())
         return self.emit(op, (x, y), ValueType(shape, self.per_child(x, y)), 1.0)
 
-    def squared_error(self, x: int, y: Operand) -> int:
+    def error(self, x: int, y: Operand) -> int:
         """Compare two values, or one with a number."""
-        bound = (self.bound(x) + self.bound(y)) ** 2 * math.prod(self.shape(x))
-        return self.emit("squared_error", (x, y), ValueType((), self.per_child(x, y)), bound)
+        op = self.pick(("squared_error", "binary_cross_entropy_with_logits", "hinge_loss"))
+        bound = (1.0 + self.bound(x) + self.bound(y)) ** 2 * math.prod(self.shape(x))
+        return self.emit(op, (x, y), ValueType((), self.per_child(x, y)), bound)
 
     def cross_entropy(self, logits: int) -> int:
         """Compare logits with a pulled label."""
-        label = self.pull_index(self.length(logits))
+        label = self.index(self.length(logits))
         bound = 2.0 * self.bound(logits) + math.log(self.length(logits))
-        return self.emit("cross_entropy", (logits, label), ValueType(()), bound)
+        if self.chance(0.15):
+            return self.emit("smoothed", (logits, label), ValueType(()), bound, (0.125,))
+        op = "cross_entropy" if self.chance(0.8) else "multi_margin_loss"
+        return self.emit(op, (logits, label), ValueType(()), bound + 1.0)

@@ -107,6 +107,17 @@ class Operators:
     def __rtruediv__(self, other: Any) -> Value:
         return lift(other, lift(self).tape) / self
 
+    def __floordiv__(self, other: Any) -> Value:
+        found = self / other
+        near = Bounded(np.round(found.number.value), np.zeros(found.number.shape))
+        exactly = found.number.value == near.value
+        error = Bounded(found.number.value, np.where(exactly, 0.0, found.number.error))
+        found.tape.compared(error, near, jumps=True)
+        return Value(found.tape, exact(np.floor(found.number.value)), found.shape, found.children)
+
+    def __mod__(self, other: Any) -> Value:
+        return lift(self) - (self // other) * other
+
     def __pow__(self, exponent: int) -> Value:
         found = lift(self)
         for _ in range(abs(exponent) - 1):
@@ -116,9 +127,11 @@ class Operators:
     def __neg__(self) -> Value:
         return elementwise(lambda x: -x, lambda g, x: (-g,), self)
 
-    def __getitem__(self, key: int | slice) -> Value:
+    def __getitem__(self, key: int | slice | Value) -> Value:
         x = lift(self)
         (length,) = x.shape
+        if isinstance(key, Value):
+            return _named(x, key)
         places = np.arange(length)[key]
 
         def vjp(g: Bounded) -> Sequence[Bounded]:
@@ -207,6 +220,29 @@ def elementwise(
     return Value(
         values[0].tape, function(*aligned), shape, children, values, lambda g: vjp(g, *aligned)
     )
+
+
+def whole(x: Value) -> int:
+    """Return an integer: a pull's, or one that is computed; -1 where it is none."""
+    (number,) = x.number.value.reshape(-1)
+    return int(number) if number == int(number) else -1
+
+
+def _named(x: Value, index: Value) -> Value:
+    """Return the element of each row that an integer names; 0 where it names none."""
+    (length,) = x.shape
+    children = x.children if index.children is None else index.children
+    rows = 1 if children is None else len(children)
+    named = np.broadcast_to(index.number.value, (rows,))[:, None] == np.arange(length)
+    chosen = x.number.broadcast((rows, length))
+
+    def vjp(g: Bounded) -> Sequence[Bounded]:
+        zero = exact(np.zeros((rows, length)))
+        spread = g.reshape(rows, 1).broadcast((rows, length))
+        return choose(named, spread, zero), exact(np.zeros(index.number.shape))
+
+    number = choose(named, chosen, exact(np.zeros((rows, length)))).sum(1)
+    return Value(x.tape, number, (), children, (x, index), vjp)
 
 
 def _comparison(compare: np.ufunc, *operands: Any) -> Value:

@@ -20,21 +20,21 @@ from tests.fuzz.bounded import Array, exact
 from tests.fuzz.campaign import drawn
 from tests.fuzz.evaluate import OracleRun, PulledRows
 from tests.fuzz.function import Build, builder, source
-from vertexrt.api import elementwise, functional
+from vertexrt.api import draws, elementwise, functional, losses
 
 STEP = 1e-6  # of central differences: rounding and curvature are both near 1e-10
 INDEPENDENT = (
     *("oracle.py", "oracle_elementwise.py", "oracle_functional.py"),
     *("tape.py", "bounded.py", "evaluate.py"),
 )
-SEEDS = range(160)  # what they draw holds every op
+SEEDS = range(240)  # what they draw holds every op
 
 
 def functions() -> dict[str, FunctionType]:
     """Return the public functions on traced values."""
     return {
         name: function
-        for module in (elementwise, functional)
+        for module in (draws, elementwise, functional, losses)
         for name, function in inspect.getmembers(module, inspect.isfunction)
         if name in vrt.__all__
     }
@@ -97,7 +97,8 @@ def test_everything_public_is_drawn() -> None:
     assert set(methods()) <= {name for owner, name in called if owner == "self"}
     arithmetic = {ast.Add, ast.Sub, ast.Mult, ast.Div, ast.MatMult, ast.Pow, ast.USub}
     compared = {ast.Eq, ast.NotEq, ast.Lt, ast.LtE, ast.Gt, ast.GtE}
-    assert arithmetic | compared | {ast.Slice, ast.Constant} <= operators
+    integers = {ast.FloorDiv, ast.Mod, ast.Name}  # x[label]
+    assert arithmetic | compared | integers | {ast.Slice, ast.Constant} <= operators
 
 
 def run(

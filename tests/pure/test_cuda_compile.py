@@ -11,13 +11,13 @@ from vertexrt.config import config
 from vertexrt.errors import DeviceError
 from vertexrt.kernels.cuda import compile as compiler
 from vertexrt.kernels.cuda.compile import (
-    MOST_SPILLED,
+    ALL_FIT,
     Cubin,
     Usage,
     compile_cubin,
     compile_in_registers,
     parse_usage,
-    spills_of,
+    spilled_of,
 )
 
 ARCHITECTURES = ("sm_80", "sm_90a", "sm_100")
@@ -95,7 +95,7 @@ def test_kernels_compile_and_their_usage_is_read(fresh: Path, arch: str, real: s
     assert cubin.path.read_bytes().startswith(cubin.content)
     assert cubin.path.parent == fresh / "cuda"
     assert set(cubin.usage) == {"scale", "total"}
-    assert not spills_of(cubin)
+    assert spilled_of(cubin) == ALL_FIT
     assert all(8 <= use.registers <= 64 for use in cubin.usage.values())
     # The device may keep some shared memory for itself, in front of a kernel's own.
     own = 2 * (4 if real == "float" else 8)
@@ -159,42 +159,23 @@ def test_a_damaged_file_is_compiled_again(fresh: Path, damage: str) -> None:
 def test_local_memory_is_refused(fresh: Path, arch: str, name: str, source: str) -> None:
     cubin = compile_cubin(source, arch)
     use = cubin.usage[name]
-    text = (
+    assert spilled_of(cubin) == (
+        max(use.stack_bytes, use.spill_store_bytes),
         f"[cuda] kernel {name} has {use.stack_bytes} bytes of stack, spills "
         f"{use.spill_store_bytes} and reloads {use.spill_load_bytes} bytes at {use.registers} "
-        f"registers; "
+        "registers; values in registers: in local memory they take many times as long; take "
+        f"engine='batched' or device='cpu', and report this as a bug with {cubin.path}.",
     )
-    for persistent, expected, action in (
-        (
-            True,
-            "at most 64 bytes of each a thread",
-            f"take engine='batched', which runs this function; the kernel is {cubin.path}.",
-        ),
-        (
-            False,
-            "values in registers only",
-            f"take device='cpu' or dtype='float64', and report this as a bug with {cubin.path}.",
-        ),
-    ):
-        why = ": in local memory values take many times as long; "
-        assert spills_of(cubin, persistent) == text + expected + why + action
     assert use.stack_bytes > 0
     assert (use.spill_store_bytes > 0) == (name == "crowded")
 
 
-def test_spills_alone_are_refused() -> None:
+def test_spills_alone_are_said() -> None:
     use = Usage(255, 0, 8, 16, 0)
-    spills = spills_of(Cubin(b"", Path("k.cubin"), {"k": use}))
-    assert "kernel k has 0 bytes of stack, spills 8 and reloads 16" in spills
-
-
-def test_a_persistent_kernel_may_spill_a_little() -> None:
-    def made(spilled: int) -> Cubin:
-        return Cubin(b"", Path("k.cubin"), {"k": Usage(255, spilled, spilled, spilled, 0)})
-
-    assert not spills_of(made(MOST_SPILLED), persistent=True)
-    for cubin, persistent in ((made(MOST_SPILLED + 4), True), (made(4), False)):
-        assert "kernel k has" in spills_of(cubin, persistent)
+    size, text = spilled_of(Cubin(b"", Path("k.cubin"), {"k": use}))
+    assert size == 8
+    assert "kernel k has 0 bytes of stack, spills 8 and reloads 16" in text
+    assert spilled_of(Cubin(b"", Path("k.cubin"), {"k": Usage(255, 0, 0, 0, 64)})) == ALL_FIT
 
 
 SPILLS = "#if %s\n" + INDEXED_ARRAY + "\n#else\n" + TWO_KERNELS + "\n#endif\n"

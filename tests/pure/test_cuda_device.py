@@ -18,9 +18,10 @@ import pytest
 import vertexrt as vrt
 from vertexrt.errors import DeviceError, UsageError
 from vertexrt.kernels.cuda import compile as compiler
-from vertexrt.kernels.cuda.compile import ONE_BLOCK, load_nvrtc
+from vertexrt.kernels.cuda.compile import ALL_FIT, ONE_BLOCK, load_nvrtc
 from vertexrt.kernels.cuda.cupy_device import CupyDevice, import_cupy, usable
 from vertexrt.kernels.cuda.device import launch_error
+from vertexrt.kernels.cuda.persistent import LITTLE_SPILLED
 from vertexrt.models import TreeFC
 
 
@@ -271,11 +272,13 @@ def test_what_a_persistent_kernel_spills_is_said(monkeypatch: pytest.MonkeyPatch
         pytest.skip(str(error))
     device, small = CupyDevice(), INDEXED_ARRAY.replace("512", "4").replace("511", "3")
     fitting = f"{ONE_BLOCK}\n{small}"
-    spills = device.spills(ONE_BLOCK + INDEXED_ARRAY, np.dtype("float32"), [fitting])
-    assert spills.startswith("[cuda] kernel indexed has 2048 bytes of stack")
-    assert "take engine='batched'" in spills
-    assert device.spills(fitting, np.dtype("float32")) == ""
-    assert device.spills(ONE_BLOCK + INDEXED_ARRAY, np.dtype("float64")) == "", "they are slow"
+    size, text = device.spills(ONE_BLOCK + INDEXED_ARRAY, np.dtype("float32"), [fitting])
+    assert size == 2048
+    assert text.startswith("[cuda] kernel indexed has 2048 bytes of stack")
+    assert "take engine='batched'" in text
+    assert device.spills(fitting, np.dtype("float32")).bytes <= LITTLE_SPILLED
+    double = device.spills(ONE_BLOCK + INDEXED_ARRAY, np.dtype("float64"))
+    assert double == ALL_FIT, "they are slow"
     with pytest.raises(DeviceError, match="kernel indexed has 2048 bytes of stack"):
         device.load([INDEXED_ARRAY], np.dtype("float32"))
 

@@ -64,7 +64,7 @@ def publish(tmp_path: Path, cache: Path, monkeypatch: pytest.MonkeyPatch) -> Pub
             for split, text in TEXTS.items()
         )
         source = Source((tmp_path / name).as_uri(), checksum, files)
-        entry = CatalogueEntry("tiny", "sentiment", "three trees", "here", "none", source)
+        entry = CatalogueEntry("tiny", "trees", "three trees", "here", "none", source)
         monkeypatch.setattr(download, "catalogue", lambda: [*catalogue(), entry])
         return entry
 
@@ -88,7 +88,7 @@ def test_fetch_keeps_the_files(
     kept = {path.name: path.read_bytes() for path in entry.folder.iterdir()}
     assert kept == {f"{split}.txt": text for split, text in TEXTS.items()}
     assert only_whole_folders(cache)
-    assert load(entry.folder, task="sentiment").splits["dev"].num_graphs == 1
+    assert load(entry.folder, format="trees").splits["dev"].num_graphs == 1
 
 
 def test_fetch_once(publish: Publish, tmp_path: Path) -> None:
@@ -234,14 +234,14 @@ def test_unknown_name() -> None:
 
 
 def test_catalogue(cache: Path) -> None:
-    entries = {(entry.name, entry.task): entry for entry in catalogue()}
+    entries = {(entry.name, entry.format): entry for entry in catalogue()}
     assert len(entries) == len(catalogue()) == 5
-    assert [entry.name for entry in catalogue("sentiment")] == ["generated", "sst"]
+    assert [entry.name for entry in catalogue("trees")] == ["generated", "sst"]
     for entry in entries.values():
         assert entry.cached is (entry.source is None)
         assert entry.licence
         assert entry.home
-    sst, ptb = entries["sst", "sentiment"].source, entries["ptb", "language-model"].source
+    sst, ptb = entries["sst", "trees"].source, entries["ptb", "text"].source
     assert sst is not None
     assert ptb is not None
     assert sst.url == "https://nlp.stanford.edu/sentiment/trainDevTestTrees_PTB.zip"

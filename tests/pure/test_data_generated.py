@@ -126,8 +126,8 @@ def test_words_alone_do_not_tell_the_label(forests: dict[str, BracketForest]) ->
 
 
 def test_treebank_is_written_and_read(tmp_path: Path) -> None:
-    written = load(write_treebank(tmp_path / "new" / "folder", seed=3), task="sentiment")
-    made = load("generated", task="sentiment", seed=3)
+    written = load(write_treebank(tmp_path / "new" / "folder", seed=3), format="trees")
+    made = load("generated", format="trees", seed=3)
     for split, batch in made.splits.items():
         again = written.splits[split]
         for name in ("graph_ptr", "child_ptr", "child"):
@@ -153,7 +153,7 @@ def test_samples_are_what_the_generators_give() -> None:
 
 def test_generated_text_agrees_and_knows_its_perplexity() -> None:
     made = generate_text(0)
-    data = load("generated", task="language-model")
+    data = load("generated", format="text")
     assert set(made) == set(data.splits) == {"train", "dev", "test"}
     assert f"{made['dev'].perplexity:.2f} on dev" in data.description
     label = np.asarray(data.splits["train"].pulls["label"])
@@ -190,7 +190,7 @@ def test_a_sentence_has_one_derivation() -> None:
 
 
 def test_tree_fc() -> None:
-    data = load("generated", task="tree-fc", leaves=8, seed=5)
+    data = load("generated", format="tree-fc", leaves=8, seed=5)
     train = data.splits["train"]
     assert train.num_graphs == 512
     assert set(train.sizes().tolist()) == {15}
@@ -208,10 +208,10 @@ def test_tree_fc() -> None:
     np.add.at(table, (train.graph_of[leaves], word_pull[leaves]), 1.0)
     fitted = table @ np.linalg.lstsq(table, target.values, rcond=None)[0]
     np.testing.assert_allclose(fitted, target.values, atol=1e-5)
-    again = load("generated", task="tree-fc", leaves=8, seed=5).splits["train"]
+    again = load("generated", format="tree-fc", leaves=8, seed=5).splits["train"]
     np.testing.assert_array_equal(np.asarray(again.pulls["word"]), word_pull)
     with pytest.raises(GraphError, match="a complete tree of 6 leaves and arity 2"):
-        load("generated", task="tree-fc", leaves=6)
+        load("generated", format="tree-fc", leaves=6)
 
 
 @pytest.mark.parametrize("shuffle", [True, False])
@@ -246,7 +246,7 @@ def test_minibatches_by_size_hold_like_sizes() -> None:
         return float(np.mean([np.ptp(sizes[batch]) for batch in batches]))
 
     assert all(a > 1.5 * b for a, b in pairwise([spread(1), spread(5), spread(20)]))
-    batch = load("generated", task="sentiment").splits["dev"]
+    batch = load("generated", format="trees").splits["dev"]
     first = minibatches(batch.sizes(), 25, seed=0, epoch=0)[0]
     assert isinstance(batch.take(first), GraphBatch)
 

@@ -32,22 +32,22 @@ def text(tmp_path: Path) -> Path:
 
 
 def test_sentiment_pulls(trees: Path) -> None:
-    data = load(trees, task="sentiment")
+    data = load(trees, format="trees")
     assert data.vocabulary.words == ("<unk>", "a", "film", "8\u00a01", "bad")
     train = data.splits["train"]
     assert train.num_graphs == 3
     assert np.asarray(train.pulls["word"]).tolist() == [1, 3, 2, -1, -1, 1, 4, -1, 1, 2, -1]
     assert np.asarray(train.pulls["label"]).tolist() == [2, 2, 3, 3, 4, 2, 0, 2, 2, 1, 1]
     assert np.asarray(data.splits["dev"].pulls["word"]).tolist() == [0, 2, -1, 1, 2, -1]
-    assert (data.classes, data.task) == (5, "sentiment")
+    assert (data.classes, data.format) == (5, "trees")
 
 
 def test_sentiment_options(trees: Path) -> None:
-    cased = load(str(trees), task="sentiment", lower=False)
+    cased = load(str(trees), format="trees", lower=False)
     assert cased.vocabulary.words == ("<unk>", "a", "A", "8\u00a01", "Film", "bad", "film")
-    frequent = load(str(trees), task="sentiment", min_count=2)
+    frequent = load(str(trees), format="trees", min_count=2)
     assert frequent.vocabulary.words == ("<unk>", "a", "film")
-    binary = load(str(trees), task="sentiment", binary=True)
+    binary = load(str(trees), format="trees", binary=True)
     train = binary.splits["train"]
     assert binary.classes == 2
     assert train.num_graphs == 2  # the tree with a neutral root is left out
@@ -59,11 +59,11 @@ def test_a_folder_of_trees_is_found(trees: Path) -> None:
     (trees / "trees").mkdir()
     for split in TREES:
         (trees / f"{split}.txt").rename(trees / "trees" / f"{split}.txt")
-    assert load(trees, task="sentiment").splits["test"].num_vertices == 1
+    assert load(trees, format="trees").splits["test"].num_vertices == 1
 
 
 def test_sentences(text: Path) -> None:
-    data = load(text, task="language-model")
+    data = load(text, format="text")
     assert data.vocabulary.words == ("<unk>", "<eos>", "a", "b", "c")
     train, dev, test = (data.splits[split] for split in ("train", "dev", "test"))
     assert train.graph_ptr.tolist() == [0, 4, 6]
@@ -77,34 +77,34 @@ def test_sentences(text: Path) -> None:
 
 
 def test_pieces(text: Path) -> None:
-    train = load(text, task="language-model", pieces=4).splits["train"]
+    train = load(text, format="text", pieces=4).splits["train"]
     assert train.graph_ptr.tolist() == [0, 4, 6]
-    train = load(text, task="language-model", pieces=5).splits["train"]
+    train = load(text, format="text", pieces=5).splits["train"]
     assert train.graph_ptr.tolist() == [0, 5, 6]
     assert np.asarray(train.pulls["word"]).tolist() == [1, 2, 3, 2, 1, 4]
     assert train.child.tolist() == [0, 1, 2, 3]
-    with pytest.raises(UsageError, match=r"^\[data\] pieces of 0 words; expected 1 or more;"):
-        load(text, task="language-model", pieces=0)
+    with pytest.raises(UsageError, match=r"^\[data\] pieces 0; expected 1 or more;"):
+        load(text, format="text", pieces=0)
 
 
 def test_compressed_text(text: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     train = text / "ptb.train.txt"
     (text / "ptb.train.txt.gz").write_bytes(gzip.compress(train.read_bytes()))
     train.unlink()
-    assert load(text, task="language-model").splits["train"].num_vertices == 6
+    assert load(text, format="text").splits["train"].num_vertices == 6
     with monkeypatch.context() as patch:  # a small file may unpack to any size
         patch.setattr(files, "LARGEST_TEXT", 5)
         with pytest.raises(DataError, match=r"train\.txt\.gz\] cannot be read: more than 0 MiB"):
-            load(text, task="language-model")
+            load(text, format="text")
     (text / "ptb.train.txt.gz").write_bytes(b"\x1f\x8b\x08 cut")
     with pytest.raises(DataError, match=r"ptb\.train\.txt\.gz\] cannot be read: .*check the file"):
-        load(text, task="language-model")
+        load(text, format="text")
 
 
 def test_malformed_trees_name_the_place(trees: Path) -> None:
     (trees / "dev.txt").write_text("(3 (2 a) (2 b))\n(3 (2 a) (5 b))\n")
     with pytest.raises(DataError) as caught:
-        load(trees, task="sentiment")
+        load(trees, format="trees")
     assert str(caught.value) == (
         f"[{trees / 'dev.txt'}, line 2, column 11] label 5; expected 0..4; correct the label."
     )
@@ -113,79 +113,79 @@ def test_malformed_trees_name_the_place(trees: Path) -> None:
 def test_empty_data_are_refused(trees: Path) -> None:
     (trees / "dev.txt").write_text("(2 (3 a) (2 b))\n")
     with pytest.raises(DataError, match=r"dev\.txt\] neutral trees only; expected at least one"):
-        load(trees, task="sentiment", binary=True)
+        load(trees, format="trees", binary=True)
     (trees / "dev.txt").write_text("\n \n")
     with pytest.raises(DataError, match=r"dev\.txt\] no tree; expected at least one tree to learn"):
-        load(trees, task="sentiment")
+        load(trees, format="trees")
     with pytest.raises(DataError, match=r"dev\.txt\] no word; expected at least one sentence; add"):
-        load(trees, task="language-model")
+        load(trees, format="text")
 
 
 def test_missing_and_unreadable_files(trees: Path) -> None:
     (trees / "test.txt").unlink()
     with pytest.raises(DataError) as caught:
-        load(trees, task="sentiment")
+        load(trees, format="trees")
     assert str(caught.value) == (
         f"[{trees}] no file for the split 'test' (the folder holds dev.txt, train.txt); expected"
-        " test.txt; add it or give another folder."
+        " test.txt or test.txt.gz; add it or give another folder."
     )
     (trees / "test.txt").write_bytes(b"(1 a)\n(1 caf\xe9)\n")
     with pytest.raises(DataError, match=r"test\.txt, line 2, byte 7\] the byte 0xe9; expected UTF"):
-        load(trees, task="sentiment")
+        load(trees, format="trees")
 
 
 @pytest.mark.parametrize(
-    ("data", "task", "text"),
+    ("data", "format", "text"),
     [
         (
             "generatd",
-            "sentiment",
-            "[data] 'generatd' is neither a data set nor a folder; for sentiment there is"
+            "trees",
+            "[data] 'generatd' is neither a data set nor a folder; for trees there is"
             " generated, sst; give one of them or the path of a folder. Nearest: 'generated'.",
         ),
         (
             "sst",
-            "language-model",
-            "[data] 'sst' is made for the task sentiment; for language-model there is generated,"
+            "text",
+            "[data] 'sst' is data of the format trees; for text there is generated,"
             " ptb; give that or the path of a folder.",
         ),
         ("trees", "tree-fc", "[data] 'trees'; for tree-fc there is generated; give that."),
         (
             "generated",
-            "sentimental",
-            "[data] no task 'sentimental'; the tasks are sentiment, language-model, tree-fc; give"
-            " one of them. Nearest: 'sentiment'.",
+            "tree",
+            "[data] no format 'tree'; the formats are trees, text, tagged, pairs, logic,"
+            " circuits, tree-fc, json-lines; give"
+            " one of them. Nearest: 'trees', 'tree-fc', 'text'.",
         ),
     ],
 )
-def test_wrong_names(data: str, task: str, text: str) -> None:
+def test_wrong_names(data: str, format: str, text: str) -> None:
     with pytest.raises(UsageError) as caught:
-        load(data, task=task)
+        load(data, format=format)
     assert str(caught.value) == text
 
 
 def test_wrong_paths(tmp_path: Path) -> None:
     for missing in (tmp_path / "none", str(tmp_path / "none")):
         with pytest.raises(DataError, match=r"^\[data\] no folder .*none; expected a folder with"):
-            load(missing, task="sentiment")
+            load(missing, format="trees")
     with pytest.raises(DataError, match=r"^\[data\] no folder sst; expected a folder with"):
-        load(Path("sst"), task="sentiment")  # a path is no name
+        load(Path("sst"), format="trees")  # a path is no name
     (tmp_path / "file").write_text("(1 a)")
     with pytest.raises(DataError, match=r"file is a file; expected a folder; give the folder it"):
-        load(tmp_path / "file", task="sentiment")
+        load(tmp_path / "file", format="trees")
 
 
-def test_options_of_another_task_are_refused() -> None:
+def test_options_of_another_format_are_refused() -> None:
     with pytest.raises(UsageError) as caught:
-        load("generated", task="language-model", binary=True)
+        load("generated", format="text", binary=True)
     assert str(caught.value) == (
-        "[data] 'binary' for the task language-model; it belongs to the task sentiment;"
-        " leave it out."
+        "[data] 'binary' for the format text; it belongs to the format trees; leave it out."
     )
-    with pytest.raises(UsageError, match="'pieces' for the task sentiment"):
-        load("generated", task="sentiment", pieces=64)
-    with pytest.raises(UsageError, match="'leaves' for the task sentiment"):
-        load("generated", task="sentiment", leaves=64)
+    with pytest.raises(UsageError, match="'pieces' for the format trees"):
+        load("generated", format="trees", pieces=64)
+    with pytest.raises(UsageError, match="'leaves' for the format trees"):
+        load("generated", format="trees", leaves=64)
 
 
 def test_vocabulary() -> None:
@@ -214,7 +214,7 @@ CACHED = {entry.name for entry in catalogue() if entry.source and entry.cached}
 
 @pytest.mark.skipif("sst" not in CACHED, reason="sst was not downloaded (vertexrt data fetch sst)")
 def test_stanford_treebank_has_its_published_size() -> None:
-    data = load("sst", task="sentiment")
+    data = load("sst", format="trees")
     assert {name: split.num_graphs for name, split in data.splits.items()} == {
         "train": 8544,
         "dev": 1101,
@@ -222,13 +222,31 @@ def test_stanford_treebank_has_its_published_size() -> None:
     }
     assert data.splits["train"].num_vertices == 318_582
     assert len(data.vocabulary) == 16_581 + 1
-    binary = load("sst", task="sentiment", binary=True)
+    binary = load("sst", format="trees", binary=True)
     assert [split.num_graphs for split in binary.splits.values()] == [6920, 872, 1821]
 
 
 @pytest.mark.skipif("ptb" not in CACHED, reason="ptb was not downloaded (vertexrt data fetch ptb)")
 def test_penn_treebank_text_has_its_published_size() -> None:
-    data = load("ptb", task="language-model")
+    data = load("ptb", format="text")
     assert [split.num_vertices for split in data.splits.values()] == [929_589, 73_760, 82_430]
     assert [split.num_graphs for split in data.splits.values()] == [42_068, 3_370, 3_761]
     assert len(data.vocabulary) == 10_000
+
+
+def test_a_vocabulary_of_labels_knows_all_its_words() -> None:
+    labels = Vocabulary.of_labels(["b", "a", "b"])
+    assert (labels.words, labels.unknown) == (("a", "b"), None)
+    assert labels.encode(["b", "a"]).tolist() == [1, 0]
+    assert labels.decode(np.array([1, -1, 0])) == ["b", None, "a"]
+    assert (labels.find("c"), Vocabulary(("<unk>", "a")).find("c")) == (None, 0)
+    with pytest.raises(DataError, match=r"\[vocabulary\] no word 'c'; the words are a, b; "):
+        labels.encode(["a", "c"])
+    with pytest.raises(DataError, match=r"no number 2; the numbers are 0\.\.1, and -1 for none"):
+        labels.decode([2])
+
+
+def test_a_byte_order_mark_is_left_out(tmp_path: Path) -> None:
+    path = tmp_path / "some.txt"
+    path.write_bytes("\ufeff(0 a)".encode())
+    assert files.read_text(path) == "(0 a)"

@@ -86,7 +86,12 @@ MISTAKES: list[tuple[Callable[[Any], None], str, str]] = [
     (lambda f: f.w @ f.pull("x", shape=(4,)), "matmul", "a right operand of shape [3]"),
     (lambda f: f.w @ f.w, "matmul", "a right operand of shape [3]"),
     (lambda f: f.b @ f.b, "matmul", "a parameter of shape [M, N]"),
-    (lambda f: f.b * f.pull("i", dtype="int"), "mul", "an integer is an index"),
+    (lambda f: f.b[f.pull("x", dtype="float")], "index", "an integer pull, or a number that is"),
+    (lambda f: f.b[f.b], "slice", "of a value of shape"),
+    (lambda f: vrt.argmax(f.pull("x")), "reduce_max", "a vector"),
+    (lambda f: vrt.multi_margin_loss(f.pull("x"), f.pull("i")), "multi_margin_loss", "a vector"),
+    (lambda f: vrt.hinge_loss(f.b, f.pull("x")), "hinge_loss", "shapes [3] and []"),
+    (lambda f: vrt.cross_entropy(f.b, f.pull("i"), 2.0), "cross_entropy", "label_smoothing is 2.0"),
     (lambda f: vrt.embed(f.b, f.pull("i")), "embed", "a parameter of shape [N, E]"),
     (lambda f: vrt.embed(f.w, f.b), "embed", "an integer pull as the index"),
     (lambda f: vrt.cross_entropy(f.b, 1), "nll", "an integer label per vertex"),
@@ -127,6 +132,9 @@ MISTAKES: list[tuple[Callable[[Any], None], str, str]] = [
     (lambda f: f.b + "1", "trace", "an operand is a str"),
     (lambda f: f.b + vrt.Parameter((3,)), "trace", "a parameter of shape (3,) has no name"),
     (lambda f: vrt.dropout(f.b, 1.0), "dropout", "p is 1.0"),
+    (lambda f: vrt.dropout(f.b, 0.5, per="batch"), "dropout", "'vertex' or 'graph'"),
+    (lambda f: vrt.uniform(-1), "uniform", "shape -1"),
+    (lambda f: vrt.normal(3, f.gather_all().h, f.w), "mul", "equal shapes"),
 ]
 
 WITHOUT_LINE = ("forward() does not scatter", "forward() pushes nothing")  # no line is at fault

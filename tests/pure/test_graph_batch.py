@@ -60,6 +60,65 @@ def test_take_equals_one_graph_at_a_time(batch: GraphBatch, data: st.DataObject)
     GraphBatch.from_arrays(taken.graph_ptr, taken.child_ptr, taken.child, taken.pulls)
 
 
+@given(graph_batches(), st.data())
+def test_an_index_is_that_of_a_list_of_graphs(batch: GraphBatch, data: st.DataObject) -> None:
+    """Judged by a list with as many elements, and by the slow way to read one graph."""
+    count = len(batch)
+    numbers = list(range(count))
+    some = st.lists(st.integers(-count, count - 1), min_size=1, max_size=4)
+    key = data.draw(st.integers(-count, count - 1) | st.slices(count) | some)
+    if isinstance(key, int):
+        one = GraphBatch.from_graphs([batch[key]])
+        assert graph_at(one, 0) == graph_at(batch, numbers[key])
+        return
+    chosen = numbers[key] if isinstance(key, slice) else [numbers[k] for k in key]
+    if not chosen:
+        with pytest.raises(GraphError, match=r"^\[take\] no graph;"):
+            batch[key]
+        return
+    found = batch[key]
+    assert [graph_at(found, k) for k in range(len(found))] == [graph_at(batch, k) for k in chosen]
+    mask = np.isin(numbers, chosen)
+    assert len(batch[mask]) == mask.sum()
+
+
+@given(st.lists(graph_batches(), min_size=1, max_size=3))
+def test_concat_keeps_every_graph(batches: list[GraphBatch]) -> None:
+    joined = GraphBatch.concat(batches)
+    graphs = [graph for batch in batches for graph in batch]
+    assert len(joined) == len(graphs)
+    expected = GraphBatch.from_graphs(graphs)
+    assert same_type(joined, expected)
+    for number in range(len(joined)):
+        assert graph_at(joined, number) == graph_at(expected, number)
+    GraphBatch.from_arrays(joined.graph_ptr, joined.child_ptr, joined.child, joined.pulls)
+
+
+def test_concat_of_types_and_of_what_differs() -> None:
+    letters = InputGraph.from_types({"letter": 2}, {("letter", "before", "letter"): [(0, 1)]})
+    words = InputGraph.from_types({"word": 1, "letter": 1}, {("letter", "in", "word"): [(0, 0)]})
+    joined = GraphBatch.concat([GraphBatch.from_graphs([letters]), GraphBatch.from_graphs([words])])
+    assert joined.types is not None
+    assert joined.types.names == ("letter", "word")
+    assert joined.of_type("letter").tolist() == [0, 1, 3]
+    assert joined.types.relations == ("before", "in")
+    assert joined.types.of_edge.tolist() == [0, 1]
+    assert [graph.types.names for graph in joined if graph.types] == [("letter", "word")] * 2
+    a, b = (GraphBatch.from_graphs([InputGraph.chain(2, p)]) for p in ({"x": [1, 2]}, {}))
+    with pytest.raises(PullError, match=r"^\[batch 1\] no pull 'x'; batch 0 has it; give every b"):
+        GraphBatch.concat([a, b])
+    for wrong in ([], a, [letters], None):
+        with pytest.raises(GraphError, match=r"^\[concat\] (no batch|a \w+); expected a list of "):
+            GraphBatch.concat(wrong)  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize("key", ["x", 1.5, [True], None, slice("a", None), 2, [[0]]])
+def test_an_index_that_is_none(key: Any) -> None:
+    batch = GraphBatch.from_graphs([InputGraph.chain(2), InputGraph.chain(3)])
+    with pytest.raises(GraphError, match=r"^\[take\] .*; the batch has the graphs 0\.\.1; give a"):
+        batch[key]
+
+
 @given(graph_batches())
 def test_roots_and_graph_of(batch: GraphBatch) -> None:
     assert batch.roots.tolist() == sorted(

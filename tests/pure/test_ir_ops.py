@@ -88,6 +88,7 @@ def case(vrt: Any, body: Body, arity: int | None = 2) -> Any:
 # Op -> an expression that has it in F or in dF. H rows of state, MARK elements in a real pull.
 CASES: dict[str, Body] = {
     "const": lambda vrt, f: f.b * 2.0,
+    "arange": lambda vrt, f: (f.h + f.b)[vrt.argmax(f.h * f.b)] * f.b,
     "param": lambda vrt, f: f.b * f.s,
     "pull": lambda vrt, f: vrt.sum(f.mark) * f.b,
     "edge_pull": lambda vrt, f: vrt.sum(f.kids * f.edge("weight")) * f.b,
@@ -102,6 +103,7 @@ CASES: dict[str, Body] = {
     "seed": lambda vrt, f: f.b * f.b,
     "gather_parents": lambda vrt, f: vrt.sigmoid(f.h),
     "stored": lambda vrt, f: f.w @ f.word + f.h,
+    "real": lambda vrt, f: f.logits[f.pull("label")] * f.b,
     "add": lambda vrt, f: f.h + f.s,
     "sub": lambda vrt, f: f.s - f.h,
     "mul": lambda vrt, f: f.h * f.b,
@@ -119,11 +121,14 @@ CASES: dict[str, Body] = {
     "tanh": lambda vrt, f: vrt.tanh(f.h + f.b),
     "relu": lambda vrt, f: vrt.relu(f.h + f.b),
     "abs": lambda vrt, f: vrt.abs(f.h + f.b),
+    "floor": lambda vrt, f: (3.0 * f.h) // 0.5 * f.b + f.h % 0.25,
     "softplus": lambda vrt, f: vrt.softplus(f.h + f.b),
     "exp": lambda vrt, f: vrt.exp(f.h - f.b),
     "log": lambda vrt, f: vrt.log(1.5 + f.h * f.h),
     "sqrt": lambda vrt, f: vrt.sqrt(1.5 + f.h * f.h),
     "dropout": lambda vrt, f: vrt.dropout(f.h + f.b, 0.4),
+    "dropout_by": lambda vrt, f: vrt.dropout(f.h + f.b, 0.4, per="graph"),
+    "uniform": lambda vrt, f: vrt.clip(vrt.uniform(H), 0.25, 0.25) * f.h + f.b,
     "slice": lambda vrt, f: (f.h + f.b)[1:3],
     "concat": lambda vrt, f: vrt.concat(f.h[:1], f.b, f.mark),
     "to_edges": lambda vrt, f: vrt.sum(vrt.sigmoid(f.kids + (f.w @ f.word))),
@@ -202,7 +207,7 @@ def test_values_and_gradients_are_those_of_the_oracle(name: str) -> None:
     run = OracleRun(case(oracle, CASES[name]), children(whole), pulled(whole), net.parameters)
     outputs = net.forward(whole)
     found = [difference(outputs[n], run.push(n), "float64", n) for n in run.pushes]
-    if name != "dropout":  # of which the oracle knows inference
+    if not name.startswith("dropout"):  # of which the oracle knows inference
         got = evaluate(net, whole)
         want = run.gradients(cotangents({n: value.shape for n, value in got.outputs.items()}))
         for mine, theirs in ((got.parameters, want.parameters), (got.pulled, want.pulled)):
@@ -232,13 +237,14 @@ def pulled(whole: vrt.GraphBatch) -> dict[str, PulledRows]:
 def test_scalar_expressions_are_rendered(row: Op) -> None:
     assert row.scalar is not None
     operands = [f"a{k}" for k in range(row.arity)]
-    text = render(row.scalar, operands, CUDA, keep="kept")
+    text = render(row.scalar, operands, CUDA, draw="drawn")
     names = set(re.findall(r"\b[a-z]\w*", text))
-    assert set(operands) <= names
-    assert not names & {"x0", "x1", "x2", "keep"}
+    assert set(operands[:1] if row.draws else operands) <= names
+    assert not names & {"x0", "x1", "x2", "draw"}
 
 
 FORMULAS: dict[str, Callable[..., Any]] = {
+    "real": lambda x: x,
     "add": np.add,
     "sub": np.subtract,
     "mul": np.multiply,
@@ -256,6 +262,7 @@ FORMULAS: dict[str, Callable[..., Any]] = {
     "tanh": np.tanh,
     "relu": lambda x: np.maximum(x, 0.0),
     "abs": np.abs,
+    "floor": np.floor,
     "softplus": lambda x: np.logaddexp(0.0, x),
     "exp": np.exp,
     "log": np.log,
@@ -263,7 +270,7 @@ FORMULAS: dict[str, Callable[..., Any]] = {
 }
 
 
-SCALARS = {row.name: row for row in ROWS if row.scalar and row.name != "dropout"}
+SCALARS = {row.name: row for row in ROWS if row.scalar and not row.draws}
 
 
 @pytest.mark.parametrize("row", SCALARS.values(), ids=SCALARS)
@@ -338,7 +345,9 @@ ACCEPTED: list[tuple[str, tuple[Type, ...], dict[str, Any], Type]] = [
 # Op -> operand types that it refuses, and what it says that it expected.
 REFUSED: list[tuple[str, tuple[Type, ...], dict[str, Any], str]] = [
     ("add", (TWO, THREE), {}, "equal shapes, or a scalar with any shape"),
-    ("mul", (TWO, INT), {}, "real operands; an integer is an index of embed, a label, or compared"),
+    ("mul", (TWO, INT), {}, "real operands"),
+    ("real", (TWO,), {}, "an integer"),
+    ("dropout_by", (TWO, TWO), {}, "an integer to draw by"),
     ("equal", (TWO, INT), {}, "real operands"),
     ("slice", (THREE,), {"start": 2, "shape": (2,)}, "elements 2..3 inside the operand"),
     ("slice", (TWO,), {"start": 0, "shape": (4,)}, "elements 0..3 inside the operand"),

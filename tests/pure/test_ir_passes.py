@@ -120,6 +120,7 @@ def test_zeros_are_propagated(op: str) -> None:
             b.emit("present", slot=0),
             b.const(0.0),
         ],
+        "dropout_by": [b.const(0.0, (4,)), b.emit("pull", name="i", shape=(), dtype="int")],
         "spread": [b.const(0.0)],
         "div": [b.const(0.0, (4,)), b.emit("present", slot=0)],
         "mul": [b.const(0.0, (4,)), b.emit("present", slot=0)],
@@ -130,6 +131,7 @@ def test_zeros_are_propagated(op: str) -> None:
         "spread": {"shape": (4,)},
         "embed_grad": {"shape": (7, 4)},
         "dropout": {"p": 0.5, "key": 1},
+        "dropout_by": {"p": 0.5, "key": 1},
     }.get(op, {})
     assert all(operands[k].node.op == "const" for k in ZERO_IF_ZERO[op][:1])
     out = b.emit(op, *operands, **attrs)
@@ -266,6 +268,24 @@ def test_a_table_that_is_looked_up_joins_no_stack() -> None:
             self.push("two", self.u @ h)
 
     assert stack_parameters(place(Shared().trace())).stacks == ()
+
+
+def test_a_stack_joins_no_other_stack() -> None:
+    """Two of three parameters are stacked for one vector; all three multiply another."""
+
+    class Shared(vrt.VertexFunction):
+        def __init__(self) -> None:
+            super().__init__(state={})
+            self.u, self.v, self.w = (vrt.Parameter((5, 3)) for _ in range(3))
+            self.a, self.b = vrt.Parameter((3,)), vrt.Parameter((3,))
+
+        def forward(self) -> None:
+            first = self.u @ self.a + self.v @ self.a
+            self.push(
+                "loss", vrt.sum(first * (self.v @ self.b + self.w @ self.b + self.u @ self.b))
+            )
+
+    assert stack_parameters(place(Shared().trace())).stacks == (("u", "v"),)
 
 
 def test_forget_gates_of_two_children_are_one_product() -> None:

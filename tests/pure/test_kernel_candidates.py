@@ -13,22 +13,33 @@ from tests.paper_device import PaperDevice
 from vertexrt.engine.variant import CompileOptions, Passes
 from vertexrt.errors import NoKernelError
 from vertexrt.graph import GraphBatch, InputGraph
+from vertexrt.kernels.cuda.compile import ALL_FIT, Spilled
 from vertexrt.kernels.cuda.compile_for_gpu import compile_on
+from vertexrt.kernels.cuda.persistent import LITTLE_SPILLED, MOST_SPILLED
 from vertexrt.models import TreeLSTM
+
+MUCH = MOST_SPILLED + 1
 
 
 class Spilling(PaperDevice):
-    """A device on which the first persistent kernels spill."""
+    """A device on which persistent kernels spill, the first ones so many bytes, the others none."""
 
-    def __init__(self, spills: int) -> None:
+    def __init__(self, *spilled: int) -> None:
         super().__init__(processors=8)
-        self.most = spills
+        self.spilled = spilled
         self.tried: list[tuple[str, Sequence[str]]] = []
+        self.loaded: list[str] = []
 
-    def spills(self, source: str, real: np.dtype[Any], ahead: Sequence[str] = ()) -> str:
+    def spills(self, source: str, real: np.dtype[Any], ahead: Sequence[str] = ()) -> Spilled:
         """Take note of what was asked."""
+        number = len(self.tried)
         self.tried.append((source, ahead))
-        return "[cuda] it spills" if len(self.tried) <= self.most else ""
+        return Spilled(self.spilled[number], "it spills") if number < len(self.spilled) else ALL_FIT
+
+    def load(self, sources: Sequence[str], real: np.dtype[Any]) -> dict[str, int]:
+        """Take note of what was loaded."""
+        self.loaded += sources
+        return super().load(sources, real)
 
 
 def evaluate(device: Spilling) -> None:
@@ -42,16 +53,30 @@ def evaluate(device: Spilling) -> None:
 
 @pytest.mark.parametrize("spills", [0, 1, 2])
 def test_the_next_kernel_compiles_beside_the_first(spills: int) -> None:
-    device = Spilling(spills)
+    device = Spilling(*[MUCH] * spills)
     evaluate(device)
     tried = [source for source, _ in device.tried]
     assert len(tried) == len({*tried}) == spills + 1
+    assert device.loaded[-1] == tried[-1]
     for (_, ahead), following in zip(device.tried, tried[1:], strict=False):
         assert list(ahead) == [following]
 
 
-def test_all_kernels_spill() -> None:
-    device = Spilling(99)
+def test_a_kernel_that_spills_little_is_taken_at_once() -> None:
+    device = Spilling(LITTLE_SPILLED)
+    evaluate(device)
+    assert device.loaded[-1:] == [source for source, _ in device.tried]
+
+
+def test_of_kernels_that_spill_the_least_is_taken() -> None:
+    device = Spilling(LITTLE_SPILLED + 3, LITTLE_SPILLED + 1, *[MOST_SPILLED] * 98)
+    evaluate(device)
+    assert len(device.tried) > 2
+    assert device.loaded[-1] == device.tried[1][0]
+
+
+def test_all_kernels_spill_much() -> None:
+    device = Spilling(*[MUCH] * 99)
     with pytest.raises(NoKernelError, match="it spills"):
         evaluate(device)
     tried = [source for source, _ in device.tried]

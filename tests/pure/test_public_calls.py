@@ -5,6 +5,7 @@ The table has a row for each name of `vertexrt.__all__`, so a new one needs a ro
 
 from __future__ import annotations
 
+import dataclasses
 import itertools
 import operator
 from collections.abc import Callable
@@ -113,9 +114,11 @@ def optimizer(make: Callable[..., Any], *options: str) -> Callable[[], None]:
     def check() -> None:
         for x in ODD:
             attempt(make, x)
-            for option in ("weight_decay", "clip_norm", *options):
+            for option in ("weight_decay", "clip_norm", "clip_value", "groups", *options):
                 attempt(make, 0.1, **{option: x})
             attempt(make(0.1).update, x)
+            attempt(make(0.1).step, x)
+            attempt(make, 0.1, groups={"w": {"lr": x, "frozen": x}})
 
     return check
 
@@ -128,6 +131,12 @@ def compile_() -> None:
     for option, x in itertools.product((*OPTIONS, "threads", "processors"), ODD):
         if x is not None or option not in ("threads", "processors"):
             attempt(vrt.compile, WithBody(), **{"device": "reference", option: x})
+
+
+def passes() -> None:
+    for field, x in itertools.product(dataclasses.fields(vrt.Passes), ODD):
+        chosen = vrt.Passes(**{field.name: x})
+        attempt(vrt.compile, WithBody(), device="reference", passes=chosen)
 
 
 def vertex_function() -> None:
@@ -167,6 +176,8 @@ def network() -> None:
         attempt(net.submit, batch, x)
         attempt(net.forward, batch, True, x)
         attempt(net.set_parameters, x)
+        attempt(net.set_parameters, x, strict=False)
+        attempt(net.backward, None, of=x)
         attempt(net.set_parameters, {"w": x, "b": x})
         attempt(operator.setitem, net.parameters, "w", x)
         for gradients in (x, {"out": x}):
@@ -188,6 +199,29 @@ def model() -> None:
             attempt(vrt.InputGraph.from_types, {"word": x}, {}, {"word": {"n": y}})
             attempt(vrt.InputGraph.from_types, {"word": 2}, {}, x)
             attempt(vrt.GraphBatch, [0, 1], [0, 0], [], {}, x)
+
+
+def schedules() -> None:
+    """Make every schedule with odd options, and step and load the others with odd values."""
+    of = vrt.SGD(0.1)
+    names = ("StepLR", "LinearLR", "CosineAnnealingLR", "ReduceLROnPlateau")
+    for x in [*(x for x in ODD if not callable(x)), lambda steps: -1.0, lambda steps: "x"]:
+        attempt(vrt.schedules.LambdaLR, of, x)
+    for x, y in itertools.product(ODD, ODD):
+        for name in names:
+            attempt(getattr(vrt.schedules, name), of, x, y)
+            attempt(getattr(vrt.schedules, name), x, 3)
+        one = [vrt.schedules.StepLR(of, 2)]
+        attempt(vrt.schedules.SequentialLR, of, x, y)
+        attempt(vrt.schedules.SequentialLR, of, [x], [y])
+        attempt(vrt.schedules.SequentialLR, of, one * 2, y)
+        attempt(vrt.schedules.StepLR(of, 3).load_state, {"steps": x, "initial_lr": y})
+    for x in ODD:
+        attempt(vrt.schedules.StepLR(of, 3).load_state, x)
+        attempt(vrt.schedules.ReduceLROnPlateau(of).step, x)
+        attempt(vrt.schedules.ReduceLROnPlateau(of).load_state, x)
+        attempt(vrt.ExponentialMovingAverage, network_of(), x)
+        attempt(vrt.ExponentialMovingAverage(network_of()).set_parameters, x)
 
 
 def cells() -> None:
@@ -218,6 +252,35 @@ def graphs_of_odd_parts() -> None:
         attempt(net.explain_batch, x)
 
 
+def data() -> None:
+    """Read, write and number what is no file, no batch and no words."""
+    for x in ODD:
+        attempt(vrt.data.read_jsonl, x)
+        for option in ("vocabularies", "labels", "min_count", "dtype", "label"):
+            attempt(vrt.data.read_jsonl, "none.jsonl", **{option: x})
+        attempt(vrt.data.write_jsonl, "no folder/x.jsonl", x)
+        attempt(vrt.data.Vocabulary, x)
+        attempt(vrt.data.from_records, x)
+        attempt(vrt.data.from_records, [x])
+        one = [vrt.InputGraph.chain(2)]
+        attempt(vrt.data.Loader, x, 1)
+        attempt(vrt.data.Loader, one, x)
+        for option in ("bucket", "seed", "prepare", "workers"):
+            attempt(vrt.data.Loader, one, 1, **{option: x})
+        attempt(vrt.data.Loader(one, 1).load_state, x)
+        for make in (vrt.data.from_nltk, vrt.data.from_pyg, vrt.data.from_dgl):
+            attempt(make, x)
+        for read in (vrt.data.read_trees, vrt.data.read_conllu, vrt.data.read_tagged):
+            attempt(read, x)
+        attempt(vrt.data.read_embeddings, x, vrt.data.Vocabulary(("<unk>",)), vrt.init.zeros)
+        attempt(vrt.data.read_embeddings, __file__, x, vrt.init.zeros)
+        attempt(vrt.data.read_conll, x, {"word": 0})
+        attempt(vrt.data.read_conll, __file__, x)
+        attempt(vrt.data.read_conllu, __file__, x)
+        attempt(vrt.data.read_tagged, __file__, x)
+        attempt(vrt.data.read_tagged, __file__, ("word",), x)
+
+
 INIT = [vrt.init.constant, vrt.init.normal, vrt.init.uniform]
 
 TABLE: dict[str, Callable[[], None]] = {
@@ -229,19 +292,27 @@ TABLE: dict[str, Callable[[], None]] = {
     **{n: of_values(getattr(vrt, n), 1) for n in ("abs", "softplus", "silu", "gelu", "stack")},
     **{n: of_values(getattr(vrt, n), 1) for n in ("stop_gradient", "ones", "zeros")},
     **{n: of_values(getattr(vrt, n), 2) for n in ("elu", "leaky_relu", "straight_through")},
+    **{n: of_values(getattr(vrt, n), 1) for n in ("argmax", "floor")},
+    **{n: of_values(getattr(vrt, n), 2) for n in ("hinge_loss", "multi_margin_loss")},
+    "binary_cross_entropy_with_logits": of_values(vrt.binary_cross_entropy_with_logits, 2),
     **{n: of_values(getattr(vrt, n), 2) for n in ("dot", "full")},
     "clip": of_values(vrt.clip, 3),
-    "dropout": of_values(vrt.dropout, 2),
+    "dropout": of_values(vrt.dropout, 3),
+    **{n: of_values(getattr(vrt, n), 2) for n in ("uniform", "normal")},
     "where": of_values(vrt.where, 3),
     "Parameter": of_odd(vrt.Parameter, 2),
+    "Passes": passes,
     "Optimizer": of_odd(vrt.Optimizer, 3),
     **{
         row.title: optimizer(OPTIMIZERS[row.title], *(option.name for option in row.options))
         for row in ROWS
     },
     "nn": cells,
+    "schedules": schedules,
+    "ExponentialMovingAverage": of_odd(vrt.ExponentialMovingAverage, 2),
     "init": lambda: [of_odd(make)() for make in INIT] and None,
     "compile": compile_,
+    "data": data,
     "VertexFunction": vertex_function,
     "Model": model,
     "Network": network,

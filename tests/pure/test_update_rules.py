@@ -37,7 +37,7 @@ def test_a_row_is_a_class_of_the_package(row: OptimizerRow) -> None:
     assert row.title in vrt.__all__
     parameters = list(inspect.signature(made).parameters)
     names = [option.name for option in row.options]
-    assert parameters == ["lr", *names, "weight_decay", "clip_norm"]
+    assert parameters == ["lr", *names, "weight_decay", "clip_norm", "clip_value", "groups"]
     assert row.source in str(made.__doc__)
     assert all(expression in str(made.__doc__) for _, expression in row.lines)
     assert made(row.lr).describe()["class"] == row.title
@@ -47,7 +47,8 @@ def test_a_row_is_a_class_of_the_package(row: OptimizerRow) -> None:
 def test_a_signature_has_types_and_its_text_ranges(row: OptimizerRow) -> None:
     made = getattr(vrt, row.title)
     for name, parameter in inspect.signature(made).parameters.items():
-        assert parameter.annotation in ("float", "float | None", "tuple[float, float]")
+        groups = "Mapping[str, GroupOptions] | None"
+        assert parameter.annotation in ("float", "float | None", "tuple[float, float]", groups)
         assert f"    {name}: " in made.__doc__
     assert all(f"{o.meaning} ({o.range.text})." in made.__doc__ for o in row.options)
 

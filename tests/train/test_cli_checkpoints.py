@@ -61,6 +61,12 @@ def at(meta: Meta, path: str) -> tuple[Meta, str]:
 
 
 FIELDS: list[tuple[str, Any, str]] = [
+    ("format", "vertexrt-train-1", "an earlier vertexrt wrote it, with other options and sums"),
+    ("options.task", "tagging", "options.task is 'tagging'; expected one of classification"),
+    ("options.reading", {"pieces": 3}, "the field 'options.reading.pieces' is not known"),
+    ("options.reading", {"binary": 1}, "options.reading.binary is 1; expected true or false"),
+    ("state.measure", "perplexity", "state.measure is 'perplexity'; expected one of loss, root_"),
+    ("state.totals.sums", {"labelled": 1}, "the field 'state.totals.sums.labelled' is not known"),
     ("options", [], "options is a list of 0; expected an object with named fields"),
     ("options.shape.hidden", 1e9, "options.shape.hidden is 1000000000.0; expected a whole number"),
     ("options.shape.hidden", 10**9, "expected a whole number from 1 to 65536"),
@@ -86,9 +92,11 @@ FIELDS: list[tuple[str, Any, str]] = [
     ("random.step", 2.5, "random.step is 2.5; expected a whole number"),
     ("random.step", 10**30, "random.step is 1000000000000000000000000000000; expected"),
     ("data.splits.train", [24], "data.splits.train is a list of 1; expected two whole numbers"),
-    ("data.words", "abc", "the vocabulary is not that of data.words"),
-    ("vocabulary", ["<unk>", 3], "vocabulary is 3; expected texts"),
-    ("vocabulary", ["<unk>", "a"], "the vocabulary is not that of data.words"),
+    ("data.words", "abc", "the vocabularies are not those of data.words"),
+    ("vocabularies.word", ["<unk>", 3], "vocabularies.word is 3; expected texts"),
+    ("vocabularies.word", ["<unk>", "a"], "the vocabularies are not those of data.words"),
+    ("vocabularies.word", ["a", "a"], "a vocabulary is no list of different words"),
+    ("vocabularies", ["a"], "vocabularies is a list of 1; expected an object with named fields"),
 ]
 
 
@@ -105,7 +113,7 @@ def test_a_field_that_is_not_ours(
     assert text in complaint(["train", "--resume", str(tmp_path), "--epochs", "2"], capsys)
 
 
-@pytest.mark.parametrize("name", ["options", "state", "random", "data", "vocabulary"])
+@pytest.mark.parametrize("name", ["options", "state", "random", "data", "vocabularies"])
 def test_a_field_that_is_missing(
     name: str, run: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

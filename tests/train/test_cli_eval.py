@@ -8,7 +8,6 @@ import pytest
 
 import vertexrt as vrt
 from tests.train.cli_runs import DEV, SMALL, TEST, records, train, write_trees
-from vertexrt.cli.evaluate import renumbered
 from vertexrt.cli.main import main
 from vertexrt.data import Vocabulary, load
 from vertexrt.models.tree_lstm import TreeLSTM
@@ -87,28 +86,41 @@ def test_eval_numbers_the_words_of_other_data_as_the_run_did(
     assert main(["eval", str(run)]) == 0
     expected = capsys.readouterr().out.split(";")[0]
     assert main(["eval", str(run), "--data", str(other)]) == 0
-    assert capsys.readouterr().out.split(";")[0] == expected
+    assert capsys.readouterr().out.split("\n")[1].split(";")[0] == expected  # after unknown words
 
 
-def test_renumbering_maps_words_and_leaves_gaps(data: Path) -> None:
-    dataset = load(str(data), task="sentiment")
+def test_eval_needs_its_split_alone_and_tells_unknown_words(
+    run: Path, data: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    tree = "(3 (2 zzz) (3 (2 a) (3 yyy)))\n"
+    for path in (tmp_path / "test.txt", tmp_path / "any"):
+        path.write_text(tree)
+    for given, split in ((tmp_path, "test"), (tmp_path / "any", "all")):  # a folder, and one file
+        assert main(["eval", str(run), "--split", "test", "--data", str(given)]) == 0
+        first, result = capsys.readouterr().out.splitlines()
+        unknown = 2 + (load(data, format="trees").vocabulary.find("a") == 0)
+        assert first.startswith(f"{unknown} of 3 (")
+        assert first.endswith("of the values of 'word' are unknown words, <unk>")
+        assert result.startswith(f"{split}: loss ")
+
+
+def test_words_are_numbered_by_a_vocabulary_that_is_given(data: Path) -> None:
+    dataset = load(str(data), format="trees")
     trained = Vocabulary(("<unk>", *reversed(dataset.vocabulary.words[1:-1])))  # one word less
-    result = renumbered(dataset, trained)
+    result = load(data, format="trees", splits=("dev",), vocabularies={"word": trained})
+    assert list(result.splits) == ["dev"]
     before, after = dataset.splits["dev"].pulls["word"], result.splits["dev"].pulls["word"]
     assert isinstance(before, np.ndarray)
     assert isinstance(after, np.ndarray)
-    assert after.dtype == np.int32
     for old, new in zip(before.tolist(), after.tolist(), strict=True):
         assert new == (-1 if old < 0 else trained.index(dataset.vocabulary.words[old]))
-    labels = (d.splits["dev"].pulls["label"] for d in (result, dataset))
-    assert np.shares_memory(*labels)  # type: ignore[arg-type]
 
 
 def test_eval_of_data_with_other_classes(
     data: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     out = tmp_path / "binary"
-    assert train(data, out, "--epochs", "1", "--task", "binary") == 0
+    assert train(data, out, "--epochs", "1", "--binary") == 0
     assert vrt.load_checkpoint(out / "last.safetensors").parameters["v"].shape[0] == 2
     assert main(["eval", str(out), "--split", "test"]) == 0
     assert "root accuracy" in capsys.readouterr().out
@@ -151,8 +163,8 @@ def test_explain_of_an_unknown_model(capsys: pytest.CaptureFixture[str]) -> None
 def test_data_list(capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["data", "list"]) == 0
     heading, *rows = capsys.readouterr().out.splitlines()
-    assert heading.split() == ["name", "task", "cached", "licence", "home"]
-    assert [row.split()[:2] for row in rows].count(["sst", "sentiment"]) == 1
+    assert heading.split() == ["name", "format", "cached", "licence", "home"]
+    assert [row.split()[:2] for row in rows].count(["sst", "trees"]) == 1
     assert {row.split()[0] for row in rows} == {"generated", "sst", "ptb"}
 
 
@@ -172,7 +184,7 @@ def test_other_models_train(model: str, tmp_path: Path, capsys: pytest.CaptureFi
         words += ["--data", str(tmp_path), "--embed", "4"]
     assert main([*words, "--device", "reference", "--out", str(out)]) == 0
     shown = capsys.readouterr().out
-    name = "perplexity" if model == "lstm-lm" else "loss"
+    name = "perplexity" if model == "lstm-lm" else "mean squared error"
     assert f"best dev {name} " in shown
     first = records(out)[0]
     assert ("perplexity" in first) == (model == "lstm-lm")

@@ -23,7 +23,7 @@ from vertexrt.models.tree_lstm import TreeLSTM
 def explained(model: str, processors: int, threads: int) -> str:
     """Explain a batch without running it; the same size for every machine's cache."""
     spec = models.get(model)
-    dataset = data.load("generated", task=spec.task)
+    dataset = data.load("generated", format=spec.format)
     options = {name: 16 for name in spec.options if name != "dropout"}
     net = vrt.compile(
         spec.build(dataset, **options), engine="persistent", threads=threads, processors=processors
@@ -95,7 +95,7 @@ PAPER = ["--device", "cuda", "--engine", "persistent", "--processors", "2"]
 def explained_on_a_gpu(model: str, processors: int, of_device: int, clusters: int = 0) -> str:
     """Explain a batch for a GPU that there is not."""
     spec = models.get(model)
-    dataset = data.load("generated", task=spec.task)
+    dataset = data.load("generated", format=spec.format)
     options = {name: 16 for name in spec.options if name != "dropout"}
     function, passes = spec.build(dataset, **options), Passes(gradients=False)
     net = on_paper(function, processors, passes=passes, of_device=of_device, clusters=clusters)

@@ -5,19 +5,27 @@ import math
 import os
 from dataclasses import asdict
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
 
 from vertexrt.api.json_record import JsonRecord
 from vertexrt.cli import curve
-from vertexrt.cli.metrics import Totals, criterion, shown
+from vertexrt.cli.measures import entities
+from vertexrt.cli.metrics import Totals, better, deciding, shown
 from vertexrt.cli.run_folder import RunFolder
 from vertexrt.cli.run_state import RunState
+from vertexrt.cli.tasks import TASKS
 from vertexrt.errors import CheckpointError, NumericError
-from vertexrt.graph import GraphBatch, InputGraph
+from vertexrt.graph import GraphBatch, InputGraph, Pulled
 
 C = 3
+CLASSIFY, TEXT = TASKS["classification"], TASKS["language-model"]
+
+
+def chain(length: int, pulls: dict[str, Any]) -> GraphBatch:
+    return GraphBatch.from_graphs([InputGraph.chain(length, pulls=pulls)])
 
 
 def forest(rng: np.random.Generator, graphs: int = 6) -> GraphBatch:
@@ -36,7 +44,8 @@ def test_accuracy_agrees_with_a_loop() -> None:
     for _ in range(4):
         batch = forest(rng)
         logits = rng.standard_normal((batch.num_vertices, C))
-        totals.add(batch, {"logits": logits}, 2.0, 0.5)
+        totals.add(CLASSIFY, batch, {"logits": logits}, 2.0)
+        totals.seconds += 0.5
         roots = set(batch.roots.tolist())
         label = batch.pulls["label"]
         assert isinstance(label, np.ndarray)
@@ -48,27 +57,72 @@ def test_accuracy_agrees_with_a_loop() -> None:
             if vertex in roots:
                 roots_seen, roots_right = roots_seen + 1, roots_right + hit
     assert 0 < roots_seen < 24  # some roots have no label
-    assert totals.root_accuracy() == roots_right / roots_seen
-    assert totals.vertex_accuracy() == right / seen
+    assert totals.value("root_accuracy") == roots_right / roots_seen
+    assert totals.value("vertex_accuracy") == right / seen
     assert totals.graphs_per_s() == 24 / 2.0
-    assert totals.mean_loss() == 8.0 / 24
+    assert totals.value("loss") == 8.0 / 24
 
 
 def test_perplexity_is_over_labelled_vertices() -> None:
     label = np.array([1, 2, -1, 0], np.int32)
     batch = GraphBatch.from_graphs([InputGraph.chain(4, pulls={"label": label})])
     totals = Totals()
-    totals.add(batch, {}, 3 * math.log(7.0), 1.0)
-    assert totals.perplexity() == pytest.approx(7.0)
-    assert Totals(loss=1e6, graphs=1, vertices=1).perplexity() == math.inf
+    totals.add(TEXT, batch, {}, 3 * math.log(7.0))
+    assert totals.value("perplexity") == pytest.approx(7.0)
+    assert Totals(1e6, 1, sums={"labelled": 1}).value("perplexity") == math.inf
+
+
+def test_errors_are_over_the_numbers_of_vertices_that_have_them() -> None:
+    output = np.array([[1.0, 2.0], [3.0, 4.0], [5.0, 7.0]], np.float32)
+    table = Pulled(np.array([[1.5, 2.0], [5.0, 5.0]], np.float32), np.array([0, -1, 1], np.int32))
+    totals = Totals()
+    totals.add(TASKS["regression"], chain(3, {"target": table}), {"output": output}, 0.0)
+    assert totals.value("mean_squared_error") == pytest.approx((0.5**2 + 2.0**2) / 4)
+    assert totals.value("mean_absolute_error") == pytest.approx((0.5 + 2.0) / 4)
+    totals.add(TASKS["regression"], chain(1, {"target": [[9.0]]}), {"output": np.ones((1, 1))}, 0.0)
+    assert totals.value("mean_absolute_error") == pytest.approx((2.5 + 8.0) / 5)
+
+
+TAGS = ("O", "B-PER", "I-PER", "B-LOC", "I-LOC")
+
+
+@pytest.mark.parametrize(
+    ("tags", "found"),
+    [
+        ("O B-PER I-PER O", {(1, 3, "PER")}),
+        ("B-PER B-PER I-PER", {(0, 1, "PER"), (1, 3, "PER")}),
+        ("I-LOC I-LOC I-PER", {(0, 2, "LOC"), (2, 3, "PER")}),  # no B: the type tells them apart
+        ("B-LOC I-PER", {(0, 1, "LOC"), (1, 2, "PER")}),
+        ("O O", set()),
+    ],
+)
+def test_entities(tags: str, found: set[tuple[int, int, str]]) -> None:
+    numbers = [TAGS.index(tag) for tag in tags.split()]
+    assert entities(numbers, [0] * len(numbers), TAGS) == found
+    apart = entities(numbers, list(range(len(numbers))), TAGS)  # a graph for each word
+    assert {end - begin for begin, end, _ in apart} <= {1}
+
+
+def test_entity_f1() -> None:
+    right = np.array([1, 2, 0, 3, -1], np.int32)  # PER PER O LOC, and a word without a tag
+    answer = np.eye(5)[[1, 2, 0, 1, 4]]
+    totals = Totals()
+    totals.add(TASKS["tagging"], chain(5, {"label": right}), {"logits": answer}, 0.0, TAGS)
+    assert totals.value("entity_f1") == 2 * 1 / (2 + 2)
+    assert totals.value("accuracy") == 3 / 4
+    assert deciding(TASKS["tagging"], totals) == "entity_f1"
+    plain = Totals()
+    plain.add(TASKS["tagging"], chain(5, {"label": right}), {"logits": answer}, 0.0)
+    assert deciding(TASKS["tagging"], plain) == "accuracy"  # the tags are no entities
+    assert plain.text(TASKS["tagging"]) == "loss 0.0000, accuracy 75.00 %"
 
 
 def test_a_record_is_json() -> None:
-    totals = Totals(loss=math.inf, graphs=2, vertices=3, seconds=1.0)
-    record = totals.record("language-model", 4, "dev")
+    totals = Totals(math.inf, 2, 1.0, {"labelled": 3})
+    record = totals.record(TEXT, 4, "dev")
     assert list(record) == ["epoch", "split", "loss", "perplexity", "graphs_per_s", "seconds"]
     assert json.loads(json.dumps(record, allow_nan=False))["perplexity"] is None
-    keys = list(Totals(graphs=1, seconds=1.0).record("sentiment", 1, "train"))
+    keys = list(Totals(graphs=1, seconds=1.0).record(CLASSIFY, 1, "train"))
     assert keys[2:5] == ["loss", "root_accuracy", "vertex_accuracy"]
 
 
@@ -82,30 +136,31 @@ def test_values_for_people() -> None:
     assert shown("root_accuracy", 0.456) == "root accuracy 45.60 %"
     assert shown("perplexity", 123.456) == "perplexity 123.46"
     assert shown("loss", 2.5e30) == "loss 2.500e+30"
-    assert Totals(loss=3.0, graphs=2).text("tree-fc") == "loss 1.5000"
+    assert Totals(loss=3.0, graphs=2).text(TASKS["loss"]) == "loss 1.5000"
 
 
 @pytest.mark.parametrize(
-    ("task", "values", "best"),
+    ("measure", "values", "best"),
     [
-        ("sentiment", [0.5, 0.6, 0.6, 0.4, math.nan], 1),
-        ("language-model", [300.0, 200.0, 200.0, 250.0, math.nan], 1),
-        ("tree-fc", [math.nan, 2.0, 1.0], 2),
-        ("language-model", [math.inf, 9.0], 1),  # an infinite best value could not be stored
+        ("root_accuracy", [0.5, 0.6, 0.6, 0.4, math.nan], 1),
+        ("perplexity", [300.0, 200.0, 200.0, 250.0, math.nan], 1),
+        ("loss", [math.nan, 2.0, 1.0], 2),
+        ("perplexity", [math.inf, 9.0], 1),  # an infinite best value could not be stored
     ],
 )
-def test_the_first_of_the_best_is_kept(task: str, values: list[float], best: int) -> None:
+def test_the_first_of_the_best_is_kept(measure: str, values: list[float], best: int) -> None:
     old, chosen = None, -1
     for number, value in enumerate(values):
-        if criterion(task).better(value, old):
+        if better(measure, value, old):
             old, chosen = value, number
     assert chosen == best
 
 
 def test_a_state_survives_json() -> None:
-    state = RunState(3, 5, Totals(loss=0.1 + 0.2, graphs=7, seconds=1 / 3), 0.9, 2, 1)
+    totals = Totals(0.1 + 0.2, 7, 1 / 3, {"roots": 7})
+    state = RunState(3, 5, totals, "root_accuracy", 0.9, 2, 1)
     text = json.dumps(asdict(state))
-    assert RunState.from_json(JsonRecord(json.loads(text), "test")) == state
+    assert RunState.from_json(JsonRecord(json.loads(text), "test"), CLASSIFY) == state
 
 
 def test_a_line_that_was_cut_off_is_left_out(tmp_path: Path) -> None:
@@ -148,7 +203,7 @@ def test_the_curve(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     folder = RunFolder(tmp_path)
     for epoch in (1, 2):
         for split in ("train", "dev"):
-            folder.append([Totals(loss=2.0, graphs=epoch).record("tree-fc", epoch, split)])
+            folder.append([Totals(loss=2.0, graphs=epoch).record(TASKS["loss"], epoch, split)])
     with monkeypatch.context() as patch:
         patch.setattr("importlib.util.find_spec", lambda name: None)
         assert curve.draw(folder) == curve.HINT

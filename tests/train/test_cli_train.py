@@ -254,14 +254,13 @@ def test_a_loss_that_is_not_finite_stops_training(
 
 
 def test_parameters_that_are_not_finite_are_never_saved(data: Path, tmp_path: Path) -> None:
-    from vertexrt import models
     from vertexrt.cli import run_state
-    from vertexrt.cli.options import resolve
     from vertexrt.cli.parser import parse
+    from vertexrt.cli.resolve import resolve
     from vertexrt.cli.session import make_optimizer, open_session
 
     given = parse(["train", "tree-lstm", "--data", str(data), *SMALL])
-    options = resolve(given, models.get("tree-lstm"))
+    options = resolve(given)
     session = open_session(options)
     session.net.parameters["b"][0] = math.inf
     text = r"^\[save_checkpoint\] the parameter 'b' is not finite; finite numbers; nothing was"

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
+from vertexrt.api.declaration import is_real
 from vertexrt.errors import UsageError, VertexrtError
 from vertexrt.graph import GraphBatch
 from vertexrt.graph.owned import read_array
@@ -40,6 +41,21 @@ def check_mapping(where: str, given: object, error: type[VertexrtError]) -> None
     if not isinstance(given, Mapping):
         got = f"a {type(given).__name__}"
         raise error.at(where, got, "expected arrays by name", "pass a dict")
+
+
+def check_loss(where: str, function: str, pushes: Collection[str]) -> None:
+    """Refuse to go down along a loss where none is pushed. Raises: UsageError."""
+    if "loss" not in pushes:
+        got = f"{function} pushes {', '.join(pushes)}"
+        action = "push a loss, or use forward and backward with gradients of your own"
+        raise UsageError.at(where, got, "a push named 'loss'", action)
+
+
+def check_scale(given: object) -> None:
+    """Refuse a factor of gradients that is no finite number. Raises: UsageError."""
+    if not is_real(given):
+        got, action = f"scale={given!r:.60}", "pass 1 / n for the mean over n batches"
+        raise UsageError.at("backward", got, "expected a finite number", action)
 
 
 def names_of(where: str, outputs: object) -> tuple[str, ...]:

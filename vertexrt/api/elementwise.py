@@ -70,6 +70,11 @@ def abs(x: Operand) -> Value:
     return emit("abs", x)
 
 
+def floor(x: Operand) -> Value:
+    """Return the largest whole number that is not above x, elementwise; its derivative is 0."""
+    return emit("floor", x)
+
+
 def softplus(x: Operand) -> Value:
     """Return log(1 + exp(x)), elementwise, exact for large and for small x."""
     return emit("softplus", x)

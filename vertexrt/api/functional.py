@@ -3,17 +3,17 @@
 from __future__ import annotations
 
 import builtins
-import zlib
 from typing import Any
 
-from vertexrt.api.declaration import is_real, is_whole, read_shape
+from vertexrt.api.declaration import is_whole, read_shape
 from vertexrt.api.elementwise import emit, exp, log, maximum, where
 from vertexrt.api.parameter import Parameter
-from vertexrt.api.trace import as_index, current_builder
+from vertexrt.api.trace import current_builder
 from vertexrt.errors import TraceError
+from vertexrt.ir.builder import is_computed
 from vertexrt.ir.program import Domain
 from vertexrt.ir.user_line import user_line
-from vertexrt.ir.values import Operators, Value
+from vertexrt.ir.values import Value
 
 Operand = Any  # Value | Parameter | float
 
@@ -27,9 +27,33 @@ def _value(x: Operand) -> Value:
 def embed(table: Parameter, index: Value) -> Value:
     """Look up a row of a parameter [N, E]: [E]; zeros where the index is absent.
 
-    Only the rows that a batch looks up are updated by the optimizer.
+    Only the rows that a batch looks up are updated by the optimizer. An index that is computed, as
+    `vrt.argmax(x)` and `label + 1` are, takes a product of the whole table, and one without a row
+    reads zeros.
+
+    Args:
+        index: an integer pull, or a number that is computed.
     """
-    return emit("embed", table, as_index(_value(index)))
+    b = current_builder()
+    row, rows = b.as_index(_value(index)), _value(table)
+    if is_computed(row) and len(rows.shape) == 2:
+        return b.emit("matmul", rows, b.one_hot(row, rows.shape[0]), transpose=True)
+    return emit("embed", rows, row)
+
+
+def argmax(x: Operand) -> Value:
+    """Return the number of the largest element of a vector, the first of equal ones; no gradient.
+
+    It is an index (`vrt.embed`, `x[index]`, a label of `vrt.cross_entropy`) and a number; for a
+    value per child, one for each.
+
+    Raises: TraceError, when x is no vector.
+    """
+    value = _value(x)
+    top = emit("reduce_max", value)
+    order = emit("arange", shape=value.shape)
+    last = where(value == top, -order, -float(value.type.size))
+    return emit("stop_gradient", -emit("reduce_max", last))
 
 
 def split(x: Operand, parts: int) -> list[Value]:
@@ -189,26 +213,6 @@ def _slot(value: Value) -> int:
     raise AssertionError("a value per child without gather_all")
 
 
-def dropout(x: Operand, p: float) -> Value:
-    """Zero each element with probability p in training and scale the others by 1 / (1 - p).
-
-    The mask depends on the seed, the step, the number of the vertex in the batch and the element:
-    it is the same on every device and engine, with any number of threads. In inference the value
-    passes unchanged.
-
-    Raises: TraceError, when p is not in [0, 1).
-    """
-    if not is_real(p) or not 0.0 <= p < 1.0:
-        raise TraceError.at(
-            "dropout", f"p is {p!r} at {user_line()}", "0 <= p < 1", "pass the share of zeros"
-        )
-    value = _value(x)
-    if p == 0.0:
-        return value
-    key = zlib.crc32(f"dropout {len(value.builder.nodes)}".encode())
-    return emit("dropout", value, p=float(p), key=key)
-
-
 def logsumexp(x: Operand, *, over: str | None = None) -> Value:
     """Return log(sum(exp(x))) without overflow.
 
@@ -267,35 +271,3 @@ def _children_exp(value: Value) -> tuple[Value, Value, Value]:
     below = where(value.builder.emit("has_child"), value - top, 0.0)
     each = exp(below)
     return each, top, maximum(emit("segment_sum", each), 1.0)
-
-
-def cross_entropy(logits: Operand, label: Value) -> Value:
-    """Return -log softmax(logits)[label], a scalar; 0 where the label is absent (-1).
-
-    Args:
-        logits: [C].
-        label: a pull, 0 to C - 1.
-    """
-    value = _value(logits)
-    return emit("nll", value, as_index(_value(label)), emit("logsumexp", value))
-
-
-def squared_error(x: Operand, y: Operand) -> Value:
-    """Return the sum of (x - y) squared over the elements: a scalar.
-
-    Args:
-        x, y: of one shape; either may be a plain number, which stands for all elements.
-    Raises: TraceError, when the shapes differ: nothing is repeated to fit.
-    """
-    left, right = _value(x), _value(y)
-    both = isinstance(x, Operators) and isinstance(y, Operators)
-    if both and left.shape != right.shape:
-        raise TraceError.at(
-            "squared_error",
-            f"shapes {list(left.shape)} and {list(right.shape)} at {user_line()}",
-            "two values of one shape, or a plain number as the target",
-            "slice or pull a target of that shape",
-        )
-    difference = left - right
-    square = difference * difference
-    return square if square.shape == () else emit("reduce_sum", square)

@@ -1,31 +1,124 @@
-"""Gradients that `Network.backward` takes and returns."""
+"""Gradients that `Network.backward` takes, returns and adds up."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Protocol
 
 import numpy as np
 
 from vertexrt.api.arguments import real_array
 from vertexrt.engine.batched import edges_pulled, rows_of_tensor, vertices_pulled
-from vertexrt.errors import PullError
+from vertexrt.engine.executor import Executor
+from vertexrt.engine.parameters import ParameterStore
+from vertexrt.errors import PullError, UnknownParameterError, UsageError, nearest
 from vertexrt.graph import GraphBatch, Pulled
 from vertexrt.graph.pulls import PullValue
+from vertexrt.memory.aligned import aligned_zeros
 
 Array = np.ndarray[Any, Any]
 
 
 @dataclass(frozen=True, slots=True)
 class Gradients:
-    """What `Network.backward` returns: gradients of parameters and real pulled values, by name."""
+    """What `Network.backward` returns: gradients of one pass, by the names of parameters and of
+    real pulled values.
+    """
 
     parameters: dict[str, Array]
     pulled: dict[str, Array]
 
     def __repr__(self) -> str:
         return f"Gradients(parameters: {_shapes(self.parameters)}; pulled: {_shapes(self.pulled)})"
+
+
+class AccumulatedGradients(Mapping[str, Array]):
+    """Gradients of parameters, summed over backward passes since `Network.zero_grad`.
+
+    The arrays are live: `net.gradients["w"] *= 0.5` scales one. Of a table, which is only looked up
+    in, an optimizer updates the rows that the passes looked up; what is written to others rests.
+
+    Raises: UnknownParameterError, which is a KeyError, for a name that has no gradient.
+    """
+
+    def __init__(self, store: ParameterStore) -> None:
+        self._store = store
+        self._flat = aligned_zeros(store.values.size, store.dtype)
+        self._views = store.views_of_trained(self._flat)
+        self._touched: dict[str, Array] = {}
+        self.passes = 0  # which have been added up
+
+    def __getitem__(self, name: str) -> Array:
+        if name not in self._views:
+            got, known = f"no gradient of a parameter {name!r}", ", ".join(self._views) or "none"
+            action = f"correct the name.{nearest(str(name), list(self._views))}"
+            raise UnknownParameterError.at("gradients", got, f"the parameters are {known}", action)
+        return self._views[name]
+
+    def __setitem__(self, name: str, value: Any) -> None:
+        """Copy numbers into an array, as `net.gradients[name] *= 0.5` does."""
+        self[name][...] = value
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._views)
+
+    def __len__(self) -> int:
+        return len(self._views)
+
+    def __repr__(self) -> str:
+        return f"AccumulatedGradients({_shapes(self)}; {self.passes} backward passes)"
+
+    def add(self) -> None:
+        """Add the gradients that a pass has left in the store."""
+        store = self._store
+        dense = slice(0, store.dense_size)
+        if self.passes:
+            self._flat[dense] += store.gradients[dense]
+        else:
+            self._flat[dense] = store.gradients[dense]
+        for name, rows in store.touched.items():
+            self._views[name][rows] += store.gradient(name)[rows]
+            known = self._touched.get(name)
+            self._touched[name] = rows.copy() if known is None else np.union1d(known, rows)
+        self.passes += 1
+
+    def zero(self) -> None:
+        """Set them to zero."""
+        self._flat[: self._store.dense_size] = 0.0
+        for name, rows in self._touched.items():
+            self._views[name][rows] = 0.0
+        self._touched.clear()
+        self.passes = 0
+
+    def hand_over(self) -> None:
+        """Copy them into the store, for an update.
+
+        Raises: UsageError, when there are none.
+        """
+        if not self.passes:
+            got = "no gradients, or zero_grad has cleared them"
+            action = "call net.backward first, or net.step(batch, optimizer)"
+            raise UsageError.at("optimizer.step", got, "those of net.backward", action)
+        store = self._store
+        store.zero_gradients()
+        dense = slice(0, store.dense_size)
+        store.gradients[dense] = self._flat[dense]
+        for name, rows in self._touched.items():
+            store.gradient(name)[rows] = self._views[name][rows]
+            store.touched[name] = rows
+
+
+class Trained(Protocol):
+    """A network, as `Optimizer.step` sees it."""
+
+    @property
+    def gradients(self) -> AccumulatedGradients:
+        """Sum of the gradients of backward passes."""
+
+    @property
+    def executor(self) -> Executor:
+        """What has its parameters."""
 
 
 def _shapes(arrays: Mapping[str, Array]) -> str:
@@ -38,9 +131,17 @@ def given_gradients(
     """Return the gradient of each push, by name in order; zeros where none is given.
 
     Args:
-        given: by name; shapes: of each push, [V, ...].
-    Raises: PullError, when one is not of its shape or not of real numbers.
+        given: by name; shapes: of each push that forward was asked for, [V, ...].
+    Raises: UsageError, when one is of another push; PullError, when one is not of its shape or not
+        of real numbers.
     """
+    if unknown := sorted(set(given) - set(shapes), key=str):
+        raise UsageError.at(
+            "backward",
+            f"a gradient of {unknown}",
+            f"forward was asked for {sorted(shapes)}",
+            "name it in forward(outputs=...)",
+        )
     found: dict[str, Array] = {}
     for name in sorted(shapes):
         shape = shapes[name]

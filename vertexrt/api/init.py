@@ -34,14 +34,23 @@ def ones(shape: Shape, rng: np.random.Generator) -> Array:
     return np.ones(shape)
 
 
-def constant(value: float) -> Initializer:
-    """Make an initializer that sets every element to `value`."""
-    _check("constant", "value", value, is_real(value), "a finite number")
+def constant(value: npt.ArrayLike) -> Initializer:
+    """Make an initializer that sets every element to a number, or all of them to an array.
 
-    def fill(shape: Shape, rng: np.random.Generator) -> Array:
-        return np.full(shape, float(value))
+    Raises: UsageError, when it is neither of finite real numbers.
+    """
+    if is_real(value):
+        return lambda shape, rng: np.full(shape, float(value))
+    array, _ = real_array(value, np.shape(value), np.float64) if _holds(value) else (None, "")
+    fits = array is not None and bool(np.isfinite(array).all())
+    _check("constant", "value", value, fits, "a finite number, or an array of them")
+    assert array is not None
+    kept = array.copy()
+    return lambda shape, rng: kept
 
-    return fill
+
+def _holds(value: object) -> bool:
+    return isinstance(value, (np.ndarray, list, tuple))
 
 
 def normal(std: float) -> Initializer:

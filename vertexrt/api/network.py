@@ -7,23 +7,43 @@ import math
 import threading
 from collections.abc import Callable, Collection, Mapping
 from contextlib import AbstractContextManager
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Any, Concatenate, NoReturn, ParamSpec, TypeVar
 
 import numpy as np
 
-from vertexrt.api.arguments import check_batch, check_mapping, check_optimizer, names_of
-from vertexrt.api.gradients import Gradients, given_gradients, pulled_gradient
+from vertexrt.api.arguments import (
+    check_batch,
+    check_loss,
+    check_mapping,
+    check_optimizer,
+    check_scale,
+    names_of,
+)
+from vertexrt.api.forward_passes import ForwardOutputs, ForwardPass, ForwardPasses
+from vertexrt.api.gradients import (
+    AccumulatedGradients,
+    Gradients,
+    given_gradients,
+    pulled_gradient,
+)
 from vertexrt.api.init import LARGEST_SEED
 from vertexrt.api.json_record import JsonRecord
 from vertexrt.api.optimizer import LARGEST_COUNT, Optimizer
-from vertexrt.api.parameters import Parameters
+from vertexrt.api.parameters import NameDifferences, Parameters
 from vertexrt.engine.batched import Part, Run
-from vertexrt.engine.executor import Evaluation, Executor, TrainStep, outputs_of, step_seed
+from vertexrt.engine.executor import (
+    Evaluation,
+    Executor,
+    TrainStep,
+    loss_scale,
+    outputs_of,
+    step_seed,
+)
 from vertexrt.engine.explain import explain_batch, explain_function
 from vertexrt.engine.trace import Timeline, recording
 from vertexrt.engine.variant import Use
-from vertexrt.errors import CheckpointError, UsageError, message, nearest
+from vertexrt.errors import UsageError, nearest
 from vertexrt.graph import GraphBatch
 from vertexrt.ir.program import Program
 
@@ -45,21 +65,12 @@ def _in_turn(
     return guarded
 
 
-@dataclass(frozen=True, slots=True)
-class _Pending:
-    """A forward pass that can be gone back through."""
-
-    thread: threading.Thread  # which called it; numbers of threads are given away again
-    batch: GraphBatch
-    runs: list[Any]
-    use: Use
-
-
 class Network:
     """A compiled vertex function. Made by `vrt.compile`.
 
     Threads may share it: each call has it to itself, and others wait. `forward(train=True)` and
-    `backward` are two calls: where another thread comes between, `backward` raises UsageError.
+    `backward` are two calls: where another thread comes between, keep what `forward` returned and
+    pass it to `backward`, or it raises UsageError.
     A forked child has a network of its own, as it was; on a GPU it has none (`spawn` works).
 
     Attributes:
@@ -74,10 +85,11 @@ class Network:
         self._seed = seed
         self._step = 0
         self._reduction = reduction
-        self._pending: _Pending | None = None
-        self._overtaken: set[threading.Thread] = set()  # whose forward pass another overwrote
+        self._gradients: AccumulatedGradients | None = None
+        self._passes = ForwardPasses(executor)
         self._outputs = threading.local()
         self._pushes = tuple(dict.fromkeys(n["name"] for n in self.program.nodes if n.op == "push"))
+        self._draws = bool(self.program.find("uniform"))  # in inference as well
         self._uses: dict[tuple[str, ...], Use] = {}  # to train, by what is kept
         self._evaluations: dict[tuple[str, ...], Use] = {}  # by what is wanted
 
@@ -128,23 +140,19 @@ class Network:
             return Parameters(self._model.store, self._executor.lock)
 
     @_in_turn
-    def set_parameters(self, values: Mapping[str, Array]) -> None:
-        """Copy values into all parameters.
+    def set_parameters(
+        self, values: Mapping[str, Array], *, strict: bool = True
+    ) -> NameDifferences:
+        """Copy values into parameters by name.
 
-        Raises: CheckpointError, when names or shapes differ or numbers are not real and finite;
-            nothing is changed then.
+        Args:
+            strict: names must be those of all parameters; else parameters without a value stay as
+                they are, and values without a parameter are left out.
+        Returns: which names are missing and unexpected; none, if `strict`.
+        Raises: CheckpointError, when names differ and `strict`, or shapes differ, or numbers are
+            not real and finite; nothing is changed then.
         """
-        own = self.parameters
-        check_mapping("parameters", values, CheckpointError)
-        if set(values) != set(own):
-            missing = sorted(set(own) - set(values))
-            extra = sorted(set(values) - set(own), key=str)
-            have = f"the parameters of {self.program.name}: {sorted(own)}"
-            one = "one alone is set by net.parameters[name] = array"
-            action = f"load a checkpoint of the same model; {one}"
-            text = message("parameters", f"missing {missing}, unknown {extra}", have, action)
-            raise CheckpointError(text)
-        own.update({name: own.checked(name, value) for name, value in values.items()})
+        return self.parameters.replace(values, strict, self.program.name)
 
     def step(self, batch: GraphBatch, optimizer: Optimizer, outputs: Collection[str] = ()) -> float:
         """Train on a batch: forward, backward, update.
@@ -170,9 +178,10 @@ class Network:
             check_batch("step", batch)
             names = names_of("step", outputs)
             use = self._uses.get(names) or self._training(names)
-            if self._pending is not None:
-                self._overwrite()
+            if self._passes.here is not None:
+                self._passes.make_room()
             seed = self._next_seed()
+            self._model.store.version += 1
             step = TrainStep(use, batch, optimizer, asks, self._reduction, seed, names)
             loss, self._outputs.of_step = self._executor.step(step)
             return loss
@@ -180,10 +189,7 @@ class Network:
     def _training(self, names: tuple[str, ...]) -> Use:
         """Return what a step is that keeps pushes; UsageError, where there is none."""
         self._check_names(names)
-        if "loss" not in self.pushes:
-            pushes = f"{self.program.name} pushes {', '.join(self.pushes)}"
-            action = "push a loss, or use forward and backward"
-            raise UsageError.at("step", pushes, "a push named 'loss'", action)
+        check_loss("step", self.program.name, self.pushes)
         use = self._uses[names] = Use(frozenset(names) | {"loss"}, loss=True)
         return use
 
@@ -205,7 +211,7 @@ class Network:
             return self._model.meet(Use(frozenset(self._wanted("warm", outputs))), batch)
         check_optimizer("warm", optimizer)
         asks = getattr(type(optimizer), "update", None) is Optimizer.update
-        rule = optimizer.request(self._model.store).rule if asks else None
+        rule = optimizer.request(self._model.store).rule_in_step if asks else None
         use = self._training(names_of("warm", outputs or ()))
         return self._model.meet(replace(use, rule=rule), batch)
 
@@ -225,7 +231,9 @@ class Network:
         Args:
             train: keep what `backward` needs, and let dropout drop.
             outputs: names of pushes; all by default. With `train`, these can get gradients.
-        Returns: name -> [V, *shape], in the user's vertex order.
+        Returns: name -> [V, *shape], in the user's vertex order. With `train` it is a dict that
+            names the pass: `backward(..., of=outputs)` goes back through it as long as it lives,
+            whatever else has run. Several may be alive; their memory is freed with them.
         """
         if not train:
             return self.submit(batch, outputs).result()
@@ -234,10 +242,10 @@ class Network:
     @_in_turn
     def _forward_to_train(
         self, batch: GraphBatch, outputs: Collection[str] | None
-    ) -> dict[str, Array]:
+    ) -> ForwardOutputs:
         check_batch("forward", batch)
         names = self._wanted("forward", outputs)
-        self._overwrite()
+        self._passes.make_room()
         reals = frozenset(p.name for p in self.program.pulls if p.dtype == "float")
         use = Use(frozenset(names), seeds=frozenset(names), pulls=reals)
         model = self._model
@@ -245,9 +253,8 @@ class Network:
         seed, zero = self._next_seed(), tuple(np.zeros(1, model.store.dtype) for _ in use.seeds)
         parts = [Part(slice(0, run.forward_launches), random_seed=seed, seeds=zero) for run in runs]
         arenas = self._executor.launch(runs, parts)
-        self._pending = _Pending(threading.current_thread(), batch, runs, use)
-        self._overtaken.discard(threading.current_thread())
-        return {name: outputs_of(runs, arenas, name) for name in names}
+        made = ForwardPass(batch, runs, use, seed, model.store.version)
+        return self._passes.begin(made, {name: outputs_of(runs, arenas, name) for name in names})
 
     def submit(self, batch: GraphBatch, outputs: Collection[str] | None = None) -> Evaluation:
         """Begin to evaluate F on a batch, without dropout; `result()` of what it returns waits.
@@ -267,43 +274,76 @@ class Network:
             if use is None:
                 use = Use(frozenset(self._wanted("submit", names)))
                 self._evaluations[names] = use
-            if self._pending is not None:
-                self._overwrite()
-            return self._executor.submit(use, batch, names)
+            if self._passes.here is not None:
+                self._passes.make_room()
+            seed = self._next_seed() if self._draws else 0
+            return self._executor.submit(use, batch, names, seed)
 
     @_in_turn
-    def backward(self, d_outputs: Mapping[str, Array]) -> Gradients:
-        """Return gradients of the last `forward(batch, train=True)`.
+    def backward(
+        self,
+        d_outputs: Mapping[str, Array] | None = None,
+        *,
+        of: Mapping[str, Array] | None = None,
+        scale: float = 1.0,
+    ) -> Gradients:
+        """Go back through a `forward(batch, train=True)`, once; add to `self.gradients`.
 
         Args:
             d_outputs: gradients of pushes by name, [V, *shape] in the user's vertex order; pushes
-                left out have none.
-        Returns: gradients of parameters, and of real pulled values in the shape of their arrays.
-        Raises: UsageError, when there was no such forward; PullError, when a shape is wrong.
+                left out have none. By default it starts from the push `loss`, reduced as
+                `vrt.compile` was told: what `step` goes down along.
+            of: what that forward returned. By default the last of this thread, which must be kept
+                if anything else runs in between.
+            scale: factor of `d_outputs`: 1 / n where the loss is the mean over n batches.
+        Returns: gradients of this pass alone, copies: of parameters, and of real pulled values in
+            the shape of their arrays.
+        Raises: UsageError, when there is no such forward, or parameters have been updated or set
+            since; PullError, when a shape is wrong.
         """
-        check_mapping("backward", d_outputs, UsageError)
-        batch, runs, use = self._take_pending()
-        model = self._model
+        if d_outputs is not None:
+            check_mapping("backward", d_outputs, UsageError)
+        check_scale(scale)
+        made, model = self._passes.find(of, self._model.store.version), self._model
+        batch, runs, use = made.batch, made.runs, made.use
+        if d_outputs is None:
+            check_loss("backward", self.program.name, self.pushes)
+            d_loss = loss_scale(self._reduction, batch, runs)
+            d_outputs = {"loss": np.full(batch.num_vertices, d_loss)}
+        self._check_names(names_of("backward", sorted(set(d_outputs) - use.seeds, key=str)))
         shapes = {n: (batch.num_vertices, *runs[0].variant.push_shape(n)) for n in use.seeds}
         whole = given_gradients(d_outputs, shapes, model.store.dtype)
-        unknown = set(d_outputs) - set(use.seeds)
-        if unknown:
-            self._check_names(names_of("backward", unknown))
-            got, asked = f"a gradient of {sorted(unknown, key=str)}", sorted(use.seeds)
-            expected, action = f"forward was asked for {asked}", "name it in forward(outputs=...)"
-            raise UsageError.at("backward", got, expected, action)
 
         def part(run: Run) -> Part:
-            own = [given[run.share.vertices] for given in whole.values()]
+            own = [scale * given[run.share.vertices] for given in whole.values()]
             seeds = tuple(np.ascontiguousarray(given).reshape(-1) for given in own)
-            return Part(slice(run.forward_launches, None), 1.0, self._last_seed, seeds)
+            return Part(slice(run.forward_launches, None), 1.0, made.seed, seeds)
 
+        self._passes.restore(made)
         touched = self._executor.begin_gradients(runs)
         arenas = self._executor.launch(runs, [part(run) for run in runs])
         self._executor.collect_gradients(touched)
-        parameters = {n: model.store.gradient(n).copy() for n in model.store.names}
+        self.gradients.add()
+        parameters = {n: model.store.gradient(n).copy() for n in model.store.trained}
         pulled = {n: pulled_gradient(batch, runs, arenas, n) for n in sorted(use.pulls)}
         return Gradients(parameters, pulled)
+
+    @property
+    def gradients(self) -> AccumulatedGradients:
+        """Gradients of parameters by name, summed over `backward` since `zero_grad`: live arrays.
+
+        `optimizer.step(net)` updates by them. `step` neither reads nor changes them.
+        """
+        with self._executor.lock:
+            if self._gradients is None:
+                self._gradients = AccumulatedGradients(self._model.store)
+            return self._gradients
+
+    @_in_turn
+    def zero_grad(self) -> None:
+        """Set `gradients` to zero, to begin another sum."""
+        if self._gradients is not None:
+            self._gradients.zero()
 
     @_in_turn
     def random_state(self) -> dict[str, int]:
@@ -336,38 +376,6 @@ class Network:
         """Record processors inside a `with`; UsageError, if the engine is not `persistent`."""
         return recording(self._model, timeline)
 
-    def _overwrite(self) -> None:
-        """Forget the pending forward pass: the arena is written anew."""
-        pending, self._pending = self._pending, None
-        if pending is not None and pending.thread != threading.current_thread():
-            self._overtaken.add(pending.thread)
-
-    def _take_pending(self) -> tuple[GraphBatch, list[Any], Use]:
-        """Return the forward pass that the caller means.
-
-        A thread of autograd may go back through what another has evaluated; but not where threads
-        came between each other, since it cannot be known whose pass it means then.
-        """
-        pending, caller = self._pending, threading.current_thread()
-        others = pending is not None and pending.thread != caller and bool(self._overtaken)
-        if caller in self._overtaken or others:
-            self._overtaken.discard(caller)
-            raise UsageError.at(
-                "backward",
-                "another thread used the network after forward(batch, train=True)",
-                "forward and backward of one thread with nothing between them",
-                "hold a lock of yours around both, or compile a network for each thread",
-            )
-        if pending is None:
-            raise UsageError.at(
-                "backward",
-                "no forward pass to go back through",
-                "forward(batch, train=True) just before",
-                "call it once for each backward",
-            )
-        self._pending = None
-        return pending.batch, pending.runs, pending.use
-
     def _wanted(self, where: str, outputs: Collection[str] | None) -> tuple[str, ...]:
         names = self._pushes if outputs is None else names_of(where, outputs)
         if not names:
@@ -385,6 +393,5 @@ class Network:
                 raise UsageError.at("outputs", f"{name!r}", pushes, action)
 
     def _next_seed(self) -> int:
-        self._last_seed = step_seed(self._seed, self._step)
         self._step += 1
-        return self._last_seed
+        return step_seed(self._seed, self._step - 1)

@@ -1,6 +1,9 @@
 """The optimizers of `vrt`, for type checkers: `python -m tests.optim_stub` writes this file."""
 
+from collections.abc import Mapping
+
 from vertexrt.api.optimizer import Optimizer
+from vertexrt.api.parameter_groups import GroupOptions
 
 OPTIMIZERS: dict[str, type[Optimizer]]
 
@@ -17,6 +20,8 @@ class SGD(Optimizer):
         momentum: share of the velocity that a step keeps; 0: none (in [0, 1)).
         weight_decay: added to g as weight_decay * value (>= 0).
         clip_norm: largest norm of all gradients together (> 0, or None).
+        clip_value: largest size of a gradient; sees them first (> 0, or None).
+        groups: lr, weight_decay, frozen by pattern of names ({"*.b": {"lr": 0.0}}).
     Raises: UsageError, for an option out of its range.
     """
 
@@ -27,6 +32,8 @@ class SGD(Optimizer):
         *,
         weight_decay: float = 0.0,
         clip_norm: float | None = None,
+        clip_value: float | None = None,
+        groups: Mapping[str, GroupOptions] | None = None,
     ) -> None: ...
 
 class Adagrad(Optimizer):
@@ -42,6 +49,8 @@ class Adagrad(Optimizer):
         eps: added to the root, as large as a gradient (> 0).
         weight_decay: added to g as weight_decay * value (>= 0).
         clip_norm: largest norm of all gradients together (> 0, or None).
+        clip_value: largest size of a gradient; sees them first (> 0, or None).
+        groups: lr, weight_decay, frozen by pattern of names ({"*.b": {"lr": 0.0}}).
     Raises: UsageError, for an option out of its range.
     """
 
@@ -52,6 +61,8 @@ class Adagrad(Optimizer):
         *,
         weight_decay: float = 0.0,
         clip_norm: float | None = None,
+        clip_value: float | None = None,
+        groups: Mapping[str, GroupOptions] | None = None,
     ) -> None: ...
 
 class Adam(Optimizer):
@@ -69,6 +80,8 @@ class Adam(Optimizer):
         eps: added to the root, as large as a gradient (> 0).
         weight_decay: added to g as weight_decay * value (>= 0).
         clip_norm: largest norm of all gradients together (> 0, or None).
+        clip_value: largest size of a gradient; sees them first (> 0, or None).
+        groups: lr, weight_decay, frozen by pattern of names ({"*.b": {"lr": 0.0}}).
     Raises: UsageError, for an option out of its range.
     """
 
@@ -80,6 +93,8 @@ class Adam(Optimizer):
         *,
         weight_decay: float = 0.0,
         clip_norm: float | None = None,
+        clip_value: float | None = None,
+        groups: Mapping[str, GroupOptions] | None = None,
     ) -> None: ...
 
 class AdamW(Optimizer):
@@ -97,6 +112,8 @@ class AdamW(Optimizer):
         eps: added to the root, as large as a gradient (> 0).
         weight_decay: value is multiplied by 1 - lr * weight_decay first (>= 0).
         clip_norm: largest norm of all gradients together (> 0, or None).
+        clip_value: largest size of a gradient; sees them first (> 0, or None).
+        groups: lr, weight_decay, frozen by pattern of names ({"*.b": {"lr": 0.0}}).
     Raises: UsageError, for an option out of its range.
     """
 
@@ -108,6 +125,8 @@ class AdamW(Optimizer):
         *,
         weight_decay: float = 0.01,
         clip_norm: float | None = None,
+        clip_value: float | None = None,
+        groups: Mapping[str, GroupOptions] | None = None,
     ) -> None: ...
 
 class RMSprop(Optimizer):
@@ -126,6 +145,8 @@ class RMSprop(Optimizer):
         momentum: share of the velocity that a step keeps; 0: none (in [0, 1)).
         weight_decay: added to g as weight_decay * value (>= 0).
         clip_norm: largest norm of all gradients together (> 0, or None).
+        clip_value: largest size of a gradient; sees them first (> 0, or None).
+        groups: lr, weight_decay, frozen by pattern of names ({"*.b": {"lr": 0.0}}).
     Raises: UsageError, for an option out of its range.
     """
 
@@ -138,6 +159,8 @@ class RMSprop(Optimizer):
         *,
         weight_decay: float = 0.0,
         clip_norm: float | None = None,
+        clip_value: float | None = None,
+        groups: Mapping[str, GroupOptions] | None = None,
     ) -> None: ...
 
 class Lion(Optimizer):
@@ -154,6 +177,8 @@ class Lion(Optimizer):
         betas: shares of the average that the direction and a step keep (in [0, 1)).
         weight_decay: value is multiplied by 1 - lr * weight_decay first (>= 0).
         clip_norm: largest norm of all gradients together (> 0, or None).
+        clip_value: largest size of a gradient; sees them first (> 0, or None).
+        groups: lr, weight_decay, frozen by pattern of names ({"*.b": {"lr": 0.0}}).
     Raises: UsageError, for an option out of its range.
     """
 
@@ -164,4 +189,6 @@ class Lion(Optimizer):
         *,
         weight_decay: float = 0.0,
         clip_norm: float | None = None,
+        clip_value: float | None = None,
+        groups: Mapping[str, GroupOptions] | None = None,
     ) -> None: ...

@@ -1,7 +1,8 @@
 """What every optimizer shares: options, clipping, the update, and the state that continues a run.
 
-A step is: clip the gradients by their global norm (Pascanu et al., ICML 2013), add weight decay,
-apply the rule. Clipping sees the plain gradients of everything, dense parameters and touched rows.
+A step is: clip the gradients one by one, and by their global norm (Pascanu et al., ICML 2013), add
+weight decay, apply the rule. Clipping sees the plain gradients of everything that is updated, dense
+parameters and touched rows.
 """
 
 import math
@@ -11,12 +12,21 @@ from typing import Any, ClassVar
 import numpy as np
 import numpy.typing as npt
 
-from vertexrt.api.declaration import is_real
+from vertexrt.api.gradients import AccumulatedGradients, Trained
+from vertexrt.api.optimizer_options import checked, checked_bound, checked_option
+from vertexrt.api.parameter_groups import GroupOptions, ParameterGroups
+from vertexrt.engine.executor import update_by_gradients
 from vertexrt.engine.parameters import FloatArray, ParameterStore
 from vertexrt.engine.refused import refused_update
 from vertexrt.engine.update import Outcome, Update, apply_update
 from vertexrt.errors import CheckpointError, NumericError, UsageError, message
-from vertexrt.ir.updates import ABOVE_ZERO, NOT_NEGATIVE, OPTIMIZERS, OptimizerRow, Range, rule_of
+from vertexrt.ir.updates import (
+    ABOVE_ZERO,
+    NOT_NEGATIVE,
+    OPTIMIZERS,
+    OptimizerRow,
+    rule_of,
+)
 
 STEPS = "steps"  # name of the step count in an optimizer's state
 LARGEST_COUNT = 2**53  # of steps or draws: as a float64, which kernels take, it is still exact
@@ -34,8 +44,9 @@ class Optimizer:
     Attributes:
         row: of the table of optimizers; None for a class with an `update` of its own.
         weight_decay: at least 0; added to the gradient as weight_decay * value, or decoupled.
-        clip_norm: largest global norm of the gradients, or None.
+        clip_norm: largest global norm of the gradients, or None; clip_value: largest size of one.
         steps: updates done so far.
+        initial_lr: the rate before any schedule, if there is one.
     """
 
     row: ClassVar[OptimizerRow | None] = None
@@ -45,24 +56,24 @@ class Optimizer:
         lr: float,
         weight_decay: float = 0.0,
         clip_norm: float | None = None,
+        clip_value: float | None = None,
+        groups: Mapping[str, GroupOptions] | None = None,
         **options: Any,
     ) -> None:
         if type(self) is Optimizer:
             titles = [f"vrt.{row.title}" for row in OPTIMIZERS]
             known = f"{', '.join(titles[:-1])} or {titles[-1]}"
             raise UsageError(self._text("the base class", known, "take one"))
-        self.lr = lr
+        title, self.lr = type(self).__name__, lr
+        self.initial_lr: float | None = None
         for option in self.row.options if self.row else ():
-            value = options[option.name]
-            if option.parts:
-                value = self._tuple(option.name, value, len(option.parts), option.range)
-            else:
-                value = self._checked(option.name, value, option.range)
-            setattr(self, option.name, value)
-        self.weight_decay = self._checked("weight_decay", weight_decay, NOT_NEGATIVE)
-        if clip_norm is not None:
-            clip_norm = self._checked("clip_norm", clip_norm, ABOVE_ZERO, ", or None")
-        self.clip_norm = clip_norm
+            setattr(self, option.name, checked_option(title, option, options[option.name]))
+        self.weight_decay = checked(title, "weight_decay", weight_decay, NOT_NEGATIVE)
+        self.clip_norm = checked_bound(title, "clip_norm", clip_norm)
+        self.clip_value = checked_bound(title, "clip_value", clip_value)
+        if self.row is None:
+            self._check_own(groups, clip_value)
+        self._groups = ParameterGroups(title, groups, self._lr)
         self.steps = 0
         self._rule = rule_of(self.row, self._numbers()) if self.row else None
         self._slots = self._rule.state if self._rule else ()
@@ -83,18 +94,53 @@ class Optimizer:
 
     @lr.setter
     def lr(self, value: float) -> None:
-        self._lr = self._checked("lr", value, NOT_NEGATIVE)
+        self._lr = checked(type(self).__name__, "lr", value, NOT_NEGATIVE)
+
+    @property
+    def groups(self) -> dict[str, GroupOptions]:
+        """Options of parameters by pattern of names; may be set between steps, to unfreeze say."""
+        return dict(self._groups.given)
+
+    @groups.setter
+    def groups(self, given: Mapping[str, GroupOptions]) -> None:
+        groups = ParameterGroups(type(self).__name__, given, self._lr)
+        if self._store is not None:
+            groups.divide(self._store.trained)
+        self._groups = groups
 
     def __repr__(self) -> str:
         options = {k: v for k, v in self.describe().items() if k != "class"}
         shown = ", ".join(f"{name}={value!r}" for name, value in options.items())
         return f"{type(self).__name__}({shown}; {self.steps} steps done)"
 
+    def step(self, net: Trained) -> None:
+        """Update the parameters of a network by `net.gradients`, the sum of its backward passes.
+
+        The sum stays, as PyTorch's does: `net.zero_grad()` begins another. Where there was one pass
+        from the same loss, parameters become what `net.step` makes them. On a GPU the update runs
+        on the host, and parameters go there and back: `net.step` is faster.
+
+        Raises: UsageError, when `net` is no network, or no pass has been gone back through since
+            `zero_grad`; else as `net.step`. Nothing is changed then.
+        """
+        gradients = getattr(net, "gradients", None)
+        if not isinstance(gradients, AccumulatedGradients):
+            got = f"a {type(net).__name__}"
+            raise UsageError.at(
+                f"{type(self).__name__}.step", got, "a network", "pass what vrt.compile returned"
+            )
+        with net.executor.lock:
+            store = net.executor.model.store
+            store.refresh()
+            store.version += 1
+            gradients.hand_over()
+            asks = type(self).update is Optimizer.update
+            update_by_gradients(net.executor, self, asks)
+
     def update(self, store: ParameterStore) -> None:
         """Move the parameters of a store by its gradients.
 
-        `net.step(batch, optimizer)` does it. Gradients of `net.backward` are applied by hand:
-        `net.parameters[name] -= lr * gradients.parameters[name]`.
+        `net.step(batch, optimizer)` and `optimizer.step(net)` call it where a class has its own.
 
         Raises: NumericError, when a gradient, their norm if they are to be clipped, or a number
             that would be written to a parameter or a moment is not finite; CheckpointError, when a
@@ -107,8 +153,7 @@ class Optimizer:
                 self._text(
                     f"a {type(store).__name__}",
                     "the parameters of a network, which net.step(batch, optimizer) hands over",
-                    "call net.step, or apply gradients of net.backward by hand: "
-                    "net.parameters[name] -= lr * gradients.parameters[name]",
+                    "call net.step(batch, optimizer), or optimizer.step(net) after net.backward",
                 )
             )
         request = self.request(store)
@@ -136,6 +181,8 @@ class Optimizer:
             shrink=1.0 - self.lr * self.weight_decay if row.decoupled else 1.0,
             reach=self._reach,
             optimizer=type(self).__name__,
+            clip_value=self.clip_value,
+            groups=self._groups.at(self._lr, self.weight_decay, row.decoupled),
         )
 
     def settle(self, outcome: Outcome) -> None:
@@ -156,7 +203,7 @@ class Optimizer:
         if self._store is not None:
             self._store.refresh()
             for moment, flat in zip(self.moment_names, self._moments, strict=True):
-                for name, view in self._store.views(flat).items():
+                for name, view in self._store.views_of_trained(flat).items():
                     view.flags.writeable = False
                     found[f"{moment}/{name}"] = view
         return found
@@ -203,6 +250,8 @@ class Optimizer:
             **self._options(),
             "weight_decay": self.weight_decay,
             "clip_norm": self.clip_norm,
+            **({} if self.clip_value is None else {"clip_value": self.clip_value}),
+            **({"groups": self.groups} if self._groups.given else {}),
         }
 
     def _options(self) -> dict[str, Any]:
@@ -241,6 +290,7 @@ class Optimizer:
                 )
             )
         self._check_positive(self.row, store.dtype)
+        self._groups.divide(store.trained)
         moments = np.zeros((len(self._slots), store.values.size), store.dtype)
         for slot, row in zip(self._slots, moments, strict=True):
             if slot.start != 0.0:
@@ -269,7 +319,7 @@ class Optimizer:
         views = {
             f"{moment}/{name}": view
             for moment, flat in zip(self.moment_names, moments, strict=True)
-            for name, view in store.views(flat).items()
+            for name, view in store.views_of_trained(flat).items()
         }
         self._check_fit(loaded, views, store.dtype)
         starts = {slot.name: slot.start for slot in self._slots}
@@ -319,17 +369,11 @@ class Optimizer:
                 "finite floats, and no negative sums of squares",
             )
 
-    def _checked(self, option: str, value: Any, numbers: Range, more: str = "") -> float:
-        if not (is_real(value) and numbers.holds(value)):
-            name, expected = type(self).__name__, f"{option} {numbers.text}{more}"
-            raise UsageError.at(name, f"{option}={value!r}", expected, "set it")
-        return float(value)
-
-    def _tuple(self, option: str, value: Any, count: int, numbers: Range) -> tuple[float, ...]:
-        if not isinstance(value, (tuple, list)) or len(value) != count:
-            name = type(self).__name__
-            raise UsageError.at(name, f"{option}={value!r}", f"{count} numbers", "set all")
-        return tuple(self._checked(f"{option}[{k}]", v, numbers) for k, v in enumerate(value))
+    def _check_own(self, groups: object, clip_value: object) -> None:
+        """Refuse what a class with an `update` of its own has to do itself."""
+        if groups is not None or clip_value is not None:
+            got = "groups or clip_value, for an update of its own"
+            raise UsageError(self._text(got, "options that its update reads", "leave them out"))
 
     def _misfit(self, got: str, expected: str) -> CheckpointError:
         return CheckpointError.at(

@@ -12,9 +12,11 @@ from typing import Any
 from vertexrt.api.optimizer import Optimizer
 from vertexrt.ir.updates import NOT_NEGATIVE, OptimizerRow
 
+GROUPS = "Mapping[str, GroupOptions] | None"
+
 
 def signature_of(row: OptimizerRow) -> Signature:
-    """Return how an optimizer is made: rate, options, then decay and clipping by name."""
+    """Return how an optimizer is made: rate, options, then what all have, by name."""
     either, named = Parameter.POSITIONAL_OR_KEYWORD, Parameter.KEYWORD_ONLY
     rate = Parameter.empty if row.needs_lr else row.lr
     options = []
@@ -28,6 +30,8 @@ def signature_of(row: OptimizerRow) -> Signature:
             *options,
             Parameter("weight_decay", named, default=row.weight_decay, annotation="float"),
             Parameter("clip_norm", named, default=None, annotation="float | None"),
+            Parameter("clip_value", named, default=None, annotation="float | None"),
+            Parameter("groups", named, default=None, annotation=GROUPS),
         ]
     )
 
@@ -44,6 +48,9 @@ def text_of(row: OptimizerRow) -> str:
     options.insert(0, ("lr", NOT_NEGATIVE.text, "learning rate; may be set between steps"))
     options.append(("weight_decay", NOT_NEGATIVE.text, decay))
     options.append(("clip_norm", "> 0, or None", "largest norm of all gradients together"))
+    options.append(("clip_value", "> 0, or None", "largest size of a gradient; sees them first"))
+    meaning = "lr, weight_decay, frozen by pattern of names"
+    options.append(("groups", '{"*.b": {"lr": 0.0}}', meaning))
     lines = [f"{row.title} ({row.source}).", ""]
     lines += [f"In step t, where g is the gradient, {gradient}:", "", *update, "", "Args:"]
     lines += [f"    {name}: {meaning} ({numbers})." for name, numbers, meaning in options]

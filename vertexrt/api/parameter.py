@@ -15,7 +15,7 @@ from vertexrt.ir.values import Construction, Operators, Value
 
 
 class Parameter(Operators):
-    """A trained array, shared by all vertices.
+    """An array shared by all vertices, trained unless it is frozen.
 
     Assign it to an attribute of a vertex function: the attribute's name is the parameter's.
 
@@ -24,10 +24,21 @@ class Parameter(Operators):
             the length of a vector.
         init: draws the first value (see `vertexrt.init`); by default Xavier uniform for matrices,
             zeros for vectors.
-    Raises: TraceError, when the shape is not of positive integers, or `init` is no function.
+        trainable: False for a frozen parameter or a constant: it has no gradient, what only that
+            gradient needs is not computed, and no optimizer changes it. It is set and stored as
+            others are. This is fixed when the network is compiled; an optimizer's `groups` freeze
+            for a while.
+    Raises: TraceError, when the shape is not of positive integers, `init` is no function, or
+        `trainable` is not True or False.
     """
 
-    def __init__(self, shape: tuple[int, ...] | int, init: Initializer | None = None) -> None:
+    def __init__(
+        self,
+        shape: tuple[int, ...] | int,
+        init: Initializer | None = None,
+        *,
+        trainable: bool = True,
+    ) -> None:
         extents = read_shape(shape)
         if extents is None:
             raise TraceError.at(
@@ -45,7 +56,12 @@ class Parameter(Operators):
                 "net.parameters[name] = array",
             )
         self.shape = extents
+        given: object = trainable
+        if not isinstance(given, bool):
+            got = f"trainable is {given!r:.60}"
+            raise TraceError.at("Parameter", got, "True or False", "write trainable=False")
         self.init = init
+        self.trainable = trainable
         self.name: str | None = None
 
     def _builder(self) -> Builder:

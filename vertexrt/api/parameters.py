@@ -2,17 +2,45 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, MutableMapping
+from collections.abc import Iterator, Mapping, MutableMapping
 from contextlib import AbstractContextManager
-from typing import Any, NoReturn
+from typing import Any, NamedTuple, NoReturn
 
 import numpy as np
 
-from vertexrt.api.arguments import real_array
+from vertexrt.api.arguments import check_mapping, real_array
 from vertexrt.engine.parameters import ParameterStore
 from vertexrt.errors import CheckpointError, UnknownParameterError, nearest
 
 Array = np.ndarray[Any, Any]
+
+
+class NameDifferences(NamedTuple):
+    """How the names of values differ from those of parameters."""
+
+    missing: tuple[str, ...]
+    unexpected: tuple[str, ...]
+
+    @classmethod
+    def between(
+        cls, values: Mapping[str, Array], own: Mapping[str, Array], strict: bool, owner: str
+    ) -> NameDifferences:
+        """Compare the names of values with those of an owner's parameters.
+
+        Raises: CheckpointError, when `values` has no names, or they differ and `strict`.
+        """
+        check_mapping("parameters", values, CheckpointError)
+        missing = tuple(sorted(set(own) - set(values)))
+        unexpected = tuple(sorted(set(values) - set(own), key=str))
+        if strict and (missing or unexpected):
+            raise CheckpointError.at(
+                "parameters",
+                f"missing {list(missing)}, unknown {list(unexpected)}",
+                f"the parameters of {owner}: {sorted(own)}",
+                "load a checkpoint of the same model, or pass strict=False for what fits; one "
+                "alone is set by net.parameters[name] = array",
+            )
+        return cls(missing, unexpected)
 
 
 class Parameters(MutableMapping[str, Array]):
@@ -47,6 +75,19 @@ class Parameters(MutableMapping[str, Array]):
         with self._lock:
             self._store.refresh()
             self._store.value(name)[...] = array
+            self._store.version += 1
+
+    def replace(self, values: Mapping[str, Array], strict: bool, function: str) -> NameDifferences:
+        """Set parameters by name, all or none; see `Network.set_parameters`.
+
+        Args:
+            function: what users call the network's F.
+        """
+        names = NameDifferences.between(values, self, strict, function)
+        self.update(
+            {n: self.checked(n, value) for n, value in values.items() if n in self._store.shapes}
+        )
+        return names
 
     def checked(self, name: str, value: Any) -> Array:
         """Return what a parameter would be set to, in the network's dtype.

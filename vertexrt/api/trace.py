@@ -5,6 +5,7 @@ from __future__ import annotations
 import threading
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
+from typing import Protocol
 
 from vertexrt.api.declaration import read_pulled
 from vertexrt.api.relations import Relations
@@ -42,26 +43,14 @@ def name_in_network(part: object) -> str | None:
     return None if names is None else names.parameters.get(id(part))
 
 
-def as_index(x: Value) -> Value:
-    """Read a pull as an integer, the first time that it is used as an index or a label."""
-    node = x.node
-    if node.op in PULLS and node["auto"]:
-        settled = replace(
-            node,
-            type=replace(node.type, dtype="int"),
-            attrs=attributes({**dict(node.attrs), "dtype": "int", "auto": False}),
-        )
-        builder = x.builder
-        readers = [n for n in builder.nodes if x.index in n.inputs]
-        if readers:
-            raise TraceError.at(
-                "pull",
-                f"{node['name']!r} is used as a number and as an index, at {user_line()}",
-                "one of the two",
-                "pull two arrays, or declare pull(name, dtype='int')",
-            )
-        builder.nodes[x.index] = settled
-    return x
+def name_in_trace() -> str:
+    """Return what the function that is traced is called; in a network, its states' prefix.
+
+    Raises: TraceError outside of a trace.
+    """
+    current_builder()
+    name: str = _active.trace.name
+    return name
 
 
 @dataclass(frozen=True, slots=True)
@@ -76,6 +65,13 @@ class NetworkNames:
 
     states: Mapping[int, str]
     parameters: Mapping[int, str]
+
+
+class Declared(Protocol):
+    """A parameter, as it was declared."""
+
+    shape: tuple[int, ...]
+    trainable: bool
 
 
 class Trace:
@@ -140,9 +136,10 @@ class Trace:
         return found
 
     def program(
-        self, params: dict[str, tuple[int, ...]], state: dict[str, int], arity: int | None
+        self, declared: Mapping[str, Declared], state: dict[str, int], arity: int | None
     ) -> Program:
         """Return the traced program with its declarations."""
+        params = {name: p.shape for name, p in declared.items()}
         pulls: list[Pull] = []
         nodes: list[Node] = []
         for node in self.builder.nodes:
@@ -153,4 +150,11 @@ class Trace:
                     of_edges = node.op == "edge_pull"
                     pulls.append(Pull(node["name"], node.type.shape, node.type.dtype, of_edges))
             nodes.append(node)
-        return Program(self.name, tuple(nodes), params, state, arity, tuple(pulls))
+        found = tuple(pulls)
+        return Program(
+            self.name, tuple(nodes), params, state, arity, found, frozen=_frozen(declared)
+        )
+
+
+def _frozen(declared: Mapping[str, Declared]) -> frozenset[str]:
+    return frozenset(name for name, parameter in declared.items() if not parameter.trainable)

@@ -201,7 +201,7 @@ class VertexFunction:
             name: of the array in the graph batch.
             shape: per vertex; a number by default.
             dtype: `int` or `float`; by default an integer if it is used as an index or a label. An
-                integer is -1 where the vertex has none, and can be compared with integers.
+                integer is -1 where the vertex has none; in arithmetic it is a real number.
         Raises: TraceError, when it was pulled before in another shape, or too many are pulled.
         """
         return self._tracing("pull").read("pull", name, shape, dtype)
@@ -302,7 +302,7 @@ class VertexFunction:
 
         Raises: TraceError for any mistake in the declaration, with the user's line.
         """
-        params = {name: p.shape for name, p in self.parameters().items()}
+        params = self.parameters()
         trace = self._run_forward(Trace(type(self).__name__, self.arity))
         if not self._pushed:
             raise self._error("push", "forward() pushes nothing", "at least one push")
@@ -379,7 +379,7 @@ def trace_in(function: VertexFunction, names: NetworkNames) -> tuple[Program, Re
     Raises: TraceError, as `VertexFunction.trace` does.
     """
     own = dict(parameters_of(function))
-    params = {names.parameters[id(p)]: p.shape for p in own.values()}
+    params = {names.parameters[id(p)]: p for p in own.values()}
     trace = function._run_forward(Trace(names.states[id(function)], function.arity, names))
     state = {_field(function, trace, name): size for name, size in function.state.items()}
     found = trace.relations

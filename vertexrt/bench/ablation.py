@@ -77,7 +77,7 @@ def _compile_ahead(bench: Bench, plan: Sequence[NamedSetting]) -> None:
 
 
 def _compile_one(options: JobOptions, device: str, threads: int, setting: Setting) -> None:
-    job = make_job(options.model, options.data, options.leaves)
+    job = make_job(options.model, options.data, options.leaves, options.set)
     with suppress(DeviceError, PlanError):  # said when the network is made for the run
         _compiled(job, options, device, threads, setting)
 

@@ -11,16 +11,16 @@ import platform
 import shutil
 import subprocess
 import sys
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
 import vertexrt as vrt
-from vertexrt import data, models
+from vertexrt import data
 from vertexrt.api.vertex_function import VertexFunction
 from vertexrt.bench.record import Entry, Key, Results
 from vertexrt.bench.switches import ALL, Setting
@@ -30,6 +30,8 @@ from vertexrt.engine.devices import device_named
 from vertexrt.engine.variant import Passes
 from vertexrt.errors import UsageError
 from vertexrt.graph import GraphBatch
+from vertexrt.models import ModelSpec, get
+from vertexrt.models.own import find, is_own
 
 NOT_KEPT = ("out", "name")  # of the options, what says nothing of the results
 PACKAGES = ("vertexrt", "numpy", "llvmlite", "scipy", "torch", "dynet38", "cupy", "nvidia-cu")
@@ -46,6 +48,7 @@ class JobOptions:
         leaves: of a tree of tree-fc.
         threads: None for all cores.
         out: folder for the results.
+        set: arguments of the model, (name, value) each.
     """
 
     model: str
@@ -57,6 +60,7 @@ class JobOptions:
     hidden: int
     seconds: float
     out: str
+    set: Sequence[tuple[str, Any]] | None = field(default=None, kw_only=True)
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,35 +75,53 @@ class Job:
     """
 
     model: str
-    make: Callable[[int], VertexFunction]
+    make: Callable[[int], VertexFunction | vrt.Model]
     pool: GraphBatch
     description: str
     kinked: bool = False
 
 
-def make_job(model: str, source: str | None = None, leaves: int | None = None) -> Job:
+def make_job(
+    model: str,
+    source: str | None = None,
+    leaves: int | None = None,
+    settings: Sequence[tuple[str, Any]] | None = None,
+) -> Job:
     """Load the data of a model.
 
     Args:
-        source: data set or folder; by default the model's own.
+        model: a name, or FILE.py:CLASS.
+        source: data set, folder or file; by default the model's own.
         leaves: of each tree of tree-fc.
-    Raises: UsageError, DataError, as `models.get` and `data.load` do.
+        settings: arguments of the model.
+    Raises: UsageError, DataError, as `find` and `data.load` do.
     """
-    spec = models.get(model)
-    dataset = data.load(source or spec.train["data"], task=spec.task, leaves=leaves)
+    spec = _spec_of(model, source)
+    given = {"leaves": leaves, **spec.reading(spec.options)}
+    dataset = data.load(source or spec.train["data"], format=spec.format, **given)
     pool = dataset.splits["train"]
 
-    def make(hidden: int) -> VertexFunction:
+    def make(hidden: int) -> VertexFunction | vrt.Model:
         wanted = {"hidden": hidden, "embed": hidden, "dropout": 0.0}
-        return spec.build(dataset, **{n: v for n, v in wanted.items() if n in spec.options})
+        known = spec.arguments()
+        chosen = {name: value for name, value in wanted.items() if name in known}
+        return spec.build(dataset, **chosen | dict(settings or ()))
 
     sizes = pool.sizes()
     description = (
-        f"{model}, {dataset.name}: {pool.num_graphs:,} graphs of {int(np.min(sizes))} to "
+        f"{spec.name}, {dataset.name}: {pool.num_graphs:,} graphs of {int(np.min(sizes))} to "
         f"{int(np.max(sizes))} vertices, {float(sizes.mean()):.1f} on average, "
         f"{len(dataset.vocabulary):,} words; a step is forward, backward and SGD"
     )
-    return Job(model, make, pool, description, kinked=model not in SMOOTH)
+    return Job(spec.name, make, pool, description, kinked=model not in SMOOTH)
+
+
+def _spec_of(model: str, source: str | None) -> ModelSpec:
+    if not is_own(model):
+        return get(model)
+    if source is None:
+        raise UsageError.at(model, "no data", "expected graphs to measure", "give --data")
+    return find(model, "loss", data.format_of(source))
 
 
 def first_graphs(job: Job, count: int) -> GraphBatch:
@@ -154,7 +176,7 @@ def opened(
     Raises: UsageError, DataError, for a model, data, a device or a folder that cannot be had.
     """
     device = device_named(options.device)
-    job = job or make_job(options.model, options.data, options.leaves)
+    job = job or make_job(options.model, options.data, options.leaves, options.set)
     if max(options.batch_sizes) > job.pool.num_graphs:
         expected = f"at most {job.pool.num_graphs:,}, the graphs of {job.model}'s data"
         got = f"got {max(options.batch_sizes)}"

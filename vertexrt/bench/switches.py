@@ -66,7 +66,9 @@ class Setting:
     processors: int | None = 1
     waits: bool = False
 
-    def compile(self, function: vrt.VertexFunction, device: str, threads: int) -> Network:
+    def compile(
+        self, function: vrt.VertexFunction | vrt.Model, device: str, threads: int
+    ) -> Network:
         """Compile F so; all settings draw the same initial parameters."""
         return vrt.compile(
             function,

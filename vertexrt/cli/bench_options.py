@@ -33,11 +33,15 @@ def add_bench(parser: Parser) -> None:
 def add_job(parser: Parser) -> None:
     """Add the vertex function and its data."""
     parser.add_argument(
-        "--model", metavar="MODEL", default="tree-lstm", help="by default tree-lstm"
+        "--model",
+        metavar="MODEL",
+        default="tree-lstm",
+        help="by default tree-lstm; or FILE.py:CLASS, a model of yours: the file is run",
     )
     parser.add_path("data", DATA, "NAME|PATH")
     parser.add_whole("leaves", "of a tree of tree-fc", (2, LARGEST_GRAPH))
     parser.add_whole("hidden", "and embedding size", default=64)
+    parser.add_settings()
 
 
 def add_sizes(parser: Parser, sizes: tuple[int, ...]) -> None:

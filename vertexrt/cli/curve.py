@@ -6,17 +6,12 @@ import importlib.util
 import io
 from typing import Any
 
+from vertexrt.cli.measures import MEASURES
 from vertexrt.cli.run_folder import RunFolder
 from vertexrt.plain_files import write_atomically
 
 HINT = "no curve.png: matplotlib is not installed; get it with: pip install 'vertexrt[plot]'"
 SPLITS = ("train", "dev")
-TITLES = {
-    "loss": "loss of a graph",
-    "root_accuracy": "root accuracy",
-    "vertex_accuracy": "vertex accuracy",
-    "perplexity": "perplexity",
-}
 PANEL_INCHES = (4.4, 3.4)
 
 
@@ -28,7 +23,7 @@ def draw(folder: RunFolder) -> str | None:
     if importlib.util.find_spec("matplotlib") is None:
         return HINT
     records = folder.records()
-    names = [name for name in TITLES if any(name in record for record in records)]
+    names = [name for name in MEASURES if any(name in record for record in records)]
     if not names:
         return "no curve.png: no epoch has ended yet"
     try:
@@ -52,7 +47,7 @@ def _picture(records: list[dict[str, Any]], names: list[str]) -> bytes:
         for split in SPLITS:
             epochs, values = series(records, split, name)
             axes.plot(epochs, values, marker="o", markersize=3, label=split)
-        axes.set_title(TITLES[name])
+        axes.set_title("loss of a graph" if name == "loss" else name.replace("_", " "))
         axes.set_xlabel("epoch")
         axes.xaxis.set_major_locator(MaxNLocator(integer=True))
         axes.grid(alpha=0.3)

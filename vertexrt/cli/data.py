@@ -7,7 +7,7 @@ import argparse
 from vertexrt.bench.text import aligned
 from vertexrt.data import catalogue, fetch
 
-HEADINGS = ("name", "task", "cached", "licence", "home")
+HEADINGS = ("name", "format", "cached", "licence", "home")
 
 
 def data(options: argparse.Namespace) -> int:
@@ -22,6 +22,6 @@ def data(options: argparse.Namespace) -> int:
     rows = []
     for entry in catalogue():
         cached = "yes" if entry.cached else "no"
-        rows.append((entry.name, entry.task, cached, entry.licence, entry.home))
+        rows.append((entry.name, entry.format, cached, entry.licence, entry.home))
     print(aligned(HEADINGS, rows))
     return 0

@@ -3,21 +3,24 @@
 from __future__ import annotations
 
 import argparse
+import os
 from dataclasses import replace
 from typing import Any
 
 import numpy as np
 
-from vertexrt import models
 from vertexrt.cli import run_state
 from vertexrt.cli.loop import evaluate as evaluate_split
-from vertexrt.cli.options import RunOptions, data_name
+from vertexrt.cli.options import RunOptions
+from vertexrt.cli.resolve import data_name
 from vertexrt.cli.run_folder import find_checkpoint
 from vertexrt.cli.run_state import StoredRun
-from vertexrt.cli.session import RunSession, compile_model, device_line, load_data, require_graphs
-from vertexrt.data import Dataset, Vocabulary
+from vertexrt.cli.session import RunSession, compile_model, device_line, require_graphs
+from vertexrt.data import UNKNOWN, WHOLE, Dataset, load
+from vertexrt.data.files import expanded
 from vertexrt.errors import CheckpointError
-from vertexrt.models import ModelSpec
+from vertexrt.graph import GraphBatch
+from vertexrt.models.own import find
 
 
 def evaluate(given: argparse.Namespace) -> int:
@@ -26,26 +29,55 @@ def evaluate(given: argparse.Namespace) -> int:
     Raises: UsageError, when there is no such run or data set; CheckpointError, when the
         checkpoint is damaged or does not fit the data; DataError, when the split has no graphs.
     """
-    path = find_checkpoint(given.run)
-    stored = run_state.load(path)
-    options = _changed(stored.options, given)
-    spec = models.get(options.model)
-    dataset = _dataset(options, spec, stored)
-    require_graphs(dataset, given.split)
-    net = compile_model(options, spec, dataset)
-    net.set_parameters(stored.checkpoint.parameters)
-    session = RunSession(options, spec, dataset, net)
-    device = device_line(options, net)
+    stored = run_state.load(find_checkpoint(given.run))
+    session, split = open_trained(stored, given)
+    device = device_line(session.options, session.net)
     if device is not None:
         print(device)
-    totals = evaluate_split(session, given.split, batch_size=given.batch_size)
+    dataset = session.dataset
+    if given.data is not None:
+        for line in unknown_words(dataset.splits[split], dataset):
+            print(line)
+    totals = evaluate_split(session, split, batch_size=given.batch_size)
     assert totals is not None
-    totals.require_finite(given.split)
+    totals.require_finite(split)
     print(
-        f"{given.split}: {totals.text(spec.task)}; {totals.graphs} graphs of {dataset.name}, "
-        f"{totals.graphs_per_s():.0f} graphs/s; {path}"
+        f"{split}: {totals.text(session.task)}; {totals.graphs} graphs of {dataset.name}, "
+        f"{totals.graphs_per_s():.0f} graphs/s; {stored.path}"
     )
     return 0
+
+
+def open_trained(stored: StoredRun, given: argparse.Namespace) -> tuple[RunSession, str]:
+    """Load one split, with words numbered as the run did, and the network as it was trained.
+
+    Returns: the session, and the split: `all` for one file, else the one that was named.
+    Raises: as `evaluate` does.
+    """
+    options = _changed(stored.options, given)
+    spec = find(options.model, options.task, options.format)
+    split = given.split
+    if given.data is not None and os.path.isfile(expanded(given.data)):
+        split = WHOLE
+    dataset = load(
+        options.data,
+        format=options.format,
+        splits=(split,),
+        vocabularies=stored.vocabularies,
+        **options.reading,
+    )
+    require_graphs(dataset, split)
+    if dataset.classes > stored.data.classes:
+        raise CheckpointError.at(
+            str(stored.path),
+            f"it tells {stored.data.classes} classes apart, '{dataset.name}' has {dataset.classes}",
+            "expected data of the same task",
+            "Give other data, or train a model for these",
+        )
+    dataset = replace(dataset, classes=stored.data.classes)
+    net = compile_model(options, spec, dataset)
+    net.set_parameters(stored.checkpoint.parameters)
+    return RunSession(options, spec, dataset, net), split
 
 
 def _changed(options: RunOptions, given: argparse.Namespace) -> RunOptions:
@@ -59,42 +91,20 @@ def _changed(options: RunOptions, given: argparse.Namespace) -> RunOptions:
     if given.threads is not None:
         changes["processors"] = None  # which may not divide them
     if given.data is not None:
-        changes["data"] = data_name(given.data)
+        apart = {name: v for name, v in options.reading.items() if name not in ("dev", "test")}
+        changes |= {"data": data_name(given.data), "reading": apart}
     return replace(options, **changes)
 
 
-def _dataset(options: RunOptions, spec: ModelSpec, stored: StoredRun) -> Dataset:
-    """Load the data set and number its words as the run did.
-
-    Raises: CheckpointError, when its classes are not those of the run.
-    """
-    dataset = load_data(options, spec)
-    if spec.task != "language-model" and dataset.classes != stored.data.classes:
-        raise CheckpointError.at(
-            str(stored.path),
-            f"it tells {stored.data.classes} classes apart, '{dataset.name}' has {dataset.classes}",
-            "expected data of the same task",
-            "Give other data, or train a model for these",
-        )
-    if dataset.vocabulary == stored.vocabulary:
-        return dataset
-    return renumbered(dataset, stored.vocabulary)
-
-
-def renumbered(dataset: Dataset, vocabulary: Vocabulary) -> Dataset:
-    """Return a data set whose words have the numbers of another vocabulary; unknown ones are 0.
-
-    The labels of a language model are words too.
-    """
-    number = np.append(vocabulary.encode(dataset.vocabulary.words), np.int32(-1))  # -1 stays -1
-    names = ("word", "label") if dataset.task == "language-model" else ("word",)
-    splits = {}
-    for split, graphs in dataset.splits.items():
-        pulls = dict(graphs.pulls)
-        for name in names:
-            pull = pulls[name]
-            assert isinstance(pull, np.ndarray), name
-            pulls[name] = number[pull]
-        splits[split] = replace(graphs, pulls=pulls)
-    classes = len(vocabulary) if dataset.task == "language-model" else dataset.classes
-    return replace(dataset, splits=splits, vocabulary=vocabulary, classes=classes)
+def unknown_words(graphs: GraphBatch, dataset: Dataset) -> list[str]:
+    """Return a line for each pull of words of which the training data did not have some."""
+    lines = []
+    for name, vocabulary in dataset.vocabularies.items():
+        pull = graphs.pulls.get(name)
+        if not isinstance(pull, np.ndarray) or vocabulary.unknown != UNKNOWN:
+            continue
+        present, unknown = np.count_nonzero(pull >= 0), np.count_nonzero(pull == 0)
+        if unknown:
+            share = f"{unknown:,} of {present:,} ({100 * unknown / present:.1f} %)"
+            lines.append(f"{share} of the values of '{name}' are unknown words, {UNKNOWN}")
+    return lines

@@ -4,9 +4,8 @@ from __future__ import annotations
 
 import argparse
 
-from vertexrt import models
-from vertexrt.cli.loop import training_batches
-from vertexrt.cli.options import resolve
+from vertexrt.cli.loop import training_loader
+from vertexrt.cli.resolve import resolve
 from vertexrt.cli.session import device_line, open_session
 
 
@@ -17,11 +16,10 @@ def explain(given: argparse.Namespace) -> int:
 
     Raises: UsageError, for an unknown name; DataError, when the data cannot be read.
     """
-    options = resolve(given, models.get(given.model))
+    options = resolve(given)
     session = open_session(options)
-    graphs = session.dataset.splits["train"]
-    first = training_batches(graphs, options, epoch=0)[0]
-    cost = session.net.explain_batch(graphs.take(first))  # before: the kinds of vertices are known
+    first = next(iter(training_loader(session)))
+    cost = session.net.explain_batch(first)  # before: the kinds of vertices are known
     device = device_line(options, session.net)
     if device is not None:
         print(device)

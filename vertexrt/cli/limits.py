@@ -13,7 +13,6 @@ from vertexrt.ir.updates import OPTIMIZERS as ROWS
 POLICIES: Final = ("frontier", "depth", "agenda", "serial")
 OPTIMIZERS: Final = {row.name: row for row in ROWS}
 WITH_MOMENTUM: Final = tuple(name for name, row in OPTIMIZERS.items() if "momentum" in row.names())
-TASKS: Final = ("fine", "binary")
 SPLITS: Final = ("dev", "test", "train")
 
 # Least and most of whole numbers.
@@ -22,10 +21,14 @@ WHOLE: Final = {
     "embed": (1, 2**16),
     "epochs": (1, 10**9),
     "hidden": (1, 2**16),
+    "layers": (1, 60),  # types of vertices are numbered below 64
+    "min_count": (1, 2**31 - 1),
     "patience": (0, 10**9),
     "pieces": (1, 2**31 - 1),
     "processors": (1, 2**16),
     "seed": (0, 2**64 - 1),
+    "spelling": (1, 2**16),
+    "streams": (1, 2**31 - 1),
     "threads": (1, 1024),
     "window": (1, 2**31 - 1),
 }

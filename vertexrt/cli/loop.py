@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator, Mapping
 from contextlib import nullcontext
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -12,17 +13,17 @@ import numpy as np
 from vertexrt.api.optimizer import Optimizer
 from vertexrt.cli import run_state
 from vertexrt.cli.interrupt import Interrupt
-from vertexrt.cli.metrics import PUSHES, Criterion, Totals, criterion
-from vertexrt.cli.options import RunOptions
+from vertexrt.cli.metrics import Totals, better, deciding
 from vertexrt.cli.progress import Reporter
 from vertexrt.cli.run_folder import RunFolder
 from vertexrt.cli.run_state import RunState
 from vertexrt.cli.session import RunSession
 from vertexrt.cli.trace import TraceFile
-from vertexrt.data import minibatches
+from vertexrt.data import Loader
 from vertexrt.graph import GraphBatch
 
 EVALUATION_BATCH = 64  # graphs; more than most runs train with: no gradients are kept
+EMPTY: Mapping[str, np.ndarray] = {}
 EVALUATION_WINDOW = 16  # minibatches over which graphs are sorted by size: fuller levels
 
 
@@ -50,11 +51,6 @@ class Training:
         Pushes would have to be waited for, so that training reports none of their measures then.
         """
         return self.session.net.device == "cuda"
-
-    @property
-    def criterion(self) -> Criterion:
-        """Return the value that decides over the best checkpoint."""
-        return criterion(self.session.spec.task)
 
     def run(self) -> bool:
         """Train until the last epoch, or until the dev value no longer improves.
@@ -85,23 +81,22 @@ class Training:
     def _train_epoch(self) -> bool:
         """Train on the minibatches that are left of this epoch; False when interrupted."""
         options, state = self.session.options, self.state
-        graphs = self.session.dataset.splits["train"]
-        batches = training_batches(graphs, options, state.epoch)
+        loader = training_loader(self.session)
+        loader.load_state({**loader.state(), "epoch": state.epoch, "batch": state.batch})
+        batches = iter(loader)
         title = f"epoch {state.epoch + 1}/{options.epochs}"
-        with self.reporter.bar(title, graphs.num_graphs, state.totals.graphs) as bar:
-            while state.batch < len(batches):
-                if self.interrupt.number:
-                    break
-                self._train_minibatch(graphs, batches[state.batch])
-                bar.advance(len(batches[state.batch]), state.totals)
+        with self.reporter.bar(title, len(loader.graphs), state.totals.graphs) as bar:
+            while state.batch < len(loader) and not self.interrupt.number:
+                bar.advance(self._train_minibatch(batches), state.totals)
                 state.batch += 1
             self._wait()
-        return state.batch == len(batches)
+        return state.batch == len(loader)
 
-    def _train_minibatch(self, graphs: GraphBatch, chosen: np.ndarray) -> None:
+    def _train_minibatch(self, batches: Iterator[GraphBatch]) -> int:
+        """Train on the next minibatch; return its number of graphs."""
         start = perf_counter()
         net, pushes = self.session.net, pushes_of_steps(self.session)
-        batch = graphs.take(chosen)
+        batch = next(batches)
         with self.trace.minibatch(net) if self.trace else nullcontext():
             loss = net.step(batch, self.optimizer, outputs=pushes)
         seconds = perf_counter() - start
@@ -110,7 +105,8 @@ class Training:
             self._add(before, loss, seconds)
         else:
             pushed = net.outputs if pushes else {}
-            self.state.totals.add(batch, pushed, loss * batch.num_graphs, seconds)
+            self._add(batch, loss, seconds, pushed)
+        return len(batch)
 
     def _wait(self) -> None:
         """Wait for the last step of an epoch, or of what there is of it."""
@@ -120,25 +116,33 @@ class Training:
             batch, self._launched = self._launched, None
             self._add(batch, loss, perf_counter() - start)
 
-    def _add(self, batch: GraphBatch | None, loss: float, seconds: float) -> None:
+    def _add(
+        self,
+        batch: GraphBatch | None,
+        loss: float,
+        seconds: float,
+        pushed: Mapping[str, np.ndarray] = EMPTY,
+    ) -> None:
         """Add a step that has ended, if there is one, and the time until it was known."""
-        totals = self.state.totals
+        session, totals = self.session, self.state.totals
         totals.seconds += seconds
         if batch is not None:
-            totals.add(batch, {}, loss * batch.num_graphs, 0.0)
+            whole = loss * batch.num_graphs
+            totals.add(session.task, batch, pushed, whole, session.dataset.labels)
 
     def _end_epoch(self) -> bool:
         """Judge the epoch on dev and write it down; False when interrupted."""
-        state, task = self.state, self.session.spec.task
+        state, task = self.state, self.session.task
         dev = evaluate(self.session, "dev", self.interrupt)
         if dev is None:
             return False
         dev.require_finite("dev")
         train, epoch = state.totals, state.epoch + 1
-        value = self.criterion.value(dev, task)
-        improved = self.criterion.better(value, state.best)
+        measure = deciding(task, dev)
+        value = dev.value(measure)
+        improved = better(measure, value, state.best)
         if improved:
-            state.best, state.best_epoch, state.stale = value, epoch, 0
+            state.measure, state.best, state.best_epoch, state.stale = measure, value, epoch, 0
         else:
             state.stale += 1
         state.next_epoch()
@@ -166,24 +170,24 @@ def pushes_of_steps(session: RunSession) -> tuple[str, ...]:
     """Return the pushes that steps are asked for."""
     if session.net.device == "cuda":
         return ()  # they would have to be waited for
-    return tuple(name for name in PUSHES[session.spec.task] if name != "loss")
+    return tuple(name for name in session.task.pushes if name != "loss")
 
 
 def warm_up(session: RunSession, optimizer: Optimizer) -> None:
     """Compile what the kinds of vertices of a data set need, so that no minibatch waits for it."""
     splits = session.dataset.splits
     session.net.warm(splits["train"], optimizer, pushes_of_steps(session))
-    session.net.warm(splits["dev"], outputs=PUSHES[session.spec.task])
+    session.net.warm(splits["dev"], outputs=session.task.pushes)
 
 
-def training_batches(graphs: GraphBatch, options: RunOptions, epoch: int) -> list[np.ndarray]:
-    """Return the graphs of each minibatch of an epoch; the same for the same options."""
-    return minibatches(
-        graphs.sizes(),
+def training_loader(session: RunSession) -> Loader:
+    """Return the minibatches that a run trains on; the same for the same options."""
+    options = session.options
+    return Loader(
+        session.dataset.splits["train"],
         options.batch_size,
+        bucket=options.window,
         seed=options.seed,
-        epoch=epoch,
-        window=options.window,
     )
 
 
@@ -202,18 +206,16 @@ def evaluate(
     Returns: the totals; None after an interrupt.
     """
     graphs = session.dataset.splits[split]
-    wanted = PUSHES[session.spec.task]
+    task, names = session.task, session.dataset.labels
     size = batch_size or max(session.options.batch_size, EVALUATION_BATCH)
     totals = Totals()
-    batches = minibatches(
-        graphs.sizes(), size, seed=0, epoch=0, shuffle=False, window=EVALUATION_WINDOW
-    )
-    for chosen in batches:
+    start = perf_counter()
+    for batch in Loader(graphs, size, shuffle=False, bucket=EVALUATION_WINDOW):
         if interrupt is not None and interrupt.number:
             return None
-        start = perf_counter()
-        batch = graphs.take(chosen)
-        pushed = session.net.forward(batch, train=False, outputs=wanted)
+        pushed = session.net.forward(batch, train=False, outputs=task.pushes)
         loss = float(np.sum(pushed["loss"], dtype=np.float64))
-        totals.add(batch, pushed, loss, perf_counter() - start)
+        totals.add(task, batch, pushed, loss, names)
+        end = perf_counter()
+        totals.seconds, start = totals.seconds + end - start, end
     return totals

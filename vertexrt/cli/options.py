@@ -1,51 +1,30 @@
-"""Settle the options of a run: what was given, what the model's own defaults say, what is kept."""
+"""Hold the options of a run, and read them back from a checkpoint."""
 
 from __future__ import annotations
 
-import argparse
-import os
-from dataclasses import asdict, dataclass, fields, replace
-from pathlib import Path
+from dataclasses import asdict, dataclass
 from typing import Any, Self
 
 from vertexrt import models
 from vertexrt.api.json_record import JsonRecord
 from vertexrt.cli.limits import (
+    LONGEST_NAME,
     LONGEST_PATH,
     OPTIMIZERS,
     POLICIES,
     REAL,
-    TASKS,
     WHOLE,
     WITH_MOMENTUM,
 )
-from vertexrt.config import config
-from vertexrt.data import catalogue
-from vertexrt.data.files import expanded
+from vertexrt.cli.tasks import TASKS
+from vertexrt.data import FORMATS
 from vertexrt.engine.devices import DEVICES, DTYPES, ENGINES, PRECISIONS
-from vertexrt.errors import CheckpointError, UsageError
 from vertexrt.models import ModelSpec
+from vertexrt.models.own import is_own
 
-# Options that --resume may change. With other threads or groups the result is equal to rounding.
-CHANGEABLE = ("epochs", "patience", "threads", "processors")
-# Words of the command line that are not options of the run itself.
-COMMAND_WORDS = ("command", "version", "resume", "quiet", "out", "model", "trace")
-SHAPE = ("hidden", "embed", "dropout")
-# What holds where neither the command line nor the model says anything.
-NEUTRAL: dict[str, Any] = {
-    "task": "",
-    "window": 1,
-    "seed": 0,
-    "patience": 0,
-    "momentum": 0.0,
-    "weight_decay": 0.0,
-    "clip_norm": 0.0,
-    "policy": "frontier",
-    "dtype": "float32",
-    "device": "auto",
-    "precision": "float32",
-    "engine": "batched",
-}
+SHAPE = ("hidden", "embed", "dropout", "layers")  # options of models that have flags of their own
+READING = ("pieces", "streams", "binary", "min_count", "dev", "test")  # those of formats
+OF_MODELS = ("layers", "letters", "pyramid")  # options of formats that the model decides
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,10 +32,9 @@ class RunOptions:
     """Hold everything that a run's result depends on; kept in each of its checkpoints.
 
     Attributes:
-        model, data, task: names; `data` is a full path where it is one; `task` is fine or binary
-            for sentiment, else "".
-        pieces: words in a piece of a text; None for sentences.
-        shape: options of the model by name (hidden, embed, dropout).
+        model, task, data, format: names; `model` and `data` are full paths where they are paths.
+        reading: options of the format by name.
+        shape: options of the model by name (hidden, embed, dropout, and what --set names).
         epochs, patience: when to stop; patience 0 never stops early.
         batch_size, window, seed, policy, dtype, device, precision, engine, threads: as on the
             command line.
@@ -65,10 +43,11 @@ class RunOptions:
     """
 
     model: str
-    data: str
     task: str
-    pieces: int | None
-    shape: dict[str, float]
+    data: str
+    format: str
+    reading: dict[str, Any]
+    shape: dict[str, Any]
     epochs: int
     patience: int
     batch_size: int
@@ -87,6 +66,11 @@ class RunOptions:
     threads: int
     processors: int | None
 
+    @property
+    def title(self) -> str:
+        """Return the name of the model, without the path of its file."""
+        return self.model.rpartition(":")[2]
+
     def to_json(self) -> dict[str, Any]:
         """Return the options for the meta data of a checkpoint."""
         return asdict(self)
@@ -97,13 +81,9 @@ class RunOptions:
 
         Raises: CheckpointError, when one is missing, unknown, or not what the command line takes.
         """
-        model = fields.text("model", models.names())
-        spec = models.get(model)
         found: dict[str, Any] = {
-            "model": model,
+            **_of_model(fields),
             "data": fields.text("data", longest=LONGEST_PATH),
-            "task": fields.text("task", TASKS if spec.task == "sentiment" else ("",)),
-            "shape": _shape(fields.record("shape"), spec),
             "optimizer": fields.text("optimizer", tuple(OPTIMIZERS)),
             "policy": fields.text("policy", POLICIES),
             "dtype": fields.text("dtype", DTYPES),
@@ -111,33 +91,59 @@ class RunOptions:
             "precision": fields.text("precision", PRECISIONS),
             "engine": fields.text("engine", ENGINES),
         }
-        for name in ("pieces", "processors"):
-            found[name] = None if fields.null(name) else fields.whole(name, *WHOLE[name])
+        processors = WHOLE["processors"]
+        none = fields.null("processors")
+        found["processors"] = None if none else fields.whole("processors", *processors)
         for name in ("epochs", "patience", "batch_size", "window", "seed", "threads"):
             found[name] = fields.whole(name, *WHOLE[name])
         for name in ("lr", "momentum", "weight_decay", "clip_norm"):
             found[name] = _real(fields, name)
         fields.end()
-        _refuse_unfit(fields, found, spec)
+        if found["momentum"] and found["optimizer"] not in WITH_MOMENTUM:
+            fields.refuse("momentum", f"0, since {found['optimizer']} has none")
         return cls(**found)
 
 
-def _refuse_unfit(fields: JsonRecord, found: dict[str, Any], spec: ModelSpec) -> None:
-    """Refuse what the model or the optimizer of a checkpoint has no use for."""
-    if found["pieces"] is not None and spec.task != "language-model":
-        fields.refuse("pieces", f"null, since {spec.name} reads no text")
-    if found["momentum"] and found["optimizer"] not in WITH_MOMENTUM:
-        fields.refuse("momentum", f"0, since {found['optimizer']} has none")
+def _of_model(fields: JsonRecord) -> dict[str, Any]:
+    """Read the model and what depends on it; a file of the user is not run to do so."""
+    model = fields.text("model", longest=LONGEST_PATH + LONGEST_NAME)
+    if is_own(model):
+        spec = None
+        task, format = fields.text("task", TASKS), fields.text("format", FORMATS)
+    else:
+        spec = models.get(fields.text("model", models.names()))
+        task, format = fields.text("task", (spec.task,)), fields.text("format", (spec.format,))
+    reading = _reading(fields.record("reading"), format)
+    shape = _shape(fields.record("shape"), spec)
+    return {"model": model, "task": task, "format": format, "reading": reading, "shape": shape}
 
 
-def _shape(fields: JsonRecord, spec: ModelSpec) -> dict[str, float]:
-    """Read the options that a model has."""
-    shape = {
-        name: _real(fields, name) if name in REAL else fields.whole(name, *WHOLE[name])
-        for name in spec.options
-    }
+def _reading(fields: JsonRecord, format: str) -> dict[str, Any]:
+    """Read the options that a format was given."""
+    known = [name for name in (*READING, *OF_MODELS) if name in FORMATS[format].options]
+    given = [name for name in fields.unread() if name in known]
+    found = {name: _option(fields, name) for name in given}
+    fields.end()
+    if type(found.get("binary", True)) is not bool:
+        fields.refuse("binary", "true or false")
+    return found
+
+
+def _shape(fields: JsonRecord, spec: ModelSpec | None) -> dict[str, Any]:
+    """Read the options that a model has: any, of a file that has not been run."""
+    needed = [] if spec is None else list(spec.options)
+    shape = {name: _option(fields, name) for name in needed}
+    known = fields.unread() if spec is None else spec.arguments()
+    shape |= {name: _option(fields, name) for name in fields.unread() if name in known}
     fields.end()
     return shape
+
+
+def _option(fields: JsonRecord, name: str) -> bool | int | float | str:
+    """Read an option within its limits, where it has some."""
+    if name in REAL:
+        return _real(fields, name)
+    return fields.whole(name, *WHOLE[name]) if name in WHOLE else fields.scalar(name)
 
 
 def _real(fields: JsonRecord, name: str) -> float:
@@ -145,141 +151,3 @@ def _real(fields: JsonRecord, name: str) -> float:
     if value >= REAL[name]:
         fields.refuse(name, f"a number less than {REAL[name]:g}")
     return value
-
-
-def resolve(given: argparse.Namespace, spec: ModelSpec) -> RunOptions:
-    """Fill what was not given from the model's defaults for this data set.
-
-    Args:
-        given: options of the command line, None where not given.
-        spec: the model.
-    Raises: UsageError, when an option does not belong to the model, the optimizer or the engine.
-    """
-    _require_fitting(given, spec)
-    data = data_name(spec.train["data"] if given.data is None else given.data)
-    defaults = {**NEUTRAL, **spec.train}
-    if getattr(given, "optimizer", None) not in (None, defaults["optimizer"]):
-        defaults["lr"] = OPTIMIZERS[given.optimizer].lr  # it is not the model's own
-    chosen: dict[str, Any] = {}
-    for field in fields(RunOptions):
-        value = getattr(given, field.name, None)
-        chosen[field.name] = defaults.get(field.name) if value is None else value
-    # Kept, since a run repeats with the same number: as many whole groups as there is room for.
-    processors = given.processors or 1
-    chosen["threads"] = given.threads or max(config().threads // processors, 1) * processors
-    chosen |= {"model": spec.name, "data": data, "shape": _chosen_shape(given, spec)}
-    if spec.task == "sentiment":
-        chosen["task"] = chosen["task"] or "fine"
-    return _with_whole_groups(RunOptions(**chosen))
-
-
-def _chosen_shape(given: argparse.Namespace, spec: ModelSpec) -> dict[str, Any]:
-    """Return the sizes of the model: those given, and its own of the others."""
-    named = {name: getattr(given, name, None) for name in SHAPE}
-    return dict(spec.options) | {name: value for name, value in named.items() if value is not None}
-
-
-def resume(given: argparse.Namespace, stored: RunOptions, run: str) -> RunOptions:
-    """Return the options of a run to continue, with the few changes that are allowed.
-
-    Args:
-        given: options of the command line, None where not given.
-        stored: options in the run's checkpoint.
-        run: its folder.
-    Raises: CheckpointError, when another model is named; UsageError, when an option that decides
-        over the result is given another value.
-    """
-    _require_same_run(given, stored, run)
-    changed: dict[str, Any] = {}
-    for name, value in vars(given).items():
-        if value is None or name in COMMAND_WORDS:
-            continue
-        if name in CHANGEABLE:
-            changed[name] = value
-        else:
-            _require_unchanged(name, value, stored, run)
-    return _with_whole_groups(replace(stored, **changed))
-
-
-def _require_same_run(given: argparse.Namespace, stored: RunOptions, run: str) -> None:
-    """Refuse the model or the folder of another run."""
-    if given.model not in (None, stored.model):
-        raise CheckpointError.at(
-            "--resume",
-            f"{run} is a run of {stored.model}",
-            f"expected one of {given.model}, the model that was named",
-            f"Name {stored.model}, or start a new run with --out",
-        )
-    if given.out is not None and Path(given.out).resolve() != Path(run).resolve():
-        raise UsageError.at(
-            "--out",
-            f"got {given.out} with --resume {run}",
-            "a run goes on in its own folder",
-            "Leave --out out",
-        )
-
-
-def _require_unchanged(name: str, value: Any, stored: RunOptions, run: str) -> None:
-    """Refuse another value of an option that decides over the result."""
-    value = data_name(value) if name == "data" else value
-    before = stored.shape.get(name) if name in SHAPE else getattr(stored, name)
-    if value != before:
-        flag = "--" + name.replace("_", "-")
-        raise UsageError.at(
-            "--resume",
-            f"got {flag} {value}, the run {run} has {before}",
-            "only --epochs, --patience, --threads and --processors may change",
-            f"Leave {flag} out, or start a new run with --out",
-        )
-
-
-def _with_whole_groups(options: RunOptions) -> RunOptions:
-    """Return options whose processors fit their engine and threads.
-
-    Raises: UsageError, when they do not.
-    """
-    processors, threads = options.processors, options.threads
-    if processors is None:
-        return options
-    if options.engine != "persistent":
-        raise UsageError.at(
-            "--processors",
-            f"the engine is {options.engine}",
-            "expected the persistent engine",
-            "Add --engine persistent",
-        )
-    if options.device != "cuda" and threads % processors:  # there a processor is a block
-        whole = -(-threads // processors) * processors
-        raise UsageError.at(
-            "--processors",
-            f"groups of {processors} processors with {threads} threads",
-            "a processor is a thread, so the threads are a multiple of the processors",
-            f"Give --threads {whole}, or a divisor of {threads}",
-        )
-    return options
-
-
-def data_name(given: str) -> str:
-    """Return a data set's name as it is and a path in full: a run may go on from elsewhere."""
-    if any(entry.name == given for entry in catalogue()):
-        return given
-    path = expanded(given)
-    return str(path.resolve()) if os.path.exists(path) else given
-
-
-def _require_fitting(given: argparse.Namespace, spec: ModelSpec) -> None:
-    """Refuse options that the model, its task or the optimizer would ignore."""
-    optimizer = getattr(given, "optimizer", None) or spec.train["optimizer"]
-    has = "its options are " + ", ".join(spec.options)
-    sentiment, text = spec.task == "sentiment", spec.task == "language-model"
-    momentum = f"it belongs to {', '.join(WITH_MOMENTUM)}"
-    for name, fits, owner, expected in (
-        *((name, name in spec.options, spec.name, has) for name in SHAPE),
-        ("task", sentiment, spec.name, "only models of sentiment have one"),
-        ("pieces", text, spec.name, "only language models read text in pieces"),
-        ("momentum", optimizer in WITH_MOMENTUM, optimizer, momentum),
-    ):
-        value = getattr(given, name, None)
-        if value is not None and not fits and not (name == "momentum" and value == 0.0):
-            got = f"got --{name}, which {owner} does not have"
-            raise UsageError.at(owner, got, expected, "Leave it out")

@@ -10,28 +10,42 @@ from collections.abc import Callable, Sequence
 
 from vertexrt.cli.bench_options import ACTIONS as BENCH_ACTIONS
 from vertexrt.cli.bench_options import DATA, add_bench
-from vertexrt.cli.limits import OPTIMIZERS, POLICIES, SPLITS, TASKS, WITH_MOMENTUM
+from vertexrt.cli.limits import OPTIMIZERS, POLICIES, SPLITS, WITH_MOMENTUM
+from vertexrt.cli.tasks import TASKS
 from vertexrt.cli.values import Parser, one_of, path
 from vertexrt.engine.devices import DEVICES, DTYPES, ENGINES, KERNEL_FORMS, PRECISIONS
 from vertexrt.errors import UsageError, nearest
 from vertexrt.models.catalogue import names
 
 *_FIRST, _LAST = names()
-MODELS = f"{', '.join(_FIRST)} or {_LAST}"
+MODELS = f"{', '.join(_FIRST)} or {_LAST}, or FILE.py:CLASS, a model of yours: the file is run"
 THREADS = "CPU threads, BLAS included"
 BATCH_SIZE = "graphs in a minibatch"
 
 
 def _add_data(parser: Parser) -> None:
     parser.add_path("data", DATA, "NAME|PATH")
-    parser.add_word("task", TASKS, "fine or binary (sentiment)", "TASK")
-    parser.add_whole("pieces", "cut a text into pieces of N words (language models)")
+    parser.add_path("format", "of the data; by default found from the files", "FORMAT")
+    parser.add_word("task", tuple(TASKS), "of a model of yours: " + ", ".join(TASKS), "TASK")
+    parser.add_path("dev", "file of the dev split, where --data is a file", "FILE")
+    parser.add_path("test", "file of the test split, where --data is a file", "FILE")
+    parser.add_whole("pieces", "cut a text into pieces of N words (format text)")
+    parser.add_whole("streams", "cut it into N streams first, and these into pieces (format text)")
+    parser.add_whole("min_count", "words of train that are rarer count as unknown")
+    parser.add_argument(
+        "--binary",
+        action="store_const",
+        const=True,
+        help="two classes, without neutral trees (format trees)",
+    )
 
 
 def _add_shape(parser: Parser) -> None:
     parser.add_whole("hidden", "width of the state")
     parser.add_whole("embed", "width of the word embedding")
+    parser.add_whole("layers", "layers of a language model")
     parser.add_real("dropout", "probability, 0 to 1", "P")
+    parser.add_settings()
 
 
 def _add_machine(parser: Parser) -> None:
@@ -81,13 +95,19 @@ def _add_train(parser: Parser) -> None:
 
 
 def _add_eval(parser: Parser) -> None:
-    parser.add_argument(
-        "run", metavar="RUN", type=path("eval"), help="run folder, or one checkpoint of it"
-    )
-    parser.add_argument(
-        "--split", metavar="SPLIT", type=one_of("--split", SPLITS), default="dev", help="dev, test"
-    )
-    parser.add_path("data", "another data set of the same task", "NAME|PATH")
+    _add_run(parser, "dev")
+
+
+def _add_predict(parser: Parser) -> None:
+    _add_run(parser, "test")
+    parser.add_path("out", "file of JSON lines, one a graph; by default they are printed", "FILE")
+
+
+def _add_run(parser: Parser, split: str) -> None:
+    text = "run folder, or one checkpoint of it"
+    parser.add_argument("run", metavar="RUN", type=path("RUN"), help=text)
+    parser.add_word("split", SPLITS, f"dev, test or train (default {split})", "SPLIT", split)
+    parser.add_path("data", "other data of the same format; one file is taken whole", "NAME|PATH")
     parser.add_whole("batch_size", BATCH_SIZE)
     _add_device(parser)
     parser.add_whole("threads", THREADS)
@@ -129,6 +149,7 @@ def _add_data_commands(parser: Parser) -> None:
 COMMANDS: dict[str, tuple[str, Callable[[Parser], None]]] = {
     "train": ("train a model, or continue a run", _add_train),
     "eval": ("evaluate a trained run", _add_eval),
+    "predict": ("write what a trained run makes of graphs, as JSON lines", _add_predict),
     "explain": ("show what the compiler makes of a model", _add_explain),
     "warm": ("compile ahead what training a model needs", _add_warm),
     "bench": ("measure, and report what was measured", add_bench),

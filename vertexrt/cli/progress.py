@@ -68,6 +68,6 @@ class Bar:
     def advance(self, graphs: int, totals: Totals) -> None:
         """Move by `graphs` and show the epoch's mean loss and speed so far."""
         if self._tqdm is not None:
-            text = f"loss {totals.mean_loss():.4f}, {totals.graphs_per_s():.0f} graphs/s"
+            text = f"loss {totals.value('loss'):.4f}, {totals.graphs_per_s():.0f} graphs/s"
             self._tqdm.set_postfix_str(text, refresh=False)
             self._tqdm.update(graphs)

@@ -251,7 +251,7 @@ def find_checkpoint(run: str) -> Path:
         return path
     if not os.path.isdir(path):
         raise UsageError.at(
-            "eval",
+            "RUN",
             f"there is no run {run}",
             "expected a run folder or a checkpoint file",
             "Give the --out folder of a run",
@@ -260,7 +260,7 @@ def find_checkpoint(run: str) -> Path:
         if candidate.is_file():
             return candidate
     raise CheckpointError.at(
-        "eval",
+        "RUN",
         f"{run} holds neither {BEST} nor {LAST}",
         "expected the folder of a run that wrote a checkpoint",
         "Train one with `vertexrt train`",

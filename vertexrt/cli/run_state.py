@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Self
@@ -13,10 +14,12 @@ from vertexrt.cli.limits import MOST_WORDS
 from vertexrt.cli.metrics import Totals
 from vertexrt.cli.options import RunOptions
 from vertexrt.cli.session import Fingerprint, RunSession, fingerprint, hash_of
-from vertexrt.data import Vocabulary
+from vertexrt.cli.tasks import TASKS, Task
+from vertexrt.data import UNKNOWN, Vocabulary
 from vertexrt.errors import CheckpointError, DataError
 
-FORMAT = "vertexrt-train-1"  # tells these checkpoints from those of other programs
+FORMAT = "vertexrt-train-2"  # tells these checkpoints from those of other programs
+EARLIER = ("vertexrt-train-1",)
 
 
 @dataclass(slots=True)
@@ -27,13 +30,15 @@ class RunState:
         epoch: epochs that are complete.
         batch: minibatches of the next epoch that are done.
         totals: sums over those minibatches.
-        best, best_epoch: the best dev value so far and its epoch, from 1; None and 0 at first.
+        measure: the measure of the best dev value, a name of `MEASURES`.
+        best, best_epoch: that value so far and its epoch, from 1; None and 0 at first.
         stale: epochs since the best one.
     """
 
     epoch: int = 0
     batch: int = 0
     totals: Totals = field(default_factory=Totals)
+    measure: str = "loss"
     best: float | None = None
     best_epoch: int = 0
     stale: int = 0
@@ -45,17 +50,18 @@ class RunState:
         self.totals = Totals()
 
     @classmethod
-    def from_json(cls, fields: JsonRecord) -> Self:
+    def from_json(cls, fields: JsonRecord, task: Task) -> Self:
         """Read the position back. Raises: CheckpointError."""
         epoch, batch = (fields.whole(name, 0, LARGEST_COUNT) for name in ("epoch", "batch"))
-        totals = Totals.from_json(fields.record("totals"))
+        totals = Totals.from_json(fields.record("totals"), task)
+        measure = fields.text("measure", ("loss", *task.measures))
         best = None if fields.null("best") else fields.real("best")
         best_epoch = fields.whole("best_epoch", 0, epoch)
         stale = fields.whole("stale", epoch - best_epoch, epoch - best_epoch)
         if (best is None) != (best_epoch == 0):
             fields.refuse("best", f"the dev value of epoch {best_epoch}, or null before the first")
         fields.end()
-        return cls(epoch, batch, totals, best, best_epoch, stale)
+        return cls(epoch, batch, totals, measure, best, best_epoch, stale)
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,7 +74,7 @@ class StoredRun:
         state: where it stood.
         random: of the network.
         data: what the run was trained on.
-        vocabulary: its words.
+        vocabularies: of its words, by pull.
     """
 
     path: Path
@@ -77,7 +83,7 @@ class StoredRun:
     state: RunState
     random: dict[str, int]
     data: Fingerprint
-    vocabulary: Vocabulary
+    vocabularies: dict[str, Vocabulary]
 
 
 def save(path: Path, session: RunSession, optimizer: Optimizer, state: RunState) -> None:
@@ -91,7 +97,9 @@ def save(path: Path, session: RunSession, optimizer: Optimizer, state: RunState)
         "state": asdict(state),
         "random": session.net.random_state(),
         "data": asdict(fingerprint(session.dataset)),
-        "vocabulary": list(session.dataset.vocabulary.words),
+        "vocabularies": {
+            name: list(known.words) for name, known in session.dataset.vocabularies.items()
+        },
     }
     vrt.save_checkpoint(path, session.net, optimizer, meta)
 
@@ -103,7 +111,15 @@ def load(path: Path) -> StoredRun:
         it is not what that writes.
     """
     checkpoint = vrt.load_checkpoint(path)
-    if checkpoint.meta.get("format") != FORMAT:
+    found = checkpoint.meta.get("format")
+    if found in EARLIER:
+        raise CheckpointError.at(
+            str(path),
+            "an earlier vertexrt wrote it, with other options and sums",
+            "expected a run of this version",
+            "Train again, or read its parameters with vrt.load_checkpoint",
+        )
+    if found != FORMAT:
         raise CheckpointError.at(
             str(path),
             "it does not say how it was trained",
@@ -113,12 +129,14 @@ def load(path: Path) -> StoredRun:
     fields = JsonRecord(checkpoint.meta, str(path))
     fields.text("format")
     options = RunOptions.from_json(fields.record("options"))
-    state = RunState.from_json(fields.record("state"))
+    state = RunState.from_json(fields.record("state"), TASKS[options.task])
     random = _random(fields.record("random"), options)
     data = Fingerprint.from_json(fields.record("data"))
-    words = fields.texts("vocabulary", MOST_WORDS)
+    words = fields.record("vocabularies")
+    known = {name: words.texts(name, MOST_WORDS) for name in words.unread()}
     fields.end()
-    return StoredRun(path, checkpoint, options, state, random, data, _vocabulary(words, data, path))
+    vocabularies = _vocabularies(known, data, path)
+    return StoredRun(path, checkpoint, options, state, random, data, vocabularies)
 
 
 def _random(fields: JsonRecord, options: RunOptions) -> dict[str, int]:
@@ -128,13 +146,19 @@ def _random(fields: JsonRecord, options: RunOptions) -> dict[str, int]:
     return {"seed": seed, "step": step}
 
 
-def _vocabulary(words: tuple[str, ...], data: Fingerprint, path: Path) -> Vocabulary:
-    if hash_of(words) != data.words:
-        raise _not_of_one_run(path, "the vocabulary is not that of data.words")
+def _vocabularies(
+    known: Mapping[str, tuple[str, ...]], data: Fingerprint, path: Path
+) -> dict[str, Vocabulary]:
     try:
-        return Vocabulary(words)
+        found = {
+            name: Vocabulary(words, unknown=UNKNOWN if UNKNOWN in words[:1] else None)
+            for name, words in known.items()
+        }
     except DataError as error:
-        raise _not_of_one_run(path, "the vocabulary is no list of different words") from error
+        raise _not_of_one_run(path, "a vocabulary is no list of different words") from error
+    if hash_of(found) != data.words:
+        raise _not_of_one_run(path, "the vocabularies are not those of data.words")
+    return found
 
 
 def restore(stored: StoredRun, session: RunSession, optimizer: Optimizer) -> RunState:

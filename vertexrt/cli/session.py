@@ -3,20 +3,21 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass, fields
 from typing import TYPE_CHECKING, Any, Self
 
 import vertexrt as vrt
-from vertexrt import models
 from vertexrt.api import optim
 from vertexrt.api.json_record import JsonRecord
 from vertexrt.api.optimizer import LARGEST_COUNT, Optimizer
-from vertexrt.cli.limits import OPTIMIZERS, SPLITS, WITH_MOMENTUM
+from vertexrt.cli.limits import OPTIMIZERS, WITH_MOMENTUM
 from vertexrt.cli.options import RunOptions
-from vertexrt.data import Dataset, load
-from vertexrt.errors import CheckpointError, DataError
+from vertexrt.cli.tasks import TASKS, Task
+from vertexrt.data import Dataset, Vocabulary, load
+from vertexrt.errors import CheckpointError, DataError, UsageError
 from vertexrt.models import ModelSpec
+from vertexrt.models.own import find
 
 if TYPE_CHECKING:
     from vertexrt.api.network import Network
@@ -31,6 +32,11 @@ class RunSession:
     dataset: Dataset
     net: Network
 
+    @property
+    def task(self) -> Task:
+        """Return what it is trained for."""
+        return TASKS[self.options.task]
+
 
 def open_session(options: RunOptions) -> RunSession:
     """Load the data and compile the model.
@@ -38,19 +44,35 @@ def open_session(options: RunOptions) -> RunSession:
     Raises: UsageError, for an unknown name; DataError, when the data cannot be read or a split that
         training needs is empty.
     """
-    spec = models.get(options.model)
-    dataset = load_data(options, spec)
+    spec = find(options.model, options.task, options.format)
+    dataset = load_data(options)
     return RunSession(options, spec, dataset, compile_model(options, spec, dataset))
 
 
-def load_data(options: RunOptions, spec: ModelSpec) -> Dataset:
+def require_task(session: RunSession) -> None:
+    """Refuse a model or data that a task has no use for.
+
+    Raises: UsageError, when the model lacks a push; DataError, when the data lack a pull.
+    """
+    task, pushes = session.task, session.net.pushes
+    for push in task.pushes:
+        if push not in pushes:
+            got = f"{session.spec.title} pushes {', '.join(pushes)}"
+            expected = f"the task {task.name} reads {' and '.join(task.pushes)}"
+            raise UsageError.at("--task", got, expected, "Push it, or name another task")
+    pulls = session.dataset.splits["train"].pulls
+    if task.label and task.label not in pulls:
+        got = f"the graphs of {session.dataset.name} pull {', '.join(pulls)}"
+        expected = f"the task {task.name} compares with '{task.label}'"
+        raise DataError.at("--task", got, expected, "Add it to the data, or name another task")
+
+
+def load_data(options: RunOptions) -> Dataset:
     """Load the data set of a run; its train and dev splits hold graphs.
 
     Raises: DataError, as `open_session` does.
     """
-    dataset = load(
-        options.data, task=spec.task, binary=options.task == "binary", pieces=options.pieces
-    )
+    dataset = load(options.data, format=options.format, **options.reading)
     for split in ("train", "dev"):
         require_graphs(dataset, split)
     return dataset
@@ -103,7 +125,7 @@ class Fingerprint:
     """Tell two data sets apart.
 
     Attributes:
-        words: sha256 of the vocabulary.
+        words: sha256 of the vocabularies.
         classes: labels.
         splits: graphs and vertices of each split.
     """
@@ -117,7 +139,7 @@ class Fingerprint:
         """Read it back. Raises: CheckpointError."""
         words, classes = stored.text("words"), stored.whole("classes", 0, LARGEST_COUNT)
         splits = stored.record("splits")
-        sizes = {name: splits.pair(name, LARGEST_COUNT) for name in SPLITS}
+        sizes = {name: splits.pair(name, LARGEST_COUNT) for name in splits.unread()}
         splits.end()
         stored.end()
         return cls(words, classes, sizes)
@@ -126,15 +148,16 @@ class Fingerprint:
 def fingerprint(dataset: Dataset) -> Fingerprint:
     """Return what tells a data set apart from others."""
     return Fingerprint(
-        hash_of(dataset.vocabulary.words),
+        hash_of(dataset.vocabularies),
         dataset.classes,
         {name: (split.num_graphs, split.num_vertices) for name, split in dataset.splits.items()},
     )
 
 
-def hash_of(words: Sequence[str]) -> str:
-    """Return the sha256 of words."""
-    return hashlib.sha256("\n".join(words).encode("utf-8", "surrogatepass")).hexdigest()
+def hash_of(vocabularies: Mapping[str, Vocabulary]) -> str:
+    """Return the sha256 of words and of the pulls that they are numbers of."""
+    lines = [line for name, known in vocabularies.items() for line in (name, *known.words)]
+    return hashlib.sha256("\n".join(lines).encode("utf-8", "surrogatepass")).hexdigest()
 
 
 def require_same_data(dataset: Dataset, stored: Fingerprint, run: str) -> None:

@@ -12,11 +12,17 @@ from vertexrt.cli.curve import draw
 from vertexrt.cli.interrupt import Interrupt, Interrupted
 from vertexrt.cli.loop import Training, evaluate
 from vertexrt.cli.metrics import shown
-from vertexrt.cli.options import resolve, resume
 from vertexrt.cli.progress import Reporter
+from vertexrt.cli.resolve import resolve, resume
 from vertexrt.cli.run_folder import RunFolder
 from vertexrt.cli.run_state import RunState
-from vertexrt.cli.session import device_line, make_optimizer, open_session, require_same_data
+from vertexrt.cli.session import (
+    device_line,
+    make_optimizer,
+    open_session,
+    require_same_data,
+    require_task,
+)
 from vertexrt.cli.trace import trace_file
 from vertexrt.errors import NumericError, UsageError
 
@@ -47,11 +53,12 @@ def _start(given: argparse.Namespace, interrupt: Interrupt) -> int:
             "expected one of " + ", ".join(models.names()),
             "Name one, or continue a run with --resume RUN",
         )
-    options = resolve(given, models.get(given.model))
+    options = resolve(given)
     trace = trace_file(given.trace, options)
-    folder = run_folder.fresh(given.out, options.model)
+    folder = run_folder.fresh(given.out, options.title)
     try:
         session = open_session(options)
+        require_task(session)
         optimizer, reporter = make_optimizer(options), Reporter(quiet=given.quiet)
         return _train(Training(session, optimizer, folder, reporter, interrupt, RunState(), trace))
     finally:
@@ -116,12 +123,12 @@ def _draw(training: Training) -> None:
 def _report(training: Training) -> bool:
     """Print the last lines of a complete run; False when interrupted."""
     session, state, folder = training.session, training.state, training.folder
-    task, result = session.spec.task, training.reporter.result
+    task, result = session.task, training.reporter.result
     if training.out_of_patience():
         result(f"stopped early: no better dev value for {state.stale} epochs")
     if folder.best.is_file():
         session.net.set_parameters(run_state.load(folder.best).checkpoint.parameters)
-        best = shown(training.criterion.name, state.best or 0.0)
+        best = shown(state.measure, state.best or 0.0)
         result(f"best dev {best} (epoch {state.best_epoch} of {state.epoch})")
     if "test" in session.dataset.splits and session.dataset.splits["test"].num_graphs:
         test = evaluate(session, "test", training.interrupt)

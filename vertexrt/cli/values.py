@@ -15,6 +15,7 @@ from vertexrt.errors import UsageError, nearest
 # Digits of ASCII only: no spaces, signs, underscores, other bases or other scripts.
 _WHOLE = re.compile(r"[0-9]{1,20}")
 _REAL = re.compile(r"(?:[0-9]+\.?[0-9]*|\.[0-9]+)(?:[eE][+-]?[0-9]{1,5})?")
+_NAME = re.compile(r"[^\W\d]\w*")  # of an argument
 LONGEST_REAL = 64  # characters
 SHOWN = 60  # characters of a wrong value that an error repeats
 
@@ -61,6 +62,16 @@ class Parser(argparse.ArgumentParser):
         """Add an option that takes a path."""
         flag = _flag(name)
         self.add_argument(flag, metavar=metavar, type=path(flag), default=default, help=text)
+
+    def add_settings(self) -> None:
+        """Add the option that sets any argument of a model."""
+        self.add_argument(
+            "--set",
+            metavar="NAME=VALUE",
+            type=setting("--set"),
+            action="append",
+            help="any argument of the model's __init__; may be given several times",
+        )
 
     def of_action(self, action: str | None) -> Parser:
         """Return the parser of one of this command's actions; this one, where there is none."""
@@ -151,6 +162,30 @@ def path(flag: str) -> Callable[[str], str]:
         return text
 
     return read
+
+
+def setting(flag: str) -> Callable[[str], tuple[str, bool | int | float | str]]:
+    """Return a reader of NAME=VALUE: true, false, a number or a text, within the name's limits."""
+
+    def read(text: str) -> tuple[str, bool | int | float | str]:
+        name, _, value = text.partition("=")
+        if not _NAME.fullmatch(name) or not value.isprintable() or not value:
+            _refuse_value(flag, text, "NAME=VALUE, NAME being an argument of the model")
+        if name in WHOLE:
+            return name, whole(f"{flag} {name}", *WHOLE[name])(value)
+        return name, real(f"{flag} {name}", REAL[name])(value) if name in REAL else scalar(value)
+
+    return read
+
+
+def scalar(text: str) -> bool | int | float | str:
+    """Return what a text stands for: true, false, a number or itself."""
+    if text in ("true", "false"):
+        return text == "true"
+    digits = text.removeprefix("-")
+    if _WHOLE.fullmatch(digits):
+        return int(text)
+    return float(text) if _REAL.fullmatch(digits) else text
 
 
 def list_of(

@@ -5,10 +5,9 @@ from __future__ import annotations
 import argparse
 from time import perf_counter
 
-from vertexrt import models
-from vertexrt.cli.loop import evaluate, pushes_of_steps, training_batches, warm_up
-from vertexrt.cli.options import resolve
-from vertexrt.cli.session import device_line, make_optimizer, open_session
+from vertexrt.cli.loop import evaluate, pushes_of_steps, training_loader, warm_up
+from vertexrt.cli.resolve import resolve
+from vertexrt.cli.session import device_line, make_optimizer, open_session, require_task
 from vertexrt.config import config
 
 
@@ -21,16 +20,17 @@ def warm(given: argparse.Namespace) -> int:
     Raises: UsageError, for an unknown name; DataError, when the data cannot be read.
     """
     start = perf_counter()
-    options = resolve(given, models.get(given.model))
+    options = resolve(given)
     session = open_session(options)
-    optimizer, graphs = make_optimizer(options), session.dataset.splits["train"]
+    require_task(session)
+    optimizer = make_optimizer(options)
     warm_up(session, optimizer)
-    first = graphs.take(training_batches(graphs, options, epoch=0)[0])
+    first = next(iter(training_loader(session)))
     session.net.step(first, optimizer, outputs=pushes_of_steps(session))
     session.net.sync()
     evaluate(session, "dev")
     device = device_line(options, session.net)
     if device is not None:
         print(device)
-    print(f"{options.model} is compiled, {perf_counter() - start:.1f} s: {config().cache_dir}")
+    print(f"{options.title} is compiled, {perf_counter() - start:.1f} s: {config().cache_dir}")
     return 0

@@ -2,23 +2,50 @@
 
 from vertexrt.data.batches import minibatches
 from vertexrt.data.catalogue import CatalogueEntry, catalogue
-from vertexrt.data.dataset import Dataset, Task, Vocabulary
+from vertexrt.data.columns import Examples
+from vertexrt.data.dataset import UNKNOWN, Dataset, Vocabulary
 from vertexrt.data.download import fetch
+from vertexrt.data.embeddings import Embeddings, read_embeddings
+from vertexrt.data.files import WHOLE
+from vertexrt.data.formats import FORMATS
 from vertexrt.data.generated_text import GeneratedText, generate_text
-from vertexrt.data.load import load
+from vertexrt.data.graph_libraries import from_dgl, from_pyg
+from vertexrt.data.jsonl import from_records, read_jsonl
+from vertexrt.data.jsonl_writer import write_jsonl
+from vertexrt.data.load import format_of, load
+from vertexrt.data.loader import Loader
+from vertexrt.data.sentences import read_conll, read_conllu, read_tagged
 from vertexrt.data.treebank import generate_treebank, write_treebank
+from vertexrt.data.trees import from_nltk, read_trees
 
 __all__ = [
+    "FORMATS",
+    "UNKNOWN",
+    "WHOLE",
     "CatalogueEntry",
     "Dataset",
+    "Embeddings",
+    "Examples",
     "GeneratedText",
-    "Task",
+    "Loader",
     "Vocabulary",
     "catalogue",
     "fetch",
+    "format_of",
+    "from_dgl",
+    "from_nltk",
+    "from_pyg",
+    "from_records",
     "generate_text",
     "generate_treebank",
     "load",
     "minibatches",
+    "read_conll",
+    "read_conllu",
+    "read_embeddings",
+    "read_jsonl",
+    "read_tagged",
+    "read_trees",
+    "write_jsonl",
     "write_treebank",
 ]

@@ -4,7 +4,6 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from vertexrt.config import config
-from vertexrt.data.dataset import Task
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,7 +42,7 @@ class CatalogueEntry:
 
     Attributes:
         name: for `load` and `--data`.
-        task: what it teaches.
+        format: how it is read, a name of `FORMATS`.
         description: one line.
         home: where it comes from.
         licence: in a few words; the cards in `datasets/` say more.
@@ -51,7 +50,7 @@ class CatalogueEntry:
     """
 
     name: str
-    task: Task
+    format: str
     description: str
     home: str
     licence: str
@@ -74,14 +73,14 @@ _OURS = "Apache-2.0 (made by vertexrt)"
 _ENTRIES = (
     CatalogueEntry(
         name="generated",
-        task="sentiment",
+        format="trees",
         description="4,000 / 500 / 500 trees of a small grammar, labels 0..4 by composition",
         home="vertexrt",
         licence=_OURS,
     ),
     CatalogueEntry(
         name="sst",
-        task="sentiment",
+        format="trees",
         description="Stanford Sentiment Treebank, 8,544 / 1,101 / 2,210 trees, labels 0..4",
         home="https://nlp.stanford.edu/sentiment",
         licence="none stated; made public for research",
@@ -109,14 +108,14 @@ _ENTRIES = (
     ),
     CatalogueEntry(
         name="generated",
-        task="language-model",
+        format="text",
         description="6,000 / 600 / 600 sentences of a small grammar with agreement",
         home="vertexrt",
         licence=_OURS,
     ),
     CatalogueEntry(
         name="ptb",
-        task="language-model",
+        format="text",
         description="Penn Treebank text (Mikolov's version), 42,068 / 3,370 / 3,761 sentences",
         home="http://www.fit.vutbr.cz/~imikolov/rnnlm",
         licence="LDC User Agreement; passed around for research, not open",
@@ -144,14 +143,42 @@ _ENTRIES = (
     ),
     CatalogueEntry(
         name="generated",
-        task="tree-fc",
+        format="tree-fc",
         description="complete binary trees, words at the leaves and a target at the root",
+        home="vertexrt",
+        licence=_OURS,
+    ),
+    CatalogueEntry(
+        name="generated",
+        format="tagged",
+        description="600 / 150 / 150 sentences with names of people, places and firms",
+        home="vertexrt",
+        licence=_OURS,
+    ),
+    CatalogueEntry(
+        name="generated",
+        format="logic",
+        description="400 / 100 / 100 logic circuits of 4 constants and 12 gates; labels are values",
+        home="vertexrt",
+        licence=_OURS,
+    ),
+    CatalogueEntry(
+        name="generated",
+        format="pairs",
+        description="800 / 100 / 100 pairs: letters, and their reverse in upper case",
+        home="vertexrt",
+        licence=_OURS,
+    ),
+    CatalogueEntry(
+        name="generated",
+        format="circuits",
+        description="300 / 60 / 60 circuits of AND gates and inverters; targets are probabilities",
         home="vertexrt",
         licence=_OURS,
     ),
 )
 
 
-def catalogue(task: str | None = None) -> list[CatalogueEntry]:
-    """Return the data sets that have a name, those of one task only when `task` is given."""
-    return [entry for entry in _ENTRIES if task in (None, entry.task)]
+def catalogue(format: str | None = None) -> list[CatalogueEntry]:
+    """Return the data sets that have a name, those of one format only when it is given."""
+    return [entry for entry in _ENTRIES if format in (None, entry.format)]

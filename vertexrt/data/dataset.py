@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Literal
 
 import numpy as np
 import numpy.typing as npt
@@ -14,9 +13,14 @@ from vertexrt.graph import GraphBatch
 
 IntArray = npt.NDArray[np.int32]
 
-Task = Literal["sentiment", "language-model", "tree-fc"]
-
 UNKNOWN = "<unk>"
+
+
+def _numbered(words: object) -> dict[str, int]:
+    if not isinstance(words, tuple) or not all(isinstance(word, str) for word in words):
+        expected = "expected a tuple of words"
+        raise DataError.at("vocabulary", f"{words!r:.60}", expected, "convert it")
+    return {word: number for number, word in enumerate(words)}
 
 
 @dataclass(frozen=True, slots=True)
@@ -25,20 +29,23 @@ class Vocabulary:
 
     Attributes:
         words: the word of each number; the first is `<unk>`, none stands twice.
+        unknown: `<unk>`; None for labels, which are all known: then no word stands for others.
     Raises: DataError, when the words are not so.
     """
 
     words: tuple[str, ...]
+    unknown: str | None = UNKNOWN
     _numbers: dict[str, int] = field(init=False, repr=False, compare=False)
 
     def __post_init__(self) -> None:
-        numbers = {word: number for number, word in enumerate(self.words)}
-        if not self.words or self.words[0] != UNKNOWN or len(numbers) != len(self.words):
-            first = repr(self.words[0]) if self.words else "nothing"
+        numbers = _numbered(self.words)
+        first = () if self.unknown is None else (self.unknown,)
+        if not self.words or self.words[: len(first)] != first or len(numbers) != len(self.words):
+            begin = repr(self.words[0]) if self.words else "nothing"
             raise DataError.at(
                 "vocabulary",
-                f"{len(self.words)} words, {len(numbers)} of them different, {first} first",
-                f"expected different words, '{UNKNOWN}' first",
+                f"{len(self.words)} words, {len(numbers)} of them different, {begin} first",
+                "expected different words" + "".join(f", '{word}' first" for word in first),
                 "correct the list",
             )
         object.__setattr__(self, "_numbers", numbers)
@@ -58,17 +65,49 @@ class Vocabulary:
         kept.sort(key=lambda word: -counts[word])
         return cls((*first, *kept))
 
+    @classmethod
+    def of_labels(cls, labels: Iterable[str]) -> Vocabulary:
+        """Build one of the different labels in alphabetical order, without `<unk>`."""
+        return cls(tuple(sorted(set(labels))), unknown=None)
+
     def __len__(self) -> int:
         return len(self.words)
 
+    def find(self, word: str) -> int | None:
+        """Return the number of a word; that of `<unk>`, or None, when it is not known."""
+        return self._numbers.get(word, None if self.unknown is None else 0)
+
     def index(self, word: str) -> int:
-        """Return the number of a word, 0 when it is not known."""
-        return self._numbers.get(word, 0)
+        """Return the number of a word, 0 when it is not known.
+
+        Raises: DataError, when it is not known and there is no `<unk>`.
+        """
+        number = self.find(word)
+        if number is None:
+            known = f"the words are {', '.join(self.words):.200}"
+            raise DataError.at("vocabulary", f"no word {word!r:.60}", known, "correct the word")
+        return number
 
     def encode(self, words: Iterable[str]) -> IntArray:
-        """Return the number of each word, int32."""
-        get = self._numbers.get
-        return np.array([get(word, 0) for word in words], np.int32)
+        """Return the number of each word, int32; raises as `index` does."""
+        listed, get = list(words), self._numbers.get
+        numbers = np.array([get(word, 0) for word in listed], np.int32)
+        if self.unknown is None:
+            for at in np.flatnonzero(numbers == 0):
+                self.index(listed[at])
+        return numbers
+
+    def decode(self, numbers: Iterable[int]) -> list[str | None]:
+        """Return the word of each number, None for -1.
+
+        Raises: DataError, when there is no such number.
+        """
+        given = np.asarray(list(numbers), np.int64)
+        wrong = (given < -1) | (given >= len(self.words))
+        if wrong.any():
+            known = f"the numbers are 0..{len(self.words) - 1}, and -1 for none"
+            raise DataError.at("vocabulary", f"no number {given[wrong][0]}", known, "correct it")
+        return [self.words[number] if number >= 0 else None for number in given.tolist()]
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -77,16 +116,32 @@ class Dataset:
 
     Attributes:
         name: as `load` was asked for it.
-        task: "sentiment", "language-model" or "tree-fc".
+        format: what was read or generated, a name of `FORMATS`.
         splits: "train", "dev" and "test".
-        vocabulary: what the pull "word" counts.
-        classes: labels of the pull "label"; 0 when the task has none.
+        vocabularies: by pull, what numbers its words.
+        classes: labels of the pull "label"; 0 when there are none.
         description: one line on what it is, for people.
     """
 
     name: str
-    task: Task
+    format: str
     splits: dict[str, GraphBatch]
-    vocabulary: Vocabulary
+    vocabularies: Mapping[str, Vocabulary]
     classes: int
     description: str
+
+    @property
+    def vocabulary(self) -> Vocabulary:
+        """Return what numbers the words of the pull "word"; of `<unk>` alone, where it has none."""
+        return self.vocabularies.get("word") or Vocabulary((UNKNOWN,))
+
+    @property
+    def labels(self) -> tuple[str, ...]:
+        """Return the names of the classes, () where they are numbers."""
+        found = self.vocabularies.get("label")
+        return found.words if found else ()
+
+    def sizes(self) -> dict[str, int]:
+        """Return the sizes that data decide, by the argument of a model that takes them."""
+        numbered = {f"num_{pull}": len(words) for pull, words in self.vocabularies.items()}
+        return {"vocab": len(self.vocabulary), "classes": self.classes, **numbered}

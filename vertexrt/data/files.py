@@ -1,6 +1,7 @@
 """Find and read the text files of a data set's folder."""
 
 import gzip
+import os
 import zlib
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -8,6 +9,7 @@ from pathlib import Path
 
 from vertexrt.errors import DataError, UsageError
 
+WHOLE = "all"  # the split of a file that is not divided
 LARGEST_TEXT = 1 << 30  # bytes; what is packed may be a thousand times as large as its file
 
 
@@ -26,11 +28,14 @@ class Texts:
     description: str
 
 
-def expanded(given: str) -> Path:
+def expanded(given: str | os.PathLike[str]) -> Path:
     """Return a path in which `~` stands for a home folder.
 
-    Raises: UsageError, when it is the home of no user.
+    Raises: UsageError, when it is no path, or the home of no user.
     """
+    path: object = given
+    if not isinstance(path, str | os.PathLike) or "\0" in str(path):
+        raise UsageError.at("data", f"{path!r:.60}", "expected a path", "give a file or folder")
     try:
         return Path(given).expanduser()
     except RuntimeError as error:  # pathlib's answer
@@ -39,32 +44,51 @@ def expanded(given: str) -> Path:
         ) from error
 
 
-def read_splits(folder: Path, names: Mapping[str, Sequence[str]], what: str) -> Texts:
-    """Read the file of each split: the first of its names that the folder holds.
+def read_splits(
+    path: Path, names: Mapping[str, Sequence[str]], splits: Sequence[str], what: str
+) -> Texts:
+    """Read the files of splits; see `files_of`.
 
     Args:
-        folder: where to look.
-        names: for each split, file names that are accepted.
         what: the kind of data, for the description.
-    Raises: DataError, when a split has no file (the text names what is there), or as `read_text`.
+    Raises: DataError, as `files_of` and `read_text` do.
+    """
+    files = files_of(path, names, splits)
+    texts = {split: read_text(file) for split, file in files.items()}
+    return Texts(texts, {split: str(file) for split, file in files.items()}, f"{what} from {path}")
+
+
+def files_of(
+    path: Path, names: Mapping[str, Sequence[str]], splits: Sequence[str]
+) -> dict[str, Path]:
+    """Return the file of each split: the first of its names that the folder holds.
+
+    Args:
+        path: the folder; of the split `WHOLE`, the file.
+        names: for each split, file names that are accepted.
+        splits: which to find.
+    Raises: DataError, when a split has no file; the text names what is there.
     """
     files: dict[str, Path] = {}
-    for split, candidates in names.items():
-        paths = [folder / name for name in candidates if (folder / name).is_file()]
+    for split in splits:
+        candidates = [path / name for name in names[split]] if split != WHOLE else [path]
+        paths = [file for file in candidates if file.is_file()]
         if not paths:
-            present = _names_in(folder)
+            present = _names_in(path)
             shown = ", ".join(present[:6]) + (", ..." if len(present) > 6 else "")
             raise DataError.at(
-                str(folder),
+                str(path),
                 f"no file for the split '{split}' (the folder holds {shown or 'nothing'})",
-                f"expected {' or '.join(candidates)}",
+                f"expected {' or '.join(names[split])}",
                 "add it or give another folder",
             )
         files[split] = paths[0]
-    texts = {split: read_text(path) for split, path in files.items()}
-    return Texts(
-        texts, {split: str(path) for split, path in files.items()}, f"{what} from {folder}"
-    )
+    return files
+
+
+def has_split(folder: Path, names: Sequence[str]) -> bool:
+    """Tell whether a folder has a file of one of some names."""
+    return any((folder / name).is_file() for name in names)
 
 
 def _names_in(folder: Path) -> list[str]:
@@ -82,6 +106,8 @@ def _names_in(folder: Path) -> list[str]:
 def read_text(path: Path) -> str:
     """Return the text of a UTF-8 file, line ends as they are; a name in .gz is decompressed.
 
+    A byte order mark at the beginning is left out.
+
     Raises: DataError, when the file cannot be read or is not UTF-8 (the line is named).
     """
     try:
@@ -95,7 +121,7 @@ def read_text(path: Path) -> str:
             str(path), f"cannot be read: {reason}", "expected a readable file", "check the file"
         ) from error
     try:
-        return data.decode("utf-8")
+        return data.decode("utf-8").removeprefix("\ufeff")
     except UnicodeDecodeError as error:
         line = data.count(b"\n", 0, error.start) + 1
         column = error.start - (data.rfind(b"\n", 0, error.start) + 1) + 1

@@ -1,129 +1,149 @@
 """Load a data set by its name or from a folder."""
 
 import os
+from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import TypedDict, Unpack, get_args
+from typing import TypedDict, Unpack
 
 from vertexrt.data.catalogue import catalogue
-from vertexrt.data.dataset import Dataset, Task
+from vertexrt.data.dataset import Dataset, Vocabulary
 from vertexrt.data.download import fetch
-from vertexrt.data.files import Texts, expanded
-from vertexrt.data.generated_text import generate_text
-from vertexrt.data.language import language_model_dataset, read_sentences
-from vertexrt.data.sentiment import read_treebank, treebank_dataset
-from vertexrt.data.tree_fc import LEAVES, tree_fc_dataset
-from vertexrt.data.treebank import generate_treebank
+from vertexrt.data.files import WHOLE, expanded
+from vertexrt.data.formats import FORMATS, DataFormat, Reading
 from vertexrt.errors import DataError, UsageError, VertexrtError, nearest
 
 GENERATED = "generated"
 
 
 class LoadOptions(TypedDict, total=False):
-    """Hold what may be said of one task, each of its own; `load` says what."""
+    """Hold what may be said of one format, each of its own; `load` says what."""
 
     binary: bool
     lower: bool
     min_count: int
+    pyramid: bool
+    letters: bool
     pieces: int | None
+    streams: int
+    layers: int | None
     leaves: int | None
-
-
-# Option -> the only task that has it; the others are for every text.
-OWNERS = {"binary": "sentiment", "pieces": "language-model", "leaves": "tree-fc"}
+    dev: str | None
+    test: str | None
 
 
 def load(
-    data: str | os.PathLike[str], *, task: str, seed: int = 0, **options: Unpack[LoadOptions]
+    data: str | os.PathLike[str],
+    *,
+    format: str,
+    seed: int = 0,
+    splits: Sequence[str] = ("train", "dev", "test"),
+    vocabularies: Mapping[str, Vocabulary] | None = None,
+    **options: Unpack[LoadOptions],
 ) -> Dataset:
     """Load a data set.
 
     Args:
         data: a name of the catalogue ("generated", "sst", "ptb"), or the path of a folder, which
-            is used as it is. A folder that has the name of a data set is given as "./name".
-        task: "sentiment", "language-model" or "tree-fc".
+            is used as it is, or of a file of JSON lines. A folder that has the name of a data set
+            is given as "./name".
+        format: a name of `FORMATS`: "trees", "text", "tagged", "pairs",
+            "logic", "circuits", "tree-fc" or "json-lines".
         seed: of generated data.
+        splits: which to read; `("all",)` for one file of any format, which is not divided.
+        vocabularies: by pull, what numbers its words: those of another data set. By default they
+            are built of the words of train, which is one of the splits then.
         options:
-            binary: sentiment: two classes, neutral trees left out (False).
-            lower: sentiment: lower-case the words (True); other text is used as it is.
+            binary: trees: two classes, neutral trees left out (False).
+            lower: trees: lower-case the words (True); other text is used as it is.
+            pyramid: trees: pyramids over their words instead (False).
+            letters: tagged: words and their letters are vertices, too (True).
             min_count: words of train that are rarer count as `<unk>` (1).
-            pieces: language model: cut the text into chains of so many words; None for sentences.
+            pieces: text: cut it into chains of so many words; None for sentences.
+            streams: text: parts of it side by side, which are cut into pieces (1).
+            layers: text, logic: types of vertices for so many layers; None for one type.
             leaves: tree-fc: leaves of each tree, a power of 2; None for 256.
-    Raises: UsageError, on an unknown name, task or option, or an option that the task does not
+            dev, test: json-lines: files of these splits, beside a file of train; by default a
+                tenth of the file for each.
+    Raises: UsageError, on an unknown name, format or option, or an option that the format does not
         have; DataError, when the data cannot be had or read, or are empty.
     """
-    tasks = get_args(Task)
-    if task not in tasks:
-        known = f"the tasks are {', '.join(tasks)}"
-        action = "give one of them." + nearest(task, tasks)
-        raise UsageError.at("data", f"no task '{task}'", known, action)
-    _check_options(options, task)
+    if format not in FORMATS:
+        known = f"the formats are {', '.join(FORMATS)}"
+        action = "give one of them." + nearest(format, FORMATS)
+        raise UsageError.at("data", f"no format '{format}'", known, action)
+    row = FORMATS[format]
+    given = _checked(options, row)
     # A path object always means a folder; joined with "." it cannot be taken for a name.
     name = data if isinstance(data, str) else os.path.join(os.curdir, data)
-    min_count = options.get("min_count", 1)
-    if task == "tree-fc":
-        if name != GENERATED:
-            raise _not_for(task, f"'{name}'")
-        leaves = options.get("leaves")
-        return tree_fc_dataset(leaves=LEAVES if leaves is None else leaves, seed=seed)
-    if task == "sentiment":
-        trees = _generated_trees(seed) if name == GENERATED else read_treebank(_folder(name, task))
-        binary, lower = options.get("binary", False), options.get("lower", True)
-        return treebank_dataset(trees, name=name, binary=binary, lower=lower, min_count=min_count)
-    text = _generated_text(seed) if name == GENERATED else read_sentences(_folder(name, task))
-    pieces = options.get("pieces")
-    return language_model_dataset(text, name=name, pieces=pieces, min_count=min_count)
+    takes_file = row.file or WHOLE in splits
+    path = None if name == GENERATED and row.generated else _path(name, row, takes_file)
+    return row.make(Reading(name, path, seed, given, splits, vocabularies))
 
 
-def _check_options(options: LoadOptions, task: str) -> None:
-    """Refuse options that there are not, or that another task has."""
-    known = list(LoadOptions.__annotations__)
+def format_of(data: str) -> str:
+    """Return the format of a data set, by its name or by the files that are there.
+
+    Raises: UsageError, when a name is that of several; DataError, when there are no such files.
+    """
+    named = [entry.format for entry in catalogue() if entry.name == data]
+    if len(named) > 1:
+        got, expected = f"data '{data}' without a format", f"one of {', '.join(named)}"
+        raise UsageError.at("data", got, expected, "name it with --format")
+    return named[0] if named else _format_of_files(expanded(data))
+
+
+def _format_of_files(path: Path) -> str:
+    rows = [row for row in FORMATS.values() if row.read]
+    for row in rows:
+        if row.fits(path):
+            return row.name
+    expected = "; ".join(f"{row.name}: {row.text}" for row in rows)
+    raise DataError.at("data", f"no data in {path}", f"expected {expected}", "check the path")
+
+
+def _checked(options: LoadOptions, row: DataFormat) -> dict[str, object]:
+    """Return the options that say something; refuse those that another format has, or none."""
+    found: dict[str, object] = {}
     for option, value in options.items():
-        if option not in known:
+        if option in row.options:
+            found[option] = value
+            continue
+        owners = [other.name for other in FORMATS.values() if option in other.options]
+        if not owners:
+            known = list(LoadOptions.__annotations__)
             action = "give one of them." + nearest(option, known)
             got, expected = f"no option '{option}'", f"the options are {', '.join(known)}"
             raise UsageError.at("data", got, expected, action)
-        owner = OWNERS.get(option, task)
-        if owner != task and value is not None and value is not False:
-            got, expected = f"'{option}' for the task {task}", f"it belongs to the task {owner}"
+        if value is not None and value is not False:
+            got = f"'{option}' for the format {row.name}"
+            expected = f"it belongs to the format {' and '.join(owners)}"
             raise UsageError.at("data", got, expected, "leave it out")
+    return found
 
 
-def _generated_trees(seed: int) -> Texts:
-    texts = generate_treebank(seed)
-    files = {split: f"generated {split} trees" for split in texts}
-    return Texts(texts, files, f"sentiment trees of a small grammar, seed {seed}")
+def _not_for(row: DataFormat, got: str) -> UsageError:
+    known = ", ".join(entry.name for entry in catalogue(row.name)) or "no name"
+    path = " or the path of a folder" if row.read else ""
+    return UsageError.at("data", got, f"for {row.name} there is {known}", f"give that{path}")
 
 
-def _generated_text(seed: int) -> Texts:
-    made = generate_text(seed)
-    floors = " and ".join(f"{made[split].perplexity:.2f} on {split}" for split in ("dev", "test"))
-    return Texts(
-        {split: part.text for split, part in made.items()},
-        {split: f"generated {split} text" for split in made},
-        f"sentences of a small grammar, seed {seed}; its own perplexity is {floors}",
-    )
-
-
-def _not_for(task: str, got: str) -> UsageError:
-    known = ", ".join(entry.name for entry in catalogue(task))
-    path = "" if task == "tree-fc" else " or the path of a folder"
-    return UsageError.at("data", got, f"for {task} there is {known}", f"give that{path}")
-
-
-def _folder(name: str, task: str) -> Path:
-    """Return the folder that a name or a path stands for."""
-    path = expanded(name)
-    of_name = [entry for entry in catalogue() if entry.name == name]
-    if of_name and of_name[0].task == task:
+def _path(name: str, row: DataFormat, takes_file: bool) -> Path:
+    """Return the folder, or the file where one is taken, that a name or a path stands for."""
+    if not row.read:
+        raise _not_for(row, f"'{name}'")
+    of_name = {entry.name: entry.format for entry in catalogue()}
+    if name in of_name:
+        if of_name[name] != row.name:
+            raise _not_for(row, f"'{name}' is data of the format {of_name[name]}")
         return fetch(name)
-    if of_name:
-        raise _not_for(task, f"'{name}' is made for the task {of_name[0].task}")
-    if os.path.isdir(path):  # also False where the system refuses such a name
+    path = expanded(name)
+    # They are False, too, where the system refuses such a name.
+    if os.path.isdir(path) or (takes_file and os.path.isfile(path)):
         return path
-    raise _no_folder(name, task, path)
+    raise _no_folder(name, row.name, path)
 
 
-def _no_folder(name: str, task: str, path: Path) -> VertexrtError:
+def _no_folder(name: str, format: str, path: Path) -> VertexrtError:
     """Say why what was given is no data: a file, a name that is not known, or no folder."""
     if os.path.exists(path):
         return DataError.at(
@@ -132,7 +152,7 @@ def _no_folder(name: str, task: str, path: Path) -> VertexrtError:
     if os.sep in name or name.startswith("."):
         text = ("expected a folder with the data", "check the path")
         return DataError.at("data", f"no folder {path}", *text)
-    known = [entry.name for entry in catalogue(task)]
+    known = [entry.name for entry in catalogue(format)]
     action = "give one of them or the path of a folder." + nearest(name, known)
     got = f"'{name}' is neither a data set nor a folder"
-    return UsageError.at("data", got, f"for {task} there is {', '.join(known)}", action)
+    return UsageError.at("data", got, f"for {format} there is {', '.join(known)}", action)

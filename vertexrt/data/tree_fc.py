@@ -42,4 +42,4 @@ def tree_fc_dataset(*, leaves: int = LEAVES, seed: int = 0) -> Dataset:
         pulls = {"word": word.ravel(), "target": Pulled(target.astype(np.float32), at_root)}
         splits[split] = GraphBatch.from_arrays(shape.graph_ptr, shape.child_ptr, shape.child, pulls)
     description = f"complete binary trees of {leaves} leaves"
-    return Dataset("generated", "tree-fc", splits, vocabulary, 0, description)
+    return Dataset("generated", "tree-fc", splits, {"word": vocabulary}, 0, description)

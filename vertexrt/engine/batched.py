@@ -29,7 +29,7 @@ from vertexrt.memory.aligned import aligned_zeros
 from vertexrt.scheduler import Schedule, policy_of
 from vertexrt.scheduler.balance import Share
 from vertexrt.scheduler.kinds import FINE
-from vertexrt.scheduler.rows import ORDER, ROW_OF
+from vertexrt.scheduler.rows import EDGE_ORDER, ORDER, ROW_OF, part_of
 from vertexrt.scheduler.schedule import schedule_of
 from vertexrt.script.assemble import Batch, Scripts, assemble
 from vertexrt.script.verify import verify_scripts
@@ -50,6 +50,13 @@ class Worker:
         self.gradients = gradients
         self.arena: Array = np.zeros(0, gradients.dtype)
         self._zeros = 0
+
+    def exchange(self, arena: Array | None) -> Array:
+        """Take another arena, or none yet; return the one until now."""
+        before = self.arena
+        self.arena = np.zeros(0, before.dtype) if arena is None else arena
+        self._zeros = 0
+        return before
 
     def take(self, elements: int, zero_elements: int) -> Array:
         """Return an arena of at least that many elements.
@@ -112,6 +119,12 @@ class Run:
     def user_numbers(self) -> tuple[Array, Array]:
         """The user's vertices and edges, where random numbers are drawn by them."""
         return self.share.numbers() if self.variant.draws else (NO_ROWS, NO_ROWS)
+
+    @property
+    def orders(self) -> tuple[Array, Array]:
+        """The user's vertex of each row, and the place of what each edge pulls."""
+        indices, extents = self.indices, self.extents
+        return part_of(indices, extents, ORDER), part_of(indices, extents, EDGE_ORDER)
 
     @property
     def row_of(self) -> Array:

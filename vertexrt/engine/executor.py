@@ -10,7 +10,7 @@ from __future__ import annotations
 import math
 import time
 from collections.abc import Callable, Sequence
-from typing import Any, NamedTuple, Protocol, cast
+from typing import Any, NamedTuple, Protocol
 
 import numpy as np
 
@@ -19,16 +19,16 @@ from vertexrt.engine.diagnose import Attempt, refused_loss, refused_step
 from vertexrt.engine.explain_host import Explanation
 from vertexrt.engine.model import CompiledModel
 from vertexrt.engine.parameters import ParameterStore
-from vertexrt.engine.refused import written_by
-from vertexrt.engine.update import Outcome, Touched, Update, all_finite, apply_update
+from vertexrt.engine.refused import refused_gradient, refused_update, written_by
+from vertexrt.engine.update import Outcome, Touched, Update, all_finite
 from vertexrt.engine.variant import Use
 from vertexrt.errors import DeviceError, NumericError
 from vertexrt.graph import GraphBatch
 from vertexrt.kernels.cpu.update import sum_loss
-from vertexrt.kernels.layout import HostBackend
 
 Array = np.ndarray[Any, Any]
 Outputs = dict[str, Array]
+Arenas = Sequence[Any]  # of an executor, to which alone they mean something
 
 
 class Trainer(Protocol):
@@ -91,11 +91,18 @@ class Executor(Protocol):
             finite; nothing was updated then.
         """
 
-    def submit(self, use: Use, batch: GraphBatch, names: Sequence[str]) -> Evaluation:
-        """Begin to evaluate F on a batch."""
+    def submit(self, use: Use, batch: GraphBatch, names: Sequence[str], seed: int) -> Evaluation:
+        """Begin to evaluate F on a batch.
+
+        Args:
+            seed: 32 random bits, for what is drawn in inference as well.
+        """
 
     def wait(self) -> float:
         """Wait for all steps; return the loss of the last."""
+
+    def exchange_arenas(self, arenas: Arenas | None = None) -> Arenas:
+        """Let runs compute in arenas that were set aside, or in new ones; set aside the others."""
 
     def begin_gradients(self, runs: Sequence[Run]) -> list[Touched]:
         """Clear the gradients of the last step; note the rows that a step touches.
@@ -105,6 +112,9 @@ class Executor(Protocol):
 
     def collect_gradients(self, touched: Sequence[Touched]) -> None:
         """Bring the sum of all gradients to the store, given what `begin_gradients` returned."""
+
+    def update(self, update: Update) -> Outcome:
+        """Update the store, in the host's memory, by the gradients there: see `apply_update`."""
 
 
 class Evaluation:
@@ -162,9 +172,11 @@ def step_on_host(executor: Executor, step: TrainStep) -> tuple[float, Outputs]:
         raise NumericError(refused_loss(model, attempt, loss))
     found = {name: outputs_of(runs, arenas, name) for name in step.outputs}
     if update is None:
-        _update_by_itself(model, optimizer, attempt)
+        if not all_finite(store, store.gradients):
+            raise NumericError(refused_step(model, attempt, 0.0, True))
+        _update_by_itself(store, optimizer)
     else:
-        outcome = apply_update(store, update, cast("HostBackend", model.backend).update)
+        outcome = executor.update(update)
         if not outcome.done:
             raise NumericError(refused_step(model, attempt, outcome.norm, True))
         optimizer.settle(outcome)
@@ -172,11 +184,26 @@ def step_on_host(executor: Executor, step: TrainStep) -> tuple[float, Outputs]:
     return loss, found
 
 
-def _update_by_itself(model: CompiledModel, optimizer: Trainer, attempt: Attempt) -> None:
-    """Let an optimizer do an update of its own."""
-    store = model.store
+def update_by_gradients(executor: Executor, optimizer: Trainer, asks: bool) -> None:
+    """Update parameters by the gradients in the store, which are no step's; see `TrainStep`.
+
+    Raises: NumericError, when a gradient or a number that would be written is not finite.
+    """
+    store = executor.model.store
+    if asks:
+        update = optimizer.request(store)
+        outcome = executor.update(update)
+        if not outcome.done:
+            raise NumericError(refused_update(store, update, outcome.norm))
+        optimizer.settle(outcome)
+        return
     if not all_finite(store, store.gradients):
-        raise NumericError(refused_step(model, attempt, 0.0, True))
+        raise NumericError(refused_gradient(optimizer, store))
+    _update_by_itself(store, optimizer)
+
+
+def _update_by_itself(store: ParameterStore, optimizer: Trainer) -> None:
+    """Let an optimizer do an update of its own, by finite gradients."""
     optimizer.update(store)
     if not all_finite(store, store.values):
         raise NumericError(written_by(optimizer, store))

@@ -8,17 +8,24 @@ import time
 from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import nullcontext
-from typing import Any
+from typing import Any, cast
 
 import numpy as np
 
 from vertexrt.config import config
 from vertexrt.engine.batched import Jobs, Part, Run, Worker, make_jobs
-from vertexrt.engine.executor import Evaluation, Outputs, TrainStep, outputs_of, step_on_host
+from vertexrt.engine.executor import (
+    Arenas,
+    Evaluation,
+    Outputs,
+    TrainStep,
+    outputs_of,
+    step_on_host,
+)
 from vertexrt.engine.explain_host import Explanation, HostExplanation
 from vertexrt.engine.model import CompiledModel
 from vertexrt.engine.sparse_rows import take_marked
-from vertexrt.engine.update import Touched, collect
+from vertexrt.engine.update import Outcome, Touched, Update, apply_update, collect
 from vertexrt.engine.variant import CompileOptions, Use
 from vertexrt.errors import UsageError
 from vertexrt.graph import GraphBatch
@@ -96,11 +103,12 @@ class HostExecutor:
         self._last_loss, found = step_on_host(self, step)
         return self._last_loss, found
 
-    def submit(self, use: Use, batch: GraphBatch, names: Sequence[str]) -> Evaluation:
+    def submit(self, use: Use, batch: GraphBatch, names: Sequence[str], seed: int) -> Evaluation:
         """Evaluate F on a batch; here the result is there at once."""
         start = time.perf_counter()
         runs = self.model.prepare(use, batch)
-        arenas = self.launch(runs, [Part(slice(0, run.forward_launches)) for run in runs])
+        parts = [Part(slice(0, run.forward_launches), random_seed=seed) for run in runs]
+        arenas = self.launch(runs, parts)
         self.model.observe(use, batch, runs, time.perf_counter() - start)
         found = {name: outputs_of(runs, arenas, name) for name in names}
         return Evaluation(self, lambda: found)
@@ -108,6 +116,14 @@ class HostExecutor:
     def wait(self) -> float:
         """Return the loss of the last step: here it is never waited for."""
         return self._last_loss
+
+    def exchange_arenas(self, arenas: Arenas | None = None) -> Arenas:
+        """Let workers have other arenas; return those until now."""
+        given = arenas or ()
+        return [
+            worker.exchange(given[k] if k < len(given) else None)
+            for k, worker in enumerate(self.workers)
+        ]
 
     def begin_gradients(self, runs: Sequence[Run]) -> list[Touched]:
         """Clear the gradients of the last step; note the rows that a step touches."""
@@ -127,6 +143,11 @@ class HostExecutor:
         """Add up the workers' gradients in order."""
         if len(touched) > 1:
             collect(self.model.store, touched)
+
+    def update(self, update: Update) -> Outcome:
+        """Update the store by its gradients."""
+        backend = cast("HostBackend", self.model.backend)
+        return apply_update(self.model.store, update, backend.update)
 
 
 def usable() -> bool:

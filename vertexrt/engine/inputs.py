@@ -16,8 +16,9 @@ from vertexrt.errors import GraphError, PullError, nearest
 from vertexrt.graph import GraphBatch, Pulled
 from vertexrt.graph.batch import edge_pulls_of, pulls_of
 from vertexrt.graph.owned import INT32
+from vertexrt.ir.ops import FIRST_OF_GRAPH
 from vertexrt.ir.passes.specialise import MOST_SLOTS
-from vertexrt.ir.program import Program, Pull
+from vertexrt.ir.program import Node, Program, Pull
 from vertexrt.scheduler.kinds import NOT_BOUNDED, TOO_MANY_CHILDREN
 
 Array = np.ndarray[Any, Any]
@@ -147,6 +148,8 @@ def _read(reader: Reader, k: int, batch: GraphBatch, dtype: npt.DTypeLike) -> tu
 
 def _given(program: Program, pull: Pull, batch: GraphBatch) -> Any:
     """Return what a batch gives for a pull."""
+    if pull.name == FIRST_OF_GRAPH:
+        return np.repeat(batch.graph_ptr[:-1], np.diff(batch.graph_ptr)).astype(np.int32)
     given = edge_pulls_of(batch) if pull.edges else pulls_of(batch)
     value = given.get(pull.name)
     if value is None:
@@ -249,14 +252,28 @@ def index_bounds(program: Program, function: int = 0) -> Mapping[str, tuple[int,
     """Find for each integer pull of a function how many values it may take, and what says so."""
     bounds: dict[str, tuple[int, str]] = {}
     for node in program.nodes:
-        if node.op not in ("embed", "nll") or node.function != function:
-            continue
-        table, index = (program.nodes[i] for i in node.inputs[:2])
-        if index.op in ("pull", "edge_pull"):
-            what = f"rows of {table['name']!r}" if node.op == "embed" else "classes"
-            bound = (table.type.shape[0], what)
-            bounds[index["name"]] = min(bounds.get(index["name"], bound), bound)
+        found = None if node.function != function else _bound(program, node)
+        if found is not None:
+            name, bound = found
+            bounds[name] = min(bounds.get(name, bound), bound)
     return bounds
+
+
+def _bound(program: Program, node: Node) -> tuple[str, tuple[int, str]] | None:
+    """Return the integer pull that a node takes as an index, how many values it may take, of what.
+
+    Returns: None for other nodes, and for an index that is computed.
+    """
+    sources = [program.nodes[i] for i in node.inputs]
+    if node.op == "real" and node.has("bound"):
+        index, bound = sources[0], (node["bound"], "elements")
+    elif node.op == "embed":
+        index, bound = sources[1], (sources[0].type.shape[0], f"rows of {sources[0]['name']!r}")
+    elif node.op == "nll":
+        index, bound = sources[1], (sources[0].type.shape[0], "classes")
+    else:
+        return None
+    return (index["name"], bound) if index.op in ("pull", "edge_pull") else None
 
 
 def _integers(program: Program, pull: Pull, value: Any, rows: int) -> Array:

@@ -36,7 +36,7 @@ REDUCTIONS = ("graph", "vertex", "sum")
 
 
 def sparse_parameters(program: Program) -> list[str]:
-    """Name the parameters that are only looked up in: their gradients touch few rows."""
+    """Name trained parameters that are only looked up in: their gradients touch few rows."""
     tables: dict[str, bool] = {}
     for node in program.nodes:
         for position, i in enumerate(node.inputs):
@@ -44,7 +44,7 @@ def sparse_parameters(program: Program) -> list[str]:
             if source.op == "param":
                 looked_up = node.op == "embed" and position == 0
                 tables[source["name"]] = tables.get(source["name"], True) and looked_up
-    return [name for name, only in tables.items() if only]
+    return [name for name, only in tables.items() if only and name not in program.frozen]
 
 
 class CompiledModel:
@@ -77,9 +77,9 @@ class CompiledModel:
         self.engine = engine
         self.passes = passes
         self.sparse = sparse_parameters(traced)
-        stacked = self.function.stacks
+        stacked, copies = self.function.stacks, max(threads, 1)
         self.store = ParameterStore(
-            traced.params, options.dtype, self.sparse, stacked, max(threads, 1)
+            traced.params, options.dtype, self.sparse, stacked, copies, traced.frozen
         )
         stacks = {"+".join(names): self.store.stacked(names) for names in self.function.stacks}
         self.param_names = [*self.store.names, *stacks]

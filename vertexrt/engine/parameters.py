@@ -2,6 +2,7 @@
 
 The dense parameters come first, so that an optimizer updates them in one pass over one range. The
 sparse ones (embedding tables) follow: a step reads and writes only the rows that have a gradient.
+The frozen ones come last; no update reaches them.
 Every parameter starts at a multiple of 16 elements, which is a cache line in float32; the padding
 between two parameters is zero in both arrays and stays zero. Parameters of one stack are the
 exception: their rows lie directly one after another, so that a stacked product reads them as one
@@ -47,7 +48,7 @@ class ParameterStore:
             steps.
         copies: float [copies, total]: a gradient array for each of the groups that share a batch;
             the first is `gradients`, the others are zero between steps.
-        names: in the order of declaration.
+        names: in the order of declaration; `trained` are those that are not frozen.
         shapes: shape of each parameter.
         offsets: first element of each parameter in `values` and in `gradients`.
         sparse: names of the sparse parameters, in the order of declaration.
@@ -55,6 +56,7 @@ class ParameterStore:
         touched: for each sparse parameter that has a gradient in this step, the rows that have
             one: int64, sorted, unique. The engine sets it.
         cleared: an update has left all gradients at zero.
+        version: counts the times that values were updated or set.
     """
 
     def __init__(
@@ -64,6 +66,7 @@ class ParameterStore:
         sparse: Collection[str] = (),
         stacks: Sequence[Sequence[str]] = (),
         copies: int = 1,
+        frozen: Collection[str] = (),
     ) -> None:
         """Lay out the parameters; values and gradients start at zero.
 
@@ -74,6 +77,7 @@ class ParameterStore:
             stacks: names of dense parameters whose rows must lie directly one after another; they
                 agree in every extent but the first.
             copies: of the gradients; memory that is not written to is not taken.
+            frozen: names of parameters that have no gradient; a stack is frozen whole, or not.
         Raises: UsageError, when a name is unknown or in two stacks, a shape is empty, the dtype is
             not a float type of 4 or 8 bytes, or the members of a stack do not fit together.
         """
@@ -83,6 +87,7 @@ class ParameterStore:
         self.shapes = {name: tuple(int(extent) for extent in shapes[name]) for name in shapes}
         self.names = tuple(self.shapes)
         self._check_shapes(sparse)
+        self.trained = tuple(name for name in self.names if name not in frozen)
         self.sparse = tuple(name for name in self.names if name in sparse)
         self._stack_of = self._check_stacks(stacks)
         self.offsets, self.dense_size, total = self._layout()
@@ -92,6 +97,7 @@ class ParameterStore:
         self.gradients = self.copies[0]
         self.touched: dict[str, RowArray] = {}
         self.cleared = False
+        self.version = 0
         self.on_refresh: Callable[[], None] | None = None
         self._values = self.views(self.values)
         self._gradients = self.views(self.gradients)
@@ -142,6 +148,10 @@ class ParameterStore:
                     "name the stack when the store is built",
                 )
         return self.offsets[names[0]]
+
+    def views_of_trained(self, flat: FloatArray) -> dict[str, FloatArray]:
+        """Return the same as `views`, without frozen parameters."""
+        return {n: view for n, view in self.views(flat).items() if n in self.trained}
 
     def views(self, flat: FloatArray) -> dict[str, FloatArray]:
         """Return views of a flat array of this store's layout: each parameter's part, shaped.
@@ -206,19 +216,23 @@ class ParameterStore:
     def _layout(self) -> tuple[dict[str, int], int, int]:
         """Return offsets, the size of the dense part and the size of everything."""
         offsets: dict[str, int] = {}
-        end = 0
-        for name in (name for name in self.names if name not in self.sparse):
+        dense = [name for name in self.trained if name not in self.sparse]
+        frozen = [name for name in self.names if name not in self.trained]
+        dense_size = end = self._place(dense, 0, offsets)
+        for part in (self.sparse, frozen):
+            end = self._place(part, end, offsets)
+        return {name: offsets[name] for name in self.names}, dense_size, end
+
+    def _place(self, names: Sequence[str], end: int, offsets: dict[str, int]) -> int:
+        """Give parameters their offsets from an element on, stacks whole; return where they end."""
+        for name in names:
             if name in offsets:
                 continue
             for member in self._stack_of.get(name, (name,)):
                 offsets[member] = end
                 end += math.prod(self.shapes[member])
             end = _align(end)
-        dense_size = end
-        for name in self.sparse:
-            offsets[name] = end
-            end = _align(end + math.prod(self.shapes[name]))
-        return {name: offsets[name] for name in self.names}, dense_size, end
+        return end
 
 
 def _align(size: int) -> int:

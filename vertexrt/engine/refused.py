@@ -28,15 +28,8 @@ def refused_update(store: ParameterStore, update: Update, norm: float) -> str:
         norm: of the gradients, where they were to be clipped.
     """
     where = f"{update.optimizer}.update"
-    for name in store.names:
-        bad = first_bad(store.gradient(name))
-        if bad is not None:
-            return message(
-                where,
-                f"the gradient of {name!r} is {store.gradient(name)[tuple(bad)]} at {bad}",
-                "finite gradients; nothing was changed",
-                f"look for a division or log of zero in F, or {SMALLER}",
-            )
+    if any(first_bad(store.gradient(name)) is not None for name in store.names):
+        return _refused_gradient(where, store)
     if not math.isfinite(norm):
         return message(
             where,
@@ -65,6 +58,23 @@ def refused_update(store: ParameterStore, update: Update, norm: float) -> str:
         "the update makes a number that is not finite, though not when it is done again",
         "finite numbers; nothing was changed",
         SMALLER,
+    )
+
+
+def refused_gradient(optimizer: object, store: ParameterStore) -> str:
+    """Return the error text for a gradient that is not finite, of a store that has one."""
+    return _refused_gradient(f"{type(optimizer).__name__}.update", store)
+
+
+def _refused_gradient(where: str, store: ParameterStore) -> str:
+    name, at = next(
+        (n, bad) for n in store.names if (bad := first_bad(store.gradient(n))) is not None
+    )
+    return message(
+        where,
+        f"the gradient of {name!r} is {store.gradient(name)[tuple(at)]} at {at}",
+        "finite gradients; nothing was changed",
+        f"look for a division or log of zero in F, or {SMALLER}",
     )
 
 

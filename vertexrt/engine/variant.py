@@ -18,6 +18,7 @@ from vertexrt.engine.inputs import Reader, make_reader
 from vertexrt.engine.launches import ProgramFacts
 from vertexrt.engine.lay_out import VertexFacts
 from vertexrt.ir.autodiff import differentiate
+from vertexrt.ir.ops import OPS
 from vertexrt.ir.passes.fuse import TaskProgram
 from vertexrt.ir.passes.place import place
 from vertexrt.ir.passes.publish import publish_products
@@ -265,9 +266,14 @@ def _merges(program: Program, use: Use, passes: Passes, leaves_apart: bool) -> b
         leaves_apart: merged leaves have parents in several groups of processors, so what they do
             must be outside the path.
     """
-    if not passes.merge or use.seeds or program.find("dropout"):
+    if not passes.merge or use.seeds or _draws(program):
         return False
     return _leaves_multiply(program) and (passes.specialise or not leaves_apart)
+
+
+def _draws(program: Program) -> bool:
+    """Tell whether a program draws random numbers."""
+    return any(OPS[node.op].draws for node in program.nodes)
 
 
 def make_variant(
@@ -289,7 +295,7 @@ def make_variant(
     program = without_effects(function, lambda n: n.op == "push" and n["name"] not in wanted)
     if not use.backward:
         program = without_dropout(program)
-    draws = bool(program.find("dropout"))
+    draws = _draws(program)
     merges = _merges(program, use, passes, backend.shares_graphs and processors > 0)
     if merges and backend.publishes and not processors and not program.sites:
         program = publish_products(program)

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, overload
 
 import numpy as np
 import numpy.typing as npt
@@ -13,6 +13,7 @@ import numpy.typing as npt
 from vertexrt.errors import GraphError
 from vertexrt.graph.checks import check_structure, int32_array
 from vertexrt.graph.compiled import count_graphs, take_graphs, take_rows
+from vertexrt.graph.graph_numbers import read_ids, read_key, too_large, wrong_graphs
 from vertexrt.graph.input_graph import (
     BracketTree,
     InputGraph,
@@ -27,7 +28,6 @@ from vertexrt.graph.owned import (
     assembler,
     hand_out,
     own,
-    read_array,
     unwritten,
     view_of,
 )
@@ -128,26 +128,35 @@ class GraphBatch:
             PullError, when two differ in their pulls.
         """
         several = _read_graphs(graphs)
-        children = [held_child(graph) for graph in several]
         offsets = [held_child_ptr(graph) for graph in several]
-        sizes = [len(each) - 1 for each in offsets]
-        slots = [len(each) for each in children]
-        if max(sum(sizes), sum(slots)) >= MOST:
-            raise _too_large(sum(sizes), sum(slots), _WHERE)
-        graph_ptr = np.cumsum([0, *sizes])
-        child_ptr = np.concatenate([_ZERO, *(each[1:] for each in offsets)])
-        child_ptr[1:] += np.repeat(np.cumsum([0, *slots[:-1]]).astype(np.int32), sizes)
-        child = np.concatenate(children)
-        first = np.repeat(graph_ptr[:-1], slots)
-        return _unchecked(
-            own(graph_ptr, INT32),
-            own(child_ptr, INT32),
-            own(np.where(child >= 0, child + first, -1), INT32),
-            join_pulls(list(map(held_pulls, several)), sizes),
-            join_types([graph.types for graph in several], _WHERE),
-            join_pulls(list(map(held_edge_pulls, several)), slots),
-            None,
+        parts = _Beside(
+            offsets,
+            [held_child(graph) for graph in several],
+            [held_pulls(graph) for graph in several],
+            [graph.types for graph in several],
+            [held_edge_pulls(graph) for graph in several],
         )
+        return _side_by_side(parts, [len(each) - 1 for each in offsets], "graph")
+
+    @classmethod
+    def concat(cls, batches: Iterable[GraphBatch]) -> GraphBatch:
+        """Put the graphs of several batches side by side, in the order given.
+
+        Tables that all batches share stay one, as in `from_graphs`.
+
+        Raises: GraphError, when there is no batch, or they are no batches, or too large for int32;
+            PullError, when two differ in their pulls.
+        """
+        several = _read_batches(batches)
+        parts = _Beside(
+            [child_ptr_of(batch) for batch in several],
+            [child_of(batch) for batch in several],
+            [pulls_of(batch) for batch in several],
+            [batch.types for batch in several],
+            [edge_pulls_of(batch) for batch in several],
+        )
+        sizes = np.concatenate([batch.sizes() for batch in several])
+        return _side_by_side(parts, sizes, "batch")
 
     @classmethod
     def from_arrays(
@@ -194,6 +203,30 @@ class GraphBatch:
         is_root[self.child[self.child >= 0]] = False
         return np.flatnonzero(is_root).astype(np.int32)
 
+    def __len__(self) -> int:
+        return self.num_graphs
+
+    def __iter__(self) -> Iterator[InputGraph]:
+        return (self[number] for number in range(self.num_graphs))
+
+    @overload
+    def __getitem__(self, graphs: int) -> InputGraph: ...
+    @overload
+    def __getitem__(self, graphs: slice | npt.ArrayLike) -> GraphBatch: ...
+    def __getitem__(self, graphs: int | slice | npt.ArrayLike) -> InputGraph | GraphBatch:
+        """Return one graph, or the batch of some: `batch[0]`, `batch[3:7]`, `batch[[1, -1]]`.
+
+        Args:
+            graphs: a number, counted from the end if negative; a slice; numbers [n]; or booleans
+                [K].
+        Raises: GraphError, when there is no such graph, or none at all.
+        """
+        ids = read_key(graphs, self.num_graphs)
+        if ids.ndim:
+            return self.take(ids)
+        one = self.take(ids.reshape(1))
+        return InputGraph(one.child_ptr, one.child, one.pulls, one.types)
+
     def sizes(self) -> IntArray:
         """Return int32 [K], the number of vertices of each graph."""
         return np.diff(self.graph_ptr)
@@ -208,13 +241,13 @@ class GraphBatch:
             graphs: whole numbers [n] in 0..K-1.
         Raises: GraphError, when there is none, one is out of range, or they are too many for int32.
         """
-        ids = _read_ids(graphs, self.num_graphs)
+        ids = read_ids(graphs, self.num_graphs)
         graph_ptr, child_ptr = graph_ptr_of(self), child_ptr_of(self)
         size = vertices, slots = count_graphs(graph_ptr, child_ptr, ids)
         if not vertices:
-            raise _wrong_graphs(ids, self.num_graphs)
+            raise wrong_graphs(ids, self.num_graphs)
         if vertices >= MOST or slots >= MOST:
-            raise _too_large(vertices, slots, "take")
+            raise too_large(vertices, slots, "take")
         parts = self._parts or _find_parts(self)
         first, at = ids.size + 1, ids.size + 1 + vertices + 1
         end = at + slots
@@ -243,6 +276,37 @@ class GraphBatch:
         if self.types is None:
             raise unknown_type("the caller", name, ())
         return np.flatnonzero(self.types.of_vertex == self.types.number(name)).astype(np.int32)
+
+
+class _Beside(NamedTuple):
+    """What lies side by side in a batch: of each graph, or of each batch."""
+
+    offsets: list[IntArray]  # child_ptr
+    children: list[IntArray]
+    pulls: list[dict[str, PullValue]]
+    types: list[VertexTypes | None]
+    edge_pulls: list[dict[str, PullValue]]
+
+
+def _side_by_side(parts: _Beside, graphs: Sequence[int] | IntArray, what: str) -> GraphBatch:
+    """Return the batch of parts whose graphs have so many vertices each."""
+    sizes = [len(each) - 1 for each in parts.offsets]
+    slots = [len(each) for each in parts.children]
+    if max(sum(sizes), sum(slots)) >= MOST:
+        raise too_large(sum(sizes), sum(slots), _WHERE)
+    child_ptr = np.concatenate([_ZERO, *(each[1:] for each in parts.offsets)])
+    child_ptr[1:] += np.repeat(np.cumsum([0, *slots[:-1]]).astype(np.int32), sizes)
+    child = np.concatenate(parts.children)
+    first = np.repeat(np.cumsum([0, *sizes[:-1]]), slots)
+    return _unchecked(
+        own(np.cumsum([0, *graphs]), INT32),
+        own(child_ptr, INT32),
+        own(np.where(child >= 0, child + first, -1), INT32),
+        join_pulls(parts.pulls, sizes, what),
+        join_types(parts.types, _WHERE),
+        join_pulls(parts.edge_pulls, slots, what),
+        None,
+    )
 
 
 _unchecked = assembler(GraphBatch)
@@ -299,16 +363,6 @@ def _find_parts(batch: GraphBatch) -> _Parts:
     return parts
 
 
-def _read_ids(graphs: npt.ArrayLike, num_graphs: int) -> npt.NDArray[np.int64]:
-    """Return numbers of graphs; a copy, since they are read twice."""
-    given = read_array(graphs)
-    if isinstance(given, str) or not given.size or given.ndim != 1 or given.dtype.kind not in "iu":
-        raise _wrong_graphs(given, num_graphs)
-    if given.size > MOST:
-        raise _too_large(given.size, 0, "take")
-    return given.astype(np.int64)
-
-
 def _read_graphs(graphs: Iterable[InputGraph]) -> tuple[InputGraph, ...]:
     """Return the graphs of a batch: at least one, and nothing else."""
     bare = isinstance(graphs, np.ndarray) and graphs.ndim == 0
@@ -323,24 +377,15 @@ def _read_graphs(graphs: Iterable[InputGraph]) -> tuple[InputGraph, ...]:
     return several
 
 
-def _wrong_graphs(ids: npt.NDArray[Any] | str, num_graphs: int) -> GraphError:
-    if isinstance(ids, str):
-        got = ids
-    elif not ids.size:
-        got = "no graph"
-    elif ids.ndim != 1:
-        got = f"graph numbers with {ids.ndim} axes"
-    elif ids.dtype.kind not in "iu":
-        got = f"graph numbers of dtype {ids.dtype}"
-    else:
-        got = f"graph {ids[(ids < 0) | (ids >= num_graphs)][0]}"
-    expected = f"the batch has the graphs 0..{num_graphs - 1}"
-    return GraphError.at("take", got, expected, "give a row of their numbers")
-
-
-def _too_large(vertices: int, slots: int, where: str) -> GraphError:
-    got = f"{vertices} vertices with {slots} slots"
-    return GraphError.at(where, got, f"at most {MOST - 1} of each", "split the batch")
+def _read_batches(batches: Iterable[GraphBatch]) -> tuple[GraphBatch, ...]:
+    """Return batches: at least one, and nothing else."""
+    given: object = batches
+    several = tuple(given) if isinstance(given, list | tuple | Iterator) else ()
+    wrong = [each for each in several if not isinstance(each, GraphBatch)]
+    if wrong or not several:
+        got = f"a {type(wrong[0] if wrong else given).__name__}" if wrong or given else "no batch"
+        raise GraphError.at("concat", got, "expected a list of GraphBatch", "pass [a, b]")
+    return several
 
 
 def _not_a_graph(what: str, given: object) -> GraphError:

@@ -263,8 +263,11 @@ class InputGraph:
         return cls(*read_networkx(dag, tuple(pulls)))
 
     def to_networkx(self) -> networkx.MultiDiGraph[int]:
-        """Return a MultiDiGraph: edges from child to parent with their `slot`, pulls on nodes."""
-        return write_networkx(self.child_ptr, self.child, self.pulls)
+        """Return a MultiDiGraph: edges from child to parent with their `slot`, pulls on nodes.
+
+        The `type` of a node and the `relation` of an edge are attributes, where there are types.
+        """
+        return write_networkx(self.child_ptr, self.child, self.pulls, self.types)
 
 
 held_child_ptr, held_child = hand_out(InputGraph, view_of, "child_ptr", "child")

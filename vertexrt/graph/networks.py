@@ -10,6 +10,7 @@ import numpy.typing as npt
 
 from vertexrt.errors import GraphError, PullError
 from vertexrt.graph.pulls import Pulled, PullValue
+from vertexrt.graph.types import VertexTypes
 
 if TYPE_CHECKING:
     import networkx
@@ -99,7 +100,10 @@ def _array(name: str, values: list[Any]) -> npt.NDArray[Any]:
 
 
 def write_networkx(
-    child_ptr: IntArray, child: IntArray, pulls: Mapping[str, PullValue]
+    child_ptr: IntArray,
+    child: IntArray,
+    pulls: Mapping[str, PullValue],
+    types: VertexTypes | None,
 ) -> networkx.MultiDiGraph[int]:
     """Return a MultiDiGraph with an edge for every filled slot; absent pulls leave no attribute."""
     import networkx
@@ -108,9 +112,13 @@ def write_networkx(
     graph.add_nodes_from(range(len(child_ptr) - 1))
     parent = np.repeat(np.arange(len(child_ptr) - 1), np.diff(child_ptr))
     slot = np.arange(len(child)) - child_ptr[parent]
-    for c, p, s in zip(child.tolist(), parent.tolist(), slot.tolist(), strict=True):
+    for e, (c, p, s) in enumerate(zip(child.tolist(), parent.tolist(), slot.tolist(), strict=True)):
+        named = {} if types is None else {"relation": types.relations[types.of_edge[e]]}
         if c >= 0:
-            graph.add_edge(c, p, slot=s)
+            graph.add_edge(c, p, slot=s, **named)
+    if types is not None:
+        for vertex in graph.nodes:
+            graph.nodes[vertex]["type"] = types.names[types.of_vertex[vertex]]
     for name, pull in pulls.items():
         for vertex in graph.nodes:
             value = _value_at(pull, vertex)

@@ -164,29 +164,30 @@ def describe_all(pulls: Mapping[str, PullValue]) -> str:
 
 
 def join_pulls(
-    pulls: Sequence[Mapping[str, PullValue]], sizes: Sequence[int]
+    pulls: Sequence[Mapping[str, PullValue]], sizes: Sequence[int], what: str = "graph"
 ) -> dict[str, PullValue]:
-    """Join the checked pulls of several graphs, graph after graph.
+    """Join the checked pulls of several graphs, graph after graph; or of several batches.
 
     A table that all graphs share (the same memory) stays one; other tables are joined.
 
     Args:
         pulls: of each graph.
         sizes: vertices of each graph.
+        what: these are, for messages.
     Raises: PullError, when a graph lacks a pull that another has, or has it in another form.
     """
     first = pulls[0]
     forms = {name: _form(value) for name, value in first.items()}
     for number, other in enumerate(pulls):
         if other.keys() != forms.keys():
-            raise _missing(number, first, other)
+            raise _missing(what, number, first, other)
         for name, value in other.items():
             if _form(value) != forms[name]:
                 raise PullError.at(
-                    f"graph {number}",
+                    f"{what} {number}",
                     f"pull '{name}' is {_form_text(value)}",
-                    f"in graph 0 it is {_form_text(first[name])}",
-                    "give every graph the same form, shape and dtype",
+                    f"in {what} 0 it is {_form_text(first[name])}",
+                    f"give every {what} the same form, shape and dtype",
                 )
     return {name: _join(name, [other[name] for other in pulls], sizes) for name in first}
 
@@ -221,14 +222,16 @@ def _join_tables(name: str, values: list[Array], index: IntArray, sizes: Sequenc
     return pulled_unchecked(own(np.concatenate(values), values[0].dtype), own(moved, INT32))
 
 
-def _missing(number: int, first: Mapping[str, object], other: Mapping[str, object]) -> PullError:
+def _missing(
+    what: str, number: int, first: Mapping[str, object], other: Mapping[str, object]
+) -> PullError:
     lacking = [name for name in first if name not in other]
     if lacking:
-        got, have = f"no pull '{lacking[0]}'", "graph 0 has it"
+        got, have = f"no pull '{lacking[0]}'", f"{what} 0 has it"
     else:
         extra = next(name for name in other if name not in first)
-        got, have = f"a pull '{extra}'", "graph 0 has none"
-    return PullError.at(f"graph {number}", got, have, "give every graph the same pulls")
+        got, have = f"a pull '{extra}'", f"{what} 0 has none"
+    return PullError.at(f"{what} {number}", got, have, f"give every {what} the same pulls")
 
 
 def _form(value: PullValue) -> tuple[object, ...]:

@@ -83,7 +83,7 @@ class _Backward:
         return self.program.with_nodes(self.b.nodes)
 
     def _differentiable(self) -> list[bool]:
-        """Mark what depends on a parameter or a wanted pull, also through children's states."""
+        """Mark what depends on a trained parameter or a wanted pull, also through states."""
         carried: set[str] = set()  # fields that do
         while True:
             found = self._depending(carried)
@@ -94,7 +94,7 @@ class _Backward:
             carried = now
 
     def _depending(self, fields: Collection[str]) -> list[bool]:
-        """Mark what depends on a parameter, a wanted pull or one of these states of children."""
+        """Mark what depends on a trained parameter, a wanted pull or one of these states."""
         found: list[bool] = []
         for node in self.program.nodes:
             here = self._is_wanted(node, fields)
@@ -106,7 +106,7 @@ class _Backward:
             return node["name"] in self.pulls
         if node.op in ("gather", "gather_all"):
             return node["field"] in fields
-        return node.op == "param"
+        return node.op == "param" and node["name"] not in self.program.frozen
 
     def _seed(self, node: Node) -> None:
         """Start from what a push or a scatter hands to the outside."""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -11,11 +12,12 @@ import numpy as np
 from vertexrt.errors import TraceError
 from vertexrt.ir.ops import OPS, Op
 from vertexrt.ir.program import Domain, Node, Stage, Type, attributes
-from vertexrt.ir.shapes import ShapeError
+from vertexrt.ir.shapes import ShapeError, comparison
 from vertexrt.ir.user_line import user_line
 from vertexrt.ir.values import AsValue, Operand, Operators, Value
 
 MOST_INT = 2**31 - 1  # of an integer pull
+TAKE_INTEGERS = ("real", "embed", "embed_grad", "nll", "nll_grad", "dropout_by")
 
 
 class Builder:
@@ -44,7 +46,7 @@ class Builder:
         self._check_open(op)
         row = OPS[op]
         where = self.where if self.where is not None else user_line()
-        values = [self.lift(x) for x in operands]
+        values = self._as_taken(row, [self.lift(x) for x in operands])
         if row.scalar is not None or op == "concat":
             values = self.to_common_domain(values)
         assert row.arity in (-1, len(values)), f"{op} takes {row.arity} operands: {values}"
@@ -53,6 +55,17 @@ class Builder:
         node = Node(op, inputs, out, attributes(attrs), where, self.stage, function=self.function)
         self.nodes.append(node)
         return Value(self, len(self.nodes) - 1)
+
+    def _as_taken(self, row: Op, values: list[Value]) -> list[Value]:
+        """Make integers real numbers, unless an op asks for an integer, or compares integers."""
+        integers = [v.type.dtype == "int" for v in values]
+        compared = row.shape is comparison and all(integers)
+        if compared or row.name in TAKE_INTEGERS or not any(integers):
+            return values
+        return [
+            self.emit("real", v) if integer else v
+            for v, integer in zip(values, integers, strict=True)
+        ]
 
     def _check_open(self, op: str) -> None:
         """Raise TraceError, when the trace is over."""
@@ -105,15 +118,48 @@ class Builder:
         return value if isinstance(value, int) else float(value)
 
     def compare(self, op: str, x: Operand, y: Operand) -> Value:
-        """Append a comparison; a whole number compared with an integer pull is an integer.
-
-        Raises: TraceError, when one operand is an integer pull and the other is real.
-        """
+        """Append a comparison; a whole number compared with an integer pull is an integer."""
         values = [self.lift(v) for v in (x, y)]
         for k, given in enumerate((x, y)):
             if not isinstance(given, Operators) and values[1 - k].type.dtype == "int":
                 values[k] = self._whole(self.number(given))
         return self.emit(op, *values)
+
+    def as_index(self, x: Value) -> Value:
+        """Read a pull as an integer, the first time that it is used as an index or a label."""
+        node = x.node
+        if node.op in ("pull", "edge_pull") and node["auto"]:
+            settled = replace(
+                node,
+                type=replace(node.type, dtype="int"),
+                attrs=attributes({**dict(node.attrs), "dtype": "int", "auto": False}),
+            )
+            if any(x.index in n.inputs for n in self.nodes):
+                raise TraceError.at(
+                    "pull",
+                    f"{node['name']!r} is used as a number and as an index, at {user_line()}",
+                    "one of the two",
+                    "pull two arrays, or declare pull(name, dtype='int')",
+                )
+            self.nodes[x.index] = settled
+        return x
+
+    def one_hot(self, index: Value, size: int) -> Value:
+        """Return 1.0 at the element that an integer names, else 0.0; zeros where it names none.
+
+        Raises: TraceError, when it is neither an integer pull nor computed, or no number.
+        """
+        found = self.as_index(index)
+        if found.type.dtype == "int":
+            found = self.emit("real", found, bound=size)
+        elif not is_computed(found):
+            raise TraceError.at(
+                "index",
+                f"an index that is {found!r} at {user_line()}",
+                "an integer pull, or a number that is computed",
+                "declare pull(name, dtype='int'), or write vrt.argmax(x)",
+            )
+        return self.emit("equal", self.emit("arange", shape=(size,)), found)
 
     def _whole(self, number: float) -> Value:
         """Append an integer constant."""
@@ -134,7 +180,15 @@ class Builder:
         """Copy vertex values to the edges where another operand is given per edge."""
         if not any(v.type.domain == Domain.EDGE for v in values):
             return values
-        return [self.emit("to_edges", v) if v.type.domain == Domain.VERTEX else v for v in values]
+        moved = [v.type.domain == Domain.VERTEX and v.type.dtype == "float" for v in values]
+        return [
+            self.emit("to_edges", v) if moves else v for v, moves in zip(values, moved, strict=True)
+        ]
+
+
+def is_computed(x: Value) -> bool:
+    """Tell whether a value is a real number that is computed, not read."""
+    return x.type.dtype == "float" and not x.shape and OPS[x.node.op].role != "leaf"
 
 
 def _type_of(row: Op, types: list[Type], attrs: dict[str, Any], where: str) -> Type:

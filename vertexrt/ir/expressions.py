@@ -44,7 +44,7 @@ class Target(Protocol[V]):
         """Return one of two values; both may be computed."""
 
     def call(self, name: str, arguments: Sequence[V]) -> V:
-        """Return exp, log, sqrt, tanh or sigmoid of a value."""
+        """Return exp, log, sqrt, tanh, floor or sigmoid of a value."""
 
 
 @cache

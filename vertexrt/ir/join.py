@@ -41,7 +41,8 @@ def join_programs(name: str, parts: Sequence[tuple[Program, FunctionSite]]) -> P
     state = dict(ChainMap(*(dict(p.state) for p in reversed(programs))))
     _check_size(name, arity or 0, len(pulls))
     declared = tuple(pulls.values())
-    return Program(name, tuple(nodes), params, state, arity, declared, sites=sites)
+    frozen = frozenset[str]().union(*(program.frozen for program in programs))
+    return Program(name, tuple(nodes), params, state, arity, declared, sites=sites, frozen=frozen)
 
 
 def _check_size(name: str, slots: int, pulls: int) -> None:

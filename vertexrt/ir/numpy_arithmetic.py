@@ -53,8 +53,8 @@ class _Arrays:
 _ARRAYS = _Arrays()
 
 
-def dropout_factors(seed: int, key: int, p: float, counters: Array, elements: Array) -> Array:
-    """Return the factors of dropout, [counters, elements]: 0, or 1 / (1 - p).
+def draws(seed: int, key: int, p: float | None, counters: Array, elements: Array) -> Array:
+    """Return factors of dropout, [counters, elements]: 0, or 1 / (1 - p); without p, uniform ones.
 
     Each is drawn from a hash of (seed, key, counter, element) to 32 bits, as compiled kernels draw
     them: counter-based random numbers (Salmon et al., SC 2011) with the finaliser of MurmurHash3.
@@ -67,5 +67,7 @@ def dropout_factors(seed: int, key: int, p: float, counters: Array, elements: Ar
         h = (h ^ (h >> u(16))) * u(0x85EBCA6B)
         h = (h ^ (h >> u(13))) * u(0xC2B2AE35)
         h = h ^ (h >> u(16))
+    if p is None:  # 23 bits, in the middle of what they stand for: exact in float32
+        return np.asarray(((h >> u(9)) + 0.5) * 2.0**-23)
     threshold = u(min(int(p * 2**32), 2**32 - 1))
     return np.where(h >= threshold, 1.0 / (1.0 - p), 0.0)

@@ -49,6 +49,11 @@ class Op:
     scalar: str | None = None
     vjp: Vjp | None = None
 
+    @property
+    def draws(self) -> bool:
+        """Whether random numbers are drawn."""
+        return self.scalar is not None and "draw" in self.scalar
+
 
 _LOG1P = "(y if 1.0 + y == 1.0 else log(1.0 + y) * y / (1.0 + y - 1.0))"
 
@@ -120,13 +125,17 @@ def _embed_vjp(s: Site, d: Value) -> Sequence[Value | None]:
     return [s.b.emit("embed_grad", s.x[1], rows, shape=s.x[0].shape), None]
 
 
-def _dropout_vjp(s: Site, d: Value) -> Sequence[Value]:
-    return [s.b.emit("dropout", d, p=s.node["p"], key=s.node["key"])]
+def _dropout_vjp(s: Site, d: Value) -> Sequence[Value | None]:
+    by = s.x[1:]
+    d_x = s.b.emit(s.node.op, d, *by, p=s.node["p"], key=s.node["key"])
+    return [d_x, *(None for _ in by)]
 
 
 ROWS = [
     # Inputs.
     Op("const", 0, "leaf", shapes.constant),
+    # The numbers 0, 1, ... of its elements.
+    Op("arange", 0, "leaf", shapes.constant),
     Op("param", 0, "leaf", shapes.declared_param),
     Op("pull", 0, "leaf", shapes.declared),
     Op("edge_pull", 0, "leaf", shapes.declared_pull_of_edges),
@@ -143,7 +152,8 @@ ROWS = [
     Op("gather_parents", 0, "leaf", shapes.declared),
     # The value of `origin`, where another program of the same vertices left it (`passes/store.py`).
     Op("stored", 0, "leaf", shapes.declared),
-    # Elementwise arithmetic.
+    # Elementwise arithmetic. An integer is real in it; the elements that it may name are `bound`.
+    Op("real", 1, "scalar", shapes.real, "x0 + 0.0", vjp=piecewise_constant),
     Op("add", 2, "scalar", shapes.elementwise, "x0 + x1", vjp=lambda s, d: [d, d]),
     Op("sub", 2, "scalar", shapes.elementwise, "x0 - x1", vjp=lambda s, d: [d, -d]),
     Op(
@@ -234,6 +244,7 @@ ROWS = [
         vjp=lambda s, d: [s.b.emit("where", s.out, d, 0.0)],
     ),
     Op("abs", 1, "scalar", shapes.elementwise, "x0 if x0 >= 0.0 else -x0", vjp=_abs_vjp),
+    Op("floor", 1, "scalar", shapes.elementwise, "floor(x0)", vjp=piecewise_constant),
     # log(1 + exp(x)) = max(x, 0) + log(1 + y), y = exp(-|x|). Where y is small, log(1 + y) is exact
     # as log(u) y / (u - 1), u = 1 + y (Kahan).
     Op(
@@ -247,8 +258,12 @@ ROWS = [
     Op("exp", 1, "scalar", shapes.elementwise, "exp(x0)", vjp=lambda s, d: [d * s.out]),
     Op("log", 1, "scalar", shapes.elementwise, "log(x0)", vjp=lambda s, d: [d / s.x[0]]),
     Op("sqrt", 1, "scalar", shapes.elementwise, "sqrt(x0)", vjp=lambda s, d: [0.5 * d / s.out]),
-    # A mask of ones and zeros over `1 - p`, drawn from (seed, step, key, vertex, element).
-    Op("dropout", 1, "scalar", shapes.elementwise, "x0 * keep", vjp=_dropout_vjp),
+    # A mask of ones and zeros over `1 - p`, drawn from (seed, step, key, vertex, element); or by
+    # another vertex, which several have in common.
+    Op("dropout", 1, "scalar", shapes.elementwise, "x0 * draw", vjp=_dropout_vjp),
+    Op("dropout_by", 2, "scalar", shapes.drawn_by, "x0 * draw", vjp=_dropout_vjp),
+    # A number between 0 and 1, drawn in the same way.
+    Op("uniform", 1, "scalar", shapes.elementwise, "x0 + draw", vjp=piecewise_constant),
     # Rearrangements of a row, which is stored flat.
     Op("slice", 1, "view", shapes.part, vjp=_slice_vjp),
     Op("concat", -1, "view", shapes.concat, vjp=_concat_vjp),
@@ -325,3 +340,4 @@ ROWS = [
 ]
 
 OPS: dict[str, Op] = {row.name: row for row in ROWS}
+FIRST_OF_GRAPH = "(first of graph)"  # an integer that the engine gives: a vertex of the batch

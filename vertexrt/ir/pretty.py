@@ -46,7 +46,10 @@ def format_program(program: Program, stages: bool = False) -> str:
 
 
 def _header(program: Program) -> str:
-    params = ", ".join(f"{n}{list(s)}" for n, s in program.params.items())
+    params = ", ".join(
+        f"{n}{list(s)}{' (frozen)' if n in program.frozen else ''}"
+        for n, s in program.params.items()
+    )
     state = ", ".join(f"{n}[{s}]" for n, s in program.state.items())
     arity = "any number of" if program.arity is None else program.arity
     children = f"{len(program.sites)} vertex types" if program.sites else f"{arity} children"

@@ -134,6 +134,7 @@ class Program:
         arity: slots for children, the most of any function; None, where only all are read.
         stacks: parameters stored as one matrix, rows in this order.
         sites: of each vertex function of a network; empty, where there is one alone.
+        frozen: parameters, and stacks of them, that have no gradient.
     """
 
     name: str
@@ -144,6 +145,7 @@ class Program:
     pulls: tuple[Pull, ...] = ()
     stacks: tuple[tuple[str, ...], ...] = ()
     sites: tuple[FunctionSite, ...] = ()
+    frozen: frozenset[str] = frozenset()
 
     @property
     def slots_of_functions(self) -> tuple[int, ...]:

@@ -17,6 +17,7 @@ FUNCTIONS = {
     "log": math.log,
     "sqrt": math.sqrt,
     "tanh": math.tanh,
+    "floor": math.floor,
     "sigmoid": _sigmoid,
 }
 _GLOBALS = {"__builtins__": {}, **FUNCTIONS}
@@ -36,9 +37,9 @@ def evaluate(expression: str, operands: Sequence[float]) -> float | None:
     """Return the value of an expression of the op table, or None where it is not a finite number.
 
     Args:
-        expression: in x0, x1, ...; random ops (`keep`) have no constant value.
+        expression: in x0, x1, ...; random ops (`draw`) have no constant value.
     """
-    if "keep" in expression:
+    if "draw" in expression:
         return None
     names = {f"x{k}": x for k, x in enumerate(operands)}
     try:

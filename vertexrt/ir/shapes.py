@@ -22,9 +22,7 @@ class ShapeError(Exception):
 def _floats(types: Types) -> None:
     for t in types:
         if t.dtype != "float":
-            raise ShapeError(
-                "real operands; an integer is an index of embed, a label, or compared with integers"
-            )
+            raise ShapeError("real operands")
 
 
 def constant(types: Types, attrs: Attrs) -> Type:
@@ -85,11 +83,25 @@ def elementwise(types: Types, attrs: Attrs) -> Type:
     return Type(shape, "float", max(domain, Domain.VERTEX))
 
 
+def real(types: Types, attrs: Attrs) -> Type:
+    """Take an integer as a real number."""
+    if types[0].dtype != "int":
+        raise ShapeError("an integer")
+    return Type((), "float", max(types[0].domain, Domain.VERTEX))
+
+
 def comparison(types: Types, attrs: Attrs) -> Type:
     """Compare as elementwise ops do, or two integers: 1.0 where it holds, else 0.0."""
     if any(t.dtype != "int" for t in types):
         return elementwise(types, attrs)
     return Type((), "float", max(Domain.VERTEX, *(t.domain for t in types)))
+
+
+def drawn_by(types: Types, attrs: Attrs) -> Type:
+    """Draw for each element of a value, by an integer."""
+    if types[1].dtype != "int":
+        raise ShapeError("an integer to draw by")
+    return elementwise(types[:1], attrs)
 
 
 def part(types: Types, attrs: Attrs) -> Type:

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import operator
 from collections.abc import Callable
-from typing import Any, NoReturn, Protocol, runtime_checkable
+from typing import Any, NoReturn, Protocol, TypeGuard, runtime_checkable
 
 import numpy as np
 
@@ -31,6 +31,8 @@ UFUNC_OPERATORS: dict[str, Callable[[Any, Any], Any]] = {
     "less_equal": operator.le,
     "greater": operator.gt,
     "greater_equal": operator.ge,
+    "floor_divide": operator.floordiv,
+    "remainder": operator.mod,
 }
 
 
@@ -50,6 +52,9 @@ class Construction(Protocol):
 
     def number(self, x: Operand) -> float:
         """Return a number as Python has it."""
+
+    def one_hot(self, index: Value, size: int) -> Value:
+        """Append a vector that is 1.0 where an integer says."""
 
 
 @runtime_checkable
@@ -119,6 +124,18 @@ class Operators:
 
     def __rtruediv__(self, other: Operand) -> Value:
         return self._builder().emit("div", other, self)
+
+    def __floordiv__(self, other: Operand) -> Value:
+        return self._builder().emit("floor", self / other)
+
+    def __rfloordiv__(self, other: Operand) -> Value:
+        return self._builder().emit("floor", other / self)
+
+    def __mod__(self, other: Operand) -> Value:
+        return self._builder().emit("sub", self, (self // other) * other)
+
+    def __rmod__(self, other: Operand) -> Value:
+        return self._builder().emit("sub", other, (other // self) * self)
 
     def __neg__(self) -> Value:
         return self._builder().emit("neg", self)
@@ -194,8 +211,6 @@ class Operators:
         return self._builder().emit("abs", self)
 
     __rpow__ = _refused("pow", "write vrt.exp(x * math.log(base))")
-    __floordiv__ = __rfloordiv__ = _refused("//", "do it before the batch is made")
-    __mod__ = __rmod__ = _refused("%", "do it before the batch is made")
     __and__ = __rand__ = _refused("&", "multiply the masks: (x > 0) * (y > 0)")
     __or__ = __ror__ = _refused("|", "write vrt.maximum(x > 0, y > 0)")
     __invert__ = _refused("~", "write 1.0 - mask")
@@ -263,12 +278,15 @@ class Value(Operators):
 
     __radd__ = __add__
 
-    def __getitem__(self, key: slice | int) -> Value:
+    def __getitem__(self, key: slice | int | Value) -> Value:
+        if len(self.shape) == 1 and isinstance(key, Value):
+            named = self.builder.one_hot(key, self.shape[0])
+            return self.builder.emit("reduce_sum", self.builder.emit("where", named, self, 0.0))
         if len(self.shape) != 1 or not _is_plain(key):
             raise TraceError.at(
                 "slice",
                 f"{key!r} of a value of shape {self.shape}, at {user_line()}",
-                "a step-1 slice or an index of a vector",
+                "a step-1 slice, a number or an integer pull, of a vector",
                 "slice vectors only",
             )
         length = self.shape[0]
@@ -279,7 +297,7 @@ class Value(Operators):
         return self.builder.emit("slice", self, start=start, shape=(stop - start,))
 
 
-def _is_plain(key: slice | int) -> bool:
+def _is_plain(key: object) -> TypeGuard[slice | int]:
     """Tell whether what is in brackets is an index, or a slice without a step."""
     if not isinstance(key, slice):
         return isinstance(key, (int, np.integer))

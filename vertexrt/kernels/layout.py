@@ -107,8 +107,9 @@ class StoreUpdate(NamedTuple):
     """The update that ends a step.
 
     Attributes:
-        rule: what is computed; scalars: float64, weight decay that is added to gradients, factor of
-            values, and those of the rule.
+        rule: what is computed; scalars: float64 [groups, *], of each group of parameters the weight
+            decay that is added to gradients, the factor of values, and those of the rule.
+        parts: int64 [groups + 1], the first piece of each group, and how many pieces there are.
         clip_norm: largest norm of the gradients, or 0 for any.
         limit, reach: of `engine.update.limit_of`.
         values, gradients: [total]; moments: [*, total], the state in the order of the rule.
@@ -120,6 +121,7 @@ class StoreUpdate(NamedTuple):
 
     rule: UpdateRule
     scalars: Array
+    parts: Array
     clip_norm: float
     limit: float
     reach: tuple[float, ...]

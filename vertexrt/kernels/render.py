@@ -48,20 +48,20 @@ class _Text:
 CUDA = Dialect(
     "real({value})",
     "({test} ? {yes} : {no})",
-    {f: f"vrt_{f}" for f in ("exp", "log", "sqrt", "tanh", "sigmoid")},
+    {"floor": "floor", **{f: f"vrt_{f}" for f in ("exp", "log", "sqrt", "tanh", "sigmoid")}},
 )
 
 
-def render(expression: str, operands: Sequence[str], dialect: Dialect, keep: str = "") -> str:
+def render(expression: str, operands: Sequence[str], dialect: Dialect, draw: str = "") -> str:
     """Return an expression of the op table in a dialect.
 
     Args:
         expression: as in the op table.
         operands: text of x0, x1, ...; may stand anywhere an atom may.
-        keep: text of the dropout factor, for the ops that name it.
+        draw: text of what is drawn, for the ops that name it.
     """
     names = {f"x{k}": operand for k, operand in enumerate(operands)}
-    return render_names(expression, {**names, "keep": keep}, dialect)
+    return render_names(expression, {**names, "draw": draw}, dialect)
 
 
 def render_names(expression: str, names: Mapping[str, str], dialect: Dialect) -> str:

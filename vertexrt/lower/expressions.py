@@ -85,8 +85,9 @@ class Leaf:
     """An input of the function, read where it is used.
 
     Attributes:
-        op: of the op table; of pulls also `integer` (the value), `has_integer` and `has_real` (1
-            where the vertex has one), and `is_index` (1 where j is the value).
+        op: of the op table (`arange` is j itself); of pulls also `integer` (the value),
+            `has_integer` and `has_real` (1 where the vertex has one), and `is_index` (1 where j is
+            the value).
         number: of the tensor (`gather`), the parameter (`param`, `embed`), the pull or the push.
         slot: of a child; -1 for the child of the edge.
         size: elements a row of what is read.
@@ -110,18 +111,25 @@ class Leaf:
 
 
 @dataclass(frozen=True, slots=True)
-class RandomFactor:
-    """The factor of dropout: 0, or 1 / (1 - p), drawn by the user's vertex (or edge) and element.
+class RandomDraw:
+    """A factor of dropout: 0, or 1 / (1 - p), drawn by the user's vertex (or edge) and element.
+
+    Attributes:
+        p: None for a number between 0 and 1 instead.
+        edges: by the edge.
+        by: the integer pull that says by which other vertex; -1 for none.
 
     Source: counter-based random numbers, Salmon et al., SC 2011.
     """
 
     key: int
-    p: float
+    p: float | None
     edges: bool
+    by: int = -1
 
     def __str__(self) -> str:
-        return f"draw(key {self.key}, p {self.p})"
+        by = "" if self.by < 0 else f", by pull {self.by}"
+        return f"draw(key {self.key}, p {self.p}{by})"
 
 
 @dataclass(frozen=True, slots=True)
@@ -130,12 +138,12 @@ class Apply:
 
     expression: str
     operands: tuple[Expression, ...]
-    draw: RandomFactor | None = None
+    draw: RandomDraw | None = None
     index: Index = J  # of the draw
 
     def __str__(self) -> str:
         names = {f"x{k}": str(x) for k, x in enumerate(self.operands)}
-        names["keep"] = str(self.draw)
+        names["draw"] = str(self.draw)
         return f"({re.sub('[a-z]+[0-9]?', lambda m: names.get(m[0], m[0]), self.expression)})"
 
 

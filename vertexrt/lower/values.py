@@ -19,7 +19,7 @@ from vertexrt.lower.expressions import (
     Leaf,
     Number,
     Picked,
-    RandomFactor,
+    RandomDraw,
     ReadElement,
 )
 from vertexrt.lower.kernel import FromParents
@@ -135,10 +135,13 @@ class ValuePlaces:
         expression = OPS[node.op].scalar
         assert expression is not None
         operands = tuple(self.element(i, index) for i in node.inputs)
-        if node.op != "dropout":
+        if not OPS[node.op].draws:
             return Apply(expression, operands)
-        draw = RandomFactor(node["key"], node["p"], node.type.domain == Domain.EDGE)
-        return Apply(expression, operands, draw, index)
+        by = self.integer(node.inputs[1]) if node.op == "dropout_by" else -1
+        edges = node.type.domain == Domain.EDGE and by < 0
+        p = node["p"] if node.has("p") else None
+        index = FIRST if node.type.shape == () else index
+        return Apply(expression, operands, RandomDraw(node["key"], p, edges, by), index)
 
     def _nll(self, node: Node) -> Apply:
         logits, label, total = node.inputs
@@ -200,8 +203,8 @@ class ValuePlaces:
     def _leaf(self, node: Node, index: Index) -> Expression:
         """Return an input of the function."""
         size = max(node.type.size, 1)
-        if node.op in ("loss_scale", "weight", "has_child", "degree", "present"):
-            return Leaf(node.op, slot=node["slot"] if node.op == "present" else -1)
+        if node.op in ("arange", "loss_scale", "weight", "has_child", "degree", "present"):
+            return Leaf(node.op, index, slot=node["slot"] if node.op == "present" else -1)
         if node.op in ("has_pull", "pull", "edge_pull", "seed"):
             return self._given(node, index, size)
         if node.op == "const":

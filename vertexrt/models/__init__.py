@@ -15,9 +15,7 @@ __all__ = ["LSTMLanguageModel", "ModelSpec", "TreeFC", "TreeLSTM", "get", "names
 
 def __getattr__(name: str) -> Any:
     """Import a model when it is asked for; the names of all are known at once."""
-    if name in __all__:
-        for spec in SPECS:
-            module = import_module(f"vertexrt.models.{spec.module}")
-            if hasattr(module, name):
-                return getattr(module, name)
+    for spec in SPECS:
+        if spec.title == name:
+            return getattr(import_module(spec.module), name)
     raise AttributeError(f"module 'vertexrt.models' has no attribute {name!r}")

@@ -1,20 +1,27 @@
-"""The models by name, with what each needs from a data set and how it is trained by default.
+"""The models by name, with the data that each reads and how it is trained by default.
 
-Nothing slow is imported: the command line takes the names from here. A model's module, which has
-`for_dataset`, is imported when the model is built.
+Nothing slow is imported: the command line takes the names from here. A model's module is imported
+when the model is built.
+
+The arguments of a model's `__init__` are its options. One that the data decide is found by its
+name: `vocab` (words), `classes` (labels), `num_NAME` (texts that the pull NAME numbers).
 """
 
 from __future__ import annotations
 
+import inspect
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from importlib import import_module
-from typing import TYPE_CHECKING, Any, cast
+from typing import TYPE_CHECKING, Any
 
 from vertexrt.errors import UsageError, nearest
 
 if TYPE_CHECKING:
+    from vertexrt.api.model import Model
     from vertexrt.api.vertex_function import VertexFunction
+
+SHARED = ("layers",)  # options of models that decide over the graphs
 
 
 @dataclass(frozen=True, slots=True)
@@ -22,66 +29,249 @@ class ModelSpec:
     """A model as the command line sees it.
 
     Attributes:
-        task: what the data set must offer: sentiment, tree-fc or language-model.
-        module: its `for_dataset` builds the vertex function from a data set and options.
-        options: sizes and dropout with their defaults.
+        task: what it is trained for and judged by, a name of `cli.tasks.TASKS`.
+        format: of the data that it reads, a name of `data.FORMATS`.
+        module: where its class is.
+        title: of its class, a `VertexFunction` or a `Model`.
+        options: arguments of the class that users choose, with their defaults; others may be set.
         train: training options with their defaults.
+        graphs: options of the format that give the vertex types of the model.
     """
 
     name: str
     task: str
+    format: str
     module: str
+    title: str
     options: Mapping[str, Any]
-    train: Mapping[str, Any] = field(default_factory=dict)
+    train: Mapping[str, Any]
+    graphs: Mapping[str, Any] = field(default_factory=dict)
 
-    def build(self, dataset: Any, **options: Any) -> VertexFunction:
-        """Build the vertex function for a data set.
+    def build(self, dataset: Any, **options: Any) -> VertexFunction | Model:
+        """Build the model for a data set.
 
         Args:
-            dataset: with `vocabulary` and `classes`.
-            options: any of `self.options`.
-        Raises: UsageError for an option that the model does not have.
+            dataset: whose `sizes()` are the arguments that data decide, by name.
+            options: any of `self.arguments()`.
+        Raises: UsageError for an option that the model does not have, or one that nothing says.
         """
+        known = self.arguments()
         for name in options:
-            if name not in self.options:
+            if name not in known:
                 raise UsageError.at(
-                    self.name,
+                    self.title,
                     f"option {name!r}",
-                    "one of " + ", ".join(self.options),
-                    f"leave it out.{nearest(name, self.options)}",
+                    "one of " + ", ".join(known),
+                    f"leave it out.{nearest(name, known)}",
                 )
-        make = import_module(f"vertexrt.models.{self.module}").for_dataset
-        return cast("VertexFunction", make(dataset, **{**self.options, **options}))
+        made = getattr(import_module(self.module), self.title)
+        chosen = {**self.options, **options}
+        return made(**chosen, **_from_data(self.title, known, chosen, dataset.sizes()))  # type: ignore[no-any-return]
+
+    def arguments(self) -> dict[str, inspect.Parameter]:
+        """Return the arguments of the class by name; its module is imported."""
+        signature = inspect.signature(getattr(import_module(self.module), self.title))
+        several = (inspect.Parameter.VAR_POSITIONAL, inspect.Parameter.VAR_KEYWORD)
+        found = signature.parameters.items()
+        return {name: each for name, each in found if each.kind not in several}
+
+    def reading(self, options: Mapping[str, Any]) -> dict[str, Any]:
+        """Return the options of the format that follow from the model and its options."""
+        return {**self.graphs, **{name: options[name] for name in SHARED if name in options}}
+
+
+def _from_data(
+    title: str,
+    arguments: Mapping[str, inspect.Parameter],
+    chosen: Mapping[str, Any],
+    sizes: Mapping[str, int],
+) -> dict[str, int]:
+    """Return the arguments that nobody chose and that have no default.
+
+    Raises: UsageError, when the data do not say one of them.
+    """
+    needed = [name for name, a in arguments.items() if a.default is a.empty and name not in chosen]
+    for name in needed:
+        if name not in sizes:
+            got = f"nothing says what the argument '{name}' is"
+            expected = f"a default, or one that the data decide: {', '.join(sizes)}"
+            raise UsageError.at(title, got, expected, f"give it: --set {name}=VALUE")
+    return {name: sizes[name] for name in needed}
+
+
+ADAM = {"optimizer": "adam", "lr": 2e-3, "batch_size": 20, "epochs": 3, "data": "generated"}
+OF_TEXT = {**ADAM, "clip_norm": 5.0}
+OF_TREES = {**ADAM, "optimizer": "adagrad", "lr": 0.05, "batch_size": 25, "epochs": 6}
+WIDTHS = {"embed": 128, "hidden": 128, "dropout": 0.3}
+LAYERED = {"embed": 128, "hidden": 128, "dropout": 0.2, "layers": 1}
 
 
 SPECS = (
     ModelSpec(
         "tree-lstm",
-        "sentiment",
-        "tree_lstm",
-        {"embed": 128, "hidden": 128, "dropout": 0.3},
-        {"optimizer": "adagrad", "lr": 0.05, "batch_size": 25, "epochs": 6, "data": "generated"},
+        "classification",
+        "trees",
+        "vertexrt.models.tree_lstm",
+        "TreeLSTM",
+        WIDTHS,
+        OF_TREES,
+    ),
+    ModelSpec(
+        "nary-tree-lstm",
+        "classification",
+        "trees",
+        "vertexrt.models.nary_tree_lstm",
+        "NaryTreeLSTM",
+        WIDTHS,
+        OF_TREES,
+    ),
+    ModelSpec(
+        "child-sum-tree-lstm",
+        "classification",
+        "trees",
+        "vertexrt.models.child_sum_tree_lstm",
+        "ChildSumTreeLSTM",
+        WIDTHS,
+        OF_TREES,
+    ),
+    ModelSpec(
+        "rvnn",
+        "classification",
+        "trees",
+        "vertexrt.models.rvnn",
+        "RvNN",
+        {"hidden": 128, "dropout": 0.3},
+        OF_TREES,
+    ),
+    ModelSpec(
+        "td-rnn",
+        "classification",
+        "trees",
+        "vertexrt.models.rvnn",
+        "RvNN",
+        {"hidden": 128, "dropout": 0.3},
+        OF_TREES,
+        {"pyramid": True},
+    ),
+    ModelSpec(
+        "td-lstm",
+        "classification",
+        "trees",
+        "vertexrt.models.nary_tree_lstm",
+        "NaryTreeLSTM",
+        WIDTHS,
+        OF_TREES,
+        {"pyramid": True},
     ),
     ModelSpec(
         "tree-fc",
+        "regression",
         "tree-fc",
-        "tree_fc",
+        "vertexrt.models.tree_fc",
+        "TreeFC",
         {"hidden": 64},
-        {"optimizer": "adam", "lr": 1e-3, "batch_size": 16, "epochs": 5, "data": "generated"},
+        {**ADAM, "lr": 1e-3, "batch_size": 16, "epochs": 5},
+    ),
+    ModelSpec(
+        "rnn-lm",
+        "language-model",
+        "text",
+        "vertexrt.models.rnn_lm",
+        "RNNLanguageModel",
+        LAYERED,
+        OF_TEXT,
     ),
     ModelSpec(
         "lstm-lm",
         "language-model",
-        "lstm_lm",
-        {"embed": 128, "hidden": 128, "dropout": 0.2},
-        {
-            "optimizer": "adam",
-            "lr": 2e-3,
-            "batch_size": 20,
-            "clip_norm": 5.0,
-            "epochs": 3,
-            "data": "generated",
-        },
+        "text",
+        "vertexrt.models.lstm_lm",
+        "LSTMLanguageModel",
+        LAYERED,
+        OF_TEXT,
+    ),
+    ModelSpec(
+        "gru-lm",
+        "language-model",
+        "text",
+        "vertexrt.models.gru_lm",
+        "GRULanguageModel",
+        LAYERED,
+        OF_TEXT,
+    ),
+    ModelSpec(
+        "slstm-lm",
+        "language-model",
+        "text",
+        "vertexrt.models.slstm_lm",
+        "SLSTMLanguageModel",
+        LAYERED,
+        OF_TEXT,
+    ),
+    ModelSpec(
+        "residual-rnn",
+        "language-model",
+        "text",
+        "vertexrt.models.residual_rnn",
+        "ResidualRNN",
+        {"hidden": 64, "dropout": 0.0, "layers": 48},
+        OF_TEXT,
+    ),
+    ModelSpec(
+        "bilstm-tagger",
+        "tagging",
+        "tagged",
+        "vertexrt.models.bilstm_tagger",
+        "BiLSTMTagger",
+        WIDTHS,
+        ADAM,
+        {"letters": False},
+    ),
+    ModelSpec(
+        "bilstm-char-tagger",
+        "tagging",
+        "tagged",
+        "vertexrt.models.bilstm_char_tagger",
+        "BiLSTMCharTagger",
+        WIDTHS | {"spelling": 32},
+        ADAM,
+        {"letters": True},
+    ),
+    ModelSpec(
+        "dag-lstm",
+        "classification",
+        "logic",
+        "vertexrt.models.child_sum_tree_lstm",
+        "ChildSumTreeLSTM",
+        {"embed": 16, "hidden": 32, "dropout": 0.0},
+        ADAM | {"epochs": 12},
+    ),
+    ModelSpec(
+        "seq2seq",
+        "tagging",
+        "pairs",
+        "vertexrt.models.seq2seq",
+        "Seq2Seq",
+        {"embed": 32, "hidden": 64},
+        ADAM | {"epochs": 10},
+    ),
+    ModelSpec(
+        "dagnn",
+        "classification",
+        "logic",
+        "vertexrt.models.dagnn",
+        "DAGNN",
+        {"hidden": 32, "layers": 2},
+        ADAM | {"epochs": 12},
+    ),
+    ModelSpec(
+        "deepgate",
+        "regression",
+        "circuits",
+        "vertexrt.models.deepgate",
+        "DeepGate",
+        {"hidden": 32},
+        ADAM | {"epochs": 10},
     ),
 )
 

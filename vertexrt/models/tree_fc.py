@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 import vertexrt as vrt
 
 
@@ -35,8 +33,3 @@ class TreeFC(vrt.VertexFunction):
         target = self.pull("target", shape=(1,), dtype="float")
         output = self.push("output", self.v @ h)
         self.push("loss", self.present("target") * vrt.squared_error(output, target))
-
-
-def for_dataset(dataset: Any, hidden: int) -> vrt.VertexFunction:
-    """Build the function for a data set, with `vocabulary` and `classes`."""
-    return TreeFC(len(dataset.vocabulary), hidden)

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 import vertexrt as vrt
 
 
@@ -51,8 +49,3 @@ class TreeLSTM(vrt.VertexFunction):
         self.scatter(c=c, h=h)
         logits = self.push("logits", self.v @ vrt.dropout(h, self.dropout))
         self.push("loss", vrt.cross_entropy(logits, self.pull("label")))
-
-
-def for_dataset(dataset: Any, embed: int, hidden: int, dropout: float) -> vrt.VertexFunction:
-    """Build the function for a data set, with `vocabulary` and `classes`."""
-    return TreeLSTM(len(dataset.vocabulary), embed, hidden, dataset.classes, dropout=dropout)

@@ -29,6 +29,7 @@ ZERO_IF_ZERO = {
     "reduce_sum": (0,),
     "reduce_max": (0,),
     "dropout": (0,),
+    "dropout_by": (0,),
 }
 
 
@@ -39,7 +40,8 @@ def simplify(program: Program) -> Program:
 
 def without_dropout(program: Program) -> Program:
     """Return the program as inference runs it: dropout passes its operand on."""
-    return rewrite(program, lambda out, node: node.inputs[0] if node.op == "dropout" else None)
+    dropouts = ("dropout", "dropout_by")
+    return rewrite(program, lambda out, node: node.inputs[0] if node.op in dropouts else None)
 
 
 def simplified(out: Rewriter, node: Node) -> int | None:

@@ -21,13 +21,17 @@ def stack_parameters(program: Program) -> Program:
     """Join products of one operand with several parameters, in a placed forward program.
 
     A parameter joins one stack at most, and none if it is looked up in (its gradient is sparse).
+    Frozen parameters join others that are frozen.
     Functions of a network that share the parameters of a stack share the stack.
     """
     while found := _shared_operand(program):
         names = tuple(found)
         program = _join_parameters(program, list(found.values()), names)
         if names not in program.stacks:
-            program = replace(program, stacks=(*program.stacks, names))
+            frozen = program.frozen & {names[0]} and {"+".join(names)}
+            program = replace(
+                program, stacks=(*program.stacks, names), frozen=program.frozen | frozen
+            )
     nodes = [replace(n, stage=Stage.PATH) for n in program.nodes]  # to be placed anew with dF
     return program.with_nodes(nodes)
 
@@ -38,7 +42,7 @@ def _shared_operand(program: Program) -> dict[str, int]:
     for weights, names in itertools.product(operands, program.stacks):
         if weights.keys() >= {*names}:
             return {name: weights[name] for name in names}
-    stacked = {*itertools.chain(*program.stacks)}
+    stacked = {*itertools.chain(*program.stacks), *map("+".join, program.stacks)}
     free = [{n: k for n, k in each.items() if n not in stacked} for each in operands]
     return next((weights for weights in free if len(weights) > 1), {})
 
@@ -53,7 +57,8 @@ def _by_operand(program: Program) -> list[dict[str, int]]:
         if _multiplies_vectors(node) and not node["transpose"]:
             name = nodes[node.inputs[0]]["name"]
             if name not in looked_up:
-                found[node.inputs[1], node.stage].setdefault(name, k)
+                key = node.inputs[1], node.stage, name in program.frozen
+                found[key].setdefault(name, k)
     return list(found.values())
 
 

@@ -76,9 +76,9 @@ class Arithmetic:
         return self.code.select(test, self.as_real(yes), self.as_real(no))
 
     def call(self, name: str, arguments: Sequence[Register]) -> Register:
-        """Return exp, log, sqrt, tanh or sigmoid of a value."""
+        """Return exp, log, sqrt, tanh, floor or sigmoid of a value."""
         (x,) = map(self.as_real, arguments)
-        if name in ("log", "sqrt"):
+        if name in ("log", "sqrt", "floor"):
             return self.code.call(self.real, f"llvm.{name}.{self.kind}", [x])
         found: Register = getattr(Arithmetic(self.code, FUSED), name)(x)
         return found

@@ -17,7 +17,7 @@ from vertexrt.lower.expressions import (
     Leaf,
     Number,
     Picked,
-    RandomFactor,
+    RandomDraw,
     ReadElement,
 )
 from vertexrt.lower.kernel import KernelIR
@@ -259,20 +259,27 @@ class Expressions:
     def _apply(self, apply: Apply, j: Register, independent: bool) -> Register:
         names = {f"x{k}": self.element(x, j, independent) for k, x in enumerate(apply.operands)}
         if apply.draw is not None:
-            names["keep"] = self._keep(apply.draw, self._index(apply.index, j))
+            names["draw"] = self._drawn(apply.draw, self._index(apply.index, j))
         return translate(apply.expression, names, self.math)
 
-    def _keep(self, wanted: RandomFactor, j: Register) -> Register:
-        """Return the factor of dropout: 0, or what keeps the mean."""
-        code, vertex = self.code, self.vertex()
+    def _drawn(self, wanted: RandomDraw, j: Register) -> Register:
+        """Return the factor of dropout: 0, or what keeps the mean; or a number between 0 and 1."""
+        code = self.code
+        vertex = self.vertex() if wanted.by < 0 else self.given(Field.INTS, wanted.by)
         field = Field.USER_EDGE if wanted.edges else Field.USER_VERTEX
         array = self.array(field)
-        counter = code.once(ROW, ("counter", field), lambda: code.load_index(array, vertex))
+        counter = code.once(
+            ROW, ("counter", field, wanted.by), lambda: code.load_index(array, vertex)
+        )
         if wanted.edges:
             counter = code.add(counter, code.integer("sub", self.edge, self.first_edge(self.every)))
         seed = code.once(FUNCTION, "seed", lambda: code.load("i32", CONTEXT, int64(2 * Field.SEED)))
+        bits = draw(code, seed, wanted.key, counter, j)
+        if wanted.p is None:
+            high = code.op(code.real, f"uitofp {code.integer('lshr', bits, 9)} to {code.real}")
+            return translate("(high + 0.5) * 1.1920928955078125e-07", {"high": high}, self.math)
         threshold = min(int(wanted.p * 2**32), 2**32 - 1)
-        kept = code.compare("uge", draw(code, seed, wanted.key, counter, j), threshold)
+        kept = code.compare("uge", bits, threshold)
         return code.select(kept, code.const(1.0 / (1.0 - wanted.p)), code.const(0.0))
 
     # Leaves.
@@ -284,6 +291,9 @@ class Expressions:
                 return self.given_to_edge(Field.INTS, leaf.number)
             case "integer":
                 return self.given(Field.INTS, leaf.number)
+            case "arange":
+                index = self.code.op("i32", f"trunc {self._index(leaf.index, j)} to i32")
+                return self.code.op(self.code.real, f"sitofp {index} to {self.code.real}")
             case "is_index":
                 return self._truth(self.code.compare("eq", self.given(Field.INTS, leaf.number), j))
             case "present" | "has_child" | "has_integer" | "has_real":

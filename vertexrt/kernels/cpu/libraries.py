@@ -23,6 +23,8 @@ DECLARATIONS = {
     "llvm.exp.f64": "double @llvm.exp.f64(double)",
     "llvm.fabs.f32": "float @llvm.fabs.f32(float)",
     "llvm.fabs.f64": "double @llvm.fabs.f64(double)",
+    "llvm.floor.f32": "float @llvm.floor.f32(float)",
+    "llvm.floor.f64": "double @llvm.floor.f64(double)",
     "llvm.log.f32": "float @llvm.log.f32(float)",
     "llvm.log.f64": "double @llvm.log.f64(double)",
     "llvm.sqrt.f32": "float @llvm.sqrt.f32(float)",

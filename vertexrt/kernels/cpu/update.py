@@ -136,6 +136,17 @@ def all_within(numbers: Any, pieces: Any, spans: Any, listed: Any, limit: float)
     return True
 
 
+@compiled
+def clamp(gradients: Any, pieces: Any, spans: Any, listed: Any, most: float) -> None:
+    """Set gradients of all pieces that are above a size to it, signs as they were."""
+    for p in range(len(pieces)):
+        start, width = pieces[p]
+        for r in range(spans[p, 0, 0], spans[p, 0, 1]):
+            begin = start + listed[r] * width
+            for i in range(begin, begin + width):
+                gradients[i] = max(min(gradients[i], most), -most)
+
+
 def is_finite(rule: int, store: Any, begin: int, end: int, scale: float, s: Any) -> bool:
     """Tell whether all that a rule would write to a range is finite, by running it on a copy."""
     values, gradients, state = store
@@ -190,14 +201,15 @@ def check(rule: int, store: Any, cut: Any, scale: float, s: Any, limit: float, f
 
 
 @compiled
-def _finish(rule: int, bounds: Any, s: Any, store: Any, cut: Any, found: Any) -> None:
+def _finish(rule: int, bounds: Any, groups: Any, store: Any, cut: Any, found: Any) -> None:
     """Do an update; see `finish` and `check`.
 
     Args:
-        bounds: clip_norm and limit of `StoreUpdate`.
+        bounds: clip_norm and limit of `StoreUpdate`; groups: its scalars and parts.
     """
     clip_norm, limit = bounds
     pieces, spans, listed = cut
+    scalars, parts = groups
     scale, checked = 1.0, False
     if clip_norm > 0.0:
         norm = norm_of(store[1], pieces, spans, listed)
@@ -207,10 +219,16 @@ def _finish(rule: int, bounds: Any, s: Any, store: Any, cut: Any, found: Any) ->
         if norm > clip_norm:
             scale = clip_norm / norm
         # A norm within the limit says that all gradients are, as they are clipped.
-        checked = min(norm, clip_norm) <= limit and s[0] == 0.0
-    if checked or check(rule, store, cut, scale, s, limit, found):
-        found[FOUND_DONE] = 1.0
-        run_rule(rule, store, cut, scale, s)
+        checked = min(norm, clip_norm) <= limit
+    for k in range(len(scalars)):
+        own = (pieces[parts[k] : parts[k + 1]], spans[parts[k] : parts[k + 1]], listed)
+        fine = checked and scalars[k, 0] == 0.0
+        if not (fine or check(rule, store, own, scale, scalars[k], limit, found)):
+            return
+    found[FOUND_DONE] = 1.0
+    for k in range(len(scalars)):
+        own = (pieces[parts[k] : parts[k + 1]], spans[parts[k] : parts[k + 1]], listed)
+        run_rule(rule, store, own, scale, scalars[k])
 
 
 def finish(update: StoreUpdate) -> None:
@@ -218,7 +236,7 @@ def finish(update: StoreUpdate) -> None:
     e = update
     rule, store = address_of(e.rule, e.values.dtype), (e.values, e.gradients, e.moments)
     cut = (e.pieces, e.spans, e.listed)
-    _finish(rule, (e.clip_norm, e.limit), e.scalars, store, cut, e.found)
+    _finish(rule, (e.clip_norm, e.limit), (e.scalars, e.parts), store, cut, e.found)
 
 
 def within(numbers: FloatArray, limit: float) -> bool:

@@ -15,6 +15,7 @@ from dataclasses import asdict, dataclass
 from importlib.util import find_spec
 from pathlib import Path
 from types import MappingProxyType
+from typing import NamedTuple
 
 from vertexrt.cache import entries, notes
 from vertexrt.config import config
@@ -35,9 +36,6 @@ NO_DEFINES: Mapping[str, str] = MappingProxyType({})
 ERRORS_SHOWN = 3
 VERSIONS = (13, 12)  # of CUDA, by major version, the newest first
 ANY = 0  # of these
-# Bytes of a thread that a persistent kernel may spill: an LSTM of 512 that spills 52 takes 494 us a
-# step on an H200, and 526 us with its weights in shared memory, which is the next choice.
-MOST_SPILLED = 64
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,6 +67,21 @@ class Cubin:
     content: bytes
     path: Path
     usage: dict[str, Usage]
+
+
+class Spilled(NamedTuple):
+    """What of a kernel does not fit in registers.
+
+    Attributes:
+        bytes: of a thread, on its stack or stored to it, whichever is more; 0 where all fit.
+        text: of an error, since it would run, but perhaps many times slower; '' where all fit.
+    """
+
+    bytes: int
+    text: str
+
+
+ALL_FIT = Spilled(0, "")
 
 
 def compile_cubin(
@@ -148,34 +161,26 @@ def compile_in_registers(
     if any(use.local for use in cubin.usage.values()):
         if ONE_BLOCK not in source:
             cubin = compile_cubin(source, arch, {**defines, "VRT_BLOCKS": "1"}, cuda)
-        if not may_spill and (spills := spills_of(cubin)):
-            raise NoKernelError(spills)
+        if not may_spill and (spilled := spilled_of(cubin)).text:
+            raise NoKernelError(spilled.text)
     return cubin
 
 
-def spills_of(cubin: Cubin, persistent: bool = False) -> str:
-    """Say which values do not fit in registers, or are arrays that are indexed at run time.
-
-    Args:
-        persistent: it is the kernel of the persistent engine, which may spill MOST_SPILLED bytes;
-            where it spills more, another one runs the function.
-    Returns: the text of an error, since it would run, but many times slower; '' where all fit.
-    """
-    most, fitting = 0, "values in registers only"
-    action = f"take device='cpu' or dtype='float64', and report this as a bug with {cubin.path}"
-    if persistent:
-        most, fitting = MOST_SPILLED, f"at most {MOST_SPILLED} bytes of each a thread"
-        action = f"take engine='batched', which runs this function; the kernel is {cubin.path}"
+def spilled_of(cubin: Cubin) -> Spilled:
+    """Say which values do not fit in registers, or are arrays that are indexed at run time."""
     for name, use in cubin.usage.items():
-        if use.stack_bytes > most or use.spill_store_bytes > most:
-            got = (
+        if use.local:
+            text = message(
+                "cuda",
                 f"kernel {name} has {use.stack_bytes} bytes of stack, spills "
                 f"{use.spill_store_bytes} and reloads {use.spill_load_bytes} bytes at "
-                f"{use.registers} registers"
+                f"{use.registers} registers",
+                "values in registers: in local memory they take many times as long",
+                "take engine='batched' or device='cpu', and report this as a bug with "
+                f"{cubin.path}",
             )
-            why = f"{fitting}: in local memory values take many times as long"
-            return message("cuda", got, why, action)
-    return ""
+            return Spilled(max(use.stack_bytes, use.spill_store_bytes), text)
+    return ALL_FIT
 
 
 _ENTRY = re.compile(r"Compiling entry function '([^']+)' for '[^']*'")

@@ -13,7 +13,14 @@ import numpy as np
 
 from vertexrt.config import config
 from vertexrt.errors import DeviceError
-from vertexrt.kernels.cuda.compile import ONE_BLOCK, Cubin, compile_in_registers, spills_of
+from vertexrt.kernels.cuda.compile import (
+    ALL_FIT,
+    ONE_BLOCK,
+    Cubin,
+    Spilled,
+    compile_in_registers,
+    spilled_of,
+)
 from vertexrt.kernels.cuda.cooperative import (
     LARGE_CLUSTERS,
     LARGEST_CLUSTER,
@@ -174,10 +181,10 @@ class CupyDevice:
                 found[key.removeprefix(f"{prefix} ")] = value
         return found
 
-    def spills(self, source: str, real: np.dtype[Any], ahead: Sequence[str] = ()) -> str:
+    def spills(self, source: str, real: np.dtype[Any], ahead: Sequence[str] = ()) -> Spilled:
         """Compile the module of a persistent kernel, and others beside it."""
         (cubin,) = self._compiled([source], real, ahead)
-        return spills_of(cubin, persistent=True) if real == np.float32 else ""
+        return spilled_of(cubin) if real == np.float32 else ALL_FIT
 
     def _compiled(
         self, sources: Sequence[str], real: np.dtype[Any], ahead: Sequence[str] = ()

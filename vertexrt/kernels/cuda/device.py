@@ -13,6 +13,7 @@ from typing import Any, Protocol
 import numpy as np
 
 from vertexrt.errors import DeviceError
+from vertexrt.kernels.cuda.compile import Spilled
 
 Array = np.ndarray[Any, Any]
 CUBLAS_CODES = 10_000  # what the driver's loop adds to a status of cuBLAS
@@ -92,13 +93,12 @@ class Device(Protocol):
             kernel may, see `spills`.
         """
 
-    def spills(self, source: str, real: np.dtype[Any], ahead: Sequence[str] = ()) -> str:
+    def spills(self, source: str, real: np.dtype[Any], ahead: Sequence[str] = ()) -> Spilled:
         """Compile the module of a persistent kernel, and say which values do not fit in registers.
 
         Args:
             ahead: modules that the next call may ask for: they compile meanwhile, if there is a
                 processor for them.
-        Returns: the text of an error; '' where all fit.
         Raises: DeviceError, when it does not compile.
         """
 

@@ -24,6 +24,7 @@ from vertexrt.engine.batched import Part, Run, in_user_order, rows_at, start_of
 from vertexrt.engine.choose import FEWEST, Chooser
 from vertexrt.engine.diagnose import Attempt, refused_loss, refused_step
 from vertexrt.engine.executor import (
+    Arenas,
     Evaluation,
     Outputs,
     Trainer,
@@ -34,11 +35,11 @@ from vertexrt.engine.executor import (
 )
 from vertexrt.engine.model import CompiledModel, purpose
 from vertexrt.engine.sparse_rows import ranges_looked_up
-from vertexrt.engine.update import Outcome, Touched, Update
+from vertexrt.engine.update import Outcome, Touched, Update, apply_update
 from vertexrt.engine.variant import Use, ending_with
 from vertexrt.errors import DeviceError, NumericError
 from vertexrt.graph import GraphBatch
-from vertexrt.kernels.cuda.device import Device, in_a_child
+from vertexrt.kernels.cuda.device import Allocation, Device, in_a_child
 from vertexrt.kernels.cuda.device_explanation import DeviceExplanation
 from vertexrt.kernels.cuda.device_scripts import write_launch
 from vertexrt.kernels.cuda.device_timeline import record_launch
@@ -50,7 +51,9 @@ from vertexrt.kernels.cuda.step_end import (
     NO_WIDTHS,
     NORM,
     REFUSED,
+    GroupEnd,
     StepEnd,
+    ranges_of_groups,
 )
 from vertexrt.kernels.cuda.step_end import LOSS as FOUND_LOSS
 from vertexrt.kernels.cuda.streams import Streams
@@ -161,7 +164,7 @@ class CudaExecutor:
         self._gradients_left = run.variant.use.backward
         return [DeviceArena(self.session)]  # type: ignore[list-item]
 
-    def submit(self, use: Use, batch: GraphBatch, names: Sequence[str]) -> Evaluation:
+    def submit(self, use: Use, batch: GraphBatch, names: Sequence[str], seed: int) -> Evaluation:
         """Launch an evaluation; what it pushes comes after it, and is read when asked for."""
         self._land_all()
         self._to_device()
@@ -169,7 +172,8 @@ class CudaExecutor:
         (run,) = self.model.prepare(use, batch)
         pieces = [rows_at(run, ("push", name)) for name in names]
         prepared = time.perf_counter()
-        slot = self._launch(run, Part(slice(0, run.forward_launches)), None, pieces)
+        part = Part(slice(0, run.forward_launches), random_seed=seed)
+        slot = self._launch(run, part, None, pieces)
         if self.model.chooser is not None:
             self._time(self.model.chooser, use, batch, [run], slot, start, prepared)
 
@@ -215,6 +219,11 @@ class CudaExecutor:
         seconds = max(launched - start, time.perf_counter() - prepared)
         self.model.observe(use, batch, runs, seconds)
 
+    def exchange_arenas(self, arenas: Arenas | None = None) -> Arenas:
+        """Let runs have another arena; return the one until now."""
+        self._land_all()
+        return [self.session.exchange_arena(arenas[0] if arenas else Allocation(0, 0, None))]
+
     def begin_gradients(self, runs: Sequence[Run]) -> list[Touched]:
         """Note the rows that a step touches; the gradients are zero by then."""
         touched = self.model.touched(runs[0])
@@ -224,6 +233,11 @@ class CudaExecutor:
     def collect_gradients(self, touched: Sequence[Touched]) -> None:
         """Bring the gradients to the host."""
         self.session.memory.download(self.model.store.gradients, self.session.gradients.address)
+
+    def update(self, update: Update) -> Outcome:
+        """Update the store, which goes back to the device before the next run."""
+        self.to_host()
+        return apply_update(self.model.store, update)
 
     def _launch(
         self, run: Run, part: Part, ending: StepEnd | None, fetch: Sequence[slice] = ()
@@ -250,9 +264,10 @@ class CudaExecutor:
         self, run: Run, part: Part, ending: StepEnd | None, fetch: Sequence[slice]
     ) -> Any:
         """Launch the persistent kernel."""
-        table, clips = run.table[part.launches], ending is not None and ending.clip_norm > 0.0
+        table, updates = run.table[part.launches], ending is not None and not ending.apart
+        clips = ending is not None and updates and ending.clip_norm > 0.0
         executable, paths, written = write_launch(
-            run, table, self.persistent_launch, clips, ending is not None
+            run, table, self.persistent_launch, clips, updates
         )
         if config().check:
             verify_launch(run, table, executable, paths, written)
@@ -293,29 +308,19 @@ class CudaExecutor:
             return self._last_loss, found
         start = time.perf_counter()
         update: Update = optimizer.request(self.model.store)
-        use = ending_with(use, update.rule)
+        use = ending_with(use, update.rule_in_step)
         runs = self.model.prepare(use, batch)
         (run,) = runs
         scale = loss_scale(step.reduction, batch, runs)
         self._to_device(update.moments if len(update.moments) else None)
-        starts, widths = self._touched_ranges(run)
-        ending = StepEnd(
-            loss_at=start_of(run, ("push", "loss")),
-            rows=run.num_rows,
-            weighted=bool(len(run.weight)),
-            loss_scale=scale,
-            rule=update.rule,
-            scalars=update.scalars(),
-            clip_norm=update.clip_norm or 0.0,
-            starts=starts,
-            widths=widths,
-        )
+        ending = self._ending(run, update, scale)
         prepared = time.perf_counter()
         slot = self._launch(run, Part(loss_scale=scale, random_seed=seed), ending)
         if self.model.chooser is not None:
             self._time(self.model.chooser, use, batch, runs, slot, start, prepared)
         optimizer.settle(DONE)  # it counts; what was found is looked at when it lands
         self._device_newer = True
+        self._gradients_left = bool(ending.groups)  # of parameters that are in none
         attempt = Attempt(use, batch, scale, seed, 1, update)
         flight = _Flight(slot.event, slot.found, attempt, optimizer)
         self._flights.append(flight)
@@ -359,14 +364,33 @@ class CudaExecutor:
         self.begin_gradients(self.model.prepare(flight.attempt.use, flight.attempt.batch))
         raise NumericError(refused_step(self.model, flight.attempt, float(found[NORM]), False))
 
-    def _touched_ranges(self, run: Run) -> tuple[Array, Array]:
-        """List the rows of tables that have a gradient as flat ranges: start, width."""
+    def _ending(self, run: Run, update: Update, scale: float) -> StepEnd:
+        """Return how a step ends."""
+        starts, widths, groups = self._ranges(run, update)
+        return StepEnd(
+            loss_at=start_of(run, ("push", "loss")),
+            rows=run.num_rows,
+            weighted=bool(len(run.weight)),
+            loss_scale=scale,
+            rule=update.rule,
+            scalars=update.scalars(),
+            clip_norm=update.clip_norm or 0.0,
+            starts=starts,
+            widths=widths,
+            clip_value=update.clip_value or 0.0,
+            groups=groups,
+        )
+
+    def _ranges(self, run: Run, update: Update) -> tuple[Array, Array, tuple[GroupEnd, ...]]:
+        """List the rows of tables that have a gradient, and what else `StepEnd` has as ranges."""
         store, index, lookups = self.model.store, run.inputs.index, run.variant.lookups
-        found = [
-            ranges_looked_up(marks, index, lookups[name], store.offsets[name], self._widths[name])
-            for name, marks in self.model.marks.items()
-        ]
+        found = {
+            n: ranges_looked_up(marks, index, lookups[n], store.offsets[n], self._widths[n])
+            for n, marks in self.model.marks.items()
+        }
+        if update.groups:
+            return ranges_of_groups(store, update, found)
         if len(found) == 1:
-            return found[0]
-        starts, widths = zip(*found, strict=True) if found else ((), ())
-        return np.concatenate([NO_STARTS, *starts]), np.concatenate([NO_WIDTHS, *widths])
+            return (*next(iter(found.values())), ())
+        starts, widths = zip(*found.values(), strict=True) if found else ((), ())
+        return np.concatenate([NO_STARTS, *starts]), np.concatenate([NO_WIDTHS, *widths]), ()

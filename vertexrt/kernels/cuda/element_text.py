@@ -17,7 +17,7 @@ from vertexrt.lower.expressions import (
     Leaf,
     Number,
     Picked,
-    RandomFactor,
+    RandomDraw,
     ReadElement,
 )
 from vertexrt.lower.places import Memory, ValuePlace, register_name
@@ -78,8 +78,8 @@ class ElementText:
         if e.expression == NLL_GRAD:
             return self._nll_grad(e)
         operands = [self.element(x) for x in e.operands]
-        keep = "" if e.draw is None else self._drawn(e.draw, e.index)
-        return render(e.expression, operands, CUDA, keep)
+        draw = "" if e.draw is None else self._drawn(e.draw, e.index)
+        return render(e.expression, operands, CUDA, draw)
 
     def vector(self, e: ReadElement | Leaf) -> str:
         """Return the name of the elements of all lanes."""
@@ -100,17 +100,21 @@ class ElementText:
         scale, x, log = self.element(d), self.element(logits), self.element(total)
         return f"{index} >= 0 ? {scale} * (vrt_exp({x} - {log}) - real(j + c == {index})) : real(0)"
 
-    def _drawn(self, draw: RandomFactor, index: Index) -> str:
-        """Return the factor of dropout."""
-        threshold = min(int(draw.p * 2**32), 2**32 - 1)
+    def _drawn(self, draw: RandomDraw, index: Index) -> str:
+        """Return the factor of dropout, or a number between 0 and 1."""
         word = self.t.word("random_seed", "const long long*")
         seed = self.t.row_value("seed_", "unsigned", f"(unsigned)*{word}")
         element = f"{index} + c" if index.moves else str(index)
-        counter = self.user_vertex()  # or the user's edge
+        counter = self.user_vertex()  # or the user's edge, or what a pull says
+        if draw.by >= 0:
+            counter = self._integer(Leaf("integer", number=draw.by))
         if draw.edges:
             user_edge = self.t.word("user_edge", "const int*")
             counter = f"({user_edge}[{counter}] + e - {self.t.first_of_every()})"
         uniform = f"vrt_uniform({seed}, {draw.key}u, {counter}, {element})"
+        if draw.p is None:
+            return f"((real({uniform} >> 9) + real(0.5)) * real(1.1920928955078125e-07))"
+        threshold = min(int(draw.p * 2**32), 2**32 - 1)
         return f"({uniform} >= {threshold}u ? real({1.0 / (1.0 - draw.p)!r}) : real(0))"
 
     # Memory.
@@ -236,6 +240,9 @@ class ElementText:
     def _param(self, e: Leaf) -> str:
         return self._of_row(self.t.word(f"param_{e.number}", "const real*"), e)
 
+    def _arange(self, e: Leaf) -> str:
+        return f"real({e.index} + c)" if e.index.moves else f"real({e.index})"
+
     def _is_there(self, e: Leaf) -> str:
         return f"real({self.child(e.slot)} >= 0)"
 
@@ -284,6 +291,7 @@ class ElementText:
     _LEAVES: ClassVar[Mapping[str, Callable[[ElementText, Leaf], str]]] = {
         "loss_scale": _loss_scale,
         "weight": _weight,
+        "arange": _arange,
         "param": _param,
         "gather": _gather,
         NEAR: _gather,

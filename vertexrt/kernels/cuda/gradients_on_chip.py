@@ -190,7 +190,7 @@ class GradientSums:
 
     def _after_tile(self, segment_ptr: Sequence[int], numbers: Mapping[str, int]) -> str:
         """Return the function that adds the tile of an instruction, when it is over."""
-        head = "[&](const Instruction& in, const Indices& at_hand) {"
+        head = "[&](const Instruction& in, const Indices& at_hand) VRT_INLINED {"
         cases: dict[str, list[int]] = {}  # several kinds of vertices may do the same
         for (p, s), sums in self.of.items():
             words: dict[str, str] = {}

@@ -91,7 +91,7 @@ def _is_of_states(nodes: Sequence[Node], x: int) -> bool:
 
 def _leaves(nodes: Sequence[Node], k: int) -> Iterator[int]:
     """Yield what a value is computed from, element by element."""
-    if OPS[nodes[k].op].role != "scalar" or nodes[k].op == "dropout":
+    if OPS[nodes[k].op].role != "scalar" or OPS[nodes[k].op].draws:
         yield k
         return
     for i in nodes[k].inputs:

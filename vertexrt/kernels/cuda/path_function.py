@@ -147,7 +147,7 @@ def _index(side: PathSide, word: str) -> str:
 def _segments(side: PathSide) -> list[str]:
     """Write the function that runs the segment of an instruction."""
     lines = [
-        "    [&](const Instruction& in, const Indices& at_hand, auto prefetch_next) {",
+        "    [&](const Instruction& in, const Indices& at_hand, auto prefetch_next) VRT_INLINED {",
         f"    const Tile a{{{TILE}, in.slot, group_barrier.turn + 1,",
         "                 (in.uses & HAS_OPERAND) != 0, (in.uses & IS_PUT) != 0,",
         "                 (in.uses & IS_SENT) != 0, job.o.child_slot != nullptr};",
@@ -162,7 +162,8 @@ def _segments(side: PathSide) -> list[str]:
 
 def _between(side: PathSide) -> list[str]:
     """Write what is done between instructions: send, copy children, prefetch operands."""
-    lines = ["  make_between([&](const Sent& last, unsigned turn) {", "    switch (last.op) {"]
+    lines = ["  make_between([&](const Sent& last, unsigned turn) VRT_INLINED {"]
+    lines.append("    switch (last.op) {")
     for number, segment in side.segments:
         if sends := segment.sends(side.processors):
             lines.append(f"      case {number}:")
@@ -170,7 +171,7 @@ def _between(side: PathSide) -> list[str]:
             lines.append("        break;")
     lines += [
         "    }",
-        "  }, [&](const Instruction& in, const Indices& at_hand) {",
+        "  }, [&](const Instruction& in, const Indices& at_hand) VRT_INLINED {",
         "    switch (in.op) {",
     ]
     for number, segment in side.segments:
@@ -178,7 +179,7 @@ def _between(side: PathSide) -> list[str]:
             lines += _copy_children(side, number, segment)
     lines += [
         "    }",
-        "  }, [&](const Instruction& in, const Indices& at_hand) {",
+        "  }, [&](const Instruction& in, const Indices& at_hand) VRT_INLINED {",
         f"    const Tile a{{{TILE}}};",
         "    switch (in.op) {",
     ]

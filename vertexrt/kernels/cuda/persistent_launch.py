@@ -152,8 +152,6 @@ class PersistentLaunch:
         session, device = self.session, self.session.device
         size, (path, written) = session.dtype.itemsize, scripts
         executable = cast("PersistentExecutable", run.ready.processors)
-        rules = executable.writer.rules
-        assert ending is None or ending.rule in rules, f"a kernel of {rules}, not of {ending.rule}"
         cluster = executable.processors if path.clustered else 1
         blocks = self.blocks(executable, path)
         members = cluster if path.clustered else 0
@@ -184,10 +182,24 @@ class PersistentLaunch:
             members,
             int(addresses[5]) if len(written.child_slot) else 0,
         )
-        store, finish = NO_ENDING
-        if ending is not None:
-            store, finish, _ = session.ending_words(int(words[WEIGHT]), addresses, ending)
-        job = np.frombuffer(bytearray().join((orders, store, finish, words.data)), np.int64)
+        end = self._end_inside(executable, int(words[WEIGHT]), addresses, ending)
+        job = np.frombuffer(bytearray().join((orders, *end, words.data)), np.int64)
         code = device.launch_all(executable.function, blocks, device.shared_bytes, job, cluster)
         device.check(code, -1, -1)
+        if ending is not None and ending.apart:
+            session.finish(int(words[WEIGHT]), addresses, ending)
         return session.launched(slot, True, fetch)
+
+    def _end_inside(
+        self,
+        executable: PersistentExecutable,
+        weight: int,
+        addresses: Int64,
+        ending: StepEnd | None,
+    ) -> tuple[bytes, bytes]:
+        """Return what the kernel itself ends with: nothing, where kernels of their own do it."""
+        if ending is None or ending.apart:
+            return NO_ENDING
+        rules = executable.writer.rules
+        assert ending.rule in rules, f"a kernel of {rules}, not of {ending.rule}"
+        return self.session.ending_words(weight, addresses, ending)[:2]

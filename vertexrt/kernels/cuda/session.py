@@ -24,7 +24,7 @@ from vertexrt.kernels.cuda.driver import launch
 from vertexrt.kernels.cuda.executable import CudaExecutable, Uploads
 from vertexrt.kernels.cuda.launch_limits import LIMITS
 from vertexrt.kernels.cuda.lookups import sort_lookups
-from vertexrt.kernels.cuda.pack import ADDRESSES, ALIGN, ORDER, WEIGHT, pack
+from vertexrt.kernels.cuda.pack import ADDRESSES, ALIGN, WEIGHT, pack
 from vertexrt.kernels.cuda.rules import kernels, structs
 from vertexrt.kernels.cuda.step_end import (
     FOUND,
@@ -40,7 +40,6 @@ from vertexrt.kernels.cuda.step_end import (
     pack_store,
 )
 from vertexrt.kernels.cuda.upload import UploadBuffers, UploadSlot
-from vertexrt.scheduler.rows import EDGE_ORDER, part_of
 
 Array = np.ndarray[Any, Any]
 Int64 = npt.NDArray[np.int64]
@@ -124,6 +123,12 @@ class Session:
             f"take batches of about {fits} graphs" if fits > 0 else "take device='cpu'",
         )
 
+    def exchange_arena(self, arena: Allocation) -> Allocation:
+        """Take another arena, when nothing computes in this one any more, and return this one."""
+        self.memory.synchronize()
+        before, self.arena = self.arena, arena
+        return before
+
     # Copies of parameters.
 
     def take_moments(self, moments: Array) -> None:
@@ -170,7 +175,7 @@ class Session:
             found = by(table, words, lookups[:2])
         self.device.check(*found)
         if ending is not None:
-            self._finish(int(words[WEIGHT]), addresses, ending)
+            self.finish(int(words[WEIGHT]), addresses, ending)
         return self.launched(slot, ending is not None, fetch)
 
     def calls_of(self, calls: Calls) -> Int64:
@@ -210,10 +215,7 @@ class Session:
             executable.lookups_ptr,
             executable.lookups,
             run.inputs.index,
-            (
-                part_of(run.indices, run.extents, ORDER),
-                part_of(run.indices, run.extents, EDGE_ORDER),
-            ),
+            run.orders,
             run.rows,
             self.marks(run.variant.reader.largest),
         )
@@ -286,16 +288,55 @@ class Session:
         words[ARRIVED_AT] = self._arrived.address
         return words
 
-    def _finish(self, weight: int, addresses: Int64, e: StepEnd) -> None:
-        """Launch the loss, the norm and the update."""
+    def finish(self, weight: int, addresses: Int64, e: StepEnd) -> None:
+        """Launch the loss, the norm and the update, that of each group in turn."""
         store, finish, pieces = self.ending_words(weight, addresses, e)
         blocks = -(-pieces // PIECES_A_BLOCK)
+        if e.clip_value and blocks:
+            clamped = self._store_words(addresses, (0, len(e.starts)), (e.clip_value,), e)
+            self._launch("clamp_kernel", blocks, THREADS, clamped)
         if e.clip_norm:
             self._launch("sum_squares_kernel", blocks, THREADS, store)
         self._launch("finish_step_kernel", 1, SUMMERS, finish)
-        if blocks:
-            self._launch(f"check_{e.rule.name}", blocks, THREADS, store)
-            self._launch(f"update_{e.rule.name}", blocks, THREADS, store)
+        parts = [(store, blocks)]
+        if e.groups:
+            parts = []
+        for g in e.groups:
+            words = self._store_words(addresses, (g.first, g.ranges), g.scalars, e)
+            parts.append((words, -(-g.ranges // PIECES_A_BLOCK)))
+        for what in ("check", "update"):
+            for words, needed in parts:
+                if needed:
+                    self._launch(f"{what}_{e.rule.name}", needed, THREADS, words)
+
+    def _pieces(self, ranges: int, e: StepEnd) -> tuple[int, int, int]:
+        """Return elements and pieces of the dense part, if not in ranges, and how many pieces."""
+        dense = 0 if e.groups else self.dense
+        dense_pieces = -(-dense // PIECE)
+        return dense, dense_pieces, dense_pieces + ranges
+
+    def _store_words(
+        self, addresses: Int64, ranges: tuple[int, int], scalars: tuple[float, ...], e: StepEnd
+    ) -> bytes:
+        """Return `Store` of update.cuh.
+
+        Args:
+            addresses: of starts and widths; ranges: the first of these, and how many.
+        """
+        first, count = ranges
+        return pack_store(
+            self.values.address,
+            self.gradients.address,
+            self.moments.address if self.moments else 0,
+            int(addresses[0]) + first * NO_STARTS.itemsize,
+            int(addresses[1]) + first * NO_WIDTHS.itemsize,
+            self._squares.address,
+            self.found.address,
+            self.total,
+            *self._pieces(count, e),
+            *scalars,
+            *NO_SCALARS[len(scalars) :],
+        )
 
     def ending_words(self, weight: int, addresses: Int64, e: StepEnd) -> tuple[bytes, bytes, int]:
         """Return `Store` and `Finish` of update.cuh, and how many pieces are updated.
@@ -303,25 +344,10 @@ class Session:
         Args:
             weight: address of the weights of rows; addresses: of `stage`.
         """
-        dense_pieces = -(-self.dense // PIECE)
-        pieces = dense_pieces + len(e.starts)
+        *_, pieces = self._pieces(len(e.starts), e)
         self._squares = self.memory.scratch(self._squares, 8 * pieces)
         size = self.dtype.itemsize
-        scalars = (*e.scalars, *NO_SCALARS[len(e.scalars) :])
-        store = pack_store(
-            self.values.address,
-            self.gradients.address,
-            self.moments.address if self.moments else 0,
-            int(addresses[0]),
-            int(addresses[1]),
-            self._squares.address,
-            self.found.address,
-            self.total,
-            self.dense,
-            dense_pieces,
-            pieces,
-            *scalars,
-        )
+        store = self._store_words(addresses, (0, len(e.starts)), e.scalars, e)
         finish = pack_finish(
             self.arena.address + e.loss_at * size,
             weight if e.weighted else 0,

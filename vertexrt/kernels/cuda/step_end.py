@@ -2,15 +2,20 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from struct import Struct
+from typing import NamedTuple
 
 import numpy as np
 import numpy.typing as npt
 
+from vertexrt.engine.parameters import ParameterStore
+from vertexrt.engine.update import Update, dense_ranges
 from vertexrt.ir.updates import UpdateRule
 
 Int64 = npt.NDArray[np.int64]
+Int32 = npt.NDArray[np.int32]
 
 PIECE, SUMMERS, THREADS, PIECES_A_BLOCK = 1024, 1024, 256, 8  # of update.cu
 MOST_SCALARS = 16  # of update.cuh
@@ -30,7 +35,10 @@ class StepEnd:
         loss_at: element of the arena where the losses start; rows: how many; weighted: they have
             weights; loss_scale: factor of their sum.
         rule, scalars: see `layout.StoreUpdate`; clip_norm: 0, where nothing is clipped.
-        starts, widths: flat ranges of the rows of tables that have a gradient.
+        starts, widths: flat ranges of the rows of tables that have a gradient; with groups, of all
+            that is updated, group by group.
+        clip_value: largest size of a gradient; 0, where none is clipped so.
+        groups: ranges and scalars of each; none, where all parameters are updated alike.
     """
 
     loss_at: int
@@ -41,4 +49,44 @@ class StepEnd:
     scalars: tuple[float, ...]
     clip_norm: float
     starts: Int64
-    widths: npt.NDArray[np.int32]
+    widths: Int32
+    clip_value: float = 0.0
+    groups: tuple[GroupEnd, ...] = ()
+
+    @property
+    def apart(self) -> bool:
+        """Tell whether it is more than a persistent kernel ends with."""
+        return bool(self.groups) or self.clip_value > 0.0
+
+
+class GroupEnd(NamedTuple):
+    """A group of parameters at the end of a step: its ranges, of `StepEnd.starts`, and scalars."""
+
+    first: int
+    ranges: int
+    scalars: tuple[float, ...]
+
+
+def ranges_of_groups(
+    store: ParameterStore, update: Update, touched: Mapping[str, tuple[Int64, Int32]]
+) -> tuple[Int64, Int32, tuple[GroupEnd, ...]]:
+    """List what an update with groups updates.
+
+    Args:
+        touched: starts and widths of the touched rows of each table.
+    Returns: starts, widths and groups of `StepEnd`.
+    """
+    starts, widths, groups, first = [NO_STARTS], [NO_WIDTHS], [], 0
+    for group in update.groups:
+        count = 0
+        for name in group.names:
+            found = touched.get(name)
+            if found is None:
+                ranges = np.array(dense_ranges(store, name, PIECE), np.int64)
+                found = ranges[:, 0].copy(), ranges[:, 1].astype(np.int32)
+            starts.append(found[0])
+            widths.append(found[1])
+            count += len(found[0])
+        groups.append(GroupEnd(first, count, update.scalars_of(group)))
+        first += count
+    return np.concatenate(starts), np.concatenate(widths), tuple(groups)

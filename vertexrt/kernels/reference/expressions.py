@@ -12,7 +12,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from vertexrt.ir.numpy_arithmetic import dropout_factors, evaluate_arrays
+from vertexrt.ir.numpy_arithmetic import draws, evaluate_arrays
 from vertexrt.kernels.layout import PAD, Array, Buffers
 from vertexrt.lower.expressions import (
     Apply,
@@ -22,7 +22,7 @@ from vertexrt.lower.expressions import (
     Leaf,
     Number,
     Picked,
-    RandomFactor,
+    RandomDraw,
     ReadElement,
 )
 from vertexrt.lower.kernel import Choose, KernelIR
@@ -244,14 +244,15 @@ class Evaluator:
     def _apply(self, e: Apply, at: Points, j: Array) -> Array:
         names = {f"x{k}": self.element(x, at, j) for k, x in enumerate(e.operands)}
         if e.draw is not None:
-            names["keep"] = self._keep(e.draw, at, _elements(e.index, j)).astype(self.dtype)
+            names["draw"] = self._drawn(e.draw, at, _elements(e.index, j)).astype(self.dtype)
         return np.asarray(evaluate_arrays(e.expression, names), self.dtype)
 
-    def _keep(self, wanted: RandomFactor, at: Points, index: Array) -> Array:
-        counter = (self.b.user_edge if wanted.edges else self.b.user_vertex)[self.vertex(at)]
+    def _drawn(self, wanted: RandomDraw, at: Points, index: Array) -> Array:
+        vertex = self.vertex(at) if wanted.by < 0 else self.integer(wanted.by, at)[:, 0]
+        counter = (self.b.user_edge if wanted.edges else self.b.user_vertex)[vertex]
         if wanted.edges:
             counter = counter + at.edge - self.s.every_ptr[at.row]
-        return dropout_factors(self.b.random_seed, wanted.key, wanted.p, counter, index)
+        return draws(self.b.random_seed, wanted.key, wanted.p, counter, index)
 
 
 def _elements(index: Index, j: Array) -> Array:
@@ -317,6 +318,7 @@ def _tells(found: Callable[[Evaluator, Leaf, Points], Array]) -> Callable[..., A
 
 LEAVES: dict[str, Callable[[Evaluator, Leaf, Points, Array], Any]] = {
     "gather": _gather,
+    "arange": lambda v, e, at, index: index.astype(v.dtype),
     "param": _param,
     "embed": _embed,
     "pull": _pull,

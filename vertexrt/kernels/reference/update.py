@@ -6,6 +6,7 @@ written back.
 
 from __future__ import annotations
 
+import itertools
 import math
 from typing import Any
 
@@ -41,16 +42,23 @@ def moved(
     return names["value"], np.array(kept, dtype).reshape(state.shape)
 
 
-def elements(update: StoreUpdate) -> Array:
-    """Return the positions in the store of all that an update changes, each once."""
+def elements(update: StoreUpdate) -> list[Array]:
+    """Return the positions in the store of what an update changes, each once, by group."""
     rows = [update.listed[first:last] for first, last in update.spans[:, 0]]
-    return np.concatenate(
-        [
-            (start + each[:, None] * width + np.arange(width)).reshape(-1)
-            for (start, width), each in zip(update.pieces, rows, strict=True)
-        ]
-        or [np.zeros(0, np.int64)]
-    )
+    found = [
+        (start + each[:, None] * width + np.arange(width)).reshape(-1)
+        for (start, width), each in zip(update.pieces, rows, strict=True)
+    ]
+    return [
+        np.concatenate([np.zeros(0, np.int64), *found[first:last]])
+        for first, last in itertools.pairwise(update.parts)
+    ]
+
+
+def moved_at(update: StoreUpdate, at: Array, scale: float, scalars: Array) -> tuple[Array, Array]:
+    """Return what an update makes of the elements at some positions; see `moved`."""
+    e = update
+    return moved(e.rule, e.values[at], e.gradients[at], e.moments[:, at], scale, scalars)
 
 
 def factor(norm: float, clip_norm: float) -> float:
@@ -60,16 +68,16 @@ def factor(norm: float, clip_norm: float) -> float:
 
 def finish(update: StoreUpdate) -> None:
     """Do an update: nothing changes unless the norm and all that would be written are finite."""
-    e, at = update, elements(update)
-    gradients = e.gradients[at]
-    norm = float(np.linalg.norm(gradients.astype(np.float64))) if e.clip_norm > 0.0 else 0.0
+    e, groups = update, elements(update)
+    gradients = e.gradients[np.concatenate(groups)].astype(np.float64)
+    norm = float(np.linalg.norm(gradients)) if e.clip_norm > 0.0 else 0.0
     e.found[FOUND_NORM] = norm
     if not math.isfinite(norm):
         return
     e.found[FOUND_TRIED] = 1.0
-    values, state = moved(
-        e.rule, e.values[at], gradients, e.moments[:, at], factor(norm, e.clip_norm), e.scalars
-    )
-    if np.isfinite(values).all() and np.isfinite(state).all():
-        e.values[at], e.moments[:, at], e.gradients[at] = values, state, 0.0
+    scale = factor(norm, e.clip_norm)
+    made = [moved_at(e, at, scale, own) for at, own in zip(groups, e.scalars, strict=True)]
+    if all(np.isfinite(numbers).all() for each in made for numbers in each):
+        for at, (values, state) in zip(groups, made, strict=True):
+            e.values[at], e.moments[:, at], e.gradients[at] = values, state, 0.0
         e.found[FOUND_DONE] = 1.0

@@ -5,4 +5,21 @@
 #define FIRST_PIECE ((long long)blockIdx.x * WARPS)
 
 VRT_KERNEL(sum_squares_kernel, Store, 256) { sum_squares(a, FIRST_PIECE); }
+// Set gradients whose size is above s[0] to it; refuse the step where one is not finite.
+VRT_KERNEL(clamp_kernel, Store, 256) {
+    const long long number = FIRST_PIECE + threadIdx.x / 32;
+    if (number >= a.pieces) return;
+    const real most = real(a.s[0]);
+    bool finite = true;
+    over_piece<1>(a, number, [&](long long at, auto lanes) {
+        constexpr int W = decltype(lanes)::W;
+        Vec<W> g = load<W>(a.gradients + at);
+        VRT_LANES {
+            finite &= g.v[c] - g.v[c] == real(0);
+            g.v[c] = g.v[c] > most ? most : g.v[c] < -most ? -most : g.v[c];
+        }
+        store<W>(a.gradients + at, g);
+    });
+    if (!finite) a.found->refused = 1.0;
+}
 VRT_KERNEL(finish_step_kernel, Finish, 1024) { finish_step<1024>(a); }

@@ -26,6 +26,9 @@
 constexpr int ROWS_A_SUM =
     64;  // summed one by one; longer sums are sums of these, which loses fewer digits
 
+// A lambda that is part of its caller however large it is: what it refers to stays in registers.
+#define VRT_INLINED __attribute__((always_inline))
+
 #ifdef __CUDACC_RTC__
 
 #ifdef VRT_BLOCKS

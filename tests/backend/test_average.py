@@ -1,0 +1,105 @@
+"""Exponential moving averages of parameters."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+import vertexrt as vrt
+from tests.backend.test_open_training import batch, copied, network
+from tests.devices import shim
+from tests.runs import Way
+from vertexrt.errors import CheckpointError, UsageError
+
+DEVICES = ["reference", "cpu", pytest.param("shim", marks=shim)]
+
+
+@pytest.mark.parametrize("device", DEVICES)
+def test_an_average_follows_its_definition_and_is_swapped_in(device: str) -> None:
+    net, optimizer = network(Way(device)), vrt.SGD(0.5)
+    average, expected = vrt.ExponentialMovingAverage(net, 0.8), copied(net)
+    for seed in range(4):
+        net.step(batch(seed), optimizer)
+        average.update()
+        for name, value in net.parameters.items():
+            expected[name] = 0.8 * expected[name] + 0.2 * value
+    own, scores = copied(net), net.forward(batch(9))["logits"]
+    with average.in_place():
+        for name, value in net.parameters.items():
+            np.testing.assert_allclose(value, expected[name], rtol=1e-12)
+        assert (net.forward(batch(9))["logits"] != scores).any()
+    for name, value in net.parameters.items():
+        np.testing.assert_array_equal(value, own[name])
+    np.testing.assert_array_equal(net.forward(batch(9))["logits"], scores)
+
+
+def test_the_networks_own_parameters_come_back_after_an_error() -> None:
+    net = network()
+    average = vrt.ExponentialMovingAverage(net)
+    net.step(batch(1), vrt.SGD(0.5))
+    own = copied(net)
+    with pytest.raises(ZeroDivisionError), average.in_place():
+        raise ZeroDivisionError
+    for name, value in net.parameters.items():
+        np.testing.assert_array_equal(value, own[name])
+    with average.in_place():
+        with pytest.raises(UsageError, match=r"^\[average\] update inside"):
+            average.update()
+        with pytest.raises(UsageError, match=r"in_place\(\) inside of itself"), average.in_place():
+            pass
+
+
+def test_an_average_is_stored_as_a_network_is(tmp_path: Path) -> None:
+    net = network()
+    average = vrt.ExponentialMovingAverage(net, 0.5)
+    net.step(batch(1), vrt.SGD(0.5))
+    average.update()
+    vrt.save_checkpoint(tmp_path / "average", average, meta={"decay": average.decay})
+    again = vrt.ExponentialMovingAverage(net, 0.5)
+    values = vrt.load_checkpoint(tmp_path / "average").parameters
+    assert again.set_parameters(values) == ((), ())
+    for name, value in average.parameters.items():
+        np.testing.assert_array_equal(again.parameters[name], value)
+    del values["w"]
+    with pytest.raises(CheckpointError, match=r"missing \['w'\], unknown \[\]"):
+        again.set_parameters(values)
+    assert again.set_parameters(values, strict=False).missing == ("w",)
+
+
+def test_an_average_of_large_numbers_is_finite() -> None:
+    net = network()
+    top = np.finfo(np.float64).max
+    net.parameters["w"] = np.full(net.parameters["w"].shape, top)
+    average = vrt.ExponentialMovingAverage(net, 0.9)
+    net.parameters["w"] = -net.parameters["w"]
+    average.update()
+    assert np.isfinite(average.parameters["w"]).all()
+
+
+def test_an_average_is_that_of_pytorch() -> None:
+    torch = pytest.importorskip("torch", reason="PyTorch is an optional extra")
+    net, optimizer = network(), vrt.SGD(0.5)
+    module = torch.nn.ParameterDict({n: torch.tensor(v) for n, v in net.parameters.items()})
+    multi = torch.optim.swa_utils.get_ema_multi_avg_fn(0.9)
+    theirs = torch.optim.swa_utils.AveragedModel(module, multi_avg_fn=multi)
+    theirs.update_parameters(module)  # the first one copies
+    average = vrt.ExponentialMovingAverage(net, 0.9)
+    for seed in range(3):
+        net.step(batch(seed), optimizer)
+        average.update()
+        with torch.no_grad():
+            for name, value in net.parameters.items():
+                module[name].copy_(torch.tensor(value))
+        theirs.update_parameters(module)
+    for name, value in average.parameters.items():
+        np.testing.assert_allclose(value, theirs.module[name].detach(), rtol=1e-12)
+
+
+@pytest.mark.parametrize("decay", [1.0, -0.1, "x", None, float("nan")])
+def test_mistakes(decay: object) -> None:
+    with pytest.raises(UsageError, match=r"^\[ExponentialMovingAverage\] decay="):
+        vrt.ExponentialMovingAverage(network(), decay)  # type: ignore[arg-type]
+    with pytest.raises(UsageError, match=r"^\[ExponentialMovingAverage\] a dict; a network"):
+        vrt.ExponentialMovingAverage({})  # type: ignore[arg-type]

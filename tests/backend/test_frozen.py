@@ -1,0 +1,201 @@
+"""Frozen parameters and constants: no gradient, no update, nothing computed for them alone."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+import vertexrt as vrt
+from tests.devices import shim
+from tests.runs import Way, assert_close, evaluate
+from tests.strategies import pulls_for
+from vertexrt.errors import TraceError, UnknownParameterError, UsageError
+from vertexrt.ir.autodiff import differentiate
+from vertexrt.ir.passes.simplify import simplify
+
+WORDS, E, H = 7, 3, 5
+GAIN = np.linspace(0.5, 1.5, H)
+LISTS = [[], [], [0, 1], [2, -1], [1]]
+
+
+class Cell(vrt.VertexFunction):
+    """A tree over words, any of whose parameters may be frozen; `gain` is a constant."""
+
+    def __init__(self, *frozen: str) -> None:
+        super().__init__(arity=2, state={"h": H})
+
+        def made(name: str, *shape: int) -> vrt.Parameter:
+            init = vrt.init.normal(0.5)
+            return vrt.Parameter(shape, init, trainable=name not in frozen)
+
+        self.table = made("table", WORDS, E)
+        self.w, self.w2 = made("w", H, E), made("w2", H, E)
+        self.u, self.b = made("u", H, H), made("b", H)
+        self.gain = vrt.Parameter((H,), vrt.init.constant(GAIN), trainable=False)
+
+    def forward(self) -> None:
+        x = vrt.embed(self.table, self.pull("word"))
+        below = self.u @ (self.gather(0).h + self.gather(1).h)
+        h = vrt.tanh(self.w @ x + vrt.sigmoid(self.w2 @ x) * below + self.b) * self.gain
+        self.scatter(h=h)
+        self.push("loss", vrt.squared_error(self.push("h", h), 0.3))
+
+
+def batch(*seeds: int) -> vrt.GraphBatch:
+    return vrt.GraphBatch.from_graphs(
+        [vrt.InputGraph.from_children(LISTS, pulls_for(5, seed)) for seed in seeds]
+    )
+
+
+WAYS = [
+    Way("reference"),
+    Way("cpu", threads=2),
+    Way("cpu", engine="persistent", processors=2),
+    Way("shim"),
+    Way("shim", engine="persistent", processors=2),
+]
+
+
+FROZEN = [("w", "w2", "u"), ("table", "w2"), ("u", "b"), ("w", "table"), ("table",)]
+
+
+def each(*more: list[tuple[str, ...]]) -> list[object]:
+    """Return the ways to run, with more arguments; those on the shim need a compiler."""
+    rows = zip(WAYS, *more, strict=True)
+    return [pytest.param(*row, marks=shim if row[0].device == "shim" else ()) for row in rows]
+
+
+@pytest.mark.parametrize(("way", "frozen"), each(FROZEN))
+def test_the_others_get_the_same_gradients(way: Way, frozen: tuple[str, ...]) -> None:
+    given, whole = way.compile(Cell(*frozen)), way.compile(Cell())
+    given.set_parameters(whole.parameters)
+    found, expected = (evaluate(net, batch(1, 2)) for net in (given, whole))
+    assert found.parameters.keys() == expected.parameters.keys() - set(frozen)
+    for name, value in found.parameters.items():
+        assert_close(value, expected.parameters[name], 1e-11, name)
+    for name, value in found.outputs.items():
+        assert_close(value, expected.outputs[name], 1e-11, name)
+
+
+@pytest.mark.parametrize("way", each())
+def test_no_update_reaches_them(way: Way) -> None:
+    """Neither decay nor momentum, of a step or in the open."""
+    net = way.compile(Cell("table", "w", "w2"))
+    before = {name: value.copy() for name, value in net.parameters.items()}
+    optimizer = vrt.AdamW(0.05, weight_decay=0.1, clip_norm=1.0)
+    net.step(batch(1, 2), optimizer)
+    net.forward(batch(3), train=True)
+    net.backward()
+    optimizer.step(net)
+    moved = {n for n, value in net.parameters.items() if (value != before[n]).any()}
+    assert moved == {"u", "b"}
+    assert sorted(optimizer.state) == ["m/b", "m/u", "steps", "v/b", "v/u"]
+    assert list(net.gradients) == ["u", "b"]
+    with pytest.raises(UnknownParameterError, match="the parameters are u, b"):
+        net.gradients["w"]
+
+
+def test_what_only_their_gradient_needs_is_not_computed() -> None:
+    """With leaves alone trained below, no gradient goes down the tree."""
+
+    def counts(*frozen: str) -> dict[str, int]:
+        program = simplify(differentiate(Cell(*frozen).trace(), {"loss"}))
+        return {op: len(program.find(op)) for op in ("param_grad", "outer", "embed_grad")}
+
+    assert counts() == {"param_grad": 5, "outer": 3, "embed_grad": 1}
+    assert counts("w", "u") == {"param_grad": 3, "outer": 1, "embed_grad": 1}
+    top = simplify(differentiate(Top().trace(), {"loss"}))
+    assert not top.find("gather_parents")
+    assert "w[5] (frozen)" in Way().compile(Top()).explain()
+
+
+class Top(vrt.VertexFunction):
+    """Only what lies after the recurrence is trained."""
+
+    def __init__(self) -> None:
+        super().__init__(arity=1, state={"h": H})
+        self.w, self.v = vrt.Parameter((H,), trainable=False), vrt.Parameter((2, H))
+
+    def forward(self) -> None:
+        h = vrt.tanh(self.gather(0).h + self.w)
+        self.scatter(h=h)
+        self.push("loss", vrt.squared_error(self.v @ h, 0.3))
+
+
+def test_networks_without_trained_parameters_give_gradients_of_pulls() -> None:
+    net = vrt.compile(Scaled(), device="cpu", dtype="float64")
+    graph = vrt.InputGraph.chain(2, {"x": np.ones((2, H))})
+    given = vrt.GraphBatch.from_graphs([graph])
+    net.step(given, vrt.Adam(clip_norm=1.0))
+    net.forward(given, train=True)
+    found = net.backward()
+    assert found.parameters == {}
+    np.testing.assert_allclose(found.pulled["x"], np.stack([GAIN, GAIN]))
+
+
+class Scaled(vrt.VertexFunction):
+    """A product with a constant."""
+
+    def __init__(self) -> None:
+        super().__init__(arity=2, state={"h": H})
+        self.gain = vrt.Parameter(H, vrt.init.constant(GAIN.tolist()), trainable=False)
+
+    def forward(self) -> None:
+        self.scatter(h=self.gain * 1.0)
+        self.push("loss", vrt.sum(self.gain * self.pull("x", shape=(H,))))
+
+
+def test_they_are_shared_by_functions_and_stored(tmp_path: Path) -> None:
+    class Both(vrt.Model):
+        def __init__(self) -> None:
+            super().__init__()
+            self.table = vrt.Parameter((WORDS, H), vrt.init.normal(1.0), trainable=False)
+            self.left, self.right = Lookup(self.table), Lookup(self.table)
+
+    net = Way().compile(Both())
+    assert list(net.parameters) == ["table", "left.b", "right.b"]
+    assert list(net.gradients) == ["left.b", "right.b"]
+    vrt.save_checkpoint(tmp_path / "c", net)
+    read = vrt.load_checkpoint(tmp_path / "c").parameters
+    np.testing.assert_array_equal(read["table"], net.parameters["table"])
+    net.parameters["table"] = np.zeros((WORDS, H))
+    assert not net.parameters["table"].any()
+    net.set_parameters(read)
+    np.testing.assert_array_equal(net.parameters["table"], read["table"])
+
+
+class Lookup(vrt.VertexFunction):
+    """A row of a table that another function looks up in too."""
+
+    def __init__(self, table: vrt.Parameter) -> None:
+        super().__init__(arity=1, state={"h": H})
+        self.table, self.b = table, vrt.Parameter((H,))
+
+    def forward(self) -> None:
+        h = vrt.embed(self.table, self.pull("word")) + self.b + self.gather(0).h
+        self.scatter(h=h)
+        self.push("loss", vrt.squared_error(h, 0.5))
+
+
+def test_mistakes() -> None:
+    with pytest.raises(TraceError, match=r"^\[Parameter\] trainable is 'no'; True or False"):
+        vrt.Parameter((3,), trainable="no")  # type: ignore[arg-type]
+    for wrong in (np.nan, "x", [1.0, np.inf], ["x"], None):
+        with pytest.raises(UsageError, match=r"^\[constant\] value="):
+            vrt.init.constant(wrong)  # type: ignore[arg-type]
+    with pytest.raises(UsageError):
+        vrt.compile(Wrong(), device="reference")
+
+
+class Wrong(vrt.VertexFunction):
+    """A constant of another shape than its array's."""
+
+    def __init__(self) -> None:
+        super().__init__(arity=1, state={"h": H})
+        self.b = vrt.Parameter((H,), vrt.init.constant([1.0, 2.0]), trainable=False)
+
+    def forward(self) -> None:
+        self.scatter(h=self.b + self.gather(0).h)
+        self.push("h", self.b)

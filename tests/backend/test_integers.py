@@ -1,0 +1,108 @@
+"""Integers that a vertex pulls or computes: elements, arithmetic, argmax, losses of labels.
+
+What is expected is written in NumPy, from the definitions, for every vertex by itself.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+import vertexrt as vrt
+from tests.backend.test_comparisons import WAYS
+from tests.runs import Way, assert_loss_gradients, assert_same, train
+from tests.shim import build as shim
+from vertexrt.errors import PullError
+
+H, ROWS = 4, 5
+
+
+@pytest.fixture(params=WAYS)
+def way(request: pytest.FixtureRequest) -> Way:
+    if "shim" in request.param and not shim.available():
+        pytest.skip("no C++ compiler")
+    return WAYS[request.param]
+
+
+class Indexed(vrt.VertexFunction):
+    """Elements by pulls and by computed integers, per vertex and per child; losses of labels."""
+
+    def __init__(self) -> None:
+        super().__init__(arity=2, state={"h": H})
+        self.table = vrt.Parameter((ROWS, H))
+        self.u = vrt.Parameter((H, H))
+
+    def forward(self) -> None:
+        label, x = self.pull("label"), self.pull("x", shape=(H,))
+        kids = self.gather_all().h
+        below = self.u @ vrt.sum(kids) + vrt.embed(self.table, vrt.argmax(x) + 1)
+        each = vrt.sum(kids[label] + kids[vrt.argmax(kids)])  # a child's own largest element
+        h = vrt.tanh(below + 0.5 * x + each)
+        self.scatter(h=h)
+        self.push("named", x[label])
+        self.push("computed", x[(label * 3 + 1) % H])
+        self.push("largest", vrt.argmax(x))
+        self.push("hit", vrt.argmax(x) == label)
+        self.push("arithmetic", (7 - label) // 2 + (label % 3) * label)
+        self.push("label", label)
+        self.push("smooth", vrt.cross_entropy(x, label, label_smoothing=0.2))
+        self.push("own", vrt.cross_entropy(x, vrt.argmax(x)))
+        self.push("margin", vrt.multi_margin_loss(x, label, 0.5))
+        self.push("binary", vrt.binary_cross_entropy_with_logits(x, 0.25))
+        self.push("hinge", vrt.hinge_loss(x, -1.0))
+        self.push("loss", vrt.sum(h * h) + h[label] + vrt.cross_entropy(h, label, 0.1))
+
+
+LABEL = np.array([3, -1, 0, 2, 1, 3])
+X = np.array(
+    [
+        *([2, -1, 0.5, 0.25], [1, 3, 0.5, 0], [-2, -3, -1, -4]),
+        *([0.25, 0.5, 1, 1], [0, 0, 0, -1], [-1, -1, 4, 2]),
+    ]
+)
+
+
+def batch() -> vrt.GraphBatch:
+    children: list[list[int]] = [[], [], [0, 1], [2], [3, 2], []]
+    pulls = {"label": LABEL, "x": X}
+    return vrt.GraphBatch.from_graphs([vrt.InputGraph.from_children(children, pulls)])
+
+
+def expected() -> dict[str, np.ndarray]:
+    has = LABEL >= 0
+    row, log_p = np.arange(len(LABEL)), X - np.log(np.exp(X).sum(1, keepdims=True))
+    named, computed = X[row, LABEL] * has, X[row, (LABEL * 3 + 1) % H]
+    short = np.maximum(0.5 - named[:, None] + X, 0.0)
+    short[row[has], LABEL[has]] = 0.0
+    return {
+        "named": named,
+        "computed": computed,
+        "largest": X.argmax(1),
+        "hit": X.argmax(1) == LABEL,
+        "arithmetic": (7 - LABEL) // 2 + (LABEL % 3) * LABEL,
+        "label": LABEL,
+        "smooth": -1.0 * has * (0.8 * log_p[row, LABEL] + 0.2 * log_p.mean(1)),
+        "own": -log_p.max(1),
+        "margin": has * short.sum(1) / H,
+        "binary": (np.log1p(np.exp(X)) - 0.25 * X).sum(1),
+        "hinge": np.maximum(1.0 + X, 0.0).sum(1),
+    }
+
+
+def test_integers_name_elements_and_count(way: Way) -> None:
+    net, oracle = way.compile(Indexed()), Way().compile(Indexed())
+    got = train(net, batch())
+    for name, want in expected().items():
+        np.testing.assert_allclose(got.outputs[name], want, rtol=1e-12, atol=1e-14, err_msg=name)
+    assert_same(got, train(oracle, batch()), 1e-10)
+
+
+def test_gradients_go_to_the_named_elements() -> None:
+    assert_loss_gradients(Way().compile(Indexed()), batch())
+
+
+def test_an_index_beyond_the_elements_is_refused() -> None:
+    pulls = {"label": np.array([4]), "x": X[:1]}
+    wrong = vrt.GraphBatch.from_graphs([vrt.InputGraph.from_children([[]], pulls)])
+    with pytest.raises(PullError, match=r"'label' of vertex 0 of graph 0 is 4; 0 to 3, the"):
+        Way().compile(Indexed()).forward(wrong)

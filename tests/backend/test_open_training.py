@@ -1,0 +1,327 @@
+"""Training in the open: gradients that add up, `optimizer.step`, and several forward passes."""
+
+from __future__ import annotations
+
+import copy
+import gc
+import pickle
+import tracemalloc
+
+import numpy as np
+import pytest
+
+import vertexrt as vrt
+from tests.devices import shim
+from tests.functions import FUNCTIONS
+from tests.optimizers import OPTIMIZERS, Make
+from tests.runs import Way, assert_close
+from tests.strategies import pulls_for
+from vertexrt.engine.variant import Passes
+from vertexrt.errors import NumericError, UnknownParameterError, UsageError
+
+LISTS = [[], [], [0, 1], [2, -1], [1]]
+SHIM = pytest.param("shim", marks=shim)
+DEVICES = ["reference", "cpu", SHIM]
+
+
+def graph(seed: int) -> vrt.InputGraph:
+    return vrt.InputGraph.from_children(LISTS, pulls_for(5, seed))
+
+
+def batch(*seeds: int) -> vrt.GraphBatch:
+    return vrt.GraphBatch.from_graphs([graph(seed) for seed in seeds])
+
+
+def network(way: Way | None = None) -> vrt.Network:
+    return (way or Way()).compile(FUNCTIONS["tree-lstm"][0]())
+
+
+def copied(net: vrt.Network) -> dict[str, np.ndarray]:
+    return {name: value.copy() for name, value in net.parameters.items()}
+
+
+def back(net: vrt.Network, of: vrt.GraphBatch, scale: float = 1.0) -> vrt.Gradients:
+    net.forward(of, train=True)
+    return net.backward(scale=scale)
+
+
+def test_gradients_of_passes_add_up_and_each_is_returned_alone() -> None:
+    net = network()
+    first = back(net, batch(1)).parameters
+    second = back(net, batch(2)).parameters
+    again = back(net, batch(1), scale=0.5).parameters
+    for name, total in net.gradients.items():
+        np.testing.assert_array_equal(again[name], 0.5 * first[name], err_msg=name)
+        expected = 1.5 * first[name] + second[name]
+        np.testing.assert_allclose(total, expected, rtol=1e-12, atol=1e-15, err_msg=name)
+    assert list(net.gradients) == list(net.parameters)
+    assert repr(net.gradients).endswith("; 3 backward passes)")
+    net.step(batch(3), vrt.SGD(0.1))  # neither reads nor changes them
+    np.testing.assert_allclose(net.gradients["w"], 1.5 * first["w"] + second["w"], rtol=1e-12)
+    net.zero_grad()
+    assert all(not gradient.any() for gradient in net.gradients.values())
+
+
+@pytest.mark.parametrize("device", DEVICES)
+def test_small_batches_add_up_to_a_large_one(device: str) -> None:
+    """Clipping, decay and rows of the table that only some of the batches look up, too."""
+    parts, whole = network(Way(device)), network(Way(device))
+    optimizers = [vrt.Adam(0.02, weight_decay=0.1, clip_norm=0.05) for _ in range(2)]
+    for step in range(3):
+        seeds = range(4 * step, 4 * step + 4)
+        for seed in seeds:
+            back(parts, batch(seed), scale=1 / 4)
+        optimizers[0].step(parts)
+        parts.zero_grad()
+        whole.step(batch(*seeds), optimizers[1])
+    for name, value in whole.parameters.items():
+        assert_close(parts.parameters[name], value, 1e-11, name)
+    assert optimizers[0].steps == optimizers[1].steps == 3
+
+
+@pytest.mark.parametrize(
+    ("made", "device"),
+    [
+        *((made, "cpu") for made in OPTIMIZERS),
+        ("adam", "reference"),
+        pytest.param("adam", "shim", marks=shim),
+    ],
+)
+def test_one_pass_ends_as_a_step_does(made: str, device: str) -> None:
+    """To the last bit, where the same numbers are added up: no vertex stands for several."""
+    make: Make = OPTIMIZERS[made]
+    ends = []
+    for opened in (True, False):
+        net = network(Way(device, "float32", passes=Passes(merge=False)))
+        optimizer = make(weight_decay=0.01, clip_norm=0.5)
+        for seed in (1, 2):
+            if opened:
+                back(net, batch(seed))
+                optimizer.step(net)
+                net.zero_grad()
+            else:
+                net.step(batch(seed), optimizer)
+        net.sync()
+        ends.append({**copied(net), **{k: v.copy() for k, v in optimizer.state.items()}})
+    for name, value in ends[1].items():
+        np.testing.assert_array_equal(ends[0][name], value, err_msg=name)
+
+
+def test_gradients_are_live_and_may_be_changed_before_the_update() -> None:
+    net = network()
+    before = copied(net)
+    found = back(net, batch(1)).parameters
+    net.gradients["w"] *= 0.5
+    net.gradients["v"][...] = 0.0
+    vrt.SGD(0.1).step(net)
+    np.testing.assert_allclose(net.parameters["w"], before["w"] - 0.05 * found["w"], rtol=1e-12)
+    np.testing.assert_array_equal(net.parameters["v"], before["v"])
+    np.testing.assert_array_equal(net.gradients["w"], 0.5 * found["w"])  # they stay
+    with pytest.raises(UnknownParameterError, match=r"no gradient of a parameter 'ww'"):
+        net.gradients["ww"]
+
+
+class ByHand(vrt.Optimizer):
+    """An optimizer with an update of its own."""
+
+    def __init__(self, bad: bool = False) -> None:
+        super().__init__(1.0)
+        self.bad = bad
+
+    def update(self, store) -> None:  # type: ignore[no-untyped-def]
+        store.value("w")[...] -= np.nan if self.bad else store.gradient("w")
+
+
+def test_optimizers_of_ones_own_step_too() -> None:
+    net = network()
+    before = net.parameters["w"].copy()
+    found = back(net, batch(1)).parameters
+    ByHand().step(net)
+    np.testing.assert_array_equal(net.parameters["w"], before - found["w"])
+    with pytest.raises(NumericError, match="it made 'w'"):
+        ByHand(bad=True).step(net)
+
+
+@pytest.mark.parametrize(
+    "make", [lambda: vrt.SGD(0.1), lambda: vrt.Adam(0.1, clip_norm=1.0), ByHand]
+)
+@pytest.mark.parametrize("wrong", [np.nan, np.inf, 1e300])
+def test_what_is_not_finite_reaches_no_parameter(make: Make, wrong: float) -> None:
+    net = network(Way("cpu", "float32"))
+    before, optimizer = copied(net), make()
+    out = net.forward(batch(1), train=True)
+    net.backward({"loss": np.full(out["loss"].shape, wrong)})
+    with pytest.raises(
+        NumericError, match=r"the gradient of 'embedding' is|the gradient of '\w+' is"
+    ):
+        optimizer.step(net)
+    for name, value in net.parameters.items():
+        np.testing.assert_array_equal(value, before[name])
+    assert optimizer.steps == 0
+    net.zero_grad()
+    back(net, batch(1))
+    optimizer.step(net)
+    assert all(np.isfinite(value).all() for value in net.parameters.values())
+
+
+def test_a_step_needs_a_network_and_gradients() -> None:
+    net = network()
+    with pytest.raises(UsageError, match=r"^\[optimizer.step\] no gradients"):
+        vrt.SGD(0.1).step(net)
+    with pytest.raises(UsageError, match=r"^\[SGD.step\] a int; a network"):
+        vrt.SGD(0.1).step(3)  # type: ignore[arg-type]
+    net.forward(batch(1), train=True)
+    with pytest.raises(UsageError, match=r"^\[backward\] scale=nan"):
+        net.backward(scale=float("nan"))
+    net.backward()  # what was wrong has not used the pass up
+
+
+# Several forward passes.
+
+
+@pytest.mark.parametrize(
+    "way",
+    [
+        Way("reference"),
+        Way("cpu", threads=2),
+        Way("cpu", engine="persistent", processors=2),
+        pytest.param(Way("shim"), marks=shim),
+        pytest.param(Way("shim", engine="persistent", processors=2), marks=shim),
+    ],
+    ids=lambda way: f"{way.device}-{way.engine}",
+)
+def test_passes_are_gone_back_through_in_any_order(way: Way) -> None:
+    """Batches of several sizes, the same batch twice, and evaluations and passes between."""
+    net = network(way)
+    batches = [batch(1), batch(2, 3, 4), batch(1), batch(5, 6)]
+    alone = [back(net, each).parameters for each in batches]
+    kept = [net.forward(each, train=True) for each in batches]
+    net.forward(batch(*range(9)))
+    for k in (2, 0, 3, 1):
+        assert kept[k].keys() == net.forward(batches[k]).keys()
+        if k == 0:
+            back(net, batch(9))
+        found = net.backward(of=kept[k]).parameters
+        for name, gradient in alone[k].items():
+            np.testing.assert_array_equal(found[name], gradient, err_msg=name)
+        with pytest.raises(UsageError, match=r"another network, or one that was gone back through"):
+            net.backward(of=kept[k])
+
+
+def test_the_last_pass_is_meant_where_none_is_named() -> None:
+    net = network()
+    expected = back(net, batch(2)).parameters["w"]
+    first = net.forward(batch(1), train=True)
+    second = net.forward(batch(2), train=True)
+    net.forward(batch(3, 4, 5))  # an evaluation changes nothing
+    np.testing.assert_array_equal(net.backward().parameters["w"], expected)
+    np.testing.assert_array_equal(first["loss"], net.forward(batch(1))["loss"])
+    del second
+    net.backward(of=first)
+
+
+def test_dropout_of_a_pass_stays_its_own() -> None:
+    net = Way().compile(Dropped())
+    kept = [net.forward(batch(1), train=True) for _ in range(3)]
+    assert not np.array_equal(kept[0]["h"], kept[1]["h"])
+    for outputs in reversed(kept):
+        found = net.backward({"h": np.ones_like(outputs["h"])}, of=outputs).parameters["b"]
+        np.testing.assert_allclose(found, (outputs["h"] != 0).sum(0) * 2.0)
+
+
+class Dropped(vrt.VertexFunction):
+    """A bias, half of whose elements are dropped: its gradient counts those that are left."""
+
+    def __init__(self) -> None:
+        super().__init__(arity=2, state={"h": 64})
+        self.b = vrt.Parameter((64,), init=vrt.init.constant(1.0))
+
+    def forward(self) -> None:
+        self.scatter(h=self.push("h", vrt.dropout(self.b * 1.0, 0.5)))
+
+
+@pytest.mark.parametrize("change", ["step", "optimizer", "set"])
+def test_a_pass_of_other_parameters_is_refused(change: str) -> None:
+    net = network()
+    outputs = net.forward(batch(1), train=True)
+    if change == "step":
+        net.step(batch(1), vrt.SGD(0.1))
+    elif change == "optimizer":
+        back(net, batch(2))
+        vrt.SGD(0.1).step(net)
+    else:
+        net.parameters["w"] = net.parameters["w"] + 1.0
+    with pytest.raises(UsageError, match=r"the parameters have changed since that forward pass"):
+        net.backward(of=outputs)
+    with pytest.raises(UsageError, match=r"of is a dict"):
+        net.backward(of=dict(outputs))
+
+
+def test_memory_of_a_pass_is_freed_with_its_outputs() -> None:
+    net, large = network(Way("cpu")), batch(*range(40))
+    back(net, large)
+    kept = [net.forward(large, train=True)]
+    tracemalloc.start()
+    try:
+        kept += [net.forward(large, train=True) for _ in range(4)]
+        gc.collect()
+        held = tracemalloc.get_traced_memory()[0]
+        kept = kept[-1:]
+        gc.collect()
+        left = tracemalloc.get_traced_memory()[0]
+        for _ in range(4):
+            net.forward(large, train=True)
+        gc.collect()
+        assert tracemalloc.get_traced_memory()[0] < left + (held - left) / 2
+    finally:
+        tracemalloc.stop()
+    assert left < held / 2
+
+
+def test_outputs_are_a_dict_for_copies() -> None:
+    outputs = network().forward(batch(1), train=True)
+    for copied_ in (copy.deepcopy(outputs), pickle.loads(pickle.dumps(outputs))):
+        assert type(copied_) is dict
+        np.testing.assert_array_equal(copied_["loss"], outputs["loss"])
+
+
+def test_a_siamese_loss_is_that_of_torch() -> None:
+    torch = pytest.importorskip("torch", reason="judged by autograd")
+    net = Way().compile(Mean())
+    batches = [batch(1), batch(2)]
+    first, second = (net.forward(each, train=True) for each in batches)
+    difference = first["h"][4] - second["h"][4]
+    for outputs, sign in ((first, 1.0), (second, -1.0)):
+        d_h = np.zeros_like(outputs["h"])
+        d_h[4] = sign * 2.0 * difference
+        net.backward({"h": d_h}, of=outputs)
+
+    table, w = (torch.tensor(net.parameters[n], requires_grad=True) for n in ("table", "w"))
+
+    def root(word: np.ndarray) -> object:
+        h: list[object] = []
+        for v, children in enumerate(LISTS):
+            x = table[int(word[v])] if word[v] >= 0 else torch.zeros(3, dtype=torch.float64)
+            below = [h[c] for c in children if c >= 0]
+            h.append(torch.tanh(w @ x + sum(below)) if below else torch.tanh(w @ x))
+        return h[4]
+
+    distance = root(pulls_for(5, 1)["word"]) - root(pulls_for(5, 2)["word"])
+    (distance**2).sum().backward()
+    np.testing.assert_allclose(net.gradients["w"], w.grad.numpy(), rtol=1e-11, atol=1e-13)
+    np.testing.assert_allclose(net.gradients["table"], table.grad.numpy(), rtol=1e-11, atol=1e-13)
+
+
+class Mean(vrt.VertexFunction):
+    """A tree over words."""
+
+    def __init__(self) -> None:
+        super().__init__(arity=2, state={"h": 5})
+        self.table = vrt.Parameter((7, 3))
+        self.w = vrt.Parameter((5, 3))
+
+    def forward(self) -> None:
+        x = self.w @ vrt.embed(self.table, self.pull("word"))
+        h = vrt.tanh(x + self.gather(0).h + self.gather(1).h)
+        self.scatter(h=h)
+        self.push("h", h)

@@ -1,0 +1,226 @@
+"""Groups of parameters, and clipping by value: against PyTorch, NumPy, and between backends."""
+
+from __future__ import annotations
+
+import copy
+from typing import Any
+
+import numpy as np
+import pytest
+
+import vertexrt as vrt
+from tests.backend.test_open_training import batch, copied
+from tests.devices import shim
+from tests.functions import FUNCTIONS
+from tests.optimizers import OPTIMIZERS, STEPS, make_store, set_gradients
+from tests.runs import Way
+from vertexrt.api.optimizer import Optimizer
+from vertexrt.errors import NumericError, UsageError
+
+SHAPES = {"w": (9, 7), "b": (9,), "enc.w": (4, 3), "enc.b": (4,)}
+GROUPS: dict[str, Any] = {
+    "enc.*": {"lr": 0.02, "weight_decay": 0.3},
+    "*b": {"weight_decay": 0.0},
+    "w": {"lr": 0.3},
+}
+OWN = {"w": (0.3, 0.1), "b": (0.1, 0.0), "enc.w": (0.02, 0.3), "enc.b": (0.02, 0.0)}
+
+
+def by_torch(torch: Any, title: str, tensors: dict[str, Any], **options: Any) -> Any:
+    """Make PyTorch's optimizer with the same groups."""
+    rates = [
+        {"params": [tensors[name]], "lr": lr, "weight_decay": decay}
+        for name, (lr, decay) in OWN.items()
+    ]
+    return getattr(torch.optim, title)(rates, **options)
+
+
+@pytest.mark.parametrize("name", ["sgd_momentum", "adam", "adamw"])
+def test_groups_are_those_of_pytorch(name: str) -> None:
+    """With clipping by value and by norm, and a rate that changes."""
+    torch = pytest.importorskip("torch", reason="PyTorch is an optional extra")
+    store = make_store("float64", SHAPES)
+    made = {"sgd_momentum": vrt.SGD, "adam": vrt.Adam, "adamw": vrt.AdamW}[name]
+    more = {"momentum": 0.9} if name == "sgd_momentum" else {}
+    optimizer = made(0.1, weight_decay=0.1, clip_value=1.2, clip_norm=4.0, groups=GROUPS, **more)
+    tensors = {key: torch.tensor(store.value(key), requires_grad=True) for key in store.names}
+    theirs = by_torch(torch, type(optimizer).__name__, tensors, **more)
+    rates = torch.optim.lr_scheduler.StepLR(theirs, 2, 0.5)
+    for step in range(STEPS):
+        set_gradients(store, step)
+        for key, tensor in tensors.items():
+            tensor.grad = torch.tensor(store.gradient(key))
+        torch.nn.utils.clip_grad_value_(tensors.values(), 1.2)
+        torch.nn.utils.clip_grad_norm_(tensors.values(), 4.0)
+        theirs.step()
+        optimizer.lr = 0.1 * 0.5 ** (step // 2)
+        rates.step()
+        optimizer.update(store)
+        for key, tensor in tensors.items():
+            # PyTorch adds 1e-6 to the norm.
+            np.testing.assert_allclose(store.value(key), tensor.detach(), rtol=2e-6, atol=1e-7)
+
+
+@pytest.mark.parametrize("name", OPTIMIZERS)
+def test_a_group_is_as_if_its_optimizer_were_alone(name: str) -> None:
+    """Tables too, for every rule, to the last bit; the frozen one rests and has no state."""
+    groups: dict[str, Any] = {
+        "table": {"lr": 0.02},
+        "w": {"frozen": True},
+        "b": {"weight_decay": 0.0},
+    }
+    stores = [make_store("float32") for _ in range(4)]
+    before = stores[0].value("w").copy()
+    made = [
+        OPTIMIZERS[name](weight_decay=0.05, groups=groups),
+        OPTIMIZERS[name](weight_decay=0.05),
+        OPTIMIZERS[name](weight_decay=0.05),
+        OPTIMIZERS[name](weight_decay=0.0),
+    ]
+    made[1].lr = 0.02
+    for step in range(STEPS):
+        for store, optimizer in zip(stores, made, strict=True):
+            set_gradients(store, step)
+            optimizer.update(store)
+    for key, judge in {"table": 1, "u": 2, "other": 2, "b": 3}.items():
+        np.testing.assert_array_equal(stores[0].value(key), stores[judge].value(key), err_msg=key)
+    np.testing.assert_array_equal(stores[0].value("w"), before)
+
+
+WAYS = [
+    Way("reference"),
+    Way("cpu", threads=2),
+    Way("cpu", engine="persistent", processors=2),
+    pytest.param(Way("shim"), marks=shim),
+    pytest.param(Way("shim", engine="persistent", processors=2), marks=shim),
+]
+
+
+def trained(way: Way, optimizer: Optimizer) -> tuple[list[float], dict[str, np.ndarray]]:
+    """Train a Tree-LSTM; return losses, parameters and state."""
+    net = way.compile(FUNCTIONS["tree-lstm"][0]())
+    losses = []
+    for seeds in ((1, 1), (2, 3), (1, 4)):
+        net.step(batch(*seeds), optimizer)
+        losses.append(net.sync())
+    return losses, {**copied(net), **{k: v.copy() for k, v in optimizer.state.items()}}
+
+
+@pytest.mark.parametrize("way", WAYS, ids=lambda way: f"{way.device}-{way.engine}")
+def test_backends_agree(way: Way) -> None:
+    """Equal trees are computed once, and count twice in the loss."""
+
+    def make(**groups: Any) -> Optimizer:
+        return vrt.AdamW(0.05, clip_norm=0.5, clip_value=0.05, weight_decay=0.1, groups=groups)
+
+    rest: dict[str, Any] = {"v": {"frozen": True}, "w": {"weight_decay": 0.0}}
+    for groups in ({}, {"embedding": {"lr": 0.5}, **rest}):
+        found, expected = (trained(w, make(**groups)) for w in (way, Way("reference")))
+        np.testing.assert_allclose(found[0], expected[0], rtol=1e-10)
+        for name, value in expected[1].items():
+            np.testing.assert_allclose(found[1][name], value, rtol=1e-9, atol=1e-12, err_msg=name)
+
+
+class Steep(vrt.VertexFunction):
+    """The gradient of `w` is 100, that of `b` infinite where it is 0; the loss is finite."""
+
+    def __init__(self) -> None:
+        super().__init__(arity=2, state={"h": 3})
+        self.w, self.b = vrt.Parameter((3,)), vrt.Parameter((3,))
+
+    def forward(self) -> None:
+        self.scatter(h=self.w * 1.0)
+        self.push("loss", vrt.sum(self.w * 100.0 + vrt.sqrt(self.b)))
+
+
+REFUSED: list[tuple[float, Optimizer]] = [
+    (0.0, vrt.SGD(0.1, clip_value=1.0)),
+    (1.0, vrt.SGD(1e307, groups={"w": {"lr": 0.1}})),
+    (1.0, vrt.SGD(0.1, groups={"w": {"lr": 1e307}})),
+]
+
+
+@pytest.mark.parametrize("way", WAYS, ids=lambda way: f"{way.device}-{way.engine}")
+def test_what_is_not_finite_is_refused(way: Way) -> None:
+    """Clipping by value would make a number of an infinite gradient; a group may overflow alone."""
+    net = way.compile(Steep())
+    for b, optimizer in REFUSED:
+        optimizer = copy.copy(optimizer)
+        net.parameters["b"] = np.full(3, b)
+        net.parameters["w"] = np.full(3, -1e307)
+        before = copied(net)
+
+        def step(optimizer: Optimizer = optimizer) -> None:
+            net.step(batch(*range(8)), optimizer)
+            net.sync()
+
+        with pytest.raises(NumericError):
+            step()
+        for name, value in net.parameters.items():
+            np.testing.assert_array_equal(value, before[name])
+        assert optimizer.steps == 0
+
+
+def test_groups_may_change_between_steps() -> None:
+    net = Way("cpu").compile(FUNCTIONS["tree-lstm"][0]())
+    before = copied(net)
+    optimizer = vrt.SGD(0.1, groups={"*": {"frozen": True}})
+    net.step(batch(1), optimizer)
+    for name, value in net.parameters.items():
+        np.testing.assert_array_equal(value, before[name])
+    optimizer.groups = {"*": {"frozen": True}, "v": {"frozen": False, "lr": 0.2}}
+    optimizer.lr = 0.05
+    net.forward(batch(1), train=True)
+    gradient = net.backward().parameters["v"]
+    optimizer.step(net)
+    np.testing.assert_allclose(net.parameters["v"], before["v"] - 0.1 * gradient, rtol=1e-12)
+    np.testing.assert_array_equal(net.parameters["w"], before["w"])
+    optimizer.groups = {}
+    net.step(batch(1), optimizer)
+    assert (net.parameters["w"] != before["w"]).any()
+    assert "groups" not in optimizer.describe()
+
+
+def test_clipping_by_value_is_plain() -> None:
+    store = make_store("float64")
+    set_gradients(store, 0)
+    before, gradients = store.values.copy(), store.gradients.copy()
+    vrt.SGD(0.5, clip_value=0.3).update(store)
+    np.testing.assert_allclose(store.values, before - 0.5 * np.clip(gradients, -0.3, 0.3))
+
+
+@pytest.mark.parametrize(
+    ("groups", "text"),
+    [
+        (3, "groups is a int; options by pattern of names"),
+        ({"w": 0.1}, "groups['w'] is 0.1; options by pattern"),
+        ({"w": {"lrr": 0.1}}, "an option 'lrr' in groups['w']; one of lr, weight_decay, frozen"),
+        ({"w": {"lr": -0.1}}, "groups['w'] has lr=-0.1; lr >= 0"),
+        ({"w": {"frozen": 1}}, "groups['w'] has frozen=1; True or False"),
+    ],
+)
+def test_mistakes(groups: Any, text: str) -> None:
+    with pytest.raises(UsageError) as found:
+        vrt.Adam(groups=groups)
+    assert str(found.value).startswith(f"[Adam] {text}")
+    optimizer = vrt.Adam()
+    with pytest.raises(UsageError):
+        optimizer.groups = groups
+    assert optimizer.groups == {}
+
+
+def test_mistakes_that_show_later() -> None:
+    with pytest.raises(UsageError, match=r"has a rate beside lr=0.0; lr > 0"):
+        vrt.SGD(0.0, groups={"w": {"lr": 0.1}})
+    with pytest.raises(
+        UsageError, match=r"no trained parameter is called 'ww\*'; the names are ta"
+    ):
+        vrt.SGD(0.1, groups={"ww*": {"lr": 0.1}}).update(make_store("float32"))
+    with pytest.raises(UsageError, match=r"clip_value=0.0; clip_value > 0, or None"):
+        vrt.SGD(0.1, clip_value=0.0)
+
+
+def test_describe_has_what_was_chosen() -> None:
+    optimizer = vrt.SGD(0.1, clip_value=2.0, groups={"w": {"frozen": True}})
+    assert optimizer.describe()["clip_value"] == 2.0
+    assert optimizer.describe()["groups"] == {"w": {"frozen": True}}

@@ -1,0 +1,259 @@
+"""Graphs as JSON lines: what is read is what was written, and mistakes name file and line."""
+
+from __future__ import annotations
+
+import gzip
+import json
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+import vertexrt as vrt
+from tests.messages import text_of
+from tests.strategies import ChildLists, dags
+from vertexrt.errors import VertexrtError
+
+TREE = {
+    "id": "first",
+    "children": [[], [], [0, 1]],
+    "pulls": {"word": ["good", "film", None], "label": ["+", None, "+"], "x": [1, 0.5, None]},
+}
+TYPED = {
+    "types": {"letter": 3, "word": 2},
+    "relations": [
+        {"child": "letter", "relation": "before", "parent": "letter", "pairs": [[0, 1]]},
+        {"child": "letter", "relation": "spelling", "parent": "word", "pairs": [[1, 0], [2, 1]]},
+        {"child": "word", "relation": "next", "parent": "word", "pairs": []},
+    ],
+    "pulls": {
+        "letter": {"letter": ["a", "b", "a"]},
+        "word": {"tag": [1, None], "v": [[1, 2], [3, 4]]},
+    },
+}
+
+
+def file_of(folder: Path, *records: Any, name: str = "my.jsonl") -> Path:
+    path = folder / name
+    lines = [each if isinstance(each, str) else json.dumps(each) for each in records]
+    path.write_text("\n".join(lines), encoding="utf-8")
+    return path
+
+
+def test_children_and_pulls(tmp_path: Path) -> None:
+    second = {**TREE, "children": [[1], [], []], "pulls": {**TREE["pulls"], "x": [2, 3, 4]}}  # type: ignore[dict-item]
+    path = file_of(tmp_path, TREE, "", second)
+    batch, vocabularies = vrt.data.read_jsonl(path, labels=["label"])
+    assert batch.graph_ptr.tolist() == [0, 3, 6]
+    assert batch.child_ptr.tolist() == [0, 0, 0, 2, 3, 3, 3]
+    assert batch.child.tolist() == [0, 1, 4]
+    assert vocabularies["word"].words == ("<unk>", "good", "film")
+    assert vocabularies["label"].words == ("+",)
+    assert batch.pulls["word"].tolist() == [1, 2, -1, 1, 2, -1]  # type: ignore[union-attr]
+    assert batch.pulls["label"].tolist() == [0, -1, 0, 0, -1, 0]  # type: ignore[union-attr]
+    table = batch.pulls["x"]
+    assert isinstance(table, vrt.Pulled)
+    assert table.values.dtype == np.float32
+    assert table.values.tolist() == [1, 0.5, 2, 3, 4]
+    assert table.index is not None
+    assert table.index.tolist() == [0, 1, -1, 2, 3, 4]
+
+
+def test_other_forms_give_the_same_graph(tmp_path: Path) -> None:
+    """Child lists, edges and a chain; a row of vectors at each vertex; compressed, with a mark."""
+    pulls = {"v": [[[1, 2]], [[3, 4]], [[5, 6]]]}
+    forms: list[dict[str, Any]] = [
+        {"children": [[], [0], [1]]},
+        {"vertices": 3, "edges": [[0, 1], [1, 2]]},
+        {"chain": 3},
+    ]
+    text = "\ufeff" + "\r\n".join(json.dumps({**form, "pulls": pulls}) for form in forms)
+    path = tmp_path / "my.jsonl.gz"
+    path.write_bytes(gzip.compress(text.encode()))
+    batch = vrt.data.read_jsonl(path, dtype=np.float64).batch
+    assert batch.child.tolist() == [0, 1, 3, 4, 6, 7]
+    values = batch.pulls["v"]
+    assert isinstance(values, np.ndarray)
+    assert (values.dtype, values.shape) == (np.float64, (9, 1, 2))
+    assert values[3:6].tolist() == pulls["v"]
+
+
+def test_types_relations_and_pulls_by_type(tmp_path: Path) -> None:
+    other = {"types": {"word": 1}, "pulls": {"word": {"tag": [4], "v": [[5, 6]]}}}
+    found = vrt.data.read_jsonl(file_of(tmp_path, TYPED, other))
+    expected = [
+        vrt.InputGraph.from_types(
+            {"letter": 3, "word": 2},
+            {
+                ("letter", "before", "letter"): [(0, 1)],
+                ("letter", "spelling", "word"): [(1, 0), (2, 1)],
+                ("word", "next", "word"): [],
+            },
+        ),
+        vrt.InputGraph.from_types({"word": 1}, {}),
+    ]
+    batch = vrt.GraphBatch.from_graphs(expected)
+    assert same_structure(found.batch, batch)
+    assert found.batch.types is not None
+    assert found.batch.types.relations == ("before", "spelling", "next")
+    assert found.batch.pulls["letter"].tolist() == [1, 2, 1, -1, -1, -1]  # type: ignore[union-attr]
+    assert found.batch.pulls["tag"].tolist() == [-1, -1, -1, 1, -1, 4]  # type: ignore[union-attr]
+    rows = found.batch.pulls["v"]
+    assert isinstance(rows, vrt.Pulled)
+    assert rows.values[rows.index[3:]].tolist() == [[1, 2], [3, 4], [5, 6]]  # type: ignore[index]
+
+
+def same_structure(a: vrt.GraphBatch, b: vrt.GraphBatch) -> bool:
+    parts = [(each.graph_ptr, each.child_ptr, each.child) for each in (a, b)]
+    equal = all(np.array_equal(x, y) for x, y in zip(*parts, strict=True))
+    if a.types is None or b.types is None:
+        return equal and a.types is b.types
+    names = a.types.names == b.types.names and a.types.relations == b.types.relations
+    return equal and names and all(map(np.array_equal, a.types[2:], b.types[2:]))
+
+
+def test_words_of_other_files_are_numbered_as_in_training(tmp_path: Path) -> None:
+    train = vrt.data.read_jsonl(file_of(tmp_path, TREE), labels=["label"])
+    dev = {"chain": 2, "pulls": {"word": ["film", "new"], "label": ["+", None], "x": [1, 2]}}
+    path = file_of(tmp_path, dev, name="dev.jsonl")
+    found = vrt.data.read_jsonl(path, vocabularies=train.vocabularies)
+    assert found.batch.pulls["word"].tolist() == [2, 0]  # type: ignore[union-attr]
+    assert found.vocabularies == train.vocabularies
+    wrong = {"chain": 2, "pulls": {"word": ["film", "new"], "label": ["+", "-"], "x": [1, 2]}}
+    path = file_of(tmp_path, dev, wrong, name="dev.jsonl")
+    read = lambda **options: vrt.data.read_jsonl(path, **options)  # noqa: E731
+    assert text_of(VertexrtError, lambda: read(vocabularies=train.vocabularies)) == (
+        f"[{path}, line 2] value 1 of the pull 'label' is '-'; the labels are +; correct it."
+    )
+    only_words = {"word": train.vocabularies["word"]}
+    assert "the pull 'label' has words" in text_of(
+        VertexrtError, lambda: read(vocabularies=only_words)
+    )
+    assert (
+        read(vocabularies={**only_words, "label": None}).vocabularies["label"].words[0] == "<unk>"
+    )
+    assert read(min_count=2).vocabularies["word"].words == ("<unk>", "film", "new")
+
+
+@settings(max_examples=30, deadline=None)
+@given(st.lists(dags(), min_size=1, max_size=4), st.data())
+def test_what_is_written_is_read(
+    tmp_path_factory: pytest.TempPathFactory, lists: list[ChildLists], data: st.DataObject
+) -> None:
+    batch = vrt.GraphBatch.from_graphs(map(vrt.InputGraph.from_children, lists))
+    count = batch.num_vertices
+    reals = st.floats(allow_nan=False, allow_infinity=False, width=32)
+    pulls = {
+        "whole": data.draw(st.lists(st.integers(-1, 2**31 - 2), min_size=count, max_size=count)),
+        "real": np.array(data.draw(st.lists(reals, min_size=count, max_size=count)), np.float32),
+    }
+    given_ = vrt.GraphBatch(batch.graph_ptr, batch.child_ptr, batch.child, pulls)
+    path = tmp_path_factory.mktemp("lines") / "some.jsonl.gz"
+    vrt.data.write_jsonl(path, given_)
+    found = vrt.data.read_jsonl(path).batch
+    assert same_structure(found, given_)
+    assert np.array_equal(found.pulls["whole"], given_.pulls["whole"])  # type: ignore[arg-type]
+    assert np.array_equal(found.pulls["real"], given_.pulls["real"])  # type: ignore[arg-type]
+
+
+def test_what_is_written_of_types_and_words_is_read(tmp_path: Path) -> None:
+    other = {
+        "types": {"letter": 1, "word": 1},
+        "relations": TYPED["relations"][2:],
+        "pulls": {"letter": {"letter": ["c"]}, "word": {"tag": [4], "v": [None]}},
+    }
+    found = vrt.data.read_jsonl(file_of(tmp_path, TYPED, other))
+    again = tmp_path / "again.jsonl"
+    vrt.data.write_jsonl(again, found.batch, found.vocabularies)
+    assert json.loads(again.read_text().splitlines()[0])["pulls"] == TYPED["pulls"]
+    same = vrt.data.read_jsonl(again)
+    assert same_structure(same.batch, found.batch)
+    assert same.vocabularies == found.vocabularies
+    text = text_of(VertexrtError, lambda: vrt.data.write_jsonl(tmp_path / "no" / "x", found.batch))
+    assert "cannot be written: No such file or directory" in text
+
+
+# A line -> what the error says of it.
+WRONG: dict[str, tuple[Any, str]] = {
+    "no JSON": ("{children", "Expecting property name enclosed in double quotes at column 2"),
+    "no object": ("[1]", "a list; expected an object"),
+    "too deep": ('{"children": ' + "[" * 100_000, "no JSON that can be read"),
+    "a name twice": ('{"chain": 1, "chain": 2}', "the name 'chain' twice"),
+    "no structure": ({"pulls": {}}, "the fields pulls; expected one of children, chain"),
+    "two structures": ({"chain": 1, "children": [[]]}, "the fields chain, children"),
+    "an unknown field": ({"chain": 1, "pull": {}}, "Nearest: 'pulls'"),
+    "features": ({"vertices": 1, "features": {"w": []}}, "features of edges are not supported"),
+    "a child out of range": ({"children": [[], [2]]}, "vertex 1 has the child 2"),
+    "a cycle": ({"vertices": 2, "edges": [[0, 1], [1, 0]]}, "form a cycle"),
+    "no pairs": ({"vertices": 2, "edges": [[0, 1, 2]]}, "expected pairs (child, parent)"),
+    "children of text": ({"children": ["a"]}, "expected int32"),
+    "no vertex": ({"children": []}, "no vertices"),
+    "too many": ({"chain": 2_000_000_000}, "2000000000 vertices; expected at most"),
+    "a real count": ({"vertices": 1.5}, "num_vertices is 1.5"),
+    "types of text": ({"types": {"a": "b"}}, "sizes['a'] is 'b'"),
+    "no types": ({"types": []}, "sizes is []"),
+    "relations of text": ({"types": {"a": 1}, "relations": "b"}, "expected a list of objects"),
+    "a relation of text": ({"types": {"a": 1}, "relations": ["b"]}, "relation 0 is 'b'"),
+    "no parent": ({"types": {"a": 1}, "relations": [{"child": "a"}]}, "no 'relation'"),
+    "an unknown type": (
+        {
+            "types": {"a": 1},
+            "relations": [{"child": "a", "relation": "r", "parent": "b", "pairs": []}],
+        },
+        "edges name the vertex type 'b'",
+    ),
+    "pulls of a type": ({"types": {"a": 1}, "pulls": {"b": {}}}, "pulls of the type 'b'"),
+    "pulls of lists": ({"chain": 1, "pulls": [1]}, "pulls is [1]"),
+    "a pull of a number": ({"chain": 1, "pulls": {"x": 1}}, "pulls gives 1 as 'x'"),
+    "too few values": ({"chain": 2, "pulls": {"x": [1]}}, "the pull 'x' has 1 values"),
+    "no pull": ({"chain": 2}, "no pull 'x'; line 1 has it"),
+    "one pull more": ({"chain": 1, "pulls": {"x": [1], "y": [1]}}, "a pull 'y'; line 1 has none"),
+    "a word": ({"chain": 1, "pulls": {"x": ["a"]}}, "is 'a'; expected whole numbers as before"),
+    "a boolean": ({"chain": 1, "pulls": {"x": [True]}}, "is True"),
+    "a large number": ({"chain": 1, "pulls": {"x": [2**31]}}, "is 2147483648"),
+    "a low number": ({"chain": 1, "pulls": {"x": [-2]}}, "is -2; expected 0..2147483646"),
+    "a vector": ({"chain": 1, "pulls": {"x": [[1]]}}, "value 0 of the pull 'x' is [1]"),
+    "no number": (
+        {"chain": 2, "pulls": {"x": [0.5, float("nan")]}},
+        "value 1 of the pull 'x' is nan",
+    ),
+    "vertex types": ({"types": {"a": 1}}, "vertex types; the lines before differ"),
+}
+
+
+@pytest.mark.parametrize("what", WRONG)
+def test_a_mistake_names_file_and_line(what: str, tmp_path: Path) -> None:
+    line, expected = WRONG[what]
+    path = file_of(tmp_path, {"chain": 1, "pulls": {"x": [1]}}, "", line)
+    text = text_of(VertexrtError, lambda: vrt.data.read_jsonl(path))
+    assert text.startswith(f"[{path}, line 3")
+    assert expected in text
+
+
+@pytest.mark.parametrize(
+    ("value", "expected"),
+    [
+        ([1], "numbers of shape [2] as before"),
+        (["a", "b"], "numbers of shape [2]"),
+        ([1, 1e300], "expected finite numbers of float32"),
+    ],
+)
+def test_vectors_that_differ(value: Any, expected: str, tmp_path: Path) -> None:
+    lines = [{"chain": 2, "pulls": {"x": [each, None]}} for each in ([1, 2], value)]
+    path = file_of(tmp_path, *lines)
+    text = text_of(VertexrtError, lambda: vrt.data.read_jsonl(path))
+    assert text.startswith(f"[{path}, line 2] value 0 of the pull 'x' is ")
+    assert expected in text
+
+
+def test_a_file_without_graphs_or_that_is_none(tmp_path: Path) -> None:
+    path = file_of(tmp_path, "", " ")
+    assert "no graph; expected at least one" in text_of(
+        VertexrtError, lambda: vrt.data.read_jsonl(path)
+    )
+    assert "cannot be read" in text_of(
+        VertexrtError, lambda: vrt.data.read_jsonl(tmp_path / "none")
+    )

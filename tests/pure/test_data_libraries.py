@@ -1,0 +1,149 @@
+"""Graphs of PyTorch Geometric and DGL, by stand-ins that have the attributes their manuals name."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from types import SimpleNamespace
+from typing import Any
+
+import numpy as np
+import pytest
+
+import vertexrt as vrt
+from tests.messages import text_of
+from vertexrt.errors import VertexrtError
+
+
+class OnGpu:
+    """A tensor of PyTorch that an array can be made of only after both calls."""
+
+    def __init__(self, array: Any, steps: tuple[str, ...] = ("detach", "cpu")) -> None:
+        self.array, self.steps = np.array(array), steps
+
+    def detach(self) -> OnGpu:
+        return OnGpu(self.array, self.steps[1:])
+
+    def cpu(self) -> np.ndarray:
+        assert self.steps == ("cpu",)
+        return self.array
+
+    def __array__(self) -> np.ndarray:
+        raise TypeError("on a GPU")
+
+
+class Store(dict[str, Any]):
+    """A `Data`, or a store of a `HeteroData`: its attributes are its items."""
+
+    def __init__(self, num_nodes: int | None = None, **items: Any) -> None:
+        super().__init__(**items)
+        vars(self).update(items, num_nodes=num_nodes)
+
+
+class Hetero(dict[Any, Store]):
+    """A `HeteroData`: stores by node type, and by (source, relation, target)."""
+
+    @property
+    def node_types(self) -> list[str]:
+        return [key for key in self if isinstance(key, str)]
+
+    @property
+    def edge_types(self) -> list[tuple[str, str, str]]:
+        return [key for key in self if isinstance(key, tuple)]
+
+
+class Dgl:
+    """A `DGLGraph`, which counts nodes by type and gives the edges of a canonical type."""
+
+    def __init__(
+        self,
+        sizes: Mapping[str, int],
+        edges: Mapping[tuple[str, str, str], tuple[Any, Any]],
+        data: Mapping[str, dict[str, Any]],
+    ) -> None:
+        self.sizes, self.given = sizes, edges
+        self.ntypes, self.canonical_etypes = list(sizes), list(edges)
+        self.nodes = {name: SimpleNamespace(data=data.get(name, {})) for name in sizes}
+
+    def num_nodes(self, ntype: str) -> int:
+        return self.sizes[ntype]
+
+    def edges(self, *, etype: tuple[str, str, str]) -> tuple[Any, Any]:
+        return self.given[etype]
+
+
+X, Y = [[1.0, 2.0], [3.0, 4.0], [5.0, 6.0]], [1, 0, 2]
+EXPECTED = vrt.InputGraph.from_types(
+    {"gate": 3, "net": 2},
+    {("gate", "drives", "net"): [(2, 0), (0, 1)], ("net", "feeds", "gate"): [(1, 1)]},
+    {"gate": {"x": X, "y": Y}, "net": {"y": [3, 4]}},
+)
+
+
+def is_expected(graph: vrt.InputGraph, expected: vrt.InputGraph = EXPECTED) -> bool:
+    if graph.types is None or expected.types is None:
+        typed = graph.types is expected.types
+    else:
+        typed = graph.types[:2] == expected.types[:2]
+        typed = typed and all(map(np.array_equal, graph.types[2:], expected.types[2:]))
+    pulls = [{name: repr(pull) for name, pull in g.pulls.items()} for g in (graph, expected)]
+    values = [g.pulls["y"] for g in (graph, expected)]
+    same = np.array_equal(graph.child, expected.child) and np.array_equal(*values)  # type: ignore[arg-type]
+    return typed and same and pulls[0].keys() == pulls[1].keys()
+
+
+def test_data_of_pytorch_geometric() -> None:
+    data = Store(
+        3, edge_index=OnGpu([[2, 0], [1, 1]]), x=OnGpu(X), y=OnGpu(Y), edge_attr=OnGpu([1, 2])
+    )
+    graph = vrt.data.from_pyg(data, ["x", "y"])
+    assert [graph.children(v) for v in range(3)] == [[], [2, 0], []]
+    assert graph.pulls["x"].tolist() == X  # type: ignore[union-attr]
+    assert graph.pulls["y"].tolist() == Y  # type: ignore[union-attr]
+    assert not vrt.data.from_pyg(data).pulls
+
+
+def test_hetero_data_of_pytorch_geometric() -> None:
+    data = Hetero(
+        gate=Store(3, x=OnGpu(X), y=OnGpu(Y)),
+        net=Store(2, y=OnGpu([3, 4])),
+    )
+    data["gate", "drives", "net"] = Store(edge_index=OnGpu([[2, 0], [0, 1]]))
+    data["net", "feeds", "gate"] = Store(edge_index=OnGpu([[1], [1]]))
+    assert is_expected(vrt.data.from_pyg(data, ["x", "y"]))
+
+
+def test_graphs_of_dgl() -> None:
+    edges = {
+        ("gate", "drives", "net"): (OnGpu([2, 0]), OnGpu([0, 1])),
+        ("net", "feeds", "gate"): (OnGpu([1]), OnGpu([1])),
+    }
+    data = {"gate": {"x": OnGpu(X), "y": OnGpu(Y)}, "net": {"y": OnGpu([3, 4])}}
+    assert is_expected(vrt.data.from_dgl(Dgl({"gate": 3, "net": 2}, edges, data), ["x", "y"]))
+    plain = Dgl({"_N": 3}, {("_N", "_E", "_N"): ([2, 0], [1, 1])}, {"_N": {"y": Y}})
+    expected = vrt.InputGraph.from_edges(3, [(2, 1), (0, 1)], {"y": Y})
+    assert is_expected(vrt.data.from_dgl(plain, ["y"]), expected)
+
+
+@pytest.mark.parametrize("read", [vrt.data.from_pyg, vrt.data.from_dgl])
+def test_what_is_no_such_graph(read: Any) -> None:
+    assert "a int; expected a D" in text_of(VertexrtError, lambda: read(3))
+
+
+def test_what_does_not_fit() -> None:
+    both = Store(2, edge_index=np.array([[0, 1], [1, 0]]), y=[1, 2])
+    assert "form a cycle" in text_of(VertexrtError, lambda: vrt.data.from_pyg(both))
+    one = Store(2, edge_index=np.array([[0], [1]]), y=[1, 2, 3])
+    assert "no 'z'; a pull is" in text_of(VertexrtError, lambda: vrt.data.from_pyg(one, ["z"]))
+    assert "pull 'y' has [3]" in text_of(VertexrtError, lambda: vrt.data.from_pyg(one, ["y"]))
+
+
+def test_types_go_to_networkx() -> None:
+    network = EXPECTED.to_networkx()
+    assert [kind for _, kind in network.nodes(data="type")] == ["gate"] * 3 + ["net"] * 2
+    assert sorted(network.edges(data="relation")) == [
+        (0, 4, "drives"),
+        (2, 3, "drives"),
+        (4, 1, "feeds"),
+    ]
+    plain = vrt.InputGraph.chain(2).to_networkx()
+    assert "type" not in plain.nodes[0]

@@ -1,0 +1,233 @@
+"""A model in a file of the user: trained, evaluated, explained and measured as the shipped ones."""
+
+import json
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+import vertexrt as vrt
+from tests.train.cli_runs import records, write_trees
+from vertexrt import data
+from vertexrt.cli.main import main
+
+MODEL = '''
+import vertexrt as vrt
+from helper import WIDTH
+
+
+class Tree(vrt.VertexFunction):
+    def __init__(self, vocab, classes, hidden=WIDTH, *, gated: bool = False, depth):
+        super().__init__(arity=2, state={"h": hidden})
+        self.depth = depth
+        self.table = vrt.Parameter((vocab, hidden))
+        self.w = vrt.Parameter((hidden, 2 * hidden))
+        self.v = vrt.Parameter((classes, hidden))
+
+    def forward(self):
+        both = vrt.concat(self.gather(0).h, self.gather(1).h)
+        h = vrt.tanh(vrt.embed(self.table, self.pull("word")) + self.w @ both)
+        self.scatter(h=h)
+        logits = self.push("logits", self.v @ h)
+        self.push("loss", vrt.cross_entropy(logits, self.pull("label")))
+
+
+class Sum(vrt.VertexFunction):
+    """A number for each graph: half of the sum of those of its leaves."""
+
+    def __init__(self):
+        super().__init__(arity=2, state={"s": 1})
+        self.w = vrt.Parameter((1, 1))
+
+    def forward(self):
+        x = self.pull("x", shape=(1,), dtype="float")
+        s = x + self.gather(0).s + self.gather(1).s
+        self.scatter(s=s)
+        output = self.push("output", self.w @ s)
+        target = self.pull("target", shape=(1,), dtype="float")
+        self.push("loss", self.present("target") * vrt.squared_error(output, target))
+'''
+RUN = ("--device", "reference", "--batch-size", "4", "--epochs", "2")
+
+
+@pytest.fixture(scope="module")
+def model(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("own")
+    (folder / "helper.py").write_text("WIDTH = 5\n")
+    (folder / "my_model.py").write_text(MODEL)
+    return folder / "my_model.py"
+
+
+def sums(count: int) -> str:
+    rng = np.random.default_rng(0)
+    lines = []
+    for a, b in rng.standard_normal((count, 2)).round(3).tolist():
+        pulls = {"x": [[a], [b], [0.0]], "target": [None, None, [(a + b) / 2]]}
+        lines.append(json.dumps({"children": [[], [], [0, 1]], "pulls": pulls}) + "\n")
+    return "".join(lines)
+
+
+def complaint(words: list[str], capsys: pytest.CaptureFixture[str]) -> str:
+    capsys.readouterr()
+    assert main(words) == 2
+    return capsys.readouterr().err
+
+
+def test_it_trains_on_trees(
+    model: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    trees, out = write_trees(tmp_path / "data"), tmp_path / "run"
+    words = [f"{model}:Tree", "--data", str(trees), *RUN]
+    set_all = ["--set", "depth=2", "--set", "gated=true"]
+    assert main(["train", *words, "--task", "classification", *set_all, "--out", str(out)]) == 0
+    assert "best dev root accuracy" in capsys.readouterr().out
+    stored = vrt.load_checkpoint(out / "best.safetensors")
+    options = stored.meta["options"]
+    assert options["shape"] == {"hidden": 5, "gated": True, "depth": 2}
+    assert (options["model"], options["format"]) == (f"{model}:Tree", "trees")
+    vocab = len(stored.meta["vocabularies"]["word"])
+    assert stored.parameters["table"].shape == (vocab, 5)
+    assert stored.parameters["v"].shape == (5, 5)
+    assert main(["eval", str(out), "--split", "test"]) == 0
+    assert "test: loss" in capsys.readouterr().out
+    assert main(["train", "--resume", str(out), "--epochs", "3"]) == 0
+    assert [line["epoch"] for line in records(out) if line["split"] == "dev"] == [1, 2, 3]
+    # What was given again is compared.
+    again = ["train", "--resume", str(out), "--set", "depth=3"]
+    assert "got --set [('depth', 3)], the run" in complaint(again, capsys)
+
+
+def test_it_trains_on_one_file_of_json_lines(
+    model: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (tmp_path / "my.jsonl").write_text(sums(40))
+    out = tmp_path / "run"
+    words = [f"{model}:Sum", "--data", str(tmp_path / "my.jsonl"), *RUN, "--lr", "0.3"]
+    assert main(["train", *words, "--task", "regression", "--out", str(out), "--epochs", "12"]) == 2
+    capsys.readouterr()
+    words[words.index("--epochs") + 1] = "12"
+    assert main(["train", *words, "--task", "regression", "--out", str(out)]) == 0
+    assert "best dev mean squared error 0.0" in capsys.readouterr().out
+    learned = vrt.load_checkpoint(out / "best.safetensors").parameters["w"]
+    assert np.allclose(learned, 0.5, atol=0.05)
+    (tmp_path / "other.jsonl").write_text(sums(3))
+    assert main(["eval", str(out), "--data", str(tmp_path / "other.jsonl")]) == 0
+    assert "; 3 graphs of " in capsys.readouterr().out
+
+
+def test_it_is_explained(model: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    (tmp_path / "my.jsonl").write_text(sums(20))
+    words = ["explain", f"{model}:Sum", "--data", str(tmp_path / "my.jsonl")]
+    assert main([*words, "--device", "reference"]) == 0
+    assert "Sum: 2 children, state s[1]" in capsys.readouterr().out
+
+
+def test_it_is_measured(model: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    (tmp_path / "my.jsonl").write_text(sums(20))
+    words = ["--model", f"{model}:Sum", "--data", str(tmp_path / "my.jsonl"), "--batch-sizes", "2"]
+    more = ["--device", "reference", "--seconds", "0", "--out", str(tmp_path)]
+    assert main(["bench", "breakdown", *words, *more]) == 0
+    assert "Sum, " in capsys.readouterr().err
+    assert (tmp_path / "breakdown-Sum.json").is_file()
+    missing = ["bench", "ablation", "--model", f"{model}:Sum"]
+    assert "no data; expected graphs to measure; give --data." in complaint(missing, capsys)
+
+
+def test_a_format_is_found_from_files(tmp_path: Path) -> None:
+    write_trees(tmp_path / "a" / "trees")
+    for name, text in (("b", "a b\n"), ("c", "")):
+        (tmp_path / name).mkdir()
+        (tmp_path / name / "train.txt").write_text(text)
+    (tmp_path / "c" / "train.jsonl.gz").write_bytes(b"")
+    found = [data.format_of(str(tmp_path / name)) for name in ("a", "b", "x.jsonl")]
+    assert found == ["trees", "text", "json-lines"]
+    assert [data.format_of(name) for name in ("sst", "ptb")] == ["trees", "text"]
+    with pytest.raises(vrt.VertexrtError, match="data 'generated' without a format; one of trees"):
+        data.format_of("generated")
+    with pytest.raises(
+        vrt.VertexrtError, match=r"no data in .*; expected trees: trees in brackets"
+    ):
+        data.format_of(str(tmp_path))
+
+
+def test_what_does_not_fit_is_refused(
+    model: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    trees = str(write_trees(tmp_path / "data"))
+    out = ["--out", str(tmp_path / "run")]
+    for words, text in (
+        (["nowhere.py:Tree", "--data", trees], "there is no file "),
+        ([str(model), "--data", trees], "no class of "),
+        ([f"{model}:Three", "--data", trees], "it defines Tree, Sum; Name one: my_model.py:Sum. N"),
+        ([f"{model}:Tree"], "no data; expected what to train it on"),
+        ([f"{model}:Tree", "--data", trees], "[Tree] nothing says what the argument 'depth' is;"),
+        (
+            [f"{model}:Tree", "--data", trees, "--set", "dept=1"],
+            "[Tree] option 'dept'; one of vocab",
+        ),
+        (
+            [f"{model}:Tree", "--data", trees, "--set", "depth"],
+            "[--set] got 'depth'; expected NAME=",
+        ),
+        (
+            [f"{model}:Tree", "--data", trees, "--set", "hidden=0"],
+            "[--set hidden] got '0'; expected",
+        ),
+        (
+            [f"{model}:Tree", "--data", trees, "--set", "depth=1", "--task", "regression"],
+            "[--task] Tree pushes logits, loss; the task regression reads loss and output;",
+        ),
+        (
+            [f"{model}:Tree", "--data", trees, "--set", "hidden=3", "--hidden", "3"],
+            "[--set] two values of hidden;",
+        ),
+        (["tree-lstm", "--task", "tagging"], "got --task tagging; its task is classification;"),
+        (["tree-lstm", "--format", "text"], "got --format text; its format is trees; Leave it"),
+    ):
+        assert text in complaint(["train", *words, *RUN, *out], capsys), words
+    assert not (tmp_path / "run").exists()
+
+
+def test_an_error_in_the_file_is_its_own(model: Path, tmp_path: Path) -> None:
+    (tmp_path / "broken.py").write_text("import vertexrt\n1 / 0\n")
+    trees = write_trees(tmp_path / "data")
+    with pytest.raises(ZeroDivisionError):
+        main(["train", f"{tmp_path / 'broken.py'}:Tree", "--data", str(trees)])
+
+
+def test_its_predictions_are_written(
+    model: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    lines = [
+        json.dumps({"children": [[], [], [0, 1]], "pulls": {"word": words, "label": labels}})
+        for words, labels in ((["a", "b", None], ["+", "0", "+"]), (["b", "b", None], ["-"] * 3))
+    ]
+    (tmp_path / "my.jsonl").write_text("\n".join(lines * 6))
+    unlabelled = {"children": [[], [], [0, 1]], "pulls": {"word": ["a", "zzz", None]}}
+    (tmp_path / "new.jsonl").write_text((json.dumps(unlabelled) + "\n") * 3)
+    run, out = str(tmp_path / "run"), tmp_path / "out.jsonl"
+    words = [f"{model}:Tree", "--data", str(tmp_path / "my.jsonl"), *RUN, "--set", "depth=1"]
+    assert main(["train", *words, "--task", "classification", "--out", run]) == 0
+    capsys.readouterr()
+    given = ["predict", run, "--data", str(tmp_path / "new.jsonl")]
+    assert main([*given, "--out", str(out), "--batch-size", "2"]) == 0
+    shown = capsys.readouterr()
+    assert shown.out.startswith("predictions of 3 graphs of ")
+    assert "3 of 6 (50.0 %) of the values of 'word' are unknown words, <unk>" in shown.err
+    found = [json.loads(line) for line in out.read_text().splitlines()]
+    assert len(found) == 3
+    assert found[0] == found[2]
+    # The same by hand, from the checkpoint.
+    stored = vrt.load_checkpoint(tmp_path / "run" / "best.safetensors")
+    p, known = stored.parameters, stored.meta["vocabularies"]
+    assert known["label"] == ["+", "-", "0"]
+    leaf = [np.tanh(p["table"][row]) for row in (known["word"].index("a"), 0)]
+    states = np.array([*leaf, np.tanh(p["w"] @ np.concatenate(leaf))])
+    shares = np.exp(states @ p["v"].T)
+    shares /= shares.sum(axis=1, keepdims=True)
+    assert np.allclose(found[0]["probabilities"], shares, atol=1e-5)
+    assert found[0]["prediction"] == [known["label"][k] for k in shares.argmax(axis=1)]
+    assert main(given) == 0  # to stdout
+    assert capsys.readouterr().out == out.read_text()
+    there = tmp_path / "none" / "out"
+    assert "--out] " in complaint([*given, "--out", str(there)], capsys)

@@ -1,0 +1,86 @@
+"""Exponential moving averages of parameters, to evaluate with (Polyak and Juditsky 1992)."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from typing import Any
+
+import numpy as np
+
+from vertexrt.api.declaration import is_real
+from vertexrt.api.network import Network
+from vertexrt.api.parameters import NameDifferences
+from vertexrt.errors import UsageError
+
+Array = np.ndarray[Any, Any]
+
+
+def check_network(where: str, given: object) -> None:
+    """Refuse what is no network. Raises: UsageError."""
+    if not isinstance(given, Network):
+        got, action = f"a {type(given).__name__}", "pass what vrt.compile returned"
+        raise UsageError.at(where, got, "a network", action)
+
+
+class ExponentialMovingAverage:
+    """The parameters of a network, averaged over its updates: decay * average + (1 - decay) * now.
+
+        average = vrt.ExponentialMovingAverage(net, decay=0.999)
+        net.step(batch, optimizer)
+        average.update()
+        with average.in_place():
+            net.forward(test)
+
+    It starts from the parameters as they are. `vrt.save_checkpoint(path, average)` stores it, and
+    `average.set_parameters(vrt.load_checkpoint(path).parameters)` goes on from there.
+
+    Attributes:
+        parameters: the averages by name.
+    """
+
+    def __init__(self, net: Network, decay: float = 0.999) -> None:
+        check_network("ExponentialMovingAverage", net)
+        if not is_real(decay) or not 0.0 <= decay < 1.0:
+            got = f"decay={decay!r:.60}"
+            raise UsageError.at("ExponentialMovingAverage", got, "decay in [0, 1)", "set it")
+        self._net, self.decay = net, float(decay)
+        self.parameters: dict[str, Array] = {n: v.copy() for n, v in net.parameters.items()}
+        self._inside = False
+
+    def update(self) -> None:
+        """Take the parameters of now into the average; on a GPU it waits, and copies them."""
+        if self._inside:
+            got, action = "update inside of in_place()", "call it outside"
+            raise UsageError.at("average", got, "the network's own parameters", action)
+        for name, value in self._net.parameters.items():
+            average = self.parameters[name]
+            average *= self.decay
+            average += (1.0 - self.decay) * value
+
+    @contextmanager
+    def in_place(self) -> Iterator[None]:
+        """Let the network have the averages, inside a `with`; its own come back at the end.
+
+        What is trained or set inside is lost.
+        """
+        if self._inside:
+            raise UsageError.at("average", "in_place() inside of itself", "one `with`", "leave it")
+        own = {name: value.copy() for name, value in self._net.parameters.items()}
+        self._net.set_parameters(self.parameters)
+        self._inside = True
+        try:
+            yield
+        finally:
+            self._inside = False
+            self._net.set_parameters(own)
+
+    def set_parameters(
+        self, values: Mapping[str, Array], *, strict: bool = True
+    ) -> NameDifferences:
+        """Set averages by name, as `Network.set_parameters` does the network's parameters."""
+        names = NameDifferences.between(values, self.parameters, strict, "the average")
+        known = self._net.parameters
+        new = {n: known.checked(n, v) for n, v in values.items() if n in self.parameters}
+        self.parameters.update({name: value.copy() for name, value in new.items()})
+        return names

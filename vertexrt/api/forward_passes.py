@@ -1,0 +1,159 @@
+"""Forward passes that can be gone back through: whose memory is where, and which one is meant.
+
+A run computes in its executor's arenas. When the next run comes, the arenas of a pass whose outputs
+somebody still holds are set aside, and new ones are taken; they are freed with the outputs. So a
+pass that is gone back through at once costs nothing, and any number of them may be alive.
+"""
+
+from __future__ import annotations
+
+import threading
+import weakref
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any, NoReturn
+
+import numpy as np
+
+from vertexrt.engine.batched import Run
+from vertexrt.engine.executor import Arenas, Executor
+from vertexrt.engine.variant import Use
+from vertexrt.errors import UsageError
+from vertexrt.graph import GraphBatch
+
+Array = np.ndarray[Any, Any]
+
+
+@dataclass(eq=False, slots=True, weakref_slot=True)
+class ForwardPass:
+    """A forward pass: what its backward pass takes.
+
+    Attributes:
+        seed: of its random draws.
+        version: of the parameters.
+        arenas: what it computed, where that is set aside.
+        thread: which called it; numbers of threads are given away again.
+    """
+
+    batch: GraphBatch
+    runs: list[Run]
+    use: Use
+    seed: int
+    version: int
+    arenas: Arenas | None = None
+    thread: threading.Thread = field(default_factory=threading.current_thread)
+
+
+class ForwardOutputs(dict[str, Array]):
+    """What `Network.forward(batch, train=True)` returns: pushes by name, of one pass.
+
+    While it lives, `Network.backward(..., of=outputs)` may go back through its pass, once.
+    """
+
+    def __init__(self, pushes: Mapping[str, Array], of: ForwardPass) -> None:
+        super().__init__(pushes)
+        self._pass = of
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        """Copy the arrays alone: a dict."""
+        return dict, (dict(self),)
+
+
+class ForwardPasses:
+    """The forward passes of a network that are alive."""
+
+    def __init__(self, executor: Executor) -> None:
+        self._executor = executor
+        self.here: ForwardPass | None = None  # whose values the executor's arenas have
+        self._outputs: weakref.ref[ForwardOutputs] | None = None  # of that pass
+        self._alive: weakref.WeakSet[ForwardPass] = weakref.WeakSet()  # not gone back through
+        self._last: weakref.WeakKeyDictionary[threading.Thread, weakref.ref[ForwardPass]] = (
+            weakref.WeakKeyDictionary()
+        )
+        self._overtaken: set[threading.Thread] = set()  # whose pass another overwrote
+
+    def begin(self, made: ForwardPass, pushes: Mapping[str, Array]) -> ForwardOutputs:
+        """Note a pass that the executor's arenas have now; return its outputs."""
+        outputs = ForwardOutputs(pushes, made)
+        self.here, self._outputs = made, weakref.ref(outputs)
+        self._alive.add(made)
+        self._last[made.thread] = weakref.ref(made)
+        self._overtaken.discard(made.thread)
+        return outputs
+
+    def make_room(self) -> None:
+        """Let another run have the arenas: those of a pass that may still be wanted are kept."""
+        made, self.here = self.here, None
+        if made is None:
+            return
+        if self._outputs is not None and self._outputs() is not None:
+            made.arenas = self._executor.exchange_arenas()
+            return
+        self._alive.discard(made)
+        if made.thread != threading.current_thread():
+            self._overtaken.add(made.thread)
+
+    def find(self, of: Mapping[str, Array] | None, version: int) -> ForwardPass:
+        """Return the pass that `backward` means.
+
+        Args:
+            of: outputs of a forward pass; None for the last of this thread.
+            version: of the parameters, now.
+        Raises: UsageError, when there is none, or the parameters are others since.
+        """
+        made = self._last_pass() if of is None else self._pass_of(of)
+        if made.version != version:
+            _refuse(
+                "the parameters have changed since that forward pass",
+                "gradients of what was computed",
+                "call backward before optimizer.step, net.step and net.parameters[name] = array",
+            )
+        return made
+
+    def restore(self, made: ForwardPass) -> None:
+        """Let the executor have the arenas of a pass, which its backward pass then overwrites."""
+        self._alive.discard(made)
+        if made is not self.here:
+            self.make_room()
+            self._executor.exchange_arenas(made.arenas)
+        self.here = made.arenas = None
+
+    def _pass_of(self, of: object) -> ForwardPass:
+        if not isinstance(of, ForwardOutputs):
+            got = f"of is a {type(of).__name__}"
+            _refuse(got, "what forward(batch, train=True) returned", "keep that, and pass it")
+        if of._pass not in self._alive:
+            got = "a forward pass of another network, or one that was gone back through"
+            _refuse(got, "one of this network, once", "call forward(batch, train=True) again")
+        return of._pass
+
+    def _last_pass(self) -> ForwardPass:
+        """Return the last pass of this thread.
+
+        A thread of autograd may go back through what another has evaluated; but not where threads
+        came between each other, since it cannot be known whose pass it means then.
+        """
+        caller = threading.current_thread()
+        last = self._last.get(caller)
+        own = None if last is None else last()
+        if caller not in self._overtaken and own is not None and own in self._alive:
+            return own
+        alive = list(self._alive)
+        if self._overtaken and (caller in self._overtaken or alive):
+            self._overtaken.discard(caller)
+            _refuse(
+                "another thread used the network after forward(batch, train=True)",
+                "forward and backward of one thread with nothing between them",
+                "keep what forward returned, and pass it as backward(..., of=outputs)",
+            )
+        if len(alive) != 1:
+            _refuse(
+                "no forward pass to go back through",
+                "forward(batch, train=True) just before, or outputs of one that are kept",
+                "call it once for each backward",
+            )
+        return alive[0]
+
+
+def _refuse(got: str, expected: str, action: str) -> NoReturn:
+    raise UsageError.at("backward", got, expected, action)

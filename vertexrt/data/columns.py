@@ -1,0 +1,340 @@
+"""Pulls of a whole file, column by column: words are numbered, numbers become arrays.
+
+A reader adds one graph after another, with the values of its vertices as plain lists. What a column
+holds (words, whole numbers, real numbers or vectors) is known when all of it has been read.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_right
+from collections import Counter
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, NamedTuple, NoReturn, TypedDict
+
+import numpy as np
+import numpy.typing as npt
+
+from vertexrt.data.dataset import Vocabulary
+from vertexrt.errors import DataError, UsageError, nearest
+from vertexrt.graph import GraphBatch, InputGraph, Pulled, PullValue
+
+LARGEST = 2**31 - 2  # of whole numbers
+_PLAIN = ""  # stands for the type of vertices that have none
+
+# What a column holds, by the types of its values.
+_FORMS = {
+    frozenset[type](): "whole numbers",
+    frozenset({int}): "whole numbers",
+    frozenset({float}): "real numbers",
+    frozenset({int, float}): "real numbers",
+    frozenset({str}): "words",
+    frozenset({list}): "vectors",
+}
+
+
+class Examples(NamedTuple):
+    """What a reader returns.
+
+    Attributes:
+        batch: all graphs of the file, in its order.
+        vocabularies: by pull, what numbers its words; pass them on to read other files.
+    """
+
+    batch: GraphBatch
+    vocabularies: dict[str, Vocabulary]
+
+
+class ReadOptions(TypedDict, total=False):
+    """How words become numbers, the same for every reader.
+
+    Attributes:
+        vocabularies: by pull, what numbers its words: those of the training file, to read others.
+            None builds one for each pull whose values are words; None for a pull builds that one.
+        labels: pulls whose vocabulary is built without `<unk>`: all their words are known.
+        min_count: when a vocabulary is built, words that are rarer count as `<unk>` (1).
+        dtype: of real numbers and vectors, float32 (the default) or float64.
+    """
+
+    vocabularies: Mapping[str, Vocabulary | None] | None
+    labels: Sequence[str]
+    min_count: int
+    dtype: npt.DTypeLike
+
+
+class _Numbering(NamedTuple):
+    """Options of a reader that have been checked; see `ReadOptions`."""
+
+    vocabularies: Mapping[str, Vocabulary | None] | None
+    labels: Sequence[str]
+    min_count: int
+    dtype: np.dtype[Any]
+
+
+def _numbering(options: ReadOptions) -> _Numbering:
+    """Return options with defaults. Raises: UsageError, when one is unknown or no such value."""
+    known = list(ReadOptions.__annotations__)
+    for name in options:
+        if name not in known:
+            expected = f"the options are {', '.join(known)}"
+            action = "give one of them." + nearest(name, known)
+            raise UsageError.at("read", f"no option '{name}'", expected, action)
+    vocabularies, labels = options.get("vocabularies"), options.get("labels", ())
+    min_count, dtype = options.get("min_count", 1), options.get("dtype", np.float32)
+    if not (vocabularies is None or isinstance(vocabularies, Mapping)):
+        raise _no_such("vocabularies", vocabularies, "a dict of pulls to Vocabulary, or None")
+    if isinstance(labels, str) or not isinstance(labels, Collection):
+        raise _no_such("labels", labels, "a list of names of pulls")
+    if not isinstance(min_count, int):
+        raise _no_such("min_count", min_count, "a whole number")
+    real = str(getattr(dtype, "__name__", dtype))  # a name, a type or a dtype
+    if real not in ("float32", "float64"):
+        raise _no_such("dtype", dtype, "float32 or float64")
+    return _Numbering(vocabularies, labels, min_count, np.dtype(real))
+
+
+def _no_such(option: str, given: object, expected: str) -> UsageError:
+    return UsageError.at("read", f"{option}={given!r:.60}", f"expected {expected}", "correct it")
+
+
+class _Span(NamedTuple):
+    """Vertices of one graph whose values stand side by side in a column.
+
+    Attributes:
+        line: of the file.
+        first: their first vertex, counted through the file.
+        at: where their values begin.
+    """
+
+    line: int
+    first: int
+    at: int
+
+
+@dataclass(frozen=True, slots=True)
+class _Column:
+    """The values of one pull, None where a vertex has none."""
+
+    file: str
+    unit: str
+    name: str
+    values: list[Any] = field(default_factory=list)
+    spans: list[_Span] = field(default_factory=list)
+
+    def add(self, line: int, first: int, values: Sequence[Any]) -> None:
+        self.spans.append(_Span(line, first, len(self.values)))
+        self.values.extend(values)
+
+    def refuse(self, at: int, expected: str, got: str = "") -> NoReturn:
+        """Raise the error for one value."""
+        span = self.spans[bisect_right(self.spans, at, key=lambda span: span.at) - 1]
+        where = f"{self.file}, {self.unit} {span.line}"
+        got = got or f"{self.values[at]!r:.60}"
+        where_in_line = f"value {at - span.at} of the pull '{self.name}'"
+        raise DataError.at(where, f"{where_in_line} is {got}", expected, "correct it")
+
+    def form(self) -> str:
+        """Return what the column holds.
+
+        Raises: DataError, when its values are of several sorts, or of none that can be pulled.
+        """
+        kinds = frozenset(map(type, self.values)) - {type(None)}
+        if kinds in _FORMS:
+            return _FORMS[kinds]
+        so_far: frozenset[type] = frozenset()
+        for at, value in enumerate(self.values):
+            kind = frozenset({type(value)}) if value is not None else so_far
+            if so_far | kind not in _FORMS:
+                expected = f"{_FORMS[so_far]} as before" if so_far else "a word or a number"
+                self.refuse(at, f"expected {expected}")
+            so_far |= kind
+        raise AssertionError(kinds)
+
+    def rows(self) -> npt.NDArray[np.int64]:
+        """Return the vertex of each value."""
+        counts = np.diff([*(span.at for span in self.spans), len(self.values)])
+        shift = [span.first - span.at for span in self.spans]
+        return np.arange(len(self.values)) + np.repeat(np.array(shift, np.int64), counts)
+
+    def words(self, numbering: _Numbering) -> Vocabulary:
+        """Return the vocabulary of the column's words, which is built if none was given.
+
+        Raises: DataError, when vocabularies were given, and none for this pull.
+        """
+        given = numbering.vocabularies
+        if given is not None and self.name not in given:
+            have = f"vocabularies were given for {', '.join(given) or 'nothing'}"
+            action = f"read it with those of the training file, or with '{self.name}': None"
+            raise DataError.at(self.file, f"the pull '{self.name}' has words", have, action)
+        found = given[self.name] if given is not None else None
+        if found is not None:
+            return found
+        counts = Counter(self.values)
+        counts.pop(None, None)
+        if self.name in numbering.labels:
+            return Vocabulary.of_labels(counts)
+        return Vocabulary.build(counts, min_count=numbering.min_count)
+
+    def numbers(self, vocabulary: Vocabulary) -> list[int | None]:
+        """Return the number of each word, -1 where there is none.
+
+        Raises: DataError, on a word that a vocabulary of labels does not have.
+        """
+        known = {word: vocabulary.find(word) for word in set(self.values) - {None}}
+        missing = [word for word, number in known.items() if number is None]
+        if missing:
+            at = min(map(self.values.index, missing))
+            self.refuse(at, f"the labels are {', '.join(vocabulary.words):.200}")
+        known[None] = -1
+        return [known[word] for word in self.values]
+
+    def whole(self, values: Sequence[int | None], vertices: int) -> npt.NDArray[np.int32]:
+        """Return whole numbers by vertex, int32 [V], -1 where there is none."""
+        out = np.full(vertices, -1, np.int32)
+        numbers = [-1 if value is None else value for value in values]
+        if numbers and (min(numbers) < -1 or max(numbers) > LARGEST):
+            at = next(i for i, number in enumerate(numbers) if not -1 <= number <= LARGEST)
+            self.refuse(at, f"expected 0..{LARGEST}, or no value")
+        out[self.rows()] = numbers
+        return out
+
+    def reals(self, dtype: npt.DTypeLike, vertices: int) -> PullValue:
+        """Return real numbers or vectors: a row for each vertex, or a table with an index map."""
+        present = [at for at, value in enumerate(self.values) if value is not None]
+        values = self._array([self.values[at] for at in present], dtype)
+        if values is None:
+            self._refuse_vector(present, dtype)
+        finite = np.isfinite(values.reshape(len(present), -1)).all(axis=1)
+        if not finite.all():
+            self.refuse(
+                present[int(np.argmin(finite))], f"expected finite numbers of {values.dtype}"
+            )
+        rows = self.rows()[present]
+        if len(rows) == vertices and (np.diff(rows) > 0).all():
+            return values
+        index = np.full(vertices, -1, np.int32)
+        index[rows] = np.arange(len(rows))
+        return Pulled(values, index)
+
+    def _array(self, values: list[Any], dtype: npt.DTypeLike) -> npt.NDArray[Any] | None:
+        """Return numbers of one shape; None, where they are not."""
+        try:
+            array = np.array(values)
+        except ValueError:  # rows of unequal length
+            return None
+        if array.dtype.kind not in "iuf":
+            return None
+        with np.errstate(over="ignore"):
+            return array.astype(dtype)
+
+    def _refuse_vector(self, present: Sequence[int], dtype: npt.DTypeLike) -> NoReturn:
+        """Raise the error for the first vector that is not as the first one."""
+        shape = None
+        for at in present:
+            array = self._array([self.values[at]], dtype)
+            if array is None or (shape and array.shape != shape):
+                expected = f"numbers of shape {list(shape[1:])} as before" if shape else "numbers"
+                self.refuse(at, f"expected {expected}")
+            shape = array.shape
+        raise AssertionError(self.name)
+
+
+class Collector:
+    """Collect the graphs of a file and the values of their vertices.
+
+    Args:
+        file: name for error messages.
+        options: of the reader.
+        unit: what a graph stands in, which messages number.
+    Raises: UsageError, when an option is unknown or has no such value.
+    """
+
+    def __init__(self, file: str, options: ReadOptions, unit: str = "line") -> None:
+        self.file, self.unit = file, unit
+        self._numbering = _numbering(options)
+        self._graphs: list[InputGraph] = []
+        self._vertices = 0
+        self._columns: dict[str, _Column] = {}
+        self._names: dict[str, tuple[int, frozenset[str]]] = {}  # of each type: line, its pulls
+
+    def add(self, line: int, graph: InputGraph, pulls: Mapping[str, Sequence[Any]]) -> None:
+        """Add a graph whose vertices have no types; each pull has a value for each vertex.
+
+        Raises: DataError, when pulls do not fit the graph, or the graphs before it.
+        """
+        self._add_pulls(line, _PLAIN, (self._vertices, graph.num_vertices), pulls)
+        self._end(line, graph)
+
+    def add_typed(
+        self,
+        line: int,
+        graph: InputGraph,
+        sizes: Mapping[str, int],
+        pulls: Mapping[str, Mapping[str, Sequence[Any]]],
+    ) -> None:
+        """Add a graph of `InputGraph.from_types`, and the pulls of each type.
+
+        Raises: DataError, as `add` does.
+        """
+        first = self._vertices
+        for name, size in sizes.items():
+            if size or name in pulls:
+                self._add_pulls(line, name, (first, size), pulls.get(name, {}))
+            first += size
+        self._end(line, graph)
+
+    def _end(self, line: int, graph: InputGraph) -> None:
+        if self._graphs and (graph.types is None) != (self._graphs[0].types is None):
+            got = f"{'no vertex' if graph.types is None else 'vertex'} types"
+            action = "give all graphs vertex types, or none"
+            raise DataError.at(self.place(line), got, f"the {self.unit}s before differ", action)
+        self._graphs.append(graph)
+        self._vertices += graph.num_vertices
+
+    def place(self, line: int) -> str:
+        """Return what messages call a graph's line."""
+        return f"{self.file}, {self.unit} {line}"
+
+    def _add_pulls(
+        self, line: int, owner: str, vertices: tuple[int, int], pulls: Mapping[str, Sequence[Any]]
+    ) -> None:
+        first, size = vertices
+        of = f" of the type '{owner}'" if owner else ""
+        for name, values in pulls.items():
+            if len(values) != size:
+                got = f"the pull '{name}'{of} has {len(values)} values"
+                expected = f"expected one for each of {size} vertices"
+                raise DataError.at(self.place(line), got, expected, "correct it")
+            column = self._columns.setdefault(name, _Column(self.file, self.unit, name))
+            column.add(line, first, values)
+        before, names = self._names.setdefault(owner, (line, frozenset(pulls)))
+        if names != pulls.keys():
+            name = sorted(names ^ pulls.keys())[0]
+            got = f"{'no' if name in names else 'a'} pull '{name}'{of}"
+            expected = f"{self.unit} {before} has {'it' if name in names else 'none'}"
+            action = "give all graphs the same pulls, with no value where a vertex has none"
+            raise DataError.at(self.place(line), got, expected, action)
+
+    def examples(self) -> Examples:
+        """Return the batch of all graphs with their pulls, and the vocabularies.
+
+        Raises: DataError, when there is no graph, or values do not fit each other.
+        """
+        numbering = self._numbering
+        if not self._graphs:
+            raise DataError.at(self.file, "no graph", "expected at least one", "add examples")
+        batch = GraphBatch.from_graphs(self._graphs)
+        vocabularies = {name: v for name, v in (numbering.vocabularies or {}).items() if v}
+        pulls: dict[str, PullValue] = {}
+        for name, column in self._columns.items():
+            form = column.form()
+            if form == "words":
+                vocabularies[name] = column.words(numbering)
+                numbers = column.numbers(vocabularies[name])
+                pulls[name] = column.whole(numbers, self._vertices)
+            elif form == "whole numbers":
+                pulls[name] = column.whole(column.values, self._vertices)
+            else:
+                pulls[name] = column.reals(numbering.dtype, self._vertices)
+        filled = GraphBatch(batch.graph_ptr, batch.child_ptr, batch.child, pulls, batch.types)
+        return Examples(filled, vocabularies)

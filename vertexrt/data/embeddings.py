@@ -1,0 +1,168 @@
+"""Read pretrained embeddings: a row for each word of a vocabulary."""
+
+from __future__ import annotations
+
+import gzip
+import os
+import re
+import zlib
+from collections.abc import Callable, Collection, Iterator, Sequence
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import numpy as np
+import numpy.typing as npt
+
+from vertexrt.data.dataset import Vocabulary
+from vertexrt.data.files import expanded, read_text
+from vertexrt.errors import DataError, UsageError
+
+FloatArray = npt.NDArray[np.float32]
+Rows = dict[str, FloatArray]
+
+
+_COUNTS = re.compile(r"[0-9]+[ \t]+[0-9]+\s*")  # the first line of word2vec: words, dimensions
+
+
+class Embeddings(NamedTuple):
+    """Rows for the words of a vocabulary.
+
+    Attributes:
+        matrix: float32 [words, dimensions], for `net.parameters[name] = matrix`.
+        share: of the words, `<unk>` left out, that the file has: 0.0 to 1.0.
+    """
+
+    matrix: FloatArray
+    share: float
+
+
+def read_embeddings(
+    path: str | os.PathLike[str],
+    vocabulary: Vocabulary,
+    init: Callable[[tuple[int, int], np.random.Generator], npt.NDArray[Any]],
+    *,
+    words: str | os.PathLike[str] | Sequence[str] | None = None,
+    lower: bool = False,
+    seed: int = 0,
+) -> Embeddings:
+    """Read the embeddings of a vocabulary's words.
+
+    Args:
+        path: of a text file of GloVe or word2vec, a word and its numbers a line, with or without
+            a first line of two counts, .gz too; or of a .npy file, float [n, dimensions].
+        vocabulary: whose words are looked up; where a file has a word twice, the first counts.
+        init: draws the rows of words that the file does not have, as for a parameter:
+            `vrt.init.normal(0.1)`, `vrt.init.zeros`.
+        words: for a .npy file, the word of each row: a list, or a file with one a line.
+        lower: look a word up in lower case where the file does not have it as it is.
+        seed: of what is drawn.
+    Raises: DataError, with file and line, when a row has too few numbers, or others than finite
+        ones; UsageError, on words for a text file, or none for a .npy file.
+    """
+    file = expanded(path)
+    _check(vocabulary, init)
+    forms = [(word, word.lower() if lower else word) for word in vocabulary.words]
+    wanted = {form for both in forms for form in both}
+    if file.suffix == ".npy":
+        dimensions, rows = _read_array(file, words, wanted)
+    elif words is not None:
+        got, expected = "words for a text file", "its lines begin with them"
+        raise UsageError.at("read_embeddings", got, expected, "leave them out")
+    else:
+        dimensions, rows = _read_text(file, wanted)
+    drawn = np.asarray(init((len(vocabulary), dimensions), np.random.default_rng(seed)))
+    matrix = drawn.astype(np.float32)
+    found = 0
+    for number, (word, form) in enumerate(forms):
+        row = rows.get(word, rows.get(form))
+        if row is not None:
+            matrix[number] = row
+            found += word != vocabulary.unknown
+    known = len(vocabulary) - (vocabulary.unknown is not None)
+    return Embeddings(matrix, found / max(1, known))
+
+
+def _check(vocabulary: object, init: object) -> None:
+    if not isinstance(vocabulary, Vocabulary) or not callable(init):
+        got = f"a {type(vocabulary).__name__} and a {type(init).__name__}"
+        expected = "a Vocabulary, and a function of shape and generator"
+        raise UsageError.at("read_embeddings", got, expected, "pass vrt.init.normal(0.1)")
+
+
+def _read_text(file: Path, wanted: Collection[str]) -> tuple[int, Rows]:
+    """Return the number of dimensions, and the rows of the words wanted that the file has."""
+    dimensions = 0
+    rows: Rows = {}
+    for number, line in enumerate(_lines(file), 1):
+        word, _, rest = line.rstrip(" \t\r\n").replace("\t", " ").partition(" ")
+        fields = rest.count(" ") + 1
+        if number == 1 and _COUNTS.fullmatch(line):
+            continue
+        dimensions = dimensions or fields
+        if word not in wanted or word in rows or fields > dimensions:
+            continue  # with more fields, it is but the first part of a word with spaces
+        rows[word] = _numbers(rest, dimensions, f"{file}, line {number}")
+    if not dimensions:
+        raise _wrong(str(file), "no words", "a word and its numbers a line")
+    return dimensions, rows
+
+
+def _lines(file: Path) -> Iterator[str]:
+    """Return the lines of a text; bytes that are not UTF-8 are parts of words that nobody wants."""
+    open_file = gzip.open if file.suffix == ".gz" else open
+    try:
+        with open_file(
+            file, "rt", encoding="utf-8", errors="surrogateescape", newline="\n"
+        ) as text:
+            yield from text
+    except (OSError, EOFError, zlib.error) as error:
+        got = f"cannot be read: {getattr(error, 'strerror', None) or error}"
+        raise _wrong(str(file), got, "a readable file") from error
+
+
+def _numbers(text: str, dimensions: int, where: str) -> FloatArray:
+    expected = f"{dimensions} finite numbers after the word"
+    try:
+        row = np.array(text.split(" "), np.float32)
+    except ValueError as error:
+        raise _wrong(where, f"'{text[:40]}'", expected) from error
+    if len(row) != dimensions or not np.isfinite(row).all():
+        raise _wrong(
+            where, f"{len(row)} numbers, {np.isfinite(row).sum()} of them finite", expected
+        )
+    return row
+
+
+def _read_array(
+    file: Path, words: str | os.PathLike[str] | Sequence[str] | None, wanted: Collection[str]
+) -> tuple[int, Rows]:
+    """Return what `_read_text` does, of an array and a list of words."""
+    listed = _listed(words)
+    try:
+        table = np.load(file, mmap_mode="r", allow_pickle=False)
+    except (OSError, EOFError, ValueError) as error:
+        raise _wrong(str(file), f"cannot be read: {error}", "an array of .npy") from error
+    if table.ndim != 2 or table.dtype.kind != "f" or len(table) != len(listed):
+        got = f"an array {table.dtype} {list(table.shape)} for {len(listed)} words"
+        raise _wrong(str(file), got, "real numbers [words, dimensions]")
+    rows: Rows = {}
+    for number, word in enumerate(listed):
+        if word in wanted and word not in rows:
+            row = np.array(table[number], np.float32)
+            if not np.isfinite(row).all():
+                raise _wrong(str(file), f"row {number} is not finite", "finite numbers")
+            rows[word] = row
+    return table.shape[1], rows
+
+
+def _listed(words: str | os.PathLike[str] | Sequence[str] | None) -> list[str]:
+    if words is None:
+        got = "no words for a .npy file"
+        raise UsageError.at("read_embeddings", got, "a word for each row", "pass words=...")
+    if isinstance(words, str | os.PathLike):
+        return read_text(expanded(words)).split()
+    return list(words)
+
+
+def _wrong(where: str, got: str, expected: str) -> DataError:
+    return DataError.at(where, got, f"expected {expected}", "check the file")

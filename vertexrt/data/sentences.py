@@ -1,0 +1,210 @@
+"""Read sentences with columns: CoNLL, CoNLL-U with its heads, and `word|tag` as WikiNER has it."""
+
+from __future__ import annotations
+
+import os
+import re
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from functools import partial
+from typing import Any, NamedTuple, Unpack
+
+from vertexrt.data.columns import Collector, Examples, ReadOptions
+from vertexrt.data.files import expanded, read_text
+from vertexrt.data.jsonl import add_record
+from vertexrt.errors import DataError, UsageError, VertexrtError
+
+_WORD = re.compile(r"[^ \t\r]+")  # other white space may be part of a word
+
+# Columns of CoNLL-U (universaldependencies.org/format.html); HEAD becomes the edges.
+_CONLLU = ("id", "form", "lemma", "upos", "xpos", "feats", "head", "deprel", "deps", "misc")
+
+_PULLED = tuple(name for name in _CONLLU if name not in ("id", "head"))
+
+Words = dict[str, list[str | None]]  # of a sentence: by column, the value of each word
+Record = Callable[[Words], dict[str, Any]]
+
+
+def _chain(words: Words) -> dict[str, Any]:
+    return {"chain": len(next(iter(words.values()))), "pulls": words}
+
+
+def read_conll(
+    path: str | os.PathLike[str],
+    columns: Mapping[str, int],
+    record: Record = _chain,
+    **options: Unpack[ReadOptions],
+) -> Examples:
+    """Read sentences of one word a line with columns between white space, and blank lines between.
+
+    Args:
+        path: of a text file in UTF-8; a name in .gz is decompressed. Lines of `-DOCSTART-` are
+            skipped.
+        columns: name of a pull -> number of its column from 0, from the right if negative:
+            `{"word": 0, "tag": -1}`.
+        record: makes a record of the JSON-lines schema of a sentence, name -> list with the value
+            of each word; a chain with these pulls, unless given.
+        options: how words become numbers, see `ReadOptions`.
+    Raises: DataError, with file and line, when a line lacks a column.
+    """
+    if not isinstance(columns, dict) or not _are_all(int, list(columns.values())):
+        expected = "expected names of pulls and numbers of columns"
+        raise UsageError.at("read_conll", f"columns={columns!r:.60}", expected, 'write {"word": 0}')
+    found = expanded(path)
+    sentences = _conll(str(found), read_text(found), columns, _split)
+    return _examples(str(found), sentences, record, options)
+
+
+def read_tagged(
+    path: str | os.PathLike[str],
+    fields: Sequence[str] = ("word", "label"),
+    separator: str = "|",
+    record: Record = _chain,
+    **options: Unpack[ReadOptions],
+) -> Examples:
+    """Read a sentence a line, its words between spaces with their tags: `Rome|I-LOC is|O far|O`.
+
+    Args:
+        path: of a text file in UTF-8; a name in .gz is decompressed. Blank lines are skipped.
+        fields: names of the pulls of a word's parts. What is over belongs to the first.
+        separator: between the parts.
+        record: as in `read_conll`.
+        options: how words become numbers, see `ReadOptions`.
+    Raises: DataError, with file and line, when a word has too few parts.
+    """
+    if not _are_all(str, fields) or not isinstance(separator, str) or not separator:
+        got = f"fields={fields!r:.60} and separator={separator!r:.60}"
+        raise UsageError.at("read_tagged", got, "names of pulls, and text", "give both")
+    found = expanded(path)
+    sentences = tagged_sentences(str(found), read_text(found), fields, separator)
+    return _examples(str(found), sentences, record, options)
+
+
+def read_conllu(
+    path: str | os.PathLike[str],
+    pulls: Sequence[str] = ("form", "upos", "deprel"),
+    **options: Unpack[ReadOptions],
+) -> Examples:
+    """Read dependency trees: a word's children are the words that depend on it, left to right.
+
+    Args:
+        path: of a file in CoNLL-U; a name in .gz is decompressed. Ranges of words (`3-4`) and empty
+            nodes (`8.1`) are left out.
+        pulls: columns to pull: form, lemma, upos, xpos, feats, deprel, deps, misc. `_` is no value,
+            but in `form`.
+        options: how words become numbers, see `ReadOptions`.
+    Returns: a graph for each sentence, words in their order.
+    Raises: DataError or GraphError, with file and line, when a line has not ten columns, a head is
+        no word of the sentence, or heads form a cycle.
+    """
+    if not isinstance(pulls, list | tuple) or not set(map(str, pulls)) <= set(_PULLED):
+        expected = f"expected a list of {', '.join(_PULLED)}"
+        raise UsageError.at("read_conllu", f"pulls={pulls!r:.60}", expected, "correct it")
+    found = expanded(path)
+    numbers = {name: number for number, name in enumerate(_CONLLU)}
+    sentences = _conll(str(found), read_text(found), numbers, _split_conllu)
+    return _examples(str(found), sentences, partial(_dependencies, pulls), options)
+
+
+def _dependencies(pulls: Sequence[str], words: Words) -> dict[str, Any]:
+    """Return the record of a dependency tree."""
+    given = {
+        name: [None if x == "_" and name != "form" else x for x in words[name]] for name in pulls
+    }
+    return {"vertices": len(words["id"]), "edges": _heads(words), "pulls": given}
+
+
+class _Sentence(NamedTuple):
+    """A sentence of a file, and its first line."""
+
+    line: int
+    words: Words
+
+
+def _examples(
+    file: str, sentences: Iterator[_Sentence], record: Record, options: ReadOptions
+) -> Examples:
+    collector = Collector(file, options)
+    for sentence in sentences:
+        try:
+            made = record(sentence.words)
+        except VertexrtError as error:
+            raise error.moved(collector.place(sentence.line)) from error
+        add_record(collector, sentence.line, made)
+    return collector.examples()
+
+
+def _are_all(kind: type, given: object) -> bool:
+    """Tell whether it is a list of one thing or more of a kind."""
+    listed = isinstance(given, list | tuple) and bool(given)
+    return listed and all(isinstance(each, kind) for each in given)  # type: ignore[attr-defined]
+
+
+def _split(line: str) -> list[str] | None:
+    """Return the columns of a line, none if it is blank; None, if it is skipped."""
+    row = _WORD.findall(line)
+    return [] if row[:1] == ["-DOCSTART-"] else row
+
+
+def _split_conllu(line: str) -> list[str] | None:
+    """Return what `_split` does; comments, ranges of words and empty nodes are skipped."""
+    row = line.rstrip("\r").split("\t")
+    if line.startswith("#") or "-" in row[0] or "." in row[0]:
+        return None
+    return row if line.strip(" \t\r") else []
+
+
+def _conll(
+    file: str, text: str, columns: Mapping[str, int], split: Callable[[str], list[str] | None]
+) -> Iterator[_Sentence]:
+    """Return the sentences of a file with a word on each line."""
+    sentence = _Sentence(0, {})
+    for number, line in enumerate([*text.split("\n"), ""], 1):
+        row = split(line)
+        if row:
+            if not sentence.words:
+                sentence = _Sentence(number, {name: [] for name in columns})
+            _add_word(sentence.words, row, columns, f"{file}, line {number}")
+        elif row is not None:
+            if sentence.words:
+                yield sentence
+            sentence = _Sentence(0, {})
+
+
+def _add_word(words: Words, parts: Sequence[str], columns: Mapping[str, int], where: str) -> None:
+    for name, column in columns.items():
+        if not -len(parts) <= column < len(parts):
+            got, expected = f"{len(parts)} columns", f"'{name}' is in column {column}"
+            raise DataError.at(where, got, expected, "correct the line")
+        words[name].append(parts[column])
+
+
+def _is_no_word(line: str, parts: Sequence[str]) -> bool:
+    """Tell whether a line of CoNLL-U is a comment, a range of words or an empty node."""
+    return line.startswith("#") or "-" in parts[0] or "." in parts[0]
+
+
+def _heads(words: Words) -> list[tuple[int, int]]:
+    """Return the pairs (word, its head), counted from 0."""
+    at = {name: word for word, name in enumerate(words["id"])}
+    for name, head in zip(words["id"], words["head"], strict=True):
+        if head != "0" and head not in at:
+            got = f"word {name} has the head '{head}'"
+            expected = f"expected 0 or a word of the sentence, 1..{len(at)}"
+            raise DataError.at("heads", got, expected, "correct the column HEAD")
+    return [(word, at[head]) for word, head in enumerate(words["head"]) if head != "0"]
+
+
+def tagged_sentences(
+    file: str, text: str, fields: Sequence[str], separator: str
+) -> Iterator[_Sentence]:
+    """Return the sentences of a file with one on each line."""
+    for number, line in enumerate(text.split("\n"), 1):
+        words = [word.rsplit(separator, len(fields) - 1) for word in _WORD.findall(line)]
+        short = next((word for word in words if len(word) < len(fields)), None)
+        if short:
+            got = f"'{short[0][:40]}' with {len(short)} parts"
+            expected = f"expected {separator.join(fields)}"
+            raise DataError.at(f"{file}, line {number}", got, expected, "correct the word")
+        if words:
+            columns = zip(*words, strict=True)
+            yield _Sentence(number, {n: list(c) for n, c in zip(fields, columns, strict=True)})

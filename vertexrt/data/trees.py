@@ -1,0 +1,203 @@
+"""Read trees in brackets, with labels of any kind, and trees of nltk.
+
+The notation of the Penn Treebank: `(S (NP (DT the) (NN cat)) (VP (VBZ sleeps)))`, over one or
+several lines; a tree may stand in a bracket without a label. The Stanford Sentiment Treebank is
+written so too, with whole numbers for labels.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass, field
+from typing import Any, Unpack
+
+from vertexrt.data.columns import Collector, Examples, ReadOptions
+from vertexrt.data.files import expanded, read_text
+from vertexrt.errors import DataError
+from vertexrt.graph import InputGraph
+
+# A leaf (groups 1, 2), a bracket that opens, with its label (3), one that closes, or a word. White
+# space of other kinds may be part of a word.
+_WORD = r"[^ \t\r()]"
+_PART = re.compile(rf"\(({_WORD}+)[ \t]+({_WORD}+)[ \t]*\)|\(({_WORD}*)|\)|{_WORD}+")
+_LEAF, _OPEN = 2, 3
+
+
+@dataclass(slots=True)
+class _Tree:
+    """The vertices of a tree, children before their parents."""
+
+    line: int
+    children: list[list[int]] = field(default_factory=list)
+    labels: list[str | None] = field(default_factory=list)
+    words: list[str | None] = field(default_factory=list)
+
+    def vertex(self, children: list[int], label: str | None, word: str | None) -> int:
+        self.children.append(children)
+        self.labels.append(label)
+        self.words.append(word)
+        return len(self.children) - 1
+
+    def phrase(self, label: str | None, parts: list[int | str]) -> int:
+        """Add a vertex over vertices and words; a single word is the word of the vertex itself."""
+        if len(parts) == 1 and isinstance(parts[0], str):
+            return self.vertex([], label, parts[0])
+        vertices = [
+            self.vertex([], None, part) if isinstance(part, str) else part for part in parts
+        ]
+        return self.vertex(vertices, label, None)
+
+
+def read_trees(path: str | os.PathLike[str], **options: Unpack[ReadOptions]) -> Examples:
+    """Read trees in brackets: the Penn Treebank, the Stanford Sentiment Treebank.
+
+    Args:
+        path: of a text file in UTF-8; a name in .gz is decompressed.
+        options: how words become numbers, see `ReadOptions`.
+    Returns: a vertex for each bracket, children first, with the pulls "label" and "word" (that of
+        a bracket with one word; several words are vertices of their own, without a label). Labels
+        are words for a vocabulary, or whole numbers where all of a file are.
+    Raises: DataError, with file and line, on brackets that do not fit.
+    """
+    file = expanded(path)
+    collector = Collector(str(file), options)
+    return _collect(_Parser(str(file)).read(read_text(file)), collector)
+
+
+def from_nltk(trees: Iterable[Any], **options: Unpack[ReadOptions]) -> Examples:
+    """Make a batch of trees of nltk: objects with `label()` that list subtrees and words.
+
+    Args:
+        trees: each an `nltk.Tree`.
+        options: how words become numbers, see `ReadOptions`.
+    Returns: as `read_trees`.
+    Raises: DataError, when one is no such tree.
+    """
+    given: object = trees
+    if not isinstance(given, list | tuple | Iterator) or _is_nltk(given):
+        got = f"a {type(given).__name__}"
+        raise DataError.at("from_nltk", got, "expected a list of trees", "pass [tree]")
+    collector = Collector("from_nltk", options, "tree")
+    return _collect(_read_nltk(trees), collector)
+
+
+def _collect(trees: Iterable[_Tree], collector: Collector) -> Examples:
+    read = list(trees)
+    numbers = all(
+        label is None or (label.isascii() and label.isdecimal())
+        for tree in read
+        for label in tree.labels
+    )
+    for tree in read:
+        labels = [int(x) if x and numbers else x for x in tree.labels]
+        graph = InputGraph.from_children(tree.children)
+        collector.add(tree.line, graph, {"label": labels, "word": tree.words})
+    return collector.examples()
+
+
+@dataclass(slots=True)
+class _Bracket:
+    """A bracket that is open."""
+
+    label: str | None = None
+    parts: list[int | str] = field(default_factory=list)
+
+
+class _Parser:
+    """Read trees from the lines of a text."""
+
+    def __init__(self, file: str) -> None:
+        self.file = file
+        self.tree = _Tree(0)
+        self.opened: list[_Bracket] = []
+
+    def read(self, text: str) -> Iterable[_Tree]:
+        """Return the trees one after another."""
+        for number, line in enumerate(text.split("\n"), 1):
+            for part in _PART.finditer(line):
+                if not self.opened:
+                    self.tree = _Tree(number)
+                if not self._take(part):
+                    raise self._error(part[0], f"line {number}, column {part.start() + 1}")
+                if not self.opened:
+                    yield self.tree
+        if self.opened:
+            got = f"{len(self.opened)} brackets of the tree that begins here are never closed"
+            where = f"{self.file}, line {self.tree.line}"
+            raise DataError.at(where, got, "expected a ')' for each '('", "close them")
+
+    def _take(self, part: re.Match[str]) -> bool:
+        """Take the next part of a tree; False, where it does not fit."""
+        kind = part.lastindex
+        if kind == _OPEN:
+            self.opened.append(_Bracket(part[_OPEN] or None))
+        elif kind == _LEAF:
+            self._add(self.tree.vertex([], part[1], part[2]))
+        elif not self.opened:
+            return False
+        elif part[0] == ")":
+            return self._close()
+        elif self.opened[-1].label is None and not self.opened[-1].parts:
+            self.opened[-1].label = part[0]
+        else:
+            self._add(part[0])
+        return True
+
+    def _add(self, part: int | str) -> None:
+        if self.opened:
+            self.opened[-1].parts.append(part)
+
+    def _close(self) -> bool:
+        bracket = self.opened[-1]
+        if not bracket.parts:
+            return False
+        self.opened.pop()
+        first = bracket.parts[0]
+        if bracket.label is None and len(bracket.parts) == 1 and isinstance(first, int):
+            self._add(first)
+        else:
+            self._add(self.tree.phrase(bracket.label, bracket.parts))
+        return True
+
+    def _error(self, token: str, at: str) -> DataError:
+        """Return the error for a part that stands outside of a tree, or closes nothing."""
+        where = f"{self.file}, {at}"
+        if not self.opened:
+            got = f"'{token[:20]}' stands outside of a tree"
+            return DataError.at(where, got, "expected '('", "correct the brackets")
+        got = f"a bracket with {self.opened[-1].label or 'nothing'} in it alone"
+        expected = "expected '(label word)' or '(label (...) ...)'"
+        return DataError.at(where, got, expected, "give it a word or children, or remove it")
+
+
+def _read_nltk(trees: Iterable[Any]) -> Iterable[_Tree]:
+    for number, root in enumerate(trees):
+        tree = _Tree(number)
+        done: list[int | str] = []  # vertices and words whose parent is not done, left to right
+        opened: list[tuple[Any, int]] = [(root, -1)]  # a subtree; what of `done` is left of it
+        while opened:
+            node, start = opened.pop()
+            if isinstance(node, str) and node is not root:
+                done.append(node)
+            elif start < 0:
+                opened.append((node, len(done)))
+                opened += [(child, -1) for child in reversed(_parts_of(node, number))]
+            else:
+                parts = done[start:]
+                label = node.label()
+                done[start:] = [tree.phrase(None if label is None else str(label), parts)]
+        yield tree
+
+
+def _is_nltk(node: object) -> bool:
+    return isinstance(node, list) and callable(getattr(node, "label", None))
+
+
+def _parts_of(node: Any, number: int) -> list[Any]:
+    if not _is_nltk(node):
+        got = f"tree {number} has a {type(node).__name__}"
+        expected = "expected trees of nltk, with words at the leaves"
+        raise DataError.at("from_nltk", got, expected, "convert it")
+    return list(node)

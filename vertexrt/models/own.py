@@ -1,0 +1,91 @@
+"""Models from files of users: `my_model.py:MyNet`. To load one is to run the file."""
+
+from __future__ import annotations
+
+import hashlib
+import importlib.util
+import inspect
+import re
+import sys
+from pathlib import Path
+from types import MappingProxyType, ModuleType
+from typing import Any, TypeGuard
+
+from vertexrt.api.model import Model
+from vertexrt.api.vertex_function import VertexFunction
+from vertexrt.errors import UsageError, nearest
+from vertexrt.models.catalogue import ModelSpec, get
+
+# How a model is trained of which nothing is known.
+TRAIN = MappingProxyType({"optimizer": "adam", "lr": 1e-3, "batch_size": 16, "epochs": 10})
+_NAME = re.compile(r"(.+\.py):(.*)", re.DOTALL)
+
+
+def is_own(name: str) -> bool:
+    """Tell whether a model is named by a file, not by a name of the catalogue."""
+    return name.endswith(".py") or _NAME.fullmatch(name) is not None
+
+
+def find(name: str, task: str, format: str) -> ModelSpec:
+    """Find a model by its name, or in a file, which is run.
+
+    Args:
+        name: of the catalogue, or FILE.py:CLASS.
+        task, format: of a model in a file.
+    Raises: UsageError, when there is no such model, file or class; whatever the file raises.
+    """
+    if not is_own(name):
+        return get(name)
+    found = _NAME.fullmatch(name)
+    path, title = (
+        Path(found[1] if found else name).expanduser().resolve(),
+        found[2] if found else "",
+    )
+    if not path.is_file():
+        text = ("expected a file of Python with a vertex function", "Check the path")
+        raise UsageError.at("model", f"there is no file {path}", *text)
+    module = _run(path)
+    made = vars(module).get(title)
+    if not _is_model(made):
+        raise _no_model(path, title, module)
+    arguments = inspect.signature(made).parameters.values()
+    plain = {
+        a.name: a.default for a in arguments if isinstance(a.default, bool | int | float | str)
+    }
+    return ModelSpec(title, task, format, module.__name__, title, plain, TRAIN)
+
+
+def _is_model(made: object) -> TypeGuard[type]:
+    return isinstance(made, type) and issubclass(made, VertexFunction | Model)
+
+
+def _no_model(path: Path, title: str, module: ModuleType) -> UsageError:
+    own = [
+        name
+        for name, made in vars(module).items()
+        if _is_model(made) and made.__module__ == module.__name__
+    ]
+    got = f"no model '{title}' in {path}" if title else f"no class of {path} is named"
+    known = ", ".join(own) or "no subclass of vrt.VertexFunction or vrt.Model"
+    action = f"Name one: {path.name}:{own[-1] if own else 'CLASS'}.{nearest(title, own)}"
+    return UsageError.at("model", got, f"it defines {known}", action)
+
+
+def _run(path: Path) -> ModuleType:
+    """Run a file as a module, once; what lies beside it can be imported."""
+    name = "vertexrt_own_" + hashlib.sha256(bytes(path)).hexdigest()[:16]
+    if name in sys.modules:
+        return sys.modules[name]
+    if str(path.parent) not in sys.path:
+        sys.path.append(str(path.parent))
+    spec = importlib.util.spec_from_file_location(name, path)
+    assert spec is not None
+    assert spec.loader is not None
+    module: Any = importlib.util.module_from_spec(spec)
+    sys.modules[name] = module
+    try:
+        spec.loader.exec_module(module)
+    except BaseException:
+        del sys.modules[name]
+        raise
+    return module  # type: ignore[no-any-return]
