@@ -9,7 +9,6 @@ from collections.abc import Callable
 
 import vertexrt as vrt
 from tests.strategies import CLASSES, MARK, WORDS
-from vertexrt.models.lstm_lm import LSTMLanguageModel
 from vertexrt.models.tree_fc import TreeFC
 from vertexrt.models.tree_lstm import TreeLSTM
 
@@ -48,6 +47,30 @@ class GRU(vrt.VertexFunction):
         h = (1.0 - z) * n + z * h
         self.scatter(h=h)
         logits = self.push("logits", self.v @ h)
+        self.push("loss", vrt.cross_entropy(logits, self.pull("label")))
+
+
+class LSTMChain(vrt.VertexFunction):
+    """A language model of one LSTM layer, as one function."""
+
+    def __init__(self, vocab: int, embed: int, hidden: int, dropout: float = 0.0) -> None:
+        super().__init__(arity=1, state={"c": hidden, "h": hidden})
+        self.dropout = dropout
+        self.embedding = vrt.Parameter((vocab, embed), init=vrt.init.uniform(0.1))
+        self.w = vrt.Parameter((4 * hidden, embed))  # i, f, o, u
+        self.u = vrt.Parameter((4 * hidden, hidden))
+        self.b = vrt.Parameter((4 * hidden,), init=vrt.init.zeros)
+        self.v = vrt.Parameter((vocab, hidden))
+        self.v_b = vrt.Parameter((vocab,), init=vrt.init.zeros)
+
+    def forward(self) -> None:
+        before = self.gather(0)
+        word = vrt.dropout(vrt.embed(self.embedding, self.pull("word")), self.dropout)
+        i, f, o, u = vrt.split(self.w @ word + self.b + self.u @ before.h, 4)
+        c = vrt.sigmoid(i) * vrt.tanh(u) + vrt.sigmoid(f) * before.c
+        h = vrt.sigmoid(o) * vrt.tanh(c)
+        self.scatter(c=c, h=h)
+        logits = self.push("logits", self.v @ vrt.dropout(h, self.dropout) + self.v_b)
         self.push("loss", vrt.cross_entropy(logits, self.pull("label")))
 
 
@@ -343,7 +366,7 @@ FUNCTIONS: dict[str, tuple[Make, int]] = {
     "tree-lstm": (lambda: TreeLSTM(WORDS, E, H, CLASSES), 2),
     "tree-lstm-3": (lambda: TreeLSTM(WORDS, E, H, CLASSES, arity=3), 3),
     "tree-fc": (lambda: TreeFC(WORDS, H), 2),
-    "lstm-lm": (lambda: LSTMLanguageModel(WORDS, E, H), 1),
+    "lstm-lm": (lambda: LSTMChain(WORDS, E, H), 1),
     "gru": (GRU, 2),
     "forget-all": (ForgetAll, 5),
     "attention": (Attention, 5),

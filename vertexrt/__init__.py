@@ -21,6 +21,7 @@ __all__ = [
     "Network",
     "Optimizer",
     "Parameter",
+    "Passes",
     "Pulled",
     "VertexFunction",
     "VertexrtError",
@@ -136,6 +137,7 @@ if TYPE_CHECKING:
     from vertexrt.api.optimizer import Optimizer
     from vertexrt.api.parameter import Parameter
     from vertexrt.api.vertex_function import VertexFunction
+    from vertexrt.engine.variant import Passes
     from vertexrt.errors import VertexrtError
     from vertexrt.graph import GraphBatch, InputGraph, Pulled
 else:
@@ -168,6 +170,7 @@ _HOMES = {
     "Network": "vertexrt.api.network",
     "Optimizer": "vertexrt.api.optimizer",
     "Parameter": "vertexrt.api.parameter",
+    "Passes": "vertexrt.engine.variant",
     "Pulled": "vertexrt.graph",
     "VertexFunction": "vertexrt.api.vertex_function",
     "VertexrtError": "vertexrt.errors",

@@ -290,7 +290,7 @@ def not_graphs(case: Case) -> None:
     other = vrt.InputGraph.chain(2, {"word": np.zeros(2, np.int32)})
     tree = vrt.InputGraph.from_brackets("(1 (0 a) (1 b))")
     batch = vrt.GraphBatch.from_graphs([graph])
-    ways = ([], None, 5, "ab", graph, tree, [tree], [graph, None], [graph, other], [batch], batch)
+    ways = ([], None, 5, "ab", graph, tree, [tree], [graph, None], [graph, other], [batch])
     wrong: Any = case.rng.choice(ways)
     case.build = lambda given: vrt.GraphBatch.from_graphs(wrong)
     case.given.pulls = None  # the evaluation refuses it

@@ -16,13 +16,12 @@ from hypothesis import strategies as st
 
 import vertexrt as vrt
 from tests.backend.test_persistent import generated
-from tests.functions import E, ForgetAll, H
+from tests.functions import E, ForgetAll, H, LSTMChain
 from tests.optimizers import OPTIMIZERS
 from tests.runs import Result, Way, assert_same, train
 from tests.strategies import WORDS, treebanks
 from vertexrt import data
 from vertexrt.api.network import Network
-from vertexrt.models.lstm_lm import LSTMLanguageModel
 from vertexrt.models.tree_lstm import TreeLSTM
 
 # Relative to the largest element, as issue 3 asks.
@@ -32,7 +31,7 @@ LABELS = 5  # of SST, so that its batches run what the drawn ones run
 # name -> (makes the function of a vocabulary, shape of its graphs)
 CELLS: dict[str, tuple[Callable[[int], vrt.VertexFunction], str]] = {
     "tree-lstm": (lambda words: TreeLSTM(words, E, H, LABELS), "tree"),
-    "lstm-lm": (lambda words: LSTMLanguageModel(words, E, H), "chain"),
+    "lstm-lm": (lambda words: LSTMChain(words, E, H), "chain"),
     "forget-all": (lambda _: ForgetAll(), "dag"),
 }
 
@@ -116,7 +115,7 @@ def test_weights_that_every_optimizer_leaves(
 @pytest.fixture(scope="module")
 def sst() -> data.Dataset:
     """Return the treebank, if it has been fetched."""
-    entry = next(e for e in data.catalogue("sentiment") if e.name == "sst")
+    entry = next(e for e in data.catalogue("trees") if e.name == "sst")
     if not entry.cached:
         pytest.skip("no SST; `vertexrt data fetch sst` downloads it")
     return data.load("sst", format="trees")

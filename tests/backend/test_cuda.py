@@ -17,14 +17,14 @@ from hypothesis import strategies as st
 
 import vertexrt as vrt
 from tests.devices import SHIM_AND_GPU, require, shim
-from tests.functions import CLASSES, FUNCTIONS, WORDS
+from tests.functions import CLASSES, FUNCTIONS, WORDS, LSTMChain
 from tests.optimizers import OPTIMIZERS as EVERY_OPTIMIZER
 from tests.runs import PLAIN, TOLERANCE, Way, assert_close, assert_same, evaluate, train
 from tests.strategies import full_batches, pulls_for
 from vertexrt.api.network import Network
 from vertexrt.errors import NumericError
 from vertexrt.graph import GraphBatch, InputGraph
-from vertexrt.models import LSTMLanguageModel, TreeLSTM
+from vertexrt.models import TreeLSTM
 
 ON_SHIM = ("tree-lstm", "attention", "oddments", "marks", "dropout")
 
@@ -40,7 +40,7 @@ def device(request: pytest.FixtureRequest) -> str:
 # to edges, without copies.
 WIDE: dict[str, tuple[Callable[[], vrt.VertexFunction], int]] = {
     "tree-lstm": (lambda: TreeLSTM(WORDS, 36, 44, CLASSES), 2),
-    "lstm": (lambda: LSTMLanguageModel(WORDS, 36, 44), 1),
+    "lstm": (lambda: LSTMChain(WORDS, 36, 44), 1),
 }
 
 

@@ -13,6 +13,7 @@ import numpy as np
 import pytest
 
 import vertexrt as vrt
+from tests.functions import LSTMChain
 from vertexrt.engine.model import CompiledModel
 from vertexrt.engine.variant import CompileOptions, Passes, Use
 from vertexrt.errors import DeviceError
@@ -20,7 +21,7 @@ from vertexrt.graph import GraphBatch, InputGraph
 from vertexrt.kernels.cuda.backend import CudaBackend
 from vertexrt.kernels.cuda.compile import Cubin, compile_cubin, compile_in_registers, load_nvrtc
 from vertexrt.kernels.cuda.session import update_source
-from vertexrt.models import LSTMLanguageModel, TreeFC, TreeLSTM
+from vertexrt.models import TreeFC, TreeLSTM
 
 ARCHITECTURES = ("sm_80", "sm_90a", "sm_100")
 WORDS, CLASSES = 50, 5
@@ -52,7 +53,7 @@ def cases() -> list[Case]:
         # Of the kernels of products, the slowest to compile, the other models have some of 100.
         found.append(Case(tree, TREE, words | label, more=size == 37, products=size != 100))
         found.append(Case(TreeFC(WORDS, size), TREE, words | target))
-        found.append(Case(LSTMLanguageModel(WORDS, size, size, 0.2), CHAIN, text))
+        found.append(Case(LSTMChain(WORDS, size, size, 0.2), CHAIN, text))
     plain = TreeLSTM(WORDS, 256, 256, CLASSES)
     return [*found, Case(plain, TREE, words | label, "float64")]
 

@@ -13,6 +13,7 @@ import pytest
 
 import vertexrt as vrt
 from tests.devices import SHIM_AND_GPU, require, shim
+from tests.functions import LSTMChain
 from tests.paper_device import on_paper
 from tests.runs import TOLERANCE, Result, Way, assert_same, evaluate, train
 from tests.strategies import CLASSES, WORDS, with_pulls
@@ -20,7 +21,7 @@ from vertexrt.engine.variant import Passes, Use
 from vertexrt.errors import NoKernelError
 from vertexrt.graph import GraphBatch
 from vertexrt.kernels.cuda.persistent import PersistentExecutable
-from vertexrt.models import LSTMLanguageModel, TreeLSTM
+from vertexrt.models import TreeLSTM
 
 HIDDEN, EMBED = 16, 24
 TREE = [[], [], [0, 1], [], [2, 3], [], [4, 5]]
@@ -103,7 +104,7 @@ class Parts(vrt.VertexFunction):
 
 MODELS: dict[str, tuple[Callable[[], vrt.VertexFunction], list[list[int]]]] = {
     "tree-lstm": (lambda: TreeLSTM(WORDS, EMBED, HIDDEN, CLASSES), TREE),
-    "lstm": (lambda: LSTMLanguageModel(WORDS, EMBED, HIDDEN), CHAIN),
+    "lstm": (lambda: LSTMChain(WORDS, EMBED, HIDDEN), CHAIN),
     "operands": (Operands, TREE),
     "shared": (Shared, TREE),
     "residual": (Residual, TREE),

@@ -11,6 +11,7 @@ import numpy as np
 import pytest
 
 from tests.backend.test_cuda_kernels import ARCHITECTURES, CLASSES, WORDS, Case, cases
+from tests.functions import LSTMChain
 from vertexrt.engine.choose import FEWEST
 from vertexrt.engine.model import CompiledModel
 from vertexrt.engine.variant import CompileOptions, Passes, Use
@@ -26,7 +27,7 @@ from vertexrt.kernels.cuda.compile import (
     spilled_of,
 )
 from vertexrt.kernels.cuda.persistent import LITTLE_SPILLED, PersistentExecutable
-from vertexrt.models import LSTMLanguageModel, TreeFC, TreeLSTM
+from vertexrt.models import TreeFC, TreeLSTM
 
 
 class Compiler:
@@ -68,7 +69,7 @@ def case_of(name: str, size: int) -> Case:
     like, function = {
         "tree-lstm": (tree_lstm, lambda: TreeLSTM(WORDS, size, size, CLASSES, dropout=0.3)),
         "tree-fc": (tree_fc, lambda: TreeFC(WORDS, size)),
-        "lstm": (lstm, lambda: LSTMLanguageModel(WORDS, size, size, 0.2)),
+        "lstm": (lstm, lambda: LSTMChain(WORDS, size, size, 0.2)),
     }[name]
     return Case(function(), like.lists, like.pulls)
 

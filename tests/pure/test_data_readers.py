@@ -83,7 +83,7 @@ def test_pieces(text: Path) -> None:
     assert train.graph_ptr.tolist() == [0, 5, 6]
     assert np.asarray(train.pulls["word"]).tolist() == [1, 2, 3, 2, 1, 4]
     assert train.child.tolist() == [0, 1, 2, 3]
-    with pytest.raises(UsageError, match=r"^\[data\] pieces of 0 words; expected 1 or more;"):
+    with pytest.raises(UsageError, match=r"^\[data\] pieces 0; expected 1 or more;"):
         load(text, format="text", pieces=0)
 
 
@@ -153,7 +153,8 @@ def test_missing_and_unreadable_files(trees: Path) -> None:
         (
             "generated",
             "tree",
-            "[data] no format 'tree'; the formats are trees, text, tree-fc, json-lines; give"
+            "[data] no format 'tree'; the formats are trees, text, tagged, pairs, logic,"
+            " circuits, tree-fc, json-lines; give"
             " one of them. Nearest: 'trees', 'tree-fc', 'text'.",
         ),
     ],

@@ -230,4 +230,4 @@ def test_pulls_that_conllu_does_not_have(tmp_path: Path) -> None:
 def test_compressed_sentiment_trees(tmp_path: Path) -> None:
     for split in ("train", "dev", "test"):
         (tmp_path / f"{split}.txt.gz").write_bytes(gzip.compress(b"(3 (2 a) (3 b))\n"))
-    assert load(tmp_path, task="sentiment").splits["dev"].num_vertices == 3
+    assert load(tmp_path, format="trees").splits["dev"].num_vertices == 3

@@ -34,3 +34,5 @@ def test_pages_run(page: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) 
         assert names["dependencies"].batch.child.tolist() == [0, 1]  # type: ignore[attr-defined]
         assert names["found"].matrix.tolist()[1] == [0.5, 0.25]  # type: ignore[attr-defined]
         assert names["both"].sizes().tolist() == [1, 4, 3, 2]  # type: ignore[attr-defined]
+        assert names["losses"][-1] < 0.1  # type: ignore[index]
+        assert names["seen"] == [1, 1]

@@ -5,6 +5,7 @@ The table has a row for each name of `vertexrt.__all__`, so a new one needs a ro
 
 from __future__ import annotations
 
+import dataclasses
 import itertools
 import operator
 from collections.abc import Callable
@@ -132,6 +133,12 @@ def compile_() -> None:
             attempt(vrt.compile, WithBody(), **{"device": "reference", option: x})
 
 
+def passes() -> None:
+    for field, x in itertools.product(dataclasses.fields(vrt.Passes), ODD):
+        chosen = vrt.Passes(**{field.name: x})
+        attempt(vrt.compile, WithBody(), device="reference", passes=chosen)
+
+
 def vertex_function() -> None:
     for x, y in itertools.product(ODD, repeat=2):
         attempt(vrt.VertexFunction, arity=x, state=y)
@@ -255,8 +262,16 @@ def data() -> None:
         attempt(vrt.data.Vocabulary, x)
         attempt(vrt.data.from_records, x)
         attempt(vrt.data.from_records, [x])
+        one = [vrt.InputGraph.chain(2)]
+        attempt(vrt.data.Loader, x, 1)
+        attempt(vrt.data.Loader, one, x)
+        for option in ("bucket", "seed", "prepare", "workers"):
+            attempt(vrt.data.Loader, one, 1, **{option: x})
+        attempt(vrt.data.Loader(one, 1).load_state, x)
         for make in (vrt.data.from_nltk, vrt.data.from_pyg, vrt.data.from_dgl):
             attempt(make, x)
+        attempt(vrt.data.from_networkx, x)
+        attempt(vrt.data.from_networkx, [x])
         for read in (vrt.data.read_trees, vrt.data.read_conllu, vrt.data.read_tagged):
             attempt(read, x)
         attempt(vrt.data.read_embeddings, x, vrt.data.Vocabulary(("<unk>",)), vrt.init.zeros)
@@ -288,6 +303,7 @@ TABLE: dict[str, Callable[[], None]] = {
     **{n: of_values(getattr(vrt, n), 2) for n in ("uniform", "normal")},
     "where": of_values(vrt.where, 3),
     "Parameter": of_odd(vrt.Parameter, 2),
+    "Passes": passes,
     "Optimizer": of_odd(vrt.Optimizer, 3),
     **{
         row.title: optimizer(OPTIMIZERS[row.title], *(option.name for option in row.options))

@@ -15,7 +15,7 @@ from vertexrt.cli.main import main
 from vertexrt.data import generate_treebank
 
 ROOT = Path(__file__).resolve().parents[2]
-COMMAND = (sys.executable, "-m", "vertexrt.cli")
+COMMAND = (sys.executable, "-m", "vertexrt")
 TRAIN, DEV, TEST = 24, 8, 8
 SIZES = {"--hidden": "6", "--embed": "5", "--batch-size": "8", "--device": "reference"}
 SMALL = tuple(word for option in SIZES.items() for word in option)

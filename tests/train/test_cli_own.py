@@ -193,3 +193,41 @@ def test_an_error_in_the_file_is_its_own(model: Path, tmp_path: Path) -> None:
     trees = write_trees(tmp_path / "data")
     with pytest.raises(ZeroDivisionError):
         main(["train", f"{tmp_path / 'broken.py'}:Tree", "--data", str(trees)])
+
+
+def test_its_predictions_are_written(
+    model: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    lines = [
+        json.dumps({"children": [[], [], [0, 1]], "pulls": {"word": words, "label": labels}})
+        for words, labels in ((["a", "b", None], ["+", "0", "+"]), (["b", "b", None], ["-"] * 3))
+    ]
+    (tmp_path / "my.jsonl").write_text("\n".join(lines * 6))
+    unlabelled = {"children": [[], [], [0, 1]], "pulls": {"word": ["a", "zzz", None]}}
+    (tmp_path / "new.jsonl").write_text((json.dumps(unlabelled) + "\n") * 3)
+    run, out = str(tmp_path / "run"), tmp_path / "out.jsonl"
+    words = [f"{model}:Tree", "--data", str(tmp_path / "my.jsonl"), *RUN, "--set", "depth=1"]
+    assert main(["train", *words, "--task", "classification", "--out", run]) == 0
+    capsys.readouterr()
+    given = ["predict", run, "--data", str(tmp_path / "new.jsonl")]
+    assert main([*given, "--out", str(out), "--batch-size", "2"]) == 0
+    shown = capsys.readouterr()
+    assert shown.out.startswith("predictions of 3 graphs of ")
+    assert "3 of 6 (50.0 %) of the values of 'word' are unknown words, <unk>" in shown.err
+    found = [json.loads(line) for line in out.read_text().splitlines()]
+    assert len(found) == 3
+    assert found[0] == found[2]
+    # The same by hand, from the checkpoint.
+    stored = vrt.load_checkpoint(tmp_path / "run" / "best.safetensors")
+    p, known = stored.parameters, stored.meta["vocabularies"]
+    assert known["label"] == ["+", "-", "0"]
+    leaf = [np.tanh(p["table"][row]) for row in (known["word"].index("a"), 0)]
+    states = np.array([*leaf, np.tanh(p["w"] @ np.concatenate(leaf))])
+    shares = np.exp(states @ p["v"].T)
+    shares /= shares.sum(axis=1, keepdims=True)
+    assert np.allclose(found[0]["probabilities"], shares, atol=1e-5)
+    assert found[0]["prediction"] == [known["label"][k] for k in shares.argmax(axis=1)]
+    assert main(given) == 0  # to stdout
+    assert capsys.readouterr().out == out.read_text()
+    there = tmp_path / "none" / "out"
+    assert "--out] " in complaint([*given, "--out", str(there)], capsys)

@@ -29,8 +29,8 @@ def complaint(words: list[str], code: int, capsys: pytest.CaptureFixture[str]) -
     [
         (
             "trian tree-lstm",
-            "[vertexrt] unknown command 'trian'; expected one of train, eval, explain, warm, "
-            "bench, data; See `vertexrt --help`. Nearest: 'train'",
+            f"[vertexrt] unknown command 'trian'; expected one of {', '.join(COMMANDS)}; "
+            "See `vertexrt --help`. Nearest: 'train'",
         ),
         (
             "data lst",
@@ -108,7 +108,7 @@ NO_PATH = "expected a name or a path, not empty, without control characters; Cha
         (["train", "tree-lstm", "--out"], "--out"),
         (["train", "--resume"], "--resume"),
         (["train", "tree-lstm", "--engine", "persistent", "--trace"], "--trace"),
-        (["eval"], "eval"),
+        (["eval"], "RUN"),
         (["explain", "tree-lstm", "--data"], "--data"),
         (["bench", "report"], "report"),
         (["bench", "compare", "a.json"], "compare"),
@@ -292,7 +292,7 @@ def test_an_empty_data_set(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -
 def test_no_such_run(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     gone = tmp_path / "gone"
     shown = complaint(["eval", str(gone)], 2, capsys)
-    assert f"[eval] there is no run {gone}; expected a run folder or a checkpoint file" in shown
+    assert f"[RUN] there is no run {gone}; expected a run folder or a checkpoint file" in shown
     shown = complaint(["train", "--resume", str(gone)], 2, capsys)
     assert f"[--resume] there is no folder {gone}" in shown
     gone.mkdir()

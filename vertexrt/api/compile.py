@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Collection
+from dataclasses import fields
 from typing import Any
 
 import numpy as np
@@ -142,6 +143,12 @@ def _checked_passes(passes: object) -> Passes:
         raise UsageError.at(
             "compile", f"passes is {passes!r}", "a Passes, or None", "leave passes out"
         )
+    for field in fields(chosen):
+        value = getattr(chosen, field.name)
+        if type(value) is not type(field.default):
+            got = f"Passes({field.name}={value!r})"
+            expected = f"of type {type(field.default).__name__}"
+            raise UsageError.at("compile", got, expected, f"leave {field.name} out")
     if chosen.streams not in range(1, MOST_STREAMS + 1):
         raise UsageError.at(
             "compile",

@@ -97,7 +97,8 @@ def make_job(
     Raises: UsageError, DataError, as `find` and `data.load` do.
     """
     spec = _spec_of(model, source)
-    dataset = data.load(source or spec.train["data"], format=spec.format, leaves=leaves)
+    given = {"leaves": leaves, **spec.reading(spec.options)}
+    dataset = data.load(source or spec.train["data"], format=spec.format, **given)
     pool = dataset.splits["train"]
 
     def make(hidden: int) -> VertexFunction | vrt.Model:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import argparse
 
-from vertexrt.cli.loop import training_batches
+from vertexrt.cli.loop import carried_state, training_loader
 from vertexrt.cli.resolve import resolve
 from vertexrt.cli.session import device_line, open_session
 
@@ -18,9 +18,8 @@ def explain(given: argparse.Namespace) -> int:
     """
     options = resolve(given)
     session = open_session(options)
-    graphs = session.dataset.splits["train"]
-    first = training_batches(graphs, options, epoch=0)[0]
-    cost = session.net.explain_batch(graphs.take(first))  # before: the kinds of vertices are known
+    first = next(iter(training_loader(session, carried_state(session))))
+    cost = session.net.explain_batch(first)  # before: the kinds of vertices are known
     device = device_line(options, session.net)
     if device is not None:
         print(device)

@@ -1,6 +1,7 @@
 """Data sets: readers, generated data, download with a checksum, and minibatches."""
 
 from vertexrt.data.batches import minibatches
+from vertexrt.data.carried import CarriedState
 from vertexrt.data.catalogue import CatalogueEntry, catalogue
 from vertexrt.data.columns import Examples
 from vertexrt.data.dataset import UNKNOWN, Dataset, Vocabulary
@@ -9,10 +10,11 @@ from vertexrt.data.embeddings import Embeddings, read_embeddings
 from vertexrt.data.files import WHOLE
 from vertexrt.data.formats import FORMATS
 from vertexrt.data.generated_text import GeneratedText, generate_text
-from vertexrt.data.graph_libraries import from_dgl, from_pyg
+from vertexrt.data.graph_libraries import from_dgl, from_networkx, from_pyg
 from vertexrt.data.jsonl import from_records, read_jsonl
 from vertexrt.data.jsonl_writer import write_jsonl
 from vertexrt.data.load import format_of, load
+from vertexrt.data.loader import Loader
 from vertexrt.data.sentences import read_conll, read_conllu, read_tagged
 from vertexrt.data.treebank import generate_treebank, write_treebank
 from vertexrt.data.trees import from_nltk, read_trees
@@ -21,16 +23,19 @@ __all__ = [
     "FORMATS",
     "UNKNOWN",
     "WHOLE",
+    "CarriedState",
     "CatalogueEntry",
     "Dataset",
     "Embeddings",
     "Examples",
     "GeneratedText",
+    "Loader",
     "Vocabulary",
     "catalogue",
     "fetch",
     "format_of",
     "from_dgl",
+    "from_networkx",
     "from_nltk",
     "from_pyg",
     "from_records",

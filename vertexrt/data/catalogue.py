@@ -148,6 +148,34 @@ _ENTRIES = (
         home="vertexrt",
         licence=_OURS,
     ),
+    CatalogueEntry(
+        name="generated",
+        format="tagged",
+        description="600 / 150 / 150 sentences with names of people, places and firms",
+        home="vertexrt",
+        licence=_OURS,
+    ),
+    CatalogueEntry(
+        name="generated",
+        format="logic",
+        description="400 / 100 / 100 logic circuits of 4 constants and 12 gates; labels are values",
+        home="vertexrt",
+        licence=_OURS,
+    ),
+    CatalogueEntry(
+        name="generated",
+        format="pairs",
+        description="800 / 100 / 100 pairs: letters, and their reverse in upper case",
+        home="vertexrt",
+        licence=_OURS,
+    ),
+    CatalogueEntry(
+        name="generated",
+        format="circuits",
+        description="300 / 60 / 60 circuits of AND gates and inverters; targets are probabilities",
+        home="vertexrt",
+        licence=_OURS,
+    ),
 )
 
 

@@ -3,16 +3,22 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
+from vertexrt.data.circuits import circuits_dataset
 from vertexrt.data.dataset import Dataset, Vocabulary
 from vertexrt.data.files import Texts
+from vertexrt.data.generated_tags import generate_tagged
 from vertexrt.data.generated_text import generate_text
 from vertexrt.data.json_dataset import is_json_lines, json_lines_dataset
-from vertexrt.data.language import is_text, language_model_dataset, read_sentences
+from vertexrt.data.language import ChainForm, is_text, language_model_dataset, read_sentences
+from vertexrt.data.logic import logic_dataset
+from vertexrt.data.pyramid import pyramids
 from vertexrt.data.sentiment import is_treebank, read_treebank, treebank_dataset
+from vertexrt.data.tagging import TaggedTexts, read_tagged_splits, tagging_dataset
+from vertexrt.data.translation import generate_pairs, read_pairs, translation_dataset
 from vertexrt.data.tree_fc import LEAVES, tree_fc_dataset
 from vertexrt.data.treebank import generate_treebank
 
@@ -74,7 +80,11 @@ def _trees(given: Reading) -> Dataset:
         else read_treebank(given.path, given.splits)
     )
     how: dict[str, Any] = {**given.options, "vocabulary": given.vocabulary}
-    return treebank_dataset(texts, name=given.name, **how)
+    pyramid = how.pop("pyramid", False)
+    trees = treebank_dataset(texts, name=given.name, **how)
+    if not pyramid:
+        return trees
+    return replace(trees, splits={name: pyramids(split) for name, split in trees.splits.items()})
 
 
 def _text(given: Reading) -> Dataset:
@@ -84,7 +94,8 @@ def _text(given: Reading) -> Dataset:
         else read_sentences(given.path, given.splits)
     )
     how: dict[str, Any] = {**given.options, "vocabulary": given.vocabulary}
-    return language_model_dataset(texts, name=given.name, **how)
+    form = ChainForm(**{name: how.pop(name) for name in ChainForm._fields if name in how})
+    return language_model_dataset(texts, name=given.name, form=form, **how)
 
 
 def _json_lines(given: Reading) -> Dataset:
@@ -96,6 +107,34 @@ def _json_lines(given: Reading) -> Dataset:
 def _tree_fc(given: Reading) -> Dataset:
     leaves = given.options.get("leaves")
     return tree_fc_dataset(leaves=LEAVES if leaves is None else leaves, seed=given.seed)
+
+
+def _tagged(given: Reading) -> Dataset:
+    if given.path is None:
+        made = generate_tagged(given.seed)
+        source = TaggedTexts({split: made[split] for split in given.splits}, "generated sentences")
+    else:
+        source = read_tagged_splits(given.path, given.splits)
+    how: dict[str, Any] = {**given.options, "vocabularies": given.vocabularies}
+    return tagging_dataset(source, name=given.name, **how)
+
+
+def _logic(given: Reading) -> Dataset:
+    return logic_dataset(seed=given.seed, **given.options)
+
+
+def _circuits(given: Reading) -> Dataset:
+    return circuits_dataset(seed=given.seed)
+
+
+def _pairs(given: Reading) -> Dataset:
+    texts = (
+        generate_pairs(given.seed, given.splits)
+        if given.path is None
+        else read_pairs(given.path, given.splits)
+    )
+    how: dict[str, Any] = {**given.options, "vocabularies": given.vocabularies}
+    return translation_dataset(texts, name=given.name, **how)
 
 
 def _generated_trees(seed: int, splits: Sequence[str]) -> Texts:
@@ -122,16 +161,30 @@ FORMATS = {
             "trees",
             "trees in brackets, (4 (2 very) (3 good)), one a line, in train.txt, dev.txt, test.txt",
             _trees,
-            ("binary", "lower", "min_count"),
+            ("binary", "lower", "min_count", "pyramid"),
             is_treebank,
         ),
         DataFormat(
             "text",
             "sentences, one a line, in train.txt, valid.txt, test.txt",
             _text,
-            ("pieces", "min_count"),
+            (*ChainForm._fields, "min_count"),
             is_text,
         ),
+        DataFormat(
+            "tagged",
+            "sentences of word|tag, one a line, in train.txt, dev.txt and perhaps test.txt",
+            _tagged,
+            ("letters", "min_count"),
+        ),
+        DataFormat(
+            "pairs",
+            "source<TAB>translation, one pair a line, in train.tsv, dev.tsv, test.tsv",
+            _pairs,
+            ("min_count",),
+        ),
+        DataFormat("logic", "logic circuits", _logic, ("layers",), read=False),
+        DataFormat("circuits", "AND gates and inverters", _circuits, (), read=False),
         DataFormat("tree-fc", "complete binary trees", _tree_fc, ("leaves",), read=False),
         DataFormat(
             "json-lines",

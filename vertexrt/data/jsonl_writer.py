@@ -80,13 +80,14 @@ def _typed(batch: GraphBatch, values: Values) -> Iterable[dict[str, Any]]:
     assert types is not None
     pulled = _pulls_of_types(batch, values)
     edges = _edges_of(batch, types)
-    for first, end in pairwise(batch.graph_ptr.tolist()):
+    bounds = np.searchsorted(edges.parent, batch.graph_ptr)
+    for graph, (first, end) in enumerate(pairwise(batch.graph_ptr.tolist())):
         numbers = types.of_vertex[first:end]
         members = {name: np.flatnonzero(numbers == n) for n, name in enumerate(types.names)}
         at = np.empty(end - first, np.int32)  # of each vertex: its number in its type
         for vertices in members.values():
             at[vertices] = np.arange(len(vertices))
-        inside = slice(*np.searchsorted(edges.parent, [first, end]))
+        inside = slice(bounds[graph], bounds[graph + 1])
         ends = np.stack([edges.child[inside], edges.parent[inside]], axis=1)
         yield {
             "types": {name: len(vertices) for name, vertices in members.items()},

@@ -3,13 +3,18 @@
 from collections import Counter
 from collections.abc import Sequence
 from pathlib import Path
+from typing import NamedTuple
 
 import numpy as np
+import numpy.typing as npt
 
 from vertexrt.data.dataset import UNKNOWN, Dataset, Vocabulary
 from vertexrt.data.files import Texts, has_split, read_splits
+from vertexrt.data.typed import chain_pairs, stacked, typed_batch
 from vertexrt.errors import DataError, UsageError
 from vertexrt.graph import GraphBatch
+
+IntArray = npt.NDArray[np.integer]
 
 END = "<eos>"
 
@@ -38,11 +43,31 @@ def read_sentences(path: Path, splits: Sequence[str] = tuple(SPLITS)) -> Texts:
     return read_splits(path, SPLITS, splits, "text")
 
 
+class ChainForm(NamedTuple):
+    """Say how text becomes graphs.
+
+    Attributes:
+        pieces: None for one chain a sentence; n to cut the stream of all sentences into chains of n
+            words (the last may be shorter).
+        streams: text is cut into so many parts of one length first. Chains come in the order piece
+            0 of each stream, piece 1 of each, so that minibatches of as many graphs follow each
+            other and a state may be carried from one to the next.
+        layers: None for vertices of one type; n for the types of `vrt.models.LanguageModel`.
+    """
+
+    pieces: int | None = None
+    streams: int = 1
+    layers: int | None = None
+
+
+SENTENCES = ChainForm()
+
+
 def language_model_dataset(
     source: Texts,
     *,
     name: str,
-    pieces: int | None = None,
+    form: ChainForm = SENTENCES,
     min_count: int = 1,
     vocabulary: Vocabulary | None = None,
 ) -> Dataset:
@@ -53,15 +78,14 @@ def language_model_dataset(
     Args:
         source: one sentence a line, words between spaces; blank lines are skipped.
         name: of the data set.
-        pieces: None for one chain a sentence; n to cut the stream of all sentences into chains
-            of n words (the last may be shorter).
+        form: of the graphs.
         min_count: words of train that are rarer count as `<unk>`; so do words not in train.
         vocabulary: that numbers the words; by default one of the words of train.
     Returns: pulls "word" and "label" at every vertex, int32; `<unk>` is 0 and `<eos>` is 1.
-    Raises: DataError, when a split holds no word; UsageError, when `pieces` is under 1.
+    Raises: DataError, when a split holds no word; UsageError, when a number is under 1, or there
+        are streams of sentences.
     """
-    if pieces is not None and pieces < 1:
-        raise UsageError.at("data", f"pieces of {pieces} words", "expected 1 or more", "correct it")
+    _check_form(form)
     tokens = {split: _tokens(text) for split, text in source.texts.items()}
     for split, words in tokens.items():
         if not words:
@@ -74,9 +98,20 @@ def language_model_dataset(
     if vocabulary is None:
         counts = Counter(tokens["train"])
         vocabulary = Vocabulary.build(counts, min_count=min_count, first=(UNKNOWN, END))
-    splits = {split: _chains(vocabulary, words, pieces) for split, words in tokens.items()}
+    splits = {split: _chains(vocabulary, words, form) for split, words in tokens.items()}
     numbered = {"word": vocabulary, "label": vocabulary}
     return Dataset(name, "text", splits, numbered, len(vocabulary), source.description)
+
+
+def _check_form(form: ChainForm) -> None:
+    """Raise UsageError for a number under 1, or streams of sentences."""
+    for what, number in form._asdict().items():
+        if number is not None and number < 1:
+            raise UsageError.at("data", f"{what} {number}", "expected 1 or more", "correct it")
+    if form.streams > 1 and form.pieces is None:
+        raise UsageError.at(
+            "data", f"{form.streams} streams of sentences", "streams of pieces", "set pieces"
+        )
 
 
 def _tokens(text: str) -> list[str]:
@@ -85,18 +120,44 @@ def _tokens(text: str) -> list[str]:
     return [word for word in f" {END} ".join([*lines, ""]).split(" ") if word]
 
 
-def _chains(vocabulary: Vocabulary, tokens: list[str], pieces: int | None) -> GraphBatch:
+def _chains(vocabulary: Vocabulary, tokens: list[str], form: ChainForm) -> GraphBatch:
     label = vocabulary.encode(tokens)
     end = vocabulary.index(END)
     # Sentences begin after an <eos>, which is also their first input: one shift gives all inputs.
     word = np.concatenate([np.array([end], np.int32), label[:-1]])
-    starts = np.flatnonzero(word == end) if pieces is None else np.arange(0, len(label), pieces)
-    vertices = np.arange(len(label), dtype=np.int32)
+    if form.pieces is None:
+        sizes = np.diff([*np.flatnonzero(word == end), len(label)])
+    else:
+        order, sizes = _cut(len(label), form.pieces, form.streams)
+        word, label = word[order], label[order]
+    if form.layers is not None:
+        return layered_chains(sizes, word, label, form.layers)
+    graph_ptr = np.concatenate([[0], np.cumsum(sizes)])
+    edges = chain_pairs(sizes)
     has_child = np.ones(len(label), np.bool_)
-    has_child[starts] = False
-    return GraphBatch.from_arrays(
-        graph_ptr=np.concatenate([starts, [len(label)]]),
-        child_ptr=np.concatenate([[0], np.cumsum(has_child)]),
-        child=vertices[has_child] - 1,
-        pulls={"word": word, "label": label},
-    )
+    has_child[graph_ptr[:-1]] = False
+    child_ptr = np.concatenate([[0], np.cumsum(has_child)])
+    return GraphBatch(graph_ptr, child_ptr, edges[:, 0], {"word": word, "label": label})
+
+
+def _cut(length: int, pieces: int, streams: int) -> tuple[IntArray, IntArray]:
+    """Return the words of a text in the order of its pieces, and the length of each piece."""
+    streams = min(streams, length)
+    ends = np.cumsum([len(part) for part in np.array_split(np.arange(length), streams)])
+    starts = np.concatenate([[0], ends[:-1]])
+    rounds = np.arange(0, int((ends - starts).max()), pieces)
+    first = (starts + rounds[:, None]).ravel()
+    last = np.minimum(first + pieces, np.tile(ends, len(rounds)))
+    kept = first < last
+    order = [np.arange(a, b) for a, b in zip(first[kept], last[kept], strict=True)]
+    return np.concatenate(order), (last - first)[kept]
+
+
+def layered_chains(sizes: IntArray, word: IntArray, label: IntArray, layers: int) -> GraphBatch:
+    """Build chains for a `LanguageModel` of so many layers.
+
+    Args:
+        sizes: int [K], words of each chain; word, label: int [words], of all chains.
+    """
+    pulls = {"word": {"word": word}, "next": {"label": label}}
+    return typed_batch(stacked(sizes, chain_pairs(sizes), layers, "next").joined({}, {}, pulls))

@@ -21,7 +21,11 @@ class LoadOptions(TypedDict, total=False):
     binary: bool
     lower: bool
     min_count: int
+    pyramid: bool
+    letters: bool
     pieces: int | None
+    streams: int
+    layers: int | None
     leaves: int | None
     dev: str | None
     test: str | None
@@ -42,7 +46,8 @@ def load(
         data: a name of the catalogue ("generated", "sst", "ptb"), or the path of a folder, which
             is used as it is, or of a file of JSON lines. A folder that has the name of a data set
             is given as "./name".
-        format: a name of `FORMATS`: "trees", "text", "tree-fc" or "json-lines".
+        format: a name of `FORMATS`: "trees", "text", "tagged", "pairs",
+            "logic", "circuits", "tree-fc" or "json-lines".
         seed: of generated data.
         splits: which to read; `("all",)` for one file of any format, which is not divided.
         vocabularies: by pull, what numbers its words: those of another data set. By default they
@@ -50,8 +55,12 @@ def load(
         options:
             binary: trees: two classes, neutral trees left out (False).
             lower: trees: lower-case the words (True); other text is used as it is.
+            pyramid: trees: pyramids over their words instead (False).
+            letters: tagged: words and their letters are vertices, too (True).
             min_count: words of train that are rarer count as `<unk>` (1).
             pieces: text: cut it into chains of so many words; None for sentences.
+            streams: text: parts of it side by side, which are cut into pieces (1).
+            layers: text, logic: types of vertices for so many layers; None for one type.
             leaves: tree-fc: leaves of each tree, a power of 2; None for 256.
             dev, test: json-lines: files of these splits, beside a file of train; by default a
                 tenth of the file for each.

@@ -75,7 +75,7 @@ def read_tagged(
         got = f"fields={fields!r:.60} and separator={separator!r:.60}"
         raise UsageError.at("read_tagged", got, "names of pulls, and text", "give both")
     found = expanded(path)
-    sentences = _tagged(str(found), read_text(found), fields, separator)
+    sentences = tagged_sentences(str(found), read_text(found), fields, separator)
     return _examples(str(found), sentences, record, options)
 
 
@@ -194,7 +194,9 @@ def _heads(words: Words) -> list[tuple[int, int]]:
     return [(word, at[head]) for word, head in enumerate(words["head"]) if head != "0"]
 
 
-def _tagged(file: str, text: str, fields: Sequence[str], separator: str) -> Iterator[_Sentence]:
+def tagged_sentences(
+    file: str, text: str, fields: Sequence[str], separator: str
+) -> Iterator[_Sentence]:
     """Return the sentences of a file with one on each line."""
     for number, line in enumerate(text.split("\n"), 1):
         words = [word.rsplit(separator, len(fields) - 1) for word in _WORD.findall(line)]

@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import inspect
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
@@ -20,6 +20,8 @@ from vertexrt.errors import UsageError, nearest
 if TYPE_CHECKING:
     from vertexrt.api.model import Model
     from vertexrt.api.vertex_function import VertexFunction
+
+SHARED = ("layers",)  # options of models that decide over the graphs
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,6 +35,7 @@ class ModelSpec:
         title: of its class, a `VertexFunction` or a `Model`.
         options: arguments of the class that users choose, with their defaults; others may be set.
         train: training options with their defaults.
+        graphs: options of the format that give the vertex types of the model.
     """
 
     name: str
@@ -42,6 +45,7 @@ class ModelSpec:
     title: str
     options: Mapping[str, Any]
     train: Mapping[str, Any]
+    graphs: Mapping[str, Any] = field(default_factory=dict)
 
     def build(self, dataset: Any, **options: Any) -> VertexFunction | Model:
         """Build the model for a data set.
@@ -71,6 +75,10 @@ class ModelSpec:
         found = signature.parameters.items()
         return {name: each for name, each in found if each.kind not in several}
 
+    def reading(self, options: Mapping[str, Any]) -> dict[str, Any]:
+        """Return the options of the format that follow from the model and its options."""
+        return {**self.graphs, **{name: options[name] for name in SHARED if name in options}}
+
 
 def _from_data(
     title: str,
@@ -91,6 +99,13 @@ def _from_data(
     return {name: sizes[name] for name in needed}
 
 
+ADAM = {"optimizer": "adam", "lr": 2e-3, "batch_size": 20, "epochs": 3, "data": "generated"}
+OF_TEXT = {**ADAM, "clip_norm": 5.0}
+OF_TREES = {**ADAM, "optimizer": "adagrad", "lr": 0.05, "batch_size": 25, "epochs": 6}
+WIDTHS = {"embed": 128, "hidden": 128, "dropout": 0.3}
+LAYERED = {"embed": 128, "hidden": 128, "dropout": 0.2, "layers": 1}
+
+
 SPECS = (
     ModelSpec(
         "tree-lstm",
@@ -98,8 +113,55 @@ SPECS = (
         "trees",
         "vertexrt.models.tree_lstm",
         "TreeLSTM",
-        {"embed": 128, "hidden": 128, "dropout": 0.3},
-        {"optimizer": "adagrad", "lr": 0.05, "batch_size": 25, "epochs": 6, "data": "generated"},
+        WIDTHS,
+        OF_TREES,
+    ),
+    ModelSpec(
+        "nary-tree-lstm",
+        "classification",
+        "trees",
+        "vertexrt.models.nary_tree_lstm",
+        "NaryTreeLSTM",
+        WIDTHS,
+        OF_TREES,
+    ),
+    ModelSpec(
+        "child-sum-tree-lstm",
+        "classification",
+        "trees",
+        "vertexrt.models.child_sum_tree_lstm",
+        "ChildSumTreeLSTM",
+        WIDTHS,
+        OF_TREES,
+    ),
+    ModelSpec(
+        "rvnn",
+        "classification",
+        "trees",
+        "vertexrt.models.rvnn",
+        "RvNN",
+        {"hidden": 128, "dropout": 0.3},
+        OF_TREES,
+    ),
+    ModelSpec(
+        "td-rnn",
+        "classification",
+        "trees",
+        "vertexrt.models.rvnn",
+        "RvNN",
+        {"hidden": 128, "dropout": 0.3},
+        OF_TREES,
+        {"pyramid": True},
+    ),
+    ModelSpec(
+        "td-lstm",
+        "classification",
+        "trees",
+        "vertexrt.models.nary_tree_lstm",
+        "NaryTreeLSTM",
+        WIDTHS,
+        OF_TREES,
+        {"pyramid": True},
     ),
     ModelSpec(
         "tree-fc",
@@ -108,7 +170,16 @@ SPECS = (
         "vertexrt.models.tree_fc",
         "TreeFC",
         {"hidden": 64},
-        {"optimizer": "adam", "lr": 1e-3, "batch_size": 16, "epochs": 5, "data": "generated"},
+        {**ADAM, "lr": 1e-3, "batch_size": 16, "epochs": 5},
+    ),
+    ModelSpec(
+        "rnn-lm",
+        "language-model",
+        "text",
+        "vertexrt.models.rnn_lm",
+        "RNNLanguageModel",
+        LAYERED,
+        OF_TEXT,
     ),
     ModelSpec(
         "lstm-lm",
@@ -116,17 +187,96 @@ SPECS = (
         "text",
         "vertexrt.models.lstm_lm",
         "LSTMLanguageModel",
-        {"embed": 128, "hidden": 128, "dropout": 0.2},
-        {
-            "optimizer": "adam",
-            "lr": 2e-3,
-            "batch_size": 20,
-            "clip_norm": 5.0,
-            "epochs": 3,
-            "data": "generated",
-        },
+        LAYERED,
+        OF_TEXT,
+    ),
+    ModelSpec(
+        "gru-lm",
+        "language-model",
+        "text",
+        "vertexrt.models.gru_lm",
+        "GRULanguageModel",
+        LAYERED,
+        OF_TEXT,
+    ),
+    ModelSpec(
+        "slstm-lm",
+        "language-model",
+        "text",
+        "vertexrt.models.slstm_lm",
+        "SLSTMLanguageModel",
+        LAYERED,
+        OF_TEXT,
+    ),
+    ModelSpec(
+        "residual-rnn",
+        "language-model",
+        "text",
+        "vertexrt.models.residual_rnn",
+        "ResidualRNN",
+        {"hidden": 64, "dropout": 0.0, "layers": 48},
+        OF_TEXT,
+    ),
+    ModelSpec(
+        "bilstm-tagger",
+        "tagging",
+        "tagged",
+        "vertexrt.models.bilstm_tagger",
+        "BiLSTMTagger",
+        WIDTHS,
+        ADAM,
+        {"letters": False},
+    ),
+    ModelSpec(
+        "bilstm-char-tagger",
+        "tagging",
+        "tagged",
+        "vertexrt.models.bilstm_char_tagger",
+        "BiLSTMCharTagger",
+        WIDTHS | {"spelling": 32},
+        ADAM,
+        {"letters": True},
+    ),
+    ModelSpec(
+        "dag-lstm",
+        "classification",
+        "logic",
+        "vertexrt.models.child_sum_tree_lstm",
+        "ChildSumTreeLSTM",
+        {"embed": 16, "hidden": 32, "dropout": 0.0},
+        ADAM | {"epochs": 12},
+    ),
+    ModelSpec(
+        "seq2seq",
+        "tagging",
+        "pairs",
+        "vertexrt.models.seq2seq",
+        "Seq2Seq",
+        {"embed": 32, "hidden": 64},
+        ADAM | {"epochs": 10},
+    ),
+    ModelSpec(
+        "dagnn",
+        "classification",
+        "logic",
+        "vertexrt.models.dagnn",
+        "DAGNN",
+        {"hidden": 32, "layers": 2},
+        ADAM | {"epochs": 12},
+    ),
+    ModelSpec(
+        "deepgate",
+        "regression",
+        "circuits",
+        "vertexrt.models.deepgate",
+        "DeepGate",
+        {"hidden": 32},
+        ADAM | {"epochs": 10},
     ),
 )
+
+# How a model in a user's file is trained.
+OWN_TRAIN: Mapping[str, Any] = {"optimizer": "adam", "lr": 1e-3, "batch_size": 16, "epochs": 10}
 
 
 def names() -> tuple[str, ...]:

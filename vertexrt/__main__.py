@@ -1,4 +1,4 @@
-"""Run the command line as `python -m vertexrt.cli`."""
+"""Run the command line as `python -m vertexrt`."""
 
 import sys
 

@@ -1,0 +1,239 @@
+"""Every model computes what its paper says: NumPy a vertex at a time, gradients by PyTorch."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from functools import partial
+from typing import Any, NamedTuple
+
+import numpy as np
+import pytest
+
+import vertexrt as vrt
+from tests import model_evaluations as by_hand
+from tests.model_evaluations import Evaluated, LabelledVertex, Signal, SpeltSentence
+from tests.runs import Way, train
+from vertexrt.data.circuits import circuit_graph
+from vertexrt.data.files import Texts
+from vertexrt.data.language import layered_chains
+from vertexrt.data.logic import layered_graphs
+from vertexrt.data.pyramid import pyramids
+from vertexrt.data.tagging import TaggedSentence, TaggedTexts, tagging_dataset
+from vertexrt.data.translation import translation_dataset
+from vertexrt.models.bilstm_char_tagger import BiLSTMCharTagger
+from vertexrt.models.bilstm_tagger import BiLSTMTagger
+from vertexrt.models.child_sum_tree_lstm import ChildSumTreeLSTM
+from vertexrt.models.dagnn import DAGNN
+from vertexrt.models.deepgate import DeepGate
+from vertexrt.models.gru_lm import GRULanguageModel
+from vertexrt.models.lstm_lm import LSTMLanguageModel
+from vertexrt.models.nary_tree_lstm import NaryTreeLSTM
+from vertexrt.models.residual_rnn import ResidualRNN
+from vertexrt.models.rnn_lm import RNNLanguageModel
+from vertexrt.models.rvnn import RvNN
+from vertexrt.models.seq2seq import Seq2Seq
+from vertexrt.models.slstm_lm import SLSTMLanguageModel
+
+VOCAB, EMBED, HIDDEN, CLASSES = 7, 3, 4, 3
+
+
+class Case(NamedTuple):
+    """A model, graphs, and what it computes for them, of parameters of NumPy or PyTorch."""
+
+    model: Callable[[], vrt.Model | vrt.VertexFunction]
+    batch: vrt.GraphBatch
+    evaluate: Callable[[Any, Any], Evaluated]
+    type: str | None = None  # of the vertices that push logits
+
+
+SENTENCES = [([1, 2, 3], [2, 3, 0]), ([4], [5]), ([6, 2, 2, 1], [2, -1, 1, 0])]
+
+
+def chains(layers: int) -> vrt.GraphBatch:
+    words, labels = (np.concatenate([s[k] for s in SENTENCES]) for k in (0, 1))
+    return layered_chains(np.array([len(s[0]) for s in SENTENCES]), words, labels, layers)
+
+
+def language_model(
+    make: Callable[..., Any], step: by_hand.Step, layers: int, embed: int = EMBED, **options: Any
+) -> Case:
+    def evaluate(lib: Any, p: Any) -> Evaluated:
+        return by_hand.language_model(lib, p, SENTENCES, step, make is ResidualRNN)
+
+    sizes = (embed,) if make is ResidualRNN else (embed, HIDDEN)
+    model = partial(make, VOCAB, *sizes, layers=layers, **options)
+    return Case(model, chains(layers), evaluate, "next")
+
+
+TREES = [
+    [
+        LabelledVertex([], 1, 0),
+        LabelledVertex([], 2, 1),
+        LabelledVertex([0, 1], -1, 2),
+        LabelledVertex([], 3, -1),
+        LabelledVertex([2, 3], -1, 1),
+    ],
+    [LabelledVertex([], 5, 2)],
+]
+# A vertex of a pyramid, or of another graph, may have several parents.
+PYRAMID = [
+    [
+        *(LabelledVertex([], word, -1) for word in (1, 2, 3)),
+        LabelledVertex([0, 1], -1, -1),
+        LabelledVertex([1, 2], -1, -1),
+        LabelledVertex([3, 4], -1, 1),
+    ],
+    [LabelledVertex([], 5, 2)],
+]
+DAG = [
+    [
+        LabelledVertex([], 1, 0),
+        LabelledVertex([], 2, 1),
+        LabelledVertex([0, 1], 3, 2),
+        LabelledVertex([0, 1, 2], 4, 1),
+        LabelledVertex([2], 5, 0),
+    ],
+    [LabelledVertex([], 6, 2)],
+]
+
+
+def graphs(vertices: list[list[LabelledVertex]]) -> vrt.GraphBatch:
+    return vrt.GraphBatch.from_graphs(
+        vrt.InputGraph.from_children(
+            [v.children for v in graph],
+            {"word": [v.word for v in graph], "label": [v.label for v in graph]},
+        )
+        for graph in vertices
+    )
+
+
+def tree(make: Callable[..., Any], vertices: Any, compute: Any, batch: Any = None) -> Case:
+    sizes = (VOCAB, HIDDEN) if make is RvNN else (VOCAB, EMBED, HIDDEN)
+    given = graphs(vertices) if batch is None else batch
+    return Case(
+        partial(make, *sizes, classes=CLASSES),
+        given,
+        lambda lib, p: by_hand.of_graphs(lib, p, vertices, compute),
+    )
+
+
+TAGGED = [
+    TaggedSentence(("to", "Rome", "go"), ("O", "LOC", "O")),
+    TaggedSentence(("I",), ("O",)),
+    TaggedSentence(("Ann", "saw", "Rome", "to"), ("PER", "O", "LOC", "O")),
+]
+
+
+def tagger(letters: bool) -> Case:
+    data = tagging_dataset(TaggedTexts({"train": TAGGED}, ""), name="tags", letters=letters)
+    vocabulary, tags = data.vocabulary, data.labels
+    alphabet = data.vocabularies.get("letter", vocabulary)
+    sentences = [
+        SpeltSentence(
+            [vocabulary.index(word) for word in words],
+            [[alphabet.index(letter) for letter in word] for word in words],
+            [tags.index(tag) for tag in of_words],
+        )
+        for words, of_words in TAGGED
+    ]
+    sizes = {"vocab": len(vocabulary), "classes": len(tags), "embed": EMBED, "hidden": HIDDEN}
+    model: Callable[[], vrt.Model] = partial(BiLSTMTagger, **sizes)
+    if letters:
+        model = partial(BiLSTMCharTagger, **sizes, num_letter=len(alphabet), spelling=3)
+    batch = data.splits["train"]
+    return Case(model, batch, lambda lib, p: by_hand.tagger(lib, p, sentences), "tag")
+
+
+def seq2seq() -> Case:
+    texts = Texts({"train": "a b c\tX Y\nb\tZ\nc a\tY X Y\n"}, {"train": "pairs"}, "")
+    data = translation_dataset(texts, name="pairs")
+    word, said = data.vocabularies["word"], data.vocabularies["said"]
+    examples = []
+    for line in texts.texts["train"].splitlines():
+        source, target = (side.split() for side in line.split("\t"))
+        spoken = [said.index(each) for each in ("<eos>", *target, "<eos>")]
+        examples.append(([word.index(each) for each in source], spoken[:-1], spoken[1:]))
+    return Case(
+        partial(Seq2Seq, len(word), len(said), EMBED, HIDDEN),
+        data.splits["train"],
+        lambda lib, p: by_hand.translated(lib, p, examples),
+        "decoder",
+    )
+
+
+def dagnn() -> Case:
+    model = partial(DAGNN, VOCAB, HIDDEN, CLASSES, layers=2)
+    batch = layered_graphs(graphs(DAG), 2)
+    return Case(model, batch, lambda lib, p: by_hand.dagnn(lib, p, DAG), "label")
+
+
+CIRCUIT = [
+    Signal("input", [], 0.5),
+    Signal("input", [], 0.5),
+    Signal("inverter", [0], 0.25),
+    Signal("conjunction", [2, 1], 0.75),
+    Signal("conjunction", [3, 2], 0.125),
+    Signal("inverter", [3], 0.5),
+]
+
+
+def deepgate() -> Case:
+    targets = np.array([signal.target for signal in CIRCUIT])
+    kinds, below = [s.kind for s in CIRCUIT], [list(s.below) for s in CIRCUIT]
+    batch = vrt.GraphBatch.from_graphs([circuit_graph(kinds, below, targets)])
+    model = partial(DeepGate, HIDDEN)
+    return Case(model, batch, lambda lib, p: by_hand.deepgate(lib, p, CIRCUIT), "reverse")
+
+
+CASES: dict[str, Callable[[], Case]] = {
+    "rnn-lm": lambda: language_model(RNNLanguageModel, by_hand.rnn, 2),
+    "lstm-lm": lambda: language_model(LSTMLanguageModel, by_hand.lstm, 2),
+    "lstm-lm-tied": lambda: language_model(LSTMLanguageModel, by_hand.lstm, 1, HIDDEN, tied=True),
+    "gru-lm": lambda: language_model(GRULanguageModel, by_hand.gru, 2),
+    "slstm-lm": lambda: language_model(SLSTMLanguageModel, by_hand.slstm, 2),
+    "residual-rnn": lambda: language_model(ResidualRNN, by_hand.rnn, 5, HIDDEN),
+    "rvnn": lambda: tree(RvNN, TREES, by_hand.rvnn),
+    "td-rnn": lambda: tree(RvNN, PYRAMID, by_hand.rvnn, pyramids(graphs(PYRAMID_TREES))),
+    "nary-tree-lstm": lambda: tree(NaryTreeLSTM, TREES, by_hand.nary),
+    "td-lstm": lambda: tree(NaryTreeLSTM, PYRAMID, by_hand.nary, pyramids(graphs(PYRAMID_TREES))),
+    "child-sum-tree-lstm": lambda: tree(ChildSumTreeLSTM, TREES, by_hand.child_sum),
+    "dag-lstm": lambda: tree(ChildSumTreeLSTM, DAG, by_hand.child_sum),
+    "bilstm-tagger": lambda: tagger(False),
+    "bilstm-char-tagger": lambda: tagger(True),
+    "seq2seq": seq2seq,
+    "dagnn": dagnn,
+    "deepgate": deepgate,
+}
+PYRAMID_TREES = [
+    [
+        *(LabelledVertex([], word, 0) for word in (1, 2)),
+        LabelledVertex([0, 1], -1, 0),
+        LabelledVertex([], 3, 0),
+        LabelledVertex([2, 3], -1, 1),
+    ],
+    [LabelledVertex([], 5, 2)],
+]
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_values_are_those_of_the_equations(name: str) -> None:
+    case = CASES[name]()
+    net = Way().compile(case.model())
+    out = net.forward(case.batch)
+    want = case.evaluate(np, dict(net.parameters))
+    rows = slice(None) if case.type is None else case.batch.of_type(case.type)
+    push = "logits" if "logits" in out else "output"
+    np.testing.assert_allclose(out[push][rows], want.logits, rtol=0, atol=1e-12)
+    np.testing.assert_allclose(out["loss"].sum(), want.loss, rtol=1e-12)
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_gradients_are_those_of_pytorch(name: str) -> None:
+    torch = pytest.importorskip("torch", reason="torch is not installed (extra `torch`)")
+    case = CASES[name]()
+    net = Way().compile(case.model())
+    found = train(net, case.batch).parameters
+    leaves = {k: torch.tensor(v, requires_grad=True) for k, v in net.parameters.items()}
+    (case.evaluate(torch, leaves).loss / case.batch.num_graphs).backward()
+    for key, leaf in leaves.items():
+        np.testing.assert_allclose(found[key], leaf.grad.numpy(), rtol=0, atol=1e-11, err_msg=key)

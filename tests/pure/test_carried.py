@@ -1,0 +1,98 @@
+"""A text cut in pieces whose state is carried gives what the text gives as one chain."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+import vertexrt as vrt
+from vertexrt import nn
+from vertexrt.data import CarriedState, load
+from vertexrt.models import LSTMLanguageModel
+
+PIECES, STREAMS, HIDDEN = 4, 3, 5
+
+
+class GRUWords(vrt.VertexFunction):
+    """A GRU of one type, whose first word pulls a state."""
+
+    def __init__(self, vocab: int) -> None:
+        super().__init__(arity=1, state={"h": HIDDEN})
+        self.embedding, self.cell = vrt.Parameter((vocab, HIDDEN)), nn.GRUCell(HIDDEN, HIDDEN)
+
+    def forward(self) -> None:
+        """Compute one word."""
+        before = self.gather(0).h + self.pull("h", shape=(HIDDEN,))
+        h = self.cell(vrt.embed(self.embedding, self.pull("word")), before)
+        self.scatter(h=h)
+        self.push("h", h)
+
+
+@pytest.fixture
+def text(tmp_path: Path) -> Path:
+    rng = np.random.default_rng(0)
+    for split, count in (("train", 35), ("valid", 20), ("test", 20)):
+        words = " ".join(f"w{n}" for n in rng.integers(0, 9, count))
+        (tmp_path / f"{split}.txt").write_text(words + "\n")
+    return tmp_path
+
+
+def pieces_of(text: Path, layers: int | None) -> list[vrt.GraphBatch]:
+    """Return the minibatches of the training text, a piece of each stream in each."""
+    cut = load(str(text), format="text", pieces=PIECES, streams=STREAMS, layers=layers)
+    train = cut.splits["train"]
+    return [train[k : k + STREAMS] for k in range(0, len(train), STREAMS)]
+
+
+@pytest.mark.parametrize("layers", [None, 2])
+def test_pieces_are_one_text(text: Path, layers: int | None) -> None:
+    def model() -> vrt.Model | vrt.VertexFunction:
+        if layers is None:
+            return GRUWords(11)
+        return LSTMLanguageModel(11, 4, HIDDEN, layers=2, carried=True)
+
+    fields = dict.fromkeys(("h",) if layers is None else ("h", "c"), HIDDEN)
+    net = vrt.compile(model(), device="reference", dtype="float64", seed=1)
+    whole = load(str(text), format="text", pieces=12, streams=STREAMS, layers=layers)
+    empty = CarriedState(fields)
+    uncut = empty.give(whole.splits["train"])
+    expected = states(uncut, net.forward(uncut)["h"])
+
+    carried, found = CarriedState(fields), []
+    for piece in pieces_of(text, layers):
+        batch = carried.give(piece)
+        outputs = net.forward(batch)
+        carried.keep(batch, outputs)
+        found.append(states(batch, outputs["h"]))
+    for stream in range(STREAMS):
+        parts = [piece[stream] for piece in found if stream < len(piece)]
+        np.testing.assert_allclose(np.concatenate(parts), expected[stream], atol=1e-12)
+
+
+def states(batch: vrt.GraphBatch, pushed: np.ndarray) -> list[np.ndarray]:
+    """Return what the words of the highest layer pushed, graph by graph."""
+    graph = np.repeat(np.arange(len(batch)), np.diff(batch.graph_ptr))
+    chosen = np.ones(len(graph), np.bool_)
+    if batch.types is not None:
+        chosen = batch.types.of_vertex == batch.types.names.index("layers.1")
+    return [pushed[chosen & (graph == k)] for k in range(len(batch))]
+
+
+def test_the_beginning_of_a_text_pulls_nothing(text: Path) -> None:
+    first, second, *_ = pieces_of(text, None)
+    carried = CarriedState({"h": HIDDEN})
+    kept = np.ones((first.num_vertices, HIDDEN))
+    carried.keep(carried.give(first), {"h": kept})
+    assert (carried.give(second).pulls["h"].index >= 0).sum() == STREAMS
+    carried.begin()
+    assert (carried.give(second).pulls["h"].index < 0).all()
+
+
+def test_more_graphs_than_before_are_refused(text: Path) -> None:
+    first, second, *_ = pieces_of(text, None)
+    carried = CarriedState({"h": HIDDEN})
+    carried.keep(first[:1], {"h": np.ones((first[:1].num_vertices, HIDDEN))})
+    with pytest.raises(vrt.VertexrtError, match="a minibatch of 3 graphs after one of fewer"):
+        carried.give(second)

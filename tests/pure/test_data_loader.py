@@ -1,0 +1,110 @@
+"""The loader: every graph once an epoch, the same order for a seed, and a state to go on from."""
+
+from __future__ import annotations
+
+import itertools
+import json
+import threading
+import time
+
+import numpy as np
+import pytest
+
+import vertexrt as vrt
+from tests.messages import text_of
+from vertexrt.data import Loader, minibatches
+from vertexrt.errors import VertexrtError
+
+SIZES = np.random.default_rng(0).integers(1, 30, 23)
+GRAPHS = [
+    vrt.InputGraph.chain(int(n), {"number": np.full(n, k)}) for k, n in enumerate(SIZES.tolist())
+]
+
+
+def numbers(batch: vrt.GraphBatch) -> list[int]:
+    """Return which of the graphs a minibatch holds."""
+    return batch.pulls["number"][batch.graph_ptr[:-1]].tolist()  # type: ignore[union-attr,index,return-value]
+
+
+def epochs(loader: Loader, count: int) -> list[list[list[int]]]:
+    return [[numbers(batch) for batch in loader] for _ in range(count)]
+
+
+@pytest.mark.parametrize("bucket", [1, 3])
+@pytest.mark.parametrize("shuffle", [True, False])
+def test_epochs_are_those_of_minibatches(shuffle: bool, bucket: int) -> None:
+    loader = Loader(GRAPHS, 5, shuffle=shuffle, bucket=bucket, seed=9)
+    found = epochs(loader, 2)
+    assert len(loader) == len(found[0]) == 5
+    for epoch, batches in enumerate(found):
+        assert sorted(itertools.chain(*batches)) == list(range(23))
+        expected = minibatches(SIZES, 5, seed=9, epoch=epoch, shuffle=shuffle, window=bucket)
+        assert batches == [ids.tolist() for ids in expected]
+    assert (found[0] != found[1]) is shuffle
+    assert loader.epoch == 2
+    if bucket > 1 and not shuffle:
+        assert np.ptp(SIZES[found[0][0]]) < np.ptp(SIZES[:15])
+
+
+def noisy(batch: vrt.GraphBatch, rng: np.random.Generator) -> vrt.GraphBatch:
+    time.sleep(rng.random() / 500)  # minibatches are done in another order than they began
+    pulls = {**batch.pulls, "noise": rng.random(batch.num_vertices)}
+    return vrt.GraphBatch(batch.graph_ptr, batch.child_ptr, batch.child, pulls)
+
+
+def drawn(loader: Loader) -> list[float]:
+    return [float(batch.pulls["noise"].sum()) for batch in loader]  # type: ignore[union-attr]
+
+
+@pytest.mark.parametrize("workers", [1, 3])
+def test_workers_change_nothing(workers: int) -> None:
+    alone, ahead = (Loader(GRAPHS, 2, seed=1, prepare=noisy, workers=w) for w in (0, workers))
+    assert [drawn(ahead), drawn(ahead)] == [drawn(alone), drawn(alone)]
+    assert epochs(Loader(GRAPHS, 4, workers=workers), 1) == epochs(Loader(GRAPHS, 4), 1)
+
+
+def test_workers_end_with_the_loop() -> None:
+    before = threading.active_count()
+    for _ in Loader(GRAPHS, 1, prepare=noisy, workers=2):
+        assert threading.active_count() > before
+        break
+    assert threading.active_count() == before
+
+
+@pytest.mark.parametrize("done", [0, 1, 4, 5])
+@pytest.mark.parametrize("workers", [0, 2])
+def test_a_loaded_state_goes_on(done: int, workers: int) -> None:
+    first = Loader(GRAPHS, 5, bucket=2, seed=3, workers=workers)
+    epochs(first, 1)
+    seen = [numbers(batch) for batch in itertools.islice(first, done)]
+    state = json.loads(json.dumps(first.state()))
+    assert (state["epoch"], state["batch"]) == (1, done)
+    again = Loader(GRAPHS, 5, bucket=2, seed=3, workers=workers)
+    again.load_state(state)
+    rest = epochs(again, 2)
+    whole = epochs(Loader(GRAPHS, 5, bucket=2, seed=3), 3)
+    assert seen + rest[0] == whole[1]
+    assert rest[1] == whole[2]
+
+
+def test_a_loop_that_was_left_begins_its_epoch_again() -> None:
+    loader = Loader(GRAPHS, 5)
+    first = numbers(next(iter(loader)))
+    assert epochs(loader, 1)[0][0] == first
+
+
+def test_what_does_not_fit() -> None:
+    loader = Loader(GRAPHS, 5)
+    assert text_of(VertexrtError, lambda: loader.load_state({**loader.state(), "seed": 4})) == (
+        "[loader] a state with seed=4; expected seed=0; correct it."
+    )
+    assert "batch=6; expected a whole number, 0..5" in text_of(
+        VertexrtError, lambda: loader.load_state({**loader.state(), "batch": 6})
+    )
+    assert "expected a dict of epoch, batch" in text_of(
+        VertexrtError, lambda: loader.load_state({"epoch": 1})
+    )
+    wrong = Loader(GRAPHS, 5, prepare=lambda batch, rng: None)  # type: ignore[arg-type,return-value]
+    assert "prepare returned a NoneType" in text_of(VertexrtError, lambda: next(iter(wrong)))
+    text_of(VertexrtError, lambda: Loader(GRAPHS, 0))
+    text_of(VertexrtError, lambda: Loader([], 1))

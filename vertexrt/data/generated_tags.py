@@ -1,0 +1,65 @@
+"""Generate tagged sentences: names of people, places and firms, which their letters and words tell.
+
+A name is drawn from syllables, so hardly one occurs twice: places end in -ton, -burg or -ville, a
+person has a title before, or a verb of speech after, and a firm has `Ltd` or `Corp` after it.
+"""
+
+from __future__ import annotations
+
+from random import Random
+
+from vertexrt.data.tagging import TaggedSentence
+
+SPLITS = {"train": 600, "dev": 150, "test": 150}
+
+SYLLABLES = "ba ko mi ren dal tor ves lin gar po shi um el fa ner qui ra sto vel"
+PLACES = ("ton", "burg", "ville")
+TITLES = ("Mr", "Ms", "Dr", "Professor")
+FIRMS = ("Ltd", "Corp")
+SPEECH = ("said", "argued", "denied", "explained")
+COMMON = (
+    "the report was late again",
+    "prices rose by half last year",
+    "nobody knew why",
+    "a new plan is expected soon",
+    "the road is closed today",
+)
+
+
+def generate_tagged(seed: int = 0) -> dict[str, list[TaggedSentence]]:
+    """Return sentences of each split; the same seed gives the same."""
+    return {
+        split: [_sentence(Random(f"{seed} {split} {number}")) for number in range(count)]
+        for split, count in SPLITS.items()
+    }
+
+
+def _sentence(draw: Random) -> TaggedSentence:
+    pieces: list[tuple[str, str]] = []
+    for make in draw.sample((_person, _firm, _place, _common, _common), 2):
+        pieces += make(draw)
+    words, tags = zip(*pieces, (".", "O"), strict=True)
+    return TaggedSentence(words, tags)
+
+
+def _name(draw: Random) -> str:
+    return "".join(draw.choices(SYLLABLES.split(" "), k=draw.randint(2, 3))).capitalize()
+
+
+def _common(draw: Random) -> list[tuple[str, str]]:
+    return [(word, "O") for word in draw.choice(COMMON).split()]
+
+
+def _person(draw: Random) -> list[tuple[str, str]]:
+    names = [(_name(draw), tag) for tag in ("B-PER", "I-PER")[: draw.randint(1, 2)]]
+    title = [(draw.choice(TITLES), "O")] if draw.random() < 0.5 else []
+    return [*title, *names, (draw.choice(SPEECH), "O"), ("that", "O"), *_common(draw)]
+
+
+def _firm(draw: Random) -> list[tuple[str, str]]:
+    return [("shares", "O"), ("of", "O"), (_name(draw), "B-ORG"), (draw.choice(FIRMS), "I-ORG")]
+
+
+def _place(draw: Random) -> list[tuple[str, str]]:
+    place = _name(draw) + draw.choice(PLACES)
+    return [("all", "O"), ("is", "O"), ("quiet", "O"), ("in", "O"), (place, "B-LOC")]

@@ -1,0 +1,104 @@
+"""Build many graphs of several vertex types at once, as array code."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from itertools import pairwise
+from typing import Any, NamedTuple
+
+import numpy as np
+import numpy.typing as npt
+
+from vertexrt.graph import GraphBatch, InputGraph, Pulled
+
+IntArray = npt.NDArray[np.int32]
+Relation = tuple[str, str, str]
+
+
+class TypedArrays(NamedTuple):
+    """Say what K graphs are, as `InputGraph.from_types` is told of one.
+
+    Attributes:
+        sizes: vertex type -> int [K], how many vertices of it each graph has.
+        edges: (child type, relation, parent type) -> int [E, 2], pairs (child, parent). Vertices
+            of a type are numbered from 0 through all graphs.
+        pulls: vertex type -> name -> array with a row for each vertex of the type, in all graphs.
+    """
+
+    sizes: Mapping[str, npt.NDArray[np.integer]]
+    edges: Mapping[Relation, npt.NDArray[np.integer]]
+    pulls: Mapping[str, Mapping[str, npt.NDArray[Any]]]
+
+    def joined(
+        self,
+        sizes: Mapping[str, npt.NDArray[np.integer]],
+        edges: Mapping[Relation, npt.NDArray[np.integer]],
+        pulls: Mapping[str, Mapping[str, npt.NDArray[Any]]],
+    ) -> TypedArrays:
+        """Return the same graphs with more types, relations and pulls."""
+        return TypedArrays(
+            {**self.sizes, **sizes}, {**self.edges, **edges}, {**self.pulls, **pulls}
+        )
+
+
+def typed_batch(given: TypedArrays) -> GraphBatch:
+    """Build K graphs at once.
+
+    Raises: GraphError and PullError, as `from_types` does; GraphError for an edge between graphs.
+    """
+    sizes, edges, pulls = given
+    whole = InputGraph.from_types({name: int(n.sum()) for name, n in sizes.items()}, edges, pulls)
+    assert whole.types is not None
+    graphs = np.arange(len(next(iter(sizes.values()))), dtype=np.int32)
+    graph_of = np.concatenate([np.repeat(graphs, counts) for counts in sizes.values()])
+    order = np.argsort(graph_of, kind="stable").astype(np.int32)  # types stay in order
+    place = np.empty_like(order)
+    place[order] = np.arange(len(order), dtype=np.int32)
+    slots = np.diff(whole.child_ptr)
+    by_parent = np.argsort(np.repeat(place, slots), kind="stable")
+    return GraphBatch(
+        np.concatenate([[0], np.cumsum(sum(sizes.values()))]),
+        np.concatenate([[0], np.cumsum(slots[order])]),
+        place[whole.child[by_parent]],
+        {name: _ordered(pull, order) for name, pull in whole.pulls.items()},
+        whole.types._replace(
+            of_vertex=whole.types.of_vertex[order], of_edge=whole.types.of_edge[by_parent]
+        ),
+    )
+
+
+def _ordered(pull: npt.NDArray[Any] | Pulled, order: IntArray) -> npt.NDArray[Any] | Pulled:
+    if isinstance(pull, Pulled):
+        index = order if pull.index is None else pull.index[order]
+        return Pulled(pull.values, index)
+    return pull[order]
+
+
+def pairs(child: Any, parent: Any) -> IntArray:
+    """Return edges [E, 2] of two arrays of vertices."""
+    return np.stack([child, parent], axis=1).astype(np.int32)
+
+
+def chain_pairs(sizes: npt.NDArray[np.integer], *, backward: bool = False) -> IntArray:
+    """Return edges of chains side by side: from each vertex to the next, or to the one before."""
+    vertices = np.arange(int(sizes.sum()), dtype=np.int32)
+    starts = np.cumsum(sizes) - sizes
+    inner = np.delete(vertices, starts)
+    return pairs(inner, inner - 1) if backward else pairs(inner - 1, inner)
+
+
+def stacked(sizes: npt.NDArray[np.integer], before: IntArray, layers: int, top: str) -> TypedArrays:
+    """Return graphs once for each layer: the types word, layers.0 and so on, and one more.
+
+    Args:
+        sizes: int [K], vertices of each graph in a layer.
+        before: int [E, 2], edges between the vertices of a layer: the relation `before`.
+        top: name of the last type. Each type reads the one under it in the relation `below`.
+    """
+    types = ["word", *(f"layers.{k}" for k in range(layers)), top]
+    vertices = np.arange(int(sizes.sum()))
+    edges: dict[Relation, IntArray] = {
+        (lower, "below", upper): pairs(vertices, vertices) for lower, upper in pairwise(types)
+    }
+    edges |= {(name, "before", name): before for name in types[1:-1]}
+    return TypedArrays(dict.fromkeys(types, sizes), edges, {})

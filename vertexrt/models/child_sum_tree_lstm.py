@@ -1,0 +1,35 @@
+"""Child-sum Tree-LSTM with a sentiment label at every vertex, over any number of children."""
+
+from __future__ import annotations
+
+import vertexrt as vrt
+from vertexrt import nn
+
+
+class ChildSumTreeLSTM(vrt.VertexFunction):
+    """Child-sum Tree-LSTM (Tai et al., ACL 2015, section 3.1), the one of its dependency trees.
+
+    A vertex may have any number of children, and a word of its own as well. Pulls `word` and
+    `label`; pushes `logits` and `loss`.
+
+    Args:
+        vocab: words; embed, hidden: elements; classes: labels.
+        dropout: share of zeros in the words and in the classifier's input.
+    """
+
+    def __init__(
+        self, vocab: int, embed: int, hidden: int, classes: int, dropout: float = 0.0
+    ) -> None:
+        super().__init__(state={"h": hidden, "c": hidden})
+        self.embedding = vrt.Parameter((vocab, embed), init=vrt.init.normal(0.1))
+        self.cell = nn.ChildSumTreeLSTMCell(embed, hidden)
+        self.out = nn.Linear(hidden, classes)
+        self.dropout = dropout
+
+    def forward(self) -> None:
+        """Compute one vertex."""
+        word = vrt.dropout(vrt.embed(self.embedding, self.pull("word")), self.dropout)
+        h, c = self.cell(word, self.gather_all())
+        self.scatter(h=h, c=c)
+        logits = self.push("logits", self.out(vrt.dropout(h, self.dropout)))
+        self.push("loss", vrt.cross_entropy(logits, self.pull("label")))

@@ -1,0 +1,92 @@
+"""Signal probabilities of a circuit of AND gates and inverters, read in both directions."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import vertexrt as vrt
+from vertexrt import nn
+
+
+class CircuitInput(vrt.VertexFunction):
+    """An input of the circuit: all are alike, 1 half of the time."""
+
+    def __init__(self, hidden: int) -> None:
+        super().__init__(state={"h": hidden})
+        self.start = vrt.Parameter((hidden,), init=vrt.init.normal(1.0))
+
+    def forward(self) -> None:
+        """Compute one input."""
+        self.scatter(h=1.0 * self.start)
+
+
+class Conjunction(vrt.VertexFunction):
+    """An AND gate: attention over its two inputs, whose functions are set in `inputs` later."""
+
+    def __init__(self, hidden: int) -> None:
+        super().__init__(arity=2, state={"h": hidden})
+        self.start = vrt.Parameter((hidden,), init=vrt.init.normal(1.0))
+        self.score = vrt.Parameter((hidden,), init=vrt.init.normal(0.1))
+        self.cell = nn.GRUCell(hidden, hidden)
+
+    def forward(self) -> None:
+        """Compute one gate."""
+        left, right = self.gather(0).h, self.gather(1).h
+        share = vrt.sigmoid(vrt.dot(self.score, left - right))  # the softmax of two scores
+        message = share * left + (1.0 - share) * right
+        self.scatter(h=self.cell(message, 1.0 * self.start))
+
+
+class Inverter(vrt.VertexFunction):
+    """A NOT gate; `inputs` as for a conjunction."""
+
+    def __init__(self, hidden: int) -> None:
+        super().__init__(arity=1, state={"h": hidden})
+        self.start = vrt.Parameter((hidden,), init=vrt.init.normal(1.0))
+        self.cell = nn.GRUCell(hidden, hidden)
+
+    def forward(self) -> None:
+        """Compute one gate."""
+        self.scatter(h=self.cell(self.gather(0).h, 1.0 * self.start))
+
+
+class Reverse(vrt.VertexFunction):
+    """A gate or input, seen from those that read it.
+
+    Pulls `target` and pushes `output`: the probability that it is 1.
+    """
+
+    def __init__(self, own: Sequence[vrt.VertexFunction], hidden: int) -> None:
+        super().__init__(state={"h": hidden}, inputs={"own": own})
+        self.score = vrt.Parameter((hidden,), init=vrt.init.normal(0.1))
+        self.cell = nn.GRUCell(hidden, hidden)
+        self.inner, self.out = nn.Linear(2 * hidden, hidden), nn.Linear(hidden, 1)
+
+    def forward(self) -> None:
+        """Compute one gate or input."""
+        own, readers = self.gather("own").h, self.gather_all("readers").h
+        score = vrt.sum(self.score * readers, over="elements")
+        h = self.cell(vrt.sum(vrt.softmax(score, over="children") * readers), own)
+        self.scatter(h=h)
+        output = vrt.sigmoid(self.out(vrt.relu(self.inner(vrt.concat(own, h)))))
+        target = self.pull("target", shape=(1,), dtype="float")
+        self.push("output", output)
+        self.push("loss", vrt.sum(vrt.abs(output - target)))
+
+
+class DeepGate(vrt.Model):
+    """DeepGate (Li et al., DAC 2022), one round: forward over the gates, then in reverse.
+
+    Gates of a kind share weights: `and` and `not` are vertex types. The paper repeats the round.
+
+    Args:
+        hidden: elements.
+    """
+
+    def __init__(self, hidden: int) -> None:
+        self.input = CircuitInput(hidden)
+        self.conjunction, self.inverter = Conjunction(hidden), Inverter(hidden)
+        kinds = self.input, self.conjunction, self.inverter
+        self.conjunction.inputs = {"0": kinds, "1": kinds}
+        self.inverter.inputs = {"0": kinds}
+        self.reverse = Reverse(kinds, hidden)

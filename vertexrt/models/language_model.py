@@ -1,0 +1,103 @@
+"""Language models in layers: words, recurrent layers one above the other, and the next word.
+
+Each layer is a vertex type, so it works on a word as soon as the layer below has: all layers run
+side by side, as a wavefront.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any, NamedTuple
+
+import vertexrt as vrt
+from vertexrt.errors import UsageError
+from vertexrt.models.words import LookedUpWord
+
+
+class LayerForm(NamedTuple):
+    """Say what a layer is.
+
+    Attributes:
+        cell: makes its cell of `vrt.nn`, given the elements of its input.
+        state: names of the fields of the cell's state; h comes first. hidden: elements of each.
+        dropout: share of zeros in its input, and in the input of the softmax.
+        carried: the first word of a piece pulls the state after the piece before, by field.
+        residual: the input is added to what the layer hands up (He et al. 2016).
+    """
+
+    cell: Callable[[int], Any]
+    state: tuple[str, ...]
+    hidden: int
+    dropout: float = 0.0
+    carried: bool = False
+    residual: bool = False
+
+    @property
+    def fields(self) -> tuple[str, ...]:
+        """Name the fields of the cell's state; with a residual, h is what is handed up."""
+        return ("inner", *self.state[1:]) if self.residual else self.state
+
+
+class RecurrentLayer(vrt.VertexFunction):
+    """One layer; `below` is the same word one layer down, `before` the word before in this one."""
+
+    def __init__(self, below: vrt.VertexFunction, form: LayerForm) -> None:
+        fields = dict.fromkeys(("h", *form.fields), form.hidden)
+        super().__init__(state=fields, inputs={"below": below})
+        self.form, self.cell = form, form.cell(below.state["h"])
+
+    def forward(self) -> None:
+        """Compute one word."""
+        form, x = self.form, self.gather("below").h
+        before = vars(self.gather("before"))
+        state = [before[name] for name in form.fields]
+        if form.carried:
+            pulled = [self.pull(name, shape=(form.hidden,)) for name in form.state]
+            state = [kept + start for kept, start in zip(state, pulled, strict=True)]
+        found = self.cell(vrt.dropout(x, form.dropout), state if len(state) > 1 else state[0])
+        found = found if len(state) > 1 else (found,)
+        after = dict(zip(form.fields, found, strict=True))
+        self.scatter(**({"h": found[0] + x} if form.residual else {}), **after)
+        for name, value in zip(form.state, found, strict=True):
+            self.push(name, value)
+
+
+class NextWord(vrt.VertexFunction):
+    """Predict the next word. Pulls `label`; pushes `logits` and `loss`."""
+
+    def __init__(self, top: RecurrentLayer, weight: vrt.Parameter) -> None:
+        super().__init__(state={}, inputs={"below": top})
+        self.weight, self.dropout = weight, top.form.dropout
+        self.bias = vrt.Parameter((weight.shape[0],), init=vrt.init.zeros)
+
+    def forward(self) -> None:
+        """Compute one word."""
+        x = vrt.dropout(self.gather("below").h, self.dropout)
+        logits = self.weight @ x + self.bias
+        self.push("logits", logits)
+        self.push("loss", vrt.cross_entropy(logits, self.pull("label")))
+
+
+class LanguageModel(vrt.Model):
+    """Predict the next word (Mikolov et al. 2010; Zaremba et al. 2014).
+
+    Vertex types are `word`, `layers.0` and so on, and `next`. exp of the mean loss is the
+    perplexity. Layers push their states, by field.
+
+    Args:
+        vocab: words; embed: elements of a word; layers: how many.
+        form: of each layer.
+        tied: words are looked up in the weights of the softmax (Press and Wolf 2017).
+    Raises: UsageError, when sizes are not alike that have to be.
+    """
+
+    def __init__(self, vocab: int, embed: int, layers: int, form: LayerForm, tied: bool) -> None:
+        if (tied or form.residual) and form.hidden != embed:
+            got = f"words of {embed} elements and layers of {form.hidden}"
+            raise UsageError.at("LanguageModel", got, "one size", "give embed and hidden alike")
+        self.word = LookedUpWord(vocab, embed, vrt.init.uniform(0.1))
+        self.layers = [RecurrentLayer(self.word, form)]
+        for _ in range(layers - 1):
+            self.layers.append(RecurrentLayer(self.layers[-1], form))
+        weight = self.word.weight if tied else vrt.Parameter((vocab, form.hidden))
+        self.next = NextWord(self.layers[-1], weight)

@@ -1,0 +1,41 @@
+"""N-ary Tree-LSTM with a sentiment label at every vertex: each slot has weights of its own."""
+
+from __future__ import annotations
+
+import vertexrt as vrt
+from vertexrt import nn
+
+
+class NaryTreeLSTM(vrt.VertexFunction):
+    """N-ary Tree-LSTM (Tai et al., ACL 2015, section 3.2), the one of its constituency trees.
+
+    Pulls `word` (leaves) and `label`; pushes `logits` and `loss`.
+
+    Args:
+        vocab: words; embed, hidden: elements; classes: labels.
+        arity: slots; dropout: share of zeros in the words and in the classifier's input.
+    """
+
+    def __init__(
+        self,
+        vocab: int,
+        embed: int,
+        hidden: int,
+        classes: int,
+        arity: int = 2,
+        dropout: float = 0.0,
+    ) -> None:
+        super().__init__(arity=arity, state={"h": hidden, "c": hidden})
+        self.embedding = vrt.Parameter((vocab, embed), init=vrt.init.normal(0.1))
+        self.cell = nn.NaryTreeLSTMCell(embed, hidden, arity)
+        self.out = nn.Linear(hidden, classes)
+        self.dropout = dropout
+
+    def forward(self) -> None:
+        """Compute one vertex."""
+        children = [self.gather(k) for k in range(self.arity or 0)]
+        word = vrt.dropout(vrt.embed(self.embedding, self.pull("word")), self.dropout)
+        h, c = self.cell(word, [(child.h, child.c) for child in children])
+        self.scatter(h=h, c=c)
+        logits = self.push("logits", self.out(vrt.dropout(h, self.dropout)))
+        self.push("loss", vrt.cross_entropy(logits, self.pull("label")))
