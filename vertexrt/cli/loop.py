@@ -12,7 +12,6 @@ import numpy as np
 
 from vertexrt.api.optimizer import Optimizer
 from vertexrt.cli import run_state
-from vertexrt.cli.carried import CarriedState
 from vertexrt.cli.interrupt import Interrupt
 from vertexrt.cli.metrics import Totals, better, deciding
 from vertexrt.cli.progress import Reporter
@@ -20,7 +19,7 @@ from vertexrt.cli.run_folder import RunFolder
 from vertexrt.cli.run_state import RunState
 from vertexrt.cli.session import RunSession
 from vertexrt.cli.trace import TraceFile
-from vertexrt.data import Loader
+from vertexrt.data import CarriedState, Loader
 from vertexrt.graph import GraphBatch
 
 EVALUATION_BATCH = 64  # graphs; more than most runs train with: no gradients are kept
@@ -175,13 +174,16 @@ class Training:
 
 def carried_state(session: RunSession) -> CarriedState | None:
     """Return what carries state over pieces of a text, where the model is told to."""
-    return CarriedState(session.net) if session.options.shape.get("carried") else None
+    net = session.net
+    if not session.options.shape.get("carried"):
+        return None
+    return CarriedState({p.name: p.shape[0] for p in net.program.pulls if p.name in net.pushes})
 
 
 def pushes_of_steps(session: RunSession, carried: CarriedState | None) -> tuple[str, ...]:
     """Return the pushes that steps are asked for."""
     if carried is not None:
-        return tuple(carried.shapes)
+        return tuple(carried.fields)
     if session.net.device == "cuda":
         return ()  # they would have to be waited for
     return tuple(name for name in session.task.pushes if name != "loss")
@@ -190,11 +192,19 @@ def pushes_of_steps(session: RunSession, carried: CarriedState | None) -> tuple[
 def warm_up(session: RunSession, optimizer: Optimizer) -> None:
     """Compile what the kinds of vertices of a data set need, so that no minibatch waits for it."""
     splits, carried = session.dataset.splits, carried_state(session)
-    train, dev = (
-        splits[name] if carried is None else carried.put(splits[name]) for name in ("train", "dev")
-    )
-    session.net.warm(train, optimizer, pushes_of_steps(session, carried))
-    session.net.warm(dev, outputs=(*session.task.pushes, *(carried.shapes if carried else ())))
+    pushes = pushes_of_steps(session, carried)
+    if carried is None:
+        session.net.warm(splits["train"], optimizer, pushes)
+        session.net.warm(splits["dev"], outputs=session.task.pushes)
+        return
+    first = splits["train"][: session.options.batch_size]
+    for _ in range(2):  # the first piece pulls nothing, the second what the first pushed
+        session.net.warm(carried.give(first), optimizer, pushes)
+        session.net.warm(carried.give(first), outputs=(*session.task.pushes, *carried.fields))
+        zeros = {
+            n: np.zeros((first.num_vertices, k), np.float32) for n, k in carried.fields.items()
+        }
+        carried.keep(first, zeros)
 
 
 def training_loader(session: RunSession, carried: CarriedState | None) -> Loader:
@@ -208,8 +218,8 @@ def training_loader(session: RunSession, carried: CarriedState | None) -> Loader
 
 def _streams(graphs: GraphBatch, size: int, carried: CarriedState) -> Loader:
     """Return minibatches in the order of the text, from its beginning."""
-    carried.restart()
-    return Loader(graphs, size, shuffle=False, prepare=carried.put)
+    carried.begin()
+    return Loader(graphs, size, shuffle=False, prepare=lambda batch, _: carried.give(batch))
 
 
 def evaluate(
@@ -232,7 +242,7 @@ def evaluate(
     loader = Loader(graphs, size, shuffle=False, bucket=EVALUATION_WINDOW)
     if carried is not None:
         loader = _streams(graphs, session.options.batch_size, carried)
-    wanted = (*task.pushes, *(carried.shapes if carried else ()))
+    wanted = (*task.pushes, *(carried.fields if carried else ()))
     totals = Totals()
     start = perf_counter()
     for batch in loader:
