@@ -23,8 +23,8 @@ from vertexrt.models import ModelSpec
 from vertexrt.models.own import is_own
 
 SHAPE = ("hidden", "embed", "dropout", "layers")  # options of models that have flags of their own
-READING = ("pieces", "streams", "binary", "min_count", "dev", "test")  # those of formats
-OF_MODELS = ("layers", "letters", "pyramid")  # options of formats that the model decides
+READING = ("pieces", "binary", "min_count", "dev", "test")  # those of formats
+OF_MODELS = ("layers", "letters", "pyramid", "streams")  # options of formats that the model decides
 
 
 @dataclass(frozen=True, slots=True)

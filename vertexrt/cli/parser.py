@@ -36,7 +36,6 @@ def _add_data(parser: Parser) -> None:
     parser.add_path("dev", "file of the dev split, where --data is a file", "FILE")
     parser.add_path("test", "file of the test split, where --data is a file", "FILE")
     parser.add_whole("pieces", "cut a text into pieces of N words (format text)")
-    parser.add_whole("streams", "cut it into N streams first, and these into pieces (format text)")
     parser.add_whole("min_count", "words of train that are rarer count as unknown")
     parser.add_argument(
         "--binary",

@@ -80,7 +80,8 @@ def resolve(given: argparse.Namespace) -> RunOptions:
         "format": spec.format,
     }
     shape = dict(spec.options) | _settings(given)
-    chosen |= {"shape": shape, "reading": spec.reading(shape) | _reading(given)}
+    streams = {"streams": chosen["batch_size"]} if shape.get("carried") else {}
+    chosen |= {"shape": shape, "reading": spec.reading(shape) | _reading(given) | streams}
     return _with_whole_groups(RunOptions(**chosen))
 
 
