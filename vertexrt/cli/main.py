@@ -1,7 +1,8 @@
 """Enter the command line: read the words, run one command, turn errors into exit codes.
 
-Exit codes: 0 done; 1 an error of the data, the device, the system or the numbers; 2 a wrong option
-or name; 130 after Ctrl-C and 143 after SIGTERM. An error is one line on stderr, no traceback.
+Exit codes: 0 done; 1 an error of what was read, of the device, the system or the numbers; 2 a wrong
+word of the command line: an option, a name, a path where there is nothing; 130 after Ctrl-C and 143
+after SIGTERM. An error is one line on stderr, no traceback, except for one in a model's own file.
 
 Nothing heavy is imported before the handlers of signals are there.
 """
