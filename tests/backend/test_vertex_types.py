@@ -119,6 +119,7 @@ def test_attention_over_an_input_is_what_its_papers_say() -> None:
     batch = typed.translations()
     net = Way("cpu").compile(typed.Translator())
     found = net.forward(batch)
+    assert "vertex type decode: reads before of decode, all over of encode" in net.explain()
     logits, joined = [], []
     letters, last = (np.asarray(batch.pulls[name]) for name in ("letter", "last"))
     for graph, begin in enumerate(batch.graph_ptr[:-1]):
