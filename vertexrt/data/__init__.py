@@ -1,7 +1,6 @@
 """Data sets: readers, generated data, download with a checksum, and minibatches."""
 
 from vertexrt.data.batches import minibatches
-from vertexrt.data.carried import CarriedState
 from vertexrt.data.catalogue import CatalogueEntry, catalogue
 from vertexrt.data.columns import Examples
 from vertexrt.data.dataset import UNKNOWN, Dataset, Vocabulary
@@ -23,7 +22,6 @@ __all__ = [
     "FORMATS",
     "UNKNOWN",
     "WHOLE",
-    "CarriedState",
     "CatalogueEntry",
     "Dataset",
     "Embeddings",
