@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from types import SimpleNamespace
 from typing import Any
 
+import networkx as nx
 import numpy as np
 import pytest
 
@@ -79,12 +80,16 @@ EXPECTED = vrt.InputGraph.from_types(
 )
 
 
+def named(graph: vrt.InputGraph) -> tuple[list[str], list[str]] | None:
+    """Return the type of each vertex and the relation of each edge."""
+    if graph.types is None:
+        return None
+    names, relations, of_vertex, of_edge = graph.types
+    return [names[n] for n in of_vertex], [relations[n] for n in of_edge]
+
+
 def is_expected(graph: vrt.InputGraph, expected: vrt.InputGraph = EXPECTED) -> bool:
-    if graph.types is None or expected.types is None:
-        typed = graph.types is expected.types
-    else:
-        typed = graph.types[:2] == expected.types[:2]
-        typed = typed and all(map(np.array_equal, graph.types[2:], expected.types[2:]))
+    typed = named(graph) == named(expected)
     pulls = [{name: repr(pull) for name, pull in g.pulls.items()} for g in (graph, expected)]
     values = [g.pulls["y"] for g in (graph, expected)]
     same = np.array_equal(graph.child, expected.child) and np.array_equal(*values)  # type: ignore[arg-type]
@@ -147,3 +152,27 @@ def test_types_go_to_networkx() -> None:
     ]
     plain = vrt.InputGraph.chain(2).to_networkx()
     assert "type" not in plain.nodes[0]
+
+
+def test_graphs_of_networkx_with_words() -> None:
+    dags = [nx.DiGraph([("a", "c"), ("b", "c")]), nx.DiGraph([("x", "y")])]
+    nx.set_node_attributes(dags[0], {"a": "good", "b": "film"}, "word")
+    nx.set_node_attributes(dags[1], {"y": "film"}, "word")
+    for dag in dags:
+        nx.set_node_attributes(dag, {node: np.float32(0.5) for node in dag}, "x")
+    found = vrt.data.from_networkx(dags, ["word", "x"])
+    assert [graph.children(1) for graph in found.batch] == [[0, 2], [0]]  # nodes a, c, b
+    word = found.batch.pulls["word"]
+    assert found.vocabularies["word"].decode(word) == ["good", None, "film", None, "film"]  # type: ignore[arg-type]
+    assert found.batch.pulls["x"].tolist() == [0.5] * 5  # type: ignore[union-attr]
+
+
+def test_types_go_to_networkx_and_back() -> None:
+    other = vrt.InputGraph.from_types({"net": 1}, {}, {"net": {"y": [5]}})
+    networks = [EXPECTED.to_networkx(), other.to_networkx()]
+    found = vrt.data.from_networkx(networks, ["x", "y"], types="type")
+    assert is_expected(found.batch[0])
+    assert found.batch[1].pulls["y"].tolist() == [5]  # type: ignore[union-attr]
+    del networks[0].nodes[3]["type"]
+    text = text_of(VertexrtError, lambda: vrt.data.from_networkx(networks, types="type"))
+    assert text.startswith("[from_networkx, graph 0] a node without 'type', or an edge without 're")

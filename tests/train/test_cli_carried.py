@@ -1,19 +1,48 @@
-"""`vertexrt train` carries the state of a language model over pieces of text."""
+"""State that is carried over pieces of text: the same numbers as of one long chain."""
 
 from __future__ import annotations
 
 from pathlib import Path
 
+import numpy as np
+
+import vertexrt as vrt
 from tests.train.cli_runs import records
 from vertexrt.cli.main import main
+from vertexrt.data import Loader, load
+from vertexrt.models.lstm_lm import LSTMLanguageModel
 
 TEXT = "the cat sees a dog\na dog sees the cat\nno cat sees me\n"
+STREAMS = 2
 
 
 def write(folder: Path) -> Path:
     for split in ("train", "valid", "test"):
         (folder / f"{split}.txt").write_text(TEXT * 2)
     return folder
+
+
+def losses(net: vrt.Network, folder: Path, pieces: int) -> list[float]:
+    """Return the loss of each word, in the order of the streams."""
+    form = {"pieces": pieces, "streams": STREAMS, "layers": 2}
+    graphs = load(folder, format="text", **form).splits["dev"]  # type: ignore[arg-type]
+    carried = vrt.CarriedState(net)
+    found: list[list[float]] = [[] for _ in range(STREAMS)]
+    for batch in Loader(graphs, STREAMS, shuffle=False, prepare=carried.put):
+        pushed = net.forward(batch, outputs=("loss", "h", "c"))
+        carried.keep(batch, pushed)
+        words = batch.of_type("next")
+        for word, loss in zip(words, pushed["loss"][words], strict=True):
+            found[batch.graph_of[word]].append(float(loss))
+    return [loss for stream in found for loss in stream]
+
+
+def test_pieces_are_one_chain(tmp_path: Path) -> None:
+    model = LSTMLanguageModel(12, 3, 4, layers=2, carried=True)
+    net = vrt.compile(model, device="reference", dtype="float64", seed=1)
+    whole, cut = (losses(net, write(tmp_path), pieces) for pieces in (1000, 4))
+    assert len(whole) == len(cut) == 34
+    np.testing.assert_allclose(cut, whole, rtol=0, atol=1e-12)
 
 
 def test_a_run_carries_its_state(tmp_path: Path) -> None:

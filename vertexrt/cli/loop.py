@@ -10,16 +10,17 @@ from time import perf_counter
 
 import numpy as np
 
+from vertexrt.api.carried import CarriedState
 from vertexrt.api.optimizer import Optimizer
 from vertexrt.cli import run_state
 from vertexrt.cli.interrupt import Interrupt
-from vertexrt.cli.metrics import Totals, better, deciding
+from vertexrt.cli.metrics import Totals, better, deciding, shown
 from vertexrt.cli.progress import Reporter
 from vertexrt.cli.run_folder import RunFolder
 from vertexrt.cli.run_state import RunState
 from vertexrt.cli.session import RunSession
 from vertexrt.cli.trace import TraceFile
-from vertexrt.data import CarriedState, Loader
+from vertexrt.data import Loader
 from vertexrt.graph import GraphBatch
 
 EVALUATION_BATCH = 64  # graphs; more than most runs train with: no gradients are kept
@@ -66,6 +67,7 @@ class Training:
         """
         if not self.folder.last.exists():
             self._save_last()
+        self.folder.configure(self.session.options.as_given())
         warm_up(self.session, self.optimizer)
         while not self.done():
             if not self._train_epoch() or not self._end_epoch():
@@ -158,9 +160,11 @@ class Training:
         if improved:
             self._save(self.folder.best)
         self._save_last()
+        judged = "" if measure == "loss" else f", {shown(measure, value)}"
+        losses = (shown("loss", each.value("loss")) for each in (train, dev))
         self.reporter.line(
-            f"epoch {epoch}/{self.session.options.epochs}  train: {train.text(task)}"
-            f"  dev: {dev.text(task)}{' (best)' if improved else ''}"
+            f"epoch {epoch}/{self.session.options.epochs}  train {next(losses)}"
+            f"  dev {next(losses)}{judged}{' (best)' if improved else ''}"
             f"  {train.graphs_per_s():.0f} graphs/s, {train.seconds:.1f} s"
         )
         return True
@@ -174,16 +178,13 @@ class Training:
 
 def carried_state(session: RunSession) -> CarriedState | None:
     """Return what carries state over pieces of a text, where the model is told to."""
-    net = session.net
-    if not session.options.shape.get("carried"):
-        return None
-    return CarriedState({p.name: p.shape[0] for p in net.program.pulls if p.name in net.pushes})
+    return CarriedState(session.net) if session.options.shape.get("carried") else None
 
 
 def pushes_of_steps(session: RunSession, carried: CarriedState | None) -> tuple[str, ...]:
     """Return the pushes that steps are asked for."""
     if carried is not None:
-        return tuple(carried.fields)
+        return tuple(carried.shapes)
     if session.net.device == "cuda":
         return ()  # they would have to be waited for
     return tuple(name for name in session.task.pushes if name != "loss")
@@ -192,19 +193,11 @@ def pushes_of_steps(session: RunSession, carried: CarriedState | None) -> tuple[
 def warm_up(session: RunSession, optimizer: Optimizer) -> None:
     """Compile what the kinds of vertices of a data set need, so that no minibatch waits for it."""
     splits, carried = session.dataset.splits, carried_state(session)
-    pushes = pushes_of_steps(session, carried)
-    if carried is None:
-        session.net.warm(splits["train"], optimizer, pushes)
-        session.net.warm(splits["dev"], outputs=session.task.pushes)
-        return
-    first = splits["train"][: session.options.batch_size]
-    for _ in range(2):  # the first piece pulls nothing, the second what the first pushed
-        session.net.warm(carried.give(first), optimizer, pushes)
-        session.net.warm(carried.give(first), outputs=(*session.task.pushes, *carried.fields))
-        zeros = {
-            n: np.zeros((first.num_vertices, k), np.float32) for n, k in carried.fields.items()
-        }
-        carried.keep(first, zeros)
+    train, dev = (
+        splits[name] if carried is None else carried.put(splits[name]) for name in ("train", "dev")
+    )
+    session.net.warm(train, optimizer, pushes_of_steps(session, carried))
+    session.net.warm(dev, outputs=(*session.task.pushes, *(carried.shapes if carried else ())))
 
 
 def training_loader(session: RunSession, carried: CarriedState | None) -> Loader:
@@ -218,8 +211,8 @@ def training_loader(session: RunSession, carried: CarriedState | None) -> Loader
 
 def _streams(graphs: GraphBatch, size: int, carried: CarriedState) -> Loader:
     """Return minibatches in the order of the text, from its beginning."""
-    carried.begin()
-    return Loader(graphs, size, shuffle=False, prepare=lambda batch, _: carried.give(batch))
+    carried.restart()
+    return Loader(graphs, size, shuffle=False, prepare=carried.put)
 
 
 def evaluate(
@@ -242,7 +235,7 @@ def evaluate(
     loader = Loader(graphs, size, shuffle=False, bucket=EVALUATION_WINDOW)
     if carried is not None:
         loader = _streams(graphs, session.options.batch_size, carried)
-    wanted = (*task.pushes, *(carried.fields if carried else ()))
+    wanted = (*task.pushes, *(carried.shapes if carried else ()))
     totals = Totals()
     start = perf_counter()
     for batch in loader:

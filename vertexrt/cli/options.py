@@ -71,6 +71,14 @@ class RunOptions:
         """Return the name of the model, without the path of its file."""
         return self.model.rpartition(":")[2]
 
+    def as_given(self) -> dict[str, Any]:
+        """Return the options as a file for --config has them, by the names of their flags."""
+        found = asdict(self)
+        shape, reading = found.pop("shape"), found.pop("reading")
+        flags = {name: shape.pop(name) for name in SHAPE if name in shape}
+        found |= {**reading, **flags, "set": shape}
+        return {name: value for name, value in found.items() if value is not None}
+
     def to_json(self) -> dict[str, Any]:
         """Return the options for the meta data of a checkpoint."""
         return asdict(self)

@@ -6,21 +6,27 @@ Nothing heavy is imported, so that `--help` and a mistyped flag answer at once.
 from __future__ import annotations
 
 import argparse
+import os
 from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any
 
 from vertexrt.cli.bench_options import ACTIONS as BENCH_ACTIONS
 from vertexrt.cli.bench_options import DATA, add_bench
-from vertexrt.cli.limits import OPTIMIZERS, POLICIES, SPLITS, WITH_MOMENTUM
+from vertexrt.cli.config_file import words_of
+from vertexrt.cli.limits import CONFIG_NAME, NEUTRAL, OPTIMIZERS, POLICIES, SPLITS, WITH_MOMENTUM
 from vertexrt.cli.tasks import TASKS
 from vertexrt.cli.values import Parser, one_of, path
 from vertexrt.engine.devices import DEVICES, DTYPES, ENGINES, KERNEL_FORMS, PRECISIONS
 from vertexrt.errors import UsageError, nearest
-from vertexrt.models.catalogue import names
+from vertexrt.models.catalogue import OWN_TRAIN, SPECS, names
 
 *_FIRST, _LAST = names()
 MODELS = f"{', '.join(_FIRST)} or {_LAST}, or FILE.py:CLASS, a model of yours: the file is run"
 THREADS = "CPU threads, BLAS included"
+MOST_SHOWN = 3  # models with defaults of their own that the help names
 BATCH_SIZE = "graphs in a minibatch"
+CONFIG = "options that are not given here: TOML, or the config.json of a run"
 
 
 def _add_data(parser: Parser) -> None:
@@ -51,7 +57,7 @@ def _add_machine(parser: Parser) -> None:
     parser.add_word("policy", POLICIES, "frontier, depth, agenda or serial", "P")
     parser.add_word("dtype", DTYPES, "float32 or float64", "T")
     _add_device(parser)
-    parser.add_word("engine", ENGINES, "batched (default), persistent or auto", "E")
+    parser.add_word("engine", ENGINES, "batched, persistent or auto", "E")
     parser.add_whole(
         "processors",
         "threads, on a GPU blocks, that share each task (persistent); by default chosen",
@@ -60,8 +66,8 @@ def _add_machine(parser: Parser) -> None:
 
 
 def _add_device(parser: Parser) -> None:
-    parser.add_word("device", DEVICES, "auto (default), cuda, cpu or reference", "D")
-    text = "of products on a GPU: float32 (default), tf32, or bf16 (persistent)"
+    parser.add_word("device", DEVICES, "auto, cuda, cpu or reference", "D")
+    text = "of products on a GPU: float32, tf32, or bf16 (persistent)"
     parser.add_word("precision", PRECISIONS, text, "P")
 
 
@@ -72,8 +78,28 @@ def _add_window(parser: Parser) -> None:
     )
 
 
+def _defaults() -> dict[str, str]:
+    """Return what the help says of the default of each option, by model where they differ."""
+    models = {spec.name: {**NEUTRAL, **spec.train, **spec.options} for spec in SPECS}
+    models["a model of yours"] = dict(OWN_TRAIN)
+    found = {}
+    for name in dict.fromkeys(name for values in models.values() for name in values):
+        owners: dict[Any, list[str]] = {}
+        for model, values in models.items():
+            if name in values:
+                owners.setdefault(values[name], []).append(model)
+        most, *others = sorted(owners, key=lambda value: -len(owners[value]))
+        apart = "".join(f"; {', '.join(owners[value])}: {value}" for value in others)
+        found[name] = (
+            f"default {most}{apart}" if len(others) <= MOST_SHOWN else "default of the model"
+        )
+    return found
+
+
 def _add_train(parser: Parser) -> None:
+    parser.defaults = _defaults()
     parser.add_argument("model", metavar="MODEL", nargs="?", help=MODELS)
+    parser.add_path("config", CONFIG, "FILE")
     _add_data(parser)
     parser.add_whole("epochs", "epochs")
     parser.add_whole("batch_size", BATCH_SIZE)
@@ -113,7 +139,9 @@ def _add_run(parser: Parser, split: str) -> None:
 
 
 def _add_model(parser: Parser) -> None:
-    parser.add_argument("model", metavar="MODEL", help=MODELS)
+    parser.defaults = _defaults()
+    parser.add_argument("model", metavar="MODEL", nargs="?", help=f"{MODELS}; or a run folder")
+    parser.add_path("config", CONFIG, "FILE")
     _add_data(parser)
     parser.add_whole("batch_size", BATCH_SIZE)
     _add_window(parser)
@@ -192,7 +220,21 @@ def parse(argv: Sequence[str]) -> argparse.Namespace:
     options, unknown = parser.parse_known_args(list(argv))
     if unknown:
         raise _unknown(unknown[0], parsers.get(options.command, parser), options)
+    run = getattr(options, "model", None)
+    if options.command in ("explain", "warm") and run is not None and os.path.isdir(run):
+        options.model, options.config = None, options.config or os.path.join(run, CONFIG_NAME)
+    if getattr(options, "config", None) is not None:
+        _fill(options, parse(["train", *words_of(Path(options.config))]))
     return options
+
+
+def _fill(options: argparse.Namespace, stored: argparse.Namespace) -> None:
+    """Put in what a file says and the command line does not."""
+    settings = {**dict(stored.set or ()), **dict(options.set or ())}
+    options.set = list(settings.items()) or None
+    for name, value in vars(options).items():
+        if value is None:
+            setattr(options, name, getattr(stored, name, None))
 
 
 def _check_command(argv: Sequence[str]) -> None:

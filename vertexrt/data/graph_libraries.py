@@ -1,18 +1,23 @@
-"""Graphs of PyTorch Geometric and of DGL as input graphs; neither library is imported.
+"""Graphs of networkx, PyTorch Geometric and DGL as input graphs; none of them is imported here.
 
 An edge goes from a child to its parent, as messages do in these libraries.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from typing import Any
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from typing import TYPE_CHECKING, Any, Unpack
 
 import numpy as np
 import numpy.typing as npt
 
+from vertexrt.data.columns import Collector, Examples, ReadOptions
+from vertexrt.data.jsonl import add_record
 from vertexrt.errors import DataError, PullError
 from vertexrt.graph import InputGraph
+
+if TYPE_CHECKING:
+    import networkx
 
 Edges = dict[tuple[str, str, str], npt.NDArray[Any]]
 Pulls = dict[str, dict[str, Any]]
@@ -64,6 +69,114 @@ def from_dgl(graph: Any, pulls: Sequence[str] = ()) -> InputGraph:
     (name,) = sizes
     pairs = next(iter(edges.values()), np.zeros((0, 2), np.int32))
     return InputGraph.from_edges(sizes[name], pairs, read[name])
+
+
+def from_networkx(
+    graphs: Iterable[networkx.DiGraph[Any]],
+    pulls: Sequence[str] = (),
+    *,
+    types: str | None = None,
+    relations: str = "relation",
+    **options: Unpack[ReadOptions],
+) -> Examples:
+    """Make a batch of graphs of networkx whose nodes have words, numbers or types.
+
+    Args:
+        graphs: directed, without cycles.
+        pulls: names of node attributes; a node without one pulls nothing.
+        types: the node attribute that names the vertex type; None for graphs without types, whose
+            edges may name their `slot` as for `InputGraph.from_networkx`.
+        relations: the edge attribute that names the relation, where there are types.
+        options: how words become numbers, see `ReadOptions`.
+    Raises: DataError, GraphError or PullError, when a graph does not fit; they name its number.
+    """
+    given: object = graphs
+    if not isinstance(given, list | tuple | Iterator):
+        raise _no_graph("from_networkx", given, "a list of DiGraph")
+    collector = Collector("from_networkx", options, "graph")
+    several = list(graphs)
+    for number, dag in enumerate(several):
+        if not hasattr(dag, "in_edges"):
+            raise _no_graph(collector.place(number), dag, "a DiGraph")
+    owners = _owners(several, types, pulls)
+    for number, dag in enumerate(several):
+        if types is None:
+            read = {name: [_plain(value) for _, value in dag.nodes(data=name)] for name in pulls}
+            collector.add(number, InputGraph.from_networkx(dag), read)
+        else:
+            edges = _typed_edges(dag, types, relations, collector.place(number))
+            add_record(collector, number, {**edges, "pulls": _typed_pulls(dag, types, owners)})
+    return collector.examples()
+
+
+Nodes = dict[Any, list[Any]]  # by vertex type
+
+
+def _owners(
+    graphs: Sequence[networkx.DiGraph[Any]], types: str | None, pulls: Sequence[str]
+) -> dict[Any, list[str]]:
+    """Return by type the pulls that a node of it has in one of the graphs."""
+    found: dict[Any, list[str]] = {}
+    for name in pulls if types is not None else ():
+        has = {
+            given[types]
+            for dag in graphs
+            for _, given in dag.nodes(data=True)
+            if given.get(name) is not None and types in given
+        }
+        for owner in has:
+            found.setdefault(owner, []).append(name)
+    return found
+
+
+def _members(dag: networkx.DiGraph[Any], types: str) -> Nodes:
+    found: Nodes = {}
+    for node, name in dag.nodes(data=types):
+        found.setdefault(name, []).append(node)
+    return found
+
+
+def _typed_pulls(
+    dag: networkx.DiGraph[Any], types: str, owners: Mapping[Any, Sequence[str]]
+) -> dict[str, Any]:
+    return {
+        owner: {name: [_plain(dag.nodes[node].get(name)) for node in nodes] for name in names}
+        for owner, nodes in _members(dag, types).items()
+        if (names := owners.get(owner))
+    }
+
+
+def _typed_edges(
+    dag: networkx.DiGraph[Any], types: str, relations: str, where: str
+) -> dict[str, Any]:
+    """Return types and relations of a graph as a record has them."""
+    members = _members(dag, types)
+    at = {node: (name, n) for name, nodes in members.items() for n, node in enumerate(nodes)}
+    pairs: dict[tuple[Any, Any, Any], list[list[int]]] = {}
+    relation: Any
+    for parent in dag.nodes:
+        for child, _, relation in dag.in_edges(parent, data=relations):
+            key = at[child][0], relation, at[parent][0]
+            pairs.setdefault(key, []).append([at[child][1], at[parent][1]])
+    if None in members or any(relation is None for _, relation, _ in pairs):
+        got = f"a node without '{types}', or an edge without '{relations}'"
+        raise DataError.at(where, got, "each has one", "set it")
+    return _structure(members, pairs)
+
+
+def _structure(members: Nodes, pairs: Mapping[tuple[Any, Any, Any], Any]) -> dict[str, Any]:
+    names = ("child", "relation", "parent")
+    return {
+        "types": {owner: len(nodes) for owner, nodes in members.items()},
+        "relations": [
+            {**dict(zip(names, key, strict=True)), "pairs": listed} for key, listed in pairs.items()
+        ],
+    }
+
+
+def _plain(value: Any) -> Any:
+    """Return numbers of NumPy as those of Python."""
+    return value.tolist() if isinstance(value, np.ndarray | np.generic) else value
 
 
 def _stored(store: Any, pulls: Sequence[str]) -> dict[str, Any]:

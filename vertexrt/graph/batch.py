@@ -368,5 +368,7 @@ def _not_a_graph(what: str, given: object) -> GraphError:
         action = "pass a list of graphs"
     elif isinstance(given, BracketTree):
         action = "pass the attribute `graph` of the tree"
+    elif isinstance(given, GraphBatch):
+        action = "pass the batch itself, or join batches by GraphBatch.concat"
     got = f"{what}a {type(given).__name__}"
     return GraphError.at(_WHERE, got, "expected a list of InputGraph", action)

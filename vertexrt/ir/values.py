@@ -282,7 +282,7 @@ class Value(Operators):
         if len(self.shape) == 1 and isinstance(key, Value):
             named = self.builder.one_hot(key, self.shape[0])
             return self.builder.emit("reduce_sum", self.builder.emit("where", named, self, 0.0))
-        if len(self.shape) != 1 or not _is_plain(key):
+        if len(self.shape) != 1 or not is_plain(key):
             raise TraceError.at(
                 "slice",
                 f"{key!r} of a value of shape {self.shape}, at {user_line()}",
@@ -297,7 +297,7 @@ class Value(Operators):
         return self.builder.emit("slice", self, start=start, shape=(stop - start,))
 
 
-def _is_plain(key: object) -> TypeGuard[slice | int]:
+def is_plain(key: object) -> TypeGuard[slice | int]:
     """Tell whether what is in brackets is an index, or a slice without a step."""
     if not isinstance(key, slice):
         return isinstance(key, (int, np.integer))
