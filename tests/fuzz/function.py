@@ -91,10 +91,11 @@ class FuzzNode:
 
 @dataclass(frozen=True, slots=True)
 class PullForm:
-    """What a vertex pulls under a name: reals of a shape, or an integer below a bound."""
+    """What a vertex (or an edge) pulls under a name: reals, or an integer below a bound."""
 
     shape: Shape = ()
     bound: int = 0
+    edges: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -148,7 +149,7 @@ def prune(spec: FunctionSpec) -> FunctionSpec:
     read = {n.extra[1] for n in nodes if n.op == "gather"}  # an initial state is for slots
     initial = {field: name for field, name in spec.initial.items() if field in read}
     used = {n.extra[0] for n in nodes if n.op in PARAMETERS} | set(initial.values())
-    pulled = {n.extra[0] for n in nodes if n.op == "pull"}
+    pulled = {n.extra[0] for n in nodes if n.op in ("pull", "edge")}
     return replace(
         spec,
         nodes=nodes,
@@ -193,7 +194,7 @@ def _body(spec: FunctionSpec) -> Iterator[str]:
         if node.op in PARAMETERS:
             continue
         operands = [name(x) for x in node.inputs]
-        if node.op == "pull":
+        if node.op in ("pull", "edge"):
             text = _pull(node.extra[0], spec.pulls[node.extra[0]], k in looked_up)
         elif node.op in TEXTS:
             text = TEXTS[node.op].format(*operands, *node.extra)
@@ -208,9 +209,10 @@ def _body(spec: FunctionSpec) -> Iterator[str]:
 
 
 def _pull(name: str, form: PullForm, looked_up: bool) -> str:
+    read = "self.edge" if form.edges else "self.pull"
     if form.bound:  # only a look-up shows by itself that it is an integer
-        return f"self.pull({name!r})" if looked_up else f"self.pull({name!r}, dtype='int')"
-    return f"self.pull({name!r}, {form.shape})" if form.shape else f"self.pull({name!r})"
+        return f"{read}({name!r})" if looked_up else f"{read}({name!r}, dtype='int')"
+    return f"{read}({name!r}, {form.shape})" if form.shape else f"{read}({name!r})"
 
 
 def builder(text: str) -> Build:

@@ -146,8 +146,8 @@ def _along(s: Sketch, rows: bool) -> None:
 def _compare(s: Sketch, rows: bool) -> None:
     op = s.pick(COMPARISONS)
     if s.chance(0.3):
-        index = s.pull_index(int(s.rng.integers(2, 6)))
-        if s.chance(0.5):
+        index = s.pull_index(int(s.rng.integers(2, 6)), rows)
+        if not rows and s.chance(0.5):
             s.compare(op, s.arithmetic(index), s.index(4))
             return
         bound = s.pulls[s.nodes[index].extra[0]].bound
@@ -250,7 +250,8 @@ def _finish(s: Sketch) -> FunctionSpec:
 def _loss(s: Sketch, scattered: list[int]) -> int:
     """Add up what nothing reads yet, and some of what is scattered."""
     read = {x for node in s.nodes for x in node.operands}
-    leaves = ("pull", "embed", "gather", "gather_all", "parameter", "part", "present", "has")
+    leaves = ("pull", "edge", "embed", "gather", "gather_all")
+    leaves += ("parameter", "part", "present", "has")
     loose = [
         k
         for k, node in enumerate(s.nodes)

@@ -134,6 +134,9 @@ class Vertex(Protocol):
     def pull(self, name: str) -> Value:
         """Return the pulled value of the vertex; zeros with the index -1 where it is absent."""
 
+    def edge(self, name: str) -> Value:
+        """Return the pulled values of the edges to all children."""
+
 
 class VertexFunction:
     """F; `vertex` is where it is evaluated, `at` where any function is."""
@@ -202,6 +205,18 @@ class VertexFunction:
     def pull(self, name: str, shape: Shape | None = None, dtype: str | None = None) -> Value:
         """Read an external value."""
         found = self.vertex.pull(name)
+        assert found.shape == tuple(shape or ()), (name, found.shape, shape)
+        return found
+
+    def edge(
+        self,
+        name: str,
+        shape: Shape | None = None,
+        dtype: str | None = None,
+        relation: str = "children",
+    ) -> Value:
+        """Read an external value of the edge to each child."""
+        found = self.vertex.edge(name)
         assert found.shape == tuple(shape or ()), (name, found.shape, shape)
         return found
 

@@ -117,8 +117,8 @@ class Optimizer:
         """Update the parameters of a network by `net.gradients`, the sum of its backward passes.
 
         The sum stays, as PyTorch's does: `net.zero_grad()` begins another. Where there was one pass
-        from the same loss, parameters become what `net.step` makes them. On a GPU the update runs
-        on the host, and parameters go there and back: `net.step` is faster.
+        from the same loss, parameters become what `net.step` makes them. On a GPU it waits, and
+        the gradients have been on the host: `net.step` is faster.
 
         Raises: UsageError, when `net` is no network, or no pass has been gone back through since
             `zero_grad`; else as `net.step`. Nothing is changed then.
@@ -130,9 +130,7 @@ class Optimizer:
                 f"{type(self).__name__}.step", got, "a network", "pass what vrt.compile returned"
             )
         with net.executor.lock:
-            store = net.executor.model.store
-            store.refresh()
-            store.version += 1
+            net.executor.model.store.version += 1
             gradients.hand_over()
             asks = type(self).update is Optimizer.update
             update_by_gradients(net.executor, self, asks)

@@ -11,7 +11,8 @@ from typing import TYPE_CHECKING, Any, Unpack
 import numpy as np
 import numpy.typing as npt
 
-from vertexrt.data.columns import Collector, Examples, ReadOptions
+from vertexrt.data.collector import Collector
+from vertexrt.data.columns import Examples, ReadOptions
 from vertexrt.data.jsonl import add_record
 from vertexrt.errors import DataError, PullError
 from vertexrt.graph import InputGraph

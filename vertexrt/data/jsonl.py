@@ -7,7 +7,8 @@ import os
 from collections.abc import Iterable, Iterator, Mapping
 from typing import Any, NamedTuple, Unpack
 
-from vertexrt.data.columns import Collector, Examples, ReadOptions
+from vertexrt.data.collector import Collector
+from vertexrt.data.columns import Examples, ReadOptions
 from vertexrt.data.files import expanded, read_text
 from vertexrt.errors import DataError, UsageError, VertexrtError, nearest
 from vertexrt.graph import InputGraph

@@ -47,7 +47,7 @@ class Binding:
         params: name of a parameter or stack -> position in `Buffers.param_at`.
         ints, floats: name of a pull -> position among the integer and the real pulls.
         seeds: name of a push with a given gradient -> position.
-        splits_edges: of `Program`.
+        splits_edges, reads_edges: of `Program`.
     """
 
     tensors: Mapping[Key, int]
@@ -56,6 +56,12 @@ class Binding:
     floats: Mapping[str, int]
     seeds: Mapping[str, int]
     splits_edges: bool = False
+    reads_edges: bool = False
+
+    @property
+    def has_edge_words(self) -> bool:
+        """Tell whether kernels may read more of the schedule than others: see `Schedule`."""
+        return self.splits_edges or self.reads_edges
 
 
 @dataclass(slots=True)

@@ -24,7 +24,7 @@ from vertexrt.kernels.cuda.driver import launch
 from vertexrt.kernels.cuda.executable import CudaExecutable, Uploads
 from vertexrt.kernels.cuda.launch_limits import LIMITS
 from vertexrt.kernels.cuda.lookups import sort_lookups
-from vertexrt.kernels.cuda.pack import ADDRESSES, ALIGN, ORDER, WEIGHT, pack
+from vertexrt.kernels.cuda.pack import ADDRESSES, ALIGN, WEIGHT, pack
 from vertexrt.kernels.cuda.rules import kernels, structs
 from vertexrt.kernels.cuda.step_end import (
     FOUND,
@@ -215,7 +215,7 @@ class Session:
             executable.lookups_ptr,
             executable.lookups,
             run.inputs.index,
-            run.indices[run.extents[ORDER, 0] : run.extents[ORDER, 1]],
+            run.orders,
             run.rows,
             self.marks(run.variant.reader.largest),
         )
@@ -241,7 +241,7 @@ class Session:
         slot, words = self.buffers.next(), self._new_words(executable, run.plan.temporary)
         reals = (*run.inputs.floats, *part.seeds)
         room = sum([array.nbytes + ALIGN for array in reals]) if reals else 0
-        facts = executable.wanted, self.param_at, executable.num_ints, executable.splits_edges
+        facts = executable.wanted, self.param_at, executable.num_ints, executable.has_edge_words
         ends = (NO_STARTS, NO_WIDTHS) if ending is None else (ending.starts, ending.widths)
         arrays = (  # the fields of `Arrays`
             run.rows,
