@@ -89,7 +89,6 @@ def test_a_group_is_as_if_its_optimizer_were_alone(name: str) -> None:
 WAYS = [
     Way("reference"),
     Way("cpu", threads=2),
-    Way("cpu", engine="persistent", processors=2),
     pytest.param(Way("shim"), marks=shim),
     pytest.param(Way("shim", engine="persistent", processors=2), marks=shim),
 ]
