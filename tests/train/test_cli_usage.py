@@ -246,7 +246,6 @@ def test_options_that_would_be_ignored(
         "train GONE.py:Net --data GONE",
         "bench report GONE",
         "bench compare GONE GONE",
-        "bench breakdown --data GONE",
     ],
 )
 def test_a_path_where_there_is_nothing_is_a_wrong_word(
