@@ -111,7 +111,7 @@ NO_PATH = "expected a name or a path, not empty, without control characters; Cha
         (["eval"], "RUN"),
         (["explain", "tree-lstm", "--data"], "--data"),
         (["bench", "report"], "report"),
-        (["bench", "compare", __file__], "compare"),
+        (["bench", "compare", "a.json"], "compare"),
     ],
 )
 def test_what_is_no_path(
