@@ -479,3 +479,84 @@ def rows_of(pull: Any) -> Any:
     """Return the values of a pull row by row."""
     rows = pull.values[np.maximum(pull.index, 0)]
     return np.where(pull.index.reshape(-1, *[1] * (rows.ndim - 1)) >= 0, rows, 0.0)
+
+
+RELATIONS = ("calls", "owns")
+
+
+class Message(vrt.VertexFunction):
+    """What one relation brings to a vertex: a weight of its own, and values of its edges."""
+
+    def __init__(self) -> None:
+        super().__init__(state={"m": N})
+        self.w = vrt.Parameter((N, N))
+
+    def forward(self) -> None:
+        from_, weight = self.gather_all("from"), self.edge("weight", relation="from")
+        self.scatter(m=vrt.mean((self.w @ from_.h) * weight))
+
+
+class Related(vrt.VertexFunction):
+    """A vertex of a graph with several relations: its own word, and a message of each."""
+
+    def __init__(self, messages: Sequence[Message]) -> None:
+        named = dict(zip(RELATIONS, messages, strict=True))
+        super().__init__(state={"h": N}, inputs=named)
+        self.table, self.b = vrt.Parameter((WORDS, N)), vrt.Parameter(N)
+        for message in messages:
+            message.inputs["from"] = self
+
+    def forward(self) -> None:
+        h = vrt.embed(self.table, self.pull("word")) + self.b
+        for name in RELATIONS:
+            h = h + self.gather(name).m
+        h = vrt.tanh(h)
+        self.scatter(h=h)
+        self.push("h", h)
+        self.push("loss", vrt.squared_error(h, 0.1))
+
+
+class RelatedDag(vrt.Model):
+    """A graph convolution over relations (Schlichtkrull et al. 2018), along a DAG."""
+
+    def __init__(self) -> None:
+        self.calls, self.owns = Message(), Message()
+        self.node = Related((self.calls, self.owns))
+
+
+def related() -> GraphBatch:
+    """Return three graphs; a message of each relation for each vertex."""
+    rng, graphs = np.random.default_rng(12), []
+    for n in (6, 1, 4):
+        edges: dict[tuple[str, str, str], Any] = {}
+        weights: dict[tuple[str, str, str], Any] = {}
+        for name in RELATIONS:
+            pairs = [(i, j) for j in range(n) for i in range(j) if rng.random() < 0.5]
+            edges["node", "from", name] = pairs
+            edges[name, name, "node"] = [(i, i) for i in range(n)]
+            weights["node", "from", name] = {"weight": rng.standard_normal(len(pairs))}
+        sizes = dict.fromkeys((*RELATIONS, "node"), n)
+        pulls = {"node": {"word": rng.integers(0, WORDS, n)}}
+        graphs.append(InputGraph.from_types(sizes, edges, pulls, weights))
+    return GraphBatch.from_graphs(graphs)
+
+
+def related_states(values: Any, batch: GraphBatch) -> Any:
+    """Compute the states of the nodes of a `RelatedDag`, vertex by vertex: [nodes, N]."""
+    words, weight = np.asarray(batch.pulls["word"]), rows_of(batch.edge_pulls["weight"])
+    types = batch.types
+    assert types is not None
+    states: dict[int, Any] = {}
+
+    def state(v: int) -> Any:
+        if v not in states:
+            kind, edges = types.names[types.of_vertex[v]], range(*batch.child_ptr[v : v + 2])
+            if kind == "node":
+                total = values["node.table"][words[v]] + values["node.b"]
+                states[v] = np.tanh(total + sum(state(batch.child[e]) for e in edges))
+            else:
+                each = [values[f"{kind}.w"] @ state(batch.child[e]) * weight[e] for e in edges]
+                states[v] = np.mean(each, axis=0) if each else np.zeros(N)
+        return states[v]
+
+    return np.array([state(v) for v in batch.of_type("node")])

@@ -21,6 +21,7 @@ NETWORKS: dict[str, tuple[Callable[[], vrt.Model], Callable[[], GraphBatch]]] = 
     "summary": (typed.Summarised, typed.chains),
     "translator": (typed.Translator, typed.translations),
     "weighed": (typed.WeighedDag, typed.weighed),
+    "related": (typed.RelatedDag, typed.related),
 }
 WAYS = {
     "cpu": Way("cpu"),
@@ -119,6 +120,7 @@ def test_attention_over_an_input_is_what_its_papers_say() -> None:
     batch = typed.translations()
     net = Way("cpu").compile(typed.Translator())
     found = net.forward(batch)
+    assert "vertex type decode: reads before of decode, all over of encode" in net.explain()
     logits, joined = [], []
     letters, last = (np.asarray(batch.pulls[name]) for name in ("letter", "last"))
     for graph, begin in enumerate(batch.graph_ptr[:-1]):
@@ -171,6 +173,13 @@ def test_edges_carry_values() -> None:
     some = batch.take([2, 0, 2])
     want = typed.weighed_states(net.parameters, some)
     np.testing.assert_allclose(net.forward(some)["h"], want, rtol=0, atol=1e-12)
+
+
+def test_each_relation_has_a_weight_of_its_own() -> None:
+    batch, net = typed.related(), Way("cpu").compile(typed.RelatedDag())
+    want = typed.related_states(net.parameters, batch)
+    found = net.forward(batch)["h"][batch.of_type("node")]
+    np.testing.assert_allclose(found, want, rtol=0, atol=1e-12)
 
 
 def test_values_of_edges_have_gradients() -> None:

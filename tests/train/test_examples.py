@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 import vertexrt as vrt
-from examples import crf_tagger, halting, tape, top_down
+from examples import crf_tagger, halting, relations, tape, top_down
 from tests.model_evaluations import along, cross_entropy, gru, part, sigmoid, zeros
 from tests.runs import Way, train
 
@@ -95,6 +95,22 @@ def recorded(lib: Any, p: Any, batch: vrt.GraphBatch) -> Any:
     return (error * error).sum()
 
 
+def related(lib: Any, p: Any, batch: vrt.GraphBatch) -> Any:
+    number, target = (np.asarray(batch.pulls[name]) for name in ("number", "target"))
+    kind, weight = (np.asarray(batch.edge_pulls[name]) for name in ("kind", "weight"))
+    known: list[Any] = []
+    loss = 0.0
+    for vertex in range(batch.num_vertices):
+        h = p["number.weight"] @ constant(lib, number[vertex])
+        for edge in range(batch.child_ptr[vertex], batch.child_ptr[vertex + 1]):
+            read = p[f"by_kind.{kind[edge]}.weight"] @ known[batch.child[edge]]
+            h = h + float(weight[edge]) * (read + p["of_edge"])
+        known.append(h)
+        error = p["out.weight"] @ h + p["out.bias"] - constant(lib, target[vertex])
+        loss = loss + (error * error).sum()
+    return loss
+
+
 def draw(seed: int = 3) -> np.random.Generator:
     return np.random.default_rng(seed)
 
@@ -103,6 +119,7 @@ EXAMPLES: dict[str, tuple[Any, Callable[[], Any], Callable[[], vrt.InputGraph], 
     "crf_tagger": (crf_tagger, crf_tagger.CRF, lambda: crf_tagger.sentence(draw(6)), crf),
     "top_down": (top_down, top_down.UpAndDown, lambda: top_down.tree(draw(), 5), up_and_down),
     "halting": (halting, halting.Ponder, lambda: halting.example(draw()), ponder),
+    "relations": (relations, relations.RelationNet, lambda: relations.graph(draw()), related),
     "tape": (tape, tape.Operation, lambda: tape.expression(draw()), recorded),
 }
 

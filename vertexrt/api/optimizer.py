@@ -78,7 +78,7 @@ class Optimizer:
         self._rule = rule_of(self.row, self._numbers()) if self.row else None
         self._slots = self._rule.state if self._rule else ()
         self._store: ParameterStore | None = None
-        self._moments: FloatArray = NO_MOMENTS  # [*, total] of the store's layout
+        self._moments: FloatArray = NO_MOMENTS  # [*, trained_size] of the store's layout
         self._reach: tuple[float, ...] = ()  # of the moments: see `Update`
         self._loaded: dict[str, npt.NDArray[Any]] = {}  # a state that no store has taken yet
 
@@ -201,7 +201,7 @@ class Optimizer:
         if self._store is not None:
             self._store.refresh()
             for moment, flat in zip(self.moment_names, self._moments, strict=True):
-                for name, view in self._store.views_of_trained(flat).items():
+                for name, view in self._store.views(flat).items():
                     view.flags.writeable = False
                     found[f"{moment}/{name}"] = view
         return found
@@ -289,7 +289,7 @@ class Optimizer:
             )
         self._check_positive(self.row, store.dtype)
         self._groups.divide(store.trained)
-        moments = np.zeros((len(self._slots), store.values.size), store.dtype)
+        moments = np.zeros((len(self._slots), store.trained_size), store.dtype)
         for slot, row in zip(self._slots, moments, strict=True):
             if slot.start != 0.0:
                 row[:] = slot.start
@@ -317,7 +317,7 @@ class Optimizer:
         views = {
             f"{moment}/{name}": view
             for moment, flat in zip(self.moment_names, moments, strict=True)
-            for name, view in store.views_of_trained(flat).items()
+            for name, view in store.views(flat).items()
         }
         self._check_fit(loaded, views, store.dtype)
         starts = {slot.name: slot.start for slot in self._slots}

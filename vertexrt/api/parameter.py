@@ -12,7 +12,7 @@ from vertexrt.api.trace import current_builder, name_in_network
 from vertexrt.errors import TraceError
 from vertexrt.ir.builder import Builder
 from vertexrt.ir.user_line import user_line
-from vertexrt.ir.values import Construction, Operators, Value, is_plain
+from vertexrt.ir.values import Construction, Operators, Value, is_plain, refused
 
 
 class Matrix(Operators):
@@ -30,6 +30,11 @@ class Matrix(Operators):
     def _part(self, start: int, shape: tuple[int, ...]) -> ParameterPart:
         """Return elements from one on, as an array."""
         raise NotImplementedError
+
+    # `self.b += x` would set the attribute to a value.
+    __iadd__ = __isub__ = __imul__ = __itruediv__ = refused(
+        "in-place arithmetic", "write b = self.b + x; an optimizer changes parameters"
+    )
 
     def __matmul__(self, x: Any) -> Value:
         return self._times(x, False)

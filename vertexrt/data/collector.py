@@ -2,16 +2,77 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass, field
 from typing import Any
 
-from vertexrt.data.columns import Column, Examples, ReadOptions, read_options
+from vertexrt.data.columns import Column, Examples, Numbering, ReadOptions, read_options
+from vertexrt.data.dataset import Vocabulary
 from vertexrt.errors import DataError
 from vertexrt.graph import GraphBatch, InputGraph, PullValue
 
 
+@dataclass(slots=True)
+class _Table:
+    """The columns of all vertices of a file, or of all edges.
+
+    Attributes:
+        file, unit: for messages, as of `Collector`.
+        what: a column is called: a pull, or an edge pull.
+        count: vertices, or edges, so far.
+    """
+
+    file: str
+    unit: str
+    what: str
+    count: int = 0
+    columns: dict[str, Column] = field(default_factory=dict)
+    _names: dict[str, tuple[int, Collection[str]]] = field(default_factory=dict)  # by owner
+
+    def add(self, line: int, first: int, size: int, values: Mapping[str, Sequence[Any]]) -> None:
+        """Add the values of some that stand side by side."""
+        for name, given in values.items():
+            if len(given) != size:
+                got = f"the {self.what} '{name}' has {len(given)} values"
+                expected = f"expected one for each of {size}"
+                raise DataError.at(self.place(line), got, expected, "correct it")
+            column = self.columns.setdefault(name, Column(self.file, self.unit, self.what, name))
+            column.add(line, first, given)
+
+    def require_same(self, line: int, owner: str, names: Collection[str]) -> None:
+        """Refuse other names than graphs before gave for the same owner."""
+        before, known = self._names.setdefault(owner, (line, set(names)))
+        if set(known) != set(names):
+            name = sorted(set(known) ^ set(names))[0]
+            got = f"{'no' if name in known else 'a'} {self.what} '{name}'{owner}"
+            expected = f"{self.unit} {before} has {'it' if name in known else 'none'}"
+            action = f"give all graphs the same {self.what}s, with no value where there is none"
+            raise DataError.at(self.place(line), got, expected, action)
+
+    def place(self, line: int) -> str:
+        """Return what messages call a graph's line."""
+        return f"{self.file}, {self.unit} {line}"
+
+    def arrays(
+        self, numbering: Numbering, vocabularies: dict[str, Vocabulary]
+    ) -> dict[str, PullValue]:
+        """Return the columns as arrays; what numbers words is added to the vocabularies."""
+        found: dict[str, PullValue] = {}
+        for name, column in self.columns.items():
+            form = column.form()
+            if form == "words":
+                vocabularies[name] = column.words(numbering)
+                numbers = column.numbers(vocabularies[name])
+                found[name] = column.whole(numbers, self.count)
+            elif form == "whole numbers":
+                found[name] = column.whole(column.values, self.count)
+            else:
+                found[name] = column.reals(numbering.dtype, self.count)
+        return found
+
+
 class Collector:
-    """Collect the graphs of a file and the values of their vertices.
+    """Collect the graphs of a file and the values of their vertices and edges.
 
     Args:
         file: name for error messages.
@@ -21,20 +82,29 @@ class Collector:
     """
 
     def __init__(self, file: str, options: ReadOptions, unit: str = "line") -> None:
-        self.file, self.unit = file, unit
         self._numbering = read_options(options)
         self._graphs: list[InputGraph] = []
-        self._vertices = 0
-        self._columns: dict[str, Column] = {}
-        self._names: dict[str, tuple[int, frozenset[str]]] = {}  # of each type: line, its pulls
+        self._vertices = _Table(file, unit, "pull")
+        self._edges = _Table(file, unit, "edge pull")
 
-    def add(self, line: int, graph: InputGraph, pulls: Mapping[str, Sequence[Any]]) -> None:
-        """Add a graph whose vertices have no types; each pull has a value for each vertex.
+    def add(
+        self,
+        line: int,
+        graph: InputGraph,
+        pulls: Mapping[str, Sequence[Any]],
+        edge_pulls: Mapping[str, Sequence[Any]] | None = None,
+    ) -> None:
+        """Add a graph whose vertices have no types.
 
-        Raises: DataError, when pulls do not fit the graph, or the graphs before it.
+        Args:
+            pulls: a value for each vertex; edge_pulls: for each edge, in the order of `child`.
+        Raises: DataError, when values do not fit the graph, or the graphs before it.
         """
-        self._add_pulls(line, "", (self._vertices, graph.num_vertices), pulls)
-        self._end(line, graph)
+        self._vertices.require_same(line, "", pulls)
+        if graph.num_edges:
+            self._edges.require_same(line, "", edge_pulls or {})
+        self._vertices.add(line, self._vertices.count, graph.num_vertices, pulls)
+        self._end(line, graph, edge_pulls or {})
 
     def add_typed(
         self,
@@ -42,70 +112,59 @@ class Collector:
         graph: InputGraph,
         sizes: Mapping[str, int],
         pulls: Mapping[str, Mapping[str, Sequence[Any]]],
+        edge_pulls: Mapping[str, Sequence[Any]] | None = None,
     ) -> None:
-        """Add a graph of `InputGraph.from_types`, and the pulls of each type.
+        """Add a graph of `InputGraph.from_types`, the pulls of each type, and of edges as `add`.
 
         Raises: DataError, as `add` does.
         """
-        first = self._vertices
+        first = self._vertices.count
         for name, size in sizes.items():
             if size or name in pulls:
-                self._add_pulls(line, name, (first, size), pulls.get(name, {}))
+                given = pulls.get(name, {})
+                self._vertices.require_same(line, f" of the type '{name}'", given)
+                self._vertices.add(line, first, size, given)
             first += size
-        self._end(line, graph)
+        self._end(line, graph, edge_pulls or {})
 
-    def _end(self, line: int, graph: InputGraph) -> None:
+    def require_same_edges(self, line: int, key: Sequence[str], names: Collection[str]) -> None:
+        """Refuse other pulls of the edges of a relation than graphs before gave.
+
+        Args:
+            key: child type, relation and parent type.
+        """
+        self._edges.require_same(line, f" of {tuple(key)}", names)
+
+    def _end(self, line: int, graph: InputGraph, edge_pulls: Mapping[str, Sequence[Any]]) -> None:
         if self._graphs and (graph.types is None) != (self._graphs[0].types is None):
             got = f"{'no vertex' if graph.types is None else 'vertex'} types"
+            expected = f"the {self._vertices.unit}s before differ"
             action = "give all graphs vertex types, or none"
-            raise DataError.at(self.place(line), got, f"the {self.unit}s before differ", action)
+            raise DataError.at(self.place(line), got, expected, action)
+        self._edges.add(line, self._edges.count, graph.num_edges, edge_pulls)
         self._graphs.append(graph)
-        self._vertices += graph.num_vertices
+        self._vertices.count += graph.num_vertices
+        self._edges.count += graph.num_edges
 
     def place(self, line: int) -> str:
         """Return what messages call a graph's line."""
-        return f"{self.file}, {self.unit} {line}"
-
-    def _add_pulls(
-        self, line: int, owner: str, vertices: tuple[int, int], pulls: Mapping[str, Sequence[Any]]
-    ) -> None:
-        first, size = vertices
-        of = f" of the type '{owner}'" if owner else ""
-        for name, values in pulls.items():
-            if len(values) != size:
-                got = f"the pull '{name}'{of} has {len(values)} values"
-                expected = f"expected one for each of {size} vertices"
-                raise DataError.at(self.place(line), got, expected, "correct it")
-            column = self._columns.setdefault(name, Column(self.file, self.unit, name))
-            column.add(line, first, values)
-        before, names = self._names.setdefault(owner, (line, frozenset(pulls)))
-        if names != pulls.keys():
-            name = sorted(names ^ pulls.keys())[0]
-            got = f"{'no' if name in names else 'a'} pull '{name}'{of}"
-            expected = f"{self.unit} {before} has {'it' if name in names else 'none'}"
-            action = "give all graphs the same pulls, with no value where a vertex has none"
-            raise DataError.at(self.place(line), got, expected, action)
+        return self._vertices.place(line)
 
     def examples(self) -> Examples:
         """Return the batch of all graphs with their pulls, and the vocabularies.
 
         Raises: DataError, when there is no graph, or values do not fit each other.
         """
-        numbering = self._numbering
+        file = self._vertices.file
         if not self._graphs:
-            raise DataError.at(self.file, "no graph", "expected at least one", "add examples")
+            raise DataError.at(file, "no graph", "expected at least one", "add examples")
+        for name in self._edges.columns.keys() & self._vertices.columns.keys():
+            got = f"'{name}' is a pull and an edge pull"
+            raise DataError.at(file, got, "a name for each", "rename one")
         batch = GraphBatch.from_graphs(self._graphs)
-        vocabularies = {name: v for name, v in (numbering.vocabularies or {}).items() if v}
-        pulls: dict[str, PullValue] = {}
-        for name, column in self._columns.items():
-            form = column.form()
-            if form == "words":
-                vocabularies[name] = column.words(numbering)
-                numbers = column.numbers(vocabularies[name])
-                pulls[name] = column.whole(numbers, self._vertices)
-            elif form == "whole numbers":
-                pulls[name] = column.whole(column.values, self._vertices)
-            else:
-                pulls[name] = column.reals(numbering.dtype, self._vertices)
-        filled = GraphBatch(batch.graph_ptr, batch.child_ptr, batch.child, pulls, batch.types)
-        return Examples(filled, vocabularies)
+        given = self._numbering.vocabularies or {}
+        vocabularies = {name: vocabulary for name, vocabulary in given.items() if vocabulary}
+        pulls = self._vertices.arrays(self._numbering, vocabularies)
+        of_edges = self._edges.arrays(self._numbering, vocabularies)
+        structure = batch.graph_ptr, batch.child_ptr, batch.child
+        return Examples(GraphBatch(*structure, pulls, batch.types, of_edges), vocabularies)

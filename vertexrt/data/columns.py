@@ -116,6 +116,7 @@ class Column:
 
     file: str
     unit: str
+    what: str
     name: str
     values: list[Any] = field(default_factory=list)
     spans: list[_Span] = field(default_factory=list)
@@ -130,7 +131,7 @@ class Column:
         span = self.spans[bisect_right(self.spans, at, key=lambda span: span.at) - 1]
         where = f"{self.file}, {self.unit} {span.line}"
         got = got or f"{self.values[at]!r:.60}"
-        where_in_line = f"value {at - span.at} of the pull '{self.name}'"
+        where_in_line = f"value {at - span.at} of the {self.what} '{self.name}'"
         raise DataError.at(where, f"{where_in_line} is {got}", expected, "correct it")
 
     def form(self) -> str:
@@ -165,7 +166,7 @@ class Column:
         if given is not None and self.name not in given:
             have = f"vocabularies were given for {', '.join(given) or 'nothing'}"
             action = f"read it with those of the training file, or with '{self.name}': None"
-            raise DataError.at(self.file, f"the pull '{self.name}' has words", have, action)
+            raise DataError.at(self.file, f"the {self.what} '{self.name}' has words", have, action)
         found = given[self.name] if given is not None else None
         if found is not None:
             return found

@@ -225,7 +225,7 @@ class GraphBatch:
         if ids.ndim:
             return self.take(ids)
         one = self.take(ids.reshape(1))
-        return InputGraph(one.child_ptr, one.child, one.pulls, one.types)
+        return InputGraph(one.child_ptr, one.child, one.pulls, one.types, one.edge_pulls)
 
     def sizes(self) -> IntArray:
         """Return int32 [K], the number of vertices of each graph."""

@@ -101,8 +101,7 @@ class CudaExecutor:
         self.session = Session(
             device,
             store.dtype,
-            store.values.size,
-            store.dense_size,
+            store.sizes,
             model.param_at,
             config().check,
         )

@@ -17,7 +17,7 @@ def update_from_host(session: Session, gradients: Array, end: StepEnd) -> Array:
     """Copy gradients to the device, update by them as a step does, and wait.
 
     Args:
-        gradients: [total] of the parameter store.
+        gradients: of the parameter store.
         end: of a step without a loss.
     Returns: what a step finds, see `step_end`: the norm, and whether the update was refused.
     """
